@@ -56,9 +56,13 @@ const (
 // Role is the database role that the service connects as.
 func (s Service) Role() string { return string(s) + "_service" }
 
+// RequestRole is the database role that the service's requests run as, in the name of one
+// tenant.
+func (s Service) RequestRole() string { return string(s) + "_api" }
+
 // Schema returns the service's schema.
 func (s Service) Schema() migrate.Schema {
-	schema := migrate.Schema{Name: string(s), Role: s.Role()}
+	schema := migrate.Schema{Name: string(s), Role: s.Role(), RequestRole: s.RequestRole()}
 	switch s {
 	case Video:
 		schema.Parts, schema.Own = []embed.FS{migrate.Outbox, migrate.Operator}, video

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+
+	"example.com/lockstep/pkg/eventing"
 )
 
 // The headers that carry an identity.
@@ -33,6 +35,7 @@ const maxToken = 8 << 10
 // its issuers.
 type Authenticator struct {
 	users    *verifier // nil: open
+	tenants  string    // the path of the claim; empty: there is one tenant
 	services *verifier // nil: no caller is a service
 	accounts []string
 	local    bool
@@ -58,7 +61,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*Authenticator, error
 	default:
 		return nil, errors.New("AUTH_ISSUER needs AUTH_AUDIENCE, and contradicts EVERYBODY_MAY_WRITE")
 	}
-	a := &Authenticator{accounts: c.Services, local: c.Local}
+	a := &Authenticator{accounts: c.Services, local: c.Local, tenants: c.TenantClaim}
 	places := make(chan struct{}, maxWaiting)
 	a.users = newVerifier(c.Issuer, c.Audience, c.Local, places, log)
 	if len(c.Services) > 0 {
@@ -91,7 +94,7 @@ func (a *Authenticator) Local() bool { return a.local && a.services == nil }
 // once, RESOURCE_EXHAUSTED. The end user's token decides alone if there is one. Principal returns within three seconds, and within ctx.
 func (a *Authenticator) Principal(ctx context.Context, h http.Header) (Principal, error) {
 	if a.users == nil {
-		return Principal{Kind: Everyone, Tenant: DefaultTenant}, nil
+		return Principal{Kind: Everyone, Tenant: eventing.DefaultTenant}, nil
 	}
 	token, err := bearer(h, userHeader)
 	switch {
@@ -109,7 +112,11 @@ func (a *Authenticator) user(ctx context.Context, token string) (Principal, erro
 	if err != nil {
 		return Principal{}, err
 	}
-	return Principal{Kind: User, User: userID(a.users.issuer, subject), Admin: claims.admin(), Tenant: DefaultTenant}, nil
+	tenant, err := claims.tenant(a.tenants)
+	if err != nil {
+		return Principal{}, Unauthenticated(err)
+	}
+	return Principal{Kind: User, User: userID(a.users.issuer, subject), Admin: claims.admin(), Tenant: tenant}, nil
 }
 
 // service takes the token that still has its signature. One without is no identity and
@@ -133,7 +140,7 @@ func (a *Authenticator) service(ctx context.Context, h http.Header) (Principal, 
 		if !claims.Verified || !slices.Contains(a.accounts, claims.Email) {
 			return Principal{}, Denied("This service account is none of the callers of this service.")
 		}
-		return Principal{Kind: Service, Service: claims.Email, Tenant: DefaultTenant}, nil
+		return Principal{Kind: Service, Service: claims.Email, Tenant: eventing.DefaultTenant}, nil
 	}
 	return Principal{}, nil
 }

@@ -1,9 +1,14 @@
 package auth
 
 import (
+	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
+
+	"example.com/lockstep/pkg/eventing"
 )
 
 // adminRole is the role of those who may change the rows of all users.
@@ -24,6 +29,29 @@ func namesAdmin(claim any) bool {
 	several, _ := claim.([]any)
 	return claim == adminRole || slices.Contains(several, any(adminRole))
 }
+
+// tenant is the text at a path of claims, with dots between their names: Supabase has it
+// in app_metadata.tenant_id, Identity Platform in firebase.tenant. An empty path is the
+// default tenant.
+func (c userClaims) tenant(path string) (string, error) {
+	if path == "" {
+		return eventing.DefaultTenant, nil
+	}
+	inner := map[string]any(c)
+	names := strings.Split(path, ".")
+	for _, name := range names[:len(names)-1] {
+		inner, _ = inner[name].(map[string]any)
+	}
+	tenant, _ := inner[names[len(names)-1]].(string)
+	if !tenantName.MatchString(tenant) {
+		return "", fmt.Errorf("the claim %s is no tenant: 1 to 64 of a-z, A-Z, 0-9, dot, dash and underscore", path)
+	}
+	return tenant, nil
+}
+
+// tenantName is narrow: the name is a column of each row, an attribute of each event, and a
+// label of metrics.
+var tenantName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$`)
 
 // serviceClaims are those of a service account's ID token.
 type serviceClaims struct {

@@ -18,6 +18,9 @@ type Config struct {
 	// Issuer is the OpenID Connect issuer of the end users' tokens, and Audience is what
 	// such a token must be for.
 	Issuer, Audience string
+	// TenantClaim is the path of the claim that names a user's tenant. Empty: there is one
+	// tenant, eventing.DefaultTenant.
+	TenantClaim string
 	// ServiceIssuer signs the identities of other services, and ServiceAudience is this
 	// service's own URL. Services are the emails of the accounts that are taken for
 	// services of the system; without any, no caller is a service.
@@ -34,6 +37,7 @@ type Config struct {
 func ReadConfig(r *command.Environment) Config {
 	c := Config{
 		Issuer: r.String("AUTH_ISSUER", ""), Audience: r.String("AUTH_AUDIENCE", ""),
+		TenantClaim:     r.String("AUTH_TENANT_CLAIM", ""),
 		ServiceIssuer:   r.String("AUTH_SERVICE_ISSUER", googleIssuer),
 		ServiceAudience: r.String("AUTH_SERVICE_AUDIENCE", ""),
 		Services:        accounts(r.String("AUTH_SERVICES", "")),
@@ -67,6 +71,8 @@ func (c Config) checkUsers(r *command.Environment) {
 	switch {
 	case c.Issuer == "" && c.Audience != "":
 		r.Refuse("AUTH_AUDIENCE", "needs AUTH_ISSUER")
+	case c.Issuer == "" && c.TenantClaim != "":
+		r.Refuse("AUTH_TENANT_CLAIM", "needs AUTH_ISSUER")
 	case c.Issuer == "" && !c.Local && !c.Open:
 		r.Refuse("AUTH_ISSUER", errNoIssuer)
 	case c.Issuer == "":

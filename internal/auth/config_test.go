@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"example.com/lockstep/internal/command"
+	"example.com/lockstep/pkg/eventing"
 )
 
 func read(vars map[string]string) (Config, error) {
@@ -111,7 +112,7 @@ func TestOpenServicesSaySo(t *testing.T) {
 			continue
 		}
 		p, err := a.Principal(t.Context(), http.Header{"Authorization": {"Basic x"}})
-		if p != (Principal{Kind: Everyone, Tenant: DefaultTenant}) || err != nil || a.Run(t.Context()) != nil {
+		if p != (Principal{Kind: Everyone, Tenant: eventing.DefaultTenant}) || err != nil || a.Run(t.Context()) != nil {
 			t.Errorf("%s: %+v, %v", name, p, err)
 		}
 	}

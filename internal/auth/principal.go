@@ -12,7 +12,10 @@
 // it has them, with a leeway of 30 seconds. A token with the header crit is refused, and
 // keys that a token brings along, or names by address, are ignored. The user's id is the
 // claim sub if that is a UUID, and otherwise a UUID (version 5) of issuer and sub. The
-// role admin is read from role and roles, also inside of app_metadata.
+// role admin is read from role and roles, also inside of app_metadata, and the tenant from
+// the claim that AUTH_TENANT_CLAIM names. Without that variable there is one tenant; with
+// it, a token without a tenant is not valid. A service has no tenant: what it reads over
+// the API for users is of the default one.
 //
 // # Keys of an issuer
 //
@@ -34,6 +37,8 @@ import (
 	"context"
 
 	"github.com/google/uuid"
+
+	"example.com/lockstep/pkg/eventing"
 )
 
 // Kind is the kind of a caller.
@@ -50,9 +55,6 @@ const (
 	// because its operator said so.
 	Everyone
 )
-
-// DefaultTenant is the tenant of all rows and callers of a system with one tenant.
-const DefaultTenant = "default"
 
 // Principal is the caller of a request. It is comparable.
 type Principal struct {
@@ -74,10 +76,14 @@ func (p Principal) MayActFor(user uuid.UUID) bool {
 }
 
 // Scope names the caller in keys that belong to one caller: idempotency keys, page tokens
-// and rates. It is empty for Everyone.
+// and rates. It is empty for Everyone. The default tenant is not named: keys of before
+// tenants stay valid.
 func (p Principal) Scope() string {
 	switch p.Kind {
 	case User:
+		if p.Tenant != eventing.DefaultTenant {
+			return "tenant:" + p.Tenant + " user:" + p.User.String()
+		}
 		return "user:" + p.User.String()
 	case Service:
 		return "service:" + p.Service

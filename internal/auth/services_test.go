@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing"
 )
 
 func TestServices(t *testing.T) {
@@ -20,7 +21,7 @@ func TestServices(t *testing.T) {
 	valid := sign(nil)
 	// As Cloud Run passes it on.
 	unsigned := valid[:strings.LastIndexByte(valid, '.')] + removedSignature
-	service, user := Principal{Kind: Service, Service: account, Tenant: DefaultTenant}, Principal{Kind: User, User: alice, Tenant: DefaultTenant}
+	service, user := Principal{Kind: Service, Service: account, Tenant: eventing.DefaultTenant}, Principal{Kind: User, User: alice, Tenant: eventing.DefaultTenant}
 	stranger := sign(map[string]any{"email": "stranger@other.iam.gserviceaccount.com"})
 	ended := sign(map[string]any{"exp": 1})
 	const ours, platforms, users = "X-Service-Authorization", "X-Serverless-Authorization", "Authorization"

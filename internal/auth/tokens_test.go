@@ -20,12 +20,13 @@ import (
 
 	"example.com/lockstep/internal/local/issuer"
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing"
 )
 
 func TestValidTokens(t *testing.T) {
 	t.Parallel()
 	w := started(t)
-	bob := Principal{Kind: User, User: alice, Tenant: DefaultTenant}
+	bob := Principal{Kind: User, User: alice, Tenant: eventing.DefaultTenant}
 	admin := bob
 	admin.Admin = true
 	for name, tc := range map[string]struct {

@@ -15,6 +15,8 @@ import (
 type Statement struct {
 	SQL  string
 	Args []any
+	// before are the statements ahead of it in its batch: they may have set its role.
+	before []Statement
 }
 
 // Of returns a second pool like db that keeps its last statement in s.
@@ -35,7 +37,12 @@ func (s *Statement) Of(tb testing.TB, db *pgxpool.Pool) *pgxpool.Pool {
 func (s *Statement) Pages(tb testing.TB, db *pgxpool.Pool) int {
 	tb.Helper()
 	var text string
-	if err := db.QueryRow(tb.Context(), `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) `+s.SQL, s.Args...).Scan(&text); err != nil {
+	b := &pgx.Batch{}
+	for _, earlier := range s.before {
+		b.Queue(earlier.SQL, earlier.Args...)
+	}
+	b.Queue(`EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) `+s.SQL, s.Args...).QueryRow(func(row pgx.Row) error { return row.Scan(&text) })
+	if err := db.SendBatch(tb.Context(), b).Close(); err != nil {
 		tb.Fatalf("pgtest: explain: %v", err)
 	}
 	var plans []struct {
@@ -57,9 +64,27 @@ func (s *Statement) Pages(tb testing.TB, db *pgxpool.Pool) int {
 
 // TraceQueryStart implements pgx.QueryTracer.
 func (s *Statement) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
-	s.SQL, s.Args = q.SQL, q.Args
+	*s = Statement{SQL: q.SQL, Args: q.Args}
 	return ctx
 }
+
+// TraceBatchStart implements pgx.BatchTracer.
+func (s *Statement) TraceBatchStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceBatchStartData) context.Context {
+	*s = Statement{}
+	for i, queued := range q.Batch.QueuedQueries {
+		if i > 0 {
+			s.before = append(s.before, Statement{SQL: s.SQL, Args: s.Args})
+		}
+		s.SQL, s.Args = queued.SQL, queued.Arguments
+	}
+	return ctx
+}
+
+// TraceBatchQuery implements pgx.BatchTracer.
+func (*Statement) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+// TraceBatchEnd implements pgx.BatchTracer.
+func (*Statement) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
 // TraceQueryEnd implements pgx.QueryTracer.
 func (*Statement) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}

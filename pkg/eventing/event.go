@@ -16,6 +16,9 @@ import (
 // versions again: positions compare by (epoch, version).
 const FirstEpoch = 1
 
+// DefaultTenant owns all aggregates of a system without tenants.
+const DefaultTenant = "default"
+
 // Skipped is the Type of an event that its owner gave up, in the place of the one
 // that it had. It has no payload: a consumer takes the owner's state.
 const Skipped = "Skipped"
@@ -55,7 +58,8 @@ type Event struct {
 	// the versions of an aggregate, also where clocks differ or step back: a later
 	// time at a lower version is another history.
 	OccurredAt time.Time
-	// TenantID may be empty.
+	// TenantID is the tenant that owns the aggregate, which never changes. Empty is
+	// DefaultTenant.
 	TenantID string
 	// Epoch is the owner's incarnation when it wrote the event.
 	Epoch int64

@@ -29,11 +29,15 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
+	"example.com/lockstep/migrations"
+	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/notify"
 	"example.com/lockstep/pkg/eventing/projection"
+	"example.com/lockstep/pkg/eventing/tenant"
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
@@ -86,6 +90,11 @@ func NewService(db *pgxpool.Pool, p *Projector) *Service {
 	}
 }
 
+// scopeOf is the rows of one tenant, for a request.
+func scopeOf(caller auth.Principal) tenant.Scope {
+	return tenant.One(migrations.Catalog.RequestRole(), caller.Tenant)
+}
+
 // Answer is a video as a read found it. Stale is empty unless the reader has allowed
 // that it is older than its token.
 type Answer struct {
@@ -103,14 +112,14 @@ func (a Answer) metadata() map[string]string {
 	return map[string]string{
 		"consistency-source":  string(a.Source),
 		"consistency-version": strconv.FormatInt(a.Version, 10),
-		"consistency-token":   consistency.Token{Positions: []consistency.Position{a.position()}}.String(),
+		"consistency-token":   consistency.Token{Tenant: a.TenantID, Positions: []consistency.Position{a.position()}}.String(),
 	}
 }
 
-// Get returns a video. Only the token's position of this video matters. For a deleted
+// Get returns a video of the caller's tenant. Only the token's position of this video matters. For a deleted
 // video, Get returns the error VIDEO_DELETED together with an Answer for the metadata.
-func (s *Service) Get(ctx context.Context, id uuid.UUID, required consistency.Requirement) (Answer, error) {
-	q := videoQuery{service: s, id: id, required: required.ForAggregate(id.String())}
+func (s *Service) Get(ctx context.Context, caller auth.Principal, id uuid.UUID, required consistency.Requirement) (Answer, error) {
+	q := videoQuery{service: s, tenant: caller.Tenant, scope: scopeOf(caller), id: id, required: required.ForAggregate(id.String())}
 	outcome, err := s.reader.Read(ctx, q.required, &q)
 	if err != nil {
 		return Answer{}, problemOf(err)
@@ -131,7 +140,7 @@ func (s *Service) Get(ctx context.Context, id uuid.UUID, required consistency.Re
 		gone.Extra = map[string]any{"version": a.Version, "deleted_at": *a.DeletedAt, "source": a.Source}
 		return a, gone
 	case a.Source == SourceAuthority:
-		if a.Counters, err = readCounters(ctx, s.db, id); err != nil {
+		if a.Counters, err = readCounters(ctx, s.db, q.scope, id); err != nil {
 			return Answer{}, err
 		}
 	}
@@ -141,6 +150,8 @@ func (s *Service) Get(ctx context.Context, id uuid.UUID, required consistency.Re
 // videoQuery is one Get.
 type videoQuery struct {
 	service  *Service
+	tenant   string
+	scope    tenant.Scope
 	id       uuid.UUID
 	required consistency.Requirement
 	video    Video
@@ -150,7 +161,7 @@ type videoQuery struct {
 // projection cannot know that there is no such video.
 func (q *videoQuery) ReadProjection(ctx context.Context) (consistency.Freshness, error) {
 	var err error
-	q.video, err = readVideo(ctx, q.service.db, q.id)
+	q.video, err = readVideo(ctx, q.service.db, q.scope, q.id)
 	switch {
 	case q.video.Version == 0 && (len(q.required.Positions()) > 0 || q.required.FullyConsistent()):
 		return consistency.Absent, err
@@ -160,11 +171,15 @@ func (q *videoQuery) ReadProjection(ctx context.Context) (consistency.Freshness,
 	return consistency.Reached, err
 }
 
-// FetchFromOwner reads the owner's state. Nothing is written: a later event brings it.
+// FetchFromOwner reads the owner's state. Nothing is written: a later event brings it. The
+// owner answers for all tenants.
 func (q *videoQuery) FetchFromOwner(ctx context.Context) error {
 	v, err := q.service.projector.videos.FetchRequired(ctx, q.id.String(), q.required)
 	if err != nil && !errors.Is(err, projection.ErrUnknown) {
 		return err
+	}
+	if tenantOf(eventing.Event{}, v.TenantID) != q.tenant {
+		v = Video{}
 	}
 	q.video = v // of version 0 if the owner knows of none
 	return nil
@@ -218,7 +233,7 @@ func (s *Service) ListEngagements(ctx context.Context, q EngagementQuery, requir
 		return EngagementPage{}, problemOf(err)
 	}
 	required = required.Filter(func(id string) bool { return strings.HasPrefix(id, user.String()+":") })
-	page := engagementPage{service: s, user: user, before: before, limit: q.PageSize + 1}
+	page := engagementPage{service: s, scope: scopeOf(q.Caller), user: user, before: before, limit: q.PageSize + 1}
 	outcome, stale, err := s.projector.engagements.List(ctx, s.reader, s.writer, required, &page)
 	if err != nil {
 		return EngagementPage{}, problemOf(err)
@@ -230,6 +245,7 @@ func (s *Service) ListEngagements(ctx context.Context, q EngagementQuery, requir
 // engagementPage is the projection.Page of one ListEngagements.
 type engagementPage struct {
 	service      *Service
+	scope        tenant.Scope
 	user, before uuid.UUID
 	limit        int
 	engagements  []Engagement
@@ -237,6 +253,6 @@ type engagementPage struct {
 
 // Read reads the page.
 func (p *engagementPage) Read(ctx context.Context, positions []consistency.Position) (reached int, err error) {
-	p.engagements, reached, err = listEngagements(ctx, p.service.db, p.user, p.before, p.limit, positions)
+	p.engagements, reached, err = listEngagements(ctx, p.service.db, p.scope, p.user, p.before, p.limit, positions)
 	return reached, err
 }

@@ -167,9 +167,9 @@ func TestTokenFromBeforeARestore(t *testing.T) {
 	restored.Epoch = 2
 	f.peer.has(restored)
 	lost := require(t, id, 9, 0)
-	a, err := f.service.Get(t.Context(), id, lost)
+	a, err := f.service.Get(t.Context(), everyone, id, lost)
 	wantVersion(t, a.Video, a.Source, err, 2, SourceAuthority)
-	page, err := f.service.List(t.Context(), Query{}, lost)
+	page, err := f.service.List(t.Context(), Query{Caller: everyone}, lost)
 	if err != nil || page.Source != SourceAuthority || len(page.Videos) != 1 || page.Videos[0].Version != 2 {
 		t.Errorf("list: %+v, %v", page, err)
 	}
@@ -222,7 +222,7 @@ func TestTooManyWaiters(t *testing.T) {
 		if p := wantProblem(t, err, problem.CodeTooMany, "TOO_MANY_WAITERS"); p.RetryAfter != time.Second {
 			t.Errorf("Retry-After %s", p.RetryAfter)
 		}
-		_, err = f.service.List(t.Context(), Query{}, r)
+		_, err = f.service.List(t.Context(), Query{Caller: everyone}, r)
 		wantProblem(t, err, problem.CodeTooMany, "TOO_MANY_WAITERS")
 		f.must(t, inbox.Applied, titled(id, 2, "second"))
 	})

@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"errors"
+	"example.com/lockstep/pkg/eventing/tenant"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -47,7 +48,7 @@ func (f *fixture) wantCounted(t testing.TB, videos ...uuid.UUID) {
 		want[e.VideoID] = c
 	}
 	for _, id := range videos {
-		if got[id], err = readCounters(t.Context(), f.pool, id); err != nil {
+		if got[id], err = readCounters(t.Context(), f.pool, tenant.Every, id); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -244,7 +245,7 @@ func TestCountersOfOtherWriters(t *testing.T) {
 		if _, err := f.admin.Exec(t.Context(), strings.ReplaceAll(step.sql, "{video}", l.video.String())); err != nil {
 			t.Fatal(err)
 		}
-		got, err := readCounters(t.Context(), f.pool, l.video)
+		got, err := readCounters(t.Context(), f.pool, tenant.Every, l.video)
 		if diff := cmp.Diff(step.want, got); err != nil || diff != "" || f.drifting(t) != 0 {
 			t.Fatalf("step %d: %v, %d videos drift (-want +got):\n%s", i, err, f.drifting(t), diff)
 		}
@@ -336,13 +337,13 @@ func TestCountersAreShown(t *testing.T) {
 		wantMessage(what, list.GetVideos()[0], nil)
 	}
 
-	if _, err := f.admin.Exec(t.Context(), `REVOKE SELECT ON catalog.video_counters FROM catalog_service`); err != nil {
+	if _, err := f.admin.Exec(t.Context(), `REVOKE SELECT ON catalog.video_counters FROM catalog_service, catalog_api`); err != nil {
 		t.Fatal(err)
 	}
 	if _, err = client.GetVideo(t.Context(), request); status.Code(err) != codes.Internal {
 		t.Errorf("without the counters: %v", err)
 	}
-	if _, err := f.admin.Exec(t.Context(), `GRANT SELECT ON catalog.video_counters TO catalog_service`); err != nil {
+	if _, err := f.admin.Exec(t.Context(), `GRANT SELECT ON catalog.video_counters TO catalog_service, catalog_api`); err != nil {
 		t.Fatal(err)
 	}
 	f.must(t, inbox.Applied, deletedEvent(l.video, 2))

@@ -24,7 +24,7 @@ import (
 const engagementType = "engagement"
 
 // Engagement is a user's engagement with a video, as the projection or its owner has
-// it, and the JSON of REST. A tombstone has ids, Version, Epoch, LastEventID, UpdatedAt
+// it, and the JSON of REST. A tombstone has ids, TenantID, Version, Epoch, LastEventID, UpdatedAt
 // and DeletedAt, and nothing else; it may come back to life. Columns find their fields
 // by name.
 type Engagement struct {
@@ -40,6 +40,7 @@ type Engagement struct {
 	DeletedAt      *time.Time `json:"-"`
 	// LastEventID and Completeness are as in Video.
 	LastEventID        uuid.NullUUID `json:"-"`
+	TenantID           string        `json:"-"`
 	inbox.Completeness `json:"-"`
 }
 
@@ -107,7 +108,7 @@ func (engagements) Position(e Engagement) inbox.Position {
 // Apply is the row after c, from the row before. Every change of a known type carries
 // the whole engagement.
 func (engagements) Apply(e Engagement, c inbox.Change) Engagement {
-	completeness := e.After(c)
+	completeness, tenant := e.After(c), tenantOf(c.Event, e.TenantID)
 	switch p := c.Payload.(type) {
 	case *engagementv1.EngagementPut:
 		e = Engagement{
@@ -125,13 +126,13 @@ func (engagements) Apply(e Engagement, c inbox.Change) Engagement {
 	}
 	e.UserID, e.VideoID, _ = parseEngagementID(c.Event.AggregateID) // checked by Decode
 	e.Epoch, e.Version, e.UpdatedAt, e.LastEventID = c.Event.Epoch, c.Event.Version, c.Event.OccurredAt, known(c.Event.ID)
-	e.Completeness = completeness
+	e.TenantID, e.Completeness = tenant, completeness
 	return e
 }
 
 // Snapshot is the owner's state as a change.
 func (a engagements) Snapshot(e Engagement) inbox.Change {
-	return snapshot(inbox.Put, e, engagementType, e.id(), a.Position(e))
+	return snapshot(inbox.Put, e, engagementType, e.id(), e.TenantID, a.Position(e))
 }
 
 // Fetch is FetchMany of one engagement.
@@ -204,7 +205,7 @@ func ownedEngagement(p *videov1.Engagement, user, video uuid.UUID) (Engagement, 
 		UserID: user, VideoID: video, Liked: p.GetLiked(), Bookmarked: p.GetBookmarked(), WatchedSeconds: p.GetWatchedSeconds(),
 		Version: p.GetVersion(), Epoch: p.GetEpoch(),
 		CreatedAt: timeOf(p.GetCreatedAt()), UpdatedAt: p.GetUpdatedAt().AsTime(), DeletedAt: timeOf(p.GetDeletedAt()),
-		LastEventID: last, Completeness: completeness(p, engagementRevision),
+		LastEventID: last, TenantID: p.GetTenantId(), Completeness: completeness(p, engagementRevision),
 	}, nil
 }
 

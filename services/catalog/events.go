@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -84,9 +85,9 @@ func completeness(answer proto.Message, revision int64) inbox.Completeness {
 
 // snapshot is the owner's row at a position as a change, of kind alive unless it is a
 // tombstone.
-func snapshot(alive inbox.Kind, row any, aggregateType, id string, at inbox.Position) inbox.Change {
+func snapshot(alive inbox.Kind, row any, aggregateType, id, tenant string, at inbox.Position) inbox.Change {
 	c := inbox.Change{Kind: alive, Payload: row, Revision: at.Revision, Partial: at.Incomplete, Event: eventing.Event{
-		ID: at.EventID, AggregateType: aggregateType, AggregateID: id,
+		ID: at.EventID, AggregateType: aggregateType, AggregateID: id, TenantID: tenant,
 		Epoch: at.Epoch, Version: at.Version, OccurredAt: at.At,
 	}}
 	if at.Deleted {
@@ -97,6 +98,12 @@ func snapshot(alive inbox.Kind, row any, aggregateType, id string, at inbox.Posi
 
 // known is an event's id as rows have it: NULL if it is unknown.
 func known(id uuid.UUID) uuid.NullUUID { return uuid.NullUUID{UUID: id, Valid: id != uuid.Nil} }
+
+// tenantOf is the tenant of a row after the change e: an owner's release of before tenants
+// names none, and so does a change that an owner knows nothing of any more.
+func tenantOf(e eventing.Event, before string) string {
+	return cmp.Or(e.TenantID, before, eventing.DefaultTenant)
+}
 
 // lastEvent reads a last_event_id; an owner that does not know it leaves it empty.
 func lastEvent(id string) (uuid.NullUUID, error) {

@@ -76,7 +76,7 @@ func TestModes(t *testing.T) {
 		for fault, want := range map[error]want{nil: tc.here, status.Error(codes.Unavailable, "away"): tc.away} {
 			f.peer.fails(fault)
 			f.service = NewService(f.pool, f.projector) // its circuit has seen nothing
-			a, err := f.service.Get(t.Context(), id, requirementOn(t, tc.ask))
+			a, err := f.service.Get(t.Context(), everyone, id, requirementOn(t, tc.ask))
 			if want.reason != "" {
 				wantProblem(t, err, problem.From(err).Code, want.reason)
 				continue
@@ -88,17 +88,17 @@ func TestModes(t *testing.T) {
 	}
 	// The absence of a row is no stale answer.
 	f.peer.fails(status.Error(codes.Unavailable, "away"))
-	_, err := f.service.Get(t.Context(), unknown, requirementOn(t, consistency.Request{Token: nowhere, StaleIfError: true}))
+	_, err := f.service.Get(t.Context(), everyone, unknown, requirementOn(t, consistency.Request{Token: nowhere, StaleIfError: true}))
 	wantProblem(t, err, problem.CodeUnavailable, "NOT_FRESH_ENOUGH")
-	_, err = f.service.Get(t.Context(), unknown, requirementOn(t, consistency.Request{Mode: consistency.FullyConsistent, StaleIfError: true}))
+	_, err = f.service.Get(t.Context(), everyone, unknown, requirementOn(t, consistency.Request{Mode: consistency.FullyConsistent, StaleIfError: true}))
 	wantProblem(t, err, problem.CodeUnavailable, "NOT_FRESH_ENOUGH")
-	_, err = f.service.Get(t.Context(), unknown, requirementOn(t, consistency.Request{Token: nowhere, Mode: consistency.MinimizeLatency}))
+	_, err = f.service.Get(t.Context(), everyone, unknown, requirementOn(t, consistency.Request{Token: nowhere, Mode: consistency.MinimizeLatency}))
 	if p := wantProblem(t, err, problem.CodeNotFound, "VIDEO_NOT_FOUND"); p.Extra["at_least"] != int64(2) {
 		t.Errorf("nothing said about what the token demands: %v", p.Extra)
 	}
 	f.peer.fails(nil)
 	f.service = NewService(f.pool, f.projector)
-	_, err = f.service.Get(t.Context(), unknown, requirementOn(t, consistency.Request{Mode: consistency.FullyConsistent}))
+	_, err = f.service.Get(t.Context(), everyone, unknown, requirementOn(t, consistency.Request{Mode: consistency.FullyConsistent}))
 	wantProblem(t, err, problem.CodeNotFound, "VIDEO_NOT_FOUND")
 }
 
@@ -117,31 +117,31 @@ func TestListIsAsFreshAsAllThatItsTokenNames(t *testing.T) {
 			t.Fatalf("%q from %q, %v; want %q from %q", got, p.Source, err, want, source)
 		}
 	}
-	p, err := f.service.List(t.Context(), Query{}, requirementOn(t, consistency.Request{Token: tokenOf(position(applied, 1), engagement)}))
+	p, err := f.service.List(t.Context(), Query{Caller: everyone}, requirementOn(t, consistency.Request{Token: tokenOf(position(applied, 1), engagement)}))
 	wantTitles(p, err, SourceProjection, "b", "a")
 	unasked(t, f)
 
 	f.peer.has(ownersVideo(behind, 2, "b2"))
-	_, err = f.service.List(t.Context(), Query{}, requirementOn(t, session))
+	_, err = f.service.List(t.Context(), Query{Caller: everyone}, requirementOn(t, session))
 	wantProblem(t, err, problem.CodeAhead, "TOKEN_AHEAD") // the owner lacks one of the two: neither is written
 
 	session.Mode = consistency.MinimizeLatency
-	p, err = f.service.List(t.Context(), Query{}, requirementOn(t, session))
+	p, err = f.service.List(t.Context(), Query{Caller: everyone}, requirementOn(t, session))
 	wantTitles(p, err, SourceProjection, "b", "a")
 	if diff := cmp.Diff([]consistency.StaleAggregate{{ID: behind.String(), Version: 1, AtLeast: 2}, {ID: missing.String(), AtLeast: 3}}, p.Stale); diff != "" {
 		t.Errorf("stale (-want +got):\n%s", diff)
 	}
 	session.Mode = ""
 	f.peer.has(ownersVideo(missing, 4, "c4"))
-	p, err = f.service.List(t.Context(), Query{}, requirementOn(t, session))
+	p, err = f.service.List(t.Context(), Query{Caller: everyone}, requirementOn(t, session))
 	wantTitles(p, err, SourceAuthority, "c4", "b2", "a")
-	p, err = f.service.List(t.Context(), Query{Title: "b"}, requirementOn(t, session))
+	p, err = f.service.List(t.Context(), Query{Caller: everyone, Title: "b"}, requirementOn(t, session))
 	wantTitles(p, err, SourceProjection, "b2")
-	p, err = f.service.List(t.Context(), Query{Title: "nowhere"}, requirementOn(t, session))
+	p, err = f.service.List(t.Context(), Query{Caller: everyone, Title: "nowhere"}, requirementOn(t, session))
 	wantTitles(p, err, SourceProjection)
 
 	session.Mode = consistency.FullyConsistent
-	_, err = f.service.List(t.Context(), Query{}, requirementOn(t, session))
+	_, err = f.service.List(t.Context(), Query{Caller: everyone}, requirementOn(t, session))
 	if problem.From(err).Code != problem.CodeInvalid {
 		t.Errorf("a fully consistent list: %v", err)
 	}
@@ -152,7 +152,7 @@ func TestListWaitsForAllThatItsTokenNames(t *testing.T) {
 	f, a, b := setUp(t), newVideoID(), newVideoID()
 	d := requirementOn(t, consistency.Request{Token: tokenOf(position(a, 1), position(b, 1)), Wait: long})
 	f.whileWaiting(t, func() {
-		p, err := f.service.List(t.Context(), Query{}, d)
+		p, err := f.service.List(t.Context(), Query{Caller: everyone}, d)
 		if err != nil || len(p.Videos) != 2 || p.Source != SourceProjection {
 			t.Errorf("%q from %q, %v", titles(p), p.Source, err)
 		}
@@ -180,7 +180,7 @@ func TestPageAndCheckAreOneSnapshot(t *testing.T) {
 	reads := 0
 	for ; at.Load() < versions; reads++ {
 		next := at.Load() + 1
-		videos, reached, err := listVideos(t.Context(), f.pool, Query{PageSize: 10}, before, []consistency.Position{position(id, next)})
+		videos, reached, err := listVideos(t.Context(), f.pool, Query{Caller: everyone, PageSize: 10}, before, []consistency.Position{position(id, next)})
 		if err != nil || len(videos) != 1 {
 			t.Fatalf("%d videos, %v", len(videos), err)
 		}
@@ -202,7 +202,7 @@ func TestASlowOwnerDoesNotTakeCatalogDown(t *testing.T) {
 	f.peer.hangs()
 	d := require(t, id, 2, 0)
 	refused := func() {
-		if _, err := f.service.Get(t.Context(), id, d); problem.From(err).Reason != "NOT_FRESH_ENOUGH" {
+		if _, err := f.service.Get(t.Context(), everyone, id, d); problem.From(err).Reason != "NOT_FRESH_ENOUGH" {
 			t.Errorf("error %v", err)
 		}
 	}

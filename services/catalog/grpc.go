@@ -26,11 +26,11 @@ func (g grpcServer) GetVideo(ctx context.Context, req *catalogv1.GetVideoRequest
 	if err != nil {
 		return nil, problem.Invalid("video_id", err.Error())
 	}
-	required, err := requirementOf(req, VideoRequirement)
+	required, err := requirementOf(ctx, req, VideoRequirement)
 	if err != nil {
 		return nil, err
 	}
-	a, err := g.service.Get(ctx, id, required)
+	a, err := g.service.Get(ctx, auth.Of(ctx), id, required)
 	err = cmp.Or(err, grpc.SetHeader(ctx, metadata.New(a.metadata())))
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func (g grpcServer) GetVideo(ctx context.Context, req *catalogv1.GetVideoRequest
 }
 
 func (g grpcServer) ListVideos(ctx context.Context, req *catalogv1.ListVideosRequest) (*catalogv1.ListVideosResponse, error) {
-	required, err := requirementOf(req, VideoRequirement)
+	required, err := requirementOf(ctx, req, VideoRequirement)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (g grpcServer) ListVideos(ctx context.Context, req *catalogv1.ListVideosReq
 func (g grpcServer) ListUserEngagements(
 	ctx context.Context, req *catalogv1.ListUserEngagementsRequest,
 ) (*catalogv1.ListUserEngagementsResponse, error) {
-	required, err := requirementOf(req, EngagementRequirement)
+	required, err := requirementOf(ctx, req, EngagementRequirement)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ var modes = map[catalogv1.Consistency]consistency.Mode{
 
 // requirementOf is the freshness that a request of any kind requires. It checks wait also
 // if there is no token that it could be used for.
-func requirementOf(req interface {
+func requirementOf(ctx context.Context, req interface {
 	GetAtLeastAsFresh() string
 	GetWait() *durationpb.Duration
 	GetConsistency() catalogv1.Consistency
@@ -98,7 +98,7 @@ func requirementOf(req interface {
 		return consistency.Requirement{}, problem.Invalid("consistency", "is not a known value")
 	}
 	request := consistency.Request{
-		Token: req.GetAtLeastAsFresh(), Mode: mode, StaleIfError: req.GetStaleIfError(), Wait: consistency.DefaultWait,
+		Tenant: auth.Of(ctx).Tenant, Token: req.GetAtLeastAsFresh(), Mode: mode, StaleIfError: req.GetStaleIfError(), Wait: consistency.DefaultWait,
 	}
 	request.TokenField, request.ModeField = "at_least_as_fresh", "consistency"
 	if wait := req.GetWait(); wait != nil {

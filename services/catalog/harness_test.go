@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"example.com/lockstep/pkg/eventing/tenant"
 	"fmt"
 	"log/slog"
 	"net"
@@ -30,7 +31,7 @@ import (
 )
 
 // everyone is the caller of tests that are not about identity.
-var everyone = auth.Principal{Kind: auth.Everyone}
+var everyone = auth.Principal{Kind: auth.Everyone, Tenant: eventing.DefaultTenant}
 
 // openGuard admits everyone.
 func openGuard() *serve.Guard { return serve.NewGuard(access, auth.Open()) }
@@ -178,7 +179,7 @@ func eventually(t testing.TB, condition func() bool) {
 
 func (f *fixture) row(t testing.TB, id uuid.UUID) Video {
 	t.Helper()
-	v, err := readVideo(t.Context(), f.pool, id)
+	v, err := readVideo(t.Context(), f.pool, tenant.Every, id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +231,7 @@ func requirementOn(t testing.TB, q consistency.Request) consistency.Requirement 
 
 // get is the service's Get without the results that only some tests check.
 func (f *fixture) get(ctx context.Context, id uuid.UUID, d consistency.Requirement) (Video, Source, error) {
-	a, err := f.service.Get(ctx, id, d)
+	a, err := f.service.Get(ctx, everyone, id, d)
 	return a.Video, a.Source, err
 }
 

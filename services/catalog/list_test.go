@@ -41,14 +41,14 @@ func TestListFilters(t *testing.T) {
 		q    Query
 		want []string
 	}{
-		{Query{}, []string{"ÜBUNG", `back\slash`, "snakeXcase", "snake_case", "500 miles", "50% off"}},
-		{Query{Title: "50%"}, []string{"50% off"}},
-		{Query{Title: "E_c"}, []string{"snake_case"}},
-		{Query{Title: `K\S`}, []string{`back\slash`}},
-		{Query{Title: "SNAKE"}, []string{"snakeXcase", "snake_case"}},
-		{Query{Title: "nowhere"}, nil},
-		{Query{UploaderID: uploader.String(), Title: "miles"}, []string{"500 miles"}},
-		{Query{UploaderID: uuid.Nil.String(), Title: "miles"}, nil},
+		{Query{Caller: everyone}, []string{"ÜBUNG", `back\slash`, "snakeXcase", "snake_case", "500 miles", "50% off"}},
+		{Query{Caller: everyone, Title: "50%"}, []string{"50% off"}},
+		{Query{Caller: everyone, Title: "E_c"}, []string{"snake_case"}},
+		{Query{Caller: everyone, Title: `K\S`}, []string{`back\slash`}},
+		{Query{Caller: everyone, Title: "SNAKE"}, []string{"snakeXcase", "snake_case"}},
+		{Query{Caller: everyone, Title: "nowhere"}, nil},
+		{Query{Caller: everyone, UploaderID: uploader.String(), Title: "miles"}, []string{"500 miles"}},
+		{Query{Caller: everyone, UploaderID: uuid.Nil.String(), Title: "miles"}, nil},
 	} {
 		page, err := f.service.List(t.Context(), tc.q, consistency.Requirement{})
 		if got := titles(page); err != nil || !slices.Equal(got, tc.want) || page.Source != SourceProjection {
@@ -66,7 +66,7 @@ func TestListPages(t *testing.T) {
 		f.must(t, inbox.Applied, createdEvent(newVideoID(), 1, title))
 		want = append([]string{title}, want...)
 	}
-	for _, filter := range []Query{{}, {Title: "video"}, {UploaderID: uploader.String()}} {
+	for _, filter := range []Query{{Caller: everyone}, {Caller: everyone, Title: "video"}, {Caller: everyone, UploaderID: uploader.String()}} {
 		for _, size := range []int{1, 3, 6, 7, 8} {
 			var got []string
 			q := filter
@@ -89,17 +89,17 @@ func TestListPages(t *testing.T) {
 
 func TestPageTokenIsBoundToItsList(t *testing.T) {
 	t.Parallel()
-	q := Query{UploaderID: uploader.String(), Title: "x", PageSize: 10}
+	q := Query{Caller: everyone, UploaderID: uploader.String(), Title: "x", PageSize: 10}
 	token := rest.PageToken(newVideoID(), q.filter())
 	other := newVideoID()
-	good := Query{UploaderID: uploader.String(), Title: "x", PageSize: 20, PageToken: token}
+	good := Query{Caller: everyone, UploaderID: uploader.String(), Title: "x", PageSize: 20, PageToken: token}
 	if _, err := good.check(); err != nil {
 		t.Errorf("another page size: %v", err)
 	}
 	for name, q := range map[string]Query{
-		"another title":    {UploaderID: uploader.String(), Title: "y", PageToken: token},
-		"another uploader": {UploaderID: other.String(), Title: "x", PageToken: token},
-		"no uploader":      {Title: "x", PageToken: token},
+		"another title":    {Caller: everyone, UploaderID: uploader.String(), Title: "y", PageToken: token},
+		"another uploader": {Caller: everyone, UploaderID: other.String(), Title: "x", PageToken: token},
+		"no uploader":      {Caller: everyone, Title: "x", PageToken: token},
 		"cut off":          {UploaderID: uploader.String(), Title: "x", PageToken: token[:len(token)-1]},
 		"cut to the id":    {UploaderID: uploader.String(), Title: "x", PageToken: token[:22]},
 		"longer":           {UploaderID: uploader.String(), Title: "x", PageToken: token + "AAAA"},
@@ -118,7 +118,7 @@ func TestListWithToken(t *testing.T) {
 	f, id := setUp(t), newVideoID()
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
 	list := func(id uuid.UUID, version int64, wait time.Duration) (Page, error) {
-		return f.service.List(t.Context(), Query{}, require(t, id, version, wait))
+		return f.service.List(t.Context(), Query{Caller: everyone}, require(t, id, version, wait))
 	}
 	wantPage := func(p Page, err error, source Source, want ...string) {
 		t.Helper()
@@ -163,7 +163,7 @@ func TestRepairEndsTheWaitOfOthers(t *testing.T) {
 		}
 	}, func() {
 		f.peer.has(ownersVideo(id, 3, "third"))
-		if _, err := f.service.List(t.Context(), Query{}, now); err != nil {
+		if _, err := f.service.List(t.Context(), Query{Caller: everyone}, now); err != nil {
 			t.Error(err)
 		}
 	})

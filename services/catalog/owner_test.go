@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"errors"
+	"example.com/lockstep/pkg/eventing"
 	"testing"
 
 	"github.com/google/uuid"
@@ -21,8 +22,8 @@ func TestEngagementsAreReadByTheirUser(t *testing.T) {
 	for range 2 {
 		f.must(t, inbox.Applied, like{user: user, video: newVideoID()}.put(1))
 	}
-	admitted := []auth.Principal{{Kind: auth.User, User: user}, {Kind: auth.User, User: uuid.New(), Admin: true}, everyone}
-	refused := []auth.Principal{{}, {Kind: auth.User}, {Kind: auth.User, User: uuid.New()}, {Kind: auth.Service, Service: "s"}}
+	admitted := []auth.Principal{{Kind: auth.User, User: user, Tenant: eventing.DefaultTenant}, {Kind: auth.User, User: uuid.New(), Admin: true, Tenant: eventing.DefaultTenant}, everyone}
+	refused := []auth.Principal{{}, {Kind: auth.User, Tenant: eventing.DefaultTenant}, {Kind: auth.User, User: uuid.New(), Tenant: eventing.DefaultTenant}, {Kind: auth.Service, Service: "s", Tenant: eventing.DefaultTenant}}
 	for _, caller := range refused {
 		q := EngagementQuery{UserID: user.String(), PageSize: 1, Caller: caller}
 		page, err := f.service.ListEngagements(t.Context(), q, consistency.Requirement{})
@@ -50,7 +51,7 @@ func TestPageTokensBelongToTheirCaller(t *testing.T) {
 	f := setUp(t)
 	f.must(t, inbox.Applied, createdEvent(newVideoID(), 1, "a"), createdEvent(newVideoID(), 1, "b"))
 	callers := []auth.Principal{
-		{Kind: auth.User, User: uuid.New()}, {Kind: auth.User, User: uuid.New(), Admin: true}, {Kind: auth.Service, Service: "s"}, everyone,
+		{Kind: auth.User, User: uuid.New(), Tenant: eventing.DefaultTenant}, {Kind: auth.User, User: uuid.New(), Admin: true, Tenant: eventing.DefaultTenant}, {Kind: auth.Service, Service: "s", Tenant: eventing.DefaultTenant}, everyone,
 	}
 	for _, given := range callers {
 		page, err := f.service.List(t.Context(), Query{PageSize: 1, Caller: given}, consistency.Requirement{})

@@ -35,7 +35,7 @@ func TestPlansOfLists(t *testing.T) {
 	if err := db.QueryRow(t.Context(), `SELECT to_regclass('video_projection_by_title') IS NOT NULL`).Scan(&trigrams); err != nil {
 		t.Fatal(err)
 	}
-	for name, q := range map[string]Query{"the first page": {}, "a search for nothing": {Title: "no such title"}} {
+	for name, q := range map[string]Query{"the first page": {Caller: everyone}, "a search for nothing": {Caller: everyone, Title: "no such title"}} {
 		q.PageSize = 50
 		before := uuid.Max
 		if _, _, err := listVideos(t.Context(), db, q, before, nil); err != nil {

@@ -107,7 +107,8 @@ func TestRepair(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := Video{
-			ID: id, UploaderID: uploader, Title: "sixth", Description: "as its owner has it", DurationSeconds: 61,
+			TenantID: eventing.DefaultTenant,
+			ID:       id, UploaderID: uploader, Title: "sixth", Description: "as its owner has it", DurationSeconds: 61,
 			PublishedAt: atp(-1), Version: 6, Epoch: 1, CreatedAt: atp(1), UpdatedAt: at(6),
 		}
 		if diff := cmp.Diff(want, f.row(t, id)); diff != "" {
@@ -122,7 +123,7 @@ func TestRepair(t *testing.T) {
 		if err := f.projector.videos.Repair(t.Context(), titled(id, 4, "fourth")); err != nil {
 			t.Fatal(err)
 		}
-		want := Video{ID: id, Version: 6, Epoch: 1, UpdatedAt: at(6), DeletedAt: atp(6)}
+		want := Video{ID: id, TenantID: eventing.DefaultTenant, Version: 6, Epoch: 1, UpdatedAt: at(6), DeletedAt: atp(6)}
 		if diff := cmp.Diff(want, f.row(t, id)); diff != "" {
 			t.Errorf("row (-want +got):\n%s", diff)
 		}

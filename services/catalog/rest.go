@@ -42,6 +42,7 @@ func readRequest(w http.ResponseWriter, r *http.Request, parameters ...string) (
 		return consistency.Request{}, nil, err
 	}
 	request, err := rest.ConsistencyRequest(w, r, query)
+	request.Tenant = auth.Of(r.Context()).Tenant
 	return request, query, err
 }
 
@@ -58,7 +59,7 @@ func (a restAPI) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return problem.Invalid("video_id", err.Error())
 	}
-	answer, err := a.service.Get(r.Context(), id, required)
+	answer, err := a.service.Get(r.Context(), auth.Of(r.Context()), id, required)
 	for name, value := range answer.metadata() {
 		w.Header().Set(name, value)
 	}

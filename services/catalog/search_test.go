@@ -41,7 +41,7 @@ func TestSearchesLeaveConnectionsToOthers(t *testing.T) {
 	ended := make(chan error)
 	for range places + turnedAway {
 		go func() {
-			_, err := f.service.List(ctx, Query{Title: "x"}, consistency.Requirement{})
+			_, err := f.service.List(ctx, Query{Caller: everyone, Title: "x"}, consistency.Requirement{})
 			ended <- err
 		}()
 	}

@@ -16,10 +16,11 @@ import (
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/rebuild"
 	"example.com/lockstep/pkg/eventing/reconcile"
+	"example.com/lockstep/pkg/eventing/tenant"
 )
 
 const videoColumns = `video_id, uploader_id, title, description, duration_seconds, published_at,
-	version, epoch, created_at, updated_at, deleted_at`
+	version, epoch, created_at, updated_at, deleted_at, tenant_id`
 
 const videoTable = "video_projection"
 
@@ -31,19 +32,21 @@ func (a videos) compared() *reconcile.Table {
 }
 
 // readVideo returns the zero Video where there is neither video nor tombstone.
-func readVideo(ctx context.Context, db *pgxpool.Pool, id uuid.UUID) (Video, error) {
-	return readCounted(ctx, db, `SELECT `+videoColumns+` FROM video_projection WHERE video_id = $1`, id)
+func readVideo(ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, id uuid.UUID) (Video, error) {
+	return readCounted(ctx, db, scope, `SELECT `+videoColumns+` FROM video_projection WHERE video_id = $1`, id)
 }
 
 // readCounters reads the counters of a video that its owner has shown.
-func readCounters(ctx context.Context, db *pgxpool.Pool, id uuid.UUID) (Counters, error) {
-	v, err := readCounted(ctx, db, `SELECT $1::uuid AS video_id`, id)
+func readCounters(ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, id uuid.UUID) (Counters, error) {
+	v, err := readCounted(ctx, db, scope, `SELECT $1::uuid AS video_id`, id)
 	return v.Counters, err
 }
 
-func readCounted(ctx context.Context, db *pgxpool.Pool, sql string, id uuid.UUID) (Video, error) {
-	rows, _ := db.Query(ctx, withCounters(sql), id)
-	v, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByNameLax[Video])
+func readCounted(ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, sql string, id uuid.UUID) (v Video, err error) {
+	err = scope.Read(ctx, db, func(rows pgx.Rows) (err error) {
+		v, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByNameLax[Video])
+		return err
+	}, withCounters(sql), id)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return Video{}, nil
@@ -109,7 +112,7 @@ func videoStatements(table string) *tableSQL {
 			SELECT ` + videoColumns + `, last_event_id, revision, incomplete FROM ` + table + `
 			 WHERE video_id = ANY ($1::uuid[]) ORDER BY video_id FOR UPDATE`,
 		upsert: upsertSQL(table, "video_id", videoColumns,
-			"uuid, uuid, text, text, bigint, timestamptz, bigint, bigint, timestamptz, timestamptz, timestamptz"),
+			"uuid, uuid, text, text, bigint, timestamptz, bigint, bigint, timestamptz, timestamptz, timestamptz, text"),
 		incomplete: `
 			SELECT video_id::text FROM ` + table + `
 			 WHERE incomplete AND revision < $1 AND video_id > $2::uuid ORDER BY video_id LIMIT $3`,
@@ -132,15 +135,20 @@ func (a videos) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Video]
 		column(steps, func(v Video) int64 { return v.Epoch }),
 		column(steps, func(v Video) *time.Time { return v.CreatedAt }),
 		column(steps, func(v Video) time.Time { return v.UpdatedAt }),
-		column(steps, func(v Video) *time.Time { return v.DeletedAt }))
+		column(steps, func(v Video) *time.Time { return v.DeletedAt }),
+		column(steps, func(v Video) string { return v.TenantID }))
 }
 
 // listVideos returns q's page and, if there is one, the video behind it: newest first,
 // since ids are UUIDs of version 7. A title search uses the trigram index where the
 // server has one; otherwise it reads titles until the page is full. reached counts the
 // positions in wanted that are reached in the page's own snapshot.
+//
+// A title search spans tenants for Postgres, and names its tenant itself: ILIKE is not
+// leakproof, and under row-level security the trigram index could not be used for it.
 func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID, wanted []consistency.Position,
 ) (videos []Video, reached int, err error) {
+	scope := scopeOf(q.Caller)
 	sql := `SELECT ` + videoColumns + ` FROM video_projection WHERE deleted_at IS NULL AND video_id < $2`
 	args := []any{q.PageSize + 1, before}
 	// Only the conditions that the query has, so that each combination is planned for
@@ -153,18 +161,20 @@ func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID
 		and("uploader_id =", q.UploaderID)
 	}
 	if q.Title != "" {
+		scope = tenant.Every
+		and("tenant_id =", q.Caller.Tenant)
 		and("title ILIKE", "%"+strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(q.Title)+"%")
 	}
 	sql += ` ORDER BY video_id DESC LIMIT $1`
 	sql = withCounters(sql) + ` ORDER BY video_id DESC`
-	videos, reached, err = readPage[Video](ctx, db, sql, args, wanted, idsOf(wanted), "video_projection p ON p.video_id = w.id")
+	videos, reached, err = readPage[Video](ctx, db, scope, sql, args, wanted, idsOf(wanted), "video_projection p ON p.video_id = w.id")
 	if err != nil {
 		return nil, 0, fmt.Errorf("list videos: %w", err)
 	}
 	return videos, reached, nil
 }
 
-const engagementColumns = `user_id, video_id, liked, bookmarked, watched_seconds, version, epoch, created_at, updated_at, deleted_at`
+const engagementColumns = `user_id, video_id, liked, bookmarked, watched_seconds, version, epoch, created_at, updated_at, deleted_at, tenant_id`
 
 const engagementTable = "video_user_engagements_projection"
 
@@ -194,18 +204,19 @@ func (a engagements) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[E
 		column(steps, func(e Engagement) int64 { return e.Epoch }),
 		column(steps, func(e Engagement) *time.Time { return e.CreatedAt }),
 		column(steps, func(e Engagement) time.Time { return e.UpdatedAt }),
-		column(steps, func(e Engagement) *time.Time { return e.DeletedAt }))
+		column(steps, func(e Engagement) *time.Time { return e.DeletedAt }),
+		column(steps, func(e Engagement) string { return e.TenantID }))
 }
 
 // listEngagements returns up to limit of a user's engagements with videos below
 // before, newest video first, and how many of the positions in wanted, all of this
 // user, are reached in the same snapshot.
-func listEngagements(ctx context.Context, db *pgxpool.Pool, user, before uuid.UUID, limit int, wanted []consistency.Position,
+func listEngagements(ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, user, before uuid.UUID, limit int, wanted []consistency.Position,
 ) (found []Engagement, reached int, err error) {
 	sql := `SELECT ` + engagementColumns + ` FROM video_user_engagements_projection
 		WHERE user_id = $1 AND video_id < $2 AND deleted_at IS NULL ORDER BY video_id DESC LIMIT $3`
 	_, videos := pairs(idsOf(wanted))
-	found, reached, err = readPage[Engagement](ctx, db, sql, []any{user, before, limit}, wanted, videos,
+	found, reached, err = readPage[Engagement](ctx, db, scope, sql, []any{user, before, limit}, wanted, videos,
 		"video_user_engagements_projection p ON p.user_id = $1 AND p.video_id = w.id")
 	if err != nil {
 		return nil, 0, fmt.Errorf("list engagements: %w", err)
@@ -242,12 +253,14 @@ func upsert[S any](
 // readPage runs the statement page. reached counts the wanted positions that the rows
 // have reached that they are joined with; ids are their ids there. One statement reads
 // both, so it reads them in one snapshot. An empty page is then a row without an item.
-func readPage[T any](ctx context.Context, db *pgxpool.Pool, page string, args []any, wanted []consistency.Position,
+func readPage[T any](ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, page string, args []any, wanted []consistency.Position,
 	ids []string, joined string,
 ) (items []T, reached int, err error) {
 	if len(wanted) == 0 {
-		rows, _ := db.Query(ctx, page, args...)
-		items, err = pgx.CollectRows(rows, pgx.RowToStructByNameLax[T])
+		err = scope.Read(ctx, db, func(rows pgx.Rows) (err error) {
+			items, err = pgx.CollectRows(rows, pgx.RowToStructByNameLax[T])
+			return err
+		}, page, args...)
 		return items, 0, err
 	}
 	var epochs, versions []int64
@@ -255,13 +268,20 @@ func readPage[T any](ctx context.Context, db *pgxpool.Pool, page string, args []
 		epochs, versions = append(epochs, p.Epoch), append(versions, p.Version)
 	}
 	n := len(args)
-	rows, _ := db.Query(ctx, fmt.Sprintf(`
+	err = scope.Read(ctx, db, func(rows pgx.Rows) (err error) {
+		items, reached, err = collectPage[T](rows)
+		return err
+	}, fmt.Sprintf(`
 		SELECT item.*, reached
 		  FROM (SELECT count(*) AS reached FROM unnest($%d::uuid[], $%d::bigint[], $%d::bigint[]) AS w (id, epoch, version)
 		          JOIN %s AND (p.epoch, p.version) >= (w.epoch, w.version)) AS at
 		  LEFT JOIN (%s) AS item ON true
 		 ORDER BY item.video_id DESC`, n+1, n+2, n+3, joined, page), append(args, ids, epochs, versions)...)
-	defer rows.Close()
+	return items, reached, err
+}
+
+// collectPage reads the rows of readPage.
+func collectPage[T any](rows pgx.Rows) (items []T, reached int, err error) {
 	items = []T{} // an empty page is no null
 	for rows.Next() {
 		row := counted{rows, &reached}

@@ -44,7 +44,7 @@ func engagementStatements(table string) *tableSQL {
 			 WHERE (user_id, video_id) IN (SELECT u, v FROM unnest($1::uuid[], $2::uuid[]) AS named (u, v))
 			 ORDER BY user_id, video_id FOR UPDATE`,
 		upsert: upsertSQL(table, "user_id, video_id", engagementColumns,
-			"uuid, uuid, bool, bool, bigint, bigint, bigint, timestamptz, timestamptz, timestamptz"),
+			"uuid, uuid, bool, bool, bigint, bigint, bigint, timestamptz, timestamptz, timestamptz, text"),
 		incomplete: `
 			WITH next AS MATERIALIZED (
 			  SELECT user_id, video_id FROM ` + table + `

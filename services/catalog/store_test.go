@@ -141,7 +141,7 @@ func aRefusedRowIsNamed[S any](t *testing.T, s store[S]) {
 	if rows := s.marks(t); len(rows) != 0 {
 		t.Errorf("%d rows of a batch that was refused", len(rows))
 	}
-	if _, err := s.admin.Exec(t.Context(), fmt.Sprintf(`REVOKE SELECT ON catalog.%s FROM catalog_service`, s.table)); err != nil {
+	if _, err := s.admin.Exec(t.Context(), fmt.Sprintf(`REVOKE SELECT ON catalog.%s FROM catalog_service, catalog_api`, s.table)); err != nil {
 		t.Fatal(err)
 	}
 	err = pgx.BeginFunc(t.Context(), s.pool, func(tx pgx.Tx) error {

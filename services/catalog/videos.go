@@ -23,7 +23,8 @@ import (
 const videoType = "video"
 
 // Video is a video as the projection or its owner has it, and the JSON of REST.
-// A tombstone has ID, Version, Epoch, LastEventID, UpdatedAt and DeletedAt, and nothing else.
+// A tombstone has ID, TenantID, Version, Epoch, LastEventID, UpdatedAt and DeletedAt, and
+// nothing else.
 // Columns find their fields by name.
 type Video struct {
 	ID              uuid.UUID  `json:"video_id" db:"video_id"`
@@ -41,6 +42,7 @@ type Video struct {
 	// LastEventID is the event that made Version, where that is known. Readers need
 	// neither it nor Completeness: both are read with the row's lock only.
 	LastEventID        uuid.NullUUID `json:"-"`
+	TenantID           string        `json:"-"`
 	inbox.Completeness `json:"-"`
 	// Counters are read for readers only, and are no part of the row.
 	Counters
@@ -132,7 +134,7 @@ func (videos) Position(v Video) inbox.Position {
 
 // Apply is the row after c, from the row before.
 func (videos) Apply(v Video, c inbox.Change) Video {
-	e, completeness := c.Event, v.After(c)
+	e, completeness, tenant := c.Event, v.After(c), tenantOf(c.Event, v.TenantID)
 	switch p := c.Payload.(type) {
 	case *eventsv1.VideoCreated:
 		v = Video{
@@ -151,7 +153,7 @@ func (videos) Apply(v Video, c inbox.Change) Video {
 		}
 	}
 	v.ID, v.Epoch, v.Version, v.UpdatedAt, v.LastEventID = uuid.MustParse(e.AggregateID), e.Epoch, e.Version, e.OccurredAt, known(e.ID)
-	v.Completeness = completeness
+	v.TenantID, v.Completeness = tenant, completeness
 	return v
 }
 
@@ -176,7 +178,7 @@ func patched(v Video, p *eventsv1.VideoUpdated) Video {
 
 // Snapshot is the owner's state as a change.
 func (a videos) Snapshot(v Video) inbox.Change {
-	return snapshot(inbox.Snapshot, v, videoType, v.id(), a.Position(v))
+	return snapshot(inbox.Snapshot, v, videoType, v.id(), v.TenantID, a.Position(v))
 }
 
 // Fetch is FetchMany of one video.
@@ -245,6 +247,6 @@ func ownedVideo(p *videov1.Video, id string) (Video, error) {
 		DurationSeconds: p.GetDurationSeconds(), PublishedAt: timeOf(p.GetPublishedAt()),
 		Version: p.GetVersion(), Epoch: p.GetEpoch(),
 		CreatedAt: timeOf(p.GetCreatedAt()), UpdatedAt: p.GetUpdatedAt().AsTime(), DeletedAt: timeOf(p.GetDeletedAt()),
-		LastEventID: last, Completeness: completeness(p, videoRevision),
+		LastEventID: last, TenantID: p.GetTenantId(), Completeness: completeness(p, videoRevision),
 	}, nil
 }

@@ -18,7 +18,8 @@ func TestApplyTheLifeOfAVideo(t *testing.T) {
 
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
 	want := Video{
-		ID: id, UploaderID: uploader, Title: "first", Description: "about it", DurationSeconds: 60,
+		TenantID: eventing.DefaultTenant,
+		ID:       id, UploaderID: uploader, Title: "first", Description: "about it", DurationSeconds: 60,
 		PublishedAt: atp(-1), Version: 1, Epoch: 1, CreatedAt: atp(1), UpdatedAt: at(1),
 	}
 	check := func() {
@@ -46,7 +47,7 @@ func TestApplyTheLifeOfAVideo(t *testing.T) {
 	check()
 
 	f.must(t, inbox.Applied, deletedEvent(id, 5))
-	want = Video{ID: id, Version: 5, Epoch: 1, UpdatedAt: at(5), DeletedAt: atp(5)}
+	want = Video{ID: id, TenantID: eventing.DefaultTenant, Version: 5, Epoch: 1, UpdatedAt: at(5), DeletedAt: atp(5)}
 	check()
 }
 

@@ -38,7 +38,7 @@ func used() int64 {
 func (f *fixture) busy(t testing.TB) bool {
 	t.Helper()
 	id := newVideoID()
-	_, err := f.service.Get(t.Context(), id, require(t, id, 1, time.Microsecond))
+	_, err := f.service.Get(t.Context(), everyone, id, require(t, id, 1, time.Microsecond))
 	return problem.From(err).Code == problem.CodeTooMany
 }
 
@@ -77,7 +77,7 @@ func TestTenThousandWaiters(t *testing.T) {
 		t.Errorf("a waiter costs %d bytes", each)
 	}
 	t.Logf("%d waiters, %d bytes each; a read at that time takes %s", manyWaiters, each, f.readTime(t, id))
-	_, err := f.service.Get(t.Context(), id, require(t, id, 2, long))
+	_, err := f.service.Get(t.Context(), everyone, id, require(t, id, 2, long))
 	if p := wantProblem(t, err, problem.CodeTooMany, "TOO_MANY_WAITERS"); p.RetryAfter <= 0 {
 		t.Error("no Retry-After")
 	}

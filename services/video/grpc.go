@@ -85,7 +85,7 @@ func (g grpcServer) GetVideo(ctx context.Context, req *videov1.GetVideoRequest) 
 	if err := found.Err(); err != nil {
 		return nil, err
 	}
-	v, asOf, err := g.service.Get(ctx, id)
+	v, asOf, err := g.service.Get(ctx, auth.Of(ctx), id)
 	if err != nil {
 		return nil, aggregate.WithAsOf(err, asOf)
 	}
@@ -133,7 +133,7 @@ func (v Video) proto() *videov1.Video {
 // copy. The answer to a write lacks that id, because a stored answer has the JSON fields only.
 func (v Video) read() *videov1.Video {
 	m := v.proto()
-	m.LastEventId = v.EventID()
+	m.LastEventId, m.TenantId = v.EventID(), v.TenantID
 	return m
 }
 

@@ -32,7 +32,7 @@ import (
 )
 
 // everyone is the caller of tests that are not about identity.
-var everyone = auth.Principal{Kind: auth.Everyone}
+var everyone = auth.Principal{Kind: auth.Everyone, Tenant: eventing.DefaultTenant}
 
 func TestMain(m *testing.M) { pairtest.Main(m) }
 

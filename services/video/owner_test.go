@@ -2,6 +2,7 @@ package video
 
 import (
 	"errors"
+	"example.com/lockstep/pkg/eventing"
 	"slices"
 	"testing"
 
@@ -18,12 +19,12 @@ import (
 
 // The callers of the tests below.
 var (
-	owner    = auth.Principal{Kind: auth.User, User: authtest.Owner}
-	stranger = auth.Principal{Kind: auth.User, User: uuid.MustParse("00000000-0000-4000-8000-00000000000b")}
-	admin    = auth.Principal{Kind: auth.User, User: uuid.MustParse("00000000-0000-4000-8000-00000000000c"), Admin: true}
-	replica  = auth.Principal{Kind: auth.Service, Service: "catalog@p.iam.gserviceaccount.com"}
+	owner    = auth.Principal{Kind: auth.User, User: authtest.Owner, Tenant: eventing.DefaultTenant}
+	stranger = auth.Principal{Kind: auth.User, User: uuid.MustParse("00000000-0000-4000-8000-00000000000b"), Tenant: eventing.DefaultTenant}
+	admin    = auth.Principal{Kind: auth.User, User: uuid.MustParse("00000000-0000-4000-8000-00000000000c"), Admin: true, Tenant: eventing.DefaultTenant}
+	replica  = auth.Principal{Kind: auth.Service, Service: "catalog@p.iam.gserviceaccount.com", Tenant: eventing.DefaultTenant}
 	callers  = map[string]auth.Principal{
-		"owner": owner, "stranger": stranger, "admin": admin, "service": replica, "everyone": everyone, "anonymous": {},
+		"owner": owner, "stranger": stranger, "admin": admin, "service": replica, "everyone": everyone, "anonymous": {Tenant: eventing.DefaultTenant},
 	}
 )
 
@@ -188,9 +189,9 @@ func TestEngagementsAreReadByTheirUser(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	v := a.liked()
-	nameless := auth.Principal{Kind: auth.User}
+	nameless := auth.Principal{Kind: auth.User, Tenant: eventing.DefaultTenant}
 	for who, caller := range map[string]auth.Principal{
-		"owner": owner, "stranger": stranger, "admin": admin, "service": replica, "everyone": everyone, "anonymous": {}, "nil": nameless,
+		"owner": owner, "stranger": stranger, "admin": admin, "service": replica, "everyone": everyone, "anonymous": {Tenant: eventing.DefaultTenant}, "nil": nameless,
 	} {
 		_, _, get := a.engagements.Get(t.Context(), caller, owner.User, v.ID)
 		_, _, list := a.engagements.List(t.Context(), caller, owner.User, 1, "")

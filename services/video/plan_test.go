@@ -1,6 +1,7 @@
 package video
 
 import (
+	"example.com/lockstep/services/video/aggregate"
 	"testing"
 
 	"github.com/google/uuid"
@@ -19,7 +20,7 @@ func TestAListPassesNoTombstones(t *testing.T) {
 		  FROM generate_series(1, 60000) n`)
 	var last pgtest.Statement
 	db := last.Of(t, a.db)
-	videos, err := selectPage(t.Context(), db, Filter{}, uuid.Max, 51)
+	videos, err := selectPage(t.Context(), db, aggregate.Scope(everyone), Filter{}, uuid.Max, 51)
 	if err != nil || len(videos) != 51 {
 		t.Fatalf("%d videos, %v", len(videos), err)
 	}

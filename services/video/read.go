@@ -12,10 +12,10 @@ import (
 	"example.com/lockstep/services/video/aggregate"
 )
 
-// Get returns a video that is not deleted, as it is now. The answer, or the error that
+// Get returns a video of the caller's tenant that is not deleted, as it is now. The answer, or the error that
 // there is no such video, is of the database's state asOf.
-func (s *Service) Get(ctx context.Context, id uuid.UUID) (v Video, asOf aggregate.AsOf, err error) {
-	v, asOf, err = selectVideo(ctx, s.db, id)
+func (s *Service) Get(ctx context.Context, caller auth.Principal, id uuid.UUID) (v Video, asOf aggregate.AsOf, err error) {
+	v, asOf, err = selectVideo(ctx, s.db, aggregate.Scope(caller), id)
 	if err != nil {
 		return Video{}, aggregate.AsOf{}, fmt.Errorf("get video: %w", err)
 	}
@@ -23,7 +23,7 @@ func (s *Service) Get(ctx context.Context, id uuid.UUID) (v Video, asOf aggregat
 }
 
 // GetMany returns the named videos, tombstones included, as they are now, with the
-// state as in Get. It is for replicas.
+// state as in Get, of all tenants. It is for replicas.
 func (s *Service) GetMany(ctx context.Context, ids []string) ([]Video, aggregate.AsOf, error) {
 	if err := aggregate.CheckVideoIDs(ids); err != nil {
 		return nil, aggregate.AsOf{}, err
@@ -43,7 +43,7 @@ type Filter struct {
 // text is the length of v's text in a message, in bytes.
 func (v Video) text() int { return len(v.Title) + len(v.Description) }
 
-// List returns up to size (1 to 200) videos that are not deleted, newest first, and fewer if they are very
+// List returns up to size (1 to 200) videos of the caller's tenant that are not deleted, newest first, and fewer if they are very
 // long; and a token for the page behind them, which is empty on the last, and good for this
 // caller only.
 func (s *Service) List(
@@ -56,7 +56,7 @@ func (s *Service) List(
 	if err := found.Err(); err != nil {
 		return nil, "", err
 	}
-	videos, err = selectPage(ctx, s.db, f, before, size+1)
+	videos, err = selectPage(ctx, s.db, aggregate.Scope(caller), f, before, size+1)
 	if err != nil {
 		return nil, "", fmt.Errorf("list videos: %w", err)
 	}

@@ -99,7 +99,7 @@ func (a restAPI) delete(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	v := result.Value
-	aggregate.WriteHeaders(w, v.position(), result.Replayed)
+	aggregate.WriteHeaders(w, v.Version, v.Token(), result.Replayed)
 	rest.WriteJSON(w, http.StatusOK, map[string]any{
 		"video_id": v.ID, "version": v.Version, "deleted_at": v.DeletedAt, "consistency_token": v.Token(),
 	})
@@ -113,7 +113,7 @@ func (a restAPI) get(w http.ResponseWriter, r *http.Request) error {
 	if err := found.Err(); err != nil {
 		return err
 	}
-	v, _, err := a.service.Get(r.Context(), id)
+	v, _, err := a.service.Get(r.Context(), auth.Of(r.Context()), id)
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (b restBody) video(found *problem.Violations) (given []string, v Video) {
 
 // writeResult answers a flat video with its token.
 func writeResult(w http.ResponseWriter, status int, result aggregate.Result[Video]) {
-	aggregate.WriteHeaders(w, result.Value.position(), result.Replayed)
+	aggregate.WriteHeaders(w, result.Value.Version, result.Value.Token(), result.Replayed)
 	rest.WriteJSON(w, status, struct {
 		Video
 		Token string `json:"consistency_token"`

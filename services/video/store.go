@@ -11,6 +11,7 @@ import (
 
 	"example.com/lockstep/pkg/eventing/outbox"
 	"example.com/lockstep/pkg/eventing/reconcile"
+	"example.com/lockstep/pkg/eventing/tenant"
 	"example.com/lockstep/services/video/aggregate"
 )
 
@@ -54,28 +55,27 @@ func lockVideo(ctx context.Context, tx *aggregate.Tx, id uuid.UUID) (v Video, er
 
 // selectVideo returns the zero Video when there never was such a video. asOf is as in
 // aggregate.SelectAsOf.
-func selectVideo(ctx context.Context, db *pgxpool.Pool, id uuid.UUID) (v Video, asOf aggregate.AsOf, err error) {
-	asOf, err = aggregate.SelectAsOf(ctx, db, aggregate.One(&v), `SELECT `+selected+` FROM videos WHERE video_id = $1`, id)
+func selectVideo(ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, id uuid.UUID) (v Video, asOf aggregate.AsOf, err error) {
+	asOf, err = aggregate.SelectAsOf(ctx, db, scope, aggregate.One(&v), `SELECT `+selected+` FROM videos WHERE video_id = $1`, id)
 	return v, asOf, err
 }
 
-// selectVideos leaves out videos that never existed. asOf is as in selectVideo.
+// selectVideos reads the videos of all tenants, and leaves out those that never existed. asOf is as in selectVideo.
 func selectVideos(ctx context.Context, db *pgxpool.Pool, ids []string) (videos []Video, asOf aggregate.AsOf, err error) {
-	asOf, err = aggregate.SelectAsOf(ctx, db, aggregate.All(&videos),
+	asOf, err = aggregate.SelectAsOf(ctx, db, tenant.Every, aggregate.All(&videos),
 		`SELECT `+selected+` FROM videos WHERE video_id = ANY ($1::uuid[])`, ids)
 	return videos, asOf, err
 }
 
 // selectPage returns up to limit videos with ids below before that are not deleted,
 // newest first. A statement for each filter lets each have its own plan.
-func selectPage(ctx context.Context, db *pgxpool.Pool, f Filter, before uuid.UUID, limit int) ([]Video, error) {
+func selectPage(
+	ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, f Filter, before uuid.UUID, limit int,
+) (page []Video, err error) {
 	query, args := `SELECT `+selected+` FROM videos WHERE video_id < $1 AND deleted_at IS NULL`, []any{before, limit}
 	if f.UploaderID != uuid.Nil {
 		query, args = query+` AND uploader_id = $3`, append(args, f.UploaderID)
 	}
-	rows, err := db.Query(ctx, query+` ORDER BY video_id DESC LIMIT $2`, args...)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByName[Video])
+	err = scope.Read(ctx, db, aggregate.All(&page), query+` ORDER BY video_id DESC LIMIT $2`, args...)
+	return page, err
 }

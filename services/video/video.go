@@ -57,8 +57,8 @@ func (s *Service) Create(
 		return aggregate.Result[Video]{}, err
 	}
 	// It may have to wait only for concurrent duplicates of this request.
-	return aggregate.Write(ctx, s.writer, request.Name(), request, func(ctx context.Context, tx *aggregate.Tx) (Video, error) {
-		v.ID, v.Revision = aggregate.NewID(), aggregate.Revision{Epoch: tx.Epoch}.Next()
+	return aggregate.Write(ctx, s.writer, o.Caller, request.Name(), request, func(ctx context.Context, tx *aggregate.Tx) (Video, error) {
+		v.ID, v.Revision = aggregate.NewID(), aggregate.Revision{TenantID: tx.Tenant, Epoch: tx.Epoch}.Next()
 		event, err := createdEvent(ctx, v)
 		if err != nil {
 			return Video{}, err
@@ -87,7 +87,7 @@ func (s *Service) Update(
 	if err != nil {
 		return aggregate.Result[Video]{}, err
 	}
-	return aggregate.Write(ctx, s.writer, id.String(), request, func(ctx context.Context, tx *aggregate.Tx) (Video, error) {
+	return aggregate.Write(ctx, s.writer, o.Caller, id.String(), request, func(ctx context.Context, tx *aggregate.Tx) (Video, error) {
 		v, err := lockVideo(ctx, tx, id)
 		if err != nil {
 			return Video{}, err
@@ -121,7 +121,7 @@ func (s *Service) Delete(
 	if err != nil {
 		return aggregate.Result[Video]{}, err
 	}
-	return aggregate.Write(ctx, s.writer, id.String(), request, func(ctx context.Context, tx *aggregate.Tx) (Video, error) {
+	return aggregate.Write(ctx, s.writer, o.Caller, id.String(), request, func(ctx context.Context, tx *aggregate.Tx) (Video, error) {
 		v, err := lockVideo(ctx, tx, id)
 		if err != nil {
 			return Video{}, err
@@ -159,4 +159,4 @@ const aggregateType = "video"
 func (v Video) position() consistency.Position { return v.Position(aggregateType, v.ID.String()) }
 
 // Token is the consistency token of v at its version.
-func (v Video) Token() string { return aggregate.Token(v.position()) }
+func (v Video) Token() string { return v.Revision.Token(v.position()) }

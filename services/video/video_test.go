@@ -130,7 +130,7 @@ func TestConcurrentPatchesMakeContiguousVersions(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	now, _, err := a.service.Get(t.Context(), v.ID)
+	now, _, err := a.service.Get(t.Context(), everyone, v.ID)
 	if err != nil || now.Version != 1+writers*each {
 		t.Fatalf("version %d (%v), want %d", now.Version, err, 1+writers*each)
 	}

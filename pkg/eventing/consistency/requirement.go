@@ -14,6 +14,8 @@ const (
 
 // Request is a reader's wish for the freshness of its answer, as the client wrote it.
 type Request struct {
+	// Tenant is the reader's: a token of another one is refused. Empty is eventing.DefaultTenant.
+	Tenant string
 	// Token is a consistency token's text, or empty.
 	Token string
 	// Mode is empty if the reader named none: the token's presence then decides.
@@ -59,7 +61,7 @@ func (q Request) Requirement(aggregateType string, valid func(id string) bool) (
 	switch {
 	case err != nil:
 		return Requirement{}, &InvalidRequestError{q.TokenField, err.Error()}
-	case token.Tenant != "": // tenants do not exist so far
+	case !sameTenant(token.Tenant, q.Tenant):
 		return Requirement{}, &InvalidRequestError{q.TokenField, "is a token of another tenant"}
 	}
 	for _, p := range token.Positions {

@@ -42,7 +42,8 @@ func (p Position) compare(q Position) int {
 // made, at most one of each aggregate. To callers it is opaque text. The zero
 // Token demands nothing and has no text.
 type Token struct {
-	// Tenant owns the aggregates. It may be empty.
+	// Tenant owns the aggregates. Empty is eventing.DefaultTenant, and Parse leaves it empty
+	// for that tenant: tokens of a system without tenants are shorter.
 	Tenant string
 	// Positions are in order of type and id, as Merge leaves them.
 	Positions []Position
@@ -75,7 +76,7 @@ func Merge(tokens ...Token) (Token, error) {
 		switch {
 		case len(t.Positions) == 0:
 			continue
-		case len(merged.Positions) > 0 && t.Tenant != merged.Tenant:
+		case len(merged.Positions) > 0 && !sameTenant(t.Tenant, merged.Tenant):
 			return Token{}, ErrOtherTenants
 		}
 		merged.Tenant = t.Tenant
@@ -98,7 +99,11 @@ func (t Token) String() string {
 	if len(t.Positions) == 0 {
 		return ""
 	}
-	b := appendText([]byte{format}, t.Tenant)
+	tenant := t.Tenant
+	if tenant == eventing.DefaultTenant {
+		tenant = ""
+	}
+	b := appendText([]byte{format}, tenant)
 	for i, p := range t.Positions {
 		// A type is said once: an empty one is the one before.
 		if i > 0 && p.AggregateType == t.Positions[i-1].AggregateType {
@@ -111,6 +116,10 @@ func (t Token) String() string {
 		b = binary.AppendUvarint(b, uint64(p.Version))
 	}
 	return seal(b)
+}
+
+func sameTenant(a, b string) bool {
+	return cmp.Or(a, eventing.DefaultTenant) == cmp.Or(b, eventing.DefaultTenant)
 }
 
 func seal(b []byte) string {

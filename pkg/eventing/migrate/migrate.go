@@ -18,7 +18,8 @@
 //
 // All migrations of a schema are one sequence of goose, recorded in the schema's table
 // goose_db_version. The SQL of the library names no schema and no role. While it runs,
-// search_path is the schema alone, and the setting eventing.role is the service's role.
+// search_path is the schema alone, the setting eventing.role is the service's role, and
+// eventing.request_role that of its requests, or empty.
 // A migration grants that role the rights that the library's code needs, and no more: a
 // service that made these grants would copy the library's knowledge of its statements. A
 // service may use both settings in its own migrations.
@@ -79,6 +80,10 @@ type Schema struct {
 	// Role is the service's role, which owns nothing. The first migration creates it
 	// unless it exists.
 	Role string
+	// RequestRole is the role that requests run as where rows belong to tenants; see
+	// pkg/eventing/tenant. Empty: there is none, and every statement runs as Role. A schema
+	// has it from its first migration on, or never: the library's migrations run once.
+	RequestRole string
 	// Parts are parts of the library: [Outbox], [Inbox], [Operator].
 	Parts []embed.FS
 	// Own holds the service's own migrations, in any folder.
@@ -138,8 +143,8 @@ func (s Schema) open(adminURL string) (*sql.DB, error) {
 		return nil, err
 	}
 	return stdlib.OpenDB(*config, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, `SELECT set_config('search_path', $1, false), set_config('eventing.role', $2, false)`,
-			pgx.Identifier{s.Name}.Sanitize(), s.Role)
+		_, err := conn.Exec(ctx, `SELECT set_config('search_path', $1, false), set_config('eventing.role', $2, false),
+			set_config('eventing.request_role', $3, false)`, pgx.Identifier{s.Name}.Sanitize(), s.Role, s.RequestRole)
 		return err
 	})), nil
 }

@@ -59,11 +59,17 @@ func TestRebuild(t *testing.T) {
 func TestANewTableIsLikeTheOldOne(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, 10)
+	f.exec(t, `
+		CREATE POLICY everything ON one USING (true) WITH CHECK (version > 0);
+		CREATE POLICY named ON one AS RESTRICTIVE FOR SELECT TO app_service USING (body IS DISTINCT FROM (SELECT current_setting('x.y', true)));
+		ALTER TABLE one ENABLE ROW LEVEL SECURITY;
+		ALTER TABLE one FORCE ROW LEVEL SECURITY`)
 	f.asOwner(t)
 	describe := func() []string {
 		return ask[string](t, f, `
-			SELECT concat(relname, relowner::regrole, relacl, reloptions) FROM pg_class WHERE oid IN ('one'::regclass, 'two'::regclass, 'spelled'::regclass) UNION ALL
+			SELECT concat(relname, relowner::regrole, relacl, reloptions, relrowsecurity, relforcerowsecurity) FROM pg_class WHERE oid IN ('one'::regclass, 'two'::regclass, 'spelled'::regclass) UNION ALL
 			SELECT indexdef FROM pg_indexes WHERE tablename IN ('one', 'two') UNION ALL
+			SELECT concat_ws(' ', policyname, permissive, roles, cmd, qual, with_check) FROM pg_policies WHERE tablename IN ('one', 'two') UNION ALL
 			SELECT concat(conname, pg_get_constraintdef(oid)) FROM pg_constraint WHERE conrelid IN ('one'::regclass, 'two'::regclass) UNION ALL
 			SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal AND tgname NOT LIKE 'mirror%' ORDER BY 1`)
 	}
@@ -186,8 +192,6 @@ func TestWhatAShadowCannotHave(t *testing.T) {
 	for name, sql := range map[string]string{
 		"key":          `CREATE TABLE elsewhere (a uuid REFERENCES one)`,
 		"publication":  `CREATE PUBLICATION changes FOR TABLE one`,
-		"policy":       `CREATE POLICY everything ON one USING (true)`,
-		"row security": `ALTER TABLE one FORCE ROW LEVEL SECURITY`,
 		"statistics":   `CREATE STATISTICS together ON body, version FROM one`,
 		"function":     `CREATE FUNCTION ones() RETURNS bigint LANGUAGE sql BEGIN ATOMIC SELECT count(*) FROM one; END`,
 		"argument":     `CREATE FUNCTION body_of(one) RETURNS text LANGUAGE sql AS 'SELECT $1.body'`,

@@ -14,7 +14,7 @@ import (
 func Shadow(table string) string { return table + "_shadow" }
 
 // copyTable is the statements that make the shadow $2 of a table $1. LIKE copies neither the
-// owner nor rights nor storage options, targets of statistics and the replica identity. Default
+// owner nor rights and policies nor storage options, targets of statistics and the replica identity. Default
 // privileges may have given others.
 const copyTable = `
 	SELECT statement FROM (
@@ -36,7 +36,20 @@ const copyTable = `
 	  SELECT 4, format('GRANT %s ON %s TO %s%s', privilege_type, $2::text::regclass, {grantee},
 	                   CASE WHEN is_grantable THEN ' WITH GRANT OPTION' END)
 	    FROM pg_class, aclexplode(relacl) AS a WHERE oid = $1::text::regclass
+	  UNION ALL
+	  SELECT 5, format('ALTER TABLE %s %s ROW LEVEL SECURITY', $2::text::regclass, setting)
+	    FROM pg_class, LATERAL (VALUES ('ENABLE', relrowsecurity), ('FORCE', relforcerowsecurity)) AS v (setting, used)
+	   WHERE oid = $1::text::regclass AND used
+	  UNION ALL
+	  SELECT 6, format('CREATE POLICY %I ON %s AS %s FOR %s TO %s%s%s', polname, $2::text::regclass,
+	                   CASE WHEN polpermissive THEN 'PERMISSIVE' ELSE 'RESTRICTIVE' END,
+	                   CASE polcmd WHEN 'r' THEN 'SELECT' WHEN 'a' THEN 'INSERT' WHEN 'w' THEN 'UPDATE' WHEN 'd' THEN 'DELETE' ELSE 'ALL' END,
+	                   {roles}, ' USING (' || pg_get_expr(polqual, polrelid) || ')', ' WITH CHECK (' || pg_get_expr(polwithcheck, polrelid) || ')')
+	    FROM pg_policy WHERE polrelid = $1::text::regclass
 	) AS s ORDER BY step`
+
+// roles are those of a policy.
+const roles = `(SELECT string_agg(CASE role WHEN 0 THEN 'PUBLIC' ELSE quote_ident(role::regrole::text) END, ', ') FROM unnest(polroles) AS role)`
 
 // mirror copies the rows that a statement writes, as they are written, in the order of their
 // keys. It names its tables: after an exchange it copies in the other direction.
@@ -146,5 +159,5 @@ func (p Part) sql(statement string) string {
 		"{mirror}", pgx.Identifier{"mirror_" + p.Table}.Sanitize(),
 		"{key}", of(""), "{c.key}", of("c."), "{b.key}", of("b."), "{s.key}", of("s."),
 		"{id}", strings.Join(p.Key, "::text || ':' || ")+"::text", "{after}", "("+strings.Join(after, ", ")+")",
-		"{grantee}", `CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(a.grantee::regrole::text) END`).Replace(statement)
+		"{roles}", roles, "{grantee}", `CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(a.grantee::regrole::text) END`).Replace(statement)
 }

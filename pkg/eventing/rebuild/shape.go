@@ -54,7 +54,8 @@ const shape = `
 	 WHERE d.refobjid = $1::text::regclass AND c.relkind = 'v'
 	   AND NOT (pg_has_role(c.relowner, 'USAGE') AND has_schema_privilege(c.relnamespace, 'CREATE'))
 	UNION ALL
-	SELECT format('policy %s', polname) FROM pg_policy WHERE polrelid = $1::text::regclass
+	SELECT format('policy %s %s %s of %s using %s check %s', polname, polcmd, polpermissive, polroles::regrole[],
+	              pg_get_expr(polqual, polrelid), pg_get_expr(polwithcheck, polrelid)) FROM pg_policy WHERE polrelid = $1::text::regclass
 	UNION ALL
 	SELECT format('rule %s', rulename) FROM pg_rewrite WHERE ev_class = $1::text::regclass
 	UNION ALL

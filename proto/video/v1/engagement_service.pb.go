@@ -43,7 +43,9 @@ type Engagement struct {
 	// As in Video.
 	Epoch int64 `protobuf:"varint,10,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// As in Video.
-	LastEventId   string `protobuf:"bytes,11,opt,name=last_event_id,json=lastEventId,proto3" json:"last_event_id,omitempty"`
+	LastEventId string `protobuf:"bytes,11,opt,name=last_event_id,json=lastEventId,proto3" json:"last_event_id,omitempty"`
+	// As in Video.
+	TenantId      string `protobuf:"bytes,12,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -151,6 +153,13 @@ func (x *Engagement) GetEpoch() int64 {
 func (x *Engagement) GetLastEventId() string {
 	if x != nil {
 		return x.LastEventId
+	}
+	return ""
+}
+
+func (x *Engagement) GetTenantId() string {
+	if x != nil {
+		return x.TenantId
 	}
 	return ""
 }
@@ -681,7 +690,7 @@ var File_video_v1_engagement_service_proto protoreflect.FileDescriptor
 
 const file_video_v1_engagement_service_proto_rawDesc = "" +
 	"\n" +
-	"!video/v1/engagement_service.proto\x12\bvideo.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa4\x03\n" +
+	"!video/v1/engagement_service.proto\x12\bvideo.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc1\x03\n" +
 	"\n" +
 	"Engagement\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x19\n" +
@@ -700,7 +709,8 @@ const file_video_v1_engagement_service_proto_rawDesc = "" +
 	"deleted_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tdeletedAt\x12\x14\n" +
 	"\x05epoch\x18\n" +
 	" \x01(\x03R\x05epoch\x12\"\n" +
-	"\rlast_event_id\x18\v \x01(\tR\vlastEventId\"\xd4\x01\n" +
+	"\rlast_event_id\x18\v \x01(\tR\vlastEventId\x12\x1b\n" +
+	"\ttenant_id\x18\f \x01(\tR\btenantId\"\xd4\x01\n" +
 	"\x14PutEngagementRequest\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x19\n" +
 	"\bvideo_id\x18\x02 \x01(\tR\avideoId\x12\x14\n" +

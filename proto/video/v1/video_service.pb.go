@@ -53,7 +53,9 @@ type Video struct {
 	// The event that made this version, a UUID: a copy that has another one for it
 	// has a history that the owner has lost. Empty where the owner does not know, and
 	// in the answers to writes.
-	LastEventId   string `protobuf:"bytes,12,opt,name=last_event_id,json=lastEventId,proto3" json:"last_event_id,omitempty"`
+	LastEventId string `protobuf:"bytes,12,opt,name=last_event_id,json=lastEventId,proto3" json:"last_event_id,omitempty"`
+	// The tenant that the video belongs to, for copies. Empty in the answers to writes.
+	TenantId      string `protobuf:"bytes,13,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -168,6 +170,13 @@ func (x *Video) GetEpoch() int64 {
 func (x *Video) GetLastEventId() string {
 	if x != nil {
 		return x.LastEventId
+	}
+	return ""
+}
+
+func (x *Video) GetTenantId() string {
+	if x != nil {
+		return x.TenantId
 	}
 	return ""
 }
@@ -798,7 +807,7 @@ var File_video_v1_video_service_proto protoreflect.FileDescriptor
 
 const file_video_v1_video_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1cvideo/v1/video_service.proto\x12\bvideo.v1\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xea\x03\n" +
+	"\x1cvideo/v1/video_service.proto\x12\bvideo.v1\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x87\x04\n" +
 	"\x05Video\x12\x19\n" +
 	"\bvideo_id\x18\x01 \x01(\tR\avideoId\x12\x1f\n" +
 	"\vuploader_id\x18\x02 \x01(\tR\n" +
@@ -816,7 +825,8 @@ const file_video_v1_video_service_proto_rawDesc = "" +
 	"deleted_at\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\tdeletedAt\x12\x14\n" +
 	"\x05epoch\x18\v \x01(\x03R\x05epoch\x12\"\n" +
-	"\rlast_event_id\x18\f \x01(\tR\vlastEventId\"\xd7\x01\n" +
+	"\rlast_event_id\x18\f \x01(\tR\vlastEventId\x12\x1b\n" +
+	"\ttenant_id\x18\r \x01(\tR\btenantId\"\xd7\x01\n" +
 	"\x12CreateVideoRequest\x12\x1f\n" +
 	"\vuploader_id\x18\x01 \x01(\tR\n" +
 	"uploaderId\x12\x14\n" +

@@ -26,9 +26,9 @@ func (r Revision) Position(aggregateType, id string) consistency.Position {
 	return consistency.Position{AggregateType: aggregateType, AggregateID: id, Epoch: r.Epoch, Version: r.Version}
 }
 
-// Token is the consistency token of one position.
-func Token(at consistency.Position) string {
-	return consistency.Token{Positions: []consistency.Position{at}}.String()
+// Token is the consistency token of the row's position at.
+func (r Revision) Token(at consistency.Position) string {
+	return consistency.Token{Tenant: r.TenantID, Positions: []consistency.Position{at}}.String()
 }
 
 // Event is the event that led the row at position at from the revision before to r,
@@ -43,6 +43,7 @@ func (r Revision) Event(ctx context.Context, at consistency.Position, before Rev
 		Version:         at.Version,
 		SchemaVersion:   schemaVersion,
 		OccurredAt:      r.UpdatedAt,
+		TenantID:        r.TenantID,
 		Epoch:           at.Epoch,
 		TraceParent:     eventing.TraceParent(ctx),
 	}

@@ -10,7 +10,6 @@ import (
 	"example.com/lockstep/internal/idempotency"
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
-	"example.com/lockstep/pkg/eventing/consistency"
 )
 
 // MaxBody holds the largest video with every character escaped.
@@ -27,9 +26,9 @@ func HTTPOptions(r *http.Request, found *problem.Violations, parameters ...strin
 
 // WriteHeaders sets the headers of every answer to a write, with the position that the
 // write has reached.
-func WriteHeaders(w http.ResponseWriter, at consistency.Position, replayed bool) {
-	w.Header().Set("ETag", rest.ETag(at.Version))
-	w.Header().Set("Consistency-Token", Token(at))
+func WriteHeaders(w http.ResponseWriter, version int64, token string, replayed bool) {
+	w.Header().Set("ETag", rest.ETag(version))
+	w.Header().Set("Consistency-Token", token)
 	if replayed {
 		w.Header().Set("Idempotency-Replayed", "true")
 	}

@@ -24,11 +24,13 @@ type Revision struct {
 	// LastEventID is the event that made Version; unknown in rows from before it was
 	// kept.
 	LastEventID uuid.NullUUID `json:"-"`
+	// TenantID is the tenant that the row belongs to, from its first version on.
+	TenantID string `json:"-"`
 	// Epoch is the owner's, not the row's: the one in which the row was read or written.
 	Epoch int64 `json:"-"`
 }
 
-func (r *Revision) setEpoch(epoch int64) { r.Epoch = epoch }
+func (r *Revision) complete(tenant string, epoch int64) { r.TenantID, r.Epoch = tenant, epoch }
 
 // Exists is false of a tombstone, and of a row that never existed.
 func (r Revision) Exists() bool { return r.Version > 0 && r.DeletedAt == nil }
@@ -37,7 +39,7 @@ func (r Revision) Exists() bool { return r.Version > 0 && r.DeletedAt == nil }
 func (r Revision) Next() Revision {
 	next := Revision{
 		Version: r.Version + 1, CreatedAt: r.CreatedAt, UpdatedAt: after(r.UpdatedAt),
-		LastEventID: uuid.NullUUID{UUID: NewID(), Valid: true}, Epoch: r.Epoch,
+		LastEventID: uuid.NullUUID{UUID: NewID(), Valid: true}, TenantID: r.TenantID, Epoch: r.Epoch,
 	}
 	if !r.Exists() {
 		next.CreatedAt = next.UpdatedAt

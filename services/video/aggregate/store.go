@@ -9,12 +9,15 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/auth"
+	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing/outbox"
+	"example.com/lockstep/pkg/eventing/tenant"
 )
 
 const (
 	// RevisionColumns are the columns of a Revision.
-	RevisionColumns = `version, created_at, updated_at, deleted_at, last_event_id`
+	RevisionColumns = `version, created_at, updated_at, deleted_at, last_event_id, tenant_id`
 	// SelectRevision are those of a query, which also reads the owner's epoch, in the
 	// snapshot of the row.
 	SelectRevision = RevisionColumns + `, ` + outbox.PresentEpoch + ` AS epoch`
@@ -24,7 +27,7 @@ const (
 func (r Revision) Arguments() pgx.NamedArgs {
 	return pgx.NamedArgs{
 		"version": r.Version, "created_at": r.CreatedAt, "updated_at": r.UpdatedAt, "deleted_at": r.DeletedAt,
-		"last_event_id": r.LastEventID,
+		"last_event_id": r.LastEventID, "tenant_id": r.TenantID,
 	}
 }
 
@@ -42,11 +45,17 @@ type AsOf struct {
 	Epoch int64
 }
 
-// SelectAsOf reads the state of the database, and then rows.
+// Scope is the rows of one tenant, for a request.
+func Scope(caller auth.Principal) tenant.Scope {
+	return tenant.One(migrations.Video.RequestRole(), caller.Tenant)
+}
+
+// SelectAsOf reads the state of the database, and then rows in scope.
 func SelectAsOf(
-	ctx context.Context, db *pgxpool.Pool, read func(pgx.Rows) error, query string, args ...any,
+	ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, read func(pgx.Rows) error, query string, args ...any,
 ) (asOf AsOf, err error) {
 	b := &pgx.Batch{}
+	scope.Enter(b)
 	b.Queue(`SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_xact_replay_timestamp() ELSE clock_timestamp() END, ` + outbox.PresentEpoch).
 		QueryRow(func(r pgx.Row) error { return r.Scan(&asOf.Time, &asOf.Epoch) })
 	b.Queue(query, args...).Query(read)

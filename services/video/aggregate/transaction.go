@@ -63,14 +63,14 @@ type Result[T any] struct {
 // Delete of package engagement: it locks the row if there is one, decides, and stores the new
 // state with its event. do gets a context that ends with writeTimeout. T embeds a Revision.
 func Write[T any, P rowOf[T]](
-	ctx context.Context, w *Writer, name string, r idempotency.Request, do func(context.Context, *Tx) (T, error),
+	ctx context.Context, w *Writer, caller auth.Principal, name string, r idempotency.Request, do func(context.Context, *Tx) (T, error),
 ) (Result[T], error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	result, t, err := write(ctx, w, name, r, do)
+	result, t, err := write(ctx, w, caller, name, r, do)
 	for errors.Is(err, outbox.ErrEpochEnded) { // an operator has begun another one since
 		w.epoch.Forget()
-		result, t, err = write(ctx, w, name, r, do)
+		result, t, err = write(ctx, w, caller, name, r, do)
 	}
 	if errors.Is(err, idempotency.ErrAnswered) {
 		result, err = replay[T, P](ctx, w, r, t)
@@ -87,14 +87,14 @@ func Write[T any, P rowOf[T]](
 // write is Write in the epoch that is taken for the present one. t is the transaction of
 // the last run; it is nil if there was none.
 func write[T any](
-	ctx context.Context, w *Writer, name string, r idempotency.Request, do func(context.Context, *Tx) (T, error),
+	ctx context.Context, w *Writer, caller auth.Principal, name string, r idempotency.Request, do func(context.Context, *Tx) (T, error),
 ) (result Result[T], t *Tx, err error) {
 	epoch, err := w.epoch.Present(ctx)
 	if err != nil {
 		return result, nil, err
 	}
 	err = w.writer.Write(ctx, name, func(tx pgx.Tx) (err error) {
-		t = newTx(tx, epoch, r)
+		t = newTx(tx, caller, epoch, r)
 		result.Value, err = do(ctx, t)
 		return err
 	})
@@ -111,14 +111,14 @@ func replay[T any, P rowOf[T]](ctx context.Context, w *Writer, r idempotency.Req
 	if err == nil {
 		err = r.Replay(ctx, w.db, t.answered, &result.Value)
 	}
-	P(&result.Value).setEpoch(epoch) // the stored answer has none
+	P(&result.Value).complete(t.Tenant, epoch) // the stored answer has neither
 	return result, err
 }
 
 // rowOf is a pointer to a struct T that embeds a Revision.
 type rowOf[T any] interface {
 	*T
-	setEpoch(epoch int64)
+	complete(tenant string, epoch int64)
 }
 
 // Tx is the transaction of one write. Statements are queued, and each of its round trips
@@ -126,6 +126,8 @@ type rowOf[T any] interface {
 // or Append alone if it has nothing to lock (TestRoundTrips).
 type Tx struct {
 	tx pgx.Tx
+	// Tenant owns all rows that the transaction sees and writes.
+	Tenant string
 	// Epoch is the present one as far as the process knows. Append refuses events of any
 	// other, and Write runs the transaction again.
 	Epoch    int64
@@ -135,9 +137,10 @@ type Tx struct {
 	events   int
 }
 
-func newTx(tx pgx.Tx, epoch int64, r idempotency.Request) *Tx {
-	t := &Tx{tx: tx, Epoch: epoch, request: r, batch: &pgx.Batch{}}
+func newTx(tx pgx.Tx, caller auth.Principal, epoch int64, r idempotency.Request) *Tx {
+	t := &Tx{tx: tx, Tenant: caller.Tenant, Epoch: epoch, request: r, batch: &pgx.Batch{}}
 	txn.LimitLocks(t.batch)
+	Scope(caller).Enter(t.batch)
 	return t
 }
 

@@ -64,7 +64,7 @@ func (s *Service) Put(
 	if err != nil {
 		return aggregate.Result[Engagement]{}, err
 	}
-	return aggregate.Write(ctx, s.writer, to.id(), request, func(ctx context.Context, tx *aggregate.Tx) (Engagement, error) {
+	return aggregate.Write(ctx, s.writer, o.Caller, to.id(), request, func(ctx context.Context, tx *aggregate.Tx) (Engagement, error) {
 		e, video, err := lockWithVideo(ctx, tx, to.UserID, to.VideoID)
 		if err != nil {
 			return Engagement{}, err
@@ -104,7 +104,7 @@ func (s *Service) Delete(
 	if err != nil {
 		return aggregate.Result[Engagement]{}, err
 	}
-	return aggregate.Write(ctx, s.writer, name.id(), request, func(ctx context.Context, tx *aggregate.Tx) (Engagement, error) {
+	return aggregate.Write(ctx, s.writer, o.Caller, name.id(), request, func(ctx context.Context, tx *aggregate.Tx) (Engagement, error) {
 		e, err := lockEngagement(ctx, tx, user, video)
 		if err != nil {
 			return Engagement{}, err
@@ -158,4 +158,4 @@ func (e Engagement) id() string { return e.UserID.String() + ":" + e.VideoID.Str
 func (e Engagement) position() consistency.Position { return e.Position(aggregateType, e.id()) }
 
 // Token is the consistency token of e at its version.
-func (e Engagement) Token() string { return aggregate.Token(e.position()) }
+func (e Engagement) Token() string { return e.Revision.Token(e.position()) }

@@ -98,7 +98,7 @@ func (e Engagement) proto() *videov1.Engagement {
 // answer to a retry has only the fields of the JSON.
 func (e Engagement) read() *videov1.Engagement {
 	p := e.proto()
-	p.LastEventId = e.EventID()
+	p.LastEventId, p.TenantId = e.EventID(), e.TenantID
 	return p
 }
 

@@ -22,7 +22,7 @@ func (s *Service) Get(
 	if err := aggregate.CheckOwner(caller, user); err != nil {
 		return Engagement{}, aggregate.AsOf{}, err
 	}
-	e, asOf, err = selectEngagement(ctx, s.db, user, video)
+	e, asOf, err = selectEngagement(ctx, s.db, aggregate.Scope(caller), user, video)
 	if err != nil {
 		return Engagement{}, aggregate.AsOf{}, fmt.Errorf("get engagement: %w", err)
 	}
@@ -61,7 +61,7 @@ func (s *Service) List(
 	if err := cmp.Or(found.Err(), aggregate.CheckOwner(caller, user)); err != nil {
 		return nil, "", err
 	}
-	page, err = selectPage(ctx, s.db, user, before, size+1)
+	page, err = selectPage(ctx, s.db, aggregate.Scope(caller), user, before, size+1)
 	if err != nil {
 		return nil, "", fmt.Errorf("list engagements: %w", err)
 	}

@@ -45,7 +45,7 @@ func (a restAPI) put(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	aggregate.WriteHeaders(w, result.Value.position(), result.Replayed)
+	aggregate.WriteHeaders(w, result.Value.Version, result.Value.Token(), result.Replayed)
 	rest.WriteJSON(w, http.StatusOK, struct {
 		Engagement
 		Token string `json:"consistency_token"`
@@ -62,7 +62,7 @@ func (a restAPI) delete(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	e := result.Value
-	aggregate.WriteHeaders(w, e.position(), result.Replayed)
+	aggregate.WriteHeaders(w, e.Version, e.Token(), result.Replayed)
 	rest.WriteJSON(w, http.StatusOK, map[string]any{
 		"user_id": e.UserID, "video_id": e.VideoID, "version": e.Version, "deleted_at": e.DeletedAt, "consistency_token": e.Token(),
 	})

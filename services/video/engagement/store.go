@@ -10,6 +10,7 @@ import (
 
 	"example.com/lockstep/pkg/eventing/outbox"
 	"example.com/lockstep/pkg/eventing/reconcile"
+	"example.com/lockstep/pkg/eventing/tenant"
 	"example.com/lockstep/services/video/aggregate"
 )
 
@@ -47,7 +48,7 @@ func lockWithVideo(ctx context.Context, tx *aggregate.Tx, user, video uuid.UUID)
 
 func queueLock(tx *aggregate.Tx, user, video uuid.UUID, e *Engagement) {
 	name := Engagement{UserID: user, VideoID: video}
-	e.Epoch = tx.Epoch // where there never was one
+	e.TenantID, e.Epoch = tx.Tenant, tx.Epoch // where there never was one
 	tx.Queue(`SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, name.id())
 	tx.Queue(`SELECT `+selected+` FROM engagements WHERE user_id = $1 AND video_id = $2`, user, video).Query(aggregate.One(e))
 }
@@ -64,8 +65,10 @@ func writeEngagement(tx *aggregate.Tx, e Engagement) {
 
 // selectEngagement returns the zero Engagement when there never was such an engagement.
 // asOf is as in aggregate.SelectAsOf.
-func selectEngagement(ctx context.Context, db *pgxpool.Pool, user, video uuid.UUID) (e Engagement, asOf aggregate.AsOf, err error) {
-	asOf, err = aggregate.SelectAsOf(ctx, db, aggregate.One(&e),
+func selectEngagement(
+	ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, user, video uuid.UUID,
+) (e Engagement, asOf aggregate.AsOf, err error) {
+	asOf, err = aggregate.SelectAsOf(ctx, db, scope, aggregate.One(&e),
 		`SELECT `+selected+` FROM engagements WHERE user_id = $1 AND video_id = $2`, user, video)
 	return e, asOf, err
 }
@@ -74,15 +77,17 @@ func selectEngagement(ctx context.Context, db *pgxpool.Pool, user, video uuid.UU
 // never existed. asOf is as in selectEngagement.
 func selectWith(ctx context.Context, db *pgxpool.Pool, user uuid.UUID, videos []string,
 ) (found []Engagement, asOf aggregate.AsOf, err error) {
-	asOf, err = aggregate.SelectAsOf(ctx, db, aggregate.All(&found),
+	asOf, err = aggregate.SelectAsOf(ctx, db, tenant.Every, aggregate.All(&found),
 		`SELECT `+selected+` FROM engagements WHERE user_id = $1 AND video_id = ANY ($2::uuid[])`, user, videos)
 	return found, asOf, err
 }
 
 // selectPage returns up to limit of a user's engagements with videos below before that are
 // not deleted, the highest first.
-func selectPage(ctx context.Context, db *pgxpool.Pool, user, before uuid.UUID, limit int) ([]Engagement, error) {
-	rows, _ := db.Query(ctx, `SELECT `+selected+` FROM engagements
+func selectPage(
+	ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, user, before uuid.UUID, limit int,
+) (page []Engagement, err error) {
+	err = scope.Read(ctx, db, aggregate.All(&page), `SELECT `+selected+` FROM engagements
 		WHERE user_id = $1 AND video_id < $2 AND deleted_at IS NULL ORDER BY video_id DESC LIMIT $3`, user, before, limit)
-	return pgx.CollectRows(rows, pgx.RowToStructByName[Engagement])
+	return page, err
 }

@@ -1,0 +1,54 @@
+// Package tenant confines the statements of a request to the rows of one tenant, with
+// Postgres' row-level security.
+//
+// A service has two roles. Its loops and commands (the relay, the consumer, repairs) run
+// as the role that the process connects as: its policy spans tenants. A request runs as
+// the request role of [migrate.Schema], which sees the rows of one tenant, and none at
+// all without one. [Scope.Enter] sets both role and tenant for a transaction, and the
+// database takes them back at its end: no connection keeps them, also behind a pooler
+// that lends a connection for one transaction. It is a statement in the request's first
+// batch, hence no round trip.
+//
+// It protects from statements that forget the tenant, and not from statements that a
+// caller could write: the process may set both settings.
+//
+// [migrate.Schema]: https://pkg.go.dev/example.com/lockstep/pkg/eventing/migrate#Schema
+package tenant
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Scope is the rows that statements see and change. The zero Scope sees none: its
+// statements fail.
+type Scope struct {
+	role, tenant string
+	every        bool
+}
+
+// Every spans all tenants: statements run as the role that the process connects as. It is
+// for replicas, loops and commands.
+var Every = Scope{every: true}
+
+// One is the rows of one tenant, by the request role of the schema.
+func One(requestRole, tenant string) Scope { return Scope{role: requestRole, tenant: tenant} }
+
+// Enter queues the change of role and tenant on b, the first batch of a transaction or a
+// batch of its own, which Postgres runs as one transaction.
+func (s Scope) Enter(b *pgx.Batch) {
+	if !s.every {
+		b.Queue(`SELECT set_config('role', $1, true), set_config('eventing.tenant', $2, true)`, s.role, s.tenant)
+	}
+}
+
+// Read runs a query in a transaction of its own, in one round trip. read collects the
+// rows.
+func (s Scope) Read(ctx context.Context, db *pgxpool.Pool, read func(pgx.Rows) error, query string, args ...any) error {
+	b := &pgx.Batch{}
+	s.Enter(b)
+	b.Queue(query, args...).Query(read)
+	return db.SendBatch(ctx, b).Close()
+}
