@@ -6,7 +6,8 @@
 // tests, video_owner and catalog_owner of deploy/terraform/roles.sql where the pair is
 // deployed, which own a schema each. The service itself connects as its own role
 // (video_service, catalog_service), which can touch its own schema and no other, and
-// owns nothing.
+// owns nothing. A request runs as video_api or catalog_api, which sees the rows of one
+// tenant; see pkg/eventing/tenant.
 //
 // # Numbers
 //

@@ -32,6 +32,7 @@ Usage:
   dev [flags]                     start everything, walk one video through, serve until Ctrl-C
   dev token --user UUID           print a token of that user for the running pair
       [--admin]                   the user is an administrator
+      [--tenant NAME]             of another tenant than default
       [--issuer URL]              of a pair with another issuer than http://127.0.0.1:8082
   dev provision                   create the topics, with schemas, and subscriptions on the emulator at
                                   PUBSUB_EMULATOR_HOST

@@ -11,6 +11,7 @@ import (
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/local/issuer"
 	"example.com/lockstep/internal/walk"
+	"example.com/lockstep/pkg/eventing"
 )
 
 // token prints a token for the running pair. The issuer's keys are in the memory of
@@ -19,6 +20,7 @@ func token(ctx context.Context, c command.Call) error {
 	flags := flag.NewFlagSet("token", flag.ContinueOnError)
 	user := flags.String("user", "", "")
 	admin := flags.Bool("admin", false, "")
+	tenant := flags.String("tenant", eventing.DefaultTenant, "")
 	at := flags.String("issuer", fmt.Sprintf("http://127.0.0.1:%d", issuerPort), "")
 	if err := command.ParseFlags(flags, c.Args); err != nil {
 		return err
@@ -31,7 +33,7 @@ func token(ctx context.Context, c command.Call) error {
 	if *admin {
 		roles = append(roles, "admin")
 	}
-	signed, err := issuer.Ask(ctx, *at, id, roles...)
+	signed, err := issuer.Ask(ctx, *at, *tenant, id, roles...)
 	if err != nil {
 		return fmt.Errorf("no token: is `make run` running? %w", err)
 	}
@@ -56,6 +58,7 @@ func (all *parts) auth() auth.Config {
 	cfg := auth.Config{Local: true}
 	if all.issuer != nil {
 		cfg.Issuer, cfg.Audience = all.issuer.URL(), issuer.Audience
+		cfg.TenantClaim = issuer.TenantClaim
 	}
 	return cfg
 }
@@ -65,5 +68,5 @@ func (all *parts) token(user uuid.UUID) (string, error) {
 	if all.issuer == nil {
 		return "", nil
 	}
-	return all.issuer.Mint(user)
+	return all.issuer.Mint(eventing.DefaultTenant, user)
 }

@@ -6,8 +6,9 @@
 --
 -- video_owner owns the schema video, runs its migrations, and can touch nothing of
 -- catalog's; catalog_owner does the same for catalog. The services connect as
--- video_service and catalog_service, which own nothing. Passwords are set afterwards:
--- \password video_owner.
+-- video_service and catalog_service, which own nothing. Their requests run as video_api and
+-- catalog_api, which see the rows of one tenant and cannot log in. Passwords are set
+-- afterwards: \password video_owner.
 
 DO $$
 DECLARE
@@ -25,7 +26,11 @@ BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = service || '_service') THEN
       EXECUTE format('CREATE ROLE %I LOGIN', service || '_service');
     END IF;
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = service || '_api') THEN
+      EXECUTE format('CREATE ROLE %I NOLOGIN', service || '_api');
+    END IF;
     EXECUTE format('GRANT %I TO %I WITH ADMIN OPTION', service || '_service', owner);
+    EXECUTE format('GRANT %I TO %I WITH ADMIN OPTION', service || '_api', owner);
     EXECUTE format('GRANT CREATE ON DATABASE %I TO %I', current_database(), owner);
 
     -- A managed database's administrator is no superuser: it may transfer objects only

@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"errors"
+	"example.com/lockstep/pkg/eventing"
 	"log/slog"
 	"maps"
 	"net"
@@ -112,7 +113,7 @@ var alice = uuid.MustParse("0190a5d0-0000-7000-8000-000000000001")
 
 func (w *world) mint(t testing.TB, roles ...string) string {
 	t.Helper()
-	token, err := w.issuer.Mint(alice, roles...)
+	token, err := w.issuer.Mint(eventing.DefaultTenant, alice, roles...)
 	if err != nil {
 		t.Fatal(err)
 	}

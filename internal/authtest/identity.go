@@ -32,6 +32,7 @@ const (
 	none kind = iota
 	invalid
 	other
+	stranger // the owner's subject and the role admin, in another tenant
 	owner
 	admin
 	service
@@ -61,6 +62,7 @@ func New(t testing.TB) Issuers {
 	log := slog.New(slog.DiscardHandler)
 	callers, err := auth.New(t.Context(), auth.Config{
 		Issuer: users.url, Audience: audience, ServiceIssuer: services.url, ServiceAudience: serviceAudience, Services: []string{account},
+		TenantClaim: "tenant_id",
 	}, log)
 	if err != nil {
 		t.Fatal(err)
@@ -79,6 +81,7 @@ func New(t testing.TB) Issuers {
 	i.identities = append(users.invalid(),
 		identity{"none", none, nil},
 		identity{"other user", other, bearer(users.sign(users.claims(audience, uuid.NewString(), nil)))},
+		identity{"other tenant", stranger, bearer(users.sign(users.claims(audience, Owner.String(), map[string]any{"role": "admin", "tenant_id": "another"})))},
 		identity{"owner", owner, bearer(own)},
 		identity{"admin", admin, bearer(users.sign(users.claims(audience, uuid.NewString(), map[string]any{"role": "admin"})))},
 		identity{"service", service, http.Header{"X-Service-Authorization": {"Bearer " + i.ServiceToken(true)}}},
@@ -97,7 +100,7 @@ func (i Issuers) ServiceToken(full bool) string {
 	return i.services.sign(i.services.claims(serviceAudience, "1", email))
 }
 
-// Header has the proof of the identity with that name: "owner", "other user", "admin",
+// Header has the proof of the identity with that name: "owner", "other user", "other tenant", "admin",
 // "service" or "unknown key id".
 func (i Issuers) Header(name string) http.Header {
 	at := slices.IndexFunc(i.identities, func(who identity) bool { return who.name == name })
@@ -119,6 +122,7 @@ func (i issuer) invalid() (found []identity) {
 		"HS256 with the public key": i.signBy(jose.HS256, i.publicKey(), keyID, claims(nil)),
 		"unknown key id":            i.signBy(jose.ES256, newKey(i), "unknown", claims(nil)),
 		"signature of another key":  i.signBy(jose.ES256, newKey(i), keyID, claims(nil)),
+		"no tenant":                 i.sign(claims(map[string]any{"tenant_id": nil})),
 		"no token at all":           "x",
 	} {
 		found = append(found, identity{name, invalid, bearer(token)})

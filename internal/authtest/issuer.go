@@ -72,7 +72,7 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 // claims are those of a valid token for the audience, with changes.
 func (i issuer) claims(audience, subject string, changes map[string]any) map[string]any {
 	claims := map[string]any{
-		"iss": i.url, "aud": audience, "sub": subject,
+		"iss": i.url, "aud": audience, "sub": subject, "tenant_id": "default",
 		"iat": time.Now().Unix(), "exp": time.Now().Add(time.Hour).Unix(),
 	}
 	maps.Copy(claims, changes)

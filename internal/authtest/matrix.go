@@ -30,6 +30,7 @@ const (
 	admitted        = "yes"
 	unauthenticated = "401"
 	denied          = "403"
+	notFound        = "404"
 )
 
 // Matrix is a service, and a good request for each of its operations.
@@ -112,10 +113,20 @@ func (m Matrix) expected(operation string, who kind) string {
 		return admitted
 	case access == auth.Services || who == service:
 		return denied
+	case who == stranger && m.namesRow(operation):
+		return notFound // not even that it exists
+	case who == stranger:
+		return admitted
 	case who == other && !slices.Contains(m.Shared, operation):
 		return denied
 	}
 	return admitted
+}
+
+// namesRow reports whether a request is about one row of the owner.
+func (m Matrix) namesRow(operation string) bool {
+	request := operation + m.Bodies[operation]
+	return strings.Contains(request, "{id}") || strings.Contains(request, "{video_id}")
 }
 
 // call makes a request and returns its answer. While the keys are being fetched, or too
@@ -170,6 +181,9 @@ func (m Matrix) rest(t *testing.T, operation string, who identity, fill *strings
 	if err != nil {
 		t.Error(err)
 	}
+	if video := fill.Replace("{video_id}"); who.kind == stranger && resp.StatusCode < 300 && strings.Contains(string(body), video) {
+		t.Errorf("%s by %s shows the video %s", operation, who.name, video)
+	}
 	resp.Header.Del("Date")
 	whole := fmt.Sprintln(resp.StatusCode, resp.Header, string(body))
 	switch code := resp.StatusCode; {
@@ -213,6 +227,8 @@ func (m Matrix) rpc(t *testing.T, operation string, who identity, fill *strings.
 		return answer{outcome: unauthenticated, whole: whole}
 	case codes.PermissionDenied:
 		return answer{outcome: denied, whole: whole}
+	case codes.NotFound:
+		return answer{outcome: notFound, whole: whole}
 	default:
 		return answer{outcome: code.String(), whole: whole, again: code == codes.Unavailable || code == codes.ResourceExhausted}
 	}
@@ -221,12 +237,12 @@ func (m Matrix) rpc(t *testing.T, operation string, who identity, fill *strings.
 // table has a row for each operation and a column for each kind of identity.
 func (m Matrix) table(outcomes map[string]map[kind]string) string {
 	lines := []string{
-		"| operation | no token | token not valid | other user | owner | admin | service |",
-		"| --- | --- | --- | --- | --- | --- | --- |",
+		"| operation | no token | token not valid | other tenant | other user | owner | admin | service |",
+		"| --- | --- | --- | --- | --- | --- | --- | --- |",
 	}
 	for _, operation := range m.Operations {
 		line := []string{"| `" + operation + "`"}
-		for _, who := range []kind{none, invalid, other, owner, admin, service} {
+		for _, who := range []kind{none, invalid, stranger, other, owner, admin, service} {
 			line = append(line, outcomes[operation][who])
 		}
 		lines = append(lines, strings.Join(line, " | ")+" |")

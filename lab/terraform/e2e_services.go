@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"example.com/lockstep/pkg/eventing"
 	"fmt"
 	"net"
 	"path"
@@ -40,7 +41,7 @@ func (p *testProject) walkThrough(ctx context.Context) (seen string, err error) 
 		return "", err
 	}
 	defer db.Close(context.WithoutCancel(ctx))
-	token, err := p.users.Mint(walk.User)
+	token, err := p.users.Mint(eventing.DefaultTenant, walk.User)
 	if err != nil {
 		return "", err
 	}

@@ -68,11 +68,14 @@ func (i *Issuer) URL() string { return i.url }
 // Close ends the issuer, and with it all its tokens.
 func (i *Issuer) Close() error { return i.server.Close() }
 
-// Mint returns a token of a user with these roles.
-func (i *Issuer) Mint(user uuid.UUID, roles ...string) (string, error) {
+// TenantClaim is the claim that names the tenant of a token.
+const TenantClaim = "tenant_id"
+
+// Mint returns a token of a user of a tenant with these roles.
+func (i *Issuer) Mint(tenant string, user uuid.UUID, roles ...string) (string, error) {
 	now := time.Now()
 	return i.Sign(map[string]any{
-		"iss": i.url, "aud": Audience, "sub": user.String(), "roles": roles,
+		"iss": i.url, "aud": Audience, "sub": user.String(), TenantClaim: tenant, "roles": roles,
 		"iat": now.Unix(), "exp": now.Add(lifetime).Unix(),
 	})
 }

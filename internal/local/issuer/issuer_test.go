@@ -34,7 +34,7 @@ func start(t *testing.T) *issuer.Issuer {
 func TestTokensAreOfTheUserWhoAsked(t *testing.T) {
 	t.Parallel()
 	i, user := start(t), uuid.New()
-	token, err := issuer.Ask(t.Context(), i.URL(), user, "admin")
+	token, err := issuer.Ask(t.Context(), i.URL(), "acme", user, "admin")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,8 @@ func TestTokensAreOfTheUserWhoAsked(t *testing.T) {
 	}
 	var claims jwt.Claims
 	var roles struct {
-		Roles []string `json:"roles"`
+		Roles  []string `json:"roles"`
+		Tenant string   `json:"tenant_id"`
 	}
 	if err := parsed.Claims(i.Keys(), &claims, &roles); err != nil {
 		t.Fatal(err)
@@ -52,7 +53,7 @@ func TestTokensAreOfTheUserWhoAsked(t *testing.T) {
 	if err := claims.Validate(jwt.Expected{Issuer: i.URL(), Subject: user.String(), AnyAudience: jwt.Audience{issuer.Audience}}); err != nil {
 		t.Error(err)
 	}
-	if len(roles.Roles) != 1 || roles.Roles[0] != "admin" || claims.Expiry == nil {
+	if len(roles.Roles) != 1 || roles.Roles[0] != "admin" || roles.Tenant != "acme" || claims.Expiry == nil {
 		t.Errorf("roles %v, end %v", roles.Roles, claims.Expiry)
 	}
 }
@@ -88,12 +89,12 @@ func TestATokenNeedsAUser(t *testing.T) {
 			t.Errorf("%d %s", code, body)
 		}
 	}
-	if _, err := issuer.Ask(t.Context(), i.URL()+"/nowhere", uuid.New()); err == nil || !strings.Contains(err.Error(), "404") {
+	if _, err := issuer.Ask(t.Context(), i.URL()+"/nowhere", "", uuid.New()); err == nil || !strings.Contains(err.Error(), "404") {
 		t.Errorf("elsewhere: %v", err)
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := issuer.Ask(gone, i.URL(), uuid.New()); err == nil {
+	if _, err := issuer.Ask(gone, i.URL(), "", uuid.New()); err == nil {
 		t.Error("a token for a caller who has gone")
 	}
 }

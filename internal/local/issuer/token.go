@@ -1,6 +1,7 @@
 package issuer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"example.com/lockstep/pkg/eventing"
 )
 
 const (
@@ -21,11 +24,11 @@ const (
 )
 
 // Ask asks the issuer at that URL, which another process of this machine runs, for a
-// token of the user with these roles.
-func Ask(ctx context.Context, address string, user uuid.UUID, roles ...string) (string, error) {
+// token of the user of the tenant with these roles.
+func Ask(ctx context.Context, address, tenant string, user uuid.UUID, roles ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	form := url.Values{"user": {user.String()}, "role": roles}
+	form := url.Values{"user": {user.String()}, "tenant": {tenant}, "role": roles}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, address+tokenPath, strings.NewReader(form.Encode()))
 	if err != nil {
 		return "", err
@@ -50,7 +53,8 @@ func (i *Issuer) answerToken(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "user: want a UUID", http.StatusBadRequest)
 		return
 	}
-	token, err := i.Mint(user, r.PostForm["role"]...)
+	tenant := cmp.Or(r.PostFormValue("tenant"), eventing.DefaultTenant)
+	token, err := i.Mint(tenant, user, r.PostForm["role"]...)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

@@ -1,0 +1,201 @@
+package services_test
+
+import (
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"example.com/lockstep/internal/auth"
+	"example.com/lockstep/internal/local/issuer"
+)
+
+// member is a user of a tenant, who calls both services.
+type member struct {
+	*world
+
+	tenant string
+	user   uuid.UUID
+	header http.Header
+}
+
+// withTenants has the world's services take the tokens of an issuer with tenants. It returns a
+// way to make members.
+func (w *world) withTenants(t *testing.T) func(tenant string, user uuid.UUID, roles ...string) member {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	i, err := issuer.Start(lis)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { i.Close() })
+	w.auth = auth.Config{Local: true, Issuer: i.URL(), Audience: issuer.Audience, TenantClaim: issuer.TenantClaim}
+	return func(tenant string, user uuid.UUID, roles ...string) member {
+		token, err := i.Mint(tenant, user, roles...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return member{w, tenant, user, http.Header{"Authorization": {"Bearer " + token}}}
+	}
+}
+
+// call sends a request with more headers than the member's own. The services ask for the
+// issuer's keys after their start: until they have them, the answer is 503.
+func (m member) call(t *testing.T, method, address string, body fields, more ...string) (a answer) {
+	t.Helper()
+	header := maps.Clone(m.header)
+	for pair := range slices.Chunk(more, 2) {
+		header.Set(pair[0], pair[1])
+	}
+	eventually(t, method+" "+address+" is answered", func() bool {
+		a = call(t, method, address, header, body)
+		return a.code != http.StatusServiceUnavailable
+	})
+	return a
+}
+
+func (m member) copies(path string) string { return "http://" + m.catalogAddr + "/v1" + path }
+
+// titles are those of a list that catalog or video answers.
+func (m member) titles(t *testing.T, address string) (titles []string) {
+	t.Helper()
+	a := m.call(t, http.MethodGet, address, nil)
+	if a.code != http.StatusOK {
+		t.Fatalf("GET %s by %s: %d %s", address, m.tenant, a.code, a.Reason)
+	}
+	for _, v := range a.Videos {
+		titles = append(titles, v.Title)
+	}
+	return titles
+}
+
+// TestTenantsAreApart has one user in two tenants, in one of them as an admin, and the same
+// words, keys and ids in both. Neither sees, counts or changes anything of the other.
+func TestTenantsAreApart(t *testing.T) {
+	t.Parallel()
+	b := sharedBroker(t)
+	for name, pooled := range map[string]bool{"directly": false, "behind a transaction pooler": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, b)
+			if pooled {
+				w.pg.VideoURL, w.pg.CatalogURL = w.pg.Pooled(t, w.pg.VideoURL), w.pg.Pooled(t, w.pg.CatalogURL)
+			}
+			tenantsAreApart(t, w)
+		})
+	}
+}
+
+func tenantsAreApart(t *testing.T, w *world) {
+	t.Helper()
+	join := w.withTenants(t)
+	w.startVideo(t)
+	w.startCatalog(t)
+	user := uuid.New()
+	ada, bob := join("acme", user), join("bell", user, "admin")
+	videos := map[string]answer{}
+	for _, m := range []member{ada, bob} {
+		body := fields{"uploader_id": user, "title": "shared words of " + m.tenant}
+		v := m.call(t, http.MethodPost, w.videos(""), body, "Idempotency-Key", "one-key").is(t, http.StatusCreated, 1)
+		again := m.call(t, http.MethodPost, w.videos(""), body, "Idempotency-Key", "one-key").is(t, http.StatusCreated, 1)
+		if again.ID != v.ID {
+			t.Errorf("%s: the retry made %s, the request %s", m.tenant, again.ID, v.ID)
+		}
+		liked := "http://" + w.videoAddr + "/v1/users/" + user.String() + "/engagements/" + v.ID
+		e := m.call(t, http.MethodPut, liked, fields{"liked": true}).is(t, http.StatusOK, 1)
+		engaged := m.call(t, http.MethodGet, m.copies("/users/"+user.String()+"/engagements"), nil, "Consistency-Token", e.Token, "Prefer", "wait=10")
+		if len(engaged.Engagements) != 1 || engaged.Engagements[0].VideoID != v.ID {
+			t.Errorf("%s lists the engagements %+v, want that with %s", m.tenant, engaged.Engagements, v.ID)
+		}
+		m.call(t, http.MethodGet, m.copies("/videos/"+v.ID), nil, "Consistency-Token", v.Token, "Prefer", "wait=10").is(t, http.StatusOK, 1)
+		videos[m.tenant] = v
+	}
+	if videos["acme"].ID == videos["bell"].ID {
+		t.Fatal("the second tenant got the first one's answer to the key")
+	}
+	for _, m := range []member{ada, bob} {
+		m.seesItsOwn(t, videos[m.tenant])
+	}
+	ada.seesNothingOf(t, videos["bell"])
+	bob.seesNothingOf(t, videos["acme"])
+	w.keepsTenants(t)
+}
+
+// seesItsOwn expects one video in each list.
+func (m member) seesItsOwn(t *testing.T, v answer) {
+	t.Helper()
+	for _, query := range []string{"", "?q=shared", "?q=WORDS", "?uploader_id=" + m.user.String()} {
+		if got := m.titles(t, m.copies("/videos"+query)); !slices.Equal(got, []string{v.Title}) {
+			t.Errorf("%s lists %q with %q in catalog, want %q", m.tenant, got, query, v.Title)
+		}
+	}
+	for _, query := range []string{"", "?uploader_id=" + m.user.String()} {
+		if got := m.titles(t, m.videos(query)); !slices.Equal(got, []string{v.Title}) {
+			t.Errorf("%s lists %q with %q in video, want %q", m.tenant, got, query, v.Title)
+		}
+	}
+}
+
+// seesNothingOf expects that a video of another tenant does not exist.
+func (m member) seesNothingOf(t *testing.T, v answer) {
+	t.Helper()
+	engagement := "http://" + m.videoAddr + "/v1/users/" + m.user.String() + "/engagements/" + v.ID
+	for _, tc := range []struct {
+		method, address string
+		body            fields
+	}{
+		{http.MethodGet, m.videos("/" + v.ID), nil},
+		{http.MethodPatch, m.videos("/" + v.ID), fields{"title": "mine"}},
+		{http.MethodDelete, m.videos("/" + v.ID), nil},
+		{http.MethodPut, engagement, fields{"liked": true}},
+		{http.MethodDelete, engagement, nil},
+		{http.MethodGet, m.copies("/videos/" + v.ID), nil},
+	} {
+		if a := m.call(t, tc.method, tc.address, tc.body); a.code != http.StatusNotFound || a.ID != "" {
+			t.Errorf("%s %s by %s: %+v, want 404", tc.method, tc.address, m.tenant, a)
+		}
+	}
+	fully := m.call(t, http.MethodGet, m.copies("/videos/"+v.ID), nil, "Consistency", "fully-consistent")
+	if fully.code != http.StatusNotFound {
+		t.Errorf("the owner's answer for %s: %+v, want 404", m.tenant, fully)
+	}
+	token := url.Values{"consistency_token": {v.Token}}.Encode()
+	if a := m.call(t, http.MethodGet, m.copies("/videos?"+token), nil); a.code != http.StatusBadRequest {
+		t.Errorf("a token of another tenant: %+v, want 400", a)
+	}
+}
+
+// keepsTenants checks the tenants of rows and events, and that a check of the read model finds
+// and repairs a wrong one.
+func (w *world) keepsTenants(t *testing.T) {
+	t.Helper()
+	const wrong = `
+		SELECT (SELECT count(*) FROM video.outbox WHERE tenant_id NOT IN ('acme', 'bell')) +
+		       (SELECT count(*) FROM video.idempotency_keys WHERE tenant_id NOT IN ('acme', 'bell')) +
+		       (SELECT count(*) FROM catalog.video_counters WHERE tenant_id NOT IN ('acme', 'bell')) +
+		       (SELECT count(*) FROM video.videos AS o JOIN catalog.video_projection AS p USING (video_id) WHERE o.tenant_id <> p.tenant_id) +
+		       (SELECT count(*) FROM video.engagements AS o JOIN catalog.video_user_engagements_projection AS p USING (user_id, video_id) WHERE o.tenant_id <> p.tenant_id)`
+	count := func() (n int) {
+		if err := w.db.QueryRow(t.Context(), wrong).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if n := count(); n != 0 {
+		t.Errorf("%d rows are of a wrong tenant", n)
+	}
+	w.exec(t, `UPDATE catalog.video_projection SET tenant_id = 'bell'`)
+	if count() != 1 {
+		t.Fatal("no row was damaged")
+	}
+	if found := w.operator(t).reconcile(t, "--repair --yes --by ada"); found.Code != 0 || count() != 0 {
+		t.Errorf("after a repair %d rows are of a wrong tenant: %+v", count(), found)
+	}
+}
