@@ -30,7 +30,7 @@ variable "auth_audience" {
 }
 
 variable "github_repository" {
-  description = "OWNER/NAME whose GitHub workflows may plan and, if they are ci.yml on main, push images and, from the environment \"production\", release; null is none."
+  description = "OWNER/NAME whose ci.yml, as it is on main, may plan, push images from the environment \"registry\" and release from the environment \"production\"; null is none."
   type        = string
   default     = null
 

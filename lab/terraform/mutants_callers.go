@@ -38,13 +38,12 @@ var wrongCallers = []mutant{
 		file: "variables_access.tf", old: "(var.auth_issuer == null) == (var.auth_audience == null)", new: `var.auth_audience != ""`,
 	}}},
 	{"a service that video does not know", []edit{{
-		file: "video.tf", old: "AUTH_SERVICES         = google_service_account.catalog.email",
-		new: "AUTH_SERVICES = google_service_account.video.email",
+		file: "video.tf", old: "[google_service_account.catalog.email, ", new: "[google_service_account.video.email, ",
 	}}},
 	{"a job of catalog's that video does not know", []edit{{
 		file: "catalog_jobs.tf", in: `resource "google_cloud_run_v2_job" "catalog_dlq" {`,
 		old: "service_account       = google_service_account.catalog.email",
-		new: "service_account = google_service_account.catalog_migrate.email",
+		new: "service_account = google_service_account.video_migrate.email",
 	}}},
 	{"a service's token for another address", []edit{{
 		file: "video.tf", old: `AUTH_SERVICE_AUDIENCE = "https://${local.video_host}"`, new: `AUTH_SERVICE_AUDIENCE = "https://video"`,
