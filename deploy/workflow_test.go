@@ -59,7 +59,7 @@ func TestEachJobHasItsOwnSubject(t *testing.T) {
 	jobs := jobs(t)
 	for account, job := range map[string]string{"plan": "plan", "push": "push", "release": "apply"} {
 		subject := ":ref:refs/heads/main"
-		if found := regexp.MustCompile(`(?m)^    environment: (\S+)$`).FindStringSubmatch(jobs[job]); found != nil {
+		if found := regexp.MustCompile(`(?m)^ {4}environment: (\S+)$`).FindStringSubmatch(jobs[job]); found != nil {
 			subject = ":environment:" + found[1]
 		}
 		if !regexp.MustCompile(account + `\s+= "` + regexp.QuoteMeta(subject) + `"\n`).Match(text) {
