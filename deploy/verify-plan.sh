@@ -2,8 +2,9 @@
 # Looks at a plan, as `terraform show -json` has it, before it is applied.
 #
 #   verify-plan.sh images PLAN       the images that it deploys are of $REGISTRY, by digest,
-#                                    and were built by the workflow on main: GitHub's
-#                                    attestation says so, unless $PROVENANCE is "none".
+#                                    and were built by the workflow on main, which also
+#                                    attested their SBOM: GitHub's attestations say so,
+#                                    unless $PROVENANCE is "none".
 #                                    $TOKEN signs in to the registry.
 #   verify-plan.sh permissions PLAN  prints what the account that releases may not change,
 #                                    and fails if there is anything: half of an apply is
@@ -16,14 +17,17 @@ fail() {
 }
 
 images() {
-  local service image
+  local service image statement
   [ "$PROVENANCE" = none ] || docker login --username oauth2accesstoken --password-stdin "https://${REGISTRY%%/*}" <<<"$TOKEN"
   for service in video catalog; do
     image=$(jq -er ".variables.$service.value.image" "$1")
     [[ $image =~ ^"$REGISTRY/$service"@sha256:[0-9a-f]{64}$ ]] || fail "$service: $image is not $REGISTRY/$service@sha256:…"
-    [ "$PROVENANCE" = none ] || gh attestation verify "oci://$image" --repo "$GITHUB_REPOSITORY" \
-      --signer-workflow "$GITHUB_REPOSITORY/.github/workflows/ci.yml" --source-ref refs/heads/main --deny-self-hosted-runners ||
-      fail "$service: no attestation that $image was built by ci.yml on main"
+    [ "$PROVENANCE" != none ] || continue
+    for statement in https://slsa.dev/provenance/v1 https://cyclonedx.org/bom; do
+      gh attestation verify "oci://$image" --repo "$GITHUB_REPOSITORY" --predicate-type "$statement" \
+        --signer-workflow "$GITHUB_REPOSITORY/.github/workflows/ci.yml" --source-ref refs/heads/main --deny-self-hosted-runners ||
+        fail "$service: no attestation of $statement that ci.yml on main made for $image"
+    done
   done
 }
 

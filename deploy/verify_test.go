@@ -36,18 +36,24 @@ func TestAPlanIsOfAttestedImages(t *testing.T) {
 		return fmt.Sprintf(`{"variables":{"video":{"value":{"image":%q}},"catalog":{"value":{"image":%q}}}}`, video, catalog)
 	}
 	ours, theirs := registry+"/video"+digest("1"), registry+"/catalog"+digest("2")
-	w.write(t, "attested", "oci://"+ours+"\noci://"+theirs+"\noci://docker.io/somebody/video"+digest("1")+"\n")
+	const provenance, sbom = " https://slsa.dev/provenance/v1\n", " https://cyclonedx.org/bom\n"
+	attested := "oci://" + theirs + provenance + "oci://" + theirs + sbom
+	for _, image := range []string{ours, "docker.io/somebody/video" + digest("1")} {
+		attested += "oci://" + image + provenance + "oci://" + image + sbom
+	}
+	withoutSBOM, withoutProvenance := registry+"/video"+digest("4"), registry+"/video"+digest("5")
+	w.write(t, "attested", attested+"oci://"+withoutSBOM+provenance+"oci://"+withoutProvenance+sbom)
 	if _, err := w.verify(t, "images", plan(ours, theirs)); err != nil {
 		t.Errorf("attested images: %v", err)
 	}
 	asked := w.read(t, "calls")
 	for _, condition := range []string{"--repo acme/pair ", "--signer-workflow acme/pair/.github/workflows/ci.yml ", "--source-ref refs/heads/main", "--deny-self-hosted-runners"} {
-		if strings.Count(asked, condition) != 2 {
-			t.Errorf("gh was not asked for %s of both:\n%s", condition, asked)
+		if strings.Count(asked, condition) != 4 {
+			t.Errorf("gh was not asked for %s of both statements of both images:\n%s", condition, asked)
 		}
 	}
 	unattested := registry + "/video" + digest("3")
-	for _, video := range []string{unattested, "docker.io/somebody/video" + digest("1"), registry + "/catalog" + digest("2"), registry + "/video:latest", ""} {
+	for _, video := range []string{unattested, withoutSBOM, withoutProvenance, "docker.io/somebody/video" + digest("1"), registry + "/catalog" + digest("2"), registry + "/video:latest", ""} {
 		if _, err := w.verify(t, "images", plan(video, theirs)); err == nil {
 			t.Errorf("%s is taken", video)
 		}

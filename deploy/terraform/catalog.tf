@@ -28,7 +28,6 @@ locals {
   # Readers that wait for the projection take half of an instance's places at most. The
   # other half serves readers that need not wait, and refuses further ones.
   catalog_args = ["serve", "-max-waiting-reads=${floor(var.catalog.concurrency / 2)}"]
-
 }
 
 # Identity
@@ -38,7 +37,7 @@ resource "google_service_account" "catalog" {
   display_name = "catalog"
 }
 
-# Changes the schema, and nothing else: it cannot subscribe.
+# Owns the schema: migrates it, and builds its tables anew. It cannot subscribe.
 resource "google_service_account" "catalog_migrate" {
   account_id   = "catalog-migrate"
   display_name = "catalog migrate"

@@ -1,7 +1,7 @@
 # GitHub's workflows sign in without a key: they show a token of GitHub's, and get a
-# token of a service account's for an hour. There are three accounts: any branch may
-# plan, only ci.yml on main may push images, and only the environment "production" of
-# ci.yml on main, which can require a reviewer, may release.
+# token of a service account's for an hour. There are three accounts, each for one job of
+# ci.yml on main: one plans, one pushes images in the environment "registry", and one
+# releases in the environment "production", which can require a reviewer.
 
 locals {
   ci = var.github_repository == null ? 0 : 1
@@ -14,6 +14,14 @@ locals {
     "assertion.ref == 'refs/heads/main'",
     "assertion.workflow_ref == '${coalesce(var.github_repository, "none")}/.github/workflows/ci.yml@refs/heads/main'",
   ])
+
+  # The end of a token's subject: the environment of its job, or the branch if the job has
+  # none. So a tool in the job that plans can get no token to push or to release with.
+  ci_subject_of = {
+    plan    = ":ref:refs/heads/main"
+    push    = ":environment:registry"
+    release = ":environment:production"
+  }
 
   # The account that reads settings, also permissions, for a plan. None of these roles
   # reads a log, a secret's content or a message.
@@ -50,21 +58,20 @@ resource "google_iam_workload_identity_pool_provider" "github" {
   # repository get in. A name can change hands, a number cannot.
   attribute_condition = "assertion.repository == '${var.github_repository}' && assertion.repository_id == '${var.github_repository_id}'"
 
-  # A token has a claim for the environment only when its job has one; its subject ends
-  # with it either way. The beginning of the subject depends on the repository's age.
-  attribute_mapping = {
-    "google.subject"        = "assertion.sub"
-    "attribute.repository"  = "assertion.repository"
-    "attribute.main"        = "${local.ci_on_main} ? 'ci' : 'none'"
-    "attribute.environment" = "${local.ci_on_main} && assertion.sub.endsWith(':environment:production') ? 'production' : 'none'"
-  }
+  # Only the subject tells the jobs apart in every token: there is a claim for the
+  # environment only if the job has one. The beginning of the subject depends on the
+  # repository's age.
+  attribute_mapping = merge({ "google.subject" = "assertion.sub" }, {
+    for job, subject in local.ci_subject_of :
+    "attribute.${job}" => "${local.ci_on_main} && assertion.sub.endsWith('${subject}') ? 'ci' : 'none'"
+  })
 
   oidc {
     issuer_uri = "https://token.actions.githubusercontent.com"
   }
 }
 
-# Any workflow of the repository: read the settings that a plan compares.
+# The job that plans: read the settings that a plan compares.
 
 resource "google_service_account" "ci_plan" {
   count = local.ci
@@ -78,11 +85,11 @@ resource "google_service_account_iam_member" "ci_plan" {
 
   service_account_id = google_service_account.ci_plan[0].name
   role               = "roles/iam.workloadIdentityUser"
-  member             = "principalSet://iam.googleapis.com/${local.ci_pool}/attribute.repository/${var.github_repository}"
+  member             = "principalSet://iam.googleapis.com/${local.ci_pool}/attribute.plan/ci"
 }
 
-# ci.yml on main: push images. Every image in the registry was built by it, or pushed by
-# a person.
+# The environment "registry": push images. Every image in the registry was built by ci.yml
+# on main, or pushed by a person.
 
 resource "google_service_account" "ci_push" {
   count = local.ci
@@ -96,7 +103,7 @@ resource "google_service_account_iam_member" "ci_push" {
 
   service_account_id = google_service_account.ci_push[0].name
   role               = "roles/iam.workloadIdentityUser"
-  member             = "principalSet://iam.googleapis.com/${local.ci_pool}/attribute.main/ci"
+  member             = "principalSet://iam.googleapis.com/${local.ci_pool}/attribute.push/ci"
 }
 
 resource "google_artifact_registry_repository_iam_member" "ci_push" {
@@ -108,7 +115,7 @@ resource "google_artifact_registry_repository_iam_member" "ci_push" {
   member     = "serviceAccount:${google_service_account.ci_push[0].email}"
 }
 
-# The environment "production" of it: change the images that run, and the schemas of
+# The environment "production": change the images that run, and the schemas of
 # events. It cannot grant anything, so a person applies changes of permissions.
 
 resource "google_service_account" "ci_release" {
@@ -123,7 +130,7 @@ resource "google_service_account_iam_member" "ci_release" {
 
   service_account_id = google_service_account.ci_release[0].name
   role               = "roles/iam.workloadIdentityUser"
-  member             = "principalSet://iam.googleapis.com/${local.ci_pool}/attribute.environment/production"
+  member             = "principalSet://iam.googleapis.com/${local.ci_pool}/attribute.release/ci"
 }
 
 resource "google_project_iam_member" "ci_release" {

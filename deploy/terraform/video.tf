@@ -13,14 +13,14 @@ locals {
     LOG_LEVEL            = var.log_level
     GOMEMLIMIT           = local.memory_limit.video
   }
-  # Further ones of serve. catalog, its workers and its jobs are one account, which alone
-  # may read as a service does.
+  # Further ones of serve. catalog, its workers and its jobs are two accounts, which alone
+  # may read as a service does: a rebuild runs as the account of migrations.
   video_serve_env = merge(
     local.video_env,
     { ADMIN_PORT = tostring(local.admin_port) },
     var.video.everybody_may_write ? local.open_env : merge(local.users_env, {
       AUTH_SERVICE_AUDIENCE = "https://${local.video_host}"
-      AUTH_SERVICES         = google_service_account.catalog.email
+      AUTH_SERVICES         = join(",", [google_service_account.catalog.email, google_service_account.catalog_migrate.email])
     }),
   )
   video_secret_env = merge(

@@ -114,6 +114,22 @@ func TestServeListensAndReportsItsError(t *testing.T) {
 	}
 }
 
+func TestServeNamesServersThatNeedNotProveTheirIdentity(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]int{
+		"postgres://u:s3cret@db.example.com/x?sslmode=require": 1, "postgres://u:s3cret@db.example.com/x?sslmode=verify-full": 0,
+	} {
+		environment := map[string]string{"COLOR": "red", "PORT": strconv.Itoa(porttest.Port(t)), "LISTEN_DATABASE_URL": url}
+		_, stdout, _ := run(t, func(_, _ net.Listener) error { return errors.New("the relay broke") }, environment, "serve")
+		if got := strings.Count(stdout, "sslmode=verify-full"); got != want || strings.Contains(stdout, "s3cret") {
+			t.Errorf("%s: %d lines, want %d:\n%s", url, got, want, stdout)
+		}
+		if want == 1 && (!strings.Contains(stdout, `"LISTEN_DATABASE_URL"`) || !strings.Contains(stdout, `"db.example.com"`)) {
+			t.Errorf("%s: the line does not name variable and host:\n%s", url, stdout)
+		}
+	}
+}
+
 func TestServeListensOnTheAdminPortOnAllInterfaces(t *testing.T) {
 	t.Parallel()
 	port, adminPort := strconv.Itoa(porttest.Port(t)), strconv.Itoa(porttest.Port(t))

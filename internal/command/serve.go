@@ -44,6 +44,7 @@ func (s Service) serve(ctx context.Context, getenv func(string) string, stdout i
 	log := telemetry.Logger(stdout, level, string(s.Name), p.Project)
 	log.InfoContext(ctx, "starting", "version", Version, "revision", commit())
 	limitMemory(ctx, log, memlimit.FromCgroup)
+	warnOfServers(ctx, log, getenv)
 	flush, err := telemetry.Setup(ctx, string(s.Name), Version)
 	if err != nil {
 		return err
@@ -93,11 +94,22 @@ func (s Service) migrate(ctx context.Context, getenv func(string) string, stdout
 		return err
 	}
 	log := telemetry.Logger(stdout, level, string(s.Name), "")
+	warnOfServers(ctx, log, getenv)
 	err := connect.AwaitDatabase(ctx, url, func(err error) { log.WarnContext(ctx, "waiting for the database", "error", err) })
 	if err != nil {
 		return err
 	}
 	return migrations.Up(ctx, url, s.Name, log)
+}
+
+// warnOfServers names databases beyond the private network that need not prove their identity.
+// They are no fault: a network may be private with public addresses.
+func warnOfServers(ctx context.Context, log *slog.Logger, getenv func(string) string) {
+	for _, variable := range []string{"DATABASE_URL", "LISTEN_DATABASE_URL"} {
+		if host := connect.UnverifiedServer(getenv(variable)); host != "" {
+			log.WarnContext(ctx, "database server is not verified: use sslmode=verify-full", "variable", variable, "host", host)
+		}
+	}
 }
 
 // limitMemory makes the collector work harder when the heap comes near the limit of the

@@ -126,7 +126,7 @@ func (i *instance) stop() error {
 
 // operate runs the operators' jobs; there is no work for them.
 func (p *testProject) operate(ctx context.Context, video *instance) error {
-	for _, name := range []string{"video-outbox", "catalog-dlq"} {
+	for _, name := range []string{"video-outbox", "catalog-dlq", "catalog-rebuild"} {
 		container, err := p.fake.Container(cloudRun + "/jobs/" + name)
 		if err != nil {
 			return err

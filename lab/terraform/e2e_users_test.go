@@ -32,7 +32,10 @@ func TestServicesTakeTheIdentityThatTerraformGives(t *testing.T) {
 	video := auth.Config{
 		Issuer: authIssuer, Audience: authAudience, ServiceIssuer: "https://accounts.google.com",
 		ServiceAudience: "https://video-" + projectNumber + "." + region + ".run.app",
-		Services:        []string{"catalog-service@" + projectID + ".iam.gserviceaccount.com"},
+		Services: []string{
+			"catalog-service@" + projectID + ".iam.gserviceaccount.com",
+			"catalog-migrate@" + projectID + ".iam.gserviceaccount.com",
+		},
 	}
 	catalog := video
 	catalog.ServiceAudience, catalog.Services = "", nil

@@ -151,8 +151,16 @@ func TestVariablesAreDescribedAndValidated(t *testing.T) {
 	t.Parallel()
 	blocks := regexp.MustCompile(`(?ms)^(variable|output) "(\w+)" \{\n(.*?)\n\}$`)
 	example := read(t, moduleDir+"/terraform.tfvars.example")
+	files, err := filepath.Glob(filepath.Join(repository, moduleDir, "*.tf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var module strings.Builder
+	for _, name := range files {
+		module.WriteString(read(t, moduleDir+"/"+filepath.Base(name)))
+	}
 	var variables int
-	for _, b := range blocks.FindAllStringSubmatch(read(t, moduleDir+"/variables.tf")+"\n"+read(t, moduleDir+"/outputs.tf"), -1) {
+	for _, b := range blocks.FindAllStringSubmatch(module.String(), -1) {
 		if !strings.Contains(b[3], "  description = ") {
 			t.Errorf("%s %s has no description", b[1], b[2])
 		}

@@ -3,18 +3,18 @@ package main
 // wrongCallers are mistakes in who reaches a service, and as whom.
 var wrongCallers = []mutant{
 	{"anyone may ask video by default", []edit{{
-		file: "variables.tf", in: `variable "video" {`, old: "public              = optional(bool, false)",
+		file: "variables_services.tf", in: `variable "video" {`, old: "public              = optional(bool, false)",
 		new: "public = optional(bool, true)",
 	}}},
 	{"everybody may write by default", []edit{{
-		file: "variables.tf", in: `variable "video" {`, old: "everybody_may_write = optional(bool, false)",
+		file: "variables_services.tf", in: `variable "video" {`, old: "everybody_may_write = optional(bool, false)",
 		new: "everybody_may_write = optional(bool, true)",
 	}}},
 	{"the whole internet may write", []edit{{
-		file: "variables.tf", old: "!(var.video.public && var.video.everybody_may_write)", new: `var.video.image != ""`,
+		file: "variables_services.tf", old: "!(var.video.public && var.video.everybody_may_write)", new: `var.video.image != ""`,
 	}}},
 	{"the whole internet may read every user's engagements", []edit{{
-		file: "variables.tf", old: "!(var.catalog.public && var.catalog.everybody_may_write)", new: `var.catalog.image != ""`,
+		file: "variables_services.tf", old: "!(var.catalog.public && var.catalog.everybody_may_write)", new: `var.catalog.image != ""`,
 	}}},
 	{"a service without users that has an issuer, too", []edit{{
 		file: "video.tf", old: "var.video.everybody_may_write ? local.open_env : merge(",
@@ -24,27 +24,26 @@ var wrongCallers = []mutant{
 		file: "catalog.tf", old: "var.catalog.everybody_may_write ?", new: "var.video.everybody_may_write ?",
 	}}},
 	{"no issuer", []edit{{
-		file: "variables.tf", old: "var.auth_issuer != null || (var.video.everybody_may_write && var.catalog.everybody_may_write)",
+		file: "variables_access.tf", old: "var.auth_issuer != null || (var.video.everybody_may_write && var.catalog.everybody_may_write)",
 		new: `var.auth_issuer != ""`,
 	}}},
 	{"no issuer for one of both", []edit{{
-		file: "variables.tf", old: "(var.video.everybody_may_write && var.catalog.everybody_may_write)",
+		file: "variables_access.tf", old: "(var.video.everybody_may_write && var.catalog.everybody_may_write)",
 		new: "(var.video.everybody_may_write || var.catalog.everybody_may_write)",
 	}}},
-	{"an issuer without TLS", []edit{{file: "variables.tf", old: `"^https://[a-z0-9](`, new: `"^https?://[a-z0-9](`}}},
-	{"an issuer with a query", []edit{{file: "variables.tf", old: `(/[^/?#@\\s]+)*/?$`, new: "(/.+)*/?$"}}},
-	{"any audience", []edit{{file: "variables.tf", old: `"^[^\\s]+$"`, new: `""`}}},
+	{"an issuer without TLS", []edit{{file: "variables_access.tf", old: `"^https://[a-z0-9](`, new: `"^https?://[a-z0-9](`}}},
+	{"an issuer with a query", []edit{{file: "variables_access.tf", old: `(/[^/?#@\\s]+)*/?$`, new: "(/.+)*/?$"}}},
+	{"any audience", []edit{{file: "variables_access.tf", old: `"^[^\\s]+$"`, new: `""`}}},
 	{"tokens of the issuer for any application", []edit{{
-		file: "variables.tf", old: "(var.auth_issuer == null) == (var.auth_audience == null)", new: `var.auth_audience != ""`,
+		file: "variables_access.tf", old: "(var.auth_issuer == null) == (var.auth_audience == null)", new: `var.auth_audience != ""`,
 	}}},
 	{"a service that video does not know", []edit{{
-		file: "video.tf", old: "AUTH_SERVICES         = google_service_account.catalog.email",
-		new: "AUTH_SERVICES = google_service_account.video.email",
+		file: "video.tf", old: "[google_service_account.catalog.email, ", new: "[google_service_account.video.email, ",
 	}}},
 	{"a job of catalog's that video does not know", []edit{{
 		file: "catalog_jobs.tf", in: `resource "google_cloud_run_v2_job" "catalog_dlq" {`,
 		old: "service_account       = google_service_account.catalog.email",
-		new: "service_account = google_service_account.catalog_migrate.email",
+		new: "service_account = google_service_account.video_migrate.email",
 	}}},
 	{"a service's token for another address", []edit{{
 		file: "video.tf", old: `AUTH_SERVICE_AUDIENCE = "https://${local.video_host}"`, new: `AUTH_SERVICE_AUDIENCE = "https://video"`,
@@ -54,7 +53,7 @@ var wrongCallers = []mutant{
 	}}},
 	{"a job with a port", []edit{{file: "video_jobs.tf", old: "merge(local.video_env,", new: "merge(local.video_serve_env,"}}},
 	{"metrics for every caller", []edit{{file: "video.tf", old: "{ ADMIN_PORT = tostring(local.admin_port) },", new: "{},"}}},
-	{"metrics on the port of the API", []edit{{file: "variables.tf", old: "admin_port = 8081", new: "admin_port = 8080"}}},
+	{"metrics on the port of the API", []edit{{file: "variables_services.tf", old: "admin_port = 8081", new: "admin_port = 8080"}}},
 	{"a probe where health is not", []edit{{
 		file: "catalog.tf", old: "path = \"/healthz\"\n          port = local.admin_port", new: `path = "/healthz"`,
 	}}},
@@ -66,11 +65,11 @@ var wrongCallers = []mutant{
 	{"an ingress that is not its own", []edit{{file: "catalog.tf", old: "local.ingress[var.catalog.ingress]",
 		new: "local.ingress[var.video.ingress]"}}},
 	{"an ingress that is another one", []edit{{
-		file: "variables.tf", old: `"INGRESS_TRAFFIC_INTERNAL_ONLY"`, new: `"INGRESS_TRAFFIC_INTERNAL_LOAD_BALANCER"`,
+		file: "variables_services.tf", old: `"INGRESS_TRAFFIC_INTERNAL_ONLY"`, new: `"INGRESS_TRAFFIC_INTERNAL_LOAD_BALANCER"`,
 	}}},
-	{"an ingress that there is not", []edit{{file: "variables.tf", old: "contains(keys(local.ingress), var.video.ingress)",
+	{"an ingress that there is not", []edit{{file: "variables_services.tf", old: "contains(keys(local.ingress), var.video.ingress)",
 		new: `var.video.ingress != ""`}}},
 	{"a video that catalog does not reach", []edit{{
-		file: "variables.tf", old: `var.video.ingress == "all" || var.network != null`, new: `var.video.ingress != ""`,
+		file: "variables_services.tf", old: `var.video.ingress == "all" || var.network != null`, new: `var.video.ingress != ""`,
 	}}},
 }

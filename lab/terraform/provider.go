@@ -95,8 +95,12 @@ func download(ctx context.Context, dir string) error {
 		return err
 	}
 	defer os.RemoveAll(work)
-	for _, name := range []string{"versions.tf", "variables.tf"} {
-		if err := copyFile(filepath.Join(repository, moduleDir, name), filepath.Join(work, name)); err != nil {
+	settings, err := filepath.Glob(filepath.Join(repository, moduleDir, "variables*.tf"))
+	if err != nil {
+		return err
+	}
+	for _, name := range append(settings, filepath.Join(repository, moduleDir, "versions.tf")) {
+		if err := copyFile(name, filepath.Join(work, filepath.Base(name))); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-# Services, workers, jobs: what runs, with what settings.
+# Services, workers, jobs: what runs, with what settings. Migrations and rebuilds: jobs.tftest.hcl.
 
 mock_provider "google" {
   source = "./tests/mocks"
@@ -96,7 +96,8 @@ run "services" {
       can(regex("@sha256:0{64}$", google_cloud_run_v2_job.video_migrate.template[0].template[0].containers[0].image)) &&
       can(regex("@sha256:0{64}$", google_cloud_run_v2_job.video_outbox.template[0].template[0].containers[0].image)) &&
       can(regex("@sha256:1{64}$", google_cloud_run_v2_job.catalog_migrate.template[0].template[0].containers[0].image)) &&
-      can(regex("@sha256:1{64}$", google_cloud_run_v2_job.catalog_dlq.template[0].template[0].containers[0].image))
+      can(regex("@sha256:1{64}$", google_cloud_run_v2_job.catalog_dlq.template[0].template[0].containers[0].image)) &&
+      can(regex("@sha256:1{64}$", google_cloud_run_v2_job.catalog_rebuild.template[0].template[0].containers[0].image))
     )
     error_message = "Everything must run the image that was given, by digest."
   }
@@ -114,9 +115,9 @@ run "environment" {
 
   assert {
     condition = { for e in google_cloud_run_v2_service.video.template[0].containers[0].env : e.name => e.value if length(e.value_source) == 0 } == { GOOGLE_CLOUD_PROJECT = "acme-test", PUBSUB_ENDPOINT = "europe-west1-pubsub.googleapis.com:443", LOG_LEVEL = "info", GOMEMLIMIT = "460MiB", ADMIN_PORT = "8081",
-      AUTH_ISSUER = "https://issuer.example.com/auth/v1", AUTH_AUDIENCE = "authenticated", AUTH_SERVICE_AUDIENCE = "https://video-123456789012.europe-west1.run.app", AUTH_SERVICES = google_service_account.catalog.email
+      AUTH_ISSUER = "https://issuer.example.com/auth/v1", AUTH_AUDIENCE = "authenticated", AUTH_SERVICE_AUDIENCE = "https://video-123456789012.europe-west1.run.app", AUTH_SERVICES = "${google_service_account.catalog.email},${google_service_account.catalog_migrate.email}"
     }
-    error_message = "video's plain environment must be these: no secret, the regional endpoint, nine tenths of the memory, the users' issuer, and catalog as the only service."
+    error_message = "video's plain environment must be these: no secret, the regional endpoint, nine tenths of the memory, the users' issuer, and catalog's two accounts as the only services."
   }
   assert {
     condition     = { for e in google_cloud_run_v2_service.video.template[0].containers[0].env : e.name => e.value_source[0].secret_key_ref[0].secret if length(e.value_source) > 0 } == { DATABASE_URL = "video-database-url" }
@@ -138,6 +139,7 @@ run "environment" {
         google_cloud_run_v2_service.video.template[0].containers[0], google_cloud_run_v2_service.catalog.template[0].containers[0],
         google_cloud_run_v2_job.video_migrate.template[0].template[0].containers[0], google_cloud_run_v2_job.catalog_migrate.template[0].template[0].containers[0],
         google_cloud_run_v2_job.video_outbox.template[0].template[0].containers[0], google_cloud_run_v2_job.catalog_dlq.template[0].template[0].containers[0],
+        google_cloud_run_v2_job.catalog_rebuild.template[0].template[0].containers[0],
       ] : [for e in container.env : [for source in e.value_source : source.secret_key_ref[0].version == "1"]]
     ]))
     error_message = "Everything must read the first version of a secret, unless another is named."
@@ -155,7 +157,7 @@ run "environment" {
   }
   assert {
     condition = alltrue([
-      for job in [google_cloud_run_v2_job.video_migrate, google_cloud_run_v2_job.video_outbox, google_cloud_run_v2_job.catalog_migrate, google_cloud_run_v2_job.catalog_dlq] :
+      for job in [google_cloud_run_v2_job.video_migrate, google_cloud_run_v2_job.video_outbox, google_cloud_run_v2_job.catalog_migrate, google_cloud_run_v2_job.catalog_dlq, google_cloud_run_v2_job.catalog_rebuild] :
       job.template[0].template[0].containers[0].resources[0].limits["memory"] == "512Mi" &&
       one([for e in job.template[0].template[0].containers[0].env : e.value if e.name == "GOMEMLIMIT"]) == "460MiB"
     ])
@@ -203,45 +205,6 @@ run "a_pair_without_users" {
   }
 }
 
-run "migrations" {
-  command = apply
-
-  assert {
-    condition     = google_cloud_run_v2_job.video_migrate.run_execution_token == substr(terraform_data.video_migration.id, 0, 8) && google_cloud_run_v2_job.catalog_migrate.run_execution_token == substr(terraform_data.catalog_migration.id, 0, 8)
-    error_message = "A migration must run, under a new name, whenever its job changes; and be waited for."
-  }
-  assert {
-    condition     = contains(terraform_data.video_migration.triggers_replace, var.video.image) && contains(terraform_data.catalog_migration.triggers_replace, var.catalog.image)
-    error_message = "A new image must run the migrations."
-  }
-  assert {
-    condition     = google_cloud_run_v2_job.video_migrate.template[0].template[0].containers[0].args == tolist(["migrate"]) && google_cloud_run_v2_job.catalog_migrate.template[0].template[0].containers[0].args == tolist(["migrate"])
-    error_message = "The migration jobs must run migrate."
-  }
-  assert {
-    condition = (
-      google_cloud_run_v2_service.video.template[0].annotations["migration"] == terraform_data.video_migration.id &&
-      google_cloud_run_v2_service.catalog.template[0].annotations["migration"] == terraform_data.catalog_migration.id
-    )
-    error_message = "Migrations that run again must bring a new revision: Cloud Run does not start one again that has failed."
-  }
-  assert {
-    condition     = google_cloud_run_v2_job.video_migrate.template[0].template[0].max_retries == 0 && google_cloud_run_v2_job.catalog_migrate.template[0].template[0].max_retries == 0
-    error_message = "A migration that has failed must be looked at, not run again."
-  }
-  # 960 s, and the start: the provider would give up after 20 minutes.
-  assert {
-    condition = alltrue([
-      for job in [google_cloud_run_v2_job.video_migrate, google_cloud_run_v2_job.catalog_migrate] :
-      alltrue([
-        for patience in [job.timeouts.create, job.timeouts.update] :
-        tonumber(trimsuffix(patience, "m")) * 60 >= (job.template[0].template[0].max_retries + 1) * tonumber(trimsuffix(job.template[0].template[0].timeout, "s")) + 300
-      ])
-    ])
-    error_message = "Terraform must wait for as long as a migration may take."
-  }
-}
-
 run "nothing_extra" {
   command = plan
 
@@ -283,6 +246,7 @@ run "everything" {
       for runs in [
         google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog, google_cloud_run_v2_worker_pool.video[0], google_cloud_run_v2_worker_pool.catalog[0],
         google_cloud_run_v2_job.video_migrate, google_cloud_run_v2_job.video_outbox, google_cloud_run_v2_job.catalog_migrate, google_cloud_run_v2_job.catalog_dlq,
+        google_cloud_run_v2_job.catalog_rebuild,
       ] : runs.binary_authorization[0].use_default
     ])
     error_message = "With binary_authorization all that runs an image must ask the policy."
@@ -310,14 +274,14 @@ run "everything" {
     condition = alltrue([
       for account in [
         google_cloud_run_v2_service.catalog.template[0].service_account, google_cloud_run_v2_worker_pool.catalog[0].template[0].service_account,
-        google_cloud_run_v2_job.catalog_dlq.template[0].template[0].service_account,
-      ] : [for e in google_cloud_run_v2_service.video.template[0].containers[0].env : e.value if e.name == "AUTH_SERVICES"] == [account]
+        google_cloud_run_v2_job.catalog_dlq.template[0].template[0].service_account, google_cloud_run_v2_job.catalog_rebuild.template[0].template[0].service_account,
+      ] : contains(split(",", one([for e in google_cloud_run_v2_service.video.template[0].containers[0].env : e.value if e.name == "AUTH_SERVICES"])), account)
     ])
-    error_message = "All of catalog that calls video must be the service that video knows: a repair, a backfill and a worker ask it too."
+    error_message = "All of catalog that calls video must be a service that video knows: a repair, a backfill, a rebuild and a worker ask it too."
   }
   assert {
     condition = alltrue(flatten([
-      for job in [google_cloud_run_v2_job.video_outbox, google_cloud_run_v2_job.catalog_dlq] : [
+      for job in [google_cloud_run_v2_job.video_outbox, google_cloud_run_v2_job.catalog_dlq, google_cloud_run_v2_job.catalog_rebuild] : [
         for e in job.template[0].template[0].containers[0].env : !startswith(e.name, "AUTH_") && e.name != "ADMIN_PORT"
       ]
     ]))

@@ -111,28 +111,24 @@ run "permissions" {
   }
   # What a token says of itself, and its workflow cannot choose.
   assert {
-    condition = alltrue([
-      for attribute in ["main", "environment"] :
-      startswith(google_iam_workload_identity_pool_provider.github[0].attribute_mapping["attribute.${attribute}"], "assertion.ref == 'refs/heads/main' && assertion.workflow_ref == 'acme/pair/.github/workflows/ci.yml@refs/heads/main' ")
-    ])
-    error_message = "Only ci.yml as it is on main may push or release: another branch may hold any workflow."
+    condition = google_iam_workload_identity_pool_provider.github[0].attribute_mapping == tomap(merge({ "google.subject" = "assertion.sub" }, {
+      for job, subject in { plan = ":ref:refs/heads/main", push = ":environment:registry", release = ":environment:production" } :
+      "attribute.${job}" => "assertion.ref == 'refs/heads/main' && assertion.workflow_ref == 'acme/pair/.github/workflows/ci.yml@refs/heads/main' && assertion.sub.endsWith('${subject}') ? 'ci' : 'none'"
+    }))
+    error_message = "Only ci.yml as it is on main may sign in, since another branch may hold any workflow; and a job's subject must tell which job it is."
   }
   assert {
     condition = (
-      endswith(google_iam_workload_identity_pool_provider.github[0].attribute_mapping["attribute.main"], "main' ? 'ci' : 'none'") &&
-      endswith(google_service_account_iam_member.ci_push[0].member, "/attribute.main/ci") &&
-      startswith(google_service_account_iam_member.ci_push[0].member, "principalSet://") &&
-      google_artifact_registry_repository_iam_member.ci_push[0].member == "serviceAccount:${google_service_account.ci_push[0].email}"
+      endswith(google_service_account_iam_member.ci_plan[0].member, "/attribute.plan/ci") &&
+      endswith(google_service_account_iam_member.ci_push[0].member, "/attribute.push/ci") &&
+      endswith(google_service_account_iam_member.ci_release[0].member, "/attribute.release/ci") &&
+      alltrue([for grant in concat(google_service_account_iam_member.ci_plan, google_service_account_iam_member.ci_push, google_service_account_iam_member.ci_release) : startswith(grant.member, "principalSet://")])
     )
-    error_message = "Only main may push images."
+    error_message = "Each account must be for one job: what plans cannot push, what pushes cannot release."
   }
   assert {
-    condition = (
-      endswith(google_iam_workload_identity_pool_provider.github[0].attribute_mapping["attribute.environment"], " && assertion.sub.endsWith(':environment:production') ? 'production' : 'none'") &&
-      endswith(google_service_account_iam_member.ci_release[0].member, "/attribute.environment/production") &&
-      startswith(google_service_account_iam_member.ci_release[0].member, "principalSet://")
-    )
-    error_message = "Only a job of the environment \"production\" may release."
+    condition     = google_artifact_registry_repository_iam_member.ci_push[0].member == "serviceAccount:${google_service_account.ci_push[0].email}" && google_artifact_registry_repository_iam_member.ci_push[0].role == "roles/artifactregistry.writer"
+    error_message = "Only the account that pushes may write the registry."
   }
   assert {
     condition     = alltrue([for grant in google_project_iam_member.ci_reads : endswith(grant.role, "iewer") || contains(["roles/artifactregistry.reader", "roles/iam.securityReviewer"], grant.role)])

@@ -1,0 +1,152 @@
+package deploy_test
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// jobs are the jobs of the workflow, each with its text.
+func jobs(t *testing.T) map[string]string {
+	t.Helper()
+	_, all, _ := strings.Cut(workflow(t), "\njobs:\n")
+	found := map[string]string{}
+	for _, job := range regexp.MustCompile(`(?m)^ {2}(\w+):\n((?:(?: {4}.*)?\n)+)`).FindAllStringSubmatch(all, -1) {
+		found[job[1]] = job[2]
+	}
+	return found
+}
+
+// TestJobsThatSignIn: a job that can get a token of Google's runs no third party's
+// code, and leaves no token of GitHub's on the disk.
+func TestJobsThatSignIn(t *testing.T) {
+	t.Parallel()
+	signsIn := map[string]string{"push": "PUSH", "plan": "PLAN", "apply": "RELEASE"}
+	all := jobs(t)
+	for name, text := range all {
+		account, may := signsIn[name]
+		if strings.Contains(text, "id-token") != may {
+			t.Errorf("job %s may sign in: %v", name, !may)
+		}
+		if may && (!strings.Contains(text, account+"_SERVICE_ACCOUNT") || strings.Count(text, "_SERVICE_ACCOUNT") != 1) {
+			t.Errorf("job %s does not sign in as %s alone", name, account)
+		}
+		for _, foreign := range []string{"$SCANNER", "docker build", "go run", "make "} {
+			if may && strings.Contains(text, foreign) {
+				t.Errorf("job %s signs in, and runs %s", name, foreign)
+			}
+		}
+		if strings.Count(text, "actions/checkout@") != strings.Count(text, "persist-credentials: false") {
+			t.Errorf("job %s keeps a token in .git", name)
+		}
+	}
+	if len(all) != strings.Count(workflow(t), "\n    runs-on:") || len(all) < len(signsIn) || strings.Contains(workflow(t), "docker.sock") {
+		t.Errorf("found %d jobs; the engine's socket: %v", len(all), strings.Contains(workflow(t), "docker.sock"))
+	}
+}
+
+// TestEachJobHasItsOwnSubject: Google tells the jobs apart by their environment, or by the
+// branch where they have none, so another environment is another account.
+func TestEachJobHasItsOwnSubject(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("terraform/ci.tf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	jobs := jobs(t)
+	for account, job := range map[string]string{"plan": "plan", "push": "push", "release": "apply"} {
+		subject := ":ref:refs/heads/main"
+		if found := regexp.MustCompile(`(?m)^ {4}environment: (\S+)$`).FindStringSubmatch(jobs[job]); found != nil {
+			subject = ":environment:" + found[1]
+		}
+		if !regexp.MustCompile(account + `\s+= "` + regexp.QuoteMeta(subject) + `"\n`).Match(text) {
+			t.Errorf("job %s has the subject …%s, which ci.tf does not expect of ci-%s", job, subject, account)
+		}
+	}
+}
+
+// TestEveryReleaseVerifiesItsImages: a plan is shown, handed on and applied only after its
+// images have been verified, and nothing lets a refusal pass.
+func TestEveryReleaseVerifiesItsImages(t *testing.T) {
+	t.Parallel()
+	if strings.Contains(workflow(t), "continue-on-error") {
+		t.Error("a step may fail")
+	}
+	const verify = "\n        run: ../verify-plan.sh images plan.json\n"
+	for job, uses := range map[string][]string{
+		"plan":  {"terraform show -no-color plan.out", "path: deploy/terraform/plan.out"},
+		"apply": {"terraform apply -input=false plan.out\n"},
+	} {
+		text := jobs(t)[job]
+		before, after, verified := strings.Cut(text, verify)
+		if !verified || !strings.Contains(before, "terraform show -json plan.out >plan.json\n") {
+			t.Errorf("job %s does not verify the plan that it has", job)
+		}
+		if strings.Contains(after, "terraform plan") {
+			t.Errorf("job %s plans again after it has verified", job)
+		}
+		for _, use := range uses {
+			if !strings.Contains(after, use) || strings.Contains(before, use) {
+				t.Errorf("job %s: %q is not after the verification alone", job, use)
+			}
+		}
+		_, step, _ := strings.Cut(before, "- name: whose images\n")
+		if strings.Contains(step, " if:") || strings.Contains(step, "shell:") {
+			t.Errorf("job %s verifies under a condition: %s", job, step)
+		}
+	}
+}
+
+// TestEveryPushedImageHasItsSBOM: the SBOM is of the file that was scanned, and is attested
+// for the digest that was pushed, like the provenance.
+func TestEveryPushedImageHasItsSBOM(t *testing.T) {
+	t.Parallel()
+	w := newWorkflowRunner(t)
+	w.build(t)
+	calls, push := w.read(t, "calls"), jobs(t)["push"]
+	for _, service := range []string{"video", "catalog"} {
+		if !regexp.MustCompile(fmt.Sprintf(`run scanner --input /images/%s.tar --format cyclonedx --output /images/%[1]s.cdx.json\n`, service)).MatchString(calls) {
+			t.Errorf("no SBOM of %s:\n%s", service, calls)
+		}
+		const (
+			condition = `      - if: steps.digests.outputs.%[1]s_pushed && vars.PROVENANCE != 'none'\n        uses: actions/`
+			subject   = `@\S+ # v\S+\n        with: \{subject-name: "\$\{\{ vars.IMAGES \}\}/%[1]s", subject-digest: "\$\{\{ steps.digests.outputs.%[1]s_pushed \}\}"`
+		)
+		for _, step := range []string{
+			condition + "attest-build-provenance" + subject + `\}\n`,
+			condition + "attest-sbom" + subject + `, sbom-path: images/%[1]s.cdx.json\}\n`,
+		} {
+			if !regexp.MustCompile(fmt.Sprintf(step, service)).MatchString(push) {
+				t.Errorf("the job push has no step %s", fmt.Sprintf(step, service))
+			}
+		}
+	}
+}
+
+// TestApplyTimeLimitCoversMigrations: GitHub ends a job without asking Terraform.
+func TestApplyTimeLimitCoversMigrations(t *testing.T) {
+	t.Parallel()
+	minutes := 60 // for the services and their dependencies
+	for _, name := range []string{"video", "catalog"} {
+		text, err := os.ReadFile("terraform/" + name + "_jobs.tf")
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := regexp.MustCompile(`update = "(\d+)m"`).FindSubmatch(text)
+		if found == nil {
+			t.Fatalf("%s_jobs.tf does not say how long a migration may take", name)
+		}
+		update, _ := strconv.Atoi(string(found[1])) // digits only
+		minutes += update
+	}
+	found := regexp.MustCompile(`(?s)\n {2}apply:\n.*?timeout-minutes: (\d+)`).FindStringSubmatch(workflow(t))
+	if found == nil {
+		t.Fatal("apply has no timeout")
+	}
+	if has, _ := strconv.Atoi(found[1]); has < minutes {
+		t.Errorf("apply ends after %d minutes, and may take %d", has, minutes)
+	}
+}

@@ -1,0 +1,64 @@
+package main
+
+// wrongReleases are mistakes in who may plan, push images and release.
+var wrongReleases = []mutant{
+	{"the job that plans pushes images", []edit{{file: "ci.tf", old: "/attribute.push/ci", new: "/attribute.plan/ci"}}},
+	{"the job that pushes images releases", []edit{{
+		file: "ci.tf", old: `release = ":environment:production"`, new: `release = ":environment:registry"`,
+	}}},
+	{"a job without an environment pushes images", []edit{{
+		file: "ci.tf", old: `push    = ":environment:registry"`, new: `push    = ":ref:refs/heads/main"`,
+	}}},
+	{"any branch signs in", []edit{{file: "ci.tf", old: "    \"assertion.ref == 'refs/heads/main'\",\n"}}},
+	{"any workflow of main signs in", []edit{{file: "ci.tf", old: "@refs/heads/main'\",\n", new: "' || true\",\n"}}},
+	{"any branch releases that names the environment", []edit{{
+		file: "ci.tf", old: "\"${local.ci_on_main} && assertion.sub", new: "\"assertion.sub",
+	}}},
+	{"a repository by its name alone", []edit{{
+		file: "variables_access.tf", old: "(var.github_repository == null) == (var.github_repository_id == null)",
+		new: "var.github_repository_id == null || var.github_repository != null",
+	}}},
+	{"a basic role for the planning identity", []edit{{file: "ci.tf", old: `"run.viewer",`, new: `"run.viewer", "viewer",`}}},
+	{"the planning identity reads logs", []edit{{file: "ci.tf", old: `"run.viewer",`, new: `"run.viewer", "logging.viewer",`}}},
+	{"the releasing identity may redirect messages", []edit{{
+		file: "ci.tf", old: `"pubsub.schemas.validate"]`, new: `"pubsub.schemas.validate", "pubsub.subscriptions.update"]`,
+	}}},
+	{"an image from another repository", []edit{{
+		file: "variables_services.tf", old: `startswith(var.catalog.image, "${local.images}/catalog@sha256:") && `, new: "",
+	}}},
+}
+
+// wrongJobs are mistakes in the jobs that run as the owner of a schema.
+var wrongJobs = []mutant{
+	{"a migration as the service", []edit{{
+		file: "catalog_jobs.tf", old: `google_secret_manager_secret.catalog["catalog-admin-database-url"]`,
+		new: `google_secret_manager_secret.catalog["catalog-database-url"]`,
+	}}},
+	{"a migration as the owner of the other schema", []edit{{
+		file: "catalog_jobs.tf", old: `google_secret_manager_secret.catalog["catalog-admin-database-url"]`,
+		new: `google_secret_manager_secret.video["video-admin-database-url"]`,
+	}}},
+	{"a service that owns its schema", []edit{{
+		file: "catalog.tf", in: `resource "google_secret_manager_secret_iam_member" "catalog" {`,
+		old: "google_service_account.catalog_migrate.email :", new: "google_service_account.catalog.email :",
+	}}},
+	{"a rebuild that may not call video", []edit{
+		{file: "catalog_rebuild.tf", in: `resource "` + callsVideo + `" "rebuild_calls_video" {`},
+	}},
+	{"a rebuild that video does not know", []edit{{
+		file: "video.tf", old: ", google_service_account.catalog_migrate.email])", new: "])",
+	}}},
+	{"a rebuild without video's address", []edit{{
+		file: "catalog_rebuild.tf", old: "            VIDEO_SERVICE_ADDR = local.catalog_env.VIDEO_SERVICE_ADDR\n",
+	}}},
+	{"a rebuild as the service", []edit{{
+		file: "catalog_rebuild.tf", old: `google_secret_manager_secret.catalog["catalog-admin-database-url"]`,
+		new: `google_secret_manager_secret.catalog["catalog-database-url"]`,
+	}}},
+	{"a rebuild that nobody has begun", []edit{{
+		file: "catalog_rebuild.tf", old: `["rebuild", "status"]`, new: `["rebuild", "run", "--yes"]`,
+	}}},
+	{"a rebuild that is ended like a migration", []edit{{
+		file: "catalog_rebuild.tf", old: `timeout               = "86400s"`, new: `timeout               = "960s"`,
+	}}},
+}
