@@ -29,6 +29,21 @@ variable "auth_audience" {
   }
 }
 
+variable "auth_tenant_claim" {
+  description = "The claim of the end users' tokens that names their tenant, with dots for claims inside of claims: app_metadata.tenant_id, firebase.tenant. Null: all users are of one tenant."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.auth_tenant_claim == null || can(regex("^[^\\s.]+(\\.[^\\s.]+)*$", coalesce(var.auth_tenant_claim, " ")))
+    error_message = "auth_tenant_claim must be names of claims, with dots between them."
+  }
+  validation {
+    condition     = var.auth_tenant_claim == null || var.auth_issuer != null
+    error_message = "auth_tenant_claim needs auth_issuer: it is a claim of its tokens."
+  }
+}
+
 variable "github_repository" {
   description = "OWNER/NAME whose ci.yml, as it is on main, may plan, push images from the environment \"registry\" and release from the environment \"production\"; null is none."
   type        = string

@@ -3,7 +3,6 @@ package auth
 import (
 	"context"
 	"errors"
-	"example.com/lockstep/pkg/eventing"
 	"log/slog"
 	"maps"
 	"net"
@@ -19,6 +18,7 @@ import (
 
 	"example.com/lockstep/internal/local/issuer"
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing"
 )
 
 // world is a real issuer in memory, so that a test in a bubble may use it, and an

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"example.com/lockstep/pkg/eventing"
 	"fmt"
 	"net"
 	"path"
@@ -15,6 +14,7 @@ import (
 
 	"example.com/lockstep/internal/local/process"
 	"example.com/lockstep/internal/walk"
+	"example.com/lockstep/pkg/eventing"
 )
 
 // drainTime is Cloud Run's time limit for a service after SIGTERM.

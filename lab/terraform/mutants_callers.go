@@ -37,6 +37,11 @@ var wrongCallers = []mutant{
 	{"tokens of the issuer for any application", []edit{{
 		file: "variables_access.tf", old: "(var.auth_issuer == null) == (var.auth_audience == null)", new: `var.auth_audience != ""`,
 	}}},
+	{"tenants of no claim", []edit{{file: "variables_services.tf", old: "{ AUTH_TENANT_CLAIM = var.auth_tenant_claim }", new: "{}"}}},
+	{"a tenant without an issuer", []edit{{
+		file: "variables_access.tf", old: "var.auth_tenant_claim == null || var.auth_issuer != null", new: `var.auth_tenant_claim != ""`,
+	}}},
+	{"a claim without a name", []edit{{file: "variables_access.tf", old: `"^[^\\s.]+(\\.[^\\s.]+)*$"`, new: `""`}}},
 	{"a service that video does not know", []edit{{
 		file: "video.tf", old: "[google_service_account.catalog.email, ", new: "[google_service_account.video.email, ",
 	}}},

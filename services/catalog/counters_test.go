@@ -3,7 +3,6 @@ package catalog
 import (
 	"context"
 	"errors"
-	"example.com/lockstep/pkg/eventing/tenant"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -18,6 +17,7 @@ import (
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/tenant"
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
 )
 

@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"context"
-	"example.com/lockstep/pkg/eventing/tenant"
 	"fmt"
 	"log/slog"
 	"net"
@@ -27,6 +26,7 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/notify"
+	"example.com/lockstep/pkg/eventing/tenant"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 )
 

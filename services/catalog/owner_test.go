@@ -2,13 +2,13 @@ package catalog
 
 import (
 	"errors"
-	"example.com/lockstep/pkg/eventing"
 	"testing"
 
 	"github.com/google/uuid"
 
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 )

@@ -2,7 +2,6 @@ package video
 
 import (
 	"errors"
-	"example.com/lockstep/pkg/eventing"
 	"slices"
 	"testing"
 
@@ -13,6 +12,7 @@ import (
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/authtest"
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/services/video/aggregate"
 	"example.com/lockstep/services/video/engagement"
 )

@@ -1,12 +1,12 @@
 package video
 
 import (
-	"example.com/lockstep/services/video/aggregate"
 	"testing"
 
 	"github.com/google/uuid"
 
 	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/services/video/aggregate"
 )
 
 // A page reads only its own rows, however many tombstones are newer.

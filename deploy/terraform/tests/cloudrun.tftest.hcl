@@ -189,6 +189,19 @@ run "a_service_without_users" {
   }
 }
 
+run "tenants" {
+  command = plan
+
+  variables { auth_tenant_claim = "app_metadata.tenant_id" }
+  assert {
+    condition = alltrue([
+      for container in [google_cloud_run_v2_service.video.template[0].containers[0], google_cloud_run_v2_service.catalog.template[0].containers[0]] :
+      anytrue([for e in container.env : e.name == "AUTH_TENANT_CLAIM" && e.value == "app_metadata.tenant_id"])
+    ])
+    error_message = "Both services must take the tenant from the same claim."
+  }
+}
+
 run "a_pair_without_users" {
   command = plan
 

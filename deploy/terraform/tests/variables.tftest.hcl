@@ -77,6 +77,24 @@ run "a_video_that_catalog_does_not_reach" {
   expect_failures = [var.video]
 }
 
+run "a_tenant_without_an_issuer" {
+  command = plan
+  variables {
+    auth_issuer       = null
+    auth_audience     = null
+    auth_tenant_claim = "tenant_id"
+    video             = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", everybody_may_write = true }
+    catalog           = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", everybody_may_write = true }
+  }
+  expect_failures = [var.auth_tenant_claim]
+}
+
+run "a_tenant_of_a_nameless_claim" {
+  command = plan
+  variables { auth_tenant_claim = "app_metadata..tenant_id" }
+  expect_failures = [var.auth_tenant_claim]
+}
+
 run "no_issuer" {
   command = plan
   variables {

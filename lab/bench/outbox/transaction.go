@@ -9,7 +9,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/lab/bench/rig"
+	"example.com/lockstep/migrations"
+	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox"
+	"example.com/lockstep/pkg/eventing/tenant"
 )
 
 // transaction is the work in one transaction and after it.
@@ -41,9 +44,13 @@ var (
 // services/video does.
 func queueBusiness(id uuid.UUID, at time.Time) *pgx.Batch {
 	batch := &pgx.Batch{}
+	addBusiness(batch, id, at)
+	return batch
+}
+
+func addBusiness(batch *pgx.Batch, id uuid.UUID, at time.Time) {
 	batch.Queue(insertKey, id.String(), requestHash, response)
 	batch.Queue(insertVideo, videoRow(id, at)...)
-	return batch
 }
 
 // writeBusiness writes only the video and its request's key.
@@ -58,6 +65,17 @@ func writeOutbox(ctx context.Context, db *pgxpool.Pool) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		id, now := uuid.Must(uuid.NewV7()), time.Now().UTC()
 		batch := queueBusiness(id, now)
+		return outbox.Append(ctx, tx, batch, rig.VideoCreated(id, now))
+	})
+}
+
+// writeInTenant is writeOutbox as the role of requests, in the name of a tenant.
+func writeInTenant(ctx context.Context, db *pgxpool.Pool) error {
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		id, now := uuid.Must(uuid.NewV7()), time.Now().UTC()
+		batch := &pgx.Batch{}
+		tenant.One(migrations.Video.RequestRole(), eventing.DefaultTenant).Enter(batch)
+		addBusiness(batch, id, now)
 		return outbox.Append(ctx, tx, batch, rig.VideoCreated(id, now))
 	})
 }
@@ -92,5 +110,6 @@ var (
 	pipelined = transaction{"pipelined", "the same and the event's row, three statements in a batch", writePipelined, false}
 	appended  = transaction{"outbox", "the same by Append, and Wake after the commit", writeOutbox, true}
 	noWake    = transaction{"outbox_no_wake", "the same without Wake", writeOutbox, false}
+	inTenant  = transaction{"in_tenant", "the same as the role of requests, in the name of a tenant", writeInTenant, true}
 	notifying = transaction{"notify", "the same with the plain loop's tables, and a NOTIFY in the transaction", writeNotify, false}
 )

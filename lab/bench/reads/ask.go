@@ -10,10 +10,14 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/services/catalog"
 )
+
+// everyone is the caller of all reads.
+var everyone = auth.Principal{Kind: auth.Everyone, Tenant: eventing.DefaultTenant}
 
 func position(id uuid.UUID, version int64) consistency.Position {
 	return consistency.Position{AggregateType: "video", AggregateID: id.String(), Epoch: eventing.FirstEpoch, Version: version}

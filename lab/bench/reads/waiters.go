@@ -78,7 +78,7 @@ func (h *readHarness) waitFor(ctx context.Context, p consistency.Position) error
 func (h *readHarness) readsFor(ctx context.Context, limit time.Duration) (took []time.Duration, err error) {
 	for start := time.Now(); time.Since(start) < limit; {
 		began := time.Now()
-		if _, err := h.service.Get(ctx, h.videos[len(took)%len(h.videos)].id, consistency.Requirement{}); err != nil {
+		if _, err := h.service.Get(ctx, everyone, h.videos[len(took)%len(h.videos)].id, consistency.Requirement{}); err != nil {
 			return nil, err
 		}
 		took = append(took, time.Since(began))

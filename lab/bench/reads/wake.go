@@ -90,7 +90,7 @@ func (h *readHarness) readHere(ctx context.Context, id uuid.UUID, token string) 
 	if err != nil {
 		return 0, err
 	}
-	a, err := h.service.Get(ctx, id, required)
+	a, err := h.service.Get(ctx, everyone, id, required)
 	if err == nil && a.Source != catalog.SourceProjection {
 		err = fmt.Errorf("answered by the %s", a.Source)
 	}
