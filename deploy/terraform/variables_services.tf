@@ -32,8 +32,8 @@ locals {
 
   # How a service tells its end users apart.
   users_env = merge({ AUTH_ISSUER = var.auth_issuer, AUTH_AUDIENCE = var.auth_audience },
-    var.auth_tenant_claim == null ? {} : { AUTH_TENANT_CLAIM = var.auth_tenant_claim })
-  open_env  = { EVERYBODY_MAY_WRITE = "true" }
+  var.auth_tenant_claim == null ? {} : { AUTH_TENANT_CLAIM = var.auth_tenant_claim })
+  open_env = { EVERYBODY_MAY_WRITE = "true" }
 
   # Where the images are. Only CI's own workflow and a person push there.
   images = "${var.region}-docker.pkg.dev/${var.project_id}/lockstep"
