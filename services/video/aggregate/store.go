@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/pkg/eventing/outbox"
+	"example.com/lockstep/pkg/eventing/reconcile"
 )
 
 const (
@@ -69,10 +70,10 @@ func One[T any](found *T) func(pgx.Rows) error {
 	}
 }
 
-// All reads all rows into found.
+// All reads all rows into found, as replicas get them.
 func All[T any](found *[]T) func(pgx.Rows) error {
 	return func(rows pgx.Rows) (err error) {
-		*found, err = pgx.CollectRows(rows, pgx.RowToStructByName[T])
+		*found, err = pgx.CollectRows(rows, reconcile.RowTo[T])
 		return err
 	}
 }
