@@ -9,6 +9,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing/rebuild"
 )
 
 // recountVideos adds to the counters what an exchange of the engagements has changed.
@@ -86,4 +88,16 @@ func checkAge(ctx context.Context, db *pgxpool.Pool, aggregateType string) (age 
 		return 0, false, nil
 	}
 	return time.Duration(*seconds * float64(time.Second)), true, nil
+}
+
+// openRebuild reports whether a rebuild is neither finished nor given up, and the size of its copies.
+func openRebuild(ctx context.Context, db *pgxpool.Pool) (open bool, bytes int64, err error) {
+	err = db.QueryRow(ctx, `
+		SELECT to_regclass('rebuild_state') IS NOT NULL,
+		       (SELECT coalesce(sum(pg_total_relation_size(to_regclass(name))), 0)::bigint FROM unnest($1::text[]) AS name)`,
+		[]string{rebuild.Shadow(videoTable), rebuild.Shadow(engagementTable)}).Scan(&open, &bytes)
+	if err != nil {
+		return false, 0, fmt.Errorf("look for a rebuild: %w", err)
+	}
+	return open, bytes, nil
 }
