@@ -9,8 +9,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"example.com/lockstep/pkg/eventing/rebuild"
 )
 
 // recountVideos adds to the counters what an exchange of the engagements has changed.
@@ -95,7 +93,7 @@ func openRebuild(ctx context.Context, db *pgxpool.Pool) (open bool, bytes int64,
 	err = db.QueryRow(ctx, `
 		SELECT to_regclass('rebuild_state') IS NOT NULL,
 		       (SELECT coalesce(sum(pg_total_relation_size(to_regclass(name))), 0)::bigint FROM unnest($1::text[]) AS name)`,
-		[]string{rebuild.Shadow(videoTable), rebuild.Shadow(engagementTable)}).Scan(&open, &bytes)
+		shadows).Scan(&open, &bytes)
 	if err != nil {
 		return false, 0, fmt.Errorf("look for a rebuild: %w", err)
 	}
