@@ -66,7 +66,9 @@ type Result struct {
 // It returns ErrPhase if the rebuild is done before, or rolled back, and ErrShape before the exchange if a migration ran in
 // between. It returns ErrLosses if the read model has many rows that the owner lacks, unless o
 // accepts them: then nothing is exchanged, and no served row is repaired. It returns ErrUnsettled
-// in the phase Checking while rows cannot be compared, and backfill.ErrRefused in the phase Filling. Any error, and any death of the process, leaves a state from which Run goes on.
+// in the phase Checking while rows cannot be compared, and backfill.ErrRefused in the phase
+// Filling if the shadow refuses many rows. Any error, and any death of the process, leaves a
+// state from which Run goes on.
 func (r *Rebuild) Run(ctx context.Context, by audit.Actor, o Options, seen Observer) (result Result, err error) {
 	w := &worker{Rebuild: r, by: by, options: o, seen: seen, limit: rate.NewLimiter(rate.Inf, reconcile.PartRows)}
 	if o.Rate > 0 {
