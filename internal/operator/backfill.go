@@ -40,7 +40,7 @@ minute; each attempt that fails is said.
 
 A row that the table refuses, or that cannot be read, is left, with a line that has its id
 and the error, and the command ends with 1. Correct the row; then catalog reconcile --repair
-writes it.
+writes it. After 1,000 such rows it ends at once; run it again, and it goes on behind them.
 
 environment: DATABASE_URL, VIDEO_SERVICE_ADDR as of serve
 

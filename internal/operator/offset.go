@@ -193,7 +193,7 @@ func (p position) time(now time.Time, r checkpoint.Retention) time.Time {
 
 // check refuses a reset that does less than it says, or loses more.
 func (p resetPlan) check(now time.Time, r checkpoint.Retention, discard, all bool) error {
-	const waiting = "older messages may wait that were not applied: add --discard-backlog to give them up, or reset to "
+	const waiting = "older messages may wait that were not applied: add --discard-backlog to give them up, or reset with "
 	switch oldest := now.Add(-r.Replay); {
 	case p.To.After(now):
 		return fmt.Errorf("%s is in the future: messages that are published until then would be lost", stamp(p.To))
@@ -203,9 +203,11 @@ func (p resetPlan) check(now time.Time, r checkpoint.Retention, discard, all boo
 		return fmt.Errorf("%s is before %s: the subscription keeps messages for %s. --to earliest replays all of them",
 			stamp(p.To), stamp(oldest), r.Replay)
 	case p.Discards && !discard && p.Before.UpdatedAt.IsZero():
-		return errors.New("the group has saved no offset: " + waiting + "earliest")
+		return errors.New("the group has saved no offset: " + waiting + "--to earliest")
+	case p.Discards && !discard && p.Before.SafePosition.Before(oldest): // as after a first deployment: no time is safe
+		return errors.New("the group's safe position is older than all messages of the subscription: " + waiting + "--to earliest")
 	case p.Discards && !discard:
-		return fmt.Errorf("%s is after the safe position: "+waiting+"%s", stamp(p.To), stamp(p.Before.SafePosition))
+		return fmt.Errorf("%s is after the safe position: "+waiting+"--to %s", stamp(p.To), stamp(p.Before.SafePosition))
 	}
 	return nil
 }

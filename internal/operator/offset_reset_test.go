@@ -155,6 +155,29 @@ func TestOffsetResetDiscards(t *testing.T) {
 	}
 }
 
+// After the first deployment, which had no offset to count back from, no time is safe: a refusal
+// names the reset that is, and that is done.
+func TestOffsetResetAfterAFirstDeployment(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	client := b.broker(t)
+	b.send(t, client, 3)
+	store := checkpoint.New(b.catalog, offsetNames, "revision", slog.New(slog.DiscardHandler))
+	if at, err := store.Start(t.Context(), client, "one", 10*time.Minute); err != nil || !at.IsZero() {
+		t.Fatalf("the start has sought to %v: %v", at, err)
+	}
+	b.save(t, "one", time.Now())
+	recent := time.Now().Add(-5 * time.Minute).UTC().Format(time.RFC3339)
+	_, stderr := b.run(t, 1, "offset reset --yes --to "+recent)
+	if !strings.Contains(stderr, "older than all messages of the subscription") || !strings.Contains(stderr, "reset with --to earliest") {
+		t.Error(stderr)
+	}
+	b.run(t, 0, "offset reset --yes --to earliest")
+	if n := b.pending(t, client); n != 3 {
+		t.Errorf("%d messages are replayed, want 3", n)
+	}
+}
+
 // A subscription that keeps no acknowledged messages cannot be replayed.
 func TestOffsetResetWithoutRetention(t *testing.T) {
 	t.Parallel()

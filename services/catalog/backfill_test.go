@@ -26,6 +26,8 @@ const pageRows, listPages = 500, 5
 // writes half.
 type ownersList struct {
 	asked []string
+	// failed rows of each page cannot be written.
+	failed int
 	// before is called in each call, and its error is that of the call.
 	before func() error
 	asOf   func() time.Time
@@ -43,7 +45,7 @@ func (l *ownersList) Fill(_ context.Context, from string) (projection.Filled, er
 		return projection.Filled{}, err
 	}
 	page, _ := strconv.Atoi(from)
-	f := projection.Filled{Rows: pageRows, Written: pageRows / 2, AsOf: l.asOf(), Estimate: listPages * pageRows}
+	f := projection.Filled{Rows: pageRows, Written: pageRows / 2, Failed: l.failed, AsOf: l.asOf(), Estimate: listPages * pageRows}
 	if page+1 == listPages {
 		f.Done = true
 	} else {
@@ -300,4 +302,21 @@ func TestABackfillPausesWithoutADatabase(t *testing.T) {
 			t.Errorf("%+v, %v, told %v", s, err, told)
 		}
 	})
+}
+
+// A table that refuses many rows ends a backfill, and the next one goes on behind them.
+func TestABackfillGoesOnBehindOddRows(t *testing.T) {
+	t.Parallel()
+	f, l := setUp(t), newOwnersList()
+	l.failed = pageRows
+	s, err := f.fill(t.Context(), l, backfill.Options{})
+	if !errors.Is(err, backfill.ErrRefused) || !strings.Contains(err.Error(), "goes on behind them") || s.RowsFailed != 3*pageRows || s.FinishedAt != nil {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if s, err = f.fill(t.Context(), l, backfill.Options{}); err != nil || s.RowsFailed != 2*pageRows || s.FinishedAt == nil {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if want := []string{"", "1", "2", "3", "4"}; !slices.Equal(l.asked, want) {
+		t.Errorf("pages %q, want %q", l.asked, want)
+	}
 }

@@ -9,6 +9,9 @@ import (
 	"example.com/lockstep/pkg/eventing/rebuild"
 )
 
+// shadows are the tables that a rebuild keeps besides those that are served.
+var shadows = []string{rebuild.Shadow(videoTable), rebuild.Shadow(engagementTable)}
+
 // NewRebuild returns the rebuild of db's projections from their owner, to whom conn leads. db
 // connects as rebuild.New requires. No reader waits for what a rebuild writes: the waiters of
 // the process that rebuilds do not run.

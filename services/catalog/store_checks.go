@@ -87,3 +87,15 @@ func checkAge(ctx context.Context, db *pgxpool.Pool, aggregateType string) (age 
 	}
 	return time.Duration(*seconds * float64(time.Second)), true, nil
 }
+
+// openRebuild reports whether a rebuild is neither finished nor given up, and the size of its copies.
+func openRebuild(ctx context.Context, db *pgxpool.Pool) (open bool, bytes int64, err error) {
+	err = db.QueryRow(ctx, `
+		SELECT to_regclass('rebuild_state') IS NOT NULL,
+		       (SELECT coalesce(sum(pg_total_relation_size(to_regclass(name))), 0)::bigint FROM unnest($1::text[]) AS name)`,
+		shadows).Scan(&open, &bytes)
+	if err != nil {
+		return false, 0, fmt.Errorf("look for a rebuild: %w", err)
+	}
+	return open, bytes, nil
+}

@@ -27,6 +27,10 @@ const (
 	// checkLease is longer than a part takes, and than the uncertain rows of a check do. If
 	// an instance dies, another one continues after it.
 	checkLease = 5 * time.Minute
+	// sayRebuild is the pause between two log lines of an instance about an open rebuild.
+	sayRebuild = 24 * time.Hour
+	// rebuildTimeout bounds the look for a rebuild, whose exchange locks the copies for a moment.
+	rebuildTimeout = 5 * time.Second
 	// maxCheckLines bounds the log lines of one check, since each row may differ.
 	maxCheckLines = 100
 )
@@ -57,6 +61,9 @@ type watch struct {
 	// last is the end of the last whole check, in any instance, by type, or the begin of the
 	// first one.
 	last map[string]time.Time
+	// rebuilds is 1 while a rebuild is open, and said the time of the line about it.
+	rebuilds int64
+	said     time.Time
 }
 
 func newWatch(db *pgxpool.Pool, checks []reconcile.Checker, interval time.Duration, log *slog.Logger, heartbeat func()) *watch {
@@ -71,10 +78,11 @@ func (w *watch) Run(ctx context.Context) error {
 	meter := instrument.For("example.com/lockstep/services/catalog")
 	age := meter.Age("reconcile.check.age",
 		"Time since the end of the last whole check of a projection against its owner, or since the begin of the first one")
+	open := meter.Gauge("reconcile.rebuild.open", "{rebuild}", "Rebuilds that are not finished: each row is written twice until then")
 	defer meter.Observe(func(_ context.Context, o metric.Observer) error {
-		w.observe(o, age)
+		w.observe(o, age, open)
 		return nil
-	}, age)()
+	}, age, open)()
 	failures := 0
 	for w.pause(ctx, failures) {
 		failures++
@@ -102,9 +110,10 @@ func (w *watch) pause(ctx context.Context, failures int) bool {
 	return true
 }
 
-func (w *watch) observe(o metric.Observer, age metric.Float64Observable) {
+func (w *watch) observe(o metric.Observer, age metric.Float64Observable, open metric.Int64Observable) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	o.ObserveInt64(open, w.rebuilds)
 	for _, c := range w.checks {
 		last, ever := w.last[c.Type()]
 		if !ever {
@@ -117,6 +126,7 @@ func (w *watch) observe(o metric.Observer, age metric.Float64Observable) {
 // checkAll makes the checks that are due. A type that cannot be compared holds up no other
 // one.
 func (w *watch) checkAll(ctx context.Context) (err error) {
+	err = w.lookForRebuild(ctx)
 	for _, c := range w.checks {
 		if ctx.Err() != nil {
 			return errors.Join(err, ctx.Err())
@@ -127,6 +137,29 @@ func (w *watch) checkAll(ctx context.Context) (err error) {
 		}
 	}
 	return err
+}
+
+// lookForRebuild keeps whether a rebuild is open, and says so once a day: an operator may have
+// forgotten its end.
+func (w *watch) lookForRebuild(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, rebuildTimeout)
+	defer cancel()
+	open, bytes, err := openRebuild(ctx, w.db)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.rebuilds = 0; !open {
+		w.said = time.Time{}
+		return nil
+	}
+	w.rebuilds = 1
+	if time.Since(w.said) > sayRebuild {
+		w.said = time.Now()
+		w.log.WarnContext(ctx, "a rebuild is open: each row is written twice until `rebuild finish`", "copy_bytes", bytes)
+	}
+	return nil
 }
 
 func (w *watch) checkIfDue(ctx context.Context, c reconcile.Checker) error {

@@ -51,6 +51,38 @@ func TestOneInstanceChecks(t *testing.T) {
 	}
 }
 
+// A rebuild that is not finished is told of, once a day, until its end. The service may not read
+// the tables of the rebuild, which belong to the schema's owner.
+func TestAnOpenRebuildIsToldOf(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	w, said := f.watching(time.Hour)
+	for _, step := range []struct {
+		sql   string
+		open  int64
+		lines int
+	}{
+		{`SELECT 1`, 0, 0},
+		{`CREATE TABLE catalog.rebuild_state (); CREATE TABLE catalog.video_projection_shadow (LIKE catalog.video_projection INCLUDING ALL)`, 1, 1},
+		{`SELECT 1`, 1, 1},
+		{`DROP TABLE catalog.rebuild_state, catalog.video_projection_shadow`, 0, 1},
+		{`CREATE TABLE catalog.rebuild_state ()`, 1, 2},
+	} {
+		if _, err := f.admin.Exec(t.Context(), step.sql); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.checkAll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if lines := strings.Count(said.String(), "a rebuild is open"); w.rebuilds != step.open || lines != step.lines {
+			t.Errorf("after %s: open %d, want %d; %d lines, want %d", step.sql, w.rebuilds, step.open, lines, step.lines)
+		}
+	}
+	if strings.Count(said.String(), "copy_bytes=0") != 1 {
+		t.Errorf("said %s", said)
+	}
+}
+
 // While a backfill is under way its type is not checked: rows that are missing yet are no
 // fault. One that was cut off stops the checks for a day.
 func TestChecksWaitForABackfill(t *testing.T) {

@@ -1,6 +1,7 @@
 package video
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -158,12 +159,13 @@ func TestReadsOfMany(t *testing.T) {
 	}
 }
 
-// Rows with infinite times, which Go cannot read, keep no other row from the reader.
-func TestRowsWithInfiniteTimes(t *testing.T) {
+// Rows with times that Go or JSON cannot express keep no other row from the reader, in a list
+// and by their ids.
+func TestRowsWithOddTimes(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	a.exec(`INSERT INTO video.videos (video_id, uploader_id, title, description, version, published_at, created_at, updated_at)
-		SELECT lpad(to_hex(n), 32, '0')::uuid, gen_random_uuid(), 'title', '', 1, CASE n WHEN 2 THEN timestamptz 'infinity' END,
+		SELECT lpad(to_hex(n), 32, '0')::uuid, gen_random_uuid(), 'title', '', 1, CASE n WHEN 2 THEN timestamptz 'infinity' WHEN 3 THEN '20260-11-22' END,
 		       '2026-11-22 12:00+00', CASE n WHEN 1 THEN '-infinity' ELSE timestamptz '2026-11-22 12:00:00.000001+00' END FROM generate_series(1, 3) AS n`)
 	a.exec(`INSERT INTO video.engagements (user_id, video_id, liked, bookmarked, watched_seconds, version, created_at, updated_at)
 		SELECT video_id, video_id, true, false, 0, 1, now(), 'infinity' FROM video.videos`)
@@ -178,7 +180,7 @@ func TestRowsWithInfiniteTimes(t *testing.T) {
 		return t.AsTime().Format(time.RFC3339Nano)
 	}
 	for i, want := range [][2]string{
-		{"none", "0001-01-02T00:00:00Z"}, {"9999-12-31T00:00:00Z", "2026-11-22T12:00:00.000001Z"}, {"none", "2026-11-22T12:00:00.000001Z"},
+		{"none", "0001-01-02T00:00:00Z"}, {"9999-12-31T00:00:00Z", "2026-11-22T12:00:00.000001Z"}, {"9999-12-31T00:00:00Z", "2026-11-22T12:00:00.000001Z"},
 	} {
 		v := videos.GetVideos()[i]
 		got := [2]string{stamps(v.GetPublishedAt()), stamps(v.GetUpdatedAt())}
@@ -189,5 +191,22 @@ func TestRowsWithInfiniteTimes(t *testing.T) {
 	engagements, err := a.replica.ListEngagementRows(t.Context(), &replicationv1.ListEngagementRowsRequest{})
 	if err != nil || len(engagements.GetEngagements()) != 3 || stamps(engagements.GetEngagements()[0].GetUpdatedAt()) != "9999-12-31T00:00:00Z" {
 		t.Errorf("%v, %v", engagements, err)
+	}
+	byID := map[string]*videov1.Video{}
+	for _, v := range videos.GetVideos() {
+		byID[v.GetVideoId()] = v
+	}
+	one := engagements.GetEngagements()[0]
+	if likes := a.engagementRows(one.GetUserId(), one.GetVideoId()).GetEngagements(); len(likes) != 1 || !proto.Equal(likes[0], one) {
+		t.Errorf("by its id: %v, want %v", likes, one)
+	}
+	named := a.videoRows(slices.Collect(maps.Keys(byID))...).GetVideos()
+	for _, v := range named {
+		if want := byID[v.GetVideoId()]; !proto.Equal(v, want) {
+			t.Errorf("by its id: %v, want %v", v, want)
+		}
+	}
+	if len(named) != 3 {
+		t.Errorf("%d of 3 videos by their ids", len(named))
 	}
 }

@@ -29,6 +29,9 @@ const (
 	// patience is the time from the first failed attempt for a page after which no other
 	// follows. The last one began an outage later at least.
 	patience = outage + pageTimeout
+	// maxFailed bounds the rows of a Run that cannot be written. Each has a line in the log and
+	// costs a transaction: a table that refuses all rows is not to be filled to the end.
+	maxFailed = 1000
 )
 
 var pageRetry = backoff.Policy{Base: 500 * time.Millisecond, Cap: step}
@@ -39,7 +42,19 @@ var (
 	// ErrReplica means that the owner answers from a replica that has not reached the time at
 	// which the backfill started.
 	ErrReplica = errors.New("the owner answers from a replica that lags")
+	// ErrRefused means that the table refuses many rows. What is filled stays, and the next Run
+	// goes on behind them.
+	ErrRefused = errors.New("the table refuses many rows")
 )
+
+// CheckFailed returns ErrRefused if so many rows could not be written that a Run ends.
+func CheckFailed(rows int64) error {
+	if rows <= maxFailed {
+		return nil
+	}
+	return fmt.Errorf("%w, %d until now: if it refuses all, correct the table and begin again; else run it again, and it goes on behind them",
+		ErrRefused, rows)
+}
 
 // Filler is the read model of one type of aggregate: a *projection.Projection.
 type Filler interface {
@@ -83,7 +98,7 @@ type Options struct {
 // Restart. passed gets the State at the begin, after each page, and with Err after each
 // attempt that failed. Database and owner may be away for half a minute. After that Run
 // returns the error, and the next Run continues. The error is ErrRunning if another process
-// has the lease.
+// has the lease, and ErrRefused if more than 1000 rows could not be written.
 func Run(ctx context.Context, db *pgxpool.Pool, f Filler, o Options, passed func(State)) (s State, err error) {
 	r := &run{db: db, filler: f, passed: passed, holder: pgtype.UUID{Bytes: uuid.New(), Valid: true}}
 	if s, err = r.claim(ctx, o.Restart); err != nil || s.FinishedAt != nil {
@@ -97,6 +112,9 @@ func Run(ctx context.Context, db *pgxpool.Pool, f Filler, o Options, passed func
 			break
 		}
 		passed(s)
+		if err = CheckFailed(s.RowsFailed); err != nil {
+			break
+		}
 		if err = r.pause(ctx, s, pauseAfter(s.RowsRead-before, o.Rate, time.Since(began))); err != nil {
 			break
 		}

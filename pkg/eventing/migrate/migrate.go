@@ -98,8 +98,8 @@ type Schema struct {
 // own, unless it says otherwise. Up is idempotent, and safe to run from several
 // processes at once: they take turns behind an advisory lock. An outbox that was
 // restored gets the size that it was created with. Up returns [ErrRebuild] if it would apply a
-// migration while there is a rebuild. Only ctx bounds Up: an index on a large
-// table takes minutes.
+// migration while there is a rebuild, and none begins while Up runs. Only ctx bounds Up: an index
+// on a large table takes minutes.
 func (s Schema) Up(ctx context.Context, adminURL string, log *slog.Logger) error {
 	db, err := s.open(adminURL)
 	if err != nil {
@@ -110,17 +110,19 @@ func (s Schema) Up(ctx context.Context, adminURL string, log *slog.Logger) error
 	if err != nil {
 		return err
 	}
-	if err := s.refuse(ctx, db, p); err != nil {
-		return err
-	}
-	applied, err := p.Up(ctx)
-	for _, r := range applied {
-		log.InfoContext(ctx, "migrated", "schema", s.Name, "file", r.Source.Path, "took_ms", r.Duration.Milliseconds())
-	}
-	if err != nil {
-		return err
-	}
-	return extendOutbox(ctx, db)
+	return s.exclusive(ctx, db, func() error {
+		if err := s.refuse(ctx, db, p); err != nil {
+			return err
+		}
+		applied, err := p.Up(ctx)
+		for _, r := range applied {
+			log.InfoContext(ctx, "migrated", "schema", s.Name, "file", r.Source.Path, "took_ms", r.Duration.Milliseconds())
+		}
+		if err != nil {
+			return err
+		}
+		return extendOutbox(ctx, db)
+	})
 }
 
 // refuse returns ErrRebuild if there is a rebuild, and a migration to apply.

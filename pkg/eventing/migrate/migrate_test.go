@@ -172,3 +172,41 @@ func TestNoMigrationDuringARebuild(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A rebuild that is about to begin has tables that no other session sees yet. A migration waits for
+// them, and is then refused.
+func TestNoMigrationWhileARebuildBegins(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	log := slog.New(slog.DiscardHandler)
+	before := orders
+	before.Parts = []embed.FS{migrate.Outbox}
+	if err := before.Up(t.Context(), db.Admin, log); err != nil {
+		t.Fatal(err)
+	}
+	admin := db.Pool(t, db.Admin)
+	ended := make(chan error, 1)
+	err := pgx.BeginFunc(t.Context(), admin, func(rebuild pgx.Tx) error {
+		if _, err := rebuild.Exec(t.Context(), `SELECT pg_advisory_xact_lock(hashtext('lockstep migrate orders')); CREATE TABLE orders.rebuild_state ()`); err != nil {
+			return err
+		}
+		go func() { ended <- orders.Up(t.Context(), db.Admin, log) }()
+		for waits := false; !waits && len(ended) == 0; {
+			err := admin.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
+				WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%pg_try_advisory_lock%lockstep migrate%')`).Scan(&waits)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, migrate.ErrRebuild) {
+		t.Errorf("a migration while a rebuild begins: %v", err)
+	}
+	if err := orders.Check(t.Context(), db.Pool(t, db.As(t, orders.Role))); !errors.Is(err, migrate.ErrBehind) {
+		t.Errorf("the migration was applied: %v", err)
+	}
+}

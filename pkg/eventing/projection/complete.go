@@ -21,6 +21,9 @@ const (
 	queryTimeout = 5 * time.Second
 	// maxCounted bounds the count of incomplete rows.
 	maxCounted = 10_000
+	// maxRefused is how many rows that cannot be written end a pass: each has a line in the log,
+	// and the next pass, which goes on behind them, comes up to a minute later.
+	maxRefused = 100
 )
 
 var completeRetry = backoff.Policy{Base: time.Second, Cap: time.Minute}
@@ -41,16 +44,19 @@ type Completion[S any] struct {
 	*Projection[S]
 
 	rows IncompleteRows
+	// after is the id behind which the next pass begins.
+	after string
 }
 
 // NewCompletion returns the completion of p's table, which is rows.
 func NewCompletion[S any](p *Projection[S], rows IncompleteRows) *Completion[S] {
-	return &Completion[S]{p, rows}
+	return &Completion[S]{Projection: p, rows: rows}
 }
 
 // Run works until ctx ends, and returns nil. The load is bounded: a page of rows and a
 // call to the owner at a time, with a pause between. While the owner or the database is
-// unavailable it waits, with backoff. Several instances do the same work; a row that is
+// unavailable it waits, with backoff. A row that cannot be read or written is left, with a line
+// in the log, and holds up no other one. Several instances do the same work; a row that is
 // up to date is not written again. heartbeat is called at least every two minutes.
 func (c *Completion[S]) Run(ctx context.Context, heartbeat func()) error {
 	for failures := 0; ctx.Err() == nil; {
@@ -69,28 +75,30 @@ func (c *Completion[S]) Run(ctx context.Context, heartbeat func()) error {
 	return nil
 }
 
-// pass goes over the incomplete rows once, in the order of their keys.
+// pass goes over the incomplete rows once, in the order of their keys, or up to maxRefused rows
+// that cannot be written.
 func (c *Completion[S]) pass(ctx context.Context, heartbeat func()) error {
-	total, after := int64(0), ""
-	for ctx.Err() == nil {
+	completed, refused := 0, 0
+	for ctx.Err() == nil && refused < maxRefused {
 		heartbeat()
-		ids, err := c.next(ctx, after)
+		ids, err := c.next(ctx, c.after)
 		if err != nil {
 			return err
 		}
 		if len(ids) == 0 {
+			c.after = ""
 			break
 		}
-		completed, err := c.complete(ctx, ids)
+		written, failed, err := c.complete(ctx, ids)
 		if err != nil {
 			return err
 		}
-		total, after = total+completed, ids[len(ids)-1]
+		completed, refused, c.after = completed+written, refused+failed, ids[len(ids)-1]
 		backoff.Sleep(ctx, completePause, nil)
 	}
-	if total > 0 {
+	if completed > 0 {
 		c.log.InfoContext(ctx, "rows that an older build had left incomplete are up to date",
-			"aggregate_type", c.aggregate.Type(), "rows", total)
+			"aggregate_type", c.aggregate.Type(), "rows", completed)
 	}
 	return c.count(ctx)
 }
@@ -102,20 +110,16 @@ func (c *Completion[S]) next(ctx context.Context, after string) ([]string, error
 }
 
 // complete takes the owner's state of these aggregates, and returns how many rows it has
-// moved. A row that the owner does not know, or answers about from an earlier time, is
-// left for the next pass.
-func (c *Completion[S]) complete(ctx context.Context, ids []string) (completed int64, err error) {
+// moved, and how many cannot be written. A row that the owner does not know, or answers about
+// from an earlier time, is left for the next pass.
+func (c *Completion[S]) complete(ctx context.Context, ids []string) (written, failed int, err error) {
 	rows, _, asOf, err := c.aggregate.FetchMany(ctx, ids, repairTimeout)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	written, err := c.takeOver(ctx, rows, asOf)
-	if err != nil {
-		return 0, err
-	}
-	completed = int64(written)
-	completedRows.Add(ctx, completed, c.ofType())
-	return completed, nil
+	written, failed, err = c.takeOver(ctx, rows, asOf)
+	completedRows.Add(ctx, int64(written), c.ofType())
+	return written, failed, err
 }
 
 func (c *Completion[S]) count(ctx context.Context) error {

@@ -16,10 +16,6 @@ import (
 // listTimeout is longer than the owner's own limit for a page, which says more.
 const listTimeout = 15 * time.Second
 
-// maxFailed bounds the rows of a page that cannot be written. If there are more, the table
-// refuses all, and a line in the log for each tells nothing.
-const maxFailed = 32
-
 // OwnersPage is a part of the owner's rows, in the order of their ids.
 type OwnersPage[S any] struct {
 	// Rows are rows and tombstones.
@@ -56,8 +52,9 @@ type Filled struct {
 // txn.ErrLocked if other transactions hold the rows, else it is that of Fetch or of the
 // database.
 //
-// A row that cannot be read or written is left, with a line in the log, as in Replace. More
-// than maxFailed of a page are no fault of rows: then the error is theirs.
+// A row that cannot be read or written is left, with a line in the log, as in Replace. How many
+// of them end the work of many Fills is its caller's to say: a bound for a page would hold up
+// the rows behind it.
 //
 // Fill removes no row that the owner does not have, and repairs none that is ahead of its
 // owner's: see package reconcile.
@@ -74,11 +71,8 @@ func (p *Projection[S]) Fill(ctx context.Context, from string) (f Filled, err er
 	}
 	f = Filled{Next: page.Next, Done: page.Next == "", Rows: len(page.Rows), AsOf: page.AsOf, Estimate: page.Estimate}
 	for rows := range slices.Chunk(page.Rows, replaceRows) {
-		written, err := p.takeOver(ctx, rows, page.AsOf)
-		f.Written += written
-		if isOdd(err) {
-			err = p.takeOverEach(ctx, rows, &f)
-		}
+		written, failed, err := p.takeOver(ctx, rows, page.AsOf)
+		f.Written, f.Failed = f.Written+written, f.Failed+failed
 		if err != nil {
 			return Filled{}, err
 		}
@@ -86,27 +80,32 @@ func (p *Projection[S]) Fill(ctx context.Context, from string) (f Filled, err er
 	return f, nil
 }
 
-// takeOverEach is takeOver of rows in a transaction each, and adds to f.
-func (p *Projection[S]) takeOverEach(ctx context.Context, rows []S, f *Filled) error {
+// takeOver writes the owner's rows at asOf in one transaction, or in one for each if a row
+// cannot be written: it is left, with a line in the log. takeOver returns how many it has written
+// and left.
+func (p *Projection[S]) takeOver(ctx context.Context, rows []S, asOf time.Time) (written, failed int, err error) {
+	if written, err = p.takeOverTogether(ctx, rows, asOf); !isOdd(err) {
+		return written, 0, err
+	}
 	for _, row := range rows {
-		written, err := p.takeOver(ctx, []S{row}, f.AsOf)
+		n, err := p.takeOverTogether(ctx, []S{row}, asOf)
 		switch {
-		case isOdd(err) && f.Failed < maxFailed:
-			f.Failed++
+		case isOdd(err):
+			failed++
 			p.log.ErrorContext(ctx, "owner's row cannot be written", "aggregate_type", p.Type(),
 				"aggregate_id", p.aggregate.Snapshot(row).Event.AggregateID, "error", err)
 		case err != nil:
-			return err
+			return written, failed, err
 		}
-		f.Written += written
+		written += n
 	}
-	return nil
+	return written, failed, nil
 }
 
-// takeOver writes the owner's rows at asOf in a transaction of its own, and returns how many
-// it has written. Its short waits for locks end before Postgres looks for a deadlock, so an
+// takeOverTogether writes the owner's rows at asOf in a transaction of its own, and returns how
+// many it has written. Its short waits for locks end before Postgres looks for a deadlock, so an
 // event that needs the rows is neither held up nor aborted.
-func (p *Projection[S]) takeOver(ctx context.Context, rows []S, asOf time.Time) (written int, err error) {
+func (p *Projection[S]) takeOverTogether(ctx context.Context, rows []S, asOf time.Time) (written int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	owned := p.snapshots(rows...)

@@ -60,5 +60,5 @@
 // A migration that changes the served table while there is a shadow leaves two tables of
 // different shapes. They are not exchanged: see [ErrShape]. One that relaxes the served table
 // makes the mirror fail, and with it the events: package migrate refuses while there is a
-// rebuild.
+// rebuild, and no rebuild begins while package migrate works.
 package rebuild

@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"example.com/lockstep/pkg/eventing/backfill"
 	"example.com/lockstep/pkg/eventing/operator/audit"
+	"example.com/lockstep/pkg/eventing/projection"
 	"example.com/lockstep/pkg/eventing/rebuild"
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
@@ -160,5 +162,35 @@ func TestManyLossesAreLeftOnce(t *testing.T) {
 	}
 	if r := f.run(t); r.Left != extra || r.RepairedAfter != 0 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// refusing is a model whose shadow refuses all rows of its pages.
+type refusing struct {
+	model
+
+	pages int
+}
+
+func (r *refusing) Fill(context.Context, string) (projection.Filled, error) {
+	r.pages++
+	f := projection.Filled{Rows: 600, Failed: 600, AsOf: time.Now().Add(time.Hour), Next: newID()}
+	f.Done = r.pages == 4
+	return f, nil
+}
+
+// A shadow that refuses many rows ends a Run, and the next one goes on behind them.
+func TestAShadowThatRefusesMany(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, 50)
+	a, b := f.part(one), f.part(two)
+	r := &refusing{model: model{f, one, rebuild.Shadow("one")}}
+	a.Shadow = r
+	f.Rebuild = rebuild.New(f.admin, recount, a, b)
+	for want := 2; want <= 4; want += 2 {
+		if _, err := f.Run(t.Context(), ada, rebuild.Options{}, f); !errors.Is(err, backfill.ErrRefused) || r.pages != want {
+			t.Errorf("%d pages, want %d: %v", r.pages, want, err)
+		}
+		f.phase(t, rebuild.Filling)
 	}
 }

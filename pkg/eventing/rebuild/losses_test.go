@@ -106,6 +106,51 @@ func TestAnotherOwnerWhileChecking(t *testing.T) {
 	}
 }
 
+// The wrong owner has more rows than the read model. They do not hide that it lacks nearly all
+// of the read model's: not in the shadow, which has them by the time of the comparison, and not in
+// the served table, whose repair adds them if the owner is another one since the decision.
+func TestALargerWrongOwner(t *testing.T) {
+	t.Parallel()
+	const damage = `DELETE FROM owned_one;
+		INSERT INTO owned_one (a, body, version, updated_at) SELECT gen_random_uuid(), 'another', 1, now() - interval '1 h' FROM generate_series(1, 5000)`
+	for name, tc := range map[string]struct {
+		at   string
+		nth  int
+		want rebuild.Phase
+	}{
+		"from the begin":       {"fill one", 1, rebuild.Comparing},
+		"after the exchange":   {"begin checking type one", 1, rebuild.Checking},
+		"after the comparison": {"begin checking type one", 2, rebuild.Checking},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, 150)
+			f.exec(t, `CREATE TABLE before AS TABLE one`)
+			n := 0
+			f.at = func(step string) {
+				if step != tc.at {
+					return
+				}
+				n++
+				if n == 1 && tc.nth == 2 {
+					f.exec(t, `UPDATE one SET body = 'wrong' WHERE version = 3`)
+				}
+				if n == tc.nth {
+					f.exec(t, damage)
+				}
+			}
+			_, err := f.Run(t.Context(), ada, rebuild.Options{Comparison: reconcile.Options{Grace: time.Second}}, f)
+			if !errors.Is(err, rebuild.ErrLosses) {
+				t.Fatal(err)
+			}
+			f.phase(t, tc.want)
+			if n := ask[int64](t, f, `SELECT count(*) FROM before JOIN one USING (a) WHERE one.deleted_at IS NULL`)[0]; n != 150 {
+				t.Errorf("%d of 150 rows are left", n)
+			}
+		})
+	}
+}
+
 // undated is an owner that does not know as of when its answers are.
 type undated struct{ reconcile.Owner }
 

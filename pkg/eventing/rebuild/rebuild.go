@@ -43,6 +43,8 @@ var again = backoff.Policy{Base: 100 * time.Millisecond, Cap: 2 * time.Second}
 var (
 	// ErrBusy means that another process works on the rebuild.
 	ErrBusy = errors.New("another process rebuilds the read model")
+	// ErrMigrating means that a migration of the schema runs: its end is the time to begin.
+	ErrMigrating = errors.New("a migration of the schema runs: begin when it has ended")
 	// ErrPhase means that the rebuild's phase does not allow the action.
 	ErrPhase = errors.New("not in this phase of a rebuild")
 )

@@ -42,6 +42,9 @@ func (w *worker) pass(ctx context.Context, o *repairs) (outcome, error) {
 	if err != nil {
 		return o.outcome, err
 	}
+	if o.read, err = w.count(ctx, o.part); err != nil {
+		return o.outcome, err
+	}
 	w.seen.Begin(o.phase, o.comparison.Type(), rows)
 	o.unsettled, err = o.comparison.Check(ctx, w.options.Comparison, o)
 	if err == nil {
@@ -65,9 +68,10 @@ type repairs struct {
 	deciding bool
 	// accept says that losses are repaired at once.
 	accept bool
-	// rows is the number of the owner's.
-	rows   int64
-	losses int
+	// rows is the number of the owner's, and read that of the served table's before the
+	// comparison: a repair adds the rows that are missing, and those of the wrong owner are many.
+	rows, read int64
+	losses     int
 	// lost are the losses to repair.
 	lost []reconcile.Difference
 }
@@ -104,20 +108,21 @@ func (o *repairs) Differ(ctx context.Context, differences []reconcile.Difference
 // repairLosses repairs the lost rows, unless they are doubtful. The rows of the served table
 // count for that, and not those of a shadow: it has the owner's by now, whichever owner that is.
 func (o *repairs) repairLosses(ctx context.Context) error {
-	if o.accept || o.losses == 0 {
-		return o.replace(ctx, o.lost)
-	}
-	var read int64
-	err := o.retry(ctx, longTime, func(ctx context.Context) error {
-		return o.db.QueryRow(ctx, o.part.sql(`SELECT count(*) FROM {table}`)).Scan(&read)
-	})
-	switch {
-	case err != nil:
-		return fmt.Errorf("count the rows of %s: %w", o.part.Table, err)
-	case reconcile.Doubtful(o.losses, o.rows, read):
-		return fmt.Errorf("%w: %d rows; it has %d, and the read model %d", ErrLosses, o.losses, o.rows, read)
+	if !o.accept && reconcile.Doubtful(o.losses, o.rows, o.read) {
+		return fmt.Errorf("%w: %d rows; it has %d, and the read model %d", ErrLosses, o.losses, o.rows, o.read)
 	}
 	return o.replace(ctx, o.lost)
+}
+
+// count returns the rows of a served table. Statistics may be from before most of them.
+func (w *worker) count(ctx context.Context, p Part) (rows int64, err error) {
+	err = w.retry(ctx, longTime, func(ctx context.Context) error {
+		return w.db.QueryRow(ctx, p.sql(`SELECT count(*) FROM {table}`)).Scan(&rows)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("count the rows of %s: %w", p.Table, err)
+	}
+	return rows, nil
 }
 
 // replace counts rows that an attempt has written once: the next one does not find them where

@@ -66,7 +66,9 @@ type Result struct {
 // It returns ErrPhase if the rebuild is done before, or rolled back, and ErrShape before the exchange if a migration ran in
 // between. It returns ErrLosses if the read model has many rows that the owner lacks, unless o
 // accepts them: then nothing is exchanged, and no served row is repaired. It returns ErrUnsettled
-// in the phase Checking while rows cannot be compared. Any error, and any death of the process, leaves a state from which Run goes on.
+// in the phase Checking while rows cannot be compared, and backfill.ErrRefused in the phase
+// Filling if the shadow refuses many rows. Any error, and any death of the process, leaves a
+// state from which Run goes on.
 func (r *Rebuild) Run(ctx context.Context, by audit.Actor, o Options, seen Observer) (result Result, err error) {
 	w := &worker{Rebuild: r, by: by, options: o, seen: seen, limit: rate.NewLimiter(rate.Inf, reconcile.PartRows)}
 	if o.Rate > 0 {
@@ -95,6 +97,7 @@ type worker struct {
 	seen    Observer
 	limit   *rate.Limiter
 	result  Result
+	failed  int64 // are rows that could not be filled
 }
 
 // step does the work of a phase, and enters the next one.
@@ -156,7 +159,11 @@ func (w *worker) fillPart(ctx context.Context, s State, p Part, from string) err
 		if !f.Done {
 			from = f.Next
 		}
-		if err := w.advance(ctx, s, p.Shadow.Type(), from, f.Rows); err != nil || f.Done {
+		if err := w.advance(ctx, s, p.Shadow.Type(), from, f.Rows); err != nil {
+			return err
+		}
+		w.failed += int64(f.Failed)
+		if err := backfill.CheckFailed(w.failed); err != nil || f.Done {
 			return err
 		}
 		if err := w.limit.WaitN(ctx, min(f.Rows, w.limit.Burst())); err != nil {

@@ -69,11 +69,22 @@ const mirror = `
 	CREATE TRIGGER mirror_updated AFTER UPDATE ON {table} REFERENCING NEW TABLE AS after_rows FOR EACH STATEMENT EXECUTE FUNCTION {mirror}();
 	CREATE TRIGGER mirror_deleted AFTER DELETE ON {table} REFERENCING OLD TABLE AS before_rows FOR EACH STATEMENT EXECUTE FUNCTION {mirror}()`
 
-// create makes the shadows, the mirrors and the state, all or none of them. The triggers wait
-// for the writers under way: a row that none of them copies is a row that the served table
-// does not have yet.
+// noMigration tries the lock that package migrate holds while it migrates the schema. The lock is
+// that of the transaction: the next migration finds the state, and is refused.
+const noMigration = `SELECT pg_try_advisory_xact_lock(hashtext('lockstep migrate ' || current_schema()))`
+
+// create makes the shadows, the mirrors and the state, all or none of them, and returns
+// ErrMigrating during a migration. The triggers wait for the writers under way: a row that none
+// of them copies is a row that the served table does not have yet.
 func (r *Rebuild) create(ctx context.Context, by audit.Actor) error {
 	err := r.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		var quiet bool
+		switch err := tx.QueryRow(ctx, noMigration).Scan(&quiet); {
+		case err != nil:
+			return err
+		case !quiet:
+			return ErrMigrating
+		}
 		if err := calm(ctx, tx, r.tables()); err != nil {
 			return err
 		}

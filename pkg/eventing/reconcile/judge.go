@@ -74,8 +74,8 @@ type sighting struct {
 
 // certain reports whether a difference of a kind is no change that is on its way.
 func (s *sighting) certain(k Kind, reader, owner Row, a Answer, grace time.Duration) bool {
-	// No event is from the future. The answer's time is not the present one: a replica lags.
-	outlives := a.AsOf.After(reader.At.Add(lossTime)) || reader.At.After(time.Now().Add(lossTime))
+	// The answer's time is not the present one: a replica lags.
+	outlives := a.AsOf.After(reader.At.Add(lossTime)) || fromFuture(reader.At)
 	switch {
 	case k == Changed && reader.EventID != uuid.Nil && reader.EventID == owner.EventID:
 		return true
@@ -84,7 +84,7 @@ func (s *sighting) certain(k Kind, reader, owner Row, a Answer, grace time.Durat
 	case k == Extra, k == Ahead:
 		return outlives
 	case k == Changed:
-		return outlives && a.AsOf.After(owner.At.Add(grace))
+		return outlives && (a.AsOf.After(owner.At.Add(grace)) || fromFuture(owner.At) && s.stood(owner, a, grace))
 	}
 	return a.AsOf.After(owner.At.Add(grace)) || s.waited(reader, owner, a, grace)
 }
@@ -97,3 +97,16 @@ func (s *sighting) waited(reader, owner Row, a Answer, grace time.Duration) bool
 	}
 	return a.AsOf.Sub(s.since) > grace
 }
+
+// stood reports whether the owner has had its version for the grace period since the row was
+// seen: it is too long for an event on its way, whatever time the owner's row has.
+func (s *sighting) stood(owner Row, a Answer, grace time.Duration) bool {
+	if s.since.IsZero() || s.version != owner.Version {
+		s.version, s.since = owner.Version, a.AsOf
+	}
+	return a.AsOf.Sub(s.since) > grace
+}
+
+// fromFuture reports whether a time is past the present by more than clocks differ: no event has
+// made it.
+func fromFuture(at time.Time) bool { return at.After(time.Now().Add(lossTime)) }

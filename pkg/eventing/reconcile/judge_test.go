@@ -73,6 +73,27 @@ func TestAShortGrace(t *testing.T) {
 	}
 }
 
+// A row whose owner has a time from the future, or an infinite one, is decided like any other,
+// and not before its event had time to come.
+func TestAnOwnersTimeFromTheFuture(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 200)
+	p.exec(t, `UPDATE app.owned SET updated_at = CASE WHEN `+some(9)+` THEN timestamptz 'infinity' ELSE now() + interval '1 day' END,
+		last_event_id = gen_random_uuid() WHERE `+some(9)+` OR `+some(29))
+	if found, unsettled := p.check(t, reconcile.Options{Grace: time.Second}); len(found) != 2 || unsettled > 0 || !strings.HasPrefix(found[0], "changed ") {
+		t.Errorf("%v differ, %d unsettled", found, unsettled)
+	}
+	p.owner.after = func(call int) {
+		if call == 5 { // after a look at the rows: the events have come
+			p.exec(t, `UPDATE app.copied c SET updated_at = o.updated_at, last_event_id = o.last_event_id FROM app.owned o WHERE (c.a, c.b) = (o.a, o.b)`)
+		}
+	}
+	p.owner.calls = 0
+	if found, unsettled := p.check(t, reconcile.Options{Grace: time.Second}); len(found) > 0 || unsettled > 0 {
+		t.Errorf("after their events %v differ, %d unsettled", found, unsettled)
+	}
+}
+
 // A check that reads many rows without a difference shows that it is alive.
 func TestManyTombstones(t *testing.T) {
 	t.Parallel()

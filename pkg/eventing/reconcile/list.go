@@ -3,12 +3,9 @@ package reconcile
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const (
@@ -32,9 +29,7 @@ type Listing[R any] struct {
 
 // List lists the rows of an owner's table from an id on, tombstones too: up to 500, and
 // fewer if they are long, but at least one if there is any. An empty from is the table's
-// first id. columns are R's fields, by name; id returns the id of a row. An infinite time, which
-// a Go program cannot read, is the first or the last day of those that JSON and protobuf know:
-// one such row must not keep the others from the reader. Its digest shows it afterwards.
+// first id. columns are R's fields, by name, and RowTo reads them; id returns the id of a row.
 func List[R any](ctx context.Context, t *Table, columns, from string, id func(R) string) (l Listing[R], err error) {
 	from = cmp.Or(from, t.Start())
 	if err := t.checkID(from); err != nil {
@@ -55,7 +50,7 @@ func (l *Listing[R]) read(rows pgx.Rows, id func(R) string) error {
 	defer rows.Close()
 	bytes := 0
 	for rows.Next() {
-		row, err := pgx.RowToStructByName[R](finite{rows})
+		row, err := RowTo[R](rows)
 		if err != nil {
 			return err
 		}
@@ -70,48 +65,4 @@ func (l *Listing[R]) read(rows pgx.Rows, id func(R) string) error {
 	}
 	rows.Close()
 	return rows.Err()
-}
-
-// finite is a row whose infinite times are brought into range.
-type finite struct{ pgx.CollectableRow }
-
-// Scan is that of a pgx.CollectableRow.
-func (f finite) Scan(dest ...any) error {
-	for i, field := range f.FieldDescriptions() {
-		if field.DataTypeOID != pgtype.TimestamptzOID {
-			continue
-		}
-		switch to := dest[i].(type) {
-		case *time.Time:
-			dest[i] = inRange(func(t *time.Time) error {
-				if t == nil {
-					return errNull
-				}
-				*to = *t
-				return nil
-			})
-		case **time.Time:
-			dest[i] = inRange(func(t *time.Time) error { *to = t; return nil })
-		}
-	}
-	return f.CollectableRow.Scan(dest...)
-}
-
-// errNull means that a time has no value, and needs one.
-var errNull = errors.New("the time is NULL")
-
-// inRange receives a time, or nil for NULL, from Postgres.
-type inRange func(*time.Time) error
-
-// ScanTimestamptz is that of a pgtype.TimestamptzScanner.
-func (set inRange) ScanTimestamptz(t pgtype.Timestamptz) error {
-	switch {
-	case !t.Valid:
-		return set(nil)
-	case t.InfinityModifier == pgtype.Infinity:
-		t.Time = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
-	case t.InfinityModifier == pgtype.NegativeInfinity: // a day later than Go's zero time, which is no time
-		t.Time = time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC)
-	}
-	return set(&t.Time)
 }

@@ -12,6 +12,7 @@ import (
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing/outbox"
+	"example.com/lockstep/pkg/eventing/reconcile"
 	"example.com/lockstep/pkg/eventing/tenant"
 )
 
@@ -78,10 +79,10 @@ func One[T any](found *T) func(pgx.Rows) error {
 	}
 }
 
-// All reads all rows into found.
+// All reads all rows into found, as replicas get them.
 func All[T any](found *[]T) func(pgx.Rows) error {
 	return func(rows pgx.Rows) (err error) {
-		*found, err = pgx.CollectRows(rows, pgx.RowToStructByName[T])
+		*found, err = pgx.CollectRows(rows, reconcile.RowTo[T])
 		return err
 	}
 }

@@ -1,0 +1,51 @@
+package migrate
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"example.com/lockstep/pkg/eventing/backoff"
+)
+
+// unlockTime bounds the end of a session, whose lock ends with it in any case.
+const unlockTime = 5 * time.Second
+
+// lockPause is the pause between two attempts to get the lock.
+var lockPause = backoff.Policy{Base: 50 * time.Millisecond, Cap: time.Second}
+
+// lockName is the name of a schema's lock. Package rebuild tries it when it creates its tables:
+// without it a migration and a rebuild would each look for the other one, and both begin.
+const lockName = `hashtext('lockstep migrate ' || current_schema())`
+
+// exclusive runs do while no other Up does, and no rebuild begins. It tries the lock again and
+// again: a statement that waits for it would have a snapshot, and CREATE INDEX CONCURRENTLY of
+// the holder would wait for that. A rebuild holds the lock for milliseconds, another Up until its
+// end, and ctx bounds the attempts.
+func (s Schema) exclusive(ctx context.Context, db *sql.DB, do func() error) error {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for range lockPause.Attempts(ctx) {
+		var got bool
+		if err := conn.QueryRowContext(ctx, `SELECT pg_try_advisory_lock(`+lockName+`)`).Scan(&got); err != nil {
+			return fmt.Errorf("lock the migrations of schema %s: %w", s.Name, err)
+		}
+		if got {
+			return errors.Join(do(), unlock(ctx, conn))
+		}
+	}
+	return ctx.Err()
+}
+
+// unlock ends the lock before Up returns: the server ends a session later.
+func unlock(ctx context.Context, conn *sql.Conn) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTime)
+	defer cancel()
+	_, err := conn.ExecContext(ctx, `SELECT pg_advisory_unlock(`+lockName+`)`)
+	return err
+}

@@ -1,0 +1,85 @@
+package projection_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/projection"
+)
+
+// old is the notes of a build that has left all notes of version 1 incomplete. A pass ends with
+// the count.
+type old struct {
+	*shelf
+
+	t      *testing.T
+	counts chan<- int64
+}
+
+func (o old) Incomplete(_ context.Context, after string, limit int) (ids []string, err error) {
+	for _, n := range o.rows(o.t) {
+		if n.Version == 1 && n.id() > after && len(ids) < limit {
+			ids = append(ids, n.id())
+		}
+	}
+	return ids, nil
+}
+
+func (o old) CountIncomplete(context.Context, int) (n int64, err error) {
+	for _, row := range o.rows(o.t) {
+		if row.Version == 1 {
+			n++
+		}
+	}
+	o.counts <- n
+	return n, nil
+}
+
+// Incomplete rows whose owner's state the table refuses hold up no other ones, although they are
+// more than one pass tries.
+func TestOddRowsHoldUpNoCompletion(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	s.asOf = minuteOf(30)
+	if _, err := s.admin.Exec(t.Context(), `ALTER TABLE app.notes ADD CHECK (body <> 'odd')`); err != nil {
+		t.Fatal(err)
+	}
+	const rows, oddRows = 150, 130
+	for i := range rows {
+		id := fmt.Sprintf("a/%03d", i)
+		s.apply(t, change(inbox.Put, newNote(id, 1, 1, "incomplete")))
+		body := "odd"
+		if i >= oddRows {
+			body = "whole"
+		}
+		s.has(newNote(id, 1, 2, body))
+	}
+	synctest.Test(t, func(t *testing.T) { // the pause between two passes is a minute
+		db, err := pgxpool.New(t.Context(), s.db.Config().ConnString())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		s.db = db
+		ctx, stop := context.WithCancel(t.Context())
+		counts, ended := make(chan int64, 10), make(chan error, 1)
+		completion := projection.NewCompletion(projection.New(db, s.notes, s.waiters, slog.New(slog.NewTextHandler(&s.said, nil))), old{s, t, counts})
+		go func() { ended <- completion.Run(ctx, func() {}) }()
+		passes := []int64{<-counts, <-counts}
+		stop()
+		if err := <-ended; err != nil || !slices.Equal(passes, []int64{rows, oddRows}) {
+			t.Errorf("%v, after the passes %v rows are incomplete", err, passes)
+		}
+	})
+	if n := strings.Count(s.said.String(), "cannot be written"); n != oddRows {
+		t.Errorf("%d lines of %d rows", n, oddRows)
+	}
+}
