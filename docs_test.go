@@ -16,9 +16,9 @@ var (
 	heading   = regexp.MustCompile(`(?m)^#+ (.*)$`)
 	notInSlug = regexp.MustCompile(`[^a-z0-9 _-]`)
 	docTest   = regexp.MustCompile("`(Test[A-Z][A-Za-z0-9]*)`")
-	docMetric = regexp.MustCompile("`((?:outbox|inbox|consistency|reconcile)_[a-z_]+)")
+	docMetric = regexp.MustCompile("`((?:outbox|inbox|consistency|reconcile|auth_keys|requests)_[a-z_]+)")
 	testFunc  = regexp.MustCompile(`func (Test[A-Z][A-Za-z0-9]*)\(`)
-	metric    = regexp.MustCompile(`"((?:outbox|inbox|consistency|reconcile)\.[a-z_.]+)"`)
+	metric    = regexp.MustCompile(`"((?:outbox|inbox|consistency|reconcile|auth\.keys|requests)\.[a-z_.]+)"`)
 )
 
 // TestDocsAreTrue compares the names in the documents with the tree: files and their

@@ -73,6 +73,7 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*Authenticator, error
 // Run fetches the keys of the issuers until ctx ends, and returns nil. Until the first
 // fetch succeeds a request with a token is answered UNAVAILABLE.
 func (a *Authenticator) Run(ctx context.Context) error {
+	defer a.observe()()
 	var group errgroup.Group
 	for _, v := range []*verifier{a.users, a.services} {
 		if v != nil {

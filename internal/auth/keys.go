@@ -221,9 +221,10 @@ func (k *keys) store(ctx context.Context, byID map[string]jose.JSONWebKey, began
 	k.current.Store(&keySet{byID, began})
 }
 
-// notNow is the answer to a token that cannot be verified now.
+// notNow is the answer to a token that cannot be verified now. It makes no line at WARN:
+// each failed fetch has made one, and strangers choose how many requests there are.
 func notNow(code problem.Code, cause error) error {
 	p := problem.New(code, "", "The token cannot be verified at the moment.")
-	p.RetryAfter, p.Cause = time.Second, cause
+	p.RetryAfter, p.Cause, p.Logged = time.Second, cause, true
 	return p
 }

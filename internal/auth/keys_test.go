@@ -11,6 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
 	"example.com/lockstep/internal/problem"
 )
 
@@ -151,6 +155,52 @@ func TestStartWithoutAnIssuer(t *testing.T) {
 		time.Sleep(retries.Cap + fetchTime)
 		if err := w.ask(t.Context(), token); err != nil {
 			t.Errorf("the issuer is there: %v", err)
+		}
+	})
+}
+
+// It sets the process's meter provider, so it must not run in parallel with other tests.
+func TestTheAgeOfKeysIsShown(t *testing.T) {
+	reader := metric.NewManualReader()
+	before := otel.GetMeterProvider()
+	otel.SetMeterProvider(metric.NewMeterProvider(metric.WithReader(reader)))
+	t.Cleanup(func() { otel.SetMeterProvider(before) })
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.down.Store(true)
+		w.run(t)
+		ages := func(after time.Duration) (oldest float64) {
+			time.Sleep(after)
+			var collected metricdata.ResourceMetrics
+			if err := reader.Collect(t.Context(), &collected); err != nil {
+				t.Fatal(err)
+			}
+			shown := map[string]bool{}
+			for _, scope := range collected.ScopeMetrics {
+				for _, m := range scope.Metrics {
+					if gauge, ok := m.Data.(metricdata.Gauge[float64]); ok && m.Name == "auth.keys.age" {
+						for _, point := range gauge.DataPoints {
+							of, _ := point.Attributes.Value("identity")
+							shown[of.AsString()], oldest = true, max(oldest, point.Value)
+						}
+					}
+				}
+			}
+			if !shown["users"] || !shown["services"] {
+				t.Errorf("ages of %v, want users and services", shown)
+			}
+			return oldest
+		}
+		if age := ages(2 * time.Minute); age != 120 {
+			t.Errorf("%v s without keys for two minutes", age)
+		}
+		w.down.Store(false)
+		if age := ages(time.Hour); age > refreshMost.Seconds()+fetchTime.Seconds() {
+			t.Errorf("%v s while the issuer answers", age)
+		}
+		w.down.Store(true)
+		if age := ages(10 * time.Minute); age < 600 {
+			t.Errorf("%v s after ten minutes without the issuer", age)
 		}
 	})
 }

@@ -27,7 +27,7 @@
 //     accepted for at most five minutes;
 //   - when a token names a key that is not known, at most five times at once and then six
 //     times a minute: an issuer may sign with a new key at once. The request waits for two
-//     seconds at most, and 40 requests at most wait; beyond that the answer is UNAVAILABLE.
+//     seconds at most, and 20 requests at most wait; beyond that the answer is RESOURCE_EXHAUSTED.
 //     UNAUTHENTICATED is the answer only when the issuer was asked after the request came.
 //
 // While the issuer cannot be asked, the known keys stay in use for an hour.

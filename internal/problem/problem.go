@@ -46,6 +46,9 @@ type Error struct {
 	Extra map[string]any
 	// Cause is logged and never shown.
 	Cause error
+	// Logged says that the cause has a line already, so that the error makes none above
+	// DEBUG: many requests may have the same cause.
+	Logged bool
 }
 
 // New returns an error without fields. With an empty reason it has the code's own.
@@ -81,17 +84,16 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Cause }
 
 // Log writes a line for an error that is not the client's: at ERROR where the fault is
-// ours, at WARN where a dependency is unavailable or slow. At DEBUG it gives the fault of a
-// token, which the answer does not.
+// ours, at WARN where a dependency is unavailable or slow, at DEBUG where that has a line
+// already. At DEBUG it gives the fault of a token, which the answer does not.
 func (e *Error) Log(ctx context.Context, log *slog.Logger) {
-	switch e.Code {
-	case CodeInternal:
-		log.ErrorContext(ctx, "request failed", "reason", e.reason(), "error", e)
-	case CodeUnavailable, CodeTimeout:
-		log.WarnContext(ctx, "request failed", "reason", e.reason(), "error", e)
-	case CodeUnauthenticated:
+	switch {
+	case e.Logged || e.Code == CodeUnauthenticated:
 		log.DebugContext(ctx, "request refused", "reason", e.reason(), "error", e)
-	default: // the client's own
+	case e.Code == CodeInternal:
+		log.ErrorContext(ctx, "request failed", "reason", e.reason(), "error", e)
+	case e.Code == CodeUnavailable, e.Code == CodeTimeout:
+		log.WarnContext(ctx, "request failed", "reason", e.reason(), "error", e)
 	}
 }
 

@@ -174,6 +174,17 @@ func TestOnlyErrorsOfOursAreLogged(t *testing.T) {
 	}
 }
 
+func TestACauseWithALineMakesNoOther(t *testing.T) {
+	t.Parallel()
+	var lines strings.Builder
+	e := problem.New(problem.CodeUnavailable, "", "")
+	e.Logged = true
+	e.Log(t.Context(), slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	if !strings.Contains(lines.String(), "level=DEBUG") {
+		t.Errorf("logged %q", lines.String())
+	}
+}
+
 func write(t testing.TB, err error) *httptest.ResponseRecorder {
 	t.Helper()
 	res := httptest.NewRecorder()

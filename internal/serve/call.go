@@ -18,11 +18,6 @@ import (
 	"example.com/lockstep/internal/problem"
 )
 
-// infrastructureTimeout is how long a stream of gRPC's own services may last. It is
-// below the 60 s after which Cloud Run ends a request by default, so that the server
-// ends the stream and not the platform, and the client opens the next one.
-const infrastructureTimeout = 55 * time.Second
-
 // callKey is the context key of the *atomic.Bool that says whether an interceptor
 // has taken over the call.
 type callKey struct{}
@@ -38,9 +33,9 @@ func reached(ctx context.Context) {
 // it: grpc.Server.ServeHTTP collects a body as fast as it comes, in a list without a
 // limit (grpc/grpc-go#7261). It refuses compression, methods that do not exist and callers
 // without the right itself, and logs and counts each request that grpc-go ends before an interceptor
-// sees it. ending ends the streams of gRPC's own services.
+// sees it. ending ends the calls to gRPC's own services.
 func (g *GRPC) handler(ending context.Context) http.Handler {
-	methods := g.methods()
+	methods, owns := g.methods(), g.owns()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		started, taken := time.Now(), &atomic.Bool{}
 		method := "unknown"
@@ -50,22 +45,28 @@ func (g *GRPC) handler(ending context.Context) http.Handler {
 		ctx, cancel := context.WithCancel(context.WithValue(r.Context(), callKey{}, taken))
 		defer cancel()
 		limit := requestTimeout + writeGrace
-		if isInfrastructure(method) {
-			ctx, cancel = context.WithTimeout(ctx, infrastructureTimeout)
+		own := owns[method]
+		if own != nil {
+			ctx, cancel = context.WithTimeout(ctx, own.time)
 			defer cancel()
 			defer context.AfterFunc(ending, cancel)()
-			limit = infrastructureTimeout + writeGrace
+			limit = own.time + writeGrace
 		}
 		boundAnswer(w, limit)
 		r = r.WithContext(ctx)
 		r.Body = http.MaxBytesReader(w, r.Body, frameHeaderBytes+maxMessageBytes)
-		if admitted, refusal := g.admit(method, r); refusal != nil {
+		leave, refusal := own.enter()
+		defer leave()
+		if refusal == nil {
+			r, refusal = g.admit(method, r)
+		}
+		if refusal != nil {
 			answerStatus(w, refusal.GRPCStatus())
 		} else {
-			g.server.ServeHTTP(w, admitted)
+			g.server.ServeHTTP(w, r)
 		}
 		if !taken.Load() {
-			g.noteRefused(ctx, method, time.Since(started), statusOf(w, r))
+			g.noteRefused(ctx, method, time.Since(started), statusOf(ctx, w))
 		}
 	})
 }
@@ -125,12 +126,12 @@ func answerStatus(w http.ResponseWriter, s *status.Status) {
 
 // statusOf reads the answer's status from the trailers, where grpc-go writes it. A
 // request that is not well-formed gRPC gets a plain HTTP answer, without a status.
-func statusOf(w http.ResponseWriter, r *http.Request) error {
+func statusOf(ctx context.Context, w http.ResponseWriter) error {
 	code, err := strconv.ParseUint(w.Header().Get("Grpc-Status"), 10, 32)
 	switch {
 	case err == nil:
 		return status.Error(codes.Code(code), "")
-	case r.Context().Err() != nil:
+	case ctx.Err() != nil:
 		return status.Error(codes.Canceled, "")
 	}
 	return status.Error(codes.InvalidArgument, "")
@@ -139,5 +140,5 @@ func statusOf(w http.ResponseWriter, r *http.Request) error {
 // noteRefused counts and logs a request that no interceptor saw.
 func (g *GRPC) noteRefused(ctx context.Context, method string, took time.Duration, err error) {
 	g.refused.Add(ctx, 1, metric.WithAttributes(attribute.String("code", status.Code(err).String())))
-	g.logCall(ctx, method, took, err)
+	g.logCall(ctx, method, took, err, true)
 }

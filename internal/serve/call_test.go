@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,6 +142,53 @@ func TestFewStreamsOfGRPCsOwnServicesAreOpen(t *testing.T) {
 		synctest.Wait()
 		if code := watch(t.Context()); code != codes.OK {
 			t.Errorf("a watch after the others: %s", code)
+		}
+		d.drain()
+		if err := <-d.ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+// A unary call to health whose message does not come holds a place until it ends.
+func TestChecksWithoutAMessageAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newService(io.Discard)
+		echo(func(_ context.Context, text string) (string, error) { return text, nil }).register(s.grpc)
+		d := s.startInBubble(t)
+		conn := d.grpcClient(t)
+		started := time.Now()
+		var held, refused []time.Duration
+		var mu sync.Mutex
+		var calls sync.WaitGroup
+		for range 100 {
+			calls.Go(func() {
+				stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{}, "/grpc.health.v1.Health/Check")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				err = stream.RecvMsg(&grpc_health_v1.HealthCheckResponse{}) // and nothing is sent
+				mu.Lock()
+				defer mu.Unlock()
+				if status.Code(err) == codes.ResourceExhausted {
+					refused = append(refused, time.Since(started))
+				} else if err != nil {
+					held = append(held, time.Since(started))
+				}
+			})
+		}
+		synctest.Wait()
+		if heard, err := say(t.Context(), conn, "good"); err != nil || heard != "good" {
+			t.Errorf("a good request: %q, %v", heard, err)
+		}
+		calls.Wait()
+		if len(held) != 8 || len(refused) != 92 || slices.Max(refused) > 0 || slices.Max(held) != 5*time.Second {
+			t.Errorf("%d were held until %v, %d refused at once", len(held), held, len(refused))
+		}
+		if _, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
+			t.Errorf("a check after them: %v", err)
 		}
 		d.drain()
 		if err := <-d.ended; err != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
@@ -38,20 +37,12 @@ type GRPC struct {
 	refused metric.Int64Counter
 	// faults limits the log lines about clients' faults.
 	faults *rate.Limiter
-	// streams are the places of streams of gRPC's own services.
-	streams chan struct{}
 }
-
-// maxOwnStreams is how many streams of gRPC's own services (health, reflection) an
-// instance has at once. Every caller may open them, they last for almost a minute, and
-// each takes one of the requests that Cloud Run gives an instance at once (80 by default).
-// A proxy or a person needs one.
-const maxOwnStreams = 8
 
 // NewGRPC returns a server. Its handlers may return any error: the error reaches the
 // client through problem.From.
 func NewGRPC(log *slog.Logger, guard *Guard) *GRPC {
-	g := &GRPC{log: log, guard: guard, health: health.NewServer(), faults: faultLines(), streams: make(chan struct{}, maxOwnStreams),
+	g := &GRPC{log: log, guard: guard, health: health.NewServer(), faults: faultLines(),
 		refused: instrument.For("example.com/lockstep/internal/serve").Counter("grpc.refused", "{request}",
 			"gRPC requests that were answered before a handler saw them: unknown method, compressed, too large, malformed, not for this caller.")}
 	g.server = grpc.NewServer(
@@ -81,10 +72,6 @@ func (g *GRPC) RegisterService(desc *grpc.ServiceDesc, impl any) {
 }
 
 func (g *GRPC) drain() { g.health.Shutdown() }
-
-// isInfrastructure reports whether a method belongs to gRPC's own services (health,
-// reflection).
-func isInfrastructure(method string) bool { return strings.HasPrefix(method, "/grpc.") }
 
 // request receives a message together with the error of its decoding. grpc-go answers
 // INTERNAL as soon as its codec fails, before any interceptor could change that, so the
@@ -152,28 +139,14 @@ func (g *GRPC) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h
 // has one already, and a stream of our services would be cut off at the deadline of
 // every answer.
 func (g *GRPC) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	return g.call(ss.Context(), info.FullMethod, func() error {
-		if isInfrastructure(info.FullMethod) {
-			select {
-			case g.streams <- struct{}{}:
-				defer func() { <-g.streams }()
-			default:
-				return errManyStreams
-			}
-		}
-		return handler(srv, ss)
-	})
-}
-
-var errManyStreams = &problem.Error{
-	Code: problem.CodeTooMany, Detail: "Too many streams of health and reflection are open.", RetryAfter: time.Minute,
+	return g.call(ss.Context(), info.FullMethod, func() error { return handler(srv, ss) })
 }
 
 func (g *GRPC) call(ctx context.Context, method string, do func() error) error {
 	started := time.Now()
 	reached(ctx)
 	err := rendered(ctx, g.log, method, recovered(do))
-	g.logCall(ctx, method, time.Since(started), err)
+	g.logCall(ctx, method, time.Since(started), err, isClients(status.Code(err)))
 	return err
 }
 
@@ -204,11 +177,12 @@ func rendered(ctx context.Context, log *slog.Logger, method string, err error) e
 	return p.GRPCStatus().Err()
 }
 
-// logCall writes the line of a call. method is an existing one, or "unknown".
-func (g *GRPC) logCall(ctx context.Context, method string, took time.Duration, err error) {
+// logCall writes the line of a call. method is an existing one, or "unknown". Of calls
+// that cost their clients nothing, few have a line at INFO.
+func (g *GRPC) logCall(ctx context.Context, method string, took time.Duration, err error, atNoCost bool) {
 	code := status.Code(err)
 	level := slog.LevelInfo
-	if isInfrastructure(method) || isClients(code) && !g.faults.Allow() {
+	if isInfrastructure(method) || atNoCost && !g.faults.Allow() {
 		level = slog.LevelDebug
 	}
 	g.log.LogAttrs(ctx, level, method+" "+code.String(),

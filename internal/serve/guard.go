@@ -16,21 +16,24 @@ import (
 )
 
 // A Guard decides which requests reach a handler, alike over REST and gRPC. It determines
-// the caller and asks the rules of access, before the body is read. The context of a
-// request that it admits has the caller: see [auth.Of].
+// the caller, counts the request against the caller's rate and asks the rules of access,
+// before the body is read. The context of a request that it admits has the caller: see
+// [auth.Of].
 type Guard struct {
 	rules   auth.Rules
 	callers *auth.Authenticator
+	rates   *rates
+	origins Origins
 }
 
 // NewGuard returns the guard of one service. Health, readiness, metrics and gRPC's own
 // services have no rule: every caller is admitted to them.
-func NewGuard(rules auth.Rules, callers *auth.Authenticator) *Guard {
-	return &Guard{rules: rules, callers: callers}
+func NewGuard(rules auth.Rules, callers *auth.Authenticator, o Options) *Guard {
+	return &Guard{rules: rules, callers: callers, rates: newRates(o.UserRate), origins: o.Origins}
 }
 
 // admit returns the context of r with its caller. It fails with the answer to a caller that
-// may not call the operation, or is not known.
+// may not call the operation, is not known, or calls too often.
 func (g *Guard) admit(operation string, r *http.Request) (context.Context, error) {
 	if isOwn(operation) || g.rules[operation] == auth.Public {
 		return r.Context(), nil
@@ -43,6 +46,9 @@ func (g *Guard) admit(operation string, r *http.Request) (context.Context, error
 		return nil, err
 	case caller.Kind == auth.Anonymous && g.rules[operation] == auth.Services && g.callers.Local():
 		return r.Context(), nil
+	}
+	if err := g.rates.check(r.Context(), caller); err != nil {
+		return nil, err
 	}
 	return auth.With(r.Context(), caller), g.rules.Check(operation, caller)
 }
@@ -63,6 +69,9 @@ func (g *Guard) guarded(log *slog.Logger, routes chi.Routes) func(http.Handler) 
 				return
 			}
 			ctx, err := g.admit(method+" "+pattern, r)
+			if err != nil || g.rules[method+" "+pattern] == auth.Public {
+				free(r.Context())
+			}
 			if err == nil {
 				next.ServeHTTP(w, r.WithContext(ctx))
 				return

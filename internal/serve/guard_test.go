@@ -26,8 +26,12 @@ import (
 func guarded(callers *auth.Authenticator) *service { return guardedWith(callers, io.Discard) }
 
 func guardedWith(callers *auth.Authenticator, logs io.Writer) *service {
+	return limited(callers, logs, serve.Options{})
+}
+
+func limited(callers *auth.Authenticator, logs io.Writer, limits serve.Options) *service {
 	s := newService(logs)
-	s.guard = serve.NewGuard(s.rules, callers)
+	s.guard = serve.NewGuard(s.rules, callers, limits)
 	s.rest, s.grpc = serve.NewRouter(s.log, s.health, s.guard), serve.NewGRPC(s.log, s.guard)
 	s.rules["GET /v1/videos/{id}"], s.rules["/test.Echo/Say"] = auth.Users, auth.Users
 	s.rest.Get("/v1/videos/{id}", func(w http.ResponseWriter, r *http.Request) {
@@ -126,6 +130,61 @@ func TestBothProtocolsHaveOneGuard(t *testing.T) {
 		}
 		if want.status == 200 && body != want.body || want.status != 200 && decode(t, body)["reason"] != want.reason {
 			t.Errorf("%q over REST: %s", name, body)
+		}
+	}
+}
+
+// One rate counts the requests over both protocols. Each user has their own.
+func TestAUserHasARate(t *testing.T) {
+	t.Parallel()
+	issuers := authtest.New(t)
+	s := limited(issuers.Callers, io.Discard, serve.Options{UserRate: 1})
+	s.rules["/test.Echo/Say"] = auth.SignedIn
+	addr := s.start(t)
+	conn, http11 := dial(t, addr), client(t, false)
+	rest := func(who string) *http.Response {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+"/v1/videos/1", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header = issuers.Header(who)
+		res, err := http11.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		return res
+	}
+	rpc := func(who string) error {
+		ctx := t.Context()
+		for key, values := range issuers.Header(who) {
+			ctx = metadata.AppendToOutgoingContext(ctx, key, values[0])
+		}
+		_, err := say(ctx, conn, "")
+		return err
+	}
+	// On a busy machine a second may pass between two requests.
+	const most = 1000
+	res := rest("owner")
+	for n := 0; n < most && res.StatusCode == http.StatusOK; n++ {
+		res = rest("owner")
+	}
+	if res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Retry-After") != "1" {
+		t.Errorf("REST: %d, Retry-After %q", res.StatusCode, res.Header.Get("Retry-After"))
+	}
+	err := rpc("owner")
+	for n := 0; n < most && err == nil; n++ {
+		err = rpc("owner")
+	}
+	if status.Code(err) != codes.ResourceExhausted || problem.ReasonOf(err) != "RATE_EXCEEDED" || !strings.Contains(status.Convert(err).Proto().String(), "RetryInfo") {
+		t.Errorf("gRPC: %v", status.Convert(err).Proto())
+	}
+	if res, err := rest("other user"), rpc("admin"); res.StatusCode != http.StatusOK || err != nil {
+		t.Errorf("other users: %d, %v", res.StatusCode, err)
+	}
+	for range 20 {
+		if err := rpc("service"); err != nil {
+			t.Fatalf("a service: %v", err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,7 +16,8 @@ const (
 	// that fails is at most 1 KB.
 	maxLogged = 200
 	// faultsPerSecond and faultBurst bound the lines about requests that fail by their
-	// client's fault, which cost the client nothing. The metrics count all of them.
+	// client's fault, that the guard refuses, whatever the reason, or that are for
+	// everybody: they cost the client nothing. The metrics count all of them.
 	faultsPerSecond = 10
 	faultBurst      = 50
 )
@@ -45,6 +47,17 @@ func route(routes chi.Routes, r *http.Request) string {
 }
 
 func faultLines() *rate.Limiter { return rate.NewLimiter(faultsPerSecond, faultBurst) }
+
+// freeKey is the context key of the *bool that says whether a request costs its client
+// nothing.
+type freeKey struct{}
+
+// free notes that the request costs its client nothing: a stranger can send any number.
+func free(ctx context.Context) {
+	if f, ok := ctx.Value(freeKey{}).(*bool); ok {
+		*f = true
+	}
+}
 
 // clients are the codes of the client's own faults.
 var clients = []codes.Code{

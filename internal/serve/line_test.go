@@ -3,6 +3,9 @@ package serve_test
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"io"
 	"log/slog"
 	"net/http"
@@ -14,9 +17,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
 	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/authtest"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/internal/telemetry"
@@ -122,6 +131,84 @@ func TestLinesAboutFaultsOfClientsAreFew(t *testing.T) {
 			if counts[want] != n {
 				t.Errorf("%d lines %q, want %d; all: %v", counts[want], want, n, counts)
 			}
+		}
+	})
+}
+
+// While the issuer is away a request with any token of its name fails, and costs its sender
+// nothing.
+func TestAnIssuerThatIsAwayLeavesFewLines(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var logs lockedBuffer
+		s := guardedWith(closed(t, false), &logs) // nothing fetches the keys
+		d := s.startInBubble(t)
+		conn := d.grpcClient(t)
+		token := "Bearer " + invented(t)
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", token)
+		var flood sync.WaitGroup
+		for range 200 {
+			flood.Go(func() {
+				r := httptest.NewRequest(http.MethodGet, "/v1/videos/1", nil)
+				r.Header.Set("Authorization", token)
+				res := httptest.NewRecorder()
+				if s.rest.ServeHTTP(res, r); res.Code != http.StatusServiceUnavailable || res.Header().Get("Retry-After") == "" {
+					t.Errorf("REST: %d %s", res.Code, res.Body)
+				}
+				if _, err := say(ctx, conn, ""); status.Code(err) != codes.Unavailable {
+					t.Errorf("gRPC: %v", err)
+				}
+			})
+		}
+		flood.Wait()
+		d.drain()
+		if err := <-d.ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		lines := map[string]int{}
+		for line := range strings.Lines(logs.String()) {
+			lines[decode(t, line)["level"].(string)]++
+		}
+		// 50 at once of each protocol, and ten a second for the four seconds that the last ones wait.
+		if most := 2 * (50 + 4*10); lines["INFO"] > most || lines["WARN"]+lines["ERROR"] > 0 {
+			t.Errorf("lines by level: %v; want at most %d at INFO and none above", lines, most)
+		}
+	})
+}
+
+// invented is a token of the issuer of closed, by a key that the issuer does not have.
+func invented(t *testing.T) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, (&jose.SignerOptions{}).WithHeader("kid", "invented"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := jwt.Signed(signer).Claims(jwt.Claims{
+		Issuer: "https://issuer.example", Audience: jwt.Audience{"a"}, Subject: "x", Expiry: jwt.NewNumericDate(time.Now().Add(time.Hour)),
+	}).Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// What is for everybody costs its sender nothing, either.
+func TestRequestsForEverybodyLeaveFewLines(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var logs lockedBuffer
+		s := newService(&logs)
+		s.rules["GET /openapi.json"] = auth.Public
+		s.rest.Get("/openapi.json", func(http.ResponseWriter, *http.Request) {})
+		for range 60 {
+			do(s, http.MethodGet, "/openapi.json", nil)
+		}
+		if got := strings.Count(logs.String(), `"level":"INFO"`); got != 50 {
+			t.Errorf("%d lines at INFO, want 50", got)
 		}
 	})
 }

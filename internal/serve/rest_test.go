@@ -150,10 +150,7 @@ func TestRESTIsBounded(t *testing.T) {
 			t.Errorf("read %d bytes, then %v; want 256 KiB and a MaxBytesError", n, err)
 		}
 	})
-	res := do(s, http.MethodPost, "/", bytes.NewReader(make([]byte, 256<<10+1)))
-	if got := res.Header().Get("X-Content-Type-Options"); got != "nosniff" {
-		t.Errorf("X-Content-Type-Options %q", got)
-	}
+	do(s, http.MethodPost, "/", bytes.NewReader(make([]byte, 256<<10+1)))
 }
 
 // It sets the process's meter provider, so it must not run in parallel with other

@@ -22,7 +22,7 @@ import (
 // recovered and guarded; its 404 and 405 are problem documents.
 func NewRouter(log *slog.Logger, health *Health, guard *Guard) *chi.Mux {
 	r := newRouter(log)
-	r.Use(guard.guarded(log, r))
+	r.Use(crossOrigin(guard.origins), guard.guarded(log, r))
 	if health.Admin == nil {
 		health.mount(r)
 	}
@@ -37,6 +37,7 @@ func newRouter(log *slog.Logger) *chi.Mux {
 		labelled,
 		logged(log, r),
 		recoverer(log),
+		hardened,
 		bounded,
 		middleware.GetHead,
 	)
@@ -77,12 +78,12 @@ func logged(log *slog.Logger, routes chi.Routes) func(http.Handler) http.Handler
 	faults := faultLines()
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			started := time.Now()
+			started, atNoCost := time.Now(), new(bool)
 			ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
-			next.ServeHTTP(ww, r)
+			next.ServeHTTP(ww, r.WithContext(context.WithValue(r.Context(), freeKey{}, atNoCost)))
 			status := cmp.Or(ww.Status(), http.StatusOK) // the status of a handler that sets none
 			level := slog.LevelInfo
-			if isProbe(r.URL.Path) || status/100 == 4 && !faults.Allow() {
+			if isProbe(r.URL.Path) || (*atNoCost || status/100 == 4) && !faults.Allow() {
 				level = slog.LevelDebug
 			}
 			method, route := method(r), route(routes, r)
@@ -132,7 +133,6 @@ func bounded(next http.Handler) http.Handler {
 		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 		defer cancel()
 		boundAnswer(w, requestTimeout+writeGrace)
-		w.Header().Set("X-Content-Type-Options", "nosniff")
 		r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})

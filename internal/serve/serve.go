@@ -8,8 +8,8 @@
 // panic fails its own request only and is logged with its stack. Bytes that cannot be
 // decoded are the client's fault: the answer is INVALID_ARGUMENT and names "request" or
 // "body". A stream of gRPC's own services (health, reflection) gets 55 seconds, and 8 of
-// them are open at once: one more is RESOURCE_EXHAUSTED. Unary health checks have no such
-// bound.
+// them are open at once: one more is RESOURCE_EXHAUSTED. A unary call to them gets 5
+// seconds, and 8 are under way at once. Each user has a rate: see [Options].
 //
 // A request reaches its handler after its [Guard], the same on both transports: 401
 // (UNAUTHENTICATED) without a valid identity, 403 (PERMISSION_DENIED) where the rule of the
@@ -18,7 +18,8 @@
 // Each request is one log line with its route; of the client's own text it has at most
 // 200 bytes of the user agent. Of requests that fail by their client's fault 10 lines a
 // second are at INFO, the others at DEBUG, because a line costs money and such a
-// request does not.
+// request does not. So it is with requests that the guard refuses for whatever reason,
+// and with those for everybody.
 //
 // Draining fits into the 10 seconds between SIGTERM and the kill: readiness and gRPC
 // health go off → for 2 s everything is still served, but each answer tells the client

@@ -61,14 +61,14 @@ func newService(logs io.Writer, checks ...serve.Check) *service {
 	log := slog.New(slog.NewJSONHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	health := serve.NewHealth(log, checks...)
 	rules := auth.Rules{}
-	guard := serve.NewGuard(rules, auth.Open())
+	guard := serve.NewGuard(rules, auth.Open(), serve.Options{})
 	return &service{
 		log: log, health: health, rules: rules, guard: guard,
 		rest: serve.NewRouter(log, health, guard), grpc: serve.NewGRPC(log, guard),
 	}
 }
 
-// server makes each operation public that has no rule.
+// server lets everyone call each operation that has no rule.
 func (s *service) server() *serve.Server {
 	server := serve.New(s.log, s.rest, s.grpc, s.health)
 	operations, err := server.Operations()
@@ -77,7 +77,7 @@ func (s *service) server() *serve.Server {
 	}
 	for _, operation := range operations {
 		if s.rules[operation] == auth.Closed {
-			s.rules[operation] = auth.Public
+			s.rules[operation] = auth.SignedIn
 		}
 	}
 	return server

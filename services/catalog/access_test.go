@@ -67,6 +67,9 @@ func TestDocumentHasTheRules(t *testing.T) {
 			if (unauthenticated == nil) != open || (denied != nil) != (access[line] == auth.Users) {
 				t.Errorf("%s: 401 is %v and 403 %v, the rule %v", line, unauthenticated, denied, access[line])
 			}
+			if (dig(item, method, "responses", "429") == nil) != open {
+				t.Errorf("%s: 429 is not as the rule %v wants it", line, access[line])
+			}
 			line = strings.NewReplacer("{id}", newVideoID().String(), "{user_id}", authtest.Owner.String()).Replace(line)
 			if r := call(t, addr, line); !open && r.status != 401 {
 				t.Errorf("%s without a token: %d", line, r.status)

@@ -34,7 +34,7 @@ import (
 var everyone = auth.Principal{Kind: auth.Everyone, Tenant: eventing.DefaultTenant}
 
 // openGuard admits everyone.
-func openGuard() *serve.Guard { return serve.NewGuard(access, auth.Open()) }
+func openGuard() *serve.Guard { return serve.NewGuard(access, auth.Open(), serve.Options{}) }
 
 func TestMain(m *testing.M) { pairtest.Main(m) }
 

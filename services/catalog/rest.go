@@ -34,8 +34,6 @@ func (a restAPI) mount(r chi.Router) {
 // readRequest checks the headers and the query of a read; parameters are its own query
 // parameters, besides the one that every read takes.
 func readRequest(w http.ResponseWriter, r *http.Request, parameters ...string) (consistency.Request, url.Values, error) {
-	// A cached answer may be older than its next reader's token.
-	w.Header().Set("Cache-Control", "no-store")
 	var bad problem.Violations
 	query := rest.Query(r, &bad, append(parameters, "consistency_token")...)
 	if err := bad.Err(); err != nil {

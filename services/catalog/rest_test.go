@@ -34,7 +34,7 @@ func (f *fixture) listenFor(t *testing.T, callers *auth.Authenticator) (addr str
 		t.Fatal(err)
 	}
 	health := serve.NewHealth(quiet())
-	guard := serve.NewGuard(access, callers)
+	guard := serve.NewGuard(access, callers, serve.Options{})
 	rpc := newGRPC(f.service, quiet(), guard)
 	rpc.Reflect()
 	server = serve.New(quiet(), newRouter(f.service, quiet(), health, guard), rpc, health)

@@ -61,6 +61,8 @@ type Config struct {
 	Admin net.Listener
 	// Auth says how callers prove who they are.
 	Auth auth.Config
+	// Limits are those of the users' rates, and of pages of other origins.
+	Limits serve.Options
 	// InboxRetention is how long a settled event's inbox row is kept. Zero:
 	// [inbox.Retention].
 	InboxRetention time.Duration
@@ -179,7 +181,7 @@ func (c Config) consumers(
 }
 
 func (c Config) server(s *Service, callers *auth.Authenticator, log *slog.Logger, health *serve.Health) *serve.Server {
-	guard := serve.NewGuard(access, callers)
+	guard := serve.NewGuard(access, callers, c.Limits)
 	rpc := newGRPC(s, log, guard)
 	if c.Reflection {
 		rpc.Reflect()

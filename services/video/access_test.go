@@ -91,7 +91,7 @@ func TestDocumentHasTheRules(t *testing.T) {
 			if public := rule == auth.Public || rule == auth.Closed; open != public { // Closed: internal/serve's own
 				t.Errorf("%s %s: security is %v, the rule %v", method, route, op.Security, rule)
 			}
-			if (op.Responses["401"] != nil) == open || (op.Responses["403"] != nil) != (rule == auth.Users) {
+			if (op.Responses["401"] != nil) == open || (op.Responses["429"] != nil) == open || (op.Responses["403"] != nil) != (rule == auth.Users) {
 				t.Errorf("%s %s: the responses are %v, the rule is %v", method, route, op.Responses, rule)
 			}
 			if open {

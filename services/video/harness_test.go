@@ -74,7 +74,7 @@ func newAPIFor(tb testing.TB, callers *auth.Authenticator) *api {
 
 	log := slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	health := serve.NewHealth(log)
-	guard := serve.NewGuard(access, callers)
+	guard := serve.NewGuard(access, callers, serve.Options{})
 	router := serve.NewRouter(log, health, guard)
 	rpc := serve.NewGRPC(log, guard)
 	all.register(router, rpc, log)

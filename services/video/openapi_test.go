@@ -35,7 +35,7 @@ type operation struct {
 func TestDocumentHasTheRoutersRoutes(t *testing.T) {
 	t.Parallel()
 	log := slog.New(slog.DiscardHandler)
-	guard := serve.NewGuard(access, auth.Open())
+	guard := serve.NewGuard(access, auth.Open(), serve.Options{})
 	router := serve.NewRouter(log, serve.NewHealth(log), guard)
 	services{}.register(router, serve.NewGRPC(log, guard), log)
 	var routes, documented []string

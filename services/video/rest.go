@@ -26,19 +26,10 @@ func mount(r chi.Router, s *Service, log *slog.Logger) {
 	a := restAPI{s}
 	rest.OpenAPI(r, openAPI)
 	r.Post("/v1/videos", serve.Handler(log, a.create))
-	r.Get("/v1/videos", serve.Handler(log, uncached(a.list)))
-	r.Get("/v1/videos/{id}", serve.Handler(log, uncached(a.get)))
+	r.Get("/v1/videos", serve.Handler(log, a.list))
+	r.Get("/v1/videos/{id}", serve.Handler(log, a.get))
 	r.Patch("/v1/videos/{id}", serve.Handler(log, a.update))
 	r.Delete("/v1/videos/{id}", serve.Handler(log, a.delete))
-}
-
-// uncached is for reads: a cached answer may be older than a write that its next reader
-// knows of.
-func uncached(h func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		w.Header().Set("Cache-Control", "no-store")
-		return h(w, r)
-	}
 }
 
 func (a restAPI) create(w http.ResponseWriter, r *http.Request) error {

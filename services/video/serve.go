@@ -45,6 +45,8 @@ type Config struct {
 	Admin net.Listener
 	// Auth says how callers prove who they are.
 	Auth auth.Config
+	// Limits are those of the users' rates, and of pages of other origins.
+	Limits serve.Options
 }
 
 // ReadConfig reads the environment, and reports faults to r.
@@ -106,7 +108,7 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	relay := outbox.NewRelay(background, client, Topics(cfg.Project), log, health.Register("relay"),
 		outbox.Options{Retention: cfg.Retention, ListenURL: cfg.ListenURL})
 	sweeping := health.Register("idempotency keys")
-	guard := serve.NewGuard(access, callers)
+	guard := serve.NewGuard(access, callers, cfg.Limits)
 	router, rpc := serve.NewRouter(log, health, guard), serve.NewGRPC(log, guard)
 	newServices(pool, relay.Wake).register(router, rpc, log)
 	if cfg.Reflection {

@@ -18,6 +18,7 @@ import (
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/operator"
+	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing/backfill"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -89,6 +90,7 @@ func (r *retention) Set(s string) error {
 
 func service() command.Service {
 	var reflection bool
+	var limits serve.Options
 	var waiting uint
 	var start catalog.Start
 	var deployment string
@@ -99,6 +101,7 @@ func service() command.Service {
 		Environment: environment,
 		Flags: func(f *flag.FlagSet, local bool) {
 			f.BoolVar(&reflection, "reflection", local, "answer gRPC reflection; on by default in a local process, and in no other")
+			limits.Flags(f)
 			f.UintVar(&waiting, "max-waiting-reads", catalog.MaxWaiting,
 				"how many reads wait for fresh data at once; half of what the platform lets an instance serve")
 			f.Var(&keep, "inbox-retention", "how long the inbox remembers a settled event: "+
@@ -112,7 +115,7 @@ func service() command.Service {
 		},
 		Configure: func(r *command.Environment) command.Process {
 			cfg := catalog.ReadConfig(r)
-			cfg.Reflection = reflection
+			cfg.Reflection, cfg.Limits = reflection, limits
 			cfg.MaxWaiting = int(min(waiting, math.MaxInt32))
 			cfg.InboxRetention = time.Duration(keep)
 			cfg.EngagementStart, cfg.Deployment = start, cmp.Or(deployment, cfg.Deployment)

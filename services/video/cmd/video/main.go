@@ -12,6 +12,7 @@ import (
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/operator"
+	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/services/video"
 )
@@ -31,17 +32,19 @@ const retention = 7 * 24 * time.Hour
 func service() command.Service {
 	var keep time.Duration
 	var reflection bool
+	var limits serve.Options
 	return command.Service{
 		Name: migrations.Video, About: "owns videos: REST and gRPC on one port, events through Pub/Sub.",
 		Environment: environment,
 		Flags: func(f *flag.FlagSet, local bool) {
 			f.DurationVar(&keep, "outbox-retention", retention, "how long published events stay in the outbox; 0 is for ever")
 			f.BoolVar(&reflection, "reflection", local, "answer gRPC reflection; on by default in a local process, and in no other")
+			limits.Flags(f)
 		},
 		Configure: func(r *command.Environment) command.Process {
 			cfg := video.ReadConfig(r)
 			cfg.Retention = keep
-			cfg.Reflection = reflection
+			cfg.Reflection, cfg.Limits = reflection, limits
 			return command.Process{Project: cfg.Project, Serve: func(ctx context.Context, lis, admin net.Listener, log *slog.Logger) error {
 				cfg.Admin = admin
 				return video.Serve(ctx, cfg, lis, log)

@@ -28,7 +28,7 @@ func TestCommandLine(t *testing.T) {
 	service().Run(t.Context(), []string{"help"}, func(string) string { return "" }, &help, io.Discard)
 	usage := help.String()
 	for _, want := range []string{"usage: video", "as the role video_service;", "GOOGLE_CLOUD_PROJECT ", "PUBSUB_ENDPOINT ", "PORT ", "migrate ",
-		"LISTEN_DATABASE_URL ", "-outbox-retention duration", "(168h0m0s)"} {
+		"LISTEN_DATABASE_URL ", "-outbox-retention duration", "(168h0m0s)", "-user-rate uint", "(100)", "-cors-origin value"} {
 		if !strings.Contains(usage, want) {
 			t.Errorf("help does not say %q:\n%s", want, usage)
 		}
@@ -58,6 +58,9 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"serve", "-outbox-retention", "long"}, 2, "", "outbox-retention"},
 		{[]string{"serve", "-outbox-retention", "24h"}, 1, "", "DATABASE_URL is required"},
 		{[]string{"migrate", "-outbox-retention", "24h"}, 2, "", "outbox-retention"},
+		{[]string{"serve", "-user-rate=-1"}, 2, "", "-user-rate"},
+		{[]string{"serve", "-cors-origin", "*"}, 2, "", "-cors-origin"},
+		{[]string{"serve", "-user-rate=0", "-cors-origin", "https://app.example"}, 1, "", "GOOGLE_CLOUD_PROJECT is required"},
 		{[]string{"serve", "now"}, 2, "", `unexpected argument "now"`},
 		{[]string{""}, 2, "", "unknown command"},
 		{nil, 1, "", "DATABASE_URL is required"},

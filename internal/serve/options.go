@@ -1,0 +1,61 @@
+package serve
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+)
+
+// defaultUserRate is far above what an application sends for one person, and a small part
+// of what an instance serves, so that one user cannot take the place of the others.
+const defaultUserRate = 100
+
+// Options are the limits of a service that its operator chooses. The zero value has no
+// limit of users' rates, and lets no page of another origin call the service.
+type Options struct {
+	// UserRate is how many requests a second each user may send to this instance, and half
+	// of how many may come at once after a pause. Zero is no limit.
+	UserRate uint
+	// Origins are the web pages whose scripts may call the service from a browser.
+	Origins Origins
+}
+
+// Flags declares the flags of serve that set the options.
+func (o *Options) Flags(f *flag.FlagSet) {
+	f.UintVar(&o.UserRate, "user-rate", defaultUserRate,
+		"how many requests a second each user may send to an instance, and twice as many at once after a pause; 0 is no limit")
+	f.Var(&o.Origins, "cors-origin",
+		"origins of the web pages that may call from a browser, such as https://app.example, separated by commas; without one, none may")
+}
+
+// Origins are origins of web pages, in the form in which a browser sends them.
+type Origins []string
+
+// String is the list in the form that Set takes.
+func (o *Origins) String() string { return strings.Join(*o, ",") }
+
+// Set takes origins that are separated by commas. It refuses the wildcard, because a page
+// that nobody knows has no reason to call, and an origin without TLS, whose page anybody on
+// the way could change; on loopback there is nobody on the way.
+func (o *Origins) Set(list string) error {
+	var origins Origins
+	for origin := range strings.SplitSeq(list, ",") {
+		origin = strings.TrimSpace(origin)
+		u, err := url.Parse(origin)
+		switch {
+		case err != nil || u.Host == "" || strings.Contains(origin, "*") || origin != strings.ToLower(u.Scheme+"://"+u.Host):
+			return fmt.Errorf("%q is no origin: it must be like https://app.example", origin)
+		case u.Scheme == "https", u.Scheme == "http" && isLoopback(u.Hostname()):
+			origins = append(origins, origin)
+		default:
+			return errors.New("must begin with https, except on localhost")
+		}
+	}
+	*o = origins
+	return nil
+}
+
+func isLoopback(host string) bool { return host == "localhost" || net.ParseIP(host).IsLoopback() }

@@ -1,0 +1,108 @@
+package serve
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/lockstep/internal/auth"
+	"example.com/lockstep/internal/problem"
+)
+
+func newUser() auth.Principal { return auth.Principal{Kind: auth.User, User: uuid.New()} }
+
+// allowed is how many of 1000 requests at once the rates let through.
+func allowed(t *testing.T, r *rates, p auth.Principal) (n int) {
+	t.Helper()
+	for range 1000 {
+		if r.check(t.Context(), p) == nil {
+			n++
+		}
+	}
+	return n
+}
+
+func TestRatesOfUsers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, alice, bob := newRates(100), newUser(), newUser()
+		alice.Admin = true // an admin is a person, too
+		if n := allowed(t, r, alice); n != 200 {
+			t.Errorf("%d at once, want 200", n)
+		}
+		if e := problem.From(r.check(t.Context(), alice)); e.Code != problem.CodeTooMany || e.Reason != "RATE_EXCEEDED" || e.RetryAfter != time.Second {
+			t.Errorf("one more: %+v", e)
+		}
+		time.Sleep(time.Second)
+		if n := allowed(t, r, alice); n != 100 {
+			t.Errorf("%d after a second, want 100", n)
+		}
+		time.Sleep(time.Hour)
+		if n := allowed(t, r, alice); n != 200 {
+			t.Errorf("%d after an hour, want 200", n)
+		}
+		if n := allowed(t, r, bob); n != 200 {
+			t.Errorf("%d of another user, want 200", n)
+		}
+		for _, p := range []auth.Principal{{Kind: auth.Everyone}, {Kind: auth.Service, Service: "catalog@p.iam.gserviceaccount.com"}} {
+			if n := allowed(t, r, p); n != 1000 || len(r.byScope) != 2 {
+				t.Errorf("%v: %d with %d rows, want all, and no row", p, n, len(r.byScope))
+			}
+		}
+		if n := allowed(t, newRates(0), alice); n != 1000 {
+			t.Errorf("%d without a limit, want all", n)
+		}
+		if n := allowed(t, newRates(1), alice); n != 2 {
+			t.Errorf("%d of one a second, want 2", n)
+		}
+	})
+}
+
+// More users than rows: the table does not grow, and the users who were seen last keep
+// their rows.
+func TestTheTableOfRatesIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, first, busy := newRates(100), newUser(), newUser()
+		if n := allowed(t, r, first) + allowed(t, r, busy); n != 400 {
+			t.Fatalf("%d, want 400", n)
+		}
+		for i := range 2 * maxRates {
+			if err := r.check(t.Context(), newUser()); err != nil {
+				t.Fatal(err)
+			}
+			if i%1000 == 0 && r.check(t.Context(), busy) == nil {
+				t.Fatalf("a user who is over the limit is let in after %d others", i)
+			}
+		}
+		if len(r.byScope) != maxRates || r.recent.Len() != maxRates {
+			t.Errorf("%d and %d rows, want %d", len(r.byScope), r.recent.Len(), maxRates)
+		}
+		if n := allowed(t, r, first); n != 200 {
+			t.Errorf("%d of a user who was away for long, want 200", n)
+		}
+	})
+}
+
+// A user who was never seen must not cost more than one who was.
+func BenchmarkRates(b *testing.B) {
+	for _, name := range []string{"known", "unknown"} {
+		b.Run(name, func(b *testing.B) {
+			r, scopes := newRates(100), make([]string, 4*maxRates)
+			for i := range scopes {
+				scopes[i] = fmt.Sprint("user:", i)
+				r.of(scopes[i])
+			}
+			if name == "known" {
+				scopes = scopes[3*maxRates:]
+			}
+			b.ReportAllocs()
+			for i := range b.N {
+				r.of(scopes[i%len(scopes)]).Allow()
+			}
+		})
+	}
+}
