@@ -19,6 +19,7 @@ import (
 
 	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/internal/local/issuer"
+	"example.com/lockstep/pkg/eventing"
 )
 
 // maxResident bounds the memory of a flooded instance: half of the 512 MiB of Cloud Run's
@@ -91,7 +92,7 @@ func TestFlood(t *testing.T) {
 
 // token is that of a new user, unless one is given.
 func (f *flood) token() string {
-	token, err := f.users.Mint(uuid.New())
+	token, err := f.users.Mint(eventing.DefaultTenant, uuid.New())
 	if err != nil {
 		f.Error(err)
 	}
@@ -106,7 +107,7 @@ func (f *flood) good(lasts time.Duration) (times []time.Duration) {
 	client := &http.Client{Transport: &http.Transport{}, Timeout: 30 * time.Second}
 	defer client.CloseIdleConnections()
 	user := uuid.New()
-	token, err := f.users.Mint(user)
+	token, err := f.users.Mint(eventing.DefaultTenant, user)
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/internal/local/issuer"
+	"example.com/lockstep/pkg/eventing"
 )
 
 // The flags of both services set the rate of each user, and the origins of pages.
@@ -26,7 +27,7 @@ func TestFlagsOfLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = users.Close() })
-	token, err := users.Mint(uuid.New())
+	token, err := users.Mint(eventing.DefaultTenant, uuid.New())
 	if err != nil {
 		t.Fatal(err)
 	}
