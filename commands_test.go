@@ -39,6 +39,8 @@ var commands = map[string]runs{
 	"catalog serve":         {"services/process_test.go", `command), "serve"`},
 	"video events show":     {"services/runbook_test.go", `o.types(t, "where"`},
 	"catalog events show":   {"services/runbook_test.go", `o.types(t, "where"`},
+	"video erase":           {"services/erasure_test.go", `o.types(t, "erase"`},
+	"catalog erase":         {"services/erasure_test.go", `o.types(t, "erase"`},
 	"video epoch bump":      {"services/restore_test.go", `o.types(t, "epoch"`},
 	"video epoch show":      {"services/restore_test.go", `o.types(t, "epoch"`},
 	"catalog offset show":   {"services/offsets_test.go", `types(t, "replay"`},

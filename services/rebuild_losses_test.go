@@ -14,7 +14,7 @@ func TestRebuildFromTheWrongOwner(t *testing.T) {
 	w.startVideo(t)
 	w.seed(t, 200, 20)
 	w.exec(t, `TRUNCATE video.videos, video.engagements`)
-	const run = `catalog rebuild run --disk-free "40 GB" --grace 1s --yes`
+	const run = `catalog rebuild run --disk-free "40 GB" --grace 1s --yes --why test`
 	live := func() int64 {
 		return query[int64](t, w, `SELECT count(*) FROM catalog.video_projection WHERE deleted_at IS NULL`)[0]
 	}
@@ -25,11 +25,11 @@ func TestRebuildFromTheWrongOwner(t *testing.T) {
 		phase         string
 	}{
 		{run, "--accept-losses", 1, "comparing"},
-		{"catalog rebuild finish --yes", "finished", 0, ""},
+		{"catalog rebuild finish --yes --why test", "finished", 0, ""},
 		{run, "the owner may be the wrong one", 1, "comparing"},
 		{run + " --accept-losses", "The new copy is served", 0, "done"},
 		{run, "is done: finish it to begin another", 1, "done"},
-		{"catalog rebuild finish --unchecked --yes", "finished", 0, ""},
+		{"catalog rebuild finish --unchecked --yes --why test", "finished", 0, ""},
 	} {
 		if n := live(); n != before && step.code == 1 && step.phase == "comparing" {
 			t.Fatalf("%d of %d videos are left before %s", n, before, step.command)

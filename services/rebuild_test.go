@@ -112,7 +112,7 @@ func (o *operator) rebuildState(t *testing.T) rebuildState {
 // killRebuild runs the rebuild, slowly, until a condition holds, and kills it.
 func (o *operator) killRebuild(t *testing.T, until, condition string) {
 	t.Helper()
-	run := o.shell(t, `exec catalog rebuild run --disk-free "40 GB" --rate 200 --yes`, "NOTHING=")
+	run := o.shell(t, `exec catalog rebuild run --disk-free "40 GB" --rate 200 --yes --why test`, "NOTHING=")
 	var said strings.Builder
 	run.Stderr = &said
 	if err := run.Start(); err != nil {
@@ -152,7 +152,7 @@ func TestRebuild(t *testing.T) {
 	w.damage(t, 10, ids...)
 	load := w.startTraffic(t, perSecond, ids)
 
-	out, err := o.shell(t, `catalog rebuild run --disk-free "1 MB" --yes`, "NOTHING=").CombinedOutput()
+	out, err := o.shell(t, `catalog rebuild run --disk-free "1 MB" --yes --why test`, "NOTHING=").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "too little free disk") {
 		t.Errorf("with too small a disk: %v %s", err, out)
 	}
@@ -189,7 +189,7 @@ func TestRebuild(t *testing.T) {
 		t.Errorf("%q are left", left)
 	}
 	// The copy of before has been repaired where the new one was, by the mirror.
-	o.reconcile(t, "--repair --yes --grace 60s")
+	o.reconcile(t, "--repair --yes --why test --grace 60s")
 	w.asOwned(t, o, load)
 }
 
@@ -235,7 +235,7 @@ func TestRebuildAMillionRows(t *testing.T) {
 	}
 	wal := query[string](t, w, `SELECT pg_current_wal_lsn()::text`)[0]
 	served, began := size(), time.Now()
-	cmd := o.shell(t, `exec catalog rebuild run --disk-free "40 GB" --rate 0 --yes --json`, "NOTHING=")
+	cmd := o.shell(t, `exec catalog rebuild run --disk-free "40 GB" --rate 0 --yes --why test --json`, "NOTHING=")
 	out, err := cmd.Output()
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		t.Fatalf("%v: %s", err, failed.Stderr)

@@ -94,7 +94,7 @@ func TestReconcileAMillionRows(t *testing.T) {
 	run("no limit", "--rate 0", 0, 0)
 	want := w.damage(t, 42)
 	run("no limit", "--rate 0", len(want), 1)
-	run("no limit, with the repair", "--rate 0 --repair --yes", len(want), 0)
+	run("no limit, with the repair", "--rate 0 --repair --yes --why test", len(want), 0)
 	counters := int(query[int64](t, w, `SELECT count(DISTINCT video_id) FROM catalog.video_counters`)[0])
 	if r := o.reconcile(t, "--rate 0"); r.Code != 0 || r.RowsChecked != 1_000_000+counters {
 		t.Errorf("after the repair: %+v", r)

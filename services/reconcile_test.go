@@ -243,10 +243,10 @@ func TestReconcileWithTheWrongOwner(t *testing.T) {
 		return query[int64](t, w, `SELECT (SELECT count(*) FROM catalog.video_projection WHERE deleted_at IS NULL)
 			+ (SELECT count(*) FROM catalog.video_user_engagements_projection WHERE deleted_at IS NULL)`)[0]
 	}
-	if r := o.reconcile(t, `--repair --yes`); live() != 60 || r.Code != 1 || r.Refused != 60 || r.Remaining != 60 || r.Repaired != 0 {
+	if r := o.reconcile(t, `--repair --yes --why test`); live() != 60 || r.Code != 1 || r.Refused != 60 || r.Remaining != 60 || r.Repaired != 0 {
 		t.Errorf("%d rows are left, %+v", live(), r)
 	}
-	if r := o.reconcile(t, `--repair --yes --accept-losses`); live() != 0 || r.Code != 0 || r.Repaired != 60 {
+	if r := o.reconcile(t, `--repair --yes --why test --accept-losses`); live() != 0 || r.Code != 0 || r.Repaired != 60 {
 		t.Errorf("accepted: %d rows are left, %+v", live(), r)
 	}
 }
@@ -265,12 +265,12 @@ func TestReconcileWithAnotherOwner(t *testing.T) {
 	w.exec(t, `DELETE FROM video.videos WHERE video_id NOT IN (SELECT video_id FROM video.videos ORDER BY video_id LIMIT 20)`)
 	w.exec(t, `UPDATE video.videos SET title = 'of another environment', last_event_id = gen_random_uuid()`)
 	w.seedOwner(t, 400, 0)
-	r := o.reconcile(t, `--repair --yes`)
+	r := o.reconcile(t, `--repair --yes --why test`)
 	if after := query[string](t, w, rows)[0]; after != before || r.Code != 1 || r.Repaired != 0 || r.Differing["missing"] != 400 || r.Refused != r.Remaining || r.Refused < 500 {
 		t.Errorf("the rows are as before: %t; %d repaired, %d refused, %d remain, %v", after == before, r.Repaired, r.Refused, r.Remaining, r.Differing)
 	}
 	w.exec(t, `TRUNCATE catalog.video_projection`)
-	if r := o.reconcile(t, `--repair --yes`); r.Code != 0 || r.Repaired != 420 || r.Refused != 0 {
+	if r := o.reconcile(t, `--repair --yes --why test`); r.Code != 0 || r.Repaired != 420 || r.Refused != 0 {
 		t.Errorf("an empty read model: %+v", r)
 	}
 }
@@ -312,7 +312,7 @@ func TestReconcileUnderLoad(t *testing.T) {
 	}
 	want := w.damage(t, 10, ids...)
 
-	killed := o.shell(t, "exec catalog reconcile --repair --yes --rate 0", "NOTHING=")
+	killed := o.shell(t, "exec catalog reconcile --repair --yes --why test --rate 0", "NOTHING=")
 	if err := killed.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -323,7 +323,7 @@ func TestReconcileUnderLoad(t *testing.T) {
 	_ = killed.Process.Kill()
 	_ = killed.Wait()
 	before := repairs()
-	r := o.reconcile(t, "--repair --yes --rate 0 --grace 60s")
+	r := o.reconcile(t, "--repair --yes --why test --rate 0 --grace 60s")
 	if r.Code != 0 || r.Remaining != 0 || int(before)+r.Repaired != len(want) {
 		t.Errorf("%d rows repaired before the kill and %d after it, want %d; %d remain", before, r.Repaired, len(want), r.Remaining)
 	}
@@ -342,7 +342,7 @@ func TestReconcileUnderLoad(t *testing.T) {
 
 	stop()
 	w.damage(t, 1)
-	out, err := o.shell(t, "catalog reconcile --repair --yes", "NOTHING=").CombinedOutput()
+	out, err := o.shell(t, "catalog reconcile --repair --yes --why test", "NOTHING=").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "owner cannot be asked") {
 		t.Errorf("without an owner: %v: %s", err, out)
 	}

@@ -14,7 +14,7 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 )
 
-var runbookBlock = regexp.MustCompile("(?s)<!-- tested: services/(?:runbook|rebuild)_test.go ([\\w-]+) -->\n```sh\n(.*?)```")
+var runbookBlock = regexp.MustCompile("(?s)<!-- tested: services/(?:runbook|rebuild|erasure)_test.go ([\\w-]+) -->\n```sh\n(.*?)```")
 
 // operator is a person who executes the runbook's commands, one block at a time.
 type operator struct {

@@ -151,3 +151,46 @@ func countExpired(ctx context.Context, db *pgxpool.Pool) (n int64, err error) {
 		  SELECT FROM idempotency_keys WHERE created_at <= now() - interval '24 hours' LIMIT $1) AS expired`, maxWaiting).Scan(&n)
 	return n, err
 }
+
+// answersPages is how many pages of the table one statement reads, in milliseconds.
+const answersPages = 128
+
+// CountAnswers counts the answers to a principal, and those to others that name the user:
+// an admin may have written for them. It reads the whole table, which has a day's keys.
+func CountAnswers(ctx context.Context, db *pgxpool.Pool, principal, user string) (n int64, err error) {
+	return answers(ctx, db, principal, user, false)
+}
+
+// RemoveAnswers removes what CountAnswers counts, and returns its number. A retry of such a
+// request is then a new request.
+func RemoveAnswers(ctx context.Context, db *pgxpool.Pool, principal, user string) (n int64, err error) {
+	return answers(ctx, db, principal, user, true)
+}
+
+func answers(ctx context.Context, db *pgxpool.Pool, principal, user string, remove bool) (n int64, err error) {
+	for page, more := 0, true; more; page += answersPages {
+		found, m, err := answersIn(ctx, db, page, principal, user, remove)
+		if err != nil {
+			return n, fmt.Errorf("answers of a user: %w", err)
+		}
+		n, more = n+found, m
+	}
+	return n, nil
+}
+
+// answersIn is answers in the pages of the table from one on.
+func answersIn(ctx context.Context, db *pgxpool.Pool, page int, principal, user string, remove bool) (n int64, more bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
+	err = db.QueryRow(ctx, `
+		WITH found AS MATERIALIZED (
+		  SELECT ctid AS place FROM idempotency_keys
+		   WHERE ctid >= format('(%s,0)', $1::int)::tid AND ctid < format('(%s,0)', $2::int)::tid
+		     AND (principal = $3 OR position(convert_to($4::text, 'UTF8') IN response) > 0)
+		), gone AS (
+		  DELETE FROM idempotency_keys WHERE $5 AND ctid = ANY (ARRAY(SELECT place FROM found))
+		)
+		SELECT (SELECT count(*) FROM found), pg_relation_size('idempotency_keys') > $2::bigint * current_setting('block_size')::int`,
+		page, page+answersPages, principal, user, remove).Scan(&n, &more)
+	return n, more, err
+}

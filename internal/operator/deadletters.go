@@ -40,7 +40,7 @@ flags of list, redrive --all and discard --all:
 flags of redrive and discard:
   --yes               do it; without, and without a terminal to ask at, only show it
   --by NAME           who does it ($USER), for the audit table; a job needs it
-  --why TEXT          why
+  --why TEXT          why; required to act
 flags of all:
   --subscription NAME only the dead letters of this subscription
   --json              one JSON object on stdout

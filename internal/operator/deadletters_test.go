@@ -93,7 +93,7 @@ func TestRedriveIsADryRunWithoutYes(t *testing.T) {
 		t.Errorf("dry run: %s", stdout)
 	}
 	b.broken.Store(true)
-	b.json(t, 1, "dlq redrive --all --yes", &r)
+	b.json(t, 1, "dlq redrive --all --yes --why test", &r)
 	if !strings.Contains(r.by()[e.ID], "still a teapot") {
 		t.Errorf("still broken: %+v", r)
 	}
@@ -105,7 +105,7 @@ func TestRedriveIsADryRunWithoutYes(t *testing.T) {
 	if n := count(t, b.catalog, `SELECT count(*) FROM operator_actions WHERE action = 'redrive' AND why = 'the handler was fixed'`); n != 1 {
 		t.Error("the audit table does not say why")
 	}
-	b.json(t, 0, "dlq redrive --all --yes", &r)
+	b.json(t, 0, "dlq redrive --all --yes --why test", &r)
 	if len(r.Results) != 0 {
 		t.Errorf("nothing is left: %+v", r)
 	}
@@ -121,18 +121,18 @@ func TestRedriveGoesInOrderPerAggregate(t *testing.T) {
 	one, two, three, free := event(aggregate, 1), event(aggregate, 2), event(aggregate, 3), event(other, 9)
 	b.deadLetter(t, "title is a teapot", three, one, free, two)
 	var r results
-	b.json(t, 1, "dlq redrive --yes "+two.ID.String()+" "+free.ID.String(), &r)
+	b.json(t, 1, "dlq redrive --yes --why test "+two.ID.String()+" "+free.ID.String(), &r)
 	if diff := cmp.Diff(map[uuid.UUID]string{two.ID: errBehind.Error(), free.ID: "applied"}, r.by()); diff != "" {
 		t.Error(diff)
 	}
 	b.broken.Store(true)
-	b.json(t, 1, "dlq redrive --all --yes", &r)
+	b.json(t, 1, "dlq redrive --all --yes --why test", &r)
 	if r.by()[one.ID] != "still a teapot" || r.by()[two.ID] != errBehind.Error() || r.by()[three.ID] != errBehind.Error() {
 		t.Errorf("behind a failure: %+v", r)
 	}
 	b.broken.Store(false)
-	b.json(t, 0, "dlq discard --yes "+one.ID.String(), &r)
-	b.json(t, 0, "dlq redrive --all --yes", &r)
+	b.json(t, 0, "dlq discard --yes --why test "+one.ID.String(), &r)
+	b.json(t, 0, "dlq redrive --all --yes --why test", &r)
 	if diff := cmp.Diff(map[uuid.UUID]string{two.ID: "applied", three.ID: "applied"}, r.by()); diff != "" || count(t, b.catalog, projected, aggregate) != 3 {
 		t.Error(diff)
 	}
@@ -150,7 +150,7 @@ func TestDiscard(t *testing.T) {
 		t.Errorf("dry run: %+v", r)
 	}
 	b.ownerAway.Store(true)
-	b.json(t, 1, "dlq discard --all --reason teapot --yes", &r)
+	b.json(t, 1, "dlq discard --all --reason teapot --yes --why test", &r)
 	if !strings.Contains(r.by()[x.ID], "owner is away") || count(t, b.catalog, dead) != 2 {
 		t.Errorf("without the owner: %+v", r)
 	}
@@ -163,7 +163,7 @@ func TestDiscard(t *testing.T) {
 	if count(t, b.catalog, kept, x.ID) != 1 || count(t, b.catalog, dead) != 1 {
 		t.Error("want the message kept, and the other one dead still")
 	}
-	if _, stderr := b.run(t, 1, "dlq discard --yes "+x.ID.String()); !strings.Contains(stderr, "no such dead letter") {
+	if _, stderr := b.run(t, 1, "dlq discard --yes --why test "+x.ID.String()); !strings.Contains(stderr, "no such dead letter") {
 		t.Errorf("discard twice: %s", stderr)
 	}
 }
@@ -197,8 +197,8 @@ func TestDeadLettersOfSeveralSubscriptions(t *testing.T) {
 		t.Errorf("an unknown subscription: %s", stderr)
 	}
 	var r results
-	b.run(t, 1, "dlq redrive --yes --subscription "+subscription+" "+y.ID.String())
-	b.json(t, 0, "dlq redrive --all --yes", &r)
+	b.run(t, 1, "dlq redrive --yes --why test --subscription "+subscription+" "+y.ID.String())
+	b.json(t, 0, "dlq redrive --all --yes --why test", &r)
 	if diff := cmp.Diff(map[uuid.UUID]string{x.ID: "applied", y.ID: "applied"}, r.by()); diff != "" || count(t, b.catalog, dead) != 0 {
 		t.Errorf("redrive (-want +got):\n%s", diff)
 	}

@@ -23,8 +23,8 @@ commands:
 flags of all:
   --json              one JSON object on stdout
 flags of bump, for the table of epochs:
-  --by NAME           who does it ($USER); a job needs it
-  --why TEXT          why
+  --by NAME           who does it ($USER, through sudo $SUDO_USER); a job needs it
+  --why TEXT          why; required to act
 
 A restored service assigns versions that it had assigned before the restore, to other
 changes. Events, consistency tokens and read models compare (epoch, version), so that in a

@@ -2,6 +2,7 @@ package operator
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -39,9 +40,14 @@ type invocation struct {
 	ends []func() error
 }
 
-// auditFlags declares the flags of a subcommand that changes something.
+// auditFlags declares the flags of a subcommand that changes something. The person is who
+// is logged in, also through sudo. In a job nobody is: a USER there is the image's.
 func (s *invocation) auditFlags() {
-	s.flags.StringVar(&s.actor.By, "by", s.Getenv("USER"), "")
+	by := cmp.Or(s.Getenv("SUDO_USER"), s.Getenv("USER"))
+	if s.Getenv("CLOUD_RUN_EXECUTION") != "" {
+		by = ""
+	}
+	s.flags.StringVar(&s.actor.By, "by", by, "")
 	s.flags.StringVar(&s.actor.Why, "why", "", "")
 }
 
@@ -81,8 +87,8 @@ func (s *invocation) parseFlags() error {
 	}
 }
 
-// signed requires a name for the audit table from a subcommand that may change
-// something. A job of Cloud Run has no USER, but the cloud's own audit log
+// signed requires a name and a reason for the audit table from a subcommand that may
+// change something; a person at the terminal may type the reason later. A job of Cloud Run has no USER, but the cloud's own audit log
 // names the starter of its execution. So the execution's name is kept with the
 // person's.
 func (s *invocation) signed() error {
@@ -91,6 +97,9 @@ func (s *invocation) signed() error {
 	}
 	if strings.TrimSpace(s.actor.By) == "" {
 		return command.Usagef("--by NAME is missing, and so is USER: who does this?")
+	}
+	if strings.TrimSpace(s.actor.Why) == "" && (s.yes || s.flags.Lookup("yes") == nil) {
+		return command.Usagef("--why TEXT is missing: the audit table keeps the reason")
 	}
 	if execution := s.Getenv("CLOUD_RUN_EXECUTION"); execution != "" {
 		s.actor.By += " in " + execution

@@ -32,8 +32,8 @@ commands:
 flags of all:
   --json              one JSON object on stdout
 flags of reset, for the audit table:
-  --by NAME           who does it ($USER); a job needs it
-  --why TEXT          why
+  --by NAME           who does it ($USER, through sudo $SUDO_USER); a job needs it
+  --why TEXT          why; required to act
 
 A seek of Pub/Sub acknowledges all messages from before its time, also those that were
 never applied. Up to the safe position that loses nothing; an event that is discarded is

@@ -55,7 +55,7 @@ func TestOffsetReset(t *testing.T) {
 	if len(shown.Offsets) != 1 || shown.Offsets[0].Source != "reset" || shown.Offsets[0].UpdatedBy != "ada" {
 		t.Errorf("the rows are %+v", shown.Offsets)
 	}
-	b.json(t, 0, "offset reset --yes --to earliest", &plan) // again
+	b.json(t, 0, "offset reset --yes --why test --to earliest", &plan) // again
 	if n := b.pending(t, client); n != 5 {
 		t.Errorf("%d messages are replayed from the earliest, want 5", n)
 	}
@@ -74,7 +74,7 @@ func TestOffsetResetIsRecordedFirst(t *testing.T) {
 	if _, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), `ALTER TABLE catalog.operator_actions RENAME TO elsewhere`); err != nil {
 		t.Fatal(err)
 	}
-	if _, stderr := b.run(t, 1, "offset reset --yes --to earliest"); !strings.Contains(stderr, "nothing was moved") {
+	if _, stderr := b.run(t, 1, "offset reset --yes --why test --to earliest"); !strings.Contains(stderr, "nothing was moved") {
 		t.Error(stderr)
 	}
 	if n := b.pending(t, client); n != 0 {
@@ -133,12 +133,12 @@ func TestOffsetResetDiscards(t *testing.T) {
 			t.Errorf("%s: %s", line, stderr)
 		}
 	}
-	refused("offset reset --yes --to "+recent, "has saved no offset")
+	refused("offset reset --yes --why test --to "+recent, "has saved no offset")
 	b.save(t, "one", time.Now())
-	refused("offset reset --yes --to latest", "--discard-backlog")
-	refused("offset reset --yes --to "+recent, "is after the safe position")
-	refused("offset reset --yes --to "+time.Now().Add(time.Hour).UTC().Format(time.RFC3339), "in the future")
-	refused("offset reset --yes --to "+time.Now().Add(-8*24*time.Hour).UTC().Format(time.RFC3339), "keeps messages for 168h0m0s")
+	refused("offset reset --yes --why test --to latest", "--discard-backlog")
+	refused("offset reset --yes --why test --to "+recent, "is after the safe position")
+	refused("offset reset --yes --why test --to "+time.Now().Add(time.Hour).UTC().Format(time.RFC3339), "in the future")
+	refused("offset reset --yes --why test --to "+time.Now().Add(-8*24*time.Hour).UTC().Format(time.RFC3339), "keeps messages for 168h0m0s")
 	if stdout, _ := b.run(t, 0, "offset reset --to latest --discard-backlog"); !strings.Contains(stdout, "GIVES UP") ||
 		!strings.Contains(stdout, unchanged) {
 		t.Errorf("the plan is %s", stdout)
@@ -199,12 +199,12 @@ func TestOffsetResetWithoutRetention(t *testing.T) {
 	}
 	hourAgo := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
 	change(true, 30*time.Minute)
-	if _, stderr := b.run(t, 1, "offset reset --yes --to "+hourAgo); !strings.Contains(stderr, "keeps messages for 30m") {
+	if _, stderr := b.run(t, 1, "offset reset --yes --why test --to "+hourAgo); !strings.Contains(stderr, "keeps messages for 30m") {
 		t.Error(stderr)
 	}
 	change(false, time.Hour)
 	for _, to := range []string{hourAgo, "earliest"} {
-		if _, stderr := b.run(t, 1, "offset reset --yes --to "+to); !strings.Contains(stderr, "keeps no acknowledged messages") {
+		if _, stderr := b.run(t, 1, "offset reset --yes --why test --to "+to); !strings.Contains(stderr, "keeps no acknowledged messages") {
 			t.Error(stderr)
 		}
 	}

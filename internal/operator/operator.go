@@ -1,7 +1,7 @@
 // Package operator is the command line for a person who looks after blocked
 // events, restores, and the read model: `video outbox`, `video epoch`, `catalog dlq`,
 // `catalog offset`, `catalog reconcile`, `catalog backfill`,
-// `catalog rebuild` and `events` of both.
+// `catalog rebuild`, and `erase` and `events` of both.
 //
 //	backlog      events that video has not published     video.outbox
 //	             the lives of video's database           video.outbox_epochs
@@ -11,12 +11,13 @@
 //	reconcile    rows of catalog that differ from video's
 //	backfill     rows of video that catalog lacks          catalog.backfills
 //	rebuild      a new copy of catalog's tables          catalog.rebuild_state
+//	erasure      the data of a user                      all tables with text
 //	audit        the actions: person, time and reason    operator_actions
 //
 // Those packages do the work; this one parses, asks and prints. Skip, purge, bump,
-// redrive, discard, reset, reconcile --repair and rebuild, which cannot be undone, only show their plan unless
-// --yes is given or a person at the terminal types a reason. With --json a
-// command prints exactly one JSON object to stdout. All other output goes to
+// redrive, discard, reset, reconcile --repair, rebuild and erase, which cannot be
+// undone, only show their plan unless --yes is given or a person at the terminal
+// types a reason. With --json a command prints exactly one JSON object to stdout. All other output goes to
 // stderr.
 package operator
 

@@ -48,30 +48,30 @@ func TestWrongUsage(t *testing.T) {
 	t.Parallel()
 	id := uuid.NewString()
 	for line, says := range map[string]string{
-		"outbox":                              "drain, list, purge, retry, show, skip, status",
-		"outbox dance":                        `unknown command "dance"`,
-		"outbox status now":                   `"now"`,
-		"outbox status --fast":                "-fast",
-		"outbox list --limit 0":               "--limit 0",
-		"outbox list --limit 1001":            "--limit 1001",
-		"outbox show":                         "missing",
-		"outbox show 42":                      `event id "42"`,
-		"outbox skip " + id + " " + id:        "unexpected argument",
-		"outbox retry":                        "--all",
-		"outbox retry --all " + id:            "--all",
-		"outbox retry x":                      `event id "x"`,
-		"outbox retry --reason x " + id:       "--reason",
-		"outbox purge --older-than -1h":       "--older-than",
-		"outbox purge --older-than yesterday": "older-than",
-		"outbox drain --timeout 0s":           "--timeout",
-		"epoch":                               "bump, show",
-		"epoch bump 7":                        `unexpected argument "7"`,
-		"epoch show --yes":                    "-yes",
-		"dlq redrive":                         "--all",
-		"dlq discard --all " + id:             "--all",
-		"dlq redrive --aggregate a " + id:     "--aggregate",
-		"dlq list " + id:                      "unexpected argument",
-		"dlq show":                            "missing",
+		"outbox":                                "drain, list, purge, retry, show, skip, status",
+		"outbox dance":                          `unknown command "dance"`,
+		"outbox status now":                     `"now"`,
+		"outbox status --fast":                  "-fast",
+		"outbox list --limit 0":                 "--limit 0",
+		"outbox list --limit 1001":              "--limit 1001",
+		"outbox show":                           "missing",
+		"outbox show 42":                        `event id "42"`,
+		"outbox skip " + id + " " + id:          "unexpected argument",
+		"outbox retry --why y":                  "--all",
+		"outbox retry --why y --all " + id:      "--all",
+		"outbox retry --why y x":                `event id "x"`,
+		"outbox retry --why y --reason x " + id: "--reason",
+		"outbox purge --older-than -1h":         "--older-than",
+		"outbox purge --older-than yesterday":   "older-than",
+		"outbox drain --timeout 0s":             "--timeout",
+		"epoch":                                 "bump, show",
+		"epoch bump 7":                          `unexpected argument "7"`,
+		"epoch show --yes":                      "-yes",
+		"dlq redrive":                           "--all",
+		"dlq discard --all " + id:               "--all",
+		"dlq redrive --aggregate a " + id:       "--aggregate",
+		"dlq list " + id:                        "unexpected argument",
+		"dlq show":                              "missing",
 	} {
 		var stdout, stderr bytes.Buffer
 		name := map[bool]string{true: "catalog", false: "video"}[strings.HasPrefix(line, "dlq")]
@@ -108,7 +108,7 @@ func TestDatabaseOfTheOtherServiceIsRefused(t *testing.T) {
 		t.Errorf("discard of none: %s", stdout)
 	}
 	b.pg.VideoURL, b.pg.CatalogURL = b.pg.CatalogURL, b.pg.VideoURL
-	for _, line := range []string{"outbox status", "outbox list", "outbox retry --all", "dlq list", "dlq discard --all"} {
+	for _, line := range []string{"outbox status", "outbox list", "outbox retry --all --why y", "dlq list", "dlq discard --all"} {
 		if _, stderr := b.run(t, 1, line); !strings.Contains(stderr, "is DATABASE_URL of the service's own role") {
 			t.Errorf("%s: %s", line, stderr)
 		}
@@ -146,13 +146,13 @@ func TestOneLine(t *testing.T) {
 	}
 }
 
-// inJob runs a command line as a job of Cloud Run does: without a logged-in
-// user.
+// inJob runs a command line as a job of Cloud Run does: the user is the image's, and no
+// person.
 func (b *bench) inJob(t *testing.T, database, line string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errOut bytes.Buffer
 	code = b.service("video").Run(t.Context(), strings.Fields(line), func(name string) string {
-		return map[string]string{"DATABASE_URL": database, "CLOUD_RUN_EXECUTION": "video-outbox-x7k2p"}[name]
+		return map[string]string{"DATABASE_URL": database, "CLOUD_RUN_EXECUTION": "video-outbox-x7k2p", "USER": "nonroot"}[name]
 	}, &out, &errOut)
 	return code, out.String(), errOut.String()
 }
@@ -162,7 +162,7 @@ func TestAJobSaysWhoActs(t *testing.T) {
 	b := newBench(t)
 	ids := b.append(t, "a", 2)
 	b.park(t, ids[0], "nonsense")
-	for _, line := range []string{"outbox retry --all", "outbox skip --yes " + ids[0].String(), "outbox purge --yes"} {
+	for _, line := range []string{"outbox retry --all", "outbox skip --yes --why test " + ids[0].String(), "outbox purge --yes --why test"} {
 		if code, _, says := b.inJob(t, b.pg.VideoURL, line); code != 2 || !strings.Contains(says, "--by") {
 			t.Errorf("%s: code %d, stderr %q, want --by asked for", line, code, says)
 		}
@@ -172,12 +172,30 @@ func TestAJobSaysWhoActs(t *testing.T) {
 			t.Errorf("%s changes nothing: code %d, stderr %q", line, code, says)
 		}
 	}
-	if code, _, says := b.inJob(t, b.pg.VideoURL, "outbox retry --all --by ada"); code != 0 {
+	if code, _, says := b.inJob(t, b.pg.VideoURL, "outbox retry --all --by ada"); code != 2 || !strings.Contains(says, "--why") {
+		t.Errorf("code %d, stderr %q, want --why asked for", code, says)
+	}
+	if code, _, says := b.inJob(t, b.pg.VideoURL, "outbox retry --all --by ada --why fixed"); code != 0 {
 		t.Errorf("code %d, stderr %q", code, says)
 	}
 	var by string
 	if err := b.video.QueryRow(t.Context(), `SELECT actor FROM operator_actions`).Scan(&by); err != nil || by != "ada in video-outbox-x7k2p" {
 		t.Errorf("kept: %q, %v, want the person and the execution", by, err)
+	}
+}
+
+func TestSudoHasAPerson(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	ids := b.append(t, "a", 1)
+	b.park(t, ids[0], "nonsense")
+	var out bytes.Buffer
+	code := b.service("video").Run(t.Context(), []string{"outbox", "retry", "--all", "--why", "fixed"}, func(name string) string {
+		return map[string]string{"DATABASE_URL": b.pg.VideoURL, "USER": "root", "SUDO_USER": "ada"}[name]
+	}, &out, &out)
+	var by string
+	if err := b.video.QueryRow(t.Context(), `SELECT actor FROM operator_actions`).Scan(&by); code != 0 || err != nil || by != "ada" {
+		t.Errorf("code %d, %s, kept: %q, %v", code, out.String(), by, err)
 	}
 }
 

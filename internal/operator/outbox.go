@@ -41,8 +41,8 @@ commands:
 flags of all:
   --json              one JSON object on stdout
 flags of retry, skip and purge, for the audit table:
-  --by NAME           who does it ($USER); a job needs it
-  --why TEXT          why
+  --by NAME           who does it ($USER, through sudo $SUDO_USER); a job needs it
+  --why TEXT          why; required to act
 
 A marker without content takes a skipped event's place. When it arrives, consumers
 repair themselves from the owner, which has what the event changed. Skipping a marker

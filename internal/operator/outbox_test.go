@@ -66,7 +66,7 @@ func TestOutboxRetry(t *testing.T) {
 	var list struct{ Events []outboxEvent }
 	b.json(t, 0, "outbox list --parked --reason large", &list)
 	var retried struct{ Retried int }
-	b.json(t, 0, "outbox retry --all --reason 7", &retried)
+	b.json(t, 0, "outbox retry --all --reason 7 --why fixed", &retried)
 	if n := count(t, b.video, parked); retried.Retried != 3 || n != 1 {
 		t.Errorf("retried %d of those with that reason, %d are parked", retried.Retried, n)
 	}
@@ -80,7 +80,7 @@ func TestOutboxRetry(t *testing.T) {
 	if n := count(t, b.video, `SELECT count(*) FROM operator_actions WHERE actor = 'ada'`); n != 3 {
 		t.Error("the audit table does not take who from USER")
 	}
-	if _, stderr := b.run(t, 1, "outbox retry "+list.Events[0].EventID.String()); !strings.Contains(stderr, "not parked") {
+	if _, stderr := b.run(t, 1, "outbox retry --why y "+list.Events[0].EventID.String()); !strings.Contains(stderr, "not parked") {
 		t.Errorf("retry of what is not parked: %s", stderr)
 	}
 }
@@ -125,7 +125,7 @@ func TestOutboxSkipNeedsConfirmation(t *testing.T) {
 	if stdout, _ := b.run(t, 0, "outbox show "+ids[1].String()); !strings.Contains(stdout, "skip by ada (role video_service): confirmed") {
 		t.Errorf("show of a skipped event: %s", stdout)
 	}
-	if _, stderr := b.run(t, 1, line+" --yes"); !strings.Contains(stderr, "not parked") {
+	if _, stderr := b.run(t, 1, line+" --yes --why test"); !strings.Contains(stderr, "not parked") {
 		t.Errorf("skip of a skipped event: %s", stderr)
 	}
 	b.park(t, ids[0], "no field 7")
@@ -161,9 +161,9 @@ func TestOutboxPurge(t *testing.T) {
 		if !purged.DryRun || purged.Old != step.old || purged.Purged != 0 {
 			t.Errorf("%s: %+v, want a dry run of %d", line, purged, step.old)
 		}
-		b.json(t, 0, line+" --yes", &purged)
+		b.json(t, 0, line+" --yes --why test", &purged)
 		if purged.DryRun || purged.Old != step.old || purged.Purged != step.old {
-			t.Errorf("%s --yes: %+v, want %d", line, purged, step.old)
+			t.Errorf("%s --yes --why test: %+v, want %d", line, purged, step.old)
 		}
 	}
 	if n := count(t, b.video, `SELECT count(*) FROM operator_actions WHERE action = 'purge' AND actor = 'ada' AND record->>'purged' = '1'`); n != 3 {

@@ -41,7 +41,7 @@ flags of all:
 flags of run, rollback and finish:
   --yes               do it; without, and without a terminal to ask at, only show it
   --by NAME           who does it ($USER), for the audit table; a job needs it
-  --why TEXT          why
+  --why TEXT          why; required to act
 
 Reads and events go on meanwhile. No read fails, and none gets older: while a copy is kept,
 triggers bring it each row that events write. A read may wait for 0.2 s, many times in a row

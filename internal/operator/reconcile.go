@@ -23,7 +23,7 @@ flags:
   --repair            give the rows that differ their owner's state
     --yes             do it; without, and without a terminal to ask at, only show them
     --by NAME         who does it ($USER), for the audit table; a job needs it
-    --why TEXT        why
+    --why TEXT        why; required to repair
     --accept-losses   repair however many rows are extra or ahead
   --rate N            at most N rows per second on either side (20000); 0 is no limit
   --grace TIME        how long an event may be on its way before its row differs (30s)

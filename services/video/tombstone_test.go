@@ -15,7 +15,7 @@ import (
 	videov1 "example.com/lockstep/proto/video/v1"
 )
 
-const deletedTitle = "Only a replica may read this"
+const deletedTitle = "Nobody may read this"
 
 // deleted are a deleted video and a deleted engagement with it.
 func (a *api) deleted() (user, video string) {
@@ -29,7 +29,7 @@ func (a *api) deleted() (user, video string) {
 			a.Fatalf("%d %s", r.Status, r.Raw)
 		}
 	}
-	if rows := a.videoRows(video).GetVideos(); len(rows) != 1 || rows[0].GetTitle() != deletedTitle {
+	if rows := a.videoRows(video).GetVideos(); len(rows) != 1 || rows[0].GetDeletedAt() == nil {
 		a.Fatalf("a replica gets %v", rows)
 	}
 	return user, video
@@ -88,6 +88,36 @@ func TestTombstonesAreForReplicas(t *testing.T) {
 		r := a.call("GET", target, nil)
 		if r.Status != want || strings.Contains(string(r.Raw), deletedTitle) || want == http.StatusBadRequest && !blames(r, "include_deleted") {
 			t.Errorf("%s: %d %s, want %d", target, r.Status, r.Raw, want)
+		}
+	}
+}
+
+// A tombstone has ids, version and times, and nothing else: in the table, for replicas, in
+// the event, and in the answer that an idempotency key keeps.
+func TestTombstonesAreEmpty(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	id := a.call("POST", "/v1/videos", draft(func(d map[string]any) {
+		d["title"], d["description"], d["published_at"] = deletedTitle, deletedTitle, "2026-01-02T03:04:05Z"
+	})).field("video_id")
+	if r := a.call("DELETE", "/v1/videos/"+id, nil, "Idempotency-Key", "k"); r.Status != http.StatusOK {
+		t.Fatalf("%d %s", r.Status, r.Raw)
+	}
+	row := a.videoRows(id).GetVideos()[0]
+	if row.GetTitle() != "" || row.GetDescription() != "" || row.GetDurationSeconds() != 0 || row.GetPublishedAt() != nil {
+		t.Errorf("a replica gets %v", row)
+	}
+	if row.GetUploaderId() == "" || row.GetVersion() != 2 || row.GetDeletedAt() == nil || row.GetCreatedAt() == nil {
+		t.Errorf("the tombstone lacks what it keeps: %v", row)
+	}
+	for _, query := range []string{
+		`SELECT to_jsonb(v)::text FROM videos v WHERE video_id = $1::uuid`,
+		`SELECT encode(payload, 'escape') FROM outbox WHERE aggregate_id = $1 AND version = 2`,
+		`SELECT encode(response, 'escape') FROM idempotency_keys WHERE key = 'k' AND operation LIKE '%' || $1`,
+	} {
+		var text string
+		if err := a.db.QueryRow(t.Context(), query, id).Scan(&text); err != nil || text == "" || strings.Contains(text, deletedTitle) {
+			t.Errorf("%s: %q, %v", query, text, err)
 		}
 	}
 }

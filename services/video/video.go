@@ -5,8 +5,8 @@
 // [Service.Delete]: the row, its event in the outbox and, where the caller sent one, the
 // idempotency key commit together or not at all. The lock assigns the version, so
 // versions are in commit order, and each has exactly one event. A deletion leaves the row
-// as a tombstone: its version never restarts, and a consumer that missed the event can
-// still learn of it.
+// as a tombstone without its content: its version never restarts, and a consumer that missed
+// the event can still learn of it.
 //
 // This file has the transactions; fields.go the fields of a video, one after the other,
 // and rules.go their use; read.go the reads, store.go all SQL, events.go the events,
@@ -111,7 +111,8 @@ func (s *Service) Update(
 }
 
 // Delete makes a video a tombstone, in the round trips of Update, for the callers of
-// Update. The reason, which may be empty, travels in the event. found is as for Create.
+// Update. A tombstone has ids, version and times, and nothing else. The reason, which may be
+// empty, travels in the event. found is as for Create.
 func (s *Service) Delete(
 	ctx context.Context, id uuid.UUID, reason string, o aggregate.WriteOptions, found problem.Violations,
 ) (aggregate.Result[Video], error) {
@@ -130,7 +131,7 @@ func (s *Service) Delete(
 			return Video{}, err
 		}
 		before := v.Revision
-		v.Revision = before.Tombstone()
+		v = Video{ID: id, UploaderID: v.UploaderID, Revision: before.Tombstone()}
 		event, err := deletedEvent(ctx, v, before, reason)
 		if err != nil {
 			return Video{}, err

@@ -172,27 +172,36 @@ func (b *Queue) mark(ctx context.Context, tx pgx.Tx, status string, m *message, 
 // event may come to reveal the gap. If the owner is unavailable, Discard
 // changes nothing. A row with status done stays so.
 func (h *Batch) Discard(ctx context.Context, o audit.Actor, handler inbox.Handler, l Letter) error {
-	m := h.first(l)
 	s := l.subject()
 	var err error
-	if s.Record, err = record(m); err != nil {
+	if s.Record, err = record(h.first(l)); err != nil {
 		return fmt.Errorf("discard: %w", err)
 	}
+	return h.giveUp(ctx, "discard", o, handler, l, s)
+}
+
+// Erase is Discard for a person whose data is erased: the audit entry does not keep the
+// message.
+func (h *Batch) Erase(ctx context.Context, o audit.Actor, handler inbox.Handler, l Letter) error {
+	return h.giveUp(ctx, "erase", o, handler, l, l.subject())
+}
+
+func (h *Batch) giveUp(ctx context.Context, action string, o audit.Actor, handler inbox.Handler, l Letter, s audit.Subject) error {
 	if err := h.catchUp(ctx, handler, l); err != nil {
-		return fmt.Errorf("discard: %w", err)
+		return fmt.Errorf("%s: %w", action, err)
 	}
 	writing, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	err = pgx.BeginFunc(writing, h.queue.db, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(writing, h.queue.db, func(tx pgx.Tx) error {
 		if l.EventID != uuid.Nil {
-			if _, err := h.queue.mark(writing, tx, "discarded", m, l); err != nil && !errors.Is(err, ErrIDTaken) {
+			if _, err := h.queue.mark(writing, tx, "discarded", h.first(l), l); err != nil && !errors.Is(err, ErrIDTaken) {
 				return err
 			}
 		}
-		return audit.Write(writing, tx, "discard", o, s)
+		return audit.Write(writing, tx, action, o, s)
 	})
 	if err != nil {
-		return fmt.Errorf("discard: %w", err)
+		return fmt.Errorf("%s: %w", action, err)
 	}
 	return h.acknowledge(ctx, l)
 }

@@ -22,6 +22,7 @@ import (
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing/backfill"
 	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/operator/erasure"
 	"example.com/lockstep/pkg/eventing/rebuild"
 	"example.com/lockstep/pkg/eventing/reconcile"
 	"example.com/lockstep/services/catalog"
@@ -40,6 +41,13 @@ const environment = `  LISTEN_DATABASE_URL    the same database past a transacti
 var deadLetters = operator.DeadLetters{
 	Subscriptions: []string{catalog.Subscription, catalog.EngagementSubscription}, OwnerVariable: "VIDEO_SERVICE_ADDR",
 	Handler: func(db *pgxpool.Pool, owner *grpc.ClientConn) inbox.Handler { return projector(db, owner).Handler() },
+}
+
+var erasing = operator.CopyErasure{
+	DeadLetters: deadLetters, Types: catalog.Types,
+	New: func(db *pgxpool.Pool, owner *grpc.ClientConn, letters operator.Letters, o erasure.Options) erasure.Eraser {
+		return catalog.NewErasure(db, owner, letters, o)
+	},
 }
 
 var comparing = operator.Reconcile{
@@ -126,7 +134,7 @@ func service() command.Service {
 			}}
 		},
 		Tools: []command.Tool{deadLetters.Tool(),
-			operator.Offset(catalog.EngagementOffsets), comparing.Tool(), filling.Tool(), rebuilding.Tool(),
+			operator.Offset(catalog.EngagementOffsets), comparing.Tool(), filling.Tool(), rebuilding.Tool(), erasing.Tool(),
 			operator.ConsumedEvents(catalog.Positions)},
 	}
 }

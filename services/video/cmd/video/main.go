@@ -9,11 +9,14 @@ import (
 	"os"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/operator"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/migrations"
+	"example.com/lockstep/pkg/eventing/operator/erasure"
 	"example.com/lockstep/services/video"
 )
 
@@ -28,6 +31,11 @@ func main() { os.Exit(service().Main()) }
 
 // retention is as long as Pub/Sub keeps messages by default.
 const retention = 7 * 24 * time.Hour
+
+var erasing = operator.OwnerErasure{
+	Types: video.Types,
+	New:   func(db *pgxpool.Pool, o erasure.Options) erasure.Eraser { return video.NewErasure(db, o) },
+}
 
 func service() command.Service {
 	var keep time.Duration
@@ -50,6 +58,6 @@ func service() command.Service {
 				return video.Serve(ctx, cfg, lis, log)
 			}}
 		},
-		Tools: []command.Tool{operator.Outbox(video.Topics), operator.PublishedEvents(), operator.Epoch()},
+		Tools: []command.Tool{operator.Outbox(video.Topics), operator.PublishedEvents(), operator.Epoch(), erasing.Tool()},
 	}
 }

@@ -1,0 +1,125 @@
+package catalog
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"google.golang.org/grpc"
+
+	"example.com/lockstep/internal/operator"
+	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/operator/audit"
+	"example.com/lockstep/pkg/eventing/operator/deadletter"
+	"example.com/lockstep/pkg/eventing/operator/erasure"
+	replicationv1 "example.com/lockstep/proto/video/replication/v1"
+)
+
+// Types are the types of the aggregates.
+var Types = []string{videoType, engagementType}
+
+// ownerTimeout bounds one question to the owner.
+const ownerTimeout = 10 * time.Second
+
+// Erasure removes a user's data from the read model, as far as the events of the owner's
+// erasure do not.
+type Erasure struct {
+	videos  videos
+	letters operator.Letters
+	// erased are the dead letters that are gone.
+	erased []deadletter.Letter
+	erasure.Options
+}
+
+// NewErasure returns the erasure of a user in db. owner leads to the owner of videos, which
+// knows whose a deleted one was.
+func NewErasure(db *pgxpool.Pool, owner *grpc.ClientConn, letters operator.Letters, o erasure.Options) *Erasure {
+	return &Erasure{videos: videos{db: db, owner: replicationv1.NewReplicationServiceClient(owner)}, letters: letters, Options: o}
+}
+
+// Owned returns those of the aggregates that are the user's, as the owner has them.
+func (e *Erasure) Owned(ctx context.Context, aggregateType string, ids []string) (owned []string, err error) {
+	if aggregateType == engagementType {
+		return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !strings.HasPrefix(id, e.User.String()+":") }), nil
+	}
+	named := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { // of what was no event
+		_, err := parseID(id)
+		return err != nil
+	})
+	for some := range slices.Chunk(named, consistency.MaxPositions) {
+		found, _, _, err := e.videos.FetchMany(ctx, some, ownerTimeout)
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range found {
+			if v.UploaderID == e.User {
+				owned = append(owned, v.id())
+			}
+		}
+	}
+	return owned, nil
+}
+
+// Find counts the user's rows and dead letters.
+func (e *Erasure) Find(ctx context.Context) ([]erasure.Found, error) {
+	videos, engagements, err := countUserRows(ctx, e.videos.db, e.User)
+	if err != nil {
+		return nil, err
+	}
+	letters, err := e.ownLetters(ctx)
+	return []erasure.Found{
+		{What: "videos that are not deleted yet", Count: videos}, {What: "engagements that are not deleted yet", Count: engagements},
+		{What: "dead letters", Count: int64(len(letters))},
+	}, err
+}
+
+// arrival is the pause between two looks for rows that events have deleted since.
+var arrival = backoff.Policy{Base: 100 * time.Millisecond, Cap: 2 * time.Second}
+
+// Erase removes the dead letters, after their rows have the owner's state. Rows are left to
+// the events of the owner's erasure, for which it waits.
+func (e *Erasure) Erase(ctx context.Context, by audit.Actor, erased func()) error {
+	letters, err := e.ownLetters(ctx)
+	if err != nil {
+		return err
+	}
+	for _, l := range letters {
+		if err := e.letters.Erase(ctx, by, e.letters.Handler, l); err != nil {
+			return err
+		}
+		e.erased = append(e.erased, l)
+		erased()
+	}
+	end := time.Now().Add(e.Wait)
+	for range arrival.Attempts(ctx) {
+		videos, engagements, err := countUserRows(ctx, e.videos.db, e.User)
+		if err != nil || videos+engagements == 0 || time.Now().After(end) {
+			return err
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// ownLetters are the dead letters about the user's aggregates.
+func (e *Erasure) ownLetters(ctx context.Context) (own []deadletter.Letter, err error) {
+	for _, aggregateType := range Types {
+		letters := map[string][]deadletter.Letter{}
+		for _, l := range e.letters.Letters {
+			if l.AggregateType == aggregateType && !slices.ContainsFunc(e.erased, l.Same) {
+				letters[l.AggregateID] = append(letters[l.AggregateID], l)
+			}
+		}
+		ids, err := e.Owned(ctx, aggregateType, slices.Sorted(maps.Keys(letters)))
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range ids {
+			own = append(own, letters[id]...)
+		}
+	}
+	return own, nil
+}

@@ -1,0 +1,197 @@
+package video
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/time/rate"
+
+	"example.com/lockstep/internal/auth"
+	"example.com/lockstep/internal/idempotency"
+	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/operator/audit"
+	"example.com/lockstep/pkg/eventing/operator/backlog"
+	"example.com/lockstep/pkg/eventing/operator/erasure"
+	"example.com/lockstep/services/video/aggregate"
+)
+
+// Types are the types of the aggregates.
+var Types = []string{aggregateType, engagementType}
+
+// Erasure removes a user's text and preferences from the service's schema. Videos and
+// engagements become tombstones as by Delete of each, so that replicas follow. Then the
+// texts go that are stored beside the rows.
+type Erasure struct {
+	db       *pgxpool.Pool
+	services services
+	backlog  *backlog.Backlog
+	erasure.Options
+}
+
+// NewErasure returns the erasure of a user in the schema that db's search_path finds.
+func NewErasure(db *pgxpool.Pool, o erasure.Options) *Erasure {
+	return &Erasure{db: db, services: newServices(db, func() {}), backlog: backlog.New(db), Options: o}
+}
+
+// eraser acts for the user, for whom no caller is there.
+var eraser = auth.Principal{Kind: auth.Everyone, Tenant: auth.DefaultTenant}
+
+// Owned returns those of the aggregates that are the user's. Other ids than a video's are
+// no video's: the audit table also has what was no event.
+func (e *Erasure) Owned(ctx context.Context, kind string, ids []string) (owned []string, err error) {
+	for _, id := range ids {
+		_, invalid := uuid.Parse(id)
+		if kind == aggregateType && invalid == nil || kind == engagementType && strings.HasPrefix(id, e.User.String()+":") {
+			owned = append(owned, id)
+		}
+	}
+	if kind == engagementType {
+		return owned, nil
+	}
+	return selectOwned(ctx, e.db, e.User, owned)
+}
+
+// Find counts the user's data.
+func (e *Erasure) Find(ctx context.Context) ([]erasure.Found, error) {
+	videos, tombstones, engagements, err := countUserRows(ctx, e.db, e.User)
+	if err != nil {
+		return nil, err
+	}
+	var events backlog.Contents
+	err = e.each(ctx, func(kind string, ids []string) error {
+		c, err := e.backlog.Contents(ctx, kind, ids)
+		events.Published, events.Waiting = events.Published+c.Published, events.Waiting+c.Waiting
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	answers, err := idempotency.CountAnswers(ctx, e.db, e.principal(), e.User.String())
+	return []erasure.Found{
+		{What: "videos", Count: videos}, {What: "tombstones with text, of earlier releases", Count: tombstones},
+		{What: "engagements", Count: engagements},
+		{What: "published events in the outbox", Count: events.Published},
+		{What: "events that are not published yet", Count: events.Waiting},
+		{What: "answers to requests with an idempotency key", Count: answers},
+	}, err
+}
+
+// Erase removes what Find counts. erased is called after each row. Events that are not
+// published within Wait keep their content, and their order: Find counts them afterwards.
+func (e *Erasure) Erase(ctx context.Context, _ audit.Actor, erased func()) error {
+	limit := rate.NewLimiter(rate.Inf, 1)
+	if e.Rate > 0 {
+		limit.SetLimit(rate.Limit(e.Rate))
+	}
+	remove := func(err error) error {
+		if gone, ok := errors.AsType[*problem.Error](err); ok && gone.Code == problem.CodeGone {
+			err = nil // by its user, meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		erased()
+		return limit.Wait(ctx)
+	}
+	if err := e.deleteVideos(ctx, remove); err != nil {
+		return err
+	}
+	if err := e.deleteEngagements(ctx, remove); err != nil {
+		return err
+	}
+	if err := e.forgetEvents(ctx); err != nil {
+		return err
+	}
+	_, err := idempotency.RemoveAnswers(ctx, e.db, e.principal(), e.User.String())
+	return err
+}
+
+func (e *Erasure) deleteVideos(ctx context.Context, remove func(error) error) error {
+	for {
+		page, _, err := e.services.videos.List(ctx, eraser, Filter{UploaderID: e.User}, 200, "")
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		for _, v := range page {
+			_, err := e.services.videos.Delete(ctx, v.ID, "", aggregate.WriteOptions{Caller: eraser}, nil)
+			if err := remove(err); err != nil {
+				return fmt.Errorf("video %s: %w", v.ID, err)
+			}
+		}
+	}
+}
+
+func (e *Erasure) deleteEngagements(ctx context.Context, remove func(error) error) error {
+	for {
+		page, _, err := e.services.engagements.List(ctx, eraser, e.User, 200, "")
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		for _, n := range page {
+			_, err := e.services.engagements.Delete(ctx, n.UserID, n.VideoID, aggregate.WriteOptions{Caller: eraser}, nil)
+			if err := remove(err); err != nil {
+				return fmt.Errorf("engagement with %s: %w", n.VideoID, err)
+			}
+		}
+	}
+}
+
+// publishing is the pause between two looks for events that have been published since.
+var publishing = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
+
+// forgetEvents removes the content of tombstones of earlier releases, and that of the
+// events, until none waits to be published, or Wait is over.
+func (e *Erasure) forgetEvents(ctx context.Context) error {
+	end := time.Now().Add(e.Wait)
+	for range publishing.Attempts(ctx) {
+		var waiting int64
+		err := e.each(ctx, func(kind string, ids []string) error {
+			if kind == aggregateType {
+				if err := emptyTombstones(ctx, e.db, ids); err != nil {
+					return err
+				}
+			}
+			n, err := e.backlog.Forget(ctx, kind, ids)
+			waiting += n
+			return err
+		})
+		if err != nil || waiting == 0 || time.Now().After(end) {
+			return err
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// each calls do with all aggregates of the user, a batch of one type at a time.
+func (e *Erasure) each(ctx context.Context, do func(kind string, ids []string) error) error {
+	for kind, query := range map[string]string{aggregateType: selectUploads, engagementType: selectEngaged} {
+		for after := uuid.Nil.String(); ; {
+			videos, err := selectVideoIDs(ctx, e.db, query, e.User, after, eraseBatch)
+			if err != nil {
+				return err
+			}
+			if len(videos) == 0 {
+				break
+			}
+			after = videos[len(videos)-1]
+			if kind == engagementType {
+				for i, id := range videos {
+					videos[i] = e.User.String() + ":" + id
+				}
+			}
+			if err := do(kind, videos); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// principal is the user's in idempotency keys.
+func (e *Erasure) principal() string { return auth.Principal{Kind: auth.User, User: e.User}.Scope() }
