@@ -126,6 +126,15 @@ func tenantsAreApart(t *testing.T, w *world) {
 	ada.seesNothingOf(t, videos["bell"])
 	bob.seesNothingOf(t, videos["acme"])
 	w.keepsTenants(t)
+	w.sh(t, w.operator(t), "video erase --user "+user.String()+" --yes --why test")
+	for _, m := range []member{ada, bob} {
+		if a := m.call(t, http.MethodGet, w.videos("/"+videos[m.tenant].ID), nil); a.code != http.StatusGone {
+			t.Errorf("%s: an erased video: %+v, want 410", m.tenant, a)
+		}
+	}
+	if n := query[int64](t, w, `SELECT count(*) FROM video.idempotency_keys`)[0]; n != 0 {
+		t.Errorf("%d answers to the user are left", n)
+	}
 }
 
 // seesItsOwn expects one video in each list.
@@ -195,7 +204,7 @@ func (w *world) keepsTenants(t *testing.T) {
 	if count() != 1 {
 		t.Fatal("no row was damaged")
 	}
-	if found := w.operator(t).reconcile(t, "--repair --yes --by ada"); found.Code != 0 || count() != 0 {
+	if found := w.operator(t).reconcile(t, "--repair --yes --why test"); found.Code != 0 || count() != 0 {
 		t.Errorf("after a repair %d rows are of a wrong tenant: %+v", count(), found)
 	}
 }

@@ -155,7 +155,8 @@ func countExpired(ctx context.Context, db *pgxpool.Pool) (n int64, err error) {
 // answersPages is how many pages of the table one statement reads, in milliseconds.
 const answersPages = 128
 
-// CountAnswers counts the answers to a principal, and those to others that name the user:
+// CountAnswers counts the answers to a principal, named as in the default tenant, in all
+// tenants, and those to others that name the user:
 // an admin may have written for them. It reads the whole table, which has a day's keys.
 func CountAnswers(ctx context.Context, db *pgxpool.Pool, principal, user string) (n int64, err error) {
 	return answers(ctx, db, principal, user, false)
@@ -186,7 +187,7 @@ func answersIn(ctx context.Context, db *pgxpool.Pool, page int, principal, user 
 		WITH found AS MATERIALIZED (
 		  SELECT ctid AS place FROM idempotency_keys
 		   WHERE ctid >= format('(%s,0)', $1::int)::tid AND ctid < format('(%s,0)', $2::int)::tid
-		     AND (principal = $3 OR position(convert_to($4::text, 'UTF8') IN response) > 0)
+		     AND (right(principal, length($3)) = $3 OR position(convert_to($4::text, 'UTF8') IN response) > 0)
 		), gone AS (
 		  DELETE FROM idempotency_keys WHERE $5 AND ctid = ANY (ARRAY(SELECT place FROM found))
 		)

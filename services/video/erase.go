@@ -14,6 +14,7 @@ import (
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/idempotency"
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/operator/backlog"
@@ -40,7 +41,7 @@ func NewErasure(db *pgxpool.Pool, o erasure.Options) *Erasure {
 }
 
 // eraser acts for the user, for whom no caller is there.
-var eraser = auth.Principal{Kind: auth.Everyone, Tenant: auth.DefaultTenant}
+func eraser(tenant string) auth.Principal { return auth.Principal{Kind: auth.Everyone, Tenant: tenant} }
 
 // Owned returns those of the aggregates that are the user's. Other ids than a video's are
 // no video's: the audit table also has what was no event.
@@ -99,20 +100,26 @@ func (e *Erasure) Erase(ctx context.Context, _ audit.Actor, erased func()) error
 		erased()
 		return limit.Wait(ctx)
 	}
-	if err := e.deleteVideos(ctx, remove); err != nil {
+	tenants, err := selectTenants(ctx, e.db, e.User)
+	if err != nil {
 		return err
 	}
-	if err := e.deleteEngagements(ctx, remove); err != nil {
-		return err
+	for _, tenant := range tenants {
+		if err := e.deleteVideos(ctx, eraser(tenant), remove); err != nil {
+			return err
+		}
+		if err := e.deleteEngagements(ctx, eraser(tenant), remove); err != nil {
+			return err
+		}
 	}
 	if err := e.forgetEvents(ctx); err != nil {
 		return err
 	}
-	_, err := idempotency.RemoveAnswers(ctx, e.db, e.principal(), e.User.String())
+	_, err = idempotency.RemoveAnswers(ctx, e.db, e.principal(), e.User.String())
 	return err
 }
 
-func (e *Erasure) deleteVideos(ctx context.Context, remove func(error) error) error {
+func (e *Erasure) deleteVideos(ctx context.Context, eraser auth.Principal, remove func(error) error) error {
 	for {
 		page, _, err := e.services.videos.List(ctx, eraser, Filter{UploaderID: e.User}, 200, "")
 		if err != nil || len(page) == 0 {
@@ -127,7 +134,7 @@ func (e *Erasure) deleteVideos(ctx context.Context, remove func(error) error) er
 	}
 }
 
-func (e *Erasure) deleteEngagements(ctx context.Context, remove func(error) error) error {
+func (e *Erasure) deleteEngagements(ctx context.Context, eraser auth.Principal, remove func(error) error) error {
 	for {
 		page, _, err := e.services.engagements.List(ctx, eraser, e.User, 200, "")
 		if err != nil || len(page) == 0 {
@@ -193,5 +200,7 @@ func (e *Erasure) each(ctx context.Context, do func(kind string, ids []string) e
 	return nil
 }
 
-// principal is the user's in idempotency keys.
-func (e *Erasure) principal() string { return auth.Principal{Kind: auth.User, User: e.User}.Scope() }
+// principal is the user's in idempotency keys of the default tenant.
+func (e *Erasure) principal() string {
+	return auth.Principal{Kind: auth.User, User: e.User, Tenant: eventing.DefaultTenant}.Scope()
+}

@@ -22,6 +22,18 @@ const (
 	selectEngaged = `SELECT video_id::text FROM engagements WHERE user_id = $1 AND video_id > $2::text::uuid ORDER BY video_id LIMIT $3`
 )
 
+// selectTenants returns the tenants in which a user has something that is not deleted.
+func selectTenants(ctx context.Context, db *pgxpool.Pool, user uuid.UUID) ([]string, error) {
+	rows, _ := db.Query(ctx, `
+		SELECT tenant_id FROM videos WHERE uploader_id = $1 AND deleted_at IS NULL UNION
+		SELECT tenant_id FROM engagements WHERE user_id = $1 AND deleted_at IS NULL ORDER BY 1`, user)
+	tenants, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("read tenants: %w", err)
+	}
+	return tenants, nil
+}
+
 // selectOwned returns those of the videos that the user has uploaded, tombstones too.
 func selectOwned(ctx context.Context, db *pgxpool.Pool, user uuid.UUID, ids []string) ([]string, error) {
 	return selectVideoIDs(ctx, db, `SELECT video_id::text FROM videos WHERE uploader_id = $1 AND video_id = ANY ($2::uuid[])`, user, ids)
