@@ -141,6 +141,16 @@ func (c console) changesNoOther(t *testing.T, table, rights string) {
 			t.Errorf("%s %s: %v, want it denied", right, table, err)
 		}
 	}
+	if table == "outbox" {
+		const forged = `INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, tenant_id)
+			VALUES (gen_random_uuid(), 'video', 'x', '', 1, '', '%s')`
+		if _, err := c.as(t, acme, fmt.Sprintf(forged, "bell")); code(err) != "42501" {
+			t.Errorf("an event of another tenant: %v, want it denied", err)
+		}
+		if _, err := c.as(t, acme, fmt.Sprintf(forged, "acme")); err != nil {
+			t.Error(err)
+		}
+	}
 	if !strings.Contains(rights, "UPDATE") {
 		return
 	}

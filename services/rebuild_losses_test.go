@@ -47,3 +47,24 @@ func TestRebuildFromTheWrongOwner(t *testing.T) {
 		t.Errorf("%d videos after accepting the loss", n)
 	}
 }
+
+// TestARebuildThatLeavesARow ends with 1, and names the row: no repair before an epoch of video
+// changes it.
+func TestARebuildThatLeavesARow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, sharedBroker(t))
+	o := w.operator(t)
+	w.startVideo(t)
+	w.seed(t, 50, 5)
+	w.exec(t, `UPDATE catalog.video_projection SET epoch = 9, updated_at = now() - interval '1 h'
+		WHERE video_id = (SELECT min(video_id::text)::uuid FROM catalog.video_projection)`)
+	cmd := o.shell(t, `catalog rebuild run --disk-free "40 GB" --grace 1s --yes`, "NOTHING=")
+	out, err := cmd.CombinedOutput()
+	said := string(out)
+	if cmd.ProcessState.ExitCode() != 1 || strings.Count(said, "is left: ahead") != 1 || !strings.Contains(said, "1 rows of the new copy differ") {
+		t.Errorf("%v %s", err, said)
+	}
+	if s := o.rebuildState(t); s.Phase != "done" {
+		t.Errorf("the rebuild is %q", s.Phase)
+	}
+}

@@ -6,12 +6,15 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/local/issuer"
+	"example.com/lockstep/pkg/eventing/consistency"
 )
 
 // member is a user of a tenant, who calls both services.
@@ -175,9 +178,44 @@ func (m member) seesNothingOf(t *testing.T, v answer) {
 	if fully.code != http.StatusNotFound {
 		t.Errorf("the owner's answer for %s: %+v, want 404", m.tenant, fully)
 	}
+	m.learnsNothingOf(t, v)
 	token := url.Values{"consistency_token": {v.Token}}.Encode()
 	if a := m.call(t, http.MethodGet, m.copies("/videos?"+token), nil); a.code != http.StatusBadRequest {
 		t.Errorf("a token of another tenant: %+v, want 400", a)
+	}
+}
+
+// learnsNothingOf hands in tokens that the caller has written, of their own tenant and with
+// positions of a video of another one. A token has no signature: the answers must be those to a
+// video that never was.
+func (m member) learnsNothingOf(t *testing.T, v answer) {
+	t.Helper()
+	engagements := m.copies("/users/" + m.user.String() + "/engagements")
+	for _, version := range []int64{1, v.Version, 1 << 40} {
+		for _, mode := range []string{"", "minimize-latency", "at-least-as-fresh;stale-if-error"} {
+			for _, address := range []string{m.copies("/videos"), m.copies("/videos?q=shared"), m.copies("/videos/{id}"), engagements} {
+				var answers [2]answer
+				for i, id := range []string{v.ID, uuid.NewString()} {
+					at := consistency.Position{AggregateType: "video", AggregateID: id, Epoch: 1, Version: version}
+					if address == engagements {
+						at.AggregateType, at.AggregateID = "engagement", m.user.String()+":"+id
+					}
+					header := []string{"Consistency-Token", consistency.Token{Tenant: m.tenant, Positions: []consistency.Position{at}}.String(), "Prefer", "wait=0"}
+					if mode != "" {
+						header = append(header, "Consistency", mode)
+					}
+					a := m.call(t, http.MethodGet, strings.ReplaceAll(address, "{id}", id), nil, header...)
+					a.header = nil
+					for n := range a.Stale {
+						a.Stale[n].ID = strings.ReplaceAll(a.Stale[n].ID, id, "")
+					}
+					answers[i] = a
+				}
+				if diff := cmp.Diff(answers[1], answers[0], cmp.AllowUnexported(answer{})); diff != "" {
+					t.Errorf("%s with a token of version %d in mode %q (-no video +another tenant's):\n%s", address, version, mode, diff)
+				}
+			}
+		}
 	}
 }
 
@@ -188,7 +226,7 @@ func (w *world) keepsTenants(t *testing.T) {
 	const wrong = `
 		SELECT (SELECT count(*) FROM video.outbox WHERE tenant_id NOT IN ('acme', 'bell')) +
 		       (SELECT count(*) FROM video.idempotency_keys WHERE tenant_id NOT IN ('acme', 'bell')) +
-		       (SELECT count(*) FROM catalog.video_counters WHERE tenant_id NOT IN ('acme', 'bell')) +
+		       (SELECT count(*) FROM video.videos AS o JOIN catalog.video_counters AS c USING (video_id) WHERE o.tenant_id <> c.tenant_id) +
 		       (SELECT count(*) FROM video.videos AS o JOIN catalog.video_projection AS p USING (video_id) WHERE o.tenant_id <> p.tenant_id) +
 		       (SELECT count(*) FROM video.engagements AS o JOIN catalog.video_user_engagements_projection AS p USING (user_id, video_id) WHERE o.tenant_id <> p.tenant_id)`
 	count := func() (n int) {
@@ -201,8 +239,10 @@ func (w *world) keepsTenants(t *testing.T) {
 		t.Errorf("%d rows are of a wrong tenant", n)
 	}
 	w.exec(t, `UPDATE catalog.video_projection SET tenant_id = 'bell'`)
-	if count() != 1 {
-		t.Fatal("no row was damaged")
+	w.exec(t, `UPDATE catalog.video_user_engagements_projection SET tenant_id = 'bell'`)
+	w.exec(t, `UPDATE catalog.video_counters SET tenant_id = 'acme'`)
+	if count() != 3 {
+		t.Fatalf("%d rows are damaged, want 3", count())
 	}
 	if found := w.operator(t).reconcile(t, "--repair --yes --why test"); found.Code != 0 || count() != 0 {
 		t.Errorf("after a repair %d rows are of a wrong tenant: %+v", count(), found)

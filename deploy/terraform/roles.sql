@@ -30,7 +30,14 @@ BEGIN
       EXECUTE format('CREATE ROLE %I NOLOGIN', service || '_api');
     END IF;
     EXECUTE format('GRANT %I TO %I WITH ADMIN OPTION', service || '_service', owner);
-    EXECUTE format('GRANT %I TO %I WITH ADMIN OPTION', service || '_api', owner);
+    -- An owner whose migrations have created the role has the option already, and the
+    -- administrator then may have no right to give it.
+    IF NOT EXISTS (
+      SELECT FROM pg_auth_members
+       WHERE roleid = to_regrole(quote_ident(service || '_api')) AND member = to_regrole(quote_ident(owner)) AND admin_option
+    ) THEN
+      EXECUTE format('GRANT %I TO %I WITH ADMIN OPTION', service || '_api', owner);
+    END IF;
     EXECUTE format('GRANT CREATE ON DATABASE %I TO %I', current_database(), owner);
 
     -- A managed database's administrator is no superuser: it may transfer objects only

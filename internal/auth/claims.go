@@ -37,12 +37,15 @@ func (c userClaims) tenant(path string) (string, error) {
 	if path == "" {
 		return eventing.DefaultTenant, nil
 	}
-	inner := map[string]any(c)
-	names := strings.Split(path, ".")
-	for _, name := range names[:len(names)-1] {
-		inner, _ = inner[name].(map[string]any)
+	tenant, whole := c[path].(string) // a name may have dots itself: https://example.com/tenant
+	if !whole {
+		inner := map[string]any(c)
+		names := strings.Split(path, ".")
+		for _, name := range names[:len(names)-1] {
+			inner, _ = inner[name].(map[string]any)
+		}
+		tenant, _ = inner[names[len(names)-1]].(string)
 	}
-	tenant, _ := inner[names[len(names)-1]].(string)
 	if !tenantName.MatchString(tenant) {
 		return "", fmt.Errorf("the claim %s is no tenant: 1 to 64 of a-z, A-Z, 0-9, dot, dash and underscore", path)
 	}

@@ -73,6 +73,8 @@ func (c Config) checkUsers(r *command.Environment) {
 		r.Refuse("AUTH_AUDIENCE", "needs AUTH_ISSUER")
 	case c.Issuer == "" && c.TenantClaim != "":
 		r.Refuse("AUTH_TENANT_CLAIM", "needs AUTH_ISSUER")
+	case strings.HasPrefix(c.TenantClaim, "user_metadata"):
+		r.Refuse("AUTH_TENANT_CLAIM", "must not be a claim that users write themselves, such as Supabase's user_metadata")
 	case c.Issuer == "" && !c.Local && !c.Open:
 		r.Refuse("AUTH_ISSUER", errNoIssuer)
 	case c.Issuer == "":

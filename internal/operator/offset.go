@@ -193,7 +193,6 @@ func (p position) time(now time.Time, r checkpoint.Retention) time.Time {
 
 // check refuses a reset that does less than it says, or loses more.
 func (p resetPlan) check(now time.Time, r checkpoint.Retention, discard, all bool) error {
-	const waiting = "older messages may wait that were not applied: add --discard-backlog to give them up, or reset with "
 	switch oldest := now.Add(-r.Replay); {
 	case p.To.After(now):
 		return fmt.Errorf("%s is in the future: messages that are published until then would be lost", stamp(p.To))
@@ -202,14 +201,24 @@ func (p resetPlan) check(now time.Time, r checkpoint.Retention, discard, all boo
 	case p.To.Before(oldest) && !all:
 		return fmt.Errorf("%s is before %s: the subscription keeps messages for %s. --to earliest replays all of them",
 			stamp(p.To), stamp(oldest), r.Replay)
-	case p.Discards && !discard && p.Before.UpdatedAt.IsZero():
-		return errors.New("the group has saved no offset: " + waiting + "--to earliest")
-	case p.Discards && !discard && p.Before.SafePosition.Before(oldest): // as after a first deployment: no time is safe
-		return errors.New("the group's safe position is older than all messages of the subscription: " + waiting + "--to earliest")
 	case p.Discards && !discard:
-		return fmt.Errorf("%s is after the safe position: "+waiting+"--to %s", stamp(p.To), stamp(p.Before.SafePosition))
+		return p.refuseDiscards(oldest)
 	}
 	return nil
+}
+
+// refuseDiscards is the error of a reset to after the safe position, with the reset that loses
+// nothing. No time does if the position is older than all messages, as after a first deployment.
+func (p resetPlan) refuseDiscards(oldest time.Time) error {
+	const waiting = "older messages may wait that were not applied: add --discard-backlog to give them up, or reset with --to "
+	switch safe := p.Before.SafePosition; {
+	case p.Before.UpdatedAt.IsZero():
+		return errors.New("the group has saved no offset: " + waiting + "earliest")
+	case safe.Before(oldest):
+		return errors.New("the group's safe position is older than all messages of the subscription: " + waiting + "earliest")
+	default:
+		return fmt.Errorf("%s is after the safe position: "+waiting+"%s", stamp(p.To), stamp(safe))
+	}
 }
 
 func (p resetPlan) describe(s *invocation) {

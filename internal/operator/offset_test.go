@@ -105,7 +105,7 @@ func TestOffsetShow(t *testing.T) {
 		t.Errorf("the offsets are %+v", shown.Offsets)
 	}
 	stdout, _ := b.run(t, 0, "offset show")
-	for _, want := range []string{"safe position", stamp(other.Add(-10 * time.Minute)), "m-one", "revision", "1h0m0"} {
+	for _, want := range []string{"safe position", stamp(other.Add(-10 * time.Minute)), "m-one", "revision", "1h0m"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("%q is not in %s", want, stdout)
 		}

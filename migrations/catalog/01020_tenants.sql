@@ -33,7 +33,7 @@ BEGIN
     HAVING (sum(sign * liked::int), sum(sign * bookmarked::int), sum(sign * watched_seconds::numeric)) <> (0, 0, 0)
      ORDER BY video_id
     ON CONFLICT (video_id, operation) DO UPDATE SET likes = c.likes + excluded.likes,
-       bookmarks = c.bookmarks + excluded.bookmarks, watched_seconds = c.watched_seconds + excluded.watched_seconds;
+       bookmarks = c.bookmarks + excluded.bookmarks, watched_seconds = c.watched_seconds + excluded.watched_seconds, tenant_id = excluded.tenant_id;
   ELSIF TG_OP = 'INSERT' THEN
     INSERT INTO catalog.video_counters AS c (video_id, operation, likes, bookmarks, watched_seconds, tenant_id)
     SELECT video_id, TG_OP, sum(liked::int), sum(bookmarked::int), sum(watched_seconds), min(tenant_id)
@@ -42,7 +42,7 @@ BEGIN
     HAVING (sum(liked::int), sum(bookmarked::int), sum(watched_seconds)) <> (0, 0, 0)
      ORDER BY video_id
     ON CONFLICT (video_id, operation) DO UPDATE SET likes = c.likes + excluded.likes,
-       bookmarks = c.bookmarks + excluded.bookmarks, watched_seconds = c.watched_seconds + excluded.watched_seconds;
+       bookmarks = c.bookmarks + excluded.bookmarks, watched_seconds = c.watched_seconds + excluded.watched_seconds, tenant_id = excluded.tenant_id;
   ELSE
     INSERT INTO catalog.video_counters AS c (video_id, operation, likes, bookmarks, watched_seconds, tenant_id)
     SELECT video_id, TG_OP, -sum(liked::int), -sum(bookmarked::int), -sum(watched_seconds), min(tenant_id)
@@ -50,19 +50,29 @@ BEGIN
      WHERE deleted_at IS NULL GROUP BY video_id
      ORDER BY video_id
     ON CONFLICT (video_id, operation) DO UPDATE SET likes = c.likes + excluded.likes,
-       bookmarks = c.bookmarks + excluded.bookmarks, watched_seconds = c.watched_seconds + excluded.watched_seconds;
+       bookmarks = c.bookmarks + excluded.bookmarks, watched_seconds = c.watched_seconds + excluded.watched_seconds, tenant_id = excluded.tenant_id;
   END IF;
   RETURN NULL;
 END
 $$;
 -- +goose StatementEnd
 
--- A recount adds a row for a video that had none of it. Its tenant is that of the video's
--- other counters, or of its engagements: without either there is no drift.
+-- As in 01002. A wrong tenant is drift as well: counters that their readers do not see.
+CREATE OR REPLACE VIEW catalog.video_counter_drift AS
+  SELECT video_id, sum(likes)::bigint AS likes, sum(bookmarks)::bigint AS bookmarks, sum(watched_seconds) AS watched_seconds
+    FROM (SELECT video_id, sum(liked::int) AS likes, sum(bookmarked::int) AS bookmarks, sum(watched_seconds) AS watched_seconds,
+                 min(tenant_id) AS first_tenant, max(tenant_id) AS last_tenant
+            FROM catalog.video_user_engagements_projection WHERE deleted_at IS NULL GROUP BY video_id
+          UNION ALL SELECT video_id, -likes, -bookmarks, -watched_seconds, tenant_id, tenant_id FROM catalog.video_counters) AS entry
+   GROUP BY video_id
+  HAVING (sum(likes), sum(bookmarks), sum(watched_seconds)) <> (0, 0, 0) OR min(first_tenant) <> max(last_tenant);
+
+-- The tenant of a video's counters is that of its engagements, or else of the counters
+-- themselves: without either there is no drift.
 -- +goose StatementBegin
 CREATE OR REPLACE FUNCTION catalog.tenant_of_counters(video uuid) RETURNS text STABLE LANGUAGE sql AS $$
-  SELECT coalesce((SELECT min(tenant_id) FROM catalog.video_counters WHERE video_id = video),
-                  (SELECT min(tenant_id) FROM catalog.video_user_engagements_projection WHERE video_id = video), 'default')
+  SELECT coalesce((SELECT min(tenant_id) FROM catalog.video_user_engagements_projection WHERE video_id = video AND deleted_at IS NULL),
+                  (SELECT min(tenant_id) FROM catalog.video_counters WHERE video_id = video), 'default')
 $$;
 -- +goose StatementEnd
 
@@ -71,15 +81,19 @@ $$;
 CREATE OR REPLACE FUNCTION catalog.recount_videos() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   wrong bigint;
+  moved bigint;
 BEGIN
   -- Two recounts at once would add one drift twice. The next statement has a new snapshot.
   PERFORM pg_advisory_xact_lock(hashtext('lockstep recount videos'));
+  UPDATE catalog.video_counters AS c SET tenant_id = catalog.tenant_of_counters(c.video_id)
+   WHERE c.video_id IN (SELECT video_id FROM catalog.video_counter_drift) AND c.tenant_id <> catalog.tenant_of_counters(c.video_id);
+  GET DIAGNOSTICS moved = ROW_COUNT;
   INSERT INTO catalog.video_counters AS c (video_id, operation, likes, bookmarks, watched_seconds, tenant_id)
   SELECT video_id, 'RECOUNT', likes, bookmarks, watched_seconds, catalog.tenant_of_counters(video_id) FROM catalog.video_counter_drift
   ON CONFLICT (video_id, operation) DO UPDATE SET likes = c.likes + excluded.likes,
-     bookmarks = c.bookmarks + excluded.bookmarks, watched_seconds = c.watched_seconds + excluded.watched_seconds;
+     bookmarks = c.bookmarks + excluded.bookmarks, watched_seconds = c.watched_seconds + excluded.watched_seconds, tenant_id = excluded.tenant_id;
   GET DIAGNOSTICS wrong = ROW_COUNT;
-  RETURN wrong;
+  RETURN wrong + moved;
 END
 $$;
 -- +goose StatementEnd
@@ -95,9 +109,11 @@ BEGIN
     INSERT INTO catalog.video_counters AS c (video_id, operation, likes, bookmarks, watched_seconds, tenant_id)
     SELECT d.video_id, 'RECOUNT', d.likes, d.bookmarks, d.watched_seconds, catalog.tenant_of_counters(d.video_id) FROM drift AS d
     ON CONFLICT (video_id, operation) DO UPDATE SET likes = c.likes + excluded.likes,
-       bookmarks = c.bookmarks + excluded.bookmarks, watched_seconds = c.watched_seconds + excluded.watched_seconds
+       bookmarks = c.bookmarks + excluded.bookmarks, watched_seconds = c.watched_seconds + excluded.watched_seconds, tenant_id = excluded.tenant_id
   )
   SELECT d.video_id, json_build_object('likes', d.likes, 'bookmarks', d.bookmarks, 'watched_seconds', d.watched_seconds) FROM drift AS d;
+  UPDATE catalog.video_counters AS c SET tenant_id = catalog.tenant_of_counters(c.video_id)
+   WHERE c.video_id = ANY (videos) AND c.tenant_id <> catalog.tenant_of_counters(c.video_id);
 END
 $$;
 -- +goose StatementEnd
@@ -111,7 +127,7 @@ DECLARE
 BEGIN
   FOREACH confined IN ARRAY ARRAY['catalog.video_projection', 'catalog.video_user_engagements_projection', 'catalog.video_counters'] LOOP
     EXECUTE format('REVOKE ALL ON %s FROM %I', confined, current_setting('eventing.request_role'));
-    EXECUTE format('DROP POLICY IF EXISTS owner ON %s', confined);
+    EXECUTE format('DROP POLICY owner ON %s', confined);
     EXECUTE format('DROP POLICY every_tenant ON %s', confined);
     EXECUTE format('DROP POLICY one_tenant ON %s', confined);
     EXECUTE format('ALTER TABLE %s NO FORCE ROW LEVEL SECURITY, DISABLE ROW LEVEL SECURITY', confined);

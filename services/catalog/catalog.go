@@ -33,7 +33,6 @@ import (
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/migrations"
-	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/notify"
 	"example.com/lockstep/pkg/eventing/projection"
@@ -171,15 +170,11 @@ func (q *videoQuery) ReadProjection(ctx context.Context) (consistency.Freshness,
 	return consistency.Reached, err
 }
 
-// FetchFromOwner reads the owner's state. Nothing is written: a later event brings it. The
-// owner answers for all tenants.
+// FetchFromOwner reads the owner's state. Nothing is written: a later event brings it.
 func (q *videoQuery) FetchFromOwner(ctx context.Context) error {
-	v, err := q.service.projector.videos.FetchRequired(ctx, q.id.String(), q.required)
+	v, err := q.service.projector.videos.FetchRequired(ctx, q.tenant, q.id.String(), q.required)
 	if err != nil && !errors.Is(err, projection.ErrUnknown) {
 		return err
-	}
-	if tenantOf(eventing.Event{}, v.TenantID) != q.tenant {
-		v = Video{}
 	}
 	q.video = v // of version 0 if the owner knows of none
 	return nil
@@ -213,6 +208,14 @@ type videoPage struct {
 	videos  []Video
 }
 
+// Tenant is the caller's.
+func (p *videoPage) Tenant() string { return p.query.Caller.Tenant }
+
+// Positions reads the positions of the tenant's videos.
+func (p *videoPage) Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error) {
+	return videos{db: p.service.db}.positions(ctx, scopeOf(p.query.Caller), wanted)
+}
+
 // Read reads the page; a search takes its turn first.
 func (p *videoPage) Read(ctx context.Context, positions []consistency.Position) (reached int, err error) {
 	err = p.service.searches.do(ctx, p.query, func(ctx context.Context) (err error) {
@@ -233,7 +236,7 @@ func (s *Service) ListEngagements(ctx context.Context, q EngagementQuery, requir
 		return EngagementPage{}, problemOf(err)
 	}
 	required = required.Filter(func(id string) bool { return strings.HasPrefix(id, user.String()+":") })
-	page := engagementPage{service: s, scope: scopeOf(q.Caller), user: user, before: before, limit: q.PageSize + 1}
+	page := engagementPage{service: s, caller: q.Caller, user: user, before: before, limit: q.PageSize + 1}
 	outcome, stale, err := s.projector.engagements.List(ctx, s.reader, s.writer, required, &page)
 	if err != nil {
 		return EngagementPage{}, problemOf(err)
@@ -245,14 +248,22 @@ func (s *Service) ListEngagements(ctx context.Context, q EngagementQuery, requir
 // engagementPage is the projection.Page of one ListEngagements.
 type engagementPage struct {
 	service      *Service
-	scope        tenant.Scope
+	caller       auth.Principal
 	user, before uuid.UUID
 	limit        int
 	engagements  []Engagement
 }
 
+// Tenant is the caller's.
+func (p *engagementPage) Tenant() string { return p.caller.Tenant }
+
+// Positions reads the positions of the tenant's engagements.
+func (p *engagementPage) Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error) {
+	return engagements{db: p.service.db}.positions(ctx, scopeOf(p.caller), wanted)
+}
+
 // Read reads the page.
 func (p *engagementPage) Read(ctx context.Context, positions []consistency.Position) (reached int, err error) {
-	p.engagements, reached, err = listEngagements(ctx, p.service.db, p.scope, p.user, p.before, p.limit, positions)
+	p.engagements, reached, err = listEngagements(ctx, p.service.db, scopeOf(p.caller), p.user, p.before, p.limit, positions)
 	return reached, err
 }

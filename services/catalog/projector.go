@@ -13,6 +13,7 @@ import (
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/projection"
 	"example.com/lockstep/pkg/eventing/reconcile"
+	"example.com/lockstep/pkg/eventing/tenant"
 	replicationv1 "example.com/lockstep/proto/video/replication/v1"
 )
 
@@ -112,10 +113,10 @@ func (p projections) Positions(ctx context.Context, wanted []consistency.Positio
 	for _, at := range wanted {
 		byType[at.AggregateType] = append(byType[at.AggregateType], at)
 	}
-	ofVideos, err := videos{db: p.db}.Positions(ctx, byType[videoType])
+	ofVideos, err := videos{db: p.db}.positions(ctx, tenant.Every, byType[videoType])
 	if err != nil {
 		return nil, err
 	}
-	ofEngagements, err := engagements{db: p.db}.Positions(ctx, byType[engagementType])
+	ofEngagements, err := engagements{db: p.db}.positions(ctx, tenant.Every, byType[engagementType])
 	return append(ofVideos, ofEngagements...), err
 }

@@ -68,26 +68,30 @@ func withCounters(videos string) string {
 		  FROM video_counters AS c WHERE c.video_id = shown.video_id) AS counters`, videos)
 }
 
-// Positions reads the positions of those videos that the projection has.
-func (a videos) Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error) {
+// positions reads the positions of those videos in scope that the projection has.
+func (a videos) positions(ctx context.Context, scope tenant.Scope, wanted []consistency.Position) ([]consistency.Position, error) {
 	if len(wanted) == 0 {
 		return nil, nil
 	}
-	return readPositions(ctx, a.db, a.sql().positions, idsOf(wanted), videoType)
+	return readPositions(ctx, a.db, scope, a.sql().positions, idsOf(wanted), videoType)
 }
 
-// Positions reads the positions of those engagements that the projection has.
-func (a engagements) Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error) {
+// positions reads the positions of those engagements in scope that the projection has.
+func (a engagements) positions(ctx context.Context, scope tenant.Scope, wanted []consistency.Position) ([]consistency.Position, error) {
 	if len(wanted) == 0 {
 		return nil, nil
 	}
 	users, videos := pairs(idsOf(wanted))
-	return readPositions(ctx, a.db, a.sql().positions, users, videos, engagementType)
+	return readPositions(ctx, a.db, scope, a.sql().positions, users, videos, engagementType)
 }
 
-func readPositions(ctx context.Context, db *pgxpool.Pool, sql string, args ...any) ([]consistency.Position, error) {
-	rows, _ := db.Query(ctx, sql, args...)
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[consistency.Position])
+func readPositions(
+	ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, sql string, args ...any,
+) (found []consistency.Position, err error) {
+	err = scope.Read(ctx, db, func(rows pgx.Rows) (err error) {
+		found, err = pgx.CollectRows(rows, pgx.RowToStructByName[consistency.Position])
+		return err
+	}, sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read positions: %w", err)
 	}
@@ -148,7 +152,7 @@ func (a videos) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Video]
 // leakproof, and under row-level security the trigram index could not be used for it.
 func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID, wanted []consistency.Position,
 ) (videos []Video, reached int, err error) {
-	scope := scopeOf(q.Caller)
+	scope, joined := scopeOf(q.Caller), "video_projection p ON p.video_id = w.id"
 	sql := `SELECT ` + videoColumns + ` FROM video_projection WHERE deleted_at IS NULL AND video_id < $2`
 	args := []any{q.PageSize + 1, before}
 	// Only the conditions that the query has, so that each combination is planned for
@@ -163,11 +167,12 @@ func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID
 	if q.Title != "" {
 		scope = tenant.Every
 		and("tenant_id =", q.Caller.Tenant)
+		joined += fmt.Sprintf(" AND p.tenant_id = $%d", len(args))
 		and("title ILIKE", "%"+strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(q.Title)+"%")
 	}
 	sql += ` ORDER BY video_id DESC LIMIT $1`
 	sql = withCounters(sql) + ` ORDER BY video_id DESC`
-	videos, reached, err = readPage[Video](ctx, db, scope, sql, args, wanted, idsOf(wanted), "video_projection p ON p.video_id = w.id")
+	videos, reached, err = readPage[Video](ctx, db, scope, sql, args, wanted, idsOf(wanted), joined)
 	if err != nil {
 		return nil, 0, fmt.Errorf("list videos: %w", err)
 	}

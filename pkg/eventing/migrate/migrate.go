@@ -63,6 +63,11 @@ import (
 // ErrBehind is the error of a schema that lacks migrations of the binary.
 var ErrBehind = errors.New("the schema is behind the binary")
 
+// ErrServer is the error of a server whose row-level security has a known fault, for a schema
+// with a request role: a statement that was planned for one role could run for another one
+// (CVE-2024-10976).
+var ErrServer = errors.New("the server's row-level security is not safe: it must be 15.9, 16.5, 17.1 or later")
+
 // ErrRebuild is the error of migrations that would change tables of which package rebuild makes
 // a copy. The copy would stay as it was: a dropped column, and a constraint that is relaxed,
 // make the triggers fail that write to it, and with them the events.
@@ -180,7 +185,7 @@ func (s Schema) create(ctx context.Context, db *sql.DB) error {
 }
 
 // Check returns [ErrBehind] unless the schema has every migration that this binary
-// carries. Others are fine: during a rollout the schema moves first. pool connects as the
+// carries, and [ErrServer] on a server of an older minor release. Others are fine: during a rollout the schema moves first. pool connects as the
 // service's role.
 func (s Schema) Check(ctx context.Context, pool *pgxpool.Pool) error {
 	files, err := s.files()
@@ -188,16 +193,26 @@ func (s Schema) Check(ctx context.Context, pool *pgxpool.Pool) error {
 		return err
 	}
 	var missing []int64
+	var server int
 	err = pool.QueryRow(ctx, `
-		SELECT array(SELECT unnest($1::bigint[]) EXCEPT SELECT version_id FROM `+pgx.Identifier{s.Name, versions}.Sanitize()+`
-		              WHERE is_applied ORDER BY 1)`, files.numbers()).Scan(&missing)
+		SELECT current_setting('server_version_num')::int, array(SELECT unnest($1::bigint[]) EXCEPT SELECT version_id FROM `+pgx.Identifier{s.Name, versions}.Sanitize()+`
+		              WHERE is_applied ORDER BY 1)`, files.numbers()).Scan(&server, &missing)
 	if err != nil {
 		return fmt.Errorf("read the versions of schema %s: %w", s.Name, err)
+	}
+	if s.RequestRole != "" && unsafe(server) {
+		return ErrServer
 	}
 	if len(missing) > 0 {
 		return fmt.Errorf("%w: %s lacks the migrations %v", ErrBehind, s.Name, missing)
 	}
 	return nil
+}
+
+// unsafe reports whether a server's version, as server_version_num has it, is one of ErrServer.
+func unsafe(version int) bool {
+	first, known := map[int]int{12: 21, 13: 17, 14: 14, 15: 9, 16: 5, 17: 1}[version/10000]
+	return known && version%10000 < first
 }
 
 // extendOutbox gives the file of an outbox at least 64 pages, as migration 203 has done: a

@@ -1,14 +1,16 @@
 package projection_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
+	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/txn"
@@ -18,9 +20,16 @@ import (
 type pages struct {
 	*shelf
 
-	t     *testing.T
-	last  []note
-	reads int
+	t      *testing.T
+	tenant string // empty is the default one
+	last   []note
+	reads  int
+}
+
+func (p *pages) Tenant() string { return cmp.Or(p.tenant, eventing.DefaultTenant) }
+
+func (p *pages) Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error) {
+	return p.notes.Positions(ctx, wanted)
 }
 
 func (p *pages) Read(_ context.Context, wanted []consistency.Position) (reached int, err error) {
@@ -37,7 +46,13 @@ func (p *pages) Read(_ context.Context, wanted []consistency.Position) (reached 
 }
 
 // unreadable is a page that shows none of the wanted positions, or fails with err.
-type unreadable struct{ err error }
+type unreadable struct {
+	*notes
+
+	err error
+}
+
+func (unreadable) Tenant() string { return eventing.DefaultTenant }
 
 func (u unreadable) Read(context.Context, []consistency.Position) (int, error) { return 0, u.err }
 
@@ -53,6 +68,7 @@ func TestListIsBroughtForward(t *testing.T) {
 		wanted []consistency.Position
 		owner  []note
 		epoch  int64 // the owner's
+		tenant string
 		away   error
 
 		outcome consistency.Outcome
@@ -67,6 +83,7 @@ func TestListIsBroughtForward(t *testing.T) {
 		"the owner is away":            {wanted: all, away: consistency.ErrOwnerUnavailable, outcome: consistency.Failed, err: consistency.ErrOwnerUnavailable, asked: []string{"a/2"}},
 		"else stale":                   {ask: consistency.Request{StaleIfError: true}, wanted: all, away: consistency.ErrOwnerUnavailable, outcome: consistency.Stale, stale: lags, page: before, asked: []string{"a/2"}},
 		"forged":                       {wanted: all[2:], outcome: consistency.Failed, err: consistency.ErrAhead, asked: []string{"b/1"}},
+		"of another tenant":            {wanted: all[2:], owner: []note{missing}, tenant: "another", outcome: consistency.Failed, err: consistency.ErrAhead, asked: []string{"b/1"}},
 		"lost in an epoch before":      {wanted: all, owner: []note{ahead}, epoch: 3, outcome: consistency.Authority, page: []note{there, ahead}, asked: []string{"a/2", "b/1"}},
 		"lost, and nothing is left":    {wanted: all[2:], epoch: 3, outcome: consistency.Authority, page: before, asked: []string{"b/1"}},
 		"unknown, in the same epoch":   {wanted: all[2:], epoch: 2, outcome: consistency.Failed, err: consistency.ErrAhead, asked: []string{"b/1"}},
@@ -75,7 +92,7 @@ func TestListIsBroughtForward(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := &pages{shelf: newShelf(t), t: t}
+			p := &pages{shelf: newShelf(t), t: t, tenant: tc.tenant}
 			p.apply(t, change(inbox.Put, there), change(inbox.Put, behind))
 			p.away, p.epoch = tc.away, tc.epoch
 			p.has(tc.owner...)
@@ -83,10 +100,10 @@ func TestListIsBroughtForward(t *testing.T) {
 			if outcome != tc.outcome || !errors.Is(err, tc.err) {
 				t.Fatalf("%v, %v; want %v, %v", outcome, err, tc.outcome, tc.err)
 			}
-			if diff := cmp.Diff(tc.stale, stale); diff != "" {
+			if diff := gocmp.Diff(tc.stale, stale); diff != "" {
 				t.Errorf("stale (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(tc.page, p.last); tc.err == nil && diff != "" {
+			if diff := gocmp.Diff(tc.page, p.last); tc.err == nil && diff != "" {
 				t.Errorf("page (-want +got):\n%s", diff)
 			}
 			slices.Sort(p.asked)
@@ -114,7 +131,7 @@ func TestAStalePageIsNoOlderThanWhatIsSaid(t *testing.T) {
 	}
 	_, stale, err := p.List(t.Context(), consistency.NewReader(p.waiters), p.writer,
 		require(t, consistency.Request{Mode: consistency.MinimizeLatency}, at("a/1", 1, 2)), p)
-	if diff := cmp.Diff([]consistency.StaleAggregate{{ID: "a/1", Version: 1, AtLeast: 2}}, stale); err != nil || diff != "" {
+	if diff := gocmp.Diff([]consistency.StaleAggregate{{ID: "a/1", Version: 1, AtLeast: 2}}, stale); err != nil || diff != "" {
 		t.Errorf("stale (-want +got), %v:\n%s", err, diff)
 	}
 	if p.last[0].Version != 2 {
@@ -127,18 +144,18 @@ func TestAPageThatDoesNotShowItIsNotServed(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
 	s.has(newNote("a/1", 1, 1, "one"))
-	_, _, err := s.List(t.Context(), consistency.NewReader(s.waiters), s.writer, require(t, consistency.Request{}, at("a/1", 1, 1)), unreadable{})
+	_, _, err := s.List(t.Context(), consistency.NewReader(s.waiters), s.writer, require(t, consistency.Request{}, at("a/1", 1, 1)), unreadable{s.notes, nil})
 	if !errors.Is(err, consistency.ErrOwnerUnavailable) {
 		t.Errorf("error %v", err)
 	}
 	broken := errors.New("cannot be read")
 	_, _, err = s.List(t.Context(), consistency.NewReader(s.waiters), s.writer, require(t, consistency.Request{}, at("a/1", 1, 1)),
-		unreadable{broken})
+		unreadable{s.notes, broken})
 	if !errors.Is(err, broken) {
 		t.Errorf("error %v, want the page's own", err)
 	}
 	s.notes.afterPositions = func([]consistency.Position) error { return broken }
-	_, _, err = s.List(t.Context(), consistency.NewReader(s.waiters), s.writer, require(t, consistency.Request{}, at("a/2", 1, 1)), unreadable{})
+	_, _, err = s.List(t.Context(), consistency.NewReader(s.waiters), s.writer, require(t, consistency.Request{}, at("a/2", 1, 1)), unreadable{s.notes, nil})
 	if !errors.Is(err, broken) {
 		t.Errorf("error %v, want that of where the table is", err)
 	}

@@ -67,8 +67,6 @@ type Aggregate[S any] interface {
 	// on; an empty from is the first. Its errors are those of Fetch but ErrUnknown, or a
 	// permanent one (eventing.Permanent) if the owner is of a release that does not list.
 	List(ctx context.Context, from string, timeout time.Duration) (OwnersPage[S], error)
-	// Positions is that of a consistency.Projection, for aggregates of this type.
-	Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error)
 }
 
 // Projection is the projection of one type of aggregate. It is an inbox.Handler.

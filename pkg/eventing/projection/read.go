@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,21 +11,38 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
-// FetchRequired returns the owner's state of an aggregate to a reader with that
-// requirement, which concerns this aggregate only. The error is consistency.ErrAhead if
+// FetchRequired returns the owner's state of an aggregate to a reader of that tenant with
+// that requirement, which concerns this aggregate only. The error is consistency.ErrAhead if
 // the owner's state does not meet the requirement. It is ErrUnknown if the owner does not
 // know the aggregate, and nothing is required of it, or a position of an earlier epoch than
-// the owner's: all that made the aggregate is lost.
-func (p *Projection[S]) FetchRequired(ctx context.Context, id string, required consistency.Requirement) (row S, err error) {
+// the owner's: all that made the aggregate is lost. An aggregate of another tenant is one
+// that the owner does not know: a token is no proof that its bearer may see what it names.
+func (p *Projection[S]) FetchRequired(ctx context.Context, tenant, id string, required consistency.Requirement) (row S, err error) {
 	row, _, err = p.aggregate.Fetch(ctx, id, consistency.FetchTimeout)
-	if (err == nil || errors.Is(err, ErrUnknown)) && len(required.Unmet(p.position(row))) > 0 {
+	if err != nil && !errors.Is(err, ErrUnknown) {
+		return row, err
+	}
+	at := p.position(row)
+	if err == nil && p.tenant(row) != tenant {
+		at.Version, err = 0, ErrUnknown
+	}
+	if len(required.Unmet(at)) > 0 {
 		err = consistency.ErrAhead
 	}
+	if err != nil {
+		row = *new(S)
+	}
 	return row, err
+}
+
+// tenant is the tenant of the owner's state.
+func (p *Projection[S]) tenant(row S) string {
+	return cmp.Or(p.aggregate.Snapshot(row).Event.TenantID, eventing.DefaultTenant)
 }
 
 // position is the position of the owner's state.
@@ -33,8 +51,14 @@ func (p *Projection[S]) position(row S) consistency.Position {
 	return consistency.Position{AggregateType: p.aggregate.Type(), AggregateID: e.AggregateID, Epoch: e.Epoch, Version: e.Version}
 }
 
-// Page is one page of a list of the table's rows. It keeps the rows of its last Read.
+// Page is one page of a list of the table's rows of one tenant. It keeps the rows of its last
+// Read.
 type Page interface {
+	// Tenant is the reader's. The positions that a reader requires may name aggregates of
+	// others: those are not there.
+	Tenant() string
+	// Positions is that of a consistency.Projection, of the reader's tenant only.
+	Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error)
 	// Read reads the page, and counts the positions that the table has reached in the
 	// page's own snapshot.
 	Read(ctx context.Context, positions []consistency.Position) (reached int, err error)
@@ -51,15 +75,15 @@ func (p *Projection[S]) List(ctx context.Context, r *consistency.Reader, w *txn.
 		return outcome, nil, err
 	}
 	// The page is read after its stale positions, so that it lacks at most those.
-	if stale, err = p.unmet(ctx, required); err == nil {
+	if stale, err = unmet(ctx, page, required); err == nil {
 		_, err = page.Read(ctx, required.Positions())
 	}
 	return outcome, stale, err
 }
 
-// unmet returns the positions of required that the table has not reached.
-func (p *Projection[S]) unmet(ctx context.Context, required consistency.Requirement) ([]consistency.StaleAggregate, error) {
-	found, err := p.aggregate.Positions(ctx, required.Positions())
+// unmet returns the positions of required that the table has not reached for the reader.
+func unmet(ctx context.Context, page Page, required consistency.Requirement) ([]consistency.StaleAggregate, error) {
+	found, err := page.Positions(ctx, required.Positions())
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +124,7 @@ func (q listQuery[S]) FetchFromOwner(ctx context.Context) (err error) {
 // once, for any number of aggregates, and writes nothing if the owner does not have all
 // of them. left is the requirement without the aggregates that the owner has lost.
 func (q listQuery[S]) fetchUnmet(ctx context.Context) (left consistency.Requirement, err error) {
-	stale, err := q.unmet(ctx, q.required)
+	stale, err := unmet(ctx, q.page, q.required)
 	if err != nil || len(stale) == 0 {
 		return q.required, err
 	}
@@ -112,6 +136,7 @@ func (q listQuery[S]) fetchUnmet(ctx context.Context) (left consistency.Requirem
 	if err != nil {
 		return left, err
 	}
+	rows = slices.DeleteFunc(rows, func(row S) bool { return q.tenant(row) != q.page.Tenant() })
 	// What the owner does not know is at version 0 of its epoch, which an earlier epoch's
 	// positions have reached.
 	at := make(map[string]consistency.Position, len(ids))

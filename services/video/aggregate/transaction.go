@@ -67,6 +67,7 @@ func Write[T any, P rowOf[T]](
 ) (Result[T], error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
+	name = ofTenant(caller.Tenant, name)
 	result, t, err := write(ctx, w, caller, name, r, do)
 	for errors.Is(err, outbox.ErrEpochEnded) { // an operator has begun another one since
 		w.epoch.Forget()
@@ -142,6 +143,18 @@ func newTx(tx pgx.Tx, caller auth.Principal, epoch int64, r idempotency.Request)
 	txn.LimitLocks(t.batch)
 	Scope(caller).Enter(t.batch)
 	return t
+}
+
+// OfTenant is a name for locks. Writers of another tenant must not be able to hold it: they
+// learn that there is no such row only when they have it.
+func (t *Tx) OfTenant(name string) string { return ofTenant(t.Tenant, name) }
+
+// ofTenant leaves the names of the default tenant as releases of before tenants have them.
+func ofTenant(tenant, name string) string {
+	if tenant == eventing.DefaultTenant || name == "" {
+		return name
+	}
+	return tenant + " " + name
 }
 
 // Queue adds a statement to the next round trip.

@@ -49,7 +49,7 @@ func lockWithVideo(ctx context.Context, tx *aggregate.Tx, user, video uuid.UUID)
 func queueLock(tx *aggregate.Tx, user, video uuid.UUID, e *Engagement) {
 	name := Engagement{UserID: user, VideoID: video}
 	e.TenantID, e.Epoch = tx.Tenant, tx.Epoch // where there never was one
-	tx.Queue(`SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, name.id())
+	tx.Queue(`SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, tx.OfTenant(name.id()))
 	tx.Queue(`SELECT `+selected+` FROM engagements WHERE user_id = $1 AND video_id = $2`, user, video).Query(aggregate.One(e))
 }
 

@@ -28,7 +28,7 @@ BEGIN
     RETURN;
   END IF;
   EXECUTE format('REVOKE ALL ON outbox, outbox_epochs FROM %I', request);
-  DROP POLICY IF EXISTS owner ON outbox;
+  DROP POLICY owner ON outbox;
   DROP POLICY every_tenant ON outbox;
   DROP POLICY one_tenant ON outbox;
   ALTER TABLE outbox NO FORCE ROW LEVEL SECURITY;
