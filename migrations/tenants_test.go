@@ -185,8 +185,7 @@ func (c console) touchesNothingElse(t *testing.T, admin *pgxpool.Pool) {
 }
 
 func code(err error) string {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code
 	}
 	return ""

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -158,7 +159,7 @@ func (f *flood) countRefusals(conn net.Conn) {
 		if err != nil {
 			return
 		}
-		seen := append(rest, buf[:n]...)
+		seen := slices.Concat(rest, buf[:n])
 		f.junk.Add(int64(bytes.Count(seen, status)))
 		if bytes.Contains(seen, []byte("HTTP/1.1 5")) {
 			f.Errorf("junk is answered %.200s", seen)

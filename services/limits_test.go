@@ -37,7 +37,7 @@ func TestFlagsOfLimits(t *testing.T) {
 	const app = "https://app.example"
 	for command, url := range map[string]string{"video": w.pg.VideoURL, "catalog": w.pg.CatalogURL} {
 		addr := map[string]string{"video": w.videoAddr, "catalog": w.catalogAddr}[command]
-		cmd := exec.Command(filepath.Join(binaries, command), "serve", "-user-rate=1", "-cors-origin="+app) //nolint:gosec // built above
+		cmd := exec.Command(filepath.Join(binaries, command), "serve", "-user-rate=1", "-cors-origin="+app)
 		w.launch(t, cmd, addr, "DATABASE_URL="+url, "VIDEO_SERVICE_ADDR="+w.videoAddr,
 			"AUTH_ISSUER="+users.URL(), "AUTH_AUDIENCE="+issuer.Audience).ready(t)
 		ask := func() answer {

@@ -44,6 +44,7 @@ func ReadConfig(r *command.Environment) Config {
 		Local:           r.Local(), Open: readOpen(r),
 	}
 	c.checkUsers(r)
+	c.checkTenants(r)
 	c.checkServices(r)
 	return c
 }
@@ -67,14 +68,19 @@ func readOpen(r *command.Environment) bool {
 	return value == "true"
 }
 
+func (c Config) checkTenants(r *command.Environment) {
+	if c.Issuer == "" && c.TenantClaim != "" {
+		r.Refuse("AUTH_TENANT_CLAIM", "needs AUTH_ISSUER")
+	}
+	if strings.HasPrefix(c.TenantClaim, "user_metadata") {
+		r.Refuse("AUTH_TENANT_CLAIM", "must not be a claim that users write themselves, such as Supabase's user_metadata")
+	}
+}
+
 func (c Config) checkUsers(r *command.Environment) {
 	switch {
 	case c.Issuer == "" && c.Audience != "":
 		r.Refuse("AUTH_AUDIENCE", "needs AUTH_ISSUER")
-	case c.Issuer == "" && c.TenantClaim != "":
-		r.Refuse("AUTH_TENANT_CLAIM", "needs AUTH_ISSUER")
-	case strings.HasPrefix(c.TenantClaim, "user_metadata"):
-		r.Refuse("AUTH_TENANT_CLAIM", "must not be a claim that users write themselves, such as Supabase's user_metadata")
 	case c.Issuer == "" && !c.Local && !c.Open:
 		r.Refuse("AUTH_ISSUER", errNoIssuer)
 	case c.Issuer == "":

@@ -69,6 +69,8 @@ func TestFaultsNameTheirVariable(t *testing.T) {
 		"job, emulator":         {and(laptop, map[string]string{"CLOUD_RUN_JOB": "x"}), "AUTH_ISSUER is required"},
 		"worker pool, emulator": {and(laptop, map[string]string{"CLOUD_RUN_WORKER_POOL": "x"}), "AUTH_ISSUER is required"},
 		"no audience":           {map[string]string{"AUTH_ISSUER": "https://i.example"}, "AUTH_AUDIENCE is required"},
+		"tenants alone":         {and(laptop, map[string]string{"AUTH_TENANT_CLAIM": "tenant_id"}), "AUTH_TENANT_CLAIM needs AUTH_ISSUER"},
+		"tenants of their own":  {map[string]string{"AUTH_ISSUER": "https://i.example", "AUTH_AUDIENCE": "a", "AUTH_TENANT_CLAIM": "user_metadata.tenant"}, "AUTH_TENANT_CLAIM must not"},
 		"audience alone":        {and(laptop, map[string]string{"AUTH_AUDIENCE": "app"}), "AUTH_AUDIENCE needs AUTH_ISSUER"},
 		"both":                  {and(cloud, map[string]string{"EVERYBODY_MAY_WRITE": "true"}), "EVERYBODY_MAY_WRITE contradicts"},
 		"open?":                 {map[string]string{"EVERYBODY_MAY_WRITE": "s3cret"}, "EVERYBODY_MAY_WRITE must be true"},

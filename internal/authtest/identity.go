@@ -76,12 +76,13 @@ func New(t testing.TB) Issuers {
 			t.Error(err)
 		}
 	})
+	elsewhere := map[string]any{"role": "admin", "tenant_id": "another"}
 	own := users.sign(users.claims(audience, Owner.String(), nil))
 	i := Issuers{Callers: callers, services: services}
 	i.identities = append(users.invalid(),
 		identity{"none", none, nil},
 		identity{"other user", other, bearer(users.sign(users.claims(audience, uuid.NewString(), nil)))},
-		identity{"other tenant", stranger, bearer(users.sign(users.claims(audience, Owner.String(), map[string]any{"role": "admin", "tenant_id": "another"})))},
+		identity{"other tenant", stranger, bearer(users.sign(users.claims(audience, Owner.String(), elsewhere)))},
 		identity{"owner", owner, bearer(own)},
 		identity{"admin", admin, bearer(users.sign(users.claims(audience, uuid.NewString(), map[string]any{"role": "admin"})))},
 		identity{"service", service, http.Header{"X-Service-Authorization": {"Bearer " + i.ServiceToken(true)}}},

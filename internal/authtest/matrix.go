@@ -113,14 +113,31 @@ func (m Matrix) expected(operation string, who kind) string {
 		return admitted
 	case access == auth.Services || who == service:
 		return denied
+	}
+	return m.ofUser(operation, who)
+}
+
+// ofUser is the outcome of an operation that users may call.
+func (m Matrix) ofUser(operation string, who kind) string {
+	switch {
 	case who == stranger && m.namesRow(operation):
 		return notFound // not even that it exists
-	case who == stranger:
-		return admitted
 	case who == other && !slices.Contains(m.Shared, operation):
 		return denied
 	}
 	return admitted
+}
+
+// checkChallenge expects that a 401 says how to prove an identity.
+func checkChallenge(t *testing.T, operation string, who identity, resp *http.Response) {
+	t.Helper()
+	if resp.StatusCode != http.StatusUnauthorized {
+		return
+	}
+	want := map[kind]string{none: "Bearer", invalid: `Bearer error="invalid_token"`}[who.kind]
+	if got := resp.Header.Get("WWW-Authenticate"); got != want || resp.Header.Get("Content-Type") != "application/problem+json" {
+		t.Errorf("%s by %s: WWW-Authenticate %q, want %q", operation, who.name, got, want)
+	}
 }
 
 // namesRow reports whether a request is about one row of the owner.
@@ -171,12 +188,7 @@ func (m Matrix) rest(t *testing.T, operation string, who identity, fill *strings
 		return answer{}
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusUnauthorized {
-		want := map[kind]string{none: "Bearer", invalid: `Bearer error="invalid_token"`}[who.kind]
-		if got := resp.Header.Get("WWW-Authenticate"); got != want || resp.Header.Get("Content-Type") != "application/problem+json" {
-			t.Errorf("%s by %s: WWW-Authenticate %q, want %q", operation, who.name, got, want)
-		}
-	}
+	checkChallenge(t, operation, who, resp)
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Error(err)

@@ -69,8 +69,8 @@ func ask(s *service, method, target, origin, asking string) *httptest.ResponseRe
 func granted(res *httptest.ResponseRecorder) map[string]string {
 	found := map[string]string{}
 	for name, values := range res.Header() {
-		if strings.HasPrefix(name, "Access-Control-") {
-			found[strings.TrimPrefix(name, "Access-Control-")] = strings.Join(values, "|")
+		if name, ok := strings.CutPrefix(name, "Access-Control-"); ok {
+			found[name] = strings.Join(values, "|")
 		}
 	}
 	return found

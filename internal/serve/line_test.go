@@ -152,7 +152,8 @@ func TestAnIssuerThatIsAwayLeavesFewLines(t *testing.T) {
 				r := httptest.NewRequest(http.MethodGet, "/v1/videos/1", nil)
 				r.Header.Set("Authorization", token)
 				res := httptest.NewRecorder()
-				if s.rest.ServeHTTP(res, r); res.Code != http.StatusServiceUnavailable || res.Header().Get("Retry-After") == "" {
+				s.rest.ServeHTTP(res, r)
+				if res.Code != http.StatusServiceUnavailable || res.Header().Get("Retry-After") == "" {
 					t.Errorf("REST: %d %s", res.Code, res.Body)
 				}
 				if _, err := say(ctx, conn, ""); status.Code(err) != codes.Unavailable {

@@ -46,7 +46,8 @@ func (o *Origins) Set(list string) error {
 		origin = strings.TrimSpace(origin)
 		u, err := url.Parse(origin)
 		switch {
-		case err != nil || u.Host == "" || strings.Contains(origin, "*") || origin != strings.ToLower(u.Scheme+"://"+u.Host):
+		case err != nil || u.Host == "" || strings.Contains(origin, "*"), u.Scheme+"://"+u.Host != origin,
+			strings.ToLower(origin) != origin: // a browser sends it in lower case
 			return fmt.Errorf("%q is no origin: it must be like https://app.example", origin)
 		case u.Scheme == "https", u.Scheme == "http" && isLoopback(u.Hostname()):
 			origins = append(origins, origin)

@@ -70,7 +70,7 @@ func (r *rates) of(scope string) *rate.Limiter {
 	if r.recent.Len() == maxRates {
 		delete(r.byScope, r.recent.Remove(r.recent.Back()).(*userRate).scope) //nolint:forcetypeassert // as above
 	}
-	u := &userRate{scope, rate.NewLimiter(rate.Limit(r.perSecond), 2*int(min(r.perSecond, 1<<30)))} //nolint:gosec // it is bounded
+	u := &userRate{scope, rate.NewLimiter(rate.Limit(r.perSecond), 2*int(min(r.perSecond, 1<<30)))}
 	r.byScope[scope] = r.recent.PushFront(u)
 	return u.left
 }

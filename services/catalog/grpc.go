@@ -98,7 +98,8 @@ func requirementOf(ctx context.Context, req interface {
 		return consistency.Requirement{}, problem.Invalid("consistency", "is not a known value")
 	}
 	request := consistency.Request{
-		Tenant: auth.Of(ctx).Tenant, Token: req.GetAtLeastAsFresh(), Mode: mode, StaleIfError: req.GetStaleIfError(), Wait: consistency.DefaultWait,
+		Tenant: auth.Of(ctx).Tenant, Token: req.GetAtLeastAsFresh(),
+		Mode: mode, StaleIfError: req.GetStaleIfError(), Wait: consistency.DefaultWait,
 	}
 	request.TokenField, request.ModeField = "at_least_as_fresh", "consistency"
 	if wait := req.GetWait(); wait != nil {

@@ -179,7 +179,8 @@ func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID
 	return videos, reached, nil
 }
 
-const engagementColumns = `user_id, video_id, liked, bookmarked, watched_seconds, version, epoch, created_at, updated_at, deleted_at, tenant_id`
+const engagementColumns = `user_id, video_id, liked, bookmarked, watched_seconds,
+	version, epoch, created_at, updated_at, deleted_at, tenant_id`
 
 const engagementTable = "video_user_engagements_projection"
 
@@ -216,7 +217,8 @@ func (a engagements) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[E
 // listEngagements returns up to limit of a user's engagements with videos below
 // before, newest video first, and how many of the positions in wanted, all of this
 // user, are reached in the same snapshot.
-func listEngagements(ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, user, before uuid.UUID, limit int, wanted []consistency.Position,
+func listEngagements(
+	ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, user, before uuid.UUID, limit int, wanted []consistency.Position,
 ) (found []Engagement, reached int, err error) {
 	sql := `SELECT ` + engagementColumns + ` FROM video_user_engagements_projection
 		WHERE user_id = $1 AND video_id < $2 AND deleted_at IS NULL ORDER BY video_id DESC LIMIT $3`

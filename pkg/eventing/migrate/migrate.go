@@ -185,8 +185,8 @@ func (s Schema) create(ctx context.Context, db *sql.DB) error {
 }
 
 // Check returns [ErrBehind] unless the schema has every migration that this binary
-// carries, and [ErrServer] on a server of an older minor release. Others are fine: during a rollout the schema moves first. pool connects as the
-// service's role.
+// carries, and [ErrServer] on a server of an older minor release. Others are fine: during a
+// rollout the schema moves first. pool connects as the service's role.
 func (s Schema) Check(ctx context.Context, pool *pgxpool.Pool) error {
 	files, err := s.files()
 	if err != nil {
@@ -195,7 +195,8 @@ func (s Schema) Check(ctx context.Context, pool *pgxpool.Pool) error {
 	var missing []int64
 	var server int
 	err = pool.QueryRow(ctx, `
-		SELECT current_setting('server_version_num')::int, array(SELECT unnest($1::bigint[]) EXCEPT SELECT version_id FROM `+pgx.Identifier{s.Name, versions}.Sanitize()+`
+		SELECT current_setting('server_version_num')::int,
+		       array(SELECT unnest($1::bigint[]) EXCEPT SELECT version_id FROM `+pgx.Identifier{s.Name, versions}.Sanitize()+`
 		              WHERE is_applied ORDER BY 1)`, files.numbers()).Scan(&server, &missing)
 	if err != nil {
 		return fmt.Errorf("read the versions of schema %s: %w", s.Name, err)

@@ -44,12 +44,14 @@ const copyTable = `
 	  SELECT 6, format('CREATE POLICY %I ON %s AS %s FOR %s TO %s%s%s', polname, $2::text::regclass,
 	                   CASE WHEN polpermissive THEN 'PERMISSIVE' ELSE 'RESTRICTIVE' END,
 	                   CASE polcmd WHEN 'r' THEN 'SELECT' WHEN 'a' THEN 'INSERT' WHEN 'w' THEN 'UPDATE' WHEN 'd' THEN 'DELETE' ELSE 'ALL' END,
-	                   {roles}, ' USING (' || pg_get_expr(polqual, polrelid) || ')', ' WITH CHECK (' || pg_get_expr(polwithcheck, polrelid) || ')')
+	                   {roles}, ' USING (' || pg_get_expr(polqual, polrelid) || ')',
+	                   ' WITH CHECK (' || pg_get_expr(polwithcheck, polrelid) || ')')
 	    FROM pg_policy WHERE polrelid = $1::text::regclass
 	) AS s ORDER BY step`
 
 // roles are those of a policy.
-const roles = `(SELECT string_agg(CASE role WHEN 0 THEN 'PUBLIC' ELSE quote_ident(role::regrole::text) END, ', ') FROM unnest(polroles) AS role)`
+const roles = `
+	(SELECT string_agg(CASE role WHEN 0 THEN 'PUBLIC' ELSE quote_ident(role::regrole::text) END, ', ') FROM unnest(polroles) AS role)`
 
 // mirror copies the rows that a statement writes, as they are written, in the order of their
 // keys. It names its tables: after an exchange it copies in the other direction.
