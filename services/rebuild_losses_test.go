@@ -58,7 +58,7 @@ func TestARebuildThatLeavesARow(t *testing.T) {
 	w.seed(t, 50, 5)
 	w.exec(t, `UPDATE catalog.video_projection SET epoch = 9, updated_at = now() - interval '1 h'
 		WHERE video_id = (SELECT min(video_id::text)::uuid FROM catalog.video_projection)`)
-	cmd := o.shell(t, `catalog rebuild run --disk-free "40 GB" --grace 1s --yes`, "NOTHING=")
+	cmd := o.shell(t, `catalog rebuild run --disk-free "40 GB" --grace 1s --yes --why test`, "NOTHING=")
 	out, err := cmd.CombinedOutput()
 	said := string(out)
 	if cmd.ProcessState.ExitCode() != 1 || strings.Count(said, "is left: ahead") != 1 || !strings.Contains(said, "1 rows of the new copy differ") {

@@ -168,11 +168,11 @@ func TestOffsetResetAfterAFirstDeployment(t *testing.T) {
 	}
 	b.save(t, "one", time.Now())
 	recent := time.Now().Add(-5 * time.Minute).UTC().Format(time.RFC3339)
-	_, stderr := b.run(t, 1, "offset reset --yes --to "+recent)
+	_, stderr := b.run(t, 1, "offset reset --yes --why test --to "+recent)
 	if !strings.Contains(stderr, "older than all messages of the subscription") || !strings.Contains(stderr, "reset with --to earliest") {
 		t.Error(stderr)
 	}
-	b.run(t, 0, "offset reset --yes --to earliest")
+	b.run(t, 0, "offset reset --yes --why test --to earliest")
 	if n := b.pending(t, client); n != 3 {
 		t.Errorf("%d messages are replayed, want 3", n)
 	}
