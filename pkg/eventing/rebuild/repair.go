@@ -42,10 +42,10 @@ func (w *worker) pass(ctx context.Context, o *repairs) (outcome, error) {
 	if err != nil {
 		return o.outcome, err
 	}
+	w.seen.Begin(o.phase, o.comparison.Type(), rows)
 	if o.read, err = w.count(ctx, o.part); err != nil {
 		return o.outcome, err
 	}
-	w.seen.Begin(o.phase, o.comparison.Type(), rows)
 	o.unsettled, err = o.comparison.Check(ctx, w.options.Comparison, o)
 	if err == nil {
 		err = o.repairLosses(ctx)
