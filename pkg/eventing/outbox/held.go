@@ -62,6 +62,13 @@ func (a *followUps) heldTenant(name string) *heldTenant {
 	return nil
 }
 
+// heldTenants is how many tenants are held.
+func (a *followUps) heldTenants() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.held)
+}
+
 // heldNames expects the lock.
 func (a *followUps) heldNames() []string {
 	names := make([]string, len(a.held))

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/instrument"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -276,4 +277,21 @@ func TestLowCoversHeldTenants(t *testing.T) {
 	low("91:91:", "released: a scan for all finds them")
 	a.claimed("93:93:", "80:80:", []string{"x"})
 	low("80:80:", "a claim from before the release has skipped events")
+}
+
+// The metrics name the ten tenants with the most events, and join the rest.
+func TestTenantsOfMetricsAreFew(t *testing.T) {
+	t.Parallel()
+	var all []queue.TenantBacklog
+	for i := range 13 {
+		all = append(all, queue.TenantBacklog{Tenant: fmt.Sprint(i), Pending: int64(100 - i), Parked: 1, Oldest: time.Duration(i)})
+	}
+	got := labelled(all)
+	want := queue.TenantBacklog{Tenant: instrument.Other, Pending: 90 + 89 + 88, Parked: 3, Oldest: 12}
+	if len(got) != instrument.MaxValues+1 || got[9] != all[9] || got[10] != want {
+		t.Errorf("%+v", got)
+	}
+	if got := labelled(all[:10]); len(got) != 10 {
+		t.Errorf("%d of 10", len(got))
+	}
 }
