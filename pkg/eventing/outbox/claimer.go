@@ -92,29 +92,29 @@ func (r *Relay) waitForWork(ctx context.Context, wait time.Duration) {
 // claimNew claims new events and the events behind published ones. Room for them is
 // reserved.
 func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string, claimed chan<- *leasedBatch) error {
-	since, after, alive, held := r.followUps.take(claimEvents)
-	at, lows, bound := versionsOf(after)
-	bound = queue.Earliest(bound, since)
+	todo := r.followUps.take(claimEvents)
+	at, lows, bound := versionsOf(todo.after)
+	bound = queue.Earliest(bound, todo.seen)
 	sent := time.Now()
 	// The claim is not cancelled with ctx: a cancelled claim may still commit after
 	// the leases were handed back.
 	claiming, done := outlive(ctx, r.drainFor)
 	defer done()
-	claim := r.claimLimits(paused, alive, held)
-	c, err := r.queue.ClaimNew(claiming, claim, since, at)
+	claim := r.claimLimits(paused, todo.alive, todo.held)
+	c, err := r.queue.ClaimNew(claiming, claim, todo.seen, at)
 	if err != nil {
 		r.inFlight.release()
 		r.followUps.noteUnknownLeases()
-		r.followUps.giveBack(after)
+		r.followUps.giveBack(todo.after)
 		return err
 	}
-	r.dispatch(claimResult{Claimed: c, claim: claim, sent: sent, low: since, lows: lows}, claimed)
+	r.dispatch(claimResult{Claimed: c, claim: claim, sent: sent, low: todo.seen, lows: lows}, claimed)
 	if c.Truncated {
 		r.followUps.scheduleScan(bound, sent)
 	} else if c.Skipped {
 		r.followUps.scheduleScan(bound, sent.Add(max(c.FreeIn, jittered(scanEvery))))
 	}
-	r.followUps.claimed(c.Seen, bound, held, paused...)
+	r.followUps.claimed(c.Seen, bound, todo.held, paused...)
 	r.failures.Store(0)
 	s.claimed(sent, len(c.Batches), c.Truncated)
 	return nil

@@ -123,12 +123,12 @@
 //
 // A broker delivers in about the order of publishing, and consumers apply in that order.
 // So one tenant's event passes another tenant's million only if the relay does not publish
-// those ahead of it. While events of several tenants come (within a minute), a claim takes 500
+// those ahead of it. While events of several tenants come (within a minute), a claim takes 250
 // events in place of 2,000, and a tenant above TenantRate, 1,000 events a second, is held:
 //
-//	         above its rate while             its scan is complete, and
-//	         others are active                nothing of its is in flight
-//	 served ──────────────────▶ held ─────────────────────────────────▶ served
+//	        above its rate while             its scan is complete, and
+//	        others are active                nothing of its is in flight
+//	served ──────────────────▶ held ─────────────────────────────────▶ served
 //
 // Claims and scans skip a held tenant's events. Every 50 ms the next held tenant has a
 // turn: the goroutine of the scans claims behind its published events, or in the next page of

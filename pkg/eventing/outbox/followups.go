@@ -131,20 +131,28 @@ func (a *followUps) dropExcess(now time.Time) {
 	a.published = slices.Clone(a.published[over:])
 }
 
+// toClaim is what a claim of new events begins with: the snapshot of the last one, published
+// versions, the other relays, and the tenants that it skips.
+type toClaim struct {
+	seen        queue.TxSnapshot
+	after       []followUp
+	alive, held []string
+}
+
 // take hands over up to n versions, oldest first, to a claim that ends with claimed or
-// giveBack, and that skips the held tenants.
-func (a *followUps) take(n int) (seen queue.TxSnapshot, after []followUp, alive, held []string) {
+// giveBack.
+func (a *followUps) take(n int) toClaim {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n = min(n, len(a.published))
-	after = a.published[:n:n]
+	after := a.published[:n:n]
 	if a.published = a.published[n:]; len(a.published) == 0 {
 		a.published, a.claimAt = nil, time.Time{}
 	}
 	for _, p := range after {
 		a.takenLow = queue.Earliest(a.takenLow, p.low)
 	}
-	return a.seen, after, a.aliveRelays, a.heldNames()
+	return toClaim{a.seen, after, a.aliveRelays, a.heldNames()}
 }
 
 // claimed ends a claim that take has begun: its events are in flight. The claim has

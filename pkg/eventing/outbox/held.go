@@ -104,7 +104,8 @@ func (a *followUps) turn(n int, f *inFlight) (h *heldTenant, after []followUp) {
 		a.held = append(a.held[1:], h)
 		switch {
 		case len(h.published) > 0:
-			return h, h.take(n)
+			after = h.take(n)
+			return h, after
 		case len(h.parts) > 0:
 			return h, nil
 		case !h.began && h.low != "":

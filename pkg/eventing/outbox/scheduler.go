@@ -133,12 +133,17 @@ func (s *scanSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
 	case !now.Before(s.sweepAt):
 		return actSweepPage, now
 	default:
-		until := soonest(soonest(s.retryAt, due.retryAt), soonest(s.sweepAt, due.scanAt))
-		if due.held {
-			until = soonest(until, s.turnAt)
-		}
-		return actIdle, until
+		return actIdle, s.idleUntil(due)
 	}
+}
+
+// idleUntil is when the first action is due.
+func (s *scanSchedule) idleUntil(due dueTimes) time.Time {
+	until := soonest(soonest(s.retryAt, due.retryAt), soonest(s.sweepAt, due.scanAt))
+	if due.held {
+		until = soonest(until, s.turnAt)
+	}
+	return until
 }
 
 // retried plans the next claim of retries after one that was sent then: at once if it was
@@ -156,7 +161,8 @@ func (s *scanSchedule) retried(now time.Time, truncated bool, in time.Duration) 
 // turned plans the next claim of a turn: at once while the turn has claimed nothing.
 func (s *scanSchedule) turned(sent time.Time, over bool) {
 	s.succeeded()
-	if s.turnClaims++; over || s.turnClaims >= turnClaims {
+	s.turnClaims++
+	if over || s.turnClaims >= turnClaims {
 		s.turnAt, s.turnClaims = sent.Add(turnEvery), 0
 	}
 }

@@ -157,8 +157,7 @@ func TestFollowUpsAreBounded(t *testing.T) {
 	if len(a.published) != maxFollowUps || a.due().scanAt.IsZero() || a.scanLow != queue.Beginning {
 		t.Errorf("%d positions, a scan from %q", len(a.published), a.scanLow)
 	}
-	_, taken, _, _ := a.take(100)
-	a.giveBack(taken)
+	a.giveBack(a.take(100).after)
 	if len(a.published) != maxFollowUps {
 		t.Errorf("%d positions after a claim that failed", len(a.published))
 	}
@@ -208,7 +207,7 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	low("20:20:", "joined")
 	batch := queue.Batch{{Event: event("a", 1)}}
 	claim := queue.Claim{Events: claimEvents, PerAggregate: minPerAggregate, Bytes: claimBytes}
-	since, _, _, _ := a.take(10)
+	since := a.take(10).seen
 	f.reserved++
 	h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "30:30:"}, claim: claim, sent: time.Now(), low: since})
 	a.claimed("30:30:", since, nil)
@@ -216,7 +215,7 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	a.settled([]*unsettled{published(h[0], 1)}, true)
 	f.remove(h)
 	low("30:30:", "published: what follows was not visible to the claim")
-	_, after, _, _ := a.take(10)
+	after := a.take(10).after
 	a.claimed("40:40:", "30:30:", nil)
 	if len(after) != 1 {
 		t.Fatalf("%d positions", len(after))

@@ -28,7 +28,7 @@ const (
 	activeFor = time.Minute
 	// sharedEvents is how much a claim takes while several tenants are active: a tenant
 	// that becomes busy has at most that much more on its way before it is held.
-	sharedEvents = 500
+	sharedEvents = 250
 	// turnEvery is the pause between the turns of held tenants. A turn is that much of the
 	// rate, so an event of another tenant meets a few dozen requests of theirs.
 	turnEvery = 50 * time.Millisecond
@@ -133,7 +133,7 @@ func (t *tenantRates) limit(tenant string) *rate.Limiter {
 		if len(t.limits) >= maxTenants {
 			clear(t.limits)
 		}
-		l = rate.NewLimiter(rate.Limit(t.perSecond), max(1, t.perSecond/2))
+		l = rate.NewLimiter(rate.Limit(t.perSecond), max(1, t.perSecond/4))
 		if t.perSecond < 0 {
 			l.SetLimit(rate.Inf)
 		}

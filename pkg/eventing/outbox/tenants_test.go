@@ -250,8 +250,8 @@ func TestLowCoversHeldTenants(t *testing.T) {
 	a.published = []followUp{{low: "60:60:", tenant: "x"}, {low: "70:70:", tenant: "y"}}
 	a.hold([]string{"x"})
 	low("60:60:", "published versions go with the tenant")
-	if _, after, _, held := a.take(10); len(after) != 1 || len(held) != 1 {
-		t.Fatalf("a claim has %d versions and skips %v", len(after), held)
+	if todo := a.take(10); len(todo.after) != 1 || len(todo.held) != 1 {
+		t.Fatalf("a claim has %d versions and skips %v", len(todo.after), todo.held)
 	}
 	a.claimed("91:91:", "70:70:", []string{"x"})
 	h, after := a.turn(10, f)

@@ -125,7 +125,8 @@ WITH fresh AS MATERIALIZED (
 	SELECT o.place, o.aggregate_type, o.aggregate_id, o.version
 	  FROM unnest($12::text[], $13::text[], $14::bigint[]) AS done(aggregate_type, aggregate_id, version)
 	 CROSS JOIN LATERAL (` + nextPending + `) o
-), candidate AS (` + strings.Replace(candidates, "%s", `SELECT place, aggregate_type, aggregate_id, version FROM fresh WHERE tenant_id <> ALL($15::text[])
+), candidate AS (` + strings.Replace(candidates, "%s", `SELECT place, aggregate_type, aggregate_id, version
+	         FROM fresh WHERE tenant_id <> ALL($15::text[])
 	        UNION ALL
 	        SELECT place, aggregate_type, aggregate_id, version FROM next`, 1) + `
 )` + claimCandidates + reportColumns + `, (SELECT count(*) FROM fresh), ` + claimedEvents
