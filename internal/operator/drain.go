@@ -36,7 +36,8 @@ func drain(topics func(project string) map[string]string) subcommand {
 			return err
 		}
 		log := telemetry.Logger(s.Err, slog.LevelWarn, "outbox drain", client.Project())
-		relay := outbox.NewRelay(s.db, client, topics(client.Project()), log, func() {}, outbox.Options{})
+		relay := outbox.NewRelay(s.db, client, topics(client.Project()), log, func() {},
+			outbox.Options{TenantRate: outbox.NoTenantRate}) // everything must leave, so none has to wait
 		limited, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("events are left after %s", *timeout))
 		defer cancel()
 		left := relayUntilEmpty(limited, relay, s.db)

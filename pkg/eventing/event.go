@@ -1,6 +1,7 @@
 package eventing
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -71,6 +72,10 @@ type Event struct {
 	// answer per aggregate to a source event. It is not sent.
 	SourceEventID uuid.UUID
 }
+
+// Tenant is the tenant that owns the aggregate: TenantID, or DefaultTenant where that is
+// empty.
+func (e Event) Tenant() string { return cmp.Or(e.TenantID, DefaultTenant) }
 
 // Validate says which field cannot be sent, if any.
 func (e Event) Validate() error {

@@ -33,6 +33,8 @@ type Config struct {
 	ListenURL string
 	// Retention is how long published events are kept; 0 or less is for ever.
 	Retention time.Duration
+	// TenantRate is that of outbox.Options.
+	TenantRate int
 	// Project is the Google Cloud project of the topics.
 	Project string
 	// PubSubEndpoint is a regional endpoint (host:port): the order of a key
@@ -106,7 +108,7 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	}})
 	health.Admin = cfg.Admin
 	relay := outbox.NewRelay(background, client, Topics(cfg.Project), log, health.Register("relay"),
-		outbox.Options{Retention: cfg.Retention, ListenURL: cfg.ListenURL})
+		outbox.Options{Retention: cfg.Retention, ListenURL: cfg.ListenURL, TenantRate: cfg.TenantRate})
 	sweeping := health.Register("idempotency keys")
 	guard := serve.NewGuard(access, callers, cfg.Limits)
 	router, rpc := serve.NewRouter(log, health, guard), serve.NewGRPC(log, guard)

@@ -43,6 +43,7 @@ func Series(p *rig.Postgres) []measure.Series {
 				{Name: "visible.half_load_p50_ms", Unit: "ms"}, {Name: "visible.half_load_p99_ms", Unit: "ms"},
 			}, Run: through(p, halfLoad)}},
 		},
+		tenants(p),
 	}
 }
 

@@ -77,6 +77,7 @@ type Consumer struct {
 
 	budget   *budget
 	incoming chan *delivery
+	waiting  turns
 	blocked  *blockedAggregates
 	acks     chan *pubsub.AckResult
 	// uncleanStartUntil is the end of the time after an unclean start in which a delivery
@@ -115,6 +116,7 @@ func NewConsumer(
 		budget: &budget{limit: limit},
 		// As wide as the budget: callbacks wait for that alone.
 		incoming: make(chan *delivery, maxMessages),
+		waiting:  turns{lanes: map[string]*lane{}},
 		blocked:  newBlockedAggregates(),
 		acks:     make(chan *pubsub.AckResult, maxMessages),
 		unknown:  newUnknowns(),
@@ -213,11 +215,17 @@ func (c *Consumer) work(ctx context.Context) {
 	alive := time.NewTicker(heartbeatEvery)
 	defer alive.Stop()
 	var unfinished []*delivery
-	defer func() { c.shutDown(ctx, append(unfinished, c.blocked.all()...)) }()
+	defer func() { c.shutDown(ctx, slices.Concat(unfinished, c.blocked.all(), c.waiting.take(c.waiting.count))) }()
+	always := make(chan struct{})
+	close(always)
 	c.register(ctx)
-	for {
+	for ctx.Err() == nil {
 		c.heartbeat()
 		var batch []*delivery
+		var more chan struct{}
+		if c.waiting.count > 0 {
+			more = always
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -226,7 +234,10 @@ func (c *Consumer) work(ctx context.Context) {
 		case key := <-c.blocked.released:
 			batch = c.blocked.unblock(key)
 		case d := <-c.incoming:
-			batch = c.gather(d)
+			c.waiting.push(d, time.Now())
+			batch = c.gather()
+		case <-more:
+			batch = c.gather()
 		}
 		// More events may wait behind a blocked one than a transaction should have.
 		for part := range slices.Chunk(mergeDuplicates(batch), maxBatch) {
@@ -235,18 +246,17 @@ func (c *Consumer) work(ctx context.Context) {
 	}
 }
 
-// gather adds to first the messages that have arrived already. It does not wait for
-// more: a lone message is applied at once, and under load the next batch fills up while
-// this one commits.
-func (c *Consumer) gather(first *delivery) []*delivery {
-	batch := []*delivery{first}
-	for len(batch) < maxBatch {
+// gather takes the next batch from the messages that wait, after all that have arrived
+// already are among them. It does not wait for more: a lone message is applied at once, and
+// under load the next batch fills up while this one commits.
+func (c *Consumer) gather() []*delivery {
+	now := time.Now()
+	for {
 		select {
 		case d := <-c.incoming:
-			batch = append(batch, d)
+			c.waiting.push(d, now)
 		default:
-			return batch
+			return c.waiting.batch(now)
 		}
 	}
-	return batch
 }

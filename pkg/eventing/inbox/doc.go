@@ -194,6 +194,13 @@
 // own dead-letter policy. Every message is acked or nacked once, also one that joins an
 // event in hand.
 //
+// # Tenants
+//
+// The messages in hand are taken into batches by round robin over their tenants, 16 of one
+// at a time. While messages of two tenants were met within a minute, a batch has 200
+// messages in place of 1,000, so that a message waits for less. The order of the broker's
+// own backlog is the relay's concern: see package outbox.
+//
 // # Bounds
 //
 // A budget counts the messages in hand, from callback to ack: 10,000 messages, and 64

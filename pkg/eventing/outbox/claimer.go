@@ -92,35 +92,41 @@ func (r *Relay) waitForWork(ctx context.Context, wait time.Duration) {
 // claimNew claims new events and the events behind published ones. Room for them is
 // reserved.
 func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string, claimed chan<- *leasedBatch) error {
-	since, after, alive := r.followUps.take(claimEvents)
-	lows := make(map[aggregateKey]queue.TxSnapshot, len(after))
-	at, bound := make([]queue.AggregateVersion, len(after)), since
-	for i, p := range after {
-		at[i], lows[aggregateKey{p.AggregateType, p.AggregateID}], bound = p.AggregateVersion, p.low, queue.Earliest(bound, p.low)
-	}
+	todo := r.followUps.take(claimEvents)
+	at, lows, bound := versionsOf(todo.after)
+	bound = queue.Earliest(bound, todo.seen)
 	sent := time.Now()
 	// The claim is not cancelled with ctx: a cancelled claim may still commit after
 	// the leases were handed back.
 	claiming, done := outlive(ctx, r.drainFor)
 	defer done()
-	claim := r.claimLimits(paused, alive)
-	c, err := r.queue.ClaimNew(claiming, claim, since, at)
+	claim := r.claimLimits(paused, todo.alive, todo.held)
+	c, err := r.queue.ClaimNew(claiming, claim, todo.seen, at)
 	if err != nil {
 		r.inFlight.release()
 		r.followUps.noteUnknownLeases()
-		r.followUps.giveBack(after)
+		r.followUps.giveBack(todo.after)
 		return err
 	}
-	r.dispatch(claimResult{Claimed: c, claim: claim, sent: sent, low: since, lows: lows}, claimed)
+	r.dispatch(claimResult{Claimed: c, claim: claim, sent: sent, low: todo.seen, lows: lows}, claimed)
 	if c.Truncated {
 		r.followUps.scheduleScan(bound, sent)
 	} else if c.Skipped {
 		r.followUps.scheduleScan(bound, sent.Add(max(c.FreeIn, jittered(scanEvery))))
 	}
-	r.followUps.claimed(c.Seen, bound, paused...)
+	r.followUps.claimed(c.Seen, bound, todo.held, paused...)
 	r.failures.Store(0)
 	s.claimed(sent, len(c.Batches), c.Truncated)
 	return nil
+}
+
+// versionsOf are the versions, the low of each one's aggregate, and the earliest of these.
+func versionsOf(after []followUp) (at []queue.AggregateVersion, lows map[aggregateKey]queue.TxSnapshot, first queue.TxSnapshot) {
+	at, lows = make([]queue.AggregateVersion, len(after)), make(map[aggregateKey]queue.TxSnapshot, len(after))
+	for i, p := range after {
+		at[i], lows[aggregateKey{p.AggregateType, p.AggregateID}], first = p.AggregateVersion, p.low, queue.Earliest(first, p.low)
+	}
+	return at, lows, first
 }
 
 // aggregateKey names an aggregate.
@@ -154,11 +160,14 @@ func (c claimResult) full() bool {
 }
 
 // dispatch sends the batches of a claim to the publishers. From now on they count as in
-// flight, in place of the room that was reserved for the claim. dispatch returns how many
-// of them are probes.
+// flight, in place of the room that was reserved for the claim. A tenant that is over its
+// rate is held from now on. dispatch returns how many of the batches are probes.
 func (r *Relay) dispatch(b claimResult, claimed chan<- *leasedBatch) (probes int) {
 	if !b.candidates {
 		r.claimSize.observe(b.Batches)
+	}
+	if busy := r.tenants.claimed(b.Batches, len(b.claim.Alive)+1, time.Now()); len(busy) > 0 && b.claim.Tenant == "" {
+		r.followUps.hold(busy)
 	}
 	for _, h := range r.inFlight.add(b) {
 		if b.chosen[h.events.Head()] {
@@ -171,11 +180,15 @@ func (r *Relay) dispatch(b claimResult, claimed chan<- *leasedBatch) (probes int
 }
 
 // claimLimits returns the name and the limits of this relay's next claim.
-func (r *Relay) claimLimits(paused, alive []string) queue.Claim {
+func (r *Relay) claimLimits(paused, alive, held []string) queue.Claim {
 	aggregates, versions := r.claimSize.limits()
+	events := claimEvents
+	if r.tenants.shared(time.Now()) {
+		events = sharedEvents
+	}
 	return queue.Claim{
 		Token: r.token, Alive: alive, UnknownLeases: r.followUps.mayHaveUnknownLeases(), Without: paused,
-		Aggregates: aggregates, Events: claimEvents, PerAggregate: versions, Bytes: claimBytes,
+		Aggregates: aggregates, Events: events, PerAggregate: versions, Bytes: claimBytes, WithoutTenants: held,
 	}
 }
 

@@ -13,6 +13,7 @@
 //	scheduler.go     decides what to claim next
 //	claimer.go       claims new events, scanner.go retries and rows that a claim missed
 //	inflight.go      the leased batches
+//	tenants.go       knows the tenants above their rate; held.go has their events wait for turns
 //	publisher.go     publishes a batch
 //	result.go        turns the broker's answer into a result
 //	settler.go       marks results, renews leases
@@ -20,7 +21,8 @@
 //	maintain.go      deletes published events after the retention; reads the backlog
 //
 // Off that way: pause.go pauses a topic that fails, prober.go probes it; heartbeat.go
-// keeps the relay's row, low.go computes the snapshot in it; telemetry.go has the metrics.
+// keeps the relay's row, low.go computes the snapshot in it; telemetry.go has the metrics,
+// tenantmetrics.go those by tenant.
 //
 // # States of an event
 //
@@ -83,6 +85,8 @@
 //	  │    │                    was handed back or given up; a relay has died; this one is
 //	  │    │                    new, or meets another server; a topic has resumed
 //	  │    │
+//	  │    ├──────────▶ turn    every 50 ms while a tenant is held
+//	  │    │
 //	  │    └──────────▶ sweep   every 2.5 to 5 s the next 1,000 rows of the whole table
 //	  │ up to 5 s      │
 //	  └─────── pause ◀─┘ a statement of any of them failed
@@ -104,6 +108,8 @@
 //	scan      claims among 2,000 rows        as new; due retries come between two pages
 //	          that a low did not see
 //	sweep     claims among 1,000 rows        as new
+//	turn      claims a few dozen events of   as new; at most four claims a turn
+//	          the next held tenant
 //	search    claims candidates for a probe  candidates are leased, or there are none
 //	probe     publishes the chosen events    each has a result
 //	pause     nothing, even if work is due   its time is over
@@ -112,6 +118,27 @@
 // After a pause the failed action is due again. While every topic is paused, the first
 // machine pauses too. A wake-up during a pause is kept for the state after it. Before the
 // relay has its row, scans stay idle.
+//
+// # Tenants
+//
+// A broker delivers in about the order of publishing, and consumers apply in that order.
+// So one tenant's event passes another tenant's million only if the relay does not publish
+// those ahead of it. While events of several tenants come (within a minute), a claim takes 250
+// events in place of 2,000, and a tenant above TenantRate, 1,000 events a second, is held:
+//
+//	        above its rate while             its scan is complete, and
+//	        others are active                nothing of its is in flight
+//	served ──────────────────▶ held ─────────────────────────────────▶ served
+//
+// Claims and scans skip a held tenant's events. Every 50 ms the next held tenant has a
+// turn: the goroutine of the scans claims behind its published events, or in the next page of
+// a scan that is the tenant's own. All held tenants together leave at TenantRate, over all
+// relays. The relays tell each other in their heartbeats of the last tenant that they met,
+// since one of them may meet the busy tenant only. The relay's low covers skipped events,
+// so the turns of a relay that dies are found by another one's scan.
+//
+// Retries are claimed in the order of their times, for all tenants. A relay that meets one
+// tenant holds none. More than 64 tenants are not held at a time.
 //
 // # Faults
 //

@@ -38,6 +38,9 @@ type followUps struct {
 	probeLow queue.TxSnapshot
 	// skippedTypes are the aggregate types that claims have skipped since pausedLow.
 	skippedTypes []string
+	// held are the tenants that wait for turns, the next one first. Their published versions
+	// are not in published.
+	held []*heldTenant
 	// retryAt is when the first of the retries that this relay has postponed is due.
 	retryAt time.Time
 	// pausedTypes are the aggregate types of paused topics. aliveRelays are the other
@@ -53,7 +56,8 @@ type followUps struct {
 // followUp is a published version. low saw no pending event behind it.
 type followUp struct {
 	queue.AggregateVersion
-	low queue.TxSnapshot
+	low    queue.TxSnapshot
+	tenant string
 }
 
 func newFollowUps() *followUps {
@@ -98,7 +102,12 @@ func (a *followUps) follow(u *unsettled, now, claimAt time.Time) {
 		if s.Published < len(s.Batch) {
 			lowBehind = low
 		}
-		a.published = append(a.published, followUp{s.Batch[:s.Published].Last(), lowBehind})
+		p := followUp{s.Batch[:s.Published].Last(), lowBehind, s.Batch.Tenant()}
+		if h := a.heldTenant(p.tenant); h != nil {
+			h.follow(p)
+			return
+		}
+		a.published = append(a.published, p)
 		a.claimAt = soonest(a.claimAt, claimAt)
 	case s.Batch[0].Retry: // handed back: still a retry, and due
 		a.retryAt = soonest(a.retryAt, now)
@@ -122,27 +131,36 @@ func (a *followUps) dropExcess(now time.Time) {
 	a.published = slices.Clone(a.published[over:])
 }
 
+// toClaim is what a claim of new events begins with: the snapshot of the last one, published
+// versions, the other relays, and the tenants that it skips.
+type toClaim struct {
+	seen        queue.TxSnapshot
+	after       []followUp
+	alive, held []string
+}
+
 // take hands over up to n versions, oldest first, to a claim that ends with claimed or
 // giveBack.
-func (a *followUps) take(n int) (seen queue.TxSnapshot, after []followUp, alive []string) {
+func (a *followUps) take(n int) toClaim {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n = min(n, len(a.published))
-	after = a.published[:n:n]
+	after := a.published[:n:n]
 	if a.published = a.published[n:]; len(a.published) == 0 {
 		a.published, a.claimAt = nil, time.Time{}
 	}
 	for _, p := range after {
 		a.takenLow = queue.Earliest(a.takenLow, p.low)
 	}
-	return a.seen, after, a.aliveRelays
+	return toClaim{a.seen, after, a.aliveRelays, a.heldNames()}
 }
 
 // claimed ends a claim that take has begun: its events are in flight. The claim has
-// skipped the paused types, whose events may be as old as from.
-func (a *followUps) claimed(seen, from queue.TxSnapshot, paused ...string) {
+// skipped the held tenants and the paused types, whose events may be as old as from.
+func (a *followUps) claimed(seen, from queue.TxSnapshot, held []string, paused ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.noteSkippedTenants(from, held)
 	a.noteSkippedTypes(from, paused...)
 	a.seen, a.takenLow = seen, ""
 }
@@ -171,12 +189,13 @@ type dueTimes struct {
 	registered      bool
 	claimAt         time.Time // when published versions are worth a claim, or zero
 	scanAt, retryAt time.Time // or zero
+	held            bool      // a tenant waits for turns
 }
 
 func (a *followUps) due() dueTimes {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return dueTimes{registered: a.seen != "", claimAt: a.claimAt, scanAt: a.scanAt, retryAt: a.retryAt}
+	return dueTimes{registered: a.seen != "", claimAt: a.claimAt, scanAt: a.scanAt, retryAt: a.retryAt, held: len(a.held) > 0}
 }
 
 // soonest is the earlier of two times. The zero time is none.

@@ -47,7 +47,7 @@ func (r *Relay) writeHeartbeat(ctx context.Context, ended bool) error {
 	if r.registration.unanswered {
 		server = time.Time{} // events that it may have taken over are covered by its row
 	}
-	b, err := r.queue.Heartbeat(ctx, r.token, low, server, ended)
+	b, err := r.queue.Heartbeat(ctx, r.token, low, r.tenants.lastActive(time.Now()), server, ended)
 	if err != nil {
 		r.registration.unanswered = true
 		return err
@@ -55,6 +55,9 @@ func (r *Relay) writeHeartbeat(ctx context.Context, ended bool) error {
 	restart := first || !b.Server.Equal(r.registration.server)
 	r.registration.server, r.registration.unanswered = b.Server, false
 	r.followUps.heartbeatWritten(b, low, restart)
+	for _, tenant := range b.Tenants {
+		r.tenants.meet(tenant, time.Now())
+	}
 	return nil
 }
 

@@ -120,6 +120,18 @@ func (f *inFlight) hasTypes(types []string) bool {
 	return false
 }
 
+// hasTenant reports whether a batch of the tenant is in flight.
+func (f *inFlight) hasTenant(tenant string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, h := range f.batches {
+		if h.events.Tenant() == tenant {
+			return true
+		}
+	}
+	return false
+}
+
 // total is how many events are in flight.
 func (f *inFlight) total() int {
 	f.mu.Lock()

@@ -19,6 +19,9 @@ func (a *followUps) low(f *inFlight) queue.TxSnapshot {
 	for _, p := range a.published {
 		low = queue.Earliest(low, p.low)
 	}
+	for _, h := range a.held {
+		low = queue.Earliest(low, h.lowest())
+	}
 	return low
 }
 
@@ -62,11 +65,12 @@ func (a *followUps) beginScan() queue.TxSnapshot {
 	return a.scanningLow
 }
 
-// pageScanned notes the types that a page of the scan has skipped.
-func (a *followUps) pageScanned(paused []string) {
+// pageScanned notes the types and the tenants that a page of the scan has skipped.
+func (a *followUps) pageScanned(paused, held []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.noteSkippedTypes(a.scanningLow, paused...)
+	a.noteSkippedTenants(a.scanningLow, held)
 }
 
 // endScan notes that a scan is complete.
@@ -129,12 +133,12 @@ func (a *followUps) setPausedTypes(paused []string) {
 	}
 }
 
-// exclusions are the types that a scan must skip, and the relays whose leases it can
-// ignore because these relays answer for them.
-func (a *followUps) exclusions() (paused, alive []string) {
+// exclusions are the types and the tenants that a scan must skip, and the relays whose leases
+// it can ignore because these relays answer for them.
+func (a *followUps) exclusions() (paused, alive, held []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.pausedTypes, a.aliveRelays
+	return a.pausedTypes, a.aliveRelays, a.heldNames()
 }
 
 // noteUnknownLeases notes that a statement that leases has failed: it may have been

@@ -59,7 +59,7 @@ func TestTopicResumedDuringAClaimIsScanned(t *testing.T) {
 	}
 	done := make(chan struct{})
 	go func() { defer close(done); r.step(t.Context(), &s, claimed) }()
-	b.poll(t, func() bool { closed, _ := r.followUps.exclusions(); return len(closed) == 1 }, "no claim is on its way")
+	b.poll(t, func() bool { closed, _, _ := r.followUps.exclusions(); return len(closed) == 1 }, "no claim is on its way")
 	if c.succeeded("b") {
 		r.followUps.topicResumed()
 	}
@@ -170,7 +170,7 @@ func TestNextEventFollowsAllPublishedOnes(t *testing.T) {
 	if err != nil || got.Lost != 1 || !got.Followed {
 		t.Errorf("settled %+v, %v", got, err)
 	}
-	c, err := r.queue.ClaimNew(t.Context(), r.claimLimits(nil, nil), "1000000:1000000:", []queue.AggregateVersion{part.Batch[:2].Last()})
+	c, err := r.queue.ClaimNew(t.Context(), r.claimLimits(nil, nil, nil), "1000000:1000000:", []queue.AggregateVersion{part.Batch[:2].Last()})
 	if err != nil || len(c.Batches) != 1 || c.Batches[0][0].Version != 5 {
 		t.Errorf("claimed %+v, %v, want version 5", c.Batches, err)
 	}

@@ -73,7 +73,8 @@ const (
 // backlogReading is the backlog at a time.
 type backlogReading struct {
 	queue.Backlog
-	at time.Time // zero: never read
+	tenants []queue.TenantBacklog
+	at      time.Time // zero: never read
 	// failed reports that the latest reading failed; Backlog is from the one before.
 	failed bool
 }
@@ -85,13 +86,13 @@ func (s *backlogReading) known() int64 {
 	return 1
 }
 
-// oldest is the age of the oldest event. While the backlog is unknown, the age grows with
-// the time since the last reading.
-func (s *backlogReading) oldest() time.Duration {
-	if s.Oldest == 0 || s.known() == 1 {
-		return s.Oldest
+// grown is an age of the reading. While the backlog is unknown, it grows with the time since
+// then.
+func (s *backlogReading) grown(age time.Duration) time.Duration {
+	if age == 0 || s.known() == 1 {
+		return age
 	}
-	return s.Oldest + time.Since(s.at)
+	return age + time.Since(s.at)
 }
 
 // watchBacklog reads the backlog for the metrics until ctx ends, with a time limit of its
@@ -99,9 +100,9 @@ func (s *backlogReading) oldest() time.Duration {
 func (r *Relay) watchBacklog(ctx context.Context) {
 	for ctx.Err() == nil {
 		start := time.Now()
-		b, err := r.queue.Backlog(ctx)
-		if now := (&backlogReading{b, start, false}); err == nil {
-			r.backlog.Store(now)
+		b, tenants, err := r.queue.Backlog(ctx)
+		if err == nil {
+			r.backlog.Store(&backlogReading{Backlog: b, tenants: tenants, at: start})
 		} else if ctx.Err() == nil {
 			was := *r.backlog.Load()
 			was.failed = true

@@ -101,8 +101,8 @@ func (r *Relay) candidates(ctx context.Context, p *topicPause) (found claimResul
 			others = append(others, kind)
 		}
 	}
-	_, alive := r.followUps.exclusions()
-	some := r.claimLimits(others, alive)
+	_, alive, _ := r.followUps.exclusions()
+	some := r.claimLimits(others, alive, nil)
 	some.Aggregates, some.Events, some.PerAggregate, some.Bytes = candidatesPerProbe, candidatesPerProbe, 1, probeBytes
 	cause, _ := p.reason()
 	some.SkipRetries = cause == causeRefusals

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -64,6 +65,11 @@ type Options struct {
 	// session: LISTEN does not work through a transaction pooler. Empty means the pool's
 	// own way.
 	ListenURL string
+	// TenantRate is in events per second. While several tenants are active, a tenant above
+	// it waits for turns, and all that wait leave at this rate together, over all relays. It
+	// should be well below the rate at which the slowest consumer applies events. 0 is
+	// [DefaultTenantRate], and with [NoTenantRate] no tenant waits.
+	TenantRate int
 }
 
 // Relay publishes the outbox of one service. Any number may run on one outbox.
@@ -85,6 +91,7 @@ type Relay struct {
 	followUps    *followUps
 	registration registration
 	claimSize    *claimSize
+	tenants      *tenantRates
 	// wakeups signals new events to the claims, wakeProbes that a paused topic may be due for
 	// a probe.
 	wakeups, wakeProbes chan struct{}
@@ -115,6 +122,7 @@ func NewRelay(
 		inFlight:   newInFlight(),
 		followUps:  newFollowUps(),
 		claimSize:  newClaimSize(),
+		tenants:    newTenantRates(cmp.Or(o.TenantRate, DefaultTenantRate)),
 		wakeups:    make(chan struct{}, 1),
 		wakeProbes: make(chan struct{}, 1),
 	}

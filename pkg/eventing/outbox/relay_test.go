@@ -160,10 +160,10 @@ func TestBehindATransactionPooler(t *testing.T) {
 	if _, _, err := r.queue.Renew(t.Context(), r.token, []uuid.UUID{e.ID}); err != nil {
 		t.Error(err)
 	}
-	if _, err := r.queue.Backlog(t.Context()); err != nil {
+	if _, _, err := r.queue.Backlog(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, err := r.queue.Heartbeat(t.Context(), r.token, "", time.Time{}, false); err != nil {
+	if _, err := r.queue.Heartbeat(t.Context(), r.token, "", "", time.Time{}, false); err != nil {
 		t.Error(err)
 	}
 	if _, _, err := r.queue.Purge(t.Context(), time.Hour, 0); err != nil {

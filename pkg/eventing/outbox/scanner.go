@@ -43,7 +43,8 @@ func (r *Relay) scanLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 // scan makes the claim that is due. Room for it is reserved.
 func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed chan<- *leasedBatch) error {
 	sent := time.Now()
-	claim := r.claimLimits(r.followUps.exclusions())
+	paused, alive, held := r.followUps.exclusions()
+	claim := r.claimLimits(paused, alive, held)
 	switch todo { //nolint:exhaustive // the other actions claim nothing
 	case actRetries:
 		r.followUps.forgetRetries()
@@ -59,7 +60,7 @@ func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed 
 			return err
 		}
 		r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: s.low}, claimed)
-		r.followUps.pageScanned(claim.Without)
+		r.followUps.pageScanned(paused, held)
 		if p.Skipped && !p.Truncated {
 			r.followUps.scheduleScan(s.low, sent.Add(max(p.FreeIn, jittered(scanEvery))))
 		}
@@ -73,6 +74,84 @@ func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed 
 		}
 		r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: queue.Beginning}, claimed)
 		s.swept(sent, p)
+	case actTurn:
+		return r.takeTurn(ctx, s, claim, claimed)
 	}
 	return nil
+}
+
+// takeTurn makes a claim for the held tenant that is next: among the events behind its
+// published ones, or in a page of its scan. Room for it is reserved.
+func (r *Relay) takeTurn(ctx context.Context, s *scanSchedule, claim queue.Claim, claimed chan<- *leasedBatch) error {
+	sent, relays := time.Now(), len(claim.Alive)+1
+	n := r.tenants.turn(relays, sent)
+	var h *heldTenant
+	var after []followUp
+	if n > 0 {
+		h, after = r.followUps.turn(n, r.inFlight)
+	}
+	if h == nil {
+		r.inFlight.release()
+		s.turned(sent, true)
+		return nil
+	}
+	// One aggregate more than events: the number of aggregates never ends the claim.
+	claim.Tenant, claim.WithoutTenants, claim.Events, claim.Aggregates = h.name, nil, n, n+1
+	var got queue.Claimed
+	var err error
+	if len(after) > 0 {
+		claim.PerAggregate = n / len(after)
+		got, err = r.claimBehind(ctx, h, after, claim, claimed)
+	} else {
+		got, err = r.claimHeldPage(ctx, h, claim, claimed)
+	}
+	if err != nil {
+		return err
+	}
+	events := 0
+	for _, b := range got.Batches {
+		events += len(b)
+	}
+	r.tenants.took(events, relays, sent)
+	s.turned(sent, events > 0)
+	return nil
+}
+
+// claimBehind claims events behind published ones of a held tenant.
+func (r *Relay) claimBehind(
+	ctx context.Context, h *heldTenant, after []followUp, claim queue.Claim, claimed chan<- *leasedBatch,
+) (queue.Claimed, error) {
+	at, lows, bound := versionsOf(after)
+	sent := time.Now()
+	c, err := r.queue.ClaimNew(ctx, claim, "", at)
+	if err != nil {
+		r.followUps.turnFailed(h, after)
+		return c, err
+	}
+	r.dispatch(claimResult{Claimed: c, claim: claim, sent: sent, lows: lows}, claimed)
+	if c.Skipped {
+		r.followUps.scheduleScan(bound, sent.Add(max(c.FreeIn, jittered(scanEvery))))
+	}
+	if !c.Truncated && len(claim.Without) == 0 {
+		bound = ""
+	}
+	r.followUps.turnFollowed(h, bound, claim.Without)
+	return c, nil
+}
+
+// claimHeldPage claims in the next page of a held tenant's scan.
+func (r *Relay) claimHeldPage(
+	ctx context.Context, h *heldTenant, claim queue.Claim, claimed chan<- *leasedBatch,
+) (queue.Claimed, error) {
+	sent := time.Now()
+	p, err := r.queue.Scan(ctx, claim, h.parts[0], turnRows)
+	if err != nil {
+		return p.Claimed, err
+	}
+	r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: h.scanningLow}, claimed)
+	if p.Skipped && !p.Truncated {
+		r.followUps.scheduleScan(h.scanningLow, sent.Add(max(p.FreeIn, jittered(scanEvery))))
+	}
+	r.followUps.turnScanned(h, p, claim.Without)
+	return p.Claimed, nil
 }

@@ -24,6 +24,7 @@ const (
 	actStartScan               // begin the scan that is due
 	actScanPage                // read the next page of the scan
 	actSweepPage               // read the next page of the sweep
+	actTurn                    // claim events of the next held tenant
 )
 
 const (
@@ -105,6 +106,10 @@ type scanSchedule struct {
 	// retryAt and sweepAt are the times of the next claim of retries and of the next page of
 	// the sweep if nothing makes them due earlier.
 	retryAt, sweepAt time.Time
+	// turnAt is the time of the next turn of a held tenant, and turnClaims are those of the
+	// present one.
+	turnAt     time.Time
+	turnClaims int
 }
 
 func newScanSchedule() *scanSchedule { return &scanSchedule{sweep: queue.Beginning.Since()} }
@@ -119,6 +124,8 @@ func (s *scanSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
 		return actIdle, now.Add(scanEvery)
 	case !now.Before(s.retryAt) || reached(due.retryAt):
 		return actRetries, now
+	case due.held && !now.Before(s.turnAt): // before scans, which may be long; it is short
+		return actTurn, now
 	case len(s.parts) > 0:
 		return actScanPage, now
 	case reached(due.scanAt):
@@ -126,8 +133,17 @@ func (s *scanSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
 	case !now.Before(s.sweepAt):
 		return actSweepPage, now
 	default:
-		return actIdle, soonest(soonest(s.retryAt, due.retryAt), soonest(s.sweepAt, due.scanAt))
+		return actIdle, s.idleUntil(due)
 	}
+}
+
+// idleUntil is when the first action is due.
+func (s *scanSchedule) idleUntil(due dueTimes) time.Time {
+	until := soonest(soonest(s.retryAt, due.retryAt), soonest(s.sweepAt, due.scanAt))
+	if due.held {
+		until = soonest(until, s.turnAt)
+	}
+	return until
 }
 
 // retried plans the next claim of retries after one that was sent then: at once if it was
@@ -139,6 +155,15 @@ func (s *scanSchedule) retried(now time.Time, truncated bool, in time.Duration) 
 		s.retryAt = now
 	case in > 0:
 		s.retryAt = soonest(s.retryAt, now.Add(in))
+	}
+}
+
+// turned plans the next claim of a turn: at once while the turn has claimed nothing.
+func (s *scanSchedule) turned(sent time.Time, over bool) {
+	s.succeeded()
+	s.turnClaims++
+	if over || s.turnClaims >= turnClaims {
+		s.turnAt, s.turnClaims = sent.Add(turnEvery), 0
 	}
 }
 

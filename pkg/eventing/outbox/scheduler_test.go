@@ -147,7 +147,7 @@ func TestAScanGoesThroughItsParts(t *testing.T) {
 func TestFollowUpsAreBounded(t *testing.T) {
 	t.Parallel()
 	a := newFollowUps()
-	a.claimed("7:7:", "7:7:")
+	a.claimed("7:7:", "7:7:", nil)
 	u := waitingFor(1, 0)
 	u.batch.low, u.batch.lowBehind = queue.Beginning, queue.Beginning
 	const each = 100 // one by one, the race detector takes half a minute
@@ -157,8 +157,7 @@ func TestFollowUpsAreBounded(t *testing.T) {
 	if len(a.published) != maxFollowUps || a.due().scanAt.IsZero() || a.scanLow != queue.Beginning {
 		t.Errorf("%d positions, a scan from %q", len(a.published), a.scanLow)
 	}
-	_, taken, _ := a.take(100)
-	a.giveBack(taken)
+	a.giveBack(a.take(100).after)
 	if len(a.published) != maxFollowUps {
 		t.Errorf("%d positions after a claim that failed", len(a.published))
 	}
@@ -170,7 +169,7 @@ func TestFollowUpsAreBounded(t *testing.T) {
 func TestLowReadsBothAtOnce(t *testing.T) {
 	t.Parallel()
 	a, f := newFollowUps(), newInFlight()
-	a.claimed("50:50:", "50:50:")
+	a.claimed("50:50:", "50:50:", nil)
 	f.mu.Lock()
 	low := make(chan queue.TxSnapshot)
 	go func() { low <- a.low(f) }()
@@ -208,16 +207,16 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	low("20:20:", "joined")
 	batch := queue.Batch{{Event: event("a", 1)}}
 	claim := queue.Claim{Events: claimEvents, PerAggregate: minPerAggregate, Bytes: claimBytes}
-	since, _, _ := a.take(10)
+	since := a.take(10).seen
 	f.reserved++
 	h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "30:30:"}, claim: claim, sent: time.Now(), low: since})
-	a.claimed("30:30:", since)
+	a.claimed("30:30:", since, nil)
 	low("20:20:", "in flight")
 	a.settled([]*unsettled{published(h[0], 1)}, true)
 	f.remove(h)
 	low("30:30:", "published: what follows was not visible to the claim")
-	_, after, _ := a.take(10)
-	a.claimed("40:40:", "30:30:")
+	after := a.take(10).after
+	a.claimed("40:40:", "30:30:", nil)
 	if len(after) != 1 {
 		t.Fatalf("%d positions", len(after))
 	}
@@ -229,7 +228,7 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	f.reserved++
 	h = f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: from})
 	a.setPausedTypes([]string{"video"})
-	a.pageScanned([]string{"video"})
+	a.pageScanned([]string{"video"}, nil)
 	a.endScan()
 	low("10:10:", "a topic was out meanwhile")
 	a.settled([]*unsettled{published(h[0], 0)}, false)

@@ -26,6 +26,7 @@ type metrics struct {
 	batch      metric.Int64Histogram
 	duration   metric.Float64Histogram
 	eventAge   metric.Float64Histogram
+	tenants    tenantMetrics
 	unregister func()
 }
 
@@ -41,6 +42,7 @@ func newMetrics(r *Relay) *metrics {
 		batch:    meter.Sizes("outbox.batch.size", "{event}", "Successive events of one aggregate claimed together"),
 		duration: meter.Durations("outbox.publish.duration", "Time to publish the claimed events of one aggregate"),
 		eventAge: meter.Durations("outbox.event_age_at_publish", "Age of an event, since its occurred_at, when the broker acknowledged it"),
+		tenants:  newTenantMetrics(meter),
 	}
 	paused := meter.Gauge("outbox.topics.paused", "{topic}",
 		"1 for a topic to which nothing but probes is sent, since it is out; 0 for any other")
@@ -69,9 +71,10 @@ func newMetrics(r *Relay) *metrics {
 		o.ObserveInt64(known, b.known())
 		o.ObserveInt64(pending, b.Pending)
 		o.ObserveInt64(parked, b.Parked)
-		o.ObserveFloat64(oldest, b.oldest().Seconds())
+		o.ObserveFloat64(oldest, b.grown(b.Oldest).Seconds())
+		m.tenants.observe(o, b, r.followUps.heldTenants())
 		return nil
-	}, pending, parked, oldest, known, failing, paused, pausedAge)
+	}, append(m.tenants.gauges(), pending, parked, oldest, known, failing, paused, pausedAge)...)
 	return &m
 }
 
@@ -97,6 +100,7 @@ func (m *metrics) settled(ctx context.Context, written []*unsettled, lost int) {
 		if events[0].Rejections > 0 && rep.requests > 0 {
 			m.retries.Add(ctx, 1)
 		}
+		m.tenants.settled(ctx, u)
 		m.requests.Add(ctx, int64(rep.requests))
 		m.batch.Record(ctx, int64(len(events)))
 		m.duration.Record(ctx, rep.took.Seconds())

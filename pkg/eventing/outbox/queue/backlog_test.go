@@ -5,13 +5,14 @@ import (
 	"testing"
 	"time"
 
+	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
 func TestBacklog(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	if got, err := b.Backlog(t.Context()); err != nil || got != (queue.Backlog{}) {
+	if got, _, err := b.Backlog(t.Context()); err != nil || got != (queue.Backlog{}) {
 		t.Errorf("empty: %+v, %v", got, err)
 	}
 	b.append(t, "parked", 1, 2)
@@ -20,7 +21,7 @@ func TestBacklog(t *testing.T) {
 	b.exec(t, `UPDATE outbox SET parked_at = now(), occurred_at = now() - interval '9h' WHERE aggregate_id = 'parked' AND version = 1`)
 	b.exec(t, `UPDATE outbox SET occurred_at = now() - interval '2h' WHERE aggregate_id = 'waits'`)
 	b.exec(t, `UPDATE outbox SET published_at = now() WHERE aggregate_id = 'done'`)
-	got, err := b.Backlog(t.Context())
+	got, _, err := b.Backlog(t.Context())
 	if err != nil || got.Pending != 3 || got.Parked != 1 || got.Oldest < 2*time.Hour || got.Oldest > 3*time.Hour {
 		t.Errorf("%+v, %v; want 3 pending, 1 parked, the oldest 2h old", got, err)
 	}
@@ -41,7 +42,7 @@ func TestBacklogBehindParkedAggregates(t *testing.T) {
 	for _, low := range []queue.TxSnapshot{queue.Beginning, b.snapshot(t)} {
 		b.exec(t, `DELETE FROM outbox_relays`)
 		b.exec(t, `INSERT INTO outbox_relays (token, low) VALUES ('t', $1::text::pg_snapshot)`, string(low))
-		got, err := b.Backlog(t.Context())
+		got, _, err := b.Backlog(t.Context())
 		want := queue.Backlog{Pending: 3050, Parked: 1500, Oldest: got.Oldest}
 		if low != queue.Beginning {
 			// Some rows that no relay has to look for any more may be counted: a low
@@ -53,5 +54,32 @@ func TestBacklogBehindParkedAggregates(t *testing.T) {
 		if err != nil || got != want {
 			t.Errorf("%+v, %v; want %+v", got, err, want)
 		}
+	}
+}
+
+// Each tenant's part of the backlog, those with most events first; an empty name is the
+// default tenant's.
+func TestBacklogByTenant(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	b.append(t, "mine", 1, 3)
+	b.append(t, "old", 1, 2)
+	b.append(t, "theirs", 1, 1)
+	b.exec(t, `UPDATE outbox SET tenant_id = 'default' WHERE aggregate_id = 'old'`)
+	b.exec(t, `UPDATE outbox SET tenant_id = 'a', parked_at = now() WHERE aggregate_id = 'theirs'`)
+	b.exec(t, `UPDATE outbox SET occurred_at = now() - interval '2h' WHERE aggregate_id = 'old' AND version = 1`)
+	_, got, err := b.Backlog(t.Context())
+	if err != nil || len(got) != 2 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if got[0].Oldest < 2*time.Hour || got[0].Oldest > 3*time.Hour {
+		t.Errorf("the oldest is %s old, want 2h", got[0].Oldest)
+	}
+	got[0].Oldest = 0
+	if want := (queue.TenantBacklog{Tenant: eventing.DefaultTenant, Pending: 5}); got[0] != want {
+		t.Errorf("%+v, want %+v", got[0], want)
+	}
+	if want := (queue.TenantBacklog{Tenant: "a", Pending: 1, Parked: 1}); got[1] != want {
+		t.Errorf("%+v, want %+v", got[1], want)
 	}
 }

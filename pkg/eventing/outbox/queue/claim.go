@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
+
+	"example.com/lockstep/pkg/eventing"
 )
 
 // Claim is the name and the limits of a claim.
@@ -23,6 +26,11 @@ type Claim struct {
 	Without []string
 	// SkipRetries has a Scan skip the events that ClaimRetries finds.
 	SkipRetries bool
+	// WithoutTenants has ClaimNew and Scan skip the events of these tenants, except those
+	// that follow a version in ClaimNew's after.
+	WithoutTenants []string
+	// Tenant has Scan claim events of this tenant only. Empty means all tenants.
+	Tenant string
 }
 
 // Claimed is the result of a claim.
@@ -60,7 +68,7 @@ func (q Queue) ClaimNew(ctx context.Context, c Claim, since TxSnapshot, after []
 	}
 	var found int
 	got, err := q.claim(ctx, "claim new events", Timeout, newEventsClaim, c,
-		[]any{since.orNull(), newRows, done.types, done.ids, done.versions}, &found)
+		[]any{since.orNull(), newRows, done.types, done.ids, done.versions, asWritten(c.WithoutTenants...)}, &found)
 	got.Truncated = got.Truncated || found >= newRows
 	return got, err
 }
@@ -87,8 +95,12 @@ func (q Queue) Scan(ctx context.Context, c Claim, from Cursor, rows int) (Page, 
 	var found int
 	var xact *string
 	var id *uuid.UUID
+	var only []string
+	if c.Tenant != "" {
+		only = asWritten(c.Tenant)
+	}
 	got, err := q.claim(ctx, "scan for events", ScanTimeout, scanClaim, c,
-		[]any{from.xact, from.id, from.to, rows, c.SkipRetries}, &found, &xact, &id)
+		[]any{from.xact, from.id, from.to, rows, c.SkipRetries, asWritten(c.WithoutTenants...), only}, &found, &xact, &id)
 	if err != nil {
 		return Page{}, err
 	}
@@ -97,6 +109,16 @@ func (q Queue) Scan(ctx context.Context, c Claim, from Cursor, rows int) (Page, 
 		p.Next.xact, p.Next.id = *xact, *id
 	}
 	return p, nil
+}
+
+// asWritten are the tenants as rows name them: the default tenant's rows have an empty name,
+// too. It is never nil, which no row would match.
+func asWritten(tenants ...string) []string {
+	names := append([]string{}, tenants...)
+	if slices.Contains(names, eventing.DefaultTenant) {
+		names = append(names, "")
+	}
+	return names
 }
 
 // ClaimRetries claims the events with a retry that is due, the longest due first, and

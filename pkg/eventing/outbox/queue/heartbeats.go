@@ -22,8 +22,8 @@ type HeartbeatResult struct {
 	// Low is a snapshot that saw none of the events that may be unfinished: those of the
 	// relay, those of dead relays that it has taken over, and those of no relay.
 	Low TxSnapshot
-	// Alive are the other relays.
-	Alive []string
+	// Alive are the other relays, and Tenants the last ones that they met.
+	Alive, Tenants []string
 	// Seen is the snapshot of the heartbeat. Server tells one run of the database's server
 	// from another.
 	Seen   TxSnapshot
@@ -38,7 +38,7 @@ const heartbeat = `
 WITH present AS MATERIALIZED (
 	SELECT pg_current_snapshot() AS seen, pg_postmaster_start_time() AS server
 ), others AS MATERIALIZED (
-	SELECT token, low, seen_at >= now() - $3::interval AND seen_at <= now() + interval '1 second' AS alive
+	SELECT token, low, tenant, seen_at >= now() - $3::interval AND seen_at <= now() + interval '1 second' AS alive
 	  FROM outbox_relays
 	 WHERE token <> $1
 ), dead AS (
@@ -68,25 +68,28 @@ WITH present AS MATERIALIZED (
 	                   LIMIT 1)
 	       END AS low
 )
-INSERT INTO outbox_relays (token, low, seen_at)
-SELECT $1, coalesce(least.low, present.seen), CASE WHEN $5 THEN '-infinity' ELSE now() END FROM least, present
-    ON CONFLICT (token) DO UPDATE SET low = excluded.low, seen_at = excluded.seen_at
+INSERT INTO outbox_relays (token, low, seen_at, tenant)
+SELECT $1, coalesce(least.low, present.seen), CASE WHEN $5 THEN '-infinity' ELSE now() END, nullif($6::text, '') FROM least, present
+    ON CONFLICT (token) DO UPDATE SET low = excluded.low, seen_at = excluded.seen_at, tenant = excluded.tenant
 RETURNING low::text, (SELECT seen::text FROM present), (SELECT server FROM present),
-          coalesce((SELECT array_agg(token) FROM others WHERE alive), '{}')`
+          coalesce((SELECT array_agg(token) FROM others WHERE alive), '{}'),
+          coalesce((SELECT array_agg(DISTINCT tenant) FROM others WHERE alive AND tenant IS NOT NULL), '{}')`
 
 // Heartbeat writes the row of a relay. ended reports that the relay has ended; otherwise it
 // is alive. low is its low watermark, a snapshot from before all events that may be
-// unfinished in the relay; empty means that there are none. server is the Server of the
-// last answered heartbeat, or zero.
-func (q Queue) Heartbeat(ctx context.Context, token string, low TxSnapshot, server time.Time, ended bool) (b HeartbeatResult, err error) {
+// unfinished in the relay; empty means that there are none. tenant is the last one that
+// it met, or empty. server is the Server of the last answered heartbeat, or zero.
+func (q Queue) Heartbeat(
+	ctx context.Context, token string, low TxSnapshot, tenant string, server time.Time, ended bool,
+) (b HeartbeatResult, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	var met *time.Time
 	if !server.IsZero() {
 		met = &server
 	}
-	err = q.db.QueryRow(ctx, heartbeat, pgx.QueryExecModeCacheDescribe, token, low.orNull(), deadAfter, met, ended).
-		Scan(&b.Low, &b.Seen, &b.Server, &b.Alive)
+	err = q.db.QueryRow(ctx, heartbeat, pgx.QueryExecModeCacheDescribe, token, low.orNull(), deadAfter, met, ended, tenant).
+		Scan(&b.Low, &b.Seen, &b.Server, &b.Alive, &b.Tenants)
 	if err != nil {
 		return HeartbeatResult{}, fmt.Errorf("write that the relay is alive: %w", err)
 	}

@@ -59,6 +59,9 @@ func (b Batch) Head() uuid.UUID { return b[0].ID }
 // Key identifies the batch's aggregate.
 func (b Batch) Key() string { return b[0].Key() }
 
+// Tenant owns the batch's aggregate.
+func (b Batch) Tenant() string { return b[0].Tenant() }
+
 // Last is the version of the batch's last event.
 func (b Batch) Last() AggregateVersion {
 	e := b[len(b)-1]

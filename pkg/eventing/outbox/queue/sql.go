@@ -100,19 +100,22 @@ const nextPending = `
 // snapshot's. They would be new at each claim, so only a scan finds them. The ids of open
 // transactions are looked up as ranges, in the index's order: for an equal id the planner
 // may expect many rows, by the table's statistics, and read the whole table.
+//
+// The rows of tenants to skip count against the limit of rows, so that a tenant's million
+// rows cost one claim no more than that.
 var newEventsClaim = `
 WITH fresh AS MATERIALIZED (
-	(SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version
+	(SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.tenant_id
 	   FROM outbox o
 	  WHERE o.published_at IS NULL
 	    AND o.xact >= pg_snapshot_xmax($10::text::pg_snapshot) AND o.xact < pg_snapshot_xmax(pg_current_snapshot())
 	  ORDER BY o.xact, uuid_send(o.id)
 	  LIMIT $11)
 	UNION ALL
-	(SELECT o.place, o.aggregate_type, o.aggregate_id, o.version
+	(SELECT o.place, o.aggregate_type, o.aggregate_id, o.version, o.tenant_id
 	   FROM pg_snapshot_xip($10::text::pg_snapshot) AS open(xact)
 	  CROSS JOIN LATERAL (
-		SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version
+		SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.tenant_id
 		  FROM outbox o
 		 WHERE o.published_at IS NULL AND o.xact >= open.xact AND o.xact <= open.xact
 		 ORDER BY o.xact, uuid_send(o.id)
@@ -122,7 +125,8 @@ WITH fresh AS MATERIALIZED (
 	SELECT o.place, o.aggregate_type, o.aggregate_id, o.version
 	  FROM unnest($12::text[], $13::text[], $14::bigint[]) AS done(aggregate_type, aggregate_id, version)
 	 CROSS JOIN LATERAL (` + nextPending + `) o
-), candidate AS (` + strings.Replace(candidates, "%s", `SELECT place, aggregate_type, aggregate_id, version FROM fresh
+), candidate AS (` + strings.Replace(candidates, "%s", `SELECT place, aggregate_type, aggregate_id, version
+	         FROM fresh WHERE tenant_id <> ALL($15::text[])
 	        UNION ALL
 	        SELECT place, aggregate_type, aggregate_id, version FROM next`, 1) + `
 )` + claimCandidates + reportColumns + `, (SELECT count(*) FROM fresh), ` + claimedEvents
@@ -132,7 +136,8 @@ WITH fresh AS MATERIALIZED (
 var scanClaim = `
 WITH page AS MATERIALIZED (
 	SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.xact, o.id,
-	       o.published_at IS NULL AND o.parked_at IS NULL AND (o.next_retry_at IS NULL OR NOT $14::boolean) AS pending
+	       o.published_at IS NULL AND o.parked_at IS NULL AND (o.next_retry_at IS NULL OR NOT $14::boolean)
+	       AND o.tenant_id <> ALL($15::text[]) AND ($16::text[] IS NULL OR o.tenant_id = ANY($16::text[])) AS pending
 	  FROM outbox o
 	 WHERE (o.xact, uuid_send(o.id)) > ($10::text::xid8, uuid_send($11::uuid)) AND o.xact <= $12::text::xid8
 	 ORDER BY o.xact, uuid_send(o.id)

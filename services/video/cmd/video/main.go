@@ -17,6 +17,7 @@ import (
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing/operator/erasure"
+	"example.com/lockstep/pkg/eventing/outbox"
 	"example.com/lockstep/services/video"
 )
 
@@ -39,6 +40,7 @@ var erasing = operator.OwnerErasure{
 
 func service() command.Service {
 	var keep time.Duration
+	var tenantRate int
 	var reflection bool
 	var limits serve.Options
 	return command.Service{
@@ -46,12 +48,14 @@ func service() command.Service {
 		Environment: environment,
 		Flags: func(f *flag.FlagSet, local bool) {
 			f.DurationVar(&keep, "outbox-retention", retention, "how long published events stay in the outbox; 0 is for ever")
+			f.IntVar(&tenantRate, "tenant-rate", outbox.DefaultTenantRate,
+				"events a second of all tenants together that are above this rate while others are active; negative: no limit")
 			f.BoolVar(&reflection, "reflection", local, "answer gRPC reflection; on by default in a local process, and in no other")
 			limits.Flags(f)
 		},
 		Configure: func(r *command.Environment) command.Process {
 			cfg := video.ReadConfig(r)
-			cfg.Retention = keep
+			cfg.Retention, cfg.TenantRate = keep, tenantRate
 			cfg.Reflection, cfg.Limits = reflection, limits
 			return command.Process{Project: cfg.Project, Serve: func(ctx context.Context, lis, admin net.Listener, log *slog.Logger) error {
 				cfg.Admin = admin

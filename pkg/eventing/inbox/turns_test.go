@@ -1,0 +1,78 @@
+package inbox
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// One message of a tenant, with 5,000 of another in hand before it, is in the first batch.
+// The batches of several tenants are short, those of one are not.
+func TestABusyTenantHoldsUpNoOtherInHand(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	const busy = 5000
+	for i := range busy {
+		e := event(fmt.Sprintf("busy%04d", i), 1)
+		e.TenantID = "busy"
+		c.incoming <- delivered(e)
+	}
+	quiet := event("quiet", 1)
+	quiet.TenantID = "quiet"
+	c.incoming <- delivered(quiet)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var batches [][]Change
+	total := 0
+	c.functions().apply = func(_ context.Context, _ pgx.Tx, changes []Change) ([]Outcome, error) {
+		batches, total = append(batches, changes), total+len(changes)
+		if total > busy {
+			cancel()
+		}
+		return slices.Repeat([]Outcome{Applied}, len(changes)), nil
+	}
+	var working sync.WaitGroup
+	working.Go(func() { c.work(ctx) })
+	working.Wait()
+	first := slices.IndexFunc(batches, func(b []Change) bool {
+		return slices.ContainsFunc(b, func(c Change) bool { return c.Event.TenantID == "quiet" })
+	})
+	if first != 0 || len(batches[0]) != sharedBatch {
+		t.Errorf("in batch %d of %d, the first has %d", first, len(batches), len(batches[0]))
+	}
+	alone := b.consumer(t)
+	for i := range maxBatch + 1 {
+		alone.incoming <- delivered(event(fmt.Sprint(i), 1))
+	}
+	if n := len(alone.gather()); n != maxBatch || alone.waiting.count != 1 {
+		t.Errorf("a batch of one tenant has %d, %d wait", n, alone.waiting.count)
+	}
+}
+
+// Messages that are in no batch yet are given back at the end.
+func TestWaitingMessagesAreGivenBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	var all []*delivery
+	for i := range 3 {
+		d := delivered(event(fmt.Sprint(i), 1))
+		all = append(all, d)
+		c.waiting.push(d, time.Now())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c.work(ctx)
+	for _, d := range all {
+		if d.answered != len(d.messages) {
+			t.Error("a message has no answer")
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package outbox
+
+import (
+	"slices"
+	"time"
+
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// heldTenant is a tenant whose events leave in turns: claims of the relay skip them. Its
+// low watermarks are part of the relay's.
+type heldTenant struct {
+	name string
+	// low saw none of the events that claims have skipped since the tenant's scan began, and
+	// scanningLow none of those that the scan goes through. parts are the rest of it. began
+	// says that it has begun.
+	low, scanningLow queue.TxSnapshot
+	parts            []queue.Cursor
+	began            bool
+	// published are the tenant's part of followUps.published, and takenLow is the low of
+	// those that a claim on its way has taken.
+	published []followUp
+	takenLow  queue.TxSnapshot
+}
+
+// lowest saw none of the tenant's events that are unfinished and not in flight.
+func (h *heldTenant) lowest() queue.TxSnapshot {
+	low := queue.Earliest(h.low, h.scanningLow, h.takenLow)
+	for _, p := range h.published {
+		low = queue.Earliest(low, p.low)
+	}
+	return low
+}
+
+// hold makes tenants wait for turns. Claims that are on their way do not skip them yet.
+func (a *followUps) hold(tenants []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, name := range tenants {
+		if a.heldTenant(name) != nil || len(a.held) >= maxHeld {
+			continue
+		}
+		h := &heldTenant{name: name}
+		a.published = slices.DeleteFunc(a.published, func(p followUp) bool {
+			if p.tenant == name {
+				h.published = append(h.published, p)
+			}
+			return p.tenant == name
+		})
+		a.held = append(a.held, h)
+	}
+	signal(a.wakeScans)
+}
+
+// heldTenant expects the lock. It is nil if the tenant is not held.
+func (a *followUps) heldTenant(name string) *heldTenant {
+	for _, h := range a.held {
+		if h.name == name {
+			return h
+		}
+	}
+	return nil
+}
+
+// heldTenants is how many tenants are held.
+func (a *followUps) heldTenants() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.held)
+}
+
+// heldNames expects the lock.
+func (a *followUps) heldNames() []string {
+	names := make([]string, len(a.held))
+	for i, h := range a.held {
+		names[i] = h.name
+	}
+	return names
+}
+
+// noteSkippedTenants expects the lock. It notes that a claim has skipped these tenants'
+// events, which may be as old as from. A tenant that was released during the claim gets a
+// scan for them.
+func (a *followUps) noteSkippedTenants(from queue.TxSnapshot, tenants []string) {
+	for _, name := range tenants {
+		if h := a.heldTenant(name); h != nil {
+			h.low = queue.Earliest(h.low, from)
+		} else {
+			a.addScan(from, time.Now())
+			signal(a.wakeScans)
+		}
+	}
+}
+
+// turn is the next held tenant with work, and its part of it: up to n versions behind which
+// events may follow, or else the next page of its scan. It is nil if there is none. A tenant
+// is released when its scan is complete and none of its events is in flight: claims find its
+// events again, and a scan for all those that they have skipped since.
+func (a *followUps) turn(n int, f *inFlight) (h *heldTenant, after []followUp) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for range len(a.held) {
+		h = a.held[0]
+		a.held = append(a.held[1:], h)
+		switch {
+		case len(h.published) > 0:
+			after = h.take(n)
+			return h, after
+		case len(h.parts) > 0:
+			return h, nil
+		case !h.began && h.low != "":
+			h.begin()
+			return h, nil
+		case h.began && !f.hasTenant(h.name):
+			a.release(h)
+		}
+	}
+	return nil, nil
+}
+
+// take hands over up to n versions, oldest first.
+func (h *heldTenant) take(n int) []followUp {
+	n = min(n, len(h.published))
+	after := h.published[:n:n]
+	h.published = h.published[n:]
+	for _, p := range after {
+		h.takenLow = queue.Earliest(h.takenLow, p.low)
+	}
+	return after
+}
+
+// begin starts the tenant's scan.
+func (h *heldTenant) begin() {
+	h.scanningLow, h.low, h.began = h.low, "", true
+	h.parts = h.scanningLow.Since()
+}
+
+// follow takes in a published version. Beyond the bound, a scan finds the events behind it.
+func (h *heldTenant) follow(p followUp) {
+	if len(h.published) >= maxFollowUps {
+		h.low = queue.Earliest(h.low, p.low)
+		return
+	}
+	h.published = append(h.published, p)
+}
+
+// release expects the lock.
+func (a *followUps) release(h *heldTenant) {
+	a.held = slices.DeleteFunc(a.held, func(other *heldTenant) bool { return other == h })
+	if h.low != "" {
+		a.addScan(h.low, time.Now())
+	}
+}
+
+// turnFollowed ends a turn's claim of follow-ups, whose events are in flight. from is where a
+// scan must begin that finds those that the claim had to leave, such as those of paused
+// types; empty means that there are none.
+func (a *followUps) turnFollowed(h *heldTenant, from queue.TxSnapshot, paused []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.noteSkippedTypes(from, paused...)
+	h.takenLow, h.low = "", queue.Earliest(h.low, from)
+}
+
+// turnScanned ends a turn's claim of a page, which has skipped the paused types.
+func (a *followUps) turnScanned(h *heldTenant, p queue.Page, paused []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.noteSkippedTypes(h.scanningLow, paused...)
+	if h.parts = behind(h.parts, p); len(h.parts) == 0 {
+		h.scanningLow = ""
+	}
+}
+
+// turnFailed gives back what a turn has taken.
+func (a *followUps) turnFailed(h *heldTenant, after []followUp) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	h.takenLow = ""
+	h.published = append(after, h.published...)
+}

@@ -1,0 +1,153 @@
+package outbox
+
+import (
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// Fairness among tenants. A broker delivers in about the order of publishing, and consumers
+// apply in that order, so the relay is the only place that can let one tenant's event pass
+// another tenant's million. While events of several tenants come, a tenant that is over its
+// rate is held: claims skip its events, and they leave in turns, at one rate for all held
+// tenants together. So what is published ahead of another tenant's event stays small, as
+// long as consumers apply faster than that rate. A relay that meets one tenant only holds
+// none.
+
+const (
+	// DefaultTenantRate is in events per second: a tenth of the lowest rate at which the
+	// pair has run on two cores, so that a held tenant leaves most of the work to others.
+	DefaultTenantRate = 1000
+	// NoTenantRate is the TenantRate of a relay that holds no tenant.
+	NoTenantRate = -1
+	// activeFor is how long a tenant counts as active after an event. A tenant with an
+	// event a minute is protected all the time.
+	activeFor = time.Minute
+	// sharedEvents is how much a claim takes while several tenants are active: a tenant
+	// that becomes busy has at most that much more on its way before it is held.
+	sharedEvents = 250
+	// turnEvery is the pause between the turns of held tenants. A turn is that much of the
+	// rate, so an event of another tenant meets a few dozen requests of theirs.
+	turnEvery = 50 * time.Millisecond
+	// turnRows is how many rows a claim of a turn reads, and turnClaims how many claims a
+	// turn makes while they find nothing: the rows between a tenant's own bound neither the
+	// database's work nor the turn's duration otherwise.
+	turnRows, turnClaims = 500, 4
+	// maxHeld bounds the held tenants, hence the parameters of a claim and the cursors. A
+	// further tenant is not held.
+	maxHeld = 64
+	// maxTenants bounds the tenants whose rates are known. Beyond it all begin again.
+	maxTenants = 1024
+)
+
+// tenantRates knows which tenants are active, and which are over their rate. Each relay has
+// its own, so its shares are those of one of the living relays.
+type tenantRates struct {
+	perSecond int
+
+	mu sync.Mutex
+	// last is the tenant of the last event, which came at at, and changed the last time when
+	// it was another one than before.
+	last        string
+	at, changed time.Time
+	limits      map[string]*rate.Limiter
+	// held is the limit of all held tenants together.
+	held *rate.Limiter
+}
+
+func newTenantRates(perSecond int) *tenantRates {
+	return &tenantRates{
+		perSecond: perSecond, limits: map[string]*rate.Limiter{},
+		held: rate.NewLimiter(rate.Limit(perSecond), max(1, perSecond*int(2*turnEvery/time.Millisecond)/1000)),
+	}
+}
+
+// meet notes that another relay has met events of a tenant.
+func (t *tenantRates) meet(tenant string, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.last != tenant && t.last != "" {
+		t.changed = now
+	}
+}
+
+// claims expects the lock. It notes that an event of a tenant was claimed.
+func (t *tenantRates) claims(tenant string, now time.Time) {
+	if t.last != tenant && t.last != "" {
+		t.changed = now
+	}
+	t.last, t.at = tenant, now
+}
+
+// lastActive is the tenant of the last event that this relay has claimed, while it counts as
+// active.
+func (t *tenantRates) lastActive(now time.Time) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now.Sub(t.at) >= activeFor {
+		return ""
+	}
+	return t.last
+}
+
+// shared reports whether several tenants are active.
+func (t *tenantRates) shared(now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.sharing(now)
+}
+
+// sharing expects the lock.
+func (t *tenantRates) sharing(now time.Time) bool {
+	return !t.changed.IsZero() && now.Sub(t.changed) < activeFor
+}
+
+// claimed counts the events of a claim by one of so many relays, and returns the tenants
+// that are over their rate while several are active.
+func (t *tenantRates) claimed(batches []queue.Batch, relays int, now time.Time) (busy []string) {
+	events := map[string]int{}
+	for _, b := range batches {
+		events[b.Tenant()] += len(b)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for tenant, n := range events {
+		t.claims(tenant, now)
+		if !t.limit(tenant).AllowN(now, n*relays) {
+			busy = append(busy, tenant)
+		}
+	}
+	if !t.sharing(now) {
+		return nil
+	}
+	return busy
+}
+
+// limit expects the lock. A negative rate allows everything.
+func (t *tenantRates) limit(tenant string) *rate.Limiter {
+	l := t.limits[tenant]
+	if l == nil {
+		if len(t.limits) >= maxTenants {
+			clear(t.limits)
+		}
+		l = rate.NewLimiter(rate.Limit(t.perSecond), max(1, t.perSecond/4))
+		if t.perSecond < 0 {
+			l.SetLimit(rate.Inf)
+		}
+		t.limits[tenant] = l
+	}
+	return l
+}
+
+// turn is how many events of held tenants one of so many relays may claim now.
+func (t *tenantRates) turn(relays int, now time.Time) int {
+	return int(t.held.TokensAt(now)) / relays
+}
+
+// took counts what a turn has claimed.
+func (t *tenantRates) took(events, relays int, now time.Time) {
+	t.held.AllowN(now, min(events*relays, t.held.Burst()))
+}

@@ -1,0 +1,297 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/jackc/pgx/v5"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/instrument"
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// arrivals counts the messages that reach the broker.
+type arrivals struct {
+	mu sync.Mutex
+	// before is how many had arrived before the first of an aggregate.
+	before map[string]int
+	all    int
+}
+
+func (b *bench) countArrivals() *arrivals {
+	a := &arrivals{before: map[string]int{}}
+	b.setFault(func(ctx context.Context, req *pubsubpb.PublishRequest, send func(context.Context) error) error {
+		a.mu.Lock()
+		for _, m := range req.GetMessages() {
+			if _, seen := a.before[m.GetOrderingKey()]; !seen {
+				a.before[m.GetOrderingKey()] = a.all
+			}
+			a.all++
+		}
+		a.mu.Unlock()
+		return send(ctx)
+	})
+	return a
+}
+
+func (a *arrivals) total() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.all
+}
+
+// position is how many messages arrived before the first of an aggregate, if it has arrived.
+func (a *arrivals) position(aggregate string) (before int, arrived bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	before, arrived = a.before[aggregate]
+	return before, arrived
+}
+
+// fill gives a tenant pending events, so many versions of so many aggregates.
+func (b *bench) fill(t *testing.T, tenant string, aggregates, versions int) {
+	t.Helper()
+	b.exec(t, `
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, tenant_id)
+		SELECT gen_random_uuid(), 'video', $1 || '-' || a, 'VideoUpdated', v, '', $1
+		  FROM generate_series(1, $2::int) a, generate_series(1, $3::int) v
+		 ORDER BY v, a`, tenant, aggregates, versions)
+}
+
+// appendFor commits the first event of an aggregate of a tenant.
+func (b *bench) appendFor(t *testing.T, tenant, aggregate string) {
+	t.Helper()
+	e := event(aggregate, 1)
+	e.TenantID = tenant
+	if err := pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error { return Append(t.Context(), tx, nil, e) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startAt runs a relay with this rate of tenants until the test ends.
+func (b *bench) startAt(t *testing.T, perSecond int) *Relay {
+	t.Helper()
+	r := NewRelay(b.db, b.client, b.topics, slog.New(slog.DiscardHandler), func() {}, Options{TenantRate: perSecond})
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = r.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	return r
+}
+
+// A tenant has 20,000 events pending. Another one's event leaves among the first all the
+// same: whether it was committed behind them while no relay ran, or comes while they leave.
+func TestABusyTenantDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	// The first claim may be that large, because the relay has met one tenant only.
+	const backlog, most = 20_000, claimEvents + 2*sharedEvents
+	for _, quiet := range []string{"quiet", eventing.DefaultTenant, ""} {
+		t.Run("tenant "+quiet, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			a := b.countArrivals()
+			b.appendFor(t, quiet, "first")
+			b.fill(t, "busy", backlog, 1)
+			b.appendFor(t, quiet, "behind")
+			r := b.startAt(t, 100)
+			for i := range 3 {
+				aggregate := fmt.Sprint("new", i)
+				b.appendFor(t, quiet, aggregate)
+				committed := a.total()
+				r.Wake()
+				b.poll(t, func() bool { _, arrived := a.position(aggregate); return arrived }, "a new event does not leave")
+				if n, _ := a.position(aggregate); n-committed > most {
+					t.Errorf("new: after %d events of the other tenant", n-committed)
+				}
+			}
+			b.poll(t, func() bool { _, arrived := a.position("behind"); return arrived }, "the event behind the backlog does not leave")
+			if n := a.total(); n > backlog/2 {
+				t.Fatalf("the test shows nothing: %d of the other tenant's events had left", n)
+			}
+		})
+	}
+}
+
+// While three tenants wait for turns, all of their events leave, in the order of each
+// aggregate: through outages, lost answers, several relays, and the end of a relay in the
+// middle. Then none is held.
+func TestHeldTenantsKeepOrder(t *testing.T) {
+	t.Parallel()
+	const aggregates, versions = 8, 100
+	b := newBench(t)
+	faults := rand.New(rand.NewPCG(3, 4))
+	b.setFault(func(ctx context.Context, _ *pubsubpb.PublishRequest, send func(context.Context) error) error {
+		b.mu.Lock()
+		dice := faults.IntN(40)
+		b.mu.Unlock()
+		switch dice {
+		case 0:
+			return status.Error(codes.Unavailable, "connection refused")
+		case 1: // arrives, but the answer is lost
+			if err := send(ctx); err != nil {
+				return err
+			}
+			return status.Error(codes.DeadlineExceeded, "answer lost")
+		default:
+			return send(ctx)
+		}
+	})
+	tenants := []string{"x", "y", ""}
+	for _, tenant := range tenants {
+		b.fill(t, tenant, aggregates, versions)
+	}
+	early := b.relay(t, 1) // at the default rate
+	b.poll(t, func() bool { return len(b.server.Messages()) > 0 }, "nothing leaves")
+	late := b.startAt(t, 500)
+	early()
+	held := false
+	b.poll(t, func() bool {
+		held = held || late.followUps.due().held
+		return b.count(t, unpublished) == 0
+	}, "events are left")
+	if !held {
+		t.Error("the test shows nothing: no tenant was held")
+	}
+	for _, tenant := range tenants {
+		for i := range aggregates {
+			firstSightings(t, b.sent(fmt.Sprintf("%s-%d", tenant, i+1)), versions)
+		}
+	}
+	b.poll(t, func() bool { return !late.followUps.due().held }, "a tenant is held although nothing of its is pending")
+}
+
+// A relay that has met one tenant holds it when another relay has met another one.
+func TestRelaysTellEachOtherOfTenants(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	relays := [2]*Relay{b.newRelay(t), b.newRelay(t)}
+	now := time.Now()
+	for i, r := range relays {
+		r.tenants.claimed(batchFor(fmt.Sprint("tenant", i), 1), 1, now)
+	}
+	for range 2 { // the first has nothing to learn from yet
+		for _, r := range relays {
+			if err := r.writeHeartbeat(t.Context(), false); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i, r := range relays {
+		if !r.tenants.shared(time.Now()) {
+			t.Errorf("relay %d knows of one tenant only", i)
+		}
+	}
+}
+
+func batchFor(tenant string, events int) []queue.Batch {
+	b := make(queue.Batch, events)
+	for i := range b {
+		b[i].Event = event("a", int64(i)+1)
+		b[i].TenantID = tenant
+	}
+	return []queue.Batch{b}
+}
+
+func TestATenantIsOverItsRateOnlyNextToOthers(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	rates := newTenantRates(1000)
+	if busy := rates.claimed(batchFor("a", 2000), 1, now); busy != nil {
+		t.Errorf("alone: %v", busy)
+	}
+	if busy := rates.claimed(batchFor("b", 1), 1, now); busy != nil {
+		t.Errorf("one event: %v", busy)
+	}
+	if busy := rates.claimed(batchFor("a", 2000), 1, now); len(busy) != 1 || busy[0] != "a" {
+		t.Errorf("next to another: %v", busy)
+	}
+	if busy := rates.claimed(batchFor("", 200), 4, now); len(busy) != 1 || busy[0] != eventing.DefaultTenant {
+		t.Errorf("with three other relays: %v", busy)
+	}
+	if busy := rates.claimed(batchFor("a", 2000), 1, now.Add(2*activeFor)); busy == nil {
+		t.Error("a change of tenants counts for the time after it")
+	}
+	if busy := rates.claimed(batchFor("a", 2000), 1, now.Add(4*activeFor)); busy != nil {
+		t.Errorf("alone again: %v", busy)
+	}
+	for i := range 2 * maxTenants {
+		rates.claimed(batchFor(fmt.Sprint(i), 1), 1, now)
+	}
+	if n := len(rates.limits); n > maxTenants {
+		t.Errorf("%d limits", n)
+	}
+	none := newTenantRates(NoTenantRate)
+	none.claimed(batchFor("a", 1), 1, now)
+	if busy := none.claimed(batchFor("b", 100_000), 1, now); busy != nil {
+		t.Errorf("without a rate: %v", busy)
+	}
+}
+
+// The low of a relay covers what held tenants have left, wherever that stands.
+func TestLowCoversHeldTenants(t *testing.T) {
+	t.Parallel()
+	a, f := newFollowUps(), newInFlight()
+	low := func(want queue.TxSnapshot, when string) {
+		t.Helper()
+		if got := a.low(f); got != want {
+			t.Errorf("%s: low %q, want %q", when, got, want)
+		}
+	}
+	a.claimed("90:90:", "90:90:", nil)
+	a.published = []followUp{{low: "60:60:", tenant: "x"}, {low: "70:70:", tenant: "y"}}
+	a.hold([]string{"x"})
+	low("60:60:", "published versions go with the tenant")
+	if todo := a.take(10); len(todo.after) != 1 || len(todo.held) != 1 {
+		t.Fatalf("a claim has %d versions and skips %v", len(todo.after), todo.held)
+	}
+	a.claimed("91:91:", "70:70:", []string{"x"})
+	h, after := a.turn(10, f)
+	if h == nil || len(after) != 1 {
+		t.Fatalf("a turn of %v has %d versions", h, len(after))
+	}
+	low("60:60:", "a turn has taken them")
+	a.turnFailed(h, after)
+	low("60:60:", "and given back")
+	h, _ = a.turn(10, f)
+	a.turnFollowed(h, "", nil)
+	low("70:70:", "followed: a claim has skipped events")
+	if h, _ = a.turn(10, f); h == nil || len(h.parts) != 1 {
+		t.Fatal("no scan begins")
+	}
+	low("70:70:", "scanning")
+	a.claimed("92:92:", "91:91:", []string{"x"})
+	a.turnScanned(h, queue.Page{Done: true}, nil)
+	low("91:91:", "scanned, and a claim has skipped events since")
+	if h, _ = a.turn(10, f); h != nil || a.due().held {
+		t.Error("the tenant is not released")
+	}
+	low("91:91:", "released: a scan for all finds them")
+	a.claimed("93:93:", "80:80:", []string{"x"})
+	low("80:80:", "a claim from before the release has skipped events")
+}
+
+// The metrics name the ten tenants with the most events, and join the rest.
+func TestTenantsOfMetricsAreFew(t *testing.T) {
+	t.Parallel()
+	var all []queue.TenantBacklog
+	for i := range 13 {
+		all = append(all, queue.TenantBacklog{Tenant: fmt.Sprint(i), Pending: int64(100 - i), Parked: 1, Oldest: time.Duration(i)})
+	}
+	got := labelled(all)
+	want := queue.TenantBacklog{Tenant: instrument.Other, Pending: 90 + 89 + 88, Parked: 3, Oldest: 12}
+	if len(got) != instrument.MaxValues+1 || got[9] != all[9] || got[10] != want {
+		t.Errorf("%+v", got)
+	}
+	if got := labelled(all[:10]); len(got) != 10 {
+		t.Errorf("%d of 10", len(got))
+	}
+}
