@@ -3,6 +3,7 @@ package services_test
 import (
 	"context"
 	"flag"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -30,6 +31,11 @@ var binaries string
 var shared *broker.Server
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if testing.Short() {
+		fmt.Fprintln(os.Stderr, "the stories of the system take minutes: not with -short")
+		return
+	}
 	// These tests mostly wait: for deliveries, leases and drains.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)

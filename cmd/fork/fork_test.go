@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"example.com/lockstep/internal/command"
@@ -110,16 +112,31 @@ func TestUsageErrorsComeBeforeAnyWork(t *testing.T) {
 	}
 }
 
+// forks is the directory of the copy that all tests read.
+var forks string
+
+func TestMain(m *testing.M) {
+	var err error
+	if forks, err = os.MkdirTemp("", "lockstep-fork-"); err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(forks)
+	m.Run()
+}
+
+// copied makes that copy, which takes seconds under the race detector.
+var copied = sync.OnceValue(func() error { return copyRepository(context.Background(), root, forks, module) })
+
+// fork returns a copy to read.
 func fork(t *testing.T) (dir string) {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(root, ".git")); err != nil {
 		t.Skip("not a git clone, and fork copies what git lists")
 	}
-	dir = t.TempDir()
-	if err := copyRepository(t.Context(), root, dir, module); err != nil {
+	if err := copied(); err != nil {
 		t.Fatal(err)
 	}
-	return dir
+	return forks
 }
 
 func assertNoTraceOfOldPath(t *testing.T, dir string) {

@@ -100,8 +100,10 @@ func (c *cluster) connect(ctx context.Context) (err error) {
 	return err
 }
 
+// create copies files: the default from Postgres 15 on, which writes each page to the log
+// so that it needs no checkpoint, takes twice the time where nothing waits for the disk.
 func (c *cluster) create(ctx context.Context, name, template string) error {
-	return c.exec(ctx, "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(template))
+	return c.exec(ctx, "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(template)+" STRATEGY file_copy")
 }
 
 func (c *cluster) drop(ctx context.Context, name string) error {

@@ -5,8 +5,8 @@
 //	func TestMain(m *testing.M) { pgtest.Main(m) }
 //
 // The first [New] of a test binary starts a server, or uses the one of the
-// environment variable TEST_DATABASE_URL, an administrator's URL. It then
-// migrates a template. Each database is a copy of that template, which takes
+// environment variable TEST_DATABASE_URL, an administrator's URL of Postgres 15 or
+// later. It then migrates a template. Each database is a copy of that template, which takes
 // tens of milliseconds. There is nothing to clean between tests, so all can run
 // in parallel.
 //

@@ -52,8 +52,9 @@ func TestCallersReadReasonAndMetadata(t *testing.T) {
 		t.Errorf("ReasonOf = %q, want VIDEO_DELETED", got)
 	}
 	want := map[string]string{"version": "3", "source": "authority", "deleted_at": "2026-11-20T12:00:00.000000005Z"}
-	if diff := cmp.Diff(want, problem.MetadataOf(err)); diff != "" {
-		t.Errorf("MetadataOf (-want +got):\n%s", diff)
+	info := status.Convert(err).Details()[0].(*errdetails.ErrorInfo)
+	if diff := cmp.Diff(want, info.GetMetadata()); diff != "" {
+		t.Errorf("metadata (-want +got):\n%s", diff)
 	}
 }
 

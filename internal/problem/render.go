@@ -117,20 +117,15 @@ func (e *Error) metadata() map[string]string {
 
 // ReasonOf returns the reason in an error that a call to one of our services
 // returned, and "" for any other error.
-func ReasonOf(err error) string { return infoOf(err).GetReason() }
-
-// MetadataOf returns the Extra of such an error, as strings.
-func MetadataOf(err error) map[string]string { return infoOf(err).GetMetadata() }
-
-func infoOf(err error) *errdetails.ErrorInfo {
+func ReasonOf(err error) string {
 	st, ok := status.FromError(err)
 	if !ok {
-		return nil
+		return ""
 	}
 	for _, detail := range st.Details() {
 		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetDomain() == domain {
-			return info
+			return info.GetReason()
 		}
 	}
-	return nil
+	return ""
 }

@@ -4,7 +4,6 @@ package rest
 // removed between two pages neither repeats nor hides another.
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
@@ -43,28 +42,23 @@ func CheckPageSize(size int, violations *problem.Violations) {
 	violations.Require(1 <= size && size <= MaxPageSize, "page_size", fmt.Sprintf("must lie between 1 and %d", MaxPageSize))
 }
 
-// A PageKey is the key that a list is ordered by: the id of an item, or two of them.
-type PageKey interface{ uuid.UUID | [2]uuid.UUID }
-
 // PageToken names the page behind last in a list with a filter; the token is bound to the
 // filter's text. To clients it is opaque. It is no signature: a forged token begins
 // elsewhere.
-func PageToken[K PageKey](last K, filter string) string {
-	key := encode(last)
-	sum := crc32.ChecksumIEEE(append(key, filter...))
-	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint32(key, sum))
+func PageToken(last uuid.UUID, filter string) string {
+	sum := crc32.ChecksumIEEE(append(last[:], filter...))
+	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint32(last[:], sum))
 }
 
-// ParsePageToken returns the key that the page begins behind, newest first: without a token one
-// that is above all others. It reports a fault of page_token if the token was cut off
-// or comes with another filter.
-func ParsePageToken[K PageKey](token, filter string, violations *problem.Violations) (last K) {
+// ParsePageToken returns the id that the page begins behind, newest first: without a token
+// uuid.Max. It reports a fault of page_token if the token was cut off or comes with another
+// filter.
+func ParsePageToken(token, filter string, violations *problem.Violations) (last uuid.UUID) {
 	if token == "" {
-		decode(bytes.Repeat([]byte{0xff}, binary.Size(last)), &last)
-		return last
+		return uuid.Max
 	}
 	if b, err := base64.RawURLEncoding.DecodeString(token); err == nil {
-		decode(b, &last)
+		copy(last[:], b) // of another length, it does not equal the token of last
 	}
 	violations.Require(PageToken(last, filter) == token, "page_token", "must be the next_page_token of a list with the same filters")
 	return last
@@ -84,17 +78,9 @@ func FitPage[T any](items []T, size int, text func(T) int) int {
 
 // CutPage returns the first size items, and the token of the page behind them, which is
 // empty when there is none. The caller reads one item more than size.
-func CutPage[T any, K PageKey](items []T, size int, key func(T) K, filter string) (cut []T, next string) {
+func CutPage[T any](items []T, size int, id func(T) uuid.UUID, filter string) (cut []T, next string) {
 	if len(items) <= size {
 		return items, ""
 	}
-	return items[:size], PageToken(key(items[size-1]), filter)
+	return items[:size], PageToken(id(items[size-1]), filter)
 }
-
-func encode[K PageKey](key K) []byte {
-	b, _ := binary.Append(nil, binary.BigEndian, key) // an array of bytes has an encoding
-	return b
-}
-
-// decode leaves last unchanged if b is too short; Parse detects that.
-func decode[K PageKey](b []byte, last *K) { _, _ = binary.Decode(b, binary.BigEndian, last) }

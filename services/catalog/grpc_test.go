@@ -81,7 +81,8 @@ func TestGRPCReadsAVideo(t *testing.T) {
 	_, err = get(3)
 	wantStatus(err, codes.NotFound, "VIDEO_DELETED")
 	meta := map[string]string{"version": "3", "deleted_at": at(3).Format(time.RFC3339Nano), "source": "projection"}
-	if diff := cmp.Diff(meta, problem.MetadataOf(err)); diff != "" {
+	info := status.Convert(err).Details()[0].(*errdetails.ErrorInfo)
+	if diff := cmp.Diff(meta, info.GetMetadata()); diff != "" {
 		t.Errorf("metadata (-want +got):\n%s", diff)
 	}
 }

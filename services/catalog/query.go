@@ -45,7 +45,7 @@ func (q *Query) check() (before uuid.UUID, err error) {
 	if q.UploaderID != "" {
 		bad.UUID("uploader_id", q.UploaderID)
 	}
-	return rest.ParsePageToken[uuid.UUID](q.PageToken, q.filter(), &bad), bad.Err()
+	return rest.ParsePageToken(q.PageToken, q.filter(), &bad), bad.Err()
 }
 
 // text is the length of v's text in a message, in bytes.
@@ -72,7 +72,7 @@ func (q *EngagementQuery) check() (user, before uuid.UUID, err error) {
 	user = bad.UUID("user_id", q.UserID)
 	q.PageSize = cmp.Or(q.PageSize, rest.DefaultPageSize)
 	rest.CheckPageSize(q.PageSize, &bad)
-	before = rest.ParsePageToken[uuid.UUID](q.PageToken, q.filter(user), &bad)
+	before = rest.ParsePageToken(q.PageToken, q.filter(user), &bad)
 	err = bad.Err()
 	if err == nil && !q.Caller.MayActFor(user) {
 		err = auth.Denied("These engagements belong to another user.")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/testing/protocmp"
@@ -162,8 +163,8 @@ func TestProtocolsAgree(t *testing.T) {
 	gone := a.call("GET", "/v1/videos/"+id, nil)
 	_, err = a.rpc.GetVideo(t.Context(), &videov1.GetVideoRequest{VideoId: id})
 	if status.Code(err) != codes.NotFound || problem.ReasonOf(err) != "VIDEO_DELETED" ||
-		problem.MetadataOf(err)["version"] != "3" || problem.MetadataOf(err)["deleted_at"] != gone.field("deleted_at") {
-		t.Errorf("deleted video: %v %v", err, problem.MetadataOf(err))
+		metadataOf(err)["version"] != "3" || metadataOf(err)["deleted_at"] != gone.field("deleted_at") {
+		t.Errorf("deleted video: %v %v", err, metadataOf(err))
 	}
 	before := a.videoRows(id)
 	tombstone := only(t, before.GetVideos())
@@ -177,14 +178,25 @@ func TestProtocolsAgree(t *testing.T) {
 	checkLackedAsOf(t, err, before.GetAsOf(), a.videoRows(id).GetAsOf())
 }
 
+// metadataOf returns the members of an answer over gRPC that a problem document has beside the
+// standard ones.
+func metadataOf(err error) map[string]string {
+	for _, detail := range status.Convert(err).Details() {
+		if info, ok := detail.(*errdetails.ErrorInfo); ok {
+			return info.GetMetadata()
+		}
+	}
+	return nil
+}
+
 // checkLackedAsOf expects an answer that there is none to say from when it is: between
 // two others.
 func checkLackedAsOf(t *testing.T, err error, after, before *timestamppb.Timestamp) {
 	t.Helper()
-	if epoch := problem.MetadataOf(err)["epoch"]; epoch != "1" {
+	if epoch := metadataOf(err)["epoch"]; epoch != "1" {
 		t.Errorf("%v: epoch %q, want 1", err, epoch)
 	}
-	said := problem.MetadataOf(err)["as_of"]
+	said := metadataOf(err)["as_of"]
 	asOf, bad := time.Parse(time.RFC3339Nano, said)
 	if bad != nil || asOf.Before(after.AsTime()) || asOf.After(before.AsTime()) {
 		t.Errorf("%v: as of %q, want a time between %v and %v", err, said, after.AsTime(), before.AsTime())

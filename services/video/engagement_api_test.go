@@ -58,7 +58,7 @@ func TestEngagementProtocolsAgree(t *testing.T) {
 		t.Errorf("delete: %v %v", removed, err)
 	}
 	_, err = a.engage.GetEngagement(t.Context(), &videov1.GetEngagementRequest{UserId: userID, VideoId: videoID})
-	if status.Code(err) != codes.NotFound || problem.ReasonOf(err) != "ENGAGEMENT_DELETED" || problem.MetadataOf(err)["version"] != "2" {
+	if status.Code(err) != codes.NotFound || problem.ReasonOf(err) != "ENGAGEMENT_DELETED" || metadataOf(err)["version"] != "2" {
 		t.Errorf("get of a deleted one: %v", err)
 	}
 	before := a.engagementRows(userID, videoID)

@@ -52,7 +52,7 @@ func (s *Service) List(
 	var found problem.Violations
 	filter := caller.Scope() + fmt.Sprint(f)
 	rest.CheckPageSize(size, &found)
-	before := rest.ParsePageToken[uuid.UUID](token, filter, &found)
+	before := rest.ParsePageToken(token, filter, &found)
 	if err := found.Err(); err != nil {
 		return nil, "", err
 	}

@@ -24,7 +24,7 @@ import (
 // locked, which stops a virtual clock.
 func TestTheOwnerIsAway(t *testing.T) {
 	t.Parallel()
-	away := 90 * time.Minute
+	away := 65 * time.Minute
 	if os.Getenv("LOCKSTEP_FULL") != "" {
 		away = 24 * time.Hour
 	}

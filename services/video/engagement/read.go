@@ -57,7 +57,7 @@ func (s *Service) List(
 	var found problem.Violations
 	filter := caller.Scope() + user.String()
 	rest.CheckPageSize(size, &found)
-	before := rest.ParsePageToken[uuid.UUID](token, filter, &found)
+	before := rest.ParsePageToken(token, filter, &found)
 	if err := cmp.Or(found.Err(), aggregate.CheckOwner(caller, user)); err != nil {
 		return nil, "", err
 	}

@@ -1,0 +1,158 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/rebuild"
+	"example.com/lockstep/pkg/eventing/reconcile"
+	"example.com/lockstep/pkg/eventing/tenant"
+)
+
+const videoColumns = `video_id, uploader_id, title, description, duration_seconds, published_at,
+	version, epoch, created_at, updated_at, deleted_at, tenant_id`
+
+const videoTable = "video_projection"
+
+var videoKey = []string{"video_id"}
+
+// compared returns the videos to compare with their owner's.
+func (a videos) compared() *reconcile.Table {
+	return reconcile.NewTable(a.db, a.sql().table, videoKey, videoColumns, reconcile.ColumnEpoch)
+}
+
+// readVideo returns the zero Video where there is neither video nor tombstone.
+func readVideo(ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, id uuid.UUID) (Video, error) {
+	return readCounted(ctx, db, scope, `SELECT `+videoColumns+` FROM video_projection WHERE video_id = $1`, id)
+}
+
+// readCounters reads the counters of a video that its owner has shown.
+func readCounters(ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, id uuid.UUID) (Counters, error) {
+	v, err := readCounted(ctx, db, scope, `SELECT $1::uuid AS video_id`, id)
+	return v.Counters, err
+}
+
+func readCounted(ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, sql string, id uuid.UUID) (v Video, err error) {
+	err = scope.Read(ctx, db, func(rows pgx.Rows) (err error) {
+		v, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByNameLax[Video])
+		return err
+	}, withCounters(sql), id)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return Video{}, nil
+	case err != nil:
+		return Video{}, fmt.Errorf("read video: %w", err)
+	}
+	return v, nil
+}
+
+// withCounters is a statement that returns videos, with their counters: those of the videos
+// that are left after its limit. A sum of seconds that does not fit is shown as the
+// nearest number that does.
+func withCounters(videos string) string {
+	//nolint:unqueryvet // the statement inside names its columns
+	return fmt.Sprintf(`
+		SELECT shown.*, like_count, bookmark_count, total_watched_seconds FROM (%s) AS shown CROSS JOIN LATERAL (
+		SELECT coalesce(sum(likes), 0)::bigint AS like_count, coalesce(sum(bookmarks), 0)::bigint AS bookmark_count,
+		       greatest(least(coalesce(sum(watched_seconds), 0), 9223372036854775807), -9223372036854775808)::bigint AS total_watched_seconds
+		  FROM video_counters AS c WHERE c.video_id = shown.video_id) AS counters`, videos)
+}
+
+// positions reads the positions of those videos in scope that the projection has.
+func (a videos) positions(ctx context.Context, scope tenant.Scope, wanted []consistency.Position) ([]consistency.Position, error) {
+	if len(wanted) == 0 {
+		return nil, nil
+	}
+	return readPositions(ctx, a.db, scope, a.sql().positions, idsOf(wanted), videoType)
+}
+
+// Lock locks the rows with these ids.
+func (a videos) Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[string]Video, error) {
+	rows, _ := tx.Query(ctx, a.sql().lock, ids)
+	return byID(rows, Video.id)
+}
+
+var servedVideos, shadowVideos = videoStatements(videoTable), videoStatements(rebuild.Shadow(videoTable))
+
+func videoStatements(table string) *tableSQL {
+	return &tableSQL{
+		table: table,
+		positions: `
+			SELECT $2::text AS aggregate_type, video_id::text AS aggregate_id, epoch, version
+			  FROM ` + table + ` WHERE video_id = ANY($1::uuid[])`,
+		lock: `
+			SELECT ` + videoColumns + `, last_event_id, revision, incomplete FROM ` + table + `
+			 WHERE video_id = ANY ($1::uuid[]) ORDER BY video_id FOR UPDATE`,
+		upsert: upsertSQL(table, "video_id", videoColumns,
+			"uuid, uuid, text, text, bigint, timestamptz, bigint, bigint, timestamptz, timestamptz, timestamptz, text"),
+		incomplete: `
+			SELECT video_id::text FROM ` + table + `
+			 WHERE incomplete AND revision < $1 AND video_id > $2::uuid ORDER BY video_id LIMIT $3`,
+		countIncomplete: countIncompleteSQL(table),
+	}
+}
+
+// Upsert writes all steps in one statement.
+func (a videos) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Video]) ([]string, error) {
+	return upsert(ctx, tx, a.sql().upsert, a, steps,
+		column(steps, func(v Video) pgtype.UUID { return pgID(v.ID) }),
+		column(steps, func(v Video) pgtype.UUID { // NULL on tombstones
+			return pgtype.UUID{Bytes: v.UploaderID, Valid: v.DeletedAt == nil}
+		}),
+		column(steps, func(v Video) string { return v.Title }),
+		column(steps, func(v Video) string { return v.Description }),
+		column(steps, func(v Video) int64 { return v.DurationSeconds }),
+		column(steps, func(v Video) *time.Time { return v.PublishedAt }),
+		column(steps, func(v Video) int64 { return v.Version }),
+		column(steps, func(v Video) int64 { return v.Epoch }),
+		column(steps, func(v Video) *time.Time { return v.CreatedAt }),
+		column(steps, func(v Video) time.Time { return v.UpdatedAt }),
+		column(steps, func(v Video) *time.Time { return v.DeletedAt }),
+		column(steps, func(v Video) string { return v.TenantID }))
+}
+
+// listVideos returns q's page and, if there is one, the video behind it: newest first,
+// since ids are UUIDs of version 7. A title search uses the trigram index where the
+// server has one; otherwise it reads titles until the page is full. reached counts the
+// positions in wanted that are reached in the page's own snapshot.
+//
+// A title search spans tenants for Postgres, and names its tenant itself: ILIKE is not
+// leakproof, and under row-level security the trigram index could not be used for it.
+func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID, wanted []consistency.Position,
+) (videos []Video, reached int, err error) {
+	scope, joined := scopeOf(q.Caller), "video_projection p ON p.video_id = w.id"
+	sql := `SELECT ` + videoColumns + ` FROM video_projection WHERE deleted_at IS NULL AND video_id < $2`
+	args := []any{q.PageSize + 1, before}
+	// Only the conditions that the query has, so that each combination is planned for
+	// its index.
+	and := func(condition string, arg any) {
+		args = append(args, arg)
+		sql += fmt.Sprintf(" AND %s $%d", condition, len(args))
+	}
+	if q.UploaderID != "" {
+		and("uploader_id =", q.UploaderID)
+	}
+	if q.Title != "" {
+		scope = tenant.Every
+		and("tenant_id =", q.Caller.Tenant)
+		joined += fmt.Sprintf(" AND p.tenant_id = $%d", len(args))
+		and("title ILIKE", "%"+strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(q.Title)+"%")
+	}
+	sql += ` ORDER BY video_id DESC LIMIT $1`
+	sql = withCounters(sql) + ` ORDER BY video_id DESC`
+	videos, reached, err = readPage[Video](ctx, db, scope, sql, args, wanted, idsOf(wanted), joined)
+	if err != nil {
+		return nil, 0, fmt.Errorf("list videos: %w", err)
+	}
+	return videos, reached, nil
+}
