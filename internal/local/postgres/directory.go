@@ -58,14 +58,6 @@ func (d *directory) asOwner() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Credential: d.owner}
 }
 
-// give makes the owner own a file of the data.
-func (d *directory) give(data *os.Root, name string) error {
-	if d.owner == nil {
-		return nil
-	}
-	return data.Chown(name, int(d.owner.Uid), int(d.owner.Gid))
-}
-
 func (d *directory) claim() (err error) {
 	if d.lock, err = tryLock(d.path); err != nil || d.owner == nil {
 		return err

@@ -64,14 +64,10 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start postgres: %w", err)
 	}
-	cache, err := cacheDir()
-	if err != nil {
-		cache = dir.path // a process without a home keeps nothing
-	}
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	s := &Server{bin: bin, dir: dir, opts: opts}
-	err = s.initialise(ctx, cache)
+	err = s.initialise(ctx)
 	if err == nil {
 		err = s.launch(ctx)
 	}
