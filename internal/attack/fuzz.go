@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -25,11 +26,13 @@ import (
 // answers with its own fault, or without a problem document, fails.
 func HTTP(f *testing.F, handler http.Handler, id func(*testing.T) string, targets ...string) {
 	f.Helper()
+	const json = "Content-Type: application/json\n"
 	for _, target := range targets {
 		for _, method := range []string{"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"} {
-			f.Add(method, target, "Content-Type: application/json\nIdempotency-Key: "+method+"\nIf-Match: \"1\"", `{"title":"a","liked":true}`)
-			f.Add(method, target, "Content-Type: application/json\nPrefer: wait=0\nConsistency: minimize-latency", `{"title":"a","uploader_id":"`+Placeholder+`"}`)
-			f.Add(method, target+"?page_size=2&page_token=a&q=a&reason=b&consistency_token=AgAFdmlkZW8", "Consistency-Token: a\nOrigin: http://a", "")
+			f.Add(method, target, json+"Idempotency-Key: "+method+"\nIf-Match: \"1\"", `{"title":"a","liked":true}`)
+			f.Add(method, target, json+"Prefer: wait=0\nConsistency: minimize-latency", `{"title":"a","uploader_id":"`+Placeholder+`"}`)
+			query := "?page_size=2&page_token=a&q=a&reason=b&consistency_token=AgAFdmlkZW8"
+			f.Add(method, target+query, "Consistency-Token: a\nOrigin: http://a", "")
 		}
 	}
 	f.Fuzz(func(t *testing.T, method, target, headers, body string) {
@@ -55,14 +58,17 @@ func checkHTTP(w *httptest.ResponseRecorder) error {
 		return nil
 	}
 	var p struct {
-		Status                int
-		Title, Detail, Reason string
+		Status int    `json:"status"`
+		Title  string `json:"title"`
+		Detail string `json:"detail"`
+		Reason string `json:"reason"`
 	}
 	err := json.Unmarshal(w.Body.Bytes(), &p)
+	complete := p.Status == w.Code && p.Title != "" && p.Detail != "" && p.Reason != ""
 	switch {
 	case w.Code >= http.StatusInternalServerError && w.Code != http.StatusServiceUnavailable:
-		return fmt.Errorf("a fault of the service")
-	case err != nil || w.Header().Get("Content-Type") != "application/problem+json" || p.Status != w.Code || p.Title == "" || p.Detail == "" || p.Reason == "":
+		return errors.New("a fault of the service")
+	case err != nil || !complete || w.Header().Get("Content-Type") != "application/problem+json":
 		return fmt.Errorf("no problem document: %+v, %w", p, err)
 	}
 	return nil

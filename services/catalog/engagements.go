@@ -138,7 +138,7 @@ func (a engagements) Snapshot(e Engagement) inbox.Change {
 // Fetch is FetchMany of one engagement.
 func (a engagements) Fetch(ctx context.Context, id string, timeout time.Duration) (e Engagement, at time.Time, err error) {
 	e.UserID, e.VideoID, err = parseEngagementID(id)
-	if err = canonical(id, e.id(), err); err != nil {
+	if err := canonical(id, e.id(), err); err != nil {
 		return e, at, err
 	}
 	found, epoch, at, err := a.FetchMany(ctx, []string{id}, timeout)

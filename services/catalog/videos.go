@@ -184,7 +184,7 @@ func (a videos) Snapshot(v Video) inbox.Change {
 // Fetch is FetchMany of one video.
 func (a videos) Fetch(ctx context.Context, id string, timeout time.Duration) (v Video, at time.Time, err error) {
 	v.ID, err = parseID(id)
-	if err = canonical(id, v.id(), err); err != nil {
+	if err := canonical(id, v.id(), err); err != nil {
 		return v, at, err
 	}
 	found, epoch, at, err := a.FetchMany(ctx, []string{id}, timeout)
