@@ -9,6 +9,7 @@
 #   verify-plan.sh permissions PLAN  prints what the account that releases may not change,
 #                                    and fails if there is anything: half of an apply is
 #                                    done by the time that Google refuses the rest.
+#   verify-plan.sh same SHOWN PLAN   both plans change the same things, to the same values.
 set -euo pipefail
 
 fail() {
@@ -46,7 +47,25 @@ permissions() {
   }
 }
 
+# Only what a plan changes: the number of a job's executions moves by itself.
+changes() {
+  jq -S '[.resource_changes[]
+    | select(.change.actions - ["no-op", "read"] != [])
+    | (.change.before // {}) as $before
+    | {address, actions: .change.actions, to: ((.change.after // {}) | with_entries(select(.value != $before[.key])))}]
+    | sort_by(.address)' "$1"
+}
+
+same() {
+  local shown own
+  shown=$(changes "$1")
+  own=$(changes "$2")
+  diff <(echo "$shown") <(echo "$own") ||
+    fail "This is not the plan that was shown: the infrastructure has changed since, or the plan was not made from main. Run the workflow again."
+}
+
 case ${1:-} in
 images | permissions) "$1" "$2" ;;
-*) fail "usage: verify-plan.sh images|permissions PLAN" ;;
+same) same "$2" "$3" ;;
+*) fail "usage: verify-plan.sh images|permissions PLAN, or same SHOWN PLAN" ;;
 esac

@@ -69,6 +69,32 @@ func TestAPlanIsOfAttestedImages(t *testing.T) {
 	}
 }
 
+// TestAPlanIsTheOneThatWasShown: the same changes, to the same values. What moves by itself,
+// such as the number of a job's executions, is no difference.
+func TestAPlanIsTheOneThatWasShown(t *testing.T) {
+	t.Parallel()
+	w := newWorkflowRunner(t)
+	const shown = `{"resource_changes":[
+		{"address":"a","change":{"actions":["update"],"before":{"image":"1","runs":7},"after":{"image":"2","runs":7}}},
+		{"address":"b","change":{"actions":["no-op"],"before":{"runs":1},"after":{"runs":1}}},
+		{"address":"c","change":{"actions":["create"],"before":null,"after":{"image":"2"}}}]}`
+	w.write(t, "shown.json", shown)
+	for change, same := range map[string]bool{
+		"": true, `"runs":7=>"runs":8`: true, `"runs":1=>"runs":2`: true, `"before":{"image":"1"=>"before":{"image":"0"`: true,
+		`"after":{"image":"2","runs"=>"after":{"image":"3","runs"`: false, `"after":{"image":"2"}=>"after":{"image":"3"}`: false,
+		`"no-op"=>"update"`: false, `"create"=>"delete"`: false, `"address":"a"=>"address":"z"`: false,
+		`"after":{"image":"2","runs"=>"after":{"image":"2","env":"e","runs"`: false,
+	} {
+		from, to, _ := strings.Cut(change, "=>")
+		if _, err := w.verify(t, "same shown.json", strings.ReplaceAll(shown, from, to)); (err == nil) != same {
+			t.Errorf("%s: %v; want the same: %v", change, err, same)
+		}
+	}
+	if _, err := w.verify(t, "same shown.json", `{}`); err == nil {
+		t.Error("no plan is taken")
+	}
+}
+
 // TestAReleaseStopsBeforeItIsRefused: otherwise migrations would run before Google
 // refuses the changes that the releasing account may not make.
 func TestAReleaseStopsBeforeItIsRefused(t *testing.T) {

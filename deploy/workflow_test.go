@@ -77,7 +77,7 @@ func TestEveryReleaseVerifiesItsImages(t *testing.T) {
 	}
 	const verify = "\n        run: ../verify-plan.sh images plan.json\n"
 	for job, uses := range map[string][]string{
-		"plan":  {"terraform show -no-color plan.out", "path: deploy/terraform/plan.out"},
+		"plan":  {"terraform show -no-color plan.out", "path: deploy/terraform/plan.json"},
 		"apply": {"terraform apply -input=false plan.out\n"},
 	} {
 		text := jobs(t)[job]
@@ -97,6 +97,25 @@ func TestEveryReleaseVerifiesItsImages(t *testing.T) {
 		if strings.Contains(step, " if:") || strings.Contains(step, "shell:") {
 			t.Errorf("job %s verifies under a condition: %s", job, step)
 		}
+	}
+}
+
+// TestAPlanOfAnotherJobIsNotApplied: a plan has its own copy of the configuration, with any
+// command that a provisioner runs, any image and any setting. So the job that releases plans
+// by itself, from what is on main, and compares that with the plan that was shown.
+func TestAPlanOfAnotherJobIsNotApplied(t *testing.T) {
+	t.Parallel()
+	apply := jobs(t)["apply"]
+	before, after, planned := strings.Cut(apply, "terraform plan -input=false -out=plan.out\n")
+	if !planned || !strings.Contains(after, "../verify-plan.sh same shown/plan.json plan.json\n      - run: terraform apply -input=false plan.out\n") {
+		t.Errorf("the job does not apply a plan of its own, compared with the one that was shown:\n%s", apply)
+	}
+	if !strings.Contains(before, "with: {name: plan, path: deploy/terraform/shown}\n") || strings.Count(apply, "download-artifact@") != 1 {
+		t.Error("a file of another job gets among those of main")
+	}
+	jq := regexp.MustCompile(`(?m)^ +jq .* >ci\.auto\.tfvars\.json$`).FindString(apply)
+	if plan := jobs(t)["plan"]; jq == "" || !strings.Contains(plan, jq) || !strings.Contains(apply, "needs: [push, plan]\n") {
+		t.Error("the two jobs plan with other variables")
 	}
 }
 

@@ -3,6 +3,7 @@ package services_test
 import (
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -87,6 +88,58 @@ func TestAnErasureWaitsForEvents(t *testing.T) {
 	eventually(t, "the deletion arrives", func() bool { return w.read(t, v.ID, "", 0).code == http.StatusGone })
 	if got := w.tablesWith(t, text); len(got) > 0 {
 		t.Errorf("%q have the text", got)
+	}
+}
+
+// TestErasureOfOddMessages: a message that is no event, or writes its id in another way, has a
+// user's text, too. Its attributes say whose, also after it was discarded, when the audit
+// table has it.
+func TestErasureOfOddMessages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, sharedBroker(t))
+	o := w.operator(t)
+	w.startVideo(t)
+	w.startCatalog(t)
+	user, text := uuid.NewString(), "text"+strings.ReplaceAll(uuid.NewString(), "-", "")
+	v := call(t, http.MethodPost, w.videos(""), nil, fields{"uploader_id": user, "title": text}).is(t, http.StatusCreated, 1)
+	w.reaches(t, v)
+	e := w.events(t, v.ID)[0]
+	for attribute, value := range map[string]string{"version": "two", "aggregate_id": strings.ToUpper(v.ID)} {
+		for range 2 {
+			e.ID = uuid.New()
+			m := e.Message()
+			m.OrderingKey, m.Attributes[attribute] = "", value
+			w.publish(t, m)
+		}
+	}
+	type letter struct {
+		EventID   uuid.UUID `json:"event_id"`
+		MessageID string    `json:"message_id"`
+	}
+	var list struct {
+		Letters []letter `json:"dead_letters"`
+	}
+	eventually(t, "all messages are dead letters", func() bool {
+		out, err := o.shell(t, "catalog dlq list --json", "NOTHING=").Output()
+		if err != nil || json.Unmarshal(out, &list) != nil {
+			t.Fatalf("list: %v %s", err, out)
+		}
+		return len(list.Letters) == 4
+	})
+	for _, event := range []bool{false, true} { // one of each is discarded
+		i := slices.IndexFunc(list.Letters, func(l letter) bool { return (l.EventID != uuid.Nil) == event })
+		id := list.Letters[i].MessageID
+		if event {
+			id = list.Letters[i].EventID.String()
+		}
+		w.sh(t, o, `catalog dlq discard `+id+` --yes --why test`)
+	}
+	w.sh(t, o, "video erase --user "+user+" --yes --why test && catalog erase --user "+user+" --yes --why test")
+	if got := w.tablesWith(t, text); len(got) > 0 {
+		t.Errorf("%q have the text", got)
+	}
+	if out, err := o.shell(t, "catalog dlq list --json", "NOTHING=").Output(); err != nil || !strings.Contains(string(out), `"dead_letters":[]`) {
+		t.Errorf("dead letters are left: %v %s", err, out)
 	}
 }
 

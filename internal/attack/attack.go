@@ -1,7 +1,7 @@
-// Package attack is test support. It measures the memory that one request can make a
-// service allocate: over gRPC for each field of each request message, over REST for
-// each route. Both are found, not listed: a new RPC and a new route are attacked
-// without a new test.
+// Package attack is test support. It has the targets of fuzzing that both services share,
+// and it measures the memory that one request can make a service allocate: over gRPC for
+// each field of each request message, over REST for each route. Both are found, not
+// listed: a new RPC and a new route are attacked without a new test.
 //
 // The figure is all that the process allocates for the request, the client's part
 // included. The heap of n requests at once is at most n times as large. Nothing else

@@ -146,7 +146,7 @@ func zero(kind protoreflect.Kind) []byte {
 }
 
 // services are those that the server reflects, except gRPC's own.
-func services(t *testing.T, conn *grpc.ClientConn) (found []protoreflect.ServiceDescriptor) {
+func services(t testing.TB, conn *grpc.ClientConn) (found []protoreflect.ServiceDescriptor) {
 	t.Helper()
 	names, err := Reflected(t.Context(), conn)
 	if err != nil {

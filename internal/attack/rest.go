@@ -19,8 +19,8 @@ const (
 	headerSize = 60 << 10
 )
 
-// parameter stands for each parameter of a route.
-const parameter = "00000000-0000-4000-8000-000000000000"
+// Placeholder stands for an id, in routes and messages.
+const Placeholder = "00000000-0000-4000-8000-000000000000"
 
 // REST sends each route requests that are full of members, elements, query
 // parameters and header values, and expects that each is answered with a client's
@@ -112,4 +112,4 @@ func query(name func(int) string) string {
 
 var inRoute = regexp.MustCompile(`\{[^/]*`)
 
-func concrete(route string) string { return inRoute.ReplaceAllString(route, parameter) }
+func concrete(route string) string { return inRoute.ReplaceAllString(route, Placeholder) }

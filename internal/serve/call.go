@@ -58,11 +58,12 @@ func (g *GRPC) handler(ending context.Context) http.Handler {
 		leave, refusal := own.enter()
 		defer leave()
 		if refusal == nil {
-			r, refusal = g.admit(method, r)
+			r, leave, refusal = g.admit(method, r)
 		}
 		if refusal != nil {
 			answerStatus(w, refusal.GRPCStatus())
 		} else {
+			defer leave()
 			g.server.ServeHTTP(w, r)
 		}
 		if !taken.Load() {
@@ -81,18 +82,19 @@ func (g *GRPC) methods() (names []string) {
 	return names
 }
 
-// admit returns the request with its caller, or the reason why it is not passed to grpc-go.
-func (g *GRPC) admit(method string, r *http.Request) (admitted *http.Request, refusal *problem.Error) {
+// admit returns the request with its caller, and leave, which ends it, or the reason why it
+// is not passed to grpc-go.
+func (g *GRPC) admit(method string, r *http.Request) (admitted *http.Request, leave func(), refusal *problem.Error) {
 	if refusal := refuse(method, r); refusal != nil {
-		return nil, refusal
+		return nil, nil, refusal
 	}
-	ctx, err := g.guard.admit(method, r)
+	admitted, leave, err := g.guard.admit(method, r)
 	if err != nil {
 		refusal = problem.From(err)
 		refusal.Log(r.Context(), g.log)
-		return nil, refusal
+		return nil, nil, refusal
 	}
-	return r.WithContext(ctx), nil
+	return admitted, leave, nil
 }
 
 // refuse returns the reason why a request is not passed to grpc-go, or nil. A

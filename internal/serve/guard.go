@@ -32,25 +32,29 @@ func NewGuard(rules auth.Rules, callers *auth.Authenticator, o Options) *Guard {
 	return &Guard{rules: rules, callers: callers, rates: newRates(o.UserRate), origins: o.Origins}
 }
 
-// admit returns the context of r with its caller. It fails with the answer to a caller that
-// may not call the operation, is not known, or calls too often.
-func (g *Guard) admit(operation string, r *http.Request) (context.Context, error) {
+// admit returns r with its caller, and leave, which ends the request. It fails with the
+// answer to a caller that may not call the operation, is not known, or calls too often.
+func (g *Guard) admit(operation string, r *http.Request) (admitted *http.Request, leave func(), err error) {
 	if isOwn(operation) || g.rules[operation] == auth.Public {
-		return r.Context(), nil
+		return r, func() {}, nil
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 	defer cancel()
 	caller, err := g.callers.Principal(ctx, r.Header)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	case caller.Kind == auth.Anonymous && g.rules[operation] == auth.Services && g.callers.Local():
-		return r.Context(), nil
+		return r, func() {}, nil
 	}
-	if err := g.rates.check(r.Context(), caller); err != nil {
-		return nil, err
+	if leave, err = g.rates.enter(r.Context(), caller); err != nil {
+		return nil, nil, err
 	}
-	return auth.With(r.Context(), caller), g.rules.Check(operation, caller)
+	if err = g.rules.Check(operation, caller); err != nil {
+		leave()
+		return nil, nil, err
+	}
+	return r.WithContext(auth.With(r.Context(), caller)), leave, nil
 }
 
 // isOwn reports whether this package registers the operation.
@@ -68,12 +72,13 @@ func (g *Guard) guarded(log *slog.Logger, routes chi.Routes) func(http.Handler) 
 				next.ServeHTTP(w, r)
 				return
 			}
-			ctx, err := g.admit(method+" "+pattern, r)
+			admitted, leave, err := g.admit(method+" "+pattern, r)
 			if err != nil || g.rules[method+" "+pattern] == auth.Public {
 				free(r.Context())
 			}
 			if err == nil {
-				next.ServeHTTP(w, r.WithContext(ctx))
+				defer leave()
+				next.ServeHTTP(w, admitted)
 				return
 			}
 			// The telemetry of a refused request has its route, too.

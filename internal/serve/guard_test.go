@@ -2,6 +2,7 @@ package serve_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -185,6 +187,68 @@ func TestAUserHasARate(t *testing.T) {
 	for range 20 {
 		if err := rpc("service"); err != nil {
 			t.Fatalf("a service: %v", err)
+		}
+	}
+}
+
+// A user whose requests do not end holds a part of the instance's places, over both
+// protocols together, whatever the rate.
+func TestAUserHoldsFewPlaces(t *testing.T) {
+	t.Parallel()
+	const most = 20
+	issuers := authtest.New(t)
+	s := limited(issuers.Callers, io.Discard, serve.Options{UserRate: 1000})
+	entered, held := make(chan struct{}), make(chan struct{})
+	s.rules["GET /v1/held"] = auth.Users
+	s.rest.Get("/v1/held", func(http.ResponseWriter, *http.Request) {
+		entered <- struct{}{}
+		<-held
+	})
+	addr := s.start(t)
+	conn, http11 := dial(t, addr), client(t, false)
+	rest := func(who, path string) (int, error) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+path, nil)
+		if err != nil {
+			return 0, err
+		}
+		req.Header = issuers.Header(who)
+		res, err := http11.Do(req)
+		if err != nil {
+			return 0, err
+		}
+		return res.StatusCode, res.Body.Close()
+	}
+	rpc := func(who string) error {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", issuers.Header(who).Get("Authorization"))
+		_, err := say(ctx, conn, "")
+		return err
+	}
+	var requests errgroup.Group
+	for range most {
+		requests.Go(func() error {
+			if code, err := rest("owner", "/v1/held"); code != http.StatusOK {
+				return fmt.Errorf("a request that was held: %d, %w", code, err)
+			}
+			return nil
+		})
+		<-entered
+	}
+	if code, err := rest("owner", "/v1/videos/1"); code != http.StatusTooManyRequests {
+		t.Errorf("one more over REST: %d, %v", code, err)
+	}
+	if err := rpc("owner"); status.Code(err) != codes.ResourceExhausted || problem.ReasonOf(err) != "CONCURRENCY_EXCEEDED" {
+		t.Errorf("one more over gRPC: %v", err)
+	}
+	if code, err := rest("other user", "/v1/videos/1"); code != http.StatusOK || rpc("other user") != nil {
+		t.Errorf("another user: %d, %v", code, err)
+	}
+	close(held)
+	if err := requests.Wait(); err != nil {
+		t.Error(err)
+	}
+	for range 2 * most { // each leaves its place
+		if code, err := rest("owner", "/v1/videos/1"); code != http.StatusOK || rpc("owner") != nil {
+			t.Fatalf("afterwards: %d, %v", code, err)
 		}
 	}
 }

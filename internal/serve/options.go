@@ -17,7 +17,8 @@ const defaultUserRate = 100
 // limit of users' rates, and lets no page of another origin call the service.
 type Options struct {
 	// UserRate is how many requests a second each user may send to this instance, and half
-	// of how many may come at once after a pause. Zero is no limit.
+	// of how many may come at once after a pause; 20 of a user's are under way at once. Zero
+	// is no limit of either.
 	UserRate uint
 	// Origins are the web pages whose scripts may call the service from a browser.
 	Origins Origins

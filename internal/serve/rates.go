@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
@@ -21,8 +22,14 @@ import (
 // Only users with a valid token have a row: a stranger cannot fill the table.
 const maxRates = 10_000
 
-// rates are how many requests each user may still send to this instance. Reads and writes
-// count alike: both cost about one statement.
+// maxUnderWay is how many requests of a user are under way at once: a quarter of the 80
+// that Cloud Run gives an instance by default, and more than an application sends at once
+// for one person. A request may last 30 seconds: three a second with slow bodies, or with
+// waits for fresh data, are below every rate, and would take all the places.
+const maxUnderWay = 20
+
+// rates are how many requests each user may still send to this instance, and how many of
+// theirs are under way. Reads and writes count alike: both cost about one statement.
 //
 // A service of the system has no rate: its requests are those of all users, and it bounds
 // its own work. Everyone has none: there is no one to tell apart.
@@ -36,41 +43,57 @@ type rates struct {
 }
 
 type userRate struct {
-	scope string
-	left  *rate.Limiter
+	scope    string
+	left     *rate.Limiter
+	underWay atomic.Int32
 }
 
 func newRates(perSecond uint) *rates {
 	return &rates{perSecond: perSecond, byScope: map[string]*list.Element{},
 		limited: instrument.For("example.com/lockstep/internal/serve").Counter("requests.limited", "{request}",
-			"Requests over REST and gRPC that were refused because their user had sent too many.")}
+			"Requests over REST and gRPC that were refused because their user had sent too many, or had too many under way.")}
 }
 
-// check counts a request of p, and fails with the answer to one too many.
-func (r *rates) check(ctx context.Context, p auth.Principal) error {
-	if r.perSecond == 0 || p.Kind != auth.User || r.of(p.Scope()).Allow() {
-		return nil
+// enter counts a request of p until leave is called. It fails with the answer to one too
+// many.
+func (r *rates) enter(ctx context.Context, p auth.Principal) (leave func(), err error) {
+	if r.perSecond == 0 || p.Kind != auth.User {
+		return func() {}, nil
 	}
+	u := r.of(p.Scope())
+	leave = func() { u.underWay.Add(-1) }
+	switch {
+	case u.underWay.Add(1) > maxUnderWay:
+		err = tooMany("CONCURRENCY_EXCEEDED", fmt.Sprintf("A user may have %d requests under way.", maxUnderWay))
+	case !u.left.Allow():
+		err = tooMany("RATE_EXCEEDED", fmt.Sprintf("A user may send %d requests a second.", r.perSecond))
+	default:
+		return leave, nil
+	}
+	leave()
 	r.limited.Add(ctx, 1)
+	return nil, err
+}
+
+func tooMany(reason, detail string) *problem.Error {
 	return &problem.Error{
-		Code: problem.CodeTooMany, Reason: "RATE_EXCEEDED", RetryAfter: time.Second, // in which one is allowed at least
-		Detail: fmt.Sprintf("A user may send %d requests a second.", r.perSecond),
+		Code: problem.CodeTooMany, Reason: reason, Detail: detail, RetryAfter: time.Second, // in which one is allowed at least
 	}
 }
 
-// of returns the limiter of the scope. A new user in a full table takes the place of the
+// of returns the row of the scope. A new user in a full table takes the place of the
 // one that was seen least recently.
-func (r *rates) of(scope string) *rate.Limiter {
+func (r *rates) of(scope string) *userRate {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if at, ok := r.byScope[scope]; ok {
 		r.recent.MoveToFront(at)
-		return at.Value.(*userRate).left //nolint:forcetypeassert // the list has no others
+		return at.Value.(*userRate) //nolint:forcetypeassert // the list has no others
 	}
 	if r.recent.Len() == maxRates {
 		delete(r.byScope, r.recent.Remove(r.recent.Back()).(*userRate).scope) //nolint:forcetypeassert // as above
 	}
-	u := &userRate{scope, rate.NewLimiter(rate.Limit(r.perSecond), 2*int(min(r.perSecond, 1<<30)))}
+	u := &userRate{scope: scope, left: rate.NewLimiter(rate.Limit(r.perSecond), 2*int(min(r.perSecond, 1<<30)))}
 	r.byScope[scope] = r.recent.PushFront(u)
-	return u.left
+	return u
 }

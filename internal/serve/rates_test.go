@@ -14,11 +14,21 @@ import (
 
 func newUser() auth.Principal { return auth.Principal{Kind: auth.User, User: uuid.New()} }
 
+// once is a request of p that has ended.
+func once(t *testing.T, r *rates, p auth.Principal) error {
+	t.Helper()
+	leave, err := r.enter(t.Context(), p)
+	if err == nil {
+		leave()
+	}
+	return err
+}
+
 // allowed is how many of 1000 requests at once the rates let through.
 func allowed(t *testing.T, r *rates, p auth.Principal) (n int) {
 	t.Helper()
 	for range 1000 {
-		if r.check(t.Context(), p) == nil {
+		if once(t, r, p) == nil {
 			n++
 		}
 	}
@@ -33,7 +43,7 @@ func TestRatesOfUsers(t *testing.T) {
 		if n := allowed(t, r, alice); n != 200 {
 			t.Errorf("%d at once, want 200", n)
 		}
-		if e := problem.From(r.check(t.Context(), alice)); e.Code != problem.CodeTooMany || e.Reason != "RATE_EXCEEDED" || e.RetryAfter != time.Second {
+		if e := problem.From(once(t, r, alice)); e.Code != problem.CodeTooMany || e.Reason != "RATE_EXCEEDED" || e.RetryAfter != time.Second {
 			t.Errorf("one more: %+v", e)
 		}
 		time.Sleep(time.Second)
@@ -71,10 +81,10 @@ func TestTheTableOfRatesIsBounded(t *testing.T) {
 			t.Fatalf("%d, want 400", n)
 		}
 		for i := range 2 * maxRates {
-			if err := r.check(t.Context(), newUser()); err != nil {
+			if err := once(t, r, newUser()); err != nil {
 				t.Fatal(err)
 			}
-			if i%1000 == 0 && r.check(t.Context(), busy) == nil {
+			if i%1000 == 0 && once(t, r, busy) == nil {
 				t.Fatalf("a user who is over the limit is let in after %d others", i)
 			}
 		}
@@ -101,7 +111,7 @@ func BenchmarkRates(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for i := range b.N {
-				r.of(scopes[i%len(scopes)]).Allow()
+				r.of(scopes[i%len(scopes)]).left.Allow()
 			}
 		})
 	}

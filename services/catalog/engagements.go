@@ -137,8 +137,9 @@ func (a engagements) Snapshot(e Engagement) inbox.Change {
 
 // Fetch is FetchMany of one engagement.
 func (a engagements) Fetch(ctx context.Context, id string, timeout time.Duration) (e Engagement, at time.Time, err error) {
-	if e.UserID, e.VideoID, err = parseEngagementID(id); err != nil {
-		return e, at, fmt.Errorf("%w: %w", projection.ErrUnknown, err)
+	e.UserID, e.VideoID, err = parseEngagementID(id)
+	if err := canonical(id, e.id(), err); err != nil {
+		return e, at, err
 	}
 	found, epoch, at, err := a.FetchMany(ctx, []string{id}, timeout)
 	if err == nil && len(found) == 0 {

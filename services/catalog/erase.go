@@ -41,23 +41,29 @@ func NewErasure(db *pgxpool.Pool, owner *grpc.ClientConn, letters operator.Lette
 	return &Erasure{videos: videos{db: db, owner: replicationv1.NewReplicationServiceClient(owner)}, letters: letters, Options: o}
 }
 
-// Owned returns those of the aggregates that are the user's, as the owner has them.
+// Owned returns those of the aggregates that are the user's, as the owner has them. An id of
+// what was no event may be any text, or written in capitals.
 func (e *Erasure) Owned(ctx context.Context, aggregateType string, ids []string) (owned []string, err error) {
-	if aggregateType == engagementType {
-		return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !strings.HasPrefix(id, e.User.String()+":") }), nil
+	written := map[string][]string{}
+	for _, id := range ids {
+		user, _, _ := strings.Cut(id, ":")
+		parsed, err := parseID(user)
+		switch {
+		case err != nil:
+		case aggregateType == videoType && user == id:
+			written[parsed.String()] = append(written[parsed.String()], id)
+		case aggregateType == engagementType && parsed == e.User:
+			owned = append(owned, id)
+		}
 	}
-	named := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { // of what was no event
-		_, err := parseID(id)
-		return err != nil
-	})
-	for some := range slices.Chunk(named, consistency.MaxPositions) {
+	for some := range slices.Chunk(slices.Sorted(maps.Keys(written)), consistency.MaxPositions) {
 		found, _, _, err := e.videos.FetchMany(ctx, some, ownerTimeout)
 		if err != nil {
 			return nil, err
 		}
 		for _, v := range found {
 			if v.UploaderID == e.User {
-				owned = append(owned, v.id())
+				owned = append(owned, written[v.id()]...)
 			}
 		}
 	}
@@ -109,8 +115,8 @@ func (e *Erasure) ownLetters(ctx context.Context) (own []deadletter.Letter, err 
 	for _, aggregateType := range Types {
 		letters := map[string][]deadletter.Letter{}
 		for _, l := range e.letters.Letters {
-			if l.AggregateType == aggregateType && !slices.ContainsFunc(e.erased, l.Same) {
-				letters[l.AggregateID] = append(letters[l.AggregateID], l)
+			if kind, id := e.letters.Aggregate(l); kind == aggregateType && !slices.ContainsFunc(e.erased, l.Same) {
+				letters[id] = append(letters[id], l)
 			}
 		}
 		ids, err := e.Owned(ctx, aggregateType, slices.Sorted(maps.Keys(letters)))

@@ -33,6 +33,18 @@ func parseID(s string) (uuid.UUID, error) {
 	return id, nil
 }
 
+// canonical refuses an id that no aggregate of the owner has: one that is not written as the
+// owner writes it, or has the fault err. No later answer of the owner changes that.
+func canonical(id, written string, err error) error {
+	if err == nil && id != written {
+		err = fmt.Errorf("%q is not written as %s", id, written)
+	}
+	if err != nil {
+		return eventing.Permanent(err)
+	}
+	return nil
+}
+
 // addressed checks the attributes that all events of a type have. id is the canonical
 // form of the aggregate's id, and err the fault of e's aggregate_id.
 func addressed(e eventing.Event, aggregateType, id string, err error) error {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/lockstep/internal/attack"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -104,4 +105,18 @@ func shownIn(t *testing.T, body []byte) int64 {
 		t.Fatalf("one thing is there, and the answer is %s", body)
 	}
 	return all[0].Version
+}
+
+func FuzzHTTP(f *testing.F) {
+	id := uuid.MustParse(attack.Placeholder)
+	router := fuzzed(f, id, like{id, uuid.MustParse("0190a5d0-0000-7000-8000-000000000002")})
+	attack.HTTP(f, router, func(*testing.T) string { return attack.Placeholder },
+		"/v1/videos", "/v1/videos/"+attack.Placeholder, "/v1/users/"+attack.Placeholder+"/engagements", "/openapi.json", "/readyz", "/a")
+}
+
+func FuzzRPC(f *testing.F) {
+	id := uuid.MustParse(attack.Placeholder)
+	fix := setUp(f)
+	fix.must(f, inbox.Applied, createdEvent(id, 1, "1"), like{id, id}.put(1))
+	attack.RPC(f, fix.dial(f), func(*testing.T) string { return attack.Placeholder })
 }

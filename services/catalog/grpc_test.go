@@ -23,7 +23,7 @@ import (
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
 )
 
-func (f *fixture) dial(t *testing.T) *grpc.ClientConn {
+func (f *fixture) dial(t testing.TB) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(f.listen(t), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

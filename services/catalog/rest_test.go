@@ -20,14 +20,14 @@ import (
 )
 
 // listen serves f's API on a port of its own and returns its address.
-func (f *fixture) listen(t *testing.T) string {
+func (f *fixture) listen(t testing.TB) string {
 	t.Helper()
 	addr, _ := f.listenFor(t, auth.Open())
 	return addr
 }
 
 // listenFor is listen for callers that are not Everyone.
-func (f *fixture) listenFor(t *testing.T, callers *auth.Authenticator) (addr string, server *serve.Server) {
+func (f *fixture) listenFor(t testing.TB, callers *auth.Authenticator) (addr string, server *serve.Server) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

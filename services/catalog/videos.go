@@ -183,8 +183,9 @@ func (a videos) Snapshot(v Video) inbox.Change {
 
 // Fetch is FetchMany of one video.
 func (a videos) Fetch(ctx context.Context, id string, timeout time.Duration) (v Video, at time.Time, err error) {
-	if v.ID, err = parseID(id); err != nil {
-		return v, at, fmt.Errorf("%w: %w", projection.ErrUnknown, err)
+	v.ID, err = parseID(id)
+	if err := canonical(id, v.id(), err); err != nil {
+		return v, at, err
 	}
 	found, epoch, at, err := a.FetchMany(ctx, []string{id}, timeout)
 	if err == nil && len(found) == 0 {

@@ -159,6 +159,15 @@ func (h *Batch) Content(l Letter) (data []byte, attributes map[string]string) {
 	return nil, nil
 }
 
+// Aggregate returns the aggregate that l is about. Of a message that is no event it is the
+// one that the attributes name, if any.
+func (h *Batch) Aggregate(l Letter) (aggregateType, id string) {
+	if m := h.first(l); m != nil && m.invalid != nil {
+		return eventing.Storable(m.attributes[eventing.AttrAggregateType]), eventing.Storable(m.attributes[eventing.AttrAggregateID])
+	}
+	return l.AggregateType, l.AggregateID
+}
+
 // acknowledge settles the messages of l after the outcome is committed. If it
 // fails, the messages come back and are found settled.
 func (h *Batch) acknowledge(ctx context.Context, l Letter) error {

@@ -187,6 +187,7 @@ func (h *Batch) Erase(ctx context.Context, o audit.Actor, handler inbox.Handler,
 }
 
 func (h *Batch) giveUp(ctx context.Context, action string, o audit.Actor, handler inbox.Handler, l Letter, s audit.Subject) error {
+	s.AggregateType, s.AggregateID = h.Aggregate(l)
 	if err := h.catchUp(ctx, handler, l); err != nil {
 		return fmt.Errorf("%s: %w", action, err)
 	}

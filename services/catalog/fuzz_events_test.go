@@ -1,0 +1,97 @@
+package catalog
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
+	"google.golang.org/protobuf/proto"
+
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/inbox"
+	engagementv1 "example.com/lockstep/proto/engagement/events/v1"
+	eventsv1 "example.com/lockstep/proto/video/events/v1"
+)
+
+// FuzzEvents reads a message with any data and attributes, and applies it twice, to a
+// projection that has its aggregate. No message makes the handler panic, and the error of
+// none looks like an outage: the consumer would try that message for ever.
+func FuzzEvents(f *testing.F) {
+	id, l := uuid.MustParse("0190a5d0-0000-7000-8000-000000000001"), like{uploader, uuid.MustParse("0190a5d0-0000-7000-8000-000000000002")}
+	fix := setUp(f)
+	fix.must(f, inbox.Applied, createdEvent(id, 1, "1"), l.put(1))
+	for _, e := range []eventing.Event{
+		createdEvent(id, 1, "a"), titled(id, 2, "b"), deletedEvent(id, 2), l.put(2), l.deleted(2), createdEvent(newVideoID(), 1, "a"),
+		updatedEvent(id, 2, &eventsv1.VideoUpdated{Cleared: []string{"published_at", "x"}, PublishedAt: pb(1)}),
+	} {
+		m := e.Message()
+		f.Add(m.GetData(), m.GetAttributes()["occurred_at"], e.AggregateType, e.AggregateID, e.Type, e.Version, "default")
+	}
+	f.Fuzz(func(t *testing.T, data []byte, occurred, aggregate, key, kind string, version int64, tenant string) {
+		e, err := eventing.ParseMessage(agreeing(data, aggregate, key, version), map[string]string{
+			"event_id": uuid.Max.String(), "aggregate_type": aggregate, "aggregate_id": key, "event_type": kind,
+			"version": strconv.FormatInt(version, 10), "schema_version": "1", "occurred_at": occurred, "tenant_id": tenant,
+		})
+		if err != nil {
+			return
+		}
+		tx, err := fix.pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback(t.Context()) }()
+		for range 2 {
+			if _, err = inbox.ApplyOne(t.Context(), tx, fix.projector.Handler(), e); err != nil {
+				break
+			}
+		}
+		pg, _ := errors.AsType[*pgconn.PgError](err)
+		if err != nil && (strings.Contains(err.Error(), "panic") || pgconn.SafeToRetry(err) || pg != nil && pg.Code[:2] != "22" && pg.Code[:2] != "23") {
+			t.Errorf("%+v: %v", e, err)
+		}
+	})
+}
+
+// agreeing is data with the ids and the version of its attributes, where it is an event.
+func agreeing(data []byte, aggregate, key string, version int64) []byte {
+	var changed proto.Message
+	if aggregate == engagementType {
+		e := &engagementv1.Event{}
+		if proto.Unmarshal(data, e) != nil {
+			return data
+		}
+		e.EventId, e.AggregateType, e.AggregateId, e.Version = uuid.Max.String(), aggregate, key, version
+		user, video, _ := strings.Cut(key, ":")
+		if p := e.GetPut(); p != nil {
+			p.UserId, p.VideoId, p.Version = user, video, version
+		}
+		if p := e.GetDeleted(); p != nil {
+			p.UserId, p.VideoId, p.Version = user, video, version
+		}
+		changed = e
+	} else {
+		e := &eventsv1.Event{}
+		if proto.Unmarshal(data, e) != nil {
+			return data
+		}
+		e.EventId, e.AggregateType, e.AggregateId, e.Version = uuid.Max.String(), aggregate, key, version
+		if p := e.GetCreated(); p != nil {
+			p.VideoId, p.Version = key, version
+		}
+		if p := e.GetUpdated(); p != nil {
+			p.VideoId, p.Version = key, version
+		}
+		if p := e.GetDeleted(); p != nil {
+			p.VideoId, p.Version = key, version
+		}
+		changed = e
+	}
+	again, err := proto.Marshal(changed)
+	if err != nil {
+		return data
+	}
+	return again
+}
