@@ -22,16 +22,15 @@ func FuzzPageToken(f *testing.F) {
 		sum := crc32.ChecksumIEEE(append(slices.Clip(key), filter...))
 		sealed := base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint32(slices.Clip(key), sum))
 		for _, token := range []string{text, sealed} {
-			checkPageToken[uuid.UUID](t, token, filter)
-			checkPageToken[[2]uuid.UUID](t, token, filter)
+			checkPageToken(t, token, filter)
 		}
 	})
 }
 
-func checkPageToken[K PageKey](t *testing.T, token, filter string) {
+func checkPageToken(t *testing.T, token, filter string) {
 	t.Helper()
 	var found problem.Violations
-	last := ParsePageToken[K](token, filter, &found)
+	last := ParsePageToken(token, filter, &found)
 	b, err := base64.RawURLEncoding.DecodeString(token)
 	whole := err == nil && len(b) == binary.Size(last)+crc32.Size
 	switch {

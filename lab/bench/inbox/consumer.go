@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -19,6 +20,30 @@ import (
 // fromMemory measures a consumer that applies messages from memory.
 func fromMemory(ctx context.Context, m *rig.ReadModel, messages []*pubsub.Message) (float64, error) {
 	return supplied(ctx, m, messages, inbox.Options{})
+}
+
+// withoutTenants is fromMemory into tables that know of no tenants, but for the column.
+func withoutTenants(ctx context.Context, m *rig.ReadModel, messages []*pubsub.Message) (float64, error) {
+	_, err := m.Admin.Exec(ctx, `
+		DO $$
+		DECLARE
+		  line text;
+		BEGIN
+		  FOR line IN
+		    SELECT format('ALTER TABLE %s NO FORCE ROW LEVEL SECURITY, DISABLE ROW LEVEL SECURITY', c.oid::regclass)
+		      FROM pg_class c WHERE c.relrowsecurity
+		    UNION ALL
+		    SELECT format('DROP INDEX %s', i.indexrelid::regclass)
+		      FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+		     WHERE a.attname = 'tenant_id'
+		  LOOP
+		    EXECUTE line;
+		  END LOOP;
+		END $$`)
+	if err != nil {
+		return 0, fmt.Errorf("remove tenants: %w", err)
+	}
+	return fromMemory(ctx, m, messages)
 }
 
 // withOffsets is fromMemory with a save of each batch's offset.

@@ -28,12 +28,14 @@ func Series() []measure.Series {
 			side("inbox.seed_16", "the same, 16 messages at a time", plainLoop(16)),
 			side("inbox.memory", "ours, fed from memory", fromMemory),
 			side("inbox.offsets", "the same, and the offset of each batch is saved", withOffsets),
+			side("inbox.no_tenants", "the same as inbox.memory, without row-level security and the indexes by tenant", withoutTenants),
 			side("inbox.bare_sql", "our tables, 500 events a transaction, nothing decided", bareSQL),
 			side("inbox.bare_receive", "local Pub/Sub, ordered: receive and ack, nothing done", stored(bareReceive)),
 			side("inbox.pubsub", "ours, from the local Pub/Sub", stored(fromPubSub)),
 		},
 		Derived: []measure.Derived{
 			measure.Ratio("inbox.vs_seed", "inbox.memory", "inbox.seed_1", "8 or more wanted"),
+			measure.Ratio("tenant.apply_cost", "inbox.no_tenants", "inbox.memory", "1.08 or less wanted"),
 			measure.Ratio("inbox.with_offsets", "inbox.offsets", "inbox.memory", "0.97 or more wanted"),
 			{
 				Figure:  measure.Figure{Name: "inbox.vs_limit", Unit: "x", Note: "0.8 or more wanted; the limit is 1/(1/bare_receive + 1/bare_sql)"},
