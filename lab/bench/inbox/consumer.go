@@ -32,14 +32,12 @@ func withoutTenants(ctx context.Context, m *rig.ReadModel, messages []*pubsub.Me
 		  FOR line IN
 		    SELECT format('ALTER TABLE %s NO FORCE ROW LEVEL SECURITY, DISABLE ROW LEVEL SECURITY', c.oid::regclass)
 		      FROM pg_class c WHERE c.relrowsecurity
-		    UNION ALL
-		    SELECT format('DROP INDEX %s', i.indexrelid::regclass)
-		      FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-		     WHERE a.attname = 'tenant_id'
 		  LOOP
 		    EXECUTE line;
 		  END LOOP;
-		END $$`)
+		END $$;
+		DROP INDEX catalog.video_projection_of_tenant;
+		CREATE INDEX ON catalog.video_projection (video_id) WHERE deleted_at IS NULL`)
 	if err != nil {
 		return 0, fmt.Errorf("remove tenants: %w", err)
 	}
