@@ -78,7 +78,7 @@ type Consumer struct {
 	budget   *budget
 	incoming chan *delivery
 	blocked  *blockedAggregates
-	acks     chan *pubsub.AckResult
+	acks     chan pendingAck
 	// uncleanStartUntil is the end of the time after an unclean start in which a delivery
 	// without a delivery count may be in a crash loop.
 	uncleanStartUntil time.Time
@@ -116,7 +116,7 @@ func NewConsumer(
 		// As wide as the budget: callbacks wait for that alone.
 		incoming: make(chan *delivery, maxMessages),
 		blocked:  newBlockedAggregates(),
-		acks:     make(chan *pubsub.AckResult, maxMessages),
+		acks:     make(chan pendingAck, maxMessages),
 		unknown:  newUnknowns(),
 		repairs:  newRecentRepairs(),
 	}
