@@ -79,7 +79,7 @@ func traceAChange(t *testing.T) []collected {
 	v := w.create(t, "First cut")
 	w.fresh(t, v.ID, v.Token)
 	w.acknowledgeAll(t, broker.VideoTopic+".catalog")
-	w.broker.setFaults(t, `{"kind": "reject", "key": "`+v.ID+`", "times": 1}, {"kind": "ack_lost", "times": 1}`)
+	w.broker.setFaults(t, `{"kind": "reject", "key": "`+v.ID+`", "times": 1}, {"kind": "ack_lost"}`)
 
 	// The reader waits before the change is made: then it is the change that ends its wait.
 	read := make(chan answer, 1)
@@ -101,6 +101,7 @@ func traceAChange(t *testing.T) []collected {
 	eventually(t, "the event was applied", func() bool { return processed() == 1 })
 	w.broker.expireLeases(t)
 	eventually(t, "the event came again", func() bool { return processed() == 2 })
+	w.broker.setFaults(t, "")
 	for _, p := range []*spawned{video, catalog} { // they send their last spans
 		if code := p.terminate(t); code != 0 {
 			t.Errorf("%s ended with %d", p.cmd.Path, code)
