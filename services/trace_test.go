@@ -41,7 +41,7 @@ func TestTheTraceOfAChange(t *testing.T) {
 	}
 	if *update {
 		page = tracedBlock.ReplaceAll(page, append(append([]byte("${1}"), bytes.ReplaceAll([]byte(got), []byte("$"), []byte("$$"))...), "${3}"...))
-		if err := os.WriteFile(tracesPage, page, 0o644); err != nil { //nolint:gosec // a page of the docs
+		if err := os.WriteFile(tracesPage, page, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

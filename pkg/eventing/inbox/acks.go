@@ -92,7 +92,8 @@ func (c *Consumer) checkAck(ctx context.Context, ack pendingAck) {
 	defer cancel()
 	if status, err := ack.result.Get(ctx); err != nil && ctx.Err() == nil {
 		c.metrics.ackFailed(ctx)
-		c.logOf(ack.event, ack.message).WarnContext(ack.event.InTrace(ctx), "ack refused: the message will come again, as a duplicate", "error", err, "status", int(status))
+		c.logOf(ack.event, ack.message).WarnContext(ack.event.InTrace(ctx), "ack refused: the message will come again, as a duplicate",
+			"error", err, "status", int(status))
 	}
 }
 
