@@ -10,6 +10,8 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 	vkit "cloud.google.com/go/pubsub/v2/apiv1"
 	"github.com/googleapis/gax-go/v2"
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/trace/noop"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
@@ -70,7 +72,15 @@ func clientOptions(opts PubSubOptions) []option.ClientOption {
 	if opts.Endpoint != "" {
 		dial = append(dial, option.WithEndpoint(opts.Endpoint))
 	}
-	return dial
+	return append(dial, measuredOnly()...)
+}
+
+// measuredOnly has the library measure its calls without spans. Relay and consumer make
+// those that belong to a request's trace; each of the library's would be a trace of its own,
+// sampled anew.
+func measuredOnly() []option.ClientOption {
+	measured := otelgrpc.NewClientHandler(otelgrpc.WithTracerProvider(noop.NewTracerProvider()))
+	return []option.ClientOption{option.WithTelemetryDisabled(), option.WithGRPCDialOption(grpc.WithStatsHandler(measured))}
 }
 
 // republish retries a failed publish after the same error codes as the library, but with

@@ -100,7 +100,7 @@ func (h handler) Repair(context.Context, eventing.Event) error {
 	return nil // the owner has no newer state
 }
 
-func (handler) Committed(...string) {}
+func (handler) Committed(context.Context, ...string) {}
 
 func topics(project string) map[string]string {
 	return map[string]string{"video": "projects/" + project + "/topics/video.events"}

@@ -48,8 +48,9 @@ func NewGRPC(log *slog.Logger, guard *Guard) *GRPC {
 	g.server = grpc.NewServer(
 		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
 		grpc.MaxRecvMsgSize(maxMessageBytes),
-		grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithFilter(
-			func(rpc *stats.RPCTagInfo) bool { return !isInfrastructure(rpc.FullMethodName) }))),
+		grpc.StatsHandler(otelgrpc.NewServerHandler(
+			otelgrpc.WithFilter(func(rpc *stats.RPCTagInfo) bool { return !isInfrastructure(rpc.FullMethodName) }),
+			otelgrpc.WithPublicEndpointFn(guard.isOutside))),
 		grpc.UnaryInterceptor(g.unary),
 		grpc.StreamInterceptor(g.stream),
 	)

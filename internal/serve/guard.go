@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/go-chi/chi/v5"
+	"google.golang.org/grpc/stats"
 
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/problem"
@@ -55,6 +56,13 @@ func (g *Guard) admit(operation string, r *http.Request) (admitted *http.Request
 		return nil, nil, err
 	}
 	return r.WithContext(auth.With(r.Context(), caller)), leave, nil
+}
+
+// isOutside reports whether an admitted gRPC call has a caller from outside of the system,
+// whose trace is not continued: it would decide which of our spans are sampled. The caller of
+// an operation for services is a service, also where nobody has an identity.
+func (g *Guard) isOutside(ctx context.Context, rpc *stats.RPCTagInfo) bool {
+	return auth.Of(ctx).Kind != auth.Service && g.rules[rpc.FullMethodName] != auth.Services
 }
 
 // isOwn reports whether this package registers the operation.

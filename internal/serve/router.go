@@ -13,6 +13,8 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
 
 	"example.com/lockstep/internal/problem"
 )
@@ -33,7 +35,9 @@ func NewRouter(log *slog.Logger, health *Health, guard *Guard) *chi.Mux {
 func newRouter(log *slog.Logger) *chi.Mux {
 	r := chi.NewRouter()
 	r.Use(
-		otelhttp.NewMiddleware("http", otelhttp.WithFilter(func(r *http.Request) bool { return !isProbe(r.URL.Path) })),
+		otelhttp.NewMiddleware("http", otelhttp.WithFilter(func(r *http.Request) bool { return !isProbe(r.URL.Path) }),
+			// No service of the system calls REST.
+			otelhttp.WithPublicEndpointFn(func(*http.Request) bool { return true })),
 		labelled,
 		logged(log, r),
 		recoverer(log),
@@ -62,11 +66,13 @@ func isProbe(path string) bool {
 }
 
 // labelled copies the matched route to the request that the telemetry around it uses;
-// the middlewares below replace the request, so that one would have no label.
+// the middlewares below replace the request, so that one would have no label. The span gets
+// the route in place of the path, whose parameters are ids of users.
 func labelled(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)
 		r.Pattern = chi.RouteContext(r.Context()).RoutePattern()
+		trace.SpanFromContext(r.Context()).SetAttributes(semconv.URLPath(cmp.Or(r.Pattern, noRoute)))
 	})
 }
 

@@ -5,7 +5,8 @@
 // Metrics can always be scraped from Prometheus's default registry. Traces, and metrics
 // a second time, are pushed over OTLP only where the standard variables name an
 // endpoint (OTEL_EXPORTER_OTLP_ENDPOINT or its per-signal forms) and OTEL_SDK_DISABLED
-// is not true; all further OTEL_* variables have their standard meaning. Without an
+// is not true; all further OTEL_* variables have their standard meaning, the sampler
+// (OTEL_TRACES_SAMPLER) and the queue of spans (OTEL_BSP_*) among them. Without an
 // endpoint no span leaves the process, yet the W3C trace context is passed on, so that
 // log lines of both services can still be joined.
 package telemetry
@@ -81,7 +82,9 @@ func tracerProvider(ctx context.Context, res *resource.Resource) (*trace.TracerP
 	if err != nil {
 		return nil, fmt.Errorf("create trace exporter: %w", err)
 	}
-	return trace.NewTracerProvider(trace.WithResource(res), trace.WithBatcher(exporter)), nil
+	bounds := limits()
+	queue := cloned{trace.NewBatchSpanProcessor(exporter), bounds.AttributeValueLengthLimit}
+	return trace.NewTracerProvider(trace.WithResource(res), trace.WithSpanProcessor(queue), trace.WithRawSpanLimits(bounds)), nil
 }
 
 func meterProvider(ctx context.Context, res *resource.Resource) (*metric.MeterProvider, error) {

@@ -64,8 +64,8 @@ type Event struct {
 	TenantID string
 	// Epoch is the owner's incarnation when it wrote the event.
 	Epoch int64
-	// TraceParent is the W3C trace context of the request that made the
-	// change; empty when it was not traced.
+	// TraceParent is the W3C trace context that the event was created in. Empty is that of
+	// the caller of outbox.Append.
 	TraceParent string
 	// SourceEventID is the event that this one answers, for a service that
 	// consumes and emits in one transaction; it may be zero. The outbox takes one
@@ -144,15 +144,27 @@ func Reason(s string) string {
 	return s
 }
 
-// LogAttrs are the fields of every log line that concerns e.
+// LogAttrs are the fields of every log line that concerns e; its trace is that of the
+// line's context, see InTrace. Fields that e does not have are left out: a message that is no
+// event has none of them.
 func (e Event) LogAttrs() []any {
-	return []any{
-		"event_id", e.ID.String(),
-		"event_type", e.Type,
-		"ordering_key", e.AggregateID,
-		"version", e.Version,
-		"traceparent", e.TraceParent,
+	if e.AggregateID == "" {
+		return nil
 	}
+	attrs := []any{
+		AttrAggregateType, e.AggregateType,
+		AttrAggregateID, e.AggregateID,
+		"ordering_key", e.AggregateID,
+		AttrVersion, e.Version,
+		AttrEpoch, e.Epoch,
+	}
+	if e.ID != uuid.Nil {
+		attrs = append(attrs, AttrEventID, e.ID.String())
+	}
+	if e.Type != "" {
+		attrs = append(attrs, AttrEventType, e.Type)
+	}
+	return attrs
 }
 
 // Key identifies the aggregate within its service.

@@ -35,7 +35,7 @@ func (billing) Repair(context.Context, eventing.Event) error {
 	return eventing.Permanent(errors.New("orders have no gaps"))
 }
 
-func (billing) Committed(...string) {}
+func (billing) Committed(context.Context, ...string) {}
 
 // bill cannot see from a debt that it contains an order already. The inbox lets an
 // event through once; after its row has been purged, the source event stops a replay.

@@ -34,8 +34,8 @@ func (s shipping) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Change) 
 	})
 }
 
-func (shipping) Repair(context.Context, eventing.Event) error { return nil } // Apply meets no gap
-func (s shipping) Committed(keys ...string)                   { s.arrived <- keys[0] }
+func (shipping) Repair(context.Context, eventing.Event) error  { return nil } // Apply meets no gap
+func (s shipping) Committed(_ context.Context, keys ...string) { s.arrived <- keys[0] }
 
 // The whole way: an owner commits an order with its event, its relay publishes the event,
 // and the consumer of another service applies it. Here both services use one database.

@@ -1,15 +1,12 @@
 package eventing
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/google/uuid"
-	"go.opentelemetry.io/otel/propagation"
-	"go.opentelemetry.io/otel/trace"
 )
 
 // The attributes of a message. Its data is Event.Payload, its ordering key
@@ -102,18 +99,4 @@ func parseInt(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
 func parseTime(s string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339Nano, s)
 	return t.UTC(), err
-}
-
-// TraceParent is the W3C trace context of ctx, for Event.TraceParent; empty when
-// nothing is traced.
-func TraceParent(ctx context.Context) string {
-	carrier := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(ctx, carrier)
-	return carrier[AttrTraceParent]
-}
-
-// SpanContext is the span that traceparent names; invalid when it names none.
-func SpanContext(traceparent string) trace.SpanContext {
-	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{AttrTraceParent: traceparent})
-	return trace.SpanContextFromContext(ctx)
 }

@@ -138,7 +138,7 @@ func (f *fixture) apply(t testing.TB, e eventing.Event) (o inbox.Outcome, err er
 		return err
 	})
 	if err == nil && o == inbox.Applied {
-		f.waiters.Notify(e.Key())
+		f.waiters.Notify(t.Context(), e.Key())
 	}
 	return o, err
 }

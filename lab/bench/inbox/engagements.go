@@ -135,9 +135,9 @@ func (c *committing) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Chang
 	return c.Handler.Apply(ctx, tx, changes)
 }
 
-func (c *committing) Committed(keys ...string) {
+func (c *committing) Committed(ctx context.Context, keys ...string) {
 	if c.left -= c.batch; c.left == 0 {
 		c.stop()
 	}
-	c.Handler.Committed(keys...)
+	c.Handler.Committed(ctx, keys...)
 }

@@ -140,14 +140,14 @@ type watched struct {
 	harness *readHarness
 }
 
-func (w watched) Committed(keys ...string) {
+func (w watched) Committed(ctx context.Context, keys ...string) {
 	now := time.Now()
 	w.harness.mu.Lock()
 	for _, key := range keys {
 		w.harness.applied[key] = now
 	}
 	w.harness.mu.Unlock()
-	w.Handler.Committed(keys...)
+	w.Handler.Committed(ctx, keys...)
 }
 
 func (h *readHarness) receive(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error {

@@ -126,9 +126,9 @@ func (w watched) Decode(e eventing.Event) (inbox.Change, error) {
 	return w.Handler.Decode(e)
 }
 
-func (w watched) Committed(keys ...string) {
+func (w watched) Committed(ctx context.Context, keys ...string) {
 	w.pipeline.reach(atVisible, keys...)
-	w.Handler.Committed(keys...)
+	w.Handler.Committed(ctx, keys...)
 }
 
 // reach records the time at which these aggregates' events reach a moment.

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"example.com/lockstep/pkg/eventing/notify"
 )
 
@@ -52,12 +54,16 @@ type Waiters struct {
 type entry struct {
 	aggregate Position
 	waiters   map[*waiter]Position // each with the position that it wants
+	// moved is the span of the last commit of this process that moved the aggregate.
+	moved trace.SpanContext
 }
 
 // waiter is one reader. It is owned by Waiters.mu until done is closed.
 type waiter struct {
 	wanted  []Position
 	missing int
+	// commits are the spans of the commits that it waited for, as far as they are known.
+	commits []trace.Link
 	done    chan struct{}
 }
 
@@ -80,24 +86,28 @@ func (w *Waiters) Wait(ctx context.Context, wanted ...Position) (bool, error) {
 		return false, err
 	}
 	began := time.Now()
+	span := startWait(ctx, wanted)
 	w.metrics.waiting(ctx, 1)
 	select {
 	case <-r.done:
 	case <-ctx.Done():
 	}
 	reached := w.remove(r)
+	endWait(span, reached, r.commits)
 	w.metrics.waiting(ctx, -1)
 	w.metrics.waited(ctx, time.Since(began), reached)
 	return reached, nil
 }
 
 // Notify says that the aggregates with these keys have moved. Call it after the
-// commit that moved them. It never blocks.
-func (w *Waiters) Notify(keys ...string) {
+// commit that moved them; the waits that it ends are linked to the span of ctx. It never
+// blocks.
+func (w *Waiters) Notify(ctx context.Context, keys ...string) {
+	commit := trace.SpanContextFromContext(ctx)
 	w.mu.Lock()
 	for _, k := range keys {
 		if s := w.entries[k]; s != nil {
-			w.dirty[k] = s.aggregate
+			w.dirty[k], s.moved = s.aggregate, commit
 		}
 	}
 	w.mu.Unlock()
@@ -203,6 +213,9 @@ func (w *Waiters) reached(found []Position) {
 			}
 			// A reached position stays reached: projections do not go back.
 			w.forget(r, key)
+			if s.moved.IsSampled() {
+				r.commits = append(r.commits, trace.Link{SpanContext: s.moved})
+			}
 			r.missing--
 			if r.missing == 0 {
 				w.leave(r)

@@ -7,7 +7,16 @@ import (
 
 	"cloud.google.com/go/pubsub/v2"
 	"github.com/google/uuid"
+
+	"example.com/lockstep/pkg/eventing"
 )
+
+// pendingAck is an ack that the broker may not have answered yet.
+type pendingAck struct {
+	result  *pubsub.AckResult
+	event   eventing.Event
+	message string // its id
+}
 
 // ackTimeout bounds the wait for the broker's answer to an ack.
 const ackTimeout = 10 * time.Second
@@ -15,22 +24,22 @@ const ackTimeout = 10 * time.Second
 // afterCommit acknowledges the events of a committed transaction, and blocks the aggregates
 // that have a gap. A duplicate that was in a failed transaction before may have been
 // committed by that one, and its readers were not notified: it has moved, too.
-func (c *Consumer) afterCommit(ctx context.Context, batch []*delivery, outcomes map[uuid.UUID]Outcome, began time.Time) {
+func (c *Consumer) afterCommit(ctx context.Context, batch []*delivery, outcomes map[uuid.UUID]Outcome, tried *attempt) {
 	c.metrics.handled(ctx, batch, outcomes)
 	var moved []string
 	debug := c.log.Enabled(ctx, slog.LevelDebug)
 	for _, d := range batch {
 		o := outcomes[d.id()]
-		record(ctx, c.store.consumer, d, o, began)
+		tried.handled(d, o)
 		if debug {
-			c.logFor(d).DebugContext(ctx, "event handled", "outcome", o.String())
+			c.logFor(d).DebugContext(d.in(ctx), "event handled", "outcome", o.String())
 		}
 		switch {
 		case o.needsOwner():
 			c.repair(ctx, d, o)
 			continue
 		case o == Lost:
-			c.logFor(d).ErrorContext(ctx, "event acknowledged without effect: its owner has lost it")
+			c.logFor(d).ErrorContext(d.in(ctx), "event acknowledged without effect: its owner has lost it")
 		case (o == Applied || d.tried && o == 0) && (len(moved) == 0 || moved[len(moved)-1] != d.key()):
 			moved = append(moved, d.key())
 		}
@@ -39,7 +48,7 @@ func (c *Consumer) afterCommit(ctx context.Context, batch []*delivery, outcomes 
 	}
 	c.succeeded(len(batch))
 	if len(moved) > 0 {
-		c.handler.Committed(moved...)
+		c.handler.Committed(tried.transaction(ctx), moved...)
 	}
 }
 
@@ -49,14 +58,15 @@ func (c *Consumer) afterCommit(ctx context.Context, batch []*delivery, outcomes 
 func (c *Consumer) ack(ctx context.Context, d *delivery) {
 	d.finished = true
 	for _, m := range d.takeUnanswered() {
-		r := m.AckWithResult()
+		ack := pendingAck{result: m.AckWithResult(), event: d.event(), message: m.ID}
+		ack.event.Payload = nil // it would stay in memory
 		c.budget.release(loadOf(m))
 		select {
-		case <-r.Ready():
-			c.checkAck(ctx, r)
+		case <-ack.result.Ready():
+			c.checkAck(ctx, ack)
 		default:
 			select {
-			case c.acks <- r:
+			case c.acks <- ack:
 			default: // as many as can be outstanding wait already
 			}
 		}
@@ -67,8 +77,8 @@ func (c *Consumer) ack(ctx context.Context, d *delivery) {
 func (c *Consumer) watchAcks(ctx context.Context) {
 	for {
 		select {
-		case r := <-c.acks:
-			c.checkAck(ctx, r)
+		case ack := <-c.acks:
+			c.checkAck(ctx, ack)
 		case <-ctx.Done():
 			return
 		}
@@ -77,12 +87,13 @@ func (c *Consumer) watchAcks(ctx context.Context) {
 
 // checkAck counts an ack that the broker refused: the lease was lost. The message comes
 // again, and is then a duplicate.
-func (c *Consumer) checkAck(ctx context.Context, r *pubsub.AckResult) {
+func (c *Consumer) checkAck(ctx context.Context, ack pendingAck) {
 	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
 	defer cancel()
-	if status, err := r.Get(ctx); err != nil && ctx.Err() == nil {
+	if status, err := ack.result.Get(ctx); err != nil && ctx.Err() == nil {
 		c.metrics.ackFailed(ctx)
-		c.log.WarnContext(ctx, "ack refused: the message will come again, as a duplicate", "error", err, "status", int(status))
+		c.logOf(ack.event, ack.message).WarnContext(ack.event.InTrace(ctx), "ack refused: the message will come again, as a duplicate",
+			"error", err, "status", int(status))
 	}
 }
 

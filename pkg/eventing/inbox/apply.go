@@ -28,19 +28,23 @@ func (c *Consumer) apply(ctx context.Context, batch []*delivery) (unfinished []*
 			return nil
 		}
 		began := time.Now()
-		outcomes, err := c.tryBatch(ctx, batch)
+		tried := c.startAttempt(ctx, batch, began)
+		outcomes, err := c.tryBatch(tried.transaction(ctx), batch)
 		switch {
 		case err == nil:
+			tried.committed()
 			c.metrics.failing(0)
-			c.afterCommit(ctx, batch, outcomes, began)
+			c.afterCommit(ctx, batch, outcomes, tried)
 			return nil
 		case ctx.Err() != nil:
+			tried.failed(err, "canceled")
 			return batch
 		}
 		for _, d := range batch {
 			d.tried = true
 		}
 		f := c.classify(ctx, err, began)
+		tried.failed(err, f.String())
 		switch {
 		case f == outage:
 			c.waitOut(ctx, "apply", err, failures)

@@ -123,6 +123,7 @@ func (c *Consumer) block(ctx context.Context, d *delivery, why reason, until fun
 // eventFailed handles an event that failed alone: it is tried again later, alone, or
 // dead-lettered. It returns d when ctx ended before either.
 func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, class fault) []*delivery {
+	ctx = d.in(ctx)
 	if class == locked || class == timedOut && c.slow.add(d.key(), maxSlow) {
 		return c.putOff(ctx, d, cause, class)
 	}

@@ -79,7 +79,7 @@ type Consumer struct {
 	incoming chan *delivery
 	waiting  turns
 	blocked  *blockedAggregates
-	acks     chan *pubsub.AckResult
+	acks     chan pendingAck
 	// uncleanStartUntil is the end of the time after an unclean start in which a delivery
 	// without a delivery count may be in a crash loop.
 	uncleanStartUntil time.Time
@@ -118,7 +118,7 @@ func NewConsumer(
 		incoming: make(chan *delivery, maxMessages),
 		waiting:  turns{lanes: map[string]*lane{}},
 		blocked:  newBlockedAggregates(),
-		acks:     make(chan *pubsub.AckResult, maxMessages),
+		acks:     make(chan pendingAck, maxMessages),
 		unknown:  newUnknowns(),
 		repairs:  newRecentRepairs(),
 	}

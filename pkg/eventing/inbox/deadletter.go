@@ -82,7 +82,7 @@ func deadLetterMessage(m *pubsub.Message, reason string, attempts int) *pubsubpb
 // there twice, none is lost. Other aggregates go on meanwhile.
 func (c *Consumer) deadLetter(ctx context.Context, d *delivery, reason error, attempts int) {
 	d.invalid = reason
-	c.block(ctx, d, pendingDeadLetter, func(ctx context.Context) {
+	c.block(d.in(ctx), d, pendingDeadLetter, func(ctx context.Context) {
 		for _, pause := range failRetry.Attempts(ctx) {
 			err := c.deadLetterOnce(ctx, d, reason, attempts)
 			if err == nil {

@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"slices"
 	"time"
@@ -19,6 +20,8 @@ type delivery struct {
 	invalid  error
 	messages []*pubsub.Message
 
+	// received is when the first message came, until a span begins there.
+	received time.Time
 	// starts is how many times the event was applied without a recorded end, this time
 	// included; 0 while this time is not recorded. It is the column begun.
 	starts int
@@ -52,7 +55,7 @@ func (h guarded) newDelivery(m *pubsub.Message) *delivery {
 	if err == nil && m.OrderingKey != "" && m.OrderingKey != e.AggregateID {
 		err = eventing.Permanent(errKeyMismatch)
 	}
-	d := delivery{change: Change{Event: e}, invalid: err, messages: []*pubsub.Message{m}}
+	d := delivery{change: Change{Event: e}, invalid: err, messages: []*pubsub.Message{m}, received: time.Now()}
 	if err == nil {
 		d.change, d.invalid = h.read(e)
 	}
@@ -100,9 +103,18 @@ func (d *delivery) takeUnanswered() []*pubsub.Message {
 	return leaving
 }
 
-// logFor is the log of d.
+// in is ctx within the trace of d's event.
+func (d *delivery) in(ctx context.Context) context.Context { return d.event().InTrace(ctx) }
+
+// logFor is the log of d; its lines are logged in the trace of d.
 func (c *Consumer) logFor(d *delivery) *slog.Logger {
-	return c.log.With(append(d.event().LogAttrs(), "message_id", d.message().ID)...)
+	return c.logOf(d.event(), d.message().ID)
+}
+
+// logOf is the log of an event and the message that brought it. A message that is no event
+// has its id alone.
+func (c *Consumer) logOf(e eventing.Event, message string) *slog.Logger {
+	return c.log.With(append(e.LogAttrs(), "message_id", message)...)
 }
 
 // age is how long ago the owner made the change.

@@ -58,7 +58,7 @@ func (shipments) Repair(context.Context, eventing.Event) error {
 	return errors.New("this example has no owner that could be asked")
 }
 
-func (s shipments) Committed(keys ...string) {
+func (s shipments) Committed(_ context.Context, keys ...string) {
 	for _, key := range keys {
 		s.moved <- key
 	}

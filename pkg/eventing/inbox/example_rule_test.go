@@ -1,6 +1,7 @@
 package inbox_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -49,7 +50,7 @@ func ExampleAdopt() {
 // A subscription that carries two types of aggregates has a handler for each.
 func ExampleRoute() {
 	handlers := inbox.Route{"order": orders{}}
-	handlers.Committed("order/17")
+	handlers.Committed(context.Background(), "order/17")
 	_, err := handlers.Decode(eventing.Event{AggregateType: "invoice"})
 	fmt.Println(err, errors.Is(err, inbox.ErrUnknown))
 	// Output:

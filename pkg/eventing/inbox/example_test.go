@@ -39,12 +39,12 @@ func (orders) Repair(context.Context, eventing.Event) error {
 	return eventing.Permanent(fmt.Errorf("orders have no gaps"))
 }
 
-func (orders) Committed(keys ...string) { fmt.Println("moved:", keys) }
+func (orders) Committed(_ context.Context, keys ...string) { fmt.Println("moved:", keys) }
 
 // A Handler is all that a service has to bring. ApplyChanges does for batches what Each
 // does for one event at a time.
 func ExampleHandler() {
 	var h inbox.Handler = orders{}
-	h.Committed("order/1")
+	h.Committed(context.Background(), "order/1")
 	// Output: moved: [order/1]
 }

@@ -76,8 +76,8 @@ type Handler interface {
 	// other errors until it succeeds, except after eventing.Permanent ones.
 	Repair(ctx context.Context, e eventing.Event) error
 	// Committed receives, after each commit, the keys (eventing.Event.Key) of
-	// the aggregates that moved. It must not block.
-	Committed(keys ...string)
+	// the aggregates that moved. ctx has the trace of the commit. It must not block.
+	Committed(ctx context.Context, keys ...string)
 }
 
 // Each applies changes one at a time. A Handler's Apply may consist of it.
@@ -129,9 +129,9 @@ func (r Route) Repair(ctx context.Context, e eventing.Event) error {
 }
 
 // Committed passes the keys to every handler.
-func (r Route) Committed(keys ...string) {
+func (r Route) Committed(ctx context.Context, keys ...string) {
 	for _, h := range r {
-		h.Committed(keys...)
+		h.Committed(ctx, keys...)
 	}
 }
 

@@ -140,7 +140,7 @@ func (f *functions) Apply(ctx context.Context, tx pgx.Tx, changes []Change) ([]O
 }
 
 func (f *functions) Repair(ctx context.Context, e eventing.Event) error { return f.repair(ctx, e) }
-func (f *functions) Committed(keys ...string)                           { f.committed(keys...) }
+func (f *functions) Committed(_ context.Context, keys ...string)        { f.committed(keys...) }
 
 // each is an Apply that takes one change at a time.
 func each(apply func(context.Context, pgx.Tx, Change) (Outcome, error)) func(context.Context, pgx.Tx, []Change) ([]Outcome, error) {

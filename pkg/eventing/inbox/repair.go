@@ -30,6 +30,7 @@ var repairRetry = backoff.Policy{Base: 200 * time.Millisecond, Cap: 10 * time.Se
 // owner that may have been a former primary leaves d diverged: it is asked again, and the
 // divergence is reported once.
 func (c *Consumer) repair(ctx context.Context, d *delivery, o Outcome) {
+	ctx = d.in(ctx)
 	switch {
 	case o == Gap:
 		c.logFor(d).InfoContext(ctx, "gap: asking the owner")
@@ -57,7 +58,7 @@ func (c *Consumer) repair(ctx context.Context, d *delivery, o Outcome) {
 					c.metrics.repaired(ctx)
 				}
 				c.repairs.note(d.key())
-				c.handler.Committed(d.key())
+				c.handler.Committed(ctx, d.key())
 				return
 			case eventing.IsPermanent(err):
 				d.invalid = err

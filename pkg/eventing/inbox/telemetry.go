@@ -6,12 +6,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/trace"
 
-	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/instrument"
 )
 
@@ -109,27 +106,4 @@ func (m *metrics) handled(ctx context.Context, batch []*delivery, outcomes map[u
 			m.events.Add(ctx, n, m.outcomes[o])
 		}
 	}
-}
-
-// record makes the span of one event, in the trace of the request that made the change,
-// from the beginning of its transaction to now.
-func record(ctx context.Context, consumer string, d *delivery, o Outcome, began time.Time) {
-	e := d.event()
-	if e.TraceParent == "" {
-		return
-	}
-	sc := eventing.SpanContext(e.TraceParent)
-	if !sc.IsSampled() {
-		return
-	}
-	_, span := otel.Tracer(scope).Start(trace.ContextWithRemoteSpanContext(ctx, sc), "process "+e.Type,
-		trace.WithTimestamp(began),
-		trace.WithSpanKind(trace.SpanKindConsumer),
-		trace.WithAttributes(
-			attribute.String("messaging.system", "gcp_pubsub"),
-			attribute.String("messaging.destination.name", consumer),
-			attribute.String("messaging.gcp_pubsub.message.ordering_key", e.AggregateID),
-			attribute.String("event_id", e.ID.String()),
-			attribute.String("outcome", o.String())))
-	span.End()
 }

@@ -108,7 +108,7 @@ func (c *Consumer) awaitVerdict(ctx context.Context, d *delivery) {
 				return
 			}
 			if n, now := c.unknown.warnDue(); now {
-				c.logFor(d).ErrorContext(ctx, "events that this build does not know, of many aggregates: "+
+				c.logFor(d).ErrorContext(d.in(ctx), "events that this build does not know, of many aggregates: "+
 					"held, not dead-lettered, until a newer build comes", "error", d.invalid, "aggregates", n)
 			}
 			select {

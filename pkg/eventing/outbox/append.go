@@ -46,7 +46,8 @@ var (
 // an aggregate may have any version. From then on an event is refused if its version is not
 // the next, however long ago the newest one was published and purged. A second event of one
 // aggregate for one source event is refused, too, and an event of another epoch than the
-// present one. After any error the caller rolls back.
+// present one. After any error the caller rolls back. An event without a trace context gets
+// that of ctx.
 func Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, events ...eventing.Event) error {
 	b := with
 	if b == nil {
@@ -57,7 +58,7 @@ func Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, events ...eventing.
 			return fmt.Errorf("append event: %w", err)
 		}
 	}
-	switch len(events) {
+	switch events = created(ctx, events); len(events) {
 	case 0:
 	case 1:
 		insertOne(b, events[0])

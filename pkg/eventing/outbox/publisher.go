@@ -107,13 +107,10 @@ func (p publisher) request(ctx context.Context, topic string, batch queue.Batch)
 	for i, e := range batch {
 		req.Messages[i] = e.Message()
 	}
-	ctx, span := startPublish(ctx, topic, batch)
-	defer span.End()
+	ctx, span := startSend(ctx, topic, batch)
 	// The client must not retry: only the relay knows about the lease.
 	_, err := p.client.Publish(ctx, req, gax.WithRetry(nil))
-	if err != nil {
-		span.RecordError(err)
-	}
+	endSend(span, err)
 	return err
 }
 

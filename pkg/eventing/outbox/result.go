@@ -79,6 +79,6 @@ func (r *Relay) reject(ctx context.Context, e queue.Event, reason error) *queue.
 	if p := r.pauses[e.AggregateType]; park && p != nil {
 		p.forget(e.Key())
 	}
-	r.log.Log(ctx, level, "broker refused event", append(e.LogAttrs(), "attempt", attempt, "parked", park, "error", reason)...)
+	r.log.Log(e.InTrace(ctx), level, "broker refused event", append(e.LogAttrs(), "attempt", attempt, "parked", park, "error", reason)...)
 	return &queue.Failure{Reason: reason.Error(), RetryIn: rejectionPause.Delay(attempt), Rejected: true, Park: park}
 }

@@ -141,8 +141,9 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 	s.followUps.settled(written, done.Followed)
 	s.forget(written)
 	if len(locked) > 0 {
-		s.log.WarnContext(ctx, "rows of published events are locked by somebody else",
-			append(locked[0].batch.events[0].LogAttrs(), "aggregates", len(locked))...)
+		oldest := locked[0].batch.events[0]
+		s.log.WarnContext(oldest.InTrace(ctx), "rows of published events are locked by somebody else",
+			append(oldest.LogAttrs(), "aggregates", len(locked))...)
 		s.retryLater(locked)
 	}
 }

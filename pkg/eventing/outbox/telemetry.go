@@ -4,14 +4,10 @@ import (
 	"context"
 	"time"
 
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/trace"
 
-	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/instrument"
-	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
 const scope = "example.com/lockstep/pkg/eventing/outbox"
@@ -109,22 +105,4 @@ func (m *metrics) settled(ctx context.Context, written []*unsettled, lost int) {
 			m.eventAge.Record(ctx, rep.ended.Sub(e.OccurredAt).Seconds())
 		}
 	}
-}
-
-// startPublish begins the span of one publish request, linked to the requests
-// whose changes it carries.
-func startPublish(ctx context.Context, topic string, r queue.Batch) (context.Context, trace.Span) {
-	var links []trace.Link
-	for _, e := range r {
-		if sc := eventing.SpanContext(e.TraceParent); sc.IsValid() {
-			links = append(links, trace.Link{SpanContext: sc})
-		}
-	}
-	return otel.Tracer(scope).Start(ctx, "publish events",
-		trace.WithSpanKind(trace.SpanKindProducer), trace.WithLinks(links...),
-		trace.WithAttributes(
-			attribute.String("messaging.system", "gcp_pubsub"),
-			attribute.String("messaging.destination.name", topic),
-			attribute.String("messaging.gcp_pubsub.message.ordering_key", r[0].AggregateID),
-			attribute.Int("messaging.batch.message_count", len(r))))
 }

@@ -104,7 +104,9 @@ func (p *Projection[S]) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Ch
 }
 
 // Committed notifies the waiting readers.
-func (p *Projection[S]) Committed(keys ...string) { p.waiters.Notify(keys...) }
+func (p *Projection[S]) Committed(ctx context.Context, keys ...string) {
+	p.waiters.Notify(ctx, keys...)
+}
 
 // Repair gives e's aggregate the owner's state, in a transaction of its own. The owner
 // is asked before the transaction, so that a slow one holds no lock. An owner that does
@@ -182,6 +184,6 @@ func (p *Projection[S]) adopted(ctx context.Context, owned ownerState) {
 		}
 	}
 	if len(moved) > 0 {
-		p.waiters.Notify(moved...)
+		p.waiters.Notify(ctx, moved...)
 	}
 }

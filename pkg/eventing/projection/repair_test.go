@@ -219,7 +219,7 @@ func TestRepairAndCommitNotifyReaders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Committed(e.Key())
+	s.Committed(ctx, e.Key())
 	awaitNotification("note/b/1")
 	if err := s.Repair(t.Context(), e); !errors.Is(err, projection.ErrUnknown) {
 		t.Errorf("the handler's repair: %v", err)

@@ -16,7 +16,7 @@ import (
 func (p *Projection[S]) diverged(ctx context.Context, e eventing.Event) {
 	divergences.Add(ctx, 1, p.ofType())
 	p.log.ErrorContext(ctx, "row had a history that its owner has lost: it was replaced by the owner's state",
-		"aggregate_type", p.aggregate.Type(), "aggregate_id", e.AggregateID, "epoch", e.Epoch, "version", e.Version, "event_id", e.ID)
+		e.LogAttrs()...)
 }
 
 // unknownSeen reports that c has more than this build understands. It counts a change
@@ -25,12 +25,11 @@ func (p *Projection[S]) unknownSeen(c inbox.Change) {
 	if !c.Partial {
 		return
 	}
-	ctx := context.Background() // Decode has none
+	ctx := c.Event.InTrace(context.Background()) // Decode has none
 	partialChanges.Add(ctx, 1, p.ofType())
 	p.partialLog.Do(func() {
 		p.log.WarnContext(ctx, "event has more than this build understands: its row stays incomplete until a newer build runs",
-			"aggregate_type", p.aggregate.Type(), "aggregate_id", c.Event.AggregateID, "epoch", c.Event.Epoch, "version", c.Event.Version,
-			"event_type", c.Event.Type, "revision", c.Revision)
+			append(c.Event.LogAttrs(), "revision", c.Revision)...)
 	})
 }
 

@@ -38,7 +38,7 @@ func (shipping) Repair(context.Context, eventing.Event) error {
 	return errors.New("this example has no owner that could be asked")
 }
 
-func (shipping) Committed(...string) {}
+func (shipping) Committed(context.Context, ...string) {}
 
 // An operator looks at the dead letters, and applies them after the service has been
 // repaired. The message is acknowledged once its effect and the audit entry are committed.

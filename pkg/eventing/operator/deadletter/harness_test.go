@@ -120,7 +120,7 @@ func (h handler) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Change) (
 }
 
 func (h handler) Repair(ctx context.Context, e eventing.Event) error { return h.repair(ctx, e) }
-func (handler) Committed(...string)                                  {}
+func (handler) Committed(context.Context, ...string)                 {}
 
 func (b *bench) apply(ctx context.Context, tx pgx.Tx, c inbox.Change) (inbox.Outcome, error) {
 	e := c.Event

@@ -80,7 +80,7 @@ func (h *Batch) Redrive(ctx context.Context, o audit.Actor, handler inbox.Handle
 		return "", err
 	}
 	if result != Done {
-		handler.Committed(m.event.Key())
+		handler.Committed(ctx, m.event.Key())
 	}
 	return result, h.acknowledge(ctx, l)
 }
@@ -222,6 +222,6 @@ func (h *Batch) catchUp(ctx context.Context, handler inbox.Handler, l Letter) er
 	if err != nil && !errors.Is(err, inbox.ErrLost) && !eventing.IsPermanent(err) {
 		return err
 	}
-	handler.Committed(e.Key())
+	handler.Committed(ctx, e.Key())
 	return nil
 }

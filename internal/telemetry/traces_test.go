@@ -1,0 +1,94 @@
+package telemetry_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+
+	"example.com/lockstep/internal/telemetry"
+)
+
+// The root of a trace decides by the standard variable, and its parts follow it.
+func TestTheSamplerIsTheStandardOne(t *testing.T) {
+	for sampler, want := range map[string]struct{ root, child bool }{
+		"":                         {true, true},
+		"parentbased_always_on":    {true, true},
+		"parentbased_always_off":   {false, true},
+		"parentbased_traceidratio": {false, true},
+		"always_off":               {false, false},
+	} {
+		t.Run(sampler, func(t *testing.T) {
+			defer setup(t, map[string]string{
+				"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://COLLECTOR", "OTEL_TRACES_SAMPLER": sampler, "OTEL_TRACES_SAMPLER_ARG": "0",
+			})()
+			sampled := func(ctx context.Context) bool {
+				_, span := otel.Tracer("test").Start(ctx, "work")
+				defer span.End()
+				return span.SpanContext().IsSampled()
+			}
+			parent := trace.SpanContextFromContext(inSpan(t))
+			if got := sampled(t.Context()); got != want.root {
+				t.Errorf("root sampled: %t", got)
+			}
+			if got := sampled(trace.ContextWithRemoteSpanContext(t.Context(), parent)); got != want.child {
+				t.Errorf("child of a sampled span sampled: %t", got)
+			}
+		})
+	}
+}
+
+// hanging is the address of a collector that answers nothing until the test ends.
+func hanging(t *testing.T) string {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	collector := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
+		<-s.Context().Done()
+		return s.Context().Err()
+	}))
+	go func() { _ = collector.Serve(lis) }()
+	t.Cleanup(collector.Stop)
+	return lis.Addr().String()
+}
+
+// The spans of hostile requests, which no collector takes, stay within a few MiB, and the
+// last flush ends with its context.
+func TestACollectorThatHangsCostsLittle(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://"+hanging(t))
+	stop, err := telemetry.Setup(t.Context(), "video", "v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := heap()
+	for i := range 4000 {
+		header := attribute.String("user_agent.original", fmt.Sprint(i)+strings.Repeat("M", 64<<10))
+		_, span := otel.Tracer("test").Start(t.Context(), "work", trace.WithAttributes(header))
+		span.End()
+	}
+	if grown := heap() - before; grown > 24<<20 {
+		t.Errorf("%d KiB wait for the collector", grown>>10)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := stop(ctx); err == nil {
+		t.Error("everything was sent to a collector that hangs")
+	}
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // the first one may only move what sync.Pools hold
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

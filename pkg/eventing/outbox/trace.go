@@ -1,0 +1,76 @@
+package outbox
+
+import (
+	"context"
+	"path"
+	"slices"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// created returns events with the trace context that each was created in: a span of its own
+// where the caller's trace is sampled. The span is the parent of all that becomes of the
+// event.
+func created(ctx context.Context, events []eventing.Event) []eventing.Event {
+	recording := trace.SpanFromContext(ctx).IsRecording()
+	callers := eventing.TraceParent(ctx)
+	if callers == "" {
+		return events
+	}
+	events = slices.Clone(events)
+	for i := range events {
+		e := &events[i]
+		if e.TraceParent != "" && e.TraceParent != callers {
+			continue // its owner has chosen another one
+		}
+		e.TraceParent = callers
+		if recording {
+			within, span := otel.Tracer(scope).Start(ctx, "create", trace.WithSpanKind(trace.SpanKindProducer),
+				trace.WithAttributes(append(e.TraceAttributes(),
+					semconv.MessagingOperationName("create"), semconv.MessagingOperationTypeCreate)...))
+			e.TraceParent = eventing.TraceParent(within)
+			span.End()
+		}
+	}
+	return events
+}
+
+// startSend begins the span of one publish request, in the trace of the first of its events
+// that is sampled, with a link to each. Where none is sampled there is no span: the decision
+// was made with the request that wrote the event.
+func startSend(ctx context.Context, topic string, batch queue.Batch) (context.Context, trace.Span) {
+	var links []trace.Link
+	for _, e := range batch {
+		if e.IsSampled() {
+			links = append(links, trace.Link{SpanContext: eventing.SpanContext(e.TraceParent)})
+		}
+	}
+	if len(links) == 0 {
+		return ctx, noop.Span{}
+	}
+	name := path.Base(topic)
+	attributes := append(batch[0].TraceAttributes(),
+		semconv.MessagingOperationName("send"), semconv.MessagingOperationTypeSend, semconv.MessagingDestinationName(name))
+	if len(batch) > 1 {
+		attributes = append(attributes, semconv.MessagingBatchMessageCount(len(batch)))
+	}
+	return otel.Tracer(scope).Start(trace.ContextWithRemoteSpanContext(ctx, links[0].SpanContext), "send "+name,
+		trace.WithSpanKind(trace.SpanKindClient), trace.WithLinks(links...), trace.WithAttributes(attributes...))
+}
+
+// endSend ends the span of a publish request with its result.
+func endSend(span trace.Span, err error) {
+	if err != nil && span.IsRecording() {
+		span.SetAttributes(semconv.ErrorTypeKey.String(status.Code(err).String()))
+		span.SetStatus(codes.Error, eventing.Reason(err.Error()))
+	}
+	span.End()
+}

@@ -1,0 +1,57 @@
+package eventing
+
+import (
+	"context"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// TraceParent is the W3C trace context of ctx, for Event.TraceParent; empty when
+// nothing is traced.
+func TraceParent(ctx context.Context) string {
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	return carrier[AttrTraceParent]
+}
+
+// SpanContext is the span that traceparent names; invalid when it names none.
+func SpanContext(traceparent string) trace.SpanContext {
+	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{AttrTraceParent: traceparent})
+	return trace.SpanContextFromContext(ctx)
+}
+
+// InTrace is ctx within the trace of the request that made the change, for log lines and
+// calls about e; it is ctx itself where that request was not traced.
+func (e Event) InTrace(ctx context.Context) context.Context {
+	if sc := SpanContext(e.TraceParent); sc.IsValid() {
+		return trace.ContextWithRemoteSpanContext(ctx, sc)
+	}
+	return ctx
+}
+
+// flagsAt is where the last digit of the flags is in a traceparent of W3C's version 00.
+const flagsAt = 54
+
+// IsSampled reports whether the trace of the request that made the change is sampled. Its
+// spans, and only those, are worth making.
+func (e Event) IsSampled() bool {
+	// Most events are not sampled: the flag is read before anything is parsed.
+	return len(e.TraceParent) > flagsAt && strings.IndexByte("13579bdf", e.TraceParent[flagsAt]) >= 0 &&
+		SpanContext(e.TraceParent).IsValid()
+}
+
+// TraceAttributes are those of each span that concerns e alone.
+func (e Event) TraceAttributes() []attribute.KeyValue {
+	return []attribute.KeyValue{
+		semconv.MessagingSystemGCPPubSub,
+		semconv.MessagingGCPPubSubMessageOrderingKey(e.AggregateID),
+		attribute.String(AttrEventID, e.ID.String()),
+		attribute.String(AttrEventType, e.Type),
+		attribute.String(AttrAggregateType, e.AggregateType),
+		attribute.Int64(AttrVersion, e.Version),
+	}
+}
