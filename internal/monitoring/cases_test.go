@@ -17,7 +17,7 @@ const once = "0x10 1x1600"
 
 type series = map[string]string
 
-func fires(at time.Duration, s series, labels series) ruleCase {
+func fires(at time.Duration, s, labels series) ruleCase {
 	return ruleCase{series: s, at: at, labels: labels}
 }
 

@@ -60,8 +60,9 @@ var outboxMetrics = []Metric{
 
 var inboxMetrics = []Metric{
 	{Name: "inbox.events", Kind: Counter, Unit: "{event}", Service: catalog,
-		Labels:  []Label{subscription, labelled("outcome", "applied", "stale", "duplicate", "gap", "diverged", "lost")},
-		Meaning: "Events handled, by outcome: applied, stale, duplicate, gap, diverged or lost; the last two mean that the owner has lost commits"},
+		Labels: []Label{subscription, labelled("outcome", "applied", "stale", "duplicate", "gap", "diverged", "lost")},
+		Meaning: "Events handled, by outcome: applied, stale, duplicate, gap, diverged or lost; " +
+			"the last two mean that the owner has lost commits"},
 	{Name: "inbox.redeliveries", Kind: Counter, Unit: "{message}", Service: catalog, Labels: []Label{subscription},
 		Meaning: "Messages that the broker says it delivered before"},
 	{Name: "inbox.nacks", Kind: Counter, Unit: "{message}", Service: catalog, Labels: []Label{subscription},

@@ -18,7 +18,8 @@ var requestMetrics = []Metric{
 	{Name: "idempotency.expired_keys", Kind: Gauge, Unit: "{key}", Service: video,
 		Meaning: "Expired idempotency keys that the sweep had left when it was last through, 100,000 at most"},
 	{Name: "grpc.refused", Kind: Counter, Unit: "{request}", Service: both, Labels: []Label{code},
-		Meaning: "gRPC requests that were answered before a handler saw them: unknown method, compressed, too large, malformed, not for this caller."},
+		Meaning: "gRPC requests that were answered before a handler saw them: " +
+			"unknown method, compressed, too large, malformed, not for this caller."},
 	{Name: "requests.limited", Kind: Counter, Unit: "{request}", Service: both,
 		Meaning: "Requests over REST and gRPC that were refused because their user had sent too many."},
 	{Name: "auth.keys.age", Kind: Gauge, Unit: "s", Service: both, Labels: []Label{labelled("identity", "users", "services")},
@@ -41,7 +42,9 @@ var (
 		labelled("rpc_system_name", "grpc"),
 		{Name: "error_type", Bound: "gRPC's codes, 17"},
 	}
-	rpcClient = slices.Concat(rpc, []Label{{Name: "server_address", Bound: "the host of video, 1"}, {Name: "server_port", Bound: "its port, 1"}})
+	rpcClient = slices.Concat(rpc, []Label{
+		{Name: "server_address", Bound: "the host of video, 1"}, {Name: "server_port", Bound: "its port, 1"},
+	})
 )
 
 // libraryMetrics are of OpenTelemetry's instrumentation and of Prometheus's client; all
