@@ -21,7 +21,10 @@ func alertsAgree(_ context.Context, m *module) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var given map[string]struct{ Expr, Anchor string }
+	var given map[string]struct {
+		Expr   string `json:"expr"`
+		Anchor string `json:"anchor"`
+	}
 	if err := json.Unmarshal(content, &given); err != nil {
 		return "", fmt.Errorf("alerts.json: %w", err)
 	}
