@@ -2,8 +2,8 @@ package consistency_test
 
 import (
 	"context"
-	"maps"
 	"log/slog"
+	"maps"
 	"sync"
 	"testing"
 	"testing/synctest"
