@@ -17,7 +17,7 @@ locals {
   # Further ones of serve. No service calls catalog.
   catalog_serve_env = merge(
     local.catalog_env,
-    { ADMIN_PORT = tostring(local.admin_port) },
+    var.catalog.extra_environment,
     var.catalog.everybody_may_write ? local.open_env : local.users_env,
   )
   catalog_secret_env = merge(
@@ -154,12 +154,13 @@ resource "google_cloud_run_v2_service" "catalog" {
     }
 
     containers {
+      name  = "catalog"
       image = var.catalog.image
       args  = local.catalog_args
 
       ports {
         name           = "h2c" # HTTP/2 to the container: gRPC and REST on one port
-        container_port = 8080
+        container_port = local.api_port
       }
 
       resources {
@@ -172,7 +173,7 @@ resource "google_cloud_run_v2_service" "catalog" {
       }
 
       dynamic "env" {
-        for_each = local.catalog_serve_env
+        for_each = merge(local.catalog_serve_env, { ADMIN_PORT = tostring(local.admin_port) })
         content {
           name  = env.key
           value = env.value
@@ -220,6 +221,19 @@ resource "google_cloud_run_v2_service" "catalog" {
         content {
           name       = "cloudsql"
           mount_path = "/cloudsql"
+        }
+      }
+    }
+
+    dynamic "containers" {
+      for_each = local.collector
+      content {
+        name       = "metrics"
+        image      = containers.value
+        depends_on = ["catalog"] # it is ready then, and stops after the collector's last look
+        resources {
+          limits   = local.collector_limits
+          cpu_idle = false
         }
       }
     }

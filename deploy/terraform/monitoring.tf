@@ -1,39 +1,7 @@
-# Alerts on metrics of Pub/Sub, Cloud SQL and Cloud Run, which do not depend on the
-# services' own metrics; and alerts on log lines of the services, which need no metric.
+# Alerts on log lines of the services, which need no metric; and on what has a name or a
+# limit of this project. All others on metrics: alerts.tf.
 
 locals {
-  subscription_alerts = {
-    backlog = {
-      title      = "catalog is behind"
-      metric     = "pubsub.googleapis.com/subscription/oldest_unacked_message_age"
-      names      = [for subscription in google_pubsub_subscription.catalog : subscription.name]
-      threshold  = 300
-      duration   = "300s"
-      aligner    = "ALIGN_MAX"
-      what_to_do = "An event has waited for five minutes. Runbook: \"The consumer is held up\", \"Gaps stay open\"."
-    }
-    dead-letters = {
-      title      = "dead letters wait"
-      metric     = "pubsub.googleapis.com/subscription/num_undelivered_messages"
-      names      = [for subscription in google_pubsub_subscription.dead_letters : subscription.name]
-      threshold  = 0
-      duration   = "0s"
-      aligner    = "ALIGN_MAX"
-      what_to_do = "catalog could not apply an event. Runbook: \"Dead letters\"; gcloud run jobs execute catalog-dlq --region=${var.region} --args=dlq,list"
-    }
-    # catalog writes dead letters itself: these were written by Pub/Sub's own policy,
-    # and have no reason.
-    broker-dead-letters = {
-      title      = "Pub/Sub gave up on an event"
-      metric     = "pubsub.googleapis.com/subscription/dead_letter_message_count"
-      names      = [for subscription in google_pubsub_subscription.catalog : subscription.name]
-      threshold  = 0
-      duration   = "0s"
-      aligner    = "ALIGN_DELTA"
-      what_to_do = "After 100 deliveries Pub/Sub itself has written a dead letter. Runbook: \"Dead letters\" and \"The consumer is held up\"."
-    }
-  }
-
   # Lines that the services write; a test compares them with the code. One line is
   # enough for an alert, and the next notification comes an hour later at the earliest.
   log_alerts = {
@@ -69,44 +37,6 @@ locals {
       filter     = "jsonPayload.message=\"row differs from its owner's\""
       what_to_do = "catalog has compared its rows with video's, and repairs none by itself. Runbook: \"The read model differs from its owner\"."
     }
-  }
-}
-
-resource "google_monitoring_alert_policy" "subscriptions" {
-  for_each = local.subscription_alerts
-
-  display_name          = "lockstep: ${each.value.title}"
-  combiner              = "OR"
-  notification_channels = var.notification_channels
-
-  conditions {
-    display_name = each.value.title
-
-    condition_threshold {
-      filter = join(" AND ", [
-        "resource.type = \"pubsub_subscription\"",
-        "resource.labels.subscription_id = one_of(${join(", ", [for name in each.value.names : "\"${name}\""])})",
-        "metric.type = \"${each.value.metric}\"",
-      ])
-      comparison      = "COMPARISON_GT"
-      threshold_value = each.value.threshold
-      duration        = each.value.duration
-
-      aggregations {
-        alignment_period   = "60s"
-        per_series_aligner = each.value.aligner
-      }
-    }
-  }
-
-  # As below: nothing is counted between two dead letters of the broker.
-  alert_strategy {
-    auto_close = "1800s"
-  }
-
-  documentation {
-    mime_type = "text/markdown"
-    content   = each.value.what_to_do
   }
 }
 

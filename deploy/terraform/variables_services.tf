@@ -20,8 +20,10 @@ locals {
   job_limits = { cpu = "1", memory = "512Mi" }
 
   # Health, readiness and metrics: Cloud Run routes requests from outside to the port of
-  # the API only, and its probes reach both.
-  admin_port = 8081
+  # the API only, and its probes reach both. The collector of metrics looks at 8080. A
+  # worker has no address, and all of it is there.
+  admin_port = 8080
+  api_port   = 8081
 
   # The callers whose requests reach a service at all, in Cloud Run's own terms.
   ingress = {
@@ -48,6 +50,7 @@ variable "video" {
     then needs network for) or internal-and-cloud-load-balancing. min_instances: at least 1, since the relay works between requests; 0 only with drain_schedule.
     max_instances: of all revisions together; each holds a pool of database connections.
     workers: further instances without an address, which only relay.
+    extra_environment: OpenTelemetry's variables, OTEL_…, of service and workers; no secrets.
     drain_schedule: cron, in UTC, hourly or more often; a job that publishes the events that instances have left behind when
     they went to sleep.
   EOT
@@ -63,6 +66,7 @@ variable "video" {
     cpu                 = optional(string, "1")
     memory              = optional(string, "512Mi")
     workers             = optional(number, 0)
+    extra_environment   = optional(map(string), {})
     drain_schedule      = optional(string)
   })
 
@@ -110,6 +114,10 @@ variable "video" {
     error_message = "video.memory must go with video.cpu: 512Mi to 4Gi with 1, 512Mi to 8Gi with 2, 2Gi to 16Gi with 4, 4Gi to 24Gi with 6, 4Gi to 32Gi with 8."
   }
   validation {
+    condition     = alltrue([for name in keys(var.video.extra_environment) : can(regex("^OTEL_[A-Z0-9_]+$", name))])
+    error_message = "video.extra_environment is for OpenTelemetry's variables, OTEL_…: the module sets all others."
+  }
+  validation {
     condition     = var.video.workers >= 0 && var.video.workers <= 100
     error_message = "video.workers must be from 0 to 100."
   }
@@ -128,6 +136,7 @@ variable "catalog" {
     half of it may wait for a fresh read, the other half is for those that need not. min_instances: at least 1, since the consumer works between requests.
     max_instances: of all revisions together; each holds a pool of database connections.
     workers: further instances without an address, which only consume; Cloud Run does not scale on a backlog.
+    extra_environment: OpenTelemetry's variables, OTEL_…, of service and workers; no secrets.
   EOT
   type = object({
     image               = string
@@ -141,6 +150,7 @@ variable "catalog" {
     cpu                 = optional(string, "1")
     memory              = optional(string, "512Mi")
     workers             = optional(number, 0)
+    extra_environment   = optional(map(string), {})
   })
 
   validation {
@@ -181,6 +191,10 @@ variable "catalog" {
       mib >= local.memory_for_cpu[var.catalog.cpu][0] && mib <= local.memory_for_cpu[var.catalog.cpu][1]
     ]), false)
     error_message = "catalog.memory must go with catalog.cpu: 512Mi to 4Gi with 1, 512Mi to 8Gi with 2, 2Gi to 16Gi with 4, 4Gi to 24Gi with 6, 4Gi to 32Gi with 8."
+  }
+  validation {
+    condition     = alltrue([for name in keys(var.catalog.extra_environment) : can(regex("^OTEL_[A-Z0-9_]+$", name))])
+    error_message = "catalog.extra_environment is for OpenTelemetry's variables, OTEL_…: the module sets all others."
   }
   validation {
     condition     = var.catalog.workers >= 0 && var.catalog.workers <= 100

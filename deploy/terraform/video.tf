@@ -17,7 +17,7 @@ locals {
   # may read as a service does: a rebuild runs as the account of migrations.
   video_serve_env = merge(
     local.video_env,
-    { ADMIN_PORT = tostring(local.admin_port) },
+    var.video.extra_environment,
     var.video.everybody_may_write ? local.open_env : merge(local.users_env, {
       AUTH_SERVICE_AUDIENCE = "https://${local.video_host}"
       AUTH_SERVICES         = join(",", [google_service_account.catalog.email, google_service_account.catalog_migrate.email])
@@ -145,12 +145,13 @@ resource "google_cloud_run_v2_service" "video" {
     }
 
     containers {
+      name  = "video"
       image = var.video.image
       args  = local.video_args
 
       ports {
         name           = "h2c" # HTTP/2 to the container: gRPC and REST on one port
-        container_port = 8080
+        container_port = local.api_port
       }
 
       resources {
@@ -163,7 +164,7 @@ resource "google_cloud_run_v2_service" "video" {
       }
 
       dynamic "env" {
-        for_each = local.video_serve_env
+        for_each = merge(local.video_serve_env, { ADMIN_PORT = tostring(local.admin_port) })
         content {
           name  = env.key
           value = env.value
@@ -211,6 +212,19 @@ resource "google_cloud_run_v2_service" "video" {
         content {
           name       = "cloudsql"
           mount_path = "/cloudsql"
+        }
+      }
+    }
+
+    dynamic "containers" {
+      for_each = local.collector
+      content {
+        name       = "metrics"
+        image      = containers.value
+        depends_on = ["video"] # it is ready then, and stops after the collector's last look
+        resources {
+          limits   = local.collector_limits
+          cpu_idle = false
         }
       }
     }

@@ -24,6 +24,7 @@ resource "google_cloud_run_v2_worker_pool" "video" {
     service_account = google_service_account.video.email
 
     containers {
+      name  = "video"
       image = var.video.image
       args  = local.video_args
 
@@ -80,6 +81,18 @@ resource "google_cloud_run_v2_worker_pool" "video" {
         content {
           name       = "cloudsql"
           mount_path = "/cloudsql"
+        }
+      }
+    }
+
+    dynamic "containers" {
+      for_each = local.collector
+      content {
+        name       = "metrics"
+        image      = containers.value
+        depends_on = ["video"] # it is ready then, and stops after the collector's last look
+        resources {
+          limits = local.collector_limits
         }
       }
     }

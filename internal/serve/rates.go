@@ -49,9 +49,11 @@ type userRate struct {
 }
 
 func newRates(perSecond uint) *rates {
-	return &rates{perSecond: perSecond, byScope: map[string]*list.Element{},
+	r := &rates{perSecond: perSecond, byScope: map[string]*list.Element{},
 		limited: instrument.For("example.com/lockstep/internal/serve").Counter("requests.limited", "{request}",
 			"Requests over REST and gRPC that were refused because their user had sent too many, or had too many under way.")}
+	instrument.Begin(r.limited)
+	return r
 }
 
 // enter counts a request of p until leave is called. It fails with the answer to one too

@@ -46,6 +46,9 @@ func (s *Server) checkRevision(body fields, of workload) error {
 			return err
 		}
 	}
+	if err := checkOrder(containers); err != nil {
+		return err
+	}
 	for _, volume := range objects(revision["volumes"]) {
 		instances := texts(object(volume, "cloudSqlInstance")["instances"])
 		if len(instances) > 0 && !s.granted(projectsAPI, "projects/"+s.options.Project, "roles/cloudsql.client", "serviceAccount:"+account) {
@@ -59,6 +62,26 @@ func (s *Server) checkRevision(body fields, of workload) error {
 		return err
 	}
 	return checkService(revision)
+}
+
+// checkOrder checks that a container waits for others by their names.
+func checkOrder(containers []fields) error {
+	var names []string
+	for i, container := range containers {
+		name := text(container["name"])
+		if len(containers) > 1 && (name == "" || slices.Contains(names, name)) {
+			return invalid(fmt.Sprintf("template.containers[%d].name", i), "%q: each of several containers has a name of its own", name)
+		}
+		names = append(names, name)
+	}
+	for i, container := range containers {
+		for _, other := range texts(container["dependsOn"]) {
+			if !slices.Contains(names, other) {
+				return invalid(fmt.Sprintf("template.containers[%d].depends_on", i), "no container %q", other)
+			}
+		}
+	}
+	return nil
 }
 
 func (s *Server) checkContainer(at string, container fields, account string, of workload) error {

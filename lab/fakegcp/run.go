@@ -71,8 +71,9 @@ type Container struct {
 	ServiceAccount string
 }
 
-// Container returns the container of a Cloud Run resource, given by its full
-// name, as it would be started now.
+// Container returns the first container of a Cloud Run resource, given by its
+// full name, as it would be started now. Further ones, such as a collector of
+// metrics, are not run here.
 func (s *Server) Container(name string) (Container, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,8 +83,8 @@ func (s *Server) Container(name string) (Container, error) {
 	}
 	revision := revisionOf(r.body)
 	containers := objects(revision["containers"])
-	if len(containers) != 1 {
-		return Container{}, fmt.Errorf("%s has %d containers, want one", name, len(containers))
+	if len(containers) == 0 {
+		return Container{}, fmt.Errorf("%s has no container", name)
 	}
 	c := Container{
 		Image: text(containers[0]["image"]), ServiceAccount: text(revision["serviceAccount"]), Environment: make(map[string]string),

@@ -23,8 +23,13 @@ func TestRevisionsThatCouldNotStart(t *testing.T) {
 		"no-one@":                   func(_, r object) { r["serviceAccount"] = "no-one@" + projectID + ".iam.gserviceaccount.com" },
 		"containers: there is none": func(_, r object) { r["containers"] = []object{} },
 		"image":                     func(_, r object) { delete(container(r), "image") },
-		"PORT is reserved":          func(_, r object) { container(r)["env"] = []object{{"name": "PORT", "value": "8080"}} },
-		"neither http1 nor h2c":     func(_, r object) { container(r)["ports"] = []object{{"name": "grpc", "containerPort": 8080}} },
+		"a name of its own":         func(_, r object) { r["containers"] = append(r["containers"].([]object), object{"image": "more"}) },
+		"no container": func(_, r object) {
+			container(r)["name"] = "first"
+			r["containers"] = append(r["containers"].([]object), object{"image": "more", "name": "second", "dependsOn": []string{"third"}})
+		},
+		"PORT is reserved":      func(_, r object) { container(r)["env"] = []object{{"name": "PORT", "value": "8080"}} },
+		"neither http1 nor h2c": func(_, r object) { container(r)["ports"] = []object{{"name": "grpc", "containerPort": 8080}} },
 		"only one may have a port": func(_, r object) {
 			container(r)["ports"] = []object{{"containerPort": 8080}, {"containerPort": 8081}}
 		},

@@ -32,6 +32,7 @@ var levels = []level{
 	{"test", tested},
 	{"example", examplePlanned},
 	{"windows", windowsAgree},
+	{"alerts", alertsAgree},
 	{"order", readersFirst},
 }
 

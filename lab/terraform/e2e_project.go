@@ -149,6 +149,7 @@ func (p *testProject) variables(digest string) variables {
 			"subnetwork": "projects/" + projectID + "/regions/" + region + "/subnetworks/default",
 		},
 		"cloud_sql": map[string]any{"max_connections": 140}, "github_repository": "acme/pair", "github_repository_id": "123456789",
+		"metrics_sidecar_image": "us-docker.pkg.dev/google/collector@sha256:" + strings.Repeat("2", 64),
 	}
 }
 

@@ -45,7 +45,7 @@ type module struct {
 	environment []string
 }
 
-// newModule copies deploy/ and points Terraform to the provider in plugins. A
+// newModule copies deploy/ and the runbook, and points Terraform to the provider in plugins. A
 // proxy on a closed port keeps all requests on this machine. The caller calls
 // remove.
 func newModule(plugins string) (*module, error) {
@@ -62,6 +62,9 @@ func newModule(plugins string) (*module, error) {
 
 func (m *module) fill(plugins string) error {
 	if err := copyTree(filepath.Join(repository, deployDir), filepath.Join(m.root, deployDir)); err != nil {
+		return err
+	}
+	if err := copyFile(filepath.Join(repository, moduleDir, runbook), m.path(runbook)); err != nil {
 		return err
 	}
 	config := filepath.Join(m.root, "terraform.tfrc")

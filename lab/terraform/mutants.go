@@ -27,6 +27,17 @@ type mutant struct {
 	edits []edit
 }
 
+// eventsParked is all of an alert in alerts.json.
+const eventsParked = `  "EventsParked": {
+    "expr": "max(outbox_parked) > 0",
+    "for": 0,
+    "severity": "ticket",
+    "summary": "Pub/Sub has refused an event for good; the later events of its aggregate wait.",
+    "anchor": "#events-are-parked-outbox_parked-above-0",
+    "google": false
+  },
+`
+
 const callsVideo = "google_cloud_run_v2_service_iam_member"
 
 // wrongEdits are all mistakes, of which each must be caught.
@@ -126,9 +137,22 @@ var wrongRuns = []mutant{
 		new: `auto_close = "604800s"`,
 	}}},
 	{"a metric of our own that does not exist yet", []edit{{
-		file: "monitoring.tf", old: `"pubsub.googleapis.com/subscription/oldest_unacked_message_age"`,
-		new: `"workload.googleapis.com/inbox.lag"`,
+		file: "alerts.tf", old: "disable_metric_validation = true", new: "disable_metric_validation = false",
 	}}},
+	{"an alert that is gone", []edit{{file: "alerts.json", old: eventsParked}}},
+	{"an alert that does not fire", []edit{{file: "alerts.json", old: "max(outbox_oldest_pending_age_seconds) > 60",
+		new: "max(outbox_oldest_pending_age_seconds) > 60000"}}},
+	{"an alert without an entry of the runbook", []edit{{file: runbook, old: "\n## Gaps stay open (", new: "\n## Gaps ("}}},
+	{"alerts on metrics that nothing collects", []edit{{file: "alerts.tf", old: "(alert.google || local.collected) && ", new: ""}}},
+	{"a collector without a grant", []edit{{file: "collector.tf", old: "for_each = local.collected ?", new: "for_each = !local.collected ?"}}},
+	{"a collector that starts first", []edit{{file: "video.tf", old: `        depends_on = ["video"] #`, new: "        #"}}},
+	{"pages that go where tickets go", []edit{{file: "alerts.tf", old: "page   = var.notification_channels",
+		new: "page   = coalesce(var.ticket_channels, var.notification_channels)"}}},
+	{"any image as the collector", []edit{{file: "variables_monitoring.tf",
+		old: `"^[a-z0-9.-]+/[^@]+@sha256:[0-9a-f]{64}$", var.metrics_sidecar_image`,
+		new: `".", var.metrics_sidecar_image`}}},
+	{"a variable of the module from outside", []edit{{file: "variables_services.tf", in: `variable "video" {`,
+		old: `"^OTEL_[A-Z0-9_]+$"`, new: `""`}}},
 	{"a drain that stops, without an alert", []edit{{file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "drain" {`}}},
 	{"memory that does not go with the CPU", []edit{{file: "variables_services.tf", old: `"4" = [2048, 16384]`, new: `"4" = [512, 16384]`}}},
 	{"anyone may write", []edit{{
@@ -167,8 +191,8 @@ var wrongRuns = []mutant{
 		file: "database.tf", old: "location                       = var.region", new: `location                       = "eu"`,
 	}}},
 	{"dead letters of the broker without an alert", []edit{{
-		file: "monitoring.tf", old: "subscription/dead_letter_message_count\"\n      names",
-		new: "subscription/ack_message_count\"\n      names",
+		file: "alerts.json", old: "(pubsub_googleapis_com:subscription_dead_letter_message_count[10m])",
+		new: "(pubsub_googleapis_com:subscription_ack_message_count[10m])",
 	}}},
 	{"a drain that never runs, without an alert", []edit{{
 		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "drain_refused" {`,

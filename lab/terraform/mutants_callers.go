@@ -57,14 +57,16 @@ var wrongCallers = []mutant{
 		file: "catalog_workers.tf", old: "for_each = local.catalog_serve_env", new: "for_each = local.catalog_env",
 	}}},
 	{"a job with a port", []edit{{file: "video_jobs.tf", old: "merge(local.video_env,", new: "merge(local.video_serve_env,"}}},
-	{"metrics for every caller", []edit{{file: "video.tf", old: "{ ADMIN_PORT = tostring(local.admin_port) },", new: "{},"}}},
-	{"metrics on the port of the API", []edit{{file: "variables_services.tf", old: "admin_port = 8081", new: "admin_port = 8080"}}},
+	{"metrics for every caller", []edit{{
+		file: "video.tf", old: "merge(local.video_serve_env, { ADMIN_PORT = tostring(local.admin_port) })", new: "local.video_serve_env",
+	}}},
+	{"metrics on the port of the API", []edit{{file: "variables_services.tf", old: "api_port   = 8081", new: "api_port = 8080"}}},
 	{"a probe where health is not", []edit{{
 		file: "catalog.tf", old: "path = \"/healthz\"\n          port = local.admin_port", new: `path = "/healthz"`,
 	}}},
 	{"a probe of workers where health is not", []edit{{
 		file: "video_workers.tf", old: "path = \"/healthz\"\n          port = local.admin_port",
-		new: "path = \"/healthz\"\n          port = 8080",
+		new: "path = \"/healthz\"\n          port = 8081",
 	}}},
 	{"reflection in the cloud", []edit{{file: "video.tf", old: `video_args = ["serve", `, new: `video_args = ["serve", "-reflection", `}}},
 	{"an ingress that is not its own", []edit{{file: "catalog.tf", old: "local.ingress[var.catalog.ingress]",

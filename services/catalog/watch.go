@@ -83,6 +83,9 @@ func (w *watch) Run(ctx context.Context) error {
 		w.observe(o, age, open)
 		return nil
 	}, age, open)()
+	for _, c := range w.checks {
+		reconcile.Begin(c)
+	}
 	failures := 0
 	for w.pause(ctx, failures) {
 		failures++

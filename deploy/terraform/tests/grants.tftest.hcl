@@ -59,10 +59,11 @@ run "grants" {
   command = apply
 
   variables {
-    video                = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", min_instances = 0, drain_schedule = "*/5 * * * *", invokers = ["user:me@example.com"] }
-    catalog              = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", invokers = ["user:me@example.com", "group:readers@example.com"] }
-    cloud_sql            = {}
-    github_repository    = "acme/pair"
-    github_repository_id = "123456789"
+    video                 = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", min_instances = 0, drain_schedule = "*/5 * * * *", invokers = ["user:me@example.com"] }
+    catalog               = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", invokers = ["user:me@example.com", "group:readers@example.com"] }
+    cloud_sql             = {}
+    github_repository     = "acme/pair"
+    github_repository_id  = "123456789"
+    metrics_sidecar_image = "us-docker.pkg.dev/google/collector@sha256:2222222222222222222222222222222222222222222222222222222222222222"
   }
 }

@@ -19,32 +19,44 @@ run "alerts" {
   variables {
     video                 = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", min_instances = 0, drain_schedule = "*/5 * * * *" }
     notification_channels = ["projects/acme-test/notificationChannels/1"]
+    ticket_channels       = ["projects/acme-test/notificationChannels/2"]
+    runbook_url           = "https://example.com/runbook.md"
+    metrics_sidecar_image = "us-docker.pkg.dev/google/collector@sha256:2222222222222222222222222222222222222222222222222222222222222222"
     cloud_sql             = {}
     budget                = { billing_account = "000000-AAAAAA-BBBBBB", amount = 200 }
   }
 
-  # A metric that is not Google's own does not exist before its first value is written:
-  # in a new project the first apply would end there.
+  # A metric that is not Google's own does not exist before its first value is written: in
+  # a new project the first apply would end there.
   assert {
     condition = alltrue([
-      for policy in concat(values(google_monitoring_alert_policy.subscriptions), [google_monitoring_alert_policy.jobs], google_monitoring_alert_policy.disk) :
-      can(regex("metric.type = \"(pubsub|run|cloudsql)\\.googleapis\\.com/", policy.conditions[0].condition_threshold[0].filter))
+      for policy in concat([google_monitoring_alert_policy.jobs], google_monitoring_alert_policy.disk) :
+      can(regex("metric.type = \"(run|cloudsql)\\.googleapis\\.com/", policy.conditions[0].condition_threshold[0].filter))
     ])
-    error_message = "Alerts must be on metrics that every project has."
+    error_message = "Alerts with a filter must be on metrics that every project has."
   }
   assert {
     condition = alltrue([
-      for name, resources in { backlog = google_pubsub_subscription.catalog, dead-letters = google_pubsub_subscription.dead_letters, broker-dead-letters = google_pubsub_subscription.catalog } :
-      alltrue([for s in resources : strcontains(google_monitoring_alert_policy.subscriptions[name].conditions[0].condition_threshold[0].filter, "\"${s.name}\"")])
+      for policy in values(google_monitoring_alert_policy.metrics) : policy.conditions[0].condition_prometheus_query_language[0].disable_metric_validation
     ])
-    error_message = "Each subscription must be watched, and each one's dead letters, written by the consumer or by Pub/Sub."
+    error_message = "Alerts in PromQL must not require that their metric exists already: the first apply would end there."
   }
   assert {
-    condition = (
-      strcontains(google_monitoring_alert_policy.subscriptions["broker-dead-letters"].conditions[0].condition_threshold[0].filter, "/dead_letter_message_count\"") &&
-      google_monitoring_alert_policy.subscriptions["broker-dead-letters"].conditions[0].condition_threshold[0].aggregations[0].per_series_aligner == "ALIGN_DELTA"
-    )
-    error_message = "A dead letter of Pub/Sub's own must be noticed: it has no reason, and catalog has not seen it."
+    condition     = toset(keys(google_monitoring_alert_policy.metrics)) == setsubtract(keys(jsondecode(file("alerts.json"))), ["RelayMissing"])
+    error_message = "With the collector each alert must have its policy; but a video that may sleep shows no metrics meanwhile."
+  }
+  assert {
+    condition = alltrue([
+      for name, alert in jsondecode(file("alerts.json")) : alltrue([
+        for policy in [google_monitoring_alert_policy.metrics[name]] :
+        policy.conditions[0].condition_prometheus_query_language[0].query == alert.expr &&
+        policy.conditions[0].condition_prometheus_query_language[0].duration == "${alert.for}s" &&
+        policy.severity == (alert.severity == "page" ? "CRITICAL" : "WARNING") &&
+        policy.notification_channels == tolist(["projects/acme-test/notificationChannels/${alert.severity == "page" ? 1 : 2}"]) &&
+        endswith(policy.documentation[0].content, "https://example.com/runbook.md${alert.anchor}")
+      ]) if name != "RelayMissing"
+    ])
+    error_message = "A policy must ask, wait and tell as internal/monitoring says, with the address of the runbook's entry."
   }
   assert {
     condition     = strcontains(google_monitoring_alert_policy.logs["held-up"].conditions[0].condition_matched_log[0].filter, "(jsonPayload.failures>=3 OR jsonPayload.cause:*)")
@@ -92,16 +104,77 @@ run "alerts" {
   }
   assert {
     condition = alltrue([
-      for policy in concat([google_monitoring_alert_policy.jobs], values(google_monitoring_alert_policy.subscriptions), values(google_monitoring_alert_policy.logs)) :
+      for policy in concat([google_monitoring_alert_policy.jobs], values(google_monitoring_alert_policy.metrics), values(google_monitoring_alert_policy.logs)) :
       policy.alert_strategy[0].auto_close == "1800s"
     ])
     error_message = "An incident must close by itself, as soon as Google lets it: while it is open, the next one sends no notification."
   }
   assert {
     condition = alltrue([
-      for policy in concat(values(google_monitoring_alert_policy.subscriptions), [google_monitoring_alert_policy.jobs], google_monitoring_alert_policy.drain, google_monitoring_alert_policy.drain_refused, google_monitoring_alert_policy.disk, values(google_monitoring_alert_policy.logs)) :
+      for policy in concat([google_monitoring_alert_policy.jobs], google_monitoring_alert_policy.drain, google_monitoring_alert_policy.drain_refused, google_monitoring_alert_policy.disk, values(google_monitoring_alert_policy.logs)) :
       policy.notification_channels == tolist(["projects/acme-test/notificationChannels/1"])
     ])
     error_message = "Alerts must reach notification_channels."
+  }
+}
+
+run "without_a_collector" {
+  command = apply
+
+  variables {
+    notification_channels = ["projects/acme-test/notificationChannels/1"]
+  }
+
+  assert {
+    condition     = toset(keys(google_monitoring_alert_policy.metrics)) == toset([for name, alert in jsondecode(file("alerts.json")) : name if alert.google])
+    error_message = "Without the collector an alert on the services' own metrics would never fire, or always."
+  }
+  assert {
+    condition = alltrue([
+      for policy in values(google_monitoring_alert_policy.metrics) :
+      length(regexall("(pubsub|run)_googleapis_com:", policy.conditions[0].condition_prometheus_query_language[0].query)) > 0 &&
+      policy.notification_channels == tolist(["projects/acme-test/notificationChannels/1"])
+    ])
+    error_message = "These alerts must be on Google's own metrics, and reach notification_channels."
+  }
+  assert {
+    condition     = length(google_cloud_run_v2_service.video.template[0].containers) == 1 && length(google_cloud_run_v2_service.catalog.template[0].containers) == 1 && length(google_project_iam_member.writes_metrics) == 0
+    error_message = "There must be no collector, and nobody may write metrics."
+  }
+}
+
+run "collector" {
+  command = apply
+
+  variables {
+    video                 = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", workers = 1, extra_environment = { OTEL_EXPORTER_OTLP_ENDPOINT = "https://otel.example.com" } }
+    catalog               = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", workers = 1 }
+    metrics_sidecar_image = "us-docker.pkg.dev/google/collector@sha256:2222222222222222222222222222222222222222222222222222222222222222"
+  }
+
+  assert {
+    condition = alltrue([
+      for instance in [
+        google_cloud_run_v2_service.video.template[0], google_cloud_run_v2_service.catalog.template[0],
+        google_cloud_run_v2_worker_pool.video[0].template[0], google_cloud_run_v2_worker_pool.catalog[0].template[0],
+      ] :
+      length(instance.containers) == 2 && instance.containers[1].image == "us-docker.pkg.dev/google/collector@sha256:2222222222222222222222222222222222222222222222222222222222222222" &&
+      instance.containers[1].depends_on == tolist([instance.containers[0].name]) &&
+      instance.containers[0].startup_probe[0].http_get[0].port == 8080
+    ])
+    error_message = "Each instance must have the collector, which looks at 8080 and starts after the service."
+  }
+  assert {
+    condition = alltrue([
+      for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] :
+      service.template[0].containers[1].resources[0].cpu_idle == false && length(service.template[0].containers[1].ports) == 0
+    ])
+    error_message = "The collector must have CPU between requests, and no port."
+  }
+  assert {
+    condition = { for e in google_cloud_run_v2_service.video.template[0].containers[0].env : e.name => e.value if startswith(e.name, "OTEL_") } == { OTEL_EXPORTER_OTLP_ENDPOINT = "https://otel.example.com" } && (
+      { for e in google_cloud_run_v2_worker_pool.video[0].template[0].containers[0].env : e.name => e.value if startswith(e.name, "OTEL_") } == { OTEL_EXPORTER_OTLP_ENDPOINT = "https://otel.example.com" }
+    ) && length([for e in google_cloud_run_v2_service.catalog.template[0].containers[0].env : e if startswith(e.name, "OTEL_")]) == 0
+    error_message = "extra_environment must reach the service and its workers, and no other."
   }
 }

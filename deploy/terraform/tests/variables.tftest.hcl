@@ -259,6 +259,25 @@ run "workers" {
   expect_failures = [var.video, var.catalog]
 }
 
+run "variables_of_the_module" {
+  command = plan
+  variables {
+    video   = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", extra_environment = { DATABASE_URL = "postgres://db" } }
+    catalog = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", extra_environment = { ADMIN_PORT = "1" } }
+  }
+  expect_failures = [var.video, var.catalog]
+}
+
+run "monitoring" {
+  command = plan
+  variables {
+    metrics_sidecar_image = "us-docker.pkg.dev/google/collector:latest"
+    ticket_channels       = ["someone@example.com"]
+    runbook_url           = "http://example.com/runbook.md"
+  }
+  expect_failures = [var.metrics_sidecar_image, var.ticket_channels, var.runbook_url]
+}
+
 # Postgres refuses the instance that comes last, and says so when the others are busy.
 run "instances_that_the_database_does_not_take" {
   command = plan

@@ -58,7 +58,7 @@ type Store struct {
 // revision, or a host.
 func New(db *pgxpool.Pool, names Names, by string, log *slog.Logger) *Store {
 	meter := instrument.For("example.com/lockstep/pkg/eventing/checkpoint")
-	return &Store{
+	s := &Store{
 		db: db, names: names, table: pgx.Identifier{names.Table}.Sanitize(), by: by,
 		log:     log.With("component", "checkpoint", "group", names.Group),
 		group:   metric.WithAttributes(attribute.String("consumer_group", names.Group)),
@@ -66,6 +66,9 @@ func New(db *pgxpool.Pool, names Names, by string, log *slog.Logger) *Store {
 		saves:   meter.Counter(names.Metrics+".save", "{batch}", "Offsets saved, each with the effects of its batch"),
 		failure: meter.Counter(names.Metrics+".failure", "{batch}", "Offsets that could not be saved: the batch is tried again"),
 	}
+	instrument.Begin(s.saves, s.group)
+	instrument.Begin(s.failure, s.group)
+	return s
 }
 
 // Saved is a save in a transaction that has not ended yet.

@@ -44,6 +44,10 @@ func newMetrics(subscription string, inHand *budget, waiting *blockedAggregates)
 	m.repairs = meter.Counter("inbox.gaps.repaired", "{gap}", "Gaps filled from the owner")
 	m.repairFailures = meter.Counter("inbox.repairs.failed", "{attempt}", "Repairs that failed: the owner is away, or behind its own events")
 	m.purges = meter.Counter("inbox.purged", "{row}", "Rows of settled events deleted after their retention")
+	instrument.Begin(m.events, m.outcomes[:]...)
+	for _, c := range []metric.Int64Counter{m.redeliveries, m.nacks, m.ackFailures, m.deadLetters, m.repairs, m.repairFailures, m.purges} {
+		instrument.Begin(c, m.subscription)
+	}
 	m.batchSize = meter.Sizes("inbox.batch.size", "{event}", "Events per transaction")
 	m.duration = meter.Durations("inbox.batch.duration", "Time of one transaction, begin to commit")
 	m.eventAge = meter.Durations("inbox.event_age_at_apply", "Age of an event, since its occurred_at, when its effect was committed")

@@ -6,6 +6,8 @@
 package instrument
 
 import (
+	"context"
+
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
 )
@@ -28,6 +30,18 @@ func For(path string) Meter { return Meter{otel.Meter(path)} }
 // Counter counts things of a unit such as "{event}".
 func (m Meter) Counter(name, unit, about string) metric.Int64Counter {
 	return made(m.meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(about)))
+}
+
+// Begin gives a counter the given series, each at 0; without any, the one without
+// attributes. Prometheus sees no increase in a series that begins with its first event, so
+// an alert on that event would never fire.
+func Begin(c metric.Int64Counter, series ...metric.MeasurementOption) {
+	if len(series) == 0 {
+		c.Add(context.Background(), 0)
+	}
+	for _, s := range series {
+		c.Add(context.Background(), 0, s)
+	}
 }
 
 // Level counts things that come and go.

@@ -6,6 +6,8 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"example.com/lockstep/pkg/eventing/instrument"
 )
@@ -32,13 +34,20 @@ func newMetrics(r *Relay) *metrics {
 		published: meter.Counter("outbox.published", "{event}", "Events acknowledged by the broker"),
 		requests:  meter.Counter("outbox.publish.requests", "{request}", "Publish requests, whatever became of them"),
 		retries:   meter.Counter("outbox.publish.retries", "{event}", "Events tried again after the broker had refused them"),
-		failures:  meter.Counter("outbox.publish.failures", "{failure}", "Publishes that failed, by kind: outage or rejection"),
+		failures: meter.Counter("outbox.publish.failures", "{failure}",
+			"Publishes that failed, by kind, outage or rejection, and by the code of the answer"),
 		leasesLost: meter.Counter("outbox.leases.lost", "{aggregate}",
 			"Leases that another relay had taken over by the time of settling: their events are sent again"),
 		batch:    meter.Sizes("outbox.batch.size", "{event}", "Successive events of one aggregate claimed together"),
 		duration: meter.Durations("outbox.publish.duration", "Time to publish the claimed events of one aggregate"),
 		eventAge: meter.Durations("outbox.event_age_at_publish", "Age of an event, since its occurred_at, when the broker acknowledged it"),
 		tenants:  newTenantMetrics(meter),
+	}
+	for _, c := range []metric.Int64Counter{m.published, m.requests, m.retries, m.leasesLost} {
+		instrument.Begin(c)
+	}
+	for _, code := range refusalCodes {
+		instrument.Begin(m.failures, failure("rejection", code))
 	}
 	paused := meter.Gauge("outbox.topics.paused", "{topic}",
 		"1 for a topic to which nothing but probes is sent, since it is out; 0 for any other")
@@ -48,7 +57,7 @@ func newMetrics(r *Relay) *metrics {
 	parked := meter.Gauge("outbox.parked", "{event}",
 		"Events that the broker refuses: each holds up its aggregate until an operator acts")
 	oldest := meter.Age("outbox.oldest_pending_age", "Age of the oldest event that waits to be published")
-	known := meter.Gauge("outbox.backlog.known", "1",
+	known := meter.Gauge("outbox.backlog.known", "{relay}",
 		"1 while outbox.pending, outbox.parked and outbox.oldest_pending_age are up to date; 0 when the database "+
 			"has not answered: they then stay as they were, and the age grows")
 	failing := meter.Gauge("outbox.failures_in_a_row", "{try}",
@@ -74,6 +83,14 @@ func newMetrics(r *Relay) *metrics {
 	return &m
 }
 
+// refusalCodes are the codes of a rejection: the broker's, and that of an event without a
+// topic.
+var refusalCodes = []codes.Code{codes.InvalidArgument, codes.Unknown}
+
+func failure(kind string, code codes.Code) metric.MeasurementOption {
+	return metric.WithAttributes(attribute.String("kind", kind), attribute.String("code", code.String()))
+}
+
 // tries is the highest count of failures in a row, of the topics and the database.
 func (r *Relay) tries() int64 {
 	tries := r.failures.Load()
@@ -89,9 +106,9 @@ func (m *metrics) settled(ctx context.Context, written []*unsettled, lost int) {
 		rep, events := u.report, u.batch.events
 		switch {
 		case rep.rejected:
-			m.failures.Add(ctx, 1, metric.WithAttributes(attribute.String("kind", "rejection")))
+			m.failures.Add(ctx, 1, failure("rejection", status.Code(rep.err)))
 		case rep.err != nil:
-			m.failures.Add(ctx, 1, metric.WithAttributes(attribute.String("kind", "outage")))
+			m.failures.Add(ctx, 1, failure("outage", status.Code(rep.err)))
 		}
 		if events[0].Rejections > 0 && rep.requests > 0 {
 			m.retries.Add(ctx, 1)

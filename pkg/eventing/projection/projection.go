@@ -24,11 +24,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/metric"
 	"golang.org/x/time/rate"
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/instrument"
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
@@ -83,10 +85,14 @@ type Projection[S any] struct {
 // New returns a projection whose repairs write to db. waiters are the readers that wait
 // for its rows. log gets a line for each row that had another history than its owner.
 func New[S any](db *pgxpool.Pool, aggregate Aggregate[S], waiters *consistency.Waiters, log *slog.Logger) *Projection[S] {
-	return &Projection[S]{
+	p := &Projection[S]{
 		aggregate: aggregate, db: db, writer: txn.NewWriter(db), waiters: waiters, log: log,
 		partialLog: rate.Sometimes{Interval: time.Minute},
 	}
+	for _, c := range []metric.Int64Counter{divergences, partialChanges, completedRows} {
+		instrument.Begin(c, p.ofType())
+	}
+	return p
 }
 
 // Decode is that of the aggregate.

@@ -16,6 +16,23 @@ var (
 		"Rows that certainly differed from their owner's, and wrong counters, in each check again")
 )
 
+// Begin gives the counters of c's type their series, each at 0, which takes no check: see
+// [instrument.Begin].
+func Begin(c Checker) {
+	instrument.Begin(checked, ofType(c.Type()))
+	for _, k := range []Kind{Changed, Missing, Extra, Behind, Ahead, Counter} {
+		instrument.Begin(differs, ofKind(c.Type(), k))
+	}
+}
+
+func ofType(name string) metric.MeasurementOption {
+	return metric.WithAttributes(attribute.String("aggregate_type", name))
+}
+
+func ofKind(name string, k Kind) metric.MeasurementOption {
+	return metric.WithAttributes(attribute.String("aggregate_type", name), attribute.String("kind", string(k)))
+}
+
 // metered is an Observer whose results are counted first, as those of one type.
 type metered struct {
 	Observer
@@ -26,13 +43,13 @@ type metered struct {
 // Differ counts the rows by kind.
 func (m metered) Differ(ctx context.Context, found []Difference) error {
 	for _, d := range found {
-		differs.Add(ctx, 1, metric.WithAttributes(attribute.String("aggregate_type", m.of), attribute.String("kind", string(d.Kind))))
+		differs.Add(ctx, 1, ofKind(m.of, d.Kind))
 	}
 	return m.Observer.Differ(ctx, found)
 }
 
 // Passed counts the rows.
 func (m metered) Passed(ctx context.Context, next string, rows int64) error {
-	checked.Add(ctx, rows, metric.WithAttributes(attribute.String("aggregate_type", m.of)))
+	checked.Add(ctx, rows, ofType(m.of))
 	return m.Observer.Passed(ctx, next, rows)
 }

@@ -57,12 +57,14 @@ type Writer struct {
 
 // NewWriter returns a writer on db.
 func NewWriter(db *pgxpool.Pool) *Writer {
-	return &Writer{
+	w := &Writer{
 		db: db, gate: gate{keys: map[string]*place{}},
 		turns: make(chan struct{}, max(1, db.Config().MaxConns-1)), budget: lockBudget,
 		locked: instrument.For("example.com/lockstep/pkg/eventing/txn").Counter("database.locked", "{request}",
 			"Requests that failed since another transaction held what they would change"),
 	}
+	instrument.Begin(w.locked)
+	return w
 }
 
 // LimitLocks queues the limit on the transaction's waits for locks. b is the first

@@ -1,0 +1,53 @@
+# The alerts on metrics, as internal/monitoring declares them, which writes alerts.json
+# (`make generate`). Those on the services' own metrics need the collector; Google's own
+# metrics are there in any case.
+
+locals {
+  alerts = {
+    for name, alert in jsondecode(file("${path.module}/alerts.json")) : name => alert
+    # A video that may sleep shows no metrics meanwhile.
+    if(alert.google || local.collected) && (name != "RelayMissing" || var.video.min_instances > 0)
+  }
+
+  # Who is told, by severity.
+  channels = {
+    page   = var.notification_channels
+    ticket = coalesce(var.ticket_channels, var.notification_channels)
+  }
+}
+
+resource "google_monitoring_alert_policy" "metrics" {
+  for_each = local.alerts
+
+  display_name          = "lockstep: ${each.key}"
+  combiner              = "OR"
+  severity              = { page = "CRITICAL", ticket = "WARNING" }[each.value.severity]
+  notification_channels = local.channels[each.value.severity]
+  user_labels           = { severity = each.value.severity }
+
+  conditions {
+    display_name = each.value.summary
+
+    condition_prometheus_query_language {
+      query               = each.value.expr
+      duration            = "${each.value.for}s"
+      evaluation_interval = "30s"
+      rule_group          = "lockstep"
+      alert_rule          = each.key
+      # A metric does not exist before its first value is written: in a new project the
+      # first apply would end there.
+      disable_metric_validation = true
+    }
+  }
+
+  # An incident that stays open would swallow the next one.
+  alert_strategy {
+    auto_close = "1800s"
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    subject   = "lockstep: ${each.key}"
+    content   = "${each.value.summary} Runbook: ${var.runbook_url}${each.value.anchor}"
+  }
+}

@@ -1,0 +1,48 @@
+package monitoring
+
+var processAlerts = []Alert{
+	{Name: "IssuerKeysOld", Severity: Page, For: 300,
+		Entry:   "Tokens cannot be verified (503, and `the issuer's keys cannot be fetched` in the log)",
+		Expr:    `max by (identity) (auth_keys_age_seconds) > 1800`,
+		Summary: "The issuer's keys have not been fetched for half an hour; after an hour every token is refused."},
+	{Name: "WritesLocked", Severity: Ticket, For: 0, Entry: "Writes are told 503 `LOCKED` (`database_locked_total` grows)",
+		Expr:    `sum(increase(database_locked_total[15m])) > 10`,
+		Summary: "Another transaction holds rows that requests would change: more than 10 failed in 15 minutes."},
+	{Name: "IdempotencyKeysStay", Severity: Ticket, For: 3600,
+		Entry:   "Expired idempotency keys stay (`idempotency_expired_keys` does not fall)",
+		Expr:    `min(idempotency_expired_keys) > 10000`,
+		Summary: "Expired idempotency keys have not been removed for an hour."},
+	{Name: "ConnectionsShort", Severity: Ticket, For: 600,
+		Entry: "Database connections run short (`db_client_operation_duration_seconds`)",
+		Expr: `histogram_quantile(0.99, sum by (le) ` +
+			`(rate(db_client_operation_duration_seconds_bucket{pgx_operation_type="acquire"}[10m]))) > 1`,
+		Summary: "One in a hundred waits for a database connection takes longer than a second."},
+	{Name: "MemoryShort", Severity: Ticket, For: 600, Entry: "Memory runs short (`process_resident_memory_bytes`)",
+		Expr:    `max(process_resident_memory_bytes / go_gc_gomemlimit_bytes) > 1`,
+		Summary: "A process is above its GOMEMLIMIT: Cloud Run kills it a tenth above that."},
+	{Name: "ProcessRestarts", Severity: Page, For: 0, Entry: restarts,
+		Expr:    `max(changes(process_start_time_seconds[30m])) > 2`,
+		Summary: "A process has started three times within half an hour."},
+}
+
+// What Pub/Sub and Cloud Run see needs nothing of the services.
+var googleAlerts = []Alert{
+	{Name: "BacklogOld", Severity: Page, For: 300, Google: true, Entry: heldUp,
+		Expr: `max by (subscription_id) (pubsub_googleapis_com:subscription_oldest_unacked_message_age` +
+			`{subscription_id=~"(video|engagement)\\.events\\.catalog"}) > 300`,
+		Summary: "catalog is behind: an event has waited in its subscription for five minutes."},
+	{Name: "DeadLettersWait", Severity: Ticket, For: 0, Google: true, Entry: deadLetter,
+		Expr: `max by (subscription_id) (pubsub_googleapis_com:subscription_num_undelivered_messages` +
+			`{subscription_id=~"(video|engagement)\\.events\\.catalog\\.dlq"}) > 0`,
+		Summary: "Dead letters wait: catalog could not apply an event."},
+	{Name: "BrokerDeadLetters", Severity: Ticket, For: 0, Google: true, Entry: deadLetter,
+		Expr:    `sum by (subscription_id) (increase(pubsub_googleapis_com:subscription_dead_letter_message_count[10m])) > 0`,
+		Summary: "Pub/Sub gave up on an event after 100 deliveries; catalog has not seen why."},
+	{Name: "AcksExpire", Severity: Ticket, For: 600, Google: true, Entry: "Acknowledgements come too late",
+		Expr:    `sum by (subscription_id) (increase(pubsub_googleapis_com:subscription_expired_ack_deadlines_count[10m])) > 100`,
+		Summary: "More than 100 messages in ten minutes were not acknowledged in time, and come again."},
+	{Name: "InstancesRestart", Severity: Ticket, For: 0, Google: true, Entry: restarts,
+		Expr: `sum by (service_name) (increase(run_googleapis_com:container_startup_latencies_count` +
+			`{monitored_resource="cloud_run_revision"}[30m])) > 10`,
+		Summary: "More than ten instances of a service have started within half an hour."},
+}

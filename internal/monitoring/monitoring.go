@@ -1,0 +1,109 @@
+// Package monitoring declares each metric and each alert of the pair once, in [Metrics] and
+// [Alerts]. Its tests hold the instruments in the code, the documents and the runbook against
+// these tables. From them they write the generated files: the tables in
+// docs/observability.md, deploy/observability/rules.yaml for any Prometheus, and
+// deploy/terraform/alerts.json for Cloud Monitoring (`make generate`).
+package monitoring
+
+import "strings"
+
+// A Kind says how a metric behaves.
+type Kind string
+
+// The kinds of metrics. A Counter only grows; a Gauge goes up and down.
+const (
+	Counter   Kind = "counter"
+	Gauge     Kind = "gauge"
+	Histogram Kind = "histogram"
+)
+
+// A Label is a label of a metric with the bound of its values.
+type Label struct {
+	Name string
+	// Values are all values; nil if they are not known to the code.
+	Values []string
+	// Bound says in words which values there are, where Values does not.
+	Bound string
+}
+
+// A Metric is a metric that alerts and documents may name.
+type Metric struct {
+	// Name is that of OpenTelemetry. A metric of another maker has its name on /metrics here.
+	Name string
+	Kind Kind
+	// Unit is a UCUM unit: s, By, or an annotation such as {event}.
+	Unit    string
+	Meaning string
+	Labels  []Label
+	// Service exposes the metric: video, catalog or both.
+	Service string
+	// Maker made the metric; empty: this repository.
+	Maker string
+	// Seldom says when the metric appears, if a write and a read are not enough.
+	Seldom string
+}
+
+// Prometheus is the name on /metrics.
+func (m Metric) Prometheus() string {
+	name := strings.ReplaceAll(m.Name, ".", "_")
+	switch m.Unit {
+	case "s":
+		name = suffixed(name, "_seconds")
+	case "By":
+		name = suffixed(name, "_bytes")
+	}
+	if m.Kind == Counter {
+		name = suffixed(name, "_total")
+	}
+	return name
+}
+
+// Series are the names of the metric's series on /metrics.
+func (m Metric) Series() []string {
+	name := m.Prometheus()
+	if m.Kind == Histogram {
+		return []string{name + "_bucket", name + "_sum", name + "_count"}
+	}
+	return []string{name}
+}
+
+func suffixed(name, suffix string) string { return strings.TrimSuffix(name, suffix) + suffix }
+
+// A Severity says who is told of an alert, and when.
+type Severity string
+
+// A Page wakes a person. A Ticket waits for the next working day.
+const (
+	Page   Severity = "page"
+	Ticket Severity = "ticket"
+)
+
+// An Alert is a rule of Prometheus.
+type Alert struct {
+	Name     string
+	Severity Severity
+	// Expr is the PromQL expression that holds while something is wrong.
+	Expr string
+	// For is how long Expr has to hold, in seconds.
+	For int
+	// Summary is one sentence for the person who is told.
+	Summary string
+	// Entry is the heading of the runbook's entry.
+	Entry string
+	// Google says that Expr is on metrics of Google Cloud, which exist there only.
+	Google bool
+}
+
+// Anchor is that of the alert's entry in docs/runbook.md.
+func (a Alert) Anchor() string {
+	kept := strings.Map(func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case r == '_', r == '-', 'a' <= r && r <= 'z', '0' <= r && r <= '9':
+			return r
+		}
+		return -1
+	}, strings.ToLower(a.Entry))
+	return "#" + kept
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"example.com/lockstep/internal/monitoring"
+)
+
+// runbook is read where the module's alerts lead, seen from the module.
+const runbook = "../../docs/runbook.md"
+
+// alertsAgree compares the module's alerts on metrics with the table that they
+// are generated from, and each with its entry of the runbook.
+func alertsAgree(_ context.Context, m *module) (string, error) {
+	content, err := os.ReadFile(m.path("alerts.json"))
+	if err != nil {
+		return "", err
+	}
+	var given map[string]struct {
+		Expr   string `json:"expr"`
+		Anchor string `json:"anchor"`
+	}
+	if err := json.Unmarshal(content, &given); err != nil {
+		return "", fmt.Errorf("alerts.json: %w", err)
+	}
+	entries, err := os.ReadFile(m.path(runbook))
+	if err != nil {
+		return "", err
+	}
+	var wrong []error
+	for _, a := range monitoring.Alerts {
+		if got := given[a.Name]; got.Expr != a.Expr || got.Anchor != a.Anchor() {
+			wrong = append(wrong, fmt.Errorf("alerts.json does not have %s as internal/monitoring has it; `make generate` writes it", a.Name))
+		}
+		if !strings.Contains(string(entries), "\n## "+a.Entry+"\n") {
+			wrong = append(wrong, fmt.Errorf("docs/runbook.md has no entry %q for %s", a.Entry, a.Name))
+		}
+	}
+	if len(given) > len(monitoring.Alerts) {
+		wrong = append(wrong, errors.New("alerts.json has an alert that internal/monitoring does not have"))
+	}
+	return fmt.Sprintf("%d, each with its entry of the runbook", len(given)), errors.Join(wrong...)
+}
