@@ -33,6 +33,15 @@ type RelayFixture struct {
 	published map[string]time.Time
 }
 
+// Checkpoint writes the database's pages to the disk now, so that this does not happen in the
+// middle of a measurement.
+func (f *RelayFixture) Checkpoint(ctx context.Context) error {
+	return f.database.AsAdmin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `CHECKPOINT`)
+		return err
+	})
+}
+
 // Relaying configures the relays of a RelayFixture.
 type Relaying struct {
 	Relays       int

@@ -2,6 +2,7 @@ package visible
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,13 +19,13 @@ import (
 // each event meets the other tenant's work, not its own.
 const (
 	quietTenant, busyTenant = "quiet", "busy"
-	quietLoad               = 5
+	quietLoad               = 20
 )
 
 // tenantVolumes are how many events of the quiet tenant are timed, alone and then next to
 // so many pending events of the busy one.
 var tenantVolumes = [...]struct{ samples, backlog int }{
-	measure.Quick: {10, 10_000}, measure.Normal: {100, 200_000}, measure.Full: {150, 200_000},
+	measure.Quick: {20, 10_000}, measure.Normal: {400, 200_000}, measure.Full: {1200, 200_000},
 }
 
 // tenants is the series of a quiet tenant next to a busy one.
@@ -44,6 +45,9 @@ func noisyNeighbour(ctx context.Context, l *pipeline, size measure.Size) (measur
 	v := tenantVolumes[size]
 	quiet := func(ctx context.Context, _ int) error { return l.commitFor(ctx, quietTenant, 1) }
 	timed := func() ([]float64, error) {
+		if err := l.checkpoint(ctx); err != nil {
+			return nil, err
+		}
 		if _, err := measure.Paced(ctx, quietLoad, v.samples, quiet); err != nil {
 			return nil, err
 		}
@@ -57,7 +61,6 @@ func noisyNeighbour(ctx context.Context, l *pipeline, size measure.Size) (measur
 	if err := l.commitFor(ctx, busyTenant, v.backlog); err != nil {
 		return measure.Reading{}, err
 	}
-	l.forget()
 	noisy, err := timed()
 	if err != nil {
 		return measure.Reading{}, err
@@ -98,6 +101,15 @@ func (l *pipeline) commitFor(ctx context.Context, tenant string, n int) error {
 	l.reach(atCommit, last.Key())
 	l.Relays.Wake(0)
 	return nil
+}
+
+// checkpoint does the databases' writing of what came before, such as the commit of a large
+// backlog, and forgets the events of before.
+func (l *pipeline) checkpoint(ctx context.Context) error {
+	_, err := l.model.Admin.Exec(ctx, `CHECKPOINT`)
+	err = errors.Join(err, l.Checkpoint(ctx))
+	l.forget()
+	return err
 }
 
 // committed waits until the events whose commit was noted are visible, returns the time
