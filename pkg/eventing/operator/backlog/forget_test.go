@@ -44,3 +44,38 @@ func TestForget(t *testing.T) {
 		t.Errorf("a has sent %q, want versions 3 and 4", sent)
 	}
 }
+
+// An event that is published while Forget runs still has its payload, and counts as waiting:
+// the caller calls again.
+func TestForgetCountsWhatIsPublishedMeanwhile(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.append(t, "a", 1)
+	b.append(t, "c", 1)
+	b.exec(t, `UPDATE outbox SET published_at = now() WHERE aggregate_id = 'a'`)
+	tx, err := b.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(t.Context()) //nolint:errcheck // it has ended, unless the test fails
+	if _, err := tx.Exec(t.Context(), `SELECT FROM outbox WHERE aggregate_id = 'a' FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	type result struct {
+		waiting int64
+		err     error
+	}
+	forgotten := make(chan result, 1)
+	go func() {
+		n, err := b.backlog.Forget(t.Context(), "video", []string{"a", "c"})
+		forgotten <- result{n, err}
+	}()
+	b.eventually(t, 1, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+	b.exec(t, `UPDATE outbox SET published_at = now() WHERE aggregate_id = 'c'`)
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-forgotten; got != (result{waiting: 1}) {
+		t.Errorf("%+v, want 1 that waits", got)
+	}
+}
