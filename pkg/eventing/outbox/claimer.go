@@ -92,7 +92,7 @@ func (r *Relay) waitForWork(ctx context.Context, wait time.Duration) {
 // claimNew claims new events and the events behind published ones. Room for them is
 // reserved.
 func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string, claimed chan<- *leasedBatch) error {
-	todo := r.followUps.take(claimEvents)
+	todo := r.followUps.take(r.claimEvents())
 	at, lows, bound := versionsOf(todo.after)
 	bound = queue.Earliest(bound, todo.seen)
 	sent := time.Now()
@@ -114,7 +114,7 @@ func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string,
 	} else if c.Skipped {
 		r.followUps.scheduleScan(bound, sent.Add(max(c.FreeIn, jittered(scanEvery))))
 	}
-	r.followUps.claimed(c.Seen, bound, todo.held, paused...)
+	r.followUps.claimed(c.Seen, todo, bound, paused...)
 	r.failures.Store(0)
 	s.claimed(sent, len(c.Batches), c.Truncated)
 	return nil
@@ -164,10 +164,11 @@ func (c claimResult) full() bool {
 // rate is held from now on. dispatch returns how many of the batches are probes.
 func (r *Relay) dispatch(b claimResult, claimed chan<- *leasedBatch) (probes int) {
 	if !b.candidates {
-		r.claimSize.observe(b.Batches)
-	}
-	if busy := r.tenants.claimed(b.Batches, len(b.claim.Alive)+1, time.Now()); len(busy) > 0 && b.claim.Tenant == "" {
-		r.followUps.hold(busy)
+		r.claimSize.observe(b.Batches, b.claim.Events)
+		busy := r.tenants.claimed(b.Batches, len(b.claim.Alive)+1, time.Now())
+		if len(busy) > 0 && b.claim.Tenant == "" {
+			r.followUps.hold(busy)
+		}
 	}
 	for _, h := range r.inFlight.add(b) {
 		if b.chosen[h.events.Head()] {
@@ -182,14 +183,19 @@ func (r *Relay) dispatch(b claimResult, claimed chan<- *leasedBatch) (probes int
 // claimLimits returns the name and the limits of this relay's next claim.
 func (r *Relay) claimLimits(paused, alive, held []string) queue.Claim {
 	aggregates, versions := r.claimSize.limits()
-	events := claimEvents
-	if r.tenants.shared(time.Now()) {
-		events = sharedEvents
-	}
+	events := r.claimEvents()
 	return queue.Claim{
 		Token: r.token, Alive: alive, UnknownLeases: r.followUps.mayHaveUnknownLeases(), Without: paused,
-		Aggregates: aggregates, Events: events, PerAggregate: versions, Bytes: claimBytes, WithoutTenants: held,
+		Aggregates: min(aggregates, events+1), Events: events, PerAggregate: versions, Bytes: claimBytes, WithoutTenants: held,
 	}
+}
+
+// claimEvents is how many events the next claim takes.
+func (r *Relay) claimEvents() int {
+	if r.tenants.shared(time.Now()) {
+		return sharedEvents
+	}
+	return claimEvents
 }
 
 const (
@@ -225,9 +231,9 @@ func (l *claimSize) limits() (aggregates, versions int) {
 	return l.aggregates, l.versions
 }
 
-// observe learns from a claim how many aggregates fill one, and whether there was room for
-// more versions.
-func (l *claimSize) observe(batches []queue.Batch) {
+// observe learns from a claim with a limit of events how many aggregates fill one of full
+// size, and whether there was room for more versions.
+func (l *claimSize) observe(batches []queue.Batch, limit int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// more is how much twice the versions would add, if each batch at the limit has as
@@ -243,9 +249,9 @@ func (l *claimSize) observe(batches []queue.Batch) {
 		l.aggregates = max(minAggregates, min(maxAggregates, claimEvents*len(batches)/events))
 	}
 	switch {
-	case len(batches) > 1 && (events >= claimEvents || bytes >= claimBytes):
+	case len(batches) > 1 && (events >= limit || bytes >= claimBytes):
 		l.versions = max(minPerAggregate, l.versions/2)
-	case more > 0 && events+more <= claimEvents && bytes+moreBytes <= claimBytes:
+	case more > 0 && events+more <= limit && bytes+moreBytes <= claimBytes:
 		l.versions = min(maxPerAggregate, 2*l.versions)
 	}
 }

@@ -126,19 +126,23 @@
 // those ahead of it. While events of several tenants come (within a minute), a claim takes 250
 // events in place of 2,000, and a tenant above TenantRate, 1,000 events a second, is held:
 //
-//	        above its rate while             its scan is complete, and
-//	        others are active                nothing of its is in flight
+//	        above its rate while             it has caught up, or
+//	        others are active                no other is active
 //	served ──────────────────▶ held ─────────────────────────────────▶ served
 //
 // Claims and scans skip a held tenant's events. Every 50 ms the next held tenant has a
 // turn: the goroutine of the scans claims behind its published events, or in the next page of
-// a scan that is the tenant's own. All held tenants together leave at TenantRate, over all
-// relays. The relays tell each other in their heartbeats of the last tenant that they met,
-// since one of them may meet the busy tenant only. The relay's low covers skipped events,
-// so the turns of a relay that dies are found by another one's scan.
+// a scan that is the tenant's own and ends at the last claim's snapshot. All held tenants
+// together leave at TenantRate at most, and each relay has an equal share of it. A tenant
+// has caught up when its scan is complete and nothing of its is on its way, or when no turn
+// has left anything for five seconds. The relays tell each other in their heartbeats of the
+// last two tenants that they met, since one of them may meet the busy tenant only. The relay's
+// low covers skipped events, so the turns of a relay that dies are found by another one's scan.
 //
 // Retries are claimed in the order of their times, for all tenants. A relay that meets one
-// tenant holds none. More than 64 tenants are not held at a time.
+// tenant holds none. More than 64 tenants are not held at a time. A turn reads up to 2,000
+// rows, of all tenants: with many held tenants among each other's rows, the pages bound the
+// rate.
 //
 // # Faults
 //

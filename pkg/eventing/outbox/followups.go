@@ -156,11 +156,12 @@ func (a *followUps) take(n int) toClaim {
 }
 
 // claimed ends a claim that take has begun: its events are in flight. The claim has
-// skipped the held tenants and the paused types, whose events may be as old as from.
-func (a *followUps) claimed(seen, from queue.TxSnapshot, held []string, paused ...string) {
+// skipped new events of the held tenants, and the paused types, whose events may be as old
+// as from.
+func (a *followUps) claimed(seen queue.TxSnapshot, begun toClaim, from queue.TxSnapshot, paused ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.noteSkippedTenants(from, held)
+	a.noteSkippedTenants(begun.seen, begun.held)
 	a.noteSkippedTypes(from, paused...)
 	a.seen, a.takenLow = seen, ""
 }

@@ -13,10 +13,16 @@ type heldTenant struct {
 	name string
 	// low saw none of the events that claims have skipped since the tenant's scan began, and
 	// scanningLow none of those that the scan goes through. parts are the rest of it. began
-	// says that it has begun.
-	low, scanningLow queue.TxSnapshot
-	parts            []queue.Cursor
-	began            bool
+	// says that one has begun. leftLow saw none of those that a turn had to leave, because
+	// another session had locked or leased them: a scan finds them from leftAt on.
+	low, scanningLow, leftLow queue.TxSnapshot
+	leftAt                    time.Time
+	parts                     []queue.Cursor
+	began                     bool
+	// pageNext says that a page of the scan comes before the next versions.
+	pageNext bool
+	// behindAt is the last time when a turn could have claimed more.
+	behindAt time.Time
 	// published are the tenant's part of followUps.published, and takenLow is the low of
 	// those that a claim on its way has taken.
 	published []followUp
@@ -25,7 +31,7 @@ type heldTenant struct {
 
 // lowest saw none of the tenant's events that are unfinished and not in flight.
 func (h *heldTenant) lowest() queue.TxSnapshot {
-	low := queue.Earliest(h.low, h.scanningLow, h.takenLow)
+	low := queue.Earliest(h.low, h.scanningLow, h.takenLow, h.leftLow)
 	for _, p := range h.published {
 		low = queue.Earliest(low, p.low)
 	}
@@ -40,7 +46,7 @@ func (a *followUps) hold(tenants []string) {
 		if a.heldTenant(name) != nil || len(a.held) >= maxHeld {
 			continue
 		}
-		h := &heldTenant{name: name}
+		h := &heldTenant{name: name, behindAt: time.Now()}
 		a.published = slices.DeleteFunc(a.published, func(p followUp) bool {
 			if p.tenant == name {
 				h.published = append(h.published, p)
@@ -93,29 +99,42 @@ func (a *followUps) noteSkippedTenants(from queue.TxSnapshot, tenants []string) 
 }
 
 // turn is the next held tenant with work, and its part of it: up to n versions behind which
-// events may follow, or else the next page of its scan. It is nil if there is none. A tenant
-// is released when its scan is complete and none of its events is in flight: claims find its
-// events again, and a scan for all those that they have skipped since.
-func (a *followUps) turn(n int, f *inFlight) (h *heldTenant, after []followUp) {
+// events may follow, and the next page of its scan, by turns. It is nil if there is none.
+func (a *followUps) turn(n int) (h *heldTenant, after []followUp) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for range len(a.held) {
 		h = a.held[0]
 		a.held = append(a.held[1:], h)
+		if len(h.parts) == 0 {
+			h.begin(a.seen, time.Now())
+		}
+		page := len(h.parts) > 0
 		switch {
-		case len(h.published) > 0:
+		case len(h.published) > 0 && !(page && h.pageNext):
+			h.pageNext = true
 			after = h.take(n)
 			return h, after
-		case len(h.parts) > 0:
+		case page:
+			h.pageNext = false
 			return h, nil
-		case !h.began && h.low != "":
-			h.begin()
-			return h, nil
-		case h.began && !f.hasTenant(h.name):
-			a.release(h)
 		}
 	}
 	return nil, nil
+}
+
+// releaseCaughtUp releases the tenants that have caught up, or all of them if no other is
+// active: claims find their events again, and a scan for all those that they have skipped.
+// The goroutine of the turns calls it, so no turn is on its way.
+func (a *followUps) releaseCaughtUp(f *inFlight, shared bool, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, h := range slices.Clone(a.held) {
+		idle := h.began && len(h.parts) == 0 && len(h.published) == 0 && !f.hasTenant(h.name)
+		if !shared || idle || h.began && len(h.parts) == 0 && now.Sub(h.behindAt) > caughtUpFor {
+			a.release(h)
+		}
+	}
 }
 
 // take hands over up to n versions, oldest first.
@@ -129,10 +148,24 @@ func (h *heldTenant) take(n int) []followUp {
 	return after
 }
 
-// begin starts the tenant's scan.
-func (h *heldTenant) begin() {
-	h.scanningLow, h.low, h.began = h.low, "", true
-	h.parts = h.scanningLow.Since()
+// begin starts the tenant's scan, if claims have skipped events of its. It ends at the snapshot
+// of the last claim of new events: the next ones skip what comes later, and note it in low.
+func (h *heldTenant) begin(seen queue.TxSnapshot, now time.Time) {
+	from := h.low
+	if h.leftLow != "" && !now.Before(h.leftAt) {
+		from, h.leftLow = queue.Earliest(from, h.leftLow), ""
+	}
+	if from != "" {
+		h.scanningLow, h.low, h.began = from, "", true
+		h.parts = from.Until(seen)
+	}
+}
+
+// left notes that a turn had to leave events that low did not see, until some time.
+func (a *followUps) left(h *heldTenant, low queue.TxSnapshot, until time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	h.leftLow, h.leftAt = queue.Earliest(h.leftLow, low), soonest(h.leftAt, until)
 }
 
 // follow takes in a published version. Beyond the bound, a scan finds the events behind it.
@@ -147,8 +180,14 @@ func (h *heldTenant) follow(p followUp) {
 // release expects the lock.
 func (a *followUps) release(h *heldTenant) {
 	a.held = slices.DeleteFunc(a.held, func(other *heldTenant) bool { return other == h })
-	if h.low != "" {
-		a.addScan(h.low, time.Now())
+	if low := queue.Earliest(h.low, h.scanningLow, h.leftLow); low != "" {
+		a.addScan(low, time.Now())
+		signal(a.wakeScans)
+	}
+	if len(h.published) > 0 {
+		a.published, a.claimAt = append(a.published, h.published...), time.Now()
+		a.dropExcess(time.Now())
+		signal(a.wakeClaims)
 	}
 }
 

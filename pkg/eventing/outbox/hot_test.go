@@ -77,14 +77,14 @@ func TestBatchLimitGrowsWhileThereIsRoom(t *testing.T) {
 		"not below the least":          {100, batches(100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100), 100},
 	} {
 		r := &claimSize{versions: tc.per}
-		r.observe(tc.batches)
+		r.observe(tc.batches, claimEvents)
 		if _, got := r.limits(); got != tc.want {
 			t.Errorf("%s: %d versions per aggregate, want %d", name, got, tc.want)
 		}
 	}
 	large := queue.Batch{{Event: eventing.Event{Payload: make([]byte, claimBytes/2+1)}}}
 	r := &claimSize{versions: 100}
-	r.observe([]queue.Batch{append(make(queue.Batch, 99), large...)})
+	r.observe([]queue.Batch{append(make(queue.Batch, 99), large...)}, claimEvents)
 	if _, got := r.limits(); got != 100 {
 		t.Error("twice as many would not fit by their bytes")
 	}
@@ -96,7 +96,7 @@ func TestBatchLimitGrowsWhileThereIsRoom(t *testing.T) {
 		"one fills it alone":              {[]queue.Batch{append(large, large...)}, 400},
 	} {
 		r := &claimSize{versions: 400}
-		r.observe(tc.batches)
+		r.observe(tc.batches, claimEvents)
 		if _, got := r.limits(); got != tc.want {
 			t.Errorf("%s: %d versions per aggregate, want %d", name, got, tc.want)
 		}

@@ -66,8 +66,8 @@ type Options struct {
 	// own way.
 	ListenURL string
 	// TenantRate is in events per second. While several tenants are active, a tenant above
-	// it waits for turns, and all that wait leave at this rate together, over all relays. It
-	// should be well below the rate at which the slowest consumer applies events. 0 is
+	// it waits for turns, and all that wait leave at this rate together at most, of which each
+	// relay has an equal share. It should be well below the rate at which the slowest consumer applies events. 0 is
 	// [DefaultTenantRate], and with [NoTenantRate] no tenant waits.
 	TenantRate int
 }

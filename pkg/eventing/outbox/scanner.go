@@ -83,16 +83,17 @@ func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed 
 // takeTurn makes a claim for the held tenant that is next: among the events behind its
 // published ones, or in a page of its scan. Room for it is reserved.
 func (r *Relay) takeTurn(ctx context.Context, s *scanSchedule, claim queue.Claim, claimed chan<- *leasedBatch) error {
-	sent, relays := time.Now(), len(claim.Alive)+1
-	n := r.tenants.turn(relays, sent)
+	now := time.Now()
+	r.followUps.releaseCaughtUp(r.inFlight, r.tenants.shared(now), now)
+	n := r.tenants.turn(len(claim.Alive)+1, now)
 	var h *heldTenant
 	var after []followUp
 	if n > 0 {
-		h, after = r.followUps.turn(n, r.inFlight)
+		h, after = r.followUps.turn(n)
 	}
 	if h == nil {
 		r.inFlight.release()
-		s.turned(sent, true)
+		s.turned(now, true)
 		return nil
 	}
 	// One aggregate more than events: the number of aggregates never ends the claim.
@@ -112,8 +113,13 @@ func (r *Relay) takeTurn(ctx context.Context, s *scanSchedule, claim queue.Claim
 	for _, b := range got.Batches {
 		events += len(b)
 	}
-	r.tenants.took(events, relays, sent)
-	s.turned(sent, events > 0)
+	now = time.Now()
+	if events >= n || got.Truncated {
+		h.behindAt = now
+	}
+	r.tenants.took(events, now)
+	s.succeeded()
+	s.turned(now, events >= n)
 	return nil
 }
 
@@ -130,7 +136,7 @@ func (r *Relay) claimBehind(
 	}
 	r.dispatch(claimResult{Claimed: c, claim: claim, sent: sent, lows: lows}, claimed)
 	if c.Skipped {
-		r.followUps.scheduleScan(bound, sent.Add(max(c.FreeIn, jittered(scanEvery))))
+		r.followUps.left(h, bound, sent.Add(max(c.FreeIn, jittered(scanEvery))))
 	}
 	if !c.Truncated && len(claim.Without) == 0 {
 		bound = ""
@@ -150,7 +156,7 @@ func (r *Relay) claimHeldPage(
 	}
 	r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: h.scanningLow}, claimed)
 	if p.Skipped && !p.Truncated {
-		r.followUps.scheduleScan(h.scanningLow, sent.Add(max(p.FreeIn, jittered(scanEvery))))
+		r.followUps.left(h, h.scanningLow, sent.Add(max(p.FreeIn, jittered(scanEvery))))
 	}
 	r.followUps.turnScanned(h, p, claim.Without)
 	return p.Claimed, nil

@@ -158,12 +158,12 @@ func (s *scanSchedule) retried(now time.Time, truncated bool, in time.Duration) 
 	}
 }
 
-// turned plans the next claim of a turn: at once while the turn has claimed nothing.
-func (s *scanSchedule) turned(sent time.Time, over bool) {
-	s.succeeded()
+// turned plans the next claim of a turn, after one that ended now: at once, unless the turn is
+// over. Between two turns there is time for scans, however long the claims of a turn take.
+func (s *scanSchedule) turned(now time.Time, over bool) {
 	s.turnClaims++
 	if over || s.turnClaims >= turnClaims {
-		s.turnAt, s.turnClaims = sent.Add(turnEvery), 0
+		s.turnAt, s.turnClaims = now.Add(turnEvery), 0
 	}
 }
 

@@ -27,7 +27,7 @@ const (
 	// event a minute is protected all the time.
 	activeFor = time.Minute
 	// sharedEvents is how much a claim takes while several tenants are active: a tenant
-	// that becomes busy has at most that much more on its way before it is held.
+	// that becomes busy has about two such claims on their way before it is held.
 	sharedEvents = 250
 	// turnEvery is the pause between the turns of held tenants. A turn is that much of the
 	// rate, so an event of another tenant meets a few dozen requests of theirs.
@@ -36,6 +36,9 @@ const (
 	// turn makes while they find nothing: the rows between a tenant's own bound neither the
 	// database's work nor the turn's duration otherwise.
 	turnRows, turnClaims = 500, 4
+	// caughtUpFor is how long a held tenant has no more to claim than a turn takes, before it
+	// is released.
+	caughtUpFor = 5 * time.Second
 	// maxHeld bounds the held tenants, hence the parameters of a claim and the cursors. A
 	// further tenant is not held.
 	maxHeld = 64
@@ -49,11 +52,11 @@ type tenantRates struct {
 	perSecond int
 
 	mu sync.Mutex
-	// last is the tenant of the last event, which came at at, and changed the last time when
-	// it was another one than before.
-	last        string
-	at, changed time.Time
-	limits      map[string]*rate.Limiter
+	// last is the tenant of the last event, which came at at. changed is the last time when
+	// it was another one than before, and previous that other one.
+	last, previous string
+	at, changed    time.Time
+	limits         map[string]*rate.Limiter
 	// held is the limit of all held tenants together.
 	held *rate.Limiter
 }
@@ -69,28 +72,38 @@ func newTenantRates(perSecond int) *tenantRates {
 func (t *tenantRates) meet(tenant string, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.last != tenant && t.last != "" {
+	if t.last != tenant && t.active(now) {
 		t.changed = now
 	}
 }
 
+// active expects the lock. It reports whether the last tenant still counts as active.
+func (t *tenantRates) active(now time.Time) bool { return t.last != "" && now.Sub(t.at) < activeFor }
+
 // claims expects the lock. It notes that an event of a tenant was claimed.
 func (t *tenantRates) claims(tenant string, now time.Time) {
-	if t.last != tenant && t.last != "" {
-		t.changed = now
+	if t.last != tenant {
+		if t.active(now) {
+			t.changed = now
+		}
+		t.previous = t.last
 	}
 	t.last, t.at = tenant, now
 }
 
-// lastActive is the tenant of the last event that this relay has claimed, while it counts as
-// active.
-func (t *tenantRates) lastActive(now time.Time) string {
+// lastActive are up to two tenants whose events this relay has claimed, while they count as
+// active. One of them is another one than the busiest.
+func (t *tenantRates) lastActive(now time.Time) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if now.Sub(t.at) >= activeFor {
-		return ""
+	switch {
+	case t.sharing(now) && t.previous != "":
+		return []string{t.last, t.previous}
+	case t.active(now):
+		return []string{t.last}
+	default:
+		return []string{}
 	}
-	return t.last
 }
 
 // shared reports whether several tenants are active.
@@ -102,7 +115,7 @@ func (t *tenantRates) shared(now time.Time) bool {
 
 // sharing expects the lock.
 func (t *tenantRates) sharing(now time.Time) bool {
-	return !t.changed.IsZero() && now.Sub(t.changed) < activeFor
+	return t.perSecond > 0 && !t.changed.IsZero() && now.Sub(t.changed) < activeFor
 }
 
 // claimed counts the events of a claim by one of so many relays, and returns the tenants
@@ -116,7 +129,9 @@ func (t *tenantRates) claimed(batches []queue.Batch, relays int, now time.Time) 
 	defer t.mu.Unlock()
 	for tenant, n := range events {
 		t.claims(tenant, now)
-		if !t.limit(tenant).AllowN(now, n*relays) {
+		l := t.limit(tenant)
+		l.SetLimitAt(now, rate.Limit(t.perSecond)/rate.Limit(relays))
+		if !l.AllowN(now, min(n, l.Burst())) {
 			busy = append(busy, tenant)
 		}
 	}
@@ -126,7 +141,7 @@ func (t *tenantRates) claimed(batches []queue.Batch, relays int, now time.Time) 
 	return busy
 }
 
-// limit expects the lock. A negative rate allows everything.
+// limit expects the lock.
 func (t *tenantRates) limit(tenant string) *rate.Limiter {
 	l := t.limits[tenant]
 	if l == nil {
@@ -134,9 +149,6 @@ func (t *tenantRates) limit(tenant string) *rate.Limiter {
 			clear(t.limits)
 		}
 		l = rate.NewLimiter(rate.Limit(t.perSecond), max(1, t.perSecond/4))
-		if t.perSecond < 0 {
-			l.SetLimit(rate.Inf)
-		}
 		t.limits[tenant] = l
 	}
 	return l
@@ -144,10 +156,11 @@ func (t *tenantRates) limit(tenant string) *rate.Limiter {
 
 // turn is how many events of held tenants one of so many relays may claim now.
 func (t *tenantRates) turn(relays int, now time.Time) int {
-	return int(t.held.TokensAt(now)) / relays
+	t.held.SetLimitAt(now, rate.Limit(t.perSecond)/rate.Limit(relays))
+	return int(t.held.TokensAt(now))
 }
 
 // took counts what a turn has claimed.
-func (t *tenantRates) took(events, relays int, now time.Time) {
-	t.held.AllowN(now, min(events*relays, t.held.Burst()))
+func (t *tenantRates) took(events int, now time.Time) {
+	t.held.AllowN(now, min(events, t.held.Burst()))
 }

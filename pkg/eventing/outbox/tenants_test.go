@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -126,7 +127,7 @@ func TestABusyTenantDelaysNoOther(t *testing.T) {
 // middle. Then none is held.
 func TestHeldTenantsKeepOrder(t *testing.T) {
 	t.Parallel()
-	const aggregates, versions = 8, 100
+	const aggregates, versions = 8, 250
 	b := newBench(t)
 	faults := rand.New(rand.NewPCG(3, 4))
 	b.setFault(func(ctx context.Context, _ *pubsubpb.PublishRequest, send func(context.Context) error) error {
@@ -151,7 +152,7 @@ func TestHeldTenantsKeepOrder(t *testing.T) {
 	}
 	early := b.relay(t, 1) // at the default rate
 	b.poll(t, func() bool { return len(b.server.Messages()) > 0 }, "nothing leaves")
-	late := b.startAt(t, 500)
+	late := b.startAt(t, 1000)
 	early()
 	held := false
 	b.poll(t, func() bool {
@@ -175,8 +176,9 @@ func TestRelaysTellEachOtherOfTenants(t *testing.T) {
 	b := newBench(t)
 	relays := [2]*Relay{b.newRelay(t), b.newRelay(t)}
 	now := time.Now()
-	for i, r := range relays {
-		r.tenants.claimed(batchFor(fmt.Sprint("tenant", i), 1), 1, now)
+	relays[0].tenants.claimed(batchFor("quiet", 1), 1, now)
+	for _, r := range relays {
+		r.tenants.claimed(batchFor("busy", 1), 1, now)
 	}
 	for range 2 { // the first has nothing to learn from yet
 		for _, r := range relays {
@@ -214,14 +216,18 @@ func TestATenantIsOverItsRateOnlyNextToOthers(t *testing.T) {
 	if busy := rates.claimed(batchFor("a", 2000), 1, now); len(busy) != 1 || busy[0] != "a" {
 		t.Errorf("next to another: %v", busy)
 	}
-	if busy := rates.claimed(batchFor("", 200), 4, now); len(busy) != 1 || busy[0] != eventing.DefaultTenant {
-		t.Errorf("with three other relays: %v", busy)
+	second := now.Add(time.Second)
+	rates.claimed(batchFor("", 250), 4, now)
+	if busy := rates.claimed(batchFor("", 249), 4, second); len(busy) != 0 {
+		t.Errorf("within a second, a fourth of the rate: %v", busy)
 	}
-	if busy := rates.claimed(batchFor("a", 2000), 1, now.Add(2*activeFor)); busy == nil {
-		t.Error("a change of tenants counts for the time after it")
+	if busy := rates.claimed(batchFor("", 100), 4, second); len(busy) != 1 || busy[0] != eventing.DefaultTenant {
+		t.Errorf("more than a fourth of the rate, with three other relays: %v", busy)
 	}
-	if busy := rates.claimed(batchFor("a", 2000), 1, now.Add(4*activeFor)); busy != nil {
-		t.Errorf("alone again: %v", busy)
+	for range 2 {
+		if busy := rates.claimed(batchFor("a", 2000), 1, second.Add(2*activeFor)); busy != nil {
+			t.Errorf("alone again: %v", busy)
+		}
 	}
 	for i := range 2 * maxTenants {
 		rates.claimed(batchFor(fmt.Sprint(i), 1), 1, now)
@@ -246,37 +252,124 @@ func TestLowCoversHeldTenants(t *testing.T) {
 			t.Errorf("%s: low %q, want %q", when, got, want)
 		}
 	}
-	a.claimed("90:90:", "90:90:", nil)
+	a.claimed("90:90:", toClaim{}, "90:90:")
 	a.published = []followUp{{low: "60:60:", tenant: "x"}, {low: "70:70:", tenant: "y"}}
 	a.hold([]string{"x"})
 	low("60:60:", "published versions go with the tenant")
 	if todo := a.take(10); len(todo.after) != 1 || len(todo.held) != 1 {
 		t.Fatalf("a claim has %d versions and skips %v", len(todo.after), todo.held)
 	}
-	a.claimed("91:91:", "70:70:", []string{"x"})
-	h, after := a.turn(10, f)
+	a.claimed("91:91:", toClaim{seen: "75:75:", held: []string{"x"}}, "70:70:")
+	h, after := a.turn(10)
 	if h == nil || len(after) != 1 {
 		t.Fatalf("a turn of %v has %d versions", h, len(after))
 	}
 	low("60:60:", "a turn has taken them")
 	a.turnFailed(h, after)
 	low("60:60:", "and given back")
-	h, _ = a.turn(10, f)
-	a.turnFollowed(h, "", nil)
-	low("70:70:", "followed: a claim has skipped events")
-	if h, _ = a.turn(10, f); h == nil || len(h.parts) != 1 {
-		t.Fatal("no scan begins")
+	if _, page := a.turn(10); page != nil {
+		t.Fatal("versions come twice before a page")
 	}
-	low("70:70:", "scanning")
-	a.claimed("92:92:", "91:91:", []string{"x"})
+	low("60:60:", "scanning")
+	_, _ = a.turn(10)
+	a.turnFollowed(h, "", nil)
+	low("75:75:", "followed; the scan is of what a claim has skipped")
+	a.claimed("92:92:", toClaim{seen: "91:91:", held: []string{"x"}}, "91:91:")
 	a.turnScanned(h, queue.Page{Done: true}, nil)
 	low("91:91:", "scanned, and a claim has skipped events since")
-	if h, _ = a.turn(10, f); h != nil || a.due().held {
+	a.left(h, "72:72:", time.Now().Add(time.Hour))
+	low("72:72:", "a turn had to leave events")
+	f.batches[uuid.New()] = &leasedBatch{events: batchFor("x", 1)[0]}
+	a.releaseCaughtUp(f, true, time.Now())
+	if !a.due().held {
+		t.Error("released with an event in flight")
+	}
+	clear(f.batches)
+	a.releaseCaughtUp(f, true, time.Now())
+	if a.due().held {
 		t.Error("the tenant is not released")
 	}
-	low("91:91:", "released: a scan for all finds them")
-	a.claimed("93:93:", "80:80:", []string{"x"})
-	low("80:80:", "a claim from before the release has skipped events")
+	low("72:72:", "released: a scan for all finds them")
+	a.claimed("93:93:", toClaim{seen: "65:65:", held: []string{"x"}}, "80:80:")
+	low("65:65:", "a claim from before the release has skipped events")
+}
+
+// A tenant is held only next to others, or until it has caught up: although one of its
+// aggregates always has an event on its way.
+func TestAHeldTenantIsReleased(t *testing.T) {
+	t.Parallel()
+	a, f := newFollowUps(), newInFlight()
+	hold := func() *heldTenant {
+		a.claimed("90:90:", toClaim{}, "90:90:")
+		a.hold([]string{"x"})
+		a.claimed("91:91:", toClaim{seen: "90:90:", held: []string{"x"}}, "90:90:")
+		h, _ := a.turn(10)
+		if h == nil || a.scanLow != "" {
+			t.Fatalf("held %v, a scan from %q", h, a.scanLow)
+		}
+		return h
+	}
+	h := hold()
+	h.published = []followUp{{low: "80:80:", tenant: "x"}}
+	a.releaseCaughtUp(f, false, time.Now())
+	if a.due().held || a.scanLow != "90:90:" || len(a.published) != 1 || a.due().claimAt.IsZero() {
+		t.Errorf("alone: held %t, a scan from %q, %d versions", a.due().held, a.scanLow, len(a.published))
+	}
+	a.published, a.scanLow = nil, ""
+	h = hold()
+	a.turnScanned(h, queue.Page{Done: true}, nil)
+	h.published = []followUp{{low: "80:80:", tenant: "x"}}
+	a.releaseCaughtUp(f, true, time.Now())
+	if !a.due().held {
+		t.Error("released before it has caught up for some time")
+	}
+	a.releaseCaughtUp(f, true, time.Now().Add(2*caughtUpFor))
+	if a.due().held || len(a.published) != 1 {
+		t.Error("not released")
+	}
+}
+
+// At any rate and with any number of relays, each relay has turns.
+func TestEachRelayHasTurns(t *testing.T) {
+	t.Parallel()
+	for _, perSecond := range []int{1, 10, 100, 1000} {
+		for _, relays := range []int{1, 2, 11, 101} {
+			rates, now, events := newTenantRates(perSecond), time.Now(), 0
+			const seconds = 1000
+			for range seconds * int(time.Second/turnEvery) {
+				now = now.Add(turnEvery)
+				n := rates.turn(relays, now)
+				rates.took(n, now)
+				events += n
+			}
+			if want := float64(perSecond) * seconds / float64(relays); float64(events) < 0.9*want-1 || float64(events) > 1.1*want+float64(perSecond) {
+				t.Errorf("rate %d, %d relays: %d events in %d s", perSecond, relays, events, seconds)
+			}
+		}
+	}
+}
+
+// Turns leave time for scans, however long they take.
+func TestTurnsLeaveTimeForScans(t *testing.T) {
+	t.Parallel()
+	s, now := newScanSchedule(), time.Now()
+	s.parts = queue.Beginning.Since()
+	s.retryAt, s.sweepAt = now.Add(time.Hour), now.Add(time.Hour)
+	turns, pages := 0, 0
+	for range 1000 {
+		todo, _ := s.next(now, dueTimes{registered: true, held: true})
+		now = now.Add(2 * turnEvery) // whatever it is
+		switch todo {                //nolint:exhaustive // no other is due
+		case actTurn:
+			turns++
+			s.turned(now, true)
+		case actScanPage:
+			pages++
+		}
+	}
+	if turns < 400 || pages < 400 {
+		t.Errorf("%d turns, %d pages", turns, pages)
+	}
 }
 
 // The metrics name the ten tenants with the most events, and join the rest.

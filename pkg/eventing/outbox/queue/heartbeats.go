@@ -38,7 +38,7 @@ const heartbeat = `
 WITH present AS MATERIALIZED (
 	SELECT pg_current_snapshot() AS seen, pg_postmaster_start_time() AS server
 ), others AS MATERIALIZED (
-	SELECT token, low, tenant, seen_at >= now() - $3::interval AND seen_at <= now() + interval '1 second' AS alive
+	SELECT token, low, tenants, seen_at >= now() - $3::interval AND seen_at <= now() + interval '1 second' AS alive
 	  FROM outbox_relays
 	 WHERE token <> $1
 ), dead AS (
@@ -68,19 +68,19 @@ WITH present AS MATERIALIZED (
 	                   LIMIT 1)
 	       END AS low
 )
-INSERT INTO outbox_relays (token, low, seen_at, tenant)
-SELECT $1, coalesce(least.low, present.seen), CASE WHEN $5 THEN '-infinity' ELSE now() END, nullif($6::text, '') FROM least, present
-    ON CONFLICT (token) DO UPDATE SET low = excluded.low, seen_at = excluded.seen_at, tenant = excluded.tenant
+INSERT INTO outbox_relays (token, low, seen_at, tenants)
+SELECT $1, coalesce(least.low, present.seen), CASE WHEN $5 THEN '-infinity' ELSE now() END, $6::text[] FROM least, present
+    ON CONFLICT (token) DO UPDATE SET low = excluded.low, seen_at = excluded.seen_at, tenants = excluded.tenants
 RETURNING low::text, (SELECT seen::text FROM present), (SELECT server FROM present),
           coalesce((SELECT array_agg(token) FROM others WHERE alive), '{}'),
-          coalesce((SELECT array_agg(DISTINCT tenant) FROM others WHERE alive AND tenant IS NOT NULL), '{}')`
+          ARRAY(SELECT DISTINCT unnest(tenants) FROM others WHERE alive)`
 
 // Heartbeat writes the row of a relay. ended reports that the relay has ended; otherwise it
 // is alive. low is its low watermark, a snapshot from before all events that may be
-// unfinished in the relay; empty means that there are none. tenant is the last one that
-// it met, or empty. server is the Server of the last answered heartbeat, or zero.
+// unfinished in the relay; empty means that there are none. tenants are those that
+// it met last. server is the Server of the last answered heartbeat, or zero.
 func (q Queue) Heartbeat(
-	ctx context.Context, token string, low TxSnapshot, tenant string, server time.Time, ended bool,
+	ctx context.Context, token string, low TxSnapshot, tenants []string, server time.Time, ended bool,
 ) (b HeartbeatResult, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -88,7 +88,7 @@ func (q Queue) Heartbeat(
 	if !server.IsZero() {
 		met = &server
 	}
-	err = q.db.QueryRow(ctx, heartbeat, pgx.QueryExecModeCacheDescribe, token, low.orNull(), deadAfter, met, ended, tenant).
+	err = q.db.QueryRow(ctx, heartbeat, pgx.QueryExecModeCacheDescribe, token, low.orNull(), deadAfter, met, ended, tenants).
 		Scan(&b.Low, &b.Seen, &b.Server, &b.Alive, &b.Tenants)
 	if err != nil {
 		return HeartbeatResult{}, fmt.Errorf("write that the relay is alive: %w", err)

@@ -26,7 +26,7 @@ func (b box) registered(t *testing.T, tokens ...string) map[string]queue.Heartbe
 
 func (b box) heartbeat(t *testing.T, token string, low queue.TxSnapshot, server time.Time) queue.HeartbeatResult {
 	t.Helper()
-	result, err := b.Heartbeat(t.Context(), token, low, "", server, false)
+	result, err := b.Heartbeat(t.Context(), token, low, nil, server, false)
 	if err != nil {
 		t.Fatal(err)
 	}

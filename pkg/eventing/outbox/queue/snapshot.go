@@ -71,6 +71,14 @@ func (s TxSnapshot) Since() []Cursor {
 	return append(parts, cursor(xmax, math.MaxUint64))
 }
 
+// Until is Since without the rows of transactions that had not begun in t.
+func (s TxSnapshot) Until(t TxSnapshot) []Cursor {
+	parts := s.Since()
+	_, xmax, _ := t.parts()
+	parts[len(parts)-1].to = strconv.FormatUint(max(xmax, 1)-1, 10)
+	return parts
+}
+
 // cursor is the start of the part that has all rows of the transactions first to last.
 func cursor(first, last uint64) Cursor {
 	// Behind the largest id of the transaction before.

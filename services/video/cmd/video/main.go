@@ -49,7 +49,7 @@ func service() command.Service {
 		Flags: func(f *flag.FlagSet, local bool) {
 			f.DurationVar(&keep, "outbox-retention", retention, "how long published events stay in the outbox; 0 is for ever")
 			f.IntVar(&tenantRate, "tenant-rate", outbox.DefaultTenantRate,
-				"events a second of all tenants together that are above this rate while others are active; negative: no limit")
+				"events a second of all tenants together that are above this rate while others are active; 0 is the default, negative: no limit")
 			f.BoolVar(&reflection, "reflection", local, "answer gRPC reflection; on by default in a local process, and in no other")
 			limits.Flags(f)
 		},
