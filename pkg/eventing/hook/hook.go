@@ -2,7 +2,7 @@
 // errors and discards.
 //
 // One goroutine makes the calls of one relay or consumer, one at a time, in the order of
-// their causes. It holds no lock and no transaction. So a call that blocks delays the
+// their causes, outside of locks and transactions. So a call that blocks delays the
 // calls behind it, and no event. Up to 1,000 calls wait. A call beyond that is dropped, with a
 // warning in the log: the metrics count its cause all the same. A panic is recovered and logged.
 //
