@@ -51,7 +51,9 @@
 //	an error that no retry can fix              eventing             Permanent
 //	a change and its event                      outbox               Append, Append (VersionTaken)
 //	a relay                                     outbox               Relay
+//	settings and hooks of a relay               outbox               Options
 //	a consumer with a handler                   inbox                Consumer, Handler
+//	settings and hooks of a consumer            inbox                Options
 //	handlers of several types                   inbox                Route
 //	the rules by which a row moves              inbox                Decide, Adopt
 //	a projection with repair from its owner     projection           Projection, Call

@@ -2,6 +2,7 @@
 package backoff
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"math/rand/v2"
@@ -33,6 +34,17 @@ func (p Policy) ceiling(attempt int) time.Duration {
 		c *= 2
 	}
 	return min(c, p.Cap)
+}
+
+// minDelay keeps a Policy from becoming a loop without pauses.
+const minDelay = time.Millisecond
+
+// Within is p as a setting of something that has a policy of its own and bears no pause
+// above most: a Base or Cap of zero is that of own, and each is clamped to between a
+// millisecond and most. A Cap below Base bounds every delay alone.
+func (p Policy) Within(own Policy, most time.Duration) Policy {
+	base := min(max(cmp.Or(p.Base, own.Base), minDelay), most)
+	return Policy{Base: base, Cap: min(max(cmp.Or(p.Cap, own.Cap), minDelay), most)}
 }
 
 // Attempts yields attempts from 1 on, each with the pause that follows it unless the

@@ -53,3 +53,20 @@ func TestAttempts(t *testing.T) {
 		}
 	}
 }
+
+func TestWithin(t *testing.T) {
+	t.Parallel()
+	own, most := Policy{Base: time.Second, Cap: time.Minute}, 5*time.Minute
+	for given, want := range map[Policy]Policy{
+		{}:                                    own,
+		{Base: 2 * time.Second}:               {Base: 2 * time.Second, Cap: time.Minute},
+		{Cap: time.Millisecond}:               {Base: time.Second, Cap: time.Millisecond},
+		{Base: -1, Cap: -1}:                   {Base: time.Millisecond, Cap: time.Millisecond},
+		{Base: 1, Cap: 2}:                     {Base: time.Millisecond, Cap: time.Millisecond},
+		{Base: time.Hour, Cap: 2 * time.Hour}: {Base: most, Cap: most},
+	} {
+		if got := given.Within(own, most); got != want {
+			t.Errorf("%+v counts as %+v, want %+v", given, got, want)
+		}
+	}
+}

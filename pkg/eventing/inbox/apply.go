@@ -125,7 +125,7 @@ func (c *Consumer) tryBatch(ctx context.Context, batch []*delivery) (map[uuid.UU
 	start := time.Now()
 	outcomes := make(map[uuid.UUID]Outcome, len(batch))
 	pipeline := &pgx.Batch{}
-	saved := c.checkpoints.Save(pipeline, c.store.instance.String(), newest(batch))
+	saved := c.options.Checkpoints.Save(pipeline, c.store.instance.String(), newest(batch))
 	err := pgx.BeginTxFunc(txCtx, c.store.db, pgx.TxOptions{BeginQuery: beginQuery(batch)}, func(tx pgx.Tx) error {
 		notDone, err := c.store.accept(txCtx, tx, pipeline, batch)
 		if err != nil {

@@ -11,21 +11,13 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
-const (
-	// maxAttempts is how many times an event may fail by its own fault before it goes to
-	// the dead letters.
-	maxAttempts = 5
-	// slotCount bounds the concurrent repairs, because an owner may have much to repair,
-	// and the concurrent publishes of dead letters. These have slots of their own: an owner
-	// that hangs must not delay them.
-	slotCount = 16
-)
+// slotCount bounds the concurrent repairs, because an owner may have much to repair,
+// and the concurrent publishes of dead letters. These have slots of their own: an owner
+// that hangs must not delay them.
+const slotCount = 16
 
-var (
-	failRetry = backoff.Policy{Base: 200 * time.Millisecond, Cap: 5 * time.Second}
-	// lockRetry has a high cap: each try costs the worker minLockWait.
-	lockRetry = backoff.Policy{Base: 200 * time.Millisecond, Cap: 30 * time.Second}
-)
+// lockRetry has a high cap: each try costs the worker minLockWait.
+var lockRetry = backoff.Policy{Base: 200 * time.Millisecond, Cap: 30 * time.Second}
 
 // reason is why an aggregate is blocked.
 type reason int
@@ -135,13 +127,13 @@ func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, cl
 		return []*delivery{d}
 	}
 	d.starts, d.startedBefore = 0, false // the attempt has ended, and the row says so
-	pause := failRetry.Delay(max(1, attempts))
+	pause := c.options.RetryBackoff.Delay(max(1, attempts))
 	switch {
 	case err != nil:
 		// The database has just become unavailable. The failure is not counted, and
 		// will happen again.
 		c.logFor(d).WarnContext(ctx, "attempt not counted", "error", err)
-	case attempts >= maxAttempts, eventing.IsPermanent(cause):
+	case attempts >= c.options.MaxAttempts, eventing.IsPermanent(cause):
 		c.deadLetter(ctx, d, cause, attempts)
 		return nil
 	}

@@ -1,7 +1,6 @@
 package inbox
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -13,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/pkg/eventing/backoff"
-	"example.com/lockstep/pkg/eventing/checkpoint"
+	"example.com/lockstep/pkg/eventing/hook"
 )
 
 const (
@@ -33,6 +32,9 @@ const (
 	batchTimeout = 30 * time.Second
 	// drainTime bounds the transaction in hand after Run is cancelled.
 	drainTime = 3 * time.Second
+	// hookTime is what the hooks' calls get after everything else: a server leaves a process
+	// 10 seconds.
+	hookTime = 500 * time.Millisecond
 	// heartbeatEvery is how often an idle consumer shows that it is alive.
 	heartbeatEvery = 10 * time.Second
 )
@@ -40,22 +42,6 @@ const (
 // onTheWire is the number of message bytes that the client asks for and lets wait. In hand
 // they take twice as much.
 func onTheWire(bytes int64) int64 { return max(1, bytes/2) }
-
-// outageRetry is the pause while the database or the broker is unavailable.
-var outageRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
-
-// Options has a safe zero value.
-type Options struct {
-	// Bytes bounds the messages in hand. Zero: 64 MiB.
-	Bytes int64
-	// Retention is how long the row of a settled event is kept. Zero: [Retention].
-	Retention time.Duration
-	// Streams are those of the client's connection. Nil: each stream asks for the whole
-	// budget, which [Streams] avoid.
-	Streams *Streams
-	// Checkpoints get the offset of each batch, in its transaction. Nil: none is saved.
-	Checkpoints *checkpoint.Store
-}
 
 // Receive brings messages to deliver until ctx ends, and returns when each is acked or
 // nacked: a pubsub.Subscriber's Receive is one.
@@ -65,15 +51,13 @@ type Receive func(ctx context.Context, deliver func(context.Context, *pubsub.Mes
 type Consumer struct {
 	store      store
 	subscriber *pubsub.Subscriber
-	streams    *Streams
 	dead       deadLetters
 	handler    guarded
 	log        *slog.Logger
 	heartbeat  func()
 	metrics    *metrics
-	retention  time.Duration
-	// checkpoints is nil where no offset is saved.
-	checkpoints *checkpoint.Store
+	options    Options
+	calls      *hook.Calls
 
 	budget   *budget
 	incoming chan *delivery
@@ -96,7 +80,8 @@ type Consumer struct {
 func NewConsumer(
 	db *pgxpool.Pool, client *pubsub.Client, subscription string, h Handler, log *slog.Logger, heartbeat func(), opts Options,
 ) *Consumer {
-	limit := load{messages: maxMessages, bytes: cmp.Or(opts.Bytes, maxBytes)}
+	opts = opts.within()
+	limit := load{messages: maxMessages, bytes: opts.Bytes}
 	sub := client.Subscriber(subscription)
 	sub.ReceiveSettings.MaxOutstandingBytes = int(onTheWire(limit.bytes))
 	sub.ReceiveSettings.MaxOutstandingMessages = int(limit.messages)
@@ -104,7 +89,6 @@ func NewConsumer(
 	c := &Consumer{
 		store:      store{db: db, consumer: subscription, instance: uuid.New()},
 		subscriber: sub,
-		streams:    opts.Streams,
 		dead: deadLetters{
 			client: client.TopicAdminClient,
 			topic:  "projects/" + client.Project() + "/topics/" + subscription + ".dlq",
@@ -112,8 +96,9 @@ func NewConsumer(
 		handler:   guarded{h},
 		log:       log.With("component", "consumer", "subscription", subscription),
 		heartbeat: heartbeat,
-		retention: cmp.Or(opts.Retention, Retention), checkpoints: opts.Checkpoints,
-		budget: &budget{limit: limit},
+		options:   opts,
+		calls:     hook.New(log.With("component", "consumer", "subscription", subscription)),
+		budget:    &budget{limit: limit},
 		// As wide as the budget: callbacks wait for that alone.
 		incoming: make(chan *delivery, maxMessages),
 		waiting:  turns{lanes: map[string]*lane{}},
@@ -130,7 +115,7 @@ func NewConsumer(
 // everything else back to the broker, and returns nil. It fails where another
 // consumer of the subscription runs with the same [Streams].
 func (c *Consumer) Run(ctx context.Context) error {
-	leave, err := c.streams.enter(c.subscriber.String(), c.budget)
+	leave, err := c.options.Streams.enter(c.subscriber.String(), c.budget)
 	if err != nil {
 		return err
 	}
@@ -143,6 +128,12 @@ func (c *Consumer) Run(ctx context.Context) error {
 // RunFrom is Run with messages from elsewhere, such as a test's memory.
 func (c *Consumer) RunFrom(ctx context.Context, receive Receive) error {
 	defer c.metrics.unregister()
+	stopCalls := c.calls.Start(ctx)
+	defer func() {
+		until, cancel := context.WithTimeout(context.WithoutCancel(ctx), hookTime)
+		defer cancel()
+		stopCalls(until)
+	}()
 	received := make(chan struct{})
 	open, ended := context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
@@ -201,10 +192,10 @@ func (c *Consumer) receive(ctx context.Context, receive Receive) {
 			return
 		}
 		failures++
-		if time.Since(opened) > outageRetry.Cap {
+		if time.Since(opened) > c.options.OutageBackoff.Cap {
 			failures = 1 // the first since the stream worked
 		}
-		pause := outageRetry.Delay(failures)
+		pause := c.options.OutageBackoff.Delay(failures)
 		c.log.ErrorContext(ctx, "subscription cannot be pulled", "error", err, "retry_in_ms", pause.Milliseconds())
 		backoff.Sleep(ctx, pause, nil)
 	}

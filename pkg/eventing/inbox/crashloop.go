@@ -137,7 +137,7 @@ func (c *Consumer) waitOut(ctx context.Context, what string, err error, failures
 		return
 	}
 	c.metrics.failing(failures)
-	pause := outageRetry.Delay(failures)
+	pause := c.options.OutageBackoff.Delay(failures)
 	c.log.WarnContext(ctx, "database does not serve the inbox, holding what is in hand",
 		"doing", what, "error", err, "failures", failures, "in_hand", c.budget.inHand().messages, "retry_in_ms", pause.Milliseconds())
 	c.heartbeat()

@@ -51,7 +51,7 @@
 //	      │    others meet too ─▶ blocked,    │
 //	      │    a pause ───────────────────────┤
 //	      ├─ failed ─▶ blocked, a pause ──────┘
-//	      └─ failed for the 5th time, or permanent
+//	      └─ failed for the last time, or permanent
 //	            └─▶ blocked ─▶ dead letter published ─▶ row dead ─▶ acked
 //
 // Later events of a blocked aggregate wait behind its head. At the end of the process
@@ -142,7 +142,7 @@
 // is alone, which is tried again after pauses of up to 30 s, for as long as it
 // takes. It spends no attempts.
 //
-// An event's own failure is counted in its inbox row; at the fifth, at once when
+// An event's own failure is counted in its inbox row; at the fifth (MaxAttempts), at once when
 // the handler says eventing.Permanent, and without trying when it cannot be
 // decoded, the message is published to `<subscription>.dlq` with its reason, the
 // row becomes dead, and the message is acknowledged. Those behind it in its
@@ -156,6 +156,16 @@
 // `inbox_blocked_aggregates{reason="unknown"}`. The next build finds all their events. A
 // new type of event that is rare among known ones is dead-lettered by an old build: deploy
 // the reader first.
+//
+// # Settings and hooks
+//
+// Options have the attempts and the pauses. Each bound keeps a promise: an event's last attempt
+// comes while the client still keeps its lease, and the consumer shows every minute
+// that it is alive. The pause for a lock is no setting, because each try costs all
+// events minLockWait.
+//
+// OnDeadLetter and OnDiverged observe dead letters and divergences besides metrics and log,
+// at most once, outside of transactions: package hook has the contract.
 //
 // # Crash loops
 //

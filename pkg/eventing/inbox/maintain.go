@@ -34,7 +34,7 @@ func (c *Consumer) maintain(ctx context.Context) {
 		if err := c.store.heartbeat(ctx); err != nil && ctx.Err() == nil {
 			c.log.WarnContext(ctx, "this run not shown to go on", "error", err)
 		}
-		if err := c.checkpoints.Forget(ctx); err != nil && ctx.Err() == nil {
+		if err := c.options.Checkpoints.Forget(ctx); err != nil && ctx.Err() == nil {
 			c.log.WarnContext(ctx, "offsets of former instances not deleted, trying again later", "error", err)
 		}
 		c.purgeAll(ctx)
@@ -56,7 +56,7 @@ func (c *Consumer) purgeAll(ctx context.Context) {
 // purge deletes the old finished rows of a consumer.
 func (c *Consumer) purge(ctx context.Context, consumer string) {
 	for ctx.Err() == nil {
-		n, err := c.store.purge(ctx, consumer, c.retention)
+		n, err := c.store.purge(ctx, consumer, c.options.Retention)
 		if err != nil && ctx.Err() == nil {
 			c.log.WarnContext(ctx, "inbox rows not purged, trying again later", "error", err)
 		}

@@ -31,7 +31,7 @@ func TestPurgeDeletesOldSettledRows(t *testing.T) {
 	if left := b.count(t, `SELECT count(*) FROM inbox`); left != 16*600-4*600 {
 		t.Errorf("%d rows are left", left)
 	}
-	c.retention = 30 * 24 * time.Hour
+	c.options.Retention = 30 * 24 * time.Hour
 	c.purgeAll(t.Context())
 	if left := b.count(t, `SELECT count(*) FROM inbox`); left != 16*600-8*600 {
 		t.Errorf("%d rows are left by a shorter retention", left)

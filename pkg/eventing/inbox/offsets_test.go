@@ -44,7 +44,7 @@ func (b *bench) execAdmin(t *testing.T, sql string) {
 func (b *bench) checkpointed(t *testing.T, store *checkpoint.Store) *Consumer {
 	t.Helper()
 	c := b.consumer(t)
-	c.checkpoints = store
+	c.options.Checkpoints = store
 	return c
 }
 
@@ -165,14 +165,14 @@ func TestFormerInstancesAreForgotten(t *testing.T) {
 		  FROM unnest(ARRAY['save', 'start', 'reset']) AS source, unnest(ARRAY['30 days'::interval, '28 days', '24 days']) AS age,
 		       unnest(ARRAY['g', 'other']) AS g`)
 	c := b.checkpointed(t, store)
-	if err := c.checkpoints.Forget(t.Context()); err != nil {
+	if err := c.options.Checkpoints.Forget(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if n := b.count(t, `SELECT count(*) FROM offsets`); n != 18 {
 		t.Errorf("%d rows of a group that stands still, want all", n)
 	}
 	c.finish(t, published(event("a", 1), time.Now(), -5))
-	if err := c.checkpoints.Forget(t.Context()); err != nil {
+	if err := c.options.Checkpoints.Forget(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if n := b.count(t, `SELECT count(*) FROM offsets WHERE source = 'save' AND consumer_group = 'g'`); n != 1 {

@@ -19,6 +19,7 @@ type pauses struct {
 }
 
 func (p *pauses) Enabled(context.Context, slog.Level) bool { return true }
+func (p *pauses) WithAttrs([]slog.Attr) slog.Handler       { return p }
 
 func (p *pauses) Handle(_ context.Context, r slog.Record) error {
 	r.Attrs(func(a slog.Attr) bool {
@@ -32,13 +33,13 @@ func (p *pauses) Handle(_ context.Context, r slog.Record) error {
 
 // pausesAfter has n streams end, each after some time, and returns the pauses. Time is
 // the bubble's.
-func pausesAfter(t *testing.T, n int, lasts time.Duration) []time.Duration {
+func pausesAfter(t *testing.T, n int, lasts time.Duration, o Options) []time.Duration {
 	t.Helper()
 	heard := &pauses{}
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
 		defer end()
-		c := &Consumer{log: slog.New(heard), budget: &budget{}}
+		c := &Consumer{log: slog.New(heard), budget: &budget{}, options: o.within()}
 		c.receive(ctx, func(context.Context, func(context.Context, *pubsub.Message)) error {
 			time.Sleep(lasts) //nolint:forbidigo // of the virtual clock: it takes no time
 			if len(heard.all) == n {
@@ -61,10 +62,13 @@ func TestPausesGrowOnlyWhileStreamsEndAtOnce(t *testing.T) {
 		}
 		return most
 	}
-	if most := longest(pausesAfter(t, n, 0)); most <= outageRetry.Base {
+	if most := longest(pausesAfter(t, n, 0, Options{})); most <= outageRetry.Base {
 		t.Errorf("up to %s after %d streams that ended at once", most, n)
 	}
-	if most := longest(pausesAfter(t, n, 2*outageRetry.Cap)); most > outageRetry.Base {
+	if most := longest(pausesAfter(t, n, 2*outageRetry.Cap, Options{})); most > outageRetry.Base {
 		t.Errorf("up to %s after streams that lasted", most)
+	}
+	if most := longest(pausesAfter(t, n, 0, Options{OutageBackoff: quickly})); most > quickly.Cap {
+		t.Errorf("up to %s, want no more than the setting's %s", most, quickly.Cap)
 	}
 }

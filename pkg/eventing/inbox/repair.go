@@ -23,8 +23,6 @@ const (
 	alarming = 10
 )
 
-var repairRetry = backoff.Policy{Base: 200 * time.Millisecond, Cap: 10 * time.Second}
-
 // repair blocks d's aggregate until it has its owner's state, because d met a gap or has
 // diverged. When it is unblocked, d is stale or lost, and the events behind it continue. An
 // owner that may have been a former primary leaves d diverged: it is asked again, and the
@@ -37,6 +35,7 @@ func (c *Consumer) repair(ctx context.Context, d *delivery, o Outcome) {
 	case !d.diverged:
 		d.diverged = true
 		c.logFor(d).ErrorContext(ctx, "read model diverged from its owner, which has lost commits: taking its state")
+		c.observeDivergence(ctx, d.event())
 	default:
 		c.logFor(d).DebugContext(ctx, "read model diverged still: asking the owner again")
 	}
@@ -44,12 +43,12 @@ func (c *Consumer) repair(ctx context.Context, d *delivery, o Outcome) {
 	c.block(ctx, d, openGap, func(ctx context.Context) {
 		wait := c.repairs.wait(d.key())
 		if d.gaps > 1 { // the repair did not help: do not spin
-			wait += repairRetry.Delay(d.gaps)
+			wait += c.options.RepairBackoff.Delay(d.gaps)
 		}
 		if !backoff.Sleep(ctx, wait, nil) {
 			return
 		}
-		for attempt, pause := range repairRetry.Attempts(ctx) {
+		for attempt, pause := range c.options.RepairBackoff.Attempts(ctx) {
 			err := c.repairOnce(ctx, d.event())
 			d.lost = errors.Is(err, ErrLost)
 			switch {

@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -69,9 +70,12 @@ func TestADivergenceIsReportedOnce(t *testing.T) {
 		return Stale, nil
 	})
 	c.functions().repair = func(context.Context, eventing.Event) error { return nil }
+	var observed []int64
+	c.options.OnDiverged = func(_ context.Context, e eventing.Event) { observed = append(observed, e.Version) }
 	c.finish(t, delivered(event("a", 1)), delivered(event("a", 2)))
-	if n := heard.n.Load(); n != 2 || left[1] >= 0 {
-		t.Errorf("%d reports of two divergences", n)
+	c.calls.Start(t.Context())(t.Context())
+	if n := heard.n.Load(); n != 2 || left[1] >= 0 || !slices.Equal(observed, []int64{1, 2}) {
+		t.Errorf("%d reports of two divergences, %v observed", n, observed)
 	}
 	if n := total(t, counted, attribute.String("outcome", Diverged.String())); n != 2 {
 		t.Errorf("%d are counted", n)

@@ -67,7 +67,7 @@ func (r *Relay) pausedTypes() (kinds []string) {
 
 // claimFailed notes that the database has not answered a claim.
 func (r *Relay) claimFailed(ctx context.Context, s *claimSchedule, err error) {
-	pause := s.failed(time.Now())
+	pause := s.failed(time.Now(), r.options.OutageBackoff)
 	r.failures.Store(int64(s.failures))
 	r.log.WarnContext(ctx, "relay is held up, nothing is lost",
 		"error", err, "failures", s.failures, "retry_in_ms", pause.Milliseconds())

@@ -9,7 +9,7 @@
 // Files, in the order of an event:
 //
 //	append.go        Append writes the event; epoch.go has the owner's epoch for it
-//	relay.go         Relay: its goroutines, Wake
+//	relay.go         Relay: its goroutines, Wake; options.go has its settings and hooks
 //	scheduler.go     decides what to claim next
 //	claimer.go       claims new events, scanner.go retries and rows that a claim missed
 //	inflight.go      the leased batches
@@ -32,7 +32,7 @@
 //	    │ shutdown, or      │ │ refused by the broker: attempts + 1
 //	    │ lease ran out     │ │ outage: attempts as they were
 //	    ├───────────────────┘ ├──────▶ pending, after next_retry_at
-//	    │                     └─5th──▶ parked, until an operator acts
+//	    │                     └─last─▶ parked, until an operator acts
 //
 //	pending    published_at, parked_at are null
 //	leased     as pending, and lock_token is set on the aggregate's oldest pending
@@ -75,7 +75,7 @@
 //	    │                     │ ▲ ▲                         │
 //	    │ statement failed    │ │ └─────────────────────────┘ Wake; a notification; an event
 //	    └──────────▶ pause ◀──┘ │                             seen behind a published one (at
-//	                   │        │ up to 5 s                   once) or possible there (20 ms);
+//	                   │        │ OutageBackoff               once) or possible there (20 ms);
 //	                   └────────┘                             the poll's time (up to 5 s)
 //
 //	       ┌──────────▶ retry   the first retry is due, and every 2.5 to 5 s
@@ -88,7 +88,7 @@
 //	  │    ├──────────▶ turn    every 50 ms while a tenant is held
 //	  │    │
 //	  │    └──────────▶ sweep   every 2.5 to 5 s the next 1,000 rows of the whole table
-//	  │ up to 5 s      │
+//	  │ OutageBackoff  │
 //	  └─────── pause ◀─┘ a statement of any of them failed
 //
 //	       a topic's pause is over           candidates found
@@ -174,6 +174,18 @@
 // After Run's context has ended, publishes and claims in flight get 3 s. Writing their
 // results may take 0.8 s more. If the database hangs, the results that it did not
 // write stay leased until the leases run out.
+//
+// # Settings and hooks
+//
+// Options have the attempts and the pauses. Each bound keeps a promise: with one attempt, a
+// fault of the topic would park the first two aggregates that meet it; a retry more than
+// queue.MaxRetry away counts as due; and after longer pauses in an outage, a killed relay's
+// events would leave too late. The limits of leases, claims and requests are no settings,
+// because order and the drain at the end depend on them.
+//
+// OnRefused and OnPaused observe refusals and pauses besides metrics and log. They see
+// a refusal after it was written, and are called at most once, outside of everything that
+// moves events: package hook has the contract.
 //
 // # Crash points
 //

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"sync"
 	"time"
+
+	"example.com/lockstep/pkg/eventing/backoff"
 )
 
 const (
@@ -33,8 +35,9 @@ const (
 // failures, while this one takes events of its own choice as probes, and decides whether a
 // refusal is about the event or about the topic.
 type topicPause struct {
-	topic string
-	types []string // the aggregate types that go there
+	topic   string
+	types   []string // the aggregate types that go there
+	backoff backoff.Policy
 
 	mu sync.Mutex
 	// state counts the pauses and their ends: it is odd during a pause. A probe carries
@@ -57,12 +60,12 @@ type topicPause struct {
 }
 
 // newTopicPauses returns the pause of each topic, by aggregate type.
-func newTopicPauses(topics map[string]string) map[string]*topicPause {
+func newTopicPauses(topics map[string]string, pause backoff.Policy) map[string]*topicPause {
 	byTopic, byType := map[string]*topicPause{}, map[string]*topicPause{}
 	for kind, topic := range topics {
 		p := byTopic[topic]
 		if p == nil {
-			p = &topicPause{topic: topic, refused: map[string]bool{}, knownBad: map[string]bool{}}
+			p = &topicPause{topic: topic, backoff: pause, refused: map[string]bool{}, knownBad: map[string]bool{}}
 			byTopic[topic] = p
 		}
 		p.types = append(p.types, kind)
@@ -99,10 +102,10 @@ func (p *topicPause) failed(err error, probe int) (wait time.Duration, paused bo
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.isLate(probe) {
-		return outagePause.Delay(p.outagesInARow + 1), false
+		return p.backoff.Delay(p.outagesInARow + 1), false
 	}
 	p.outagesInARow++
-	wait = outagePause.Delay(p.outagesInARow)
+	wait = p.backoff.Delay(p.outagesInARow)
 	if p.isPaused() {
 		return wait, probe != 0 && p.probeFailed(causeOutage)
 	}
@@ -132,7 +135,7 @@ func (p *topicPause) refusal(aggregate string, probe int) verdict {
 	switch {
 	case !p.isLate(probe):
 	case p.isPaused():
-		return verdict{wait: outagePause.Delay(p.pauses + 1)}
+		return verdict{wait: p.backoff.Delay(p.pauses + 1)}
 	default: // another probe has succeeded meanwhile
 		p.knownBad[aggregate] = true
 		return verdict{}
@@ -140,7 +143,7 @@ func (p *topicPause) refusal(aggregate string, probe int) verdict {
 	if !p.knownBad[aggregate] && len(p.refused) < maxRemembered {
 		p.refused[aggregate] = true
 	}
-	wait := outagePause.Delay(p.pauses + 1)
+	wait := p.backoff.Delay(p.pauses + 1)
 	switch {
 	case len(p.refused) < refusedAfter:
 		// The outage, if there was one, is over. A probe spends no attempt: it was sent
@@ -164,7 +167,7 @@ func (p *topicPause) pause(cause string) {
 	}
 	p.pauses++
 	p.cause = cause
-	p.retryAt = now.Add(outagePause.Delay(p.pauses))
+	p.retryAt = now.Add(p.backoff.Delay(p.pauses))
 }
 
 // succeeded notes that the broker took an event of the aggregate, which ends the pause. It

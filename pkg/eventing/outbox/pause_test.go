@@ -14,7 +14,7 @@ import (
 
 func TestATopicIsPausedAfterFaultsInARow(t *testing.T) {
 	t.Parallel()
-	c := newTopicPauses(map[string]string{"video": "t"})["video"]
+	c := newTopicPauses(map[string]string{"video": "t"}, outagePause)["video"]
 	lost := errors.New("connection reset")
 	fail := func(err error) bool { _, paused := c.failed(err, 0); return paused }
 	for i := range pauseAfter - 1 {
@@ -53,7 +53,7 @@ func TestATopicIsPausedAfterFaultsInARow(t *testing.T) {
 
 func TestAPauseGrantsOneProbe(t *testing.T) {
 	t.Parallel()
-	c := newTopicPauses(map[string]string{"video": "t"})["video"]
+	c := newTopicPauses(map[string]string{"video": "t"}, outagePause)["video"]
 	if c.startProbe() != 0 {
 		t.Error("a topic that is not paused grants a probe")
 	}
@@ -139,7 +139,7 @@ func refuseEach(c *topicPause, probe int, aggregates ...string) (onEvents, trips
 
 func TestRefusalsInARowAreTheTopicsFault(t *testing.T) {
 	t.Parallel()
-	c := newTopicPauses(map[string]string{"video": "t"})["video"]
+	c := newTopicPauses(map[string]string{"video": "t"}, outagePause)["video"]
 	if n, _ := refuseEach(c, 0, "a", "a", "a", "b", "a"); n != 5 || c.paused() {
 		t.Fatalf("two aggregates are refused: %d verdicts, open %v", n, c.paused())
 	}
@@ -168,7 +168,7 @@ func TestRefusalsInARowAreTheTopicsFault(t *testing.T) {
 
 func TestAParkedAggregateIsForgotten(t *testing.T) {
 	t.Parallel()
-	c := newTopicPauses(map[string]string{"video": "t"})["video"]
+	c := newTopicPauses(map[string]string{"video": "t"}, outagePause)["video"]
 	refuseEach(c, 0, "a", "b", "c")
 	c.succeeded("e")
 	for _, a := range []string{"a", "b", "c"} {
@@ -181,7 +181,7 @@ func TestAParkedAggregateIsForgotten(t *testing.T) {
 
 func TestARefusedProbeSpendsNoAttempt(t *testing.T) {
 	t.Parallel()
-	c := newTopicPauses(map[string]string{"video": "t"})["video"]
+	c := newTopicPauses(map[string]string{"video": "t"}, outagePause)["video"]
 	c.failed(status.Error(codes.NotFound, "no such topic"), 0)
 	if n, _ := refuseEach(c, c.state, "a"); n != 0 || c.paused() {
 		t.Error("an outage does not end with an answer, or the probe spends an attempt")
@@ -193,7 +193,7 @@ func TestARefusedProbeSpendsNoAttempt(t *testing.T) {
 
 func TestPauseMemoryIsBounded(t *testing.T) {
 	t.Parallel()
-	c := newTopicPauses(map[string]string{"video": "t"})["video"]
+	c := newTopicPauses(map[string]string{"video": "t"}, outagePause)["video"]
 	for round := range 3 {
 		for i := range maxRemembered + 10 {
 			c.refusal(fmt.Sprint(round, "-", i), 0)

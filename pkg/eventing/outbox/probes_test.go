@@ -14,7 +14,7 @@ import (
 
 func TestProbesBackOff(t *testing.T) {
 	t.Parallel()
-	c := newTopicPauses(map[string]string{"video": "t"})["video"]
+	c := newTopicPauses(map[string]string{"video": "t"}, outagePause)["video"]
 	c.pause(causeOutage)
 	c.retryAt = time.Now().Add(time.Hour)
 	if c.startProbe() != 0 || c.admits(0) {
@@ -51,7 +51,7 @@ func TestProbesBackOff(t *testing.T) {
 // they succeed themselves.
 func TestAKnownAggregateIsForgottenWhenItSucceeds(t *testing.T) {
 	t.Parallel()
-	c := newTopicPauses(map[string]string{"video": "t"})["video"]
+	c := newTopicPauses(map[string]string{"video": "t"}, outagePause)["video"]
 	var batches []queue.Batch
 	for _, id := range []string{"a", "b", "c", "d"} {
 		batches = append(batches, queue.Batch{{Event: event(id, 1)}})
@@ -70,7 +70,7 @@ func TestAKnownAggregateIsForgottenWhenItSucceeds(t *testing.T) {
 
 func TestProbesOfARefusingTopicWiden(t *testing.T) {
 	t.Parallel()
-	c := newTopicPauses(map[string]string{"video": "t"})["video"]
+	c := newTopicPauses(map[string]string{"video": "t"}, outagePause)["video"]
 	var batches []queue.Batch
 	for i := range 30 {
 		batches = append(batches, queue.Batch{{Event: event(fmt.Sprintf("%02d", i), 1)}})
@@ -121,7 +121,7 @@ func chosen(c *topicPause, batches []queue.Batch) (probes []queue.Batch) {
 // A topic is back while candidates for its probes are claimed.
 func TestCandidatesOfAResumedTopicAreNoProbes(t *testing.T) {
 	t.Parallel()
-	c := newTopicPauses(map[string]string{"video": "t"})["video"]
+	c := newTopicPauses(map[string]string{"video": "t"}, outagePause)["video"]
 	refuseEach(c, 0, "a", "b", "c")
 	c.postpone(c.state, 0)
 	state := c.startProbe()
@@ -142,7 +142,7 @@ func TestALateProbeDoesNotEndTheNextPause(t *testing.T) {
 		"there was none": func(c *topicPause, probe int) bool { return c.resumeIdle(probe) },
 		"it is sent now": func(c *topicPause, probe int) bool { return c.admits(probe) },
 	} {
-		c := newTopicPauses(map[string]string{"video": "t"})["video"]
+		c := newTopicPauses(map[string]string{"video": "t"}, outagePause)["video"]
 		out := func() int {
 			c.failed(status.Error(codes.NotFound, "no such topic"), 0)
 			c.postpone(c.state, 0)

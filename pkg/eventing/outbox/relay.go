@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/hook"
 	"example.com/lockstep/pkg/eventing/notify"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
@@ -43,34 +44,16 @@ const (
 
 	// notifyEvery is the least time between two notifications about this process's commits.
 	notifyEvery = time.Second
-	// maxAttempts is how often an event is refused before it is parked.
-	maxAttempts = 5
 )
 
 var (
 	// idlePause is the pause after a claim that found nothing. Its cap is the price of a
 	// lost notification.
 	idlePause = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
-	// outagePause is the pause after a failure of the database or the broker.
+	// outagePause is the pause after a failure of the database or the broker, unless Options
+	// say otherwise.
 	outagePause = backoff.Policy{Base: 200 * time.Millisecond, Cap: 5 * time.Second}
-	// rejectionPause is the pause of an aggregate whose event was refused.
-	rejectionPause = backoff.Policy{Base: time.Second, Cap: time.Minute}
 )
-
-// Options has a safe zero value.
-type Options struct {
-	// Retention is how long published events stay in the table; 0 is for ever.
-	Retention time.Duration
-	// ListenURL connects to the same database, as the same role, in a way that keeps a
-	// session: LISTEN does not work through a transaction pooler. Empty means the pool's
-	// own way.
-	ListenURL string
-	// TenantRate is in events per second. While several tenants are active, a tenant above
-	// it waits for turns, and all that wait leave at this rate together at most, of which each
-	// relay has an equal share. It should be well below the rate at which the slowest consumer applies events. 0 is
-	// [DefaultTenantRate], and with [NoTenantRate] no tenant waits.
-	TenantRate int
-}
 
 // Relay publishes the outbox of one service. Any number may run on one outbox.
 type Relay struct {
@@ -89,6 +72,7 @@ type Relay struct {
 
 	inFlight     *inFlight
 	followUps    *followUps
+	calls        *hook.Calls
 	registration registration
 	claimSize    *claimSize
 	tenants      *tenantRates
@@ -108,10 +92,11 @@ type Relay struct {
 func NewRelay(
 	db *pgxpool.Pool, client *pubsub.Client, topics map[string]string, log *slog.Logger, heartbeat func(), o Options,
 ) *Relay {
+	o = o.within()
 	r := &Relay{
 		queue:      queue.New(db),
 		publisher:  publisher{client: client.TopicAdminClient, topics: topics},
-		pauses:     newTopicPauses(topics),
+		pauses:     newTopicPauses(topics, o.OutageBackoff),
 		notifier:   notify.New(db, o.ListenURL, "outbox", log),
 		options:    o,
 		log:        log.With("component", "relay"),
@@ -121,6 +106,7 @@ func NewRelay(
 		settleFor:  settleTime,
 		inFlight:   newInFlight(),
 		followUps:  newFollowUps(),
+		calls:      hook.New(log.With("component", "relay")),
 		claimSize:  newClaimSize(),
 		tenants:    newTenantRates(cmp.Or(o.TenantRate, DefaultTenantRate)),
 		wakeups:    make(chan struct{}, 1),
@@ -156,6 +142,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	defer land()
 	closing, closed := outlive(ctx, r.drainFor+r.settleFor)
 	defer closed()
+	stopCalls := r.calls.Start(ctx)
 	// The channels take everything that may be in flight: no send ever waits.
 	const most = maxEvents + maxCandidates
 	claimed, results := make(chan *leasedBatch, most), make(chan publishResult, most)
@@ -185,6 +172,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	settling.Wait()
 	background.Wait()
 	r.deregister(closing)
+	stopCalls(closing)
 	return nil
 }
 

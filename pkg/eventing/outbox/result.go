@@ -47,8 +47,12 @@ func (r *Relay) updatePause(ctx, flying context.Context, p *topicPause, h *lease
 	}
 	if paused {
 		cause, since := p.reason()
+		failures := p.failures()
 		r.log.WarnContext(ctx, "relay is held up, nothing is lost", "topic", p.topic, "cause", cause,
-			"paused_since", since, "failures", p.failures(), "error", rep.err)
+			"paused_since", since, "failures", failures, "error", rep.err)
+		if !since.IsZero() { // it has not resumed meanwhile
+			r.observePause(ctx, Pause{Topic: p.topic, Cause: cause, Since: since, Failures: failures, Err: rep.err})
+		}
 	}
 	if p.paused() {
 		signal(r.wakeProbes)
@@ -68,10 +72,10 @@ func (r *Relay) settlement(ctx context.Context, p publishResult) queue.Settlemen
 	return o
 }
 
-// reject is the failure of a refused event: a retry, or at the fifth refusal parking.
+// reject is the failure of a refused event: a retry, or at the last refusal parking.
 func (r *Relay) reject(ctx context.Context, e queue.Event, reason error) *queue.Failure {
 	attempt := e.Rejections + 1
-	park := attempt >= maxAttempts
+	park := attempt >= r.options.MaxAttempts
 	level := slog.LevelWarn
 	if park {
 		level = slog.LevelError
@@ -80,5 +84,5 @@ func (r *Relay) reject(ctx context.Context, e queue.Event, reason error) *queue.
 		p.forget(e.Key())
 	}
 	r.log.Log(e.InTrace(ctx), level, "broker refused event", append(e.LogAttrs(), "attempt", attempt, "parked", park, "error", reason)...)
-	return &queue.Failure{Reason: reason.Error(), RetryIn: rejectionPause.Delay(attempt), Rejected: true, Park: park}
+	return &queue.Failure{Reason: reason.Error(), RetryIn: r.options.RejectionBackoff.Delay(attempt), Rejected: true, Park: park}
 }

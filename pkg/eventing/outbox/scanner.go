@@ -33,7 +33,7 @@ func (r *Relay) scanLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 		if err := r.scan(flying, s, todo, claimed); err != nil {
 			r.inFlight.release()
 			r.followUps.noteUnknownLeases()
-			pause := s.failed(time.Now())
+			pause := s.failed(time.Now(), r.options.OutageBackoff)
 			r.log.WarnContext(ctx, "a scan of the outbox has failed, new events leave all the same",
 				"error", err, "failures", s.failures, "retry_in_ms", pause.Milliseconds())
 		}

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -46,9 +47,9 @@ type outages struct {
 }
 
 // failed plans the pause after a failure.
-func (o *outages) failed(now time.Time) (pause time.Duration) {
+func (o *outages) failed(now time.Time, p backoff.Policy) (pause time.Duration) {
 	o.failures++
-	pause = outagePause.Delay(o.failures)
+	pause = p.Delay(o.failures)
 	o.pausedUntil = now.Add(pause)
 	return pause
 }

@@ -54,8 +54,8 @@ func TestClaimsPollMoreSlowlyWhileThereIsNothing(t *testing.T) {
 	if c.emptyPolls < 20 || c.pollAt.After(now.Add(idlePause.Cap)) {
 		t.Errorf("after %d empty polls the next is in %s", c.emptyPolls, c.pollAt.Sub(now))
 	}
-	c.failed(now)
-	c.failed(now)
+	c.failed(now, outagePause)
+	c.failed(now, outagePause)
 	if c.failures != 2 || !now.Before(c.pausedUntil) {
 		t.Error("failures in a row are not counted, or not followed by a pause")
 	}
@@ -137,7 +137,7 @@ func TestAScanGoesThroughItsParts(t *testing.T) {
 	if !s.retryAt.Equal(now) {
 		t.Error("retries that were cut wait")
 	}
-	if pause := s.failed(now); !s.pausedUntil.Equal(now.Add(pause)) || s.failures != 1 {
+	if pause := s.failed(now, outagePause); !s.pausedUntil.Equal(now.Add(pause)) || s.failures != 1 {
 		t.Error("a failure has no pause")
 	}
 }

@@ -139,6 +139,7 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 	}
 	s.metrics.settled(ctx, written, done.Lost)
 	s.followUps.settled(written, done.Followed)
+	s.observeRefusals(ctx, written)
 	s.forget(written)
 	if len(locked) > 0 {
 		oldest := locked[0].batch.events[0]

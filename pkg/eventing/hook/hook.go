@@ -1,0 +1,95 @@
+// Package hook calls the functions by which the user of a relay or a consumer observes
+// errors and discards.
+//
+// One goroutine makes the calls of one relay or consumer, one at a time, in the order of
+// their causes, outside of locks and transactions. So a call that blocks delays the
+// calls behind it, and no event. Up to 1,000 calls wait. A call beyond that is dropped, with a
+// warning in the log: the metrics count its cause all the same. A panic is recovered and logged.
+//
+// A call is made at most once: a process that dies loses the calls that wait. At the end of
+// Run they have a short time, which the relay or the consumer states. Then the context
+// of the call in hand ends, and the rest is dropped.
+package hook
+
+import (
+	"context"
+	"log/slog"
+	"runtime/debug"
+)
+
+// maxWaiting bounds the memory of the calls that wait, each of about 2 KB: no call has a
+// payload. It is many times the causes that a second brings in a bad hour.
+const maxWaiting = 1000
+
+// Calls are the calls of one relay or consumer.
+type Calls struct {
+	log     *slog.Logger
+	waiting chan call
+}
+
+// call is a call of the function that name tells the user.
+type call struct {
+	name string
+	do   func(context.Context)
+}
+
+// New returns calls, which Start begins to make.
+func New(log *slog.Logger) *Calls { return &Calls{log: log, waiting: make(chan call, maxWaiting)} }
+
+// Add adds a call. It never waits.
+func (c *Calls) Add(ctx context.Context, name string, do func(context.Context)) {
+	select {
+	case c.waiting <- call{name, do}:
+	default:
+		c.log.WarnContext(ctx, "a hook is too slow, a call of it is dropped", "hook", name, "waiting", maxWaiting)
+	}
+}
+
+// Start makes the calls until stop is called, which returns when each has returned, or when
+// its context ends. The calls have the values of ctx, and its end does not concern them.
+func (c *Calls) Start(ctx context.Context) (stop func(until context.Context)) {
+	calling, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	last, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.run(calling, last)
+	}()
+	return func(until context.Context) {
+		defer cancel()
+		close(last)
+		select {
+		case <-ended:
+		case <-until.Done():
+			c.log.WarnContext(until, "a hook has not returned in time, its further calls are dropped", "dropped", len(c.waiting))
+		}
+	}
+}
+
+// run makes the calls. After last is closed, it ends with the last call that waits.
+func (c *Calls) run(ctx context.Context, last <-chan struct{}) {
+	for ctx.Err() == nil {
+		select {
+		case next := <-c.waiting:
+			c.invoke(ctx, next)
+			continue
+		default:
+		}
+		select {
+		case next := <-c.waiting:
+			c.invoke(ctx, next)
+		case <-last:
+			if len(c.waiting) == 0 {
+				return
+			}
+		}
+	}
+}
+
+func (c *Calls) invoke(ctx context.Context, next call) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.log.ErrorContext(ctx, "hook panicked", "hook", next.name, "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	next.do(ctx)
+}

@@ -1,0 +1,70 @@
+package hook
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+)
+
+// logged is a log that the test reads after the calls have stopped.
+func logged() (*bytes.Buffer, *slog.Logger) {
+	text := &bytes.Buffer{}
+	return text, slog.New(slog.NewTextHandler(text, nil))
+}
+
+func TestCallsAreMadeInOrderAndSurviveAPanic(t *testing.T) {
+	t.Parallel()
+	text, log := logged()
+	c := New(log)
+	var got []int
+	for i := range 10 {
+		c.Add(t.Context(), "OnTest", func(context.Context) {
+			if i == 3 {
+				panic("kettle")
+			}
+			got = append(got, i)
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // the calls outlive it
+	c.Start(ctx)(t.Context())
+	if len(got) != 9 || got[0] != 0 || got[3] != 4 || got[8] != 9 {
+		t.Errorf("calls %v, want 0 to 9 in order without 3", got)
+	}
+	if !strings.Contains(text.String(), "hook=OnTest panic=kettle") {
+		t.Errorf("log %q names no panic", text)
+	}
+}
+
+func TestACallThatBlocksDropsCallsAndDelaysNobody(t *testing.T) {
+	t.Parallel()
+	text, log := logged()
+	c := New(log)
+	stop := c.Start(t.Context())
+	blocked, ended := make(chan struct{}), make(chan struct{})
+	c.Add(t.Context(), "OnTest", func(ctx context.Context) {
+		close(blocked)
+		<-ctx.Done()
+		close(ended)
+	})
+	<-blocked
+	for range maxWaiting {
+		c.Add(t.Context(), "OnTest", func(context.Context) { t.Error("called after the end") })
+	}
+	if text.Len() > 0 {
+		t.Errorf("%q although there is room", text)
+	}
+	c.Add(t.Context(), "OnTest", func(context.Context) { t.Error("called beyond the bound") })
+	if !strings.Contains(text.String(), "too slow") {
+		t.Errorf("log %q names no dropped call", text)
+	}
+	until, cancel := context.WithCancel(t.Context())
+	cancel()
+	stop(until) // returns although the call blocks, and ends the call's context
+	<-ended
+	if !strings.Contains(text.String(), "dropped=1000") {
+		t.Errorf("log %q does not count the calls that are dropped at the end", text)
+	}
+}

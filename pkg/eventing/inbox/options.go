@@ -1,0 +1,115 @@
+package inbox
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/checkpoint"
+)
+
+const (
+	// maxAttempts is how many times an event may fail by its own fault before it goes to
+	// the dead letters.
+	maxAttempts = 5
+	// mostAttempts and mostPause together stay below half of maxExtension: the client keeps
+	// the lease of an event until its last attempt.
+	mostAttempts = 100
+	mostPause    = 5 * time.Minute
+	// mostOutagePause leaves room for one statement in the minute in which the consumer
+	// shows that it is alive.
+	mostOutagePause = 30 * time.Second
+)
+
+var (
+	// failRetry is the pause of an aggregate after a failure of its event.
+	failRetry = backoff.Policy{Base: 200 * time.Millisecond, Cap: 5 * time.Second}
+	// repairRetry is the pause between two repairs of one gap.
+	repairRetry = backoff.Policy{Base: 200 * time.Millisecond, Cap: 10 * time.Second}
+	// outageRetry is the pause while the database or the broker is unavailable.
+	outageRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
+)
+
+// Options has a safe zero value. [NewConsumer] clamps what lies outside of its bounds.
+type Options struct {
+	// Bytes bounds the messages in hand. Zero: 64 MiB.
+	Bytes int64
+	// Retention is how long the row of a settled event is kept. Zero: [Retention].
+	Retention time.Duration
+	// Streams are those of the client's connection. Nil: each stream asks for the whole
+	// budget, which [Streams] avoid.
+	Streams *Streams
+	// Checkpoints get the offset of each batch, in its transaction. Nil: none is saved.
+	Checkpoints *checkpoint.Store
+
+	// MaxAttempts is how many times an event fails by its own fault before it is
+	// dead-lettered. 0 or less is 5; it is clamped to 100.
+	MaxAttempts int
+	// RetryBackoff is the pause of an aggregate after a failure of its event. Zero is 200 ms
+	// to 5 s; it is clamped to 5 min.
+	RetryBackoff backoff.Policy
+	// RepairBackoff is the pause between two repairs of a gap of which the owner did not give
+	// the state. Zero is 200 ms to 10 s; it is clamped to 5 min.
+	RepairBackoff backoff.Policy
+	// OutageBackoff is the pause while the database or the subscription is unavailable. Zero
+	// is 100 ms to 5 s; it is clamped to 30 s.
+	OutageBackoff backoff.Policy
+
+	// The hooks observe discards besides metrics and log. Each may be nil. Package hook has
+	// their contract: one goroutine calls them, one at a time, outside of locks and
+	// transactions, at most once. They should return soon; one that blocks or panics
+	// delays no event. At the end of Run they have half a second.
+
+	// OnDeadLetter receives each message that was dead-lettered, after its row in the inbox
+	// says so.
+	OnDeadLetter func(context.Context, DeadLetter)
+	// OnDiverged receives each event that shows that its owner has lost commits. The
+	// consumer takes the owner's state. The event is without its payload. A consumer
+	// that starts before that is done may report it once more.
+	OnDiverged func(context.Context, eventing.Event)
+}
+
+// within returns o with its zero values replaced, within the bounds.
+func (o Options) within() Options {
+	o.Bytes, o.Retention = cmp.Or(o.Bytes, maxBytes), cmp.Or(o.Retention, Retention)
+	if o.MaxAttempts <= 0 {
+		o.MaxAttempts = maxAttempts
+	}
+	o.MaxAttempts = min(o.MaxAttempts, mostAttempts)
+	o.RetryBackoff = o.RetryBackoff.Within(failRetry, mostPause)
+	o.RepairBackoff = o.RepairBackoff.Within(repairRetry, mostPause)
+	o.OutageBackoff = o.OutageBackoff.Within(outageRetry, mostOutagePause)
+	return o
+}
+
+// DeadLetter is a message that the consumer has put into the dead-letter topic.
+type DeadLetter struct {
+	// MessageID is the broker's, of the message that was dead-lettered.
+	MessageID string
+	// Event is without its payload. It is the zero Event where the message is none.
+	Event eventing.Event
+	// Reason is why, after so many attempts.
+	Reason   error
+	Attempts int
+}
+
+// observeDeadLetter calls OnDeadLetter.
+func (c *Consumer) observeDeadLetter(ctx context.Context, d *delivery, reason error, attempts int) {
+	if c.options.OnDeadLetter == nil {
+		return
+	}
+	dead := DeadLetter{MessageID: d.message().ID, Event: d.event(), Reason: reason, Attempts: attempts}
+	dead.Event.Payload = nil
+	c.calls.Add(ctx, "OnDeadLetter", func(ctx context.Context) { c.options.OnDeadLetter(dead.Event.InTrace(ctx), dead) })
+}
+
+// observeDivergence calls OnDiverged.
+func (c *Consumer) observeDivergence(ctx context.Context, e eventing.Event) {
+	if c.options.OnDiverged == nil {
+		return
+	}
+	e.Payload = nil
+	c.calls.Add(ctx, "OnDiverged", func(ctx context.Context) { c.options.OnDiverged(e.InTrace(ctx), e) })
+}

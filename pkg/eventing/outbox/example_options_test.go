@@ -1,0 +1,55 @@
+package outbox_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/outbox"
+)
+
+// A service pages somebody when an event is parked: here one of a type that no topic takes.
+func ExampleOptions() {
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	db := pgtest.NewExample("")
+	defer db.Close()
+	broker, client := startBroker(ctx)
+	defer broker.Close()
+	defer client.Close()
+	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		return outbox.Append(ctx, tx, nil, eventing.Event{
+			ID: uuid.Must(uuid.NewV7()), AggregateType: "invoice", AggregateID: "17", Type: "InvoiceSent",
+			Version: 1, SchemaVersion: 1, Epoch: eventing.FirstEpoch, OccurredAt: time.Now().UTC(),
+		})
+	})
+	if err != nil {
+		panic(err)
+	}
+
+	relay := outbox.NewRelay(db.Pool, client, map[string]string{"order": topic}, slog.New(slog.DiscardHandler), func() {},
+		outbox.Options{
+			MaxAttempts:      2,
+			RejectionBackoff: backoff.Policy{Base: time.Millisecond, Cap: time.Second},
+			OutageBackoff:    backoff.Policy{Cap: 10 * time.Second},
+			OnRefused: func(_ context.Context, r outbox.Refusal) {
+				fmt.Printf("attempt %d of %s: %v, parked: %v\n", r.Attempt, r.Event.Key(), r.Err, r.Parked)
+				if r.Parked {
+					stop()
+				}
+			},
+			OnPaused: func(_ context.Context, p outbox.Pause) { fmt.Println(p.Topic, "is out:", p.Err) },
+		})
+	fmt.Println(relay.Run(ctx))
+	// Output:
+	// attempt 1 of invoice/17: no topic for aggregate type "invoice", parked: false
+	// attempt 2 of invoice/17: no topic for aggregate type "invoice", parked: true
+	// <nil>
+}
