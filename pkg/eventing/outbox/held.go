@@ -111,7 +111,7 @@ func (a *followUps) turn(n int) (h *heldTenant, after []followUp) {
 		}
 		page := len(h.parts) > 0
 		switch {
-		case len(h.published) > 0 && !(page && h.pageNext):
+		case len(h.published) > 0 && (!page || !h.pageNext):
 			h.pageNext = true
 			after = h.take(n)
 			return h, after

@@ -50,7 +50,8 @@ func (b *Backlog) Forget(ctx context.Context, aggregateType string, ids []string
 		)
 		SELECT count(*)
 		  FROM outbox
-		 WHERE aggregate_type = $1 AND aggregate_id = ANY ($2::text[]) AND payload <> '' AND published_at IS NULL`, aggregateType, ids).Scan(&waiting)
+		 WHERE aggregate_type = $1 AND aggregate_id = ANY ($2::text[]) AND payload <> '' AND published_at IS NULL`,
+		aggregateType, ids).Scan(&waiting)
 	if err != nil {
 		return 0, fmt.Errorf("forget payloads: %w", err)
 	}

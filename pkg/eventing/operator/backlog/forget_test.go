@@ -57,7 +57,7 @@ func TestForgetCountsWhatIsPublishedMeanwhile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(t.Context()) //nolint:errcheck // it has ended, unless the test fails
+	defer tx.Rollback(t.Context())
 	if _, err := tx.Exec(t.Context(), `SELECT FROM outbox WHERE aggregate_id = 'a' FOR UPDATE`); err != nil {
 		t.Fatal(err)
 	}
