@@ -5,8 +5,8 @@
 locals {
   alerts = {
     for name, alert in jsondecode(file("${path.module}/alerts.json")) : name => alert
-    # A video that may sleep shows no metrics meanwhile.
-    if(alert.google || local.collected) && (name != "RelayMissing" || var.video.min_instances > 0)
+    # A video that may sleep shows no metrics meanwhile, unless workers relay.
+    if(alert.google || local.collected) && (name != "RelayMissing" || var.video.min_instances > 0 || var.video.workers > 0)
   }
 
   # Who is told, by severity.

@@ -35,6 +35,9 @@ const (
 	// hookTime is what the hooks' calls get after everything else: a server leaves a process
 	// 10 seconds.
 	hookTime = 500 * time.Millisecond
+	// pullWorks is how long a stream must last to count as working. One that is refused ends
+	// after a round trip.
+	pullWorks = 5 * time.Second
 	// heartbeatEvery is how often an idle consumer shows that it is alive.
 	heartbeatEvery = 10 * time.Second
 )
@@ -169,6 +172,7 @@ func (c *Consumer) RunFrom(ctx context.Context, receive Receive) error {
 func (c *Consumer) receive(ctx context.Context, receive Receive) {
 	for failures := 0; ; {
 		opened := time.Now()
+		works := time.AfterFunc(pullWorks, func() { c.metrics.pullFailing(0) })
 		err := receive(ctx, func(_ context.Context, m *pubsub.Message) {
 			// A message is not decoded before there is room for it.
 			if !c.budget.acquire(ctx, loadOf(m)) {
@@ -188,6 +192,7 @@ func (c *Consumer) receive(ctx context.Context, receive Receive) {
 				c.giveBack(ctx, d)
 			}
 		})
+		works.Stop()
 		if ctx.Err() != nil {
 			return
 		}
@@ -195,6 +200,7 @@ func (c *Consumer) receive(ctx context.Context, receive Receive) {
 		if time.Since(opened) > c.options.OutageBackoff.Cap {
 			failures = 1 // the first since the stream worked
 		}
+		c.metrics.pullFailing(failures)
 		pause := c.options.OutageBackoff.Delay(failures)
 		c.log.ErrorContext(ctx, "subscription cannot be pulled", "error", err, "retry_in_ms", pause.Milliseconds())
 		backoff.Sleep(ctx, pause, nil)

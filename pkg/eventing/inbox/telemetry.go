@@ -25,6 +25,7 @@ type metrics struct {
 	duration, eventAge                           metric.Float64Histogram
 
 	inARow     atomic.Int64
+	notPulled  atomic.Int64
 	unregister func()
 }
 
@@ -57,6 +58,8 @@ func newMetrics(subscription string, inHand *budget, waiting *blockedAggregates)
 	messages := meter.Gauge("inbox.in_flight_messages", "{message}", "Messages in hand, from delivery to ack")
 	bytes := meter.Gauge("inbox.in_flight_bytes", "By", "Memory of the messages in hand; at the bound the consumer stops pulling")
 	failing := meter.Gauge("inbox.failures_in_a_row", "{batch}", "Batches in a row that met an outage of the database; 0 is healthy")
+	pull := meter.Gauge("inbox.pull.failures_in_a_row", "{try}",
+		"Tries in a row to pull the subscription that the broker refused: it is missing, or the permission is; 0 is healthy")
 	m.unregister = meter.Observe(func(_ context.Context, o metric.Observer) error {
 		o.ObserveInt64(open, waiting.counts[openGap].Load(), m.subscription)
 		for r := range reasons {
@@ -66,12 +69,14 @@ func newMetrics(subscription string, inHand *budget, waiting *blockedAggregates)
 		o.ObserveInt64(messages, l.messages, m.subscription)
 		o.ObserveInt64(bytes, l.bytes, m.subscription)
 		o.ObserveInt64(failing, m.inARow.Load(), m.subscription)
+		o.ObserveInt64(pull, m.notPulled.Load(), m.subscription)
 		return nil
-	}, open, blocked, messages, bytes, failing)
+	}, open, blocked, messages, bytes, failing, pull)
 	return &m
 }
 
-func (m *metrics) failing(batches int) { m.inARow.Store(int64(batches)) }
+func (m *metrics) failing(batches int)  { m.inARow.Store(int64(batches)) }
+func (m *metrics) pullFailing(tries int) { m.notPulled.Store(int64(tries)) }
 
 func (m *metrics) repaired(ctx context.Context)     { m.repairs.Add(ctx, 1, m.subscription) }
 func (m *metrics) repairFailed(ctx context.Context) { m.repairFailures.Add(ctx, 1, m.subscription) }

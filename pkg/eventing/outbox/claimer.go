@@ -39,7 +39,7 @@ func (r *Relay) step(ctx context.Context, s *claimSchedule, claimed chan<- *leas
 			if wakeup {
 				signal(r.wakeups)
 			}
-			backoff.Sleep(ctx, heartbeatEvery, r.inFlight.roomForClaims)
+			backoff.Sleep(ctx, heartbeatEvery, r.inFlight.room[byClaim])
 			return
 		}
 		if err := r.claimNew(ctx, s, paused, claimed); err != nil {

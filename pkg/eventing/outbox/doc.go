@@ -66,7 +66,7 @@
 //
 // # Scheduler
 //
-// Each claiming goroutine is a state machine. claimSchedule and scanSchedule decide the
+// Each claiming goroutine is a state machine. claimSchedule, scanSchedule and turnSchedule decide the
 // next state from the time and the due times, without a database (scheduler.go); the
 // probes' state is in each topic's pause (pause.go).
 //
@@ -85,11 +85,12 @@
 //	  │    │                    was handed back or given up; a relay has died; this one is
 //	  │    │                    new, or meets another server; a topic has resumed
 //	  │    │
-//	  │    ├──────────▶ turn    every 50 ms while a tenant is held
-//	  │    │
 //	  │    └──────────▶ sweep   every 2.5 to 5 s the next 1,000 rows of the whole table
 //	  │ OutageBackoff  │
 //	  └─────── pause ◀─┘ a statement of any of them failed
+//
+//	      every 50 ms while a tenant is held
+//	idle ◀──────────────────────────────────▶ turn ──▶ pause (OutageBackoff) if a statement failed
 //
 //	       a topic's pause is over           candidates found
 //	idle ───────────────────────────▶ search ────────────────▶ probe
@@ -108,8 +109,8 @@
 //	scan      claims among 2,000 rows        as new; due retries come between two pages
 //	          that a low did not see
 //	sweep     claims among 1,000 rows        as new
-//	turn      claims a few dozen events of   as new; at most four claims a turn
-//	          the next held tenant
+//	turn      claims up to 250 events of     as new; at most four claims a turn for each
+//	          the next held tenant           held tenant
 //	search    claims candidates for a probe  candidates are leased, or there are none
 //	probe     publishes the chosen events    each has a result
 //	pause     nothing, even if work is due   its time is over
@@ -130,18 +131,23 @@
 //	        others are active                no other is active
 //	served ──────────────────▶ held ─────────────────────────────────▶ served
 //
-// Claims and scans skip a held tenant's events. Every 50 ms the next held tenant has a
-// turn: the goroutine of the scans claims behind its published events, or in the next page of
-// a scan that is the tenant's own and ends at the last claim's snapshot. All held tenants
-// together leave at TenantRate at most, and each relay has an equal share of it. A tenant
-// has caught up when its scan is complete and nothing of its is on its way, or when no turn
+// Claims and scans skip a held tenant's events; the sweep does not. Every 50 ms the held tenants
+// have turns, one after the other: a goroutine of their own claims behind a tenant's published
+// events, or in the next page of a scan that is the tenant's own. That scan goes through the
+// pages that scans for all have skipped, and ends at the snapshot of the last claim. n held
+// tenants together leave at n times TenantRate at most, and each relay has an equal share of
+// that: a tenant below the rate, which was held for a backlog that an outage had left,
+// catches up however many others do. A tenant has caught up when its scan is complete and nothing of its is on its way, or when no turn
 // has left anything for five seconds. The relays tell each other in their heartbeats of the
 // last two tenants that they met, since one of them may meet the busy tenant only. The relay's
 // low covers skipped events, so the turns of a relay that dies are found by another one's scan.
 //
+// While a tenant's scan is in progress, the relay's low is as old as its begin: if the relay
+// dies, another one reads all rows since then before it finds what was leased.
+//
 // Retries are claimed in the order of their times, for all tenants. A relay that meets one
-// tenant holds none. More than 64 tenants are not held at a time. A turn reads up to 2,000
-// rows, of all tenants: with many held tenants among each other's rows, the pages bound the
+// tenant holds none. More than 64 tenants are not held at a time. A claim of a turn reads up to
+// 500 rows, of all tenants: with many held tenants among each other's rows, the pages bound the
 // rate.
 //
 // # Faults

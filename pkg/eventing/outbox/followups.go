@@ -49,8 +49,8 @@ type followUps struct {
 	// unknownLeasesUntil is when the last lease ends that this relay may have without
 	// knowing it: a failed claim may have been committed.
 	unknownLeasesUntil time.Time
-	// wakeClaims wakes the claim loop, wakeScans the scan loop.
-	wakeClaims, wakeScans chan struct{}
+	// wakeClaims wakes the claim loop, wakeScans the scan loop, wakeTurns the loop of turns.
+	wakeClaims, wakeScans, wakeTurns chan struct{}
 }
 
 // followUp is a published version. low saw no pending event behind it.
@@ -61,7 +61,7 @@ type followUp struct {
 }
 
 func newFollowUps() *followUps {
-	return &followUps{wakeClaims: make(chan struct{}, 1), wakeScans: make(chan struct{}, 1)}
+	return &followUps{wakeClaims: make(chan struct{}, 1), wakeScans: make(chan struct{}, 1), wakeTurns: make(chan struct{}, 1)}
 }
 
 const (

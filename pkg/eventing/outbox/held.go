@@ -19,6 +19,11 @@ type heldTenant struct {
 	leftAt                    time.Time
 	parts                     []queue.Cursor
 	began                     bool
+	// skipped are the parts of the table that scans for all have read without the tenant's
+	// events, and skippedLow saw none of these. seen is the snapshot of the latest turn: it
+	// may have left events that no claim had seen by then.
+	skipped          []queue.Cursor
+	skippedLow, seen queue.TxSnapshot
 	// pageNext says that a page of the scan comes before the next versions.
 	pageNext bool
 	// behindAt is the last time when a turn could have claimed more.
@@ -31,7 +36,7 @@ type heldTenant struct {
 
 // lowest saw none of the tenant's events that are unfinished and not in flight.
 func (h *heldTenant) lowest() queue.TxSnapshot {
-	low := queue.Earliest(h.low, h.scanningLow, h.takenLow, h.leftLow)
+	low := queue.Earliest(h.low, h.scanningLow, h.takenLow, h.leftLow, h.skippedLow)
 	for _, p := range h.published {
 		low = queue.Earliest(low, p.low)
 	}
@@ -55,7 +60,7 @@ func (a *followUps) hold(tenants []string) {
 		})
 		a.held = append(a.held, h)
 	}
-	signal(a.wakeScans)
+	signal(a.wakeTurns)
 }
 
 // heldTenant expects the lock. It is nil if the tenant is not held.
@@ -93,6 +98,20 @@ func (a *followUps) noteSkippedTenants(from queue.TxSnapshot, tenants []string) 
 			h.low = queue.Earliest(h.low, from)
 		} else {
 			a.addScan(from, time.Now())
+			signal(a.wakeScans)
+		}
+	}
+}
+
+// noteSkippedPart expects the lock. It notes that a page of the scan, which is this part of the
+// table, had none of these tenants' events. So a tenant's own scan reads that part once, and
+// not all that the scan goes through.
+func (a *followUps) noteSkippedPart(part queue.Cursor, tenants []string) {
+	for _, name := range tenants {
+		if h := a.heldTenant(name); h != nil {
+			h.skipped, h.skippedLow = queue.Join(h.skipped, part), queue.Earliest(h.skippedLow, a.scanningLow)
+		} else {
+			a.addScan(a.scanningLow, time.Now())
 			signal(a.wakeScans)
 		}
 	}
@@ -148,23 +167,31 @@ func (h *heldTenant) take(n int) []followUp {
 	return after
 }
 
-// begin starts the tenant's scan, if claims have skipped events of its. It ends at the snapshot
-// of the last claim of new events: the next ones skip what comes later, and note it in low.
+// begin starts the tenant's scan, if claims or scans have skipped events of its. It ends at the
+// snapshot of the last claim of new events: the next ones skip what comes later, and note it
+// in low. What a turn has left may be later than that.
 func (h *heldTenant) begin(seen queue.TxSnapshot, now time.Time) {
 	from := h.low
 	if h.leftLow != "" && !now.Before(h.leftAt) {
-		from, h.leftLow = queue.Earliest(from, h.leftLow), ""
+		from, h.leftLow, h.leftAt = queue.Earliest(from, h.leftLow), "", time.Time{}
 	}
+	if from == "" && len(h.skipped) == 0 {
+		return
+	}
+	h.scanningLow, h.began = queue.Earliest(from, h.skippedLow), true
 	if from != "" {
-		h.scanningLow, h.low, h.began = from, "", true
-		h.parts = from.Until(seen)
+		h.parts = from.Until(queue.Latest(seen, h.seen))
 	}
+	h.parts = append(h.parts, h.skipped...) // behind the newest events, which may be wanted most
+	h.low, h.skipped, h.skippedLow = "", nil, ""
 }
 
-// left notes that a turn had to leave events that low did not see, until some time.
-func (a *followUps) left(h *heldTenant, low queue.TxSnapshot, until time.Time) {
+// left notes that a turn, which saw seen, had to leave events that low did not see, until some
+// time.
+func (a *followUps) left(h *heldTenant, low, seen queue.TxSnapshot, until time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	h.seen = queue.Latest(h.seen, seen)
 	h.leftLow, h.leftAt = queue.Earliest(h.leftLow, low), soonest(h.leftAt, until)
 }
 
@@ -180,7 +207,7 @@ func (h *heldTenant) follow(p followUp) {
 // release expects the lock.
 func (a *followUps) release(h *heldTenant) {
 	a.held = slices.DeleteFunc(a.held, func(other *heldTenant) bool { return other == h })
-	if low := queue.Earliest(h.low, h.scanningLow, h.leftLow); low != "" {
+	if low := queue.Earliest(h.low, h.scanningLow, h.leftLow, h.skippedLow); low != "" {
 		a.addScan(low, time.Now())
 		signal(a.wakeScans)
 	}
@@ -191,12 +218,13 @@ func (a *followUps) release(h *heldTenant) {
 	}
 }
 
-// turnFollowed ends a turn's claim of follow-ups, whose events are in flight. from is where a
-// scan must begin that finds those that the claim had to leave, such as those of paused
-// types; empty means that there are none.
-func (a *followUps) turnFollowed(h *heldTenant, from queue.TxSnapshot, paused []string) {
+// turnFollowed ends a turn's claim of follow-ups, which saw seen and whose events are in
+// flight. from is where a scan must begin that finds those that the claim had to leave, such
+// as those of paused types; empty means that there are none.
+func (a *followUps) turnFollowed(h *heldTenant, from, seen queue.TxSnapshot, paused []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	h.seen = queue.Latest(h.seen, seen)
 	a.noteSkippedTypes(from, paused...)
 	h.takenLow, h.low = "", queue.Earliest(h.low, from)
 }

@@ -43,12 +43,14 @@ func (h *leasedBatch) extend(until time.Time) {
 	h.leaseUntil = until
 }
 
-// claimant is one of the two goroutines that share the room for claims.
+// claimant is one of the goroutines that share the room for claims.
 type claimant int
 
 const (
 	byClaim claimant = iota
 	byScan
+	byTurn
+	claimants
 )
 
 // inFlight is the set of batches that a relay has leased. It bounds the relay's memory.
@@ -58,33 +60,45 @@ type inFlight struct {
 	events, bytes int
 	reserved      int // claims on their way
 	candidates    int // batches besides, to choose probes from
-	// lastServed is the claimant that had room last. waiting has the claimants that were
-	// refused room: the other one's turn comes first.
-	lastServed claimant
-	waiting    [2]bool
+	// served counts up: each claimant's is that of the last time when it had room. waiting has
+	// the claimants that were refused room.
+	served  [claimants]int
+	waiting [claimants]bool
 	// There may be room again: one signal for each claimant.
-	roomForClaims, roomForScans chan struct{}
+	room [claimants]chan struct{}
 }
 
 func newInFlight() *inFlight {
-	return &inFlight{
-		batches:       map[uuid.UUID]*leasedBatch{},
-		roomForClaims: make(chan struct{}, 1), roomForScans: make(chan struct{}, 1),
+	f := &inFlight{batches: map[uuid.UUID]*leasedBatch{}}
+	for by := range f.room {
+		f.room[by] = make(chan struct{}, 1)
 	}
+	return f
 }
 
 // reserve keeps room for one more claim until add or release, and reports whether there was
-// room. Of two claimants that wait for room, the one that did not have it last comes first.
+// room. Of the claimants that wait for room, the one that has not had it for longest comes
+// first.
 func (f *inFlight) reserve(by claimant) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	claims := f.reserved + 1
-	if f.events+claims*claimEvents > maxEvents || f.bytes+claims*claimBytes > maxBytes || f.waiting[1-by] && f.lastServed == by {
+	if f.events+claims*claimEvents > maxEvents || f.bytes+claims*claimBytes > maxBytes || f.isAnothersTurn(by) {
 		f.waiting[by] = true
 		return false
 	}
-	f.reserved, f.lastServed, f.waiting[by] = claims, by, false
+	f.reserved, f.served[by], f.waiting[by] = claims, slices.Max(f.served[:])+1, false
 	return true
+}
+
+// isAnothersTurn expects the lock.
+func (f *inFlight) isAnothersTurn(by claimant) bool {
+	for other, waits := range f.waiting {
+		if waits && f.served[other] < f.served[by] {
+			return true
+		}
+	}
+	return false
 }
 
 // release gives back the room of a claim that took nothing.
@@ -96,8 +110,9 @@ func (f *inFlight) release() {
 }
 
 func (f *inFlight) signalRoom() {
-	signal(f.roomForClaims)
-	signal(f.roomForScans)
+	for _, c := range f.room {
+		signal(c)
+	}
 }
 
 // hasRoomForProbes reports whether there is room for the candidates of another probe. Only
@@ -145,7 +160,7 @@ func (f *inFlight) total() int {
 func (f *inFlight) add(c claimResult) []*leasedBatch {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	defer f.signalRoom() // a claim that took less than its room leaves some to the other claimant
+	defer f.signalRoom() // a claim that took less than its room leaves some to the others
 	if !c.candidates {
 		f.reserved--
 	}

@@ -65,12 +65,13 @@ func (a *followUps) beginScan() queue.TxSnapshot {
 	return a.scanningLow
 }
 
-// pageScanned notes the types and the tenants that a page of the scan has skipped.
-func (a *followUps) pageScanned(paused, held []string) {
+// pageScanned notes the types and the tenants that a page of the scan has skipped. The page is
+// that part of the table.
+func (a *followUps) pageScanned(part queue.Cursor, paused, held []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.noteSkippedTypes(a.scanningLow, paused...)
-	a.noteSkippedTenants(a.scanningLow, held)
+	a.noteSkippedPart(part, held)
 }
 
 // endScan notes that a scan is complete.

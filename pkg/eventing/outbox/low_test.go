@@ -205,18 +205,18 @@ func TestEmptyScanWakesTheWaitingClaim(t *testing.T) {
 	t.Parallel()
 	f := newInFlight()
 	f.events = maxEvents
-	if f.lastServed = byClaim; f.reserve(byClaim) || f.reserve(byScan) {
+	if f.served[byClaim] = 1; f.reserve(byClaim) || f.reserve(byScan) {
 		t.Fatal("room beyond the bound")
 	}
 	f.events = 0 // every batch has a result
 	f.signalRoom()
-	<-f.roomForClaims
+	<-f.room[byClaim]
 	if f.reserve(byClaim) || !f.reserve(byScan) {
 		t.Fatal("it is the scan's turn")
 	}
 	f.add(claimResult{})
 	select {
-	case <-f.roomForClaims:
+	case <-f.room[byClaim]:
 	default:
 		t.Error("the claim is not woken although it has room")
 	}

@@ -100,7 +100,8 @@ func (s *backlogReading) grown(age time.Duration) time.Duration {
 func (r *Relay) watchBacklog(ctx context.Context) {
 	for ctx.Err() == nil {
 		start := time.Now()
-		b, tenants, err := r.queue.Backlog(ctx)
+		_, _, held := r.followUps.exclusions()
+		b, tenants, err := r.queue.Backlog(ctx, held...)
 		if err == nil {
 			r.backlog.Store(&backlogReading{Backlog: b, tenants: tenants, at: start})
 		} else if ctx.Err() == nil {

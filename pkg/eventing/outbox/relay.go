@@ -163,6 +163,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	var claiming sync.WaitGroup
 	claiming.Go(func() { r.scanLoop(ctx, flying, claimed) })
+	claiming.Go(func() { r.turnLoop(ctx, flying, claimed) })
 	claiming.Go(func() { r.probeLoop(ctx, flying, claimed) })
 	r.claimLoop(ctx, claimed)
 	claiming.Wait()

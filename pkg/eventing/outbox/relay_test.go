@@ -208,9 +208,10 @@ func TestARelayHoldsNoMoreThanItSays(t *testing.T) {
 	if n := r.inFlight.total(); n != maxEvents {
 		t.Errorf("%d events are held, want %d", n, maxEvents)
 	}
-	for _, claim := range []claimant{byScan, byClaim, byScan, byClaim} {
-		r.inFlight.waiting = [2]bool{true, true}
-		r.inFlight.lastServed = 1 - claim
+	for _, claim := range []claimant{byScan, byClaim, byTurn} {
+		r.inFlight.waiting = [claimants]bool{true, true, true}
+		r.inFlight.served = [claimants]int{1, 1, 1}
+		r.inFlight.served[claim] = 0
 		if r.inFlight.reserve(claim) {
 			t.Error("there was room for one more")
 		}
@@ -218,8 +219,16 @@ func TestARelayHoldsNoMoreThanItSays(t *testing.T) {
 	for len(claimed) > 0 {
 		r.inFlight.remove([]*leasedBatch{<-claimed})
 	}
-	r.inFlight.waiting, r.inFlight.lastServed = [2]bool{true, true}, byClaim
-	if r.inFlight.reserve(byClaim) || !r.inFlight.reserve(byScan) || r.inFlight.reserve(byScan) && r.inFlight.waiting[byClaim] {
-		t.Error("who had room last had it again, and the other waits")
+	r.inFlight.waiting, r.inFlight.served = [claimants]bool{true, true, true}, [claimants]int{3, 1, 2}
+	for _, next := range []claimant{byScan, byTurn, byClaim} {
+		for by := range claimants {
+			if by != next && r.inFlight.reserve(by) {
+				t.Errorf("%d has room, and it is the turn of %d", by, next)
+			}
+		}
+		if !r.inFlight.reserve(next) {
+			t.Fatalf("%d has no room", next)
+		}
+		r.inFlight.release()
 	}
 }

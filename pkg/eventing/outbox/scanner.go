@@ -27,7 +27,7 @@ func (r *Relay) scanLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 			continue
 		}
 		if !r.inFlight.reserve(byScan) {
-			backoff.Sleep(ctx, heartbeatEvery, r.inFlight.roomForScans)
+			backoff.Sleep(ctx, heartbeatEvery, r.inFlight.room[byScan])
 			continue
 		}
 		if err := r.scan(flying, s, todo, claimed); err != nil {
@@ -60,7 +60,7 @@ func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed 
 			return err
 		}
 		r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: s.low}, claimed)
-		r.followUps.pageScanned(paused, held)
+		r.followUps.pageScanned(s.parts[0].Through(p), paused, held)
 		if p.Skipped && !p.Truncated {
 			r.followUps.scheduleScan(s.low, sent.Add(max(p.FreeIn, jittered(scanEvery))))
 		}
@@ -68,96 +68,13 @@ func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed 
 			r.followUps.endScan()
 		}
 	case actSweepPage:
+		claim.WithoutTenants = nil // it finds what a held tenant's own scan may not
 		p, err := r.queue.Scan(ctx, claim, s.sweep[0], sweepRows)
 		if err != nil {
 			return err
 		}
 		r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: queue.Beginning}, claimed)
-		s.swept(sent, p)
-	case actTurn:
-		return r.takeTurn(ctx, s, claim, claimed)
+		s.swept(sent, p, len(held) > 0)
 	}
 	return nil
-}
-
-// takeTurn makes a claim for the held tenant that is next: among the events behind its
-// published ones, or in a page of its scan. Room for it is reserved.
-func (r *Relay) takeTurn(ctx context.Context, s *scanSchedule, claim queue.Claim, claimed chan<- *leasedBatch) error {
-	now := time.Now()
-	r.followUps.releaseCaughtUp(r.inFlight, r.tenants.shared(now), now)
-	n := r.tenants.turn(len(claim.Alive)+1, now)
-	var h *heldTenant
-	var after []followUp
-	if n > 0 {
-		h, after = r.followUps.turn(n)
-	}
-	if h == nil {
-		r.inFlight.release()
-		s.turned(now, true)
-		return nil
-	}
-	// One aggregate more than events: the number of aggregates never ends the claim.
-	claim.Tenant, claim.WithoutTenants, claim.Events, claim.Aggregates = h.name, nil, n, n+1
-	var got queue.Claimed
-	var err error
-	if len(after) > 0 {
-		claim.PerAggregate = n / len(after)
-		got, err = r.claimBehind(ctx, h, after, claim, claimed)
-	} else {
-		got, err = r.claimHeldPage(ctx, h, claim, claimed)
-	}
-	if err != nil {
-		return err
-	}
-	events := 0
-	for _, b := range got.Batches {
-		events += len(b)
-	}
-	now = time.Now()
-	if events >= n || got.Truncated {
-		h.behindAt = now
-	}
-	r.tenants.took(events, now)
-	s.succeeded()
-	s.turned(now, events >= n)
-	return nil
-}
-
-// claimBehind claims events behind published ones of a held tenant.
-func (r *Relay) claimBehind(
-	ctx context.Context, h *heldTenant, after []followUp, claim queue.Claim, claimed chan<- *leasedBatch,
-) (queue.Claimed, error) {
-	at, lows, bound := versionsOf(after)
-	sent := time.Now()
-	c, err := r.queue.ClaimNew(ctx, claim, "", at)
-	if err != nil {
-		r.followUps.turnFailed(h, after)
-		return c, err
-	}
-	r.dispatch(claimResult{Claimed: c, claim: claim, sent: sent, lows: lows}, claimed)
-	if c.Skipped {
-		r.followUps.left(h, bound, sent.Add(max(c.FreeIn, jittered(scanEvery))))
-	}
-	if !c.Truncated && len(claim.Without) == 0 {
-		bound = ""
-	}
-	r.followUps.turnFollowed(h, bound, claim.Without)
-	return c, nil
-}
-
-// claimHeldPage claims in the next page of a held tenant's scan.
-func (r *Relay) claimHeldPage(
-	ctx context.Context, h *heldTenant, claim queue.Claim, claimed chan<- *leasedBatch,
-) (queue.Claimed, error) {
-	sent := time.Now()
-	p, err := r.queue.Scan(ctx, claim, h.parts[0], turnRows)
-	if err != nil {
-		return p.Claimed, err
-	}
-	r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: h.scanningLow}, claimed)
-	if p.Skipped && !p.Truncated {
-		r.followUps.left(h, h.scanningLow, sent.Add(max(p.FreeIn, jittered(scanEvery))))
-	}
-	r.followUps.turnScanned(h, p, claim.Without)
-	return p.Claimed, nil
 }

@@ -8,10 +8,10 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// The schedules are the relay's scheduler: two state machines without a database. Each
+// The schedules are the relay's scheduler: three state machines without a database. Each
 // decides the next action of one goroutine from the time and the due times: claimSchedule
-// for the claims of new events, scanSchedule for scans and retries. The package doc has
-// their diagrams.
+// for the claims of new events, scanSchedule for scans and retries, turnSchedule for the
+// turns of held tenants. The package doc has their diagrams.
 
 // action is the next step of a schedule.
 type action int
@@ -107,10 +107,6 @@ type scanSchedule struct {
 	// retryAt and sweepAt are the times of the next claim of retries and of the next page of
 	// the sweep if nothing makes them due earlier.
 	retryAt, sweepAt time.Time
-	// turnAt is the time of the next turn of a held tenant, and turnClaims are those of the
-	// present one.
-	turnAt     time.Time
-	turnClaims int
 }
 
 func newScanSchedule() *scanSchedule { return &scanSchedule{sweep: queue.Beginning.Since()} }
@@ -125,8 +121,6 @@ func (s *scanSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
 		return actIdle, now.Add(scanEvery)
 	case !now.Before(s.retryAt) || reached(due.retryAt):
 		return actRetries, now
-	case due.held && !now.Before(s.turnAt): // before scans, which may be long; it is short
-		return actTurn, now
 	case len(s.parts) > 0:
 		return actScanPage, now
 	case reached(due.scanAt):
@@ -140,11 +134,7 @@ func (s *scanSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
 
 // idleUntil is when the first action is due.
 func (s *scanSchedule) idleUntil(due dueTimes) time.Time {
-	until := soonest(soonest(s.retryAt, due.retryAt), soonest(s.sweepAt, due.scanAt))
-	if due.held {
-		until = soonest(until, s.turnAt)
-	}
-	return until
+	return soonest(soonest(s.retryAt, due.retryAt), soonest(s.sweepAt, due.scanAt))
 }
 
 // retried plans the next claim of retries after one that was sent then: at once if it was
@@ -159,15 +149,6 @@ func (s *scanSchedule) retried(now time.Time, truncated bool, in time.Duration) 
 	}
 }
 
-// turned plans the next claim of a turn, after one that ended now: at once, unless the turn is
-// over. Between two turns there is time for scans, however long the claims of a turn take.
-func (s *scanSchedule) turned(now time.Time, over bool) {
-	s.turnClaims++
-	if over || s.turnClaims >= turnClaims {
-		s.turnAt, s.turnClaims = now.Add(turnEvery), 0
-	}
-}
-
 // started begins a scan of the rows that low did not see.
 func (s *scanSchedule) started(low queue.TxSnapshot) { s.low, s.parts = low, low.Since() }
 
@@ -178,14 +159,49 @@ func (s *scanSchedule) paged(p queue.Page) (through bool) {
 	return len(s.parts) == 0
 }
 
-// swept continues behind a page of the sweep.
-func (s *scanSchedule) swept(now time.Time, p queue.Page) {
+// swept continues behind a page of the sweep. While tenants are held, it takes the usual pause
+// also after a truncated page: the sweep does not skip them, and must not hand on all that
+// waits for turns.
+func (s *scanSchedule) swept(now time.Time, p queue.Page, held bool) {
 	s.succeeded()
-	if s.sweepAt = now.Add(jittered(scanEvery)); p.Truncated {
+	if s.sweepAt = now.Add(jittered(scanEvery)); p.Truncated && !held {
 		s.sweepAt = now
 	}
 	if s.sweep = behind(s.sweep, p); len(s.sweep) == 0 {
 		s.sweep = queue.Beginning.Since()
+	}
+}
+
+// turnSchedule is the schedule of the turns of held tenants.
+type turnSchedule struct {
+	outages
+
+	// at is the time of the next turn, and claims are those of the present one.
+	at     time.Time
+	claims int
+}
+
+// next returns the action that is due, or the time until which to wait.
+func (s *turnSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
+	switch {
+	case now.Before(s.pausedUntil):
+		return actPause, s.pausedUntil
+	case !due.registered || !due.held:
+		return actIdle, now.Add(heartbeatEvery)
+	case now.Before(s.at):
+		return actIdle, s.at
+	default:
+		return actTurn, now
+	}
+}
+
+// turned plans the next claim of a turn of so many held tenants, after one that ended now: at
+// once, unless the turn is over. Between two turns the database has time for others, however
+// long the claims take.
+func (s *turnSchedule) turned(now time.Time, over bool, held int) {
+	s.claims++
+	if over || s.claims >= turnClaims*held {
+		s.at, s.claims = now.Add(turnEvery), 0
 	}
 }
 

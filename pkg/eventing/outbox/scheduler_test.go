@@ -121,11 +121,15 @@ func TestAScanGoesThroughItsParts(t *testing.T) {
 		}
 	}
 	now := time.Now()
-	s.swept(now, queue.Page{Claimed: queue.Claimed{Truncated: true}})
+	s.swept(now, queue.Page{Claimed: queue.Claimed{Truncated: true}}, true)
+	if !s.sweepAt.After(now) {
+		t.Error("the sweep hands on what waits for turns")
+	}
+	s.swept(now, queue.Page{Claimed: queue.Claimed{Truncated: true}}, false)
 	if !s.sweepAt.Equal(now) {
 		t.Error("a round that had no room waits for the next page")
 	}
-	s.swept(now, queue.Page{Done: true})
+	s.swept(now, queue.Page{Done: true}, false)
 	if !slices.Equal(s.sweep, queue.Beginning.Since()) || !s.sweepAt.After(now) {
 		t.Error("a round does not begin again, after a pause")
 	}
@@ -228,7 +232,7 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	f.reserved++
 	h = f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: from})
 	a.setPausedTypes([]string{"video"})
-	a.pageScanned([]string{"video"}, nil)
+	a.pageScanned(queue.Cursor{}, []string{"video"}, nil)
 	a.endScan()
 	low("10:10:", "a topic was out meanwhile")
 	a.settled([]*unsettled{published(h[0], 0)}, false)

@@ -12,9 +12,11 @@ import (
 // Fairness among tenants. A broker delivers in about the order of publishing, and consumers
 // apply in that order, so the relay is the only place that can let one tenant's event pass
 // another tenant's million. While events of several tenants come, a tenant that is over its
-// rate is held: claims skip its events, and they leave in turns, at one rate for all held
-// tenants together. So what is published ahead of another tenant's event stays small, as
-// long as consumers apply faster than that rate. A relay that meets one tenant only holds
+// rate is held: claims skip its events, and they leave in turns, at that rate for each held
+// tenant. So what is published ahead of another tenant's event stays small, as long as
+// consumers apply faster than the held tenants' rates together. The rate is each tenant's
+// own: many tenants that are below it, and held because an outage has left a backlog of
+// each, would never catch up at one rate for all. A relay that meets one tenant only holds
 // none.
 
 const (
@@ -32,9 +34,9 @@ const (
 	// turnEvery is the pause between the turns of held tenants. A turn is that much of the
 	// rate, so an event of another tenant meets a few dozen requests of theirs.
 	turnEvery = 50 * time.Millisecond
-	// turnRows is how many rows a claim of a turn reads, and turnClaims how many claims a
-	// turn makes while they find nothing: the rows between a tenant's own bound neither the
-	// database's work nor the turn's duration otherwise.
+	// turnRows is how many rows a claim of a turn reads, and turnClaims how many claims for
+	// each held tenant a turn makes while they find nothing: the rows between a tenant's own
+	// bound neither the database's work nor the turn's duration otherwise.
 	turnRows, turnClaims = 500, 4
 	// caughtUpFor is how long a held tenant has no more to claim than a turn takes, before it
 	// is released.
@@ -53,10 +55,11 @@ type tenantRates struct {
 
 	mu sync.Mutex
 	// last is the tenant of the last event, which came at at. changed is the last time when
-	// it was another one than before, and previous that other one.
-	last, previous string
-	at, changed    time.Time
-	limits         map[string]*rate.Limiter
+	// it was another one than before, and previous that other one, whose last event came at
+	// previousAt.
+	last, previous          string
+	at, previousAt, changed time.Time
+	limits                  map[string]*rate.Limiter
 	// held is the limit of all held tenants together.
 	held *rate.Limiter
 }
@@ -64,9 +67,12 @@ type tenantRates struct {
 func newTenantRates(perSecond int) *tenantRates {
 	return &tenantRates{
 		perSecond: perSecond, limits: map[string]*rate.Limiter{},
-		held: rate.NewLimiter(rate.Limit(perSecond), max(1, perSecond*int(2*turnEvery/time.Millisecond)/1000)),
+		held: rate.NewLimiter(rate.Limit(perSecond), burst(perSecond)),
 	}
 }
+
+// burst is what a held tenant may save up: its events of two turns.
+func burst(perSecond int) int { return max(1, perSecond*int(2*turnEvery/time.Millisecond)/1000) }
 
 // meet notes that another relay has met events of a tenant.
 func (t *tenantRates) meet(tenant string, now time.Time) {
@@ -86,7 +92,7 @@ func (t *tenantRates) claims(tenant string, now time.Time) {
 		if t.active(now) {
 			t.changed = now
 		}
-		t.previous = t.last
+		t.previous, t.previousAt = t.last, t.at
 	}
 	t.last, t.at = tenant, now
 }
@@ -97,7 +103,8 @@ func (t *tenantRates) lastActive(now time.Time) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case t.sharing(now) && t.previous != "":
+	// Relays that went on naming a silent tenant would keep each other sharing.
+	case t.sharing(now) && t.previous != "" && now.Sub(t.previousAt) < activeFor:
 		return []string{t.last, t.previous}
 	case t.active(now):
 		return []string{t.last}
@@ -154,10 +161,12 @@ func (t *tenantRates) limit(tenant string) *rate.Limiter {
 	return l
 }
 
-// turn is how many events of held tenants one of so many relays may claim now.
-func (t *tenantRates) turn(relays int, now time.Time) int {
-	t.held.SetLimitAt(now, rate.Limit(t.perSecond)/rate.Limit(relays))
-	return int(t.held.TokensAt(now))
+// turn is how many events of the next of so many held tenants one of so many relays may claim
+// now.
+func (t *tenantRates) turn(held, relays int, now time.Time) int {
+	t.held.SetLimitAt(now, rate.Limit(t.perSecond)*rate.Limit(max(1, held))/rate.Limit(relays))
+	t.held.SetBurstAt(now, burst(t.perSecond)*max(1, held))
+	return min(sharedEvents, int(t.held.TokensAt(now)))
 }
 
 // took counts what a turn has claimed.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -272,12 +273,12 @@ func TestLowCoversHeldTenants(t *testing.T) {
 	}
 	low("60:60:", "scanning")
 	_, _ = a.turn(10)
-	a.turnFollowed(h, "", nil)
+	a.turnFollowed(h, "", "92:92:", nil)
 	low("75:75:", "followed; the scan is of what a claim has skipped")
 	a.claimed("92:92:", toClaim{seen: "91:91:", held: []string{"x"}}, "91:91:")
 	a.turnScanned(h, queue.Page{Done: true}, nil)
 	low("91:91:", "scanned, and a claim has skipped events since")
-	a.left(h, "72:72:", time.Now().Add(time.Hour))
+	a.left(h, "72:72:", "92:92:", time.Now().Add(time.Hour))
 	low("72:72:", "a turn had to leave events")
 	f.batches[uuid.New()] = &leasedBatch{events: batchFor("x", 1)[0]}
 	a.releaseCaughtUp(f, true, time.Now())
@@ -329,6 +330,119 @@ func TestAHeldTenantIsReleased(t *testing.T) {
 	}
 }
 
+// A relay stops for a moment while ten tenants write 30 events a second each, of 100 that
+// each may. They are held, because a backlog of each has come at once. They catch up, and are
+// released, although together they write three times the rate of one.
+func TestManyHeldTenantsCatchUp(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	put := func(name string, each int) {
+		b.exec(t, `
+			INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, tenant_id)
+			SELECT gen_random_uuid(), 'video', $1 || '-' || k || '-' || a, 'VideoUpdated', 1, '', 't' || k
+			  FROM generate_series(1, $2::int) a, generate_series(1, 10) k ORDER BY a, k`, name, each)
+	}
+	put("first", 1)
+	r := b.startAt(t, 100)
+	b.poll(t, func() bool { return b.count(t, unpublished) == 0 }, "nothing leaves")
+	put("backlog", 300)
+	n, most := 0, 0
+	writes := time.NewTicker(100 * time.Millisecond)
+	defer writes.Stop()
+	b.poll(t, func() bool {
+		<-writes.C
+		n++
+		put(fmt.Sprint("new", n), 3)
+		r.Wake()
+		held := r.followUps.heldTenants()
+		most = max(most, held)
+		return most > 5 && held == 0
+	}, "the tenants do not catch up")
+}
+
+// Two relays have each met a tenant once. It stops to write, and they no longer take it for
+// active, although each tells the other one of the tenants that it has met.
+func TestASilentTenantIsForgotten(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	relays := [...]*tenantRates{newTenantRates(1000), newTenantRates(1000)}
+	for _, r := range relays {
+		r.claimed(batchFor("quiet", 1), len(relays), now)
+	}
+	for range 3 * int(activeFor/time.Second) {
+		now = now.Add(time.Second)
+		for i, r := range relays {
+			r.claimed(batchFor("busy", 10), len(relays), now)
+			for _, tenant := range r.lastActive(now) {
+				relays[1-i].meet(tenant, now)
+			}
+		}
+	}
+	for i, r := range relays {
+		if r.shared(now) {
+			t.Errorf("relay %d shares with a tenant that has written nothing for two minutes; it names %v", i, r.lastActive(now))
+		}
+	}
+}
+
+// An event that a turn had to leave is looked for after a pause, each time, and also where no
+// claim had seen it yet.
+func TestATurnLooksLaterForEventsThatItLeft(t *testing.T) {
+	t.Parallel()
+	a := newFollowUps()
+	a.claimed("90:90:", toClaim{}, "90:90:")
+	a.hold([]string{"x"})
+	h := a.heldTenant("x")
+	a.left(h, "50:50:", "120:120:", time.Now().Add(-time.Second))
+	if got, _ := a.turn(1); got == nil || !slices.Equal(h.parts, queue.TxSnapshot("50:50:").Until("120:120:")) {
+		t.Fatalf("a scan of %v, want one of all that the turn saw", h.parts)
+	}
+	a.turnScanned(h, queue.Page{Done: true}, nil)
+	a.left(h, "50:50:", "121:121:", time.Now().Add(time.Hour))
+	if got, _ := a.turn(1); got != nil {
+		t.Errorf("a second scan at once, of %v", h.parts)
+	}
+	if a.low(newInFlight()) != "50:50:" {
+		t.Error("the relay's low does not cover the event")
+	}
+}
+
+// A scan for all goes through an old part of the table while a tenant is held. The tenant's own
+// scan reads the pages that it was skipped in, and not all that came before; its new events
+// come first.
+func TestAHeldTenantReadsSkippedPages(t *testing.T) {
+	t.Parallel()
+	a := newFollowUps()
+	a.claimed("90:90:", toClaim{}, "90:90:")
+	a.addScan("5:5:", time.Now())
+	all := a.beginScan().Since()
+	page := queue.TxSnapshot("40:40:").Until("51:51:")[0]
+	a.hold([]string{"x"})
+	a.pageScanned(page.Through(queue.Page{Next: queue.TxSnapshot("46:46:").Since()[0]}), nil, []string{"x"})
+	a.pageScanned(queue.TxSnapshot("46:46:").Until("51:51:")[0], nil, []string{"x"})
+	a.endScan()
+	if got := a.low(newInFlight()); got != "5:5:" {
+		t.Errorf("low %q: it does not cover the skipped pages", got)
+	}
+	a.claimed("95:95:", toClaim{seen: "90:90:", held: []string{"x"}}, "90:90:")
+	if h, _ := a.turn(1); h == nil || !slices.Equal(h.parts, append(queue.TxSnapshot("90:90:").Until("95:95:"), page)) {
+		t.Errorf("a scan of %v, of %v", h.parts, all)
+	}
+	if got := a.low(newInFlight()); got != "5:5:" {
+		t.Errorf("low %q while the tenant's scan runs", got)
+	}
+	a.endScan()
+	a.turnScanned(a.heldTenant("x"), queue.Page{Done: true}, nil)
+	a.turnScanned(a.heldTenant("x"), queue.Page{Done: true}, nil)
+	a.addScan("5:5:", time.Now())
+	a.beginScan()
+	a.pageScanned(page, nil, []string{"x"})
+	a.release(a.heldTenant("x"))
+	if a.scanLow != "5:5:" {
+		t.Errorf("released: a scan from %q", a.scanLow)
+	}
+}
+
 // At any rate and with any number of relays, each relay has turns.
 func TestEachRelayHasTurns(t *testing.T) {
 	t.Parallel()
@@ -338,7 +452,7 @@ func TestEachRelayHasTurns(t *testing.T) {
 			const seconds = 1000
 			for range seconds * int(time.Second/turnEvery) {
 				now = now.Add(turnEvery)
-				n := rates.turn(relays, now)
+				n := rates.turn(1, relays, now)
 				rates.took(n, now)
 				events += n
 			}
@@ -349,26 +463,34 @@ func TestEachRelayHasTurns(t *testing.T) {
 	}
 }
 
-// Turns leave time for scans, however long they take.
-func TestTurnsLeaveTimeForScans(t *testing.T) {
+// Turns leave the database time for others, however long they take.
+func TestTurnsHavePauses(t *testing.T) {
 	t.Parallel()
-	s, now := newScanSchedule(), time.Now()
-	s.parts = queue.Beginning.Since()
-	s.retryAt, s.sweepAt = now.Add(time.Hour), now.Add(time.Hour)
-	turns, pages := 0, 0
-	for range 1000 {
-		todo, _ := s.next(now, dueTimes{registered: true, held: true})
-		now = now.Add(2 * turnEvery) // whatever it is
-		switch todo {                //nolint:exhaustive // no other is due
-		case actTurn:
-			turns++
-			s.turned(now, true)
-		case actScanPage:
-			pages++
+	var s turnSchedule
+	now, due := time.Now(), dueTimes{registered: true, held: true}
+	turn := func(over bool, want action, in time.Duration) {
+		t.Helper()
+		if todo, _ := s.next(now, due); todo != actTurn {
+			t.Fatalf("%v, want a turn", todo)
+		}
+		now = now.Add(10 * turnEvery)
+		s.turned(now, over, 2)
+		if todo, at := s.next(now, due); todo != want || at.Sub(now) != in {
+			t.Fatalf("%v in %s, want %v in %s", todo, at.Sub(now), want, in)
 		}
 	}
-	if turns < 400 || pages < 400 {
-		t.Errorf("%d turns, %d pages", turns, pages)
+	turn(true, actIdle, turnEvery)
+	now = now.Add(turnEvery)
+	for range 2*turnClaims - 1 {
+		turn(false, actTurn, 0)
+	}
+	turn(false, actIdle, turnEvery)
+	s.failed(now, outagePause)
+	if todo, _ := s.next(now, due); todo != actPause {
+		t.Errorf("%v after a failure", todo)
+	}
+	if todo, _ := new(turnSchedule).next(now, dueTimes{registered: true}); todo != actIdle {
+		t.Errorf("%v with no tenant held", todo)
 	}
 }
 

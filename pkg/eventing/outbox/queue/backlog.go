@@ -12,8 +12,8 @@ import (
 type Backlog struct {
 	Pending, Parked int64
 	// Oldest is the age of the oldest event that is neither published, parked nor waiting
-	// behind a parked one; zero when there is none. If more than CountLimit events are
-	// pending, it is that of the first ones.
+	// behind a parked one, and of none of the tenants that were left out; zero when there is
+	// none. If more than CountLimit such events are pending, it is that of the first ones.
 	Oldest time.Duration
 }
 
@@ -33,13 +33,13 @@ const (
 )
 
 // Backlog reads the state of the outbox, and of its tenants, those with the most pending
-// events first. Its cost is that of everything written since the
+// events first. Backlog.Oldest leaves out the given tenants. Its cost is that of everything written since the
 // relays last finished all their work, and of the dead entries among it. So it is read
 // apart from the claims, and may run into its time limit while they do not.
-func (q Queue) Backlog(ctx context.Context) (b Backlog, tenants []TenantBacklog, err error) {
+func (q Queue) Backlog(ctx context.Context, without ...string) (b Backlog, tenants []TenantBacklog, err error) {
 	ctx, cancel := context.WithTimeout(ctx, ScanTimeout)
 	defer cancel()
-	rows, _ := q.db.Query(ctx, backlog, pgx.QueryExecModeCacheDescribe, CountLimit, maxTenantsCounted)
+	rows, _ := q.db.Query(ctx, backlog, pgx.QueryExecModeCacheDescribe, CountLimit, maxTenantsCounted, asWritten(without...))
 	var tenant *string
 	var t TenantBacklog
 	_, err = pgx.ForEachRow(rows, []any{&b.Pending, &b.Parked, &b.Oldest, &tenant, &t.Pending, &t.Parked, &t.Oldest}, func() error {
@@ -64,7 +64,8 @@ WITH parked AS MATERIALIZED (
 ), sendable AS MATERIALIZED (
 	SELECT o.occurred_at
 	  FROM outbox_pending o
-	 WHERE NOT EXISTS (SELECT FROM parked p
+	 WHERE o.tenant_id <> ALL($3)
+	   AND NOT EXISTS (SELECT FROM parked p
 	                    WHERE p.aggregate_type = o.aggregate_type AND p.aggregate_id = o.aggregate_id AND p.version <= o.version)
 	 LIMIT $1
 ), pending AS MATERIALIZED (

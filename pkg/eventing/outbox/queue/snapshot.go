@@ -59,6 +59,16 @@ func Earliest(all ...TxSnapshot) (first TxSnapshot) {
 	return first
 }
 
+// Latest is the snapshot that saw the most. Empty ones do not count.
+func Latest(all ...TxSnapshot) (last TxSnapshot) {
+	for _, s := range all {
+		if s != "" && (last == "" || last.before(s)) {
+			last = s
+		}
+	}
+	return last
+}
+
 // Since are the parts of the table with all rows that s did not see: the rows of each
 // transaction that was open, and those of all later ones.
 func (s TxSnapshot) Since() []Cursor {
@@ -77,6 +87,30 @@ func (s TxSnapshot) Until(t TxSnapshot) []Cursor {
 	_, xmax, _ := t.parts()
 	parts[len(parts)-1].to = strconv.FormatUint(max(xmax, 1)-1, 10)
 	return parts
+}
+
+// Through is the part of the table that the page p has read, from c on.
+func (c Cursor) Through(p Page) Cursor {
+	if !p.Done {
+		c.to = p.Next.xact
+	}
+	return c
+}
+
+// Join adds a part to others. It extends the last one if the part continues that.
+func Join(parts []Cursor, part Cursor) []Cursor {
+	if n := len(parts); n > 0 && number(parts[n-1].xact) <= number(part.xact) && number(part.xact) <= number(parts[n-1].to) {
+		if number(part.to) > number(parts[n-1].to) {
+			parts[n-1].to = part.to
+		}
+		return parts
+	}
+	return append(parts, part)
+}
+
+func number(xact string) uint64 {
+	n, _ := strconv.ParseUint(xact, 10, 64)
+	return n
 }
 
 // cursor is the start of the part that has all rows of the transactions first to last.

@@ -1,0 +1,122 @@
+package outbox
+
+import (
+	"context"
+	"time"
+
+	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// turnLoop claims the events of held tenants, until ctx ends. A scan may read for seconds, and
+// may fail again and again, so turns do not wait for scans. Their statements end with flying,
+// as in claimNew.
+func (r *Relay) turnLoop(ctx, flying context.Context, claimed chan<- *leasedBatch) {
+	var s turnSchedule
+	for ctx.Err() == nil {
+		todo, until := s.next(time.Now(), r.followUps.due())
+		switch todo { //nolint:exhaustive // the other action is a turn, which needs room
+		case actIdle:
+			backoff.Sleep(ctx, time.Until(until), r.followUps.wakeTurns)
+			continue
+		case actPause:
+			backoff.Sleep(ctx, time.Until(until), nil)
+			continue
+		}
+		if !r.inFlight.reserve(byTurn) {
+			backoff.Sleep(ctx, heartbeatEvery, r.inFlight.room[byTurn])
+			continue
+		}
+		if err := r.takeTurn(flying, &s, claimed); err != nil {
+			r.inFlight.release()
+			r.followUps.noteUnknownLeases()
+			pause := s.failed(time.Now(), r.options.OutageBackoff)
+			r.log.WarnContext(ctx, "a turn of a held tenant has failed, nothing is lost",
+				"error", err, "failures", s.failures, "retry_in_ms", pause.Milliseconds())
+		}
+	}
+}
+
+// takeTurn makes a claim for the held tenant that is next: among the events behind its
+// published ones, or in a page of its scan. Room for it is reserved.
+func (r *Relay) takeTurn(ctx context.Context, s *turnSchedule, claimed chan<- *leasedBatch) error {
+	paused, alive, held := r.followUps.exclusions()
+	claim := r.claimLimits(paused, alive, nil)
+	now := time.Now()
+	r.followUps.releaseCaughtUp(r.inFlight, r.tenants.shared(now), now)
+	n := r.tenants.turn(len(held), len(alive)+1, now)
+	var h *heldTenant
+	var after []followUp
+	if n > 0 {
+		h, after = r.followUps.turn(n)
+	}
+	if h == nil {
+		r.inFlight.release()
+		s.turned(now, true, len(held))
+		return nil
+	}
+	// One aggregate more than events: the number of aggregates never ends the claim.
+	claim.Tenant, claim.Events, claim.Aggregates = h.name, n, n+1
+	var got queue.Claimed
+	var err error
+	if len(after) > 0 {
+		claim.PerAggregate = n / len(after)
+		got, err = r.claimBehind(ctx, h, after, claim, claimed)
+	} else {
+		got, err = r.claimHeldPage(ctx, h, claim, claimed)
+	}
+	if err != nil {
+		return err
+	}
+	events := 0
+	for _, b := range got.Batches {
+		events += len(b)
+	}
+	now = time.Now()
+	if events >= n || got.Truncated {
+		h.behindAt = now
+	}
+	r.tenants.took(events, now)
+	s.succeeded()
+	s.turned(now, r.tenants.turn(len(held), len(alive)+1, now) == 0, len(held))
+	return nil
+}
+
+// claimBehind claims events behind published ones of a held tenant.
+func (r *Relay) claimBehind(
+	ctx context.Context, h *heldTenant, after []followUp, claim queue.Claim, claimed chan<- *leasedBatch,
+) (queue.Claimed, error) {
+	at, lows, bound := versionsOf(after)
+	sent := time.Now()
+	c, err := r.queue.ClaimNew(ctx, claim, "", at)
+	if err != nil {
+		r.followUps.turnFailed(h, after)
+		return c, err
+	}
+	r.dispatch(claimResult{Claimed: c, claim: claim, sent: sent, lows: lows}, claimed)
+	if c.Skipped {
+		r.followUps.left(h, bound, c.Seen, sent.Add(max(c.FreeIn, jittered(scanEvery))))
+	}
+	if !c.Truncated && len(claim.Without) == 0 {
+		bound = ""
+	}
+	r.followUps.turnFollowed(h, bound, c.Seen, claim.Without)
+	return c, nil
+}
+
+// claimHeldPage claims in the next page of a held tenant's scan.
+func (r *Relay) claimHeldPage(
+	ctx context.Context, h *heldTenant, claim queue.Claim, claimed chan<- *leasedBatch,
+) (queue.Claimed, error) {
+	sent := time.Now()
+	p, err := r.queue.Scan(ctx, claim, h.parts[0], turnRows)
+	if err != nil {
+		return p.Claimed, err
+	}
+	r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: h.scanningLow}, claimed)
+	if p.Skipped && !p.Truncated {
+		r.followUps.left(h, h.scanningLow, p.Seen, sent.Add(max(p.FreeIn, jittered(scanEvery))))
+	}
+	r.followUps.turnScanned(h, p, claim.Without)
+	return p.Claimed, nil
+}
