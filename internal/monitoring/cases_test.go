@@ -114,7 +114,9 @@ var cases = map[string][]ruleCase{
 	"RelayMissing":    {fires(halfHour, nil, nil), stays(halfHour, series{"outbox_oldest_pending_age_seconds": level(0)})},
 	"ConsumerMissing": {fires(halfHour, nil, nil), stays(halfHour, series{"inbox_in_flight_messages": level(0)})},
 
-	"ConsumerHeldUp": limits(halfHour, `inbox_failures_in_a_row{subscription="video.events.catalog"}`, 1, 0, onVideo),
+	"SubscriptionRefused": limits(halfHour, `inbox_pull_failures_in_a_row{subscription="video.events.catalog"}`, 1, 0, onVideo),
+	"TenantsHeld":         limits(2*hour, "outbox_tenants_held", 1, 0, nil),
+	"ConsumerHeldUp":      limits(halfHour, `inbox_failures_in_a_row{subscription="video.events.catalog"}`, 1, 0, onVideo),
 	"AggregatesBlocked": append(
 		limits(halfHour, `inbox_blocked_aggregates{subscription="video.events.catalog",reason="locked"}`, 1, 0, with(onVideo, "reason", "locked")),
 		stays(halfHour, series{`inbox_blocked_aggregates{subscription="video.events.catalog",reason="gap"}`: level(9)})),

@@ -51,7 +51,7 @@ var outboxMetrics = []Metric{
 	{Name: "outbox.parked", Kind: Gauge, Unit: "{event}", Service: video,
 		Meaning: "Events that the broker refuses: each holds up its aggregate until an operator acts"},
 	{Name: "outbox.oldest_pending_age", Kind: Gauge, Unit: "s", Service: video,
-		Meaning: "Age of the oldest event that waits to be published"},
+		Meaning: "Age of the oldest event that waits to be published, but for those of tenants that are held"},
 	{Name: "outbox.backlog.known", Kind: Gauge, Unit: "{relay}", Service: video,
 		Meaning: "1 while outbox.pending, outbox.parked and outbox.oldest_pending_age are up to date; 0 when the database has not answered: " +
 			"they then stay as they were, and the age grows"},
@@ -109,6 +109,8 @@ var inboxMetrics = []Metric{
 		Meaning: "Memory of the messages in hand; at the bound the consumer stops pulling"},
 	{Name: "inbox.failures_in_a_row", Kind: Gauge, Unit: "{batch}", Service: catalog, Labels: []Label{subscription},
 		Meaning: "Batches in a row that met an outage of the database; 0 is healthy"},
+	{Name: "inbox.pull.failures_in_a_row", Kind: Gauge, Unit: "{try}", Service: catalog, Labels: []Label{subscription},
+		Meaning: "Tries in a row to pull the subscription that the broker refused: it is missing, or the permission is; 0 is healthy"},
 	{Name: "catalog.engagement.offset.lag_ms", Kind: Gauge, Unit: "{ms}", Service: catalog, Labels: []Label{group},
 		Meaning: "Age of the last batch's newest message when its offset was saved"},
 	{Name: "catalog.engagement.offset.save", Kind: Counter, Unit: "{batch}", Service: catalog, Labels: []Label{group},

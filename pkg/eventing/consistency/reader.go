@@ -64,14 +64,24 @@ func NewReader(waiters *Waiters) *Reader {
 // shows that. Besides the errors of q, Read has ErrTooManyWaiters and
 // ErrOwnerUnavailable.
 func (r *Reader) Read(ctx context.Context, required Requirement, q Query) (outcome Outcome, err error) {
-	if len(required.positions) > 0 || required.FullyConsistent() {
-		defer func() { r.waiters.Count(ctx, outcome) }()
+	if required.isDemand() {
+		defer func() {
+			if !errors.Is(ctx.Err(), context.Canceled) { // a caller that hangs up is no failed read
+				r.waiters.Count(ctx, outcome)
+			}
+		}()
 	}
 	outcome, found, err := r.read(ctx, required, q)
 	if err != nil && required.staleIfError && found == Behind {
 		return staleInstead(ctx, required, q, err)
 	}
 	return outcome, err
+}
+
+// isDemand reports whether the reader asks for fresh data: the outcome counts for the
+// objective. A reader with [MinimizeLatency] takes old data in any case.
+func (r Requirement) isDemand() bool {
+	return (len(r.positions) > 0 || r.FullyConsistent()) && r.mode != MinimizeLatency
 }
 
 // staleInstead is the outcome for a reader that prefers stale data to the error cause.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,7 +40,7 @@ func pausesAfter(t *testing.T, n int, lasts time.Duration, o Options) []time.Dur
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
 		defer end()
-		c := &Consumer{log: slog.New(heard), budget: &budget{}, options: o.within()}
+		c := &Consumer{log: slog.New(heard), budget: &budget{}, options: o.within(), metrics: &metrics{}}
 		c.receive(ctx, func(context.Context, func(context.Context, *pubsub.Message)) error {
 			time.Sleep(lasts) //nolint:forbidigo // of the virtual clock: it takes no time
 			if len(heard.all) == n {
@@ -71,4 +72,27 @@ func TestPausesGrowOnlyWhileStreamsEndAtOnce(t *testing.T) {
 	if most := longest(pausesAfter(t, n, 0, Options{OutageBackoff: quickly})); most > quickly.Cap {
 		t.Errorf("up to %s, want no more than the setting's %s", most, quickly.Cap)
 	}
+}
+
+// Refused streams are counted until one lasts, whether it brings a message or not.
+func TestRefusedStreamsAreCounted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		c := &Consumer{log: slog.New(slog.DiscardHandler), budget: &budget{}, options: Options{}.within(), metrics: &metrics{}}
+		var counted []int64
+		c.receive(ctx, func(context.Context, func(context.Context, *pubsub.Message)) error {
+			counted = append(counted, c.metrics.notPulled.Load())
+			if len(counted) == 4 {
+				time.Sleep(2 * pullWorks) //nolint:forbidigo // of the virtual clock: it takes no time
+				counted = append(counted, c.metrics.notPulled.Load())
+				end()
+			}
+			return errors.New("permission denied")
+		})
+		if want := []int64{0, 1, 2, 3, 0}; !slices.Equal(counted, want) {
+			t.Errorf("%d refusals are counted, want %d", counted, want)
+		}
+	})
 }
