@@ -11,9 +11,8 @@ import (
 )
 
 var (
-	serviceName = regexp.MustCompile(`(?m)^  ([a-z-]+):$`)
-	mounted     = regexp.MustCompile(`- (\./deploy/\S+?):(\S+):ro`)
-	mountedOne  = regexp.MustCompile(`\["(\./deploy/\S+?):(\S+):ro"\]`)
+	serviceName = regexp.MustCompile(`(?m)^ {2}([a-z-]+):$`)
+	mounted     = regexp.MustCompile(`(?:- |\[")(\./deploy/\S+?):\S+:ro`)
 	address     = regexp.MustCompile(`\b(video|catalog|collector|jaeger|prometheus|grafana):(\d+)`)
 )
 
@@ -37,9 +36,8 @@ func TestObservabilityIsWired(t *testing.T) {
 	for _, m := range serviceName.FindAllStringSubmatch(text, -1) {
 		services = append(services, m[1])
 	}
-	mounts := append(mounted.FindAllStringSubmatch(text, -1), mountedOne.FindAllStringSubmatch(text, -1)...)
 	var seen []string
-	for _, m := range mounts {
+	for _, m := range mounted.FindAllStringSubmatch(text, -1) {
 		err := filepath.WalkDir(root+m[1], func(name string, entry os.DirEntry, err error) error {
 			if err == nil && !entry.IsDir() {
 				seen = append(seen, filepath.Clean(name))
@@ -48,9 +46,6 @@ func TestObservabilityIsWired(t *testing.T) {
 		})
 		if err != nil {
 			t.Errorf("docker-compose.yml mounts %s: %v", m[1], err)
-		}
-		if strings.Count(text, m[2]) < 2 && !strings.HasPrefix(m[2], "/etc/grafana/provisioning/") && !strings.HasSuffix(m[2], "rules.yaml") {
-			t.Errorf("nothing reads %s, where %s is mounted", m[2], m[1])
 		}
 	}
 	err = filepath.WalkDir(root+"deploy/observability", func(name string, entry os.DirEntry, err error) error {

@@ -106,5 +106,10 @@ func quantiles(histogram, by string) []Query {
 	}
 }
 
+// mean is for sizes: most are 1, and a quantile within the bucket up to 1 would show a half.
+func mean(histogram, by string) string {
+	return perSecond(histogram+"_sum", by) + " / " + perSecond(histogram+"_count", by)
+}
+
 // orZero is 0 while the expression has no series.
 func orZero(expr string) string { return expr + " or on() vector(0)" }

@@ -7,13 +7,12 @@ const (
 	restFailed = restCount + `{http_response_status_code=~"5.."}`
 )
 
-// share is the part of the requests of each service that failed; 0 without a failure.
+// restFailures is the share of the requests of each service that failed; 0 without a failure.
 var restFailures = fmt.Sprintf("(%s or 0 * %s) / %s",
 	perSecond(restFailed, "service_name"), perSecond(restCount, "service_name"), perSecond(restCount, "service_name"))
 
-// missed is the share of things that missed the objective, in budgets: at 1 the budget of 30
-// days lasts for 30 days.
-func (o objective) missed(window string) string {
+// spent is the rate at which the budget is spent: at 1 that of 30 days lasts for 30 days.
+func (o objective) spent(window string) string {
 	return fmt.Sprintf(o.bad, window) + " / (" + fmt.Sprintf(o.all, window) + fmt.Sprintf(" > 0) / %.3f", budget)
 }
 
@@ -21,10 +20,10 @@ var overviewRows = []Row{
 	{Title: "Objectives: 99.9 % within 30 days", Panels: []Panel{
 		{Title: "Fresh reads: budget spent", Unit: "{budget}",
 			Means:   "Above 1, more reads with a token fail or are stale than 99.9 % allow; at 14.4 the month's budget lasts for two days.",
-			Queries: []Query{{"last hour", orZero(fresh.missed("1h"))}, {"last day", orZero(fresh.missed("1d"))}}},
+			Queries: []Query{{"last hour", orZero(fresh.spent("1h"))}, {"last day", orZero(fresh.spent("1d"))}}},
 		{Title: "Visible within 5 s: budget spent", Unit: "{budget}",
 			Means:   "Above 1, more events become visible later than 5 s after their commit than 99.9 % allow.",
-			Queries: []Query{{"last hour", orZero(visible.missed("1h"))}, {"last day", orZero(visible.missed("1d"))}}},
+			Queries: []Query{{"last hour", orZero(visible.spent("1h"))}, {"last day", orZero(visible.spent("1d"))}}},
 		{Title: "REST requests that fail (5xx)", Unit: "1",
 			Means: "A rise is a fault of the service or of its database, not of its callers.", Queries: one("{{service_name}}", restFailures)},
 	}},
@@ -42,15 +41,18 @@ var overviewRows = []Row{
 	{Title: "0 when all is well", Panels: []Panel{
 		{Title: "Oldest event that waits", Unit: "s", Latest: true, Means: "A rise means that events do not leave video.",
 			Queries: one("", "max(outbox_oldest_pending_age_seconds)")},
-		{Title: "Parked events", Unit: "{event}", Latest: true, Means: "Pub/Sub has refused these events; each holds up its aggregate until an operator acts.",
+		{Title: "Parked events", Unit: "{event}", Latest: true,
+			Means:   "Pub/Sub has refused these events; each holds up its aggregate until an operator acts.",
 			Queries: one("", "max(outbox_parked)")},
 		{Title: "Blocked aggregates", Unit: "{aggregate}", Latest: true, Means: "These aggregates of catalog cannot go on just now.",
 			Queries: one("", "sum(max by (subscription, reason) (inbox_blocked_aggregates))")},
 		{Title: "Dead letters, last day", Unit: "{event}", Latest: true, Means: "catalog could not apply these events; each needs a person.",
 			Queries: one("", "sum(increase(inbox_dead_letters_total[1d]))")},
-		{Title: "Rows that differ, last day", Unit: "{row}", Latest: true, Means: "The check of the read model against its owner has found these rows.",
+		{Title: "Rows that differ, last day", Unit: "{row}", Latest: true,
+			Means:   "The check of the read model against its owner has found these rows.",
 			Queries: one("", "sum(increase(reconcile_rows_differing_total[1d]))")},
-		{Title: "Lost commits, last day", Unit: "{row}", Latest: true, Means: "video has lost commits that callers were told of; catalog has taken video's state.",
+		{Title: "Lost commits, last day", Unit: "{row}", Latest: true,
+			Means:   "video has lost commits that callers were told of; catalog has taken video's state.",
 			Queries: one("", "sum(increase(replica_divergences_total[1d]))")},
 	}},
 }

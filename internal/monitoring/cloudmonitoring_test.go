@@ -2,26 +2,6 @@ package monitoring
 
 import "strings"
 
-// The forms of Cloud Monitoring's API. It leaves out what is zero, and Terraform would see a
-// difference with each plan: so is it left out here.
-type (
-	googleBoard struct {
-		DisplayName  string `json:"displayName"`
-		MosaicLayout mosaic `json:"mosaicLayout"`
-	}
-	mosaic struct {
-		Columns int    `json:"columns"`
-		Tiles   []tile `json:"tiles"`
-	}
-	tile struct {
-		X      int    `json:"xPos,omitempty"`
-		Y      int    `json:"yPos,omitempty"`
-		Width  int    `json:"width"`
-		Height int    `json:"height"`
-		Widget object `json:"widget"`
-	}
-)
-
 // Sizes in Cloud Monitoring's grid of 48 columns.
 const (
 	mosaicWidth  = 48
@@ -33,26 +13,22 @@ const (
 )
 
 // googleBoards is the input of Terraform.
-func googleBoards() map[string]any {
-	type input struct {
-		Google    bool        `json:"google"`
-		Dashboard googleBoard `json:"dashboard"`
-	}
-	boards := map[string]any{}
+func googleBoards() object {
+	boards := object{}
 	for _, b := range Boards {
-		boards[b.ID] = input{b.Google, mosaicOf(b)}
+		boards[b.ID] = object{"google": b.Google, "dashboard": googleBoard(b)}
 	}
 	return boards
 }
 
-// mosaicOf has for each row a header, its charts, and a text that says what they mean: a chart
-// itself has no place for that.
-func mosaicOf(b Board) googleBoard {
-	var tiles []tile
+// googleBoard has for each row a header, its charts, and a text that says what they mean: a
+// chart itself has no place for that.
+func googleBoard(b Board) object {
+	var tiles []object
 	y := 0
 	for _, row := range b.Rows {
-		tiles = append(tiles, tile{Y: y, Width: mosaicWidth, Height: headerHeight,
-			Widget: object{"title": row.Title, "sectionHeader": object{"dividerBelow": true}}})
+		header := object{"title": row.Title, "sectionHeader": object{"dividerBelow": true}}
+		tiles = append(tiles, tile(0, y, mosaicWidth, headerHeight, header))
 		y += headerHeight
 		width, height := chartWidth, chartHeight
 		if row.Panels[0].Latest {
@@ -64,23 +40,39 @@ func mosaicOf(b Board) googleBoard {
 			if x+width > mosaicWidth {
 				x, y = 0, y+height
 			}
-			tiles = append(tiles, tile{X: x, Y: y, Width: width, Height: height, Widget: googleWidget(p)})
+			tiles = append(tiles, tile(x, y, width, height, googleWidget(p)))
 			x += width
 			texts = append(texts, "**"+p.Title+"**: "+p.Description())
 		}
 		y += height
-		text := tile{Y: y, Width: mosaicWidth, Height: lineHeight * (len(texts) + 1),
-			Widget: object{"text": object{"content": strings.Join(texts, "\n\n"), "format": "MARKDOWN"}}}
-		tiles = append(tiles, text)
-		y += text.Height
+		text := object{"text": object{"content": strings.Join(texts, "\n\n"), "format": "MARKDOWN"}}
+		tiles = append(tiles, tile(0, y, mosaicWidth, lineHeight*(len(texts)+1), text))
+		y += lineHeight * (len(texts) + 1)
 	}
-	return googleBoard{b.Title, mosaic{mosaicWidth, tiles}}
+	return object{"displayName": b.Title, "mosaicLayout": object{"columns": mosaicWidth, "tiles": tiles}}
+}
+
+// tile has no coordinate that is 0. Google's answers leave those out, and Terraform would see a
+// difference with each plan.
+func tile(x, y, width, height int, widget object) object {
+	t := object{"width": width, "height": height, "widget": widget}
+	if x > 0 {
+		t["xPos"] = x
+	}
+	if y > 0 {
+		t["yPos"] = y
+	}
+	return t
 }
 
 func googleWidget(p Panel) object {
+	unit := p.Unit
+	if unit == "1" {
+		unit = "10^2.%" // the same values, shown as per cent
+	}
 	queries := make([]object, len(p.Queries))
 	for i, q := range p.Queries {
-		queries[i] = object{"prometheusQuery": q.Expr, "unitOverride": p.Unit}
+		queries[i] = object{"prometheusQuery": q.Expr, "unitOverride": unit}
 	}
 	if p.Latest {
 		return object{"title": p.Title, "scorecard": object{"timeSeriesQuery": queries[0]}}

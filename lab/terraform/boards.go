@@ -35,7 +35,8 @@ func boardsAgree(_ context.Context, m *module) (string, error) {
 			}
 		}
 		if !slices.Equal(queriesOf(given[b.ID]), wanted) {
-			wrong = append(wrong, fmt.Errorf("boards.json does not have the queries of %q as internal/monitoring has them; `make generate` writes it", b.ID))
+			wrong = append(wrong, fmt.Errorf("boards.json does not have the queries of %s as internal/monitoring has them; "+
+				"`make generate` writes it", b.ID))
 		}
 	}
 	if len(given) > len(monitoring.Boards) {
