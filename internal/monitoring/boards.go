@@ -30,7 +30,8 @@ type Panel struct {
 	// Unit is that of the values: a UCUM unit as of a Metric, "1" for a share of 1, or a
 	// unit and "/s".
 	Unit string
-	// Latest shows the last value as a number instead of lines over time.
+	// Latest shows the last value as a number instead of lines over time. At 1 or more it is
+	// a fault.
 	Latest  bool
 	Queries []Query
 }

@@ -37,10 +37,10 @@ var overviewRows = []Row{
 			}},
 		{Title: "Time from commit to visible", Unit: "s", Means: "A rise means that readers with a token wait longer, or ask the owner.",
 			Queries: quantiles("inbox_event_age_at_apply_seconds", "")},
+		{Title: "Age of the oldest event that waits", Unit: "s", Means: "A rise means that events do not leave video.",
+			Queries: one("oldest", "max(outbox_oldest_pending_age_seconds)")},
 	}},
 	{Title: "0 when all is well", Panels: []Panel{
-		{Title: "Oldest event that waits", Unit: "s", Latest: true, Means: "A rise means that events do not leave video.",
-			Queries: one("", "max(outbox_oldest_pending_age_seconds)")},
 		{Title: "Parked events", Unit: "{event}", Latest: true,
 			Means:   "Pub/Sub has refused these events; each holds up its aggregate until an operator acts.",
 			Queries: one("", "max(outbox_parked)")},

@@ -5,7 +5,6 @@ import "strings"
 // Sizes in Cloud Monitoring's grid of 48 columns.
 const (
 	mosaicWidth  = 48
-	chartWidth   = 16
 	chartHeight  = 16
 	scoreHeight  = 8
 	headerHeight = 4
@@ -30,9 +29,9 @@ func googleBoard(b Board) object {
 		header := object{"title": row.Title, "sectionHeader": object{"dividerBelow": true}}
 		tiles = append(tiles, tile(0, y, mosaicWidth, headerHeight, header))
 		y += headerHeight
-		width, height := chartWidth, chartHeight
+		width, height := mosaicWidth/across(row), chartHeight
 		if row.Panels[0].Latest {
-			width, height = mosaicWidth/len(row.Panels), scoreHeight
+			height = scoreHeight
 		}
 		x := 0
 		var texts []string

@@ -16,7 +16,6 @@ var source = object{"type": "prometheus", "uid": "${source}"}
 // Sizes in Grafana's grid of 24 columns.
 const (
 	gridWidth    = 24
-	panelWidth   = 8
 	panelHeight  = 8
 	numberHeight = 4
 )
@@ -33,7 +32,10 @@ func grafanaBoard(b Board) object {
 	for _, row := range b.Rows {
 		add(object{"type": "row", "title": row.Title, "collapsed": false, "panels": []object{}}, 0, gridWidth, 1)
 		y++
-		width, height := size(row)
+		width, height := gridWidth/across(row), panelHeight
+		if row.Panels[0].Latest {
+			height = numberHeight
+		}
 		x := 0
 		for _, p := range row.Panels {
 			if x+width > gridWidth {
@@ -54,12 +56,13 @@ func grafanaBoard(b Board) object {
 	}
 }
 
-// size of the panels of a row: numbers share one line.
-func size(row Row) (width, height int) {
-	if row.Panels[0].Latest {
-		return gridWidth / len(row.Panels), numberHeight
+// across is how many panels of a row stand side by side: all numbers, up to four charts, three
+// of more.
+func across(row Row) int {
+	if n := len(row.Panels); n <= 4 || row.Panels[0].Latest {
+		return n
 	}
-	return panelWidth, panelHeight
+	return 3
 }
 
 func grafanaPanel(p Panel) object {
@@ -74,9 +77,10 @@ func grafanaPanel(p Panel) object {
 			"instant": p.Latest, "range": !p.Latest,
 		})
 	}
+	defaults := object{"unit": grafanaUnit(p.Unit), "min": 0}
 	panel := object{
 		"type": "timeseries", "title": p.Title, "description": p.Description(), "datasource": source, "targets": targets,
-		"fieldConfig": object{"defaults": object{"unit": grafanaUnit(p.Unit), "min": 0}, "overrides": []object{}},
+		"fieldConfig": object{"defaults": defaults, "overrides": []object{}},
 		"options": object{
 			"legend":  object{"displayMode": "list", "placement": "bottom", "showLegend": true},
 			"tooltip": object{"mode": "multi", "sort": "desc"},
@@ -85,6 +89,7 @@ func grafanaPanel(p Panel) object {
 	if p.Latest {
 		panel["type"] = "stat"
 		panel["options"] = object{"graphMode": "none", "reduceOptions": object{"calcs": []string{"lastNotNull"}}}
+		defaults["thresholds"] = object{"mode": "absolute", "steps": []object{{"value": nil, "color": "green"}, {"value": 1, "color": "red"}}}
 	}
 	return panel
 }
