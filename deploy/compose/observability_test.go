@@ -1,6 +1,10 @@
 package compose_test
 
 import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -80,4 +84,52 @@ func TestPrometheusTakesItsConfiguration(t *testing.T) {
 	if err != nil || !strings.Contains(string(out), "1 rule files found") {
 		t.Errorf("%v\n%s", err, out)
 	}
+}
+
+// observability runs the profile as the README says: Prometheus reads both services, Grafana has
+// the boards, and the trace of a write arrives in Jaeger.
+func (s *stack) observability(t *testing.T) {
+	if os.Getenv("STANDINS") != "" {
+		t.Skip("the profile's images have no stand-ins")
+	}
+	before := s.env
+	s.env = append(slices.Clone(before), "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://collector:4317")
+	s.compose(t, "--profile", "observability", "up", "--detach", "--wait")
+	s.flows(t, "the start of the profile")
+	for url, wanted := range map[string][]string{
+		s.prometheus + "/api/v1/query?query=count(up==1)": {`"2"`},
+		s.grafana + "/api/search?tag=lockstep":            {"lockstep-overview", "lockstep-video", "lockstep-catalog", "lockstep-process"},
+		s.jaeger + "/api/v3/services":                     {`"video"`, `"catalog"`},
+	} {
+		s.eventually(t, url+" answers", func() error { return says(t, url, wanted) })
+	}
+	s.env = before
+	s.compose(t, "--profile", "observability", "rm", "--stop", "--force", "collector", "jaeger", "prometheus", "grafana")
+	s.up(t)
+}
+
+// says returns an error unless the answer has all texts.
+func says(t *testing.T, url string, wanted []string) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), callTime)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	if err != nil {
+		return err
+	}
+	for _, text := range wanted {
+		if !strings.Contains(string(answer), text) {
+			return fmt.Errorf("%s without %s: %.200s", response.Status, text, answer)
+		}
+	}
+	return nil
 }
