@@ -120,7 +120,7 @@ fmt: $(LINTER) ## Format the Go code
 	golangci-lint fmt
 	@for module in $(NESTED); do (cd $$module && golangci-lint fmt) || exit 1; done
 
-generate: $(BUF) $(GEN_GO) $(GEN_RPC) ## Regenerate the Go code of proto/, the Pub/Sub schemas, and what follows from the tables of metrics and alerts
+generate: $(BUF) $(GEN_GO) $(GEN_RPC) ## Regenerate the Go code of proto/, the Pub/Sub schemas, and what follows from the tables of metrics, alerts and boards
 	cd proto && buf generate
 	go run ./cmd/schema
 	go test -count=1 -timeout 2m -run '^TestGenerated$$' ./internal/monitoring -update

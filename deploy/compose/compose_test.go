@@ -48,6 +48,7 @@ func TestCompose(t *testing.T) {
 	t.Run("the emulator is away for long", s.away)
 	t.Run("killed by hand", s.killedByHand)
 	t.Run("killed by hand, with a watchdog", s.watched)
+	t.Run("observability", s.observability)
 	t.Run("data", s.data)
 }
 

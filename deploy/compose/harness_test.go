@@ -35,6 +35,8 @@ type stack struct {
 	project        string
 	env            []string
 	video, catalog string // URLs
+	// URLs of the profile observability.
+	prometheus, grafana, jaeger string
 }
 
 func newStack(t *testing.T) *stack {
@@ -49,7 +51,7 @@ func newStack(t *testing.T) *stack {
 	}
 	s := &stack{project: "lockstep-check-" + strconv.Itoa(os.Getpid())}
 	url := map[string]string{}
-	for _, variable := range []string{"VIDEO_PORT", "CATALOG_PORT", "PUBSUB_PORT"} {
+	for _, variable := range []string{"VIDEO_PORT", "CATALOG_PORT", "PUBSUB_PORT", "PROMETHEUS_PORT", "GRAFANA_PORT", "JAEGER_PORT"} {
 		port := strconv.Itoa(porttest.Port(t))
 		s.env = append(s.env, variable+"="+port)
 		url[variable] = "http://127.0.0.1:" + port
@@ -58,8 +60,9 @@ func newStack(t *testing.T) *stack {
 		s.env = append(s.env, "DOCKER_SOCKET="+socket)
 	}
 	s.video, s.catalog = url["VIDEO_PORT"], url["CATALOG_PORT"]
+	s.prometheus, s.grafana, s.jaeger = url["PROMETHEUS_PORT"], url["GRAFANA_PORT"], url["JAEGER_PORT"]
 	// Two functions: the stack goes also when its logs cannot be had.
-	t.Cleanup(func() { s.compose(t, "--profile", "watchdog", "down", "--volumes") })
+	t.Cleanup(func() { s.compose(t, "--profile", "watchdog", "--profile", "observability", "down", "--volumes") })
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(s.compose(t, "ps", "--all"), s.compose(t, "logs", "--no-color", "--tail", "40"))

@@ -242,38 +242,3 @@ resource "google_billing_budget" "project" {
     }
   }
 }
-
-resource "google_monitoring_dashboard" "pubsub" {
-  dashboard_json = jsonencode({
-    displayName = "lockstep: Pub/Sub"
-    gridLayout = {
-      columns = "2"
-      widgets = [
-        for title, metric in {
-          "oldest event that waits, s" = "oldest_unacked_message_age"
-          "events that wait"           = "num_undelivered_messages"
-          "dead-lettered by Pub/Sub"   = "dead_letter_message_count"
-          "acknowledged"               = "ack_message_count"
-          } : {
-          title = title
-          xyChart = {
-            dataSets = [{
-              plotType = "LINE"
-              timeSeriesQuery = {
-                timeSeriesFilter = {
-                  filter = "resource.type=\"pubsub_subscription\" metric.type=\"pubsub.googleapis.com/subscription/${metric}\""
-                  aggregation = {
-                    alignmentPeriod    = "60s"
-                    perSeriesAligner   = endswith(metric, "message_count") ? "ALIGN_RATE" : "ALIGN_MAX"
-                    crossSeriesReducer = endswith(metric, "message_count") ? "REDUCE_SUM" : "REDUCE_MAX"
-                    groupByFields      = ["resource.label.subscription_id"]
-                  }
-                }
-              }
-            }]
-          }
-        }
-      ]
-    }
-  })
-}

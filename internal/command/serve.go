@@ -45,6 +45,7 @@ func (s Service) serve(ctx context.Context, getenv func(string) string, stdout i
 	log.InfoContext(ctx, "starting", "version", Version, "revision", commit())
 	limitMemory(ctx, log, memlimit.FromCgroup)
 	warnOfServers(ctx, log, getenv)
+	telemetry.LogErrors(log)
 	flush, err := telemetry.Setup(ctx, string(s.Name), Version)
 	if err != nil {
 		return err

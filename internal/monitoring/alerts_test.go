@@ -99,45 +99,43 @@ func (c ruleCase) yaml(a Alert) string {
 	return b.String()
 }
 
-var (
-	matchers  = regexp.MustCompile(`\{[^}]*\}`)
-	groupings = regexp.MustCompile(`\b(by|without|on|ignoring) \([^)]*\)`)
-	words     = regexp.MustCompile(`[a-z][a-z0-9_:]*\b[ (]?`)
-)
-
 // TestAlertsRestOnMetrics finds the metrics in each alert's expression. Google's are only in
 // the alerts that say so: elsewhere they do not exist.
 func TestAlertsRestOnMetrics(t *testing.T) {
 	t.Parallel()
+	declared := declaredSeries()
+	for _, a := range Alerts {
+		names := Names(a.Expr)
+		if len(names) == 0 {
+			t.Errorf("%s is on no metric", a.Name)
+		}
+		for _, name := range names {
+			if m, ok := declared[name]; !ok || (m.Maker == "Google Cloud") != a.Google {
+				t.Errorf("%s is on %s, which is not declared for it", a.Name, name)
+			}
+		}
+		for _, label := range matched.FindAllStringSubmatch(strings.Join(matchers.FindAllString(a.Expr, -1), " "), -1) {
+			if !slices.ContainsFunc(Metrics, func(m Metric) bool { return m.has(label[1]) }) && label[1] != "le" && label[1] != "monitored_resource" {
+				t.Errorf("%s is on the label %s, which no metric has", a.Name, label[1])
+			}
+		}
+	}
+}
+
+// matched finds the labels in matchers.
+var matched = regexp.MustCompile(`(\w+)[!=]=?~?"`)
+
+// declaredSeries are the metrics of the table, by the names of their series.
+func declaredSeries() map[string]Metric {
 	declared := map[string]Metric{}
 	for _, m := range Metrics {
 		for _, name := range append(m.Series(), m.Prometheus()) {
 			declared[name] = m
 		}
 	}
-	for _, a := range Alerts {
-		found := 0
-		expr := groupings.ReplaceAllString(matchers.ReplaceAllString(a.Expr, ""), "")
-		for _, word := range words.FindAllString(expr, -1) {
-			name := strings.TrimRight(word, " (")
-			if !strings.Contains(name, "_") || name == "histogram_quantile" {
-				continue // a function, an operator or a window
-			}
-			m, ok := declared[name]
-			found++
-			if !ok || (m.Maker == "Google Cloud") != a.Google {
-				t.Errorf("%s is on %s, which is not declared for it", a.Name, name)
-			}
-			for _, label := range regexp.MustCompile(`(\w+)[!=]=?~?"`).FindAllStringSubmatch(strings.Join(matchers.FindAllString(a.Expr, -1), " "), -1) {
-				if !slices.ContainsFunc(Metrics, func(m Metric) bool {
-					return slices.ContainsFunc(m.Labels, func(l Label) bool { return l.Name == label[1] })
-				}) && label[1] != "le" && label[1] != "monitored_resource" {
-					t.Errorf("%s is on the label %s, which no metric has", a.Name, label[1])
-				}
-			}
-		}
-		if found == 0 {
-			t.Errorf("%s is on no metric", a.Name)
-		}
-	}
+	return declared
+}
+
+func (m Metric) has(label string) bool {
+	return slices.ContainsFunc(m.Labels, func(l Label) bool { return l.Name == label })
 }

@@ -17,20 +17,25 @@ var update = flag.Bool("update", false, "write the generated files")
 // TestGenerated compares the files that follow from the tables; with -update it writes them.
 func TestGenerated(t *testing.T) {
 	t.Parallel()
-	alerts, err := alertsJSON()
-	if err != nil {
-		t.Fatal(err)
+	want := map[string]string{
+		"deploy/observability/rules.yaml": rulesYAML(), "deploy/terraform/alerts.json": alertsJSON(),
+		"deploy/terraform/boards.json": indented(googleBoards()),
+	}
+	for _, b := range Boards {
+		if !b.Google {
+			want[grafanaDir+b.ID+".json"] = indented(grafanaBoard(b))
+		}
 	}
 	const doc = "docs/observability.md"
 	text := read(t, doc)
-	for name, table := range map[string]string{"metrics": metricsTable(), "alerts": alertsTable()} {
+	var err error
+	for name, table := range map[string]string{"metrics": metricsTable(), "alerts": alertsTable(), "boards": boardsTable()} {
 		if text, err = between(text, name, table); err != nil {
 			t.Fatal(doc, err)
 		}
 	}
-	for name, want := range map[string]string{
-		doc: text, "deploy/observability/rules.yaml": rulesYAML(), "deploy/terraform/alerts.json": alerts,
-	} {
+	want[doc] = text
+	for name, want := range want {
 		if *update {
 			if err := os.WriteFile(filepath.Join(root, name), []byte(want), 0o644); err != nil {
 				t.Fatal(err)
@@ -140,7 +145,7 @@ func quoted(s string) string {
 }
 
 // alertsJSON is the input of Terraform. It sorts by name, as Terraform does.
-func alertsJSON() (string, error) {
+func alertsJSON() string {
 	type alert struct {
 		Expr     string   `json:"expr"`
 		For      int      `json:"for"`
@@ -153,10 +158,16 @@ func alertsJSON() (string, error) {
 	for _, a := range Alerts {
 		byName[a.Name] = alert{a.Expr, a.For, a.Severity, a.Summary, a.Anchor(), a.Google}
 	}
+	return indented(byName)
+}
+
+func indented(v any) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	err := e.Encode(byName)
-	return b.String(), err
+	if err := e.Encode(v); err != nil {
+		panic(err) // the tables can be encoded
+	}
+	return b.String()
 }

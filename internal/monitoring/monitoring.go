@@ -1,8 +1,9 @@
-// Package monitoring declares each metric and each alert of the pair once, in [Metrics] and
-// [Alerts]. Its tests hold the instruments in the code, the documents and the runbook against
-// these tables. From them they write the generated files: the tables in
-// docs/observability.md, deploy/observability/rules.yaml for any Prometheus, and
-// deploy/terraform/alerts.json for Cloud Monitoring (`make generate`).
+// Package monitoring declares each metric, each alert and each board of the pair once, in
+// [Metrics], [Alerts] and [Boards]. Its tests hold the instruments in the code, the documents
+// and the runbook against these tables. From them they write the generated files: the tables in
+// docs/observability.md; deploy/observability/rules.yaml and grafana/boards for any Prometheus
+// and Grafana; deploy/terraform/alerts.json and boards.json for Cloud Monitoring
+// (`make generate`).
 package monitoring
 
 import "strings"

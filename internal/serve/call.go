@@ -139,8 +139,17 @@ func statusOf(ctx context.Context, w http.ResponseWriter) error {
 	return status.Error(codes.InvalidArgument, "")
 }
 
+// refusals are the codes of requests that no handler sees: those are counted from 0 on.
+var refusals = []codes.Code{
+	codes.Unimplemented, codes.ResourceExhausted, codes.InvalidArgument, codes.Unauthenticated, codes.PermissionDenied,
+}
+
+func ofCode(code codes.Code) metric.MeasurementOption {
+	return metric.WithAttributes(attribute.String("code", code.String()))
+}
+
 // noteRefused counts and logs a request that no interceptor saw.
 func (g *GRPC) noteRefused(ctx context.Context, method string, took time.Duration, err error) {
-	g.refused.Add(ctx, 1, metric.WithAttributes(attribute.String("code", status.Code(err).String())))
+	g.refused.Add(ctx, 1, ofCode(status.Code(err)))
 	g.logCall(ctx, method, took, err, true)
 }

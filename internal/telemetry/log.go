@@ -4,8 +4,11 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"time"
 
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/time/rate"
 )
 
 // Logger writes one JSON object per line in the shape of Cloud Logging's
@@ -37,6 +40,18 @@ func cloudNames(groups []string, a slog.Attr) slog.Attr {
 		a.Key = "message"
 	}
 	return a
+}
+
+// LogErrors makes OpenTelemetry, which otherwise writes to the standard error, tell log of its
+// errors at WARNING, such as of a collector that does not answer: one line a minute at most. It
+// holds for the process.
+func LogErrors(log *slog.Logger) {
+	lines := rate.NewLimiter(rate.Every(time.Minute), 1)
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		if lines.Allow() {
+			log.Warn("telemetry is not sent, further errors of this minute are not logged", "error", err)
+		}
+	}))
 }
 
 func severity(level slog.Level) string {

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/trace"
 
 	"example.com/lockstep/internal/telemetry"
@@ -98,5 +100,21 @@ func TestSeverityAndLevel(t *testing.T) {
 		if out.Len() > 0 {
 			t.Errorf("level %s was logged at minimum level %s", level, level+1)
 		}
+	}
+}
+
+// It sets the process's handler, so it must not run in parallel with other tests.
+func TestErrorsOfTelemetryAreFewLines(t *testing.T) {
+	var out bytes.Buffer
+	telemetry.LogErrors(telemetry.Logger(&out, slog.LevelInfo, "video", ""))
+	for range 1000 {
+		otel.Handle(errors.New("no collector"))
+	}
+	want := map[string]any{
+		"severity": "WARNING", "message": "telemetry is not sent, further errors of this minute are not logged",
+		"service": "video", "error": "no collector",
+	}
+	if diff := cmp.Diff(want, line(t, &out)); diff != "" {
+		t.Errorf("the only line (-want +got):\n%s", diff)
 	}
 }

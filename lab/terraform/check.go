@@ -33,6 +33,7 @@ var levels = []level{
 	{"example", examplePlanned},
 	{"windows", windowsAgree},
 	{"alerts", alertsAgree},
+	{"boards", boardsAgree},
 	{"order", readersFirst},
 }
 

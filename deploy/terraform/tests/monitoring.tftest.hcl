@@ -59,6 +59,12 @@ run "alerts" {
     error_message = "A policy must ask, wait and tell as internal/monitoring says, with the address of the runbook's entry."
   }
   assert {
+    condition = { for id, board in google_monitoring_dashboard.boards : id => jsondecode(board.dashboard_json) } == {
+      for id, board in jsondecode(file("boards.json")) : id => board.dashboard
+    }
+    error_message = "With the collector each board must be there, as internal/monitoring has it."
+  }
+  assert {
     condition     = strcontains(google_monitoring_alert_policy.logs["held-up"].conditions[0].condition_matched_log[0].filter, "(jsonPayload.failures>=3 OR jsonPayload.cause:*)")
     error_message = "A topic must be noticed when it is paused, not at the third pause: the line of a pause has a cause."
   }
@@ -128,6 +134,10 @@ run "without_a_collector" {
   assert {
     condition     = toset(keys(google_monitoring_alert_policy.metrics)) == toset([for name, alert in jsondecode(file("alerts.json")) : name if alert.google])
     error_message = "Without the collector an alert on the services' own metrics would never fire, or always."
+  }
+  assert {
+    condition     = keys(google_monitoring_dashboard.boards) == ["pubsub"]
+    error_message = "Without the collector a board on the services' own metrics would be empty."
   }
   assert {
     condition = alltrue([
