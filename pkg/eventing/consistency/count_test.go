@@ -74,6 +74,28 @@ func TestReadsWithARequirementAreCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// No failures: a read that takes old data, and a caller that hangs up.
+	token := consistency.Token{Positions: []consistency.Position{of("video", "v1", 1)}}.String()
+	old, err := consistency.Request{Mode: consistency.MinimizeLatency, Token: token}.Requirement("video", isVideo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	behind := func(context.Context) (consistency.Freshness, error) { return consistency.Behind, nil }
+	if outcome, err := r.Read(t.Context(), old, query{read: behind}); err != nil || outcome != consistency.Stale {
+		t.Fatal(outcome, err)
+	}
+	fresh, err := consistency.Request{Token: token}.Requirement("video", isVideo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, hangUp := context.WithCancel(t.Context())
+	cut := func(ctx context.Context) (consistency.Freshness, error) {
+		hangUp()
+		return consistency.Behind, ctx.Err()
+	}
+	if outcome, err := r.Read(ctx, fresh, query{read: cut}); err == nil || outcome != consistency.Failed {
+		t.Fatal(outcome, err)
+	}
 	// Each series begins at 0, before its first read.
 	want := map[string]int64{"fresh": 1, "waited": 0, "authority": 1, "stale": 0, "failed": 0}
 	if reads := counts(t, reader, "consistency.reads", "outcome"); !maps.Equal(reads, want) {
