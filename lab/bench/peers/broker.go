@@ -142,7 +142,8 @@ func (b *broker) answer(events []eventVersion) {
 			continue
 		}
 		b.got[e] = now
-		if b.state.answered++; b.state.answered == 1 {
+		b.state.answered++
+		if b.state.answered == 1 {
 			b.state.first = now
 		}
 		b.state.last = now

@@ -93,27 +93,27 @@ func compared(p *rig.Postgres, delay time.Duration) measure.Series {
 		}
 		s.Measurements = append(s.Measurements, m)
 	}
+	s.Derived = bestRatios(delay, figure(own, "events", delay), rates, p99s, ourP99s)
+	return s
+}
+
+// bestRatios compare us with the best peer that keeps the order. rates, p99s and ourP99s are the
+// figures of these peers.
+func bestRatios(delay time.Duration, ourRate string, rates, p99s, ourP99s []string) []measure.Derived {
 	n := len(rates)
-	s.Derived = []measure.Derived{
-		{
-			Figure: measure.Figure{
-				Name: figure(entry{name: "best"}, "throughput_ratio", delay), Unit: "x", Note: "to the best peer that keeps the order; 1.5 or more wanted",
-			},
-			From:    append([]string{figure(own, "events", delay)}, rates...),
-			Compute: func(in []float64) float64 { return in[0] / slices.Max(in[1:]) },
-		},
-		{
-			Figure: measure.Figure{
-				Name: figure(entry{name: "best"}, "p99_ratio", delay), Unit: "x", Note: "that peer's p99 divided by ours at half of its rate; 1.5 or more wanted",
-			},
-			From: slices.Concat(rates, p99s, ourP99s),
-			Compute: func(in []float64) float64 {
+	ratio := func(what, note string, from []string, compute func([]float64) float64) measure.Derived {
+		f := measure.Figure{Name: figure(entry{name: "best"}, what, delay), Unit: "x", Note: note}
+		return measure.Derived{Figure: f, From: from, Compute: compute}
+	}
+	return []measure.Derived{
+		ratio("throughput_ratio", "to the best peer that keeps the order; 1.5 or more wanted", append([]string{ourRate}, rates...),
+			func(in []float64) float64 { return in[0] / slices.Max(in[1:]) }),
+		ratio("p99_ratio", "that peer's p99 divided by ours at half of its rate; 1.5 or more wanted", slices.Concat(rates, p99s, ourP99s),
+			func(in []float64) float64 {
 				best := slices.Index(in[:n], slices.Max(in[:n]))
 				return in[n+best] / in[2*n+best]
-			},
-		},
+			}),
 	}
-	return s
 }
 
 // relayed measures one peer.
