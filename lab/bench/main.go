@@ -10,6 +10,7 @@
 //
 //	localpubsub    the local Pub/Sub, compared with the official emulator and pstest
 //	outbox         the outbox, compared with the plain loop and bare limits
+//	peers          the outbox, compared with other libraries
 //	inbox          the inbox, compared with the plain loop and bare limits
 //	visible        an event's whole path, from the commit to its visibility
 //	reads          reads with consistency tokens
@@ -44,6 +45,7 @@ import (
 	"example.com/lockstep/lab/bench/localpubsub"
 	"example.com/lockstep/lab/bench/measure"
 	"example.com/lockstep/lab/bench/outbox"
+	"example.com/lockstep/lab/bench/peers"
 	"example.com/lockstep/lab/bench/reads"
 	"example.com/lockstep/lab/bench/rig"
 	"example.com/lockstep/lab/bench/start"
@@ -102,6 +104,9 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) (err
 	if len(args) > 0 && args[0] == reads.Command {
 		return reads.Serve(ctx, stdout)
 	}
+	if len(args) > 0 && args[0] == peers.Command {
+		return peers.Serve(ctx, args[1:], stdout)
+	}
 	b, err := parse(args)
 	if err != nil {
 		return err
@@ -115,7 +120,8 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) (err
 // table lists all series, in the order in which they are run and printed.
 // Series that need a database get it from p.
 func table(p *rig.Postgres) []measure.Series {
-	return slices.Concat(localpubsub.Series(), outbox.Series(p), inbox.Series(), visible.Series(p), reads.Series(), start.Series(p))
+	return slices.Concat(localpubsub.Series(), outbox.Series(p), peers.Series(p), inbox.Series(), visible.Series(p), reads.Series(),
+		start.Series(p))
 }
 
 func parse(args []string) (measure.Bench, error) {

@@ -79,5 +79,8 @@ func (p *Process) awaitReady(ctx context.Context) error {
 // Signal sends sig to the started process.
 func (p *Process) Signal(sig os.Signal) error { return p.cmd.Process.Signal(sig) }
 
+// Kill ends the process as a crash does, and returns when it has ended.
+func (p *Process) Kill() error { return p.running.Stop(syscall.SIGKILL, grace) }
+
 // Close ends the process, and returns when it has ended.
 func (p *Process) Close() error { return p.running.Stop(syscall.SIGTERM, grace) }

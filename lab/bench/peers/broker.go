@@ -1,0 +1,154 @@
+package peers
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/grpc"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
+// broker is a Pub/Sub that only takes messages. It answers each request after delay.
+type broker struct {
+	pubsubpb.UnimplementedPublisherServer
+
+	addr   string
+	delay  time.Duration
+	server *grpc.Server
+
+	mu    sync.Mutex
+	last  map[string]int64           // the latest version, by aggregate
+	got   map[eventVersion]time.Time // when it was answered; zero: not yet
+	state brokerCounts
+	goal  int
+	full  chan struct{} // closed when goal events are answered
+}
+
+type eventVersion struct {
+	key     string
+	version int64
+}
+
+// brokerCounts are what a broker has seen.
+type brokerCounts struct {
+	answered int
+	// late are events that came after a later one of their aggregate, and twice those that
+	// came again.
+	late, twice int
+	first, last time.Time // of the answers
+}
+
+func (c brokerCounts) String() string {
+	return fmt.Sprintf("%d out of order, %d twice", c.late, c.twice)
+}
+
+func startBroker(ctx context.Context, delay time.Duration) (*broker, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	b := &broker{addr: l.Addr().String(), delay: delay, server: grpc.NewServer()}
+	b.expect(0)
+	pubsubpb.RegisterPublisherServer(b.server, b)
+	go func() { _ = b.server.Serve(l) }() // it ends with Stop
+	return b, nil
+}
+
+// expect forgets everything, and waits for so many events.
+func (b *broker) expect(events int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.last, b.got, b.state = map[string]int64{}, map[eventVersion]time.Time{}, brokerCounts{}
+	b.goal, b.full = events, make(chan struct{})
+}
+
+// await waits until all expected events are answered, or until limit is over.
+func (b *broker) await(ctx context.Context, limit time.Duration) (brokerCounts, error) {
+	b.mu.Lock()
+	full := b.full
+	b.mu.Unlock()
+	select {
+	case <-full:
+	case <-time.After(limit):
+	case <-ctx.Done():
+		return brokerCounts{}, ctx.Err()
+	}
+	return b.counts(), nil
+}
+
+func (b *broker) counts() brokerCounts {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.state
+}
+
+// answered is when the broker answered for an event; zero if it has not.
+func (b *broker) answered(key string, version int64) time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.got[eventVersion{key, version}]
+}
+
+// Publish implements the service.
+func (b *broker) Publish(ctx context.Context, r *pubsubpb.PublishRequest) (*pubsubpb.PublishResponse, error) {
+	events := make([]eventVersion, len(r.GetMessages()))
+	for i, m := range r.GetMessages() {
+		version, err := strconv.ParseInt(m.GetAttributes()[eventing.AttrVersion], 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		events[i] = eventVersion{m.GetOrderingKey(), version}
+	}
+	b.arrive(events)
+	if b.delay > 0 {
+		select {
+		case <-time.After(b.delay):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	b.answer(events)
+	return &pubsubpb.PublishResponse{MessageIds: make([]string, len(events))}, nil
+}
+
+func (b *broker) arrive(events []eventVersion) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range events {
+		if _, known := b.got[e]; known {
+			b.state.twice++
+			continue
+		}
+		b.got[e] = time.Time{}
+		if e.version < b.last[e.key] {
+			b.state.late++
+		}
+		b.last[e.key] = max(b.last[e.key], e.version)
+	}
+}
+
+func (b *broker) answer(events []eventVersion) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	for _, e := range events {
+		if !b.got[e].IsZero() {
+			continue
+		}
+		b.got[e] = now
+		b.state.answered++
+		if b.state.answered == 1 {
+			b.state.first = now
+		}
+		b.state.last = now
+		if b.state.answered == b.goal {
+			close(b.full)
+		}
+	}
+}

@@ -1,0 +1,245 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/lab/bench/rig"
+	"example.com/lockstep/pkg/eventing"
+)
+
+// fixture is a peer with its tables in an unused database, and a broker.
+type fixture struct {
+	entry
+
+	database *rig.Database
+	db       *pgxpool.Pool
+	broker   *broker
+}
+
+// open returns a fixture without a relay. The caller closes it.
+func open(ctx context.Context, p *rig.Postgres, e entry, delay time.Duration) (_ *fixture, err error) {
+	f := &fixture{entry: e}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Close(ctx))
+		}
+	}()
+	// Each peer's tables are in a template, so that every run begins with empty ones.
+	if f.database, err = p.CopyOf(ctx, "peer "+e.name, e.tables); err != nil {
+		return nil, err
+	}
+	if f.db, err = f.database.Pool(ctx, rig.Committers); err != nil {
+		return nil, err
+	}
+	f.broker, err = startBroker(ctx, delay)
+	return f, err
+}
+
+// tables creates the peer's tables next to those of the video service, and lets its role use
+// them.
+func (e entry) tables(ctx context.Context, conn *pgx.Conn) error {
+	cfg, err := pgxpool.ParseConfig(conn.Config().ConnString())
+	if err != nil {
+		return err
+	}
+	cfg.ConnConfig.RuntimeParams["search_path"] = schema
+	db, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if err := e.peer.Schema(ctx, db); err != nil {
+		return err
+	}
+	_, err = db.Exec(ctx, `GRANT ALL ON ALL TABLES IN SCHEMA `+schema+` TO video_service;
+		GRANT ALL ON ALL SEQUENCES IN SCHEMA `+schema+` TO video_service`)
+	return err
+}
+
+// schema is that of the video service.
+const schema = "video"
+
+// Close drops the database.
+func (f *fixture) Close(ctx context.Context) error {
+	if f.broker != nil {
+		f.broker.server.Stop()
+	}
+	if f.db != nil {
+		f.db.Close()
+	}
+	if f.database != nil {
+		return f.database.Drop(ctx)
+	}
+	return nil
+}
+
+// fill appends the versions of aggregates, a version of some of them in a transaction, and
+// tells the broker to expect them.
+func (f *fixture) fill(ctx context.Context, aggregates, versions int) error {
+	const together = 100
+	f.broker.expect(aggregates * versions)
+	ids := make([]uuid.UUID, aggregates)
+	for i := range ids {
+		ids[i] = uuid.Must(uuid.NewV7())
+	}
+	for v := range versions {
+		for some := range slices.Chunk(ids, together) {
+			events := make([]eventing.Event, len(some))
+			for i, id := range some {
+				events[i] = version(id, v+1)
+			}
+			if err := f.commit(ctx, events...); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func version(id uuid.UUID, v int) eventing.Event {
+	e := rig.VideoCreated(id, time.Now().UTC())
+	e.Version = int64(v)
+	return e
+}
+
+func (f *fixture) commit(ctx context.Context, events ...eventing.Event) error {
+	return pgx.BeginFunc(ctx, f.db, func(tx pgx.Tx) error { return f.peer.Append(ctx, tx, events) })
+}
+
+// running is a relay that runs in this process.
+type running struct {
+	Relay
+
+	stop       context.CancelFunc
+	ended      chan error
+	db         *pgxpool.Pool
+	client     *pubsub.Client
+	statements atomic.Int64
+}
+
+// start starts a relay with connections of its own.
+func (f *fixture) start(ctx context.Context) (*running, error) {
+	r := &running{ended: make(chan error, 1)}
+	var err error
+	if r.db, err = f.database.TracedPool(ctx, rig.ServiceConns, &counter{&r.statements}); err != nil {
+		return nil, err
+	}
+	if r.client, err = rig.DialBroker(ctx, f.broker.addr); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	if r.Relay, err = f.peer.NewRelay(r.db, r.client); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	ctx, r.stop = context.WithCancel(ctx)
+	go func() { r.ended <- r.Run(ctx) }()
+	return r, nil
+}
+
+// Close stops the relay, and returns when it has ended.
+func (r *running) Close() error {
+	var err error
+	if r.stop != nil {
+		r.stop()
+		err = <-r.ended
+	}
+	if r.client != nil {
+		_ = r.client.Close() // some relays have closed it
+	}
+	r.db.Close()
+	return err
+}
+
+// counter counts statements. It is a tracer of pgx.
+type counter struct{ n *atomic.Int64 }
+
+// TraceQueryStart implements pgx's tracer.
+func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	c.n.Add(1)
+	return ctx
+}
+
+// TraceQueryEnd implements pgx's tracer.
+func (c *counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// TraceBatchStart implements pgx's tracer of batches.
+func (c *counter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return ctx
+}
+
+// TraceBatchQuery implements pgx's tracer of batches.
+func (c *counter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) { c.n.Add(1) }
+
+// TraceBatchEnd implements pgx's tracer of batches.
+func (c *counter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
+// Command is the argument with which this binary calls [Serve].
+const Command = "peer"
+
+// Serve runs a relay of the peer args[0] on the database args[1] and the broker args[2],
+// until ctx ends. [Measure] kills it.
+func Serve(ctx context.Context, args []string, stdout io.Writer) error {
+	if len(args) != 3 {
+		return errors.New(Command + ": a name, a database and a broker are wanted")
+	}
+	e, ok := find(args[0])
+	if !ok {
+		return fmt.Errorf("%s: no peer is called %q", Command, args[0])
+	}
+	db, err := pgxpool.New(ctx, args[1]+"&pool_max_conns="+strconv.Itoa(rig.ServiceConns))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	client, err := rig.DialBroker(ctx, args[2])
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	relay, err := e.peer.NewRelay(db, client)
+	if err != nil {
+		return err
+	}
+	rig.Ready(stdout, "none", 1)
+	return relay.Run(ctx)
+}
+
+// commits notes when each event's commit has returned.
+type commits struct {
+	mu sync.Mutex
+	at map[string]time.Time // by aggregate, of which each has one event
+}
+
+func (c *commits) note(key string) {
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at[key] = now
+}
+
+// took is the time from each commit to the broker's answer.
+func (c *commits) took(b *broker) (all []time.Duration, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, key := range slices.Sorted(maps.Keys(c.at)) {
+		answered := b.answered(key, 1)
+		if answered.IsZero() {
+			return nil, fmt.Errorf("the event of %s was not published", key)
+		}
+		all = append(all, max(0, answered.Sub(c.at[key])))
+	}
+	return all, nil
+}

@@ -1,0 +1,76 @@
+// Package peers compares our outbox with other libraries that a Go service would use instead:
+// the same events, Postgres, broker and cores, each library as its own documentation
+// recommends, its polls tuned in its favour.
+//
+// The writer appends events within its transactions, and the relay runs in the same process,
+// as in a service. To be killed, it runs in a process of its own. The broker is a stub that
+// takes a given time for each request, and notes which events it has got, in which order.
+//
+// A peer is one file with a type that implements [Peer], and a line in [all].
+package peers
+
+import (
+	"context"
+
+	"cloud.google.com/go/pubsub/v2"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing"
+)
+
+// Peer is an outbox made with one library.
+type Peer interface {
+	// Schema creates the peer's tables in the schema that db's search_path finds.
+	Schema(ctx context.Context, db *pgxpool.Pool) error
+	// Append writes events within the caller's transaction.
+	Append(ctx context.Context, tx pgx.Tx, events []eventing.Event) error
+	// NewRelay returns a relay that publishes what has been appended. An event's ordering key
+	// is its aggregate.
+	NewRelay(db *pgxpool.Pool, client *pubsub.Client) (Relay, error)
+}
+
+// Relay publishes events.
+type Relay interface {
+	// Run publishes until ctx ends.
+	Run(ctx context.Context) error
+	// Wake says that a transaction of this process has committed.
+	Wake()
+}
+
+// unaware is for a relay that finds commits by itself.
+type unaware struct{}
+
+// Wake implements [Relay].
+func (unaware) Wake() {}
+
+// entry is a peer in the table.
+type entry struct {
+	name, title string
+	peer        Peer
+	// ordered says that the peer keeps the order of each key, also after a kill. A run
+	// checks that. Only such peers are a measure for us.
+	ordered bool
+	remark  string
+}
+
+// ours is the name of our own outbox in the table.
+const ours = "lockstep"
+
+var all = []entry{
+	{ours, "this repository", lockstep{}, true, "any number of relays"},
+	{"watermill", "watermill 1.5.1, watermill-sql 4.1.2", watermillSQL{defaultSchema}, true,
+		"Forwarder; one message after the other, in one process at a time"},
+	{"watermill_queue", "watermill 1.5.1, watermill-sql 4.1.2, queue schema", watermillSQL{queueSchema}, true,
+		"Forwarder; one message after the other, in one process at a time"},
+	{"river", "River 0.51.1", riverJobs{}, false, "a job an event, 100 workers; keeps no order"},
+}
+
+func find(name string) (entry, bool) {
+	for _, e := range all {
+		if e.name == name {
+			return e, true
+		}
+	}
+	return entry{}, false
+}
