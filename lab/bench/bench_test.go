@@ -13,12 +13,13 @@ import (
 	"example.com/lockstep/lab/bench/reads"
 	"example.com/lockstep/lab/bench/report"
 	"example.com/lockstep/lab/bench/rig"
+	"example.com/lockstep/lab/bench/telemetry"
 )
 
 // TestMain lets the test binary run as the server process that the command
 // starts from its own binary.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == rig.BrokerCommand || os.Args[1] == reads.Command) {
+	if len(os.Args) > 1 && (os.Args[1] == rig.BrokerCommand || os.Args[1] == reads.Command || os.Args[1] == telemetry.Command) {
 		main()
 	}
 	os.Exit(m.Run())
@@ -39,7 +40,7 @@ func TestNamesAreUnique(t *testing.T) {
 
 // figureName matches names of figures in running text and in the cells of a
 // table.
-var figureName = regexp.MustCompile("[`|] ?((?:localpubsub|relay|write|claim|inbox|visible|read|start)\\.[a-z0-9_]+)[` ]")
+var figureName = regexp.MustCompile("[`|] ?((?:localpubsub|relay|write|claim|inbox|visible|read|telemetry|start)\\.[a-z0-9_]+)[` ]")
 
 func TestFiguresOfTheDocsAreMeasured(t *testing.T) {
 	t.Parallel()

@@ -13,6 +13,7 @@
 //	inbox          the inbox, compared with the plain loop and bare limits
 //	visible        an event's whole path, from the commit to its visibility
 //	reads          reads with consistency tokens
+//	telemetry      the pair with traces and metrics, without an endpoint, and without the SDK
 //	start          both services from exec to ready, and their memory at rest
 //
 // A subject is a package with a function that returns its series; [table] lists
@@ -47,6 +48,7 @@ import (
 	"example.com/lockstep/lab/bench/reads"
 	"example.com/lockstep/lab/bench/rig"
 	"example.com/lockstep/lab/bench/start"
+	"example.com/lockstep/lab/bench/telemetry"
 	"example.com/lockstep/lab/bench/visible"
 )
 
@@ -102,6 +104,9 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) (err
 	if len(args) > 0 && args[0] == reads.Command {
 		return reads.Serve(ctx, stdout)
 	}
+	if len(args) > 0 && args[0] == telemetry.Command {
+		return telemetry.Serve(ctx, args[1:], stdout)
+	}
 	b, err := parse(args)
 	if err != nil {
 		return err
@@ -115,7 +120,7 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) (err
 // table lists all series, in the order in which they are run and printed.
 // Series that need a database get it from p.
 func table(p *rig.Postgres) []measure.Series {
-	return slices.Concat(localpubsub.Series(), outbox.Series(p), inbox.Series(), visible.Series(p), reads.Series(), start.Series(p))
+	return slices.Concat(localpubsub.Series(), outbox.Series(p), inbox.Series(), visible.Series(p), reads.Series(), telemetry.Series(p), start.Series(p))
 }
 
 func parse(args []string) (measure.Bench, error) {
