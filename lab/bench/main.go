@@ -120,7 +120,8 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) (err
 // table lists all series, in the order in which they are run and printed.
 // Series that need a database get it from p.
 func table(p *rig.Postgres) []measure.Series {
-	return slices.Concat(localpubsub.Series(), outbox.Series(p), inbox.Series(), visible.Series(p), reads.Series(), telemetry.Series(p), start.Series(p))
+	return slices.Concat(localpubsub.Series(), outbox.Series(p), inbox.Series(), visible.Series(p), reads.Series(),
+		telemetry.Series(p), start.Series(p))
 }
 
 func parse(args []string) (measure.Bench, error) {

@@ -12,9 +12,9 @@ import (
 
 // collector takes spans and metrics over OTLP, and counts them.
 type collector struct {
-	endpoint      string
-	server        *grpc.Server
-	spans, points atomic.Int64
+	endpoint       string
+	server         *grpc.Server
+	spans, metrics atomic.Int64
 }
 
 // startCollector starts a collector in this process. The caller stops its server.
@@ -25,7 +25,7 @@ func startCollector() (*collector, error) {
 	}
 	c := &collector{endpoint: "http://" + lis.Addr().String(), server: grpc.NewServer()}
 	traces.RegisterTraceServiceServer(c.server, spanCounter{collector: c})
-	metrics.RegisterMetricsServiceServer(c.server, pointCounter{collector: c})
+	metrics.RegisterMetricsServiceServer(c.server, metricCounter{collector: c})
 	go func() { _ = c.server.Serve(lis) }() // it ends with Stop
 	return c, nil
 }
@@ -46,17 +46,17 @@ func (s spanCounter) Export(_ context.Context, r *traces.ExportTraceServiceReque
 	return &traces.ExportTraceServiceResponse{}, nil
 }
 
-type pointCounter struct {
+type metricCounter struct {
 	metrics.UnimplementedMetricsServiceServer
 
 	collector *collector
 }
 
 // Export counts the metrics of one request.
-func (p pointCounter) Export(_ context.Context, r *metrics.ExportMetricsServiceRequest) (*metrics.ExportMetricsServiceResponse, error) {
+func (m metricCounter) Export(_ context.Context, r *metrics.ExportMetricsServiceRequest) (*metrics.ExportMetricsServiceResponse, error) {
 	for _, resource := range r.GetResourceMetrics() {
 		for _, scope := range resource.GetScopeMetrics() {
-			p.collector.points.Add(int64(len(scope.GetMetrics())))
+			m.collector.metrics.Add(int64(len(scope.GetMetrics())))
 		}
 	}
 	return &metrics.ExportMetricsServiceResponse{}, nil

@@ -62,7 +62,8 @@ func startPair(ctx context.Context, p *rig.Postgres, mode, endpoint string) (_ *
 	if one.catalog, err = start(migrations.Catalog, "VIDEO_SERVICE_ADDR="+one.video.Addr); err != nil {
 		return nil, err
 	}
-	return one, one.walk(ctx)
+	err = one.walk(ctx)
+	return one, err
 }
 
 // Close ends the services, then what they use.

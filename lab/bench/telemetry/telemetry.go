@@ -68,60 +68,66 @@ func inTurns(ctx context.Context, p *rig.Postgres, turn time.Duration) (_ measur
 		return measure.Reading{}, err
 	}
 	defer received.server.Stop()
-	pairs := make([]*pair, len(modes))
+	var pairs []*pair
 	defer func() {
 		for _, one := range pairs {
-			if one != nil {
-				err = errors.Join(err, one.Close())
-			}
+			err = errors.Join(err, one.Close())
 		}
 	}()
-	for i, mode := range modes {
-		if pairs[i], err = startPair(ctx, p, mode, received.endpoint); err != nil {
+	for _, mode := range modes {
+		one, err := startPair(ctx, p, mode, received.endpoint)
+		if err != nil {
 			return measure.Reading{}, fmt.Errorf("%s: %w", mode, err)
 		}
-	}
-	totals := make([]work, len(modes))
-	for n := range turns + 1 {
-		for i := range pairs {
-			i = (i + n) % len(pairs) // a turn is faster or slower for the one before it
-			done, err := pairs[i].during(ctx, turn)
-			if err != nil {
-				return measure.Reading{}, fmt.Errorf("%s: %w", modes[i], err)
-			}
-			if n > 0 { // in the first turn, connections and statements are prepared
-				totals[i].add(done)
-			}
-		}
+		pairs = append(pairs, one)
 	}
 	var values []float64
+	totals, err := work(ctx, pairs, turn)
 	for _, t := range totals {
 		values = append(values, float64(t.videos)/t.took.Seconds(), float64(t.cpu.Microseconds())/float64(t.videos))
 	}
-	spans, points := received.spans.Load(), received.points.Load()
-	if spans == 0 || points == 0 {
-		return measure.Reading{}, fmt.Errorf("the collector has got %d spans and %d points", spans, points)
+	spans := received.spans.Load()
+	if err == nil && (spans == 0 || received.metrics.Load() == 0) {
+		err = errors.New("no spans or no metrics have reached the collector")
 	}
-	return measure.Reading{Values: values, Note: fmt.Sprintf("%d spans reached the collector", spans)}, nil
+	return measure.Reading{Values: values, Note: fmt.Sprintf("%d spans reached the collector", spans)}, err
 }
 
-// work is what a pair has done.
-type work struct {
+// work has the pairs work in turns, and returns what each has done.
+func work(ctx context.Context, pairs []*pair, turn time.Duration) ([]done, error) {
+	totals := make([]done, len(pairs))
+	for n := range turns + 1 {
+		for i := range pairs {
+			i = (i + n) % len(pairs) // a turn is faster or slower for the one before it
+			more, err := pairs[i].during(ctx, turn)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", modes[i], err)
+			}
+			if n > 0 { // in the first turn, connections and statements are prepared
+				totals[i].add(more)
+			}
+		}
+	}
+	return totals, nil
+}
+
+// done is what a pair has done.
+type done struct {
 	videos    int64
 	took, cpu time.Duration
 }
 
-func (w *work) add(more work) {
-	w.videos, w.took, w.cpu = w.videos+more.videos, w.took+more.took, w.cpu+more.cpu
+func (d *done) add(more done) {
+	d.videos, d.took, d.cpu = d.videos+more.videos, d.took+more.took, d.cpu+more.cpu
 }
 
 // during lets clients create and read videos within limit.
-func (p *pair) during(ctx context.Context, limit time.Duration) (work, error) {
+func (p *pair) during(ctx context.Context, limit time.Duration) (done, error) {
 	var videos atomic.Int64
 	start, before := time.Now(), rig.CPU(p.video.PID, p.catalog.PID)
 	err := measure.Flood(ctx, clients, limit, func(ctx context.Context, _ int) error {
 		videos.Add(1)
 		return p.walk(ctx)
 	})
-	return work{videos.Load(), time.Since(start), rig.CPU(p.video.PID, p.catalog.PID) - before}, err
+	return done{videos.Load(), time.Since(start), rig.CPU(p.video.PID, p.catalog.PID) - before}, err
 }
