@@ -2,6 +2,13 @@ package monitoring
 
 import "slices"
 
+var canaryMetrics = []Metric{
+	{Name: "canary.commits", Kind: Counter, Unit: "{commit}", Service: video, Seldom: "with -canary-interval",
+		Meaning: "Versions of the canary that this instance has committed; with several instances one of them commits each"},
+	{Name: "canary.visible", Kind: Histogram, Unit: "s", Service: catalog, Seldom: "with a canary of video",
+		Meaning: "Time of a version of the canary from its occurred_at, just before video's commit, to the commit that shows it"},
+}
+
 var requestMetrics = []Metric{
 	{Name: "consistency.reads", Kind: Counter, Unit: "{read}", Service: catalog,
 		Labels:  []Label{labelled("outcome", "fresh", "waited", "authority", "stale", "failed")},

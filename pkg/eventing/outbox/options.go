@@ -43,6 +43,9 @@ type Options struct {
 	// relay has an equal share. It should be well below the rate at which the slowest consumer
 	// applies events. 0 is [DefaultTenantRate], and with [NoTenantRate] no tenant waits.
 	TenantRate int
+	// Canary is a tenant with some events that only measure: beside it another tenant still
+	// counts as the only active one. Empty: there is none.
+	Canary string
 
 	// MaxAttempts is how many times the broker refuses an event before the relay parks it.
 	// 0 or less is 5; it is clamped to 2…100.

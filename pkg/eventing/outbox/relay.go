@@ -108,7 +108,7 @@ func NewRelay(
 		followUps:  newFollowUps(),
 		calls:      hook.New(log.With("component", "relay")),
 		claimSize:  newClaimSize(),
-		tenants:    newTenantRates(cmp.Or(o.TenantRate, DefaultTenantRate)),
+		tenants:    newTenantRates(cmp.Or(o.TenantRate, DefaultTenantRate), o.Canary),
 		wakeups:    make(chan struct{}, 1),
 		wakeProbes: make(chan struct{}, 1),
 	}
