@@ -14,7 +14,7 @@ func TestTenantOfAToken(t *testing.T) {
 		"tenant_id": "acme", "app_metadata": map[string]any{"tenant_id": "bell", "number": 1.0},
 		"https://example.com/tenant": "corp", "empty": "", "long": strings.Repeat("a", 65), "line": "a\nb", "path": "../x", "spaced": "a b",
 		"canary": canary.Tenant,
-		"most": strings.Repeat("a", 64),
+		"most":   strings.Repeat("a", 64),
 	}
 	for path, want := range map[string]string{
 		"": "default", "tenant_id": "acme", "app_metadata.tenant_id": "bell", "https://example.com/tenant": "corp", "most": strings.Repeat("a", 64),

@@ -10,6 +10,9 @@ var canaryMetrics = []Metric{
 }
 
 var requestMetrics = []Metric{
+	{Name: "hook.dropped_calls", Kind: Counter, Unit: "{call}", Service: both,
+		Labels:  []Label{labelled("hook", "OnRefused", "OnPaused", "OnDeadLetter", "OnDiverged")},
+		Meaning: "Calls of a user's function that were not made: it is too slow, or had not returned when the process ended"},
 	{Name: "consistency.reads", Kind: Counter, Unit: "{read}", Service: catalog,
 		Labels:  []Label{labelled("outcome", "fresh", "waited", "authority", "stale", "failed")},
 		Meaning: "Reads that asked for freshness, by outcome: fresh, waited, authority, stale or failed"},

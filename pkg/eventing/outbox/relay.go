@@ -106,7 +106,7 @@ func NewRelay(
 		settleFor:  settleTime,
 		inFlight:   newInFlight(),
 		followUps:  newFollowUps(),
-		calls:      hook.New(log.With("component", "relay")),
+		calls:      hook.New(log.With("component", "relay"), "OnRefused", "OnPaused"),
 		claimSize:  newClaimSize(),
 		tenants:    newTenantRates(cmp.Or(o.TenantRate, DefaultTenantRate), o.Canary),
 		wakeups:    make(chan struct{}, 1),
