@@ -39,7 +39,7 @@ func TestAlertsFire(t *testing.T) {
 				t.Fatalf("it has %d cases in which it fires, and %d in which it does not", fires, quiet)
 			}
 			dir := t.TempDir()
-			write(t, dir, "rules.yaml", "groups:\n  - name: one\n    rules:\n"+ruleYAML(a))
+			write(t, dir, "rules.yaml", "groups:\n  - name: one\n    rules:\n"+a.rule())
 			file := write(t, dir, "test.yaml", "rule_files: [rules.yaml]\nevaluation_interval: "+every+"\ntests:\n"+tests)
 			if out, err := exec.Command(promtool, "test", "rules", file).CombinedOutput(); err != nil {
 				t.Errorf("%v\n%s", err, out)
