@@ -1,6 +1,7 @@
 package services_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -201,6 +202,7 @@ func (w *watched) aRowIsLocked(t *testing.T, v answer) answer {
 		if err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }) // its session has been ended
 		if _, err := tx.Exec(t.Context(), `SELECT FROM catalog.video_projection WHERE video_id = $1 FOR UPDATE`, v.ID); err != nil {
 			t.Fatal(err)
 		}
