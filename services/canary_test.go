@@ -43,7 +43,7 @@ func TestCanary(t *testing.T) {
 	appears(t, w.catalogAddr, func(m monitoring.Metric) bool { return m.Name == "canary.visible" })
 
 	const asOwned = `
-		SELECT count(*) FROM video.videos v JOIN catalog.video_projection p USING (video_id, tenant_id, duration_seconds, uploader_id)
+		SELECT count(*) FROM video.videos v JOIN catalog.video_projection p USING (video_id, tenant_id, title, uploader_id)
 		 WHERE v.version > 3 AND v.version = p.version AND v.tenant_id = $1`
 	eventually(t, "the read model has the owner's canary", func() bool { return query[int64](t, w, asOwned, canary.Tenant)[0] == 1 })
 	if n := query[int64](t, w, `SELECT count(*) FROM video.videos`)[0]; n != 1 {

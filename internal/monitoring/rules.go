@@ -1,7 +1,6 @@
 package monitoring
 
 import (
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -24,11 +23,11 @@ func Rules(faster int) string {
 	return b.String()
 }
 
-// rule is an alert in a rule file. Its texts are quoted as JSON has them, which YAML takes.
+// rule is an alert in a rule file. Its texts are quoted as in Go, which YAML takes.
 func (a Alert) rule() string {
 	return fmt.Sprintf("      - alert: %s\n        expr: %s\n        for: %ds\n        labels: {severity: %s}\n"+
 		"        annotations:\n          summary: %s\n          runbook: %s\n",
-		a.Name, quoted(a.Expr), a.For, a.Severity, quoted(a.Summary), quoted("docs/runbook.md"+a.Anchor()))
+		a.Name, strconv.Quote(a.Expr), a.For, a.Severity, strconv.Quote(a.Summary), strconv.Quote("docs/runbook.md"+a.Anchor()))
 }
 
 var (
@@ -54,14 +53,4 @@ func (a Alert) sooner(faster int) Alert {
 		return fmt.Sprintf("%s > %g", m[1], float64(n)/float64(faster))
 	})
 	return a
-}
-
-func quoted(s string) string {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(s); err != nil {
-		panic(err) // a string can be encoded
-	}
-	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -91,10 +91,10 @@ func (c *canaryWriter) fresh(v Video, now time.Time) bool {
 }
 
 // nextCanary writes the version after v, or the first one, with its event. Each version changes
-// the duration, as a user's change of one field does.
+// the title, as a user's change of one field does.
 func nextCanary(ctx context.Context, tx *aggregate.Tx, v Video) (Video, error) {
 	if v.Version == 0 {
-		v = Video{ID: canary.Video, UploaderID: canary.Video, Title: "Canary"}
+		v = Video{ID: canary.Video, UploaderID: canary.Video, Title: "Canary 1"}
 		v.Revision = aggregate.Revision{TenantID: tx.Tenant, Epoch: tx.Epoch}.Next()
 		event, err := createdEvent(ctx, v)
 		if err != nil {
@@ -108,7 +108,7 @@ func nextCanary(ctx context.Context, tx *aggregate.Tx, v Video) (Video, error) {
 	}
 	before := v.Revision
 	v.Revision = before.Next()
-	changed := v.set([]string{durationSeconds{}.name()}, Video{DurationSeconds: v.Version % aggregate.MaxSeconds})
+	changed := v.set([]string{title{}.name()}, Video{Title: fmt.Sprintf("Canary %d", v.Version)})
 	event, err := updatedEvent(ctx, v, before, changed)
 	if err != nil {
 		return Video{}, err
