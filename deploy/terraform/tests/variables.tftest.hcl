@@ -40,7 +40,7 @@ run "a_canary_that_is_rarer_than_its_alerts_need" {
   expect_failures = [var.video]
 }
 
-run "a_canary_that_nobody_measures" {
+run "a_canary_without_a_collector" {
   command = plan
   variables {
     video = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", canary_seconds = 15 }
