@@ -68,10 +68,11 @@ test-lab: ## Likewise those of the benchmarks and of Terraform's checks, a modul
 	go -C lab test $(RACE) -timeout 20m $(ARGS) $(or $(PKG),./...)
 
 # The quick form is part of `make test`.
-crash: ## Histories in full: relays and consumers killed with -9 under load, 100,000 events through 8 relays, 50 failovers, 10,000 lives of a read model, a flood of junk
+crash: ## Histories in full: relays and consumers killed with -9 under load, 100,000 events through 8 relays, 50 failovers, 10,000 lives of a read model, a flood of junk, alerts in ten faults
 	LOCKSTEP_FULL=1 go test -count=1 -v -run "^TestCrash$$" ./services/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 15m -run "^TestOffsetsUnderKills$$" ./services/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 10m -run "^TestFlood$$" ./services/
+	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 10m -run "^TestAlertsInAFault$$" ./services/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 20m -run "^TestCounters$$" ./services/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 20m -run "Failover$$" ./services/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 20m -run "^TestReconcileAMillionRows$$" ./services/

@@ -39,7 +39,7 @@ func describeTraces(t testing.TB, spans []collected) string {
 // isOfPool reports whether a span is there only if a connection has to be made, or a statement
 // to be prepared on it.
 func isOfPool(s collected) bool {
-	return s.Name == "pool.acquire" || s.Name == "connect" || s.text("pgx.prepare_stmt.name") != ""
+	return s.Name == "connect" || s.text("pgx.prepare_stmt.name") != ""
 }
 
 type description struct {
@@ -105,12 +105,13 @@ func (d *description) distinct(name string) string {
 
 var writes = regexp.MustCompile(`(?:INSERT INTO|UPDATE) (\w+)`)
 
-// nameOf is the span's name; that of a statement says which table it writes.
+// nameOf is the span's name; that of statements says which tables they write.
 func nameOf(s collected) string {
-	if table := writes.FindStringSubmatch(s.text("db.query.text")); table != nil {
-		return strings.TrimSpace(s.Name) + " " + table[1]
+	name := strings.TrimSpace(s.Name)
+	for _, table := range writes.FindAllStringSubmatch(s.text("db.query.text"), -1) {
+		name += " " + table[1]
 	}
-	return s.Name
+	return name
 }
 
 // notes are the result and the links of a span.

@@ -8,17 +8,20 @@ locals {
     held-up = {
       title      = "events are not leaving"
       filter     = "jsonPayload.message=\"relay is held up, nothing is lost\" AND (jsonPayload.failures>=3 OR jsonPayload.cause:*)"
-      what_to_do = "video has failed to publish three times in a row, or has paused a topic; events wait in its outbox. Runbook: \"Events are not leaving\"; with a cause in the line, \"A topic is paused\"."
+      what_to_do = "video has failed to publish three times in a row, or has paused a topic; events wait in its outbox. With a cause in the line, a topic is paused."
+      anchor     = "#events-are-not-leaving-outbox_oldest_pending_age_seconds-grows"
     }
     parked = {
       title      = "an event is parked"
       filter     = "jsonPayload.message=\"broker refused event\" AND jsonPayload.parked=true"
-      what_to_do = "Pub/Sub has refused an event for good; the later events of its video wait. Runbook: \"Events are parked\"."
+      what_to_do = "Pub/Sub has refused an event for good; the later events of its video wait."
+      anchor     = "#events-are-parked-outbox_parked-above-0"
     }
     gap = {
       title      = "a gap stays open"
       filter     = "jsonPayload.message=\"gap not repaired yet\" AND severity>=ERROR"
-      what_to_do = "catalog cannot get missed events' state from video. Runbook: \"Gaps stay open\"."
+      what_to_do = "catalog cannot get missed events' state from video."
+      anchor     = "#gaps-stay-open-inbox_gaps_open-above-0-for-minutes"
     }
     # The lines of an event that contradicts the read model, of the row that gives way,
     # and of an event that the owner does not know: each may be the only one of the
@@ -30,12 +33,14 @@ locals {
         "jsonPayload.message=\"row had a history that its owner has lost: it was replaced by the owner's state\"",
         "jsonPayload.message=\"event acknowledged without effect: its owner has lost it\"",
       ])})"
-      what_to_do = "Writes that callers were told of are gone; catalog repairs itself. Runbook: \"The read model diverged from its owner\"."
+      what_to_do = "Writes that callers were told of are gone; catalog repairs itself."
+      anchor     = "#the-read-model-diverged-from-its-owner-replica_divergences_total-grows"
     }
     differs = {
       title      = "the read model differs from video"
       filter     = "jsonPayload.message=\"row differs from its owner's\""
-      what_to_do = "catalog has compared its rows with video's, and repairs none by itself. Runbook: \"The read model differs from its owner\"."
+      what_to_do = "catalog has compared its rows with video's, and repairs none by itself."
+      anchor     = "#the-read-model-differs-from-its-owner-reconcile_rows_differing_total-grows"
     }
   }
 }
@@ -65,7 +70,7 @@ resource "google_monitoring_alert_policy" "logs" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = each.value.what_to_do
+    content   = "${each.value.what_to_do} Runbook: ${var.runbook_url}${each.value.anchor}"
   }
 }
 
@@ -100,7 +105,76 @@ resource "google_monitoring_alert_policy" "disk" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = "Find the writer. Runbook: \"The outbox grows\". A higher disk_limit_gb gives time, and is never given back."
+    content   = "Find the writer. A higher disk_limit_gb gives time, and is never given back. Runbook: ${var.runbook_url}#the-outbox-grows"
+  }
+}
+
+# At the limit no instance gets a further connection.
+resource "google_monitoring_alert_policy" "connections" {
+  count = var.cloud_sql == null ? 0 : 1
+
+  display_name          = "lockstep: the database's connections run out"
+  combiner              = "OR"
+  notification_channels = var.notification_channels
+
+  conditions {
+    display_name = "four fifths of max_connections"
+
+    condition_threshold {
+      filter = join(" AND ", [
+        "resource.type = \"cloudsql_database\"",
+        "resource.labels.database_id = \"${var.project_id}:${google_sql_database_instance.main[0].name}\"",
+        "metric.type = \"cloudsql.googleapis.com/database/postgresql/num_backends\"",
+      ])
+      comparison      = "COMPARISON_GT"
+      threshold_value = 0.8 * var.cloud_sql.max_connections
+      duration        = "300s"
+
+      # The metric is by database of the instance.
+      aggregations {
+        alignment_period     = "60s"
+        per_series_aligner   = "ALIGN_MAX"
+        cross_series_reducer = "REDUCE_SUM"
+        group_by_fields      = ["resource.label.database_id"]
+      }
+    }
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    content   = "Find who holds them: the services' own fit, or the plan would have been refused. Runbook: ${var.runbook_url}#database-connections-run-short-db_client_operation_duration_seconds"
+  }
+}
+
+# Cloud Run's own line, which is the only trace: the process has no time for one.
+resource "google_monitoring_alert_policy" "memory" {
+  display_name          = "lockstep: a container was killed for its memory"
+  combiner              = "OR"
+  notification_channels = var.notification_channels
+
+  conditions {
+    display_name = "Memory limit exceeded"
+
+    condition_matched_log {
+      filter = join(" AND ", [
+        "resource.type=(\"cloud_run_revision\" OR \"cloud_run_worker_pool\" OR \"cloud_run_job\")",
+        "log_id(\"run.googleapis.com/varlog/system\")",
+        "textPayload=~\"Memory limit of .+ exceeded\"",
+      ])
+    }
+  }
+
+  alert_strategy {
+    auto_close = "1800s"
+
+    notification_rate_limit {
+      period = "3600s"
+    }
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    content   = "Cloud Run has killed a container, and started another one. Runbook: ${var.runbook_url}#memory-runs-short-process_resident_memory_bytes"
   }
 }
 
@@ -140,7 +214,7 @@ resource "google_monitoring_alert_policy" "jobs" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = "gcloud run jobs executions list --region=${var.region} shows which, its log why. A migration: deploy/terraform/README.md, When an apply fails. The drain, Runbook: \"Events are parked\"."
+    content   = "gcloud run jobs executions list --region=${var.region} shows which, its log why. A migration: deploy/terraform/README.md, When an apply fails. The drain: events are parked. Runbook: ${var.runbook_url}#events-are-parked-outbox_parked-above-0"
   }
 }
 
@@ -175,7 +249,7 @@ resource "google_monitoring_alert_policy" "drain" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = "gcloud scheduler jobs describe video-drain --location=${var.region} shows whether it is paused, and how its last attempt ended. Runbook: \"Publishing without a service that always runs\"."
+    content   = "gcloud scheduler jobs describe video-drain --location=${var.region} shows whether it is paused, and how its last attempt ended. Runbook: ${var.runbook_url}#publishing-without-a-service-that-always-runs"
   }
 }
 
@@ -206,7 +280,7 @@ resource "google_monitoring_alert_policy" "drain_refused" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = "gcloud scheduler jobs describe video-drain --location=${var.region} shows how its last attempt ended. Runbook: \"Publishing without a service that always runs\"."
+    content   = "gcloud scheduler jobs describe video-drain --location=${var.region} shows how its last attempt ended. Runbook: ${var.runbook_url}#publishing-without-a-service-that-always-runs"
   }
 }
 

@@ -51,6 +51,8 @@ variable "video" {
     max_instances: of all revisions together; each holds a pool of database connections.
     workers: further instances without an address, which only relay.
     extra_environment: OpenTelemetry's variables, OTEL_…, of service and workers; no secrets.
+    canary_seconds: how often a synthetic video is changed, which measures the time to visibility; 0: never. With
+    metrics_sidecar_image only, which collects the measurement.
     drain_schedule: cron, in UTC, hourly or more often; a job that publishes the events that instances have left behind when
     they went to sleep.
   EOT
@@ -67,6 +69,7 @@ variable "video" {
     memory              = optional(string, "512Mi")
     workers             = optional(number, 0)
     extra_environment   = optional(map(string), {})
+    canary_seconds      = optional(number, 0)
     drain_schedule      = optional(string)
   })
 
@@ -120,6 +123,14 @@ variable "video" {
   validation {
     condition     = var.video.workers >= 0 && var.video.workers <= 100
     error_message = "video.workers must be from 0 to 100."
+  }
+  validation {
+    condition     = var.video.canary_seconds == 0 || contains(range(1, 61), var.video.canary_seconds)
+    error_message = "video.canary_seconds must be from 1 to 60, or 0."
+  }
+  validation {
+    condition     = var.video.canary_seconds == 0 || var.metrics_sidecar_image != ""
+    error_message = "video.canary_seconds needs metrics_sidecar_image: without it nothing collects what the canary measures."
   }
   validation {
     condition     = var.video.drain_schedule == null || can(regex("^\\S+( \\S+){4}$", coalesce(var.video.drain_schedule, "x")))

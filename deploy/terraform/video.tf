@@ -34,7 +34,8 @@ locals {
   video_host = "video-${var.project_number}.${var.region}.run.app"
 
   # Published events stay in the outbox as long as in Pub/Sub.
-  video_args = ["serve", "-outbox-retention=${var.retention_days * 24}h"]
+  video_args = concat(["serve", "-outbox-retention=${var.retention_days * 24}h"],
+  var.video.canary_seconds == 0 ? [] : ["-canary-interval=${var.video.canary_seconds}s"])
 }
 
 # Identity

@@ -3,6 +3,8 @@ package auth
 import (
 	"strings"
 	"testing"
+
+	"example.com/lockstep/internal/canary"
 )
 
 // The tenant is a text at the path of claims, whose names may have dots themselves.
@@ -11,12 +13,13 @@ func TestTenantOfAToken(t *testing.T) {
 	claims := userClaims{
 		"tenant_id": "acme", "app_metadata": map[string]any{"tenant_id": "bell", "number": 1.0},
 		"https://example.com/tenant": "corp", "empty": "", "long": strings.Repeat("a", 65), "line": "a\nb", "path": "../x", "spaced": "a b",
-		"most": strings.Repeat("a", 64),
+		"canary": canary.Tenant,
+		"most":   strings.Repeat("a", 64),
 	}
 	for path, want := range map[string]string{
 		"": "default", "tenant_id": "acme", "app_metadata.tenant_id": "bell", "https://example.com/tenant": "corp", "most": strings.Repeat("a", 64),
 		"app_metadata": "", "app_metadata.number": "", "app_metadata.none": "", "tenant_id.more": "", "none": "", "none.at.all": "",
-		"empty": "", "long": "", "line": "", "path": "", "spaced": "",
+		"empty": "", "long": "", "line": "", "path": "", "spaced": "", "canary": "",
 	} {
 		got, err := claims.tenant(path)
 		if got != want || (err == nil) != (want != "") {

@@ -1,9 +1,18 @@
 package connect
 
 import (
+	"slices"
 	"testing"
 
+	"github.com/exaring/otelpgx"
+	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"example.com/lockstep/internal/pgtest/pairtest"
 )
@@ -31,4 +40,78 @@ func BenchmarkTracer(b *testing.B) {
 			}
 		}
 	})
+}
+
+// TestABatchHasOneSpan traces a batch and one that fails: a span with all statements for each,
+// one more for the statement at fault, and none for the wait for a connection, which is
+// measured all the same.
+func TestABatchHasOneSpan(t *testing.T) {
+	t.Parallel()
+	spans, measured := tracetest.NewSpanRecorder(), metric.NewManualReader()
+	traces := trace.NewTracerProvider(trace.WithSpanProcessor(spans))
+	cfg, err := pgxpool.ParseConfig(pairtest.New(t).VideoURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.ConnConfig.Tracer = tracer{otelpgx.NewTracer(otelpgx.WithTracerProvider(traces),
+		otelpgx.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(measured))))}
+	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // no statement is prepared
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	ctx, request := traces.Tracer("test").Start(t.Context(), "request")
+	for _, last := range []string{"SELECT 2", "SELECT 1 / 0"} {
+		b := &pgx.Batch{}
+		b.Queue("SELECT 1")
+		b.Queue(last)
+		if err := pool.SendBatch(ctx, b).Close(); (err != nil) != (last == "SELECT 1 / 0") {
+			t.Errorf("%s: %v", last, err)
+		}
+	}
+	request.End()
+
+	var got []string
+	for _, s := range spans.Ended() {
+		if s.Name() != "connect" {
+			got = append(got, s.Name()+": "+valueOf(s.Attributes(), "db.query.text"))
+		}
+	}
+	want := []string{"batch start: SELECT 1; SELECT 2", "SELECT: SELECT 1 / 0", "batch start: SELECT 1; SELECT 1 / 0", "request: "}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("spans (-want +got):\n%s", diff)
+	}
+	if n := acquired(t, measured); n != 2 {
+		t.Errorf("%d waits for a connection are measured, want 2", n)
+	}
+}
+
+func valueOf(attributes []attribute.KeyValue, key attribute.Key) string {
+	i := slices.IndexFunc(attributes, func(a attribute.KeyValue) bool { return a.Key == key })
+	if i < 0 {
+		return ""
+	}
+	return attributes[i].Value.AsString()
+}
+
+// acquired is how many waits for a connection were measured.
+func acquired(t *testing.T, measured *metric.ManualReader) (n uint64) {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	if err := measured.Collect(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		histogram, ok := m.Data.(metricdata.Histogram[float64])
+		if !ok {
+			continue
+		}
+		for _, p := range histogram.DataPoints {
+			if v, _ := p.Attributes.Value("pgx.operation.type"); v.AsString() == "acquire" {
+				n += p.Count
+			}
+		}
+	}
+	return n
 }

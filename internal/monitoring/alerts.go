@@ -49,6 +49,7 @@ func (o objective) slow() string { return o.burns(3, "1d", "2h") }
 const (
 	staleReads = "Fresh reads fail (`consistency_reads_total{outcome=\"failed\"}` grows)"
 	lateEvents = "Events become visible late (`inbox_event_age_at_apply_seconds`)"
+	lateCanary = "The canary is late (`canary_visible_seconds`)"
 	notLeaving = "Events are not leaving (`outbox_oldest_pending_age_seconds` grows)"
 	noMetrics  = "A service shows no metrics"
 	differs    = "The read model differs from its owner (`reconcile_rows_differing_total` grows)"
@@ -67,10 +68,24 @@ var objectiveAlerts = []Alert{
 	{Name: "VisibilityBurnsSlowly", Severity: Ticket, For: 900, Expr: visible.slow(), Entry: lateEvents,
 		Summary: "Events become visible later than 5 s after their commit three times as often as 99.9 % allow."},
 	{Name: "RequestsFail", Severity: Page, For: 300, Entry: "Requests fail (5xx)",
-		Expr: `sum(increase(http_server_request_duration_seconds_count{http_response_status_code=~"5.."}[5m])) / ` +
-			`sum(increase(http_server_request_duration_seconds_count[5m])) > 0.05 and ` +
-			`sum(increase(http_server_request_duration_seconds_count{http_response_status_code=~"5.."}[5m])) >= 10`,
-		Summary: "More than 5 % of the REST requests fail."},
+		Expr: failing("http_server_request_duration_seconds_count", `http_response_status_code=~"5.."`) + " or " +
+			failing("rpc_server_call_duration_seconds_count",
+				`rpc_response_status_code=~"UNKNOWN|DEADLINE_EXCEEDED|INTERNAL|UNAVAILABLE|DATA_LOSS"`),
+		Summary: "More than 5 % of the requests fail, over REST or over gRPC."},
+	{Name: "CanaryLate", Severity: Page, For: 300, Entry: lateCanary,
+		Expr: `histogram_quantile(0.5, sum by (le) (rate(canary_visible_seconds_bucket[10m]))) > 5 or ` +
+			`(sum(increase(canary_commits_total[10m])) > 0 unless sum(increase(canary_visible_seconds_count[10m])) > 0)`,
+		Summary: "Half of the canary's versions become visible later than 5 s after their commit, or none at all for ten minutes."},
+	{Name: "CanaryStopped", Severity: Ticket, For: 300, Entry: lateCanary,
+		Expr:    `sum(increase(canary_commits_total[10m])) == 0`,
+		Summary: "video has committed no version of the canary for ten minutes."},
+}
+
+// failing is PromQL that holds while more than a twentieth of the requests fail, ten at least. The
+// two protocols have one each: a metric that does not exist yet would hide the other's.
+func failing(count, failures string) string {
+	failed := fmt.Sprintf(`sum(increase(%s{%s}[5m]))`, count, failures)
+	return fmt.Sprintf(`(%[1]s / sum(increase(%[2]s[5m])) > 0.05 and %[1]s >= 10)`, failed, count)
 }
 
 var outboxAlerts = []Alert{

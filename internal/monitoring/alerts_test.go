@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -39,7 +40,7 @@ func TestAlertsFire(t *testing.T) {
 				t.Fatalf("it has %d cases in which it fires, and %d in which it does not", fires, quiet)
 			}
 			dir := t.TempDir()
-			write(t, dir, "rules.yaml", "groups:\n  - name: one\n    rules:\n"+ruleYAML(a))
+			write(t, dir, "rules.yaml", "groups:\n  - name: one\n    rules:\n"+a.rule())
 			file := write(t, dir, "test.yaml", "rule_files: [rules.yaml]\nevaluation_interval: "+every+"\ntests:\n"+tests)
 			if out, err := exec.Command(promtool, "test", "rules", file).CombinedOutput(); err != nil {
 				t.Errorf("%v\n%s", err, out)
@@ -79,7 +80,7 @@ func (c ruleCase) yaml(a Alert) string {
 	var b strings.Builder
 	b.WriteString("  - interval: 1m\n    input_series:\n")
 	for name, values := range c.series {
-		fmt.Fprintf(&b, "      - {series: %s, values: %s}\n", quoted(name), quoted(values))
+		fmt.Fprintf(&b, "      - {series: %s, values: %s}\n", strconv.Quote(name), strconv.Quote(values))
 	}
 	if len(c.series) == 0 {
 		b.WriteString("      - {series: up, values: 1x2000}\n")
@@ -88,9 +89,9 @@ func (c ruleCase) yaml(a Alert) string {
 	if !c.quiet {
 		fmt.Fprintf(&b, "{exp_labels: {severity: %s", a.Severity)
 		for name, value := range c.labels {
-			fmt.Fprintf(&b, ", %s: %s", name, quoted(value))
+			fmt.Fprintf(&b, ", %s: %s", name, strconv.Quote(value))
 		}
-		fmt.Fprintf(&b, "}, exp_annotations: {summary: %s, runbook: %s}}", quoted(a.Summary), quoted("docs/runbook.md"+a.Anchor()))
+		fmt.Fprintf(&b, "}, exp_annotations: {summary: %s, runbook: %s}}", strconv.Quote(a.Summary), strconv.Quote("docs/runbook.md"+a.Anchor()))
 	}
 	b.WriteString("]}\n")
 	if !c.quiet && a.For > 0 {

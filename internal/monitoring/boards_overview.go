@@ -37,6 +37,11 @@ var overviewRows = []Row{
 			}},
 		{Title: "Time from commit to visible", Unit: "s", Means: "A rise means that readers with a token wait longer, or ask the owner.",
 			Queries: quantiles("inbox_event_age_at_apply_seconds", "")},
+		{Title: "Canary", Unit: "{version}/s", Means: "With a canary the lines are equal: a gap that stays is a break between the services.",
+			Queries: []Query{
+				{"committed", orZero(perSecond("canary_commits_total", ""))},
+				{"visible", orZero(perSecond("canary_visible_seconds_count", ""))},
+			}},
 		{Title: "Age of the oldest event that waits", Unit: "s", Means: "A rise means that events do not leave video.",
 			Queries: one("oldest", "max(outbox_oldest_pending_age_seconds)")},
 	}},

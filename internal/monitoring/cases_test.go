@@ -37,6 +37,23 @@ func reads(bad float64, minutes int) series {
 	}
 }
 
+// canary has so many versions a minute that were committed, became visible, and did so in time.
+func canary(committed, visible, inTime float64) series {
+	return series{
+		`canary_commits_total{instance="a"}`: level(0), `canary_commits_total{instance="b"}`: steady(committed),
+		`canary_visible_seconds_count`: steady(visible), `canary_visible_seconds_bucket{le="5.0"}`: steady(inTime),
+		`canary_visible_seconds_bucket{le="10.0"}`: steady(visible), `canary_visible_seconds_bucket{le="+Inf"}`: steady(visible),
+	}
+}
+
+// calls has so many calls over gRPC a minute that are answered, and that fail with a code.
+func calls(answered, failed float64, code string) series {
+	return series{
+		`rpc_server_call_duration_seconds_count{rpc_response_status_code="OK"}`:                  steady(answered),
+		fmt.Sprintf(`rpc_server_call_duration_seconds_count{rpc_response_status_code=%q}`, code): steady(failed),
+	}
+}
+
 // applied has late of 1,000 events a minute.
 func applied(bound string, late float64) series {
 	name := "inbox_event_age_at_apply_seconds_"
@@ -97,7 +114,17 @@ var cases = map[string][]ruleCase{
 		fires(7*hour, applied("5", 7), nil), stays(7*hour, applied("5", 5)),
 	},
 	"VisibilityBurnsSlowly": {fires(day, applied("5", 4), nil), stays(day, applied("5", 2))},
-	"RequestsFail":          {fires(halfHour, answers(94, 6), nil), stays(halfHour, answers(96, 4)), stays(halfHour, answers(0, 1))},
+	"RequestsFail": {
+		fires(halfHour, answers(94, 6), nil), fires(halfHour, calls(94, 6, "INTERNAL"), nil), fires(halfHour, with(calls(94, 6, "UNAVAILABLE"),
+			`http_server_request_duration_seconds_count{http_response_status_code="200"}`, steady(9999)), nil),
+		stays(halfHour, calls(96, 4, "INTERNAL")), stays(halfHour, calls(50, 50, "NOT_FOUND")),
+		stays(halfHour, answers(96, 4)), stays(halfHour, answers(0, 1)),
+	},
+	"CanaryLate": {
+		fires(halfHour, canary(1, 1, 0.4), nil), fires(halfHour, series{"canary_commits_total": steady(1)}, nil), fires(halfHour, canary(1, 0, 0), nil),
+		stays(halfHour, canary(1, 1, 0.6)), stays(halfHour, canary(0, 0, 0)), stays(halfHour, nil),
+	},
+	"CanaryStopped": {fires(halfHour, canary(0, 1, 1), nil), stays(halfHour, canary(0.2, 0, 0)), stays(halfHour, nil)},
 
 	"EventsNotLeaving": limits(halfHour, "outbox_oldest_pending_age_seconds", 61, 60, nil),
 	"BacklogUnknown":   limits(halfHour, "outbox_backlog_known", 0, 1, nil),

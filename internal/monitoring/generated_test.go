@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "write the generated files")
 func TestGenerated(t *testing.T) {
 	t.Parallel()
 	want := map[string]string{
-		"deploy/observability/rules.yaml": rulesYAML(), "deploy/terraform/alerts.json": alertsJSON(),
+		"deploy/observability/rules.yaml": Rules(1), "deploy/terraform/alerts.json": alertsJSON(),
 		"deploy/terraform/boards.json": indented(googleBoards()),
 	}
 	for _, b := range Boards {
@@ -115,35 +115,6 @@ func alertsTable() string {
 	return b.String()
 }
 
-// rulesYAML quotes as JSON does, which YAML takes.
-func rulesYAML() string {
-	var b strings.Builder
-	b.WriteString("# Generated from internal/monitoring by `make generate`. DO NOT EDIT.\n" +
-		"# The alerts on the services' own metrics, for any Prometheus.\ngroups:\n  - name: lockstep\n    rules:\n")
-	for _, a := range Alerts {
-		if !a.Google {
-			b.WriteString(ruleYAML(a))
-		}
-	}
-	return b.String()
-}
-
-func ruleYAML(a Alert) string {
-	return fmt.Sprintf("      - alert: %s\n        expr: %s\n        for: %ds\n        labels: {severity: %s}\n"+
-		"        annotations:\n          summary: %s\n          runbook: %s\n",
-		a.Name, quoted(a.Expr), a.For, a.Severity, quoted(a.Summary), quoted("docs/runbook.md"+a.Anchor()))
-}
-
-func quoted(s string) string {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(s); err != nil {
-		panic(err) // a string can be encoded
-	}
-	return strings.TrimSuffix(b.String(), "\n")
-}
-
 // alertsJSON is the input of Terraform. It sorts by name, as Terraform does.
 func alertsJSON() string {
 	type alert struct {
@@ -170,4 +141,18 @@ func indented(v any) string {
 		panic(err) // the tables can be encoded
 	}
 	return b.String()
+}
+
+// TestRulesForFaults divides all durations, and nothing else.
+func TestRulesForFaults(t *testing.T) {
+	t.Parallel()
+	a := Alert{For: 120, Expr: `max(outbox_oldest_pending_age_seconds) > 60 and sum(increase(http_total{code=~"5.."}[1h])) / sum(rate(b[1d])) > 10`}
+	got := a.sooner(60)
+	want := `max(outbox_oldest_pending_age_seconds) > 1 and sum(increase(http_total{code=~"5.."}[60000ms])) / sum(rate(b[1440000ms])) > 10`
+	if got.For != 2 || got.Expr != want {
+		t.Errorf("for %d: %s\nwant %s", got.For, got.Expr, want)
+	}
+	if same := a.sooner(1); same != a {
+		t.Errorf("not faster: %+v", same)
+	}
 }

@@ -3,7 +3,7 @@ package monitoring
 import "slices"
 
 // Metrics are all metrics of this repository, and those of others on which alerts rest.
-var Metrics = slices.Concat(outboxMetrics, inboxMetrics, readModelMetrics, requestMetrics, libraryMetrics, googleMetrics)
+var Metrics = slices.Concat(outboxMetrics, inboxMetrics, readModelMetrics, canaryMetrics, requestMetrics, libraryMetrics, googleMetrics)
 
 const (
 	video   = "video"

@@ -2,7 +2,17 @@ package monitoring
 
 import "slices"
 
+var canaryMetrics = []Metric{
+	{Name: "canary.commits", Kind: Counter, Unit: "{commit}", Service: video, Seldom: "with -canary-interval",
+		Meaning: "Versions of the canary that this instance has committed; with several instances one of them commits each"},
+	{Name: "canary.visible", Kind: Histogram, Unit: "s", Service: catalog, Seldom: "with a canary of video",
+		Meaning: "Time of a version of the canary from its occurred_at, just before video's commit, to the commit that shows it"},
+}
+
 var requestMetrics = []Metric{
+	{Name: "hook.dropped_calls", Kind: Counter, Unit: "{call}", Service: both,
+		Labels:  []Label{labelled("hook", "OnRefused", "OnPaused", "OnDeadLetter", "OnDiverged")},
+		Meaning: "Calls of a user's function that were not made: it is too slow, or had not returned when the process ended"},
 	{Name: "consistency.reads", Kind: Counter, Unit: "{read}", Service: catalog,
 		Labels:  []Label{labelled("outcome", "fresh", "waited", "authority", "stale", "failed")},
 		Meaning: "Reads that asked for freshness, by outcome: fresh, waited, authority, stale or failed"},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,12 +15,13 @@ import (
 	"example.com/lockstep/lab/bench/reads"
 	"example.com/lockstep/lab/bench/report"
 	"example.com/lockstep/lab/bench/rig"
+	"example.com/lockstep/lab/bench/telemetry"
 )
 
 // TestMain lets the test binary run as the server process that the command
 // starts from its own binary.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == rig.BrokerCommand || os.Args[1] == reads.Command || os.Args[1] == peers.Command) {
+	if len(os.Args) > 1 && slices.Contains([]string{rig.BrokerCommand, reads.Command, peers.Command, telemetry.Command}, os.Args[1]) {
 		main()
 	}
 	os.Exit(m.Run())
@@ -40,7 +42,7 @@ func TestNamesAreUnique(t *testing.T) {
 
 // figureName matches names of figures in running text and in the cells of a
 // table.
-var figureName = regexp.MustCompile("[`|] ?((?:localpubsub|relay|write|claim|inbox|visible|read|start|peers|tenant)\\.[a-z0-9_]+)[` ]")
+var figureName = regexp.MustCompile("[`|] ?((?:localpubsub|relay|write|claim|inbox|visible|read|telemetry|start|peers|tenant)\\.[a-z0-9_]+)[` ]")
 
 func TestFiguresOfTheDocsAreMeasured(t *testing.T) {
 	t.Parallel()

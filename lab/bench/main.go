@@ -14,6 +14,7 @@
 //	inbox          the inbox, compared with the plain loop and bare limits
 //	visible        an event's whole path, from the commit to its visibility
 //	reads          reads with consistency tokens
+//	telemetry      the pair with traces and metrics, without an endpoint, and without the SDK
 //	start          both services from exec to ready, and their memory at rest
 //
 // A subject is a package with a function that returns its series; [table] lists
@@ -49,6 +50,7 @@ import (
 	"example.com/lockstep/lab/bench/reads"
 	"example.com/lockstep/lab/bench/rig"
 	"example.com/lockstep/lab/bench/start"
+	"example.com/lockstep/lab/bench/telemetry"
 	"example.com/lockstep/lab/bench/visible"
 )
 
@@ -107,6 +109,9 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) (err
 	if len(args) > 0 && args[0] == peers.Command {
 		return peers.Serve(ctx, args[1:], stdout)
 	}
+	if len(args) > 0 && args[0] == telemetry.Command {
+		return telemetry.Serve(ctx, args[1:], stdout)
+	}
 	b, err := parse(args)
 	if err != nil {
 		return err
@@ -121,7 +126,7 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) (err
 // Series that need a database get it from p.
 func table(p *rig.Postgres) []measure.Series {
 	return slices.Concat(localpubsub.Series(), outbox.Series(p), peers.Series(p), inbox.Series(), visible.Series(p), reads.Series(),
-		start.Series(p))
+		telemetry.Series(p), start.Series(p))
 }
 
 func parse(args []string) (measure.Bench, error) {

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"example.com/lockstep/internal/connect"
+	"example.com/lockstep/internal/monitoring"
 )
 
 // The command works in the root of the repository, so its tests do too. They
@@ -121,16 +122,17 @@ func TestWrongEditsApply(t *testing.T) {
 // A person who is alerted finds the runbook entry that the alert names.
 func TestAlertsNameEntriesOfTheRunbook(t *testing.T) {
 	t.Parallel()
-	alerts, runbook := read(t, moduleDir+"/monitoring.tf"), read(t, "docs/runbook.md")
-	entries := regexp.MustCompile(`Runbook: ([^\n]*)`).FindAllStringSubmatch(alerts, -1)
-	if len(entries) == 0 {
-		t.Fatal("no alert names an entry of the runbook")
+	alerts, entries := read(t, moduleDir+"/monitoring.tf"), map[string]bool{}
+	for _, title := range regexp.MustCompile(`(?m)^## (.*)$`).FindAllStringSubmatch(read(t, "docs/runbook.md"), -1) {
+		entries[monitoring.Alert{Entry: title[1]}.Anchor()] = true
 	}
-	for _, e := range entries {
-		for _, title := range regexp.MustCompile(`\\"([^"\\]+)\\"`).FindAllStringSubmatch(e[1], -1) {
-			if !strings.Contains(runbook, "\n## "+title[1]) {
-				t.Errorf("the runbook has no entry %q", title[1])
-			}
+	anchors := regexp.MustCompile(`(?:runbook_url}|anchor +=\s+")(#[^"]*)"`).FindAllStringSubmatch(alerts, -1)
+	if policies := strings.Count(alerts, `"google_monitoring_alert_policy"`); len(anchors) < policies {
+		t.Errorf("%d policies name %d entries", policies, len(anchors))
+	}
+	for _, a := range anchors {
+		if !entries[a[1]] {
+			t.Errorf("the runbook has no entry %q", a[1])
 		}
 	}
 }

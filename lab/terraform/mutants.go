@@ -190,6 +190,14 @@ var wrongRuns = []mutant{
 		file: "video.tf", old: `lookup(var.secret_versions, env.value, "1")`, new: `lookup(var.secret_versions, env.value, "latest")`,
 	}}},
 	{"a disk without a limit", []edit{{file: "database.tf", old: "    disk_autoresize_limit       = local.disk_limit_gb\n"}}},
+	{"connections without an alert", []edit{{file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "connections" {`}}},
+	{"a container killed for its memory, without an alert", []edit{{
+		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "memory" {`,
+	}}},
+	{"an alert without the address of its entry", []edit{{
+		file: "monitoring.tf", old: "Runbook: ${var.runbook_url}#the-outbox-grows", new: "See the runbook.",
+	}}},
+	{"a canary that no instance knows", []edit{{file: "video.tf", old: `["-canary-interval=${var.video.canary_seconds}s"]`, new: "[]"}}},
 	{"a disk without an alert", []edit{{file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "disk" {`}}},
 	{"backups in another region", []edit{{
 		file: "database.tf", old: "location                       = var.region", new: `location                       = "eu"`,

@@ -68,7 +68,9 @@ var wrongCallers = []mutant{
 		file: "video_workers.tf", old: "path = \"/healthz\"\n          port = local.admin_port",
 		new: "path = \"/healthz\"\n          port = 8081",
 	}}},
-	{"reflection in the cloud", []edit{{file: "video.tf", old: `video_args = ["serve", `, new: `video_args = ["serve", "-reflection", `}}},
+	{"reflection in the cloud", []edit{{
+		file: "video.tf", old: `video_args = concat(["serve", `, new: `video_args = concat(["serve", "-reflection", `,
+	}}},
 	{"an ingress that is not its own", []edit{{file: "catalog.tf", old: "local.ingress[var.catalog.ingress]",
 		new: "local.ingress[var.video.ingress]"}}},
 	{"an ingress that is another one", []edit{{

@@ -139,7 +139,7 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	projector := NewProjector(background, owner, waiters, log)
 	watching := health.Register("waiters")
 	ofVideos, ofEngagements := health.Register("incomplete videos"), health.Register("incomplete engagements")
-	loops := append(cfg.consumers(background, client, streams, projector.Handler(), health, log), callers.Run,
+	loops := append(cfg.consumers(background, client, streams, newTimed(projector.Handler()), health, log), callers.Run,
 		func(ctx context.Context) error { return waiters.Run(ctx, log, watching) },
 		func(ctx context.Context) error { return projector.CompleteVideos().Run(ctx, ofVideos) },
 		func(ctx context.Context) error { return projector.CompleteEngagements().Run(ctx, ofEngagements) })

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"example.com/lockstep/internal/auth"
+	"example.com/lockstep/internal/canary"
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/idempotency"
@@ -35,6 +36,9 @@ type Config struct {
 	Retention time.Duration
 	// TenantRate is that of outbox.Options.
 	TenantRate int
+	// CanaryInterval is the time between two versions of the synthetic video, up to a minute.
+	// 0: none.
+	CanaryInterval time.Duration
 	// Project is the Google Cloud project of the topics.
 	Project string
 	// PubSubEndpoint is a regional endpoint (host:port): the order of a key
@@ -108,7 +112,7 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	}})
 	health.Admin = cfg.Admin
 	relay := outbox.NewRelay(background, client, Topics(cfg.Project), log, health.Register("relay"),
-		outbox.Options{Retention: cfg.Retention, ListenURL: cfg.ListenURL, TenantRate: cfg.TenantRate})
+		outbox.Options{Retention: cfg.Retention, ListenURL: cfg.ListenURL, TenantRate: cfg.TenantRate, Canary: canary.Tenant})
 	sweeping := health.Register("idempotency keys")
 	guard := serve.NewGuard(access, callers, cfg.Limits)
 	router, rpc := serve.NewRouter(log, health, guard), serve.NewGRPC(log, guard)
@@ -119,9 +123,15 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	server := serve.New(log, router, rpc, health)
 
 	log.InfoContext(ctx, "video serves", "addr", lis.Addr().String(), "project", cfg.Project)
-	return server.Run(ctx, lis, callers.Run, relay.Run, func(ctx context.Context) error {
+	loops := []func(context.Context) error{callers.Run, relay.Run, func(ctx context.Context) error {
 		return idempotency.Sweep(ctx, background, log, sweeping)
-	})
+	}}
+	if cfg.CanaryInterval > 0 {
+		canaries := newCanaryWriter(aggregate.NewWriter(background, relay.Wake), cfg.CanaryInterval, log)
+		alive := health.Register("canary")
+		loops = append(loops, func(ctx context.Context) error { return canaries.run(ctx, alive) })
+	}
+	return server.Run(ctx, lis, loops...)
 }
 
 // services are the aggregates of the process. They share one writer.

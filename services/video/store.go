@@ -53,6 +53,13 @@ func lockVideo(ctx context.Context, tx *aggregate.Tx, id uuid.UUID) (v Video, er
 	return v, err
 }
 
+// lockNamedVideo is lockVideo of a video that may not exist yet: the lock is on its name, so that
+// two first writers do not collide at the primary key.
+func lockNamedVideo(ctx context.Context, tx *aggregate.Tx, id uuid.UUID) (Video, error) {
+	tx.Queue(`SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, tx.OfTenant(id.String()))
+	return lockVideo(ctx, tx, id)
+}
+
 // selectVideo returns the zero Video when there never was such a video. asOf is as in
 // aggregate.SelectAsOf.
 func selectVideo(ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, id uuid.UUID) (v Video, asOf aggregate.AsOf, err error) {

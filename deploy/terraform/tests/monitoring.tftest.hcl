@@ -30,7 +30,7 @@ run "alerts" {
   # a new project the first apply would end there.
   assert {
     condition = alltrue([
-      for policy in concat([google_monitoring_alert_policy.jobs], google_monitoring_alert_policy.disk) :
+      for policy in concat([google_monitoring_alert_policy.jobs], google_monitoring_alert_policy.disk, google_monitoring_alert_policy.connections) :
       can(regex("metric.type = \"(run|cloudsql)\\.googleapis\\.com/", policy.conditions[0].condition_threshold[0].filter))
     ])
     error_message = "Alerts with a filter must be on metrics that every project has."
@@ -91,6 +91,29 @@ run "alerts" {
     error_message = "Migrations and the drain must be watched."
   }
   assert {
+    condition = alltrue([
+      for policy in concat(
+        [google_monitoring_alert_policy.jobs, google_monitoring_alert_policy.memory], google_monitoring_alert_policy.drain, google_monitoring_alert_policy.drain_refused,
+        google_monitoring_alert_policy.disk, google_monitoring_alert_policy.connections, values(google_monitoring_alert_policy.logs),
+      ) :
+      can(regex("Runbook: https://example.com/runbook.md#[a-z0-9_-]+$", policy.documentation[0].content))
+    ])
+    error_message = "Each policy must end with the address of its runbook entry."
+  }
+  assert {
+    condition = (
+      google_monitoring_alert_policy.connections[0].conditions[0].condition_threshold[0].threshold_value == 80 &&
+      google_monitoring_alert_policy.connections[0].conditions[0].condition_threshold[0].aggregations[0].cross_series_reducer == "REDUCE_SUM"
+    )
+    error_message = "Connections must be noticed at four fifths of max_connections, those of all databases together."
+  }
+  assert {
+    condition = alltrue([for part in ["cloud_run_revision", "cloud_run_worker_pool", "cloud_run_job", "varlog/system", "Memory limit of .+ exceeded"] :
+      strcontains(google_monitoring_alert_policy.memory.conditions[0].condition_matched_log[0].filter, part)
+    ])
+    error_message = "A container that Cloud Run kills for its memory must be noticed, whatever it runs."
+  }
+  assert {
     condition = (
       strcontains(google_monitoring_alert_policy.drain[0].conditions[0].condition_absent[0].filter, "\"${google_cloud_run_v2_job.video_outbox.name}\"") &&
       strcontains(google_monitoring_alert_policy.drain[0].conditions[0].condition_absent[0].filter, "\"succeeded\"")
@@ -117,7 +140,7 @@ run "alerts" {
   }
   assert {
     condition = alltrue([
-      for policy in concat([google_monitoring_alert_policy.jobs], google_monitoring_alert_policy.drain, google_monitoring_alert_policy.drain_refused, google_monitoring_alert_policy.disk, values(google_monitoring_alert_policy.logs)) :
+      for policy in concat([google_monitoring_alert_policy.jobs], google_monitoring_alert_policy.drain, google_monitoring_alert_policy.drain_refused, google_monitoring_alert_policy.disk, google_monitoring_alert_policy.connections, [google_monitoring_alert_policy.memory], values(google_monitoring_alert_policy.logs)) :
       policy.notification_channels == tolist(["projects/acme-test/notificationChannels/1"])
     ])
     error_message = "Alerts must reach notification_channels."
@@ -157,7 +180,7 @@ run "collector" {
   command = apply
 
   variables {
-    video                 = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", workers = 1, extra_environment = { OTEL_EXPORTER_OTLP_ENDPOINT = "https://otel.example.com" } }
+    video                 = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", workers = 1, canary_seconds = 15, extra_environment = { OTEL_EXPORTER_OTLP_ENDPOINT = "https://otel.example.com" } }
     catalog               = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", workers = 1 }
     metrics_sidecar_image = "us-docker.pkg.dev/google/collector@sha256:2222222222222222222222222222222222222222222222222222222222222222"
   }
@@ -180,6 +203,13 @@ run "collector" {
       service.template[0].containers[1].resources[0].cpu_idle == false && length(service.template[0].containers[1].ports) == 0
     ])
     error_message = "The collector must have CPU between requests, and no port."
+  }
+  assert {
+    condition = alltrue([
+      for instance in [google_cloud_run_v2_service.video.template[0], google_cloud_run_v2_worker_pool.video[0].template[0]] :
+      contains(instance.containers[0].args, "-canary-interval=15s")
+    ])
+    error_message = "Every instance that relays must know the canary: one of them commits."
   }
   assert {
     condition = { for e in google_cloud_run_v2_service.video.template[0].containers[0].env : e.name => e.value if startswith(e.name, "OTEL_") } == { OTEL_EXPORTER_OTLP_ENDPOINT = "https://otel.example.com" } && (

@@ -31,6 +31,23 @@ run "images_by_a_digest_that_is_none" {
   expect_failures = [var.video, var.catalog]
 }
 
+run "a_canary_that_is_rarer_than_its_alerts_need" {
+  command = plan
+  variables {
+    video                 = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", canary_seconds = 61 }
+    metrics_sidecar_image = "us-docker.pkg.dev/google/collector@sha256:2222222222222222222222222222222222222222222222222222222222222222"
+  }
+  expect_failures = [var.video]
+}
+
+run "a_canary_without_a_collector" {
+  command = plan
+  variables {
+    video = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", canary_seconds = 15 }
+  }
+  expect_failures = [var.video]
+}
+
 run "images_of_elsewhere" {
   command = plan
   variables {

@@ -72,6 +72,13 @@ const empty = ""
 // drops it.
 func (p *Postgres) Fresh(ctx context.Context) (*Database, error) { return p.CopyOf(ctx, empty, nil) }
 
+// ForBoth returns a database with only the tables of both services. The caller drops it.
+func (p *Postgres) ForBoth(ctx context.Context) (*Database, error) {
+	return p.CopyOf(ctx, "both services", func(ctx context.Context, conn *pgx.Conn) error {
+		return migrations.Up(ctx, conn.Config().ConnString(), migrations.Catalog, slog.New(slog.DiscardHandler))
+	})
+}
+
 // CopyOf returns a copy of the template of that name. At the first call, fill
 // makes the template from a fresh database. The caller drops the copy.
 func (p *Postgres) CopyOf(ctx context.Context, name string, fill func(context.Context, *pgx.Conn) error) (*Database, error) {

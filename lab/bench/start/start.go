@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -18,8 +17,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	localpostgres "example.com/lockstep/internal/local/postgres"
 	localprocess "example.com/lockstep/internal/local/process"
@@ -62,9 +59,7 @@ func coldStart(ctx context.Context, p *rig.Postgres, service migrations.Service,
 	if err != nil {
 		return measure.Reading{}, err
 	}
-	d, err := p.CopyOf(ctx, "both services", func(ctx context.Context, conn *pgx.Conn) error {
-		return migrations.Up(ctx, conn.Config().ConnString(), migrations.Catalog, slog.New(slog.DiscardHandler))
-	})
+	d, err := p.ForBoth(ctx)
 	if err != nil {
 		return measure.Reading{}, err
 	}

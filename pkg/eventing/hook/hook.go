@@ -4,7 +4,8 @@
 // One goroutine makes the calls of one relay or consumer, one at a time, in the order of
 // their causes, outside of locks and transactions. So a call that blocks delays the
 // calls behind it, and no event. Up to 1,000 calls wait. A call beyond that is dropped, with a
-// warning in the log: the metrics count its cause all the same. A panic is recovered and logged.
+// warning in the log and hook.dropped_calls: the metrics count its cause all the same. A panic is
+// recovered and logged.
 //
 // A call is made at most once: a process that dies loses the calls that wait. At the end of
 // Run they have a short time, which the relay or the consumer states. Then the context
@@ -15,6 +16,11 @@ import (
 	"context"
 	"log/slog"
 	"runtime/debug"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"example.com/lockstep/pkg/eventing/instrument"
 )
 
 // maxWaiting bounds the memory of the calls that wait, each of about 2 KB: no call has a
@@ -25,6 +31,7 @@ const maxWaiting = 1000
 type Calls struct {
 	log     *slog.Logger
 	waiting chan call
+	dropped metric.Int64Counter
 }
 
 // call is a call of the function that name tells the user.
@@ -33,14 +40,26 @@ type call struct {
 	do   func(context.Context)
 }
 
-// New returns calls, which Start begins to make.
-func New(log *slog.Logger) *Calls { return &Calls{log: log, waiting: make(chan call, maxWaiting)} }
+// New returns calls of the named hooks, which Start begins to make.
+func New(log *slog.Logger, hooks ...string) *Calls {
+	dropped := instrument.For("example.com/lockstep/pkg/eventing/hook").Counter("hook.dropped_calls", "{call}",
+		"Calls of a user's function that were not made: it is too slow, or had not returned when the process ended")
+	for _, name := range hooks {
+		instrument.Begin(dropped, named(name))
+	}
+	return &Calls{log: log, waiting: make(chan call, maxWaiting), dropped: dropped}
+}
+
+func named(hook string) metric.MeasurementOption {
+	return metric.WithAttributeSet(attribute.NewSet(attribute.String("hook", hook)))
+}
 
 // Add adds a call. It never waits.
 func (c *Calls) Add(ctx context.Context, name string, do func(context.Context)) {
 	select {
 	case c.waiting <- call{name, do}:
 	default:
+		c.dropped.Add(ctx, 1, named(name))
 		c.log.WarnContext(ctx, "a hook is too slow, a call of it is dropped", "hook", name, "waiting", maxWaiting)
 	}
 }
@@ -60,7 +79,21 @@ func (c *Calls) Start(ctx context.Context) (stop func(until context.Context)) {
 		select {
 		case <-ended:
 		case <-until.Done():
-			c.log.WarnContext(until, "a hook has not returned in time, its further calls are dropped", "dropped", len(c.waiting))
+			cancel()
+			c.log.WarnContext(until, "a hook has not returned in time, its further calls are dropped", "dropped", c.drop(until))
+		}
+	}
+}
+
+// drop drops the calls that wait, and returns their number.
+func (c *Calls) drop(ctx context.Context) (n int) {
+	for {
+		select {
+		case next := <-c.waiting:
+			c.dropped.Add(ctx, 1, named(next.name))
+			n++
+		default:
+			return n
 		}
 	}
 }

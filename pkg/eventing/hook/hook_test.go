@@ -4,8 +4,13 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"maps"
 	"strings"
 	"testing"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 )
 
 // logged is a log that the test reads after the calls have stopped.
@@ -39,9 +44,10 @@ func TestCallsAreMadeInOrderAndSurviveAPanic(t *testing.T) {
 }
 
 func TestACallThatBlocksDropsCallsAndDelaysNobody(t *testing.T) {
-	t.Parallel()
+	reader := metric.NewManualReader()
+	otel.SetMeterProvider(metric.NewMeterProvider(metric.WithReader(reader)))
 	text, log := logged()
-	c := New(log)
+	c := New(log, "OnTest", "OnNothing")
 	stop := c.Start(t.Context())
 	blocked, ended := make(chan struct{}), make(chan struct{})
 	c.Add(t.Context(), "OnTest", func(ctx context.Context) {
@@ -66,5 +72,17 @@ func TestACallThatBlocksDropsCallsAndDelaysNobody(t *testing.T) {
 	<-ended
 	if !strings.Contains(text.String(), "dropped=1000") {
 		t.Errorf("log %q does not count the calls that are dropped at the end", text)
+	}
+	var all metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	counted := map[string]int64{}
+	for _, p := range all.ScopeMetrics[0].Metrics[0].Data.(metricdata.Sum[int64]).DataPoints {
+		hook, _ := p.Attributes.Value("hook")
+		counted[hook.AsString()] = p.Value
+	}
+	if want := map[string]int64{"OnTest": 1001, "OnNothing": 0}; !maps.Equal(counted, want) {
+		t.Errorf("dropped calls %v, want %v", counted, want)
 	}
 }

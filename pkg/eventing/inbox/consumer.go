@@ -100,7 +100,7 @@ func NewConsumer(
 		log:       log.With("component", "consumer", "subscription", subscription),
 		heartbeat: heartbeat,
 		options:   opts,
-		calls:     hook.New(log.With("component", "consumer", "subscription", subscription)),
+		calls:     hook.New(log.With("component", "consumer", "subscription", subscription), "OnDeadLetter", "OnDiverged"),
 		budget:    &budget{limit: limit},
 		// As wide as the budget: callbacks wait for that alone.
 		incoming: make(chan *delivery, maxMessages),

@@ -75,7 +75,7 @@ func newMetrics(subscription string, inHand *budget, waiting *blockedAggregates)
 	return &m
 }
 
-func (m *metrics) failing(batches int)  { m.inARow.Store(int64(batches)) }
+func (m *metrics) failing(batches int)   { m.inARow.Store(int64(batches)) }
 func (m *metrics) pullFailing(tries int) { m.notPulled.Store(int64(tries)) }
 
 func (m *metrics) repaired(ctx context.Context)     { m.repairs.Add(ctx, 1, m.subscription) }

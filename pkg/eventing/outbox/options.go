@@ -39,10 +39,13 @@ type Options struct {
 	// own way.
 	ListenURL string
 	// TenantRate is in events per second. While several tenants are active, a tenant above
-	// it waits for turns, and all that wait leave at this rate together at most, of which each
-	// relay has an equal share. It should be well below the rate at which the slowest consumer
+	// it waits for turns, and its events leave at this rate at most, of which each relay has an
+	// equal share. It should be well below the rate at which the slowest consumer
 	// applies events. 0 is [DefaultTenantRate], and with [NoTenantRate] no tenant waits.
 	TenantRate int
+	// Canary is a tenant with a few events that only measure. It does not count among the active
+	// tenants, so that another one next to it is not held. Empty: there is none.
+	Canary string
 
 	// MaxAttempts is how many times the broker refuses an event before the relay parks it.
 	// 0 or less is 5; it is clamped to 2…100.

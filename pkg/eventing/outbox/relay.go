@@ -106,9 +106,9 @@ func NewRelay(
 		settleFor:  settleTime,
 		inFlight:   newInFlight(),
 		followUps:  newFollowUps(),
-		calls:      hook.New(log.With("component", "relay")),
+		calls:      hook.New(log.With("component", "relay"), "OnRefused", "OnPaused"),
 		claimSize:  newClaimSize(),
-		tenants:    newTenantRates(cmp.Or(o.TenantRate, DefaultTenantRate)),
+		tenants:    newTenantRates(cmp.Or(o.TenantRate, DefaultTenantRate), o.Canary),
 		wakeups:    make(chan struct{}, 1),
 		wakeProbes: make(chan struct{}, 1),
 	}

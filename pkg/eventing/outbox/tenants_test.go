@@ -207,7 +207,7 @@ func batchFor(tenant string, events int) []queue.Batch {
 func TestATenantIsOverItsRateOnlyNextToOthers(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	rates := newTenantRates(1000)
+	rates := newTenantRates(1000, "")
 	if busy := rates.claimed(batchFor("a", 2000), 1, now); busy != nil {
 		t.Errorf("alone: %v", busy)
 	}
@@ -236,7 +236,14 @@ func TestATenantIsOverItsRateOnlyNextToOthers(t *testing.T) {
 	if n := len(rates.limits); n > maxTenants {
 		t.Errorf("%d limits", n)
 	}
-	none := newTenantRates(NoTenantRate)
+	measuring := newTenantRates(1000, "canary")
+	for range 2 {
+		measuring.claimed(batchFor("canary", 1), 1, now)
+		if busy := measuring.claimed(batchFor("a", 2000), 1, now); busy != nil {
+			t.Errorf("next to a canary: %v", busy)
+		}
+	}
+	none := newTenantRates(NoTenantRate, "")
 	none.claimed(batchFor("a", 1), 1, now)
 	if busy := none.claimed(batchFor("b", 100_000), 1, now); busy != nil {
 		t.Errorf("without a rate: %v", busy)
@@ -365,7 +372,7 @@ func TestManyHeldTenantsCatchUp(t *testing.T) {
 func TestASilentTenantIsForgotten(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	relays := [...]*tenantRates{newTenantRates(1000), newTenantRates(1000)}
+	relays := [...]*tenantRates{newTenantRates(1000, ""), newTenantRates(1000, "")}
 	for _, r := range relays {
 		r.claimed(batchFor("quiet", 1), len(relays), now)
 	}
@@ -448,7 +455,7 @@ func TestEachRelayHasTurns(t *testing.T) {
 	t.Parallel()
 	for _, perSecond := range []int{1, 10, 100, 1000} {
 		for _, relays := range []int{1, 2, 11, 101} {
-			rates, now, events := newTenantRates(perSecond), time.Now(), 0
+			rates, now, events := newTenantRates(perSecond, ""), time.Now(), 0
 			const seconds = 1000
 			for range seconds * int(time.Second/turnEvery) {
 				now = now.Add(turnEvery)

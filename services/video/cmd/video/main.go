@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"flag"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/auth"
+	"example.com/lockstep/internal/canary"
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/operator"
 	"example.com/lockstep/internal/serve"
@@ -38,9 +40,24 @@ var erasing = operator.OwnerErasure{
 	New:   func(db *pgxpool.Pool, o erasure.Options) erasure.Eraser { return video.NewErasure(db, o) },
 }
 
+// canaryInterval is the value of a flag: 0, or a second to canary.MaxSeconds.
+type canaryInterval time.Duration
+
+func (c *canaryInterval) String() string { return time.Duration(*c).String() }
+
+func (c *canaryInterval) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	if err == nil && d != 0 && (d < time.Second || d > canary.MaxSeconds*time.Second) {
+		err = fmt.Errorf("0, or 1s to %ds", canary.MaxSeconds)
+	}
+	*c = canaryInterval(d)
+	return err
+}
+
 func service() command.Service {
 	var keep time.Duration
 	var tenantRate int
+	var interval canaryInterval
 	var reflection bool
 	var limits serve.Options
 	return command.Service{
@@ -49,13 +66,16 @@ func service() command.Service {
 		Flags: func(f *flag.FlagSet, local bool) {
 			f.DurationVar(&keep, "outbox-retention", retention, "how long published events stay in the outbox; 0 is for ever")
 			f.IntVar(&tenantRate, "tenant-rate", outbox.DefaultTenantRate,
-				"events a second of all tenants together that are above this rate while others are active; 0 is the default, negative: no limit")
+				"events a second of each tenant that is above this rate while others are active; 0 is the default, negative: no limit")
+			f.Var(&interval, "canary-interval", "how often a synthetic video gets a version, with which catalog measures the time "+
+				"from commit to visible: 1s to 1m; 0 is never")
 			f.BoolVar(&reflection, "reflection", local, "answer gRPC reflection; on by default in a local process, and in no other")
 			limits.Flags(f)
 		},
 		Configure: func(r *command.Environment) command.Process {
 			cfg := video.ReadConfig(r)
 			cfg.Retention, cfg.TenantRate = keep, tenantRate
+			cfg.CanaryInterval = time.Duration(interval)
 			cfg.Reflection, cfg.Limits = reflection, limits
 			return command.Process{Project: cfg.Project, Serve: func(ctx context.Context, lis, admin net.Listener, log *slog.Logger) error {
 				cfg.Admin = admin

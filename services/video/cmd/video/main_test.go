@@ -28,7 +28,7 @@ func TestCommandLine(t *testing.T) {
 	service().Run(t.Context(), []string{"help"}, func(string) string { return "" }, &help, io.Discard)
 	usage := help.String()
 	for _, want := range []string{"usage: video", "as the role video_service;", "GOOGLE_CLOUD_PROJECT ", "PUBSUB_ENDPOINT ", "PORT ", "migrate ",
-		"LISTEN_DATABASE_URL ", "-outbox-retention duration", "(168h0m0s)", "-user-rate uint", "(100)", "-cors-origin value"} {
+		"LISTEN_DATABASE_URL ", "-outbox-retention duration", "(168h0m0s)", "-canary-interval value", "-user-rate uint", "(100)", "-cors-origin value"} {
 		if !strings.Contains(usage, want) {
 			t.Errorf("help does not say %q:\n%s", want, usage)
 		}
@@ -58,6 +58,9 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"serve", "-outbox-retention", "long"}, 2, "", "outbox-retention"},
 		{[]string{"serve", "-outbox-retention", "24h"}, 1, "", "DATABASE_URL is required"},
 		{[]string{"migrate", "-outbox-retention", "24h"}, 2, "", "outbox-retention"},
+		{[]string{"serve", "-canary-interval=100ms"}, 2, "", "0, or 1s to 60s"},
+		{[]string{"serve", "-canary-interval=61s"}, 2, "", "0, or 1s to 60s"},
+		{[]string{"serve", "-canary-interval=0"}, 1, "", "DATABASE_URL is required"},
 		{[]string{"serve", "-user-rate=-1"}, 2, "", "-user-rate"},
 		{[]string{"serve", "-cors-origin", "*"}, 2, "", "-cors-origin"},
 		{[]string{"serve", "-user-rate=0", "-cors-origin", "https://app.example"}, 1, "", "GOOGLE_CLOUD_PROJECT is required"},

@@ -1,0 +1,133 @@
+// Package telemetry is the series of what traces and metrics cost the pair: one unit of work is
+// a video that is created at video over REST, and then read at catalog with its token. So it
+// takes the write, the outbox, the relay, the consumer and a reader's wait.
+//
+// Three pairs take turns, each of two processes with a database and a broker of its own. "on"
+// sends all traces and its metrics to a collector, which counts them. "off" has no endpoint, as a
+// service is without OTEL_*. "none" has OpenTelemetry's no-op providers in place of the SDK: the
+// calls of the instrumentation remain. All write their log lines, and drop them.
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"example.com/lockstep/lab/bench/measure"
+	"example.com/lockstep/lab/bench/rig"
+)
+
+// clients are enough to keep two cores busy.
+const clients = 16
+
+// turns is the number of turns of each pair in a run. Short turns next to each other in time
+// see the same machine.
+const turns = 12
+
+// volumes are the total times of each pair.
+var volumes = [...]time.Duration{measure.Quick: 600 * time.Millisecond, measure.Normal: 6 * time.Second, measure.Full: 18 * time.Second}
+
+// Series returns the series.
+func Series(p *rig.Postgres) []measure.Series {
+	m := measure.Measurement{Run: func(ctx context.Context, size measure.Size) (measure.Reading, error) {
+		return inTurns(ctx, p, volumes[size]/turns)
+	}}
+	for _, mode := range modes {
+		m.Figures = append(m.Figures,
+			measure.Figure{Name: rate(mode), Unit: "video/s", Note: notes[mode]},
+			measure.Figure{Name: cost(mode), Unit: "us", Note: "CPU time of both services for a video"})
+	}
+	return []measure.Series{{
+		Title: fmt.Sprintf("telemetry: videos created, and read with their tokens, by %d clients", clients),
+		// The ratios of a busy machine differ by a tenth from one turn to the next.
+		Runs: 5, Measurements: []measure.Measurement{m},
+		Derived: []measure.Derived{
+			measure.Ratio("telemetry.on_vs_off", rate(on), rate(off), "0.9 or more wanted"),
+			measure.Ratio("telemetry.off_vs_none", rate(off), rate(none), "0.99 or more wanted"),
+			measure.Ratio("telemetry.on_vs_off_cpu", cost(on), cost(off), ""),
+			measure.Ratio("telemetry.off_vs_none_cpu", cost(off), cost(none), ""),
+		},
+	}}
+}
+
+var notes = map[string]string{
+	on:   "all requests are traced; the collector runs on the same cores",
+	off:  "no endpoint: metrics are counted, and no span is recorded",
+	none: "OpenTelemetry's no-op providers",
+}
+
+func rate(mode string) string { return "telemetry." + mode }
+func cost(mode string) string { return "telemetry." + mode + "_cpu_us" }
+
+// inTurns returns the rate and the cost of each pair.
+func inTurns(ctx context.Context, p *rig.Postgres, turn time.Duration) (_ measure.Reading, err error) {
+	received, err := startCollector()
+	if err != nil {
+		return measure.Reading{}, err
+	}
+	defer received.server.Stop()
+	var pairs []*pair
+	defer func() {
+		for _, one := range pairs {
+			err = errors.Join(err, one.Close())
+		}
+	}()
+	for _, mode := range modes {
+		one, err := startPair(ctx, p, mode, received.endpoint)
+		if err != nil {
+			return measure.Reading{}, fmt.Errorf("%s: %w", mode, err)
+		}
+		pairs = append(pairs, one)
+	}
+	var values []float64
+	totals, err := work(ctx, pairs, turn)
+	for _, t := range totals {
+		values = append(values, float64(t.videos)/t.took.Seconds(), float64(t.cpu.Microseconds())/float64(t.videos))
+	}
+	spans := received.spans.Load()
+	if err == nil && (spans == 0 || received.metrics.Load() == 0) {
+		err = errors.New("no spans or no metrics have reached the collector")
+	}
+	return measure.Reading{Values: values, Note: fmt.Sprintf("%d spans reached the collector", spans)}, err
+}
+
+// work has the pairs work in turns, and returns what each has done.
+func work(ctx context.Context, pairs []*pair, turn time.Duration) ([]done, error) {
+	totals := make([]done, len(pairs))
+	for n := range turns + 1 {
+		for i := range pairs {
+			i = (i + n) % len(pairs) // a turn is faster or slower for the one before it
+			more, err := pairs[i].during(ctx, turn)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", modes[i], err)
+			}
+			if n > 0 { // in the first turn, connections and statements are prepared
+				totals[i].add(more)
+			}
+		}
+	}
+	return totals, nil
+}
+
+// done is what a pair has done.
+type done struct {
+	videos    int64
+	took, cpu time.Duration
+}
+
+func (d *done) add(more done) {
+	d.videos, d.took, d.cpu = d.videos+more.videos, d.took+more.took, d.cpu+more.cpu
+}
+
+// during lets clients create and read videos within limit.
+func (p *pair) during(ctx context.Context, limit time.Duration) (done, error) {
+	var videos atomic.Int64
+	start, before := time.Now(), rig.CPU(p.video.PID, p.catalog.PID)
+	err := measure.Flood(ctx, clients, limit, func(ctx context.Context, _ int) error {
+		videos.Add(1)
+		return p.walk(ctx)
+	})
+	return done{videos.Load(), time.Since(start), rig.CPU(p.video.PID, p.catalog.PID) - before}, err
+}

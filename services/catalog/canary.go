@@ -1,0 +1,74 @@
+package catalog
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel/metric"
+
+	"example.com/lockstep/internal/canary"
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/instrument"
+)
+
+// timed is a handler that measures how long versions of the canary take from their occurred_at,
+// just before video's commit, to the end of the commit that shows them here. It handles
+// the canary like any other video.
+type timed struct {
+	inbox.Handler
+
+	visible metric.Float64Histogram
+
+	mu sync.Mutex
+	// applied are the times of the versions that the last transaction with any has applied,
+	// until it commits. There is one such transaction at a time, as for each aggregate.
+	applied []time.Time
+}
+
+func newTimed(h inbox.Handler) *timed {
+	return &timed{Handler: h, visible: instrument.For("example.com/lockstep/services/catalog").Durations("canary.visible",
+		"Time of a version of the canary from its occurred_at, just before video's commit, to the commit that shows it")}
+}
+
+// Apply notes the versions that it applies.
+func (t *timed) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Change) ([]inbox.Outcome, error) {
+	outcomes, err := t.Handler.Apply(ctx, tx, changes)
+	if err != nil || !slices.ContainsFunc(changes, func(c inbox.Change) bool { return canary.Is(c.Event) }) {
+		return outcomes, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.applied = t.applied[:0] // one that was rolled back left its own
+	for i, c := range changes {
+		if canary.Is(c.Event) && i < len(outcomes) && outcomes[i] == inbox.Applied {
+			t.applied = append(t.applied, c.Event.OccurredAt)
+		}
+	}
+	return outcomes, nil
+}
+
+// Repair measures a version that was taken from the owner.
+func (t *timed) Repair(ctx context.Context, e eventing.Event) error {
+	err := t.Handler.Repair(ctx, e)
+	if err == nil && canary.Is(e) {
+		t.visible.Record(ctx, time.Since(e.OccurredAt).Seconds())
+	}
+	return err
+}
+
+// Committed measures the versions that were applied.
+func (t *timed) Committed(ctx context.Context, keys ...string) {
+	if slices.Contains(keys, eventing.Key(canary.AggregateType, canary.Video.String())) {
+		t.mu.Lock()
+		for _, at := range t.applied {
+			t.visible.Record(ctx, time.Since(at).Seconds())
+		}
+		t.applied = t.applied[:0]
+		t.mu.Unlock()
+	}
+	t.Handler.Committed(ctx, keys...)
+}
