@@ -23,6 +23,7 @@ const (
 	videoPort   = 8080
 	catalogPort = 8081
 	issuerPort  = 8082
+	livePort    = 8083
 
 	// defaultLevel keeps the walk-through readable: every request is logged at
 	// level info.
@@ -47,7 +48,8 @@ type pair struct {
 // not started yet is nil.
 type parts struct {
 	video, catalog       *net.TCPListener
-	issuer               *issuer.Issuer // nil: every caller may do everything
+	live                 *net.TCPListener // nil with --once
+	issuer               *issuer.Issuer   // nil: every caller may do everything
 	db, broker           *backing
 	videoURL, catalogURL string // of the services' databases
 
@@ -77,6 +79,11 @@ func (p pair) start(ctx context.Context, all *parts) (err error) {
 	}
 	if all.issuer, err = p.startIssuer(); err != nil {
 		return err
+	}
+	if !p.once {
+		if all.live, err = p.listen("the live page", livePort); err != nil {
+			return err
+		}
 	}
 	if all.db, err = p.startPostgres(ctx); err != nil {
 		return err
@@ -116,6 +123,7 @@ func (p pair) serve(ctx context.Context, all *parts) error {
 			stop()
 			return nil
 		}
+		group.Go(func() error { return p.serveLive(serving, all) })
 		<-serving.Done()
 		fmt.Fprintln(p.progress(), "\nStopping, once what was accepted is answered. Ctrl-C again: at once.")
 		return nil
@@ -152,6 +160,7 @@ func (p pair) show(ctx context.Context, all *parts) error {
 	if err != nil || p.once {
 		return err
 	}
+	r.liveURL = baseURL(all.live)
 	return r.writeServing(p.progress())
 }
 
@@ -163,9 +172,12 @@ func (all *parts) close() error {
 			errs = append(errs, i.Close())
 		}
 	}
-	for _, l := range []*net.TCPListener{all.video, all.catalog} {
-		if l != nil {
-			errs = append(errs, l.Close())
+	for _, l := range []*net.TCPListener{all.video, all.catalog, all.live} {
+		if l == nil {
+			continue
+		}
+		if err := l.Close(); !errors.Is(err, net.ErrClosed) { // the page's server has closed its own
+			errs = append(errs, err)
 		}
 	}
 	errs = append(errs, all.broker.close(), all.db.close())
