@@ -23,7 +23,8 @@ type observer struct {
 	pair *Pair
 
 	mu                         sync.Mutex
-	writes, published, applied counter
+	writes, published, arrived counter
+	applied, redelivered       counter
 	duplicates, dead           counter
 	reads, waited, fromOwner   counter
 	lag                        []live.Point
@@ -83,7 +84,7 @@ func (o *observer) seeCatalog(ctx context.Context) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
-	all := []*counter{&o.applied, &o.duplicates, &o.dead, &o.reads, &o.waited, &o.fromOwner}
+	all := []*counter{&o.arrived, &o.redelivered, &o.applied, &o.duplicates, &o.dead, &o.reads, &o.waited, &o.fromOwner}
 	if o.catalog = m != nil && err == nil; !o.catalog {
 		for _, c := range all {
 			c.hold(now)
@@ -93,7 +94,7 @@ func (o *observer) seeCatalog(ctx context.Context) {
 	}
 	const events, reads = "inbox_events_total", "consistency_reads_total"
 	for i, value := range []float64{
-		m.sum(events, `outcome="applied"`), m.sum(events, `outcome="duplicate"`) + m.sum(events, `outcome="stale"`),
+		m.sum(events), m.sum("inbox_redeliveries_total"), m.sum(events, `outcome="applied"`), m.sum(events, `outcome="duplicate"`) + m.sum(events, `outcome="stale"`),
 		m.sum("inbox_dead_letters_total"), m.sum(reads), m.sum(reads, `outcome="waited"`), m.sum(reads, `outcome="authority"`),
 	} {
 		all[i].see(now, value)
@@ -155,11 +156,12 @@ func (o *observer) stages() []live.Stage {
 		stage("Writes", &o.writes),
 		stage("Outbox", &o.published, live.Note{Name: "waiting", Value: o.tables.pending},
 			live.Note{Name: "parked", Value: o.tables.parked, Alert: o.tables.parked > 0}),
+		stage("Broker", &o.arrived, live.Note{Name: "redelivered", Value: int64(o.redelivered.total)}),
 		stage("Inbox", &o.applied, live.Note{Name: "in hand", Value: int64(o.inFlight)},
 			live.Note{Name: "duplicates", Value: int64(o.duplicates.total)},
 			live.Note{Name: "dead letters", Value: o.tables.dead, Alert: o.tables.dead > 0}),
-		{Name: "Projection", Rate: o.applied.rate(), Total: o.tables.rows,
-			Notes: []live.Note{{Name: "held", Value: o.tables.held, Alert: o.tables.held > 0}, {Name: "blocked", Value: int64(o.blocked), Alert: o.blocked > 0}}},
+		{Name: "Projection", Rate: o.applied.rate(), Total: int64(o.applied.total),
+			Notes: []live.Note{{Name: "videos", Value: o.tables.rows}, {Name: "held", Value: o.tables.held, Alert: o.tables.held > 0}, {Name: "blocked", Value: int64(o.blocked), Alert: o.blocked > 0}}},
 		stage("Fresh reads", &o.reads, live.Note{Name: "waited", Value: int64(o.waited.total)},
 			live.Note{Name: "from the owner", Value: int64(o.fromOwner.total)}),
 	}

@@ -140,7 +140,7 @@ func (p *Pair) look(ctx context.Context) (t tables, err error) {
 		       (SELECT count(*) FROM (SELECT FROM video.outbox WHERE parked_at IS NOT NULL LIMIT $1) AS few),
 		       (SELECT count(*) FROM (SELECT FROM catalog.inbox WHERE status = 'held' LIMIT $1) AS few),
 		       (SELECT count(*) FROM (SELECT FROM catalog.inbox WHERE status = 'dead' LIMIT $1) AS few),
-		       (SELECT greatest(0, n_live_tup) FROM pg_stat_user_tables WHERE relid = 'catalog.video_projection'::regclass)`,
+		       (SELECT count(*) FROM (SELECT FROM catalog.video_projection LIMIT $1) AS few)`,
 		maxCounted).Scan(&t.pending, &t.parked, &t.held, &t.dead, &t.rows)
 	if err != nil {
 		return t, err
