@@ -52,6 +52,7 @@ func TestServing(t *testing.T) {
 	t.Run("until Ctrl-C", servesUntilInterrupted)
 	t.Run("until Postgres ends", servesUntilPostgresEnds)
 	t.Run("with an operator's commands", showsAnOperatorsCommands)
+	t.Run("with the live page", showsTheLivePage)
 }
 
 func takenPort(t *testing.T, port string) {

@@ -18,6 +18,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"html/template"
+	"net"
 	"net/http"
 	"time"
 )
@@ -116,8 +117,8 @@ func asset(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *Page) press(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get(pressHeader) == "" {
-		http.Error(w, "a press has the header "+pressHeader, http.StatusForbidden)
+	if r.Header.Get(pressHeader) == "" || !isLoopback(r.Host) {
+		http.Error(w, "a press has the header "+pressHeader+", and goes to this machine by its own name", http.StatusForbidden)
 		return
 	}
 	name := r.PathValue("name")
@@ -131,6 +132,12 @@ func (p *Page) press(w http.ResponseWriter, r *http.Request) {
 	default:
 		http.Error(w, "another action runs", http.StatusConflict)
 	}
+}
+
+// isLoopback is false for the names of other pages that lead to this machine.
+func isLoopback(host string) bool {
+	name, _, err := net.SplitHostPort(host)
+	return err == nil && (name == "localhost" || net.ParseIP(name).IsLoopback())
 }
 
 // content is the data of the page's template.

@@ -65,7 +65,7 @@ func (p *Pair) duplicates(ctx context.Context, t *run) (err error) {
 // repeated counts the duplicates that catalog's process has got.
 func (p *Pair) repeated(ctx context.Context) (float64, error) {
 	m, err := p.scrape(ctx, p.CatalogURL)
-	return m.sum("inbox_events_total", `outcome="duplicate"`), err
+	return m.Sum("inbox_events_total", `outcome="duplicate"`), err
 }
 
 // withheld makes the events of one video that the relay does not send: the broker refuses

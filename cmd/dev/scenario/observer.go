@@ -13,32 +13,20 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
-// frameTime is the time from one frame to the next.
-const frameTime = 250 * time.Millisecond
-
 // observer looks at the pair from outside: at the metrics of both services, and at the
 // tables of both databases. Each look has a pace of its own, so that a part that is away
 // holds up only its own numbers.
 type observer struct {
 	pair *Pair
 
-	mu                         sync.Mutex
-	writes, published, arrived counter
-	applied, redelivered       counter
-	duplicates, dead           counter
-	reads, waited, fromOwner   counter
-	lag                        []live.Point
-	ages                       map[float64]float64
-	video, catalog, broker     bool // it answered the last look
-	videoMemory, catalogMemory float64
-	inFlight, blocked          float64
-	tables                     tables
-	databaseUp                 bool
-	brokerFaults               string
-}
-
-func newObserver(p *Pair) *observer {
-	return &observer{pair: p, ages: map[float64]float64{}}
+	mu                     sync.Mutex
+	writes, published      live.Counter
+	consumer               live.Consumer
+	video, catalog, broker bool // it answered the last look
+	videoMemory            float64
+	tables                 tables
+	databaseUp             bool
+	brokerFaults           string
 }
 
 // run looks until ctx ends.
@@ -46,7 +34,7 @@ func (o *observer) run(ctx context.Context) {
 	var looks errgroup.Group
 	for _, look := range []func(context.Context){o.seeVideo, o.seeCatalog, o.seeTables, o.seeBroker} {
 		looks.Go(func() error {
-			for backoff.Sleep(ctx, frameTime, nil) {
+			for backoff.Sleep(ctx, live.FrameTime, nil) {
 				look(ctx)
 			}
 			return nil
@@ -56,7 +44,7 @@ func (o *observer) run(ctx context.Context) {
 }
 
 func (o *observer) seeVideo(ctx context.Context) {
-	var m metrics
+	var m live.Samples
 	var err error
 	if running := o.pair.Video.State().PID != 0; running {
 		m, err = o.pair.scrape(ctx, o.pair.VideoURL)
@@ -65,18 +53,18 @@ func (o *observer) seeVideo(ctx context.Context) {
 	defer o.mu.Unlock()
 	now := time.Now()
 	if o.video = m != nil && err == nil; !o.video {
-		o.writes.hold(now)
-		o.published.hold(now)
+		o.writes.Hold(now)
+		o.published.Hold(now)
 		return
 	}
 	const requests, ok = "http_server_request_duration_seconds_count", `http_response_status_code="20`
-	o.writes.see(now, m.sum(requests, ok)-m.sum(requests, ok, `method="GET"`))
-	o.published.see(now, m.sum("outbox_published_total"))
-	o.videoMemory = m.sum("process_resident_memory_bytes")
+	o.writes.See(now, m.Sum(requests, ok)-m.Sum(requests, ok, `method="GET"`))
+	o.published.See(now, m.Sum("outbox_published_total"))
+	o.videoMemory = m.Sum("process_resident_memory_bytes")
 }
 
 func (o *observer) seeCatalog(ctx context.Context) {
-	var m metrics
+	var m live.Samples
 	var err error
 	if running := o.pair.Catalog.State().PID != 0; running {
 		m, err = o.pair.scrape(ctx, o.pair.CatalogURL)
@@ -84,37 +72,11 @@ func (o *observer) seeCatalog(ctx context.Context) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
-	all := []*counter{&o.arrived, &o.redelivered, &o.applied, &o.duplicates, &o.dead, &o.reads, &o.waited, &o.fromOwner}
-	if o.catalog = m != nil && err == nil; !o.catalog {
-		for _, c := range all {
-			c.hold(now)
-		}
-		o.lag = recent(o.lag, live.Point{Median: -1, High: -1})
-		return
+	if o.catalog = m != nil && err == nil; o.catalog {
+		o.consumer.See(now, m)
+	} else {
+		o.consumer.Away(now)
 	}
-	const events, reads = "inbox_events_total", "consistency_reads_total"
-	for i, value := range []float64{
-		m.sum(events), m.sum("inbox_redeliveries_total"), m.sum(events, `outcome="applied"`), m.sum(events, `outcome="duplicate"`) + m.sum(events, `outcome="stale"`),
-		m.sum("inbox_dead_letters_total"), m.sum(reads), m.sum(reads, `outcome="waited"`), m.sum(reads, `outcome="authority"`),
-	} {
-		all[i].see(now, value)
-	}
-	o.inFlight, o.blocked = m.sum("inbox_in_flight_messages"), m.sum("inbox_blocked_aggregates")
-	o.catalogMemory = m.sum("process_resident_memory_bytes")
-	ages := m.buckets("inbox_event_age_at_apply_seconds")
-	const milliseconds = 1000
-	o.lag = recent(o.lag, live.Point{
-		Median: quantile(0.5, o.ages, ages) * milliseconds, High: quantile(0.99, o.ages, ages) * milliseconds,
-	})
-	o.ages = ages
-}
-
-func recent(points []live.Point, p live.Point) []live.Point {
-	points = append(points, p)
-	if over := len(points) - live.MaxPoints; over > 0 {
-		points = points[over:]
-	}
-	return points
 }
 
 func (o *observer) seeTables(ctx context.Context) {
@@ -138,10 +100,10 @@ func (o *observer) frame() live.Frame {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return live.Frame{
-		Stages: o.stages(), Lag: append([]live.Point(nil), o.lag...), Events: o.tables.newest,
+		Stages: o.stages(), Lag: o.consumer.Lag(), Events: o.tables.newest,
 		Parts: []live.Part{
 			process("video", o.pair.Video.State(), o.video, o.videoMemory),
-			process("catalog", o.pair.Catalog.State(), o.catalog, o.catalogMemory),
+			process("catalog", o.pair.Catalog.State(), o.catalog, o.consumer.Memory()),
 			server("Postgres", o.databaseUp, "both services' databases"),
 			server("Pub/Sub", o.broker, o.brokerFaults),
 		},
@@ -149,22 +111,22 @@ func (o *observer) frame() live.Frame {
 }
 
 func (o *observer) stages() []live.Stage {
-	stage := func(name string, c *counter, notes ...live.Note) live.Stage {
-		return live.Stage{Name: name, Rate: c.rate(), Total: int64(c.total), Notes: notes}
+	note := func(name string, value int64, alert bool) live.Note {
+		return live.Note{Name: name, Value: value, Alert: alert && value > 0}
 	}
-	return []live.Stage{
-		stage("Writes", &o.writes),
-		stage("Outbox", &o.published, live.Note{Name: "waiting", Value: o.tables.pending},
-			live.Note{Name: "parked", Value: o.tables.parked, Alert: o.tables.parked > 0}),
-		stage("Broker", &o.arrived, live.Note{Name: "redelivered", Value: int64(o.redelivered.total)}),
-		stage("Inbox", &o.applied, live.Note{Name: "in hand", Value: int64(o.inFlight)},
-			live.Note{Name: "duplicates", Value: int64(o.duplicates.total)},
-			live.Note{Name: "dead letters", Value: o.tables.dead, Alert: o.tables.dead > 0}),
-		{Name: "Projection", Rate: o.applied.rate(), Total: int64(o.applied.total),
-			Notes: []live.Note{{Name: "videos", Value: o.tables.rows}, {Name: "held", Value: o.tables.held, Alert: o.tables.held > 0}, {Name: "blocked", Value: int64(o.blocked), Alert: o.blocked > 0}}},
-		stage("Fresh reads", &o.reads, live.Note{Name: "waited", Value: int64(o.waited.total)},
-			live.Note{Name: "from the owner", Value: int64(o.fromOwner.total)}),
+	stages := append([]live.Stage{
+		live.NewStage("Writes", &o.writes),
+		live.NewStage("Outbox", &o.published, note("waiting", o.tables.pending, false), note("parked", o.tables.parked, true)),
+	}, o.consumer.Stages()...)
+	for i := range stages {
+		switch stages[i].Name {
+		case "Inbox":
+			stages[i].Notes = append(stages[i].Notes[:2], note("dead letters", o.tables.dead, true)) // also those of earlier processes
+		case "Projection":
+			stages[i].Notes = append(stages[i].Notes, note("held", o.tables.held, true), note("videos", o.tables.rows, false))
+		}
 	}
+	return stages
 }
 
 func process(name string, s instance.State, answers bool, memory float64) live.Part {

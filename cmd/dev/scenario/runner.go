@@ -38,7 +38,7 @@ type Runner struct {
 
 // NewRunner returns a runner for page, which has the pair's buttons.
 func NewRunner(p *Pair, page *live.Page) *Runner {
-	return &Runner{pair: p, page: page, observer: newObserver(p)}
+	return &Runner{pair: p, page: page, observer: &observer{pair: p}}
 }
 
 // Run returns when ctx ends and the last scenario has mended what it broke, except parts
@@ -132,7 +132,7 @@ func (r *Runner) showWhileWatched(ctx context.Context) error {
 	defer stop()
 	var observing errgroup.Group
 	observing.Go(func() error { r.observer.run(looking); return nil })
-	tick := time.NewTicker(frameTime)
+	tick := time.NewTicker(live.FrameTime)
 	defer tick.Stop()
 	for r.page.Viewers() > 0 && ctx.Err() == nil {
 		if err := r.page.Show(r.frame()); err != nil {

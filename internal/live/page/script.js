@@ -112,9 +112,12 @@ function drawParts(parts) {
   });
 }
 
+// maxChips is how many of an aggregate's newest events are shown.
+const maxChips = 6;
+
 function drawEvents(events) {
   const rows = new Map();
-  for (const event of events) rows.set(event.aggregate, [event, ...(rows.get(event.aggregate) || [])]);
+  for (const event of events) rows.set(event.aggregate, [event, ...(rows.get(event.aggregate) || [])].slice(-maxChips));
   const items = children($("list"), rows.size, () => withParts("li", "", [["code"], ["span", "chips"]]));
   let i = 0;
   for (const [aggregate, versions] of rows) {
@@ -124,7 +127,8 @@ function drawEvents(events) {
     versions.forEach((event, k) => {
       const when = event.applied_ms >= 0 ? age(event.applied_ms) : event.published_ms >= 0 ? "at the broker" : "in the outbox";
       const state = event.state === "applied" || event.state === "pending" || event.state === "published" ? when : event.state;
-      text(drawn[k], `v${event.version} ${event.type} · ${state}`);
+      const change = event.type.replace(/^(Video|Engagement)/, "").toLowerCase();
+      text(drawn[k], `v${event.version} ${change} · ${state}`);
       mark(drawn[k], "data-state", event.state);
     });
   }

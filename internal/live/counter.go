@@ -1,4 +1,4 @@
-package scenario
+package live
 
 import (
 	"maps"
@@ -10,8 +10,9 @@ import (
 // window is how many observations a rate covers: two seconds.
 const window = 8
 
-// counter follows a counter of a process, over its restarts, at which it begins again.
-type counter struct {
+// Counter follows a counter of a process, over its restarts, at which it begins again. The
+// zero value is ready. It is not for several goroutines.
+type Counter struct {
 	last, total float64
 	past        []past // oldest first
 }
@@ -21,31 +22,34 @@ type past struct {
 	total float64
 }
 
-// see takes the value at a time.
-func (c *counter) see(at time.Time, value float64) {
+// See takes the value at a time.
+func (c *Counter) See(at time.Time, value float64) {
 	if value < c.last {
 		c.last = 0
 	}
 	c.total += value - c.last
 	c.last = value
-	c.hold(at)
+	c.Hold(at)
 }
 
-// hold is an observation without a value: the process is away.
-func (c *counter) hold(at time.Time) {
+// Hold is an observation without a value: the process is away.
+func (c *Counter) Hold(at time.Time) {
 	c.past = append(c.past, past{at, c.total})
 	if len(c.past) > window+1 {
 		c.past = c.past[1:]
 	}
 }
 
-// rate is the growth a second.
-func (c *counter) rate() float64 {
+// Total is what came since the first process began.
+func (c *Counter) Total() int64 { return int64(c.total) }
+
+// Rate is the growth a second, over two seconds.
+func (c *Counter) Rate() float64 {
 	if len(c.past) < 2 {
 		return 0
 	}
 	first, last := c.past[0], c.past[len(c.past)-1]
-	return (last.total - first.total) / max(last.at.Sub(first.at).Seconds(), frameTime.Seconds())
+	return (last.total - first.total) / max(last.at.Sub(first.at).Seconds(), FrameTime.Seconds())
 }
 
 // quantile is that of what came to a histogram between two scrapes, in its unit; negative
