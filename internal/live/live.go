@@ -12,6 +12,7 @@ package live
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -87,6 +88,34 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	p.mux.ServeHTTP(w, r)
+}
+
+// Run shows a frame of source each FrameTime while a browser looks, until ctx ends or
+// source fails.
+func (p *Page) Run(ctx context.Context, source func() (Frame, error)) error {
+	tick := time.NewTicker(FrameTime)
+	defer tick.Stop()
+	for {
+		if p.Viewers() == 0 {
+			select {
+			case <-p.came:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		f, err := source()
+		if err == nil {
+			err = p.Show(f)
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 // Show sends a frame to all viewers.

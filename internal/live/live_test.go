@@ -182,8 +182,7 @@ func TestFrames(t *testing.T) {
 	t.Parallel()
 	page, url := serve(t, options)
 	first := follow(t, url)
-	<-page.Came()
-	show(t, page, "a")
+	show(t, page, "a") // the viewer may come before it or after it
 	if got := first.next(t).Running; got != "a" {
 		t.Errorf("frame %q", got)
 	}
@@ -204,7 +203,6 @@ func TestASlowViewerMissesFrames(t *testing.T) {
 	t.Parallel()
 	page, url := serve(t, options)
 	viewer := follow(t, url)
-	<-page.Came()
 	large := strings.Repeat("x", 64<<10)
 	for range 1000 { // 64 MB, far above the buffers of a connection
 		show(t, page, large)
@@ -228,5 +226,40 @@ func TestViewersAreBounded(t *testing.T) {
 	}
 	if status, _, _ := get(t, url+"/frames"); status != http.StatusServiceUnavailable {
 		t.Errorf("one viewer too many: %d", status)
+	}
+}
+
+// TestFramesAreMadeWhileABrowserLooks: without a viewer nobody is asked for a frame.
+func TestFramesAreMadeWhileABrowserLooks(t *testing.T) {
+	t.Parallel()
+	page, url := serve(t, options)
+	ctx, stop := context.WithCancel(t.Context())
+	ended, asked := make(chan error, 1), make(chan struct{}, 1)
+	go func() {
+		ended <- page.Run(ctx, func() (live.Frame, error) {
+			if page.Viewers() == 0 {
+				t.Error("a frame for nobody")
+			}
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
+			return live.Frame{Running: "made"}, nil
+		})
+	}()
+	select {
+	case <-asked:
+		t.Error("a frame before the first viewer")
+	default:
+	}
+	viewer := follow(t, url)
+	for range 3 {
+		if got := viewer.next(t).Running; got != "made" {
+			t.Errorf("frame %q", got)
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

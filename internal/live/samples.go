@@ -2,9 +2,14 @@ package live
 
 import (
 	"bufio"
+	"bytes"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
 )
 
 // Samples are the lines of one look at a process's /metrics.
@@ -13,6 +18,21 @@ type Samples []sample
 type sample struct {
 	name, labels string
 	value        float64
+}
+
+// OwnSamples are those of this process.
+func OwnSamples() (Samples, error) {
+	families, err := prometheus.DefaultGatherer.Gather()
+	if err != nil {
+		return nil, fmt.Errorf("gather metrics: %w", err)
+	}
+	var text bytes.Buffer
+	for _, family := range families {
+		if _, err := expfmt.MetricFamilyToText(&text, family); err != nil {
+			return nil, fmt.Errorf("write metrics: %w", err)
+		}
+	}
+	return ParseSamples(&text)
 }
 
 // ParseSamples reads Prometheus's text format; a line that it cannot read is left out.

@@ -37,9 +37,6 @@ func (v *views) Viewers() int {
 	return len(v.open)
 }
 
-// Came gets a token after a viewer has come.
-func (v *views) Came() <-chan struct{} { return v.came }
-
 // Close ends the streams, so that a server can shut down.
 func (v *views) Close() { v.once.Do(func() { close(v.closed) }) }
 
@@ -97,6 +94,7 @@ func (v *views) stream(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Time{}) // the server's bound of a request would end the stream
 	quiet := time.NewTicker(keepAlive)
 	defer quiet.Stop()
 	text := "retry: 1000\n\n"

@@ -59,6 +59,8 @@ type Config struct {
 	// Admin is the listener of health, readiness and metrics. Nil: they are on the port of
 	// the API.
 	Admin net.Listener
+	// Live serves a page of this process below /live/ of Admin, which it needs.
+	Live bool
 	// Auth says how callers prove who they are.
 	Auth auth.Config
 	// Limits are those of the users' rates, and of pages of other origins.
@@ -147,6 +149,13 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	if cfg.CheckInterval > 0 {
 		checks := newWatch(background, projector.Checks(), cfg.CheckInterval, log, health.Register("checks"))
 		loops = append(loops, checks.Run)
+	}
+	if cfg.Live {
+		loop, err := cfg.livePage(health, log)
+		if err != nil {
+			return err
+		}
+		loops = append(loops, loop)
 	}
 
 	defer context.AfterFunc(ctx, waiters.Drain)()

@@ -29,13 +29,15 @@ type observer struct {
 	brokerFaults           string
 }
 
-// run looks until ctx ends.
-func (o *observer) run(ctx context.Context) {
+// run looks until ctx ends, while a browser looks at the page.
+func (o *observer) run(ctx context.Context, page *live.Page) {
 	var looks errgroup.Group
 	for _, look := range []func(context.Context){o.seeVideo, o.seeCatalog, o.seeTables, o.seeBroker} {
 		looks.Go(func() error {
 			for backoff.Sleep(ctx, live.FrameTime, nil) {
-				look(ctx)
+				if page.Viewers() > 0 {
+					look(ctx)
+				}
 			}
 			return nil
 		})

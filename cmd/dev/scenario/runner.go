@@ -45,7 +45,8 @@ func NewRunner(p *Pair, page *live.Page) *Runner {
 // that end with the pair.
 func (r *Runner) Run(ctx context.Context) error {
 	var all errgroup.Group
-	all.Go(func() error { return r.show(ctx) })
+	all.Go(func() error { return r.page.Run(ctx, r.frame) })
+	all.Go(func() error { r.observer.run(ctx, r.page); return nil })
 	all.Go(func() error {
 		for {
 			select {
@@ -112,45 +113,10 @@ func (r *Runner) mark(s live.Seen) {
 	r.seen = append(r.seen, s)
 }
 
-// show makes frames while a browser looks.
-func (r *Runner) show(ctx context.Context) error {
-	for ctx.Err() == nil {
-		select {
-		case <-r.page.Came():
-		case <-ctx.Done():
-			return nil
-		}
-		if err := r.showWhileWatched(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (r *Runner) showWhileWatched(ctx context.Context) error {
-	looking, stop := context.WithCancel(ctx)
-	defer stop()
-	var observing errgroup.Group
-	observing.Go(func() error { r.observer.run(looking); return nil })
-	tick := time.NewTicker(live.FrameTime)
-	defer tick.Stop()
-	for r.page.Viewers() > 0 && ctx.Err() == nil {
-		if err := r.page.Show(r.frame()); err != nil {
-			return err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-		}
-	}
-	stop()
-	return observing.Wait()
-}
-
-func (r *Runner) frame() live.Frame {
+func (r *Runner) frame() (live.Frame, error) {
 	f := r.observer.frame()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f.Running, f.Outcomes, f.Seen = r.running, slices.Clone(r.outcomes), slices.Clone(r.seen)
-	return f
+	return f, nil
 }

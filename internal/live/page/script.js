@@ -116,6 +116,7 @@ function drawParts(parts) {
 const maxChips = 6;
 
 function drawEvents(events) {
+  if (!$("list")) return;
   const rows = new Map();
   for (const event of events) rows.set(event.aggregate, [event, ...(rows.get(event.aggregate) || [])].slice(-maxChips));
   const items = children($("list"), rows.size, () => withParts("li", "", [["code"], ["span", "chips"]]));

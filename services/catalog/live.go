@@ -1,0 +1,39 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"example.com/lockstep/internal/live"
+	"example.com/lockstep/internal/serve"
+)
+
+// livePage adds the page of this process to health. Its loop makes the frames.
+func (c Config) livePage(health *serve.Health, log *slog.Logger) (loop func(context.Context) error, err error) {
+	if c.Admin == nil {
+		return nil, errors.New("-live needs ADMIN_PORT: the page is not for callers of the API")
+	}
+	page, err := live.New(live.Options{Title: "catalog, live"})
+	if err != nil {
+		return nil, err
+	}
+	health.Page = page
+	var consumer live.Consumer
+	return func(ctx context.Context) error {
+		defer context.AfterFunc(ctx, page.Close)()
+		return page.Run(ctx, func() (live.Frame, error) {
+			if m, err := live.OwnSamples(); err == nil {
+				consumer.See(time.Now(), m)
+			} else {
+				log.WarnContext(ctx, "the live page lacks its numbers", "error", err)
+				consumer.Away(time.Now())
+			}
+			self := live.Part{Name: "catalog", State: "up", Detail: fmt.Sprintf("process %d, %.0f MB", os.Getpid(), consumer.Memory()/1e6)}
+			return live.Frame{Stages: consumer.Stages(), Lag: consumer.Lag(), Parts: []live.Part{self}}, nil
+		})
+	}, nil
+}
