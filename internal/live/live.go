@@ -71,7 +71,7 @@ func New(o Options) (*Page, error) {
 	p.mux = http.NewServeMux()
 	p.mux.HandleFunc("GET /{$}", p.index)
 	for _, name := range []string{"/style.css", "/script.js", "/icon.svg"} {
-		p.mux.HandleFunc("GET "+name, asset)
+		p.mux.HandleFunc("GET "+name, asset(name))
 	}
 	p.mux.HandleFunc("GET /frames", p.stream)
 	if len(o.Buttons) > 0 {
@@ -140,9 +140,11 @@ func (p *Page) index(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(p.html))
 }
 
-func asset(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Cache-Control", "no-cache")
-	http.ServeFileFS(w, r, files, "page"+r.URL.Path)
+func asset(name string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-cache")
+		http.ServeFileFS(w, r, files, "page"+name)
+	}
 }
 
 func (p *Page) press(w http.ResponseWriter, r *http.Request) {

@@ -12,8 +12,12 @@ import (
 	"example.com/lockstep/internal/serve"
 )
 
-// livePage adds the page of this process to health. Its loop makes the frames.
-func (c Config) livePage(health *serve.Health, log *slog.Logger) (loop func(context.Context) error, err error) {
+// livePage adds the page of this process to health, if it is wanted. Its loop makes the
+// frames.
+func (c Config) livePage(health *serve.Health, log *slog.Logger) (loops []func(context.Context) error, err error) {
+	if !c.Live {
+		return nil, nil
+	}
 	if c.Admin == nil {
 		return nil, errors.New("-live needs ADMIN_PORT: the page is not for callers of the API")
 	}
@@ -23,7 +27,7 @@ func (c Config) livePage(health *serve.Health, log *slog.Logger) (loop func(cont
 	}
 	health.Page = page
 	var consumer live.Consumer
-	return func(ctx context.Context) error {
+	frames := func(ctx context.Context) error {
 		defer context.AfterFunc(ctx, page.Close)()
 		return page.Run(ctx, func() (live.Frame, error) {
 			if m, err := live.OwnSamples(); err == nil {
@@ -35,5 +39,6 @@ func (c Config) livePage(health *serve.Health, log *slog.Logger) (loop func(cont
 			self := live.Part{Name: "catalog", State: "up", Detail: fmt.Sprintf("process %d, %.0f MB", os.Getpid(), consumer.Memory()/1e6)}
 			return live.Frame{Stages: consumer.Stages(), Lag: consumer.Lag(), Parts: []live.Part{self}}, nil
 		})
-	}, nil
+	}
+	return []func(context.Context) error{frames}, nil
 }

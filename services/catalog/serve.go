@@ -146,17 +146,12 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 		func(ctx context.Context) error { return projector.CompleteVideos().Run(ctx, ofVideos) },
 		func(ctx context.Context) error { return projector.CompleteEngagements().Run(ctx, ofEngagements) })
 
-	if cfg.CheckInterval > 0 {
-		checks := newWatch(background, projector.Checks(), cfg.CheckInterval, log, health.Register("checks"))
-		loops = append(loops, checks.Run)
+	loops = append(loops, cfg.checks(background, projector, log, health)...)
+	watched, err := cfg.livePage(health, log)
+	if err != nil {
+		return err
 	}
-	if cfg.Live {
-		loop, err := cfg.livePage(health, log)
-		if err != nil {
-			return err
-		}
-		loops = append(loops, loop)
-	}
+	loops = append(loops, watched...)
 
 	defer context.AfterFunc(ctx, waiters.Drain)()
 	server := cfg.server(NewService(pool, projector), callers, log, health)
@@ -187,6 +182,14 @@ func (c Config) consumers(
 		compareWindows(ctx, client, []string{Subscription, EngagementSubscription}, remembers, log)
 		return nil
 	})
+}
+
+// checks compare the projections with their owner, if that is wanted.
+func (c Config) checks(db *pgxpool.Pool, p *Projector, log *slog.Logger, health *serve.Health) []func(context.Context) error {
+	if c.CheckInterval <= 0 {
+		return nil
+	}
+	return []func(context.Context) error{newWatch(db, p.Checks(), c.CheckInterval, log, health.Register("checks")).Run}
 }
 
 func (c Config) server(s *Service, callers *auth.Authenticator, log *slog.Logger, health *serve.Health) *serve.Server {

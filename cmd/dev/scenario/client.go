@@ -61,8 +61,15 @@ func (p *Pair) like(ctx context.Context, id uuid.UUID, n int) (liked []string, e
 	return liked, nil
 }
 
+// write sends a write, and once more if its connection was closed without an answer. The
+// idempotency key makes the two one.
 func (p *Pair) write(ctx context.Context, method, path, body string) (video, error) {
-	v, err := p.call(ctx, method, p.VideoURL+path, body, p.token, http.Header{"Content-Type": {"application/json"}})
+	header := http.Header{"Content-Type": {"application/json"}, "Idempotency-Key": {uuid.NewString()}}
+	v, err := p.call(ctx, method, p.VideoURL+path, body, p.token, header)
+	if err != nil && v.status == 0 && ctx.Err() == nil {
+		p.repeats.Add(1)
+		v, err = p.call(ctx, method, p.VideoURL+path, body, p.token, header)
+	}
 	if err == nil && v.status >= http.StatusMultipleChoices {
 		err = fmt.Errorf("%s %s: %d %s", method, path, v.status, v.Detail)
 	}

@@ -17,12 +17,12 @@ import (
 	"example.com/lockstep/pkg/eventing/operator/backlog"
 )
 
-func (p *Pair) duplicates(ctx context.Context, t *run) (err error) {
-	defer p.mend(ctx, &err, func(ctx context.Context) error { return p.setFaults(ctx) })
+func (p *Pair) duplicates(ctx context.Context, t *run) error {
+	t.mend(p.withoutFaults)
 	if err := p.setFaults(ctx, fault{Kind: "repeat"}); err != nil {
 		return err
 	}
-	t.say("The broker takes every event twice.")
+	t.sayf("The broker takes every event twice.")
 	v, err := p.create(ctx, "Liked")
 	if err != nil {
 		return err
@@ -35,7 +35,7 @@ func (p *Pair) duplicates(ctx context.Context, t *run) (err error) {
 	if err := p.counted(ctx, v.ID, likes); err != nil {
 		return err
 	}
-	t.say("%d likes are counted. Their events come once more, each twice.", likes)
+	t.sayf("%d likes are counted. Their events come once more, each twice.", likes)
 	events, err := p.events(ctx, "engagement", liked...)
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func (p *Pair) duplicates(ctx context.Context, t *run) (err error) {
 		return err
 	}
 	err = p.counted(ctx, v.ID, likes)
-	t.saw("P5", "The event of each like came four times, and %d likes count as %d.", likes, likes)
+	t.sawf("P5", "The event of each like came four times, and %d likes count as %d.", likes, likes)
 	return err
 }
 
@@ -83,13 +83,13 @@ func (p *Pair) withheld(ctx context.Context, t *run, change func(video) (video, 
 	if v, err = change(v); err != nil {
 		return v, err
 	}
-	t.say("Version %d is in the outbox. video ends, with nothing of it sent.", v.Version)
+	t.sayf("Version %d is in the outbox. video ends, with nothing of it sent.", v.Version)
 	return v, p.Video.Stop()
 }
 
-func (p *Pair) reorder(ctx context.Context, t *run) (err error) {
-	defer p.mend(ctx, &err, p.startAll)
-	defer p.mend(ctx, &err, func(ctx context.Context) error { return p.setFaults(ctx) })
+func (p *Pair) reorder(ctx context.Context, t *run) error {
+	t.mend(p.startAll)
+	t.mend(p.withoutFaults)
 	v, err := p.withheld(ctx, t, func(v video) (_ video, err error) {
 		for k := range 3 {
 			if v, err = p.update(ctx, v.ID, k); err != nil {
@@ -101,6 +101,26 @@ func (p *Pair) reorder(ctx context.Context, t *run) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := p.reverse(ctx, t, v); err != nil {
+		return err
+	}
+	err = until(ctx, "every event is settled", func(ctx context.Context) (bool, error) {
+		n, err := p.inbox(ctx, v.ID, "done")
+		return n == v.Version, err
+	})
+	if err != nil {
+		return err
+	}
+	got, err := p.read(ctx, v.ID, "", 0)
+	if err == nil && (got.status != http.StatusGone || got.Version != v.Version) {
+		err = fmt.Errorf("the video of version %d was deleted, and a read answers %d with version %d", v.Version, got.status, got.Version)
+	}
+	t.sawf("P6", "%d events in reverse, each twice: catalog says that version %d is deleted, as the owner does.", v.Version, v.Version)
+	return err
+}
+
+// reverse sends the withheld events of a video in the place of the relay, the last one first.
+func (p *Pair) reverse(ctx context.Context, t *run, v video) error {
 	events, err := p.events(ctx, "video", v.ID.String())
 	if err != nil {
 		return err
@@ -116,24 +136,9 @@ func (p *Pair) reorder(ctx context.Context, t *run) (err error) {
 	if err := p.startAll(ctx); err != nil {
 		return err
 	}
-	t.say("The events come in reverse, each twice.")
+	t.sayf("The events come in reverse, each twice.")
 	slices.Reverse(events)
-	if err := p.publish(ctx, broker.VideoTopic, slices.Concat(unordered(events), unordered(events))...); err != nil {
-		return err
-	}
-	err = until(ctx, "every event is settled", func(ctx context.Context) (bool, error) {
-		n, err := p.inbox(ctx, v.ID, "done")
-		return n == v.Version, err
-	})
-	if err != nil {
-		return err
-	}
-	got, err := p.read(ctx, v.ID, "", 0)
-	if err == nil && (got.status != http.StatusGone || got.Version != v.Version) {
-		err = fmt.Errorf("the video of version %d was deleted, and a read answers %d with version %d", v.Version, got.status, got.Version)
-	}
-	t.saw("P6", "%d events in reverse, each twice: catalog says that version %d is deleted, as the owner does.", v.Version, v.Version)
-	return err
+	return p.publish(ctx, broker.VideoTopic, slices.Concat(unordered(events), unordered(events))...)
 }
 
 // unordered are messages that the broker may deliver in any order.
@@ -146,9 +151,9 @@ func unordered(events []eventing.Event) (messages []*pubsubpb.PubsubMessage) {
 	return messages
 }
 
-func (p *Pair) gap(ctx context.Context, t *run) (err error) {
-	defer p.mend(ctx, &err, p.startAll)
-	defer p.mend(ctx, &err, func(ctx context.Context) error { return p.setFaults(ctx) })
+func (p *Pair) gap(ctx context.Context, t *run) error {
+	t.mend(p.startAll)
+	t.mend(p.withoutFaults)
 	v, err := p.withheld(ctx, t, func(v video) (video, error) {
 		_, err := p.write(ctx, http.MethodPatch, "/v1/videos/"+v.ID.String(), `{"title":"only in version 2"}`)
 		if err != nil {
@@ -165,7 +170,7 @@ func (p *Pair) gap(ctx context.Context, t *run) (err error) {
 	if err := p.setFaults(ctx); err != nil {
 		return err
 	}
-	t.say("Version 2 is lost. video starts again and sends version 3.")
+	t.sayf("Version 2 is lost. video starts again and sends version 3.")
 	if err := p.startAll(ctx); err != nil {
 		return err
 	}
@@ -176,7 +181,7 @@ func (p *Pair) gap(ctx context.Context, t *run) (err error) {
 	if err == nil && (got.Title != "only in version 2" || got.Source != "projection") {
 		err = fmt.Errorf("the title is %q, from the %s", got.Title, got.Source)
 	}
-	t.saw("P7", "The event of version 2 was lost, and catalog's version %d has its title: it came from the owner.", got.Version)
+	t.sawf("P7", "The event of version 2 was lost, and catalog's version %d has its title: it came from the owner.", got.Version)
 	return err
 }
 
@@ -198,7 +203,7 @@ func (p *Pair) poison(ctx context.Context, t *run) error {
 	if err := p.publish(ctx, broker.VideoTopic, bad.Message()); err != nil {
 		return err
 	}
-	t.say("A garbled message claims to be version 2. The owner writes the real one.")
+	t.sayf("A garbled message claims to be version 2. The owner writes the real one.")
 	if v, err = p.update(ctx, v.ID, 2); err != nil {
 		return err
 	}
@@ -213,12 +218,12 @@ func (p *Pair) poison(ctx context.Context, t *run) error {
 		return err
 	}
 	_, err = p.agreed(ctx, []uuid.UUID{v.ID})
-	t.saw("P9", "The garbled message is a dead letter, and the real version %d is in catalog.", v.Version)
+	t.sawf("P9", "The garbled message is a dead letter, and the real version %d is in catalog.", v.Version)
 	return err
 }
 
-func (p *Pair) refuse(ctx context.Context, t *run) (err error) {
-	defer p.mend(ctx, &err, func(ctx context.Context) error { return p.setFaults(ctx) })
+func (p *Pair) refuse(ctx context.Context, t *run) error {
+	t.mend(p.withoutFaults)
 	v, err := p.create(ctx, "Refused")
 	if err != nil {
 		return err
@@ -234,7 +239,7 @@ func (p *Pair) refuse(ctx context.Context, t *run) (err error) {
 			return err
 		}
 	}
-	t.say("The broker refuses one video. Its event is parked after five refusals, with pauses between them.")
+	t.sayf("The broker refuses one video. Its event is parked after five refusals, with pauses between them.")
 	var event uuid.UUID
 	err = until(ctx, "the event is parked", func(ctx context.Context) (found bool, err error) {
 		event, found, err = p.parked(ctx, v.ID)
@@ -254,7 +259,7 @@ func (p *Pair) refuse(ctx context.Context, t *run) (err error) {
 	if err != nil {
 		return err
 	}
-	t.say("It is parked, and 60 events of others have left. The broker takes it again, and an operator's retry frees it.")
+	t.sayf("It is parked, and 60 events of others have left. The broker takes it again, and an operator's retry frees it.")
 	if err := p.setFaults(ctx); err != nil {
 		return err
 	}
@@ -262,7 +267,7 @@ func (p *Pair) refuse(ctx context.Context, t *run) (err error) {
 		return err
 	}
 	_, err = p.agreed(ctx, []uuid.UUID{v.ID})
-	t.saw("P4", "While %d events of one video waited, 60 of others left; after a retry they left in order.", waiting)
+	t.sawf("P4", "While %d events of one video waited, 60 of others left; after a retry they left in order.", waiting)
 	return err
 }
 

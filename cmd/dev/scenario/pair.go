@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -55,6 +56,8 @@ type Pair struct {
 	db     *pgxpool.Pool
 	client http.Client
 	faults bool // the broker injects faults on demand
+
+	repeats atomic.Int64 // of writes whose connection was closed without an answer
 }
 
 // Open returns the pair. It asks the broker whether it injects faults.

@@ -2,7 +2,6 @@ package scenario
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -10,19 +9,6 @@ import (
 
 	"example.com/lockstep/internal/local/instance"
 )
-
-// mend repairs what a scenario broke, also after it was cut off; but not when the whole
-// pair ends. Its error joins the scenario's.
-func (p *Pair) mend(ctx context.Context, err *error, repair func(context.Context) error) {
-	if errors.Is(context.Cause(ctx), errEnded) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), mendTime)
-	defer cancel()
-	if failed := repair(ctx); failed != nil {
-		*err = errors.Join(*err, fmt.Errorf("mend: %w", failed))
-	}
-}
 
 // startAll starts the services that do not run, and waits until both answer.
 func (p *Pair) startAll(ctx context.Context) error {
@@ -69,14 +55,14 @@ func (p *Pair) restartCatalog(ctx context.Context, t *run) error {
 	return p.restart(ctx, t, "catalog", p.Catalog)
 }
 
-func (p *Pair) restart(ctx context.Context, t *run, name string, i *instance.Instance) (err error) {
-	defer p.mend(ctx, &err, p.startAll)
+func (p *Pair) restart(ctx context.Context, t *run, name string, i *instance.Instance) error {
+	t.mend(p.startAll)
 	l, err := p.during(ctx, func(context.Context) error {
-		t.say("%s drains under writes.", name)
+		t.sayf("%s drains under writes.", name)
 		if err := i.Stop(); err != nil {
 			return err
 		}
-		t.say("%s starts again.", name)
+		t.sayf("%s starts again.", name)
 		return i.Start()
 	})
 	if err != nil {
@@ -89,32 +75,33 @@ func (p *Pair) restart(ctx context.Context, t *run, name string, i *instance.Ins
 	if err == nil && l.failed > 0 {
 		err = fmt.Errorf("%d requests failed, the first: %w", l.failed, l.why)
 	}
-	t.saw("P12", "%s was replaced during %d writes, and no request failed.", name, r.Events)
+	t.sawf("P12", "%s was replaced during %d writes, and no request failed; %d were sent again, as their connection was idle.",
+		name, r.Events, l.again)
 	return err
 }
 
-func (p *Pair) killVideo(ctx context.Context, t *run) (err error) {
-	defer p.mend(ctx, &err, p.startAll)
+func (p *Pair) killVideo(ctx context.Context, t *run) error {
+	t.mend(p.startAll)
 	l, err := p.during(ctx, func(context.Context) error {
-		t.say("kill -9 of video.")
+		t.sayf("kill -9 of video.")
 		if err := p.Video.Kill(); err != nil {
 			return err
 		}
-		t.say("video starts again. The killed relay's leases end within 20 seconds.")
+		t.sayf("video starts again. The killed relay's leases end within 20 seconds.")
 		return p.Video.Start()
 	})
 	if err != nil {
 		return err
 	}
 	r, err := p.agreed(ctx, l.ids)
-	t.saw("P1", "%d videos have exactly the events of their versions, after a kill -9 that cut off %d requests.", r.Videos, l.failed)
-	t.saw("P2", "All %d events left, and catalog has them, after a kill -9 of video.", r.Events)
-	t.saw("P3", "None of %d events was published before an earlier version, over a kill -9.", r.Events)
+	t.sawf("P1", "%d videos have exactly the events of their versions, after a kill -9 that cut off %d writes, which were sent again.", r.Videos, l.again)
+	t.sawf("P2", "All %d events left, and catalog has them, after a kill -9 of video.", r.Events)
+	t.sawf("P3", "None of %d events was published before an earlier version, over a kill -9.", r.Events)
 	return err
 }
 
-func (p *Pair) killCatalog(ctx context.Context, t *run) (err error) {
-	defer p.mend(ctx, &err, p.startAll)
+func (p *Pair) killCatalog(ctx context.Context, t *run) error {
+	t.mend(p.startAll)
 	liked, err := p.create(ctx, "Liked")
 	if err != nil {
 		return err
@@ -124,11 +111,11 @@ func (p *Pair) killCatalog(ctx context.Context, t *run) (err error) {
 		if _, err := p.like(ctx, liked.ID, likes); err != nil {
 			return err
 		}
-		t.say("kill -9 of catalog.")
+		t.sayf("kill -9 of catalog.")
 		if err := p.Catalog.Kill(); err != nil {
 			return err
 		}
-		t.say("catalog starts again.")
+		t.sayf("catalog starts again.")
 		return p.Catalog.Start()
 	})
 	if err != nil {
@@ -142,7 +129,7 @@ func (p *Pair) killCatalog(ctx context.Context, t *run) (err error) {
 		return err
 	}
 	err = p.counted(ctx, liked.ID, likes)
-	t.saw("P5", "%d events and %d likes over a kill -9 of catalog: each has its effect once.", r.Events, likes)
+	t.sawf("P5", "%d events and %d likes over a kill -9 of catalog: each has its effect once.", r.Events, likes)
 	return err
 }
 
@@ -152,7 +139,7 @@ func (p *Pair) redeliver(ctx context.Context, t *run) error {
 	if err := p.ready(ctx); err != nil || !p.faults {
 		return err
 	}
-	t.say("It is ready. The broker's clock goes ahead by a minute: messages that were on their way to the old process come again.")
+	t.sayf("It is ready. The broker's clock goes ahead by a minute: messages that were on their way to the old process come again.")
 	return p.endLeases(ctx)
 }
 

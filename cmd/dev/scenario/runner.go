@@ -74,6 +74,9 @@ func (r *Runner) play(ctx context.Context, name string) {
 	t := &run{scenario: scenarios[at], runner: r, seen: map[string]string{}}
 	r.note(live.Outcome{Name: name, Result: live.Running, Said: "It begins."})
 	err := t.do(r.pair, running, t)
+	if context.Cause(running) != errEnded { //nolint:errorlint // a cause is the value itself
+		err = errors.Join(err, t.mended(context.WithoutCancel(ctx)))
+	}
 	if err != nil {
 		r.note(live.Outcome{Name: name, Result: live.Broken, Said: oneLine(err.Error())})
 		return

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -37,35 +38,50 @@ const (
 
 // scenarios are all buttons, in the order of the page.
 var scenarios = []scenario{
-	{"write", traffic, "Write", "One video is created and changed twice, and each read with the token of a write has that write.",
+	{"write", traffic, "Write",
+		"One video is created and changed twice, and each read with the token of a write has that write.",
 		nothing, (*Pair).writeOne},
-	{"burst", traffic, "Burst of 2,000", "2,000 events leave as fast as the machine can, and each video's arrive in order.",
+	{"burst", traffic, "Burst of 2,000",
+		"2,000 events leave as fast as the machine can, and each video's arrive in order.",
 		nothing, (*Pair).burst},
-	{"pause", traffic, "Pause the relay", "The broker takes no events: they wait in the outbox, and reads with a token get the owner's answer.",
+	{"pause", traffic, "Pause the relay",
+		"The broker takes no events: they wait in the outbox, and reads with a token get the owner's answer.",
 		ourBroker, (*Pair).pauseRelay},
-	{"stop-video", processes, "Restart video", "video drains and starts again under writes, and no request fails.",
+	{"stop-video", processes, "Restart video",
+		"video drains and starts again under writes, and no request fails.",
 		nothing, (*Pair).restartVideo},
-	{"stop-catalog", processes, "Restart catalog", "catalog drains and starts again under writes and reads, and no request fails.",
+	{"stop-catalog", processes, "Restart catalog",
+		"catalog drains and starts again under writes and reads, and no request fails.",
 		nothing, (*Pair).restartCatalog},
-	{"kill-video", processes, "Kill video", "video dies by kill -9 while it writes and relays, and every committed event still leaves, in order.",
+	{"kill-video", processes, "Kill video",
+		"video dies by kill -9 while it writes and relays, and every committed event still leaves, in order.",
 		nothing, (*Pair).killVideo},
-	{"kill-catalog", processes, "Kill catalog", "catalog dies by kill -9 between effects and acknowledgements, and each event has its effect once.",
+	{"kill-catalog", processes, "Kill catalog",
+		"catalog dies by kill -9 between effects and acknowledgements, and each event has its effect once.",
 		nothing, (*Pair).killCatalog},
-	{"duplicates", messages, "Duplicates", "Every event comes four times, and 20 likes still count as 20.",
+	{"duplicates", messages, "Duplicates",
+		"Every event comes four times, and 20 likes still count as 20.",
 		ourBroker, (*Pair).duplicates},
-	{"reorder", messages, "Reordering", "The last event, a deletion, comes first and the others after it, each twice: the video stays deleted.",
+	{"reorder", messages, "Reordering",
+		"The last event, a deletion, comes first and the others after it, each twice: the video stays deleted.",
 		ourBroker, (*Pair).reorder},
-	{"gap", messages, "Gap", "One event is lost for good: the next one shows the gap, and catalog takes the owner's state.",
+	{"gap", messages, "Gap",
+		"One event is lost for good: the next one shows the gap, and catalog takes the owner's state.",
 		ourBroker, (*Pair).gap},
-	{"poison", messages, "Poison", "A message that cannot be read goes to the dead letters with its reason, and others go on.",
+	{"poison", messages, "Poison",
+		"A message that cannot be read goes to the dead letters with its reason, and others go on.",
 		nothing, (*Pair).poison},
-	{"refuse", messages, "Refusal", "The broker refuses one video's events: they are parked, others leave, and a retry lets them go in order.",
+	{"refuse", messages, "Refusal",
+		"The broker refuses one video's events: they are parked, others leave, and a retry lets them go in order.",
 		ourBroker, (*Pair).refuse},
-	{"broker-outage", outages, "Outage of the broker", "The broker answers nothing: writes succeed, no attempt is used up, and all events leave afterwards.",
+	{"broker-outage", outages, "Outage of the broker",
+		"The broker answers nothing: writes succeed, no attempt is used up, and all events leave afterwards.",
 		ourBroker, (*Pair).brokerOutage},
-	{"owner-outage", outages, "Outage of the owner", "video is away: catalog serves what it has, and refuses a read that would be too old.",
+	{"owner-outage", outages, "Outage of the owner",
+		"video is away: catalog serves what it has, and refuses a read that would be too old.",
 		ourBroker, (*Pair).ownerOutage},
-	{"postgres-outage", outages, "Outage of Postgres", "Postgres crashes under writes and recovers: no change without its event, no event without its change.",
+	{"postgres-outage", outages, "Outage of Postgres",
+		"Postgres crashes under writes and recovers: no change without its event, no event without its change.",
 		ourPostgres, (*Pair).postgresOutage},
 }
 
@@ -105,15 +121,31 @@ type run struct {
 	scenario
 	runner *Runner
 	seen   map[string]string
+	mends  []func(context.Context) error
 }
 
-// say shows the progress.
-func (t *run) say(format string, args ...any) {
+// mend repairs something when the scenario is over, also if it was cut off, but not when the
+// whole pair ends. The last repair comes first.
+func (t *run) mend(repair func(context.Context) error) { t.mends = append(t.mends, repair) }
+
+func (t *run) mended(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, mendTime)
+	defer cancel()
+	for _, repair := range slices.Backward(t.mends) {
+		if failed := repair(ctx); failed != nil {
+			err = errors.Join(err, fmt.Errorf("mend: %w", failed))
+		}
+	}
+	return err
+}
+
+// sayf shows the progress.
+func (t *run) sayf(format string, args ...any) {
 	t.runner.note(live.Outcome{Name: t.name, Result: live.Running, Said: fmt.Sprintf(format, args...)})
 }
 
-// saw notes a promise with its evidence. It counts if the scenario ends well.
-func (t *run) saw(promise, format string, args ...any) {
+// sawf notes a promise with its evidence. It counts if the scenario ends well.
+func (t *run) sawf(promise, format string, args ...any) {
 	t.seen[promise] = fmt.Sprintf(format, args...)
 }
 

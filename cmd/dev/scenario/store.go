@@ -110,7 +110,7 @@ func (p *Pair) events(ctx context.Context, aggregateType string, ids ...string) 
 	ctx, cancel := context.WithTimeout(ctx, queryTime)
 	defer cancel()
 	rows, _ := p.db.Query(ctx, `
-		SELECT id, coalesce(previous_event_id, '00000000-0000-0000-0000-000000000000') AS previous_event_id, aggregate_type, aggregate_id,
+		SELECT id, aggregate_type, aggregate_id, coalesce(previous_event_id, '00000000-0000-0000-0000-000000000000') AS previous_event_id,
 		       event_type AS type, version, schema_version, payload, occurred_at, tenant_id, epoch, traceparent AS trace_parent
 		  FROM video.outbox WHERE aggregate_type = $1 AND aggregate_id = ANY ($2) AND version > 0 ORDER BY aggregate_id, version`, aggregateType, ids)
 	return pgx.CollectRows(rows, pgx.RowToStructByNameLax[eventing.Event])
@@ -118,7 +118,8 @@ func (p *Pair) events(ctx context.Context, aggregateType string, ids ...string) 
 
 // newest counts the events that catalog has settled, up to those of the last minute.
 func (p *Pair) newest(ctx context.Context) (int64, error) {
-	return one[int64](ctx, p, `SELECT count(*) FROM catalog.inbox WHERE consumer = $1 AND status = 'done' AND received_at > now() - interval '1 minute'`,
+	return one[int64](ctx, p, `SELECT count(*) FROM catalog.inbox
+		WHERE consumer = $1 AND status = 'done' AND received_at > now() - interval '1 minute'`,
 		broker.CatalogSubscription(broker.VideoTopic))
 }
 
@@ -147,7 +148,8 @@ func (p *Pair) look(ctx context.Context) (t tables, err error) {
 	}
 	rows, _ := p.db.Query(ctx, `
 		WITH newest AS (
-		  SELECT * FROM video.outbox WHERE version > 0 ORDER BY xact DESC, uuid_send(id) DESC LIMIT $1
+		  SELECT id, aggregate_type, aggregate_id, version, event_type, occurred_at, published_at, parked_at, xact
+		    FROM video.outbox WHERE version > 0 ORDER BY xact DESC, uuid_send(id) DESC LIMIT $1
 		)
 		SELECT n.aggregate_type || ' ' || right(n.aggregate_id, 8) AS aggregate, n.version, n.event_type AS type,
 		       CASE WHEN n.parked_at IS NOT NULL THEN 'parked' WHEN i.status = 'done' THEN 'applied'

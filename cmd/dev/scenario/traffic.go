@@ -32,6 +32,7 @@ type load struct {
 	failed int64
 	why    error // of the first request that failed
 	reads  int64 // with a token
+	again  int64 // writes that were sent twice, with one idempotency key
 	took   time.Duration
 
 	mu sync.Mutex
@@ -41,7 +42,7 @@ type load struct {
 // that fails is counted and not repeated: it may have committed. Each video is read back
 // with its last token, and an answer that is too old is an error at once.
 func (p *Pair) writes(ctx context.Context, n, versions int) (*load, error) {
-	l, begun := &load{}, time.Now()
+	l, begun, before := &load{}, time.Now(), p.repeats.Load()
 	var next atomic.Int64
 	group, running := errgroup.WithContext(ctx)
 	for range conns {
@@ -55,7 +56,7 @@ func (p *Pair) writes(ctx context.Context, n, versions int) (*load, error) {
 		})
 	}
 	err := group.Wait()
-	l.took = time.Since(begun)
+	l.took, l.again = time.Since(begun), p.repeats.Load()-before
 	if err == nil && len(l.ids) == 0 {
 		err = fmt.Errorf("no video was created: %w", l.why)
 	}
@@ -140,7 +141,7 @@ func (p *Pair) writeOne(ctx context.Context, t *run) error {
 		if err != nil {
 			return err
 		}
-		t.say("Version %d was read from the %s.", got.Version, got.Source)
+		t.sayf("Version %d was read from the %s.", got.Version, got.Source)
 		if k == 2 {
 			break
 		}
@@ -149,13 +150,13 @@ func (p *Pair) writeOne(ctx context.Context, t *run) error {
 		}
 	}
 	r, err := p.agreed(ctx, []uuid.UUID{v.ID})
-	t.saw("P8", "Three writes, and each read with a token had its write.")
-	t.saw("P1", "One video with 3 versions has %d events.", r.Events)
+	t.sawf("P8", "Three writes, and each read with a token had its write.")
+	t.sawf("P1", "One video with 3 versions has %d events.", r.Events)
 	return err
 }
 
 func (p *Pair) burst(ctx context.Context, t *run) error {
-	t.say("16 clients write.")
+	t.sayf("16 clients write.")
 	l, err := p.writes(ctx, burstVideos, burstVersions)
 	if err != nil {
 		return err
@@ -164,18 +165,18 @@ func (p *Pair) burst(ctx context.Context, t *run) error {
 	if err == nil && l.failed > 0 {
 		err = fmt.Errorf("%d requests failed, the first: %w", l.failed, l.why)
 	}
-	t.saw("P3", "%d events of %d videos at %.0f a second: none was published before an earlier version of its video.",
+	t.sawf("P3", "%d events of %d videos at %.0f a second: none was published before an earlier version of its video.",
 		r.Events, r.Videos, float64(r.Events)/l.took.Seconds())
-	t.saw("P8", "%d reads with a token during a burst, and none was too old.", l.reads)
+	t.sawf("P8", "%d reads with a token during a burst, and none was too old.", l.reads)
 	return err
 }
 
-func (p *Pair) pauseRelay(ctx context.Context, t *run) (err error) {
-	defer p.mend(ctx, &err, func(ctx context.Context) error { return p.setFaults(ctx) })
+func (p *Pair) pauseRelay(ctx context.Context, t *run) error {
+	t.mend(p.withoutFaults)
 	if err := p.setFaults(ctx, fault{Kind: "outage", Method: "Publish"}); err != nil {
 		return err
 	}
-	t.say("The broker takes no events.")
+	t.sayf("The broker takes no events.")
 	l, err := p.writes(ctx, 20, 5)
 	if err != nil {
 		return err
@@ -195,12 +196,12 @@ func (p *Pair) pauseRelay(ctx context.Context, t *run) (err error) {
 	if waiting == 0 || got.Source != "authority" {
 		return fmt.Errorf("%d events wait, and the read was answered by the %s", waiting, got.Source)
 	}
-	t.say("%d events wait in the outbox, and a read was answered by the owner. The broker takes events again.", waiting)
+	t.sayf("%d events wait in the outbox, and a read was answered by the owner. The broker takes events again.", waiting)
 	if err := p.setFaults(ctx); err != nil {
 		return err
 	}
 	_, err = p.agreed(ctx, l.ids)
-	t.saw("P2", "%d events waited, and all of them left in order afterwards.", waiting)
-	t.saw("P8", "While nothing left, a read with a token had the owner's answer.")
+	t.sawf("P2", "%d events waited, and all of them left in order afterwards.", waiting)
+	t.sawf("P8", "While nothing left, a read with a token had the owner's answer.")
 	return err
 }
