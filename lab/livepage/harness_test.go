@@ -80,7 +80,7 @@ func serve(t *testing.T) string {
 
 // browser is a tab of Chromium that has loaded the page.
 type browser struct {
-	ctx context.Context
+	ctx context.Context //nolint:containedctx // chromedp's tab is its context
 
 	mu     sync.Mutex
 	faults []string

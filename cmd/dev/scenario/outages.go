@@ -96,7 +96,7 @@ func (p *Pair) postgresOutage(ctx context.Context, t *run) error {
 		return err
 	}
 	r, err := p.agreed(ctx, l.ids)
-	t.sawf("P1", "%d videos have exactly the events of their versions, after a crash of Postgres that cut off %d requests.", r.Videos, l.failed)
+	t.sawf("P1", "%d videos have exactly the events of their versions; a crash of Postgres failed %d requests.", r.Videos, l.failed)
 	t.sawf("P2", "All %d events left, and catalog has them, after a crash of Postgres.", r.Events)
 	return err
 }

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -56,8 +55,6 @@ type Pair struct {
 	db     *pgxpool.Pool
 	client http.Client
 	faults bool // the broker injects faults on demand
-
-	repeats atomic.Int64 // of writes whose connection was closed without an answer
 }
 
 // Open returns the pair. It asks the broker whether it injects faults.

@@ -26,7 +26,7 @@ func TestEachButtonIsDocumented(t *testing.T) {
 			continue
 		}
 		documented++
-		for _, promise := range strings.Split(strings.TrimSuffix(cells[2], " |"), ", ") {
+		for promise := range strings.SplitSeq(strings.TrimSuffix(cells[2], " |"), ", ") {
 			if !known[promise] {
 				t.Errorf("%s names the promise %q", cells[0], promise)
 			}

@@ -112,7 +112,8 @@ func (p *Pair) events(ctx context.Context, aggregateType string, ids ...string) 
 	rows, _ := p.db.Query(ctx, `
 		SELECT id, aggregate_type, aggregate_id, coalesce(previous_event_id, '00000000-0000-0000-0000-000000000000') AS previous_event_id,
 		       event_type AS type, version, schema_version, payload, occurred_at, tenant_id, epoch, traceparent AS trace_parent
-		  FROM video.outbox WHERE aggregate_type = $1 AND aggregate_id = ANY ($2) AND version > 0 ORDER BY aggregate_id, version`, aggregateType, ids)
+		  FROM video.outbox WHERE aggregate_type = $1 AND aggregate_id = ANY ($2) AND version > 0 ORDER BY aggregate_id, version`,
+		aggregateType, ids)
 	return pgx.CollectRows(rows, pgx.RowToStructByNameLax[eventing.Event])
 }
 
