@@ -64,9 +64,12 @@ func (p *Pair) like(ctx context.Context, id uuid.UUID, n int) (liked []string, e
 // write sends a write, and once more if its connection was closed without an answer, as
 // Go's own client does for some of them. The idempotency key makes the two one.
 func (p *Pair) write(ctx context.Context, method, path, body string) (video, error) {
-	header := http.Header{"Content-Type": {"application/json"}, "Idempotency-Key": {uuid.NewString()}}
+	header := http.Header{"Content-Type": {"application/json"}}
+	if !p.once {
+		header.Set("Idempotency-Key", uuid.NewString())
+	}
 	v, err := p.call(ctx, method, p.VideoURL+path, body, p.token, header)
-	if err != nil && v.status == 0 && ctx.Err() == nil {
+	if err != nil && v.status == 0 && ctx.Err() == nil && !p.once {
 		v, err = p.call(ctx, method, p.VideoURL+path, body, p.token, header)
 	}
 	if err == nil && v.status >= http.StatusMultipleChoices {

@@ -55,6 +55,7 @@ type Pair struct {
 	db     *pgxpool.Pool
 	client http.Client
 	faults bool // the broker injects faults on demand
+	once   bool // see withoutRetries
 }
 
 // Open returns the pair. It asks the broker whether it injects faults.
@@ -72,6 +73,15 @@ func Open(ctx context.Context, c Config) (*Pair, error) {
 	}
 	p.faults = p.setFaults(ctx) == nil
 	return p, nil
+}
+
+// withoutRetries is p as clients see it that send each request once, on a connection of its
+// own: the one that a request fails on was not idle.
+func (p *Pair) withoutRetries() *Pair {
+	strict := *p
+	strict.once = true
+	strict.client = http.Client{Timeout: callTime, Transport: &http.Transport{DisableKeepAlives: true}}
+	return &strict
 }
 
 // Close ends the connections.

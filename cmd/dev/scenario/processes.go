@@ -57,7 +57,7 @@ func (p *Pair) restartCatalog(ctx context.Context, t *run) error {
 
 func (p *Pair) restart(ctx context.Context, t *run, name string, i *instance.Instance) error {
 	t.mend(p.startAll)
-	l, err := p.during(ctx, func(context.Context) error {
+	l, err := p.withoutRetries().during(ctx, func(context.Context) error {
 		t.sayf("%s drains under writes.", name)
 		if err := i.Stop(); err != nil {
 			return err
