@@ -28,7 +28,6 @@ func (c Config) livePage(health *serve.Health, log *slog.Logger) (loops []func(c
 	health.Page = page
 	var consumer live.Consumer
 	frames := func(ctx context.Context) error {
-		defer context.AfterFunc(ctx, page.Close)()
 		return page.Run(ctx, func() (live.Frame, error) {
 			if m, err := live.OwnSamples(); err == nil {
 				consumer.See(time.Now(), m)
