@@ -5,8 +5,9 @@
 //
 // The walk-through makes three writes to one video and reads each back from
 // catalog with the consistency token of the write, as a user with a token of the
-// issuer. Issuer and services run in this process. Only Postgres and the official Pub/Sub emulator are child processes,
-// and they end with this process, on Linux also when it is killed.
+// issuer. Issuer and broker run in this process. Postgres, the services and the official
+// Pub/Sub emulator are child processes, and they end with this process, on Linux also when
+// it is killed. A service is this program again, with the command of [part].
 //
 // Exit codes: 0 done (Ctrl-C while serving is that too), 1 failed, 2 wrong
 // usage.
@@ -106,6 +107,8 @@ func dispatch(ctx context.Context, c command.Call) error {
 		return provision(ctx, c)
 	case "pubsub":
 		return pubsub(ctx, c)
+	case part:
+		return runPart(ctx, c)
 	case "help":
 		return flag.ErrHelp
 	default:

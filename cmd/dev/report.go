@@ -19,6 +19,7 @@ type report struct {
 
 	videoURL, catalogURL string
 	issuerURL            string // empty: every caller may do everything
+	liveURL              string
 	operate              string // commands
 }
 
@@ -59,13 +60,14 @@ func (r report) writeServing(w io.Writer) error {
 	_, err := fmt.Fprintf(w, `
 video    %[1]s  (REST and gRPC; /openapi.json, /readyz, /metrics)
 catalog  %[2]s
-%[4]s
+%[4]slive     %[8]s  (in a browser: the pair at work, and buttons that attack it)
+
 %[5]s  curl -i %[1]s/v1/videos%[6]s -d '{"uploader_id":"%[7]s","title":"Mine"}' -H 'Content-Type: application/json'
   curl -i %[2]s/v1/videos/VIDEO_ID%[6]s -H 'Consistency-Token: TOKEN' -H 'Prefer: wait=2'
   curl %[2]s/v1/videos%[6]s
 %[3]s
 Serving until Ctrl-C.
-`, r.videoURL, r.catalogURL, r.operate, issuer, sign, header, walk.User)
+`, r.videoURL, r.catalogURL, r.operate, issuer, sign, header, walk.User, r.liveURL)
 	return err
 }
 

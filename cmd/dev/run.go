@@ -8,30 +8,26 @@ import (
 	"log/slog"
 	"net"
 	"syscall"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
-	"example.com/lockstep/internal/command"
+	"example.com/lockstep/internal/local/instance"
 	"example.com/lockstep/internal/local/issuer"
 	"example.com/lockstep/internal/telemetry"
 	"example.com/lockstep/internal/walk"
 	"example.com/lockstep/migrations"
-	"example.com/lockstep/services/catalog"
-	"example.com/lockstep/services/video"
 )
 
 const (
 	videoPort   = 8080
 	catalogPort = 8081
 	issuerPort  = 8082
+	livePort    = 8083
 
 	// defaultLevel keeps the walk-through readable: every request is logged at
 	// level info.
 	defaultLevel = slog.LevelWarn
-	// flushTime bounds the export of the last traces and metrics.
-	flushTime = 3 * time.Second
 )
 
 var errInterrupted = errors.New("interrupted before the walk-through had ended")
@@ -51,10 +47,13 @@ type pair struct {
 // parts are the parts of a run, in the order of their start. A part that has
 // not started yet is nil.
 type parts struct {
-	video, catalog       net.Listener
-	issuer               *issuer.Issuer // nil: every caller may do everything
+	video, catalog       *net.TCPListener
+	live                 *net.TCPListener // nil with --once
+	issuer               *issuer.Issuer   // nil: every caller may do everything
 	db, broker           *backing
 	videoURL, catalogURL string // of the services' databases
+
+	videoService, catalogService *instance.Instance
 }
 
 // run starts all parts, serves, and stops them in reverse order in every case.
@@ -66,15 +65,6 @@ func (p pair) run(ctx context.Context) (err error) {
 	if err := p.start(ctx, &all); err != nil {
 		return p.unlessInterrupted(ctx, err)
 	}
-	shutdown, err := telemetry.Setup(ctx, "lockstep", command.Version)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTime)
-		defer cancel()
-		err = errors.Join(err, shutdown(ctx))
-	}()
 	return p.serve(ctx, &all)
 }
 
@@ -90,6 +80,11 @@ func (p pair) start(ctx context.Context, all *parts) (err error) {
 	if all.issuer, err = p.startIssuer(); err != nil {
 		return err
 	}
+	if !p.once {
+		if all.live, err = p.listen("the live page", livePort); err != nil {
+			return err
+		}
+	}
 	if all.db, err = p.startPostgres(ctx); err != nil {
 		return err
 	}
@@ -101,8 +96,10 @@ func (p pair) start(ctx context.Context, all *parts) (err error) {
 	if all.videoURL, err = p.prepare(ctx, all.db.at, migrations.Video); err != nil {
 		return err
 	}
-	all.catalogURL, err = p.prepare(ctx, all.db.at, migrations.Catalog)
-	return err
+	if all.catalogURL, err = p.prepare(ctx, all.db.at, migrations.Catalog); err != nil {
+		return err
+	}
+	return p.makeServices(all)
 }
 
 // serve runs the services until ctx ends, a part fails, or, with --once, the
@@ -113,21 +110,12 @@ func (p pair) serve(ctx context.Context, all *parts) error {
 	group, serving := errgroup.WithContext(wanted)
 	group.Go(func() error { return all.db.watch(serving) })
 	group.Go(func() error { return all.broker.watch(serving) })
-	group.Go(func() error {
-		cfg := video.Config{DatabaseURL: all.videoURL, Project: p.project, Reflection: true, Auth: all.auth()}
-		return video.Serve(serving, cfg, all.video, p.log("video"))
-	})
+	group.Go(func() error { return attend(serving, all.videoService) })
 	group.Go(func() error {
 		if err := walk.AwaitReady(serving, "video", baseURL(all.video)); err != nil {
 			return p.unlessInterrupted(ctx, err)
 		}
-		group.Go(func() error {
-			cfg := catalog.Config{
-				DatabaseURL: all.catalogURL, Project: p.project, VideoServiceAddr: all.video.Addr().String(), Reflection: true,
-				Auth: all.auth(),
-			}
-			return catalog.Serve(serving, cfg, all.catalog, p.log("catalog"))
-		})
+		group.Go(func() error { return attend(serving, all.catalogService) })
 		if err := p.show(serving, all); err != nil {
 			return p.unlessInterrupted(ctx, err)
 		}
@@ -135,6 +123,7 @@ func (p pair) serve(ctx context.Context, all *parts) error {
 			stop()
 			return nil
 		}
+		group.Go(func() error { return p.serveLive(serving, all) })
 		<-serving.Done()
 		fmt.Fprintln(p.progress(), "\nStopping, once what was accepted is answered. Ctrl-C again: at once.")
 		return nil
@@ -146,7 +135,7 @@ func (p pair) serve(ctx context.Context, all *parts) error {
 func (p pair) show(ctx context.Context, all *parts) error {
 	r := report{
 		Postgres: all.db.description, PubSub: all.broker.description,
-		videoURL: baseURL(all.video), catalogURL: baseURL(all.catalog), issuerURL: all.auth().Issuer, operate: operating(p, all),
+		videoURL: baseURL(all.video), catalogURL: baseURL(all.catalog), issuerURL: all.issuerURL(), operate: operating(p, all),
 	}
 	if err := walk.AwaitReady(ctx, "catalog", r.catalogURL); err != nil {
 		return err
@@ -171,21 +160,31 @@ func (p pair) show(ctx context.Context, all *parts) error {
 	if err != nil || p.once {
 		return err
 	}
+	r.liveURL = baseURL(all.live)
 	return r.writeServing(p.progress())
 }
 
-// close also closes the listeners, for errors before a service has taken them.
+// close ends what has started.
 func (all *parts) close() error {
-	for _, l := range []net.Listener{all.video, all.catalog} {
-		if l != nil {
-			_ = l.Close() // closed already if a service had it
+	var errs []error
+	for _, i := range []*instance.Instance{all.videoService, all.catalogService} {
+		if i != nil {
+			errs = append(errs, i.Close())
 		}
 	}
-	var err error
-	if all.issuer != nil {
-		err = all.issuer.Close()
+	for _, l := range []*net.TCPListener{all.video, all.catalog, all.live} {
+		if l == nil {
+			continue
+		}
+		if err := l.Close(); !errors.Is(err, net.ErrClosed) { // the page's server has closed its own
+			errs = append(errs, err)
+		}
 	}
-	return errors.Join(all.broker.close(), all.db.close(), err)
+	errs = append(errs, all.broker.close(), all.db.close())
+	if all.issuer != nil {
+		errs = append(errs, all.issuer.Close())
+	}
+	return errors.Join(errs...)
 }
 
 func (p pair) unlessInterrupted(ctx context.Context, err error) error {
@@ -199,11 +198,11 @@ func (p pair) unlessInterrupted(ctx context.Context, err error) error {
 }
 
 // listen accepts connections from this machine only.
-func (p pair) listen(service string, port int) (net.Listener, error) {
+func (p pair) listen(service string, port int) (*net.TCPListener, error) {
 	if p.once {
 		port = 0
 	}
-	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("port %d for %s is taken: stop what listens there, or use --once, which takes free ports", port, service)
 	}

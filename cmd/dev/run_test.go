@@ -46,12 +46,13 @@ func TestKilledLauncherLeavesNoProcess(t *testing.T) {
 // and so runs them one after the other.
 func TestServing(t *testing.T) {
 	t.Parallel()
-	for _, port := range []string{"8080", "8081", "8082"} {
+	for _, port := range []string{"8080", "8081", "8082", "8083"} {
 		takenPort(t, port)
 	}
 	t.Run("until Ctrl-C", servesUntilInterrupted)
 	t.Run("until Postgres ends", servesUntilPostgresEnds)
 	t.Run("with an operator's commands", showsAnOperatorsCommands)
+	t.Run("with the live page", showsTheLivePage)
 }
 
 func takenPort(t *testing.T, port string) {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/local/issuer"
 	"example.com/lockstep/internal/walk"
@@ -53,14 +52,12 @@ func (p pair) startIssuer() (*issuer.Issuer, error) {
 	return issuer.Start(lis)
 }
 
-// auth is the configuration of both services.
-func (all *parts) auth() auth.Config {
-	cfg := auth.Config{Local: true}
-	if all.issuer != nil {
-		cfg.Issuer, cfg.Audience = all.issuer.URL(), issuer.Audience
-		cfg.TenantClaim = issuer.TenantClaim
+// issuerURL is empty where every caller may do everything.
+func (all *parts) issuerURL() string {
+	if all.issuer == nil {
+		return ""
 	}
-	return cfg
+	return all.issuer.URL()
 }
 
 // token returns a token of the user, or "" where none is needed.

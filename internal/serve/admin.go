@@ -13,7 +13,14 @@ import (
 func (s *Server) adminServer() *http.Server {
 	router := newRouter(s.log)
 	s.health.mount(router)
-	return s.httpServer(router)
+	if s.health.Page == nil {
+		return s.httpServer(router)
+	}
+	// The router's bounds are for requests that end; a page's stream does not.
+	mux := http.NewServeMux()
+	mux.Handle("/live/", http.StripPrefix("/live", s.health.Page))
+	mux.Handle("/", router)
+	return s.httpServer(mux)
 }
 
 // serveAdmin returns when ctx ends, and leaves the server running: a probe during the drain

@@ -43,6 +43,9 @@ type Health struct {
 	// Admin is the listener of /healthz, /readyz and /metrics. Nil: they are on the port of
 	// the API. It is set before NewRouter.
 	Admin net.Listener
+	// Page is served below /live/ of Admin, which it needs. Nil: there is none. It is set
+	// before New.
+	Page http.Handler
 
 	mu    sync.Mutex
 	loops map[string]heartbeat

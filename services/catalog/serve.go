@@ -59,6 +59,8 @@ type Config struct {
 	// Admin is the listener of health, readiness and metrics. Nil: they are on the port of
 	// the API.
 	Admin net.Listener
+	// Live serves a page of this process below /live/ of Admin, which it needs.
+	Live bool
 	// Auth says how callers prove who they are.
 	Auth auth.Config
 	// Limits are those of the users' rates, and of pages of other origins.
@@ -144,10 +146,12 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 		func(ctx context.Context) error { return projector.CompleteVideos().Run(ctx, ofVideos) },
 		func(ctx context.Context) error { return projector.CompleteEngagements().Run(ctx, ofEngagements) })
 
-	if cfg.CheckInterval > 0 {
-		checks := newWatch(background, projector.Checks(), cfg.CheckInterval, log, health.Register("checks"))
-		loops = append(loops, checks.Run)
+	loops = append(loops, cfg.checks(background, projector, log, health)...)
+	watched, err := cfg.livePage(health, log)
+	if err != nil {
+		return err
 	}
+	loops = append(loops, watched...)
 
 	defer context.AfterFunc(ctx, waiters.Drain)()
 	server := cfg.server(NewService(pool, projector), callers, log, health)
@@ -178,6 +182,14 @@ func (c Config) consumers(
 		compareWindows(ctx, client, []string{Subscription, EngagementSubscription}, remembers, log)
 		return nil
 	})
+}
+
+// checks compare the projections with their owner, if that is wanted.
+func (c Config) checks(db *pgxpool.Pool, p *Projector, log *slog.Logger, health *serve.Health) []func(context.Context) error {
+	if c.CheckInterval <= 0 {
+		return nil
+	}
+	return []func(context.Context) error{newWatch(db, p.Checks(), c.CheckInterval, log, health.Register("checks")).Run}
 }
 
 func (c Config) server(s *Service, callers *auth.Authenticator, log *slog.Logger, health *serve.Health) *serve.Server {

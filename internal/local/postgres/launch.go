@@ -66,6 +66,7 @@ func (s *Server) launch(ctx context.Context) error {
 // launchAt returns errDied if the server ends at once, as it does if the port
 // is taken.
 func (s *Server) launchAt(ctx context.Context, port int) (err error) {
+	s.port = port
 	s.url = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port)
 	cmd := exec.Command(filepath.Join(s.bin, "postgres"), s.arguments(port)...)
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = s.dir.path, environment(), s.dir.asOwner()
@@ -87,7 +88,7 @@ func (s *Server) arguments(port int) []string {
 		"-c", "timezone=UTC",
 	}
 	if !s.opts.Sync {
-		args = append(args, "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
+		args = append(args, "-c", "fsync=off", "-c", "full_page_writes=off")
 	}
 	return args
 }

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -47,6 +48,9 @@ type Server struct {
 	url     string
 	version string // such as 17.5
 	process *process.Process
+	port    int
+	done    chan struct{}
+	crashed atomic.Pointer[process.Process] // the last one that Crash ended
 }
 
 // Start returns once the server accepts connections. If no Postgres can be
@@ -66,7 +70,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
-	s := &Server{bin: bin, dir: dir, opts: opts}
+	s := &Server{bin: bin, dir: dir, opts: opts, done: make(chan struct{})}
 	err = s.initialise(ctx)
 	if err == nil {
 		err = s.launch(ctx)
@@ -74,6 +78,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start postgres: %w", errors.Join(err, s.Close()))
 	}
+	go s.watch(s.process)
 	return s, nil
 }
 
@@ -85,8 +90,35 @@ func (s *Server) Description() string {
 	return fmt.Sprintf("Postgres %s from %s, private and temporary", s.version, s.bin)
 }
 
-// Done is closed when the server has ended, for any reason.
-func (s *Server) Done() <-chan struct{} { return s.process.Done() }
+// Done is closed when the server has ended, for any reason but a call of Crash.
+func (s *Server) Done() <-chan struct{} { return s.done }
+
+func (s *Server) watch(p *process.Process) {
+	<-p.Done()
+	if s.crashed.Load() != p {
+		close(s.done)
+	}
+}
+
+// Crash ends the server without a shutdown: sessions break, and no checkpoint is written.
+// The data stays. Recover starts the server again. The two, and Close, must not be called
+// at the same time.
+func (s *Server) Crash() error {
+	s.crashed.Store(s.process)
+	return s.process.Stop(syscall.SIGQUIT, stopTime) // SIGQUIT asks Postgres to abort
+}
+
+// Recover starts a crashed server at its earlier address, and returns when it has replayed
+// its log and accepts connections.
+func (s *Server) Recover(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	if err := s.launchAt(ctx, s.port); err != nil {
+		return fmt.Errorf("start postgres again: %w: %s", err, s.process.Output())
+	}
+	go s.watch(s.process)
+	return nil
+}
 
 // Close stops the server and deletes its data. Open sessions are ended. Closing
 // a closed server does nothing.

@@ -216,3 +216,39 @@ func mustBeGone(tb testing.TB, url string) {
 	}
 	tb.Errorf("something still listens at %s", address)
 }
+
+// TestCrashAndRecover: commits survive a crash of the server's processes, and Done waits
+// for an end that nobody asked for.
+func TestCrashAndRecover(t *testing.T) {
+	t.Parallel()
+	s, err := Start(t.Context(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := connect(t, s.URL()).Exec(t.Context(), "CREATE TABLE kept (n int)"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		ask(t, connect(t, s.URL()), "INSERT INTO kept VALUES (1) RETURNING 'kept'")
+		if err := s.Crash(); err != nil {
+			t.Fatal(err)
+		}
+		mustBeGone(t, s.URL())
+		if err := s.Recover(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := ask(t, connect(t, s.URL()), "SELECT count(*)::text FROM kept"); got != "2" {
+		t.Errorf("%s rows, want 2", got)
+	}
+	select {
+	case <-s.Done():
+		t.Error("a crash that was asked for is shown as the end")
+	default:
+	}
+	if err := s.process.Stop(syscall.SIGQUIT, stopTime); err != nil {
+		t.Fatal(err)
+	}
+	<-s.Done()
+}

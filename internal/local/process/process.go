@@ -8,6 +8,7 @@ package process
 
 import (
 	"fmt"
+	"io"
 	"os/exec"
 	"runtime"
 	"strings"
@@ -27,11 +28,16 @@ type Process struct {
 	done   chan struct{}
 }
 
-// Start starts cmd, and keeps its output for [Process.Output]. On Linux cmd gets the
-// signal orphaned when this process ends before it.
+// Start starts cmd, and keeps its output for [Process.Output]. If cmd has a Stderr, the
+// output goes there, too. On Linux cmd gets the signal orphaned when this process ends
+// before it.
 func Start(cmd *exec.Cmd, orphaned syscall.Signal) (*Process, error) {
 	p := &Process{cmd: cmd, done: make(chan struct{})}
-	cmd.Stdout, cmd.Stderr = &p.output, &p.output
+	var out io.Writer = &p.output
+	if cmd.Stderr != nil {
+		out = io.MultiWriter(&p.output, cmd.Stderr)
+	}
+	cmd.Stdout, cmd.Stderr = out, out
 	cmd.WaitDelay = drainTime
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -61,6 +67,9 @@ func (p *Process) run(started chan<- error) {
 
 // Done is closed when the child has ended, for any reason.
 func (p *Process) Done() <-chan struct{} { return p.done }
+
+// PID is the number of the process. It may have ended.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Output returns the end of the child's output.
 func (p *Process) Output() string { return p.output.String() }

@@ -1,0 +1,112 @@
+package scenario
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// fault is one of the repository's own broker, in the JSON that it takes.
+type fault struct {
+	Kind   string `json:"kind"`
+	Method string `json:"method,omitempty"`
+	Key    string `json:"key,omitempty"`
+}
+
+// setFaults replaces all faults of the broker; without faults it removes all.
+func (p *Pair) setFaults(ctx context.Context, all ...fault) error {
+	if all == nil {
+		all = []fault{}
+	}
+	return p.control(ctx, http.MethodPut, "faults", map[string]any{"seed": 1, "faults": all})
+}
+
+// withoutFaults removes all faults of the broker.
+func (p *Pair) withoutFaults(ctx context.Context) error { return p.setFaults(ctx) }
+
+// endLeases moves the clock of the broker ahead by a minute, the longest time for which a
+// message of a killed consumer stays hidden.
+func (p *Pair) endLeases(ctx context.Context) error {
+	return p.control(ctx, http.MethodPost, "advance", map[string]any{"by": "1m"})
+}
+
+func (p *Pair) control(ctx context.Context, method, path string, request any) error {
+	ctx, cancel := context.WithTimeout(ctx, queryTime)
+	defer cancel()
+	body, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+p.Broker+"/control/"+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	response, err := p.client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode >= http.StatusMultipleChoices {
+		return errors.New("the broker answered " + response.Status)
+	}
+	return nil
+}
+
+// publish sends messages to the topic, past the outbox.
+func (p *Pair) publish(ctx context.Context, topic string, messages ...*pubsubpb.PubsubMessage) error {
+	ctx, cancel := context.WithTimeout(ctx, queryTime)
+	defer cancel()
+	conn, err := grpc.NewClient(p.Broker, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = pubsubpb.NewPublisherClient(conn).Publish(ctx, &pubsubpb.PublishRequest{
+		Topic: "projects/" + p.Project + "/topics/" + topic, Messages: messages,
+	})
+	if err != nil {
+		return fmt.Errorf("publish: %w", err)
+	}
+	return nil
+}
+
+// brokerState is whether the broker answers, and the faults that are set in it. Its own
+// endpoint answers during an injected outage; the page then says away.
+func (p *Pair) brokerState(ctx context.Context) (faults string, up bool) {
+	ctx, cancel := context.WithTimeout(ctx, scrapeTime)
+	defer cancel()
+	path := ""
+	if p.faults {
+		path = "control/faults"
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.Broker+"/"+path, nil)
+	if err != nil {
+		return "", false
+	}
+	response, err := p.client.Do(r)
+	if err != nil {
+		return "", false
+	}
+	defer response.Body.Close()
+	if !p.faults {
+		return "topics and subscriptions", true
+	}
+	var set struct {
+		Faults []fault `json:"faults"`
+	}
+	if err := json.NewDecoder(response.Body).Decode(&set); err != nil {
+		return "", false
+	}
+	if len(set.Faults) == 0 {
+		return "topics and subscriptions", true
+	}
+	first := set.Faults[0] // a scenario sets one
+	return "injected fault: " + first.Kind + " " + first.Method, first != fault{Kind: "outage"}
+}

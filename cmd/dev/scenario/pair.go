@@ -1,0 +1,122 @@
+// Package scenario plays what can happen to the pair, one scenario at a time, and watches
+// whether its promises hold. The buttons of the live page are its scenarios.
+//
+// A scenario breaks one thing, writes while it is broken, mends it, and then waits until
+// both services agree. It counts as seen only if the databases show it: each change has its
+// event, each event is applied, each video's in order, and nothing twice. No scenario ends
+// well by a timer.
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/internal/local/instance"
+	"example.com/lockstep/internal/local/issuer"
+	"example.com/lockstep/internal/local/postgres"
+	"example.com/lockstep/internal/walk"
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
+)
+
+const (
+	// callTime bounds one call to a service: a read may wait for 10 s.
+	callTime = 20 * time.Second
+	// queryTime bounds one query.
+	queryTime = 5 * time.Second
+	// mendTime bounds the mending after a scenario.
+	mendTime = time.Minute
+	// glance is the pause between two looks at a state without a notification.
+	glance = 50 * time.Millisecond
+	// conns is how many calls are under way at once, at most.
+	conns = 16
+)
+
+// Config names the running parts of the pair.
+type Config struct {
+	Video, Catalog       *instance.Instance
+	VideoURL, CatalogURL string // base URLs of the services
+	AdminURL, OwnerURL   string // of the database: the administrator's, and that of video's role
+	Postgres             *postgres.Server
+	Broker, Project      string         // host:port, and Google Cloud project
+	Issuer               *issuer.Issuer // nil: every caller may do everything
+}
+
+// Pair is the running pair. Close it after the last use.
+type Pair struct {
+	Config
+	token  string
+	db     *pgxpool.Pool
+	client http.Client
+	faults bool // the broker injects faults on demand
+	once   bool // see withoutRetries
+}
+
+// Open returns the pair. It asks the broker whether it injects faults.
+func Open(ctx context.Context, c Config) (*Pair, error) {
+	p := &Pair{Config: c, client: http.Client{Timeout: callTime, Transport: &http.Transport{MaxIdleConnsPerHost: conns}}}
+	if c.Issuer != nil {
+		var err error
+		if p.token, err = c.Issuer.Mint(eventing.DefaultTenant, walk.User); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if p.db, err = pgxpool.New(ctx, c.AdminURL); err != nil {
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	p.faults = p.setFaults(ctx) == nil
+	return p, nil
+}
+
+// withoutRetries is p as clients see it that send each request once, on a connection of its
+// own: the one that a request fails on was not idle.
+func (p *Pair) withoutRetries() *Pair {
+	strict := *p
+	strict.once = true
+	strict.client = http.Client{Timeout: callTime, Transport: &http.Transport{DisableKeepAlives: true}}
+	return &strict
+}
+
+// Close ends the connections.
+func (p *Pair) Close() {
+	p.db.Close()
+	p.client.CloseIdleConnections()
+}
+
+// until returns when the condition holds. It takes an error for "not yet": a part may be
+// away. The error of a wait that ctx ends has the last one.
+func until(ctx context.Context, wanted string, condition func(context.Context) (bool, error)) error {
+	for {
+		holds, err := condition(ctx)
+		if holds && err == nil {
+			return nil
+		}
+		if !backoff.Sleep(ctx, glance, nil) {
+			return errors.Join(fmt.Errorf("not seen in time: %s", wanted), err)
+		}
+	}
+}
+
+// settled returns when catalog has these videos as their owner has them, and all their
+// events have left.
+func (p *Pair) settled(ctx context.Context, ids ...uuid.UUID) error {
+	return until(ctx, "both services agree", func(ctx context.Context) (bool, error) {
+		n, err := p.unsettled(ctx, ids)
+		return n == 0, err
+	})
+}
+
+// ready returns when both services answer.
+func (p *Pair) ready(ctx context.Context) error {
+	if err := walk.AwaitReady(ctx, "video", p.VideoURL); err != nil {
+		return err
+	}
+	return walk.AwaitReady(ctx, "catalog", p.CatalogURL)
+}

@@ -1,0 +1,159 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"example.com/lockstep/internal/live"
+)
+
+// A scenario is one button of the page.
+type scenario struct {
+	name, group, label, expect string
+	needs                      need
+	do                         func(*Pair, context.Context, *run) error
+}
+
+// need is a thing that a scenario needs and that not every pair has.
+type need int
+
+const (
+	nothing need = iota
+	// ourBroker injects faults on demand.
+	ourBroker
+	// ourPostgres may be crashed.
+	ourPostgres
+)
+
+const (
+	traffic   = "Traffic"
+	processes = "Processes"
+	messages  = "Messages"
+	outages   = "Outages"
+)
+
+// scenarios are all buttons, in the order of the page.
+var scenarios = []scenario{
+	{"write", traffic, "Write",
+		"One video is created and changed twice, and each read with the token of a write has that write.",
+		nothing, (*Pair).writeOne},
+	{"burst", traffic, "Burst of 2,000",
+		"2,000 events leave as fast as the machine can, and each video's arrive in order.",
+		nothing, (*Pair).burst},
+	{"pause", traffic, "Pause the relay",
+		"The broker takes no events: they wait in the outbox, and reads with a token get the owner's answer.",
+		ourBroker, (*Pair).pauseRelay},
+	{"stop-video", processes, "Restart video",
+		"video drains and starts again under writes, and no request fails.",
+		nothing, (*Pair).restartVideo},
+	{"stop-catalog", processes, "Restart catalog",
+		"catalog drains and starts again under writes and reads, and no request fails.",
+		nothing, (*Pair).restartCatalog},
+	{"kill-video", processes, "Kill video",
+		"video dies by kill -9 while it writes and relays, and every committed event still leaves, in order.",
+		nothing, (*Pair).killVideo},
+	{"kill-catalog", processes, "Kill catalog",
+		"catalog dies by kill -9 between effects and acknowledgements, and each event has its effect once.",
+		nothing, (*Pair).killCatalog},
+	{"duplicates", messages, "Duplicates",
+		"Every event comes four times, and 20 likes still count as 20.",
+		ourBroker, (*Pair).duplicates},
+	{"reorder", messages, "Reordering",
+		"The last event, a deletion, comes first and the others after it, each twice: the video stays deleted.",
+		ourBroker, (*Pair).reorder},
+	{"gap", messages, "Gap",
+		"One event is lost for good: the next one shows the gap, and catalog takes the owner's state.",
+		ourBroker, (*Pair).gap},
+	{"poison", messages, "Poison",
+		"A message that cannot be read goes to the dead letters with its reason, and others go on.",
+		nothing, (*Pair).poison},
+	{"refuse", messages, "Refusal",
+		"The broker refuses one video's events: they are parked, others leave, and a retry lets them go in order.",
+		ourBroker, (*Pair).refuse},
+	{"broker-outage", outages, "Outage of the broker",
+		"The broker answers nothing: writes succeed, no attempt is used up, and all events leave afterwards.",
+		ourBroker, (*Pair).brokerOutage},
+	{"owner-outage", outages, "Outage of the owner",
+		"video is away: catalog serves what it has, and refuses a read that would be too old.",
+		ourBroker, (*Pair).ownerOutage},
+	{"postgres-outage", outages, "Outage of Postgres",
+		"Postgres crashes under writes and recovers: no change without its event, no event without its change.",
+		ourPostgres, (*Pair).postgresOutage},
+}
+
+// Promises are those that the scenarios show.
+func Promises() []live.Promise {
+	return []live.Promise{
+		{ID: "P1", Name: "atomic", Text: "A change and its event commit together or not at all."},
+		{ID: "P2", Name: "delivered", Text: "Every committed event reaches the broker, whichever process dies."},
+		{ID: "P3", Name: "ordered", Text: "The first sending of a version comes after that of the version before."},
+		{ID: "P4", Name: "isolated", Text: "A refused event parks its own aggregate only."},
+		{ID: "P5", Name: "once", Text: "The effect of an event is applied once, however often it comes."},
+		{ID: "P6", Name: "forward", Text: "An older version never overwrites a newer one, and a deleted video stays deleted."},
+		{ID: "P7", Name: "gapless", Text: "A gap is repaired from the owner, or held; no row is silently wrong."},
+		{ID: "P8", Name: "fresh", Text: "A read with a token never has older data than the token."},
+		{ID: "P9", Name: "poison", Text: "A message that cannot be processed ends in the dead letters, and others go on."},
+		{ID: "P12", Name: "graceful", Text: "A process that is asked to end finishes all that it accepted."},
+	}
+}
+
+// Buttons are the scenarios as buttons; those that this pair lacks something for say so.
+func (p *Pair) Buttons() (all []live.Button) {
+	for _, s := range scenarios {
+		b := live.Button{Name: s.name, Group: s.group, Label: s.label, Expect: s.expect}
+		switch {
+		case s.needs == ourBroker && !p.faults:
+			b.Without = "Needs the repository's own Pub/Sub."
+		case s.needs == ourPostgres && p.Postgres == nil:
+			b.Without = "Needs a Postgres that this program started."
+		}
+		all = append(all, b)
+	}
+	return all
+}
+
+// run is one run of a scenario.
+type run struct {
+	scenario
+	runner *Runner
+	seen   map[string]string
+	mends  []func(context.Context) error
+}
+
+// mend repairs something when the scenario is over, also if it was cut off, but not when the
+// whole pair ends. The last repair comes first.
+func (t *run) mend(repair func(context.Context) error) { t.mends = append(t.mends, repair) }
+
+func (t *run) mended(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, mendTime)
+	defer cancel()
+	for _, repair := range slices.Backward(t.mends) {
+		if failed := repair(ctx); failed != nil {
+			err = errors.Join(err, fmt.Errorf("mend: %w", failed))
+		}
+	}
+	return err
+}
+
+// sayf shows the progress.
+func (t *run) sayf(format string, args ...any) {
+	t.runner.note(live.Outcome{Name: t.name, Result: live.Running, Said: fmt.Sprintf(format, args...)})
+}
+
+// sawf notes a promise with its evidence. It counts if the scenario ends well.
+func (t *run) sawf(promise, format string, args ...any) {
+	t.seen[promise] = fmt.Sprintf(format, args...)
+}
+
+// evidence is the evidence of all promises of a scenario that ended well.
+func (t *run) evidence() string {
+	var all []string
+	for _, promise := range slices.Sorted(maps.Keys(t.seen)) {
+		all = append(all, t.seen[promise])
+	}
+	return strings.Join(all, " ")
+}

@@ -1,0 +1,206 @@
+package scenario
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"example.com/lockstep/pkg/eventing/backoff"
+)
+
+const (
+	// readWait is how many seconds a read waits before it asks the owner.
+	readWait = 2
+	// afterFailure is the pause of a client after a request that failed.
+	afterFailure = 200 * time.Millisecond
+)
+
+// A burst is 2,000 events.
+const burstVideos, burstVersions = 200, 10
+
+// load is the result of writes by several clients at once.
+type load struct {
+	ids    []uuid.UUID
+	failed int64
+	why    error // of the first request that failed
+	reads  int64 // with a token
+	took   time.Duration
+
+	mu sync.Mutex
+}
+
+// writes changes n videos, each to the given version, by several clients at once. A write
+// that fails is counted and not repeated: it may have committed. Each video is read back
+// with its last token, and an answer that is too old is an error at once.
+func (p *Pair) writes(ctx context.Context, n, versions int) (*load, error) {
+	l, begun := &load{}, time.Now()
+	var next atomic.Int64
+	group, running := errgroup.WithContext(ctx)
+	for range conns {
+		group.Go(func() error {
+			for running.Err() == nil && next.Add(1) <= int64(n) {
+				if err := p.life(running, l, versions); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	err := group.Wait()
+	l.took = time.Since(begun)
+	if err == nil && len(l.ids) == 0 {
+		err = fmt.Errorf("no video was created: %w", l.why)
+	}
+	return l, errors.Join(err, ctx.Err())
+}
+
+// life creates a video, changes it and reads it.
+func (p *Pair) life(ctx context.Context, l *load, versions int) error {
+	v, err := p.create(ctx, "Scenario")
+	if err != nil {
+		l.missed(ctx, err)
+		return nil // its id is not known, and the other videos are enough
+	}
+	id := v.ID
+	for k := range versions - 1 {
+		if v, err = p.update(ctx, id, k); err != nil {
+			l.missed(ctx, err)
+		}
+	}
+	l.mu.Lock()
+	l.ids = append(l.ids, id)
+	l.mu.Unlock()
+	if err != nil {
+		return nil // without a token
+	}
+	got, err := p.read(ctx, id, v.Token, readWait)
+	switch {
+	case err != nil:
+		l.missed(ctx, err)
+		return nil
+	case got.status != http.StatusOK:
+		l.missed(ctx, fmt.Errorf("a read: %d %s", got.status, got.Detail))
+		return nil
+	case got.Version < v.Version:
+		return fmt.Errorf("a read with the token of version %d answered version %d", v.Version, got.Version)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reads++
+	return nil
+}
+
+// missed counts a request that failed, and lets its part come back.
+func (l *load) missed(ctx context.Context, why error) {
+	l.mu.Lock()
+	l.failed++
+	l.why = cmp.Or(l.why, why)
+	l.mu.Unlock()
+	backoff.Sleep(ctx, afterFailure, nil)
+}
+
+// agreed waits until both services agree on the videos, and then holds their account
+// against P1, P2, P3 and P5.
+func (p *Pair) agreed(ctx context.Context, ids []uuid.UUID) (record, error) {
+	if err := p.settled(ctx, ids...); err != nil {
+		return record{}, err
+	}
+	// A row of the projection may have come by a repair, before the events behind it.
+	var r record
+	err := until(ctx, "catalog has settled every event", func(ctx context.Context) (settled bool, err error) {
+		r, err = p.account(ctx, ids)
+		return r.Unapplied == 0, err
+	})
+	switch {
+	case err != nil:
+		return r, err
+	case r.WithoutEvents > 0:
+		return r, fmt.Errorf("%d videos have other events than their versions", r.WithoutEvents)
+	case r.Disordered > 0:
+		return r, fmt.Errorf("%d events were published before an earlier version", r.Disordered)
+	}
+	return r, nil
+}
+
+func (p *Pair) writeOne(ctx context.Context, t *run) error {
+	v, err := p.create(ctx, "First cut")
+	if err != nil {
+		return err
+	}
+	for k := range 3 {
+		got, err := p.fresh(ctx, v, 10)
+		if err != nil {
+			return err
+		}
+		t.sayf("Version %d was read from the %s.", got.Version, got.Source)
+		if k == 2 {
+			break
+		}
+		if v, err = p.update(ctx, v.ID, k); err != nil {
+			return err
+		}
+	}
+	r, err := p.agreed(ctx, []uuid.UUID{v.ID})
+	t.sawf("P8", "Three writes, and each read with a token had its write.")
+	t.sawf("P1", "One video with 3 versions has %d events.", r.Events)
+	return err
+}
+
+func (p *Pair) burst(ctx context.Context, t *run) error {
+	t.sayf("16 clients write.")
+	l, err := p.writes(ctx, burstVideos, burstVersions)
+	if err != nil {
+		return err
+	}
+	r, err := p.agreed(ctx, l.ids)
+	if err == nil && l.failed > 0 {
+		err = fmt.Errorf("%d requests failed, the first: %w", l.failed, l.why)
+	}
+	t.sawf("P3", "%d events of %d videos at %.0f a second: none was published before an earlier version of its video.",
+		r.Events, r.Videos, float64(r.Events)/l.took.Seconds())
+	t.sawf("P8", "%d reads with a token during a burst, and none was too old.", l.reads)
+	return err
+}
+
+func (p *Pair) pauseRelay(ctx context.Context, t *run) error {
+	t.mend(p.withoutFaults)
+	if err := p.setFaults(ctx, fault{Kind: "outage", Method: "Publish"}); err != nil {
+		return err
+	}
+	t.sayf("The broker takes no events.")
+	l, err := p.writes(ctx, 20, 5)
+	if err != nil {
+		return err
+	}
+	waiting, err := p.pending(ctx, l.ids)
+	if err != nil {
+		return err
+	}
+	v, err := p.update(ctx, l.ids[0], 99)
+	if err != nil {
+		return err
+	}
+	got, err := p.fresh(ctx, v, 0)
+	if err != nil {
+		return err
+	}
+	if waiting == 0 || got.Source != "authority" {
+		return fmt.Errorf("%d events wait, and the read was answered by the %s", waiting, got.Source)
+	}
+	t.sayf("%d events wait in the outbox, and a read was answered by the owner. The broker takes events again.", waiting)
+	if err := p.setFaults(ctx); err != nil {
+		return err
+	}
+	_, err = p.agreed(ctx, l.ids)
+	t.sawf("P2", "%d events waited, and all of them left in order afterwards.", waiting)
+	t.sawf("P8", "While nothing left, a read with a token had the owner's answer.")
+	return err
+}

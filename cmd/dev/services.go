@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"example.com/lockstep/internal/command"
+	"example.com/lockstep/internal/local/instance"
+	"example.com/lockstep/internal/local/issuer"
+	"example.com/lockstep/internal/telemetry"
+	"example.com/lockstep/services/catalog"
+	"example.com/lockstep/services/video"
+)
+
+// part is the command with which this program starts itself as a service, on a listener
+// that it inherits. It is no command for people.
+const part = "part"
+
+// flushTime bounds the export of a service's last traces and metrics.
+const flushTime = 3 * time.Second
+
+// runPart serves until SIGTERM, as the services' own commands do. What a deployment needs
+// beside that, such as a limit of memory, is left out.
+func runPart(ctx context.Context, c command.Call) (err error) {
+	if len(c.Args) != 1 {
+		return command.Usagef("%s is for this program alone", part)
+	}
+	lis, err := instance.Listener()
+	if err != nil {
+		return err
+	}
+	defer lis.Close()
+	name, vars := c.Args[0], command.NewEnvironment(c.Getenv)
+	log := telemetry.Logger(c.Err, vars.Level("LOG_LEVEL", defaultLevel), name, "")
+	flush, err := telemetry.Setup(ctx, name, command.Version)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTime)
+		defer cancel()
+		_ = flush(ctx) // the collector of traces is away; the events have left
+	}()
+	if name == "video" {
+		cfg := video.ReadConfig(vars)
+		cfg.Reflection = true
+		if err := vars.Err(); err != nil {
+			return err
+		}
+		return video.Serve(ctx, cfg, lis, log)
+	}
+	cfg := catalog.ReadConfig(vars)
+	cfg.Reflection = true
+	if err := vars.Err(); err != nil {
+		return err
+	}
+	return catalog.Serve(ctx, cfg, lis, log)
+}
+
+// makeServices prepares both services; serve starts them.
+func (p pair) makeServices(all *parts) (err error) {
+	if all.videoService, err = p.service(all, "video", all.video, "DATABASE_URL="+all.videoURL); err != nil {
+		return err
+	}
+	all.catalogService, err = p.service(all, "catalog", all.catalog,
+		"DATABASE_URL="+all.catalogURL, "VIDEO_SERVICE_ADDR="+all.video.Addr().String())
+	return err
+}
+
+func (p pair) service(all *parts, name string, lis *net.TCPListener, vars ...string) (*instance.Instance, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	// The later of two values of a variable counts. An empty one is unset: the terminal's
+	// variables for a deployment must not reach this pair.
+	env := append(os.Environ(), "K_SERVICE=", "CLOUD_RUN_JOB=", "CLOUD_RUN_WORKER_POOL=", "LISTEN_DATABASE_URL=", "PUBSUB_ENDPOINT=",
+		"EVERYBODY_MAY_WRITE=", "AUTH_SERVICES=", "AUTH_SERVICE_AUDIENCE=", "AUTH_SERVICE_ISSUER=",
+		"GOOGLE_CLOUD_PROJECT="+p.project, emulatorHost+"="+all.broker.at, "LOG_LEVEL="+p.level.String())
+	if all.issuer == nil {
+		env = append(env, "AUTH_ISSUER=", "AUTH_AUDIENCE=", "AUTH_TENANT_CLAIM=")
+	} else {
+		env = append(env, "AUTH_ISSUER="+all.issuer.URL(), "AUTH_AUDIENCE="+issuer.Audience, "AUTH_TENANT_CLAIM="+issuer.TenantClaim)
+	}
+	return instance.New(instance.Command{Path: path, Args: []string{part, name}, Env: append(env, vars...), Log: p.stderr}, lis)
+}
+
+// attend runs the service until ctx ends, and then drains it. An end of its process that
+// nobody asked for is an error.
+func attend(ctx context.Context, i *instance.Instance) error {
+	if err := i.Start(); err != nil {
+		return err
+	}
+	select {
+	case err := <-i.Failed():
+		return err
+	case <-ctx.Done():
+		return i.Stop()
+	}
+}

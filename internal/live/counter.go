@@ -1,0 +1,84 @@
+package live
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"time"
+)
+
+// window is how many observations a rate covers: two seconds.
+const window = 8
+
+// Counter follows a counter of a process, over its restarts, at which it begins again. The
+// zero value is ready. It is not for several goroutines.
+type Counter struct {
+	last, total float64
+	past        []past // oldest first
+}
+
+type past struct {
+	at    time.Time
+	total float64
+}
+
+// See takes the value at a time.
+func (c *Counter) See(at time.Time, value float64) {
+	if value < c.last {
+		c.last = 0
+	}
+	c.total += value - c.last
+	c.last = value
+	c.Hold(at)
+}
+
+// Hold is an observation without a value: the process is away.
+func (c *Counter) Hold(at time.Time) {
+	c.past = append(c.past, past{at, c.total})
+	if len(c.past) > window+1 {
+		c.past = c.past[1:]
+	}
+}
+
+// Total is what came since the first process began.
+func (c *Counter) Total() int64 { return int64(c.total) }
+
+// Rate is the growth a second, over two seconds.
+func (c *Counter) Rate() float64 {
+	if len(c.past) < 2 {
+		return 0
+	}
+	first, last := c.past[0], c.past[len(c.past)-1]
+	return (last.total - first.total) / max(last.at.Sub(first.at).Seconds(), FrameTime.Seconds())
+}
+
+// quantile is that of what came to a histogram between two scrapes, in its unit; negative
+// if nothing came. Values are taken to lie evenly in their bucket.
+func quantile(q float64, before, now map[float64]float64) float64 {
+	bounds := slices.Sorted(maps.Keys(now))
+	if len(bounds) == 0 {
+		return -1
+	}
+	grown := func(bound float64) float64 {
+		if now[bound] < before[bound] { // another process
+			return now[bound]
+		}
+		return now[bound] - before[bound]
+	}
+	all := grown(bounds[len(bounds)-1])
+	if all <= 0 {
+		return -1
+	}
+	lower, below := 0.0, 0.0
+	for _, bound := range bounds {
+		n := grown(bound)
+		if n >= q*all {
+			if math.IsInf(bound, 1) {
+				return lower
+			}
+			return lower + (bound-lower)*(q*all-below)/max(n-below, 1)
+		}
+		lower, below = bound, n
+	}
+	return lower
+}

@@ -1,0 +1,98 @@
+package live
+
+import "time"
+
+// Bounds of a frame. Its source keeps them; the page draws no more than these.
+const (
+	// MaxEvents is how many events a frame shows, whatever their rate.
+	MaxEvents = 24
+	// MaxPoints is how many points the plot of latencies has: a minute.
+	MaxPoints = 240
+)
+
+// Frame is the state of the pair at one time, as the page shows it. It has sums and a
+// sample of the events, so that its size does not depend on their rate.
+type Frame struct {
+	Stages   []Stage   `json:"stages"`
+	Lag      []Point   `json:"lag"`    // oldest first, at most MaxPoints
+	Parts    []Part    `json:"parts"`  // the processes and servers
+	Events   []Event   `json:"events"` // newest first, at most MaxEvents
+	Outcomes []Outcome `json:"outcomes"`
+	Seen     []Seen    `json:"seen"`
+	// Running is the name of the button whose action runs, or empty.
+	Running string `json:"running"`
+}
+
+// Stage is a place on an event's way.
+type Stage struct {
+	Name string `json:"name"`
+	// Rate is the events, or reads, a second of the last seconds.
+	Rate float64 `json:"rate"`
+	// Total is their number since the page's source began to count.
+	Total int64 `json:"total"`
+	// Notes are numbers beside, such as the backlog.
+	Notes []Note `json:"notes"`
+}
+
+// Note is a number with its name. Alert says that it should be 0 and is not.
+type Note struct {
+	Name  string `json:"name"`
+	Value int64  `json:"value"`
+	Alert bool   `json:"alert"`
+}
+
+// Point is the latency from commit to visible within one frame's time: the median and the
+// 99th percentile, in milliseconds. Negative: no event became visible.
+type Point struct {
+	Median float64 `json:"p50"`
+	High   float64 `json:"p99"`
+}
+
+// Part is a process or a server. State is up, away or starting.
+type Part struct {
+	Name   string `json:"name"`
+	State  string `json:"state"`
+	Detail string `json:"detail"`
+}
+
+// Event is one event of the sample. The ages are milliseconds since its commit; negative
+// ones have not happened yet. State is pending, published, applied, held, parked or dead.
+type Event struct {
+	Aggregate   string  `json:"aggregate"`
+	Version     int64   `json:"version"`
+	Type        string  `json:"type"`
+	State       string  `json:"state"`
+	PublishedMS float64 `json:"published_ms"`
+	AppliedMS   float64 `json:"applied_ms"`
+}
+
+// Button is an action of the page's source. Expect is one sentence that says what will be
+// seen. Without says why the action is not possible here; empty if it is.
+type Button struct {
+	Name, Group, Label, Expect, Without string
+}
+
+// The results of an action.
+const (
+	Running = "running"
+	Held    = "held"   // it ended as Expect says
+	Broken  = "broken" // it ended otherwise, or was cut off
+)
+
+// Outcome is the last result of a button: its result and one sentence of evidence.
+type Outcome struct {
+	Name   string `json:"name"`
+	Result string `json:"result"`
+	Said   string `json:"said"`
+}
+
+// Promise is one that the page marks when it was seen to hold.
+type Promise struct{ ID, Name, Text string }
+
+// Seen is a promise that was seen to hold: the evidence, the button, and the time.
+type Seen struct {
+	ID   string    `json:"id"`
+	Said string    `json:"said"`
+	By   string    `json:"by"`
+	At   time.Time `json:"at"`
+}

@@ -1,0 +1,120 @@
+package live
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	// maxViews bounds the browsers that look at the same time.
+	maxViews = 16
+	// keepAlive is the longest time without a line on a stream: it shows that the browser is
+	// still there.
+	keepAlive = 10 * time.Second
+)
+
+// views are the streams of frames. Each holds one frame that it has not sent: a newer one
+// takes its place.
+type views struct {
+	mu     sync.Mutex
+	last   []byte
+	open   map[chan []byte]bool
+	came   chan struct{} // has a token after a viewer has come
+	closed chan struct{}
+	once   *sync.Once
+}
+
+func newViews() views {
+	return views{open: map[chan []byte]bool{}, came: make(chan struct{}, 1), closed: make(chan struct{}), once: new(sync.Once)}
+}
+
+// Viewers is how many browsers look now.
+func (v *views) Viewers() int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return len(v.open)
+}
+
+// Close ends the streams, so that a server can shut down.
+func (v *views) Close() { v.once.Do(func() { close(v.closed) }) }
+
+func (v *views) send(frame []byte) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.last = frame
+	for view := range v.open {
+		replace(view, frame)
+	}
+}
+
+// replace puts frame into view, which has place for one.
+func replace(view chan []byte, frame []byte) {
+	select {
+	case <-view:
+	default:
+	}
+	view <- frame
+}
+
+// enter returns nil if there are too many views.
+func (v *views) enter() chan []byte {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.open) >= maxViews {
+		return nil
+	}
+	view := make(chan []byte, 1)
+	if v.last != nil {
+		view <- v.last
+	}
+	v.open[view] = true
+	select {
+	case v.came <- struct{}{}:
+	default:
+	}
+	return view
+}
+
+func (v *views) leave(view chan []byte) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.open, view)
+}
+
+// stream sends frames as server-sent events.
+func (v *views) stream(w http.ResponseWriter, r *http.Request) {
+	view := v.enter()
+	if view == nil {
+		http.Error(w, "too many viewers", http.StatusServiceUnavailable)
+		return
+	}
+	defer v.leave(view)
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Time{}) // the server's bound of a request would end the stream
+	quiet := time.NewTicker(keepAlive)
+	defer quiet.Stop()
+	text := "retry: 1000\n\n"
+	for {
+		_ = control.SetWriteDeadline(time.Now().Add(writeTime)) // the server's own bound stays where this is not possible
+		if _, err := fmt.Fprint(w, text); err != nil {
+			return
+		}
+		if err := control.Flush(); err != nil {
+			return
+		}
+		select {
+		case frame := <-view:
+			text = fmt.Sprintf("data: %s\n\n", frame)
+		case <-quiet.C:
+			text = ": still here\n\n"
+		case <-r.Context().Done():
+			return
+		case <-v.closed:
+			return
+		}
+	}
+}

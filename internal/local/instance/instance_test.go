@@ -1,0 +1,162 @@
+package instance_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"example.com/lockstep/internal/local/instance"
+)
+
+// childMode makes the test binary the service.
+const childMode = "LOCKSTEP_TEST_INSTANCE"
+
+// patience ends a test that would otherwise hang.
+const patience = time.Minute
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childMode) != "" {
+		beService()
+	}
+	os.Exit(m.Run())
+}
+
+// beService answers its pid until SIGTERM, and dies by a request for /die.
+func beService() {
+	lis, err := instance.Listener()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGTERM)
+	fmt.Fprintln(os.Stderr, "serves")
+	go func() {
+		_ = http.Serve(lis, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/die" {
+				fmt.Fprintln(os.Stderr, "a fault")
+				os.Exit(1)
+			}
+			fmt.Fprint(w, os.Getpid())
+		}))
+	}()
+	<-asked
+	os.Exit(0)
+}
+
+func TestRequestsWaitForTheNextProcess(t *testing.T) {
+	t.Parallel()
+	i, url, log := newInstance(t)
+	start(t, i)
+	if got := get(t, url); got != fmt.Sprint(i.State().PID) {
+		t.Errorf("answered by %s, want %d", got, i.State().PID)
+	}
+	for n, end := range []func() error{i.Stop, i.Kill} {
+		if err := end(); err != nil {
+			t.Fatal(err)
+		}
+		if s := i.State(); s.PID != 0 || s.Starts != n+1 {
+			t.Errorf("after the end: %+v", s)
+		}
+		answer := make(chan string, 1)
+		go func() { answer <- get(t, url) }()
+		start(t, i)
+		if got := <-answer; got != fmt.Sprint(i.State().PID) {
+			t.Errorf("answered by %s, want %d", got, i.State().PID)
+		}
+	}
+	if err := i.Start(); err == nil {
+		t.Error("a second process beside the first")
+	}
+	select {
+	case err := <-i.Failed():
+		t.Errorf("an end that was asked for is reported: %v", err)
+	default:
+	}
+	if got := <-log; got != "serves\n" {
+		t.Errorf("log %q", got)
+	}
+}
+
+func TestAnUnexpectedEndIsReported(t *testing.T) {
+	t.Parallel()
+	i, url, _ := newInstance(t)
+	start(t, i)
+	_, err := http.Get(url + "/die")
+	if err == nil {
+		t.Error("the process answered, and should have died")
+	}
+	select {
+	case err := <-i.Failed():
+		if !strings.Contains(err.Error(), "a fault") {
+			t.Errorf("%v does not show the output", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("no report")
+	}
+	if pid := i.State().PID; pid != 0 {
+		t.Errorf("process %d is shown as running", pid)
+	}
+}
+
+// lines are the child's writes to its log.
+type lines chan string
+
+func (l lines) Write(b []byte) (int, error) {
+	select {
+	case l <- string(b):
+	default: // the test has seen enough
+	}
+	return len(b), nil
+}
+
+func newInstance(t *testing.T) (i *instance.Instance, url string, log lines) {
+	t.Helper()
+	lis, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log = make(lines, 10)
+	i, err = instance.New(instance.Command{Path: os.Args[0], Env: append(os.Environ(), childMode+"=1"), Log: log}, lis)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := i.Close(); err != nil {
+			t.Error(err)
+		}
+		lis.Close()
+	})
+	return i, "http://" + lis.Addr().String(), log
+}
+
+func start(t *testing.T, i *instance.Instance) {
+	t.Helper()
+	if err := i.Start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// get opens a connection of its own, which may wait for a process.
+func get(t *testing.T, url string) string {
+	t.Helper()
+	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Get(url)
+	if err != nil {
+		t.Error(err)
+		return ""
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	return string(body)
+}
