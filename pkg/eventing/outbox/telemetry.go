@@ -56,7 +56,8 @@ func newMetrics(r *Relay) *metrics {
 	pending := meter.Gauge("outbox.pending", "{event}", "Events not yet published, capped at 10000")
 	parked := meter.Gauge("outbox.parked", "{event}",
 		"Events that the broker refuses: each holds up its aggregate until an operator acts")
-	oldest := meter.Age("outbox.oldest_pending_age", "Age of the oldest event that waits to be published, but for those of tenants that are held")
+	oldest := meter.Age("outbox.oldest_pending_age",
+		"Age of the oldest event that waits to be published, but for those of tenants that are held")
 	known := meter.Gauge("outbox.backlog.known", "{relay}",
 		"1 while outbox.pending, outbox.parked and outbox.oldest_pending_age are up to date; 0 when the database "+
 			"has not answered: they then stay as they were, and the age grows")
