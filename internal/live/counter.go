@@ -40,7 +40,7 @@ func (c *Counter) Hold(at time.Time) {
 	}
 }
 
-// Total is what came since the first process began.
+// Total is the growth since the first process began.
 func (c *Counter) Total() int64 { return int64(c.total) }
 
 // Rate is the growth a second, over two seconds.
@@ -52,7 +52,7 @@ func (c *Counter) Rate() float64 {
 	return (last.total - first.total) / max(last.at.Sub(first.at).Seconds(), FrameTime.Seconds())
 }
 
-// quantile is that of what came to a histogram between two scrapes, in its unit; negative
+// quantile is that of the values that came to a histogram between two scrapes, in its unit; negative
 // if nothing came. Values are taken to lie evenly in their bucket.
 func quantile(q float64, before, now map[float64]float64) float64 {
 	bounds := slices.Sorted(maps.Keys(now))

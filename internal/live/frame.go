@@ -30,7 +30,7 @@ type Stage struct {
 	Rate float64 `json:"rate"`
 	// Total is their number since the page's source began to count.
 	Total int64 `json:"total"`
-	// Notes are numbers beside, such as the backlog.
+	// Notes are further numbers, such as the backlog.
 	Notes []Note `json:"notes"`
 }
 
@@ -66,8 +66,8 @@ type Event struct {
 	AppliedMS   float64 `json:"applied_ms"`
 }
 
-// Button is an action of the page's source. Expect is one sentence that says what will be
-// seen. Without says why the action is not possible here; empty if it is.
+// Button is an action of the page's source. Expect is one sentence about its visible effect.
+// Without is the reason for which the action is not possible here; empty if it is.
 type Button struct {
 	Name, Group, Label, Expect, Without string
 }
@@ -89,10 +89,9 @@ type Outcome struct {
 // Promise is one that the page marks when it was seen to hold.
 type Promise struct{ ID, Name, Text string }
 
-// Seen is a promise that was seen to hold: the evidence, the button, and the time.
+// Seen is a promise that was seen to hold: the evidence and the time.
 type Seen struct {
 	ID   string    `json:"id"`
 	Said string    `json:"said"`
-	By   string    `json:"by"`
 	At   time.Time `json:"at"`
 }

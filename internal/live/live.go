@@ -80,7 +80,7 @@ func New(o Options) (*Page, error) {
 	return p, nil
 }
 
-// ServeHTTP serves the page at /, and its parts beside it.
+// ServeHTTP serves the page at /, and its parts next to it.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
@@ -128,8 +128,8 @@ func (p *Page) Show(f Frame) error {
 	return nil
 }
 
-// Presses are the names of pressed buttons that are possible. A press while nobody
-// receives is refused.
+// Presses are the names of pressed buttons that are possible. A press without a receiver
+// is refused.
 func (p *Page) Presses() <-chan string { return p.presses }
 
 func (p *Page) index(w http.ResponseWriter, r *http.Request) {

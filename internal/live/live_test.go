@@ -231,7 +231,7 @@ func TestViewersAreBounded(t *testing.T) {
 	}
 }
 
-// TestFramesAreMadeWhileABrowserLooks: without a viewer nobody is asked for a frame.
+// TestFramesAreMadeWhileABrowserLooks: without a viewer there is no frame.
 func TestFramesAreMadeWhileABrowserLooks(t *testing.T) {
 	t.Parallel()
 	page, url := serve(t, options)
@@ -240,7 +240,7 @@ func TestFramesAreMadeWhileABrowserLooks(t *testing.T) {
 	go func() {
 		ended <- page.Run(ctx, func() (live.Frame, error) {
 			if page.Viewers() == 0 {
-				t.Error("a frame for nobody")
+				t.Error("a frame without a viewer")
 			}
 			select {
 			case asked <- struct{}{}:

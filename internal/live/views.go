@@ -15,7 +15,7 @@ const (
 	keepAlive = 10 * time.Second
 )
 
-// views are the streams of frames. Each holds one frame that it has not sent: a newer one
+// views are the streams of frames. Each keeps one frame that it has not sent: a newer one
 // takes its place.
 type views struct {
 	mu     sync.Mutex

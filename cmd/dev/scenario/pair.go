@@ -1,5 +1,5 @@
-// Package scenario plays what can happen to the pair, one scenario at a time, and watches
-// whether its promises hold. The buttons of the live page are its scenarios.
+// Package scenario attacks the running pair, one scenario at a time, and watches whether its
+// promises hold. The buttons of the live page are its scenarios.
 //
 // A scenario breaks one thing, writes while it is broken, mends it, and then waits until
 // both services agree. It counts as seen only if the databases show it: each change has its

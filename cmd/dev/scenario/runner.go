@@ -82,7 +82,7 @@ func (r *Runner) play(ctx context.Context, name string) {
 		return
 	}
 	for promise, said := range t.seen {
-		r.mark(live.Seen{ID: promise, Said: said, By: name, At: time.Now()})
+		r.mark(live.Seen{ID: promise, Said: said, At: time.Now()})
 	}
 	r.note(live.Outcome{Name: name, Result: live.Held, Said: t.evidence()})
 }

@@ -78,7 +78,7 @@ var scenarios = []scenario{
 		"The broker answers nothing: writes succeed, no attempt is used up, and all events leave afterwards.",
 		ourBroker, (*Pair).brokerOutage},
 	{"owner-outage", outages, "Outage of the owner",
-		"video is away: catalog serves what it has, and refuses a read that would be too old.",
+		"video is away: catalog serves its copy, and refuses a read that would be too old.",
 		ourBroker, (*Pair).ownerOutage},
 	{"postgres-outage", outages, "Outage of Postgres",
 		"Postgres crashes under writes and recovers: no change without its event, no event without its change.",

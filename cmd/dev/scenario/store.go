@@ -124,7 +124,7 @@ func (p *Pair) newest(ctx context.Context) (int64, error) {
 		broker.CatalogSubscription(broker.VideoTopic))
 }
 
-// tables is what the page shows of both databases.
+// tables is the part of a frame that comes from both databases.
 type tables struct {
 	pending, parked, held, dead, rows int64
 	newest                            []live.Event

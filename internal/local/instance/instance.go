@@ -1,8 +1,8 @@
-// Package instance runs a service of the pair as a child process that can be stopped,
+// Package instance runs a service of the pair as a process that can be stopped,
 // killed and started again behind one listener.
 //
-// The listener is this process's. The child inherits it, and finds it by [Listener]. While
-// no child runs, connections wait in the listener's queue and are served by the next one,
+// The listener is this process's. The service inherits it, and finds it by [Listener]. While
+// no process runs, connections wait in the listener's queue and are served by the next one,
 // as by a socket of systemd. So a request fails by a kill only if the killed process had
 // taken it.
 package instance
@@ -24,12 +24,12 @@ import (
 const (
 	// drainTime bounds the end after SIGTERM: a service drains within 10 s.
 	drainTime = 15 * time.Second
-	// inherited is the file descriptor of the listener in the child: the first after
+	// inherited is the file descriptor of the listener in the service: the first after
 	// stdin, stdout and stderr.
 	inherited = 3
 )
 
-// Listener is the listener of the parent, in the child.
+// Listener is the inherited listener, in the process of the service.
 func Listener() (net.Listener, error) {
 	file := os.NewFile(inherited, "listener")
 	defer file.Close()
@@ -40,7 +40,7 @@ func Listener() (net.Listener, error) {
 	return lis, nil
 }
 
-// Command is the child: its program with arguments, its whole environment, and the writer
+// Command is the service: its program with arguments, its whole environment, and the writer
 // of its log lines.
 type Command struct {
 	Path string
@@ -55,8 +55,6 @@ type State struct {
 	PID int
 	// Starts counts the processes so far.
 	Starts int
-	// Since is the time of the last start or end.
-	Since time.Time
 }
 
 // Instance is a service whose process can be replaced. Its methods may be called at the
@@ -66,8 +64,8 @@ type Instance struct {
 	listener *os.File
 	failed   chan error
 
-	acting sync.Mutex // held by an action from its begin to its end
-	child  *process.Process
+	acting  sync.Mutex // held by an action from its begin to its end
+	running *process.Process
 
 	mu    sync.Mutex // guards the rest
 	asked *process.Process
@@ -94,31 +92,31 @@ func (i *Instance) Start() error {
 	}
 	cmd := exec.Command(i.command.Path, i.command.Args...)
 	cmd.Env, cmd.Stderr, cmd.ExtraFiles = i.command.Env, i.command.Log, []*os.File{i.listener}
-	child, err := process.Start(cmd, syscall.SIGKILL)
+	running, err := process.Start(cmd, syscall.SIGKILL)
 	if err != nil {
 		return err
 	}
-	i.child = child
+	i.running = running
 	i.mu.Lock()
-	i.state = State{PID: child.PID(), Starts: i.state.Starts + 1, Since: time.Now()}
+	i.state = State{PID: running.PID(), Starts: i.state.Starts + 1}
 	i.mu.Unlock()
-	go i.watch(child)
+	go i.watch(running)
 	return nil
 }
 
 // watch reports an end that nobody asked for.
-func (i *Instance) watch(child *process.Process) {
-	<-child.Done()
+func (i *Instance) watch(running *process.Process) {
+	<-running.Done()
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.state.PID == child.PID() {
-		i.state = State{Starts: i.state.Starts, Since: time.Now()}
+	if i.state.PID == running.PID() {
+		i.state = State{Starts: i.state.Starts}
 	}
-	if i.asked == child {
+	if i.asked == running {
 		return
 	}
 	select {
-	case i.failed <- fmt.Errorf("the process of %s has ended: %s", i.command.Args, child.Output()):
+	case i.failed <- fmt.Errorf("the process of %s has ended: %s", i.command.Args, running.Output()):
 	default: // one report is enough
 	}
 }
@@ -133,17 +131,17 @@ func (i *Instance) Kill() error { return i.end(syscall.SIGKILL) }
 func (i *Instance) end(sig syscall.Signal) error {
 	i.acting.Lock()
 	defer i.acting.Unlock()
-	if i.child == nil {
+	if i.running == nil {
 		return nil
 	}
 	i.mu.Lock()
-	i.asked = i.child
+	i.asked = i.running
 	i.mu.Unlock()
-	err := i.child.Stop(sig, drainTime)
+	err := i.running.Stop(sig, drainTime)
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.state.PID == i.child.PID() {
-		i.state = State{Starts: i.state.Starts, Since: time.Now()}
+	if i.state.PID == i.running.PID() {
+		i.state = State{Starts: i.state.Starts}
 	}
 	return err
 }

@@ -15,14 +15,14 @@ import (
 	"example.com/lockstep/internal/local/instance"
 )
 
-// childMode makes the test binary the service.
-const childMode = "LOCKSTEP_TEST_INSTANCE"
+// serviceMode makes the test binary the service.
+const serviceMode = "LOCKSTEP_TEST_INSTANCE"
 
 // patience ends a test that would otherwise hang.
 const patience = time.Minute
 
 func TestMain(m *testing.M) {
-	if os.Getenv(childMode) != "" {
+	if os.Getenv(serviceMode) != "" {
 		beService()
 	}
 	os.Exit(m.Run())
@@ -106,7 +106,7 @@ func TestAnUnexpectedEndIsReported(t *testing.T) {
 	}
 }
 
-// lines are the child's writes to its log.
+// lines are the service's writes to its log.
 type lines chan string
 
 func (l lines) Write(b []byte) (int, error) {
@@ -124,7 +124,7 @@ func newInstance(t *testing.T) (i *instance.Instance, url string, log lines) {
 		t.Fatal(err)
 	}
 	log = make(lines, 10)
-	i, err = instance.New(instance.Command{Path: os.Args[0], Env: append(os.Environ(), childMode+"=1"), Log: log}, lis)
+	i, err = instance.New(instance.Command{Path: os.Args[0], Env: append(os.Environ(), serviceMode+"=1"), Log: log}, lis)
 	if err != nil {
 		t.Fatal(err)
 	}
