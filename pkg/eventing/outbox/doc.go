@@ -60,8 +60,8 @@
 // topics. 128 goroutines publish, one settles. One writes a heartbeat every few seconds:
 // the relay's row in the table of relays, with the snapshot from which another relay
 // must scan if this one dies (its low). One reads the backlog for the metrics. A slow or
-// failed statement of a scan, a probe or a heartbeat does not stop the claims, and scans
-// do not wait for probes. The goroutines leave work for each other in followUps; the
+// failed statement of a scan, a turn, a probe or a heartbeat does not stop the claims, and
+// turns and scans wait for none of the others. The goroutines leave work for each other in followUps; the
 // leased batches are inFlight.
 //
 // # Scheduler
@@ -131,16 +131,17 @@
 //	        others are active                no other is active
 //	served ──────────────────▶ held ─────────────────────────────────▶ served
 //
-// Claims and scans skip a held tenant's events; the sweep does not. Every 50 ms the held tenants
+// Claims, scans and the sweep skip a held tenant's events. Every 50 ms the held tenants
 // have turns, one after the other: a goroutine of their own claims behind a tenant's published
 // events, or in the next page of a scan that is the tenant's own. That scan goes through the
 // pages that scans for all have skipped, and ends at the snapshot of the last claim. n held
 // tenants together leave at n times TenantRate at most, and each relay has an equal share of
 // that: a tenant below the rate, which was held for a backlog that an outage had left,
-// catches up however many others do. A tenant has caught up when its scan is complete and nothing of its is on its way, or when no turn
-// has left anything for five seconds. The relays tell each other in their heartbeats of the
-// last two tenants that they met, since one of them may meet the busy tenant only. The relay's
-// low covers skipped events, so the turns of a relay that dies are found by another one's scan.
+// catches up however many others do. A tenant has caught up when its scan is complete and
+// nothing of its is on its way, or when no turn has left anything for five seconds. The
+// relays tell each other in their heartbeats of the last two tenants that they met, since one
+// of them may meet the busy tenant only. The relay's low covers skipped events, so the turns
+// of a relay that dies are found by another one's scan.
 //
 // While a tenant's scan is in progress, the relay's low is as old as its begin: if the relay
 // dies, another one reads all rows since then before it finds what was leased.

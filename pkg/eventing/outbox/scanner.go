@@ -68,13 +68,12 @@ func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed 
 			r.followUps.endScan()
 		}
 	case actSweepPage:
-		claim.WithoutTenants = nil // it finds what a held tenant's own scan may not
 		p, err := r.queue.Scan(ctx, claim, s.sweep[0], sweepRows)
 		if err != nil {
 			return err
 		}
 		r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: queue.Beginning}, claimed)
-		s.swept(sent, p, len(held) > 0)
+		s.swept(sent, p)
 	}
 	return nil
 }

@@ -159,12 +159,10 @@ func (s *scanSchedule) paged(p queue.Page) (through bool) {
 	return len(s.parts) == 0
 }
 
-// swept continues behind a page of the sweep. While tenants are held, it takes the usual pause
-// also after a truncated page: the sweep does not skip them, and must not hand on all that
-// waits for turns.
-func (s *scanSchedule) swept(now time.Time, p queue.Page, held bool) {
+// swept continues behind a page of the sweep.
+func (s *scanSchedule) swept(now time.Time, p queue.Page) {
 	s.succeeded()
-	if s.sweepAt = now.Add(jittered(scanEvery)); p.Truncated && !held {
+	if s.sweepAt = now.Add(jittered(scanEvery)); p.Truncated {
 		s.sweepAt = now
 	}
 	if s.sweep = behind(s.sweep, p); len(s.sweep) == 0 {

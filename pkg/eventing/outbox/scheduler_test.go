@@ -121,15 +121,11 @@ func TestAScanGoesThroughItsParts(t *testing.T) {
 		}
 	}
 	now := time.Now()
-	s.swept(now, queue.Page{Claimed: queue.Claimed{Truncated: true}}, true)
-	if !s.sweepAt.After(now) {
-		t.Error("the sweep hands on what waits for turns")
-	}
-	s.swept(now, queue.Page{Claimed: queue.Claimed{Truncated: true}}, false)
+	s.swept(now, queue.Page{Claimed: queue.Claimed{Truncated: true}})
 	if !s.sweepAt.Equal(now) {
 		t.Error("a round that had no room waits for the next page")
 	}
-	s.swept(now, queue.Page{Done: true}, false)
+	s.swept(now, queue.Page{Done: true})
 	if !slices.Equal(s.sweep, queue.Beginning.Since()) || !s.sweepAt.After(now) {
 		t.Error("a round does not begin again, after a pause")
 	}
