@@ -56,19 +56,19 @@
 //
 // # Goroutines
 //
-// Three goroutines claim: one new events, one retries and scans, one probes for paused
-// topics. 128 goroutines publish, one settles. One writes a heartbeat every few seconds:
-// the relay's row in the table of relays, with the snapshot from which another relay
-// must scan if this one dies (its low). One reads the backlog for the metrics. A slow or
-// failed statement of a scan, a turn, a probe or a heartbeat does not stop the claims, and
-// turns and scans wait for none of the others. The goroutines leave work for each other in followUps; the
-// leased batches are inFlight.
+// Four goroutines claim: one new events, one retries and scans, one for held tenants, one
+// probes for paused topics. 128 goroutines publish, one settles. One writes a heartbeat
+// every few seconds: the relay's row in the table of relays, with the snapshot from which
+// another relay must scan if this one dies (its low). One reads the backlog for the metrics.
+// A slow or failed statement of a scan, a turn, a probe or a heartbeat does not stop the
+// claims, and turns and scans wait for none of the others. The goroutines leave work for
+// each other in followUps; the leased batches are inFlight.
 //
 // # Scheduler
 //
-// Each claiming goroutine is a state machine. claimSchedule, scanSchedule and turnSchedule decide the
-// next state from the time and the due times, without a database (scheduler.go); the
-// probes' state is in each topic's pause (pause.go).
+// Each claiming goroutine is a state machine. claimSchedule, scanSchedule and turnSchedule
+// decide the next state from the time and the due times, without a database (scheduler.go);
+// the probes' state is in each topic's pause (pause.go).
 //
 //	           row written               nothing due
 //	register ───────────────▶ new ──────────────────────▶ idle
