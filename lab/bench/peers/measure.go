@@ -238,6 +238,7 @@ func killed(ctx context.Context, p *rig.Postgres, e entry, size measure.Size) (_
 	if err := f.killAt(ctx, events/2); err != nil {
 		return measure.Reading{}, err
 	}
+	left := events - f.broker.counts().answered
 	start := time.Now()
 	child, err := f.child(ctx)
 	if err != nil {
@@ -253,7 +254,8 @@ func killed(ctx context.Context, p *rig.Postgres, e entry, size measure.Size) (_
 		return measure.Reading{}, fmt.Errorf("%s: %d lost, %s", e.name, lost, counts)
 	}
 	last := max(counts.last.Sub(start).Seconds(), 0.001) // the kill may have come too late
-	return measure.Reading{Values: []float64{last}, Note: fmt.Sprintf("of %d events %d lost, %s", events, lost, counts)}, nil
+	note := fmt.Sprintf("of %d events %d were left at the kill; %d lost, %s", events, left, lost, counts)
+	return measure.Reading{Values: []float64{last}, Note: note}, nil
 }
 
 func (f *fixture) child(ctx context.Context) (*rig.Process, error) {

@@ -89,7 +89,7 @@
 //	  │ OutageBackoff  │
 //	  └─────── pause ◀─┘ a statement of any of them failed
 //
-//	      every 50 ms while a tenant is held
+//	      every 20 ms while a tenant is held
 //	idle ◀──────────────────────────────────▶ turn ──▶ pause (OutageBackoff) if a statement failed
 //
 //	       a topic's pause is over           candidates found
@@ -131,7 +131,7 @@
 //	        others are active                no other is active
 //	served ──────────────────▶ held ─────────────────────────────────▶ served
 //
-// Claims, scans and the sweep skip a held tenant's events. Every 50 ms the held tenants
+// Claims, scans and the sweep skip a held tenant's events. Every 20 ms the held tenants
 // have turns, one after the other: a goroutine of their own claims behind a tenant's published
 // events, or in the next page of a scan that is the tenant's own. That scan goes through the
 // pages that scans for all have skipped, and ends at the snapshot of the last claim. n held

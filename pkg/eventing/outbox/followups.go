@@ -69,6 +69,9 @@ const (
 	// not see it. Such an event was committed while Settle ran, which is rare, and a
 	// claim per published event would be most of a relay's cost at low load.
 	followUpDelay = 20 * time.Millisecond
+	// heldFollowUpDelay is that of a held tenant. Its events wait in any case, and so some
+	// hundreds of its published versions share a claim.
+	heldFollowUpDelay = 250 * time.Millisecond
 	// maxFollowUps bounds the versions. Beyond it a scan finds the events behind them.
 	maxFollowUps = maxEvents
 )
@@ -104,7 +107,10 @@ func (a *followUps) follow(u *unsettled, now, claimAt time.Time) {
 		}
 		p := followUp{s.Batch[:s.Published].Last(), lowBehind, s.Batch.Tenant()}
 		if h := a.heldTenant(p.tenant); h != nil {
-			h.follow(p)
+			if claimAt.After(now) {
+				claimAt = now.Add(heldFollowUpDelay)
+			}
+			h.follow(p, claimAt)
 			return
 		}
 		a.published = append(a.published, p)

@@ -29,9 +29,10 @@ type heldTenant struct {
 	// behindAt is the last time when a turn could have claimed more.
 	behindAt time.Time
 	// published are the tenant's part of followUps.published, and takenLow is the low of
-	// those that a claim on its way has taken.
+	// those that a claim on its way has taken. followAt is when they are worth a claim.
 	published []followUp
 	takenLow  queue.TxSnapshot
+	followAt  time.Time
 }
 
 // lowest saw none of the tenant's events that are unfinished and not in flight.
@@ -54,7 +55,7 @@ func (a *followUps) hold(tenants []string) {
 		h := &heldTenant{name: name, behindAt: time.Now()}
 		a.published = slices.DeleteFunc(a.published, func(p followUp) bool {
 			if p.tenant == name {
-				h.published = append(h.published, p)
+				h.follow(p, h.behindAt)
 			}
 			return p.tenant == name
 		})
@@ -130,7 +131,7 @@ func (a *followUps) turn(n int) (h *heldTenant, after []followUp) {
 		}
 		page := len(h.parts) > 0
 		switch {
-		case len(h.published) > 0 && (!page || !h.pageNext):
+		case len(h.published) > 0 && !time.Now().Before(h.followAt) && (!page || !h.pageNext):
 			h.pageNext = true
 			after = h.take(n)
 			return h, after
@@ -160,7 +161,9 @@ func (a *followUps) releaseCaughtUp(f *inFlight, shared bool, now time.Time) {
 func (h *heldTenant) take(n int) []followUp {
 	n = min(n, len(h.published))
 	after := h.published[:n:n]
-	h.published = h.published[n:]
+	if h.published = h.published[n:]; len(h.published) == 0 {
+		h.followAt = time.Time{}
+	}
 	for _, p := range after {
 		h.takenLow = queue.Earliest(h.takenLow, p.low)
 	}
@@ -195,8 +198,10 @@ func (a *followUps) left(h *heldTenant, low, seen queue.TxSnapshot, until time.T
 	h.leftLow, h.leftAt = queue.Earliest(h.leftLow, low), soonest(h.leftAt, until)
 }
 
-// follow takes in a published version. Beyond the bound, a scan finds the events behind it.
-func (h *heldTenant) follow(p followUp) {
+// follow takes in a published version, which is worth a claim from then on. Beyond the bound, a
+// scan finds the events behind it.
+func (h *heldTenant) follow(p followUp, at time.Time) {
+	h.followAt = soonest(h.followAt, at)
 	if len(h.published) >= maxFollowUps {
 		h.low = queue.Earliest(h.low, p.low)
 		return
@@ -245,4 +250,5 @@ func (a *followUps) turnFailed(h *heldTenant, after []followUp) {
 	defer a.mu.Unlock()
 	h.takenLow = ""
 	h.published = append(after, h.published...)
+	h.followAt = time.Now()
 }

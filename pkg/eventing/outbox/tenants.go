@@ -33,7 +33,7 @@ const (
 	sharedEvents = 250
 	// turnEvery is the pause between the turns of held tenants. A turn is that much of the
 	// rate, so an event of another tenant meets a few dozen requests of theirs.
-	turnEvery = 50 * time.Millisecond
+	turnEvery = 20 * time.Millisecond
 	// turnRows is how many rows a claim of a turn reads, and turnClaims how many claims for
 	// each held tenant a turn makes while they find nothing: the rows between a tenant's own
 	// bound neither the database's work nor the turn's duration otherwise.
@@ -171,6 +171,12 @@ func (t *tenantRates) turn(held, relays int, now time.Time) int {
 	t.held.SetLimitAt(now, rate.Limit(t.perSecond)*rate.Limit(max(1, held))/rate.Limit(relays))
 	t.held.SetBurstAt(now, burst(t.perSecond)*max(1, held))
 	return min(sharedEvents, int(t.held.TokensAt(now)))
+}
+
+// turnOver reports whether what is left for the turns is too little for another claim, whose cost is
+// that of the rows that it reads.
+func (t *tenantRates) turnOver(held int, now time.Time) bool {
+	return t.held.TokensAt(now) < max(1, float64(burst(t.perSecond)*held)/4)
 }
 
 // took counts what a turn has claimed.

@@ -414,6 +414,49 @@ func TestATurnLooksLaterForEventsThatItLeft(t *testing.T) {
 	}
 }
 
+// The published versions of a held tenant share a claim, unless an event was seen behind one.
+func TestPublishedVersionsOfAHeldTenantShareAClaim(t *testing.T) {
+	t.Parallel()
+	for _, followed := range []bool{false, true} {
+		a := newFollowUps()
+		a.claimed("90:90:", toClaim{}, "90:90:")
+		a.hold([]string{"x"})
+		batch := batchFor("x", 1)[0]
+		u := &unsettled{
+			publishResult: publishResult{batch: &leasedBatch{events: batch, lowBehind: "90:90:"}},
+			settlement:    queue.Settlement{Batch: batch, Published: 1},
+		}
+		a.settled([]*unsettled{u}, followed)
+		if h, after := a.turn(10); (h != nil && len(after) == 1) != followed {
+			t.Errorf("followed %t: a turn of %v", followed, after)
+		}
+		if at := a.heldTenant("x").followAt; !followed && time.Until(at) <= followUpDelay {
+			t.Errorf("as soon as for other tenants, in %s", time.Until(at))
+		}
+		a.heldTenant("x").followAt = time.Now()
+		if _, after := a.turn(10); (len(after) == 1) == followed {
+			t.Errorf("followed %t: later a turn of %v", followed, after)
+		}
+	}
+}
+
+// A turn ends when little is left of the rate: each claim costs the rows that it reads.
+func TestATurnIsNoSeriesOfSmallClaims(t *testing.T) {
+	t.Parallel()
+	rates, now := newTenantRates(1000, ""), time.Now()
+	n := rates.turn(1, 1, now)
+	if rates.turnOver(1, now) {
+		t.Error("over before it has begun")
+	}
+	rates.took(n, now)
+	if !rates.turnOver(1, now.Add(turnEvery/10)) {
+		t.Error("another claim for what has come meanwhile")
+	}
+	if rates.turnOver(1, now.Add(turnEvery)) {
+		t.Error("the next turn is over")
+	}
+}
+
 // A scan for all goes through an old part of the table while a tenant is held. The tenant's own
 // scan reads the pages that it was skipped in, and not all that came before; its new events
 // come first.

@@ -78,7 +78,7 @@ func (r *Relay) takeTurn(ctx context.Context, s *turnSchedule, claimed chan<- *l
 	}
 	r.tenants.took(events, now)
 	s.succeeded()
-	s.turned(now, r.tenants.turn(len(held), len(alive)+1, now) == 0, len(held))
+	s.turned(now, r.tenants.turnOver(len(held), now), len(held))
 	return nil
 }
 

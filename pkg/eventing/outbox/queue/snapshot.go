@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"math"
 	"strconv"
 	"strings"
@@ -89,23 +90,50 @@ func (s TxSnapshot) Until(t TxSnapshot) []Cursor {
 	return parts
 }
 
-// Through is the part of the table that the page p has read, from c on.
+// Through is the part of the table that the page p has read, from c on. It ends, also where p
+// is the last page of a part without an end: later rows are new to later claims.
 func (c Cursor) Through(p Page) Cursor {
-	if !p.Done {
-		c.to = p.Next.xact
+	end := number(p.Next.xact)
+	if p.Done {
+		_, xmax, _ := p.Seen.parts()
+		end = max(end, xmax-min(xmax, 1))
 	}
+	c.to = strconv.FormatUint(min(end, number(c.to)), 10)
 	return c
 }
 
-// Join adds a part to others. It extends the last one if the part continues that.
+// maxParts bounds the parts that Join returns.
+const maxParts = 64
+
+// Join adds a part to others. The result has all of them, merged where they touch, and into one
+// beyond maxParts.
 func Join(parts []Cursor, part Cursor) []Cursor {
-	if n := len(parts); n > 0 && number(parts[n-1].xact) <= number(part.xact) && number(part.xact) <= number(parts[n-1].to) {
-		if number(part.to) > number(parts[n-1].to) {
-			parts[n-1].to = part.to
+	var apart []Cursor
+	for _, p := range parts {
+		if number(p.xact) <= number(part.to) && number(part.xact) <= number(p.to) {
+			part = part.hull(p)
+		} else {
+			apart = append(apart, p)
 		}
-		return parts
 	}
-	return append(parts, part)
+	if len(apart) < maxParts {
+		return append(apart, part)
+	}
+	for _, p := range apart {
+		part = part.hull(p)
+	}
+	return []Cursor{part}
+}
+
+// hull is the smallest part that has both.
+func (c Cursor) hull(d Cursor) Cursor {
+	if x, y := number(c.xact), number(d.xact); y < x || y == x && bytes.Compare(d.id[:], c.id[:]) < 0 {
+		c.xact, c.id = d.xact, d.id
+	}
+	if number(d.to) > number(c.to) {
+		c.to = d.to
+	}
+	return c
 }
 
 func number(xact string) uint64 {
