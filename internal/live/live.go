@@ -80,13 +80,18 @@ func New(o Options) (*Page, error) {
 	return p, nil
 }
 
-// ServeHTTP serves the page at /, and its parts next to it.
+// ServeHTTP serves the page at /, and its parts next to it. A page with buttons is served under a
+// name of this machine only: a foreign page whose name leads here could read it otherwise.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
+	if len(p.known) > 0 && !isLoopback(r.Host) {
+		http.Error(w, "the page is for this machine, by its own name", http.StatusForbidden)
+		return
+	}
 	p.mux.ServeHTTP(w, r)
 }
 
@@ -148,8 +153,8 @@ func asset(name string) http.HandlerFunc {
 }
 
 func (p *Page) press(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get(pressHeader) == "" || !isLoopback(r.Host) {
-		http.Error(w, "a press has the header "+pressHeader+", and goes to this machine by its own name", http.StatusForbidden)
+	if r.Header.Get(pressHeader) == "" {
+		http.Error(w, "a press has the header "+pressHeader, http.StatusForbidden)
 		return
 	}
 	name := r.PathValue("name")

@@ -135,6 +135,33 @@ func TestPresses(t *testing.T) {
 	}
 }
 
+// TestAForeignNameShowsNothing: under a name of its own that leads to this machine, another
+// site's page could read what is shown. A page without buttons shows no more than metrics do.
+func TestAForeignNameShowsNothing(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		options live.Options
+		want    int
+	}{{options, http.StatusForbidden}, {live.Options{Title: "catalog"}, http.StatusOK}} {
+		_, url := serve(t, c.options)
+		for _, path := range []string{"/", "/script.js", "/frames"} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Host = "evil.example:8083"
+			response, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response.Body.Close()
+			if response.StatusCode != c.want {
+				t.Errorf("%s with %d buttons: %d, want %d", path, len(c.options.Buttons), response.StatusCode, c.want)
+			}
+		}
+	}
+}
+
 // stream reads frames of a page.
 type stream struct{ lines *bufio.Scanner }
 
