@@ -25,21 +25,21 @@ const (
 	DefaultTenantRate = 1000
 	// NoTenantRate is the TenantRate of a relay that holds no tenant.
 	NoTenantRate = -1
-	// activeFor is how long a tenant counts as active after an event. A tenant with an
-	// event a minute is protected all the time.
+	// activeFor is the time after an event in which its tenant counts as active. A tenant
+	// with an event a minute is protected all the time.
 	activeFor = time.Minute
-	// sharedEvents is how much a claim takes while several tenants are active: a tenant
-	// that becomes busy has about two such claims on their way before it is held.
+	// sharedEvents is the limit of a claim while several tenants are active: a tenant that
+	// becomes busy has about two such claims on their way before it is held.
 	sharedEvents = 250
 	// turnEvery is the pause between the turns of held tenants. A turn is that much of the
 	// rate, so an event of another tenant meets a few dozen requests of theirs.
 	turnEvery = 20 * time.Millisecond
-	// turnRows is how many rows a claim of a turn reads, and turnClaims how many claims for
-	// each held tenant a turn makes while they find nothing: the rows between a tenant's own
-	// bound neither the database's work nor the turn's duration otherwise.
+	// turnRows limits the rows that a claim of a turn reads, and turnClaims the claims of a
+	// turn for each held tenant. Other tenants' rows between a tenant's own would leave the
+	// database's work and the turn's duration without a bound.
 	turnRows, turnClaims = 500, 4
-	// caughtUpFor is how long a held tenant has no more to claim than a turn takes, before it
-	// is released.
+	// caughtUpFor is the time after which a held tenant is released if no turn has left
+	// events of it.
 	caughtUpFor = 5 * time.Second
 	// maxHeld bounds the held tenants, hence the parameters of a claim and the cursors. A
 	// further tenant is not held.
@@ -165,16 +165,16 @@ func (t *tenantRates) limit(tenant string) *rate.Limiter {
 	return l
 }
 
-// turn is how many events of the next of so many held tenants one of so many relays may claim
-// now.
+// turn is the number of events of one held tenant that a relay may claim now, by the number of
+// held tenants and that of relays.
 func (t *tenantRates) turn(held, relays int, now time.Time) int {
 	t.held.SetLimitAt(now, rate.Limit(t.perSecond)*rate.Limit(max(1, held))/rate.Limit(relays))
 	t.held.SetBurstAt(now, burst(t.perSecond)*max(1, held))
 	return min(sharedEvents, int(t.held.TokensAt(now)))
 }
 
-// turnOver reports whether what is left for the turns is too little for another claim, whose cost is
-// that of the rows that it reads.
+// turnOver reports whether too few events may be claimed now to pay for another claim, which
+// costs the rows that it reads.
 func (t *tenantRates) turnOver(held int, now time.Time) bool {
 	return t.held.TokensAt(now) < max(1, float64(burst(t.perSecond)*held)/4)
 }
