@@ -134,8 +134,11 @@ func (s *Server) serve(ctx context.Context, lis net.Listener) error {
 	defer end()
 	server := s.httpServer(s.handler(ending))
 	defer func() { _ = server.Close() }()
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(lis) }()
+	served, accepted := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(accepted)
+		served <- server.Serve(lis)
+	}()
 
 	if err := waitOr(ctx.Done(), served); err != nil {
 		return fmt.Errorf("serve on %s: %w", lis.Addr(), err)
@@ -151,7 +154,7 @@ func (s *Server) serve(ctx context.Context, lis net.Listener) error {
 	if err := lis.Close(); err != nil {
 		return fmt.Errorf("stop listening on %s: %w", lis.Addr(), err)
 	}
-	<-served
+	<-accepted
 	s.unread.wait()
 	return s.shutdown(server)
 }

@@ -54,7 +54,7 @@ func (p *Pair) duplicates(ctx context.Context, t *run) error {
 	if err != nil {
 		return err
 	}
-	if _, err := p.agreed(ctx, []uuid.UUID{v.ID}); err != nil {
+	if _, err := p.agreed(ctx, promised{v.ID: v.Version}); err != nil {
 		return err
 	}
 	err = p.counted(ctx, v.ID, likes)
@@ -217,7 +217,7 @@ func (p *Pair) poison(ctx context.Context, t *run) error {
 	if err != nil {
 		return err
 	}
-	_, err = p.agreed(ctx, []uuid.UUID{v.ID})
+	_, err = p.agreed(ctx, promised{v.ID: v.Version})
 	t.sawf("P9", "The garbled message is a dead letter, and the real version %d is in catalog.", v.Version)
 	return err
 }
@@ -248,11 +248,11 @@ func (p *Pair) refuse(ctx context.Context, t *run) error {
 	if err != nil {
 		return err
 	}
-	others, err := p.writes(ctx, 20, 3)
+	others, err := p.writes(ctx, work{videos: 20, versions: 3})
 	if err != nil {
 		return err
 	}
-	if _, err := p.agreed(ctx, others.ids); err != nil {
+	if _, err := p.agreed(ctx, others.promised); err != nil {
 		return err
 	}
 	waiting, err := p.pending(ctx, []uuid.UUID{v.ID})
@@ -266,7 +266,7 @@ func (p *Pair) refuse(ctx context.Context, t *run) error {
 	if err := p.retry(ctx, event); err != nil {
 		return err
 	}
-	_, err = p.agreed(ctx, []uuid.UUID{v.ID})
+	_, err = p.agreed(ctx, promised{v.ID: v.Version})
 	t.sawf("P4", "While %d events of one video waited, 60 of others left; after a retry they left in order.", waiting)
 	return err
 }
