@@ -73,9 +73,6 @@ func (p *Pair) restart(ctx context.Context, t *run, name, url string, i *instanc
 	if err != nil {
 		return err
 	}
-	if err := p.redeliver(ctx, t); err != nil {
-		return err
-	}
 	r, err := p.agreed(ctx, l.promised)
 	under, later := met.requests()
 	switch {
