@@ -8,6 +8,7 @@
 // it says more than the quotient of two figures of the table, and far more than
 // a comparison with a figure of another day.
 //
+//	pair           the whole pair under rising load: the knee, the overload, the recovery
 //	localpubsub    the local Pub/Sub, compared with the official emulator and pstest
 //	outbox         the outbox, compared with the plain loop and bare limits
 //	peers          the outbox, compared with other libraries
@@ -46,6 +47,7 @@ import (
 	"example.com/lockstep/lab/bench/localpubsub"
 	"example.com/lockstep/lab/bench/measure"
 	"example.com/lockstep/lab/bench/outbox"
+	"example.com/lockstep/lab/bench/pair"
 	"example.com/lockstep/lab/bench/peers"
 	"example.com/lockstep/lab/bench/reads"
 	"example.com/lockstep/lab/bench/rig"
@@ -125,7 +127,7 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) (err
 // table lists all series, in the order in which they are run and printed.
 // Series that need a database get it from p.
 func table(p *rig.Postgres) []measure.Series {
-	return slices.Concat(localpubsub.Series(), outbox.Series(p), peers.Series(p), inbox.Series(), visible.Series(p), reads.Series(),
+	return slices.Concat(pair.Series(p), localpubsub.Series(), outbox.Series(p), peers.Series(p), inbox.Series(), visible.Series(p), reads.Series(),
 		telemetry.Series(p), start.Series(p))
 }
 

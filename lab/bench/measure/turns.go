@@ -97,7 +97,7 @@ func (t *turns) one(ctx context.Context, m Measurement, size Size, values map[st
 		return err
 	}
 	for i, f := range m.Figures {
-		if v := reading.Values[i]; !(v > 0) || math.IsInf(v, 0) {
+		if v := reading.Values[i]; !(v > 0 || f.MayBeZero && v == 0) || math.IsInf(v, 0) {
 			return fmt.Errorf("%s = %v, want a positive number", f.Name, v)
 		}
 	}
