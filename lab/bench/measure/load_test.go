@@ -49,7 +49,7 @@ func TestOfferedCallsDoNotWaitForEachOther(t *testing.T) {
 		starts := make([]time.Duration, 4)
 		took, err := Offered(t.Context(), 10, len(starts), func(_ context.Context, i int) error {
 			starts[i] = time.Since(start)
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 			return nil
 		})
 		wantStarts := []time.Duration{0, 100 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond}

@@ -65,7 +65,7 @@ func TestCurve(t *testing.T) {
 				return http.StatusServiceUnavailable, ctx.Err()
 			}
 			defer func() { <-turn }()
-			time.Sleep(10 * time.Millisecond)
+			<-time.After(10 * time.Millisecond)
 			return http.StatusOK, ctx.Err()
 		}, 10*time.Second)
 		if err != nil {

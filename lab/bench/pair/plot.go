@@ -36,7 +36,8 @@ const (
 
 // style is legible on a light and on a dark page: the picture has its own ground.
 const style = `<style>
-text { font: 13px system-ui, sans-serif; fill: #1f2328 } .ground { fill: #ffffff } .grid { stroke: #d1d9e0 } .title { font-weight: 600; font-size: 15px }
+text { font: 13px system-ui, sans-serif; fill: #1f2328 } .ground { fill: #ffffff } .grid { stroke: #d1d9e0 }
+.title { font-weight: 600; font-size: 15px }
 .p50 { stroke: #0969da } .p99 { stroke: #9a3e00 } .fresh { stroke: #1a7f37 } .refused { stroke: #8250df } .mark { stroke: #57606a }
 polyline, .mark { fill: none; stroke-width: 2 } .mark { stroke-dasharray: 5 4; stroke-width: 1.5 } circle { fill: #ffffff; stroke-width: 2 }
 @media (prefers-color-scheme: dark) {
@@ -119,7 +120,7 @@ func (d *drawing) frame(x, y axis, name string) {
 			at, at, bottom, bottom+5, at, bottom+20, report.Display(v))
 	}
 	top := y.at(y.ticks[len(y.ticks)-1])
-	fmt.Fprintf(d, `<text transform="rotate(-90 18 %.1f)" x="18" y="%.1f" text-anchor="middle">%s</text>`+"\n", (top+bottom)/2, (top+bottom)/2, name)
+	fmt.Fprintf(d, `<text transform="translate(18 %.1f) rotate(-90)" text-anchor="middle">%s</text>`+"\n", (top+bottom)/2, name)
 }
 
 // line draws a line with its name at its end, and each point's numbers as a tooltip.

@@ -117,7 +117,8 @@ func (s *system) create(ctx context.Context) (code int, token, id string) {
 	var video struct {
 		ID string `json:"video_id"`
 	}
-	code, header := s.call(ctx, http.MethodPost, "http://"+s.video.Addr+"/v1/videos", http.Header{"Content-Type": {"application/json"}}, &video)
+	url, header := "http://"+s.video.Addr+"/v1/videos", http.Header{"Content-Type": {"application/json"}}
+	code, header = s.call(ctx, http.MethodPost, url, header, &video)
 	return code, header.Get("Consistency-Token"), video.ID
 }
 

@@ -36,7 +36,9 @@ type Service struct {
 // StartService builds the service's binary as the Dockerfile does, the first time, and
 // starts it on a free port of loopback with a role of its own in d. It returns when the
 // service is ready.
-func StartService(ctx context.Context, service migrations.Service, d *Database, environment []string, args ...string) (_ *Service, err error) {
+func StartService(
+	ctx context.Context, service migrations.Service, d *Database, environment []string, args ...string,
+) (_ *Service, err error) {
 	dir, err := serviceBinaries()
 	if err != nil {
 		return nil, err
