@@ -53,6 +53,7 @@ func (b Bench) Run(ctx context.Context, all []Series, jsonFile string) error {
 	if len(sections) == 0 {
 		return fmt.Errorf("--only %q %w", b.Only, ErrNoMatch)
 	}
+	failed = append(failed, report.WriteSpread(b.Stdout, sections))
 	return errors.Join(append(failed, report.WriteJSON(jsonFile, sections))...)
 }
 

@@ -1,6 +1,7 @@
 package pair
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -39,10 +40,10 @@ type point struct {
 	offered      int
 }
 
-// curve is the points of a run in the order of their rates, and the recovery from the last one.
+// curve is the points of a run, and the recovery from the last one.
 type curve struct {
 	points   []point
-	after    point // at half of the knee, after the last of points
+	after    point // at half of the knee, after the others
 	recovery time.Duration
 }
 
@@ -63,12 +64,18 @@ func take(ctx context.Context, do walk, step time.Duration) (c curve, err error)
 			return c, err
 		}
 	}
-	if c.knee().rate == 0 {
-		return c, fmt.Errorf("no load down to %.0f videos/s has a p99 of %d ms: the machine is too busy", c.points[0].rate, wantedP99)
+	// On a machine with other work the knee is far below the first step.
+	for rate := steps[0] * full / 2; c.knee().rate == 0; rate /= 2 {
+		if rate < full/100 {
+			return c, fmt.Errorf("no load down to %.0f videos/s has a p99 of %d ms: the machine is too busy", 2*rate, wantedP99)
+		}
+		if err := c.add(ctx, do, rate, step); err != nil {
+			return c, err
+		}
 	}
 	knee := c.knee().rate
 	for _, part := range beyond {
-		if part*knee <= c.points[len(c.points)-1].rate {
+		if part*knee <= c.top().rate {
 			continue
 		}
 		if err := c.add(ctx, do, part*knee, step); err != nil {
@@ -146,6 +153,11 @@ func (c curve) knee() (knee point) {
 		}
 	}
 	return knee
+}
+
+// top is the point of the highest load.
+func (c curve) top() point {
+	return slices.MaxFunc(c.points, func(a, b point) int { return cmp.Compare(a.rate, b.rate) })
 }
 
 // otherErrors counts them beyond the knee.

@@ -76,7 +76,7 @@ func curveOf(ctx context.Context, p *rig.Postgres, step time.Duration, drawn *cu
 	if err := drawn.draw(c, picture); err != nil {
 		return measure.Reading{}, err
 	}
-	top, knee := c.points[len(c.points)-1], c.knee()
+	top, knee := c.top(), c.knee()
 	return measure.Reading{
 		Values: []float64{knee.rate, knee.p50, knee.p99, c.after.p99, float64(c.otherErrors()), top.served / knee.rate, c.recovery.Seconds()},
 		Note:   c.note() + "; drawn in " + picture,

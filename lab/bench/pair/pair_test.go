@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,6 +81,25 @@ func TestCurve(t *testing.T) {
 		}
 		if c.after.p99 != 10 || c.recovery != 0 {
 			t.Errorf("after the overload p99 %v ms, slow until %s; want 10 and 0s", c.after.p99, c.recovery)
+		}
+	})
+}
+
+// TestKneeBelowTheSteps has a system that is fast only while little is asked of it.
+func TestKneeBelowTheSteps(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var under atomic.Int64
+		c, err := take(t.Context(), func(ctx context.Context) (int, error) {
+			defer under.Add(-1)
+			if under.Add(1) > 1 {
+				<-time.After(200 * time.Millisecond)
+			}
+			<-time.After(50 * time.Millisecond)
+			return http.StatusOK, ctx.Err()
+		}, 10*time.Second)
+		if err != nil || c.knee().rate == 0 || c.knee().rate > 20 || c.knee().rate >= c.points[0].rate {
+			t.Errorf("knee = %.1f a second, %v; want one below 20 and below the first step of %.1f", c.knee().rate, err, c.points[0].rate)
 		}
 	})
 }

@@ -54,7 +54,7 @@ func (c curve) svg() string {
 	d.WriteString(style)
 	fmt.Fprintf(&d, `<rect class="ground" width="%d" height="%d"/>`+"\n", width, height)
 	fmt.Fprintf(&d, `<text id="title" class="title" x="%d" y="26">From the write to the fresh read, under rising load</text>`+"\n", left)
-	rates := linear(points[len(points)-1].rate, left, right)
+	rates := linear(c.top().rate, left, right)
 	d.latencies(points, rates)
 	d.answers(points, rates)
 	d.knee(c.knee(), rates)
