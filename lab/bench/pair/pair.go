@@ -12,7 +12,8 @@
 //	system.go   both services, and the places that Cloud Run gives a request
 //	curve.go    the steps of the load, the knee, the recovery
 //	bare.go     the same rows by hand
-//	plot.go     the curve as a picture
+//	cost.go     CPU time, bytes and transactions of a video
+//	plot.go     the curve as a picture; axis.go: its axes
 package pair
 
 import (
@@ -59,7 +60,7 @@ func Series(p *rig.Postgres) []measure.Series {
 				})},
 		},
 		Derived: []measure.Derived{measure.Ratio("pair.knee_vs_bare_writes", knee, bare, "0.25 or more wanted")},
-	}}
+	}, costs(p)}
 }
 
 // curveOf takes the curve once, of a new pair.

@@ -27,6 +27,7 @@ const (
 // system is both services, and the clients' way to them.
 type system struct {
 	client                 http.Client
+	database               *rig.Database
 	video, catalog         *rig.Service
 	videoFront, readsFront places
 	closers                []func() error // in the order of the starts
@@ -60,6 +61,7 @@ func start(ctx context.Context, p *rig.Postgres) (_ *system, err error) {
 	if err != nil {
 		return nil, err
 	}
+	s.database = d
 	s.closers = append(s.closers, func() error { return d.Drop(ctx) })
 	local, err := rig.StartProvisionedBroker(ctx)
 	if err != nil {
