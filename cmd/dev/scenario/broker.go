@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/internal/topics"
 )
 
 // fault is one of the repository's own broker, in the JSON that it takes.
@@ -51,8 +51,8 @@ func (p *Pair) acknowledged(ctx context.Context) error {
 		if err := p.control(ctx, http.MethodGet, "backlog", nil, &backlog); err != nil {
 			return false, err
 		}
-		for _, topic := range []string{broker.VideoTopic, broker.EngagementTopic} {
-			if backlog["projects/"+p.Project+"/subscriptions/"+broker.CatalogSubscription(topic)] > 0 {
+		for _, topic := range []string{topics.Video, topics.Engagement} {
+			if backlog["projects/"+p.Project+"/subscriptions/"+topics.Subscription(topic, topics.Catalog)] > 0 {
 				return false, nil
 			}
 		}
