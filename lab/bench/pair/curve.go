@@ -32,7 +32,7 @@ var (
 // A walk does one unit of work, and returns its status.
 type walk func(context.Context) (int, error)
 
-// point is what the pair does with a load.
+// point is the work of the pair under a load.
 type point struct {
 	rate, served float64 // units a second: offered, and ended with a fresh read
 	p50, p99     float64 // in ms, of those with a fresh read; 0: there were none
