@@ -10,7 +10,7 @@ import (
 var loads = [...]int{25, 50, 75, 90}
 
 // UnderLoads calls do at random moments, at each of four parts of a full rate for limit, and
-// returns the readings of [LoadFigures]. After each part, collect waits for what the calls have
+// returns the readings of [LoadFigures]. After each part, collect waits for the work that the calls have
 // begun, and returns the time that each took.
 func UnderLoads(
 	ctx context.Context, full float64, limit time.Duration, do func(context.Context, int) error,

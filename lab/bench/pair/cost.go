@@ -18,8 +18,8 @@ var costRates = []float64{10, 100, 400}
 // costVolumes are how long each rate lasts; CPU time is told in steps of 10 ms.
 var costVolumes = [...]time.Duration{measure.Quick: time.Second, measure.Normal: 5 * time.Second, measure.Full: 30 * time.Second}
 
-// costs is the series of what a video costs at several rates: its write, its event and a fresh
-// read, and its share of what the services do in any case.
+// costs is the series of the cost of a video at several rates: its write, its event and a fresh
+// read, and its share of the loops that run in any case.
 func costs(p *rig.Postgres) measure.Series {
 	m := measure.Measurement{Run: func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
 		s, err := start(ctx, p)
@@ -54,13 +54,13 @@ func costs(p *rig.Postgres) measure.Series {
 	return measure.Series{Title: "the pair: the cost of a video at 10, 100 and 400 a second", Runs: 1, Measurements: []measure.Measurement{m}}
 }
 
-// used is what the pair has used up to a moment.
+// used is the consumption of the pair up to a moment.
 type used struct {
 	services, sessions time.Duration
 	wal, transactions  int64
 }
 
-// cost offers n videos, and returns what each took.
+// cost offers n videos, and returns the consumption of one.
 func (s *system) cost(ctx context.Context, rate float64, n int) ([]float64, error) {
 	before, err := s.used(ctx)
 	if err != nil {

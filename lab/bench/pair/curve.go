@@ -32,7 +32,7 @@ var (
 // A walk does one unit of work, and returns its status.
 type walk func(context.Context) (int, error)
 
-// point is what the pair does with a load.
+// point is the work of the pair under a load.
 type point struct {
 	rate, served float64 // units a second: offered, and ended with a fresh read
 	p50, p99     float64 // in ms, of those with a fresh read; 0: there were none
@@ -82,10 +82,22 @@ func take(ctx context.Context, do walk, step time.Duration) (c curve, err error)
 			return c, err
 		}
 	}
-	var slow time.Duration
-	c.after, slow, err = offer(ctx, do, knee/2, step)
-	c.recovery = slow
+	err = c.recover(ctx, do, knee/2, step)
 	return c, err
+}
+
+// recover offers a load that the pair bears: at first while it works off the overload, then for
+// the figures of after.
+func (c *curve) recover(ctx context.Context, do walk, rate float64, step time.Duration) (err error) {
+	first := 2 * step
+	if _, c.recovery, err = offer(ctx, do, rate, first); err != nil {
+		return err
+	}
+	var slow time.Duration
+	if c.after, slow, err = offer(ctx, do, rate, step); slow > 0 {
+		c.recovery = first + slow
+	}
+	return err
 }
 
 func (c *curve) add(ctx context.Context, do walk, rate float64, step time.Duration) error {

@@ -84,7 +84,7 @@ func start(ctx context.Context, p *rig.Postgres) (_ *system, err error) {
 	return s, nil
 }
 
-// Close ends the services, then what they use.
+// Close ends the services, then the broker, and drops the database.
 func (s *system) Close() error {
 	s.client.CloseIdleConnections()
 	var errs []error
