@@ -93,12 +93,10 @@ func TestPausesAreObserved(t *testing.T) {
 	if first.Topic != topic || first.Cause != causeOutage || first.Failures < 1 || status.Code(first.Err) != codes.PermissionDenied {
 		t.Errorf("the pause is %+v", first)
 	}
+	// On a busy machine a pause may end because no event is due as a probe; another follows.
 	later := receive(t, seen)
-	for later.Failures <= first.Failures {
-		later = receive(t, seen)
-	}
-	if !later.Since.Equal(first.Since) {
-		t.Errorf("after %+v comes %+v, want a failed probe of the same pause", first, later)
+	for !later.Since.Equal(first.Since) || later.Failures <= first.Failures {
+		first, later = later, receive(t, seen)
 	}
 	b.setFault(nil)
 	b.eventually(t, 0, unpublished)
