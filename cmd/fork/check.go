@@ -123,12 +123,15 @@ func checkUnused(from, to words, files []file) error {
 	return nil
 }
 
-// uses returns the first place outside of comments, documents and fork's own examples that has the word, alone
+// examples match the files with words of forks that are made to try it.
+var examples = regexp.MustCompile(`^(cmd/fork|\.ci)/`)
+
+// uses returns the first place outside of comments, documents and examples that has the word, alone
 // or as a part of an identifier.
 func uses(word string, files []file) string {
 	pattern := regexp.MustCompile(strings.Join([]string{word, title(word), strings.ToUpper(word)}, "|"))
 	for _, f := range files {
-		if path.Ext(f.name) == ".md" || path.Base(f.name) == "go.sum" || strings.HasPrefix(f.name, "cmd/fork/") || isBinary(f.content) {
+		if path.Ext(f.name) == ".md" || path.Base(f.name) == "go.sum" || examples.MatchString(f.name) || isBinary(f.content) {
 			continue
 		}
 		text := f.content

@@ -3,13 +3,15 @@ package main
 // determiners stand before a noun: "a video" is an aggregate, and "asks video" its owner.
 const determiners = `a|an|the|each|one|two|no|every|any|another|other|its|their|his|her|this|these|those|same|new|old|deleted|unknown|` +
 	`locked|erased|synthetic|popular|single|bad|long|given|such|present|next|last|first|second|third|young|own|whose|user|tenant|own|` +
-	`stored|present|changed|s`
+	`stored|changed|largest|types|neither`
 
 // contexts are those of this repository.
 var contexts = []rule{
 	// Names that are fixed: paths, packages, tables, environment.
-	{aggregate, "events are those of an aggregate", nil, "", nil, endsWith(`(^|[^a-z/])(proto/)?`), startWith(`[./_-]events\b`), nil},
 	{owner, "the module of a service", nil, "", nil, endsWith(`services/|cmd/|migrations/|\./`), startWith(`[/"' )*\x60\]]|$`), nil},
+	{owner, "the owner's host", nil, "", nil, nil, startWith(`\.([Ee]xample|internal)\b`), nil},
+	{aggregate, "events are those of an aggregate", nil, "", nil, nil, startWith(`[./_-]events\b`), nil},
+	{owner, "the owner among the words", in(`^cmd/fork/words\.go$`), "", nil, endsWith(`owner: +"`), nil, nil},
 	{owner, "a board or file of a service", nil, "", nil, endsWith(`boards[/_]`), nil, nil},
 	{owner, "a service's resources of Terraform", nil, "", nil, nil, startWith(`(_[a-z]+)?\.tf\b`), nil},
 	{owner, "the owner's API", nil, "", nil, nil, startWith(`[./](v1|replication)\b`), nil},
@@ -45,6 +47,7 @@ var contexts = []rule{
 	{aggregate, "the topics by the type of their events", nil, literal, nil, nil, startWith(`": +"projects/`), nil},
 	{aggregate, "the topic's name in an expression", nil, "", nil, endsWith(`\(`), startWith(`\|engagement`), nil},
 	{aggregate, "an aggregate's id, row or counters", nil, "", nil, nil, startWith(` (ids?|row|rows|[%]s|%q)\b`), nil},
+	{aggregate, "a noun with its determiner, in an anchor", nil, "", nil, endsWith(`[#-](a|the|each|one)-`), nil, nil},
 	{aggregate, "a noun with its determiner", nil, "", nil, nil, nil, ident(determiners)},
 	{owner, "a command of the owner", nil, "", nil, nil, startWith(` (outbox|epoch|events|erase|migrate|serve|version|health|paint)\b`), nil},
 	{owner, "the owner's configuration", nil, "", nil, endsWith(`_ADDR(": |=)["{]?\w*"?|usage: |docs/security\.md", "`), nil, nil},

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -48,6 +49,14 @@ func readRepository(ctx context.Context, dir string) (files []file, module strin
 		if err == nil {
 			files = append(files, f)
 		}
+	}
+	for _, extra := range added {
+		content, err := part(extra.part)
+		if err != nil {
+			return nil, "", err
+		}
+		files = slices.DeleteFunc(files, func(f file) bool { return f.name == extra.name }) // of a fork's fork
+		files = append(files, file{name: extra.name, content: content, mode: 0o755})
 	}
 	return files, module, nil
 }

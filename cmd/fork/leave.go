@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"embed"
+	"errors"
 	"fmt"
 	"path"
 	"regexp"
@@ -27,9 +28,11 @@ var leftOut = map[string]string{
 var parts embed.FS
 
 // instead has the part that takes the place of a file.
-var instead = map[string]string{
-	"README.md":    "README.md",
-	"CHANGELOG.md": "CHANGELOG.md",
+var instead = map[string]string{"CHANGELOG.md": "CHANGELOG.md"}
+
+// added are the files that a fork has in addition, by their parts.
+var added = []struct{ name, part string }{
+	{"deploy/terraform/check.sh", "check.sh"}, // Terraform's checks without lab
 }
 
 // unambiguous are the same for a fork in which each word has one meaning.
@@ -49,52 +52,66 @@ func isLeftOut(name string) bool {
 	return false
 }
 
+const (
+	cutFrom = `fork: leave out(?:, for (\S+))?`
+	cutTo   = `fork: go on`
+)
+
+// Marks of the pieces that a fork does without: lines that have only a comment, and in
+// documents also a part of a line. A name is that of the part in the piece's place.
 var (
-	// cutFrom begins a piece of a file that a fork does without; a name is that of the part
-	// in its place.
-	cutFrom = regexp.MustCompile(`^\s*(?://|#|<!--) fork: leave out(?:, for (\S+))?(?: -->)?\n?$`)
-	cutTo   = regexp.MustCompile(`^\s*(?://|#|<!--) fork: go on(?: -->)?\n?$`)
+	lines  = regexp.MustCompile(`(?ms)^[ \t]*(?://|#) ` + cutFrom + `\n.*?^[ \t]*(?://|#) ` + cutTo + `\n`)
+	line   = regexp.MustCompile(`(?m)^[ \t]*(?://|#) (?:` + cutFrom + `|` + cutTo + `)$`)
+	block  = regexp.MustCompile(`(?ms)^<!-- ` + cutFrom + ` -->\n.*?<!-- ` + cutTo + ` -->\n`)
+	inline = regexp.MustCompile(`(?s)<!-- ` + cutFrom + ` -->.*?<!-- ` + cutTo + ` -->`)
+	single = regexp.MustCompile(`<!-- (?:` + cutFrom + `|` + cutTo + `) -->`)
 )
 
 // cut returns the content of a file without the pieces that a fork does without.
 func cut(name string, content []byte) ([]byte, error) {
-	var kept bytes.Buffer
-	cutting := false
-	for line := range bytes.Lines(content) {
-		from := cutFrom.FindSubmatch(line)
-		switch {
-		case from != nil && cutting, cutTo.Match(line) && !cutting:
-			return nil, fmt.Errorf("%s: a mark of fork has no other end: %s", name, bytes.TrimSpace(line))
-		case from != nil:
-			cutting = true
-			if len(from[1]) == 0 {
-				continue
-			}
-			piece, err := part(string(from[1]))
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
-			}
-			kept.Write(piece)
-		case cutTo.Match(line):
-			cutting = false
-		case !cutting:
-			kept.Write(line)
-		}
+	marks, left := []*regexp.Regexp{lines}, line
+	if path.Ext(name) == ".md" {
+		marks, left = []*regexp.Regexp{block, inline}, single
 	}
-	if cutting {
-		return nil, fmt.Errorf("%s: fork finds no end of the piece that it leaves out", name)
+	var missing error
+	for _, mark := range marks {
+		content = mark.ReplaceAllFunc(content, func(piece []byte) []byte {
+			named := mark.FindSubmatch(piece)[1]
+			if len(named) == 0 {
+				return nil
+			}
+			instead, err := part(string(named))
+			missing = errors.Join(missing, err)
+			return instead
+		})
 	}
-	return kept.Bytes(), nil
+	if mark := left.Find(content); mark != nil {
+		return nil, fmt.Errorf("%s: a mark of fork has no other end: %s", name, bytes.TrimSpace(mark))
+	}
+	return content, missing
 }
 
-var link = regexp.MustCompile(`\[([^\]]*)\]\(([^)#:]+)(#[^)]*)?\)`)
+var (
+	link = regexp.MustCompile(`\[([^\]\n]*)\]\(([^)#:\n]+)(#[^)\n]*)?\)`)
+	row  = regexp.MustCompile(`(?m)^\| \[[^\]\n]*\]\(([^)#:\n]+)[^)\n]*\).*\n`)
+)
 
-// unlink returns a document with the text in place of each link to a file that a fork
-// does without.
+// unlink returns a document without the rows of tables about a file that a fork does
+// without, and with the text in place of each link to such a file.
 func unlink(name string, content []byte) []byte {
+	gone := func(target []byte) bool {
+		file := path.Join(path.Dir(name), string(target))
+		return isLeftOut(file) || isLeftOut(file+"/")
+	}
+	content = row.ReplaceAllFunc(content, func(found []byte) []byte {
+		if gone(row.FindSubmatch(found)[1]) {
+			return nil
+		}
+		return found
+	})
 	return link.ReplaceAllFunc(content, func(found []byte) []byte {
 		m := link.FindSubmatch(found)
-		if target := path.Join(path.Dir(name), string(m[2])); isLeftOut(target) || isLeftOut(target+"/") {
+		if gone(m[2]) {
 			return m[1]
 		}
 		return found

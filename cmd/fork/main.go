@@ -69,7 +69,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if *dir == "" {
 		*dir = filepath.Join("..", path.Base(*module))
 	}
-	files, err := fork(ctx, ".", *dir, *module, to)
+	files, err := fork(ctx, ".", *dir, *module, current, to)
 	if err != nil {
 		return err
 	}
@@ -79,8 +79,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return report(stdout, *dir, *module, files, time.Since(start))
 }
 
-// fork writes the repository at src as a new one to dir, without its generated code.
-func fork(ctx context.Context, src, dir, module string, to words) ([]file, error) {
+// fork writes the repository at src, which has the words from, as a new one to dir, without
+// its generated code.
+func fork(ctx context.Context, src, dir, module string, from, to words) ([]file, error) {
 	if err := checkEmpty(dir); err != nil {
 		return nil, fmt.Errorf("--dir: %w", err)
 	}
@@ -88,10 +89,10 @@ func fork(ctx context.Context, src, dir, module string, to words) ([]file, error
 	if err != nil {
 		return nil, err
 	}
-	if err := checkUnused(current, to, files); err != nil {
+	if err := checkUnused(from, to, files); err != nil {
 		return nil, command.Usagef("%w", err)
 	}
-	if files, err = renamed(files, current, to, old, module); err != nil {
+	if files, err = renamed(files, from, to, old, module); err != nil {
 		return nil, err
 	}
 	return files, write(ctx, dir, files)

@@ -51,7 +51,7 @@ func (r *renamer) text(file, content string) string {
 }
 
 func (r *renamer) rename(file, content string, at func(int) kind) string {
-	var out strings.Builder
+	var out []byte
 	done := 0
 	for _, found := range r.pattern.FindAllStringIndex(content, -1) {
 		start, end := found[0], found[1]
@@ -65,17 +65,14 @@ func (r *renamer) rename(file, content string, at func(int) kind) string {
 			o.kind = code
 		}
 		replacement := r.replace(o)
-		out.WriteString(content[done:start])
+		out = append(out, content[done:start]...)
 		if replacement != o.word {
-			written := withArticle(out.String(), o.word, replacement)
-			out.Reset()
-			out.WriteString(written)
+			out = withArticle(out, o.word, replacement)
 		}
-		out.WriteString(replacement)
+		out = append(out, replacement...)
 		done = end
 	}
-	out.WriteString(content[done:])
-	return out.String()
+	return string(append(out, content[done:]...))
 }
 
 func (r *renamer) occurrence(file, content string, start, end int) occurrence {
@@ -99,8 +96,9 @@ func (r *renamer) occurrence(file, content string, start, end int) occurrence {
 
 // replace returns the fork's word for an occurrence.
 func (r *renamer) replace(o occurrence) string {
-	if strings.HasPrefix(o.after, " authors") {
-		return o.word // the license names them
+	// The license names the authors, and Postgres its own tables.
+	if strings.HasPrefix(o.after, " authors") || strings.HasSuffix(o.before, "pg_") {
+		return o.word
 	}
 	switch strings.ToLower(o.word) {
 	case r.from.plural:
@@ -178,24 +176,24 @@ func wordBefore(text string) string {
 }
 
 var (
-	articleBefore = regexp.MustCompile("(^|[^A-Za-z0-9_.])([Aa])(n?)( [`\"*]?)$")
+	articleBefore = regexp.MustCompile("(^|[^A-Za-z0-9_.])([Aa])(n?)([ -][`\"*]?)$")
 	articleInName = regexp.MustCompile(`[a-z]A(n?)$`)
 )
 
 // withArticle returns text, which a word follows, with "a" or "an" as the word's
 // replacement needs it.
-func withArticle(text, word, replacement string) string {
-	tail := text[max(0, len(text)-8):]
-	n := ""
+func withArticle(text []byte, word, replacement string) []byte {
+	before := max(0, len(text)-8)
+	tail, n := string(text[before:]), ""
 	if hasVowel(replacement) {
 		n = "n"
 	}
 	if m := articleBefore.FindStringSubmatchIndex(tail); m != nil {
-		cut := len(text) - len(tail)
-		return text[:cut+m[5]] + n + tail[m[8]:]
+		return append(text[:before+m[5]], n+tail[m[8]:]...)
 	}
-	if m := articleInName.FindStringSubmatchIndex(tail); m != nil && isUpper(word[0]) && len(word) > 1 && isLower(word[1]) {
-		return text[:len(text)-len(tail)+m[2]] + n
+	isTitle := len(word) > 1 && isUpper(word[0]) && isLower(word[1])
+	if m := articleInName.FindStringSubmatchIndex(tail); m != nil && isTitle {
+		return append(text[:before+m[2]], n...)
 	}
 	return text
 }
