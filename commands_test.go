@@ -21,6 +21,7 @@ var commands = map[string]runs{
 	"make test":             {".ci/run", "\ntests make test ARGS="},
 	"make test ARGS=-short": {".ci/run", " test ARGS='-short "},
 	"make test-localpubsub": {".ci/full", "make test-localpubsub\n"},
+	"make fork":             {".ci/run", "\nmake fork MODULE="},
 	// fork: leave out
 	"make test-lab":        {".ci/full", "make test-lab\n"},
 	"go -C lab test ./...": {"Makefile", "\tgo -C lab test "},

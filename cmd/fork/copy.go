@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 )
@@ -27,38 +26,52 @@ type file struct {
 }
 
 // readRepository returns the files of the repository at dir that a fork has, and its
-// module path. Git lists them: tracked files, and new ones that are not ignored, in the
-// state on disk.
+// module path.
 func readRepository(ctx context.Context, dir string) (files []file, module string, err error) {
 	if module, err = moduleOf(dir); err != nil {
 		return nil, "", err
 	}
-	list, err := git(ctx, dir, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	all, err := readAll(ctx, dir)
 	if err != nil {
 		return nil, "", err
 	}
-	for name := range strings.SplitSeq(strings.TrimRight(list, "\x00"), "\x00") {
-		if isLeftOut(name) {
+	for _, f := range all {
+		if isLeftOut(f.name) || isAdded(f.name) {
 			continue
 		}
-		f, err := readFile(dir, name)
-		// Git also lists files that are deleted without a commit.
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, "", fmt.Errorf("read %s: %w", name, err)
+		if f, err = edited(f); err != nil {
+			return nil, "", err
 		}
-		if err == nil {
-			files = append(files, f)
-		}
+		files = append(files, f)
 	}
 	for _, extra := range added {
 		content, err := part(extra.part)
 		if err != nil {
 			return nil, "", err
 		}
-		files = slices.DeleteFunc(files, func(f file) bool { return f.name == extra.name }) // of a fork's fork
 		files = append(files, file{name: extra.name, content: content, mode: 0o755})
 	}
 	return files, module, nil
+}
+
+// readAll returns the files that git lists: tracked ones, and new ones that are not
+// ignored, in the state on disk.
+func readAll(ctx context.Context, dir string) (files []file, err error) {
+	list, err := git(ctx, dir, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	if err != nil {
+		return nil, err
+	}
+	for name := range strings.SplitSeq(strings.TrimRight(list, "\x00"), "\x00") {
+		f, err := readFile(dir, name)
+		// Git also lists files that are deleted without a commit.
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("read %s: %w", name, err)
+		}
+		if err == nil {
+			files = append(files, f)
+		}
+	}
+	return files, nil
 }
 
 func readFile(dir, name string) (file, error) {
@@ -68,19 +81,25 @@ func readFile(dir, name string) (file, error) {
 		return file{}, err
 	}
 	content, err := os.ReadFile(on)
-	if err != nil || info.IsDir() {
-		return file{}, err
-	}
-	if replacement, found := instead[name]; found {
-		content, err = part(replacement)
-	}
-	if err == nil && !isBinary(content) {
-		content, err = cut(name, content)
-	}
-	if path.Ext(name) == ".md" {
-		content = unlink(name, content)
-	}
 	return file{name: name, content: content, mode: info.Mode().Perm()}, err
+}
+
+// edited returns a file as a fork has it, in the words of this repository.
+func edited(f file) (_ file, err error) {
+	if replacement, found := instead[f.name]; found {
+		if f.content, err = part(replacement); err != nil {
+			return f, err
+		}
+	}
+	if !isBinary(f.content) {
+		if f.content, err = cut(f.name, f.content); err != nil {
+			return f, err
+		}
+	}
+	if path.Ext(f.name) == ".md" {
+		f.content = unlink(f.name, f.content)
+	}
+	return f, nil
 }
 
 // isBinary reports whether a file is not a text, as git does.

@@ -38,6 +38,15 @@ var added = []struct{ name, part string }{
 // unambiguous are the same for a fork in which each word has one meaning.
 var unambiguous = map[string]string{"cmd/fork/contexts.go": "contexts.go.txt"}
 
+func isAdded(name string) bool {
+	for _, extra := range added {
+		if extra.name == name {
+			return true // of a fork's fork
+		}
+	}
+	return false
+}
+
 func part(name string) ([]byte, error) { return parts.ReadFile("parts/" + name) }
 
 func isLeftOut(name string) bool {

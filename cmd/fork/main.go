@@ -69,14 +69,19 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if *dir == "" {
 		*dir = filepath.Join("..", path.Base(*module))
 	}
-	files, err := fork(ctx, ".", *dir, *module, current, to)
-	if err != nil {
+	if _, err := fork(ctx, ".", *dir, *module, current, to); err != nil {
 		return err
 	}
 	if err := generate(ctx, *dir, stderr); err != nil {
 		return fmt.Errorf("%s is complete but for its generated code; run `make generate proto-release` there: %w", *dir, err)
 	}
-	return report(stdout, *dir, *module, files, time.Since(start))
+	files, err := readAll(ctx, *dir)
+	if err != nil {
+		return err
+	}
+	report(stdout, *dir, time.Since(start), files)
+	fmt.Fprintf(stdout, "module %s; the local Pub/Sub is %[1]s/localpubsub, without its conformance suite. Next: cd %s && make test\n", *module, *dir)
+	return nil
 }
 
 // fork writes the repository at src, which has the words from, as a new one to dir, without
