@@ -57,21 +57,33 @@ func checkWords(from, to words) error {
 	}
 	all, old := to.all(), from.all()
 	for i, w := range all {
-		if w.word != old[i].word {
+		isNew := w.word != old[i].word
+		if isNew {
 			if err := checkWord(w.word); err != nil {
 				return fmt.Errorf("%s: %w", w.flag, err)
 			}
 		}
 		for j, other := range all {
-			pluralAndSingular := i+j == 1
-			unchanged := w.word == old[i].word && other.word == old[j].word
-			if i != j && !unchanged && strings.Contains(w.word, other.word) && (!pluralAndSingular || w.word == other.word) {
-				return fmt.Errorf("%s: %q contains %s, %q: give words that are apart", w.flag, w.word, other.flag, other.word)
+			if i == j || !isNew && other.word == old[j].word {
+				continue
 			}
-			if i != j && w.word != old[i].word && w.word == old[j].word {
-				return fmt.Errorf("%s: %q is the word of %s here", w.flag, w.word, other.flag)
+			if err := checkApart(w, other, isNew, old[j].word); err != nil {
+				return err
 			}
 		}
+	}
+	return nil
+}
+
+// checkApart refuses a word that contains another one, but for a plural with its singular,
+// and a new one that is the other's word until now.
+func checkApart(w, other flagged, isNew bool, old string) error {
+	isPlural := w.flag == "--plural" && other.flag == "--aggregate"
+	if strings.Contains(w.word, other.word) && (!isPlural || w.word == other.word) {
+		return fmt.Errorf("%s: %q contains %s, %q: give words that are apart", w.flag, w.word, other.flag, other.word)
+	}
+	if isNew && w.word == old {
+		return fmt.Errorf("%s: %q is the word of %s here", w.flag, w.word, other.flag)
 	}
 	return nil
 }

@@ -111,37 +111,44 @@ const aside = "\x00module\x00"
 // renamed returns the files in a fork's words, as parts of its module.
 func renamed(files []file, from, to words, oldModule, module string) ([]file, error) {
 	r := newRenamer(from, to, contexts)
-	var all []file
+	resolved := from.ambiguous() && !to.ambiguous()
+	all := make([]file, 0, len(files))
 	for _, f := range files {
-		if from.ambiguous() && !to.ambiguous() {
-			if f.name == "cmd/fork/contexts_test.go" {
-				continue
-			}
-			if replacement, found := unambiguous[f.name]; found {
-				var err error
-				if f.content, err = part(replacement); err != nil {
-					return nil, err
-				}
-			}
-		}
-		if f.name == "LICENSE" || isBinary(f.content) {
-			all = append(all, f)
+		if resolved && f.name == "cmd/fork/contexts_test.go" {
 			continue
 		}
-		text := strings.ReplaceAll(string(f.content), oldModule, aside)
-		text = strings.ReplaceAll(r.text(f.name, text), aside, module)
-		f.name, f.content = r.name(f.name), []byte(text)
-		if path.Ext(f.name) == ".go" {
-			// Imports are sorted by path, fields aligned by their names.
-			formatted, err := format.Source(f.content)
+		if replacement, found := unambiguous[f.name]; found && resolved {
+			content, err := part(replacement)
 			if err != nil {
+				return nil, err
+			}
+			f.content = content
+		}
+		if f.name != "LICENSE" && !isBinary(f.content) {
+			var err error
+			if f, err = r.file(f, oldModule, module); err != nil {
 				return nil, fmt.Errorf("%s: %w", f.name, err)
 			}
-			f.content = formatted
 		}
 		all = append(all, f)
 	}
 	return all, nil
+}
+
+// file renames a file, and the words and the module's path in its text.
+func (r *renamer) file(f file, oldModule, module string) (file, error) {
+	text := strings.ReplaceAll(string(f.content), oldModule, aside)
+	if r.from != r.to {
+		f.name, text = r.name(f.name), r.text(f.name, text)
+	}
+	f.content = []byte(strings.ReplaceAll(text, aside, module))
+	if path.Ext(f.name) != ".go" {
+		return f, nil
+	}
+	// Imports are sorted by path, fields aligned by their names.
+	formatted, err := format.Source(f.content)
+	f.content = formatted
+	return f, err
 }
 
 // write makes the repository in dir, which is empty or absent.

@@ -69,7 +69,7 @@ const (
 // Marks of the pieces that a fork does without: lines that have only a comment, and in
 // documents also a part of a line. A name is that of the part in the piece's place.
 var (
-	lines  = regexp.MustCompile(`(?ms)^[ \t]*(?://|#) ` + cutFrom + `\n.*?^[ \t]*(?://|#) ` + cutTo + `\n`)
+	lines  = regexp.MustCompile(`(?ms)^[ \t]*(?://|#) ` + cutFrom + `$.*?[ \t]*(?://|#) ` + cutTo + `\n`)
 	line   = regexp.MustCompile(`(?m)^[ \t]*(?://|#) (?:` + cutFrom + `|` + cutTo + `)$`)
 	block  = regexp.MustCompile(`(?ms)^<!-- ` + cutFrom + ` -->\n.*?<!-- ` + cutTo + ` -->\n`)
 	inline = regexp.MustCompile(`(?s)<!-- ` + cutFrom + ` -->.*?<!-- ` + cutTo + ` -->`)

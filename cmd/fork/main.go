@@ -80,7 +80,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	report(stdout, *dir, time.Since(start), files)
-	fmt.Fprintf(stdout, "module %s; the local Pub/Sub is %[1]s/localpubsub, without its conformance suite. Next: cd %s && make test\n", *module, *dir)
+	fmt.Fprintf(stdout, "The module is %s, the local Pub/Sub %[1]s/localpubsub, without its conformance suite.\nNext: cd %s && make test\n",
+		*module, *dir)
 	return nil
 }
 

@@ -75,9 +75,13 @@ func (r *renamer) rename(file, content string, at func(int) kind) string {
 	return string(append(out, content[done:]...))
 }
 
+// vicinity is more of a line than any rule looks at.
+const vicinity = 100
+
 func (r *renamer) occurrence(file, content string, start, end int) occurrence {
 	line := strings.LastIndexByte(content[:start], '\n') + 1
-	rest := content[end:]
+	line = max(line, start-vicinity)
+	rest := content[end:min(len(content), end+vicinity)]
 	if i := strings.IndexByte(rest, '\n'); i >= 0 {
 		rest = rest[:i]
 	}
@@ -90,7 +94,7 @@ func (r *renamer) occurrence(file, content string, start, end int) occurrence {
 	}
 	return occurrence{
 		file: file, word: content[start:end], ident: content[first:last],
-		before: content[line:start], after: rest, previous: wordBefore(content[max(0, start-200):start]),
+		before: content[line:start], after: rest, previous: wordBefore(content[max(0, start-vicinity):start]),
 	}
 }
 
@@ -138,21 +142,20 @@ func (r *renamer) means(o occurrence) meaning {
 // standsAlone reports whether content[start:end] is a word or a part of an identifier,
 // and not a part of another word. Versions follow package names without a separator.
 func standsAlone(content string, start, end int) bool {
-	if start > 0 && isLower(content[start]) && isLetter(content[start-1]) && !isEscape(content, start-1) {
-		return false
-	}
-	if start > 0 && isUpper(content[start]) && end-start > 1 && isUpper(content[start+1]) && isLetter(content[start-1]) {
-		return false
+	first, second, last := content[start], content[start+1], content[end-1]
+	afterLetter := start > 0 && isLetter(content[start-1]) && !isEscape(content, start-1)
+	if afterLetter && (isLower(first) || isUpper(second)) {
+		return false // Title alone begins a part of an identifier after a letter
 	}
 	rest := content[end:]
 	if rest == "" || !isLetter(rest[0]) {
 		return true
 	}
-	return isLower(content[end-1]) && (isUpper(rest[0]) || glued.MatchString(rest))
+	return isLower(last) && (isUpper(rest[0]) || glued.MatchString(rest))
 }
 
 // glued follow a package name in an alias, and an owner's name in an anchor.
-var glued = regexp.MustCompile(`^(v[0-9]|eventsv[0-9]|s\b)`)
+var glued = regexp.MustCompile(`^(v\d|eventsv\d|s\b)`)
 
 func isUpper(c byte) bool  { return 'A' <= c && c <= 'Z' }
 func isLower(c byte) bool  { return 'a' <= c && c <= 'z' }
@@ -168,9 +171,8 @@ var lastWord = regexp.MustCompile("([A-Za-z0-9]+)[`\"]?[ \t]*(?:\n[ \t]*(?:(?://
 
 func wordBefore(text string) string {
 	m := lastWord.FindStringSubmatch(text)
-	// A word after a line that is not a comment's is not before this one.
-	if m == nil || strings.HasSuffix(text, m[1]) {
-		return ""
+	if len(m) == 0 || strings.HasSuffix(text, m[1]) {
+		return "" // nothing is between: both are parts of one identifier
 	}
 	return strings.ToLower(m[1])
 }

@@ -5,7 +5,7 @@ import "testing"
 func TestPlurals(t *testing.T) {
 	t.Parallel()
 	for word, want := range map[string]string{
-		"apple": "apples", "category": "categories", "day": "days", "box": "boxes", "news": "newses", "church": "churches", "dish": "dishes", "quiz": "quizes",
+		"apple": "apples", "category": "categories", "day": "days", "box": "boxes", "news": "newses", "church": "churches", "dish": "dishes", "class": "classes",
 	} {
 		if got := pluralOf(word); got != want {
 			t.Errorf("pluralOf(%q) = %q, want %q", word, got, want)

@@ -20,7 +20,8 @@ type class struct {
 // classes are in the order in which they are tried.
 var classes = []class{
 	{"local Pub/Sub, its own module", regexp.MustCompile(`^localpubsub/`)},
-	{"generated", regexp.MustCompile(`\.pb\.go$|^deploy/(schemas/.*\.proto$|observability/(rules|grafana/boards)|terraform/(alerts|boards)\.json)|^proto/released`)},
+	{"generated", regexp.MustCompile(`\.pb\.go$|^proto/released` +
+		`|^deploy/(schemas/.*\.proto$|observability/(rules|grafana/boards)|terraform/(alerts|boards)\.json)`)},
 	{"Go: tests and their support", regexp.MustCompile(`_test\.go$|/testdata/|^internal/(attack|authtest|history|pgtest|porttest)/`)},
 	{"Go: services and their parts", regexp.MustCompile(`^(services|internal|migrations|deploy)/.*\.go$`)},
 	{"Go: library pkg/eventing", regexp.MustCompile(`^pkg/.*\.go$`)},
