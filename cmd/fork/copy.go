@@ -139,7 +139,11 @@ func renamed(files []file, from, to words, oldModule, module string) ([]file, er
 func (r *renamer) file(f file, oldModule, module string) (file, error) {
 	text := strings.ReplaceAll(string(f.content), oldModule, aside)
 	if r.from != r.to {
-		f.name, text = r.name(f.name), r.text(f.name, text)
+		words := r.text(f.name, text)
+		if path.Ext(f.name) != ".go" {
+			words = realigned(text, words)
+		}
+		f.name, text = r.name(f.name), words
 	}
 	f.content = []byte(strings.ReplaceAll(text, aside, module))
 	if path.Ext(f.name) != ".go" {
