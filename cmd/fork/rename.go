@@ -67,7 +67,7 @@ func (r *renamer) rename(file, content string, at func(int) kind) string {
 		replacement := r.replace(o)
 		out = append(out, content[done:start]...)
 		if replacement != o.word {
-			out = withArticle(out, o.word, replacement)
+			out = withArticle(out, o, replacement)
 		}
 		out = append(out, replacement...)
 		done = end
@@ -182,18 +182,19 @@ var (
 	articleInName = regexp.MustCompile(`[a-z]A(n?)$`)
 )
 
-// withArticle returns text, which a word follows, with "a" or "an" as the word's
-// replacement needs it.
-func withArticle(text []byte, word, replacement string) []byte {
+// withArticle returns text, which an occurrence follows, with "a" or "an" as the
+// replacement needs it. In code of Go a is a variable.
+func withArticle(text []byte, o occurrence, replacement string) []byte {
 	before := max(0, len(text)-8)
 	tail, n := string(text[before:]), ""
 	if hasVowel(replacement) {
 		n = "n"
 	}
-	if m := articleBefore.FindStringSubmatchIndex(tail); m != nil {
+	isCode := o.kind == code && path.Ext(o.file) == ".go"
+	if m := articleBefore.FindStringSubmatchIndex(tail); m != nil && !isCode {
 		return append(text[:before+m[5]], n+tail[m[8]:]...)
 	}
-	isTitle := len(word) > 1 && isUpper(word[0]) && isLower(word[1])
+	isTitle := isUpper(o.word[0]) && isLower(o.word[1])
 	if m := articleInName.FindStringSubmatchIndex(tail); m != nil && isTitle {
 		return append(text[:before+m[2]], n...)
 	}

@@ -43,12 +43,16 @@ func TestArticles(t *testing.T) {
 		"An apple, an `apple` and a market": "A pear, a `pear` and an item",
 		"#add-a-field-to-an-apple":          "#add-a-field-to-a-pear",
 		"func TestLifeOfAnApple(":           "func TestLifeOfAPear(", "TestAMarket": "TestAnItem",
-		"data apple": "data pear", "a.apple": "a.pear",
+		"data apple": "data pear", "a.apple": "a.pear", "func (a market) b()": "func (an item) b()",
 	} {
 		r := newRenamer(sample, words{aggregate: "pear", plural: "pears", owner: "unicorn", reader: "item", name: "farm"}, nil)
 		if got := r.text("a.txt", text); got != want {
 			t.Errorf("%q becomes %q, want %q", text, got, want)
 		}
+	}
+	r := newRenamer(sample, words{aggregate: "pear", plural: "pears", owner: "unicorn", reader: "item", name: "farm"}, nil)
+	if got := r.text("a.go", "package a\n\nfunc (a market) b() {} // b of a market\n"); got != "package a\n\nfunc (a item) b() {} // b of an item\n" {
+		t.Errorf("a receiver, and a comment: %q", got)
 	}
 	if hasVowel("unicorn") || !hasVowel("umbrella") {
 		t.Error("a unicorn, an umbrella")
