@@ -2,12 +2,19 @@
 # fetches. `make` alone lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help run token clients clients-check test test-localpubsub test-lab crash fresh bench bench-full compose-check tf-check tf-mutants tf-e2e tf-provider lint fmt generate verify proto-release fork ci clean
+.PHONY: help run token clients clients-check test test-localpubsub crash fresh compose-check tf-check tf-provider lint fmt generate verify proto-release fork ci clean
 
 # Extra arguments for the command behind run, test and bench, and for fork.
 ARGS   ?=
 MODULE ?=
 DIR    ?=
+
+# The words of a fork. Not from the environment, where some machines have a NAME.
+AGGREGATE :=
+PLURAL    :=
+OWNER     :=
+READER    :=
+NAME      :=
 
 # Tools are pinned here and built into BIN. Each has a stamp that carries its
 # version: a new version is a new stamp, hence a new install.
@@ -27,9 +34,9 @@ export LOCKSTEP_TF_PLUGINS
 # The client in TypeScript, compiled beside its packages, which package-lock.json pins.
 CLIENT := build/clients/typescript
 
-# The other two modules of the repository. There is no go.work: each module builds
+# The other modules of the repository. There is no go.work: each module builds
 # as it would alone.
-NESTED := localpubsub lab
+NESTED := localpubsub $(wildcard lab)
 
 # git's name for a tree without files: what differs from it is everything.
 EMPTY_TREE := 4b825dc642cb6eb9a060e54bf8d69288fbee4904
@@ -62,14 +69,18 @@ token: ## Print a token of a user for the running pair (USER=UUID, ARGS=--admin)
 # starts first, and go test prints the results in the same order.
 test: ## Run the tests of the pair, with the race detector where there is a C compiler (ARGS="-short -run Relay" PKG=./services/...)
 	go test $(RACE) -p $(TOGETHER) -timeout 20m $(ARGS) $(or $(PKG),./services ./...)
-	@echo "These are the tests of the root module. The others: make test-localpubsub test-lab"
+	@echo "These are the tests of the root module. The others: make $(NESTED:%=test-%)"
 
 test-localpubsub: ## Likewise those of the local Pub/Sub, a module of its own
 	go -C localpubsub test $(RACE) -timeout 20m $(ARGS) $(or $(PKG),./...)
 
+# fork: leave out
+.PHONY: test-lab bench bench-full tf-mutants tf-e2e
+
 test-lab: ## Likewise those of the benchmarks and of Terraform's checks, a module of its own
 	go -C lab test $(RACE) -timeout 20m $(ARGS) $(or $(PKG),./...)
 
+# fork: go on
 clients: $(CLIENT)/.installed ## Generate the TypeScript client, after a change in an openapi.json
 	@for service in video catalog; do \
 		$(CLIENT)/node_modules/.bin/openapi-typescript services/$$service/openapi.json -o clients/typescript/src/$$service.ts || exit 1; done
@@ -112,16 +123,17 @@ fresh: ## 100,000 reads with tokens under kills, pauses and restarts, and 10,000
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 15m -run "^TestFreshReads$$" ./services/
 	LOCKSTEP_FULL=1 go test -count=1 -v -run "^TestTenThousandWaiters" ./services/catalog/
 
+compose-check: ## Run docker-compose.yml, kill its parts, look at the images (STANDINS=1 where no images can be pulled)
+	$(if $(STANDINS),deploy/compose/standins.sh)
+	LOCKSTEP_COMPOSE=1 go test -count=1 -v -timeout 40m $(ARGS) ./deploy/compose/
+
+# fork: leave out, for tf-check.mk
 bench: ## Measure the pair, other implementations and the limits; build/bench.json (ARGS="-quick", ARGS="-only REGEXP")
 	@go -C lab build -o ../build/bench ./bench
 	@exec build/bench $(ARGS)
 
 bench-full: ## The same with more runs and the large tables
 	@$(MAKE) --no-print-directory bench ARGS='--full $(ARGS)'
-
-compose-check: ## Run docker-compose.yml, kill its parts, look at the images (STANDINS=1 where no images can be pulled)
-	$(if $(STANDINS),deploy/compose/standins.sh)
-	LOCKSTEP_COMPOSE=1 go test -count=1 -v -timeout 40m $(ARGS) ./deploy/compose/
 
 tf-check: ## Check deploy/terraform without a cloud: fmt, validate, tests, who may do what (ARGS=-optional)
 	@go -C lab build -o ../build/tf ./terraform
@@ -135,6 +147,7 @@ tf-e2e: ## Apply deploy/terraform to a stand-in for Google Cloud, run the pair o
 	@go -C lab build -o ../build/tf ./terraform
 	@exec build/tf e2e $(ARGS)
 
+# fork: go on
 tf-provider: $(TF_GOOGLE) ## Build Terraform's google provider once, in 5 minutes: the tests that need it run then
 
 lint: $(LINTER) $(BUF) ## Lint Go and proto; refuse breaking changes of the released contract
@@ -170,8 +183,9 @@ proto-release: $(BUF) ## Accept today's proto/ as the contract that lint and tes
 	cd proto && buf build --exclude-source-info -o released.yaml
 	go run ./cmd/schema -o deploy/schemas/released
 
-fork: $(BUF) $(GEN_GO) $(GEN_RPC) ## Copy the repository as a module of your own (MODULE=example.org/acme/pair DIR=../pair)
-	@go run ./cmd/fork --module "$(MODULE)" --dir "$(DIR)"
+fork: $(BUF) $(GEN_GO) $(GEN_RPC) ## Make a repository of your own (MODULE=example.org/acme/pair DIR=../pair; AGGREGATE, PLURAL, OWNER, READER and NAME: in its own words)
+	$(if $(ENGAGEMENT),$(error ENGAGEMENT: the second aggregate stays, as the model of a further one))
+	@go run ./cmd/fork --module "$(MODULE)" --dir "$(DIR)" --aggregate "$(AGGREGATE)" --plural "$(PLURAL)" --owner "$(OWNER)" --reader "$(READER)" --name "$(NAME)"
 
 ci: ## Run what CI runs
 	.ci/run

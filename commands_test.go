@@ -21,40 +21,44 @@ var commands = map[string]runs{
 	"make test":             {".ci/run", "\ntests make test ARGS="},
 	"make test ARGS=-short": {".ci/run", " test ARGS='-short "},
 	"make test-localpubsub": {".ci/full", "make test-localpubsub\n"},
-	"make test-lab":         {".ci/full", "make test-lab\n"},
-	"go -C lab test ./...":  {"Makefile", "\tgo -C lab test "},
-	"make clients":          {"Makefile", `echo "run make clients"`},
-	"make clients-check":    {".ci/run", "\n  make clients-check\n"},
-	"make tf-check":         {".github/workflows/ci.yml", "run: make tf-check\n"},
-	"make compose-check":    {".github/workflows/ci.yml", "run: make compose-check\n"},
-	"make token":            {"services/readme_test.go", "make -s --no-print-directory -C %s token"},
-	"make generate":         {"cmd/fork/main.go", `"make", "-C", dir, "generate"`},
-	"video version":         {"services/version_test.go", `file, "version"`},
-	"catalog version":       {"services/version_test.go", `file, "version"`},
-	"video migrate":         {"services/video/cmd/video/main_test.go", `[]string{"migrate"}, getenv`},
-	"catalog migrate":       {"docker-compose.yml", "\n  migrate-catalog:\n"}, // make compose-check
-	"video outbox":          {"services/runbook_test.go", "TestRunbook"},
-	"catalog dlq":           {"services/runbook_test.go", "TestRunbook"},
-	"catalog reconcile":     {"services/runbook_test.go", "TestRunbook"},
-	"catalog backfill":      {"services/runbook_test.go", "TestRunbook"},
-	"catalog rebuild":       {"services/rebuild_test.go", `types(t, "rebuild"`},
-	"catalog serve":         {"services/process_test.go", `command), "serve"`},
-	"video events show":     {"services/runbook_test.go", `o.types(t, "where"`},
-	"catalog events show":   {"services/runbook_test.go", `o.types(t, "where"`},
-	"video erase":           {"services/erasure_test.go", `o.types(t, "erase"`},
-	"catalog erase":         {"services/erasure_test.go", `o.types(t, "erase"`},
-	"video epoch bump":      {"services/restore_test.go", `o.types(t, "epoch"`},
-	"video epoch show":      {"services/restore_test.go", `o.types(t, "epoch"`},
-	"catalog offset show":   {"services/offsets_test.go", `types(t, "replay"`},
-	"catalog offset reset":  {"services/offsets_test.go", `types(t, "replay"`},
+	"make fork":             {".ci/run", "\nmake fork MODULE="},
+	// fork: leave out
+	"make test-lab":        {".ci/full", "make test-lab\n"},
+	"go -C lab test ./...": {"Makefile", "\tgo -C lab test "},
+	// fork: go on
+	"make clients":         {"Makefile", `echo "run make clients"`},
+	"make clients-check":   {".ci/run", "\n  make clients-check\n"},
+	"make tf-check":        {".github/workflows/ci.yml", "run: make tf-check\n"},
+	"make compose-check":   {".github/workflows/ci.yml", "run: make compose-check\n"},
+	"make token":           {"services/readme_test.go", "make -s --no-print-directory -C %s token"},
+	"make generate":        {"cmd/fork/main.go", `"make", "-C", dir, "generate"`},
+	"video version":        {"services/version_test.go", `file, "version"`},
+	"catalog version":      {"services/version_test.go", `file, "version"`},
+	"video migrate":        {"services/video/cmd/video/main_test.go", `[]string{"migrate"}, getenv`},
+	"catalog migrate":      {"docker-compose.yml", "\n  migrate-catalog:\n"}, // make compose-check
+	"video outbox":         {"services/runbook_test.go", "TestRunbook"},
+	"catalog dlq":          {"services/runbook_test.go", "TestRunbook"},
+	"catalog reconcile":    {"services/runbook_test.go", "TestRunbook"},
+	"catalog backfill":     {"services/runbook_test.go", "TestRunbook"},
+	"catalog rebuild":      {"services/rebuild_test.go", `types(t, "rebuild"`},
+	"catalog serve":        {"services/process_test.go", `command), "serve"`},
+	"video events show":    {"services/runbook_test.go", `o.types(t, "where"`},
+	"catalog events show":  {"services/runbook_test.go", `o.types(t, "where"`},
+	"video erase":          {"services/erasure_test.go", `o.types(t, "erase"`},
+	"catalog erase":        {"services/erasure_test.go", `o.types(t, "erase"`},
+	"video epoch bump":     {"services/restore_test.go", `o.types(t, "epoch"`},
+	"video epoch show":     {"services/restore_test.go", `o.types(t, "epoch"`},
+	"catalog offset show":  {"services/offsets_test.go", `types(t, "replay"`},
+	"catalog offset reset": {"services/offsets_test.go", `types(t, "replay"`},
 }
 
 // needs are the commands of nested modules: without the module there is no command.
 var needs = map[string]string{
 	"make test-localpubsub": "localpubsub",
-	"make test-lab":         "lab",
-	"go -C lab test ./...":  "lab",
-	"make tf-check":         "lab",
+	// fork: leave out
+	"make test-lab":        "lab",
+	"go -C lab test ./...": "lab",
+	// fork: go on
 }
 
 var (

@@ -23,6 +23,7 @@ var namesTopics = map[string]*regexp.Regexp{
 	"written from the list":               regexp.MustCompile(`^deploy/terraform/(topics|alerts)\.json$|^deploy/observability/rules\.yaml$`),
 	"names of the library's own tests":    regexp.MustCompile(`^pkg/eventing/.*_test\.go$`),
 	"metrics as a service has shown them": regexp.MustCompile(`^internal/(live/consumer|monitoring/cases)_test\.go$`),
+	"words of a fork":                     regexp.MustCompile(`^cmd/fork/contexts_test\.go$`),
 	"this test":                           regexp.MustCompile(`^topics_test\.go$`),
 }
 

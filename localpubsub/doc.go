@@ -44,7 +44,7 @@
 // names the page that documents it.
 //
 // There is one guarantee more: a message's publish time never goes backwards
-// within a topic. Not served: push, export to other products, message
+// within a topic. Not served: push, export to other services, message
 // transforms, Avro schemas; a request for one of these is UNIMPLEMENTED and
 // names the field.
 //

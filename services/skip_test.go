@@ -19,8 +19,8 @@ func TestASkippedDeletionArrives(t *testing.T) {
 	skipped, discarded := w.create(t, "skipped"), w.create(t, "discarded")
 	w.reaches(t, skipped)
 	w.reaches(t, discarded)
-	gone := func(video answer) func() bool {
-		return func() bool { return w.read(t, video.ID, "", 0).code == http.StatusGone }
+	gone := func(v answer) func() bool {
+		return func() bool { return w.read(t, v.ID, "", 0).code == http.StatusGone }
 	}
 
 	stop()

@@ -9,8 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 )
@@ -18,41 +18,171 @@ import (
 // gitTimeout bounds one git command on local files.
 const gitTimeout = time.Minute
 
-// A modulePath has a domain and at least one more element. Go would accept
-// less. But the path is replaced as text, and a single word would also match
-// other text when the copy is forked in turn.
-var modulePath = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)+(/[A-Za-z0-9_~-]+(\.[A-Za-z0-9_~-]+)*)+$`)
-
-func checkModule(module string) error {
-	if !modulePath.MatchString(module) {
-		return fmt.Errorf("%q is not a module path like example.org/acme/pair", module)
-	}
-	return nil
+// A file is one of a repository, by its path from the root, with slashes.
+type file struct {
+	name    string
+	content []byte
+	mode    fs.FileMode
 }
 
-// copyRepository copies the repository at src to dst, which must be empty or
-// absent, with its module path replaced by module.
-func copyRepository(ctx context.Context, src, dst, module string) error {
-	old, err := moduleOf(src)
+// readRepository returns the files of the repository at dir that a fork has, and its
+// module path.
+func readRepository(ctx context.Context, dir string) (files []file, module string, err error) {
+	if module, err = moduleOf(dir); err != nil {
+		return nil, "", err
+	}
+	all, err := readAll(ctx, dir)
 	if err != nil {
-		return err
+		return nil, "", err
 	}
-	files, err := git(ctx, src, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	for _, f := range all {
+		if isLeftOut(f.name) || isAdded(f.name) {
+			continue
+		}
+		if f, err = edited(f); err != nil {
+			return nil, "", err
+		}
+		files = append(files, f)
+	}
+	for _, extra := range added {
+		content, err := part(extra.part)
+		if err != nil {
+			return nil, "", err
+		}
+		files = append(files, file{name: extra.name, content: content, mode: 0o755})
+	}
+	return files, module, nil
+}
+
+// readAll returns the files that git lists: tracked ones, and new ones that are not
+// ignored, in the state on disk.
+func readAll(ctx context.Context, dir string) (files []file, err error) {
+	list, err := git(ctx, dir, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := makeEmptyDir(dst); err != nil {
-		return err
-	}
-	for name := range strings.SplitSeq(strings.TrimRight(files, "\x00"), "\x00") {
-		err := copyFile(filepath.Join(src, name), filepath.Join(dst, name), old, module)
+	for name := range strings.SplitSeq(strings.TrimRight(list, "\x00"), "\x00") {
+		f, err := readFile(dir, name)
 		// Git also lists files that are deleted without a commit.
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("copy %s: %w", name, err)
+			return nil, fmt.Errorf("read %s: %w", name, err)
+		}
+		if err == nil {
+			files = append(files, f)
 		}
 	}
-	_, err = git(ctx, dst, "init", "--quiet", "--initial-branch=main")
+	return files, nil
+}
+
+func readFile(dir, name string) (file, error) {
+	on := filepath.Join(dir, filepath.FromSlash(name))
+	info, err := os.Stat(on)
+	if err != nil {
+		return file{}, err
+	}
+	content, err := os.ReadFile(on)
+	return file{name: name, content: content, mode: info.Mode().Perm()}, err
+}
+
+// edited returns a file as a fork has it, in the words of this repository.
+func edited(f file) (_ file, err error) {
+	if replacement, found := instead[f.name]; found {
+		if f.content, err = part(replacement); err != nil {
+			return f, err
+		}
+	}
+	if !isBinary(f.content) {
+		if f.content, err = cut(f.name, f.content); err != nil {
+			return f, err
+		}
+	}
+	if path.Ext(f.name) == ".md" {
+		f.content = unlink(f.name, f.content)
+	}
+	return f, nil
+}
+
+// isBinary reports whether a file is not a text, as git does.
+func isBinary(content []byte) bool { return bytes.IndexByte(content[:min(len(content), 8000)], 0) >= 0 }
+
+// aside stands for the module's path while words are replaced, which it may contain.
+const aside = "\x00module\x00"
+
+// renamed returns the files in a fork's words, as parts of its module.
+func renamed(files []file, from, to words, oldModule, module string) ([]file, error) {
+	r := newRenamer(from, to, contexts)
+	resolved := from.ambiguous() && !to.ambiguous()
+	all := make([]file, 0, len(files))
+	for _, f := range files {
+		if resolved && f.name == "cmd/fork/contexts_test.go" {
+			continue
+		}
+		if replacement, found := unambiguous[f.name]; found && resolved {
+			content, err := part(replacement)
+			if err != nil {
+				return nil, err
+			}
+			f.content = content
+		}
+		if f.name != "LICENSE" && !isBinary(f.content) {
+			var err error
+			if f, err = r.file(f, oldModule, module); err != nil {
+				return nil, fmt.Errorf("%s: %w", f.name, err)
+			}
+		}
+		all = append(all, f)
+	}
+	return all, nil
+}
+
+// file renames a file, and the words and the module's path in its text.
+func (r *renamer) file(f file, oldModule, module string) (file, error) {
+	text := strings.ReplaceAll(string(f.content), oldModule, aside)
+	if r.from != r.to {
+		words := r.text(f.name, text)
+		if path.Ext(f.name) != ".go" {
+			words = realigned(text, words)
+		}
+		f.name, text = r.name(f.name), words
+	}
+	f.content = []byte(strings.ReplaceAll(text, aside, module))
+	if path.Ext(f.name) != ".go" {
+		return f, nil
+	}
+	// Imports are sorted by path, fields aligned by their names.
+	formatted, err := format.Source(f.content)
+	f.content = formatted
+	return f, err
+}
+
+// write makes the repository in dir, which is empty or absent.
+func write(ctx context.Context, dir string, files []file) error {
+	for _, f := range files {
+		to := filepath.Join(dir, filepath.FromSlash(f.name))
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(to, f.content, f.mode); err != nil {
+			return err
+		}
+	}
+	_, err := git(ctx, dir, "init", "--quiet", "--initial-branch=main")
 	return err
+}
+
+// checkEmpty refuses a directory with anything in it.
+func checkEmpty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(entries) > 0 {
+		return fmt.Errorf("%s is not empty, and fork overwrites nothing", dir)
+	}
+	return nil
 }
 
 func moduleOf(dir string) (string, error) {
@@ -80,40 +210,4 @@ func git(ctx context.Context, dir string, args ...string) (string, error) {
 		return "", fmt.Errorf("git %s: %w: %s", args[0], err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	return string(out), nil
-}
-
-func makeEmptyDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("make directory: %w", err)
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return fmt.Errorf("make directory: %w", err)
-	}
-	if len(entries) > 0 {
-		return fmt.Errorf("make directory: %s is not empty, and fork overwrites nothing", dir)
-	}
-	return nil
-}
-
-func copyFile(from, to, oldModule, newModule string) error {
-	info, err := os.Stat(from)
-	if err != nil {
-		return err
-	}
-	content, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	content = bytes.ReplaceAll(content, []byte(oldModule), []byte(newModule))
-	if filepath.Ext(from) == ".go" {
-		// Import blocks are sorted by path, and the path has changed.
-		if content, err = format.Source(content); err != nil {
-			return err
-		}
-	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(to, content, info.Mode().Perm())
 }

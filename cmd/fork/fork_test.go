@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -20,53 +21,128 @@ const (
 	module = "pair.test/acme/fork"
 )
 
-// TestForkHasItsNewPath reads the copy only: CI builds one, and runs its tests.
-func TestForkHasItsNewPath(t *testing.T) {
+// theirs are the words of the fork that the tests make, and others those of its fork. They are
+// unlikely as those of a repository that runs the tests.
+var (
+	theirs = words{aggregate: "quokka", plural: "quokkas", owner: "burrow", reader: "lookout", name: "outback"}
+	others = words{aggregate: "walrus", plural: "walruses", owner: "icefloe", reader: "binocular", name: "arctic"}
+)
+
+// TestForkHasItsOwnWords reads the fork only: CI builds one, and runs its tests.
+func TestForkHasItsOwnWords(t *testing.T) {
 	t.Parallel()
-	dir := fork(t)
-	assertNoTraceOfOldPath(t, dir)
-	if info, err := os.Stat(filepath.Join(dir, ".ci", "run")); err != nil || info.Mode()&0o100 == 0 {
-		t.Errorf(".ci/run of the fork: %v, want it executable: %v", info, err)
+	dir := forked(t)
+	assertNoTrace(t, dir, current, theirs)
+	for name, want := range map[string]string{
+		"go.mod":                               "module " + module,
+		"localpubsub/go.mod":                   "module " + module + "/localpubsub",
+		"services/burrow/access.go":            "package burrow\n",
+		"proto/burrow/v1/quokka_service.proto": "service QuokkaService {",
+		"proto/quokka/events/v1/events.proto":  "message QuokkaCreated {",
+		"migrations/burrow/00002_quokkas.sql":  "CREATE TABLE burrow.quokkas (",
+		"deploy/terraform/burrow.tf":           "burrow-service",
+		"deploy/terraform/pubsub.tf":           `"quokka.events"`,
+		"services/lookout/openapi.json":        `"/v1/quokkas"`,
+		"cmd/fork/words.go":                    `owner:     "burrow"`,
+		"README.md":                            "Outback\n",
+	} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s of the fork does not say %q: %v", name, want, err)
+		}
+	}
+	for _, script := range []string{".ci/run", "deploy/terraform/check.sh"} {
+		if info, err := os.Stat(filepath.Join(dir, script)); err != nil || info.Mode()&0o100 == 0 {
+			t.Errorf("%s of the fork: %v, want it executable: %v", script, info, err)
+		}
 	}
 	for _, hidden := range []string{".github/workflows/ci.yml", ".dockerignore", ".golangci.yml", ".gitignore"} {
 		if _, err := os.Stat(filepath.Join(dir, hidden)); err != nil {
-			t.Errorf("the fork lacks what it needs: %v", err)
+			t.Errorf("the fork lacks a file that it needs: %v", err)
+		}
+	}
+}
+
+func TestForkIsLean(t *testing.T) {
+	t.Parallel()
+	dir := forked(t)
+	for name := range leftOut {
+		if name == "proto/released.yaml" || strings.HasPrefix(name, "deploy/schemas/released") {
+			continue // are generated from the fork's own
+		}
+		if _, err := os.Stat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the fork has %s: %v", name, err)
+		}
+	}
+	for _, name := range []string{"Makefile", ".ci/run", ".ci/full", "README.md", "CONTRIBUTING.md"} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || bytes.Contains(text, []byte("fork: leave out")) || bytes.Contains(text, []byte("test-lab")) {
+			t.Errorf("%s of the fork has a piece that it does without: %v", name, err)
 		}
 	}
 }
 
 // TestForkKeepsTheLicense: Apache-2.0 lets a copy change everything but the names of the
-// authors. A module path in LICENSE would be replaced with the others.
+// authors.
 func TestForkKeepsTheLicense(t *testing.T) {
 	t.Parallel()
 	want, err := os.ReadFile(filepath.Join(root, "LICENSE"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := fork(t)
+	dir := forked(t)
 	got, err := os.ReadFile(filepath.Join(dir, "LICENSE"))
 	if err != nil || !bytes.Equal(got, want) || !bytes.Contains(got, []byte("the Lockstep authors")) {
 		t.Errorf("LICENSE of the fork: %v\n%s", err, got)
 	}
-	for _, name := range []string{"README.md", "Dockerfile", "CONTRIBUTING.md"} {
+	for name, want := range map[string]string{"README.md": "the Lockstep authors", "Dockerfile": "Apache-2.0", "CONTRIBUTING.md": "Apache-2.0"} {
 		text, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil || !bytes.Contains(text, []byte("Apache-2.0")) {
-			t.Errorf("%s of the fork does not name Apache-2.0: %v", name, err)
+		if err != nil || !bytes.Contains(text, []byte(want)) {
+			t.Errorf("%s of the fork does not name %s: %v", name, want, err)
 		}
 	}
 }
 
 func TestForkOfAFork(t *testing.T) {
 	t.Parallel()
-	first, second := fork(t), t.TempDir()
-	if err := copyRepository(t.Context(), first, second, "other.test/pair"); err != nil {
+	first, second := forked(t), t.TempDir()
+	if _, err := fork(t.Context(), first, second, "other.test/pair", theirs, others); err != nil {
 		t.Fatal(err)
 	}
+	assertNoTrace(t, second, theirs, others)
 	if got, err := moduleOf(second); err != nil || got != "other.test/pair" {
 		t.Errorf("module of the second fork = %q, %v", got, err)
 	}
 	if got, err := os.ReadFile(filepath.Join(second, "LICENSE")); err != nil || !bytes.Contains(got, []byte("the Lockstep authors")) {
 		t.Errorf("LICENSE of the second fork: %v\n%s", err, got)
+	}
+}
+
+// TestForkKeepsTheWords: without words, nothing but the module's path is another.
+func TestForkKeepsTheWords(t *testing.T) {
+	t.Parallel()
+	needsGit(t)
+	dir := t.TempDir()
+	files, err := fork(t.Context(), root, dir, module, current, current)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := moduleOf(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if bytes.Contains(f.content, []byte(old)) {
+			t.Errorf("%s has the old path", f.name)
+		}
+	}
+	before, err := os.ReadFile(filepath.Join(root, "docs", "runbook.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := os.ReadFile(filepath.Join(dir, "docs", "runbook.md"))
+	if err != nil || !bytes.Equal(before, after) {
+		t.Errorf("docs/runbook.md has changed: %v", err)
 	}
 }
 
@@ -77,7 +153,7 @@ func TestForkOverwritesNothing(t *testing.T) {
 	if err := os.WriteFile(mine, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	err := copyRepository(t.Context(), root, dir, module)
+	_, err := fork(t.Context(), root, dir, module, current, theirs)
 	if err == nil || !strings.Contains(err.Error(), "not empty") {
 		t.Errorf("fork into a directory in use: %v, want a refusal", err)
 	}
@@ -86,76 +162,91 @@ func TestForkOverwritesNothing(t *testing.T) {
 	}
 }
 
-func TestModulePaths(t *testing.T) {
-	t.Parallel()
-	for _, good := range []string{"example.org/pair", "github.com/Acme/pair.v2", "git.acme-corp.io/a_b/~c/pair/v2"} {
-		if err := checkModule(good); err != nil {
-			t.Errorf("checkModule(%q): %v", good, err)
-		}
-	}
-	for _, bad := range []string{
-		"", "pair", "acme/pair", "example.org", "example.org/", "/example.org/pair", "example.org//pair",
-		"example.org/../pair", "example.org/pair.", "example.org/pa ir", "https://example.org/pair", "example.org/pair;ls",
-	} {
-		if err := checkModule(bad); err == nil {
-			t.Errorf("checkModule(%q) accepts it", bad)
-		}
-	}
-}
-
 func TestUsageErrorsComeBeforeAnyWork(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{nil, {"--module", "pair"}, {"--modul", module}, {"--module", module, t.TempDir()}} {
+	for _, args := range [][]string{
+		nil, {"--module", "pair"}, {"--modul", module}, {"--module", module, t.TempDir()},
+		{"--module", module, "--aggregate", "type"}, {"--module", module, "--name", "Product"},
+	} {
 		if err := run(t.Context(), args, io.Discard, io.Discard); !errors.As(err, new(command.UsageError)) {
 			t.Errorf("run(%q): %v, want wrong usage", args, err)
 		}
 	}
 }
 
-// forks is the directory of the copy that all tests read.
+// forks is the directory of the fork that all tests read.
 var forks string
 
 func TestMain(m *testing.M) {
 	var err error
-	if forks, err = os.MkdirTemp("", "lockstep-fork-"); err != nil {
+	if forks, err = os.MkdirTemp("", "fork-"); err != nil {
 		panic(err)
 	}
 	defer os.RemoveAll(forks)
 	m.Run()
 }
 
-// copied makes that copy, which takes seconds under the race detector.
-var copied = sync.OnceValue(func() error { return copyRepository(context.Background(), root, forks, module) })
+// made makes that fork, which takes seconds under the race detector.
+var made = sync.OnceValue(func() error {
+	_, err := fork(context.Background(), root, forks, module, current, theirs)
+	return err
+})
 
-// fork returns a copy to read.
-func fork(t *testing.T) (dir string) {
+// forked returns a fork to read.
+func forked(t *testing.T) (dir string) {
 	t.Helper()
-	if _, err := os.Stat(filepath.Join(root, ".git")); err != nil {
-		t.Skip("not a git clone, and fork copies what git lists")
-	}
-	if err := copied(); err != nil {
+	needsGit(t)
+	if err := made(); err != nil {
 		t.Fatal(err)
 	}
 	return forks
 }
 
-func assertNoTraceOfOldPath(t *testing.T, dir string) {
+func needsGit(t *testing.T) {
 	t.Helper()
-	old, err := moduleOf(root)
-	if err != nil {
-		t.Fatal(err)
+	if _, err := os.Stat(filepath.Join(root, ".git")); err != nil {
+		t.Skip("not a git clone, and fork copies the files that git lists")
 	}
-	err = filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
+}
+
+// assertNoTrace searches a fork for the words from. Exempt are the names of the authors, and
+// Postgres's own pg_catalog. In this repository no other word contains one of them.
+func assertNoTrace(t *testing.T, dir string, from, to words) {
+	t.Helper()
+	pattern := newRenamer(from, to, nil).pattern
+	if from.ambiguous() {
+		pattern = regexp.MustCompile(`(?i)` + from.aggregate + `|` + from.reader + `|` + from.name)
+	}
+	exempt := regexp.MustCompile(`pg_catalog|the Lockstep authors`)
+	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.Name() == "LICENSE" {
 			return err
 		}
+		if entry.Name() == ".git" {
+			return filepath.SkipDir
+		}
+		relative, _ := filepath.Rel(dir, name)
+		assertNoWord(t, relative, relative, pattern, from)
+		if entry.IsDir() {
+			return nil
+		}
 		content, err := os.ReadFile(name)
-		if bytes.Contains(content, []byte(old)) {
-			t.Errorf("%s still mentions %s", name, old)
+		if !isBinary(content) {
+			assertNoWord(t, relative, exempt.ReplaceAllString(string(content), ""), pattern, from)
 		}
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+func assertNoWord(t *testing.T, name, text string, pattern *regexp.Regexp, from words) {
+	t.Helper()
+	for _, found := range pattern.FindAllStringIndex(text, -1) {
+		if from.ambiguous() || standsAlone(text, found[0], found[1]) {
+			t.Errorf("%s still has %q: %q", name, text[found[0]:found[1]], text[max(0, found[0]-40):min(len(text), found[1]+40)])
+			return
+		}
 	}
 }

@@ -1,12 +1,15 @@
-// Command fork copies this repository into a new directory as a module of its
-// own: the first step towards a new pair.
+// Command fork makes a repository of a team's own from this one: with another module
+// path, in the words of another domain, and without what serves this repository only.
 //
-// It copies the files that git would: tracked files, and new ones that are not
-// ignored, in the state on disk. The history is not copied; the copy is a fresh
-// git repository without a commit. The module path is replaced wherever it is
-// written, the protobuf code is generated again (its descriptors contain the
-// path), and nothing else is renamed. LICENSE stays as it is, because the
-// license asks for the names of the authors in every copy.
+// It reads the files that git would: tracked files, and new ones that are not ignored, in
+// the state on disk. The history is not copied; the fork is a fresh git repository without
+// a commit. LICENSE stays as it is, because the license asks for the names of the authors
+// in every copy.
+//
+// leave.go has the files that stay behind. rename.go replaces the words of the sample
+// domain; where one word has two meanings here, contexts.go tells them apart. check.go
+// refuses words that would collide, before anything is written. What is generated from
+// other files, such as the code of proto/, is generated again.
 package main
 
 import (
@@ -36,12 +39,19 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	start := time.Now()
 	flags := flag.NewFlagSet("fork", flag.ContinueOnError)
-	module := flags.String("module", "", "path of the new module, such as example.org/acme/pair")
+	module := flags.String("module", "", "path of the new module, such as example.org/acme/shop")
 	dir := flags.String("dir", "", "where to put it; absent or empty (default ../<last element of the module>)")
+	var to words
+	flags.StringVar(&to.aggregate, "aggregate", "", "the kind of rows, such as product (default "+current.aggregate+")")
+	flags.StringVar(&to.plural, "plural", "", "several of them (default the regular plural)")
+	flags.StringVar(&to.owner, "owner", "", "the service that writes them, such as inventory (default "+current.owner+")")
+	flags.StringVar(&to.reader, "reader", "", "the service that has the read model, such as storefront (default "+current.reader+")")
+	flags.StringVar(&to.name, "name", "", "the repository, such as shop (default "+current.name+")")
 	err := command.ParseFlags(flags, args)
 	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(stdout, "Usage, in the root of the repository: go run ./cmd/fork --module PATH [--dir DIR]")
+		fmt.Fprintln(stdout, "Usage, in the root of the repository: go run ./cmd/fork --module PATH [--dir DIR] [--aggregate WORD …]")
 		flags.SetOutput(stdout)
 		flags.PrintDefaults()
 		return nil
@@ -52,21 +62,49 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := checkModule(*module); err != nil {
 		return command.Usagef("--module: %w", err)
 	}
+	to = to.complete(current)
+	if err := checkWords(current, to); err != nil {
+		return command.Usagef("%w", err)
+	}
 	if *dir == "" {
 		*dir = filepath.Join("..", path.Base(*module))
 	}
-	if err := copyRepository(ctx, ".", *dir, *module); err != nil {
+	if _, err := fork(ctx, ".", *dir, *module, current, to); err != nil {
 		return err
 	}
 	if err := generate(ctx, *dir, stderr); err != nil {
-		return fmt.Errorf("%s is complete but for its generated code; run `make generate` there: %w", *dir, err)
+		return fmt.Errorf("%s is complete but for its generated code; run `make generate proto-release` there: %w", *dir, err)
 	}
-	fmt.Fprintf(stdout, "%s is now module %s. Next: cd %s && make test\n", *dir, *module, *dir)
+	files, err := readAll(ctx, *dir)
+	if err != nil {
+		return err
+	}
+	report(stdout, *dir, time.Since(start), files)
+	fmt.Fprintf(stdout, "The module is %s, the local Pub/Sub %[1]s/localpubsub, without its conformance suite.\nNext: cd %s && make test\n",
+		*module, *dir)
 	return nil
 }
 
-// generate runs the copy's own make, with the tools that are built here
-// already.
+// fork writes the repository at src, which has the words from, as a new one to dir, without
+// its generated code.
+func fork(ctx context.Context, src, dir, module string, from, to words) ([]file, error) {
+	if err := checkEmpty(dir); err != nil {
+		return nil, fmt.Errorf("--dir: %w", err)
+	}
+	files, old, err := readRepository(ctx, src)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkUnused(from, to, files); err != nil {
+		return nil, command.Usagef("%w", err)
+	}
+	if files, err = renamed(files, from, to, old, module); err != nil {
+		return nil, err
+	}
+	return files, write(ctx, dir, files)
+}
+
+// generate runs the fork's own make, with the tools that are built here already.
 func generate(ctx context.Context, dir string, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, generateTimeout)
 	defer cancel()
@@ -74,7 +112,15 @@ func generate(ctx context.Context, dir string, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("find tools: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, "make", "-C", dir, "generate", "BIN="+tools)
-	cmd.Stdout, cmd.Stderr = out, out
-	return cmd.Run()
+	for _, args := range [][]string{
+		{"make", "-C", dir, "generate", "proto-release", "BIN=" + tools},
+		{"go", "-C", filepath.Join(dir, "localpubsub"), "mod", "tidy"}, // its suite had requirements of its own
+	} {
+		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+		cmd.Stdout, cmd.Stderr = out, out
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
+	}
+	return nil
 }

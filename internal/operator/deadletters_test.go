@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -189,6 +190,8 @@ func TestDeadLettersOfSeveralSubscriptions(t *testing.T) {
 		for _, l := range list.Letters {
 			got = append(got, l.Subscription)
 		}
+		slices.Sort(want)
+		slices.Sort(got)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", line, diff)
 		}

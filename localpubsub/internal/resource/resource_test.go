@@ -18,7 +18,7 @@ import (
 func TestNames(t *testing.T) {
 	t.Parallel()
 	for name, valid := range map[string]bool{
-		"projects/p/topics/abc": true, "projects/example.com:shop/topics/a-b_c.d~e+f%20": true,
+		"projects/p/topics/abc": true, "projects/example.com:acme/topics/a-b_c.d~e+f%20": true,
 		"projects/p/topics/" + strings.Repeat("a", 255): true, "projects/p/topics/" + strings.Repeat("a", 256): false,
 		"projects/p/topics/ab": false, "projects/p/topics/1ab": false, "projects/p/topics/google": false,
 		"projects/p/schemas/abc": false, "projects//topics/abc": false, "topics/abc": false, "projects/p/topics/abc/d": false,

@@ -12,8 +12,7 @@ import (
 
 // Check validates a message's data against the topic's schema. It must be valid
 // for one of the revisions that the settings allow; they are tried from the
-// newest on
-// (https://cloud.google.com/blog/products/data-analytics/pub-sub-schema-evolution-is-now-ga).
+// newest on, as Google announced when it published the evolution of schemas.
 // The result is the attributes that the service adds to the message; they are
 // shared, and must not be changed. Data that fits no revision is
 // INVALID_ARGUMENT, a deleted schema is NOT_FOUND. A new schema with the name

@@ -57,7 +57,7 @@ func (rs routes) find(method, path string) (route, []string, error) {
 }
 
 // cutVerb cuts "publish" from a path that ends in ":publish". A colon further
-// left belongs to a project such as example.com:shop.
+// left belongs to a project such as example.com:acme.
 func cutVerb(path string) (resource, verb string) {
 	colon := strings.LastIndexByte(path, ':')
 	if colon <= strings.LastIndexByte(path, '/') {

@@ -36,11 +36,11 @@ func TestEveryUnaryMethodHasARoute(t *testing.T) {
 
 func TestFindKeepsEscapedSlashes(t *testing.T) {
 	t.Parallel()
-	_, values, err := annotatedRoutes().find("GET", "/v1/projects/example.com:shop/topics/a%2Fb%2fc%7E")
+	_, values, err := annotatedRoutes().find("GET", "/v1/projects/example.com:acme/topics/a%2Fb%2fc%7E")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"projects/example.com:shop/topics/a%2Fb%2fc~"}, values); diff != "" {
+	if diff := cmp.Diff([]string{"projects/example.com:acme/topics/a%2Fb%2fc~"}, values); diff != "" {
 		t.Errorf("values (-want +got):\n%s", diff)
 	}
 }

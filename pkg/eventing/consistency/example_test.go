@@ -98,10 +98,14 @@ func ExampleParse() {
 // that the client has sent.
 func ExampleRequest_Requirement() {
 	isID := func(id string) bool { return len(id) == 1 }
-	token := consistency.Token{Positions: []consistency.Position{
-		{AggregateType: "engagement", AggregateID: "u:a", Epoch: 1, Version: 2},
-		{AggregateType: "video", AggregateID: "a", Epoch: 1, Version: 7},
-	}}
+	like := consistency.Position{AggregateType: "engagement", AggregateID: "u:a", Epoch: 1, Version: 2}
+	video := consistency.Position{AggregateType: "video", AggregateID: "a", Epoch: 1, Version: 7}
+	token, err := consistency.Merge(
+		consistency.Token{Positions: []consistency.Position{like}}, consistency.Token{Positions: []consistency.Position{video}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	request := consistency.Request{Token: token.String(), TokenField: "consistency_token", Wait: consistency.DefaultWait}
 	required, err := request.Requirement("video", isID)
 	fmt.Println(required.Positions(), err)

@@ -50,7 +50,7 @@ func TestInvalidRequestsAreRefused(t *testing.T) {
 // A requirement has the positions of one aggregate type only.
 func TestARequirementIsOfOneType(t *testing.T) {
 	t.Parallel()
-	all := []consistency.Position{of("song", "s1", 9), of("video", "v1", 1), of("video", "v2", 2), of("video", "v3", 3)}
+	all := []consistency.Position{of("a", "a1", 9), of("video", "v1", 1), of("video", "v2", 2), of("video", "v3", 3)}
 	d, err := consistency.Request{Token: consistency.Token{Positions: all}.String(), ModeField: "mode"}.Requirement("video", isVideo)
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ func ExampleMeter_Counter() {
 	reader := metric.NewManualReader()
 	otel.SetMeterProvider(metric.NewMeterProvider(metric.WithReader(reader)))
 
-	placed := instrument.For("example.com/shop").Counter("orders.placed", "{order}", "Orders that were placed")
+	placed := instrument.For("example.com/bakery").Counter("orders.placed", "{order}", "Orders that were placed")
 	placed.Add(ctx, 2)
 
 	var now metricdata.ResourceMetrics

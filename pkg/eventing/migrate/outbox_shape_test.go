@@ -38,20 +38,20 @@ func TestShapeMigrationUnderLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Close() })
-	shop := Schema{Name: "shop", Role: "shop_service", Parts: []embed.FS{Outbox}}
-	db, err := shop.open(server.URL())
+	bakery := Schema{Name: "bakery", Role: "bakery_service", Parts: []embed.FS{Outbox}}
+	db, err := bakery.open(server.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	p, err := shop.provider(ctx, db)
+	p, err := bakery.provider(ctx, db)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.UpTo(ctx, beforeShape); err != nil {
 		t.Fatal(err)
 	}
-	own := server.URL() + "&search_path=" + shop.Name
+	own := server.URL() + "&search_path=" + bakery.Name
 	pool, err := pgxpool.New(ctx, own)
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func TestShapeMigrationUnderLoad(t *testing.T) {
 	released := make(chan error, 1)
 	go func() { released <- releaseWhenWaitedFor(ctx, pool, holder) }()
 	start := time.Now()
-	err = shop.Up(ctx, server.URL(), slog.New(slog.DiscardHandler))
+	err = bakery.Up(ctx, server.URL(), slog.New(slog.DiscardHandler))
 	took := time.Since(start)
 	stop()
 	writers.Wait()

@@ -26,7 +26,7 @@ BEGIN
       END IF;
       RETURN;
     EXCEPTION
-      -- internal_error is "tuple concurrently updated" from the catalogue.
+      -- internal_error is "tuple concurrently updated" from a system table.
       WHEN duplicate_object OR unique_violation OR internal_error THEN
         PERFORM pg_sleep(random() * 0.05);
     END;

@@ -29,7 +29,7 @@ BEGIN
       END LOOP;
       RETURN;
     EXCEPTION
-      -- internal_error is "tuple concurrently updated" from the catalogue.
+      -- internal_error is "tuple concurrently updated" from a system table.
       WHEN unique_violation OR internal_error THEN
         PERFORM pg_sleep(random() * 0.05);
     END;

@@ -25,7 +25,7 @@ BEGIN
       EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), request);
       RETURN;
     EXCEPTION
-      -- internal_error is "tuple concurrently updated" from the catalogue.
+      -- internal_error is "tuple concurrently updated" from a system table.
       WHEN duplicate_object OR unique_violation OR internal_error THEN
         PERFORM pg_sleep(random() * 0.05);
     END;

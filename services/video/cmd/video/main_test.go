@@ -158,4 +158,6 @@ func TestReflectionIsOnLocallyUnlessAFlagSaysOtherwise(t *testing.T) {
 	}
 }
 
-var videoServices = []string{"video.replication.v1.ReplicationService", "video.v1.EngagementService", "video.v1.VideoService"}
+var videoServices = slices.Sorted(slices.Values([]string{
+	"video.replication.v1.ReplicationService", "video.v1.EngagementService", "video.v1.VideoService",
+}))

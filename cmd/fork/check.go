@@ -1,0 +1,181 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"go/scanner"
+	"go/token"
+	"go/types"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A modulePath has a domain and at least one more element. Go would accept
+// less. But the path is replaced as text, and a single word would also match
+// other text when the copy is forked in turn.
+var modulePath = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)+(/[A-Za-z0-9_~-]+(\.[A-Za-z0-9_~-]+)*)+$`)
+
+func checkModule(module string) error {
+	if !modulePath.MatchString(module) {
+		return fmt.Errorf("%q is not a module path like example.org/acme/shop", module)
+	}
+	return nil
+}
+
+// maxWord keeps the longest names that contain a word below the limits of Postgres, 63, and
+// of the accounts of Google Cloud, 30.
+const maxWord = 16
+
+var wordPattern = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
+
+// complete returns w with the words of from where w has none.
+func (w words) complete(from words) words {
+	if w.aggregate == "" {
+		w.aggregate = from.aggregate
+		if w.plural == "" {
+			w.plural = from.plural
+		}
+	}
+	if w.plural == "" {
+		w.plural = pluralOf(w.aggregate)
+	}
+	for _, word := range []struct{ given, or *string }{{&w.owner, &from.owner}, {&w.reader, &from.reader}, {&w.name, &from.name}} {
+		if *word.given == "" {
+			*word.given = *word.or
+		}
+	}
+	return w
+}
+
+// checkWords refuses words that cannot be names, and such that a fork of the fork could
+// not tell apart.
+func checkWords(from, to words) error {
+	if to == from {
+		return nil
+	}
+	all, old := to.all(), from.all()
+	for i, w := range all {
+		isNew := w.word != old[i].word
+		if isNew {
+			if err := checkWord(w.word); err != nil {
+				return fmt.Errorf("%s: %w", w.flag, err)
+			}
+		}
+		for j, other := range all {
+			if i == j || !isNew && other.word == old[j].word {
+				continue
+			}
+			if err := checkApart(w, other, isNew, old[j].word); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkApart refuses a word that contains another one, but for a plural with its singular,
+// and a new one that is the other's word until now.
+func checkApart(w, other flagged, isNew bool, old string) error {
+	isPlural := w.flag == "--plural" && other.flag == "--aggregate"
+	if strings.Contains(w.word, other.word) && (!isPlural || w.word == other.word) {
+		return fmt.Errorf("%s: %q contains %s, %q: give words that are apart", w.flag, w.word, other.flag, other.word)
+	}
+	if isNew && w.word == old {
+		return fmt.Errorf("%s: %q is the word of %s here", w.flag, w.word, other.flag)
+	}
+	return nil
+}
+
+func checkWord(word string) error {
+	switch {
+	case !wordPattern.MatchString(word):
+		return fmt.Errorf("%q is not one word of lower-case letters and digits, beginning with a letter", word)
+	case len(word) < 3 || len(word) > maxWord:
+		return fmt.Errorf("%q has %d letters, want 3 to %d", word, len(word), maxWord)
+	case token.IsKeyword(word):
+		return fmt.Errorf("%q is a keyword of Go", word)
+	case types.Universe.Lookup(word) != nil:
+		return fmt.Errorf("%q is a predeclared name of Go", word)
+	case slices.Contains(strings.Fields(sqlKeywords), word):
+		return fmt.Errorf("%q is a keyword of SQL", word)
+	case slices.Contains(strings.Fields(protoKeywords), word):
+		return fmt.Errorf("%q is a keyword of Protocol Buffers", word)
+	}
+	return nil
+}
+
+// sqlKeywords are those that Postgres reserves, and those after which a name reads as a
+// statement.
+const sqlKeywords = `all analyse analyze and any array as asc asymmetric authorization binary both case cast check collate
+collation column concurrently constraint create cross current default deferrable desc distinct do else end except
+false fetch for foreign freeze from full grant group having ilike in initially inner insert intersect into is isnull
+join lateral leading left like limit localtime localtimestamp natural not notnull null offset on only or order outer
+overlaps placing primary references returning right select session similar some symmetric table tablesample then to
+trailing true union unique update user using variadic verbose when where window with delete drop alter schema role
+index view trigger function language values set row rows transaction value date time timestamp interval text json`
+
+// protoKeywords are those of the language and its scalar types.
+const protoKeywords = `syntax edition import weak public package option message enum service rpc returns stream oneof
+map reserved extensions extend optional repeated required group double float bytes bool string fixed32 fixed64`
+
+// checkUnused refuses a word that the files have already, with another meaning: the names
+// that it would make could be taken, and a fork of the fork would replace both.
+func checkUnused(from, to words, files []file) error {
+	old := from.all()
+	for i, w := range to.all() {
+		if w.word == old[i].word {
+			continue
+		}
+		if where := uses(w.word, files); where != "" {
+			return fmt.Errorf("%s: %q has a meaning here already: %s", w.flag, w.word, where)
+		}
+	}
+	return nil
+}
+
+// examples match the files with words of forks that are made to try it.
+var examples = regexp.MustCompile(`^(cmd/fork|\.ci)/`)
+
+// uses returns the first place outside of comments, documents and examples that has the word, alone
+// or as a part of an identifier.
+func uses(word string, files []file) string {
+	pattern := regexp.MustCompile(strings.Join([]string{word, title(word), strings.ToUpper(word)}, "|"))
+	for _, f := range files {
+		if path.Ext(f.name) == ".md" || path.Base(f.name) == "go.sum" || examples.MatchString(f.name) || isBinary(f.content) {
+			continue
+		}
+		text := f.content
+		if path.Ext(f.name) == ".go" {
+			text = withoutComments(text)
+		}
+		for _, found := range pattern.FindAllIndex(text, -1) {
+			if standsAlone(string(text), found[0], found[1]) {
+				return fmt.Sprintf("%s:%d", f.name, 1+bytes.Count(text[:found[0]], []byte("\n")))
+			}
+		}
+	}
+	return ""
+}
+
+// withoutComments returns Go code with spaces in place of its comments.
+func withoutComments(content []byte) []byte {
+	var s scanner.Scanner
+	files := token.NewFileSet()
+	code := bytes.Clone(content)
+	s.Init(files.AddFile("", files.Base(), len(content)), content, func(token.Position, string) {}, scanner.ScanComments)
+	for {
+		pos, tok, text := s.Scan()
+		if tok == token.EOF {
+			return code
+		}
+		if tok == token.COMMENT {
+			for i := range len(text) {
+				if at := int(pos) - 1 + i; code[at] != '\n' {
+					code[at] = ' '
+				}
+			}
+		}
+	}
+}

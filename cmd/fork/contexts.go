@@ -1,0 +1,152 @@
+package main
+
+// determiners stand before a noun: "a video" is an aggregate, and "asks video" its owner.
+const determiners = `a|an|the|each|one|two|no|every|any|another|other|its|their|his|her|this|these|those|same|new|old|deleted|unknown|` +
+	`locked|erased|synthetic|popular|single|bad|long|given|such|present|next|last|first|second|third|young|own|whose|user|tenant|own|` +
+	`stored|changed|largest|types|neither`
+
+// contexts are those of this repository.
+var contexts = []rule{
+	// Names that are fixed: paths, packages, tables, environment.
+	{
+		means: owner, why: "the module of a service",
+		before: endsWith(`services/|cmd/|migrations/|\./`),
+		after:  startWith(`[/"' )*\x60\]]|$`),
+	},
+	{means: owner, why: "the owner's host", after: startWith(`\.([Ee]xample|internal)\b`)},
+	{means: aggregate, why: "events are those of an aggregate", after: startWith(`[./_-]events\b`)},
+	{means: owner, why: "the owner among the words", in: in(`^cmd/fork/words\.go$`), before: endsWith(`owner: +"`)},
+	{means: owner, why: "a board or file of a service", before: endsWith(`boards[/_]`)},
+	{means: owner, why: "a service's resources of Terraform", after: startWith(`(_[a-z]+)?\.tf\b`)},
+	{means: owner, why: "the owner's API", after: startWith(`[./](v1|replication)\b`)},
+	{
+		means: owner, why: "the descriptor of the owner's API",
+		kind:   code,
+		before: endsWith(`\bFile_`),
+		after:  startWith(`_(v1|replication)_`),
+	},
+	{means: owner, why: "the alias of the owner's API", ident: ident(`\w+v1`), after: startWith(`v1`)},
+	{
+		means: aggregate, why: "the file of the aggregate, or of a call's answer",
+		after: startWith(`(_test|_service|_api_test)?\.(go|json|proto)\b`),
+	},
+	{means: owner, why: "the owner's environment", ident: ident(`[A-Z]+_SERVICE_ADDR|[A-Z]+_PORT|BUILT_[A-Z]+|GIVEN_[A-Z]+`)},
+	{means: owner, why: "the owner's roles", ident: ident(`[a-z]+_(service|owner)`)},
+	{means: owner, why: "the owner's image", in: in(`^(\.github|deploy)/`), ident: ident(`[A-Z]+`)},
+	{
+		means: aggregate, why: "columns and tables with the aggregate's name",
+		ident: ident(`[a-z]+_(id|ids|projection\w*|counters?\w*|user_\w*|events)|(by|of|recount|count)_\w+`),
+	},
+
+	{
+		means: aggregate, why: "an event, or an error's reason",
+		ident: ident(`\w*([a-z](Created|Updated|Deleted)|_(CREATED|UPDATED|DELETED|NOT_FOUND))`),
+	},
+
+	// Go: a package is the owner's, an identifier the aggregate's but for those of processes.
+	{means: owner, why: "a package clause", kind: code, before: endsWith(`^package `)},
+	{
+		means: owner, why: "a process, its address or database",
+		ident: ident(`(start|spawn|serve|startMuted|kill|stop)[A-Z]\w*|` +
+			`\w*(URL|Addr|Host|Port|Restarts|Memory)|[a-z]+(Service|Services|Schema)|[A-Z]\w*ServiceAddr`),
+	},
+	{
+		means: owner, why: "a qualifier of the owner's package",
+		in:     in(`^(services/[^/]+_test\.go|services/[a-z]+/cmd/.*|cmd/dev/\w+\.go)$`),
+		kind:   code,
+		ident:  ident(`[a-z]+`),
+		before: endsWith(`(^|[^.\w])`),
+		after:  startWith(`\.[A-Z]`),
+	},
+	{
+		means: owner, why: "the two services of migrations",
+		in:    in(`^migrations/migrations\.go$`),
+		ident: ident(`[a-z]+|[A-Z][a-z]+`),
+	},
+	{means: owner, why: "a service of migrations", kind: code, before: endsWith(`\bmigrations\.`)},
+	{
+		means: owner, why: "the live page's process",
+		in:    in(`^cmd/dev/(live\.go|scenario/)`),
+		kind:  code,
+		ident: ident(`[A-Z][a-z]+`),
+	},
+	{
+		means: owner, why: "variables of processes",
+		in: in(`^cmd/dev/\w+\.go$|^cmd/dev/scenario/observer\.go$|^internal/(walk|monitoring|operator)/|^deploy/` +
+			`|^services/(alerts_live|collectoraway|trace|endpoint|session|panels|reconcile_full|fresh)_test\.go$`),
+		kind:  code,
+		ident: ident(`[a-z]+`),
+	},
+	{means: aggregate, why: "other identifiers of Go", in: in(`\.go$`), kind: code},
+
+	// SQL, in Go and in migrations.
+	{
+		means: aggregate, why: "the type of an aggregate",
+		ident: ident(`[a-z]+`),
+		before: endsWith(`(?i)aggregate_?type(\\?": ?|[" :=!]+|", )[\\"'\x60]*|` +
+			`Aggregate:? ?(!= |: )"|gen_random_uuid\(\), '|kind: "|return "|--type |, \$2, '\w+', '|table\{"`),
+	},
+	{means: aggregate, why: "a label with types of aggregates", ident: ident(`[a-z]+`), before: endsWith("`aggregate_type`: ")},
+	{means: owner, why: "a schema, by its table", ident: ident(`[a-z]+`), after: startWith(`\.[a-z]`)},
+	{
+		means: owner, why: "a schema, by its clause",
+		ident:  ident(`[a-z]+`),
+		before: endsWith(`(?i)schema[= "]+|search_path = |(schemaname|nspname) IN \('`),
+	},
+
+	// Services, in sentences and literals.
+	{means: aggregate, why: "the topics by the type of their events", kind: literal, after: startWith(`": +"projects/`)},
+	{means: aggregate, why: "the topic's name in an expression", before: endsWith(`\(`), after: startWith(`\|engagement`)},
+	{means: aggregate, why: "an aggregate's id, row or counters", after: startWith(` (ids?|row|rows|[%]s|%q)\b`)},
+	{means: aggregate, why: "a noun with its determiner, in an anchor", before: endsWith(`[#-](a|the|each|one)-`)},
+	{means: aggregate, why: "a noun with its determiner", previous: ident(determiners)},
+	{
+		means: owner, why: "a command of the owner",
+		after: startWith(` (outbox|epoch|events|erase|migrate|serve|version|health|paint)\b`),
+	},
+	{means: owner, why: "the owner's configuration", before: endsWith(`_ADDR(": |=)["{]?\w*"?|usage: |docs/security\.md", "`)},
+	{
+		means: aggregate, why: "the digests of an aggregate",
+		in:   in(`^internal/operator/(backfill|rebuilding|reconciliation)_test\.go$|^internal/operator/(backfill|reconcile)\.go$`),
+		kind: literal,
+	},
+	{
+		means: aggregate, why: "an aggregate's type and id",
+		in:    in(`^(pkg|internal/history)/`),
+		after: startWith(`(/[a-z]\b| [a-z] [0-9])`),
+	},
+	{means: owner, why: "an address", after: startWith(`:(8080|http)\b`)},
+	{
+		means: owner, why: "a container, an image, a resource or a panel",
+		in: in(`^(deploy|\.github|internal/(monitoring|command|telemetry|operator|walk|auth)|services/video/cmd)/` +
+			`|^(docker-compose\.yml|Dockerfile|[a-z_]*test\.go)$`),
+		ident: ident(`[a-z][a-z0-9_]*|[A-Z][a-z]+|[A-Z_]+`),
+	},
+	{
+		means: owner, why: "the name of a process",
+		in:     in(`^(services/[^/]+_test\.go|cmd/dev/.*)$`),
+		kind:   literal,
+		before: endsWith(`"`),
+		after:  startWith(`"`),
+	},
+	{
+		means: owner, why: "a sentence about the owner",
+		kind:  literal,
+		after: startWith(`('s\b| (starts|ends|drains|dies|serves|says|owns|restarts|is|cannot|has|publishes|writes|and catalog|warns)\b|\.")`),
+	},
+	{
+		means: owner, why: "a process that a sentence names",
+		kind:   literal,
+		before: endsWith(`\b(of|in|as|from|to|ask|asks|kill|stop|restart|Kill|Stop|Restart)[ -]`),
+	},
+	{means: aggregate, why: "other literals of Go", kind: literal},
+	{means: owner, why: "a sentence about the owner", kind: prose, ident: ident(`[a-z]+`)},
+	{
+		means: owner, why: "a sentence that begins with the owner",
+		in:     in(`\.md$`),
+		kind:   prose,
+		ident:  ident(`[A-Z][a-z]+`),
+		before: endsWith(`(^|[.:] |# |\| )`),
+		after:  startWith(`'s| [a-z]`),
+	},
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bytes"
+	"embed"
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"strings"
+)
+
+// leftOut are the paths, or their beginnings, that a fork does without, and the reason.
+var leftOut = map[string]string{
+	"lab/":                        "benchmarks, and Terraform applied to a stand-in for Google Cloud",
+	"localpubsub/conformance/":    "the suite that compares localpubsub with other implementations",
+	"localpubsub/cmd/conformance": "prints the suite's table",
+	"localpubsub/CONFORMANCE.md":  "the suite's table",
+	"docs/performance.md":         "figures of the benchmarks",
+	"proto/released.yaml":         "a fork has released nothing; made from its own proto/",
+	"deploy/schemas/released/":    "likewise",
+}
+
+// parts are the files that a fork has instead of this repository's, before their words
+// are replaced.
+//
+//go:embed parts
+var parts embed.FS
+
+// instead has the part that takes the place of a file.
+var instead = map[string]string{"CHANGELOG.md": "CHANGELOG.md"}
+
+// added are the files that a fork has in addition, by their parts.
+var added = []struct{ name, part string }{
+	{"deploy/terraform/check.sh", "check.sh"}, // Terraform's checks without lab
+}
+
+// unambiguous are the same for a fork in which each word has one meaning.
+var unambiguous = map[string]string{"cmd/fork/contexts.go": "contexts.go.txt"}
+
+func isAdded(name string) bool {
+	for _, extra := range added {
+		if extra.name == name {
+			return true // of a fork's fork
+		}
+	}
+	return false
+}
+
+func part(name string) ([]byte, error) { return parts.ReadFile("parts/" + name) }
+
+func isLeftOut(name string) bool {
+	if strings.HasSuffix(name, ".pb.go") {
+		return true // generated from the fork's own proto/
+	}
+	for prefix := range leftOut {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+const (
+	cutFrom = `fork: leave out(?:, for (\S+))?`
+	cutTo   = `fork: go on`
+)
+
+// Marks of the pieces that a fork does without: lines that have only a comment, and in
+// documents also a part of a line. A name is that of the part in the piece's place.
+var (
+	lines  = regexp.MustCompile(`(?ms)^[ \t]*(?://|#) ` + cutFrom + `$.*?[ \t]*(?://|#) ` + cutTo + `\n`)
+	line   = regexp.MustCompile(`(?m)^[ \t]*(?://|#) (?:` + cutFrom + `|` + cutTo + `)$`)
+	block  = regexp.MustCompile(`(?ms)^<!-- ` + cutFrom + ` -->\n.*?<!-- ` + cutTo + ` -->\n`)
+	inline = regexp.MustCompile(`(?s)<!-- ` + cutFrom + ` -->.*?<!-- ` + cutTo + ` -->`)
+	single = regexp.MustCompile(`<!-- (?:` + cutFrom + `|` + cutTo + `) -->`)
+)
+
+// cut returns the content of a file without the pieces that a fork does without.
+func cut(name string, content []byte) ([]byte, error) {
+	marks, left := []*regexp.Regexp{lines}, line
+	if path.Ext(name) == ".md" {
+		marks, left = []*regexp.Regexp{block, inline}, single
+	}
+	var missing error
+	for _, mark := range marks {
+		content = mark.ReplaceAllFunc(content, func(piece []byte) []byte {
+			named := mark.FindSubmatch(piece)[1]
+			if len(named) == 0 {
+				return nil
+			}
+			instead, err := part(string(named))
+			missing = errors.Join(missing, err)
+			return instead
+		})
+	}
+	if mark := left.Find(content); mark != nil {
+		return nil, fmt.Errorf("%s: a mark of fork has no other end: %s", name, bytes.TrimSpace(mark))
+	}
+	return content, missing
+}
+
+var (
+	link = regexp.MustCompile(`\[([^\]\n]*)\]\(([^)#:\n]+)(#[^)\n]*)?\)`)
+	row  = regexp.MustCompile(`(?m)^\| \[[^\]\n]*\]\(([^)#:\n]+)[^)\n]*\).*\n`)
+)
+
+// unlink returns a document without the rows of tables about a file that a fork does
+// without, and with the text in place of each link to such a file.
+func unlink(name string, content []byte) []byte {
+	gone := func(target []byte) bool {
+		file := path.Join(path.Dir(name), string(target))
+		return isLeftOut(file) || isLeftOut(file+"/")
+	}
+	content = row.ReplaceAllFunc(content, func(found []byte) []byte {
+		if gone(row.FindSubmatch(found)[1]) {
+			return nil
+		}
+		return found
+	})
+	return link.ReplaceAllFunc(content, func(found []byte) []byte {
+		m := link.FindSubmatch(found)
+		if gone(m[2]) {
+			return m[1]
+		}
+		return found
+	})
+}

@@ -1,0 +1,268 @@
+package main
+
+import (
+	"go/scanner"
+	"go/token"
+	"path"
+	"regexp"
+	"strings"
+)
+
+// A kind is what a part of a file is to its reader.
+type kind string
+
+const (
+	code    kind = "code"
+	literal kind = "literal" // a string of Go, or code in a sentence
+	prose   kind = "prose"   // a comment, or a sentence of a document
+)
+
+// A renamer replaces the words of this repository by those of a fork.
+type renamer struct {
+	from, to words
+	pattern  *regexp.Regexp
+	// decide are the rules in the order in which they are tried.
+	decide []rule
+}
+
+func newRenamer(from, to words, decide []rule) *renamer {
+	var spellings []string
+	// The longest first: a plural before its singular.
+	for _, word := range []string{from.plural, from.aggregate, from.owner, from.reader, from.name} {
+		spellings = append(spellings, word, title(word), strings.ToUpper(word))
+	}
+	return &renamer{from: from, to: to, pattern: regexp.MustCompile(strings.Join(spellings, "|")), decide: decide}
+}
+
+// An occurrence is a word of this repository in a text.
+type occurrence struct {
+	file string
+	kind kind
+	// ident is the identifier that contains the word, and before and after are the line's
+	// parts around it; previous is the word before, also when that stands in the line above.
+	word, ident, before, after, previous string
+}
+
+// name renames a path, and text the content of the file that has this path here.
+func (r *renamer) name(file string) string { return r.rename(file, file, nil) }
+
+func (r *renamer) text(file, content string) string {
+	return r.rename(file, content, kinds(file, content))
+}
+
+func (r *renamer) rename(file, content string, at func(int) kind) string {
+	var out []byte
+	done := 0
+	for _, found := range r.pattern.FindAllStringIndex(content, -1) {
+		start, end := found[0], found[1]
+		if start < done || !standsAlone(content, start, end) {
+			continue
+		}
+		o := r.occurrence(file, content, start, end)
+		if at != nil {
+			o.kind = at(start)
+		} else {
+			o.kind = code
+		}
+		replacement := r.replace(o)
+		out = append(out, content[done:start]...)
+		if replacement != o.word {
+			out = withArticle(out, o, replacement)
+		}
+		out = append(out, replacement...)
+		done = end
+	}
+	return string(append(out, content[done:]...))
+}
+
+// vicinity is more of a line than any rule looks at.
+const vicinity = 100
+
+func (r *renamer) occurrence(file, content string, start, end int) occurrence {
+	line := strings.LastIndexByte(content[:start], '\n') + 1
+	line = max(line, start-vicinity)
+	rest := content[end:min(len(content), end+vicinity)]
+	if i := strings.IndexByte(rest, '\n'); i >= 0 {
+		rest = rest[:i]
+	}
+	first, last := start, end
+	for first > 0 && isWord(content[first-1]) && !isEscape(content, first-1) {
+		first--
+	}
+	for last < len(content) && isWord(content[last]) {
+		last++
+	}
+	return occurrence{
+		file: file, word: content[start:end], ident: content[first:last],
+		before: content[line:start], after: rest, previous: wordBefore(content[max(0, start-vicinity):start]),
+	}
+}
+
+// replace returns the fork's word for an occurrence.
+func (r *renamer) replace(o occurrence) string {
+	// The license names the authors, and Postgres its own tables.
+	if strings.HasPrefix(o.after, " authors") || strings.HasSuffix(o.before, "pg_") {
+		return o.word
+	}
+	switch strings.ToLower(o.word) {
+	case r.from.plural:
+		return r.several(o)
+	case r.from.aggregate:
+		if r.from.ambiguous() && r.means(o) == owner {
+			return spelled(r.from.owner, o.word)(r.to.owner)
+		}
+		return spelled(r.from.aggregate, o.word)(r.to.aggregate)
+	case r.from.owner:
+		return spelled(r.from.owner, o.word)(r.to.owner)
+	case r.from.reader:
+		return spelled(r.from.reader, o.word)(r.to.reader)
+	}
+	return spelled(r.from.name, o.word)(r.to.name)
+}
+
+// several replaces a plural. A heading's anchor has no apostrophe: there the genitive of
+// the owner looks like it.
+func (r *renamer) several(o occurrence) string {
+	if r.from.ambiguous() && strings.HasPrefix(o.after, "-database-") {
+		return r.to.owner + "s"
+	}
+	return spelled(r.from.plural, o.word)(r.to.plural)
+}
+
+// means tells the aggregate from its owner, where one word names both.
+func (r *renamer) means(o occurrence) meaning {
+	for _, c := range r.decide {
+		if c.matches(o) {
+			return c.means
+		}
+	}
+	return aggregate
+}
+
+// standsAlone reports whether content[start:end] is a word or a part of an identifier,
+// and not a part of another word. Versions follow package names without a separator.
+func standsAlone(content string, start, end int) bool {
+	first, second, last := content[start], content[start+1], content[end-1]
+	afterLetter := start > 0 && isLetter(content[start-1]) && !isEscape(content, start-1)
+	if afterLetter && (isLower(first) || isUpper(second)) {
+		return false // Title alone begins a part of an identifier after a letter
+	}
+	rest := content[end:]
+	if rest == "" || !isLetter(rest[0]) {
+		return true
+	}
+	return isLower(last) && (isUpper(rest[0]) || glued.MatchString(rest))
+}
+
+// glued follow a package name in an alias, and an owner's name in an anchor.
+var glued = regexp.MustCompile(`^(v\d|eventsv\d|s\b)`)
+
+func isUpper(c byte) bool  { return 'A' <= c && c <= 'Z' }
+func isLower(c byte) bool  { return 'a' <= c && c <= 'z' }
+func isLetter(c byte) bool { return isUpper(c) || isLower(c) }
+func isWord(c byte) bool   { return isLetter(c) || c == '_' || '0' <= c && c <= '9' }
+
+// isEscape reports whether the letter at i belongs to an escape such as \n.
+func isEscape(content string, i int) bool {
+	return i > 0 && content[i-1] == '\\' && strings.IndexByte("ntr", content[i]) >= 0
+}
+
+var lastWord = regexp.MustCompile("([A-Za-z0-9]+)[`\"]?[ \t]*(?:\n[ \t]*(?:(?://|--|#)[ \t]*)?)?$")
+
+func wordBefore(text string) string {
+	m := lastWord.FindStringSubmatch(text)
+	if len(m) == 0 || strings.HasSuffix(text, m[1]) {
+		return "" // nothing is between: both are parts of one identifier
+	}
+	return strings.ToLower(m[1])
+}
+
+var (
+	articleBefore = regexp.MustCompile("(^|[^A-Za-z0-9_.])([Aa])(n?)([ -][`\"*]?)$")
+	articleInName = regexp.MustCompile(`[a-z]A(n?)$`)
+)
+
+// withArticle returns text, which an occurrence follows, with "a" or "an" as the
+// replacement needs it. In code of Go a is a variable.
+func withArticle(text []byte, o occurrence, replacement string) []byte {
+	before := max(0, len(text)-8)
+	tail, n := string(text[before:]), ""
+	if hasVowel(replacement) {
+		n = "n"
+	}
+	isCode := o.kind == code && path.Ext(o.file) == ".go"
+	if m := articleBefore.FindStringSubmatchIndex(tail); m != nil && !isCode {
+		return append(text[:before+m[5]], n+tail[m[8]:]...)
+	}
+	isTitle := isUpper(o.word[0]) && isLower(o.word[1])
+	if m := articleInName.FindStringSubmatchIndex(tail); m != nil && isTitle {
+		return append(text[:before+m[2]], n...)
+	}
+	return text
+}
+
+// hasVowel reports whether a word begins with the sound of a vowel, by its letters.
+func hasVowel(word string) bool {
+	word = strings.ToLower(word)
+	for _, consonant := range []string{"uni", "use", "usa", "uti", "eu", "one"} {
+		if strings.HasPrefix(word, consonant) {
+			return false
+		}
+	}
+	return strings.IndexByte("aeiou", word[0]) >= 0
+}
+
+// kinds returns the kind of the text at an offset.
+func kinds(file, content string) func(int) kind {
+	switch path.Ext(file) {
+	case ".go":
+		return kindsOfGo(content)
+	case ".md":
+		return func(int) kind { return prose }
+	}
+	return func(at int) kind {
+		line := content[strings.LastIndexByte(content[:at], '\n')+1 : at]
+		if comment.MatchString(line) {
+			return prose
+		}
+		return code
+	}
+}
+
+var comment = regexp.MustCompile(`^\s*(//|--|#)|\s(//|--|#)\s`)
+
+func kindsOfGo(content string) func(int) kind {
+	var (
+		s     scanner.Scanner
+		files = token.NewFileSet()
+		file  = files.AddFile("", files.Base(), len(content))
+		ends  []int
+		of    []kind
+	)
+	s.Init(file, []byte(content), func(token.Position, string) {}, scanner.ScanComments)
+	for {
+		pos, tok, text := s.Scan()
+		if tok == token.EOF {
+			break
+		}
+		k := code
+		switch tok {
+		case token.COMMENT:
+			k = prose
+		case token.STRING, token.CHAR:
+			k = literal
+		default:
+		}
+		ends, of = append(ends, file.Offset(pos)+len(text)), append(of, k)
+	}
+	next := 0
+	return func(at int) kind { // offsets come in order
+		for next < len(ends) && ends[next] <= at {
+			next++
+		}
+		if next == len(of) {
+			return code
+		}
+		return of[next]
+	}
+}

@@ -1,0 +1,67 @@
+package main
+
+import "strings"
+
+// words are the names of the sample domain. All are lower-case words of one part.
+type words struct {
+	// aggregate is the kind of rows that the owner has, and plural several of them.
+	aggregate, plural string
+	// owner writes the aggregates: a service with its binary, schema and role.
+	owner string
+	// reader has the read model: likewise.
+	reader string
+	// name is that of the repository.
+	name string
+}
+
+// current are the words of this repository. A fork has its own here, for the fork's forks.
+var current = words{
+	aggregate: "video",
+	plural:    "videos",
+	owner:     "video",
+	reader:    "catalog",
+	name:      "lockstep",
+}
+
+// ambiguous reports whether one word names the aggregate and its owner. Then the
+// contexts tell which of the two is meant.
+func (w words) ambiguous() bool { return w.aggregate == w.owner }
+
+// all returns the words by the flags that set them.
+func (w words) all() []flagged {
+	return []flagged{
+		{"--aggregate", w.aggregate}, {"--plural", w.plural}, {"--owner", w.owner}, {"--reader", w.reader}, {"--name", w.name},
+	}
+}
+
+type flagged struct{ flag, word string }
+
+// pluralOf returns the regular plural of an English word.
+func pluralOf(word string) string {
+	switch {
+	case word == "":
+		return ""
+	case strings.HasSuffix(word, "y") && len(word) > 1 && !strings.ContainsRune("aeiou", rune(word[len(word)-2])):
+		return word[:len(word)-1] + "ies"
+	case strings.HasSuffix(word, "s"), strings.HasSuffix(word, "x"), strings.HasSuffix(word, "z"),
+		strings.HasSuffix(word, "ch"), strings.HasSuffix(word, "sh"):
+		return word + "es"
+	}
+	return word + "s"
+}
+
+// A spelling is the case of a word: lower, Title or UPPER.
+type spelling func(string) string
+
+// spelled returns the spelling of an occurrence of word.
+func spelled(word, occurrence string) spelling {
+	switch occurrence {
+	case word:
+		return func(s string) string { return s }
+	case strings.ToUpper(word):
+		return strings.ToUpper
+	}
+	return title
+}
+
+func title(word string) string { return strings.ToUpper(word[:1]) + word[1:] }
