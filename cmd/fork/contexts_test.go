@@ -29,6 +29,7 @@ func TestContexts(t *testing.T) {
 		{"services/x_test.go", "package x\n\nvar p = w.spawn(t, \"video\", w.videoAddr, video.Topic)\n",
 			"package x\n\nvar p = w.spawn(t, \"store\", w.storeAddr, store.Topic)\n"},
 		{"services/x_test.go", "package x\n\nvar p = Position{AggregateType: \"video\"}\n", "package x\n\nvar p = Position{AggregateType: \"item\"}\n"},
+		{"cmd/dev/scenario/store.go", "package x\n\nvar s = topics.Video + p.Video.String()\n", "package x\n\nvar s = topics.Item + p.Store.String()\n"},
 		{deploy, `name = "video-service"`, `name = "store-service"`},
 		{deploy, "google_cloud_run_v2_service.video.name", "google_cloud_run_v2_service.store.name"},
 		{deploy, "# changes every video of the tenant", "# changes every item of the tenant"},
