@@ -38,7 +38,7 @@ var suffixes = map[int]string{1: "", 4: "_4_relays"}
 // acknowledgement: at low load next to bare publishes, and at parts of the rate
 // that writers and relays reach together.
 func latency(p *rig.Postgres) []measure.Series {
-	low := measure.Series{Title: fmt.Sprintf("outbox: commit to publish at low load, %d events/s, a publish takes 5 ms", lowLoad), Runs: 5}
+	low := measure.Series{Title: fmt.Sprintf("outbox: commit to publish at low load, %d events/s, a publish takes 5 ms", lowLoad)}
 	for _, relays := range []int{1, 4} {
 		suffix := suffixes[relays]
 		low.Measurements = append(low.Measurements, atLowLoad(p, relays, suffix))
