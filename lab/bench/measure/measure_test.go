@@ -229,6 +229,17 @@ func names(results []map[string]any) (names []string) {
 	return names
 }
 
+func TestFaultsMayBeZero(t *testing.T) {
+	t.Parallel()
+	var log []string
+	faults := side(&log, "faults", 0, 0, 0)
+	faults.Figures[0].MayBeZero = true
+	results, _, err := take(t, "", Series{Measurements: []Measurement{faults}})
+	if got := names(results); err != nil || !slices.Equal(got, []string{"faults"}) {
+		t.Errorf("figures = %v, %v; want that of no fault", got, err)
+	}
+}
+
 func TestRunListsTheTimes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

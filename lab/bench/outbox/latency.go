@@ -98,7 +98,8 @@ func lowLoadSlices(ctx context.Context, f *rig.RelayFixture, n int) (measure.Rea
 
 // underLoads first measures the rate that writers and relays reach together.
 func underLoads(p *rig.Postgres, relays int, suffix string) measure.Measurement {
-	full := measure.Figure{Name: "relay.full_load" + suffix, Unit: "event/s", Note: "one event a transaction, written and relayed on one machine"}
+	const note = "one event a transaction, written and relayed on one machine"
+	full := measure.Figure{Name: "relay.full_load" + suffix, Unit: "event/s", Note: note}
 	return measure.Measurement{
 		Figures: append([]measure.Figure{full}, measure.LoadFigures("relay", suffix)...),
 		Run: func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {

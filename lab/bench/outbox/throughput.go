@@ -167,7 +167,8 @@ func fourVsOne(latency time.Duration) string {
 
 // cell is one cell of the table of latencies, aggregates and relays.
 func cell(p *rig.Postgres, latency time.Duration, aggregates, relays int) measure.Measurement {
-	return rateOf(strings.TrimPrefix(cellFigure(latency, aggregates, relays), "relay."), "", func(ctx context.Context, v throughputVolume) (float64, error) {
+	name := strings.TrimPrefix(cellFigure(latency, aggregates, relays), "relay.")
+	return rateOf(name, "", func(ctx context.Context, v throughputVolume) (float64, error) {
 		b := backlog{aggregates: min(aggregates, v.spread), versions: max(1, v.spread/aggregates)}
 		return leave(ctx, p, b, latency, relays)
 	})
