@@ -54,7 +54,7 @@ func latency(p *rig.Postgres) []measure.Series {
 		half.Measurements = append(half.Measurements, underLoads(p, relays, suffixes[relays]))
 		half.Derived = append(half.Derived, measure.HalfLoadTail("relay", suffixes[relays], "2.5 or less wanted"))
 	}
-	return []measure.Series{low, half}
+	return []measure.Series{low, half, hot(p)}
 }
 
 // atLowLoad measures both in turns: events through the relay, and bare
