@@ -34,8 +34,9 @@ func UnderLoads(
 // and end with suffix.
 func LoadFigures(subject, suffix string) (figures []Figure) {
 	for _, load := range loads {
+		note := fmt.Sprintf("at %d %% of the full load", load)
 		for _, p := range []int{50, 99} {
-			figures = append(figures, Figure{Name: loadFigure(subject, suffix, load, p), Unit: "ms", Note: fmt.Sprintf("at %d %% of the full load", load)})
+			figures = append(figures, Figure{Name: loadFigure(subject, suffix, load, p), Unit: "ms", Note: note})
 		}
 	}
 	return figures

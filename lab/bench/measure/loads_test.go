@@ -29,7 +29,7 @@ func TestUnderLoads(t *testing.T) {
 		names = append(names, f.Name)
 	}
 	tail := HalfLoadTail("relay", "_4_relays", "")
-	if len(names) != 8 || !slices.Contains(names, tail.From[0]) || !slices.Contains(names, tail.From[1]) {
-		t.Errorf("figures %v, the tail is of %v; want eight, with both of these", names, tail.From)
+	if len(names) != 8 || names[2] != "relay.half_load_p50_ms_4_relays" || names[7] != "relay.load_90_p99_ms_4_relays" || !slices.Contains(names, tail.From[0]) || !slices.Contains(names, tail.From[1]) {
+		t.Errorf("figures %v, the tail is of %v; want eight, of 25, half, 75 and 90 %% with both of these", names, tail.From)
 	}
 }

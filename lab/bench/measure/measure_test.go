@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -226,6 +227,31 @@ func names(results []map[string]any) (names []string) {
 		names = append(names, r["name"].(string))
 	}
 	return names
+}
+
+func TestFaultsMayBeZero(t *testing.T) {
+	t.Parallel()
+	var log []string
+	faults := side(&log, "faults", 0, 0, 0)
+	faults.Figures[0].MayBeZero = true
+	results, _, err := take(t, "", Series{Measurements: []Measurement{faults}})
+	if got := names(results); err != nil || !slices.Equal(got, []string{"faults"}) {
+		t.Errorf("figures = %v, %v; want that of no fault", got, err)
+	}
+}
+
+func TestRunListsTheTimes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		slow := Measurement{Figures: []Figure{{Name: "a"}}, Run: func(context.Context, Size) (Reading, error) {
+			<-time.After(30 * time.Second)
+			return Reading{Values: []float64{1}}, nil
+		}}
+		_, stdout, err := take(t, "", Series{Title: "slow", Measurements: []Measurement{slow}})
+		if err != nil || !strings.Contains(stdout, "### 1m30s in all\n") || !strings.Contains(stdout, "| slow   | 90 |\n") {
+			t.Errorf("the output has not 1m30s in all and 90 s of the series, %v:\n%s", err, stdout)
+		}
+	})
 }
 
 func TestRunSaysThatItWasNoisy(t *testing.T) {

@@ -39,7 +39,9 @@ func (b Bench) Run(ctx context.Context, all []Series, jsonFile string) error {
 		if len(s.Measurements) == 0 {
 			continue
 		}
+		start := time.Now()
 		done, err := b.take(ctx, s)
+		done.Took = time.Since(start)
 		failed = append(failed, err)
 		sections = append(sections, done)
 		if err := done.WriteTable(b.Stdout); err != nil {
@@ -53,7 +55,7 @@ func (b Bench) Run(ctx context.Context, all []Series, jsonFile string) error {
 	if len(sections) == 0 {
 		return fmt.Errorf("--only %q %w", b.Only, ErrNoMatch)
 	}
-	failed = append(failed, report.WriteSpread(b.Stdout, sections))
+	failed = append(failed, report.WriteTimes(b.Stdout, sections), report.WriteSpread(b.Stdout, sections))
 	return errors.Join(append(failed, report.WriteJSON(jsonFile, sections))...)
 }
 

@@ -38,7 +38,7 @@ var suffixes = map[int]string{1: "", 4: "_4_relays"}
 // acknowledgement: at low load next to bare publishes, and at parts of the rate
 // that writers and relays reach together.
 func latency(p *rig.Postgres) []measure.Series {
-	low := measure.Series{Title: fmt.Sprintf("outbox: commit to publish at low load, %d events/s, a publish takes 5 ms", lowLoad), Runs: 5}
+	low := measure.Series{Title: fmt.Sprintf("outbox: commit to publish at low load, %d events/s, a publish takes 5 ms", lowLoad)}
 	for _, relays := range []int{1, 4} {
 		suffix := suffixes[relays]
 		low.Measurements = append(low.Measurements, atLowLoad(p, relays, suffix))
@@ -54,7 +54,7 @@ func latency(p *rig.Postgres) []measure.Series {
 		half.Measurements = append(half.Measurements, underLoads(p, relays, suffixes[relays]))
 		half.Derived = append(half.Derived, measure.HalfLoadTail("relay", suffixes[relays], "2.5 or less wanted"))
 	}
-	return []measure.Series{low, half}
+	return []measure.Series{low, half, hot(p)}
 }
 
 // atLowLoad measures both in turns: events through the relay, and bare
@@ -98,7 +98,8 @@ func lowLoadSlices(ctx context.Context, f *rig.RelayFixture, n int) (measure.Rea
 
 // underLoads first measures the rate that writers and relays reach together.
 func underLoads(p *rig.Postgres, relays int, suffix string) measure.Measurement {
-	full := measure.Figure{Name: "relay.full_load" + suffix, Unit: "event/s", Note: "one event a transaction, written and relayed on one machine"}
+	const note = "one event a transaction, written and relayed on one machine"
+	full := measure.Figure{Name: "relay.full_load" + suffix, Unit: "event/s", Note: note}
 	return measure.Measurement{
 		Figures: append([]measure.Figure{full}, measure.LoadFigures("relay", suffix)...),
 		Run: func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {

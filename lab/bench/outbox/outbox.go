@@ -7,7 +7,7 @@
 //
 //	throughput.go   the rate at which a backlog leaves
 //	write.go        transactions that write an event; wal.go: their bytes in the write-ahead log
-//	latency.go      the time from a commit to the broker's acknowledgement
+//	latency.go      the time from a commit to the broker's acknowledgement; hot.go: of one aggregate
 //	claim.go        the cost of a claim, in all states of the table
 //	cost.go         a refused event's cost for others; idle.go: an idle relay
 package outbox

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // A Result is one figure of a report. Its JSON form is a contract.
@@ -32,6 +33,7 @@ type Section struct {
 	Title   string
 	Results []Result
 	LeftOut []string // the omitted figures, each with the reason
+	Took    time.Duration
 }
 
 // WriteJSON replaces the file with the results of all sections.
@@ -78,6 +80,17 @@ func WriteSpread(w io.Writer, sections []Section) error {
 	}
 	_, err := fmt.Fprintf(w, "\nSpread: %d of %d figures differ by more than a third of their median from one run to another.%s\n",
 		differ, repeated, verdict)
+	return err
+}
+
+// WriteTimes lists how long each series took.
+func WriteTimes(w io.Writer, sections []Section) error {
+	rows := [][]string{{"series", "s"}}
+	var sum time.Duration
+	for _, s := range sections {
+		rows, sum = append(rows, []string{s.Title, Display(s.Took.Seconds())}), sum+s.Took
+	}
+	_, err := fmt.Fprintf(w, "\n### %s in all\n\n%s", sum.Round(time.Second), align(rows))
 	return err
 }
 

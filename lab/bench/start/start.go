@@ -19,7 +19,7 @@ var restTime = [...]time.Duration{measure.Quick: time.Second, measure.Normal: 5 
 
 // Series returns the series.
 func Series(p *rig.Postgres) []measure.Series {
-	s := measure.Series{Title: "cold start to ready, with migrations done, and memory at rest", Runs: 5}
+	s := measure.Series{Title: "cold start to ready, with migrations done, and memory at rest"}
 	for _, service := range []migrations.Service{migrations.Video, migrations.Catalog} {
 		s.Measurements = append(s.Measurements, measure.Measurement{
 			Figures: []measure.Figure{

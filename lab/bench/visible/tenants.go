@@ -25,7 +25,7 @@ const (
 // tenantVolumes are how many events of the quiet tenant are timed, alone and then next to
 // so many pending events of the busy one.
 var tenantVolumes = [...]struct{ samples, backlog int }{
-	measure.Quick: {20, 10_000}, measure.Normal: {400, 200_000}, measure.Full: {1200, 200_000},
+	measure.Quick: {20, 10_000}, measure.Normal: {300, 200_000}, measure.Full: {1200, 200_000},
 }
 
 // tenants is the series of a quiet tenant next to a busy one.
