@@ -2,7 +2,7 @@
 # fetches. `make` alone lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help run token clients clients-check test test-localpubsub crash fresh compose-check tf-check tf-provider lint fmt generate verify proto-release fork ci clean
+.PHONY: help run token clients clients-check test test-localpubsub test-postgres crash fresh compose-check tf-check tf-provider lint fmt generate verify proto-release fork ci clean
 
 # Extra arguments for the command behind run, test and bench, and for fork.
 ARGS   ?=
@@ -47,6 +47,9 @@ RACE = $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 # A program under the race detector sleeps for a second before it exits, so that its other
 # threads can report. Those of a test have ended by then.
 export GORACE ?= atexit_sleep_ms=10
+
+# The oldest and the newest supported Postgres, as versions of a package of npm: .ci/postgres.
+POSTGRES ?= 15.18.0-beta.17 18.4.0-beta.17
 
 # The packages that the targets for tests test; empty: all of the module.
 PKG ?=
@@ -102,6 +105,12 @@ $(CLIENT)/.installed: clients/typescript/package-lock.json
 	cp clients/typescript/package.json clients/typescript/package-lock.json clients/typescript/.npmrc $(@D)/
 	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund
 	@touch $@
+
+# Each version builds nothing anew: only the server of the tests differs.
+test-postgres: ## Run the tests of the pair on the oldest and the newest supported Postgres (POSTGRES=18.4.0-beta.17 PKG=./pkg/...; needs npm)
+	@for version in $(POSTGRES); do \
+		bin=$$(.ci/postgres $$version) && echo "==> Postgres $$version" && \
+		env -u DATABASE_URL PATH="$$bin:$$PATH" $(MAKE) --no-print-directory test ARGS='-count=1 $(ARGS)' || exit 1; done
 
 # The quick form is part of `make test`.
 crash: ## Histories in full: relays and consumers killed with -9 under load, 100,000 events through 8 relays, 50 failovers, 10,000 lives of a read model, a flood of junk, alerts in ten faults

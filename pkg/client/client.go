@@ -1,0 +1,134 @@
+// Package client calls the pair from Go, over gRPC, as one user.
+//
+// A Client is a session: it keeps the consistency token of each answer and sends it with each read,
+// so a read sees all that the client has written and seen before, whichever instance answers
+// (package session). Requests and answers are those of the generated packages.
+//
+//	c, err := client.New(client.Options{Video: "localhost:8080", Catalog: "localhost:8081", Token: token})
+//	created, err := c.Videos.CreateVideo(ctx, &videov1.CreateVideoRequest{Title: "Hello"})
+//	fresh, err := c.Catalog.GetVideo(ctx, &catalogv1.GetVideoRequest{VideoId: created.GetVideo().GetVideoId()})
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"example.com/lockstep/pkg/eventing/session"
+	catalogv1 "example.com/lockstep/proto/catalog/v1"
+	videov1 "example.com/lockstep/proto/video/v1"
+)
+
+// DefaultTimeout ends a call whose context has no deadline.
+const DefaultTimeout = 30 * time.Second
+
+// Options says where the pair is, and for whom the client calls.
+type Options struct {
+	// Video and Catalog are the addresses of the services, host:port.
+	Video, Catalog string
+	// Token returns the user's bearer token. It is called for each request, so it may renew the
+	// token. Nil: no token, for a pair that is open to every caller.
+	Token func(context.Context) (string, error)
+	// TLS is nil for plaintext, which New refuses with a token for hosts other than loopback.
+	TLS *tls.Config
+}
+
+// Client has the services of the pair. It is safe for concurrent use; all its calls are one
+// session, so a program has a Client for each user. Close it after the last use.
+type Client struct {
+	Videos      videov1.VideoServiceClient
+	Engagements videov1.EngagementServiceClient
+	Catalog     catalogv1.CatalogServiceClient
+
+	session *session.Session
+	close   func() error
+}
+
+// New returns a client. It connects at the first call. An error names the option.
+func New(o Options) (*Client, error) {
+	for name, addr := range map[string]string{"Video": o.Video, "Catalog": o.Catalog} {
+		host, _, err := net.SplitHostPort(addr)
+		if err != nil {
+			return nil, fmt.Errorf("client: %s: %q: want host:port", name, addr)
+		}
+		if o.Token != nil && o.TLS == nil && !isLoopback(host) {
+			return nil, fmt.Errorf("client: TLS: a token for %s must not travel in plain text", addr)
+		}
+	}
+	c := &Client{session: new(session.Session)}
+	video, err := c.dial(o, o.Video)
+	if err != nil {
+		return nil, fmt.Errorf("client: Video: %w", err)
+	}
+	catalog, err := c.dial(o, o.Catalog)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("client: Catalog: %w", err), video.Close())
+	}
+	c.Videos, c.Engagements = videov1.NewVideoServiceClient(video), videov1.NewEngagementServiceClient(video)
+	c.Catalog = catalogv1.NewCatalogServiceClient(catalog)
+	c.close = func() error { return errors.Join(video.Close(), catalog.Close()) }
+	return c, nil
+}
+
+// Close ends the connections; calls in flight fail.
+func (c *Client) Close() error { return c.close() }
+
+// Token is the consistency token of all that the client has written and seen; empty if that is
+// nothing. Another client, or another program, may send it with a read.
+func (c *Client) Token() string { return c.session.Token() }
+
+// Keep lets later reads see at least the token's state.
+func (c *Client) Keep(token string) error { return c.session.Keep(token) }
+
+func (c *Client) dial(o Options, addr string) (*grpc.ClientConn, error) {
+	security := insecure.NewCredentials()
+	if o.TLS != nil {
+		security = credentials.NewTLS(o.TLS)
+	}
+	opts := []grpc.DialOption{
+		grpc.WithTransportCredentials(security), grpc.WithChainUnaryInterceptor(c.inSession, session.Intercept),
+	}
+	if o.Token != nil {
+		opts = append(opts, grpc.WithPerRPCCredentials(bearer(o.Token)))
+	}
+	return grpc.NewClient(addr, opts...)
+}
+
+// inSession makes a call part of the client's session, and gives it a deadline.
+func (c *Client) inSession(
+	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+) error {
+	if _, has := ctx.Deadline(); !has {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, DefaultTimeout)
+		defer cancel()
+	}
+	return invoke(session.With(ctx, c.session), method, req, reply, cc, opts...)
+}
+
+// bearer implements credentials.PerRPCCredentials.
+type bearer func(context.Context) (string, error)
+
+func (b bearer) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
+	token, err := b(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("client: Token: %w", err)
+	}
+	return map[string]string{"authorization": "Bearer " + token}, nil
+}
+
+// RequireTransportSecurity is false: New has checked that plaintext stays on this machine.
+func (bearer) RequireTransportSecurity() bool { return false }
+
+func isLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
