@@ -33,7 +33,7 @@ func start(t *testing.T) *localpubsub.Server {
 func TestApply(t *testing.T) {
 	t.Parallel()
 	server := start(t)
-	f, err := Read("testdata/shop.yaml")
+	f, err := Read("testdata/orders.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
