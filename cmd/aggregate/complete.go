@@ -1,0 +1,196 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Bounds of the commands that the command runs: git on local files, and the tools of Go and
+// protobuf on a slow machine.
+const (
+	gitTimeout  = time.Minute
+	toolTimeout = 15 * time.Minute
+)
+
+// checkTree fails unless root is a repository without changes.
+func checkTree(ctx context.Context, root string) error {
+	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
+	defer cancel()
+	status, err := output(exec.CommandContext(ctx, "git", "-C", root, "status", "--porcelain"))
+	if err != nil {
+		return err
+	}
+	if status != "" {
+		return fmt.Errorf("the tree has changes that are not committed; commit them first, so that git can take this one back:\n%s",
+			firstLines(status, 5))
+	}
+	return nil
+}
+
+func firstLines(text string, n int) string {
+	lines := strings.SplitAfterN(text, "\n", n+1)
+	if len(lines) > n {
+		lines[n] = "…"
+	}
+	return strings.TrimRight(strings.Join(lines, ""), "\n")
+}
+
+func output(cmd *exec.Cmd) (string, error) {
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, firstLines(stderr.String(), 20))
+	}
+	return string(out), nil
+}
+
+// complete adds the generated code of proto/ and the schema of the topic, and compiles all that
+// the change touches. It works in a temporary folder, and the tree stays as it is.
+func (c *change) complete(ctx context.Context, progress io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "aggregate-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := c.stage(dir); err != nil {
+		return err
+	}
+	fmt.Fprintln(progress, "generate proto/ and the schema of the topic")
+	if err := c.generate(ctx, dir); err != nil {
+		return err
+	}
+	fmt.Fprintln(progress, "compile")
+	return c.compile(ctx, dir)
+}
+
+// stage copies the definitions of proto/, as the change has them, to dir/proto.
+func (c *change) stage(dir string) error {
+	err := os.CopyFS(filepath.Join(dir, "proto"), os.DirFS(filepath.Join(c.root, "proto")))
+	if err != nil {
+		return err
+	}
+	for name, text := range c.files {
+		if strings.HasPrefix(name, "proto/") {
+			if err := write(filepath.Join(dir, name), text); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *change) generate(ctx context.Context, dir string) error {
+	tools, err := filepath.Abs(filepath.Join(c.root, "build", "bin"))
+	if err != nil {
+		return err
+	}
+	for _, args := range [][]string{{"lint"}, {"generate"}} {
+		cmd := exec.CommandContext(ctx, filepath.Join(tools, "buf"), args...)
+		cmd.Dir = filepath.Join(dir, "proto")
+		cmd.Env = append(os.Environ(), "PATH="+tools+string(os.PathListSeparator)+os.Getenv("PATH"))
+		if _, err := output(cmd); err != nil {
+			return fmt.Errorf("%w (make builds the tools: run `make aggregate`)", err)
+		}
+	}
+	schemas := filepath.Join(dir, "deploy", "schemas")
+	cmd := exec.CommandContext(ctx, "go", "run", "./cmd/schema", "-proto", filepath.Join(dir, "proto"), "-o", schemas)
+	cmd.Dir = c.root
+	if _, err := output(cmd); err != nil {
+		return err
+	}
+	return c.collect(dir)
+}
+
+// collect takes over the files below dir that differ from those of the tree.
+func (c *change) collect(dir string) error {
+	return filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		made, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		below, err := filepath.Rel(dir, name)
+		if err != nil {
+			return err
+		}
+		below = filepath.ToSlash(below)
+		had, err := os.ReadFile(filepath.Join(c.root, below))
+		if _, known := c.files[below]; known || err == nil && bytes.Equal(had, made) {
+			return nil
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			c.created, err = append(c.created, below), nil
+		}
+		c.files[below] = string(made)
+		return err
+	})
+}
+
+// compile vets the packages of the change, with the files of the change in place of the tree's.
+func (c *change) compile(ctx context.Context, dir string) error {
+	overlay := struct{ Replace map[string]string }{map[string]string{}}
+	packages := map[string]bool{}
+	root, err := filepath.Abs(c.root)
+	if err != nil {
+		return err
+	}
+	for name, text := range c.files {
+		if !strings.HasSuffix(name, ".go") {
+			continue
+		}
+		staged := filepath.Join(dir, "overlay", name)
+		if err := write(staged, text); err != nil {
+			return err
+		}
+		overlay.Replace[filepath.Join(root, name)] = staged
+		packages["./"+filepath.ToSlash(filepath.Dir(name))] = true
+	}
+	encoded, err := json.Marshal(overlay)
+	if err != nil {
+		return err
+	}
+	list := filepath.Join(dir, "overlay.json")
+	if err := write(list, string(encoded)); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "go", append([]string{"vet", "-overlay", list}, slices.Sorted(maps.Keys(packages))...)...)
+	cmd.Dir = root
+	if _, err := output(cmd); err != nil {
+		return fmt.Errorf("the code with a %q does not compile; another NAME, or another name of a field, may do: %w", c.aggregate.Name, err)
+	}
+	return nil
+}
+
+// write writes all files of the change to the tree.
+func (c *change) write() error {
+	for _, name := range slices.Sorted(maps.Keys(c.files)) {
+		if err := write(filepath.Join(c.root, name), c.files[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func write(name, text string) error {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(name, []byte(text), 0o644) //nolint:gosec // a source file is for everybody who may read the repository
+}
