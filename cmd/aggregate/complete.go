@@ -143,7 +143,7 @@ func (c *change) collect(dir string) error {
 	})
 }
 
-// compile vets the packages of the change, with the files of the change in place of the tree's.
+// compile compiles the packages of the change and their tests, with the files of the change in place of the tree's.
 func (c *change) compile(ctx context.Context, dir string) error {
 	overlay := struct{ Replace map[string]string }{map[string]string{}}
 	packages := map[string]bool{}
@@ -170,7 +170,7 @@ func (c *change) compile(ctx context.Context, dir string) error {
 	if err := write(list, string(encoded)); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "go", append([]string{"vet", "-overlay", list}, slices.Sorted(maps.Keys(packages))...)...)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-test", "-export", "-overlay", list}, slices.Sorted(maps.Keys(packages))...)...)
 	cmd.Dir = root
 	if _, err := output(cmd); err != nil {
 		return fmt.Errorf("the code with a %q does not compile; another NAME, or another name of a field, may do: %w", c.aggregate.Name, err)

@@ -127,12 +127,12 @@ func (c *change) testEdits() {
 		s.keyed("TestAccess", "Shared", c.part("parts/reader_shared.tmpl"))
 		s.keyed("TestAccess", "Bodies", c.part("parts/reader_bodies.tmpl"))
 		s.returned("TestAccess", fmt.Sprintf(`"%s_id": f.new%s(t, authtest.Owner)`, a.Name, a.Type()))
-		if a.Parent != nil && !strings.Contains(s.text, fmt.Sprintf("%q: ", a.Parent.Name+"_id")) {
+		if a.Parent != nil && !strings.Contains(s.of(s.declaration("TestAccess")), fmt.Sprintf("%q: id", a.Parent.Name+"_id")) {
 			s.returned("TestAccess", fmt.Sprintf("%q: id.String()", a.Parent.Name+"_id"))
 		}
 	})
 	c.edit("services/catalog/peer_test.go", func(s *source) {
-		s.member("peer", a.Plural()+" map[string]*videov1."+a.Type())
+		s.member("peer", "\n"+a.Plural()+" map[string]*videov1."+a.Type())
 	})
 	c.edit("services/catalog/openapi_test.go", func(s *source) {
 		s.after("conforms", "media, path :=", c.part("parts/reader_conforms.tmpl"))

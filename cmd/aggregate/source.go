@@ -12,7 +12,7 @@ import (
 )
 
 // maxLine is the length from which a literal on one line is broken into several.
-const maxLine = 120
+const maxLine = 138
 
 // source is a file of Go into which text is inserted. Places are found by their syntax, and
 // all other text stays as it is. The first place that is not there is err.
@@ -180,17 +180,29 @@ func (s *source) returned(declaration, text string) {
 	}
 }
 
-// argument appends text to the arguments of a call in a declaration.
+// argument appends text to the arguments of the last call of a function in a declaration.
 func (s *source) argument(declaration, function, text string) {
-	call := find(s, declaration, function+"(…)", func(n *ast.CallExpr) bool { return s.of(n.Fun) == function })
-	if s.err != nil {
+	root := s.declaration(declaration)
+	if root == nil {
 		return
 	}
+	var last *ast.CallExpr
+	ast.Inspect(root, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok && s.of(call.Fun) == function && len(call.Args) > 0 {
+			last = call
+		}
+		return true
+	})
+	if last == nil {
+		s.missing(function + "(…) in " + declaration)
+		return
+	}
+	end := last.Args[len(last.Args)-1]
 	separator := ", "
-	if s.tooLong(call.Args[len(call.Args)-1].Pos(), text) {
+	if s.tooLong(end.Pos(), text) {
 		separator = ",\n"
 	}
-	s.insert(call.Args[len(call.Args)-1].End(), separator+text)
+	s.insert(end.End(), separator+text)
 }
 
 // count is the number of literals of a type in a declaration.
@@ -238,7 +250,10 @@ func (s *source) sorted(declaration, text string) {
 	}
 	for _, e := range lit.Elts {
 		if s.of(e) > text {
-			s.insert(e.Pos(), text+", ")
+			if s.insert(e.Pos(), text+", "); s.tooLong(lit.Lbrace, text) {
+				s.insert(lit.Lbrace+1, "\n")
+				s.insert(lit.Rbrace, ",\n")
+			}
 			return
 		}
 	}
