@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -44,6 +45,14 @@ func (c *change) outcomes(table string, rows [][2]string) {
 			like, _, _ = strings.Cut(like, "\n")
 			body += "| `" + row[0] + like + "\n"
 		}
-		return head + ruler + sortedLines(body)
+		lines := slices.Collect(strings.Lines(body))
+		slices.SortFunc(lines, func(a, b string) int { return strings.Compare(operation(a), operation(b)) })
+		return head + ruler + strings.Join(lines, "")
 	})
+}
+
+// operation is the first column of a row.
+func operation(row string) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(row, "| `"), "`")
+	return name
 }
