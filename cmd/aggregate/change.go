@@ -94,7 +94,8 @@ func (c *change) pattern(name, expression string, with func(match []string) stri
 }
 
 func missing(name, anchor string, n int) error {
-	return fmt.Errorf("%s has %q %d times, and the new lines go next to it: add the aggregate by hand, as docs/adapt.md has it", name, anchor, n)
+	return fmt.Errorf("%s has %q %d times, want once, next to the new lines: add the aggregate by hand, as docs/adapt.md has it",
+		name, anchor, n)
 }
 
 // create renders a new file. Go is formatted.
@@ -144,7 +145,7 @@ func (c *change) part(name string) string {
 // ourModule is the path of the module in the templates.
 const ourModule = "example.com/lockstep"
 
-var columnLine = regexp.MustCompile(`(?m)^  ([a-z_0-9]+) ([a-z0-9]+)((?: [A-Z].*)?,?)$`)
+var columnLine = regexp.MustCompile(`(?m)^ {2}([a-z_0-9]+) ([a-z0-9]+)((?: [A-Z].*)?,?)$`)
 
 // alignColumns writes the columns of a table below each other.
 func alignColumns(text string) string {

@@ -145,7 +145,7 @@ func (c *change) collect(dir string) error {
 
 // compile compiles the packages of the change and their tests, with the files of the change in place of the tree's.
 func (c *change) compile(ctx context.Context, dir string) error {
-	overlay := struct{ Replace map[string]string }{map[string]string{}}
+	replaced := map[string]string{}
 	packages := map[string]bool{}
 	root, err := filepath.Abs(c.root)
 	if err != nil {
@@ -159,10 +159,10 @@ func (c *change) compile(ctx context.Context, dir string) error {
 		if err := write(staged, text); err != nil {
 			return err
 		}
-		overlay.Replace[filepath.Join(root, name)] = staged
+		replaced[filepath.Join(root, name)] = staged
 		packages["./"+filepath.ToSlash(filepath.Dir(name))] = true
 	}
-	encoded, err := json.Marshal(overlay)
+	encoded, err := json.Marshal(map[string]map[string]string{"Replace": replaced})
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,8 @@ func (c *change) compile(ctx context.Context, dir string) error {
 	if err := write(list, string(encoded)); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-test", "-export", "-overlay", list}, slices.Sorted(maps.Keys(packages))...)...)
+	args := append([]string{"list", "-test", "-export", "-overlay", list}, slices.Sorted(maps.Keys(packages))...)
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = root
 	if _, err := output(cmd); err != nil {
 		return fmt.Errorf("the code with a %q does not compile; another NAME, or another name of a field, may do: %w", c.aggregate.Name, err)
@@ -192,5 +193,5 @@ func write(name, text string) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(name, []byte(text), 0o644) //nolint:gosec // a source file is for everybody who may read the repository
+	return os.WriteFile(name, []byte(text), 0o644)
 }

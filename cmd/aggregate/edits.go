@@ -50,7 +50,8 @@ func (c *change) ownerEdits() {
 		s.member("services", a.Plural()+" *"+a.Name+".Service")
 		s.element("newServices", "services", a.Plural()+": "+a.Name+".NewService(db, writer)")
 		s.keyed("newServices", "comparable", a.Name+".AggregateType: "+a.Name+".NewTable(db)")
-		s.before("services.register", "registerReplication(", fmt.Sprintf("%[1]s.Mount(router, s.%[2]s, log)\n%[1]s.RegisterGRPC(rpc, s.%[2]s)", a.Name, a.Plural()))
+		s.before("services.register", "registerReplication(",
+			fmt.Sprintf("%[1]s.Mount(router, s.%[2]s, log)\n%[1]s.RegisterGRPC(rpc, s.%[2]s)", a.Name, a.Plural()))
 	})
 	c.edit("services/video/erase.go", func(s *source) {
 		s.imports(own)
@@ -63,6 +64,8 @@ func (c *change) ownerEdits() {
 	})
 	c.behind("services/video/store_erase.go", "SELECT tenant_id FROM videos WHERE uploader_id = $1 AND deleted_at IS NULL",
 		" UNION\n\t\tSELECT tenant_id FROM "+a.Plural()+" WHERE user_id = $1 AND deleted_at IS NULL")
+	c.ahead("services/video/openapi.json", `    {"name": "operation"`,
+		fmt.Sprintf("    {\"name\": %q, \"description\": \"%s.\"},\n", a.Plural(), a.Types()))
 	c.ahead("services/video/openapi.json", "    \"/openapi.json\": {\n", c.part("openapi/owner_paths.tmpl"))
 	c.ahead("services/video/openapi.json", "      \"Problem\": {\n        \"type\"", c.part("openapi/owner_schemas.tmpl"))
 }
@@ -86,7 +89,8 @@ func (c *change) readerEdits() {
 		part := s.count("NewRebuild", "rebuild.Part")
 		s.element("shadows", "[]string", "rebuild.Shadow("+a.Name+"Table)")
 		s.argument("NewRebuild", "rebuild.New", fmt.Sprintf(
-			"rebuild.Part{Table: %[1]sTable, Key: %[1]sKey, Shadow: shadow.%[2]s, Before: before[%[3]d], After: after[%[3]d]}", a.Name, a.Plural(), part))
+			"rebuild.Part{Table: %[1]sTable, Key: %[1]sKey, Shadow: shadow.%[2]s, Before: before[%[3]d], After: after[%[3]d]}",
+			a.Name, a.Plural(), part))
 	})
 	c.edit("services/catalog/rest.go", func(s *source) { s.last("restAPI.mount", c.part("parts/reader_mount.tmpl")) })
 	c.edit("services/catalog/erase.go", func(s *source) {
@@ -96,6 +100,8 @@ func (c *change) readerEdits() {
 		s.first("Erasure.Owned", c.part("parts/reader_owned.tmpl"))
 		s.inLoop("Erasure.Erase", "arrival.Attempts(ctx)", true, c.part("parts/reader_arrivals.tmpl"))
 	})
+	c.ahead("services/catalog/openapi.json", `    { "name": "operation"`,
+		fmt.Sprintf("    { \"name\": %q, \"description\": \"%s.\" },\n", a.Plural(), a.Types()))
 	c.ahead("services/catalog/openapi.json", "    \"/openapi.json\": {\n", c.part("openapi/reader_paths.tmpl"))
 	c.ahead("services/catalog/openapi.json", "      \"Source\": {\n", c.part("openapi/reader_schemas.tmpl"))
 }

@@ -30,7 +30,10 @@ func plan(root string, a Aggregate) (*change, error) {
 	if c.err != nil {
 		return nil, fmt.Errorf("nothing was written: %w", c.err)
 	}
-	return c, c.checkDeclarations()
+	if err := c.checkDeclarations(); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 func moduleOf(root string) (string, error) {
@@ -91,23 +94,19 @@ func (c *change) checkDeclarations() error {
 		if err != nil {
 			return err
 		}
+		declared := []string{"import " + c.aggregate.Name, "import " + c.aggregate.Plural()}
 		for _, name := range c.created {
-			if filepath.Dir(name) != dir {
-				continue
-			}
-			file, err := parser.ParseFile(token.NewFileSet(), name, c.files[name], parser.SkipObjectResolution)
-			if err != nil {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-			for _, declared := range declaredIn(file) {
-				if where, twice := taken[declared]; twice {
-					return fmt.Errorf("NAME: %q is taken: %s declares %s; nothing was written", c.aggregate.Name, where, declared)
+			if filepath.Dir(name) == dir {
+				file, err := parser.ParseFile(token.NewFileSet(), name, c.files[name], parser.SkipObjectResolution)
+				if err != nil {
+					return fmt.Errorf("%s: %w", name, err)
 				}
+				declared = append(declared, declaredIn(file)...)
 			}
 		}
-		for _, word := range []string{c.aggregate.Name, c.aggregate.Plural()} {
-			if where, twice := taken["import "+word]; twice {
-				return fmt.Errorf("NAME: %q is taken: %s imports a package of this name; nothing was written", c.aggregate.Name, where)
+		for _, name := range declared {
+			if where, twice := taken[name]; twice {
+				return fmt.Errorf("NAME: %q is taken: %s has %s; nothing was written", c.aggregate.Name, where, name)
 			}
 		}
 	}

@@ -250,7 +250,8 @@ func (s *source) sorted(declaration, text string) {
 	}
 	for _, e := range lit.Elts {
 		if s.of(e) > text {
-			if s.insert(e.Pos(), text+", "); s.tooLong(lit.Lbrace, text) {
+			s.insert(e.Pos(), text+", ")
+			if s.tooLong(lit.Lbrace, text) {
 				s.insert(lit.Lbrace+1, "\n")
 				s.insert(lit.Rbrace, ",\n")
 			}
@@ -287,14 +288,14 @@ func (s *source) constant(declaration, text string) {
 // first inserts statements at the beginning of the body of a function.
 func (s *source) first(function, text string) {
 	if d, ok := s.declaration(function).(*ast.FuncDecl); ok {
-		s.insert(d.Body.Lbrace+1, "\n"+text)
+		s.insert(d.Body.Lbrace+1, "\n"+strings.TrimRight(text, "\n"))
 	}
 }
 
 // last inserts statements at the end of the body of a function without results.
 func (s *source) last(function, text string) {
 	if d, ok := s.declaration(function).(*ast.FuncDecl); ok {
-		s.insert(d.Body.Rbrace, text+"\n")
+		s.insert(d.Body.Rbrace, strings.TrimRight(text, "\n")+"\n")
 	}
 }
 
@@ -330,7 +331,7 @@ func (s *source) inLoop(function, over string, begin bool, text string) {
 	switch {
 	case s.err != nil:
 	case begin:
-		s.insert(loop.Body.Lbrace+1, "\n"+text)
+		s.insert(loop.Body.Lbrace+1, "\n"+strings.TrimRight(text, "\n"))
 	default:
 		s.insert(loop.Body.Rbrace, text)
 	}
@@ -340,7 +341,7 @@ func (s *source) inLoop(function, over string, begin bool, text string) {
 func (s *source) inLiteral(function, text string) {
 	lit := find(s, function, "func literal", func(*ast.FuncLit) bool { return true })
 	if s.err == nil {
-		s.insert(lit.Body.Lbrace+1, "\n"+text)
+		s.insert(lit.Body.Lbrace+1, "\n"+strings.TrimRight(text, "\n"))
 	}
 }
 

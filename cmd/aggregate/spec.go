@@ -82,7 +82,7 @@ func parseFields(text string) (fields []Field, err error) {
 		case !given:
 			return nil, fmt.Errorf(`FIELDS: %q is not NAME:TYPE, as in "text:string,stars:int32"`, part)
 		case !fieldPattern.MatchString(name) || len(name) > 2*maxName:
-			return nil, fmt.Errorf("FIELDS: %q is not a name of lower-case words with single underscores between, at most %d characters", name, 2*maxName)
+			return nil, fmt.Errorf("FIELDS: %q is not a name of lower-case words with underscores between, at most %d characters", name, 2*maxName)
 		case !known:
 			return nil, fmt.Errorf("FIELDS: %s has the unknown type %q; the types are %s", name, kind, kindNames)
 		}

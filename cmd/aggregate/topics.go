@@ -5,42 +5,36 @@ import (
 	"strings"
 )
 
-// topicEdits are the places that name the topics and the subscriptions of the pair.
+// topicEdits add the topic to the one list, internal/topics, and its name to the places that
+// need it for this aggregate alone.
 func (c *change) topicEdits() {
 	a := c.aggregate
-	topic, subscription := a.Topic(), a.Topic()+".catalog"
-	c.edit("internal/local/broker/topology.go", func(s *source) {
-		s.constant("VideoTopic", fmt.Sprintf("%sTopic = %q", a.Type(), topic))
-		s.element("Topology", "[]string", a.Type()+"Topic")
-		s.argument("Topology", "append", a.Type()+"Topic")
+	list := fmt.Sprintf("%q", c.module+"/internal/topics")
+	c.edit("internal/topics/topics.go", func(s *source) {
+		s.constant("Video", fmt.Sprintf("%s = %q", a.Type(), a.Topic()))
+		s.element("All", "[]Topic", fmt.Sprintf("{Name: %s, Aggregate: %q}", a.Type(), a.Name))
 	})
-	c.edit("services/video/serve.go", func(s *source) {
-		s.element("Topics", "map[string]string", fmt.Sprintf(`%q: "projects/" + project + "/topics/%s"`, a.Name, topic))
-	})
-	c.pattern("services/video/cmd/video/main.go", `project of the topics [^\n]*`, func(m []string) string { return m[0] + ",\n                         " + topic })
 	c.edit("services/catalog/serve.go", func(s *source) {
-		s.constant("Subscription", fmt.Sprintf("%sSubscription = %q", a.Type(), subscription))
+		s.constant("Subscription", fmt.Sprintf("%sSubscription = topics.Subscription(topics.%[1]s, topics.Catalog)", a.Type()))
 		s.element("Config.consumers", "map[string]string", fmt.Sprintf("%q: %sSubscription", a.Name+" consumer", a.Type()))
-		s.element("Config.consumers", "[]string", a.Type()+"Subscription")
-		s.before("Serve", "cfg.checks(", c.part("parts/reader_completion.tmpl"))
+		s.first("completions", fmt.Sprintf(`of%s := health.Register("incomplete %s")`, a.Types(), a.Plural()))
+		s.element("completions", "[]func(context.Context) error",
+			fmt.Sprintf("func(ctx context.Context) error { return p.Complete%[1]s().Run(ctx, of%[1]s) }", a.Types()))
 	})
-	c.edit("services/catalog/cmd/catalog/main.go", func(s *source) {
-		s.element("deadLetters", "[]string", "catalog."+a.Type()+"Subscription")
-	})
-	c.pattern("services/catalog/cmd/catalog/main.go", `project of the subscriptions `, func(m []string) string { return m[0] + subscription + ",\n                         " })
 	c.edit("cmd/schema/events_test.go", func(s *source) {
+		s.imports(list)
 		s.imports(fmt.Sprintf(`%seventsv1 "%s/proto/%s/events/v1"`, a.Name, c.module, a.Name))
-		s.element("published", "map[string]proto.Message", fmt.Sprintf("%q: &%seventsv1.Event{}", topic, a.Name))
+		s.element("published", "map[string]proto.Message", fmt.Sprintf("topics.%s: &%seventsv1.Event{}", a.Type(), a.Name))
 	})
-	c.monitoring(subscription)
-	c.terraform(topic)
+	c.monitoring()
+	c.terraform()
 }
 
 // monitoring are the values of labels, and the subscriptions of two alerts.
-func (c *change) monitoring(subscription string) {
+func (c *change) monitoring() {
 	c.edit("internal/monitoring/metrics.go", func(s *source) {
-		for label, value := range map[string]string{"subscription": subscription, "replica": c.aggregate.Name, "compared": c.aggregate.Name} {
-			s.keyed(label, "Values", fmt.Sprintf("%q", value))
+		for _, label := range []string{"replica", "compared"} {
+			s.keyed(label, "Values", fmt.Sprintf("%q", c.aggregate.Name))
 		}
 	})
 	c.pattern("internal/monitoring/alerts_process.go", `\(?\b(video(?:\|\w+)*)\)?(\\\\\.events)`, func(m []string) string {
@@ -48,13 +42,10 @@ func (c *change) monitoring(subscription string) {
 	})
 }
 
-// terraform are the topics of the module, and its expected grants: those of videos, again.
-func (c *change) terraform(topic string) {
-	c.pattern("deploy/terraform/pubsub.tf", `topics\s*= toset\(\[[^\]]*`, func(m []string) string { return fmt.Sprintf("%s, %q", m[0], topic) })
-	c.pattern("deploy/terraform/tests/pubsub.tftest.hcl", `== toset\(\["video\.events"[^\]]*`, func(m []string) string { return fmt.Sprintf("%s, %q", m[0], topic) })
-	const grants = "deploy/terraform/tests/grants.txt"
-	c.pattern(grants, `(?s).+`, func(m []string) string {
-		again := strings.NewReplacer("video.events", topic, "video-events", c.aggregate.Name+"-events")
+// terraform are the expected grants of the module: those of videos, again.
+func (c *change) terraform() {
+	c.pattern("deploy/terraform/tests/grants.txt", `(?s).+`, func(m []string) string {
+		again := strings.NewReplacer("video.events", c.aggregate.Topic(), "video-events", c.aggregate.Name+"-events")
 		var lines strings.Builder
 		for line := range strings.Lines(m[0]) {
 			lines.WriteString(line)

@@ -8,7 +8,8 @@ import (
 )
 
 // initialisms are written in capitals in Go.
-var initialisms = strings.Fields(`api cpu css dns eof guid html http https id ip json rpc sql ssh tcp tls ttl udp ui uid uri url utf8 uuid vm xml`)
+var initialisms = strings.Fields(`api cpu css dns eof guid html
+	 http https id ip json rpc sql ssh tcp tls ttl udp ui uid uri url utf8 uuid vm xml`)
 
 // reservedSQL are the reserved words of Postgres, which no column may have without quotes, and those
 // that are reserved for types and functions.
@@ -31,11 +32,13 @@ var reservedProto = strings.Fields(`syntax import weak public package option rep
 var takenNames = strings.Fields(`aggregate replication events event outbox inbox canary consistency eventing projection
 	lag source row page query answer service services guard router log health writer db wake server client auth problem rest serve grpc
 	uuid pgx pgxpool slices maps fmt errors strings time context cmp http chi proto tenant tenants reconcile rebuild backfill epoch epochs
-	audit checkpoint connect migrations idempotency erasure operator config requirement waiters projector parent positioned status relay main handler`)
+	audit checkpoint connect migrations idempotency erasure operator config requirement waiters projector parent positioned status
+	relay main handler`)
 
 // takenFields are the fields, columns and methods that every aggregate has.
-var takenFields = strings.Fields(`id user user_id version epoch created_at updated_at deleted_at applied_at occurred_at last_event last_event_id
-	tenant tenant_id revision incomplete completeness after consistency_token expected_version update_mask page_size page_token
+var takenFields = strings.Fields(`id user user_id version epoch created_at updated_at deleted_at applied_at occurred_at
+	last_event last_event_id tenant tenant_id revision incomplete completeness after consistency_token expected_version update_mask
+	page_size page_token
 	next_page_token source stale event event_id position token exists next tombstone check check_version arguments path collection
 	present`)
 

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/internal/live"
-	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/internal/topics"
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -58,7 +58,7 @@ func (p *Pair) account(ctx context.Context, ids []uuid.UUID) (r record, err erro
 		       (SELECT count(*) FROM by_video WHERE n <> version OR newest <> version) AS without_events,
 		       (SELECT count(*) FROM events WHERE status IS DISTINCT FROM 'done') AS unapplied,
 		       (SELECT count(*) FROM events WHERE publish_time < before) AS disordered`,
-		ids, broker.CatalogSubscription(broker.VideoTopic))
+		ids, topics.Subscription(topics.Video, topics.Catalog))
 	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[record])
 }
 
@@ -102,7 +102,7 @@ func (p *Pair) likes(ctx context.Context, id uuid.UUID) (int64, error) {
 // inbox counts a video's inbox rows in a status.
 func (p *Pair) inbox(ctx context.Context, id uuid.UUID, status string) (int64, error) {
 	return one[int64](ctx, p, `SELECT count(*) FROM catalog.inbox WHERE consumer = $1 AND aggregate_id = $2 AND status = $3`,
-		broker.CatalogSubscription(broker.VideoTopic), id.String(), status)
+		topics.Subscription(topics.Video, topics.Catalog), id.String(), status)
 }
 
 // events are the events of aggregates of a type, by aggregate and oldest first.
@@ -121,7 +121,7 @@ func (p *Pair) events(ctx context.Context, aggregateType string, ids ...string) 
 func (p *Pair) newest(ctx context.Context) (int64, error) {
 	return one[int64](ctx, p, `SELECT count(*) FROM catalog.inbox
 		WHERE consumer = $1 AND status = 'done' AND received_at > now() - interval '1 minute'`,
-		broker.CatalogSubscription(broker.VideoTopic))
+		topics.Subscription(topics.Video, topics.Catalog))
 }
 
 // tables is the part of a frame that comes from both databases.
