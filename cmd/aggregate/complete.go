@@ -107,8 +107,12 @@ func (c *change) generate(ctx context.Context, dir string) error {
 			return fmt.Errorf("%w (make builds the tools: run `make aggregate`)", err)
 		}
 	}
-	schemas := filepath.Join(dir, "deploy", "schemas")
-	cmd := exec.CommandContext(ctx, "go", "run", "./cmd/schema", "-proto", filepath.Join(dir, "proto"), "-o", schemas)
+	list, err := c.overlay(dir)
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "go", "run", "-overlay", list, "./cmd/schema", "-proto", filepath.Join(dir, "proto"),
+		"-o", filepath.Join(dir, "deploy", "schemas"))
 	cmd.Dir = c.root
 	if _, err := output(cmd); err != nil {
 		return err
@@ -119,7 +123,10 @@ func (c *change) generate(ctx context.Context, dir string) error {
 // collect takes over the files below dir that differ from those of the tree.
 func (c *change) collect(dir string) error {
 	return filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
+		if entry != nil && entry.IsDir() && entry.Name() == "overlay" {
+			return fs.SkipDir
+		}
+		if err != nil || entry.IsDir() || filepath.Base(name) == "overlay.json" {
 			return err
 		}
 		made, err := os.ReadFile(name)
@@ -143,40 +150,52 @@ func (c *change) collect(dir string) error {
 	})
 }
 
-// compile compiles the packages of the change and their tests, with the files of the change in place of the tree's.
+// compile compiles the packages of the change and their tests, with the files of the change in
+// place of the tree's.
 func (c *change) compile(ctx context.Context, dir string) error {
-	replaced := map[string]string{}
-	packages := map[string]bool{}
-	root, err := filepath.Abs(c.root)
+	list, err := c.overlay(dir)
 	if err != nil {
 		return err
 	}
+	packages := map[string]bool{}
+	for name := range c.files {
+		if strings.HasSuffix(name, ".go") {
+			packages["./"+filepath.ToSlash(filepath.Dir(name))] = true
+		}
+	}
+	args := append([]string{"list", "-test", "-export", "-overlay", list}, slices.Sorted(maps.Keys(packages))...)
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = c.root
+	if _, err := output(cmd); err != nil {
+		return fmt.Errorf("the code with a %q does not compile; another NAME, or another name of a field, may do: %w", c.aggregate.Name, err)
+	}
+	return nil
+}
+
+// overlay writes the files of Go below dir, and a list by which the go command reads them in
+// place of those of the tree.
+func (c *change) overlay(dir string) (list string, err error) {
+	root, err := filepath.Abs(c.root)
+	if err != nil {
+		return "", err
+	}
+	replaced := map[string]string{}
 	for name, text := range c.files {
 		if !strings.HasSuffix(name, ".go") {
 			continue
 		}
 		staged := filepath.Join(dir, "overlay", name)
 		if err := write(staged, text); err != nil {
-			return err
+			return "", err
 		}
 		replaced[filepath.Join(root, name)] = staged
-		packages["./"+filepath.ToSlash(filepath.Dir(name))] = true
 	}
 	encoded, err := json.Marshal(map[string]map[string]string{"Replace": replaced})
 	if err != nil {
-		return err
+		return "", err
 	}
-	list := filepath.Join(dir, "overlay.json")
-	if err := write(list, string(encoded)); err != nil {
-		return err
-	}
-	args := append([]string{"list", "-test", "-export", "-overlay", list}, slices.Sorted(maps.Keys(packages))...)
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = root
-	if _, err := output(cmd); err != nil {
-		return fmt.Errorf("the code with a %q does not compile; another NAME, or another name of a field, may do: %w", c.aggregate.Name, err)
-	}
-	return nil
+	list = filepath.Join(dir, "overlay.json")
+	return list, write(list, string(encoded))
 }
 
 // write writes all files of the change to the tree.

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"strings"
+
+	"example.com/lockstep/internal/topics"
 )
 
 // topicEdits add the topic to the one list, internal/topics, and its name to the places that
@@ -45,7 +47,7 @@ func (c *change) monitoring() {
 // terraform are the expected grants of the module: those of videos, again.
 func (c *change) terraform() {
 	c.pattern("deploy/terraform/tests/grants.txt", `(?s).+`, func(m []string) string {
-		again := strings.NewReplacer("video.events", c.aggregate.Topic(), "video-events", c.aggregate.Name+"-events")
+		again := strings.NewReplacer(topics.Video, c.aggregate.Topic(), schemaName(topics.Video), schemaName(c.aggregate.Topic()))
 		var lines strings.Builder
 		for line := range strings.Lines(m[0]) {
 			lines.WriteString(line)
@@ -56,3 +58,6 @@ func (c *change) terraform() {
 		return sortedLines(lines.String())
 	})
 }
+
+// schemaName is the name of a topic's schema.
+func schemaName(topic string) string { return strings.ReplaceAll(topic, ".", "-") }
