@@ -2,12 +2,15 @@
 # fetches. `make` alone lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help run token clients clients-check test test-localpubsub test-lab crash fresh bench bench-full compose-check tf-check tf-mutants tf-e2e tf-provider lint fmt generate verify proto-release fork ci clean
+.PHONY: help run token clients clients-check test test-localpubsub test-lab crash fresh bench bench-full compose-check tf-check tf-mutants tf-e2e tf-provider lint fmt generate verify proto-release fork aggregate ci clean
 
-# Extra arguments for the command behind run, test and bench, and for fork.
+# Extra arguments for the command behind run, test and bench, and for fork and aggregate.
 ARGS   ?=
 MODULE ?=
 DIR    ?=
+NAME   ?=
+FIELDS ?=
+PARENT ?=
 
 # Tools are pinned here and built into BIN. Each has a stamp that carries its
 # version: a new version is a new stamp, hence a new install.
@@ -172,6 +175,10 @@ proto-release: $(BUF) ## Accept today's proto/ as the contract that lint and tes
 
 fork: $(BUF) $(GEN_GO) $(GEN_RPC) ## Copy the repository as a module of your own (MODULE=example.org/acme/pair DIR=../pair)
 	@go run ./cmd/fork --module "$(MODULE)" --dir "$(DIR)"
+
+aggregate: $(BUF) $(GEN_GO) $(GEN_RPC) ## Add an aggregate through all layers (NAME=comment FIELDS="text:string,stars:int32" PARENT=video)
+	@go run ./cmd/aggregate --name "$(NAME)" --fields "$(FIELDS)" --parent "$(PARENT)"
+	@$(MAKE) --no-print-directory generate
 
 ci: ## Run what CI runs
 	.ci/run

@@ -65,7 +65,7 @@ func run(ctx context.Context, args []string, root string, stdout, stderr io.Writ
 	if err := c.write(); err != nil {
 		return fmt.Errorf("not all files are written; `git checkout . && git clean -fd` takes them back: %w", err)
 	}
-	fmt.Fprintf(stdout, "%s: %d new files, %d changed. Next: make generate && make test; docs/adapt.md has the order of the releases.\n",
+	fmt.Fprintf(stdout, "%s: %d new files, %d changed. Next: make generate (which `make aggregate` does itself) and make test.\n",
 		a.Name, len(c.created), len(c.files)-len(c.created))
 	return nil
 }
