@@ -29,6 +29,7 @@ var commands = map[string]runs{
 	"make compose-check":    {".github/workflows/ci.yml", "run: make compose-check\n"},
 	"make token":            {"services/readme_test.go", "make -s --no-print-directory -C %s token"},
 	"make generate":         {"cmd/fork/main.go", `"make", "-C", dir, "generate"`},
+	"make aggregate":        {"cmd/aggregate/plan_test.go", `"make", "aggregate", "NAME="`}, // .ci/full
 	"video version":         {"services/version_test.go", `file, "version"`},
 	"catalog version":       {"services/version_test.go", `file, "version"`},
 	"video migrate":         {"services/video/cmd/video/main_test.go", `[]string{"migrate"}, getenv`},

@@ -122,32 +122,41 @@ func (c *change) generate(ctx context.Context, dir string) error {
 
 // collect takes over the files below dir that differ from those of the tree.
 func (c *change) collect(dir string) error {
-	return filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
-		if entry != nil && entry.IsDir() && entry.Name() == "overlay" {
-			return fs.SkipDir
-		}
-		if err != nil || entry.IsDir() || filepath.Base(name) == "overlay.json" {
-			return err
-		}
-		made, err := os.ReadFile(name)
+	for _, made := range []string{"proto", "deploy"} {
+		err := filepath.WalkDir(filepath.Join(dir, made), func(name string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			below, err := filepath.Rel(dir, name)
+			if err != nil {
+				return err
+			}
+			return c.takeOver(name, filepath.ToSlash(below))
+		})
 		if err != nil {
 			return err
 		}
-		below, err := filepath.Rel(dir, name)
-		if err != nil {
-			return err
-		}
-		below = filepath.ToSlash(below)
-		had, err := os.ReadFile(filepath.Join(c.root, below))
-		if _, known := c.files[below]; known || err == nil && bytes.Equal(had, made) {
-			return nil
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			c.created, err = append(c.created, below), nil
-		}
-		c.files[below] = string(made)
+	}
+	return nil
+}
+
+// takeOver adds a generated file to the change, unless the tree has the same.
+func (c *change) takeOver(generated, name string) error {
+	text, err := os.ReadFile(generated)
+	if err != nil {
 		return err
-	})
+	}
+	had, err := os.ReadFile(filepath.Join(c.root, name))
+	switch _, known := c.files[name]; {
+	case known || err == nil && bytes.Equal(had, text):
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		c.created = append(c.created, name)
+	case err != nil:
+		return err
+	}
+	c.files[name] = string(text)
+	return nil
 }
 
 // compile compiles the packages of the change and their tests, with the files of the change in

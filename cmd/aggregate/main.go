@@ -3,9 +3,9 @@
 // subscription and schema, the read model, REST, gRPC, OpenAPI, Terraform and tests.
 //
 // The new files are made of templates, and the lines in files that are there already are
-// inserted at places that are found by their syntax: no other text changes. All is built and
-// checked before the first file is written, next to the tree; the tree has no changes that
-// are not committed, so that `git` shows, and takes back, what the command did.
+// inserted at places that are found by their syntax: no other text changes. All of it is
+// compiled before the first file is written. The tree may have no changes that are not
+// committed: `git` then shows the command's changes, and takes them back.
 package main
 
 import (
