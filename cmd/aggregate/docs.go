@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -15,7 +16,7 @@ func (c *change) docEdits() {
 	if a.Parent != nil { // another tenant does not see the parent
 		creation = []string{"DELETE /v1/videos/{id}`", "/video.v1.VideoService/DeleteVideo`"}
 	}
-	c.outcomes("video", [][2]string{
+	c.outcomes("<!-- table: video -->", [][2]string{
 		{"POST " + a.CollectionPath() + "`", creation[0]},
 		{"GET " + one, "GET /v1/videos/{id}`"}, {"PATCH " + one, "PATCH /v1/videos/{id}`"}, {"DELETE " + one, "DELETE /v1/videos/{id}`"},
 		{"/video.v1." + a.Type() + "Service/Create" + a.Type() + "`", creation[1]},
@@ -25,17 +26,17 @@ func (c *change) docEdits() {
 		{"/video.replication.v1.ReplicationService/Get" + a.Type() + "Rows`", "/video.replication.v1.ReplicationService/GetVideoRows`"},
 		{"/video.replication.v1.ReplicationService/List" + a.Type() + "Rows`", "/video.replication.v1.ReplicationService/ListVideoRows`"},
 	})
-	c.outcomes("catalog", [][2]string{
+	c.outcomes("<!-- table: catalog -->", [][2]string{
 		{"GET " + a.CollectionPath() + "`", "GET /v1/videos`"}, {"GET " + one, "GET /v1/videos/{id}`"},
 		{"/catalog.v1.CatalogService/Get" + a.Type() + "`", "/catalog.v1.CatalogService/GetVideo`"},
 		{"/catalog.v1.CatalogService/List" + a.Types() + "`", "/catalog.v1.CatalogService/ListVideos`"},
 	})
 }
 
-// outcomes adds rows to a table, each like another row.
+// outcomes adds rows to the table behind a mark, each like another row.
 func (c *change) outcomes(table string, rows [][2]string) {
 	const document, ruler = "docs/security.md", "| --- | --- | --- | --- | --- | --- | --- | --- |\n"
-	c.pattern(document, `<!-- table: `+table+` -->\n(?:\|.*\n)+`, func(m []string) string {
+	c.pattern(document, regexp.QuoteMeta(table)+`\n(?:\|.*\n)+`, func(m []string) string {
 		head, body, _ := strings.Cut(m[0], ruler)
 		for _, row := range rows {
 			_, like, found := strings.Cut(body, "| `"+row[1])

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -13,8 +14,8 @@ func (c *change) newFiles() {
 	for _, f := range []struct{ name, template string }{
 		{"proto/" + a.Name + "/events/v1/events.proto", "proto/events.proto.tmpl"},
 		{"proto/video/v1/" + a.Name + "_service.proto", "proto/service.proto.tmpl"},
-		{fmt.Sprintf("migrations/video/%05d_%s.sql", a.Numbers["video"], a.Plural()), "sql/owner.sql.tmpl"},
-		{fmt.Sprintf("migrations/catalog/%05d_%s.sql", a.Numbers["catalog"], a.Plural()), "sql/reader.sql.tmpl"},
+		{c.migration("migrations/video"), "sql/owner.sql.tmpl"},
+		{c.migration("migrations/catalog"), "sql/reader.sql.tmpl"},
 		{owner + a.Name + "/" + a.Name + ".go", "owner/aggregate.go.tmpl"},
 		{owner + a.Name + "/fields.go", "owner/fields.go.tmpl"},
 		{owner + a.Name + "/events.go", "owner/events.go.tmpl"},
@@ -132,10 +133,15 @@ func (c *change) testEdits() {
 	c.edit("services/catalog/access_test.go", func(s *source) {
 		s.keyed("TestAccess", "Shared", c.part("parts/reader_shared.tmpl"))
 		s.keyed("TestAccess", "Bodies", c.part("parts/reader_bodies.tmpl"))
-		s.returned("TestAccess", fmt.Sprintf(`"%s_id": f.new%s(t, authtest.Owner)`, a.Name, a.Type()))
-		if a.Parent != nil && !strings.Contains(s.of(s.declaration("TestAccess")), fmt.Sprintf("%q: id", a.Parent.Name+"_id")) {
-			s.returned("TestAccess", fmt.Sprintf("%q: id.String()", a.Parent.Name+"_id"))
+		values := fmt.Sprintf(`"%s_id": f.new%s(t, authtest.Owner)`, a.Name, a.Type())
+		if a.Parent != nil {
+			// The literal names the ids of those aggregates that a request has named so far.
+			parent := regexp.MustCompile(fmt.Sprintf(`"%s_id": [^"]`, a.Parent.Name))
+			if !parent.MatchString(s.of(s.declaration("TestAccess"))) {
+				values += fmt.Sprintf(`, "%s_id": id.String()`, a.Parent.Name)
+			}
 		}
+		s.returned("TestAccess", values)
 	})
 	c.edit("services/catalog/peer_test.go", func(s *source) {
 		s.member("peer", "\n"+a.Plural()+" map[string]*videov1."+a.Type())

@@ -19,7 +19,6 @@ func plan(root string, a Aggregate) (*change, error) {
 	c := &change{aggregate: a, root: root, files: map[string]string{}}
 	c.module, c.err = moduleOf(root)
 	c.checkNames()
-	c.numberMigrations()
 	c.newFiles()
 	c.protoEdits()
 	c.ownerEdits()
@@ -64,27 +63,23 @@ func (c *change) checkNames() {
 	}
 }
 
-// numberMigrations takes the next free numbers, from 1000 on.
-func (c *change) numberMigrations() {
-	c.aggregate.Numbers = map[string]int{}
-	for _, service := range []string{"video", "catalog"} {
-		names, err := filepath.Glob(filepath.Join(c.root, "migrations", service, "*.sql"))
-		if err == nil && len(names) == 0 {
-			err = fmt.Errorf("migrations/%s: %w", service, fs.ErrNotExist)
-		}
-		if err != nil {
-			c.fail(err)
-			return
-		}
-		next := 1000
-		for _, name := range names {
-			number, _, _ := strings.Cut(filepath.Base(name), "_")
-			if n, err := strconv.Atoi(number); err == nil {
-				next = max(next, n+1)
-			}
-		}
-		c.aggregate.Numbers[service] = next
+// migration is the name of a new migration: the next number from 1000 on.
+func (c *change) migration(folder string) string {
+	names, err := filepath.Glob(filepath.Join(c.root, folder, "*.sql"))
+	if err == nil && len(names) == 0 {
+		err = fmt.Errorf("%s: %w", folder, fs.ErrNotExist)
 	}
+	if err != nil {
+		c.fail(err)
+	}
+	next := 1000
+	for _, name := range names {
+		number, _, _ := strings.Cut(filepath.Base(name), "_")
+		if n, err := strconv.Atoi(number); err == nil {
+			next = max(next, n+1)
+		}
+	}
+	return fmt.Sprintf("%s/%05d_%s.sql", folder, next, c.aggregate.Plural())
 }
 
 // checkDeclarations refuses a name by which a package would declare, or import, something twice.

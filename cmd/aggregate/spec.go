@@ -9,10 +9,9 @@ import (
 
 // Aggregate is the aggregate to add, in the forms in which templates name it.
 type Aggregate struct {
-	Name    string  // comment
-	Parent  *Parent // nil: none
-	Fields  []Field
-	Numbers map[string]int // of the migration to add, by the folder of migrations
+	Name   string  // comment
+	Parent *Parent // nil: none
+	Fields []Field
 }
 
 // Parent is the aggregate that owns others.
