@@ -89,7 +89,7 @@ func (c *change) checkDeclarations() error {
 		if err != nil {
 			return err
 		}
-		declared := []string{"import " + c.aggregate.Name, "import " + c.aggregate.Plural()}
+		declared := []string{c.aggregate.Name, "import " + c.aggregate.Name, "import " + c.aggregate.Plural()}
 		for _, name := range c.created {
 			if filepath.Dir(name) == dir {
 				file, err := parser.ParseFile(token.NewFileSet(), name, c.files[name], parser.SkipObjectResolution)

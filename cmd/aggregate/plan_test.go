@@ -176,7 +176,7 @@ func TestAggregatesInACopy(t *testing.T) {
 	if err := os.Symlink(bin, filepath.Join(root, "build/bin")); err != nil {
 		t.Fatal(err)
 	}
-	all := [][3]string{shapes[0], {"reply", "body:string", "comment"}, shapes[1]}
+	all := [][3]string{shapes[0], {"note", "body:string", "comment"}, shapes[1]}
 	for _, words := range all {
 		command := []string{"make", "aggregate", "NAME=" + words[0], "FIELDS=" + words[1], "PARENT=" + words[2]}
 		if out, err := inCopy(t, root, command...); err != nil {
@@ -191,7 +191,7 @@ func TestAggregatesInACopy(t *testing.T) {
 	for _, command := range [][]string{
 		{"go", "test", "-timeout", "10m", ".", "./migrations", "./cmd/schema", "./internal/topics", "./internal/local/broker",
 			"./services/video/...", "./services/catalog/..."},
-		{"go", "test", "-timeout", "10m", "-run", "Comment|Reply|Badge", "./services"},
+		{"go", "test", "-timeout", "10m", "-run", "Comment|Note|Badge", "./services"},
 	} {
 		if out, err := inCopy(t, root, command...); err != nil {
 			t.Errorf("%v: %v\n%s", command, err, out)

@@ -59,6 +59,7 @@ func TestTakenNamesAreRefused(t *testing.T) {
 		{"engagement", "", "there is an aggregate"},
 		{"video", "", "there is an aggregate"},
 		{"search", "", "taken: services/catalog/search"},
+		{"reply", "", "taken: services/video/harness_test.go has reply"},
 		{"comment", "engagement", "PARENT: "},
 		{"comment", "nothing", "PARENT: "},
 	} {
