@@ -2,14 +2,16 @@
 # fetches. `make` alone lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help run token clients clients-check test test-localpubsub test-postgres crash fresh compose-check tf-check tf-provider lint fmt generate verify proto-release fork ci clean
+.PHONY: help run token clients clients-check test test-localpubsub test-postgres crash fresh compose-check tf-check tf-provider lint fmt generate verify proto-release fork aggregate ci clean
 
-# Extra arguments for the command behind run, test and bench, and for fork.
+# Extra arguments for the command behind run, test and bench, and for fork and aggregate.
 ARGS   ?=
 MODULE ?=
 DIR    ?=
+FIELDS ?=
+PARENT ?=
 
-# The words of a fork. Not from the environment, where some machines have a NAME.
+# The words of a fork, and the name of an aggregate. Not from the environment, where some machines have a NAME.
 AGGREGATE :=
 PLURAL    :=
 OWNER     :=
@@ -195,6 +197,10 @@ proto-release: $(BUF) ## Accept today's proto/ as the contract that lint and tes
 fork: $(BUF) $(GEN_GO) $(GEN_RPC) ## Make a repository of your own (MODULE=example.org/acme/pair DIR=../pair; AGGREGATE, PLURAL, OWNER, READER and NAME: in its own words)
 	$(if $(ENGAGEMENT),$(error ENGAGEMENT: the second aggregate stays, as the model of a further one))
 	@go run ./cmd/fork --module "$(MODULE)" --dir "$(DIR)" --aggregate "$(AGGREGATE)" --plural "$(PLURAL)" --owner "$(OWNER)" --reader "$(READER)" --name "$(NAME)"
+
+aggregate: $(BUF) $(GEN_GO) $(GEN_RPC) ## Add an aggregate through all layers (NAME=comment FIELDS="text:string,stars:int32" PARENT=video)
+	@go run ./cmd/aggregate --name "$(NAME)" --fields "$(FIELDS)" --parent "$(PARENT)"
+	@$(MAKE) --no-print-directory generate
 
 ci: ## Run what CI runs
 	.ci/run

@@ -118,7 +118,7 @@ func TestBackfill(t *testing.T) {
 	w.exec(t, `UPDATE catalog.backfills SET leased_until = clock_timestamp() - interval '1 s'`)
 
 	b := o.backfill(t, "--rate 0")
-	if b.Code != 0 || len(b.Backfills) != 2 || before >= videos || b.Backfills[0].RowsRead != videos || b.Backfills[1].RowsRead < engagements {
+	if b.Code != 0 || len(b.Backfills) < 2 || before >= videos || b.Backfills[0].RowsRead != videos || b.Backfills[1].RowsRead < engagements {
 		t.Errorf("%d rows before the kill, then code %d, %+v, %s", before, b.Code, b.Backfills, b.Said)
 	}
 	again := o.backfill(t, "")

@@ -107,16 +107,24 @@ func Positions(ctx context.Context, db *pgxpool.Pool, wanted []consistency.Posit
 // projections are the projections in db, as the consistency.Projection of the waiters.
 type projections struct{ db *pgxpool.Pool }
 
-// Positions reads the positions of aggregates of both types.
-func (p projections) Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error) {
+// positioned is the rows of one type of aggregate.
+type positioned interface {
+	Type() string
+	positions(ctx context.Context, scope tenant.Scope, wanted []consistency.Position) ([]consistency.Position, error)
+}
+
+// Positions reads the positions of aggregates of all types.
+func (p projections) Positions(ctx context.Context, wanted []consistency.Position) (found []consistency.Position, err error) {
 	byType := map[string][]consistency.Position{}
 	for _, at := range wanted {
 		byType[at.AggregateType] = append(byType[at.AggregateType], at)
 	}
-	ofVideos, err := videos{db: p.db}.positions(ctx, tenant.Every, byType[videoType])
-	if err != nil {
-		return nil, err
+	for _, rows := range []positioned{videos{db: p.db}, engagements{db: p.db}} {
+		of, err := rows.positions(ctx, tenant.Every, byType[rows.Type()])
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, of...)
 	}
-	ofEngagements, err := engagements{db: p.db}.positions(ctx, tenant.Every, byType[engagementType])
-	return append(ofVideos, ofEngagements...), err
+	return found, nil
 }

@@ -141,12 +141,9 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	waiters := NewWaiters(cmp.Or(cfg.MaxWaiting, MaxWaiting), background, cfg.ListenURL, log)
 	projector := NewProjector(background, owner, waiters, log)
 	watching := health.Register("waiters")
-	ofVideos, ofEngagements := health.Register("incomplete videos"), health.Register("incomplete engagements")
 	loops := append(cfg.consumers(background, client, streams, newTimed(projector.Handler()), health, log), callers.Run,
-		func(ctx context.Context) error { return waiters.Run(ctx, log, watching) },
-		func(ctx context.Context) error { return projector.CompleteVideos().Run(ctx, ofVideos) },
-		func(ctx context.Context) error { return projector.CompleteEngagements().Run(ctx, ofEngagements) })
-
+		func(ctx context.Context) error { return waiters.Run(ctx, log, watching) })
+	loops = append(loops, completions(projector, health)...)
 	loops = append(loops, cfg.checks(background, projector, log, health)...)
 	watched, err := cfg.livePage(health, log)
 	if err != nil {
@@ -183,6 +180,15 @@ func (c Config) consumers(
 		compareWindows(ctx, client, topics.Subscriptions(topics.Catalog), remembers, log)
 		return nil
 	})
+}
+
+// completions bring rows up to date that an older build has left incomplete.
+func completions(p *Projector, health *serve.Health) []func(context.Context) error {
+	ofVideos, ofEngagements := health.Register("incomplete videos"), health.Register("incomplete engagements")
+	return []func(context.Context) error{
+		func(ctx context.Context) error { return p.CompleteVideos().Run(ctx, ofVideos) },
+		func(ctx context.Context) error { return p.CompleteEngagements().Run(ctx, ofEngagements) },
+	}
 }
 
 // checks compare the projections with their owner, if that is wanted.

@@ -46,11 +46,12 @@ func upsert[S any](
 	return written, nil
 }
 
-// readPage runs the statement page. reached counts the wanted positions that the rows
+// readPage runs the statement page, whose rows are in the order of the column by, the highest
+// first. reached counts the wanted positions that the rows
 // have reached that they are joined with; ids are their ids there. One statement reads
 // both, so it reads them in one snapshot. An empty page is then a row without an item.
-func readPage[T any](ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, page string, args []any, wanted []consistency.Position,
-	ids []string, joined string,
+func readPage[T any](ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, by, page string, args []any,
+	wanted []consistency.Position, ids []string, joined string,
 ) (items []T, reached int, err error) {
 	if len(wanted) == 0 {
 		err = scope.Read(ctx, db, func(rows pgx.Rows) (err error) {
@@ -72,7 +73,7 @@ func readPage[T any](ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, 
 		  FROM (SELECT count(*) AS reached FROM unnest($%d::uuid[], $%d::bigint[], $%d::bigint[]) AS w (id, epoch, version)
 		          JOIN %s AND (p.epoch, p.version) >= (w.epoch, w.version)) AS at
 		  LEFT JOIN (%s) AS item ON true
-		 ORDER BY item.video_id DESC`, n+1, n+2, n+3, joined, page), append(args, ids, epochs, versions)...)
+		 ORDER BY item.%s DESC`, n+1, n+2, n+3, joined, page, by), append(args, ids, epochs, versions)...)
 	return items, reached, err
 }
 

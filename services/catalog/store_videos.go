@@ -150,7 +150,7 @@ func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID
 	}
 	sql += ` ORDER BY video_id DESC LIMIT $1`
 	sql = withCounters(sql) + ` ORDER BY video_id DESC`
-	videos, reached, err = readPage[Video](ctx, db, scope, sql, args, wanted, idsOf(wanted), joined)
+	videos, reached, err = readPage[Video](ctx, db, scope, "video_id", sql, args, wanted, idsOf(wanted), joined)
 	if err != nil {
 		return nil, 0, fmt.Errorf("list videos: %w", err)
 	}

@@ -65,8 +65,8 @@ func TestProvisionTwice(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(first.Created)+len(first.Left) != 8+schemaCount(t) || len(first.Existing) != 0 {
-				t.Errorf("first run = %+v, want 4 topics, 4 subscriptions and the schemas created", first)
+			if len(first.Created)+len(first.Left) != 4*len(topics.All)+schemaCount(t) || len(first.Existing) != 0 {
+				t.Errorf("first run = %+v, want two topics and two subscriptions of each kind of aggregate, and the schemas", first)
 			}
 			if (len(first.Left) > 0) != (kind == Official) {
 				t.Errorf("first run left out %v", first.Left)

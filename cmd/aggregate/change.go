@@ -1,0 +1,163 @@
+package main
+
+import (
+	"bytes"
+	"embed"
+	"errors"
+	"fmt"
+	"go/format"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"text/template"
+)
+
+//go:embed templates
+var templates embed.FS
+
+// change is the files that the command will write, with their new text. It changes nothing
+// itself. The first error stays.
+type change struct {
+	aggregate Aggregate
+	root      string
+	module    string
+	files     map[string]string // by path below root
+	created   []string          // those that are new
+	err       error
+}
+
+// text is a file as the change has left it so far.
+func (c *change) text(name string) string {
+	if text, ok := c.files[name]; ok {
+		return text
+	}
+	text, err := os.ReadFile(filepath.Join(c.root, name))
+	if err != nil {
+		c.fail(err)
+	}
+	return string(text)
+}
+
+func (c *change) fail(err error) {
+	if c.err == nil {
+		c.err = err
+	}
+}
+
+// edit inserts into a file of Go.
+func (c *change) edit(name string, insert func(*source)) {
+	if c.err != nil {
+		return
+	}
+	s := newSource(name, c.text(name))
+	insert(s)
+	text, err := s.result()
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	c.files[name] = text
+}
+
+// ahead inserts text before an anchor, which stands once in the file, and behind inserts it
+// behind the anchor.
+func (c *change) ahead(name, anchor, text string) { c.around(name, anchor, text, "") }
+
+func (c *change) behind(name, anchor, text string) { c.around(name, anchor, "", text) }
+
+func (c *change) around(name, anchor, before, after string) {
+	if c.err != nil {
+		return
+	}
+	all := c.text(name)
+	if n := strings.Count(all, anchor); n != 1 {
+		c.fail(missing(name, anchor, n))
+		return
+	}
+	c.files[name] = strings.Replace(all, anchor, before+anchor+after, 1)
+}
+
+// pattern replaces all matches of a regular expression, of which there is one or more.
+func (c *change) pattern(name, expression string, with func(match []string) string) {
+	if c.err != nil {
+		return
+	}
+	pattern, all := regexp.MustCompile(expression), c.text(name)
+	matches := pattern.FindAllStringSubmatchIndex(all, -1)
+	if len(matches) == 0 {
+		c.fail(missing(name, expression, 0))
+		return
+	}
+	c.files[name] = pattern.ReplaceAllStringFunc(all, func(found string) string { return with(pattern.FindStringSubmatch(found)) })
+}
+
+func missing(name, anchor string, n int) error {
+	return fmt.Errorf("%s has %q %d times, want once, next to the new lines: add the aggregate by hand, as docs/adapt.md has it",
+		name, anchor, n)
+}
+
+// create renders a new file. Go is formatted.
+func (c *change) create(name, templateName string) {
+	if c.err != nil {
+		return
+	}
+	if _, err := os.Lstat(filepath.Join(c.root, name)); !errors.Is(err, fs.ErrNotExist) {
+		c.fail(fmt.Errorf("NAME: %q is taken: %s is there already", c.aggregate.Name, name))
+		return
+	}
+	text := c.part(templateName)
+	switch filepath.Ext(name) {
+	case ".go":
+		formatted, err := format.Source([]byte(text))
+		if err != nil {
+			c.fail(fmt.Errorf("%s: %w", templateName, err))
+			return
+		}
+		text = string(formatted)
+	case ".sql":
+		text = alignColumns(text)
+	}
+	c.files[name] = text
+	c.created = append(c.created, name)
+}
+
+// part renders a template.
+func (c *change) part(name string) string {
+	if c.err != nil {
+		return ""
+	}
+	var out bytes.Buffer
+	text, err := templates.ReadFile("templates/" + name)
+	if err == nil {
+		var t *template.Template
+		if t, err = template.New(name).Parse(strings.ReplaceAll(string(text), ourModule, c.module)); err == nil {
+			err = t.Execute(&out, c.aggregate)
+		}
+	}
+	if err != nil {
+		c.fail(err)
+	}
+	return out.String()
+}
+
+// ourModule is the path of the module in the templates.
+const ourModule = "example.com/lockstep"
+
+var columnLine = regexp.MustCompile(`(?m)^ {2}([a-z_0-9]+) ([a-z0-9]+)((?: [A-Z].*)?,?)$`)
+
+// alignColumns writes the columns of a table below each other.
+func alignColumns(text string) string {
+	name, kind := 0, 0
+	for _, m := range columnLine.FindAllStringSubmatch(text, -1) {
+		name, kind = max(name, len(m[1])), max(kind, len(m[2]))
+	}
+	return columnLine.ReplaceAllStringFunc(text, func(line string) string {
+		m := columnLine.FindStringSubmatch(line)
+		if !strings.HasPrefix(m[3], " ") {
+			return fmt.Sprintf("  %-*s %s%s", name, m[1], m[2], m[3])
+		}
+		return fmt.Sprintf("  %-*s %-*s%s", name, m[1], kind, m[2], m[3])
+	})
+}

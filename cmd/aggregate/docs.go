@@ -1,0 +1,59 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// docEdits are the tables of docs/security.md with the outcomes of all operations, which
+// TestAccess compares with the services. Each row is that of the like operation with videos.
+func (c *change) docEdits() {
+	a := c.aggregate
+	one := "/v1/" + a.Plural() + "/{" + a.Name + "_id}`"
+	creation := []string{"POST /v1/videos`", "/video.v1.VideoService/CreateVideo`"}
+	if a.Parent != nil { // another tenant does not see the parent
+		creation = []string{"DELETE /v1/videos/{id}`", "/video.v1.VideoService/DeleteVideo`"}
+	}
+	c.outcomes("<!-- table: video -->", [][2]string{
+		{"POST " + a.CollectionPath() + "`", creation[0]},
+		{"GET " + one, "GET /v1/videos/{id}`"}, {"PATCH " + one, "PATCH /v1/videos/{id}`"}, {"DELETE " + one, "DELETE /v1/videos/{id}`"},
+		{"/video.v1." + a.Type() + "Service/Create" + a.Type() + "`", creation[1]},
+		{"/video.v1." + a.Type() + "Service/Get" + a.Type() + "`", "/video.v1.VideoService/GetVideo`"},
+		{"/video.v1." + a.Type() + "Service/Update" + a.Type() + "`", "/video.v1.VideoService/UpdateVideo`"},
+		{"/video.v1." + a.Type() + "Service/Delete" + a.Type() + "`", "/video.v1.VideoService/DeleteVideo`"},
+		{"/video.replication.v1.ReplicationService/Get" + a.Type() + "Rows`", "/video.replication.v1.ReplicationService/GetVideoRows`"},
+		{"/video.replication.v1.ReplicationService/List" + a.Type() + "Rows`", "/video.replication.v1.ReplicationService/ListVideoRows`"},
+	})
+	c.outcomes("<!-- table: catalog -->", [][2]string{
+		{"GET " + a.CollectionPath() + "`", "GET /v1/videos`"}, {"GET " + one, "GET /v1/videos/{id}`"},
+		{"/catalog.v1.CatalogService/Get" + a.Type() + "`", "/catalog.v1.CatalogService/GetVideo`"},
+		{"/catalog.v1.CatalogService/List" + a.Types() + "`", "/catalog.v1.CatalogService/ListVideos`"},
+	})
+}
+
+// outcomes adds rows to the table behind a mark, each like another row.
+func (c *change) outcomes(table string, rows [][2]string) {
+	const document, ruler = "docs/security.md", "| --- | --- | --- | --- | --- | --- | --- | --- |\n"
+	c.pattern(document, regexp.QuoteMeta(table)+`\n(?:\|.*\n)+`, func(m []string) string {
+		head, body, _ := strings.Cut(m[0], ruler)
+		for _, row := range rows {
+			_, like, found := strings.Cut(body, "| `"+row[1])
+			if !found {
+				c.fail(fmt.Errorf("%s: the table %s has no row of %s", document, table, row[1]))
+			}
+			like, _, _ = strings.Cut(like, "\n")
+			body += "| `" + row[0] + like + "\n"
+		}
+		lines := slices.Collect(strings.Lines(body))
+		slices.SortFunc(lines, func(a, b string) int { return strings.Compare(operation(a), operation(b)) })
+		return head + ruler + strings.Join(lines, "")
+	})
+}
+
+// operation is the first column of a row.
+func operation(row string) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(row, "| `"), "`")
+	return name
+}

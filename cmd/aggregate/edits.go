@@ -1,0 +1,163 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// newFiles are the files of the aggregate itself, by the templates that they are made of.
+func (c *change) newFiles() {
+	a := c.aggregate
+	owner, reader := "services/video/", "services/catalog/"
+	for _, f := range []struct{ name, template string }{
+		{"proto/" + a.Name + "/events/v1/events.proto", "proto/events.proto.tmpl"},
+		{"proto/video/v1/" + a.Name + "_service.proto", "proto/service.proto.tmpl"},
+		{c.migration("migrations/video"), "sql/owner.sql.tmpl"},
+		{c.migration("migrations/catalog"), "sql/reader.sql.tmpl"},
+		{owner + a.Name + "/" + a.Name + ".go", "owner/aggregate.go.tmpl"},
+		{owner + a.Name + "/fields.go", "owner/fields.go.tmpl"},
+		{owner + a.Name + "/events.go", "owner/events.go.tmpl"},
+		{owner + a.Name + "/read.go", "owner/read.go.tmpl"},
+		{owner + a.Name + "/store.go", "owner/store.go.tmpl"},
+		{owner + a.Name + "/rest.go", "owner/rest.go.tmpl"},
+		{owner + a.Name + "/grpc.go", "owner/grpc.go.tmpl"},
+		{owner + "replication_" + a.Plural() + ".go", "owner/replication.go.tmpl"},
+		{owner + "erase_" + a.Plural() + ".go", "owner/erase.go.tmpl"},
+		{owner + a.Name + "_test.go", "owner/aggregate_test.go.tmpl"},
+		{reader + a.Plural() + ".go", "reader/events.go.tmpl"},
+		{reader + "store_" + a.Plural() + ".go", "reader/store.go.tmpl"},
+		{reader + a.Plural() + "_read.go", "reader/read.go.tmpl"},
+		{reader + a.Plural() + "_rest.go", "reader/rest.go.tmpl"},
+		{reader + a.Plural() + "_grpc.go", "reader/grpc.go.tmpl"},
+		{reader + "erase_" + a.Plural() + ".go", "reader/erase.go.tmpl"},
+		{reader + a.Name + "_test.go", "reader/projection_test.go.tmpl"},
+		{"services/" + a.Name + "_test.go", "system_test.go.tmpl"},
+	} {
+		c.create(f.name, f.template)
+	}
+}
+
+// ownerEdits are the insertions into the code of the service that owns the aggregate.
+func (c *change) ownerEdits() {
+	a := c.aggregate
+	own := fmt.Sprintf(`"%s/services/video/%s"`, c.module, a.Name)
+	c.edit("services/video/access.go", func(s *source) {
+		s.element("access", "auth.Rules", c.part("parts/owner_access.tmpl"))
+	})
+	c.edit("services/video/serve.go", func(s *source) {
+		s.imports(own)
+		s.member("services", a.Plural()+" *"+a.Name+".Service")
+		s.element("newServices", "services", a.Plural()+": "+a.Name+".NewService(db, writer)")
+		s.keyed("newServices", "comparable", a.Name+".AggregateType: "+a.Name+".NewTable(db)")
+		s.before("services.register", "registerReplication(",
+			fmt.Sprintf("%[1]s.Mount(router, s.%[2]s, log)\n%[1]s.RegisterGRPC(rpc, s.%[2]s)", a.Name, a.Plural()))
+	})
+	c.edit("services/video/erase.go", func(s *source) {
+		s.imports(own)
+		s.element("Types", "[]string", a.Name+".AggregateType")
+		s.element("Erasure.each", "map[string]string", a.Name+".AggregateType: "+a.Name+".SelectIDs")
+		s.element("Erasure.Find", "[]erasure.Found", fmt.Sprintf(`{What: %q, Count: %s}`, a.Plural(), a.Plural()))
+		s.first("Erasure.Find", c.part("parts/owner_find.tmpl"))
+		s.first("Erasure.Owned", c.part("parts/owner_owned.tmpl"))
+		s.inLoop("Erasure.Erase", "tenants", false, c.part("parts/owner_erase.tmpl"))
+	})
+	c.behind("services/video/store_erase.go", "SELECT tenant_id FROM videos WHERE uploader_id = $1 AND deleted_at IS NULL",
+		" UNION\n\t\tSELECT tenant_id FROM "+a.Plural()+" WHERE user_id = $1 AND deleted_at IS NULL")
+	c.ahead("services/video/openapi.json", `    {"name": "operation"`,
+		fmt.Sprintf("    {\"name\": %q, \"description\": \"%s.\"},\n", a.Plural(), a.Types()))
+	c.ahead("services/video/openapi.json", "    \"/openapi.json\": {\n", c.part("openapi/owner_paths.tmpl"))
+	c.ahead("services/video/openapi.json", "      \"Problem\": {\n        \"type\"", c.part("openapi/owner_schemas.tmpl"))
+}
+
+// readerEdits are the insertions into the code of the service with the read model.
+func (c *change) readerEdits() {
+	a := c.aggregate
+	c.edit("services/catalog/access.go", func(s *source) {
+		s.element("access", "auth.Rules", c.part("parts/reader_access.tmpl"))
+	})
+	c.edit("services/catalog/projector.go", func(s *source) {
+		s.member("Projector", a.Plural()+" *projection.Projection["+a.Type()+"]")
+		s.element("newProjector", "Projector", fmt.Sprintf("%[1]s: projection.New(db, %[1]s{db, owner, shadow}, waiters, log)", a.Plural()))
+		s.element("Projector.Handler", "inbox.Route", a.Name+"Type: p."+a.Plural())
+		s.element("Projector.Comparisons", "[]reconcile.Comparison", c.part("parts/reader_comparison.tmpl"))
+		s.element("Projector.Fillers", "[]backfill.Filler", "p."+a.Plural())
+		s.element("projections.Positions", "[]positioned", a.Plural()+"{db: p.db}")
+		s.inLiteral("Positions", c.part("parts/reader_position.tmpl"))
+	})
+	c.edit("services/catalog/rebuild.go", func(s *source) {
+		part := s.count("NewRebuild", "rebuild.Part")
+		s.element("shadows", "[]string", "rebuild.Shadow("+a.Name+"Table)")
+		s.argument("NewRebuild", "rebuild.New", fmt.Sprintf(
+			"rebuild.Part{Table: %[1]sTable, Key: %[1]sKey, Shadow: shadow.%[2]s, Before: before[%[3]d], After: after[%[3]d]}",
+			a.Name, a.Plural(), part))
+	})
+	c.edit("services/catalog/rest.go", func(s *source) { s.last("restAPI.mount", c.part("parts/reader_mount.tmpl")) })
+	c.edit("services/catalog/erase.go", func(s *source) {
+		s.element("Types", "[]string", a.Name+"Type")
+		s.element("Erasure.Find", "[]erasure.Found", fmt.Sprintf(`{What: "%s that are not deleted yet", Count: %s}`, a.Plural(), a.Plural()))
+		s.first("Erasure.Find", c.part("parts/reader_find.tmpl"))
+		s.first("Erasure.Owned", c.part("parts/reader_owned.tmpl"))
+		s.inLoop("Erasure.Erase", "arrival.Attempts(ctx)", true, c.part("parts/reader_arrivals.tmpl"))
+	})
+	c.ahead("services/catalog/openapi.json", `    { "name": "operation"`,
+		fmt.Sprintf("    { \"name\": %q, \"description\": \"%s.\" },\n", a.Plural(), a.Types()))
+	c.ahead("services/catalog/openapi.json", "    \"/openapi.json\": {\n", c.part("openapi/reader_paths.tmpl"))
+	c.ahead("services/catalog/openapi.json", "      \"Source\": {\n", c.part("openapi/reader_schemas.tmpl"))
+}
+
+// protoEdits are the methods for reads and for replicas.
+func (c *change) protoEdits() {
+	const reads, rows = "proto/catalog/v1/catalog_service.proto", "proto/video/replication/v1/replication_service.proto"
+	for name, part := range map[string]string{reads: "proto/catalog", rows: "proto/replication"} {
+		methods, messages := c.part(part+"_methods.tmpl"), c.part(part+"_messages.tmpl")
+		c.pattern(name, `(?m)^service \w+ \{\n(?:.*\n)*?\}\n`, func(m []string) string { return m[0][:len(m[0])-len("}\n")] + methods + "}\n" })
+		c.pattern(name, `\z`, func([]string) string { return messages })
+	}
+	imported := fmt.Sprintf("import \"video/v1/%s_service.proto\";\n", c.aggregate.Name)
+	c.pattern(rows, `(?:import "[^"]+";\n)+`, func(m []string) string { return sortedLines(m[0] + imported) })
+}
+
+// testEdits are the lists of tests that name all aggregates, routes and tables.
+func (c *change) testEdits() {
+	a := c.aggregate
+	c.edit("services/video/access_test.go", func(s *source) {
+		s.keyed("TestAccess", "Shared", c.part("parts/owner_shared.tmpl"))
+		s.keyed("TestAccess", "Bodies", c.part("parts/owner_bodies.tmpl"))
+		s.returned("TestAccess", fmt.Sprintf(`"%s_id": a.new%s(owner.User)`, a.Name, a.Type()))
+	})
+	c.edit("services/video/cmd/video/main_test.go", func(s *source) {
+		s.sorted("videoServices", fmt.Sprintf("%q", "video.v1."+a.Type()+"Service"))
+	})
+	c.edit("services/catalog/access_test.go", func(s *source) {
+		s.keyed("TestAccess", "Shared", c.part("parts/reader_shared.tmpl"))
+		s.keyed("TestAccess", "Bodies", c.part("parts/reader_bodies.tmpl"))
+		values := fmt.Sprintf(`"%s_id": f.new%s(t, authtest.Owner)`, a.Name, a.Type())
+		if a.Parent != nil {
+			// The literal names the ids of those aggregates that a request has named so far.
+			parent := regexp.MustCompile(fmt.Sprintf(`"%s_id": [^"]`, a.Parent.Name))
+			if !parent.MatchString(s.of(s.declaration("TestAccess"))) {
+				values += fmt.Sprintf(`, "%s_id": id.String()`, a.Parent.Name)
+			}
+		}
+		s.returned("TestAccess", values)
+	})
+	c.edit("services/catalog/peer_test.go", func(s *source) {
+		s.member("peer", "\n"+a.Plural()+" map[string]*videov1."+a.Type())
+	})
+	c.edit("services/catalog/openapi_test.go", func(s *source) {
+		s.after("conforms", "media, path :=", c.part("parts/reader_conforms.tmpl"))
+	})
+	c.behind("migrations/tenants_test.go", "const rowsOfTwoTenants = `", c.part("parts/tenant_rows.tmpl"))
+	c.edit("migrations/tenants_test.go", func(s *source) {
+		s.keyed("tenantTables", "migrations.Video", fmt.Sprintf(`%q: "SELECT INSERT UPDATE"`, a.Plural()))
+		s.keyed("tenantTables", "migrations.Catalog", fmt.Sprintf(`%q: "SELECT"`, a.Name+"_projection"))
+	})
+}
+
+func sortedLines(text string) string {
+	lines := strings.SplitAfter(text, "\n")
+	slices.Sort(lines)
+	return strings.Join(lines, "")
+}

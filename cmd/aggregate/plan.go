@@ -1,0 +1,158 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// plan makes the whole change, and writes nothing.
+func plan(root string, a Aggregate) (*change, error) {
+	c := &change{aggregate: a, root: root, files: map[string]string{}}
+	c.module, c.err = moduleOf(root)
+	c.checkNames()
+	c.newFiles()
+	c.protoEdits()
+	c.ownerEdits()
+	c.readerEdits()
+	c.topicEdits()
+	c.testEdits()
+	c.docEdits()
+	if c.err != nil {
+		return nil, fmt.Errorf("nothing was written: %w", c.err)
+	}
+	if err := c.checkDeclarations(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func moduleOf(root string) (string, error) {
+	gomod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		return "", fmt.Errorf("read module path, in the root of the repository: %w", err)
+	}
+	for line := range strings.Lines(string(gomod)) {
+		if module, found := strings.CutPrefix(line, "module "); found {
+			return strings.TrimSpace(module), nil
+		}
+	}
+	return "", errors.New("read module path: no module line in go.mod")
+}
+
+// checkNames refuses a name that an aggregate has already, and a parent that is none.
+func (c *change) checkNames() {
+	a := c.aggregate
+	if _, err := os.Lstat(filepath.Join(c.root, "proto", a.Name, "events")); err == nil {
+		c.fail(fmt.Errorf("NAME: there is an aggregate %q already, in proto/%s/events", a.Name, a.Name))
+	}
+	if a.Parent == nil || c.err != nil {
+		return
+	}
+	document, p := c.text("services/video/openapi.json"), a.Parent
+	if !strings.Contains(document, `"/v1/`+p.Plural()+`/{id}": {`) && !strings.Contains(document, `"/v1/`+p.Plural()+`/{`+p.Name+`_id}": {`) {
+		c.fail(fmt.Errorf("PARENT: there is no aggregate %q with an id of its own: services/video/openapi.json has no path of one", p.Name))
+	}
+}
+
+// migration is the name of a new migration: the next number from 1000 on.
+func (c *change) migration(folder string) string {
+	names, err := filepath.Glob(filepath.Join(c.root, folder, "*.sql"))
+	if err == nil && len(names) == 0 {
+		err = fmt.Errorf("%s: %w", folder, fs.ErrNotExist)
+	}
+	if err != nil {
+		c.fail(err)
+	}
+	next := 1000
+	for _, name := range names {
+		number, _, _ := strings.Cut(filepath.Base(name), "_")
+		if n, err := strconv.Atoi(number); err == nil {
+			next = max(next, n+1)
+		}
+	}
+	return fmt.Sprintf("%s/%05d_%s.sql", folder, next, c.aggregate.Plural())
+}
+
+// checkDeclarations refuses a name by which a package would declare, or import, something twice.
+func (c *change) checkDeclarations() error {
+	for _, dir := range []string{"services/video", "services/catalog", "services"} {
+		taken, err := declarations(c.root, dir)
+		if err != nil {
+			return err
+		}
+		declared := []string{c.aggregate.Name, "import " + c.aggregate.Name, "import " + c.aggregate.Plural()}
+		for _, name := range c.created {
+			if filepath.Dir(name) == dir {
+				file, err := parser.ParseFile(token.NewFileSet(), name, c.files[name], parser.SkipObjectResolution)
+				if err != nil {
+					return fmt.Errorf("%s: %w", name, err)
+				}
+				declared = append(declared, declaredIn(file)...)
+			}
+		}
+		for _, name := range declared {
+			if where, twice := taken[name]; twice {
+				return fmt.Errorf("NAME: %q is taken: %s has %s; nothing was written", c.aggregate.Name, where, name)
+			}
+		}
+	}
+	return nil
+}
+
+// declarations are the names that the package in a folder declares, with their files, and its imports.
+func declarations(root, dir string) (map[string]string, error) {
+	names, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
+	if err != nil {
+		return nil, err
+	}
+	taken := map[string]string{}
+	for _, name := range names {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		short := filepath.ToSlash(filepath.Join(dir, filepath.Base(name)))
+		for _, declared := range declaredIn(file) {
+			taken[declared] = short
+		}
+		for _, spec := range file.Imports {
+			path, _ := strconv.Unquote(spec.Path.Value)
+			local := path[strings.LastIndex(path, "/")+1:]
+			if spec.Name != nil {
+				local = spec.Name.Name
+			}
+			taken["import "+local] = short
+		}
+	}
+	return taken, nil
+}
+
+func declaredIn(file *ast.File) (names []string) {
+	for _, d := range file.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			names = append(names, function(d))
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				switch spec := spec.(type) {
+				case *ast.TypeSpec:
+					names = append(names, spec.Name.Name)
+				case *ast.ValueSpec:
+					for _, n := range spec.Names {
+						names = append(names, n.Name)
+					}
+				}
+			}
+		}
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return name == "_" || name == "init" })
+}

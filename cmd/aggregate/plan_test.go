@@ -1,0 +1,208 @@
+package main
+
+import (
+	"encoding/json"
+	"go/format"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+// shapes are aggregates of all kinds: with a parent and every type, and without a parent and
+// with one field.
+var shapes = [][3]string{
+	{"comment", "text:string,stars:int32,size:int64,pinned:bool,due_at:timestamp", "video"},
+	{"badge", "level:int64", ""},
+	{"entry", "visible:bool,link_url:string", ""},
+}
+
+func planned(t *testing.T, root string, words [3]string) *change {
+	t.Helper()
+	a, err := parse(words[0], words[1], words[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := plan(root, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// A file that was there keeps all its text, in its order. New text is as gofmt has it, JSON is
+// JSON, and nothing says that a program wrote it.
+func TestInsertionsKeepTheText(t *testing.T) {
+	t.Parallel()
+	for _, words := range shapes {
+		c := planned(t, "../..", words)
+		for name, text := range c.files {
+			if !slices.Contains(c.created, name) {
+				before, err := os.ReadFile(filepath.Join(c.root, name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if name != "docs/security.md" && !contains(text, string(before)) {
+					t.Errorf("%s lost text", name)
+				}
+			}
+			formatted, err := format.Source([]byte(text))
+			if strings.HasSuffix(name, ".go") && (err != nil || string(formatted) != text) {
+				t.Errorf("%s is not as gofmt has it: %v", name, err)
+			}
+			if strings.HasSuffix(name, ".json") && !json.Valid([]byte(text)) {
+				t.Errorf("%s is no JSON", name)
+			}
+			if strings.Contains(text, "{{") && slices.Contains(c.created, name) && !strings.HasSuffix(name, "_test.go") {
+				t.Errorf("%s has a part of a template", name)
+			}
+		}
+	}
+}
+
+// contains reports whether all of part is in text, in its order, but for spaces.
+func contains(text, part string) bool {
+	rest := []rune(text)
+	for _, r := range part {
+		if unicode.IsSpace(r) || r == ',' || r == '(' || r == ')' {
+			continue
+		}
+		i := slices.Index(rest, r)
+		if i < 0 {
+			return false
+		}
+		rest = rest[i+1:]
+	}
+	return true
+}
+
+// A file without the place of an insertion is named, and so is the place.
+func TestMissingPlacesAreNamed(t *testing.T) {
+	t.Parallel()
+	const text = "package p\n\nvar list = []string{\"a\"}\n\nfunc f() { g(1) }\n"
+	for what, insert := range map[string]func(*source){
+		"none":             func(s *source) { s.element("none", "[]string", "x") },
+		"[]int{…} in list": func(s *source) { s.element("list", "[]int", "x") },
+		"h(…) in f":        func(s *source) { s.argument("f", "h", "x") },
+		"h in f":           func(s *source) { s.before("f", "h", "x") },
+		"loop over all":    func(s *source) { s.inLoop("f", "all", true, "x") },
+		"struct in list":   func(s *source) { s.member("list", "x int") },
+		"key: …{…}":        func(s *source) { s.keyed("list", "key", "x") },
+		"import":           func(s *source) { s.imports(`"x"`) },
+	} {
+		s := newSource("p.go", text)
+		insert(s)
+		if _, err := s.result(); err == nil || !strings.Contains(err.Error(), "p.go: there is no ") || !strings.Contains(err.Error(), what) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+func TestInsertions(t *testing.T) {
+	t.Parallel()
+	const text = "package p\n\nimport \"fmt\"\n\nconst a = 1\n\ntype s struct {\n\tx int\n}\n\n" +
+		"var (\n\tone  = []string{\"a\", \"c\"}\n\tmany = map[string]int{\n\t\t\"a\": 1,\n\t}\n)\n\nfunc f(all []int) {\n\tfor range all {\n\t\tg(1)\n\t}\n\tg(2)\n}\n"
+	s := newSource("p.go", text)
+	s.sorted("one", `"b"`)
+	s.element("many", "map[string]int", `"b": 2`)
+	s.member("s", "y int")
+	s.constant("a", "b = 2")
+	s.argument("f", "g", "3")
+	s.first("f", "h(1)")
+	s.before("f", "g(2)", "h(2)")
+	s.after("f", "g(2)", "h(3)")
+	s.inLoop("f", "all", false, "h(4)\n")
+	got, err := s.result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		`[]string{"a", "b", "c"}`, "\t\t\"a\": 1,\n\t\t\"b\": 2,\n", "\tx int\n\ty int\n", "const a = 1\nconst b = 2\n",
+		"func f(all []int) {\n\th(1)\n\tfor range all {\n\t\tg(1)\n\t\th(4)\n\t}\n\th(2)\n\tg(2, 3)\n\th(3)\n}\n",
+	} {
+		if !strings.Contains(got, line) {
+			t.Errorf("no %q in\n%s", line, got)
+		}
+	}
+}
+
+// tools returns whether the tools of `make generate` are built.
+func tools(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"buf", "protoc-gen-go", "protoc-gen-go-grpc"} {
+		if _, err := os.Stat(filepath.Join("../../build/bin", name)); err != nil {
+			t.Skip("the tools of `make generate` are not built")
+		}
+	}
+}
+
+// The code of an aggregate compiles, with its tests. Nothing is written.
+func TestAggregateCompiles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles both services")
+	}
+	tools(t)
+	c := planned(t, "../..", shapes[0])
+	if err := c.complete(t.Context(), io.Discard); err != nil {
+		t.Error(err)
+	}
+	for _, name := range c.created {
+		if _, err := os.Lstat(filepath.Join(c.root, name)); err == nil {
+			t.Errorf("%s was written", name)
+		}
+	}
+}
+
+// In full: the command adds an aggregate, one below it and one without a parent to a copy of
+// the repository, and the tests of all three pass there.
+func TestAggregatesInACopy(t *testing.T) {
+	if os.Getenv("LOCKSTEP_FULL") == "" {
+		t.Skip("takes minutes: LOCKSTEP_FULL=1")
+	}
+	tools(t)
+	root := filepath.Join(t.TempDir(), "copy")
+	git(t, "../..", "clone", "--quiet", "--no-hardlinks", ".", root)
+	bin, err := filepath.Abs("../../build/bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(root, "build"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(bin, filepath.Join(root, "build/bin")); err != nil {
+		t.Fatal(err)
+	}
+	all := [][3]string{shapes[0], {"note", "body:string", "comment"}, shapes[1]}
+	for _, words := range all {
+		command := []string{"make", "aggregate", "NAME=" + words[0], "FIELDS=" + words[1], "PARENT=" + words[2]}
+		if out, err := inCopy(t, root, command...); err != nil {
+			t.Fatalf("%v: %v\n%s", command, err, out)
+		}
+		git(t, root, "add", "-A")
+		git(t, root, "commit", "--quiet", "-m", words[0])
+		if out, err := inCopy(t, root, command...); err == nil || !strings.Contains(out, "there is an aggregate") {
+			t.Errorf("%v a second time: %v\n%s", command, err, out)
+		}
+	}
+	for _, command := range [][]string{
+		{"go", "test", "-timeout", "10m", ".", "./migrations", "./cmd/schema", "./internal/topics", "./internal/local/broker",
+			"./services/video/...", "./services/catalog/..."},
+		{"go", "test", "-timeout", "10m", "-run", "Comment|Note|Badge", "./services"},
+	} {
+		if out, err := inCopy(t, root, command...); err != nil {
+			t.Errorf("%v: %v\n%s", command, err, out)
+		}
+	}
+}
+
+func inCopy(t *testing.T, root string, command ...string) (out string, err error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
+	cmd.Dir = root
+	said, err := cmd.CombinedOutput()
+	return string(said), err
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const goodFields = "text:string,stars:int32"
+
+func TestBadWordsAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ name, fields, parent, want string }{
+		{"", goodFields, "", "NAME: "},
+		{"Comment", goodFields, "", "NAME: "},
+		{"two words", goodFields, "", "NAME: "},
+		{"two_words", goodFields, "", "NAME: "},
+		{"1st", goodFields, "", "NAME: "},
+		{strings.Repeat("x", maxName+1), goodFields, "", "NAME: "},
+		{"type", goodFields, "", "reserved word"},
+		{"go", goodFields, "", "reserved word"},
+		{"string", goodFields, "", "reserved word"},
+		{"order", goodFields, "", "reserved word"},
+		{"message", goodFields, "", "reserved word"},
+		{"outbox", goodFields, "", "reserved word"},
+		{"comment", "", "", "FIELDS: "},
+		{"comment", "text", "", "not NAME:TYPE"},
+		{"comment", "text:varchar", "", `unknown type "varchar"`},
+		{"comment", "Text:string", "", "FIELDS: "},
+		{"comment", "a__b:string", "", "FIELDS: "},
+		{"comment", "text:string,,", "", "FIELDS: "},
+		{"comment", "text:string,text:int32", "", "there twice"},
+		{"comment", "a_b:string,ab:int32", "", ""},
+		{"comment", "select:string", "", "reserved word"},
+		{"comment", "func:string", "", "reserved word"},
+		{"comment", "version:int64", "", "every comment has"},
+		{"comment", "comment_id:string", "", "every comment has"},
+		{"comment", "video_id:string", "video", "every comment has"},
+		{"comment", "a:bool,b:bool,c:bool,d:bool,e:bool,f:bool,g:bool,h:bool,i:bool", "", "at most 8"},
+		{"comment", goodFields, "comment", "PARENT: "},
+		{"comment", goodFields, "A parent", "PARENT: "},
+		{"comment", goodFields, "video", ""},
+	} {
+		_, err := parse(test.name, test.fields, test.parent)
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("NAME=%q FIELDS=%q PARENT=%q: %v, want %q", test.name, test.fields, test.parent, err, test.want)
+		}
+	}
+}
+
+// A name or a parent that does not fit the repository is refused, with the place that has it.
+func TestTakenNamesAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ name, parent, want string }{
+		{"engagement", "", "there is an aggregate"},
+		{"video", "", "there is an aggregate"},
+		{"search", "", "taken: services/catalog/search"},
+		{"reply", "", "taken: services/video/harness_test.go has reply"},
+		{"comment", "engagement", "PARENT: "},
+		{"comment", "nothing", "PARENT: "},
+	} {
+		a, err := parse(test.name, goodFields, test.parent)
+		if err == nil {
+			_, err = plan("../..", a)
+		}
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("NAME=%s PARENT=%s: %v, want %q", test.name, test.parent, err, test.want)
+		}
+	}
+}
+
+func TestCommandLine(t *testing.T) {
+	t.Parallel()
+	var help bytes.Buffer
+	if err := run(t.Context(), []string{"--help"}, t.TempDir(), &help, io.Discard); err != nil || !strings.Contains(help.String(), "PARENT") {
+		t.Errorf("help: %v\n%s", err, help.String())
+	}
+	// A tree with changes, and one without a repository.
+	root := t.TempDir()
+	args := []string{"--name", "comment", "--fields", goodFields}
+	if err := run(t.Context(), args, root, io.Discard, io.Discard); err == nil {
+		t.Error("outside of a repository: no error")
+	}
+	git(t, root, "init", "--quiet")
+	if err := os.WriteFile(filepath.Join(root, "a file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(t.Context(), args, root, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "not committed") {
+		t.Errorf("with changes: %v", err)
+	}
+}
+
+func git(t *testing.T, dir string, args ...string) {
+	t.Helper()
+	args = append([]string{"-C", dir, "-c", "user.name=test", "-c", "user.email=test@example.com"}, args...)
+	if out, err := exec.CommandContext(t.Context(), "git", args...).CombinedOutput(); err != nil {
+		t.Fatalf("git %v: %v\n%s", args, err, out)
+	}
+}
+
+func TestWordForms(t *testing.T) {
+	t.Parallel()
+	for word, want := range map[string]string{
+		"comment": "comments", "reply": "replies", "day": "days", "news": "newses", "box": "boxes", "match": "matches", "wish": "wishes",
+	} {
+		if got := plural(word); got != want {
+			t.Errorf("plural of %s is %s, want %s", word, got, want)
+		}
+	}
+	f := Field{"link_url", "string"}
+	if f.Go() != "LinkURL" || f.Proto() != "LinkUrl" {
+		t.Errorf("%s, %s", f.Go(), f.Proto())
+	}
+}

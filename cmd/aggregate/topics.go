@@ -1,0 +1,63 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"example.com/lockstep/internal/topics"
+)
+
+// topicEdits add the topic to the one list, internal/topics, and its name to the places that
+// need it for this aggregate alone.
+func (c *change) topicEdits() {
+	a := c.aggregate
+	list := fmt.Sprintf("%q", c.module+"/internal/topics")
+	c.edit("internal/topics/topics.go", func(s *source) {
+		s.constant("Video", fmt.Sprintf("%s = %q", a.Type(), a.Topic()))
+		s.element("All", "[]Topic", fmt.Sprintf("{Name: %s, Aggregate: %q}", a.Type(), a.Name))
+	})
+	c.edit("services/catalog/serve.go", func(s *source) {
+		s.constant("Subscription", fmt.Sprintf("%sSubscription = topics.Subscription(topics.%[1]s, topics.Catalog)", a.Type()))
+		s.element("Config.consumers", "map[string]string", fmt.Sprintf("%q: %sSubscription", a.Name+" consumer", a.Type()))
+		s.first("completions", fmt.Sprintf(`of%s := health.Register("incomplete %s")`, a.Types(), a.Plural()))
+		s.element("completions", "[]func(context.Context) error",
+			fmt.Sprintf("func(ctx context.Context) error { return p.Complete%[1]s().Run(ctx, of%[1]s) }", a.Types()))
+	})
+	c.edit("cmd/schema/events_test.go", func(s *source) {
+		s.imports(list)
+		s.imports(fmt.Sprintf(`%seventsv1 "%s/proto/%s/events/v1"`, a.Name, c.module, a.Name))
+		s.element("published", "map[string]proto.Message", fmt.Sprintf("topics.%s: &%seventsv1.Event{}", a.Type(), a.Name))
+	})
+	c.monitoring()
+	c.terraform()
+}
+
+// monitoring are the values of labels, and the subscriptions of two alerts.
+func (c *change) monitoring() {
+	c.edit("internal/monitoring/metrics.go", func(s *source) {
+		for _, label := range []string{"replica", "compared"} {
+			s.keyed(label, "Values", fmt.Sprintf("%q", c.aggregate.Name))
+		}
+	})
+	c.pattern("internal/monitoring/alerts_process.go", `\(?\b(video(?:\|\w+)*)\)?(\\\\\.events)`, func(m []string) string {
+		return "(" + m[1] + "|" + c.aggregate.Name + ")" + m[2]
+	})
+}
+
+// terraform are the expected grants of the module: those of videos, again.
+func (c *change) terraform() {
+	c.pattern("deploy/terraform/tests/grants.txt", `(?s).+`, func(m []string) string {
+		again := strings.NewReplacer(topics.Video, c.aggregate.Topic(), schemaName(topics.Video), schemaName(c.aggregate.Topic()))
+		var lines strings.Builder
+		for line := range strings.Lines(m[0]) {
+			lines.WriteString(line)
+			if added := again.Replace(line); added != line {
+				lines.WriteString(added)
+			}
+		}
+		return sortedLines(lines.String())
+	})
+}
+
+// schemaName is the name of a topic's schema.
+func schemaName(topic string) string { return strings.ReplaceAll(topic, ".", "-") }
