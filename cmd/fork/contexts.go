@@ -84,7 +84,8 @@ var contexts = []rule{
 		means: aggregate, why: "the type of an aggregate",
 		ident: ident(`[a-z]+`),
 		before: endsWith(`(?i)aggregate_?type(\\?": ?|[" :=!]+|", )[\\"'\x60]*|` +
-			`aggregate_type", Values: \[\]string\{"|Aggregate:? ?(!= |: )"|gen_random_uuid\(\), '|kind: "|return "|--type |, \$2, '\w+', '|table\{"`),
+			`aggregate_type", Values: \[\]string\{"|Aggregate:? ?(!= |: )"|` +
+			`gen_random_uuid\(\), '|kind: "|return "|--type |, \$2, '\w+', '|table\{"`),
 	},
 	{means: aggregate, why: "a label with types of aggregates", ident: ident(`[a-z]+`), before: endsWith("`aggregate_type`: ")},
 	{means: owner, why: "a schema, by its table", ident: ident(`[a-z]+`), after: startWith(`\.[a-z]`)},
