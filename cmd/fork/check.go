@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
-	"go/scanner"
 	"go/token"
 	"go/types"
 	"path"
@@ -146,36 +144,13 @@ func uses(word string, files []file) string {
 		if path.Ext(f.name) == ".md" || path.Base(f.name) == "go.sum" || examples.MatchString(f.name) || isBinary(f.content) {
 			continue
 		}
-		text := f.content
-		if path.Ext(f.name) == ".go" {
-			text = withoutComments(text)
-		}
-		for _, found := range pattern.FindAllIndex(text, -1) {
-			if standsAlone(string(text), found[0], found[1]) {
-				return fmt.Sprintf("%s:%d", f.name, 1+bytes.Count(text[:found[0]], []byte("\n")))
+		text := string(f.content)
+		at := kinds(f.name, text)
+		for _, found := range pattern.FindAllStringIndex(text, -1) {
+			if standsAlone(text, found[0], found[1]) && at(found[0]) != prose {
+				return fmt.Sprintf("%s:%d", f.name, 1+strings.Count(text[:found[0]], "\n"))
 			}
 		}
 	}
 	return ""
-}
-
-// withoutComments returns Go code with spaces in place of its comments.
-func withoutComments(content []byte) []byte {
-	var s scanner.Scanner
-	files := token.NewFileSet()
-	code := bytes.Clone(content)
-	s.Init(files.AddFile("", files.Base(), len(content)), content, func(token.Position, string) {}, scanner.ScanComments)
-	for {
-		pos, tok, text := s.Scan()
-		if tok == token.EOF {
-			return code
-		}
-		if tok == token.COMMENT {
-			for i := range len(text) {
-				if at := int(pos) - 1 + i; code[at] != '\n' {
-					code[at] = ' '
-				}
-			}
-		}
-	}
 }

@@ -74,7 +74,7 @@ var contexts = []rule{
 	},
 	{
 		means: owner, why: "variables of processes",
-		in: in(`^cmd/dev/\w+\.go$|^cmd/dev/scenario/observer\.go$|^internal/(walk|monitoring|operator)/|^deploy/` +
+		in: in(`^cmd/dev/\w+\.go$|^cmd/dev/scenario/observer\.go$|^internal/(walk|monitoring|operator)/|^deploy/.*\.go$` +
 			`|^services/(alerts_live|collectoraway|trace|endpoint|session|panels|reconcile_full|fresh)_test\.go$`),
 		kind:  code,
 		ident: ident(`[a-z]+`),
@@ -86,7 +86,8 @@ var contexts = []rule{
 		means: aggregate, why: "the type of an aggregate",
 		ident: ident(`[a-z]+`),
 		before: endsWith(`(?i)aggregate_?type(\\?": ?|[" :=!]+|", )[\\"'\x60]*|` +
-			`Aggregate:? ?(!= |: )"|gen_random_uuid\(\), '|kind: "|return "|--type |, \$2, '\w+', '|table\{"`),
+			`aggregate_type", Values: \[\]string\{"|Aggregate:? ?(!= |: )"|` +
+			`gen_random_uuid\(\), '|kind: "|return "|--type |, \$2, '\w+', '|table\{"`),
 	},
 	{means: aggregate, why: "a label with types of aggregates", ident: ident(`[a-z]+`), before: endsWith("`aggregate_type`: ")},
 	{means: owner, why: "a schema, by its table", ident: ident(`[a-z]+`), after: startWith(`\.[a-z]`)},
@@ -141,7 +142,6 @@ var contexts = []rule{
 		kind:   literal,
 		before: endsWith(`\b(of|in|as|from|to|ask|asks|kill|stop|restart|Kill|Stop|Restart)[ -]`),
 	},
-	{means: aggregate, why: "other literals of Go", kind: literal},
 	{means: owner, why: "a sentence about the owner", kind: prose, ident: ident(`[a-z]+`)},
 	{
 		means: owner, why: "a sentence that begins with the owner",

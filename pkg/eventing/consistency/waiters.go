@@ -237,8 +237,8 @@ func (w *Waiters) takeDirty() []Position {
 }
 
 // received marks the aggregates that another process has moved.
-func (w *Waiters) received(news notify.Notification) {
-	w.markDirty(news.Mentions)
+func (w *Waiters) received(moved notify.Notification) {
+	w.markDirty(moved.Mentions)
 	w.wakeSoon()
 }
 
