@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -16,7 +15,7 @@ func (c *change) docEdits() {
 	if a.Parent != nil { // another tenant does not see the parent
 		creation = []string{"DELETE /v1/videos/{id}`", "/video.v1.VideoService/DeleteVideo`"}
 	}
-	c.outcomes("<!-- table: video -->", [][2]string{
+	c.outcomes("/video.v1.VideoService/GetVideo`", [][2]string{
 		{"POST " + a.CollectionPath() + "`", creation[0]},
 		{"GET " + one, "GET /v1/videos/{id}`"}, {"PATCH " + one, "PATCH /v1/videos/{id}`"}, {"DELETE " + one, "DELETE /v1/videos/{id}`"},
 		{"/video.v1." + a.Type() + "Service/Create" + a.Type() + "`", creation[1]},
@@ -26,22 +25,25 @@ func (c *change) docEdits() {
 		{"/video.replication.v1.ReplicationService/Get" + a.Type() + "Rows`", "/video.replication.v1.ReplicationService/GetVideoRows`"},
 		{"/video.replication.v1.ReplicationService/List" + a.Type() + "Rows`", "/video.replication.v1.ReplicationService/ListVideoRows`"},
 	})
-	c.outcomes("<!-- table: catalog -->", [][2]string{
+	c.outcomes("/catalog.v1.CatalogService/GetVideo`", [][2]string{
 		{"GET " + a.CollectionPath() + "`", "GET /v1/videos`"}, {"GET " + one, "GET /v1/videos/{id}`"},
 		{"/catalog.v1.CatalogService/Get" + a.Type() + "`", "/catalog.v1.CatalogService/GetVideo`"},
 		{"/catalog.v1.CatalogService/List" + a.Types() + "`", "/catalog.v1.CatalogService/ListVideos`"},
 	})
 }
 
-// outcomes adds rows to the table behind a mark, each like another row.
-func (c *change) outcomes(table string, rows [][2]string) {
+// outcomes adds rows, each like another row, to the table that has an operation.
+func (c *change) outcomes(known string, rows [][2]string) {
 	const document, ruler = "docs/security.md", "| --- | --- | --- | --- | --- | --- | --- | --- |\n"
-	c.pattern(document, regexp.QuoteMeta(table)+`\n(?:\|.*\n)+`, func(m []string) string {
+	c.pattern(document, `<!-- table: \w+ -->\n(?:\|.*\n)+`, func(m []string) string {
+		if !strings.Contains(m[0], known) {
+			return m[0]
+		}
 		head, body, _ := strings.Cut(m[0], ruler)
 		for _, row := range rows {
 			_, like, found := strings.Cut(body, "| `"+row[1])
 			if !found {
-				c.fail(fmt.Errorf("%s: the table %s has no row of %s", document, table, row[1]))
+				c.fail(fmt.Errorf("%s: the table of %s has no row of %s", document, known, row[1]))
 			}
 			like, _, _ = strings.Cut(like, "\n")
 			body += "| `" + row[0] + like + "\n"

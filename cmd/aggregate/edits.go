@@ -151,8 +151,8 @@ func (c *change) testEdits() {
 	})
 	c.behind("migrations/tenants_test.go", "const rowsOfTwoTenants = `", c.part("parts/tenant_rows.tmpl"))
 	c.edit("migrations/tenants_test.go", func(s *source) {
-		s.keyed("tenantTables", "migrations.Video", fmt.Sprintf(`%q: "SELECT INSERT UPDATE"`, a.Plural()))
-		s.keyed("tenantTables", "migrations.Catalog", fmt.Sprintf(`%q: "SELECT"`, a.Name+"_projection"))
+		s.holding("tenantTables", `"outbox": `, fmt.Sprintf(`%q: "SELECT INSERT UPDATE"`, a.Plural()))
+		s.holding("tenantTables", `_projection": `, fmt.Sprintf(`%q: "SELECT"`, a.Name+"_projection"))
 	})
 }
 

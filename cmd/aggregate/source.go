@@ -165,6 +165,14 @@ func (s *source) keyed(declaration, key, text string) {
 	}
 }
 
+// holding appends text to the literal, without a type of its own, that has some code in a declaration.
+func (s *source) holding(declaration, code, text string) {
+	lit := find(s, declaration, "{…} with "+code, func(n *ast.CompositeLit) bool { return n.Type == nil && strings.Contains(s.of(n), code) })
+	if s.err == nil {
+		s.list(lit.Lbrace, lit.Rbrace, lit.Elts, text)
+	}
+}
+
 // returned appends text to the literal that the function literal of a declaration returns.
 func (s *source) returned(declaration, text string) {
 	found := find(s, declaration, "func literal that returns a literal", func(n *ast.ReturnStmt) bool {
