@@ -95,6 +95,11 @@ func TestAnAcceptedConnectionIsServedInTheDrain(t *testing.T) {
 		defer silent.Close()
 		d.drain()
 		time.Sleep(1900 * time.Millisecond) // fake time: still within the 2 s
+		late, err := d.lis.Dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer late.Close()
 		conn, err := d.lis.Dial()
 		if err != nil {
 			t.Fatal(err)
@@ -115,8 +120,12 @@ func TestAnAcceptedConnectionIsServedInTheDrain(t *testing.T) {
 		if body, err := io.ReadAll(answer.Body); err != nil || answer.StatusCode != http.StatusOK || string(body) != "hi" {
 			t.Errorf("%d %q (%v)", answer.StatusCode, body, err)
 		}
+		drained := time.Now()
 		if err := <-d.ended; err != nil {
 			t.Errorf("Run: %v", err)
+		}
+		if took := time.Since(drained); took > time.Second {
+			t.Errorf("the silent connection holds up the drain for %s", took)
 		}
 	})
 }

@@ -133,6 +133,7 @@ func (s *Server) serve(ctx context.Context, lis net.Listener) error {
 	ending, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	server := s.httpServer(s.handler(ending))
+	server.ConnContext, server.ConnState = s.unread.connContext, s.unread.state
 	defer func() { _ = server.Close() }()
 	served, accepted := make(chan error, 1), make(chan struct{})
 	go func() {
@@ -155,7 +156,6 @@ func (s *Server) serve(ctx context.Context, lis net.Listener) error {
 		return fmt.Errorf("stop listening on %s: %w", lis.Addr(), err)
 	}
 	<-accepted
-	s.unread.wait()
 	return s.shutdown(server)
 }
 
@@ -172,11 +172,10 @@ func waitOr(done <-chan struct{}, failed <-chan error) error {
 func (s *Server) shutdown(server *http.Server) error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
+	s.unread.end()
 	if err := server.Shutdown(ctx); err == nil {
 		return nil
 	}
-	// Shutdown also waits for connections that have not carried a request yet;
-	// closing those loses nothing.
 	cut := s.inFlight.names(s.rest)
 	if len(cut) == 0 {
 		return nil
@@ -202,8 +201,6 @@ func (s *Server) httpServer(handler http.Handler) *http.Server {
 		ReadTimeout:       readTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ConnContext:       s.unread.connContext,
-		ConnState:         s.unread.state,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}

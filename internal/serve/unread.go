@@ -63,9 +63,10 @@ func (u *unread) leave(c net.Conn) {
 	}
 }
 
-// wait returns when there is no such connection, or after unreadTimeout. One caller may wait,
-// after the last connection was accepted.
-func (u *unread) wait() {
+// end returns when there is no such connection, or after unreadTimeout, and then closes those
+// that are left: a shutdown would wait for them, and not answer them. It is called once, after
+// the last connection was accepted.
+func (u *unread) end() {
 	timeout := time.NewTimer(unreadTimeout)
 	defer timeout.Stop()
 	for {
@@ -78,7 +79,16 @@ func (u *unread) wait() {
 		select {
 		case <-u.left:
 		case <-timeout.C:
+			u.close()
 			return
 		}
+	}
+}
+
+func (u *unread) close() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for c := range u.conns {
+		_ = c.Close() // its client has hung up already
 	}
 }
