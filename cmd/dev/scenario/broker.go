@@ -51,8 +51,8 @@ func (p *Pair) acknowledged(ctx context.Context) error {
 		if err := p.control(ctx, http.MethodGet, "backlog", nil, &backlog); err != nil {
 			return false, err
 		}
-		for _, topic := range []string{topics.Video, topics.Engagement} {
-			if backlog["projects/"+p.Project+"/subscriptions/"+topics.Subscription(topic, topics.Catalog)] > 0 {
+		for _, subscription := range topics.Subscriptions(topics.Catalog) {
+			if backlog["projects/"+p.Project+"/subscriptions/"+subscription] > 0 {
 				return false, nil
 			}
 		}

@@ -6,32 +6,48 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
+
+	"example.com/lockstep/pkg/eventing/backoff"
 )
 
-// drainStreams bounds the end of half-closed streams when their consumer ends. It leaves two
-// thirds of drainTime to the messages that they have brought.
-const drainStreams = time.Second
+const (
+	// drainStreams bounds the end of half-closed streams when their consumer ends. It leaves
+	// half of drainTime to the messages that they have brought.
+	drainStreams = time.Second
+	// receiptTime is more than the time for which the client keeps back the receipts of
+	// messages. A receipt extends the lease: behind a nack, it would hide the message again.
+	receiptTime = 300 * time.Millisecond
+)
 
 // pull is the client's Receive, but for the end: the client has read its streams to their end
-// before it is told to close them.
+// before it is told to close them. What they bring meanwhile is delivered, to be given back,
+// only then. If the broker went on sending, it would send one window, not its whole backlog.
 func (c *Consumer) pull(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error {
 	pulls := c.options.Streams.of(c.subscriber.String())
 	if pulls == nil {
 		return c.subscriber.Receive(ctx, deliver)
 	}
 	receiving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
 	var ending sync.WaitGroup
 	ending.Go(func() {
+		defer close(ended)
 		select {
 		case <-ctx.Done():
 			pulls.end()
+			backoff.Sleep(receiving, receiptTime, nil)
 			stop()
 		case <-receiving.Done():
 		}
 	})
 	defer ending.Wait()
 	defer stop()
-	return c.subscriber.Receive(receiving, deliver)
+	return c.subscriber.Receive(receiving, func(callback context.Context, m *pubsub.Message) {
+		if ctx.Err() != nil {
+			<-ended
+		}
+		deliver(callback, m)
+	})
 }
 
 // pulls are the open streams of one consumer.
@@ -42,6 +58,12 @@ type pulls struct {
 	ended bool // no stream is opened any more that brings messages
 	open  map[*pull]struct{}
 	left  chan struct{} // has a token after a stream has ended
+}
+
+func (p *pulls) ends() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ended
 }
 
 // add reports whether the stream may be opened: the consumer goes on.

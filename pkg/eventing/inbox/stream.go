@@ -73,13 +73,13 @@ func (s *Streams) intercept(
 	if !strings.HasSuffix(method, "/StreamingPull") {
 		return open(ctx, desc, conn, method, opts...)
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	stream, err := open(ctx, desc, conn, method, opts...)
+	own, cancel := context.WithCancelCause(ctx)
+	stream, err := open(own, desc, conn, method, opts...)
 	if err != nil {
 		cancel(err)
 		return nil, err
 	}
-	return &pull{ClientStream: stream, streams: s, ctx: ctx, cancel: cancel}, nil
+	return &pull{ClientStream: stream, streams: s, client: ctx, ctx: own, cancel: cancel}, nil
 }
 
 // pull is one StreamingPull.
@@ -87,11 +87,14 @@ type pull struct {
 	grpc.ClientStream
 
 	streams *Streams
+	// client ends when the client has no use for the stream any more.
+	client context.Context //nolint:containedctx // as ctx
 	// ctx is the stream's own. It ends when there is more room.
 	ctx    context.Context //nolint:containedctx // it ends with the stream that it belongs to
 	cancel context.CancelCauseFunc
 
 	mu     sync.Mutex // held by requests and by the half-close
+	of     *pulls     // from the first request on
 	closed bool       // no request goes to the broker any more
 }
 
@@ -120,10 +123,9 @@ func (p *pull) SendMsg(m any) error {
 	if of == nil {
 		return p.ClientStream.SendMsg(m)
 	}
+	p.of = of
 	if !of.add(p) {
-		// An error would make the client forget what it gives back. Without a request the
-		// broker sends nothing, and the client closes the stream in a moment.
-		p.closed = true
+		p.closed = true // without a request the broker sends nothing
 		return nil
 	}
 	b, room := of.budget, of.budget.room()
@@ -167,14 +169,29 @@ func (p *pull) widen(b *budget, room, most load) {
 
 // RecvMsg makes a cancel for more room look like a network error. The client opens another
 // stream after that, as it does after an end without an error.
+//
+// While the consumer ends, the end of a stream is not told before the client gives it up: by
+// an error that cannot be retried the client would drop the acks that it has not sent yet.
 func (p *pull) RecvMsg(m any) error {
 	err := p.ClientStream.RecvMsg(m)
 	if err == nil {
 		return nil
+	}
+	if p.consumerEnds() {
+		p.cancel(err)
+		<-p.client.Done()
+		return status.FromContextError(p.client.Err()).Err()
 	}
 	if errors.Is(context.Cause(p.ctx), errMoreRoom) {
 		err = status.Error(codes.Unavailable, errMoreRoom.Error())
 	}
 	p.cancel(err)
 	return err
+}
+
+func (p *pull) consumerEnds() bool {
+	p.mu.Lock()
+	of := p.of
+	p.mu.Unlock()
+	return of != nil && of.ends()
 }
