@@ -2,7 +2,7 @@
 # fetches. `make` alone lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help run token test test-localpubsub crash fresh compose-check tf-check tf-provider lint fmt generate verify proto-release fork ci clean
+.PHONY: help run token clients clients-check test test-localpubsub crash fresh compose-check tf-check tf-provider lint fmt generate verify proto-release fork ci clean
 
 # Extra arguments for the command behind run, test and bench, and for fork.
 ARGS   ?=
@@ -30,6 +30,9 @@ export PATH := $(BIN):$(PATH)
 LOCKSTEP_TF_PLUGINS ?= $(CURDIR)/build/terraform
 TF_GOOGLE := $(LOCKSTEP_TF_PLUGINS)/.terraform-provider-google@v1.20.1-0.20260828184646-f3721fb45fa3
 export LOCKSTEP_TF_PLUGINS
+
+# The client in TypeScript, compiled beside its packages, which package-lock.json pins.
+CLIENT := build/clients/typescript
 
 # The other modules of the repository. There is no go.work: each module builds
 # as it would alone.
@@ -78,6 +81,28 @@ test-lab: ## Likewise those of the benchmarks and of Terraform's checks, a modul
 	go -C lab test $(RACE) -timeout 20m $(ARGS) $(or $(PKG),./...)
 
 # fork: go on
+clients: $(CLIENT)/.installed ## Generate the TypeScript client, after a change in an openapi.json
+	@for service in video catalog; do \
+		$(CLIENT)/node_modules/.bin/openapi-typescript services/$$service/openapi.json -o clients/typescript/src/$$service.ts || exit 1; done
+
+clients-check: $(CLIENT)/.installed ## Lint the OpenAPI documents; generate, compile and run the TypeScript client (needs npm)
+	REDOCLY_TELEMETRY=off $(CLIENT)/node_modules/.bin/redocly lint --extends=recommended-strict services/*/openapi.json
+	$(CLIENT)/node_modules/.bin/spectral lint --fail-severity=hint -r clients/typescript/spectral.json services/*/openapi.json
+	@rm -rf $(CLIENT)/src $(CLIENT)/dist $(CLIENT)/generated && cp -R clients/typescript/src clients/typescript/tsconfig.json $(CLIENT)/
+	@for service in video catalog; do \
+		$(CLIENT)/node_modules/.bin/openapi-typescript services/$$service/openapi.json -o $(CLIENT)/generated/$$service.ts && \
+		diff -u clients/typescript/src/$$service.ts $(CLIENT)/generated/$$service.ts || { echo "run make clients"; exit 1; }; done
+	$(CLIENT)/node_modules/.bin/tsc -p $(CLIENT)
+	LOCKSTEP_CLIENT=$(CURDIR)/$(CLIENT)/dist go test -count=1 -timeout 10m -run '^TestTypeScriptStory$$' ./services/
+
+# The scripts of packages do not run.
+$(CLIENT)/.installed: clients/typescript/package-lock.json
+	@command -v npm >/dev/null || { echo "the TypeScript client needs npm, with Node.js 20 or later: install it"; exit 1; }
+	@mkdir -p $(@D)
+	cp clients/typescript/package.json clients/typescript/package-lock.json clients/typescript/.npmrc $(@D)/
+	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund
+	@touch $@
+
 # The quick form is part of `make test`.
 crash: ## Histories in full: relays and consumers killed with -9 under load, 100,000 events through 8 relays, 50 failovers, 10,000 lives of a read model, a flood of junk, alerts in ten faults
 	LOCKSTEP_FULL=1 go test -count=1 -v -run "^TestCrash$$" ./services/
@@ -134,10 +159,10 @@ fmt: $(LINTER) ## Format the Go code
 	golangci-lint fmt
 	@for module in $(NESTED); do (cd $$module && golangci-lint fmt) || exit 1; done
 
-generate: $(BUF) $(GEN_GO) $(GEN_RPC) ## Regenerate the Go code of proto/, the Pub/Sub schemas, and what follows from the tables of metrics, alerts and boards
+generate: $(BUF) $(GEN_GO) $(GEN_RPC) ## Regenerate the Go code of proto/, the Pub/Sub schemas, and the files that follow from the tables of topics, metrics, alerts and boards
 	cd proto && buf generate
 	go run ./cmd/schema
-	go test -count=1 -timeout 2m -run '^TestGenerated$$' ./internal/monitoring -update
+	go test -count=1 -timeout 2m -run '^TestGenerated$$' ./internal/monitoring ./internal/topics -update
 
 # Generates aside and compares, so that an edit by hand shows whether or not it
 # is committed, and so does a file whose .proto is gone.
@@ -147,7 +172,7 @@ verify: $(BUF) $(GEN_GO) $(GEN_RPC) ## Fail if generated code, go.mod or formatt
 	diff -ru -x '*.proto' -x '*.yaml' proto build/.generated
 	go run ./cmd/schema -o build/.schemas
 	diff -ru -x '*.go' -x released deploy/schemas build/.schemas
-	go test -count=1 -timeout 2m -run '^TestGenerated$$' ./internal/monitoring
+	go test -count=1 -timeout 2m -run '^TestGenerated$$' ./internal/monitoring ./internal/topics
 	go mod tidy -diff
 	@for module in $(NESTED); do echo "go -C $$module mod tidy -diff" && go -C $$module mod tidy -diff || exit 1; done
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not gofmt'd: $$unformatted"; exit 1; }

@@ -26,6 +26,8 @@ var commands = map[string]runs{
 	"make test-lab":        {".ci/full", "make test-lab\n"},
 	"go -C lab test ./...": {"Makefile", "\tgo -C lab test "},
 	// fork: go on
+	"make clients":         {"Makefile", `echo "run make clients"`},
+	"make clients-check":   {".ci/run", "\n  make clients-check\n"},
 	"make tf-check":        {".github/workflows/ci.yml", "run: make tf-check\n"},
 	"make compose-check":   {".github/workflows/ci.yml", "run: make compose-check\n"},
 	"make token":           {"services/readme_test.go", "make -s --no-print-directory -C %s token"},

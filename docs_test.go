@@ -27,7 +27,7 @@ var (
 func TestDocsAreTrue(t *testing.T) {
 	t.Parallel()
 	var docs []string
-	for _, dir := range append(present(), ".", "docs", "deploy", "deploy/*") {
+	for _, dir := range append(present(), ".", "docs", "deploy", "deploy/*", "clients/*") {
 		pattern := filepath.Join(dir, "*.md")
 		found, err := filepath.Glob(pattern)
 		if err != nil || len(found) == 0 {

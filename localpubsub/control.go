@@ -16,6 +16,7 @@ const maxControl = 1 << 20
 //	PUT  /control/faults   {"seed": 7, "faults": [{"kind": "latency", "delay": "5ms"}]}
 //	GET  /control/faults
 //	POST /control/advance  {"by": "10m"}
+//	GET  /control/backlog  {"projects/p/subscriptions/s": 3}: messages without an acknowledgement
 //	POST /reset            as the official emulator: forget everything
 //
 // and, from rest, everything below /v1/.
@@ -24,6 +25,7 @@ func (s *Server) control(rest http.Handler) http.Handler {
 	mux.HandleFunc("PUT /control/faults", s.putFaults)
 	mux.HandleFunc("GET /control/faults", s.getFaults)
 	mux.HandleFunc("POST /control/advance", s.advance)
+	mux.HandleFunc("GET /control/backlog", s.getBacklog)
 	mux.HandleFunc("POST /reset", func(w http.ResponseWriter, _ *http.Request) {
 		s.Forget()
 		_, _ = io.WriteString(w, "Forgot everything.\n")
@@ -53,12 +55,24 @@ func (s *Server) putFaults(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) getFaults(w http.ResponseWriter, _ *http.Request) {
 	p := s.faults.current.Load()
-	w.Header().Set("Content-Type", "application/json")
-	text, err := json.Marshal(FaultPlan{Seed: p.seed, Faults: p.faults})
+	writeControl(w, FaultPlan{Seed: p.seed, Faults: p.faults})
+}
+
+func (s *Server) getBacklog(w http.ResponseWriter, _ *http.Request) {
+	backlog := map[string]int{}
+	for _, sub := range s.subscriptions.all() {
+		backlog[sub.name] = sub.unacked()
+	}
+	writeControl(w, backlog)
+}
+
+func writeControl(w http.ResponseWriter, answer any) {
+	text, err := json.Marshal(answer)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
+	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(append(text, '\n')) // fails when the client has hung up
 }
 

@@ -101,6 +101,18 @@ func (s *subscription) unlock() {
 
 func (s *subscription) after(do func()) { s.later = append(s.later, do) }
 
+// unacked counts the kept messages without an acknowledgement, on their way to a consumer or not.
+func (s *subscription) unacked() (n int) {
+	s.lock()
+	defer s.unlock()
+	for e := s.log.first; e != nil; e = e.next {
+		if e.state != acked {
+			n++
+		}
+	}
+	return n
+}
+
 // touch records a use of the subscription.
 func (s *subscription) touch() { s.touched = s.server.now() }
 

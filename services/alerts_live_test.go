@@ -19,6 +19,7 @@ import (
 	"example.com/lockstep/internal/local/process"
 	"example.com/lockstep/internal/monitoring"
 	"example.com/lockstep/internal/porttest"
+	"example.com/lockstep/internal/topics"
 )
 
 // faster is by how much the alerts' durations are shortened: a minute is a second.
@@ -157,11 +158,11 @@ func TestAlertsInAFault(t *testing.T) {
 func (w *watched) aTopicIsMissing(t *testing.T, v answer) answer {
 	t.Helper()
 	w.fault(t, []string{"TopicPaused", "EventsNotLeaving"}, func() {
-		topic := "projects/" + w.project + "/topics/" + broker.VideoTopic
+		topic := "projects/" + w.project + "/topics/" + topics.Video
 		if _, err := w.broker.publisher.DeleteTopic(t.Context(), &pubsubpb.DeleteTopicRequest{Topic: topic}); err != nil {
 			t.Fatal(err)
 		}
-		subscription := "projects/" + w.project + "/subscriptions/" + broker.VideoTopic + ".catalog"
+		subscription := "projects/" + w.project + "/subscriptions/" + topics.Subscription(topics.Video, topics.Catalog)
 		if _, err := w.broker.subscriber.DeleteSubscription(t.Context(), &pubsubpb.DeleteSubscriptionRequest{Subscription: subscription}); err != nil {
 			t.Fatal(err)
 		}

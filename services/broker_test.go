@@ -19,6 +19,7 @@ import (
 	"example.com/lockstep/internal/history"
 	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/internal/porttest"
+	"example.com/lockstep/internal/topics"
 	"example.com/lockstep/localpubsub/peer"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/backoff"
@@ -135,7 +136,7 @@ func (b *testBroker) provision(t testing.TB, project string) {
 // publish sends messages to video.events in the order given.
 func (w *world) publish(t testing.TB, messages ...*pubsubpb.PubsubMessage) {
 	t.Helper()
-	w.publishTo(t, broker.VideoTopic, messages...)
+	w.publishTo(t, topics.Video, messages...)
 }
 
 func (w *world) publishTo(t testing.TB, topic string, messages ...*pubsubpb.PubsubMessage) {
@@ -188,7 +189,7 @@ func (w *world) record(t testing.TB) *recorder {
 	const name = "recorder"
 	_, err := w.broker.subscriber.CreateSubscription(t.Context(), &pubsubpb.Subscription{
 		Name:                  "projects/" + w.project + "/subscriptions/" + name,
-		Topic:                 "projects/" + w.project + "/topics/" + broker.VideoTopic,
+		Topic:                 "projects/" + w.project + "/topics/" + topics.Video,
 		EnableMessageOrdering: true,
 	})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/internal/porttest"
+	"example.com/lockstep/internal/topics"
 )
 
 // countedAsOwned fails the test unless each video's counters are the sums over the owner's
@@ -99,7 +100,7 @@ func TestCounters(t *testing.T) {
 	}
 	rand.Shuffle(len(events), func(i, j int) { events[i], events[j] = events[j], events[i] })
 	for part := range slices.Chunk(events, 500) {
-		w.publishTo(t, broker.EngagementTopic, part...)
+		w.publishTo(t, topics.Engagement, part...)
 	}
 	took("published once more")
 	eventually(t, "every event is there once more", func() bool {

@@ -10,7 +10,7 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/google/uuid"
 
-	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/internal/topics"
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
@@ -124,7 +124,7 @@ func poisonGoesToTheDeadLetters(t *testing.T, w *world) {
 
 	var dead []*pubsubpb.PubsubMessage
 	eventually(t, "both are in the dead letters", func() bool {
-		messages, err := w.pull(t.Context(), broker.DeadLetters(broker.CatalogSubscription(broker.VideoTopic)))
+		messages, err := w.pull(t.Context(), topics.DeadLetters(topics.Subscription(topics.Video, topics.Catalog)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/internal/topics"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/session"
 )
@@ -123,7 +123,7 @@ func engagementDisorderEndsRight(t *testing.T, w *world) {
 	w.engagements(t, user, "", "0").shows(t)
 	final := liked{VideoID: v.ID, Liked: true, Version: 10}
 	events := w.events(t, id)
-	w.publishTo(t, broker.EngagementTopic, unordered(events[3]))
+	w.publishTo(t, topics.Engagement, unordered(events[3]))
 	eventually(t, "version 4 is there", func() bool {
 		a := w.engagements(t, user, "", "0")
 		return len(a.Engagements) == 1 && a.Engagements[0].Version == 4
@@ -138,7 +138,7 @@ func engagementDisorderEndsRight(t *testing.T, w *world) {
 		messages = append(messages, unordered(e), unordered(e))
 	}
 	rand.New(rand.NewPCG(3, 2)).Shuffle(len(messages), func(i, j int) { messages[i], messages[j] = messages[j], messages[i] })
-	w.publishTo(t, broker.EngagementTopic, messages...)
+	w.publishTo(t, topics.Engagement, messages...)
 	eventually(t, "every event is settled", func() bool { return w.inbox(t, id, "done") == int64(len(events)) })
 	w.engagements(t, user, last.Token, "0").from(t, "projection").shows(t, final)
 	w.livedExactly(t, id, 4, 10)
@@ -157,11 +157,11 @@ func engagementDeadLetters(t *testing.T, w *world) {
 
 	garbled := w.events(t, user+":"+v.ID)[0]
 	garbled.ID, garbled.Version, garbled.Payload = uuid.New(), 2, []byte("\x0a\x07garbled")
-	w.publishTo(t, broker.EngagementTopic, garbled.Message())
+	w.publishTo(t, topics.Engagement, garbled.Message())
 	second := call(t, http.MethodDelete, w.engagement(user, v.ID), nil, nil).is(t, http.StatusOK, 2)
 	w.freshEngagements(t, user, second.Token).shows(t)
 	eventually(t, "it is in the dead letters", func() bool {
-		dead, err := w.pull(t.Context(), broker.DeadLetters(broker.CatalogSubscription(broker.EngagementTopic)))
+		dead, err := w.pull(t.Context(), topics.DeadLetters(topics.Subscription(topics.Engagement, topics.Catalog)))
 		if err != nil {
 			t.Fatal(err)
 		}

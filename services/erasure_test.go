@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+
+	"example.com/lockstep/internal/topics"
 )
 
 // TestErasure writes a user's text to every place that can hold it, and erases it. Afterwards no
@@ -252,7 +254,7 @@ func (w *world) replayAll(t *testing.T, change string) {
 	t.Helper()
 	events := query[int64](t, w, `SELECT count(DISTINCT event_id) FROM catalog.inbox`)[0]
 	w.exec(t, change)
-	for _, subscription := range []string{"video.events.catalog", engagementSubscription} {
+	for _, subscription := range []string{topics.Subscription(topics.Video, topics.Catalog), engagementSubscription} {
 		w.seek(t, subscription, time.Now().Add(-time.Hour))
 	}
 	eventually(t, "all events are applied again", func() bool {

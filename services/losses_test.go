@@ -59,7 +59,7 @@ func TestCatalogLosesCommits(t *testing.T) {
 
 			if block == "seekback" {
 				at := o.safePosition(t)
-				o.types(t, block, "TIME="+at.Format(time.RFC3339Nano), "safe position", "engagement.events.catalog is at")
+				o.types(t, block, "TIME="+at.Format(time.RFC3339Nano), "safe position", engagementSubscription+" is at")
 				w.seek(t, catalog.Subscription, at)
 				w.startCatalog(t)
 			} else {

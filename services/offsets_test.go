@@ -18,12 +18,13 @@ import (
 
 	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/internal/porttest"
+	"example.com/lockstep/internal/topics"
 	"example.com/lockstep/localpubsub"
 	"example.com/lockstep/pkg/eventing"
 	engagementv1 "example.com/lockstep/proto/engagement/events/v1"
 )
 
-const engagementSubscription = "engagement.events.catalog"
+const engagementSubscription = topics.Engagement + "." + topics.Catalog
 
 // recordSaves makes the database record each offset, and the greatest publish time of the
 // inbox rows that the same transaction wrote.
@@ -123,7 +124,7 @@ func TestOffsetsUnderKills(t *testing.T) {
 		}
 		before := sent * kills / events
 		sent += len(messages)
-		w.publishTo(t, broker.EngagementTopic, messages...)
+		w.publishTo(t, topics.Engagement, messages...)
 		if after := sent * kills / events; after > before {
 			victim := after % len(fleet)
 			fleet[victim].ready(t)
@@ -190,7 +191,7 @@ func (w *world) unorder(t testing.TB) {
 		t.Fatal(err)
 	}
 	_, err := w.broker.subscriber.CreateSubscription(t.Context(), &pubsubpb.Subscription{
-		Name: name, Topic: "projects/" + w.project + "/topics/" + broker.EngagementTopic, RetainAckedMessages: true, AckDeadlineSeconds: 60,
+		Name: name, Topic: "projects/" + w.project + "/topics/" + topics.Engagement, RetainAckedMessages: true, AckDeadlineSeconds: 60,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -230,7 +231,7 @@ func (w *world) replay(t *testing.T, passes func(time.Duration), lag time.Durati
 	reset, saves := time.Now(), query[int64](t, w, `SELECT count(*) FROM offset_saves`)[0]
 	// Nothing else keeps all messages from coming in one batch, of which the newest has no lag.
 	release := w.lockInbox(t, newest+":"+v.ID)
-	w.operator(t).types(t, "replay", "TIME="+hourAgo.Format(time.RFC3339), "safe position", "Nothing was changed", "engagement.events.catalog is at")
+	w.operator(t).types(t, "replay", "TIME="+hourAgo.Format(time.RFC3339), "safe position", "Nothing was changed", engagementSubscription+" is at")
 	const again = `SELECT count(*) FROM catalog.inbox
 		WHERE consumer = '` + engagementSubscription + `' AND publish_time >= $1 AND last_seen_at > $2`
 	const recent = `SELECT count(*) FROM catalog.inbox WHERE consumer = '` + engagementSubscription + `' AND publish_time >= $1`

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+
+	"example.com/lockstep/internal/topics"
 )
 
 var runbookBlock = regexp.MustCompile("(?s)<!-- tested: services/(?:runbook|rebuild|erasure)_test.go ([\\w-]+) -->\n```sh\n(.*?)```")
@@ -123,7 +125,7 @@ func (w *world) parkedEvents(t *testing.T, o *operator) {
 		t.Fatalf("%s: %v\n%s", one, err, out)
 	}
 	w.reaches(t, retried)
-	o.types(t, "where", "EVENT="+first, "published", "consumer", "video.events.catalog", "done", "read model", retried.ID)
+	o.types(t, "where", "EVENT="+first, "published", "consumer", topics.Subscription(topics.Video, topics.Catalog), "done", "read model", retried.ID)
 	o.types(t, "skip", "EVENT="+second, "Nothing was changed", "Skipped", "repair themselves from the owner")
 	// The second version comes without the first, and is repaired from the owner.
 	if a := w.reaches(t, skipped); a.Title != "third" {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/internal/topics"
 )
 
 var update = flag.Bool("update", false, "write the trace of a change into docs/observability.md")
@@ -83,7 +84,7 @@ func traceAChange(t *testing.T) []collected {
 	catalog.ready(t)
 	v := w.create(t, "First cut")
 	w.fresh(t, v.ID, v.Token)
-	w.acknowledgeAll(t, broker.VideoTopic+".catalog")
+	w.acknowledgeAll(t, topics.Video+".catalog")
 	w.broker.setFaults(t, `{"kind": "reject", "key": "`+v.ID+`", "times": 1}, {"kind": "ack_lost"}`)
 
 	// The reader waits before the change is made: then it is the change that ends its wait.

@@ -3,6 +3,7 @@ package main_test
 import (
 	"bufio"
 	"encoding/json"
+	"io"
 	"net/http"
 	"os"
 	"slices"
@@ -17,15 +18,7 @@ import (
 func showsTheLivePage(t *testing.T) {
 	l := command(t, nil, "--pubsub", "local")
 	l.serving(t)
-	url := ""
-	for line := ""; line != "Serving until Ctrl-C."; line = l.line(t) {
-		if rest, found := strings.CutPrefix(line, "live "); found {
-			url = strings.Fields(rest)[0]
-		}
-	}
-	if url == "" {
-		t.Fatal("no address of the page is printed")
-	}
+	url := l.livePage(t)
 	frames := openFrames(t, url)
 	push(t, url, "write")
 	f := frames.await(t, "write is over", func(f live.Frame) bool { return result(f, "write") != live.Running && result(f, "write") != "" })
@@ -42,6 +35,63 @@ func showsTheLivePage(t *testing.T) {
 	if code := l.wait(t); code != 0 {
 		t.Errorf("exit code %d, stderr:\n%s", code, l.stderr.String())
 	}
+}
+
+// leavesNoFaultInABroker interrupts an action while it has set a fault in a broker that goes
+// on. The page as such changes nothing in it.
+func leavesNoFaultInABroker(t *testing.T) {
+	broker, _ := servePubSub(t)
+	const latency = `{"kind":"latency","delay":"1ms"}`
+	faults(t, broker, http.MethodPut, `{"faults":[`+latency+`]}`)
+	l := command(t, []string{"PUBSUB_EMULATOR_HOST=" + broker})
+	l.serving(t)
+	url := l.livePage(t)
+	frames := openFrames(t, url)
+	if got := faults(t, broker, http.MethodGet, ""); !strings.Contains(got, latency) {
+		t.Errorf("the page has changed the broker's faults to %s", got)
+	}
+	push(t, url, "broker-outage")
+	frames.await(t, "the outage", func(f live.Frame) bool { return strings.Contains(said(f, "broker-outage"), "answers nothing") })
+	l.signal(t, os.Interrupt)
+	if code := l.wait(t); code != 0 {
+		t.Errorf("exit code %d, stderr:\n%s", code, l.stderr.String())
+	}
+	if got := faults(t, broker, http.MethodGet, ""); strings.Contains(got, "kind") {
+		t.Errorf("the broker is left with %s", got)
+	}
+}
+
+// faults sets or gets those of a broker.
+func faults(t *testing.T, broker, method, body string) string {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, "http://"+broker+"/control/faults", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%s (%v)", response.Status, err)
+	}
+	return string(text)
+}
+
+// livePage is the address of the page that the launch prints.
+func (l *launch) livePage(t *testing.T) (url string) {
+	t.Helper()
+	for line := ""; line != "Serving until Ctrl-C."; line = l.line(t) {
+		if rest, found := strings.CutPrefix(line, "live "); found {
+			url = strings.Fields(rest)[0]
+		}
+	}
+	if url == "" {
+		t.Fatal("no address of the page is printed")
+	}
+	return url
 }
 
 // frames are those of the live page.

@@ -53,6 +53,7 @@ func TestServing(t *testing.T) {
 	t.Run("until Postgres ends", servesUntilPostgresEnds)
 	t.Run("with an operator's commands", showsAnOperatorsCommands)
 	t.Run("with the live page", showsTheLivePage)
+	t.Run("with the live page and another program's broker", leavesNoFaultInABroker)
 }
 
 func takenPort(t *testing.T, port string) {

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"example.com/lockstep/internal/command"
+	"example.com/lockstep/internal/topics"
 )
 
 const shared = `syntax = "proto3";
@@ -94,9 +96,12 @@ message Event {
 }
 `
 
+// things are the topics of the tests.
+var things = []topics.Topic{{Name: "thing.events", Aggregate: "thing"}}
+
 func TestDefine(t *testing.T) {
 	t.Parallel()
-	got, err := define(t.Context(), tree(t, map[string]string{"thing/events/v1/events.proto": thing, "shared.proto": shared}))
+	got, err := define(t.Context(), tree(t, map[string]string{"thing/events/v1/events.proto": thing, "shared.proto": shared}), things)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +131,7 @@ func TestDefineRefuses(t *testing.T) {
 			dir := tree(t, map[string]string{
 				"thing/events/v1/events.proto": `syntax = "proto3"; package thing.events.v1; ` + c.source, "shared.proto": c.shared,
 			})
-			got, err := define(t.Context(), dir)
+			got, err := define(t.Context(), dir, things)
 			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "thing/events/v1/events.proto") {
 				t.Errorf("%v, %v, want an error with %q and the file", got, err, c.want)
 			}
@@ -134,26 +139,39 @@ func TestDefineRefuses(t *testing.T) {
 	}
 }
 
+// TestTopicsAndEventsBelongTogether: neither a topic nor a folder with events is passed over.
+func TestTopicsAndEventsBelongTogether(t *testing.T) {
+	t.Parallel()
+	dir := tree(t, map[string]string{"thing/events/v1/events.proto": thing, "shared.proto": shared})
+	if _, err := define(t.Context(), dir, nil); err == nil || !strings.Contains(err.Error(), "is of no topic") {
+		t.Errorf("events without a topic: %v", err)
+	}
+	more := append(slices.Clone(things), topics.Topic{Name: "other.events", Aggregate: "other"})
+	if _, err := define(t.Context(), dir, more); err == nil || !strings.Contains(err.Error(), "topic other.events: other/"+inside) {
+		t.Errorf("a topic without events: %v", err)
+	}
+}
+
 func TestRun(t *testing.T) {
 	t.Parallel()
 	source := tree(t, map[string]string{"thing/events/v1/events.proto": thing, "shared.proto": shared})
 	out := tree(t, map[string]string{"gone_events.proto": "", "schemas.go": ""})
-	if err := run(t.Context(), []string{"-proto", source, "-o", out}, nil); err != nil {
+	if err := run(t.Context(), []string{"-proto", source, "-o", out}, things, nil); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(map[string]string{"thing_events.proto": flattened, "schemas.go": ""}, contents(t, out)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if err := run(t.Context(), []string{"-proto", out, "-o", out}, nil); err == nil || !strings.Contains(err.Error(), pattern) {
+	if err := run(t.Context(), []string{"-proto", out, "-o", out}, things, nil); err == nil || !strings.Contains(err.Error(), "topic thing.events: thing/"+inside) {
 		t.Errorf("without events: %v", err)
 	}
 	for _, args := range [][]string{{"-x"}, {"proto"}} {
-		if err := run(t.Context(), args, nil); !errors.As(err, new(command.UsageError)) {
+		if err := run(t.Context(), args, things, nil); !errors.As(err, new(command.UsageError)) {
 			t.Errorf("%v: %v", args, err)
 		}
 	}
 	var help bytes.Buffer
-	if err := run(t.Context(), []string{"--help"}, &help); err != nil || !strings.Contains(help.String(), "-proto") {
+	if err := run(t.Context(), []string{"--help"}, things, &help); err != nil || !strings.Contains(help.String(), "-proto") {
 		t.Errorf("help: %v %q", err, help.String())
 	}
 }

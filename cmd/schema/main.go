@@ -3,8 +3,8 @@
 // against it.
 //
 // Pub/Sub accepts a definition with one top-level message and no imports. So
-// the message Event of each proto/KIND/events/v1/events.proto becomes its own
-// file, KIND_events.proto, with all the types that it uses nested in it. Data
+// the message Event of proto/AGGREGATE/events/v1/events.proto, for each topic of package topics,
+// becomes a file of its own with all the types that it uses nested in it. Data
 // written with one type can be read with the other, byte for byte:
 //
 //   - a message, including Timestamp and other imported ones, is nested in Event
@@ -31,17 +31,19 @@ import (
 	"os"
 	"path/filepath"
 
+	"example.com/lockstep/deploy/schemas"
 	"example.com/lockstep/internal/command"
+	"example.com/lockstep/internal/topics"
 )
 
 func main() {
-	os.Exit(command.Exit(os.Stderr, "schema", " (see --help)", run(context.Background(), os.Args[1:], os.Stdout)))
+	os.Exit(command.Exit(os.Stderr, "schema", " (see --help)", run(context.Background(), os.Args[1:], topics.All, os.Stdout)))
 }
 
-func run(ctx context.Context, args []string, stdout io.Writer) error {
+func run(ctx context.Context, args []string, all []topics.Topic, stdout io.Writer) error {
 	flags := flag.NewFlagSet("schema", flag.ContinueOnError)
-	source := flags.String("proto", "proto", "where KIND/events/v1/events.proto are")
-	out := flags.String("o", "deploy/schemas", "where KIND_events.proto go")
+	source := flags.String("proto", "proto", "where AGGREGATE/events/v1/events.proto are")
+	out := flags.String("o", "deploy/schemas", "where the definitions go, a file for each topic")
 	err := command.ParseFlags(flags, args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(stdout, "Usage, in the root of the repository: go run ./cmd/schema [-proto DIR] [-o DIR]")
@@ -52,7 +54,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	definitions, err := define(ctx, *source)
+	definitions, err := define(ctx, *source, all)
 	if err != nil {
 		return err
 	}
@@ -64,7 +66,7 @@ func write(dir string, definitions map[string]string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	old, err := filepath.Glob(filepath.Join(dir, "*"+suffix))
+	old, err := filepath.Glob(filepath.Join(dir, schemas.File("*")))
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/internal/topics"
 )
 
 const schemasDir = "../../deploy/schemas"
@@ -21,7 +23,7 @@ const schemasDir = "../../deploy/schemas"
 // alone.
 func TestSchemasAreOfToday(t *testing.T) {
 	t.Parallel()
-	today, err := define(t.Context(), "../../proto")
+	today, err := define(t.Context(), "../../proto", topics.All)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,11 +81,11 @@ func TestBreakingEdits(t *testing.T) {
 			t.Parallel()
 			dir := sources(t)
 			edit(t, dir, "video", c.old, c.replacement)
-			edited, err := define(t.Context(), dir)
+			edited, err := define(t.Context(), dir, topics.All)
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = b.revise(t, strings.ReplaceAll(name, " ", "-"), definition(t, "video.events"), edited["video_events.proto"])
+			err = b.revise(t, strings.ReplaceAll(name, " ", "-"), definition(t, topics.Video), edited["video_events.proto"])
 			refused(t, "Pub/Sub", c.pubsub, status.Code(err) == codes.InvalidArgument, message(err))
 			if buf == "" {
 				return
@@ -151,7 +153,7 @@ func definitionsIn(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	files := contents(t, dir)
 	for name := range files {
-		if !strings.HasSuffix(name, suffix) {
+		if filepath.Ext(name) != ".proto" {
 			delete(files, name)
 		}
 	}

@@ -13,11 +13,14 @@ import (
 //go:embed *_events.proto
 var files embed.FS
 
+// File is the name of the file with a topic's schema.
+func File(topic string) string { return strings.ReplaceAll(topic, ".", "_") + ".proto" }
+
 // Definition returns the schema of a topic's messages, such as those of video.events:
 // source text of Protocol Buffers, for the encoding BINARY. It is empty for a topic
 // without a schema.
 func Definition(topic string) (string, error) {
-	text, err := files.ReadFile(strings.ReplaceAll(topic, ".", "_") + ".proto")
+	text, err := files.ReadFile(File(topic))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}

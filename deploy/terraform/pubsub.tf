@@ -2,8 +2,9 @@
 # are in the files of the services. cmd/dev provision makes the same in a local Pub/Sub.
 
 locals {
-  # A topic for each kind of aggregate.
-  topics = toset(["video.events", "engagement.events"])
+  # A topic for each kind of aggregate. The list is in internal/topics, from which `make generate`
+  # makes the file.
+  topics = toset(jsondecode(file("${path.module}/topics.json")))
 
   # The global endpoint may take a key's messages in two regions, without an order.
   pubsub_endpoint = "${var.region}-pubsub.googleapis.com:443"

@@ -3,6 +3,8 @@ package monitoring
 import (
 	"fmt"
 	"slices"
+
+	"example.com/lockstep/internal/topics"
 )
 
 // Alerts are all alerts on metrics, symptoms first. The windows end at a day, the longest
@@ -136,7 +138,8 @@ var inboxAlerts = []Alert{
 	{Name: "CheckpointStands", Severity: Ticket, For: 300,
 		Entry: "The checkpoint stands still (`catalog_engagement_offset_failure_total` grows)",
 		Expr: `(sum(increase(catalog_engagement_offset_failure_total[10m])) > 0 or ` +
-			`sum(increase(inbox_events_total{subscription="engagement.events.catalog",outcome="applied"}[10m])) > 0) ` +
+			`sum(increase(inbox_events_total{subscription="` + topics.Subscription(topics.Engagement, topics.Catalog) +
+			`",outcome="applied"}[10m])) > 0) ` +
 			`unless sum(increase(catalog_engagement_offset_save_total[10m])) > 0`,
 		Summary: "Engagements arrive, and their consumer's offset is not saved."},
 	{Name: "ConsumerMissing", Severity: Page, For: 600, Entry: noMetrics,

@@ -20,7 +20,7 @@ var processAlerts = []Alert{
 	{Name: "MemoryShort", Severity: Ticket, For: 600, Entry: "Memory runs short (`process_resident_memory_bytes`)",
 		Expr:    `max(process_resident_memory_bytes / go_gc_gomemlimit_bytes) > 1`,
 		Summary: "A process is above its GOMEMLIMIT: Cloud Run kills it a tenth above that."},
-	{Name: "ProcessRestarts", Severity: Page, For: 0, Entry: restarts,
+	{Name: "ProcessRestarts", Severity: Page, For: 0, Entry: restarts, NamedInstances: true,
 		Expr:    `max(changes(process_start_time_seconds[30m])) > 2`,
 		Summary: "A process has started three times within half an hour."},
 }

@@ -106,8 +106,11 @@ func alertsTable() string {
 	b.WriteString("| alert | | means | runbook |\n| --- | --- | --- | --- |\n")
 	for _, a := range Alerts {
 		where := ""
-		if a.Google {
+		switch {
+		case a.Google:
 			where = " (Google Cloud's metrics)"
+		case a.NamedInstances:
+			where = " (not on Cloud Run)"
 		}
 		title, _, _ := strings.Cut(a.Entry, " (")
 		fmt.Fprintf(&b, "| `%s` | %s | %s%s | [%s](runbook.md%s) |\n", a.Name, a.Severity, a.Summary, where, title, a.Anchor())
@@ -127,6 +130,9 @@ func alertsJSON() string {
 	}
 	byName := map[string]alert{}
 	for _, a := range Alerts {
+		if a.NamedInstances {
+			continue
+		}
 		byName[a.Name] = alert{a.Expr, a.For, a.Severity, a.Summary, a.Anchor(), a.Google}
 	}
 	return indented(byName)

@@ -1,6 +1,11 @@
 package monitoring
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+
+	"example.com/lockstep/internal/topics"
+)
 
 // Metrics are all metrics of this repository, and those of others on which alerts rest.
 var Metrics = slices.Concat(outboxMetrics, inboxMetrics, readModelMetrics, canaryMetrics, requestMetrics, libraryMetrics, googleMetrics)
@@ -13,8 +18,8 @@ const (
 
 var (
 	tenant       = Label{Name: "tenant", Bound: "ten tenants, and other"}
-	topic        = Label{Name: "topic", Bound: "the topics of video, 2"}
-	subscription = Label{Name: "subscription", Values: []string{"video.events.catalog", "engagement.events.catalog"}}
+	topic        = Label{Name: "topic", Bound: fmt.Sprintf("the topics of video, %d", len(topics.All))}
+	subscription = Label{Name: "subscription", Values: topics.Subscriptions(topics.Catalog)}
 	replica      = Label{Name: "aggregate_type", Values: []string{"video", "engagement"}}
 	compared     = Label{Name: "aggregate_type", Values: []string{"video", "engagement", "video_counters"}}
 	code         = Label{Name: "code", Bound: "gRPC's codes, 17"}

@@ -93,6 +93,9 @@ type Alert struct {
 	Entry string
 	// Google says that Expr is on metrics of Google Cloud, which exist there only.
 	Google bool
+	// NamedInstances says that Expr needs instances that keep their names when they start again.
+	// Those of Cloud Run do not, so Cloud Monitoring has no policy for the alert.
+	NamedInstances bool
 }
 
 // Anchor is that of the alert's entry in docs/runbook.md.

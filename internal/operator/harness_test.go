@@ -24,6 +24,7 @@ import (
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/internal/pgtest/pairtest"
+	"example.com/lockstep/internal/topics"
 	"example.com/lockstep/localpubsub"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
@@ -46,7 +47,7 @@ func TestMain(m *testing.M) {
 	pairtest.Main(m)
 }
 
-const subscription, otherSubscription = "video.events.catalog", "engagement.events.catalog"
+var subscription, otherSubscription = topics.Subscription(topics.Video, topics.Catalog), topics.Subscription(topics.Engagement, topics.Catalog)
 
 // bench is the two databases and a project.
 type bench struct {
@@ -102,8 +103,8 @@ func (h handler) Repair(context.Context, eventing.Event) error {
 
 func (handler) Committed(context.Context, ...string) {}
 
-func topics(project string) map[string]string {
-	return map[string]string{"video": "projects/" + project + "/topics/video.events"}
+func topicsIn(project string) map[string]string {
+	return map[string]string{"video": topics.InProject(project, topics.Video)}
 }
 
 func (b *bench) getenv(service string) func(string) string {
@@ -117,7 +118,7 @@ func (b *bench) getenv(service string) func(string) string {
 
 func (b *bench) service(name string) command.Service {
 	return command.Service{Name: "video", Tools: map[string][]command.Tool{
-		"video": {Outbox(topics), PublishedEvents(), Epoch()},
+		"video": {Outbox(topicsIn), PublishedEvents(), Epoch()},
 		"catalog": {DeadLetters{
 			Subscriptions: []string{subscription, otherSubscription}, OwnerVariable: "OWNER_ADDR", Handler: b.handler,
 		}.Tool(), Offset(offsetNames), ConsumedEvents(videosAt)},

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/internal/connect"
+	"example.com/lockstep/internal/topics"
 	"example.com/lockstep/pkg/eventing/checkpoint"
 )
 
@@ -77,7 +78,7 @@ func (b *bench) send(t *testing.T, client *pubsub.Client, n int) {
 		messages = append(messages, event("e", int64(v+1)).Message())
 	}
 	_, err := client.TopicAdminClient.Publish(t.Context(), &pubsubpb.PublishRequest{
-		Topic: "projects/" + b.project + "/topics/engagement.events", Messages: messages,
+		Topic: topics.InProject(b.project, topics.Engagement), Messages: messages,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package serve_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"io"
@@ -76,6 +77,46 @@ func TestWhileLingeringRequestsAreServedAndToldToClose(t *testing.T) {
 		}
 		if _, err := d.client().Get("http://test/hello"); err == nil {
 			t.Error("a connection was accepted after the drain")
+		}
+	})
+}
+
+// TestAnAcceptedConnectionIsServedInTheDrain: its request comes after the listener has closed.
+func TestAnAcceptedConnectionIsServedInTheDrain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newService(io.Discard)
+		s.rest.Get("/hello", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hi") })
+		d := s.startInBubble(t)
+		silent, err := d.lis.Dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer silent.Close()
+		d.drain()
+		time.Sleep(1900 * time.Millisecond) // fake time: still within the 2 s
+		conn, err := d.lis.Dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		time.Sleep(500 * time.Millisecond)
+		if _, err := d.lis.Dial(); err == nil {
+			t.Error("the listener is still open")
+		}
+		if _, err := io.WriteString(conn, "GET /hello HTTP/1.1\r\nHost: test\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		if body, err := io.ReadAll(answer.Body); err != nil || answer.StatusCode != http.StatusOK || string(body) != "hi" {
+			t.Errorf("%d %q (%v)", answer.StatusCode, body, err)
+		}
+		if err := <-d.ended; err != nil {
+			t.Errorf("Run: %v", err)
 		}
 	})
 }

@@ -24,8 +24,10 @@
 // Draining fits into the 10 seconds between SIGTERM and the kill: readiness and gRPC
 // health go off → for 2 s everything is still served, but each answer tells the client
 // to open its next connection elsewhere (Connection: close over HTTP/1, GOAWAY over
-// HTTP/2) → the listener closes and requests in flight get 4 s to end → the remaining
-// requests are cut off and named in the error of Run.
+// HTTP/2) → the listener closes, connections that it has accepted get 1 s to send their first
+// request, and requests in flight get 4 s to end → the remaining requests are cut off and
+// named in the error of Run. A request on a connection that was idle for the 2 s may meet its
+// end, as always over HTTP/1: the client sends it again.
 //
 // Health, readiness and metrics are on the same port, or on a port of their own (field
 // Admin of [Health]), which answers until the drain has ended.
@@ -85,6 +87,7 @@ type Server struct {
 	grpc     *GRPC
 	health   *Health
 	inFlight inFlight
+	unread   *unread
 
 	// Linger is how long a draining server goes on accepting; zero means 2 s.
 	Linger time.Duration
@@ -92,7 +95,7 @@ type Server struct {
 
 // New puts the two transports behind one port. All parameters are required.
 func New(log *slog.Logger, rest *chi.Mux, grpc *GRPC, health *Health) *Server {
-	return &Server{log: log, rest: rest, grpc: grpc, health: health}
+	return &Server{log: log, rest: rest, grpc: grpc, health: health, unread: newUnread()}
 }
 
 // Run serves on lis, which it closes, and runs loops at the same time until ctx is
@@ -131,8 +134,11 @@ func (s *Server) serve(ctx context.Context, lis net.Listener) error {
 	defer end()
 	server := s.httpServer(s.handler(ending))
 	defer func() { _ = server.Close() }()
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(lis) }()
+	served, accepted := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(accepted)
+		served <- server.Serve(lis)
+	}()
 
 	if err := waitOr(ctx.Done(), served); err != nil {
 		return fmt.Errorf("serve on %s: %w", lis.Addr(), err)
@@ -145,6 +151,11 @@ func (s *Server) serve(ctx context.Context, lis net.Listener) error {
 		return fmt.Errorf("serve on %s while draining: %w", lis.Addr(), err)
 	}
 	end()
+	if err := lis.Close(); err != nil {
+		return fmt.Errorf("stop listening on %s: %w", lis.Addr(), err)
+	}
+	<-accepted
+	s.unread.wait()
 	return s.shutdown(server)
 }
 
@@ -191,6 +202,8 @@ func (s *Server) httpServer(handler http.Handler) *http.Server {
 		ReadTimeout:       readTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
+		ConnContext:       s.unread.connContext,
+		ConnState:         s.unread.state,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
@@ -203,6 +216,7 @@ func (s *Server) handler(ending context.Context) http.Handler {
 	grpc := s.grpc.handler(ending)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer s.inFlight.enter(r)()
+		s.unread.reached(r)
 		if s.health.draining.Load() {
 			// net/http turns this into a GOAWAY where the connection is HTTP/2.
 			w.Header().Set("Connection", "close")

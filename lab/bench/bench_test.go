@@ -42,7 +42,7 @@ func TestNamesAreUnique(t *testing.T) {
 
 // figureName matches names of figures in running text and in the cells of a
 // table.
-var figureName = regexp.MustCompile("[`|] ?((?:localpubsub|relay|write|claim|inbox|visible|read|telemetry|start|peers|tenant)\\.[a-z0-9_]+)[` ]")
+var figureName = regexp.MustCompile("[`|] ?((?:pair|localpubsub|relay|write|claim|inbox|visible|read|telemetry|start|peers|tenant)\\.[a-z0-9_]+)[` ]")
 
 func TestFiguresOfTheDocsAreMeasured(t *testing.T) {
 	t.Parallel()

@@ -8,14 +8,15 @@
 // it says more than the quotient of two figures of the table, and far more than
 // a comparison with a figure of another day.
 //
-//	localpubsub    the local Pub/Sub, compared with the official emulator and pstest
-//	outbox         the outbox, compared with the plain loop and bare limits
-//	peers          the outbox, compared with other libraries
-//	inbox          the inbox, compared with the plain loop and bare limits
+//	pair           the whole pair under rising load: the knee, the overload, the recovery
 //	visible        an event's whole path, from the commit to its visibility
+//	outbox         the outbox, compared with the plain loop and bare limits
 //	reads          reads with consistency tokens
-//	telemetry      the pair with traces and metrics, without an endpoint, and without the SDK
+//	inbox          the inbox, compared with the plain loop and bare limits
+//	peers          the outbox, compared with other libraries
 //	start          both services from exec to ready, and their memory at rest
+//	telemetry      the pair with traces and metrics, without an endpoint, and without the SDK
+//	localpubsub    the local Pub/Sub, compared with the official emulator and pstest
 //
 // A subject is a package with a function that returns its series; [table] lists
 // them. The subjects use these packages:
@@ -46,6 +47,7 @@ import (
 	"example.com/lockstep/lab/bench/localpubsub"
 	"example.com/lockstep/lab/bench/measure"
 	"example.com/lockstep/lab/bench/outbox"
+	"example.com/lockstep/lab/bench/pair"
 	"example.com/lockstep/lab/bench/peers"
 	"example.com/lockstep/lab/bench/reads"
 	"example.com/lockstep/lab/bench/rig"
@@ -125,8 +127,8 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) (err
 // table lists all series, in the order in which they are run and printed.
 // Series that need a database get it from p.
 func table(p *rig.Postgres) []measure.Series {
-	return slices.Concat(localpubsub.Series(), outbox.Series(p), peers.Series(p), inbox.Series(), visible.Series(p), reads.Series(),
-		telemetry.Series(p), start.Series(p))
+	return slices.Concat(pair.Series(p), visible.Series(p), outbox.Series(p), reads.Series(), inbox.Series(), peers.Series(p),
+		start.Series(p), telemetry.Series(p), localpubsub.Series())
 }
 
 func parse(args []string) (measure.Bench, error) {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/internal/topics"
 	"example.com/lockstep/lab/fakegcp"
 )
 
@@ -95,7 +96,7 @@ func TestResourcesCompare(t *testing.T) {
 		change(applied)
 		return applied, local
 	}
-	const id = "/subscriptions/video.events.catalog"
+	id := "/subscriptions/" + topics.Subscription(topics.Video, topics.Catalog)
 	for says, change := range map[string]func(map[string]proto.Message){
 		"":                             func(map[string]proto.Message) {},
 		"is not made by Terraform":     func(w map[string]proto.Message) { delete(w, id) },

@@ -8,6 +8,7 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/protobuf/proto"
 
+	"example.com/lockstep/internal/topics"
 	videoeventsv1 "example.com/lockstep/proto/video/events/v1"
 )
 
@@ -92,7 +93,7 @@ func (p *testProject) publish(ctx context.Context, id string) error {
 	}
 	defer conn.Close()
 	_, err = pubsubpb.NewPublisherClient(conn).Publish(ctx, &pubsubpb.PublishRequest{
-		Topic:    "projects/" + projectID + "/topics/video.events",
+		Topic:    topics.InProject(projectID, topics.Video),
 		Messages: []*pubsubpb.PubsubMessage{{Data: payload, OrderingKey: id}},
 	})
 	return err
@@ -106,7 +107,7 @@ func (p *testProject) pull(ctx context.Context) (string, error) {
 	}
 	defer conn.Close()
 	answer, err := pubsubpb.NewSubscriberClient(conn).Pull(ctx, &pubsubpb.PullRequest{
-		Subscription: "projects/" + projectID + "/subscriptions/video.events.catalog", MaxMessages: 1,
+		Subscription: "projects/" + projectID + "/subscriptions/" + topics.Subscription(topics.Video, topics.Catalog), MaxMessages: 1,
 	})
 	if err != nil {
 		return "", err

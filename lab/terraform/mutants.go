@@ -9,6 +9,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"example.com/lockstep/internal/topics"
 )
 
 // An edit changes one place of the module's text.
@@ -55,11 +57,11 @@ var wrongRuns = []mutant{
 	{"a dead-letter topic without a subscription", []edit{
 		{
 			file: "pubsub.tf", in: `resource "google_pubsub_subscription" "dead_letters" {`,
-			old: "for_each = local.topics", new: `for_each = toset(["video.events"])`,
+			old: "for_each = local.topics", new: `for_each = toset(["` + topics.Video + `"])`,
 		},
 		{
 			file: "catalog.tf", in: `resource "google_pubsub_subscription_iam_member" "catalog_reads_dead_letters" {`,
-			old: "for_each = local.topics", new: `for_each = toset(["video.events"])`,
+			old: "for_each = local.topics", new: `for_each = toset(["` + topics.Video + `"])`,
 		},
 	}},
 	{"ordering off", []edit{{file: "pubsub.tf", old: "enable_message_ordering      = true", new: "enable_message_ordering      = false"}}},

@@ -51,10 +51,14 @@ func (t *timed) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Change) ([
 	return outcomes, nil
 }
 
-// Repair measures a version that was taken from the owner.
+// Repair measures a version that was taken from the owner. A transaction that failed before it
+// left versions that it did not apply.
 func (t *timed) Repair(ctx context.Context, e eventing.Event) error {
 	err := t.Handler.Repair(ctx, e)
 	if err == nil && canary.Is(e) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.applied = t.applied[:0]
 		t.visible.Record(ctx, time.Since(e.OccurredAt).Seconds())
 	}
 	return err

@@ -88,9 +88,11 @@ func TestTheCanaryIsMeasuredOnce(t *testing.T) {
 	apply(inbox.Applied, true, bird, bird)
 	measured(3)
 
+	apply(inbox.Applied, false, bird)
 	if err := timed.Repair(t.Context(), bird); err != nil {
 		t.Fatal(err)
 	}
+	timed.Committed(t.Context(), bird.Key())
 	measured(4)
 	h.err = errors.New("the owner is away")
 	if err := timed.Repair(t.Context(), bird); !errors.Is(err, h.err) {

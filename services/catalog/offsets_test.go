@@ -19,6 +19,7 @@ import (
 
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/internal/topics"
 	"example.com/lockstep/pkg/eventing/checkpoint"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 )
@@ -269,7 +270,7 @@ func TestEarliestGivesUpNoMessage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			client, seeks, _ := brokerOf(t, false)
 			f := setUp(t)
-			topic := &pubsubpb.Topic{Name: "projects/test/topics/engagement.events"}
+			topic := &pubsubpb.Topic{Name: topics.InProject("test", topics.Engagement)}
 			if retention.topic > 0 {
 				topic.MessageRetentionDuration = durationpb.New(retention.topic)
 			}
@@ -339,7 +340,7 @@ func TestWindowsAreCompared(t *testing.T) {
 	}
 	// A topic that keeps messages for longer counts, too.
 	_, err := client.TopicAdminClient.UpdateTopic(t.Context(), &pubsubpb.UpdateTopicRequest{
-		Topic:      &pubsubpb.Topic{Name: "projects/test/topics/" + broker.EngagementTopic, MessageRetentionDuration: durationpb.New(20 * 24 * time.Hour)},
+		Topic:      &pubsubpb.Topic{Name: "projects/test/topics/" + topics.Engagement, MessageRetentionDuration: durationpb.New(20 * 24 * time.Hour)},
 		UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"message_retention_duration"}},
 	})
 	if err != nil {

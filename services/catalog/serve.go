@@ -17,6 +17,7 @@ import (
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/serve"
+	"example.com/lockstep/internal/topics"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing/checkpoint"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -24,9 +25,9 @@ import (
 )
 
 // The subscriptions with the events that catalog follows.
-const (
-	Subscription           = "video.events.catalog"
-	EngagementSubscription = "engagement.events.catalog"
+var (
+	Subscription           = topics.Subscription(topics.Video, topics.Catalog)
+	EngagementSubscription = topics.Subscription(topics.Engagement, topics.Catalog)
 )
 
 // EngagementOffsets names the checkpoints of the consumer of engagements. The consumer of
@@ -179,7 +180,7 @@ func (c Config) consumers(
 	}
 	return append(loops, func(ctx context.Context) error {
 		remembers := cmp.Or(c.InboxRetention, inbox.Retention)
-		compareWindows(ctx, client, []string{Subscription, EngagementSubscription}, remembers, log)
+		compareWindows(ctx, client, topics.Subscriptions(topics.Catalog), remembers, log)
 		return nil
 	})
 }

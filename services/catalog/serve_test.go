@@ -15,6 +15,7 @@ import (
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/internal/pgtest/pairtest"
+	"example.com/lockstep/internal/topics"
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -97,7 +98,7 @@ func TestServe(t *testing.T) {
 	publish := func(e eventing.Event) {
 		t.Helper()
 		_, err := client.TopicAdminClient.Publish(t.Context(), &pubsubpb.PublishRequest{
-			Topic: "projects/test/topics/" + broker.VideoTopic, Messages: []*pubsubpb.PubsubMessage{e.Message()},
+			Topic: "projects/test/topics/" + topics.Video, Messages: []*pubsubpb.PubsubMessage{e.Message()},
 		})
 		if err != nil {
 			t.Fatal(err)

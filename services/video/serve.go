@@ -16,6 +16,7 @@ import (
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/idempotency"
 	"example.com/lockstep/internal/serve"
+	"example.com/lockstep/internal/topics"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing/outbox"
 	"example.com/lockstep/pkg/eventing/reconcile"
@@ -68,10 +69,11 @@ func ReadConfig(r *command.Environment) Config {
 
 // Topics are the full names of the topics in project, by aggregate type.
 func Topics(project string) map[string]string {
-	return map[string]string{
-		"video":      "projects/" + project + "/topics/video.events",
-		"engagement": "projects/" + project + "/topics/engagement.events",
+	names := map[string]string{}
+	for _, t := range topics.All {
+		names[t.Aggregate] = topics.InProject(project, t.Name)
 	}
+	return names
 }
 
 // Serve runs the service on lis, which it closes, until ctx is cancelled, and drains

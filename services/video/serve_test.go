@@ -17,6 +17,7 @@ import (
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/pgtest/pairtest"
+	"example.com/lockstep/internal/topics"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 )
 
@@ -58,7 +59,7 @@ func newServing(t *testing.T) serving {
 	t.Helper()
 	broker := pstest.NewServer()
 	t.Cleanup(func() { _ = broker.Close() })
-	for _, topic := range []string{"video.events", "engagement.events"} {
+	for _, topic := range topics.Names() {
 		name := "projects/p/topics/" + topic
 		if _, err := broker.GServer.CreateTopic(t.Context(), &pubsubpb.Topic{Name: name}); err != nil {
 			t.Fatal(err)

@@ -6,11 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"example.com/lockstep/internal/topics"
 )
 
 // fault is one of the repository's own broker, in the JSON that it takes.
@@ -25,7 +28,7 @@ func (p *Pair) setFaults(ctx context.Context, all ...fault) error {
 	if all == nil {
 		all = []fault{}
 	}
-	return p.control(ctx, http.MethodPut, "faults", map[string]any{"seed": 1, "faults": all})
+	return p.control(ctx, http.MethodPut, "faults", map[string]any{"seed": 1, "faults": all}, nil)
 }
 
 // withoutFaults removes all faults of the broker.
@@ -34,17 +37,43 @@ func (p *Pair) withoutFaults(ctx context.Context) error { return p.setFaults(ctx
 // endLeases moves the clock of the broker ahead by a minute, the longest time for which a
 // message of a killed consumer stays hidden.
 func (p *Pair) endLeases(ctx context.Context) error {
-	return p.control(ctx, http.MethodPost, "advance", map[string]any{"by": "1m"})
+	return p.control(ctx, http.MethodPost, "advance", map[string]any{"by": "1m"}, nil)
 }
 
-func (p *Pair) control(ctx context.Context, method, path string, request any) error {
+// acknowledged returns when catalog has acknowledged each message, also those that come once
+// more. Only the repository's own broker tells; with another one there is no wait.
+func (p *Pair) acknowledged(ctx context.Context) error {
+	if !p.faults {
+		return nil
+	}
+	return until(ctx, "catalog has acknowledged each message", func(ctx context.Context) (bool, error) {
+		var backlog map[string]int
+		if err := p.control(ctx, http.MethodGet, "backlog", nil, &backlog); err != nil {
+			return false, err
+		}
+		for _, topic := range []string{topics.Video, topics.Engagement} {
+			if backlog["projects/"+p.Project+"/subscriptions/"+topics.Subscription(topic, topics.Catalog)] > 0 {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+}
+
+// control sends a request, if there is one, to the broker's own endpoints, and reads the
+// answer, if it is wanted.
+func (p *Pair) control(ctx context.Context, method, path string, request, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTime)
 	defer cancel()
-	body, err := json.Marshal(request)
-	if err != nil {
-		return err
+	var body io.Reader
+	if request != nil {
+		text, err := json.Marshal(request)
+		if err != nil {
+			return err
+		}
+		body = bytes.NewReader(text)
 	}
-	r, err := http.NewRequestWithContext(ctx, method, "http://"+p.Broker+"/control/"+path, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+p.Broker+"/control/"+path, body)
 	if err != nil {
 		return err
 	}
@@ -53,10 +82,14 @@ func (p *Pair) control(ctx context.Context, method, path string, request any) er
 		return err
 	}
 	defer response.Body.Close()
-	if response.StatusCode >= http.StatusMultipleChoices {
+	switch {
+	case response.StatusCode >= http.StatusMultipleChoices:
 		return errors.New("the broker answered " + response.Status)
+	case answer == nil:
+		return nil
+	default:
+		return json.NewDecoder(response.Body).Decode(answer)
 	}
-	return nil
 }
 
 // publish sends messages to the topic, past the outbox.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -110,11 +111,13 @@ func (p *Pair) call(ctx context.Context, method, url, body, token string, header
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
+	begun := time.Now()
 	response, err := p.client.Do(r)
 	if err != nil {
 		return video{}, err
 	}
 	defer response.Body.Close()
+	p.met.answered(url, begun)
 	v := video{status: response.StatusCode}
 	if err := json.NewDecoder(response.Body).Decode(&v); err != nil {
 		return v, fmt.Errorf("%s %s: %s: %w", method, url, response.Status, err)

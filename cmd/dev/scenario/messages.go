@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/internal/topics"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/operator/backlog"
@@ -44,7 +44,7 @@ func (p *Pair) duplicates(ctx context.Context, t *run) error {
 	if err != nil {
 		return err
 	}
-	if err := p.publish(ctx, broker.EngagementTopic, unordered(events)...); err != nil {
+	if err := p.publish(ctx, topics.Engagement, unordered(events)...); err != nil {
 		return err
 	}
 	err = until(ctx, "catalog has got the duplicates", func(ctx context.Context) (bool, error) {
@@ -54,7 +54,7 @@ func (p *Pair) duplicates(ctx context.Context, t *run) error {
 	if err != nil {
 		return err
 	}
-	if _, err := p.agreed(ctx, []uuid.UUID{v.ID}); err != nil {
+	if _, err := p.agreed(ctx, promised{v.ID: v.Version}); err != nil {
 		return err
 	}
 	err = p.counted(ctx, v.ID, likes)
@@ -138,7 +138,7 @@ func (p *Pair) reverse(ctx context.Context, t *run, v video) error {
 	}
 	t.sayf("The events come in reverse, each twice.")
 	slices.Reverse(events)
-	return p.publish(ctx, broker.VideoTopic, slices.Concat(unordered(events), unordered(events))...)
+	return p.publish(ctx, topics.Video, slices.Concat(unordered(events), unordered(events))...)
 }
 
 // unordered are messages that the broker may deliver in any order.
@@ -200,7 +200,7 @@ func (p *Pair) poison(ctx context.Context, t *run) error {
 	// The schema of the topic accepts this; it is no change of a video.
 	bad := events[0]
 	bad.ID, bad.Version, bad.Type, bad.Payload = uuid.New(), 2, "VideoUpdated", []byte("\x0a\x07garbled")
-	if err := p.publish(ctx, broker.VideoTopic, bad.Message()); err != nil {
+	if err := p.publish(ctx, topics.Video, bad.Message()); err != nil {
 		return err
 	}
 	t.sayf("A garbled message claims to be version 2. The owner writes the real one.")
@@ -217,7 +217,7 @@ func (p *Pair) poison(ctx context.Context, t *run) error {
 	if err != nil {
 		return err
 	}
-	_, err = p.agreed(ctx, []uuid.UUID{v.ID})
+	_, err = p.agreed(ctx, promised{v.ID: v.Version})
 	t.sawf("P9", "The garbled message is a dead letter, and the real version %d is in catalog.", v.Version)
 	return err
 }
@@ -248,11 +248,11 @@ func (p *Pair) refuse(ctx context.Context, t *run) error {
 	if err != nil {
 		return err
 	}
-	others, err := p.writes(ctx, 20, 3)
+	others, err := p.writes(ctx, work{videos: 20, versions: 3})
 	if err != nil {
 		return err
 	}
-	if _, err := p.agreed(ctx, others.ids); err != nil {
+	if _, err := p.agreed(ctx, others.promised); err != nil {
 		return err
 	}
 	waiting, err := p.pending(ctx, []uuid.UUID{v.ID})
@@ -266,7 +266,7 @@ func (p *Pair) refuse(ctx context.Context, t *run) error {
 	if err := p.retry(ctx, event); err != nil {
 		return err
 	}
-	_, err = p.agreed(ctx, []uuid.UUID{v.ID})
+	_, err = p.agreed(ctx, promised{v.ID: v.Version})
 	t.sawf("P4", "While %d events of one video waited, 60 of others left; after a retry they left in order.", waiting)
 	return err
 }

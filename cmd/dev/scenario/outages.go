@@ -14,15 +14,15 @@ func (p *Pair) brokerOutage(ctx context.Context, t *run) error {
 		return err
 	}
 	t.sayf("The broker answers nothing.")
-	l, err := p.writes(ctx, 30, 5)
+	l, err := p.writes(ctx, work{videos: 30, versions: 5})
 	if err != nil {
 		return err
 	}
-	waiting, err := p.pending(ctx, l.ids)
+	waiting, err := p.pending(ctx, l.promised.ids())
 	if err != nil {
 		return err
 	}
-	used, err := p.attempts(ctx, l.ids)
+	used, err := p.attempts(ctx, l.promised.ids())
 	switch {
 	case err != nil:
 		return err
@@ -33,7 +33,7 @@ func (p *Pair) brokerOutage(ctx context.Context, t *run) error {
 	if err := p.setFaults(ctx); err != nil {
 		return err
 	}
-	r, err := p.agreed(ctx, l.ids)
+	r, err := p.agreed(ctx, l.promised)
 	t.sawf("P2", "%d events waited for the broker, used up no attempt, and all %d are in catalog.", waiting, r.Events)
 	return err
 }
@@ -95,7 +95,7 @@ func (p *Pair) postgresOutage(ctx context.Context, t *run) error {
 	if err != nil {
 		return err
 	}
-	r, err := p.agreed(ctx, l.ids)
+	r, err := p.agreed(ctx, l.promised)
 	t.sawf("P1", "%d videos have exactly the events of their versions; a crash of Postgres failed %d requests.", r.Videos, l.failed)
 	t.sawf("P2", "All %d events left, and catalog has them, after a crash of Postgres.", r.Events)
 	return err

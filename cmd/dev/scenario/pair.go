@@ -54,8 +54,9 @@ type Pair struct {
 	token  string
 	db     *pgxpool.Pool
 	client http.Client
-	faults bool // the broker injects faults on demand
-	once   bool // see withoutRetries
+	faults bool      // the broker injects faults on demand
+	once   bool      // see withoutRetries
+	met    *shutdown // of a part, or nil
 }
 
 // Open returns the pair. It asks the broker whether it injects faults.
@@ -71,15 +72,16 @@ func Open(ctx context.Context, c Config) (*Pair, error) {
 	if p.db, err = pgxpool.New(ctx, c.AdminURL); err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	p.faults = p.setFaults(ctx) == nil
+	// Reading them changes nothing in a broker that another program has started.
+	p.faults = p.control(ctx, http.MethodGet, "faults", nil, nil) == nil
 	return p, nil
 }
 
 // withoutRetries is p as clients see it that send each request once, on a connection of its
-// own: the one that a request fails on was not idle.
-func (p *Pair) withoutRetries() *Pair {
+// own: the one that a request fails on was not idle. met counts their requests.
+func (p *Pair) withoutRetries(met *shutdown) *Pair {
 	strict := *p
-	strict.once = true
+	strict.once, strict.met = true, met
 	strict.client = http.Client{Timeout: callTime, Transport: &http.Transport{DisableKeepAlives: true}}
 	return &strict
 }

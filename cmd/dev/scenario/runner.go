@@ -74,8 +74,12 @@ func (r *Runner) play(ctx context.Context, name string) {
 	t := &run{scenario: scenarios[at], runner: r, seen: map[string]string{}}
 	r.note(live.Outcome{Name: name, Result: live.Running, Said: "It begins."})
 	err := t.do(r.pair, running, t)
-	if context.Cause(running) != errEnded { //nolint:errorlint // a cause is the value itself
+	switch {
+	case context.Cause(running) != errEnded: //nolint:errorlint // a cause is the value itself
 		err = errors.Join(err, t.mended(context.WithoutCancel(ctx)))
+	case t.needs == ourBroker:
+		// Another program may have started the broker, which then goes on without the pair.
+		err = errors.Join(err, r.pair.withoutFaults(context.WithoutCancel(ctx)))
 	}
 	if err != nil {
 		r.note(live.Outcome{Name: name, Result: live.Broken, Said: oneLine(err.Error())})

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/internal/live"
-	"example.com/lockstep/internal/local/broker"
+	"example.com/lockstep/internal/topics"
 	"example.com/lockstep/pkg/eventing"
 )
 
@@ -32,6 +32,8 @@ func (p *Pair) unsettled(ctx context.Context, ids []uuid.UUID) (int64, error) {
 // record is the account of some videos in both databases.
 type record struct {
 	Videos, Events int64
+	// Lost are videos that are missing, or older than a write that their owner has acknowledged.
+	Lost int64
 	// WithoutEvents are videos whose events are not those of version 1 to the present one.
 	WithoutEvents int64
 	// Unapplied are events that catalog has not settled.
@@ -40,9 +42,13 @@ type record struct {
 	Disordered int64
 }
 
-func (p *Pair) account(ctx context.Context, ids []uuid.UUID) (r record, err error) {
+func (p *Pair) account(ctx context.Context, acknowledged promised) (r record, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTime)
 	defer cancel()
+	ids, versions := make([]uuid.UUID, 0, len(acknowledged)), make([]int64, 0, len(acknowledged))
+	for id, version := range acknowledged {
+		ids, versions = append(ids, id), append(versions, version)
+	}
 	rows, _ := p.db.Query(ctx, `
 		WITH events AS (
 		  SELECT o.aggregate_id, o.version, i.status, i.publish_time,
@@ -55,10 +61,13 @@ func (p *Pair) account(ctx context.Context, ids []uuid.UUID) (r record, err erro
 		   WHERE v.video_id = ANY ($1) GROUP BY v.video_id
 		)
 		SELECT (SELECT count(*) FROM by_video) AS videos, (SELECT count(*) FROM events) AS events,
+		       (SELECT count(*) FROM unnest($1::uuid[], $3::bigint[]) AS acknowledged (video_id, version)
+		          LEFT JOIN video.videos v USING (video_id)
+		         WHERE v.version IS NULL OR v.version < acknowledged.version) AS lost,
 		       (SELECT count(*) FROM by_video WHERE n <> version OR newest <> version) AS without_events,
 		       (SELECT count(*) FROM events WHERE status IS DISTINCT FROM 'done') AS unapplied,
 		       (SELECT count(*) FROM events WHERE publish_time < before) AS disordered`,
-		ids, broker.CatalogSubscription(broker.VideoTopic))
+		ids, topics.Subscription(topics.Video, topics.Catalog), versions)
 	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[record])
 }
 
@@ -102,7 +111,7 @@ func (p *Pair) likes(ctx context.Context, id uuid.UUID) (int64, error) {
 // inbox counts a video's inbox rows in a status.
 func (p *Pair) inbox(ctx context.Context, id uuid.UUID, status string) (int64, error) {
 	return one[int64](ctx, p, `SELECT count(*) FROM catalog.inbox WHERE consumer = $1 AND aggregate_id = $2 AND status = $3`,
-		broker.CatalogSubscription(broker.VideoTopic), id.String(), status)
+		topics.Subscription(topics.Video, topics.Catalog), id.String(), status)
 }
 
 // events are the events of aggregates of a type, by aggregate and oldest first.
@@ -121,7 +130,7 @@ func (p *Pair) events(ctx context.Context, aggregateType string, ids ...string) 
 func (p *Pair) newest(ctx context.Context) (int64, error) {
 	return one[int64](ctx, p, `SELECT count(*) FROM catalog.inbox
 		WHERE consumer = $1 AND status = 'done' AND received_at > now() - interval '1 minute'`,
-		broker.CatalogSubscription(broker.VideoTopic))
+		topics.Subscription(topics.Video, topics.Catalog))
 }
 
 // tables is the part of a frame that comes from both databases.

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,28 +28,45 @@ const (
 // A burst is 2,000 events.
 const burstVideos, burstVersions = 200, 10
 
+// maxVideos bounds the videos of one load, and so the queries about them.
+const maxVideos = 2000
+
+// work is a load to be done: videos to create and to change up to a version.
+type work struct {
+	videos, versions int
+	// during, if it is set, is closed when the load may end. Until then further videos follow.
+	during <-chan struct{}
+	// eachRead reads back each version, not only the last one.
+	eachRead bool
+}
+
 // load is the result of writes by several clients at once.
 type load struct {
-	ids    []uuid.UUID
-	failed int64
-	why    error // of the first request that failed
-	reads  int64 // with a token
-	took   time.Duration
+	promised promised
+	failed   int64
+	why      error // of the first request that failed
+	reads    int64 // with a token
+	took     time.Duration
 
 	mu sync.Mutex
 }
 
-// writes changes n videos, each to the given version, by several clients at once. A write
-// that fails is counted and not repeated: it may have committed. Each video is read back
-// with its last token, and an answer that is too old is an error at once.
-func (p *Pair) writes(ctx context.Context, n, versions int) (*load, error) {
-	l, begun := &load{}, time.Now()
+// promised is the newest version that a service has acknowledged, by video.
+type promised map[uuid.UUID]int64
+
+func (p promised) ids() []uuid.UUID { return slices.Collect(maps.Keys(p)) }
+
+// writes does the work by several clients at once. A write that fails is counted and not
+// repeated: it may have committed. An answer to a read that is older than its token is an
+// error at once.
+func (p *Pair) writes(ctx context.Context, w work) (*load, error) {
+	l, begun := &load{promised: promised{}}, time.Now()
 	var next atomic.Int64
 	group, running := errgroup.WithContext(ctx)
 	for range conns {
 		group.Go(func() error {
-			for running.Err() == nil && next.Add(1) <= int64(n) {
-				if err := p.life(running, l, versions); err != nil {
+			for running.Err() == nil && w.wants(next.Add(1)) {
+				if err := p.life(running, l, w); err != nil {
 					return err
 				}
 			}
@@ -56,31 +75,53 @@ func (p *Pair) writes(ctx context.Context, n, versions int) (*load, error) {
 	}
 	err := group.Wait()
 	l.took = time.Since(begun)
-	if err == nil && len(l.ids) == 0 {
+	if err == nil && len(l.promised) == 0 {
 		err = fmt.Errorf("no video was created: %w", l.why)
 	}
 	return l, errors.Join(err, ctx.Err())
 }
 
+// wants reports whether the n-th video is part of the work.
+func (w work) wants(n int64) bool {
+	if n <= int64(w.videos) {
+		return true
+	}
+	select {
+	case <-w.during:
+		return false
+	default:
+		return w.during != nil && n <= maxVideos
+	}
+}
+
 // life creates a video, changes it and reads it.
-func (p *Pair) life(ctx context.Context, l *load, versions int) error {
+func (p *Pair) life(ctx context.Context, l *load, w work) error {
 	v, err := p.create(ctx, "Scenario")
 	if err != nil {
 		l.missed(ctx, err)
 		return nil // its id is not known, and the other videos are enough
 	}
 	id := v.ID
-	for k := range versions - 1 {
-		if v, err = p.update(ctx, id, k); err != nil {
+	for k := 1; ; k++ {
+		if err != nil {
 			l.missed(ctx, err)
+		} else {
+			l.promise(id, v.Version)
 		}
+		if err == nil && (w.eachRead || k == w.versions) {
+			if err := p.readBack(ctx, l, id, v); err != nil {
+				return err
+			}
+		}
+		if k == w.versions {
+			return nil
+		}
+		v, err = p.update(ctx, id, k)
 	}
-	l.mu.Lock()
-	l.ids = append(l.ids, id)
-	l.mu.Unlock()
-	if err != nil {
-		return nil // without a token
-	}
+}
+
+// readBack reads a video with the token of the write that answered v.
+func (p *Pair) readBack(ctx context.Context, l *load, id uuid.UUID, v video) error {
 	got, err := p.read(ctx, id, v.Token, readWait)
 	switch {
 	case err != nil:
@@ -98,6 +139,13 @@ func (p *Pair) life(ctx context.Context, l *load, versions int) error {
 	return nil
 }
 
+// promise notes an acknowledged write. Those of one video come one after the other.
+func (l *load) promise(id uuid.UUID, version int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.promised[id] = version
+}
+
 // missed counts a request that failed, and lets its part come back.
 func (l *load) missed(ctx context.Context, why error) {
 	l.mu.Lock()
@@ -107,21 +155,23 @@ func (l *load) missed(ctx context.Context, why error) {
 	backoff.Sleep(ctx, afterFailure, nil)
 }
 
-// agreed waits until both services agree on the videos, and then holds their account
-// against P1, P2, P3 and P5.
-func (p *Pair) agreed(ctx context.Context, ids []uuid.UUID) (record, error) {
-	if err := p.settled(ctx, ids...); err != nil {
+// agreed waits until both services agree on the videos, and then compares their account
+// with the acknowledged writes, and with P1, P2, P3 and P5.
+func (p *Pair) agreed(ctx context.Context, acknowledged promised) (record, error) {
+	if err := p.settled(ctx, acknowledged.ids()...); err != nil {
 		return record{}, err
 	}
 	// A row of the projection may have come by a repair, before the events behind it.
 	var r record
 	err := until(ctx, "catalog has settled every event", func(ctx context.Context) (settled bool, err error) {
-		r, err = p.account(ctx, ids)
+		r, err = p.account(ctx, acknowledged)
 		return r.Unapplied == 0, err
 	})
 	switch {
 	case err != nil:
 		return r, err
+	case r.Lost > 0:
+		return r, fmt.Errorf("%d videos are older than an acknowledged write", r.Lost)
 	case r.WithoutEvents > 0:
 		return r, fmt.Errorf("%d videos have other events than their versions", r.WithoutEvents)
 	case r.Disordered > 0:
@@ -148,7 +198,7 @@ func (p *Pair) writeOne(ctx context.Context, t *run) error {
 			return err
 		}
 	}
-	r, err := p.agreed(ctx, []uuid.UUID{v.ID})
+	r, err := p.agreed(ctx, promised{v.ID: v.Version})
 	t.sawf("P8", "Three writes, and each read with a token had its write.")
 	t.sawf("P1", "One video with 3 versions has %d events.", r.Events)
 	return err
@@ -156,11 +206,11 @@ func (p *Pair) writeOne(ctx context.Context, t *run) error {
 
 func (p *Pair) burst(ctx context.Context, t *run) error {
 	t.sayf("16 clients write.")
-	l, err := p.writes(ctx, burstVideos, burstVersions)
+	l, err := p.writes(ctx, work{videos: burstVideos, versions: burstVersions})
 	if err != nil {
 		return err
 	}
-	r, err := p.agreed(ctx, l.ids)
+	r, err := p.agreed(ctx, l.promised)
 	if err == nil && l.failed > 0 {
 		err = fmt.Errorf("%d requests failed, the first: %w", l.failed, l.why)
 	}
@@ -176,18 +226,19 @@ func (p *Pair) pauseRelay(ctx context.Context, t *run) error {
 		return err
 	}
 	t.sayf("The broker takes no events.")
-	l, err := p.writes(ctx, 20, 5)
+	l, err := p.writes(ctx, work{videos: 20, versions: 5})
 	if err != nil {
 		return err
 	}
-	waiting, err := p.pending(ctx, l.ids)
+	waiting, err := p.pending(ctx, l.promised.ids())
 	if err != nil {
 		return err
 	}
-	v, err := p.update(ctx, l.ids[0], 99)
+	v, err := p.update(ctx, l.promised.ids()[0], 99)
 	if err != nil {
 		return err
 	}
+	l.promise(v.ID, v.Version)
 	got, err := p.fresh(ctx, v, 0)
 	if err != nil {
 		return err
@@ -199,7 +250,7 @@ func (p *Pair) pauseRelay(ctx context.Context, t *run) error {
 	if err := p.setFaults(ctx); err != nil {
 		return err
 	}
-	_, err = p.agreed(ctx, l.ids)
+	_, err = p.agreed(ctx, l.promised)
 	t.sawf("P2", "%d events waited, and all of them left in order afterwards.", waiting)
 	t.sawf("P8", "While nothing left, a read with a token had the owner's answer.")
 	return err

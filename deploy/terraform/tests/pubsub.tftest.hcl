@@ -17,8 +17,8 @@ run "pubsub" {
   command = apply # against mocks: ids exist, so what refers to what can be told
 
   assert {
-    condition     = toset([for topic in google_pubsub_topic.events : topic.name]) == toset(["video.events", "engagement.events"])
-    error_message = "The topics are part of the contract: video.events and engagement.events."
+    condition     = toset([for topic in google_pubsub_topic.events : topic.name]) == toset(jsondecode(file("topics.json")))
+    error_message = "The topics are part of the contract: those of topics.json."
   }
   assert {
     condition = alltrue([

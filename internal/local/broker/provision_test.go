@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"example.com/lockstep/internal/topics"
 	videoeventsv1 "example.com/lockstep/proto/video/events/v1"
 )
 
@@ -30,10 +31,10 @@ func TestRoundTrip(t *testing.T) {
 			if _, err := Provision(t.Context(), s.Addr(), project); err != nil {
 				t.Fatal(err)
 			}
-			for _, topic := range []string{VideoTopic, EngagementTopic} {
-				subscription := CatalogSubscription(topic)
+			for _, topic := range topics.Names() {
+				subscription := topics.Subscription(topic, topics.Catalog)
 				roundTrip(t, s.Addr(), topic, subscription)
-				roundTrip(t, s.Addr(), DeadLetters(subscription), DeadLetters(subscription))
+				roundTrip(t, s.Addr(), topics.DeadLetters(subscription), topics.DeadLetters(subscription))
 			}
 		})
 	}
@@ -46,7 +47,7 @@ func TestLargeMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	request := &pubsubpb.PublishRequest{
-		Topic:    "projects/" + project + "/topics/" + VideoTopic,
+		Topic:    "projects/" + project + "/topics/" + topics.Video,
 		Messages: []*pubsubpb.PubsubMessage{{Data: event(t, strings.Repeat("x", 9<<20))}},
 	}
 	if _, err := pubsubpb.NewPublisherClient(dial(t, s.Addr())).Publish(t.Context(), request); err != nil {
@@ -87,7 +88,7 @@ func TestProvisionTwice(t *testing.T) {
 func checkSubscriptions(tb testing.TB, addr string, kind Kind) {
 	tb.Helper()
 	client := pubsubpb.NewSubscriberClient(dial(tb, addr))
-	for _, topic := range []string{VideoTopic, EngagementTopic} {
+	for _, topic := range topics.Names() {
 		name := topic + ".catalog"
 		events := &pubsubpb.Subscription{
 			Topic: topic, AckDeadlineSeconds: 60, EnableMessageOrdering: true, RetainAckedMessages: true,

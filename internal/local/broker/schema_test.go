@@ -11,10 +11,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.com/lockstep/deploy/schemas"
+	"example.com/lockstep/internal/topics"
 )
 
 const (
-	videoTopic  = "projects/" + project + "/topics/" + VideoTopic
+	videoTopic  = "projects/" + project + "/topics/" + topics.Video
 	videoSchema = "projects/" + project + "/schemas/video-events"
 )
 
@@ -25,7 +26,7 @@ func TestTopicsRefuseInvalidEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	publisher := pubsubpb.NewPublisherClient(dial(t, s.Addr()))
-	dead := "projects/" + project + "/topics/" + DeadLetters(CatalogSubscription(VideoTopic))
+	dead := "projects/" + project + "/topics/" + topics.DeadLetters(topics.Subscription(topics.Video, topics.Catalog))
 	for topic, want := range map[string]codes.Code{videoTopic: codes.InvalidArgument, dead: codes.OK} {
 		_, err := publisher.Publish(t.Context(), &pubsubpb.PublishRequest{Topic: topic, Messages: []*pubsubpb.PubsubMessage{{Data: []byte("hello")}}})
 		if status.Code(err) != want {
@@ -43,7 +44,7 @@ func TestProvisionBringsSchemasUpToDate(t *testing.T) {
 	if _, err := pubsubpb.NewPublisherClient(conn).CreateTopic(t.Context(), &pubsubpb.Topic{Name: videoTopic}); err != nil {
 		t.Fatal(err)
 	}
-	today, err := schemas.Definition(VideoTopic)
+	today, err := schemas.Definition(topics.Video)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,8 +92,8 @@ func create(tb testing.TB, conn grpc.ClientConnInterface, definition string) {
 // schemaCount is the number of topics with a schema.
 func schemaCount(tb testing.TB) (n int) {
 	tb.Helper()
-	topics, _ := Topology()
-	for _, topic := range topics {
+	names, _ := Topology()
+	for _, topic := range names {
 		definition, err := schemas.Definition(topic)
 		if err != nil {
 			tb.Fatal(err)

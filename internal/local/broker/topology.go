@@ -5,12 +5,8 @@ import (
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/protobuf/types/known/durationpb"
-)
 
-// The topics: one per kind of aggregate.
-const (
-	VideoTopic      = "video.events"
-	EngagementTopic = "engagement.events"
+	"example.com/lockstep/internal/topics"
 )
 
 const (
@@ -30,14 +26,7 @@ const (
 	maxAttempts = 100
 )
 
-// CatalogSubscription is the catalog's subscription to topic.
-func CatalogSubscription(topic string) string { return topic + ".catalog" }
-
-// DeadLetters is the topic for messages that subscription could not process,
-// and the name of that topic's own subscription.
-func DeadLetters(subscription string) string { return subscription + ".dlq" }
-
-// Topology returns all topics and subscriptions of the pair, in an order in
+// Topology returns all topics and subscriptions of the pair, those of package topics, in an order in
 // which they can be created. The topics that services publish to come last: by
 // then, the creation of the others has warmed up a starting broker. Names are
 // short. A topic gets a schema if [schemas.Definition] has one for its
@@ -46,34 +35,33 @@ func DeadLetters(subscription string) string { return subscription + ".dlq" }
 // They are those of deploy/terraform; `make tf-e2e` compares. Consumers write
 // dead letters themselves; the policy is a backstop, and [Provision] leaves it
 // out for brokers that fail on it.
-func Topology() (topics []string, subscriptions []*pubsubpb.Subscription) {
-	for _, topic := range []string{VideoTopic, EngagementTopic} {
-		name := CatalogSubscription(topic)
-		dead := DeadLetters(name)
-		topics = append(topics, dead)
+func Topology() (names []string, subscriptions []*pubsubpb.Subscription) {
+	for _, topic := range topics.Names() {
+		name := topics.Subscription(topic, topics.Catalog)
+		dead := topics.DeadLetters(name)
+		names = append(names, dead)
 		events := subscription(name, topic, retention)
 		events.EnableMessageOrdering, events.RetainAckedMessages = true, true
 		events.RetryPolicy = &pubsubpb.RetryPolicy{MinimumBackoff: durationpb.New(minBackoff), MaximumBackoff: durationpb.New(maxBackoff)}
 		events.DeadLetterPolicy = &pubsubpb.DeadLetterPolicy{DeadLetterTopic: dead, MaxDeliveryAttempts: maxAttempts}
 		subscriptions = append(subscriptions, subscription(dead, dead, deadRetention), events)
 	}
-	return append(topics, VideoTopic, EngagementTopic), subscriptions
+	return append(names, topics.Names()...), subscriptions
 }
 
 // fullTopology is Topology with the full names of a project.
-func fullTopology(project string) (topics []string, subscriptions []*pubsubpb.Subscription) {
-	topics, subscriptions = Topology()
-	topicName := func(id string) string { return "projects/" + project + "/topics/" + id }
-	for i := range topics {
-		topics[i] = topicName(topics[i])
+func fullTopology(project string) (names []string, subscriptions []*pubsubpb.Subscription) {
+	names, subscriptions = Topology()
+	for i := range names {
+		names[i] = topics.InProject(project, names[i])
 	}
 	for _, s := range subscriptions {
-		s.Name, s.Topic = "projects/"+project+"/subscriptions/"+s.GetName(), topicName(s.GetTopic())
+		s.Name, s.Topic = "projects/"+project+"/subscriptions/"+s.GetName(), topics.InProject(project, s.GetTopic())
 		if s.GetDeadLetterPolicy() != nil {
-			s.DeadLetterPolicy.DeadLetterTopic = topicName(s.GetDeadLetterPolicy().GetDeadLetterTopic())
+			s.DeadLetterPolicy.DeadLetterTopic = topics.InProject(project, s.GetDeadLetterPolicy().GetDeadLetterTopic())
 		}
 	}
-	return topics, subscriptions
+	return names, subscriptions
 }
 
 // subscription returns a subscription that never expires.

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"example.com/lockstep/internal/porttest"
+	"example.com/lockstep/internal/topics"
 )
 
 // A broker that restarts has lost its state, and is provisioned each time it
@@ -47,7 +48,7 @@ func TestMissingNamesADeletedSubscription(t *testing.T) {
 	s := start(t, Options{})
 	made, stop := watch(t, s.Addr())
 	<-made
-	name := "projects/" + project + "/subscriptions/" + CatalogSubscription(VideoTopic)
+	name := "projects/" + project + "/subscriptions/" + topics.Subscription(topics.Video, topics.Catalog)
 	client := pubsubpb.NewSubscriberClient(dial(t, s.Addr()))
 	if _, err := client.DeleteSubscription(t.Context(), &pubsubpb.DeleteSubscriptionRequest{Subscription: name}); err != nil {
 		t.Fatal(err)

@@ -33,6 +33,29 @@ func Paced(ctx context.Context, rate float64, n int, do func(context.Context, in
 	return took, calls.Wait()
 }
 
+// Offered calls do n times at fixed moments, rate times a second, whether or not the earlier
+// calls have ended, and returns the time from each call's moment to its end. So a call that
+// starts late counts as slow. It returns when all calls have ended.
+func Offered(ctx context.Context, rate float64, n int, do func(context.Context, int) error) ([]time.Duration, error) {
+	calls, ctx := errgroup.WithContext(ctx)
+	took := make([]time.Duration, n)
+	start := time.Now()
+	for i := range n {
+		due := start.Add(time.Duration(float64(i) / rate * float64(time.Second)))
+		select {
+		case <-time.After(time.Until(due)):
+		case <-ctx.Done():
+			return nil, errors.Join(calls.Wait(), ctx.Err())
+		}
+		calls.Go(func() error {
+			err := do(ctx, i)
+			took[i] = time.Since(due)
+			return err
+		})
+	}
+	return took, calls.Wait()
+}
+
 // Flood runs this many workers until limit is over. Each calls do with its
 // number, one call after the other.
 func Flood(ctx context.Context, workers int, limit time.Duration, do func(context.Context, int) error) error {

@@ -227,3 +227,14 @@ func names(results []map[string]any) (names []string) {
 	}
 	return names
 }
+
+func TestRunSaysThatItWasNoisy(t *testing.T) {
+	t.Parallel()
+	for want, second := range map[string]float64{"Spread: 0 of 2 figures": 110, "Spread: 1 of 2 figures": 150} {
+		var log []string
+		_, stdout, err := take(t, "", Series{Measurements: []Measurement{side(&log, "a", 100, second, 100), side(&log, "b", 5, 5, 5)}})
+		if err != nil || !strings.Contains(stdout, want) || strings.Contains(stdout, "noisy") != (second == 150) {
+			t.Errorf("the output has not %q, or says wrongly that the machine was noisy: %v\n%s", want, err, stdout)
+		}
+	}
+}

@@ -57,10 +57,11 @@ type Run func(context.Context, Size) (Reading, error)
 type Figure struct {
 	Name, Unit string
 	Note       string // remark that a reader of the number needs
+	MayBeZero  bool   // as the number of faults may; a rate or a time of zero is a failure
 }
 
 // A Reading is the result of one run of a measurement: a positive value for
-// each of its figures, and a remark about this run.
+// each of its figures, or zero where that may be, and a remark about this run.
 type Reading struct {
 	Values []float64
 	Note   string

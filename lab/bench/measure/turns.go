@@ -53,6 +53,7 @@ func (b Bench) Run(ctx context.Context, all []Series, jsonFile string) error {
 	if len(sections) == 0 {
 		return fmt.Errorf("--only %q %w", b.Only, ErrNoMatch)
 	}
+	failed = append(failed, report.WriteSpread(b.Stdout, sections))
 	return errors.Join(append(failed, report.WriteJSON(jsonFile, sections))...)
 }
 
@@ -97,7 +98,7 @@ func (t *turns) one(ctx context.Context, m Measurement, size Size, values map[st
 		return err
 	}
 	for i, f := range m.Figures {
-		if v := reading.Values[i]; !(v > 0) || math.IsInf(v, 0) {
+		if v := reading.Values[i]; !(v > 0 || f.MayBeZero && v == 0) || math.IsInf(v, 0) {
 			return fmt.Errorf("%s = %v, want a positive number", f.Name, v)
 		}
 	}

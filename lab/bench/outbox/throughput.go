@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"example.com/lockstep/lab/bench/measure"
@@ -134,21 +135,34 @@ func statements(p *rig.Postgres) rate {
 // aggregates (which is the number of requests) and numbers of relays.
 func spread(p *rig.Postgres) (all []measure.Series) {
 	for _, latency := range []time.Duration{0, rig.PublishLatency, 20 * time.Millisecond} {
-		s := measure.Series{Title: fmt.Sprintf("outbox: a backlog leaves, a publish takes %s more than the wire", latency), Runs: 1}
+		s := measure.Series{Title: fmt.Sprintf("outbox: a backlog leaves, a publish takes %s more than the wire", latency), Runs: 3}
 		for _, aggregates := range []int{1, 100, 10_000} {
 			for _, relays := range []int{1, 4} {
 				s.Measurements = append(s.Measurements, cell(p, latency, aggregates, relays))
 			}
 		}
+		s.Derived = []measure.Derived{measure.Ratio(fourVsOne(latency), cellFigure(latency, 10_000, 4), cellFigure(latency, 10_000, 1),
+			"10,000 aggregates; 0.95 or more wanted")}
 		all = append(all, s)
 	}
 	return all
 }
 
+func cellFigure(latency time.Duration, aggregates, relays int) string {
+	return fmt.Sprintf("relay.%dms_%d_aggregates_%d_relays", latency.Milliseconds(), aggregates, relays)
+}
+
+// fourVsOne names the ratio of four relays to one.
+func fourVsOne(latency time.Duration) string {
+	if latency == 0 {
+		return "relay.four_vs_one"
+	}
+	return fmt.Sprintf("relay.four_vs_one_%dms", latency.Milliseconds())
+}
+
 // cell is one cell of the table of latencies, aggregates and relays.
 func cell(p *rig.Postgres, latency time.Duration, aggregates, relays int) measure.Measurement {
-	name := fmt.Sprintf("%dms_%d_aggregates_%d_relays", latency.Milliseconds(), aggregates, relays)
-	return rateOf(name, "", func(ctx context.Context, v throughputVolume) (float64, error) {
+	return rateOf(strings.TrimPrefix(cellFigure(latency, aggregates, relays), "relay."), "", func(ctx context.Context, v throughputVolume) (float64, error) {
 		b := backlog{aggregates: min(aggregates, v.spread), versions: max(1, v.spread/aggregates)}
 		return leave(ctx, p, b, latency, relays)
 	})

@@ -53,6 +53,34 @@ func WriteJSON(name string, sections []Section) error {
 	return os.WriteFile(name, append(encoded, '\n'), 0o644)
 }
 
+// wide is a spread that no measurement of a quiet machine has: the highest run is further
+// from the lowest than a third of the median.
+const wide = 1.0 / 3
+
+// WriteSpread says how many figures differ widely between their runs. If those are a quarter
+// or more, the machine was noisy.
+func WriteSpread(w io.Writer, sections []Section) error {
+	repeated, differ := 0, 0
+	for _, s := range sections {
+		for _, r := range s.Results {
+			if r.Runs < 2 {
+				continue
+			}
+			repeated++
+			if r.High-r.Low > wide*r.Value {
+				differ++
+			}
+		}
+	}
+	verdict := ""
+	if repeated > 0 && 4*differ >= repeated {
+		verdict = " The machine was noisy: take the run again when nothing else works on it."
+	}
+	_, err := fmt.Fprintf(w, "\nSpread: %d of %d figures differ by more than a third of their median from one run to another.%s\n",
+		differ, repeated, verdict)
+	return err
+}
+
 // WriteTable prints the section as a Markdown table that is also readable in a
 // terminal.
 func (s Section) WriteTable(w io.Writer) error {

@@ -27,9 +27,18 @@ func (d *Database) Pool(ctx context.Context, n int) (*pgxpool.Pool, error) {
 	return d.TracedPool(ctx, n, nil)
 }
 
+// AdminPool is Pool as the administrator.
+func (d *Database) AdminPool(ctx context.Context, n int) (*pgxpool.Pool, error) {
+	return poolOf(ctx, d.Admin, n, nil)
+}
+
 // TracedPool is Pool with a tracer, which may be nil.
 func (d *Database) TracedPool(ctx context.Context, n int, tracer pgx.QueryTracer) (*pgxpool.Pool, error) {
-	cfg, err := pgxpool.ParseConfig(d.Service)
+	return poolOf(ctx, d.Service, n, tracer)
+}
+
+func poolOf(ctx context.Context, url string, n int, tracer pgx.QueryTracer) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, err
 	}

@@ -44,9 +44,9 @@ type pipeline struct {
 	done int                            // the aggregates of seen whose event is visible
 }
 
-// startPipeline returns a pipeline with a running relay and a running consumer.
+// startPipeline returns a pipeline with running relays and a running consumer.
 // The caller closes it.
-func startPipeline(ctx context.Context, p *rig.Postgres) (_ *pipeline, err error) {
+func startPipeline(ctx context.Context, p *rig.Postgres, relays int) (_ *pipeline, err error) {
 	l := &pipeline{consumed: make(chan error, 1)}
 	defer func() {
 		if err != nil {
@@ -57,7 +57,7 @@ func startPipeline(ctx context.Context, p *rig.Postgres) (_ *pipeline, err error
 	if l.model, err = rig.StartReadModel(ctx); err != nil {
 		return nil, err
 	}
-	if l.RelayFixture, err = rig.StartRelayFixture(ctx, p, rig.Relaying{Relays: 1, Acknowledged: l.acknowledged}); err != nil {
+	if l.RelayFixture, err = rig.StartRelayFixture(ctx, p, rig.Relaying{Relays: relays, Acknowledged: l.acknowledged}); err != nil {
 		return nil, err
 	}
 	l.forget() // events that the fixture published before
@@ -97,7 +97,7 @@ func (l *pipeline) Close(ctx context.Context) error {
 }
 
 // commit commits the creation of one more video.
-func (l *pipeline) commit(ctx context.Context, _ int) error {
+func (l *pipeline) commit(ctx context.Context, i int) error {
 	e, err := rig.VideoEvent(uuid.Must(uuid.NewV7()), 1)
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func (l *pipeline) commit(ctx context.Context, _ int) error {
 		return err
 	}
 	l.reach(atCommit, e.Key())
-	l.Relays.Wake(0)
+	l.Relays.Wake(i)
 	return nil
 }
 
@@ -176,6 +176,12 @@ func (l *pipeline) latencies(ctx context.Context) (whole []time.Duration, parts 
 		}
 	}
 	return whole, parts, nil
+}
+
+// whole is latencies without the legs.
+func (l *pipeline) whole(ctx context.Context) ([]time.Duration, error) {
+	took, _, err := l.latencies(ctx)
+	return took, err
 }
 
 func (l *pipeline) forget() {

@@ -36,7 +36,7 @@ func tenants(p *rig.Postgres) measure.Series {
 		Measurements: []measure.Measurement{{Figures: []measure.Figure{
 			{Name: "tenant.alone_p50_ms", Unit: "ms"}, {Name: alone, Unit: "ms"},
 			{Name: "tenant.noisy_p50_ms", Unit: "ms"}, {Name: noisy, Unit: "ms"},
-		}, Run: through(p, noisyNeighbour)}},
+		}, Run: through(p, 1, noisyNeighbour)}},
 		Derived: []measure.Derived{measure.Ratio("tenant.noisy_p99_ratio", noisy, alone, "2 or less wanted")},
 	}
 }

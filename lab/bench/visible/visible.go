@@ -1,7 +1,8 @@
 // Package visible is the series of an event's whole path, from the end of the
 // owner's commit to the end of the commit that makes it visible to readers,
 // with the relay, a local Pub/Sub in its own process, and the consumer: in full
-// at low load, by its parts, and at half of the pair's capacity.
+// at low load, by its parts, and at
+// parts of the capacity.
 package visible
 
 import (
@@ -34,23 +35,19 @@ func Series(p *rig.Postgres) []measure.Series {
 	return []measure.Series{
 		{
 			Title:        fmt.Sprintf("commit to visible at low load, %d events/s, ordered, local Pub/Sub", lightLoad),
-			Measurements: []measure.Measurement{{Figures: figures, Run: through(p, lowLoad)}},
+			Measurements: []measure.Measurement{{Figures: figures, Run: through(p, 1, lowLoad)}},
 		},
-		{
-			Title: "commit to visible at half load",
-			Measurements: []measure.Measurement{{Figures: []measure.Figure{
-				{Name: "visible.full_load", Unit: "event/s", Note: "one event a transaction; all of it on one machine"},
-				{Name: "visible.half_load_p50_ms", Unit: "ms"}, {Name: "visible.half_load_p99_ms", Unit: "ms"},
-			}, Run: through(p, halfLoad)}},
-		},
+		underLoads(p),
 		tenants(p),
 	}
 }
 
 // through returns a run of once with a new pipeline.
-func through(p *rig.Postgres, once func(context.Context, *pipeline, measure.Size) (measure.Reading, error)) measure.Run {
+func through(
+	p *rig.Postgres, relays int, once func(context.Context, *pipeline, measure.Size) (measure.Reading, error),
+) measure.Run {
 	return func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
-		l, err := startPipeline(ctx, p)
+		l, err := startPipeline(ctx, p, relays)
 		if err != nil {
 			return measure.Reading{}, err
 		}
@@ -74,23 +71,32 @@ func lowLoad(ctx context.Context, l *pipeline, size measure.Size) (measure.Readi
 	return measure.Sampled(len(whole), values...), nil
 }
 
-func halfLoad(ctx context.Context, l *pipeline, size measure.Size) (measure.Reading, error) {
+// underLoads is the series of loads that are parts of the rate that writers, relays and the
+// consumer reach together.
+func underLoads(p *rig.Postgres) measure.Series {
+	s := measure.Series{Title: "commit to visible under load"}
+	for _, relays := range []int{1, 4} {
+		suffix := map[int]string{1: "", 4: "_4_relays"}[relays]
+		full := measure.Figure{Name: "visible.full_load" + suffix, Unit: "event/s", Note: "one event a transaction; all of it on one machine"}
+		s.Measurements = append(s.Measurements, measure.Measurement{
+			Figures: append([]measure.Figure{full}, measure.LoadFigures("visible", suffix)...), Run: through(p, relays, atLoads),
+		})
+		s.Derived = append(s.Derived, measure.HalfLoadTail("visible", suffix, "2 or less wanted"))
+	}
+	return s
+}
+
+func atLoads(ctx context.Context, l *pipeline, size measure.Size) (measure.Reading, error) {
 	limit := volumes[size].flood
 	start := time.Now()
 	if err := measure.Flood(ctx, rig.Committers, limit, l.commit); err != nil {
 		return measure.Reading{}, err
 	}
-	whole, _, err := l.latencies(ctx)
+	whole, err := l.whole(ctx)
 	if err != nil {
 		return measure.Reading{}, err
 	}
-	rate := measure.PerSecond(len(whole), start)
-	if _, err = measure.Paced(ctx, rate/2, int(rate/2*limit.Seconds()), l.commit); err != nil {
-		return measure.Reading{}, err
-	}
-	if whole, _, err = l.latencies(ctx); err != nil {
-		return measure.Reading{}, err
-	}
-	values := append([]float64{rate}, measure.Percentiles(whole, 50, 99)...)
-	return measure.Sampled(len(whole), values...), nil
+	full := measure.PerSecond(len(whole), start)
+	values, err := measure.UnderLoads(ctx, full, limit, l.commit, l.whole)
+	return measure.Reading{Values: append([]float64{full}, values...)}, err
 }

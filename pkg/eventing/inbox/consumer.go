@@ -123,9 +123,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 		return err
 	}
 	defer leave()
-	return c.RunFrom(ctx, func(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error {
-		return c.subscriber.Receive(ctx, deliver)
-	})
+	return c.RunFrom(ctx, c.pull)
 }
 
 // RunFrom is Run with messages from elsewhere, such as a test's memory.

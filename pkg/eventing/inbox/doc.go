@@ -247,9 +247,12 @@
 //
 // # Shutdown
 //
-// The transaction in hand gets three seconds, everything else is given back. The
-// broker may send a message that was given back to the very stream that is
-// closing; it then comes again only when that lease ends, up to a minute later. A
+// The transaction in hand gets three seconds, everything else is given back, also what is
+// on its way in a stream: with [Streams], the consumer half-closes its streams and reads them
+// to their end, for a second at most. Without them the client leaves such messages unread, and
+// they come again only when their leases end, up to a minute later.
+//
+// The broker may send a message that was given back to the very stream that is closing. A
 // retry policy on the subscription delays the redelivery, which prevents that.
 //
 // # Crash points

@@ -21,15 +21,19 @@ import (
 // those messages, so the broker delivers them again and again, and counts deliveries that no
 // consumer received.
 //
+// When a consumer ends, they also have the broker send what is on its way, and no more:
+// the client by itself leaves messages unread, and those come again only when their leases
+// end, after a minute.
+//
 // Streams belong to a connection: [Streams.DialOption] goes into the client and [Options]
 // into its consumers, at most one for each subscription.
 type Streams struct {
-	mu      sync.Mutex
-	budgets map[string]*budget
+	mu   sync.Mutex
+	pull map[string]*pulls
 }
 
 // NewStreams returns the streams of a future connection.
-func NewStreams() *Streams { return &Streams{budgets: map[string]*budget{}} }
+func NewStreams() *Streams { return &Streams{pull: map[string]*pulls{}} }
 
 // DialOption is for the client's connection.
 func (s *Streams) DialOption() grpc.DialOption { return grpc.WithChainStreamInterceptor(s.intercept) }
@@ -42,21 +46,25 @@ func (s *Streams) enter(subscription string, b *budget) (leave func(), err error
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.budgets[subscription] != nil {
+	if s.pull[subscription] != nil {
 		return nil, fmt.Errorf("two consumers of %s on one connection", subscription)
 	}
-	s.budgets[subscription] = b
+	s.pull[subscription] = &pulls{budget: b, open: map[*pull]struct{}{}, left: make(chan struct{}, 1)}
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.budgets, subscription)
+		delete(s.pull, subscription)
 	}, nil
 }
 
-func (s *Streams) budget(subscription string) *budget {
+// of returns nil for a subscription without a consumer, and for a nil s.
+func (s *Streams) of(subscription string) *pulls {
+	if s == nil {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.budgets[subscription]
+	return s.pull[subscription]
 }
 
 func (s *Streams) intercept(
@@ -84,7 +92,7 @@ type pull struct {
 	cancel context.CancelCauseFunc
 
 	mu     sync.Mutex // held by requests and by the half-close
-	closed bool       // no request follows
+	closed bool       // no request goes to the broker any more
 }
 
 var errMoreRoom = errors.New("there is more room than the stream was opened for")
@@ -108,11 +116,17 @@ func (p *pull) SendMsg(m any) error {
 	if !ok || request.GetSubscription() == "" {
 		return p.ClientStream.SendMsg(m)
 	}
-	b := p.streams.budget(request.GetSubscription())
-	if b == nil {
+	of := p.streams.of(request.GetSubscription())
+	if of == nil {
 		return p.ClientStream.SendMsg(m)
 	}
-	room := b.room()
+	if !of.add(p) {
+		// An error would make the client forget what it gives back. Without a request the
+		// broker sends nothing, and the client closes the stream in a moment.
+		p.closed = true
+		return nil
+	}
+	b, room := of.budget, of.budget.room()
 	request.MaxOutstandingMessages = min(request.GetMaxOutstandingMessages(), max(1, room.messages))
 	request.MaxOutstandingBytes = min(request.GetMaxOutstandingBytes(), onTheWire(room.bytes))
 	if most := b.limit.part(3, 4); !room.covers(most) {

@@ -152,7 +152,7 @@ func newWorldOn(
 
 // receive is the real one, watched.
 func (w *world) receive(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error {
-	return w.c.subscriber.Receive(ctx, func(ctx context.Context, m *pubsub.Message) {
+	return w.c.pull(ctx, func(ctx context.Context, m *pubsub.Message) {
 		bytes := loadOf(m).bytes
 		w.mu.Lock()
 		w.arrived[m.ID] = true

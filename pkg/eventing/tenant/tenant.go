@@ -54,6 +54,15 @@ func (s Scope) Read(ctx context.Context, db *pgxpool.Pool, read func(pgx.Rows) e
 	}
 	b := &pgx.Batch{}
 	s.Enter(b)
-	b.Queue(query, args...).Query(read)
-	return db.SendBatch(ctx, b).Close()
+	var refused error
+	b.Queue(query, args...).Query(func(rows pgx.Rows) error {
+		// pgx would take it for an error of the batch, forget the statements, and prepare and
+		// plan them again for the next one; no row is what a reader finds who comes early.
+		refused = read(rows)
+		return nil
+	})
+	if err := db.SendBatch(ctx, b).Close(); err != nil {
+		return err
+	}
+	return refused
 }

@@ -10,6 +10,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -19,6 +20,7 @@ import (
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/operator"
 	"example.com/lockstep/internal/serve"
+	"example.com/lockstep/internal/topics"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing/backfill"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -28,10 +30,10 @@ import (
 	"example.com/lockstep/services/catalog"
 )
 
-const environment = `  LISTEN_DATABASE_URL    the same database past a transaction pooler; without
+var environment = `  LISTEN_DATABASE_URL    the same database past a transaction pooler; without
                          one that can LISTEN, waiting reads poll
-  GOOGLE_CLOUD_PROJECT   project of the subscriptions video.events.catalog and
-                         engagement.events.catalog
+  GOOGLE_CLOUD_PROJECT   project of the subscriptions
+                         ` + strings.Join(topics.Subscriptions(topics.Catalog), ",\n                         ") + `
   VIDEO_SERVICE_ADDR     gRPC of the service that owns videos, host:port; on
                          port 443 with TLS and an ID token of Google's
   PUBSUB_ENDPOINT        regional endpoint of Pub/Sub, host:port
@@ -39,7 +41,7 @@ const environment = `  LISTEN_DATABASE_URL    the same database past a transacti
 ` + auth.Usage
 
 var deadLetters = operator.DeadLetters{
-	Subscriptions: []string{catalog.Subscription, catalog.EngagementSubscription}, OwnerVariable: "VIDEO_SERVICE_ADDR",
+	Subscriptions: topics.Subscriptions(topics.Catalog), OwnerVariable: "VIDEO_SERVICE_ADDR",
 	Handler: func(db *pgxpool.Pool, owner *grpc.ClientConn) inbox.Handler { return projector(db, owner).Handler() },
 }
 

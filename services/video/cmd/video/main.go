@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -17,15 +18,16 @@ import (
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/operator"
 	"example.com/lockstep/internal/serve"
+	"example.com/lockstep/internal/topics"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing/operator/erasure"
 	"example.com/lockstep/pkg/eventing/outbox"
 	"example.com/lockstep/services/video"
 )
 
-const environment = `  LISTEN_DATABASE_URL    the same database past a transaction pooler; without
+var environment = `  LISTEN_DATABASE_URL    the same database past a transaction pooler; without
                          it other instances' events may come 5 s later
-  GOOGLE_CLOUD_PROJECT   project of the topics video.events, engagement.events
+  GOOGLE_CLOUD_PROJECT   project of the topics ` + strings.Join(topics.Names(), ", ") + `
   PUBSUB_ENDPOINT        regional endpoint of Pub/Sub, host:port
   PUBSUB_EMULATOR_HOST   emulator in place of Pub/Sub, host:port
 ` + auth.Usage

@@ -1,0 +1,62 @@
+// The two services as typed clients. The types are generated from the OpenAPI documents by
+// `make clients`: a path, parameter or field that a service does not have does not compile.
+import createClient, { type Client, type Middleware } from "openapi-fetch";
+import type { components as CatalogComponents, paths as CatalogPaths } from "./catalog.js";
+import type { paths as VideoPaths } from "./video.js";
+
+/** The addresses of a pair, and its caller. */
+export interface Options {
+  /** The base URL of video, such as http://localhost:8080. */
+  videoURL: string;
+  /** The base URL of catalog, such as http://localhost:8081. */
+  catalogURL: string;
+  /** Returns the user's bearer token. It is called for each request, so it may renew the token. */
+  token: () => string | Promise<string>;
+  /** The longest time of one request, in milliseconds; 30,000 if absent. */
+  timeout?: number;
+}
+
+/** Clients of both services, with the caller's token in each request. */
+export interface Pair {
+  video: Client<VideoPaths>;
+  catalog: Client<CatalogPaths>;
+}
+
+const defaultTimeout = 30_000;
+
+/** Returns clients of the pair. It sends no request. */
+export function connect(options: Options): Pair {
+  const caller: Middleware = {
+    async onRequest({ request }) {
+      request.headers.set("Authorization", `Bearer ${await options.token()}`);
+      return request;
+    },
+  };
+  const timeout = options.timeout ?? defaultTimeout;
+  const bounded = (request: Request) =>
+    fetch(request, { signal: AbortSignal.any([request.signal, AbortSignal.timeout(timeout)]) });
+  const video = createClient<VideoPaths>({ baseUrl: options.videoURL, fetch: bounded });
+  const catalog = createClient<CatalogPaths>({ baseUrl: options.catalogURL, fetch: bounded });
+  video.use(caller);
+  catalog.use(caller);
+  return { video, catalog };
+}
+
+/** An answer that is not a success, as the service described it. */
+export class Refused extends Error {
+  constructor(readonly problem: CatalogComponents["schemas"]["Problem"]) {
+    super(`${problem.status} ${problem.reason}: ${problem.detail}`);
+  }
+}
+
+/** Returns the data of a success, and throws Refused otherwise. */
+export function must<T>(answer: { data?: T; error?: unknown; response: Response }): T {
+  if (answer.data !== undefined) {
+    return answer.data;
+  }
+  const problem = answer.error as CatalogComponents["schemas"]["Problem"] | undefined;
+  if (problem?.reason === undefined) {
+    throw new Error(`${answer.response.status} from ${answer.response.url}, without a description`);
+  }
+  throw new Refused(problem);
+}

@@ -1,0 +1,59 @@
+// Package topics is the one list of the pair's topics and subscriptions. Services, operators'
+// commands, alerts, schemas, local provisioning and Terraform follow it; a test holds that no
+// other code names one.
+//
+// Each kind of aggregate has a topic. Each reader of a topic has a subscription, and each
+// subscription has a topic for dead letters, with a subscription of the same name. Names
+// are part of the contract with other teams: they never change.
+package topics
+
+// The topics, one per kind of aggregate.
+const (
+	Video      = "video.events"
+	Engagement = "engagement.events"
+)
+
+// Catalog is the reader that follows all topics.
+const Catalog = "catalog"
+
+// Topic carries the events of one kind of aggregate.
+type Topic struct {
+	Name string
+	// Aggregate is the aggregate type of its events. The directory of their messages is
+	// proto/AGGREGATE/events/v1.
+	Aggregate string
+}
+
+// All are the topics. `make generate` writes their names for Terraform.
+var All = []Topic{
+	{Name: Video, Aggregate: "video"},
+	{Name: Engagement, Aggregate: "engagement"},
+}
+
+// Names are the names of all topics, in the order of [All].
+func Names() []string {
+	names := make([]string, len(All))
+	for i, t := range All {
+		names[i] = t.Name
+	}
+	return names
+}
+
+// Subscription is a reader's subscription to a topic.
+func Subscription(topic, reader string) string { return topic + "." + reader }
+
+// Subscriptions are the reader's subscriptions to all topics, in the order of [All].
+func Subscriptions(reader string) []string {
+	names := Names()
+	for i, topic := range names {
+		names[i] = Subscription(topic, reader)
+	}
+	return names
+}
+
+// DeadLetters is the topic for messages that a subscription could not process, and the name
+// of that topic's own subscription.
+func DeadLetters(subscription string) string { return subscription + ".dlq" }
+
+// InProject is a topic's full name.
+func InProject(project, topic string) string { return "projects/" + project + "/topics/" + topic }

@@ -1,0 +1,97 @@
+package pair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/lab/bench/measure"
+	"example.com/lockstep/lab/bench/rig"
+)
+
+// costRates are in videos a second, below the knee of a slow machine.
+var costRates = []float64{10, 100, 400}
+
+// costVolumes are how long each rate lasts; CPU time is told in steps of 10 ms.
+var costVolumes = [...]time.Duration{measure.Quick: time.Second, measure.Normal: 5 * time.Second, measure.Full: 30 * time.Second}
+
+// costs is the series of the cost of a video at several rates: its write, its event and a fresh
+// read, and its share of the loops that run in any case.
+func costs(p *rig.Postgres) measure.Series {
+	m := measure.Measurement{Run: func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
+		s, err := start(ctx, p)
+		if err != nil {
+			return measure.Reading{}, err
+		}
+		defer func() { err = errors.Join(err, s.Close()) }()
+		if err := measure.Flood(ctx, clients, time.Second, func(ctx context.Context, _ int) error { // plans and connections
+			_, err := s.walk(ctx)
+			return err
+		}); err != nil {
+			return measure.Reading{}, err
+		}
+		var reading measure.Reading
+		for _, rate := range costRates {
+			values, err := s.cost(ctx, rate, int(max(1, rate*costVolumes[size].Seconds())))
+			if err != nil {
+				return measure.Reading{}, err
+			}
+			reading.Values = append(reading.Values, values...)
+		}
+		return reading, nil
+	}}
+	for _, rate := range costRates {
+		name := func(of string) string { return fmt.Sprintf("pair.%s_at_%.0f", of, rate) }
+		m.Figures = append(m.Figures,
+			measure.Figure{Name: name("services_cpu_us"), Unit: "us", Note: "CPU time of both services for a video"},
+			measure.Figure{Name: name("postgres_cpu_us"), Unit: "us", Note: "of their sessions", MayBeZero: true},
+			measure.Figure{Name: name("wal_bytes"), Unit: "B", Note: "of the write-ahead log, in both schemas"},
+			measure.Figure{Name: name("transactions"), Unit: "", Note: "in both schemas, those of reads included"})
+	}
+	return measure.Series{Title: "the pair: the cost of a video at 10, 100 and 400 a second", Runs: 1, Measurements: []measure.Measurement{m}}
+}
+
+// used is the consumption of the pair up to a moment.
+type used struct {
+	services, sessions time.Duration
+	wal, transactions  int64
+}
+
+// cost offers n videos, and returns the consumption of one.
+func (s *system) cost(ctx context.Context, rate float64, n int) ([]float64, error) {
+	before, err := s.used(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, _, err := offer(ctx, s.walk, rate, time.Duration(float64(n)/rate*float64(time.Second))); err != nil {
+		return nil, err
+	}
+	after, err := s.used(ctx)
+	each := func(v int64) float64 { return float64(v) / float64(n) }
+	return []float64{
+		each((after.services - before.services).Microseconds()), each((after.sessions - before.sessions).Microseconds()),
+		each(after.wal - before.wal), each(after.transactions - before.transactions),
+	}, err
+}
+
+// used counts the sessions that are there now: those of pools that have ended are few.
+func (s *system) used(ctx context.Context) (u used, err error) {
+	pids, err := s.database.Sessions(ctx)
+	if err != nil {
+		return u, err
+	}
+	u.services, u.sessions = rig.CPU(s.video.PID, s.catalog.PID), rig.CPU(pids...)
+	err = s.database.AsAdmin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		// Sessions report their transactions once a second at most.
+		if _, err := conn.Exec(ctx, `SELECT pg_sleep(1.1)`); err != nil {
+			return err
+		}
+		return conn.QueryRow(ctx, `
+			SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint, xact_commit
+			  FROM pg_stat_database WHERE datname = current_database()`).Scan(&u.wal, &u.transactions)
+	})
+	return u, err
+}

@@ -1,0 +1,201 @@
+package pair
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"example.com/lockstep/lab/bench/measure"
+)
+
+const (
+	// wantedP99 and wantedErrors bound the load below the knee: in ms, and as a part of all.
+	wantedP99    = 100
+	wantedErrors = 0.001
+	// clients are enough to keep two cores busy.
+	clients = 32
+)
+
+// steps are parts of the rate that the clients reach one request after the other. The knee is
+// within them on every machine so far; beyond are parts of the knee.
+var (
+	steps  = []float64{0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.35}
+	beyond = []float64{1.5, 2, 3}
+)
+
+// A walk does one unit of work, and returns its status.
+type walk func(context.Context) (int, error)
+
+// point is the work of the pair under a load.
+type point struct {
+	rate, served float64 // units a second: offered, and ended with a fresh read
+	p50, p99     float64 // in ms, of those with a fresh read; 0: there were none
+	answers      map[int]int
+	offered      int
+}
+
+// curve is the points of a run, and the recovery from the last one.
+type curve struct {
+	points   []point
+	after    point // at half of the knee, after the others
+	recovery time.Duration
+}
+
+// take takes a curve; each of its points takes as long as step.
+func take(ctx context.Context, do walk, step time.Duration) (c curve, err error) {
+	var done atomic.Int64
+	start := time.Now()
+	if err := measure.Flood(ctx, clients, step, func(ctx context.Context, _ int) error {
+		done.Add(1)
+		_, err := do(ctx)
+		return err
+	}); err != nil {
+		return c, err
+	}
+	full := measure.PerSecond(int(done.Load()), start)
+	for _, part := range steps {
+		if err := c.add(ctx, do, part*full, step); err != nil {
+			return c, err
+		}
+	}
+	// On a machine with other work the knee is far below the first step.
+	for rate := steps[0] * full / 2; c.knee().rate == 0; rate /= 2 {
+		if rate < full/100 {
+			return c, fmt.Errorf("no load down to %.0f videos/s has a p99 of %d ms: the machine is too busy", 2*rate, wantedP99)
+		}
+		if err := c.add(ctx, do, rate, step); err != nil {
+			return c, err
+		}
+	}
+	knee := c.knee().rate
+	for _, part := range beyond {
+		if part*knee <= c.top().rate {
+			continue
+		}
+		if err := c.add(ctx, do, part*knee, step); err != nil {
+			return c, err
+		}
+	}
+	err = c.recover(ctx, do, knee/2, step)
+	return c, err
+}
+
+// recover offers a load that the pair bears: at first while it works off the overload, then for
+// the figures of after.
+func (c *curve) recover(ctx context.Context, do walk, rate float64, step time.Duration) (err error) {
+	first := 2 * step
+	if _, c.recovery, err = offer(ctx, do, rate, first); err != nil {
+		return err
+	}
+	var slow time.Duration
+	if c.after, slow, err = offer(ctx, do, rate, step); slow > 0 {
+		c.recovery = first + slow
+	}
+	return err
+}
+
+func (c *curve) add(ctx context.Context, do walk, rate float64, step time.Duration) error {
+	p, _, err := offer(ctx, do, rate, step)
+	c.points = append(c.points, p)
+	return err
+}
+
+// offer offers a load. slow is the moment, from the begin, of the last unit that took longer
+// than wanted or got no fresh read.
+func offer(ctx context.Context, do walk, rate float64, limit time.Duration) (p point, slow time.Duration, err error) {
+	n := max(1, int(rate*limit.Seconds()))
+	codes := make([]int, n)
+	took, err := measure.Offered(ctx, rate, n, func(ctx context.Context, i int) (err error) {
+		codes[i], err = do(ctx)
+		return err
+	})
+	if err != nil {
+		return p, 0, err
+	}
+	p = point{rate: rate, offered: n, answers: map[int]int{}}
+	var fresh []time.Duration
+	for i, code := range codes {
+		p.answers[code]++
+		if code == http.StatusOK {
+			fresh = append(fresh, took[i])
+		}
+		if code != http.StatusOK || measure.Milliseconds(took[i]) > wantedP99 {
+			slow = time.Duration(float64(i+1) / rate * float64(time.Second))
+		}
+	}
+	p.served = float64(len(fresh)) / limit.Seconds()
+	if len(fresh) > 0 {
+		values := measure.Percentiles(fresh, 50, 99)
+		p.p50, p.p99 = values[0], values[1]
+	}
+	return p, slow, nil
+}
+
+// held reports whether the load is one that the pair bears.
+func (p point) held() bool {
+	failed := p.offered - p.answers[http.StatusOK]
+	return float64(failed) <= wantedErrors*float64(p.offered) && p.p99 > 0 && p.p99 <= wantedP99
+}
+
+// others counts the answers that are neither a fresh read nor a refusal.
+func (p point) others() (n int) {
+	for code, times := range p.answers {
+		if code != http.StatusOK && !isRefusal(code) {
+			n += times
+		}
+	}
+	return n
+}
+
+func isRefusal(code int) bool {
+	return code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable
+}
+
+// knee is the point of the highest load that the pair bears; its zero value if there is none.
+func (c curve) knee() (knee point) {
+	for _, p := range c.points {
+		if p.held() && p.rate > knee.rate {
+			knee = p
+		}
+	}
+	return knee
+}
+
+// top is the point of the highest load.
+func (c curve) top() point {
+	return slices.MaxFunc(c.points, func(a, b point) int { return cmp.Compare(a.rate, b.rate) })
+}
+
+// otherErrors counts them beyond the knee.
+func (c curve) otherErrors() (n int) {
+	for _, p := range c.points {
+		if p.rate > c.knee().rate {
+			n += p.others()
+		}
+	}
+	return n
+}
+
+// note lists the answers beyond the knee.
+func (c curve) note() string {
+	all := map[int]int{}
+	for _, p := range c.points {
+		if p.rate <= c.knee().rate {
+			continue
+		}
+		for code, n := range p.answers {
+			all[code] += n
+		}
+	}
+	var listed []string
+	for _, code := range slices.Sorted(maps.Keys(all)) {
+		listed = append(listed, fmt.Sprintf("%d x %d", all[code], code))
+	}
+	return "beyond the knee: " + strings.Join(listed, ", ")
+}
