@@ -55,6 +55,7 @@ var contextCases = []struct{ file, text, want string }{
 		"package migrations\n\nvar store embed.FS\n\nconst Store Service = \"store\"\n"},
 	{"internal/x.go", "package x\n\nvar v = migrations.Video\n", "package x\n\nvar v = migrations.Store\n"},
 	{"cmd/dev/live.go", "package main\n\nvar p = Pair{Video: 1}\n", "package main\n\nvar p = Pair{Store: 1}\n"},
+	{"cmd/dev/live.go", "package main\n\nvar p = topics.Video\n", "package main\n\nvar p = topics.Item\n"},
 	{"cmd/dev/run.go", "package main\n\nvar video = all.video\n", "package main\n\nvar store = all.store\n"},
 	{"deploy/release_test.go", "package deploy\n\nvar x = Video{}\n", "package deploy\n\nvar x = Item{}\n"},
 	{"deploy/README.md", "`aggregate_type`: video, engagement", "`aggregate_type`: item, engagement"},
