@@ -108,7 +108,7 @@ $(CLIENT)/.installed: clients/typescript/package-lock.json
 	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund
 	@touch $@
 
-# Each version builds nothing anew: only the server of the tests differs.
+# Only the server of the tests differs from one version to the next.
 test-postgres: ## Run the tests of the pair on the oldest and the newest supported Postgres (POSTGRES=18.4.0-beta.17 PKG=./pkg/...; needs npm)
 	@for version in $(POSTGRES); do \
 		bin=$$(.ci/postgres $$version) && echo "==> Postgres $$version" && \

@@ -43,7 +43,7 @@ var contexts = []rule{
 		ident: ident(`\w*([a-z](Created|Updated|Deleted)|_(CREATED|UPDATED|DELETED|NOT_FOUND))`),
 	},
 
-	{means: aggregate, why: "a topic is of an aggregate", kind: code, before: endsWith(`\btopics\.`)},
+	{means: aggregate, why: "the topic of the aggregate", kind: code, before: endsWith(`\btopics\.`)},
 
 	// Go: a package is the owner's, an identifier the aggregate's but for those of processes.
 	{means: owner, why: "a package clause", kind: code, before: endsWith(`^package `)},

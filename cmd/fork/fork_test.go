@@ -41,7 +41,7 @@ func TestForkHasItsOwnWords(t *testing.T) {
 		"proto/quokka/events/v1/events.proto":  "message QuokkaCreated {",
 		"migrations/burrow/00002_quokkas.sql":  "CREATE TABLE burrow.quokkas (",
 		"deploy/terraform/burrow.tf":           "burrow-service",
-		"deploy/terraform/pubsub.tf":           `"quokka.events"`,
+		"internal/topics/topics.go":            `"quokka.events"`,
 		"services/lookout/openapi.json":        `"/v1/quokkas"`,
 		"cmd/fork/words.go":                    `owner:     "burrow"`,
 		"README.md":                            "Outback\n",
