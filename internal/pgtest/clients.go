@@ -35,7 +35,7 @@ func Clients(tb testing.TB, url string) (dir string) {
 		installed = append(installed, program)
 	}
 	for _, program := range installed {
-		out, err := exec.CommandContext(tb.Context(), program, "--version").Output()
+		out, err := exec.CommandContext(tb.Context(), program, "--version").Output() //nolint:gosec // a program of Postgres on this machine
 		if err != nil {
 			continue // such as the link of a package that was removed
 		}
