@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/migrations"
 )
@@ -75,27 +76,10 @@ func (r *restoration) types(t *testing.T, block string) error {
 	}
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
 	cmd.Dir = r.dir
-	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(r.dir, "bin")+":"+clients(t)+":"+os.Getenv("PATH"), "SCHEMA=catalog", "COPY="+r.copyURL, "HERE="+r.hereURL)
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(r.dir, "bin")+":"+pgtest.Clients(t, r.here.Admin)+":"+os.Getenv("PATH"), "SCHEMA=catalog", "COPY="+r.copyURL, "HERE="+r.hereURL)
 	output, err := cmd.CombinedOutput()
 	t.Logf("%s: %v\n%s", block, err, output)
 	return err
-}
-
-// clients is the directory of the newest pg_dump, pg_restore and psql here.
-func clients(t *testing.T) string {
-	t.Helper()
-	installed, err := filepath.Glob("/usr/lib/postgresql/*/bin/pg_restore")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if program, err := exec.LookPath("pg_restore"); err == nil {
-		installed = append(installed, program)
-	}
-	if len(installed) == 0 {
-		t.Skip("not installed: pg_dump and pg_restore (on Debian: postgresql-client)")
-	}
-	slices.Sort(installed)
-	return filepath.Dir(installed[len(installed)-1])
 }
 
 // state is everything that a restore may change: a line for each table of a schema,
@@ -219,7 +203,7 @@ func cutDump(end string) func(*testing.T, *restoration) {
 		if err := os.Mkdir(bin, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		script := "#!/bin/bash\nset -e\n" + filepath.Join(clients(t), "pg_dump") + ` "$@"
+		script := "#!/bin/bash\nset -e\n" + filepath.Join(pgtest.Clients(t, r.here.Admin), "pg_dump") + ` "$@"
 for argument; do case $argument in --file=*) dump=${argument#*=} ;; esac; done
 truncate --size=$(($(stat --format=%s "$dump") / 2)) "$dump"
 ` + end + "\n"

@@ -5,9 +5,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/services/catalog"
 )
 
@@ -31,15 +30,7 @@ type backup struct{ url, bin, dir string }
 func (w *world) backUp(t *testing.T) backup {
 	t.Helper()
 	b := backup{dir: t.TempDir()}
-	installed, err := filepath.Glob("/usr/lib/postgresql/*/bin/pg_restore")
-	if program, lookErr := exec.LookPath("pg_restore"); lookErr == nil {
-		installed = append(installed, program)
-	}
-	if err != nil || len(installed) == 0 {
-		t.Skip("not installed: pg_dump and pg_restore (on Debian: postgresql-client)")
-	}
-	slices.Sort(installed)
-	b.bin = filepath.Dir(installed[len(installed)-1])
+	b.bin = pgtest.Clients(t, w.pg.Admin)
 	name := "backup_" + strings.ReplaceAll(uuid.NewString(), "-", "")
 	config, err := pgx.ParseConfig(w.pg.Admin)
 	if err != nil {

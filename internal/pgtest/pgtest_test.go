@@ -13,7 +13,7 @@ func TestMain(m *testing.M) { Main(m) }
 func TestDatabasesAreIsolated(t *testing.T) {
 	t.Parallel()
 	a, b := New(t), New(t)
-	exec(t, a.Pool(t, a.Admin), `CREATE TABLE only_here (x int)`)
+	execute(t, a.Pool(t, a.Admin), `CREATE TABLE only_here (x int)`)
 	var there bool
 	query := `SELECT to_regclass('only_here') IS NOT NULL`
 	if err := b.Pool(t, b.Admin).QueryRow(t.Context(), query).Scan(&there); err != nil || there {
@@ -30,7 +30,7 @@ func TestDatabaseIsDroppedUnderItsSessions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		exec(t, pool, "SELECT") // and leaves the session open
+		execute(t, pool, "SELECT") // and leaves the session open
 	})
 	var there bool
 	err := shared.admin.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)`, db.name).Scan(&there)
@@ -71,7 +71,7 @@ func TestTerminateEndsThisDatabasesSessionsOnly(t *testing.T) {
 	if _, err := spared.Exec(t.Context(), "SELECT"); err != nil {
 		t.Errorf("another database's session ended: %v", err)
 	}
-	exec(t, db.Pool(t, db.URL), "SELECT")
+	execute(t, db.Pool(t, db.URL), "SELECT")
 }
 
 func session(tb testing.TB, db *DB) *pgxpool.Conn {
@@ -84,7 +84,7 @@ func session(tb testing.TB, db *DB) *pgxpool.Conn {
 	return conn
 }
 
-func exec(tb testing.TB, pool *pgxpool.Pool, sql string) {
+func execute(tb testing.TB, pool *pgxpool.Pool, sql string) {
 	tb.Helper()
 	if _, err := pool.Exec(tb.Context(), sql); err != nil {
 		tb.Fatalf("%s: %v", sql, err)
