@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -126,6 +127,13 @@ func (a Aggregate) Types() string { return camel(a.Plural()) }
 
 // Article is a or an.
 func (a Aggregate) Article() string { return article(a.Name) }
+
+// Owner is the name of the service that owns the aggregate, and of its schema; Reader is that of
+// the other one.
+func (a Aggregate) Owner() string { return path.Base("services/video") }
+
+// Reader is explained at Owner.
+func (a Aggregate) Reader() string { return path.Base("services/catalog") }
 
 // Topic is the topic of the events.
 func (a Aggregate) Topic() string { return a.Name + ".events" }
