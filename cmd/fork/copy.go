@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -135,6 +136,9 @@ func renamed(files []file, from, to words, oldModule, module string) ([]file, er
 	return all, nil
 }
 
+// grants has a line for each grant, sorted.
+const grants = "deploy/terraform/tests/grants.txt"
+
 // file renames a file, and the words and the module's path in its text.
 func (r *renamer) file(f file, oldModule, module string) (file, error) {
 	text := strings.ReplaceAll(string(f.content), oldModule, aside)
@@ -142,6 +146,9 @@ func (r *renamer) file(f file, oldModule, module string) (file, error) {
 		words := r.text(f.name, text)
 		if path.Ext(f.name) != ".go" {
 			words = realigned(text, words)
+		}
+		if f.name == grants {
+			words = strings.Join(slices.Sorted(strings.Lines(words)), "")
 		}
 		f.name, text = r.name(f.name), words
 	}

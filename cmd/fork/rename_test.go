@@ -58,3 +58,13 @@ func TestArticles(t *testing.T) {
 		t.Error("a unicorn, an umbrella")
 	}
 }
+
+// TestGrantsStaySorted: other words have another order.
+func TestGrantsStaySorted(t *testing.T) {
+	t.Parallel()
+	r := newRenamer(sample, words{aggregate: "berry", plural: "berries", owner: "hedge", reader: "kiosk", name: "island"}, nil)
+	got, err := r.file(file{name: grants, content: []byte("market-service  a\norchard-service  b\n")}, "example.com/old", "example.org/new")
+	if want := "hedge-service  b\nkiosk-service  a\n"; err != nil || string(got.content) != want {
+		t.Errorf("%q (%v), want %q", got.content, err, want)
+	}
+}
