@@ -33,7 +33,12 @@ func alertsAgree(_ context.Context, m *module) (string, error) {
 		return "", err
 	}
 	var wrong []error
+	policies := 0
 	for _, a := range monitoring.Alerts {
+		if a.NamedInstances { // those of Cloud Run keep none
+			continue
+		}
+		policies++
 		if got := given[a.Name]; got.Expr != a.Expr || got.Anchor != a.Anchor() {
 			wrong = append(wrong, fmt.Errorf("alerts.json does not have %s as internal/monitoring has it; `make generate` writes it", a.Name))
 		}
@@ -41,8 +46,8 @@ func alertsAgree(_ context.Context, m *module) (string, error) {
 			wrong = append(wrong, fmt.Errorf("docs/runbook.md has no entry %q for %s", a.Entry, a.Name))
 		}
 	}
-	if len(given) > len(monitoring.Alerts) {
-		wrong = append(wrong, errors.New("alerts.json has an alert that internal/monitoring does not have"))
+	if len(given) > policies {
+		wrong = append(wrong, errors.New("alerts.json has an alert that internal/monitoring does not have for Cloud Run"))
 	}
 	return fmt.Sprintf("%d, each with its entry of the runbook", len(given)), errors.Join(wrong...)
 }
