@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -139,6 +140,11 @@ func renamed(files []file, from, to words, oldModule, module string) ([]file, er
 // grants has a line for each grant, sorted.
 const grants = "deploy/terraform/tests/grants.txt"
 
+// imports are those of a file of protobuf.
+var imports = regexp.MustCompile(`(?m)(^import "[^"]+";\n)+`)
+
+func sortedLines(text string) string { return strings.Join(slices.Sorted(strings.Lines(text)), "") }
+
 // file renames a file, and the words and the module's path in its text.
 func (r *renamer) file(f file, oldModule, module string) (file, error) {
 	text := strings.ReplaceAll(string(f.content), oldModule, aside)
@@ -147,8 +153,11 @@ func (r *renamer) file(f file, oldModule, module string) (file, error) {
 		if path.Ext(f.name) != ".go" {
 			words = realigned(text, words)
 		}
-		if f.name == grants {
-			words = strings.Join(slices.Sorted(strings.Lines(words)), "")
+		switch {
+		case f.name == grants:
+			words = sortedLines(words)
+		case path.Ext(f.name) == ".proto":
+			words = imports.ReplaceAllStringFunc(words, sortedLines)
 		}
 		f.name, text = r.name(f.name), words
 	}

@@ -59,12 +59,20 @@ func TestArticles(t *testing.T) {
 	}
 }
 
-// TestGrantsStaySorted: other words have another order.
-func TestGrantsStaySorted(t *testing.T) {
+// TestLinesStaySorted: other words have another order.
+func TestLinesStaySorted(t *testing.T) {
 	t.Parallel()
 	r := newRenamer(sample, words{aggregate: "berry", plural: "berries", owner: "hedge", reader: "kiosk", name: "island"}, nil)
-	got, err := r.file(file{name: grants, content: []byte("market-service  a\norchard-service  b\n")}, "example.com/old", "example.org/new")
-	if want := "hedge-service  b\nkiosk-service  a\n"; err != nil || string(got.content) != want {
-		t.Errorf("%q (%v), want %q", got.content, err, want)
+	for name, c := range map[string]struct{ text, want string }{
+		grants: {"market-service  a\norchard-service  b\n", "hedge-service  b\nkiosk-service  a\n"},
+		"proto/a.proto": {
+			"import \"market/v1/a.proto\";\nimport \"orchard/v1/a.proto\";\n\nmessage Z {}\n",
+			"import \"hedge/v1/a.proto\";\nimport \"kiosk/v1/a.proto\";\n\nmessage Z {}\n",
+		},
+	} {
+		got, err := r.file(file{name: name, content: []byte(c.text)}, "example.com/old", "example.org/new")
+		if err != nil || string(got.content) != c.want {
+			t.Errorf("%s: %q (%v), want %q", name, got.content, err, c.want)
+		}
 	}
 }
