@@ -251,8 +251,9 @@
 // on its way in a stream: with [Streams], the consumer half-closes its streams and reads them
 // to their end, for a second at most. Without them the client leaves such messages unread, and
 // they come again only when their leases end, up to a minute later. How Pub/Sub itself answers
-// a half-close is not documented: the repository's own broker ends the stream behind what it has
-// sent, and with another answer, or none, the end is as without Streams.
+// a half-close is not documented. The official emulator and the repository's own broker end the
+// stream behind what they have sent; with another answer, or none, the end is as without
+// Streams.
 //
 // The broker may send a message that was given back to the very stream that is closing. A
 // retry policy on the subscription delays the redelivery, which prevents that.

@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -8,6 +9,9 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/jackc/pgx/v5"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // TestNoMessageStaysInAClosedStream ends a consumer while messages are on their way to it. Each
@@ -16,20 +20,7 @@ import (
 func TestNoMessageStaysInAClosedStream(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 100)
-	const n = 2000
-	for from := range n / 100 {
-		publish := &pubsubpb.PublishRequest{Topic: topic}
-		for i := range 100 {
-			e := event(fmt.Sprint("a", 100*from+i), 1)
-			e.Payload = make([]byte, 4<<10)
-			m := e.Message()
-			m.OrderingKey = "" // the messages of a request have one key
-			publish.Messages = append(publish.Messages, m)
-		}
-		if _, err := w.client.TopicAdminClient.Publish(t.Context(), publish); err != nil {
-			t.Fatal(err)
-		}
-	}
+	w.publishMany(t, 2000)
 	until(t, "the first messages have come", func() bool { return w.came() > 0 })
 	w.stop()
 	left := w.backlog(t)
@@ -55,6 +46,88 @@ func TestNoMessageStaysInAClosedStream(t *testing.T) {
 	}
 	if len(again) != left {
 		t.Errorf("%d messages come again, of %d without an acknowledgement", len(again), left)
+	}
+}
+
+// publishMany publishes events of n aggregates, 4 KiB each.
+func (w *world) publishMany(t *testing.T, n int) {
+	t.Helper()
+	for from := 0; from < n; from += 100 {
+		publish := &pubsubpb.PublishRequest{Topic: topic}
+		for i := range 100 {
+			e := event(fmt.Sprint("a", from+i), 1)
+			e.Payload = make([]byte, 4<<10)
+			m := e.Message()
+			m.OrderingKey = "" // the messages of a request have one key
+			publish.Messages = append(publish.Messages, m)
+		}
+		if _, err := w.client.TopicAdminClient.Publish(t.Context(), publish); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestABrokerThatIgnoresTheEndSendsOneWindow: a broker does not hear of the half-close. Each
+// message that was given back while the stream is open would let it send another one.
+func TestABrokerThatIgnoresTheEndSendsOneWindow(t *testing.T) {
+	t.Parallel()
+	const n = 2500 // some four windows
+	w := newWorld(t, 100)
+	w.deaf.Store(true)
+	w.block(t)
+	w.publishMany(t, n)
+	until(t, "most of a window has come", func() bool { return w.all() > 300 })
+	window := w.opened()[0].bytes / (4 << 10) // and less, with the bytes around the payload
+	w.stop()
+	if got := w.all(); got > 2*window {
+		t.Errorf("%d messages came, and a window is %d at most", got, window)
+	}
+}
+
+func (w *world) all() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.received.messages
+}
+
+// block lets no event be applied until the transaction ends.
+func (w *world) block(t *testing.T) pgx.Tx {
+	t.Helper()
+	tx, err := w.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
+	if _, err := tx.Exec(t.Context(), `LOCK TABLE model IN EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
+// TestTheEndOfAStreamCostsNoAck: a broker answers the half-close with an error that cannot be
+// retried, while the last transaction is in hand.
+func TestTheEndOfAStreamCostsNoAck(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 100)
+	w.mu.Lock()
+	w.answer, w.answered = status.Error(codes.InvalidArgument, "no half-close here"), make(chan struct{})
+	w.mu.Unlock()
+	blocking := w.block(t)
+	w.publish(t, event("a", 1))
+	w.eventually(t, 1, `SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'model'::regclass`)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.stop()
+	}()
+	<-w.answered
+	if err := blocking.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	w.eventually(t, 1, withDone)
+	if n := w.backlog(t); n != 0 {
+		t.Errorf("%d messages have no acknowledgement", n)
 	}
 }
 

@@ -2,7 +2,9 @@ package inbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -38,6 +40,12 @@ type world struct {
 	grants []load // of the streams that were opened
 	// brought is what the latest of them brought, received what all did.
 	brought, received load
+	// deaf says that the broker does not hear of a half-close.
+	deaf atomic.Bool
+	// answer is that of the broker to a half-close, if it is no plain end.
+	answer error
+	// answered is closed after that.
+	answered chan struct{}
 	// arrived has the ids of the messages that came, most the highest count of
 	// deliveries among them.
 	arrived map[string]bool
@@ -65,8 +73,24 @@ func (g *grant) SendMsg(m any) error {
 	return g.ClientStream.SendMsg(m)
 }
 
+func (g *grant) CloseSend() error {
+	if g.to.deaf.Load() {
+		return nil
+	}
+	return g.ClientStream.CloseSend()
+}
+
 func (g *grant) RecvMsg(m any) error {
 	err := g.ClientStream.RecvMsg(m)
+	if errors.Is(err, io.EOF) {
+		g.to.mu.Lock()
+		defer g.to.mu.Unlock()
+		if g.to.answer != nil {
+			close(g.to.answered)
+			return g.to.answer
+		}
+		return err
+	}
 	if r, ok := m.(*pubsubpb.StreamingPullResponse); ok && err == nil {
 		g.to.mu.Lock()
 		for _, received := range r.GetReceivedMessages() {
