@@ -98,7 +98,7 @@ var contexts = []rule{
 	},
 
 	// Services, in sentences and literals.
-	{means: aggregate, why: "the topics by the type of their events", kind: literal, after: startWith(`": +"projects/`)},
+	{means: aggregate, why: "the topics by the type of their events", kind: literal, after: startWith(`": +("projects/|topics\.)`)},
 	{means: aggregate, why: "the topic's name in an expression", before: endsWith(`\(`), after: startWith(`\|engagement`)},
 	{means: aggregate, why: "an aggregate's id, row or counters", after: startWith(` (ids?|row|rows|[%]s|%q)\b`)},
 	{means: aggregate, why: "a noun with its determiner, in an anchor", before: endsWith(`[#-](a|the|each|one)-`)},

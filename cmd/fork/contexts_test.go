@@ -61,6 +61,7 @@ var contextCases = []struct{ file, text, want string }{
 	{"deploy/release_test.go", "package deploy\n\nvar x = Video{}\n", "package deploy\n\nvar x = Item{}\n"},
 	{"deploy/README.md", "`aggregate_type`: video, engagement", "`aggregate_type`: item, engagement"},
 	{"services/x_test.go", "package x\n\nconst q = `SET search_path = video`\n", "package x\n\nconst q = `SET search_path = store`\n"},
+	{"internal/operator/harness_test.go", "package o\n\nvar t = m{\"video\": topics.InProject(x)}\n", "package o\n\nvar t = m{\"item\": topics.InProject(x)}\n"},
 	{"internal/operator/harness_test.go", "package o\n\nvar t = m{\"video\": \"projects/p/topics/x\"}\n",
 		"package o\n\nvar t = m{\"item\": \"projects/p/topics/x\"}\n"},
 	{deploy, `id =~ "(video|engagement).events"`, `id =~ "(item|engagement).events"`},

@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -131,7 +132,7 @@ func TestRoute(t *testing.T) {
 	if n := b.count(t, withDone); n != 2 || len(b.deadLettered(odd.ID.String())) != 1 {
 		t.Errorf("%d done; dead letters %v", n, b.deadLettered(""))
 	}
-	if len(songs) != 2 || songs[0] != "song/s" {
+	if len(songs) != 2 || !slices.Contains(songs, "song/s") {
 		t.Errorf("notified %v", songs)
 	}
 }
