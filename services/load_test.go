@@ -69,7 +69,7 @@ func (c *client) create(t testing.TB, n int) []string {
 // an instance's pool.
 const writers = 12
 
-// write starts the writers. Each takes a video's id at a time and gives that
+// write starts the writers. Each takes a video's id at a time and gives the
 // video a new title. On a busy machine the writers before it may hold the video for
 // longer than a request waits: the answer is then that nothing was changed, and when to
 // come again. The function it returns waits until they have taken all.

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestRebuildFromTheWrongOwner rebuilds from a video without rows: nothing is switched, until
+// TestRebuildFromTheWrongOwner rebuilds from an owner without rows: nothing is switched, until
 // an operator accepts that. A rebuild that is done is no rebuild to run again.
 func TestRebuildFromTheWrongOwner(t *testing.T) {
 	t.Parallel()

@@ -143,7 +143,7 @@ func sessionsOverGRPC(t *testing.T, w *world) {
 		if _, err := copies.GetVideo(ctx, full); problem.ReasonOf(err) != "VIDEO_DELETED" {
 			t.Errorf("%s: %v", name, err)
 		}
-		// A reader that knows of the deletion never gets the projection's video again.
+		// A reader that knows of the deletion never gets the projection's row again.
 		if _, err := copies.GetVideo(ctx, get); problem.ReasonOf(err) != "VIDEO_DELETED" {
 			t.Errorf("%s reads again: %v", name, err)
 		}

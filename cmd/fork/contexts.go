@@ -3,7 +3,7 @@ package main
 // determiners stand before a noun: "a video" is an aggregate, and "asks video" its owner.
 const determiners = `a|an|the|each|one|two|no|every|any|another|other|its|their|his|her|this|these|those|same|new|old|deleted|unknown|` +
 	`locked|erased|synthetic|popular|single|bad|long|given|such|present|next|last|first|second|third|young|own|whose|user|tenant|own|` +
-	`stored|changed|largest|types|neither`
+	`stored|changed|largest|newest|flat|types|neither`
 
 // contexts are those of this repository.
 var contexts = []rule{
@@ -44,6 +44,18 @@ var contexts = []rule{
 	},
 
 	{means: aggregate, why: "the topic of the aggregate", kind: code, before: endsWith(`\btopics\.`)},
+	{means: owner, why: "the service, by its noun", after: startWith(` services?\b`)},
+	{means: owner, why: "the services of a loop", before: endsWith(`\bfor service in `)},
+	{means: aggregate, why: "a parent", before: endsWith("PARENT=|an id of its own, such as `")},
+	{
+		means: owner, why: "the address of a client's options",
+		in:    in(`^pkg/client/|^services/goclient_test\.go$`),
+		ident: ident(`[A-Z][a-z]+`),
+		after: startWith(`(, Catalog| and Catalog|":|: (addr|"|%w|w\.))`),
+	},
+	{means: owner, why: "that address", in: in(`^pkg/client/`), before: endsWith(`\bo\.`)},
+	{means: owner, why: "a connection of the client", in: in(`^pkg/client/client\.go$`), kind: code, ident: ident(`[a-z]+`)},
+	{means: owner, why: "the types of the owner's paths", in: in(`^clients/`), ident: ident(`[A-Z][a-z]+Paths`)},
 
 	// Go: a package is the owner's, an identifier the aggregate's but for those of processes.
 	{means: owner, why: "a package clause", kind: code, before: endsWith(`^package `)},
@@ -103,6 +115,21 @@ var contexts = []rule{
 	{means: aggregate, why: "an aggregate's id, row or counters", after: startWith(` (ids?|row|rows|[%]s|%q)\b`)},
 	{means: aggregate, why: "a noun with its determiner, in an anchor", before: endsWith(`[#-](a|the|each|one)-`)},
 	{means: aggregate, why: "a noun with its determiner", previous: ident(determiners)},
+	{
+		means: owner, why: "the owner's client",
+		in:    in(`^clients/typescript/(package\.json|src/(client|story)\.ts)$`),
+		ident: ident(`[a-z]+`),
+	},
+	{
+		means: aggregate, why: "a function or type that its comment begins with",
+		in: in(`\.go$`), kind: prose,
+		before: endsWith(`^// `), after: startWith(` (is a|returns the)\b`),
+	},
+	{
+		means: aggregate, why: "a type of aggregate in a comment of proto",
+		in: in(`\.proto$`), kind: prose,
+		before: endsWith(`"`), after: startWith(`"`),
+	},
 	{
 		means: owner, why: "a command of the owner",
 		after: startWith(` (outbox|epoch|events|erase|migrate|serve|version|health|paint)\b`),

@@ -17,6 +17,9 @@ var leftOut = map[string]string{
 	"localpubsub/cmd/conformance": "prints the suite's table",
 	"localpubsub/CONFORMANCE.md":  "the suite's table",
 	"docs/performance.md":         "figures of the benchmarks",
+	"docs/releasing.md":           "steps to a version of this repository's modules",
+	".ci/tag":                     "their tags",
+	"release_test.go":             "the test of that script",
 	"proto/released.yaml":         "a fork has released nothing; made from its own proto/",
 	"deploy/schemas/released/":    "likewise",
 }
@@ -87,7 +90,7 @@ func cut(name string, content []byte) ([]byte, error) {
 		content = mark.ReplaceAllFunc(content, func(piece []byte) []byte {
 			named := mark.FindSubmatch(piece)[1]
 			if len(named) == 0 {
-				return nil
+				return append([]byte(seam), piece[len(bytes.TrimRight(piece, "\n")):]...)
 			}
 			instead, err := part(string(named))
 			missing = errors.Join(missing, err)
@@ -97,7 +100,25 @@ func cut(name string, content []byte) ([]byte, error) {
 	if mark := left.Find(content); mark != nil {
 		return nil, fmt.Errorf("%s: a mark of fork has no other end: %s", name, bytes.TrimSpace(mark))
 	}
-	return content, missing
+	return joined(content), missing
+}
+
+// seam stands for a piece that was cut.
+const seam = "\x00cut\x00"
+
+var (
+	between = regexp.MustCompile(`(\A|\n\n)(?:` + seam + `\n+)+`)
+	atEnd   = regexp.MustCompile(`\n\n` + seam + `\n\z`)
+	alone   = regexp.MustCompile(`(?m)^` + seam + `\n`)
+)
+
+// joined closes the seams of a text: a line that was cut leaves no empty line, and a
+// paragraph one, not two.
+func joined(content []byte) []byte {
+	content = atEnd.ReplaceAll(content, []byte("\n"))
+	content = between.ReplaceAll(content, []byte("$1"))
+	content = alone.ReplaceAll(content, nil)
+	return bytes.ReplaceAll(content, []byte(seam), nil)
 }
 
 var (

@@ -11,12 +11,17 @@ func TestCut(t *testing.T) {
 		return comment + "fork: leave out" + end + "\n" + text + comment + "fork: go on" + end + "\n"
 	}
 	for name, c := range map[string]struct{ file, text, want string }{
-		"lines of a script": {"x.sh", "a\n" + mark("  # ", "b\n", "") + "c\n", "a\nc\n"},
-		"lines of Go":       {"x.go", "a\n" + mark("\t// ", "b\n", "") + "c\n", "a\nc\n"},
-		"two pieces":        {"x.sh", mark("# ", "b\n", "") + "c\n" + mark("# ", "d\n", ""), "c\n"},
-		"a paragraph":       {"x.md", "a\n" + mark("<!-- ", "b\n", " -->") + "c\n", "a\nc\n"},
-		"part of a line":    {"x.md", "a<!-- fork: leave out --> b<!-- fork: go on -->, c", "a, c"},
-		"another comment":   {"x.sh", "# fork: leave out of it\n", "# fork: leave out of it\n"},
+		"lines of a script":  {"x.sh", "a\n" + mark("  # ", "b\n", "") + "c\n", "a\nc\n"},
+		"lines of Go":        {"x.go", "a\n" + mark("\t// ", "b\n", "") + "c\n", "a\nc\n"},
+		"two pieces":         {"x.sh", mark("# ", "b\n", "") + "c\n" + mark("# ", "d\n", ""), "c\n"},
+		"a paragraph":        {"x.md", "a\n" + mark("<!-- ", "b\n", " -->") + "c\n", "a\nc\n"},
+		"part of a line":     {"x.md", "a<!-- fork: leave out --> b<!-- fork: go on -->, c", "a, c"},
+		"a line of its own":  {"x.md", "a\n<!-- fork: leave out -->b<!-- fork: go on -->\n\nc\n", "a\n\nc\n"},
+		"a part first":       {"x.md", "<!-- fork: leave out -->b<!-- fork: go on --> c\n", " c\n"},
+		"between paragraphs": {"x.md", "a\n\n" + mark("<!-- ", "b\n", " -->") + "\nc\n", "a\n\nc\n"},
+		"paragraphs of code": {"x.sh", "a\n\n" + mark("# ", "b\n", "") + "\nc\n", "a\n\nc\n"},
+		"the end":            {"x.md", "a\n\n" + mark("<!-- ", "b\n", " -->"), "a\n"},
+		"another comment":    {"x.sh", "# fork: leave out of it\n", "# fork: leave out of it\n"},
 	} {
 		got, err := cut(c.file, []byte(c.text))
 		if err != nil || string(got) != c.want {

@@ -5,7 +5,7 @@
 locals {
   alerts = {
     for name, alert in jsondecode(file("${path.module}/alerts.json")) : name => alert
-    # A video that may sleep shows no metrics meanwhile, unless workers relay.
+    # A video service that may sleep shows no metrics meanwhile, unless workers relay.
     if(alert.google || local.collected) && (name != "RelayMissing" || var.video.min_instances > 0 || var.video.workers > 0)
   }
 

@@ -55,7 +55,7 @@ variable "log_level" {
 }
 
 variable "retention_days" {
-  description = "How long a subscription can be replayed, and how long video keeps events that it has published."
+  description = "For how many days a subscription can be replayed, and video keeps the events that it has published."
   type        = number
   default     = 7
 

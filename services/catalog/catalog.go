@@ -182,7 +182,7 @@ func (q *videoQuery) FetchFromOwner(ctx context.Context) error {
 
 // List returns one page of the videos that are not deleted, newest first. It waits until
 // the projection has the versions that required names. If a version does not arrive in
-// time, List fetches that video from the owner. One snapshot serves the page and the check
+// time, List fetches the video from the owner. One snapshot serves the page and the check
 // that it has all these versions.
 func (s *Service) List(ctx context.Context, q Query, required consistency.Requirement) (Page, error) {
 	before, err := q.check()

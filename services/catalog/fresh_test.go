@@ -103,7 +103,7 @@ func TestModes(t *testing.T) {
 }
 
 // A session's token names several aggregates. A list is as fresh as all videos in the
-// token, a video's read only as fresh as the token's position of that video.
+// token, a video's read only as fresh as the token's position of the same video.
 func TestListIsAsFreshAsAllThatItsTokenNames(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

@@ -186,7 +186,7 @@ func (f *fixture) row(t testing.TB, id uuid.UUID) Video {
 	return v
 }
 
-// start is when the story of a test's video begins; version n happens n minutes
+// start is when a video begins in the story of a test; version n happens n minutes
 // later.
 var start = time.Date(2026, 3, 4, 5, 6, 7, 891_011_000, time.UTC)
 

@@ -51,7 +51,7 @@ type load struct {
 	mu sync.Mutex
 }
 
-// promised is the newest version that a service has acknowledged, by video.
+// promised has the newest acknowledged version of each video, by its id.
 type promised map[uuid.UUID]int64
 
 func (p promised) ids() []uuid.UUID { return slices.Collect(maps.Keys(p)) }
@@ -81,7 +81,7 @@ func (p *Pair) writes(ctx context.Context, w work) (*load, error) {
 	return l, errors.Join(err, ctx.Err())
 }
 
-// wants reports whether the n-th video is part of the work.
+// wants reports whether the video with number n is part of the work.
 func (w work) wants(n int64) bool {
 	if n <= int64(w.videos) {
 		return true

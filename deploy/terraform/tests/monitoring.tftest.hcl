@@ -43,7 +43,7 @@ run "alerts" {
   }
   assert {
     condition     = toset(keys(google_monitoring_alert_policy.metrics)) == setsubtract(keys(jsondecode(file("alerts.json"))), ["RelayMissing"])
-    error_message = "With the collector each alert must have its policy; but a video that may sleep shows no metrics meanwhile."
+    error_message = "With the collector each alert must have its policy; but a video service that may sleep shows no metrics meanwhile."
   }
   assert {
     condition = alltrue([

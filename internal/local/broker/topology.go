@@ -32,7 +32,7 @@ const (
 // short. A topic gets a schema if [schemas.Definition] has one for its
 // messages.
 //
-// They are those of deploy/terraform; `make tf-e2e` compares. Consumers write
+// They are those of deploy/terraform. Consumers write
 // dead letters themselves; the policy is a backstop, and [Provision] leaves it
 // out for brokers that fail on it.
 func Topology() (names []string, subscriptions []*pubsubpb.Subscription) {

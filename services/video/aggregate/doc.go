@@ -1,5 +1,5 @@
-// Package aggregate has the parts of a write and a read that the aggregates of the video
-// service share. An aggregate is a row with a version and the events that lead to it:
+// Package aggregate has the parts of a write and a read that the aggregates of the
+// video service share. An aggregate is a row with a version and the events that lead to it:
 // package video has the videos, package engagement the engagements.
 //
 //   - transaction.go: [Write], the transaction of every write: the row, its event and the

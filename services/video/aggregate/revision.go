@@ -54,7 +54,7 @@ func (r Revision) Tombstone() Revision {
 	return next
 }
 
-// Check returns an error if the row of that kind ("video") cannot be changed or shown: it
+// Check returns an error if the row of that type of aggregate cannot be changed or shown: it
 // never existed, was deleted, or is not at version want; 0 or less accepts any version.
 func (r Revision) Check(kind string, want int64) error {
 	switch {

@@ -81,15 +81,15 @@
 //
 // The index on id is in the first line only; it costs the others some 170 bytes of log,
 // and stays: it refuses an event id that is used twice, and finds the event that a log
-// line names. `make bench` measures the present table, with that index, by the relay's own
-// statements (write.wal_bytes_per_event in docs/performance.md): 1,198 bytes. A table of the
+// line names. The present table, with that index, costs 1,198 bytes by the relay's own
+// statements (write.wal_bytes_per_event of the benchmarks). A table of the
 // first line's form takes 2,504 there: that is another run, with 100 events leased and
 // marked at a time, and with the columns that the table has today.
 //
 // # Cost of a claim
 //
-// A claim costs the rows that it finds, and nothing else in the table: `make bench`
-// compares it with that in an empty table: with 10,000,000 published rows, with 200,000
+// A claim costs the rows that it finds, and nothing else in the table. The benchmarks
+// compare it with that in an empty table: with 10,000,000 published rows, with 200,000
 // published under a long-running transaction, and with 1,000,000 waiting behind 1,000
 // parked ones. Every statement that reads dead entries or published rows (a scan, the
 // retries, the backlog for the metrics) has its own goroutine and its own time limit:
