@@ -29,8 +29,8 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// EngagementService keeps likes, bookmarks and progress: one engagement for each user
-// and video. Writes take an `idempotency-key`, as those of VideoService do.
+// EngagementService keeps likes, bookmarks and progress: one engagement of a user with
+// a video. Writes take an `idempotency-key`, as those of VideoService do.
 type EngagementServiceClient interface {
 	// PutEngagement stores the whole engagement, new or not. An equal one makes no
 	// new version and no event. A deleted video refuses engagements (NOT_FOUND,
@@ -98,8 +98,8 @@ func (c *engagementServiceClient) ListEngagements(ctx context.Context, in *ListE
 // All implementations must embed UnimplementedEngagementServiceServer
 // for forward compatibility.
 //
-// EngagementService keeps likes, bookmarks and progress: one engagement for each user
-// and video. Writes take an `idempotency-key`, as those of VideoService do.
+// EngagementService keeps likes, bookmarks and progress: one engagement of a user with
+// a video. Writes take an `idempotency-key`, as those of VideoService do.
 type EngagementServiceServer interface {
 	// PutEngagement stores the whole engagement, new or not. An equal one makes no
 	// new version and no event. A deleted video refuses engagements (NOT_FOUND,

@@ -432,7 +432,7 @@ type UpdateVideoRequest struct {
 	// video_id names the video; the fields in update_mask are taken from here.
 	Video *Video `protobuf:"bytes,1,opt,name=video,proto3" json:"video,omitempty"`
 	// Some of title, description, duration_seconds, published_at. A field in the
-	// mask that is unset in video is cleared, where it may be empty.
+	// mask that is unset in the message is cleared, where it may be empty.
 	UpdateMask *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
 	// When above zero, the update fails with ABORTED (reason VERSION_MISMATCH)
 	// unless the video has this version.

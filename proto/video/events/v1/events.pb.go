@@ -242,7 +242,7 @@ func (*Event_Updated) isEvent_Payload() {}
 
 func (*Event_Deleted) isEvent_Payload() {}
 
-// VideoCreated carries the whole video.
+// VideoCreated carries all fields of the video.
 type VideoCreated struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	VideoId         string                 `protobuf:"bytes,1,opt,name=video_id,json=videoId,proto3" json:"video_id,omitempty"`

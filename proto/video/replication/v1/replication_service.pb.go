@@ -414,7 +414,7 @@ func (x *ListEngagementRowsRequest) GetFrom() string {
 
 type ListEngagementRowsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// By user, then video.
+	// By user_id, then video_id.
 	Engagements []*v1.Engagement `protobuf:"bytes,1,rep,name=engagements,proto3" json:"engagements,omitempty"`
 	// As in ListVideoRowsResponse.
 	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`

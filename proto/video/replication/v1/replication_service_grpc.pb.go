@@ -55,7 +55,7 @@ type ReplicationServiceClient interface {
 	// ListVideoRows lists whole videos by id from an id on: up to 500 rows, and fewer if
 	// they are long.
 	ListVideoRows(ctx context.Context, in *ListVideoRowsRequest, opts ...grpc.CallOption) (*ListVideoRowsResponse, error)
-	// ListEngagementRows lists the engagements of all users likewise, by user and video.
+	// ListEngagementRows lists the engagements of all users likewise, by user_id and video_id.
 	ListEngagementRows(ctx context.Context, in *ListEngagementRowsRequest, opts ...grpc.CallOption) (*ListEngagementRowsResponse, error)
 	// DigestRows digests the rows from an id on, up to a few thousand, in small ranges.
 	DigestRows(ctx context.Context, in *DigestRowsRequest, opts ...grpc.CallOption) (*DigestRowsResponse, error)
@@ -156,7 +156,7 @@ type ReplicationServiceServer interface {
 	// ListVideoRows lists whole videos by id from an id on: up to 500 rows, and fewer if
 	// they are long.
 	ListVideoRows(context.Context, *ListVideoRowsRequest) (*ListVideoRowsResponse, error)
-	// ListEngagementRows lists the engagements of all users likewise, by user and video.
+	// ListEngagementRows lists the engagements of all users likewise, by user_id and video_id.
 	ListEngagementRows(context.Context, *ListEngagementRowsRequest) (*ListEngagementRowsResponse, error)
 	// DigestRows digests the rows from an id on, up to a few thousand, in small ranges.
 	DigestRows(context.Context, *DigestRowsRequest) (*DigestRowsResponse, error)
