@@ -33,7 +33,8 @@ func checkTree(ctx context.Context, root string) error {
 		return err
 	}
 	if status != "" {
-		return fmt.Errorf("the tree has changes that are not committed; commit them first, so that git can take this one back:\n%s",
+		return fmt.Errorf("the tree has changes that are not committed; commit them first, so that git can take this one back. "+
+			"Those of a run that was cut off go by `git checkout . && git clean -fd`:\n%s",
 			firstLines(status, 5))
 	}
 	return nil

@@ -39,6 +39,10 @@ const kindNames = "string, int32, int64, bool, timestamp"
 // maxFields keeps the functions over all fields short. A person adds more by docs/adapt.md.
 const maxFields = 8
 
+// maxTexts keeps a message below the 64 KiB of a gRPC request, and a body below the 256 KiB of
+// REST: a text has 4,000 characters of four bytes, or of twelve if each is escaped.
+const maxTexts = 4
+
 // maxName keeps names of indexes within the 63 bytes that Postgres has for them.
 const maxName = 20
 
@@ -94,24 +98,34 @@ func parseFields(text string) (fields []Field, err error) {
 	return fields, nil
 }
 
-// checkFields refuses names that mean something already, and two of one name in Go.
+// checkFields refuses names that mean something already, and two that pgx or Go takes for one:
+// pgx finds a member by its column without underscores.
 func (a Aggregate) checkFields() error {
 	own := []string{a.Name, a.Name + "_id", a.Plural()}
 	if a.Parent != nil {
 		own = append(own, a.Parent.Name+"_id")
 	}
+	taken := map[string]bool{}
+	for _, name := range slices.Concat(takenFields, own) {
+		taken[joined(name)] = true
+	}
 	seen := map[string]string{}
 	for _, f := range a.Fields {
-		if reserved(f.Name) || slices.Contains(takenFields, f.Name) || slices.Contains(own, f.Name) {
+		if reserved(f.Name) || taken[joined(f.Name)] {
 			return fmt.Errorf("FIELDS: %q is a reserved word of Go, SQL or protobuf, or a field that every %s has; take another one", f.Name, a.Name)
 		}
-		if other, twice := seen[f.Proto()]; twice {
+		if other, twice := seen[joined(f.Name)]; twice {
 			return fmt.Errorf("FIELDS: %q is there twice, as %q", f.Name, other)
 		}
-		seen[f.Proto()] = f.Name
+		seen[joined(f.Name)] = f.Name
+	}
+	if n := len(a.Texts()); n > maxTexts {
+		return fmt.Errorf("FIELDS: %d strings, at most %d: more of 4,000 characters do not fit a gRPC message of 64 KiB", n, maxTexts)
 	}
 	return nil
 }
+
+func joined(name string) string { return strings.ReplaceAll(name, "_", "") }
 
 // Type is the name as Go and protobuf have it: Comment.
 func (a Aggregate) Type() string { return camel(a.Name) }
@@ -173,7 +187,12 @@ func (p Parent) Type() string { return camel(p.Name) }
 func (p Parent) Upper() string { return strings.ToUpper(p.Name) }
 
 // Plural is as Aggregate.Plural.
-func (p Parent) Plural() string { return plural(p.Name) }
+func (p Parent) Plural() string {
+	if p.IsVideo() {
+		return "videos"
+	}
+	return plural(p.Name)
+}
 
 // Article is a or an.
 func (p Parent) Article() string { return article(p.Name) }

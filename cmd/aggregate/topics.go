@@ -47,7 +47,8 @@ func (c *change) monitoring() {
 // terraform are the expected grants of the module: those of videos, again.
 func (c *change) terraform() {
 	c.pattern("deploy/terraform/tests/grants.txt", `(?s).+`, func(m []string) string {
-		again := strings.NewReplacer(topics.Video, c.aggregate.Topic(), schemaName(topics.Video), schemaName(c.aggregate.Topic()))
+		// A space is before it: the topic of another aggregate may end in the same word.
+		again := strings.NewReplacer(" "+topics.Video, " "+c.aggregate.Topic(), " "+schemaName(topics.Video), " "+schemaName(c.aggregate.Topic()))
 		var lines strings.Builder
 		for line := range strings.Lines(m[0]) {
 			lines.WriteString(line)

@@ -35,12 +35,13 @@ var takenNames = strings.Fields(`aggregate replication events event outbox inbox
 	audit checkpoint connect migrations idempotency erasure operator config requirement waiters projector parent positioned status
 	relay main handler`)
 
-// takenFields are the fields, columns and methods that every aggregate has.
+// takenFields are the fields, columns and methods that every aggregate has, the columns that
+// Postgres has in each table, and a column of catalog's pages.
 var takenFields = strings.Fields(`id user user_id version epoch created_at updated_at deleted_at applied_at occurred_at
 	last_event last_event_id tenant tenant_id revision incomplete completeness after consistency_token expected_version update_mask
 	page_size page_token
 	next_page_token source stale event event_id position token exists next tombstone check check_version arguments path collection
-	present`)
+	present reached ctid tableoid xmin xmax cmin cmax`)
 
 // reserved reports whether a word is a keyword of Go, SQL or protobuf, or predeclared in Go.
 func reserved(word string) bool {
