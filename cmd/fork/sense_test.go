@@ -78,7 +78,7 @@ func TestServicesOfAForkExist(t *testing.T) {
 			continue
 		}
 		for _, m := range services.FindAllStringSubmatch(string(f.content), -1) {
-			for _, service := range strings.FieldsSeq(m[1] + m[2]) {
+			for service := range strings.FieldsSeq(m[1] + m[2]) {
 				found[service] = f.name
 			}
 		}
