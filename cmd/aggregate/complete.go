@@ -34,7 +34,7 @@ func checkTree(ctx context.Context, root string) error {
 	}
 	if status != "" {
 		return fmt.Errorf("the tree has changes that are not committed; commit them first, so that git can take this one back. "+
-			"Those of a run that was cut off go by `git checkout . && git clean -fd`:\n%s",
+			"Only if all of them are of a run that was cut off, `git checkout . && git clean -fd` removes them:\n%s",
 			firstLines(status, 5))
 	}
 	return nil

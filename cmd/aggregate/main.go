@@ -62,8 +62,8 @@ func run(ctx context.Context, args []string, root string, stdout, stderr io.Writ
 	if err := c.complete(ctx, stderr); err != nil {
 		return fmt.Errorf("nothing was written: %w", err)
 	}
-	if err := checkTree(ctx, c.root); err != nil { // an edit since the begin would be lost
-		return fmt.Errorf("nothing was written: %w", err)
+	if checkTree(ctx, c.root) != nil { // an edit since the begin would be lost
+		return errors.New("nothing was written: files were changed meanwhile; commit them, and run it again")
 	}
 	if err := c.write(); err != nil {
 		return fmt.Errorf("not all files are written; `git checkout . && git clean -fd` takes them back: %w", err)
