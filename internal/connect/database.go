@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
+	uuids "github.com/vgarvardt/pgx-google-uuid/v5"
 
 	"example.com/lockstep/pkg/eventing/backoff"
 )
@@ -72,6 +73,7 @@ func newPool(ctx context.Context, url string, size func(*pgxpool.Config)) (*pgxp
 	connected := cfg.AfterConnect
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		timesInUTC(conn)
+		uuids.Register(conn.TypeMap()) // else pgx sends each as text, after errors that it makes and drops
 		if connected == nil {
 			return nil
 		}

@@ -101,7 +101,7 @@ func (h handler) Repair(context.Context, eventing.Event) error {
 	return nil // the owner has no newer state
 }
 
-func (handler) Committed(context.Context, ...string) {}
+func (handler) Committed(context.Context, ...consistency.Position) {}
 
 func topicsIn(project string) map[string]string {
 	return map[string]string{"video": topics.InProject(project, topics.Video)}

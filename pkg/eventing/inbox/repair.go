@@ -11,6 +11,7 @@ import (
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/consistency"
 )
 
 const (
@@ -57,7 +58,7 @@ func (c *Consumer) repair(ctx context.Context, d *delivery, o Outcome) {
 					c.metrics.repaired(ctx)
 				}
 				c.repairs.note(d.key())
-				c.handler.Committed(ctx, d.key())
+				c.handler.Committed(ctx, consistency.PositionOf(d.event()).Unknown())
 				return
 			case eventing.IsPermanent(err):
 				d.invalid = err

@@ -85,9 +85,9 @@ func (s store) rows(batch []*delivery) []any {
 // locks all of the rows, in the order of their ids: a second consumer with one of these
 // events waits here, and then finds it done. A row of another event with the same id is an
 // error in any status: its producer uses ids twice. The statement goes to the server with
-// those that are in pipeline.
-func (s store) accept(ctx context.Context, tx pgx.Tx, pipeline *pgx.Batch, batch []*delivery) (notDone map[*delivery]bool, err error) {
-	pipeline.Queue(`
+// those that are in first, which begin the transaction. The caller ends tx in any case.
+func (s store) accept(ctx context.Context, first *pgx.Batch, batch []*delivery) (tx pgx.Tx, notDone map[*delivery]bool, err error) {
+	first.Queue(`
 		INSERT INTO inbox AS i (`+rowColumns+`, status, processed_at)
 		SELECT $1, e.*, 'done', clock_timestamp() FROM `+rowsOf+` ORDER BY e.event_id
 		ON CONFLICT (consumer, event_id) DO UPDATE
@@ -99,27 +99,33 @@ func (s store) accept(ctx context.Context, tx pgx.Tx, pipeline *pgx.Batch, batch
 			notDone, err = matching(rows, batch)
 			return err
 		})
-	if err := tx.SendBatch(ctx, pipeline).Close(); err != nil {
-		return nil, fmt.Errorf("write inbox: %w", err)
+	planEachTime(first)
+	results := s.db.SendBatch(ctx, first)
+	tx = results.Tx()
+	if err = results.Close(); err == nil && len(notDone) < len(batch) {
+		err = s.seeAgain(ctx, tx, notDone, batch)
 	}
-	if len(notDone) == len(batch) {
-		return notDone, nil
+	if err != nil {
+		return tx, nil, fmt.Errorf("write inbox: %w", err)
 	}
+	return tx, notDone, nil
+}
+
+// seeAgain notes a further delivery of the events that are done. It fails if the row with an
+// event's id is another event's.
+func (s store) seeAgain(ctx context.Context, tx pgx.Tx, notDone map[*delivery]bool, batch []*delivery) error {
 	seen := byID(slices.DeleteFunc(slices.Clone(batch), func(d *delivery) bool { return notDone[d] }))
 	rows, _ := tx.Query(ctx, `
 		UPDATE inbox SET last_seen_at = clock_timestamp() WHERE consumer = $1 AND event_id = ANY($2)
 		RETURNING event_id, aggregate_type, aggregate_id, version`, s.consumer, uuidArray(slices.Collect(maps.Keys(seen))...))
 	var done eventing.Event
-	_, err = pgx.ForEachRow(rows, []any{&done.ID, &done.AggregateType, &done.AggregateID, &done.Version}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&done.ID, &done.AggregateType, &done.AggregateID, &done.Version}, func() error {
 		if slices.ContainsFunc(seen[done.ID], func(d *delivery) bool { return !d.is(done) }) {
 			return eventing.Permanent(fmt.Errorf("event_id: it is that of version %d of %s, too", done.Version, done.Key()))
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("write inbox: %w", err)
-	}
-	return notDone, nil
+	return err
 }
 
 // markBlocked changes, within tx, the rows of events that cannot continue from done to held.

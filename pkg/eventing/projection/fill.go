@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/txn"
@@ -109,12 +107,7 @@ func (p *Projection[S]) takeOverTogether(ctx context.Context, rows []S, asOf tim
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	owned := p.snapshots(rows...)
-	err = p.writer.Write(ctx, "owner's rows", func(tx pgx.Tx) (err error) {
-		limit := &pgx.Batch{}
-		txn.LimitLocks(limit)
-		if err := tx.SendBatch(ctx, limit).Close(); err != nil {
-			return err
-		}
+	err = p.writer.Write(ctx, "owner's rows", func(tx *txn.Tx) (err error) {
 		owned.outcomes, err = inbox.AdvanceChanges(ctx, tx, p.aggregate, owned.changes, asOf)
 		return err
 	})

@@ -110,8 +110,8 @@ func (p *Projection[S]) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Ch
 }
 
 // Committed notifies the waiting readers.
-func (p *Projection[S]) Committed(ctx context.Context, keys ...string) {
-	p.waiters.Notify(ctx, keys...)
+func (p *Projection[S]) Committed(ctx context.Context, moved ...consistency.Position) {
+	p.waiters.Notify(ctx, moved...)
 }
 
 // Repair gives e's aggregate the owner's state, in a transaction of its own. The owner
@@ -179,14 +179,14 @@ func (p *Projection[S]) adopt(ctx context.Context, tx pgx.Tx, owned *ownerState,
 
 // adopted reports divergences and notifies the waiting readers, after the commit.
 func (p *Projection[S]) adopted(ctx context.Context, owned ownerState) {
-	var moved []string
+	var moved []consistency.Position
 	for i, outcome := range owned.outcomes {
 		e := owned.changes[i].Event
 		if outcome == inbox.Diverged {
 			p.diverged(ctx, e)
 		}
 		if owned.written(i) {
-			moved = append(moved, e.Key())
+			moved = append(moved, consistency.PositionOf(e))
 		}
 	}
 	if len(moved) > 0 {

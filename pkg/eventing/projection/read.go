@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
-
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/txn"
@@ -156,12 +154,7 @@ func (q listQuery[S]) fetchUnmet(ctx context.Context) (left consistency.Requirem
 		return left, nil
 	}
 	owned := q.snapshots(rows...)
-	err = q.writer.Write(ctx, strings.Join(ids, " "), func(tx pgx.Tx) error {
-		limit := &pgx.Batch{}
-		txn.LimitLocks(limit)
-		if err := tx.SendBatch(ctx, limit).Close(); err != nil {
-			return err
-		}
+	err = q.writer.Write(ctx, strings.Join(ids, " "), func(tx *txn.Tx) error {
 		return q.adopt(ctx, tx, &owned, asOf)
 	})
 	if err != nil {

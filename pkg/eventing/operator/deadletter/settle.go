@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 )
@@ -80,7 +81,7 @@ func (h *Batch) Redrive(ctx context.Context, o audit.Actor, handler inbox.Handle
 		return "", err
 	}
 	if result != Done {
-		handler.Committed(ctx, m.event.Key())
+		handler.Committed(ctx, consistency.PositionOf(m.event).Unknown())
 	}
 	return result, h.acknowledge(ctx, l)
 }
@@ -222,6 +223,6 @@ func (h *Batch) catchUp(ctx context.Context, handler inbox.Handler, l Letter) er
 	if err != nil && !errors.Is(err, inbox.ErrLost) && !eventing.IsPermanent(err) {
 		return err
 	}
-	handler.Committed(ctx, e.Key())
+	handler.Committed(ctx, consistency.PositionOf(e).Unknown())
 	return nil
 }

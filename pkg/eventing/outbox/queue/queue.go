@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/txn"
 )
 
 const (
@@ -113,15 +114,8 @@ func columns(t string) string {
 	       t.previous_event_id, t.next_retry_at`, "t.", t+".")
 }
 
-// genericPlan makes the session plan the next statement once, for all parameters, and along
-// its indexes, whatever the statistics say. The session keeps statement and plan as long as
-// it lasts; this costs a tenth of the time that planning each time takes. Without the other
-// settings, a plan made for an empty table would read all of a full one. The settings end
-// with the transaction, hence with the statement.
-const genericPlan = `
-SELECT set_config('plan_cache_mode', 'force_generic_plan', true),
-       set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true),
-       set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
+// genericPlan is for the next statement alone, since the transaction ends with it.
+const genericPlan = txn.KeepPlans + `, set_config('enable_sort', 'off', true)`
 
 // genericPlanShortWait is genericPlan for a statement that has a second way around locked
 // rows. A claim has its rows locked for some milliseconds.
