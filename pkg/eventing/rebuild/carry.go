@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+
+	"example.com/lockstep/pkg/eventing/bounded"
 )
 
 // ErrMirror is returned if rows of the served table keep coming that the shadow lacks: the
@@ -60,7 +62,7 @@ func (r *Rebuild) carryAll(ctx context.Context) error {
 // carry returns how many rows the shadow lacked.
 func (r *Rebuild) carry(ctx context.Context, p Part) (lacking int64, err error) {
 	var statement string
-	err = bounded(ctx, shortTime, func(ctx context.Context) (err error) {
+	err = bounded.Run(ctx, shortTime, func(ctx context.Context) (err error) {
 		if err = p.sameShape(ctx, r.db); err == nil {
 			statement, err = p.withColumns(ctx, r.db, carry)
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"example.com/lockstep/pkg/eventing/bounded"
 )
 
 // ErrDisk is returned if the free space of the server's disk is too small.
@@ -26,30 +28,21 @@ func (n Need) Total() int64 { return n.Copy + n.Log }
 
 // Need returns the disk space that a rebuild takes.
 func (r *Rebuild) Need(ctx context.Context) (n Need, err error) {
-	ctx, cancel := context.WithTimeout(ctx, shortTime)
-	defer cancel()
-	err = r.db.QueryRow(ctx, `
+	err = bounded.Pool{DB: r.db, Limit: shortTime}.Statement("size of the tables", `
 		SELECT sum(size)::bigint * 6 / 5, sum(size)::bigint * 5
-		  FROM (SELECT pg_total_relation_size(name::regclass) AS size FROM unnest($1::text[]) AS name) AS t`, r.tables()).Scan(&n.Copy, &n.Log)
-	if err != nil {
-		return n, fmt.Errorf("size of the tables: %w", err)
-	}
-	return n, nil
+		  FROM (SELECT pg_total_relation_size(name::regclass) AS size FROM unnest($1::text[]) AS name) AS t`, r.tables()).Scan(ctx, &n.Copy, &n.Log)
+	return n, err
 }
 
 // CheckDisk returns ErrDisk if free, a size as Postgres writes it, such as 40 GB, is less than
 // n. Only an operator knows it: SQL does not see the disk.
 func (r *Rebuild) CheckDisk(ctx context.Context, n Need, free string) error {
-	ctx, cancel := context.WithTimeout(ctx, shortTime)
-	defer cancel()
 	var enough bool
 	var text string
-	err := r.db.QueryRow(ctx, `SELECT pg_size_bytes($1) >= $2, pg_size_pretty($2)`, free, n.Total()).Scan(&enough, &text)
-	switch {
-	case err != nil:
-		return fmt.Errorf("free disk %q: %w", free, err)
-	case !enough:
-		return fmt.Errorf("%w: a rebuild needs %s, and %s are free", ErrDisk, text, free)
+	err := bounded.Pool{DB: r.db, Limit: shortTime}.Statement(fmt.Sprintf("free disk %q", free),
+		`SELECT pg_size_bytes($1) >= $2, pg_size_pretty($2)`, free, n.Total()).Scan(ctx, &enough, &text)
+	if err == nil && !enough {
+		err = fmt.Errorf("%w: a rebuild needs %s, and %s are free", ErrDisk, text, free)
 	}
-	return nil
+	return err
 }

@@ -13,6 +13,7 @@ import (
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/backfill"
 	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/reconcile"
@@ -189,7 +190,7 @@ func (r *Rebuild) runAfter(ctx context.Context) error {
 func (r *Rebuild) alone(ctx context.Context, do func() error) error {
 	return r.session(ctx, func(conn *pgx.Conn) error {
 		var got bool
-		err := bounded(ctx, shortTime, func(ctx context.Context) error {
+		err := bounded.Run(ctx, shortTime, func(ctx context.Context) error {
 			return conn.QueryRow(ctx, `SELECT pg_try_advisory_lock(hashtext('lockstep rebuild ' || current_schema()))`).Scan(&got)
 		})
 		switch {
@@ -232,18 +233,12 @@ func (r *Rebuild) inTx(ctx context.Context, do func(ctx context.Context, tx pgx.
 // answers.
 func (r *Rebuild) retry(ctx context.Context, within time.Duration, do func(ctx context.Context) error) (err error) {
 	for attempt := range again.Attempts(ctx) {
-		err = bounded(ctx, within, do)
+		err = bounded.Run(ctx, within, do)
 		if err == nil || !passing(err) || attempt == attempts {
 			return err
 		}
 	}
 	return err
-}
-
-func bounded(ctx context.Context, within time.Duration, do func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	return do(ctx)
 }
 
 // lockErrors are lock_not_available and deadlock_detected.

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"example.com/lockstep/pkg/eventing/backfill"
+	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/projection"
 	"example.com/lockstep/pkg/eventing/reconcile"
@@ -195,7 +196,7 @@ func (w *worker) compare(ctx context.Context, s State) error {
 // lock for as long as that takes: no reader waits behind it, and Postgres ends an autovacuum of
 // the table.
 func (w *worker) vacuum(ctx context.Context, p Part) error {
-	return bounded(ctx, longTime, func(ctx context.Context) error {
+	return bounded.Run(ctx, longTime, func(ctx context.Context) error {
 		return w.session(ctx, func(conn *pgx.Conn) error {
 			if _, err := conn.Exec(ctx, `SET lock_timeout = 0`); err != nil {
 				return err

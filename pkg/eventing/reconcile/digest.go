@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/pkg/eventing/bounded"
 )
 
 // statementTimeout bounds each statement, in the database too.
@@ -104,13 +106,9 @@ func (t *Table) leaves(ctx context.Context, d Definition, from string, p Part) (
 
 // Estimate is about how many rows the table has, by the planner's statistics.
 func (t *Table) Estimate(ctx context.Context) (rows int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
-	defer cancel()
-	err = t.db.QueryRow(ctx, `SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = $1::text::regclass`, t.name).Scan(&rows)
-	if err != nil {
-		return 0, fmt.Errorf("estimate %s: %w", t.name, err)
-	}
-	return rows, nil
+	err = bounded.Pool{DB: t.db, Limit: statementTimeout}.Statement("estimate "+t.name,
+		`SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = $1::text::regclass`, t.name).Scan(ctx, &rows)
+	return rows, err
 }
 
 // query runs a statement, in which times are in UTC: they become text. The time of the

@@ -51,10 +51,8 @@ func (b *Backlog) RetryOne(ctx context.Context, o audit.Actor, id uuid.UUID) err
 const freed = `parked_at = NULL, next_retry_at = now(), publish_attempts = 0`
 
 func (b *Backlog) free(ctx context.Context, o audit.Actor, which string, args ...any) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
 	var subjects []audit.Subject
-	err := pgx.BeginFunc(ctx, b.db, func(tx pgx.Tx) error {
+	err := b.db.Tx(ctx, "retry", func(ctx context.Context, tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, `
 			UPDATE outbox
 			   SET `+freed+`
@@ -68,7 +66,7 @@ func (b *Backlog) free(ctx context.Context, o audit.Actor, which string, args ..
 		return audit.Write(ctx, tx, "retry", o, subjects...)
 	})
 	if err != nil {
-		return 0, fmt.Errorf("retry: %w", err)
+		return 0, err
 	}
 	return int64(len(subjects)), nil
 }
@@ -116,10 +114,8 @@ func (b *Backlog) eachPage(ctx context.Context, age time.Duration, o *audit.Acto
 func (b *Backlog) page(
 	ctx context.Context, age time.Duration, o *audit.Actor, after uuid.UUID,
 ) (read, old int64, last uuid.UUID, err error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
 	var end uuid.NullUUID
-	err = pgx.BeginFunc(ctx, b.db, func(tx pgx.Tx) error {
+	err = b.db.Tx(ctx, "purge", func(ctx context.Context, tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, `
 			WITH page AS (
 				SELECT id, aggregate_type, aggregate_id, version, published_at FROM outbox WHERE id > $1 ORDER BY id LIMIT $2
@@ -146,7 +142,7 @@ func (b *Backlog) page(
 		return audit.Write(ctx, tx, "purge", *o, audit.Subject{Record: record})
 	})
 	if err != nil {
-		return 0, 0, uuid.Nil, fmt.Errorf("purge: %w", err)
+		return 0, 0, uuid.Nil, err
 	}
 	return read, old, end.UUID, nil
 }

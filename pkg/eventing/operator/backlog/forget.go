@@ -1,9 +1,6 @@
 package backlog
 
-import (
-	"context"
-	"fmt"
-)
+import "context"
 
 // Contents are numbers of events that still have their payload in the outbox.
 type Contents struct {
@@ -12,18 +9,13 @@ type Contents struct {
 	Waiting int64
 }
 
-const contents = `
-	SELECT count(*) FILTER (WHERE published_at IS NOT NULL), count(*) FILTER (WHERE published_at IS NULL)
-	  FROM outbox WHERE aggregate_type = $1 AND aggregate_id = ANY ($2::text[]) AND payload <> ''`
-
 // Contents counts the events of these aggregates that have a payload.
 func (b *Backlog) Contents(ctx context.Context, aggregateType string, ids []string) (c Contents, err error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	if err := b.db.QueryRow(ctx, contents, aggregateType, ids).Scan(&c.Published, &c.Waiting); err != nil {
-		return c, fmt.Errorf("count payloads: %w", err)
-	}
-	return c, nil
+	err = b.db.Statement("count payloads", `
+		SELECT count(*) FILTER (WHERE published_at IS NOT NULL), count(*) FILTER (WHERE published_at IS NULL)
+		  FROM outbox WHERE aggregate_type = $1 AND aggregate_id = ANY ($2::text[]) AND payload <> ''`, aggregateType, ids).
+		Scan(ctx, &c.Published, &c.Waiting)
+	return c, err
 }
 
 // Forget does with the published events of these aggregates as Purge does, whatever their
@@ -32,9 +24,7 @@ func (b *Backlog) Contents(ctx context.Context, aggregateType string, ids []stri
 // now. They keep their payload: without it, or behind a later one, consumers could not apply
 // them.
 func (b *Backlog) Forget(ctx context.Context, aggregateType string, ids []string) (waiting int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	err = b.db.QueryRow(ctx, `
+	err = b.db.Statement("forget payloads", `
 		WITH published AS MATERIALIZED (
 			SELECT o.id, EXISTS (SELECT FROM outbox n
 			         WHERE n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version) AS followed
@@ -51,9 +41,6 @@ func (b *Backlog) Forget(ctx context.Context, aggregateType string, ids []string
 		SELECT count(*)
 		  FROM outbox
 		 WHERE aggregate_type = $1 AND aggregate_id = ANY ($2::text[]) AND payload <> '' AND published_at IS NULL`,
-		aggregateType, ids).Scan(&waiting)
-	if err != nil {
-		return 0, fmt.Errorf("forget payloads: %w", err)
-	}
-	return waiting, nil
+		aggregateType, ids).Scan(ctx, &waiting)
+	return waiting, err
 }

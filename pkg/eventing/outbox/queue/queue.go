@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/bounded"
 )
 
 const (
@@ -146,6 +147,11 @@ func (q Queue) query(ctx context.Context, setup, sql string, args []any) (result
 		return result{}, errors.Join(err, batch.Close())
 	}
 	return result{rows, batch}, nil
+}
+
+// quick is a statement within Timeout whose plan the session need not keep, unlike query's.
+func (q Queue) quick(name, sql string, args ...any) bounded.Statement {
+	return bounded.Pool{DB: q.db, Limit: Timeout}.Statement(name, sql, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
 }
 
 // result is the rows of a statement, and the batch that had the statement, if any.
