@@ -28,6 +28,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/instrument"
@@ -74,7 +75,7 @@ type Aggregate[S any] interface {
 // Projection is the projection of one type of aggregate. It is an inbox.Handler.
 type Projection[S any] struct {
 	aggregate Aggregate[S]
-	db        *pgxpool.Pool
+	db        bounded.Pool
 	writer    *txn.Writer // of owner's states that no event and no reader waits for
 	waiters   *consistency.Waiters
 	log       *slog.Logger
@@ -86,7 +87,7 @@ type Projection[S any] struct {
 // for its rows. log gets a line for each row that had another history than its owner.
 func New[S any](db *pgxpool.Pool, aggregate Aggregate[S], waiters *consistency.Waiters, log *slog.Logger) *Projection[S] {
 	p := &Projection[S]{
-		aggregate: aggregate, db: db, writer: txn.NewWriter(db), waiters: waiters, log: log,
+		aggregate: aggregate, db: bounded.Pool{DB: db, Limit: writeTimeout}, writer: txn.NewWriter(db), waiters: waiters, log: log,
 		partialLog: rate.Sometimes{Interval: time.Minute},
 	}
 	for _, c := range []metric.Int64Counter{divergences, partialChanges, completedRows} {
@@ -129,14 +130,15 @@ func (p *Projection[S]) Repair(ctx context.Context, e eventing.Event) error {
 	case err != nil:
 		return err
 	}
-	writing, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
 	owned := p.snapshots(row)
-	err = pgx.BeginFunc(writing, p.db, func(tx pgx.Tx) error { return p.adopt(writing, tx, &owned, asOf) })
+	err = p.db.Tx(ctx, "take over the owner's state", func(ctx context.Context, tx pgx.Tx) (err error) {
+		owned.outcomes, err = inbox.AdoptChanges(ctx, tx, p.aggregate, owned.changes, asOf)
+		return err
+	})
 	if err != nil {
-		return fmt.Errorf("take over the owner's state: %w", err)
+		return err
 	}
-	p.adopted(writing, owned)
+	p.adopted(ctx, owned)
 	return inbox.Has(p.aggregate.Position(row), e, asOf)
 }
 
@@ -171,14 +173,9 @@ func (o ownerState) written(i int) bool {
 	return o.outcomes[i] == inbox.Diverged || o.outcomes[i] == inbox.Applied
 }
 
-// adopt writes the owner's state at asOf within tx.
-func (p *Projection[S]) adopt(ctx context.Context, tx pgx.Tx, owned *ownerState, asOf time.Time) (err error) {
-	owned.outcomes, err = inbox.AdoptChanges(ctx, tx, p.aggregate, owned.changes, asOf)
-	return err
-}
-
-// adopted reports divergences and notifies the waiting readers, after the commit.
-func (p *Projection[S]) adopted(ctx context.Context, owned ownerState) {
+// adopted reports divergences and notifies the waiting readers, after the commit. It returns the
+// ids of the rows that were written.
+func (p *Projection[S]) adopted(ctx context.Context, owned ownerState) (written []string) {
 	var moved []string
 	for i, outcome := range owned.outcomes {
 		e := owned.changes[i].Event
@@ -186,10 +183,11 @@ func (p *Projection[S]) adopted(ctx context.Context, owned ownerState) {
 			p.diverged(ctx, e)
 		}
 		if owned.written(i) {
-			moved = append(moved, e.Key())
+			moved, written = append(moved, e.Key()), append(written, e.AggregateID)
 		}
 	}
 	if len(moved) > 0 {
 		p.waiters.Notify(ctx, moved...)
 	}
+	return written
 }
