@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
-
-	"github.com/google/uuid"
 
 	"example.com/lockstep/pkg/eventing/bounded"
 )
@@ -34,11 +31,6 @@ const carry = `
 	  ON CONFLICT ({key}) DO UPDATE SET ({columns}) = ROW({excluded}) WHERE (c.epoch, c.version) < (excluded.epoch, excluded.version)
 	)
 	SELECT coalesce((SELECT {id} FROM page ORDER BY {key} OFFSET $2 - 1 LIMIT 1), ''), (SELECT count(*) FROM lacking)`
-
-// start is the id before the first row: nothing has the nil UUID.
-func (p Part) start() string {
-	return strings.TrimSuffix(strings.Repeat(uuid.Nil.String()+":", len(p.Key)), ":")
-}
 
 // carryAll carries the rows over that the owner's pages did not bring: those that the owner
 // does not know, or has in an older version. After a pass that found some, a second one finds
@@ -71,7 +63,8 @@ func (r *Rebuild) carry(ctx context.Context, p Part) (lacking int64, err error) 
 	if err != nil {
 		return 0, err
 	}
-	for after := p.start(); after != ""; {
+	// The first id is before the first row: nothing has the nil UUID.
+	for after := p.Key.Start(); after != ""; {
 		var n int64
 		err := r.retry(ctx, longTime, func(ctx context.Context) error {
 			return r.db.QueryRow(ctx, statement, after, carryRows).Scan(&after, &n)

@@ -71,10 +71,7 @@ type Result struct {
 // Filling if the shadow refuses many rows. Any error, and any death of the process, leaves a
 // state from which Run goes on.
 func (r *Rebuild) Run(ctx context.Context, by audit.Actor, o Options, seen Observer) (result Result, err error) {
-	w := &worker{Rebuild: r, by: by, options: o, seen: seen, limit: rate.NewLimiter(rate.Inf, reconcile.PartRows)}
-	if o.Rate > 0 {
-		w.limit.SetLimit(rate.Limit(o.Rate))
-	}
+	w := &worker{Rebuild: r, by: by, options: o, seen: seen, limit: reconcile.Options{Rate: o.Rate}.Limiter()}
 	err = r.alone(ctx, func() error {
 		for first := true; ; first = false {
 			s, err := r.State(ctx)

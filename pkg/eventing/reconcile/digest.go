@@ -138,20 +138,12 @@ func (t *Table) query(ctx context.Context, read func(pgx.Rows) error, sql string
 // range, and $2 the id behind it. The fields are in one order, whichever d has: a statement
 // for each order would be one more that a connection keeps.
 func (t *Table) sql(d Definition, statement string) string {
-	key := strings.Join(t.key, ", ")
-	bound := func(parameter string) string {
-		parts := make([]string, len(t.key))
-		for i := range parts {
-			parts[i] = fmt.Sprintf("split_part(%s::text, ':', %d)::uuid", parameter, i+1)
-		}
-		return "(" + strings.Join(parts, ", ") + ")"
-	}
-	id := strings.Join(t.key, "::text || ':' || ") + "::text"
 	fields := append([]string{"created_at"}, slices.Sorted(slices.Values(d.Fields))...)
 	text := fmt.Sprintf(`json_build_array(%s, version, updated_at, deleted_at,
-		CASE WHEN deleted_at IS NULL THEN json_build_array(%s) END)::text`, id, strings.Join(fields, ", "))
+		CASE WHEN deleted_at IS NULL THEN json_build_array(%s) END)::text`, t.IDExpr(), strings.Join(fields, ", "))
 	return strings.NewReplacer(
-		"{table}", t.name, "{key}", key, "{id}", id, "{epoch}", t.epoch, "{lower}", bound("$1"), "{upper}", bound("$2"),
+		"{table}", t.name, "{key}", strings.Join(t.Key, ", "), "{id}", t.IDExpr(), "{epoch}", t.epoch,
+		"{lower}", t.KeyExpr("$1"), "{upper}", t.KeyExpr("$2"),
 		"{event}", `coalesce(last_event_id, '`+uuid.Nil.String()+`'::uuid)`,
 		"{digest}", "md5("+text+")",
 		"{hash}", "md5("+text+" || coalesce(last_event_id::text, ''))",
