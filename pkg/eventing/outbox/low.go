@@ -15,10 +15,7 @@ import (
 func (a *followUps) low(f *inFlight) queue.TxSnapshot {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	low := queue.Earliest(a.seen, a.takenLow, a.scanLow, a.scanningLow, a.pausedLow, a.probeLow, f.low())
-	for _, p := range a.published {
-		low = queue.Earliest(low, p.low)
-	}
+	low := queue.Earliest(a.seen, a.published.low(), a.scanLow, a.scanningLow, a.pausedLow, a.probeLow, f.low())
 	for _, h := range a.held {
 		low = queue.Earliest(low, h.lowest())
 	}
