@@ -24,6 +24,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"golang.org/x/time/rate"
 
@@ -191,3 +192,41 @@ func (p *Projection[S]) adopted(ctx context.Context, owned ownerState) (written 
 	}
 	return written
 }
+
+// diverged reports that a row had another history than its owner and was replaced; e is
+// the event of the owner's state.
+func (p *Projection[S]) diverged(ctx context.Context, e eventing.Event) {
+	divergences.Add(ctx, 1, p.ofType())
+	p.log.ErrorContext(ctx, "row had a history that its owner has lost: it was replaced by the owner's state",
+		e.LogAttrs()...)
+}
+
+// unknownSeen reports that c has more than this build understands. It counts a change
+// whenever it is decoded, also again; the log gets a line a minute.
+func (p *Projection[S]) unknownSeen(c inbox.Change) {
+	if !c.Partial {
+		return
+	}
+	ctx := c.Event.InTrace(context.Background()) // Decode has none
+	partialChanges.Add(ctx, 1, p.ofType())
+	p.partialLog.Do(func() {
+		p.log.WarnContext(ctx, "event has more than this build understands: its row stays incomplete until a newer build runs",
+			append(c.Event.LogAttrs(), "revision", c.Revision)...)
+	})
+}
+
+func (p *Projection[S]) ofType() metric.MeasurementOption {
+	return metric.WithAttributes(attribute.String("aggregate_type", p.aggregate.Type()))
+}
+
+var (
+	meter       = instrument.For("example.com/lockstep/pkg/eventing/projection")
+	divergences = meter.Counter("replica.divergences", "{row}",
+		"Rows that had a history that their owner has lost, and were replaced by the owner's state")
+	partialChanges = meter.Counter("replica.partial_changes", "{change}",
+		"Decoded changes that have more than this build understands")
+	completedRows = meter.Counter("replica.completed_rows", "{row}",
+		"Rows that were incomplete and were brought up to date with their owner")
+	incompleteRows = meter.Set("replica.incomplete_rows", "{row}",
+		"Rows that lack a part of their owner's state, as of the last pass, up to 10,000")
+)
