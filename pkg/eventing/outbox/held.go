@@ -142,7 +142,8 @@ func (a *followUps) releaseCaughtUp(f *inFlight, shared bool, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, h := range slices.Clone(a.held) {
-		idle := h.began && len(h.parts) == 0 && len(h.published.list) == 0 && !f.hasTenant(h.name)
+		idle := h.began && len(h.parts) == 0 && len(h.published.list) == 0 &&
+			!f.has(func(b queue.Batch) bool { return b.Tenant() == h.name })
 		if !shared || idle || h.began && len(h.parts) == 0 && now.Sub(h.behindAt) > caughtUpFor {
 			a.release(h)
 		}
