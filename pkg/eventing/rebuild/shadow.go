@@ -87,7 +87,7 @@ func (r *Rebuild) create(ctx context.Context, by audit.Actor) error {
 		case !quiet:
 			return ErrMigrating
 		}
-		if err := calm(ctx, tx, r.tables()); err != nil {
+		if err := calm(ctx, tx, r.tables); err != nil {
 			return err
 		}
 		for _, p := range r.parts {
@@ -106,7 +106,7 @@ func (r *Rebuild) create(ctx context.Context, by audit.Actor) error {
 		if err != nil {
 			return err
 		}
-		return audit.Write(ctx, tx, "rebuild", by, r.subjects()...)
+		return audit.Write(ctx, tx, "rebuild", by, r.subjects...)
 	})
 	if err != nil {
 		return fmt.Errorf("create the shadow tables: %w", err)

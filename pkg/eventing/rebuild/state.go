@@ -64,7 +64,7 @@ func (r *Rebuild) State(ctx context.Context) (s State, err error) {
 	rows, _ := r.db.Query(ctx, `
 		SELECT phase, aggregate_type, next_id AS next, rows, started_by, started_at, changed_at,
 		       (SELECT coalesce(sum(pg_total_relation_size(to_regclass(name))), 0)::bigint FROM unnest($1::text[]) AS name) AS shadow_bytes
-		  FROM rebuild_state`, r.shadows())
+		  FROM rebuild_state`, r.shadows)
 	s, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[State])
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == undefinedTable {
 		return State{}, nil
@@ -129,7 +129,7 @@ func (n Need) Total() int64 { return n.Copy + n.Log }
 func (r *Rebuild) Need(ctx context.Context) (n Need, err error) {
 	err = bounded.Pool{DB: r.db, Limit: shortTime}.Statement("size of the tables", `
 		SELECT sum(size)::bigint * 6 / 5, sum(size)::bigint * 5
-		  FROM (SELECT pg_total_relation_size(name::regclass) AS size FROM unnest($1::text[]) AS name) AS t`, r.tables()).Scan(ctx, &n.Copy, &n.Log)
+		  FROM (SELECT pg_total_relation_size(name::regclass) AS size FROM unnest($1::text[]) AS name) AS t`, r.tables).Scan(ctx, &n.Copy, &n.Log)
 	return n, err
 }
 

@@ -21,16 +21,13 @@ func (t *Table) Part(ctx context.Context, d Definition, from string) (p Part, er
 	if err := t.check(d, from); err != nil {
 		return p, err
 	}
-	p.Answer, err = t.query(ctx, func(rows pgx.Rows) (err error) {
-		p.Leaves, err = pgx.CollectRows(rows, pgx.RowToStructByName[Leaf])
-		return err
-	}, t.sql(d, `
+	p.Leaves, p.Answer, err = collect[Leaf](ctx, t, "digest", t.sql(d, `
 		SELECT min(id COLLATE "C") AS "from", count(*) AS rows, {sum} AS digest
 		  FROM (SELECT {id} AS id, {hash} AS hash, row_number() OVER (ORDER BY {key}) - 1 AS n
 		          FROM {table} WHERE ({key}) >= {lower} ORDER BY {key} LIMIT $2 + 1) AS part
 		 GROUP BY n / $3 ORDER BY 1`), from, PartRows, leafRows)
 	if err != nil {
-		return Part{}, fmt.Errorf("digest %s: %w", t.name, err)
+		return Part{}, err
 	}
 	p.Until = t.End()
 	if len(p.Leaves) > PartRows/leafRows { // the last one is the row behind the part
@@ -50,15 +47,12 @@ func (t *Table) Page(ctx context.Context, d Definition, r Range) (p Page, err er
 	if err := t.check(d, r.From, r.Until); err != nil {
 		return p, err
 	}
-	p.Answer, err = t.query(ctx, func(rows pgx.Rows) (err error) {
-		p.Rows, err = pgx.CollectRows(rows, pgx.RowToStructByName[Row])
-		return err
-	}, t.sql(d, `
+	p.Rows, p.Answer, err = collect[Row](ctx, t, "list digests of", t.sql(d, `
 		SELECT {id} AS id, version, {epoch} AS epoch, {event} AS event_id, deleted_at IS NOT NULL AS deleted, {digest} AS digest,
 		       least(greatest(updated_at, '4713-01-02 BC'), '294276-12-31') AS at
 		  FROM {table} WHERE ({key}) >= {lower} AND ({key}) < {upper} ORDER BY {key} LIMIT $3 + 1`), r.From, r.Until, PartRows)
 	if err != nil {
-		return Page{}, fmt.Errorf("list digests of %s: %w", t.name, err)
+		return Page{}, err
 	}
 	p.Until = r.Until
 	if len(p.Rows) > PartRows {
@@ -86,16 +80,13 @@ func (t *Table) leaves(ctx context.Context, d Definition, from string, p Part) (
 		return nil, false, err
 	}
 	const most = 2 * PartRows
-	_, err = t.query(ctx, func(rows pgx.Rows) (err error) {
-		found, err = pgx.CollectRows(rows, pgx.RowToStructByName[own])
-		return err
-	}, t.sql(d, `
+	found, _, err = collect[own](ctx, t, "digest", t.sql(d, `
 		SELECT width_bucket(id COLLATE "C", $3::text[]) AS n, count(*) AS rows, {sum} AS digest, max(epoch) AS epoch
 		  FROM (SELECT {id} AS id, {hash} AS hash, {epoch} AS epoch
 		          FROM {table} WHERE ({key}) >= {lower} AND ({key}) < {upper} ORDER BY {key} LIMIT $4) AS part
 		 GROUP BY 1 ORDER BY 1`), from, p.Until, bounds, most)
 	if err != nil {
-		return nil, false, fmt.Errorf("digest %s: %w", t.name, err)
+		return nil, false, err
 	}
 	rows := int64(0)
 	for _, leaf := range found {
@@ -109,6 +100,18 @@ func (t *Table) Estimate(ctx context.Context) (rows int64, err error) {
 	err = bounded.Pool{DB: t.db, Limit: statementTimeout}.Statement("estimate "+t.name,
 		`SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = $1::text::regclass`, t.name).Scan(ctx, &rows)
 	return rows, err
+}
+
+// collect runs a statement by query. Its error begins with name.
+func collect[T any](ctx context.Context, t *Table, name, sql string, args ...any) (all []T, a Answer, err error) {
+	a, err = t.query(ctx, func(rows pgx.Rows) (err error) {
+		all, err = pgx.CollectRows(rows, pgx.RowToStructByName[T])
+		return err
+	}, sql, args...)
+	if err != nil {
+		err = fmt.Errorf("%s %s: %w", name, t.name, err)
+	}
+	return all, a, err
 }
 
 // query runs a statement, in which times are in UTC: they become text. The time of the
