@@ -90,8 +90,8 @@ func (s *sighting) certain(k Kind, reader, owner Row, a Answer, grace time.Durat
 	return a.AsOf.After(owner.At.Add(grace)) || s.lasts(reader.Version >= s.version, owner, a, grace)
 }
 
-// lasts reports whether the difference lasts for longer than the grace period. It begins anew at the
-// owner's present version if the row has moved.
+// lasts reports whether the difference lasts for longer than the grace period, which begins again
+// with the owner's present version if the row has moved.
 func (s *sighting) lasts(moved bool, owner Row, a Answer, grace time.Duration) bool {
 	if s.since.IsZero() || moved {
 		s.version, s.since = owner.Version, a.AsOf
