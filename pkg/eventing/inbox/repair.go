@@ -70,10 +70,10 @@ func (c *Consumer) repair(ctx context.Context, d *delivery, o Outcome) {
 }
 
 func (c *Consumer) repairOnce(ctx context.Context, e eventing.Event) (err error) {
-	if !c.blocked.repairSlots.acquire(ctx) {
-		return ctx.Err()
+	if err := c.blocked.repairSlots.Acquire(ctx, 1); err != nil {
+		return err
 	}
-	defer c.blocked.repairSlots.release()
+	defer c.blocked.repairSlots.Release(1)
 	defer func() { err = orPanic(recover(), err) }()
 	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
 	defer cancel()

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/bounded"
 )
 
 const (
@@ -31,6 +32,9 @@ type store struct {
 	// instance tells this consumer from others of its name.
 	instance uuid.UUID
 }
+
+// within are statements with a limit, outside of a batch's transaction.
+func (s store) within(limit time.Duration) bounded.Pool { return bounded.Pool{DB: s.db, Limit: limit} }
 
 // uuidArray is ids in pgtype's own type. pgx sends that as an array without asking the
 // server for its type first, which not every mode can do.
@@ -145,11 +149,9 @@ func (s store) markBlocked(ctx context.Context, tx pgx.Tx, events []uuid.UUID, w
 
 // noteError writes why d is still blocked.
 func (s store) noteError(ctx context.Context, d *delivery, why string) error {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	_, err := s.db.Exec(ctx, `
+	_, err := s.within(queryTimeout).Statement("note error", `
 		UPDATE inbox i SET last_error = $9 `+joinedRows+` AND i.status = 'held'`,
-		append(s.rows([]*delivery{d}), eventing.Reason(why))...)
+		append(s.rows([]*delivery{d}), eventing.Reason(why))...).Exec(ctx)
 	return err
 }
 
@@ -189,11 +191,9 @@ func (s store) markDead(ctx context.Context, d *delivery, reason error) error {
 }
 
 func (s store) writeUnfinished(ctx context.Context, d *delivery, status, why string, attempts int) (total int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
 	// A row that is done stays done: another process has applied the event meanwhile. If
 	// the row with this id is another event's, it stays as it is, and d has no row.
-	err = s.db.QueryRow(ctx, `
+	err = s.within(queryTimeout).Statement("write inbox", `
 		INSERT INTO inbox AS i (`+rowColumns+`, status, attempts, last_error)
 		SELECT $1, e.*, $9, $10::int, $11 FROM `+rowsOf+`
 		ON CONFLICT (consumer, event_id) DO UPDATE
@@ -201,14 +201,11 @@ func (s store) writeUnfinished(ctx context.Context, d *delivery, status, why str
 		       attempts = i.attempts + excluded.attempts, begun = 0,
 		       last_error = excluded.last_error, last_seen_at = clock_timestamp()
 		 WHERE `+sameAs("excluded")+`
-		RETURNING attempts`, append(s.rows([]*delivery{d}), status, attempts, eventing.Reason(why))...).Scan(&total)
+		RETURNING attempts`, append(s.rows([]*delivery{d}), status, attempts, eventing.Reason(why))...).Scan(ctx, &total)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return attempts, nil
 	}
-	if err != nil {
-		return 0, fmt.Errorf("write inbox: %w", err)
-	}
-	return total, nil
+	return total, err
 }
 
 // writes reports whether the database takes the smallest write in time. A database that

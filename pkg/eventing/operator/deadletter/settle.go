@@ -103,7 +103,7 @@ func (b *Queue) apply(
 ) (result Result, err error) {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
-	err = pgx.BeginFunc(ctx, b.db, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, b.db.DB, func(tx pgx.Tx) error {
 		fresh, err := b.mark(ctx, tx, "done", m, l)
 		if err != nil || !fresh {
 			result = Done
@@ -192,18 +192,16 @@ func (h *Batch) giveUp(ctx context.Context, action string, o audit.Actor, handle
 	if err := h.catchUp(ctx, handler, l); err != nil {
 		return fmt.Errorf("%s: %w", action, err)
 	}
-	writing, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	err := pgx.BeginFunc(writing, h.queue.db, func(tx pgx.Tx) error {
+	err := h.queue.db.Tx(ctx, action, func(ctx context.Context, tx pgx.Tx) error {
 		if l.EventID != uuid.Nil {
-			if _, err := h.queue.mark(writing, tx, "discarded", h.first(l), l); err != nil && !errors.Is(err, ErrIDTaken) {
+			if _, err := h.queue.mark(ctx, tx, "discarded", h.first(l), l); err != nil && !errors.Is(err, ErrIDTaken) {
 				return err
 			}
 		}
-		return audit.Write(writing, tx, action, o, s)
+		return audit.Write(ctx, tx, action, o, s)
 	})
 	if err != nil {
-		return fmt.Errorf("%s: %w", action, err)
+		return err
 	}
 	return h.acknowledge(ctx, l)
 }
