@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
-	"example.com/lockstep/internal/local/instance"
+	"example.com/lockstep/internal/local/process"
 	"example.com/lockstep/internal/local/issuer"
 	"example.com/lockstep/internal/telemetry"
 	"example.com/lockstep/internal/walk"
@@ -53,7 +53,7 @@ type parts struct {
 	db, broker           *backing
 	videoURL, catalogURL string // of the services' databases
 
-	videoService, catalogService *instance.Instance
+	videoService, catalogService *process.Instance
 }
 
 // run starts all parts, serves, and stops them in reverse order in every case.
@@ -167,7 +167,7 @@ func (p pair) show(ctx context.Context, all *parts) error {
 // close ends what has started.
 func (all *parts) close() error {
 	var errs []error
-	for _, i := range []*instance.Instance{all.videoService, all.catalogService} {
+	for _, i := range []*process.Instance{all.videoService, all.catalogService} {
 		if i != nil {
 			errs = append(errs, i.Close())
 		}

@@ -73,7 +73,7 @@ func (r *Runner) play(ctx context.Context, name string) {
 	defer stop()
 	t := &run{scenario: scenarios[at], runner: r, seen: map[string]string{}}
 	r.note(live.Outcome{Name: name, Result: live.Running, Said: "It begins."})
-	err := t.do(r.pair, running, t)
+	err := attempt(func() { t.do(r.pair, running, t) })
 	switch {
 	case context.Cause(running) != errEnded: //nolint:errorlint // a cause is the value itself
 		err = errors.Join(err, t.mended(context.WithoutCancel(ctx)))

@@ -15,7 +15,7 @@ import (
 type scenario struct {
 	name, group, label, expect string
 	needs                      need
-	do                         func(*Pair, context.Context, *run) error
+	do                         func(*Pair, context.Context, *run)
 }
 
 // need is a thing that a scenario needs and that not every pair has.
