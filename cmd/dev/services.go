@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"example.com/lockstep/internal/command"
-	"example.com/lockstep/internal/local/process"
 	"example.com/lockstep/internal/local/issuer"
+	"example.com/lockstep/internal/local/process"
 	"example.com/lockstep/internal/telemetry"
 	"example.com/lockstep/services/catalog"
 	"example.com/lockstep/services/video"
@@ -85,7 +85,11 @@ func (p pair) service(all *parts, name string, lis *net.TCPListener, vars ...str
 	} else {
 		env = append(env, "AUTH_ISSUER="+all.issuer.URL(), "AUTH_AUDIENCE="+issuer.Audience, "AUTH_TENANT_CLAIM="+issuer.TenantClaim)
 	}
-	return process.NewInstance(process.Command{Path: path, Args: []string{part, name}, Env: append(env, vars...), Log: p.stderr}, lis)
+	i, err := process.NewInstance(process.Command{Path: path, Args: []string{part, name}, Env: append(env, vars...), Log: p.stderr}, lis)
+	if err == nil {
+		all.atEnd(i.Close)
+	}
+	return i, err
 }
 
 // attend runs the service until ctx ends, and then drains it. An end of its process that

@@ -25,13 +25,9 @@ type fault struct {
 
 // setFaults replaces all faults of the broker; without faults it removes all.
 func (p *Pair) setFaults(ctx context.Context, all ...fault) error {
-	if all == nil {
-		all = []fault{}
-	}
-	return p.control(ctx, http.MethodPut, "faults", map[string]any{"seed": 1, "faults": all}, nil)
+	return p.control(ctx, http.MethodPut, "faults", map[string]any{"seed": 1, "faults": append([]fault{}, all...)}, nil)
 }
 
-// withoutFaults removes all faults of the broker.
 func (p *Pair) withoutFaults(ctx context.Context) error { return p.setFaults(ctx) }
 
 // endLeases moves the clock of the broker ahead by a minute, the longest time for which a
