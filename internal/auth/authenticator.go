@@ -8,10 +8,14 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 	"golang.org/x/sync/errgroup"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/instrument"
 )
 
 // The headers that carry an identity.
@@ -162,4 +166,27 @@ func bearer(h http.Header, name string) (string, error) {
 		return "", fmt.Errorf("%s has %d bytes, over %d", name, len(token), maxToken)
 	}
 	return token, nil
+}
+
+// observe shows the ages of the keys until stop is called.
+func (a *Authenticator) observe() (stop func()) {
+	meter, began := instrument.For("example.com/lockstep/internal/auth"), time.Now()
+	age := meter.Age("auth.keys.age", "Time since the keys of the issuer were fetched; without keys, since the start.")
+	return meter.Observe(func(_ context.Context, o metric.Observer) error {
+		for of, v := range map[string]*verifier{"users": a.users, "services": a.services} {
+			if v != nil {
+				o.ObserveFloat64(age, v.keys.age(began).Seconds(), metric.WithAttributes(attribute.String("identity", of)))
+			}
+		}
+		return nil
+	}, age)
+}
+
+// age is the time since the fetch of the keys in use began, or, where there are none, since
+// the time given.
+func (k *keys) age(since time.Time) time.Duration {
+	if set := k.current.Load(); set != nil {
+		since = set.asOf
+	}
+	return time.Since(since)
 }
