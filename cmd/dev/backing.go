@@ -52,7 +52,6 @@ func existingPostgres(ctx context.Context, url string) (*backing, error) {
 		conn.PgConn().ParameterStatus("server_version"), c.Host, c.Port, c.Database)}, nil
 }
 
-// prepare migrates the service's schema and returns the URL of its own role.
 func (p pair) prepare(ctx context.Context, adminURL string, s migrations.Service) (string, error) {
 	if err := migrations.Up(ctx, adminURL, s, p.log(string(s))); err != nil {
 		return "", err

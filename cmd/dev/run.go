@@ -146,7 +146,6 @@ func (p pair) serve(ctx context.Context, all *parts) error {
 	return group.Wait()
 }
 
-// show waits for catalog and runs the walk-through.
 func (p pair) show(ctx context.Context, all *parts) error {
 	r := report{
 		Postgres: all.db.description, PubSub: all.broker.description,

@@ -9,7 +9,6 @@ import (
 	"example.com/lockstep/internal/command"
 )
 
-// googleIssuer signs the identities of service accounts of Google Cloud.
 const googleIssuer = "https://accounts.google.com"
 
 // Config is the configuration of an Authenticator. Its zero value is refused by New: a

@@ -115,16 +115,13 @@ func AwaitDatabase(ctx context.Context, url string, said func(error)) error {
 	config.ConnectTimeout = cmp.Or(config.ConnectTimeout, connectTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, awaitTime, fmt.Errorf("no database after %s", awaitTime))
 	defer cancel()
-	for attempt := 1; ; attempt++ {
-		err := answers(ctx, config)
-		if err == nil {
+	for range awaitPause.Attempts(ctx) {
+		if err = answers(ctx, config); err == nil {
 			return nil
 		}
 		said(err)
-		if !backoff.Sleep(ctx, awaitPause.Delay(attempt), nil) {
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		}
 	}
+	return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 }
 
 // starting are the refusals of a server that will answer soon: it starts, or stops to

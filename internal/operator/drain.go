@@ -54,16 +54,14 @@ func relayUntilEmpty(ctx context.Context, relay *outbox.Relay, pool *pgxpool.Poo
 }
 
 // untilEmpty continues through an outage of the database, as the relay does.
-func untilEmpty(ctx context.Context, pool *pgxpool.Pool) error {
-	for look := 1; ; look++ {
-		sendable, err := backlog.New(pool).Sendable(ctx)
-		if err == nil && !sendable {
+func untilEmpty(ctx context.Context, pool *pgxpool.Pool) (err error) {
+	for range poll.Attempts(ctx) {
+		var sendable bool
+		if sendable, err = backlog.New(pool).Sendable(ctx); err == nil && !sendable {
 			return nil
 		}
-		if !backoff.Sleep(ctx, poll.Delay(look), nil) {
-			return errors.Join(context.Cause(ctx), err)
-		}
 	}
+	return errors.Join(context.Cause(ctx), err)
 }
 
 // drained prints the state of the outbox. Parked events are an error.

@@ -18,7 +18,6 @@ import (
 	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
-// invocation is one run of a subcommand.
 type invocation struct {
 	command.Call
 	exact io.Writer // Out for programs, unmodified
@@ -137,7 +136,6 @@ func (s *invocation) signed() error {
 	return nil
 }
 
-// oneEvent parses a command line that names one event.
 func (s *invocation) oneEvent() (uuid.UUID, error) {
 	if err := s.parse(1); err != nil {
 		return uuid.Nil, err
@@ -145,7 +143,6 @@ func (s *invocation) oneEvent() (uuid.UUID, error) {
 	return s.event()
 }
 
-// event returns the id on the command line.
 func (s *invocation) event() (uuid.UUID, error) {
 	id, err := uuid.Parse(s.ids[0])
 	if err != nil {

@@ -144,7 +144,6 @@ type position struct {
 	all, latest bool
 }
 
-// parsePosition reads --to.
 func parsePosition(text string) (p position, err error) {
 	switch text {
 	case "":

@@ -15,7 +15,6 @@ import (
 
 // This file has the parameters and results of the statements in store.go.
 
-// byID collects locked rows.
 func byID[S any](rows pgx.Rows, id func(row S) string) (map[string]S, error) {
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[S])
 	if err != nil {

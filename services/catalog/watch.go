@@ -35,7 +35,6 @@ const (
 	maxCheckLines = 100
 )
 
-// errCheckLost means that another instance has taken over the check.
 var errCheckLost = errors.New("another instance holds the check")
 
 // checkPause is the pause between two looks whether a check is due, longer after failures in

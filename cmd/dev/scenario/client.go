@@ -113,7 +113,6 @@ func (p *Pair) call(ctx context.Context, method, url, body string, header http.H
 	return v, err
 }
 
-// scrape asks a service for its metrics.
 func (p *Pair) scrape(ctx context.Context, service string) (live.Samples, error) {
 	ctx, cancel := context.WithTimeout(ctx, scrapeTime)
 	defer cancel()

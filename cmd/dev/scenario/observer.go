@@ -100,7 +100,6 @@ func (o *observer) seeBroker(ctx context.Context) {
 	o.broker, o.brokerFaults = up, faults
 }
 
-// frame is the present state.
 func (o *observer) frame() live.Frame {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -114,7 +114,6 @@ func (p *Pair) settled(ctx context.Context, ids ...uuid.UUID) error {
 	})
 }
 
-// ready returns when both services answer.
 func (p *Pair) ready(ctx context.Context) error {
 	if err := walk.AwaitReady(ctx, "video", p.VideoURL); err != nil {
 		return err

@@ -60,7 +60,6 @@ func (r *Runner) Run(ctx context.Context) error {
 	return all.Wait()
 }
 
-// play runs the scenario with that name.
 func (r *Runner) play(ctx context.Context, name string) {
 	at := slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == name })
 	if at < 0 {
