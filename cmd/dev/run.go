@@ -92,7 +92,7 @@ func (p pair) start(ctx context.Context, all *parts) (err error) {
 	if all.catalog, err = p.listen(all, "catalog", catalogPort); err != nil {
 		return err
 	}
-	if err = p.startIssuer(all); err != nil {
+	if err := p.startIssuer(all); err != nil {
 		return err
 	}
 	if !p.once {
