@@ -175,8 +175,6 @@ func (w *watch) checkIfDue(ctx context.Context, c reconcile.Checker) error {
 	return err
 }
 
-// look reads the age of the last whole check. The first one has none until its end, however
-// many instances try: then the age is the time since its begin.
 func (w *watch) look(ctx context.Context, kind string) error {
 	age, err := checkAge(ctx, w.db, kind)
 	if err != nil {
