@@ -119,10 +119,10 @@ func (r *Runner) mark(s live.Seen) {
 	r.seen = append(r.seen, s)
 }
 
-func (r *Runner) frame() (live.Frame, error) {
+func (r *Runner) frame() live.Frame {
 	f := r.observer.frame()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f.Running, f.Outcomes, f.Seen = r.running, slices.Clone(r.outcomes), slices.Clone(r.seen)
-	return f, nil
+	return f
 }
