@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"example.com/lockstep/internal/live"
 	"example.com/lockstep/internal/local/process"
 	"example.com/lockstep/pkg/eventing/backoff"
@@ -31,18 +29,17 @@ type observer struct {
 
 // run looks until ctx ends, while a browser looks at the page.
 func (o *observer) run(ctx context.Context, page *live.Page) {
-	var looks errgroup.Group
+	var looks sync.WaitGroup
 	for _, look := range []func(context.Context){o.seeVideo, o.seeCatalog, o.seeTables, o.seeBroker} {
-		looks.Go(func() error {
+		looks.Go(func() {
 			for backoff.Sleep(ctx, live.FrameTime, nil) {
 				if page.Viewers() > 0 {
 					look(ctx)
 				}
 			}
-			return nil
 		})
 	}
-	_ = looks.Wait() // no look fails: a part that is away is a state
+	looks.Wait()
 }
 
 func (o *observer) seeVideo(ctx context.Context) {
