@@ -97,7 +97,6 @@ func readPage[T any](ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, 
 	return items, reached, err
 }
 
-// collectPage reads the rows of readPage.
 func collectPage[T any](rows pgx.Rows) (items []T, reached int, err error) {
 	items = []T{} // an empty page is no null
 	for rows.Next() {

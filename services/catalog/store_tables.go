@@ -14,7 +14,6 @@ import (
 // a rebuild. Reads for users are of the served one.
 type tableSQL struct{ table, positions, lock, upsert, incomplete, countIncomplete string }
 
-// sql is the statements of the table.
 func (a videos) sql() *tableSQL {
 	if a.shadow {
 		return shadowVideos
@@ -24,7 +23,6 @@ func (a videos) sql() *tableSQL {
 
 var servedEngagements, shadowEngagements = engagementStatements(engagementTable), engagementStatements(rebuild.Shadow(engagementTable))
 
-// sql is the statements of the table.
 func (a engagements) sql() *tableSQL {
 	if a.shadow {
 		return shadowEngagements
