@@ -52,7 +52,7 @@ func TestARunGoesOnWhereItWasCutOff(t *testing.T) {
 	interrupted, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, want := range map[string]string{"one": "grants", "two": "test", "three": ""} {
-		got, err := mutant{name: name}.find(interrupted, plugins, read())
+		got, err := mutant{name: name}.find(interrupted, plugins, &running{}, read())
 		if (err == nil) != (want != "") || err == nil && got.Level != want {
 			t.Errorf("%s: caught by %q, %v, want %q", name, got.Level, err, want)
 		}

@@ -74,6 +74,11 @@ func mutants(ctx context.Context, args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
+	provider, err := startProvider(ctx, plugins)
+	if err != nil {
+		return err
+	}
+	defer provider.stop() //nolint:errcheck // it has nothing to lose
 	known, err := readFindings(filepath.Join(repository, findingsFile), plugins)
 	if err != nil {
 		return err
@@ -81,7 +86,7 @@ func mutants(ctx context.Context, args []string, stdout io.Writer) error {
 	fmt.Fprint(stdout, "| wrong edit | caught by | which says |\n| --- | --- | --- |\n")
 	var missed []error
 	for _, w := range chosen {
-		found, err := w.find(ctx, plugins, known)
+		found, err := w.find(ctx, plugins, provider, known)
 		if err != nil {
 			return fmt.Errorf("%s: %w", w.name, err)
 		}
@@ -115,13 +120,13 @@ func choose(only string) (chosen []mutant, err error) {
 }
 
 // find returns the finding of an earlier run, or examines the mutant and keeps the finding.
-func (w mutant) find(ctx context.Context, plugins string, known *findings) (f finding, err error) {
+func (w mutant) find(ctx context.Context, plugins string, provider *running, known *findings) (f finding, err error) {
 	f, found := known.of(w.name)
 	if found {
 		return f, nil
 	}
 	f = finding{Name: w.name}
-	if f.Level, f.Says, err = w.examine(ctx, plugins); err != nil || f.Level == "" {
+	if f.Level, f.Says, err = w.examine(ctx, plugins, provider); err != nil || f.Level == "" {
 		return f, err
 	}
 	return f, known.add(f)
@@ -129,12 +134,14 @@ func (w mutant) find(ctx context.Context, plugins string, known *findings) (f fi
 
 // examine returns the first level that catches the mutant, and its message. The
 // level is empty if none does.
-func (w mutant) examine(ctx context.Context, plugins string) (caught, says string, err error) {
+func (w mutant) examine(ctx context.Context, plugins string, provider *running) (caught, says string, err error) {
 	m, err := newModule(plugins)
 	if err != nil {
 		return "", "", err
 	}
 	defer m.remove() //nolint:errcheck // it is in a temporary directory
+	m.with(provider)
+	m.hasty = true
 	for _, e := range w.edits {
 		if err := e.apply(m); err != nil {
 			return "", "", err
