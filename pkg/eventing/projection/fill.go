@@ -81,7 +81,7 @@ func (p *Projection[S]) Fill(ctx context.Context, from string) (f Filled, err er
 }
 
 // takeOver writes the owner's rows at asOf in one transaction, or in one for each if a row
-// cannot be written: it is left, with a line in the log. takeOver returns how many it has written
+// cannot be written: it is left, with a line as in Replace. takeOver returns how many it has written
 // and left.
 func (p *Projection[S]) takeOver(ctx context.Context, rows []S, asOf time.Time) (written, failed int, err error) {
 	if written, err = p.takeOverTogether(ctx, rows, asOf); !isOdd(err) {
@@ -92,8 +92,7 @@ func (p *Projection[S]) takeOver(ctx context.Context, rows []S, asOf time.Time) 
 		switch {
 		case isOdd(err):
 			failed++
-			p.log.ErrorContext(ctx, "owner's row cannot be written", "aggregate_type", p.Type(),
-				"aggregate_id", p.aggregate.Snapshot(row).Event.AggregateID, "error", err)
+			p.left(ctx, "owner's row cannot be written", p.aggregate.Snapshot(row).Event.AggregateID, err)
 		case err != nil:
 			return written, failed, err
 		}

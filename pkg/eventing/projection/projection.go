@@ -80,6 +80,8 @@ type Projection[S any] struct {
 	log       *slog.Logger
 	// partialLog bounds the lines about changes that this build understands in part.
 	partialLog rate.Sometimes
+	// oddLog bounds the lines about rows that cannot be written.
+	oddLog rate.Sometimes
 }
 
 // New returns a projection whose repairs write to db. waiters are the readers that wait
@@ -88,6 +90,7 @@ func New[S any](db *pgxpool.Pool, aggregate Aggregate[S], waiters *consistency.W
 	p := &Projection[S]{
 		aggregate: aggregate, db: db, writer: txn.NewWriter(db), waiters: waiters, log: log,
 		partialLog: rate.Sometimes{Interval: time.Minute},
+		oddLog:     rate.Sometimes{First: oddLines, Interval: time.Minute},
 	}
 	for _, c := range []metric.Int64Counter{divergences, partialChanges, completedRows} {
 		instrument.Begin(c, p.ofType())

@@ -35,8 +35,9 @@ func (p *Projection[S]) Type() string { return p.aggregate.Type() }
 // stale, without a row they would make the aggregate anew. And an aggregate that the owner
 // puts again, or gets back by another restore, replaces the tombstone by the usual rules.
 //
-// A row that cannot be read or written is left, with a line in the log: by itself it is at
-// fault, and holds up no other row.
+// A row that cannot be read or written is left: by itself it is at fault, and holds up no other
+// row. The log has a line about each of the first 100 that a Projection meets, and then one line
+// a minute.
 func (p *Projection[S]) Replace(ctx context.Context, by audit.Actor, seen []reconcile.Row) (replaced []string, err error) {
 	for rows := range slices.Chunk(seen, replaceRows) {
 		done, err := p.replace(ctx, by, rows)
@@ -57,7 +58,7 @@ func (p *Projection[S]) replaceEach(ctx context.Context, by audit.Actor, seen []
 		done, err := p.replace(ctx, by, []reconcile.Row{row})
 		switch {
 		case isOdd(err):
-			p.log.ErrorContext(ctx, "row cannot be repaired", "aggregate_type", p.Type(), "aggregate_id", row.ID, "error", err)
+			p.left(ctx, "row cannot be repaired", row.ID, err)
 		case err != nil:
 			return replaced, err
 		}

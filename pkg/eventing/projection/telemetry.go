@@ -33,6 +33,16 @@ func (p *Projection[S]) unknownSeen(c inbox.Change) {
 	})
 }
 
+// oddLines is how many rows that cannot be written have a line each. A table can refuse all.
+const oddLines = 100
+
+// left reports a row that is left as it is.
+func (p *Projection[S]) left(ctx context.Context, message, id string, err error) {
+	p.oddLog.Do(func() {
+		p.log.ErrorContext(ctx, message, "aggregate_type", p.Type(), "aggregate_id", id, "error", err)
+	})
+}
+
 func (p *Projection[S]) ofType() metric.MeasurementOption {
 	return metric.WithAttributes(attribute.String("aggregate_type", p.aggregate.Type()))
 }
