@@ -41,8 +41,10 @@ func NewErasure(db *pgxpool.Pool, owner *grpc.ClientConn, letters operator.Lette
 	return &Erasure{videos: videos{db: db, owner: replicationv1.NewReplicationServiceClient(owner)}, letters: letters, Options: o}
 }
 
-// Owned returns those of the aggregates that are the user's, as the owner has them. An id of
-// what was no event may be any text, or written in capitals.
+// Owned returns those of the aggregates that are the user's, as the owner has them. Of a video
+// that the owner does not know, since it has lost it, the audit table may have the row of before
+// its repair, and the row has the user. An id of what was no event may be any text, or written in
+// capitals.
 func (e *Erasure) Owned(ctx context.Context, aggregateType string, ids []string) (owned []string, err error) {
 	written := map[string][]string{}
 	for _, id := range ids {
@@ -61,11 +63,21 @@ func (e *Erasure) Owned(ctx context.Context, aggregateType string, ids []string)
 		if err != nil {
 			return nil, err
 		}
-		for _, v := range found {
-			if v.UploaderID == e.User {
-				owned = append(owned, written[v.id()]...)
+		var lost []string
+		for _, id := range some {
+			i := slices.IndexFunc(found, func(v Video) bool { return v.id() == id })
+			switch {
+			case i < 0:
+				lost = append(lost, written[id]...)
+			case found[i].UploaderID == e.User:
+				owned = append(owned, written[id]...)
 			}
 		}
+		named, err := audit.Naming(ctx, e.videos.db, aggregateType, lost, e.User.String())
+		if err != nil {
+			return nil, err
+		}
+		owned = append(owned, named...)
 	}
 	return owned, nil
 }

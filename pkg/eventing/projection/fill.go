@@ -84,8 +84,7 @@ func (p *Projection[S]) takeOver(ctx context.Context, rows []S, asOf time.Time) 
 		return p.write(ctx, p.writer, "owner's rows", inbox.AdvanceChanges, part, asOf)
 	}, func(row S, err error) {
 		failed++
-		p.log.ErrorContext(ctx, "owner's row cannot be written", "aggregate_type", p.Type(),
-			"aggregate_id", p.aggregate.Snapshot(row).Event.AggregateID, "error", err)
+		p.left(ctx, "owner's row cannot be written", p.aggregate.Snapshot(row).Event.AggregateID, err)
 	})
 	return len(ids), failed, err
 }

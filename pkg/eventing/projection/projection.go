@@ -82,6 +82,8 @@ type Projection[S any] struct {
 	log       *slog.Logger
 	// partialLog bounds the lines about changes that this build understands in part.
 	partialLog rate.Sometimes
+	// oddLog bounds the lines about rows that cannot be written.
+	oddLog rate.Sometimes
 }
 
 // New returns a projection whose repairs write to db. waiters are the readers that wait
@@ -90,6 +92,7 @@ func New[S any](db *pgxpool.Pool, aggregate Aggregate[S], waiters *consistency.W
 	p := &Projection[S]{
 		aggregate: aggregate, db: bounded.Pool{DB: db, Limit: writeTimeout}, writer: txn.NewWriter(db), waiters: waiters, log: log,
 		partialLog: rate.Sometimes{Interval: time.Minute},
+		oddLog:     rate.Sometimes{First: oddLines, Interval: time.Minute},
 	}
 	for _, c := range []metric.Int64Counter{divergences, partialChanges, completedRows} {
 		instrument.Begin(c, p.ofType())
@@ -212,6 +215,16 @@ func (p *Projection[S]) unknownSeen(c inbox.Change) {
 	p.partialLog.Do(func() {
 		p.log.WarnContext(ctx, "event has more than this build understands: its row stays incomplete until a newer build runs",
 			append(c.Event.LogAttrs(), "revision", c.Revision)...)
+	})
+}
+
+// oddLines is how many rows that cannot be written have a line each. A table can refuse all.
+const oddLines = 100
+
+// left reports a row that is left as it is.
+func (p *Projection[S]) left(ctx context.Context, message, id string, err error) {
+	p.oddLog.Do(func() {
+		p.log.ErrorContext(ctx, message, "aggregate_type", p.Type(), "aggregate_id", id, "error", err)
 	})
 }
 

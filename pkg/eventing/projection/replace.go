@@ -35,13 +35,14 @@ func (p *Projection[S]) Type() string { return p.aggregate.Type() }
 // stale, without a row they would make the aggregate anew. And an aggregate that the owner
 // puts again, or gets back by another restore, replaces the tombstone by the usual rules.
 //
-// A row that cannot be read or written is left, with a line in the log: by itself it is at
-// fault, and holds up no other row.
+// A row that cannot be read or written is left: by itself it is at fault, and holds up no other
+// row. The log has a line about each of the first 100 that a Projection meets, and then one line
+// a minute.
 func (p *Projection[S]) Replace(ctx context.Context, by audit.Actor, seen []reconcile.Row) (replaced []string, err error) {
 	return inParts(seen, partRows, func(part []reconcile.Row) ([]string, error) {
 		return p.replace(ctx, by, part)
 	}, func(row reconcile.Row, err error) {
-		p.log.ErrorContext(ctx, "row cannot be repaired", "aggregate_type", p.Type(), "aggregate_id", row.ID, "error", err)
+		p.left(ctx, "row cannot be repaired", row.ID, err)
 	})
 }
 

@@ -112,6 +112,15 @@ func Recorded(ctx context.Context, db *pgxpool.Pool, aggregateType, after string
 	return ids, len(ids) < recordedPage, err
 }
 
+// Naming returns those of the aggregates that have an entry with text, such as a person's id, in
+// its Record.
+func Naming(ctx context.Context, db *pgxpool.Pool, aggregateType string, ids []string, text string) ([]string, error) {
+	return bounded.Collect(ctx, bounded.Pool{DB: db, Limit: queryTimeout}.Statement("read audit", `
+		SELECT DISTINCT aggregate_id FROM operator_actions
+		 WHERE aggregate_type = $1 AND aggregate_id = ANY ($2::text[]) AND record IS NOT NULL AND strpos(record::text, $3) > 0
+		 ORDER BY aggregate_id`, aggregateType, ids, text), pgx.RowTo[string])
+}
+
 // Forget removes the Record of all entries about these aggregates, which may hold a
 // person's text, and returns their number. Action, person, time and reason stay. If there
 // was a Record, an entry of a has their number.

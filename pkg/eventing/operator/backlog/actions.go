@@ -17,6 +17,8 @@ const (
 	// retryBatch and purgeBatch keep transactions short.
 	retryBatch = 500
 	purgeBatch = 1000
+	// forgetBatch bounds the events, and with them the locks and the time, of one statement.
+	forgetBatch = 1000
 )
 
 // ErrNotParked is returned for an event that needs no action: a relay handles
@@ -165,27 +167,38 @@ func (b *Backlog) Contents(ctx context.Context, aggregateType string, ids []stri
 
 // Forget does with the published events of these aggregates as Purge does, whatever their
 // age, and empties the newest of each: Append needs the row, and not the payload. It
-// returns the number of events that waited when it began, also if they are published by
-// now. They keep their payload: without it, or behind a later one, consumers could not apply
-// them.
+// returns the number of events that waited when its last statement began, also if they are
+// published by now. They keep their payload: without it, or behind a later one, consumers could
+// not apply them.
 func (b *Backlog) Forget(ctx context.Context, aggregateType string, ids []string) (waiting int64, err error) {
+	for {
+		forgotten, waiting, err := b.forget(ctx, aggregateType, ids)
+		if err != nil || forgotten < forgetBatch {
+			return waiting, err
+		}
+	}
+}
+
+// forget does so with the first of them.
+func (b *Backlog) forget(ctx context.Context, aggregateType string, ids []string) (forgotten, waiting int64, err error) {
 	err = b.db.Statement("forget payloads", `
 		WITH published AS MATERIALIZED (
-			SELECT o.id, EXISTS (SELECT FROM outbox n
-			         WHERE n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version) AS followed
-			  FROM outbox o
+			SELECT o.id, f.followed
+			  FROM outbox o, LATERAL (SELECT EXISTS (SELECT FROM outbox n
+			         WHERE n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version) AS followed) AS f
 			 WHERE o.aggregate_type = $1 AND o.aggregate_id = ANY ($2::text[]) AND o.published_at IS NOT NULL
+			   AND (f.followed OR o.payload <> '' OR o.last_error IS NOT NULL)
 			 ORDER BY o.aggregate_id, o.version
+			 LIMIT $3
 			   FOR UPDATE OF o
 		), gone AS (
 			DELETE FROM outbox WHERE id IN (SELECT id FROM published WHERE followed)
 		), emptied AS (
-			UPDATE outbox SET payload = '', last_error = NULL
-			 WHERE id IN (SELECT id FROM published WHERE NOT followed) AND (payload <> '' OR last_error IS NOT NULL)
+			UPDATE outbox SET payload = '', last_error = NULL WHERE id IN (SELECT id FROM published WHERE NOT followed)
 		)
-		SELECT count(*)
-		  FROM outbox
-		 WHERE aggregate_type = $1 AND aggregate_id = ANY ($2::text[]) AND payload <> '' AND published_at IS NULL`,
-		aggregateType, ids).Scan(ctx, &waiting)
-	return waiting, err
+		SELECT (SELECT count(*) FROM published),
+		       (SELECT count(*) FROM outbox
+		         WHERE aggregate_type = $1 AND aggregate_id = ANY ($2::text[]) AND payload <> '' AND published_at IS NULL)`,
+		aggregateType, ids, forgetBatch).Scan(ctx, &forgotten, &waiting)
+	return forgotten, waiting, err
 }
