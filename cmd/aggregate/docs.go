@@ -53,7 +53,8 @@ func (c *change) personalData() {
 	c.ahead(document, "title and description of a video", fmt.Sprintf("%s%s of %s %s, ", written, names[last], a.Article(), a.Name))
 	c.behind(document, "| `video.videos`", fmt.Sprintf(", `%s.%s`", a.Owner(), a.Plural()))
 	c.behind(document, "| `catalog.video_projection`", fmt.Sprintf(", `%s.%s_projection`", a.Reader(), a.Name))
-	c.behind(document, "| the subscriptions `video.events.catalog`", fmt.Sprintf(", `%s.%s`", a.Topic(), topics.Catalog))
+	c.behind(document, "| the subscriptions `"+topics.Subscription(topics.Video, topics.Catalog)+"`",
+		", `"+topics.Subscription(a.Topic(), topics.Catalog)+"`")
 	c.behind(document, "| a video of `catalog` | the same without `uploader_id` |\n", fmt.Sprintf(
 		"| %[1]s %[2]s of `%[3]s` | `%[2]s_id`, `user_id`, %[5]sversion, times, the id of its last event |\n"+
 			"| %[1]s %[2]s of `%[4]s` | `%[2]s_id`, version, times, the id of its last event |\n",
