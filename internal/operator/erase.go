@@ -38,7 +38,7 @@ exit codes: 0 done, 1 failed, or something is left, 2 wrong usage
 const rateFlag = `  --rate N            at most N rows per second (100); 0 is no limit
 `
 
-const ownerErases = `The user's videos and engagements are deleted one by one, each with its version and its event.
+const ownerErases = `The user's rows are deleted one by one, each with its version and its event.
 Then these go: the payloads of their published events in the outbox, what the audit table
 keeps of their events, and the answers to requests with an idempotency key. An event that is
 not published keeps its payload, and is left: without it, those behind it could not be applied.

@@ -18,8 +18,7 @@ import (
 	"example.com/lockstep/pkg/eventing/projection"
 )
 
-// This file has the parts of events and of the owner's answers that videos and
-// engagements share.
+// This file has the parts of events and of the owner's answers that all aggregates share.
 
 const schemaVersion = 1
 

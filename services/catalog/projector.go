@@ -29,8 +29,8 @@ type Projector struct {
 	engagements *projection.Projection[Engagement]
 }
 
-// NewProjector returns the projector of db's projections. conn leads to the owner of
-// videos and engagements; waiters are the readers that wait for the projections.
+// NewProjector returns the projector of db's projections. conn leads to the owner of their
+// rows; waiters are the readers that wait for the projections.
 func NewProjector(db *pgxpool.Pool, conn *grpc.ClientConn, waiters *consistency.Waiters, log *slog.Logger) *Projector {
 	return newProjector(db, conn, waiters, log, false)
 }

@@ -47,8 +47,8 @@ type WriteOptions struct {
 	IfVersion int64
 }
 
-// Result is a video or an engagement in the state that the write gave it. If Replayed,
-// an earlier write with the same key gave it that state.
+// Result is an aggregate in the state that the write gave it. If Replayed, an earlier write
+// with the same key gave it that state.
 type Result[T any] struct {
 	Value    T
 	Replayed bool
@@ -59,8 +59,8 @@ type Result[T any] struct {
 // several times, since another transaction may hold the row: all runs but the last have
 // changed nothing. If the request has its answer already, Write returns that answer.
 //
-// In this repository do is a closure in Create, Update or Delete of package video, or in Put or
-// Delete of package engagement: it locks the row if there is one, decides, and stores the new
+// In this repository do is a closure in a method of a Service, such as Create, Update or Delete
+// of package video: it locks the row if there is one, decides, and stores the new
 // state with its event. do gets a context that ends with writeTimeout. T embeds a Revision.
 func Write[T any, P rowOf[T]](
 	ctx context.Context, w *Writer, caller auth.Principal, name string, r idempotency.Request, do func(context.Context, *Tx) (T, error),
