@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -123,7 +122,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 		s := problem.New(c, "", "").GRPCStatus()
 		reason := s.Details()[0].(*errdetails.ErrorInfo).GetReason()
 		known[reason] = true
-		if row := fmt.Sprintf("| `%s` | %s |", reason, code.Code(s.Code())); !slices.Contains(ofREST, reason) && !strings.Contains(string(text), row) {
+		if row := "| " + quoted(reason) + " | " + code.Code(s.Code()).String() + " |"; !slices.Contains(ofREST, reason) && !strings.Contains(string(text), row) {
 			t.Errorf("no row %s", row)
 		}
 	}

@@ -62,7 +62,7 @@ func title(m protoreflect.MethodDescriptor) string {
 
 // part is the request or the answer of a method.
 func (p *page) part(what string, m protoreflect.MessageDescriptor, stream bool) {
-	kind := fmt.Sprintf("`%s`", m.Name())
+	kind := quoted(m.Name())
 	if stream {
 		kind = "a stream of " + kind
 	}
@@ -113,17 +113,20 @@ func (p *page) fields(m protoreflect.MessageDescriptor) {
 	}
 }
 
+// quoted is a name as code.
+func quoted[T any](name T) string { return fmt.Sprint("`", name, "`") }
+
 // kind is the type of a field.
 func (p *page) kind(f protoreflect.FieldDescriptor) string {
 	switch {
 	case f.IsMap():
-		return fmt.Sprintf("map of `%s` to %s", f.MapKey().Kind(), p.kind(f.MapValue()))
+		return "map of " + quoted(f.MapKey().Kind()) + " to " + p.kind(f.MapValue())
 	case f.IsList():
 		return "repeated " + p.element(f)
 	case f.HasOptionalKeyword():
 		return "optional " + p.element(f)
 	case f.ContainingOneof() != nil:
-		return fmt.Sprintf("%s, one of `%s`", p.element(f), f.ContainingOneof().Name())
+		return p.element(f) + ", one of " + quoted(f.ContainingOneof().Name())
 	}
 	return p.element(f)
 }
@@ -136,12 +139,12 @@ func (p *page) element(f protoreflect.FieldDescriptor) string {
 	case protoreflect.EnumKind:
 		named = f.Enum()
 	default:
-		return fmt.Sprintf("`%s`", f.Kind())
+		return quoted(f.Kind())
 	}
 	if !p.known[named.ParentFile().Package()] {
-		return fmt.Sprintf("`%s`", named.FullName())
+		return quoted(named.FullName())
 	}
-	return fmt.Sprintf("[`%s`](#%s)", named.Name(), anchor(string(named.FullName())))
+	return "[" + quoted(named.Name()) + "](#" + anchor(string(named.FullName())) + ")"
 }
 
 var notInAnchor = regexp.MustCompile(`[^a-z0-9_-]`)

@@ -48,7 +48,7 @@ func TestTheLimit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Release()
+		t.Cleanup(conn.Release)
 	}
 	for name, call := range calls {
 		t.Run(name+" without a connection", func(t *testing.T) { check(t, call) })

@@ -52,9 +52,9 @@ var (
 
 // Part is one table of a read model.
 type Part struct {
-	// Table is its name, and Key its primary key. It has the columns epoch and version. Rows come to the shadow in another order than to the table: a
-	// unique index besides the key's must be of values that never move from one row to another,
-	// such as the id of the last event.
+	// Table is its name, and Key its primary key. It has the columns epoch and version. Rows come
+	// to the shadow in another order than to the table: a unique index besides the key's must be of
+	// values that never move from one row to another, such as the id of the last event.
 	Table string
 	Key   reconcile.Key
 	// Shadow fills the shadow. Before and After compare with the owner: Before the shadow, and

@@ -123,9 +123,9 @@ func (t *Tx) end(ctx context.Context, failed error) error {
 	case t.Tx == nil || t.committed:
 		return failed
 	case failed == nil:
-		return t.Tx.Commit(ctx)
+		return t.Commit(ctx)
 	}
-	if err := t.Tx.Rollback(ctx); err != nil && !errors.Is(err, pgx.ErrTxClosed) {
+	if err := t.Rollback(ctx); err != nil && !errors.Is(err, pgx.ErrTxClosed) {
 		return errors.Join(failed, err)
 	}
 	return failed

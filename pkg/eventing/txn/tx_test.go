@@ -2,6 +2,7 @@ package txn
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -123,7 +124,7 @@ func TestAnyStatementMayBeTheFirst(t *testing.T) {
 			if failure == nil {
 				want = 1
 			}
-			if n := count(t, pool); err != failure || n != want {
+			if n := count(t, pool); !errors.Is(err, failure) || n != want {
 				t.Errorf("%s, ending with %v: %v, %d rows, want %d", name, failure, err, n, want)
 			}
 		}

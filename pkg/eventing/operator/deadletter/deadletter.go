@@ -76,7 +76,8 @@ type Queue struct {
 // is found through db's search_path.
 func New(db *pgxpool.Pool, client *pubsub.Client, subscriptions ...string) *Queue {
 	return &Queue{
-		db: bounded.Pool{DB: db, Limit: queryTimeout}, client: client.SubscriptionAdminClient, project: client.Project(), consumers: subscriptions,
+		db: bounded.Pool{DB: db, Limit: queryTimeout}, client: client.SubscriptionAdminClient, project: client.Project(),
+		consumers: subscriptions,
 	}
 }
 
