@@ -40,7 +40,11 @@ func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	own := sent.Len()
 	sent.QueuedQueries = append(sent.QueuedQueries, b.QueuedQueries...)
 	if t.last {
-		sent.Queue("commit").Exec(func(pgconn.CommandTag) error {
+		sent.Queue("commit").Exec(func(tag pgconn.CommandTag) error {
+			// Postgres answers so if an earlier statement failed and the caller went on.
+			if tag.String() == "ROLLBACK" {
+				return pgx.ErrTxCommitRollback
+			}
 			t.committed = true
 			return nil
 		})
