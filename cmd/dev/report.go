@@ -19,8 +19,10 @@ type report struct {
 
 	videoURL, catalogURL string
 	issuerURL            string // empty: every caller may do everything
-	liveURL              string
-	operate              string // commands
+	// fork: leave out
+	liveURL string
+	// fork: go on
+	operate string // commands
 }
 
 func (r report) writeJSON(w io.Writer) error { return json.NewEncoder(w).Encode(r) }
@@ -51,23 +53,24 @@ func answeredBy(s walk.Step) string {
 
 // writeServing prints the addresses, and first commands to try.
 func (r report) writeServing(w io.Writer) error {
-	var issuer, sign, header string
+	addresses := fmt.Sprintf("video    %s  (REST and gRPC; /openapi.json, /readyz, /metrics)\ncatalog  %s\n", r.videoURL, r.catalogURL)
+	var sign, header string
 	if r.issuerURL != "" {
-		issuer = fmt.Sprintf("issuer   %s  (of users' tokens, for this machine only)\n", r.issuerURL)
+		addresses += fmt.Sprintf("issuer   %s  (of users' tokens, for this machine only)\n", r.issuerURL)
 		sign = fmt.Sprintf("  AUTH=\"Authorization: Bearer $(make token USER=%s)\"\n", walk.User)
 		header = ` -H "$AUTH"`
 	}
+	// fork: leave out
+	addresses += fmt.Sprintf("live     %s  (in a browser: the pair at work, and buttons that attack it)\n", r.liveURL)
+	// fork: go on
 	_, err := fmt.Fprintf(w, `
-video    %[1]s  (REST and gRPC; /openapi.json, /readyz, /metrics)
-catalog  %[2]s
-%[4]slive     %[8]s  (in a browser: the pair at work, and buttons that attack it)
-
+%[4]s
 %[5]s  curl -i %[1]s/v1/videos%[6]s -d '{"uploader_id":"%[7]s","title":"Mine"}' -H 'Content-Type: application/json'
   curl -i %[2]s/v1/videos/VIDEO_ID%[6]s -H 'Consistency-Token: TOKEN' -H 'Prefer: wait=2'
   curl %[2]s/v1/videos%[6]s
 %[3]s
 Serving until Ctrl-C.
-`, r.videoURL, r.catalogURL, r.operate, issuer, sign, header, walk.User, r.liveURL)
+`, r.videoURL, r.catalogURL, r.operate, addresses, sign, header, walk.User)
 	return err
 }
 

@@ -25,7 +25,9 @@ const (
 	videoPort   = 8080
 	catalogPort = 8081
 	issuerPort  = 8082
-	livePort    = 8083
+	// fork: leave out
+	livePort = 8083
+	// fork: go on
 
 	// defaultLevel keeps the walk-through readable: every request is logged at
 	// level info.
@@ -49,9 +51,11 @@ type pair struct {
 // parts are the parts of a run, in the order of their start. A part that has
 // not started yet is nil.
 type parts struct {
-	video, catalog       *net.TCPListener
-	live                 *net.TCPListener // nil with --once
-	issuer               *issuer.Issuer   // nil: every caller may do everything
+	video, catalog *net.TCPListener
+	// fork: leave out
+	live *net.TCPListener // nil with --once
+	// fork: go on
+	issuer               *issuer.Issuer // nil: every caller may do everything
 	db, broker           *backing
 	postgres             *postgres.Server // nil: the user's own
 	videoURL, catalogURL string           // of the services' databases
@@ -95,11 +99,13 @@ func (p pair) start(ctx context.Context, all *parts) (err error) {
 	if err := p.startIssuer(all); err != nil {
 		return err
 	}
+	// fork: leave out
 	if !p.once {
 		if all.live, err = p.listen(all, "the live page", livePort); err != nil {
 			return err
 		}
 	}
+	// fork: go on
 	if all.db, err = p.startPostgres(ctx, all); err != nil {
 		return err
 	}
@@ -138,7 +144,9 @@ func (p pair) serve(ctx context.Context, all *parts) error {
 			stop()
 			return nil
 		}
+		// fork: leave out
 		group.Go(func() error { return p.serveLive(serving, all) })
+		// fork: go on
 		<-serving.Done()
 		fmt.Fprintln(p.progress(), "\nStopping, once what was accepted is answered. Ctrl-C again: at once.")
 		return nil
@@ -174,7 +182,9 @@ func (p pair) show(ctx context.Context, all *parts) error {
 	if err != nil || p.once {
 		return err
 	}
+	// fork: leave out
 	r.liveURL = baseURL(all.live)
+	// fork: go on
 	return r.writeServing(p.progress())
 }
 

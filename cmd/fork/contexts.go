@@ -79,14 +79,8 @@ var contexts = []rule{
 	},
 	{means: owner, why: "a service of migrations", kind: code, before: endsWith(`\bmigrations\.`)},
 	{
-		means: owner, why: "the live page's process",
-		in:    in(`^cmd/dev/(live\.go|scenario/)`),
-		kind:  code,
-		ident: ident(`[A-Z][a-z]+`),
-	},
-	{
 		means: owner, why: "variables of processes",
-		in: in(`^cmd/dev/\w+\.go$|^cmd/dev/scenario/observer\.go$|^internal/(walk|monitoring|operator)/|^deploy/.*\.go$` +
+		in: in(`^cmd/dev/\w+\.go$|^internal/(walk|monitoring|operator)/|^deploy/.*\.go$` +
 			`|^services/(alerts_live|collectoraway|trace|endpoint|session|panels|reconcile_full|fresh)_test\.go$`),
 		kind:  code,
 		ident: ident(`[a-z]+`),

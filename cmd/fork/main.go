@@ -79,7 +79,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	report(stdout, *dir, time.Since(start), files)
+	packages, err := packagesOf(ctx, *dir)
+	if err != nil {
+		return err
+	}
+	report(stdout, *dir, time.Since(start), files, packages)
 	fmt.Fprintf(stdout, "The module is %s, the local Pub/Sub %[1]s/localpubsub, without its conformance suite.\nNext: cd %s && make test\n",
 		*module, *dir)
 	return nil

@@ -17,15 +17,13 @@ type class struct {
 	match *regexp.Regexp
 }
 
-// classes are in the order in which they are tried.
+// classes are in the order in which they are tried. Files of Go that match none are counted
+// by their package: see goClasses.
 var classes = []class{
 	{"local Pub/Sub, its own module", regexp.MustCompile(`^localpubsub/`)},
 	{"generated", regexp.MustCompile(`\.pb\.go$|^proto/released` +
 		`|^deploy/(schemas/.*\.proto$|observability/(rules|grafana/boards)|terraform/(alerts|boards)\.json)`)},
-	{"Go: tests and their support", regexp.MustCompile(`_test\.go$|/testdata/|^internal/(attack|authtest|history|pgtest|porttest)/`)},
-	{"Go: services and their parts", regexp.MustCompile(`^(services|internal|migrations|deploy)/.*\.go$`)},
-	{"Go: library pkg/eventing", regexp.MustCompile(`^pkg/.*\.go$`)},
-	{"Go: developers' commands", regexp.MustCompile(`^cmd/.*\.go$`)},
+	{forTests, regexp.MustCompile(`_test\.go$|/testdata/`)},
 	{"SQL", regexp.MustCompile(`\.sql$`)},
 	{"proto", regexp.MustCompile(`\.proto$`)},
 	{"OpenAPI", regexp.MustCompile(`openapi\.json$`)},
@@ -36,33 +34,41 @@ var classes = []class{
 const otherFiles = "other: CI, containers, settings"
 
 // report prints the files and lines of a fork by kind, and the time that it took. Lines of
-// Go are those with code.
-func report(out io.Writer, dir string, took time.Duration, files []file) {
+// Go are those with code. of has the kind of each package.
+func report(out io.Writer, dir string, took time.Duration, files []file, of map[string]string) {
 	count := map[string][2]int{}
 	for _, f := range files {
-		n := count[classOf(f.name)]
-		count[classOf(f.name)] = [2]int{n[0] + 1, n[1] + linesOf(f)}
+		name := classOf(f.name, of)
+		count[name] = [2]int{count[name][0] + 1, count[name][1] + linesOf(f)}
+	}
+	names := slices.Clone(goClasses)
+	for _, c := range classes {
+		if !slices.Contains(names, c.name) {
+			names = append(names, c.name)
+		}
 	}
 	fmt.Fprintf(out, "%-32s %6s %8s\n", dir, "files", "lines")
 	total := [2]int{}
-	names := make([]string, 0, len(classes)+1)
-	for _, c := range classes {
-		names = append(names, c.name)
-	}
-	for _, name := range append(slices.Clip(names), otherFiles) {
+	for _, name := range append(names, otherFiles) {
 		fmt.Fprintf(out, "%-32s %6d %8d\n", name, count[name][0], count[name][1])
 		total = [2]int{total[0] + count[name][0], total[1] + count[name][1]}
 	}
 	fmt.Fprintf(out, "%-32s %6d %8d   in %.0f s\n", "all", total[0], total[1], took.Seconds())
 }
 
-func classOf(name string) string {
+func classOf(name string, of map[string]string) string {
 	for _, c := range classes {
 		if c.match.MatchString(name) {
 			return c.name
 		}
 	}
-	return otherFiles
+	if path.Ext(name) != ".go" {
+		return otherFiles
+	}
+	if c, found := of[path.Dir(name)]; found {
+		return c
+	}
+	return forTests // of no package that is built
 }
 
 // linesOf counts a file's lines: of Go those with code, of a binary none.

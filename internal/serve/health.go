@@ -44,9 +44,11 @@ type Health struct {
 	// Admin is the listener of /healthz, /readyz and /metrics. Nil: they are on the port of
 	// the API. It is set before NewRouter.
 	Admin net.Listener
+	// fork: leave out
 	// Page is served below /live/ of Admin, which it needs. Nil: there is none. It is set
 	// before New.
 	Page http.Handler
+	// fork: go on
 
 	mu    sync.Mutex
 	loops map[string]heartbeat
@@ -165,14 +167,16 @@ func (h *Health) loopStates() map[string]loopState {
 func (s *Server) adminServer() *http.Server {
 	router := newRouter(s.log)
 	s.health.mount(router)
-	if s.health.Page == nil {
-		return s.httpServer(router)
+	// fork: leave out
+	if s.health.Page != nil {
+		// The router's bounds are for requests that end; a page's stream does not.
+		mux := http.NewServeMux()
+		mux.Handle("/live/", http.StripPrefix("/live", s.health.Page))
+		mux.Handle("/", router)
+		return s.httpServer(mux)
 	}
-	// The router's bounds are for requests that end; a page's stream does not.
-	mux := http.NewServeMux()
-	mux.Handle("/live/", http.StripPrefix("/live", s.health.Page))
-	mux.Handle("/", router)
-	return s.httpServer(mux)
+	// fork: go on
+	return s.httpServer(router)
 }
 
 // serveAdmin returns when ctx ends, and leaves the server running: a probe during the drain

@@ -60,8 +60,10 @@ type Config struct {
 	// Admin is the listener of health, readiness and metrics. Nil: they are on the port of
 	// the API.
 	Admin net.Listener
+	// fork: leave out
 	// Live serves a page of this process below /live/ of Admin, which it needs.
 	Live bool
+	// fork: go on
 	// Auth says how callers prove who they are.
 	Auth auth.Config
 	// Limits are those of the users' rates, and of pages of other origins.
@@ -145,11 +147,13 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 		func(ctx context.Context) error { return waiters.Run(ctx, log, watching) })
 	loops = append(loops, completions(projector, health)...)
 	loops = append(loops, cfg.checks(background, projector, log, health)...)
+	// fork: leave out
 	watched, err := cfg.livePage(health, log)
 	if err != nil {
 		return err
 	}
 	loops = append(loops, watched...)
+	// fork: go on
 
 	defer context.AfterFunc(ctx, waiters.Drain)()
 	server := cfg.server(NewService(pool, projector), callers, log, health)

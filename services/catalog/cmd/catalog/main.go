@@ -81,7 +81,9 @@ func service() command.Service {
 	var deployment string
 	keep := retention(inbox.Retention)
 	var checks time.Duration
+	// fork: leave out
 	var page bool
+	// fork: go on
 	return command.Service{
 		Name: migrations.Catalog, About: "is a read model of videos, as fresh as a reader asks: REST and gRPC on one port.",
 		Environment: environment,
@@ -98,7 +100,9 @@ func service() command.Service {
 			f.StringVar(&deployment, "deployment", "", "the name of this deployment, for -engagement-start outside of Cloud Run")
 			f.DurationVar(&checks, "reconcile-interval", catalog.CheckInterval,
 				"how often the whole read model is compared with video's rows, slowly and without repairs; 0 is never")
+			// fork: leave out
 			f.BoolVar(&page, "live", false, "serve a page that shows this process at work, below /live/ of ADMIN_PORT, which it needs")
+			// fork: go on
 		},
 		Configure: func(r *command.Environment) command.Process {
 			cfg := catalog.ReadConfig(r)
@@ -106,7 +110,10 @@ func service() command.Service {
 			cfg.MaxWaiting = int(min(waiting, math.MaxInt32))
 			cfg.InboxRetention = time.Duration(keep)
 			cfg.EngagementStart, cfg.Deployment = start, cmp.Or(deployment, cfg.Deployment)
-			cfg.CheckInterval, cfg.Live = checks, page
+			cfg.CheckInterval = checks
+			// fork: leave out
+			cfg.Live = page
+			// fork: go on
 			return command.Process{Project: cfg.Project, Serve: func(ctx context.Context, lis, admin net.Listener, log *slog.Logger) error {
 				cfg.Admin = admin
 				return catalog.Serve(ctx, cfg, lis, log)
