@@ -17,6 +17,7 @@ PLURAL    :=
 OWNER     :=
 READER    :=
 NAME      :=
+ENGAGEMENT :=
 
 # Tools are pinned here and built into BIN. Each has a stamp that carries its
 # version: a new version is a new stamp, hence a new install.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -170,6 +171,22 @@ func TestUsageErrorsComeBeforeAnyWork(t *testing.T) {
 	} {
 		if err := run(t.Context(), args, io.Discard, io.Discard); !errors.As(err, new(command.UsageError)) {
 			t.Errorf("run(%q): %v, want wrong usage", args, err)
+		}
+	}
+}
+
+// TestForkKeepsTheSecondAggregate: make refuses the wish to be without it, in any form.
+func TestForkKeepsTheSecondAggregate(t *testing.T) {
+	t.Parallel()
+	for _, wish := range []string{"no", "yes", "maybe"} {
+		dir := filepath.Join(t.TempDir(), "fork")
+		cmd := exec.CommandContext(t.Context(), "make", "-C", root, "fork", "MODULE="+module, "DIR="+dir, "ENGAGEMENT="+wish)
+		out, err := cmd.CombinedOutput()
+		if err == nil || !bytes.Contains(out, []byte("ENGAGEMENT: the second aggregate stays")) {
+			t.Errorf("ENGAGEMENT=%s: %v, want a refusal\n%s", wish, err, out)
+		}
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("ENGAGEMENT=%s has written the fork: %v", wish, err)
 		}
 	}
 }

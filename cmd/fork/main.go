@@ -118,7 +118,9 @@ func generate(ctx context.Context, dir string, out io.Writer) error {
 	}
 	for _, args := range [][]string{
 		{"make", "-C", dir, "generate", "proto-release", "BIN=" + tools},
-		{"go", "-C", filepath.Join(dir, "localpubsub"), "mod", "tidy"}, // its suite had requirements of its own
+		// What stays behind had requirements of its own.
+		{"go", "-C", dir, "mod", "tidy"},
+		{"go", "-C", filepath.Join(dir, "localpubsub"), "mod", "tidy"},
 	} {
 		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 		cmd.Stdout, cmd.Stderr = out, out

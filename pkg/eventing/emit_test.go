@@ -19,7 +19,7 @@ func TestConsumeAndEmit(t *testing.T) {
 	pg := pgtest.New(t)
 	admin, db := pg.Pool(t, pg.Admin), pg.Pool(t, pg.URL)
 	_, err := admin.Exec(t.Context(), `
-		CREATE TABLE app.debts (customer text PRIMARY KEY, orders int NOT NULL, version bigint NOT NULL);
+		CREATE TABLE app.debts (debtor text PRIMARY KEY, orders int NOT NULL, version bigint NOT NULL);
 		GRANT SELECT, INSERT, UPDATE ON app.debts TO app_service`)
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func TestConsumeAndEmit(t *testing.T) {
 	apply([]eventing.Event{first, second}, inbox.Stale, inbox.Applied)
 	var orders, version, events int
 	err = db.QueryRow(t.Context(), `
-		SELECT orders, version, (SELECT count(*) FROM outbox WHERE aggregate_id = customer) FROM debts`).
+		SELECT orders, version, (SELECT count(*) FROM outbox WHERE aggregate_id = debtor) FROM debts`).
 		Scan(&orders, &version, &events)
 	if err != nil || orders != 2 || version != 2 || events != 2 {
 		t.Errorf("%d orders, version %d, %d events (%v), want two of each", orders, version, events, err)

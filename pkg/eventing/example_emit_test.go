@@ -17,7 +17,7 @@ import (
 )
 
 // billing is a service that consumes and emits: each OrderPlaced raises its
-// customer's debt, and says so in an event of its own, in the transaction that
+// debtor's debt, and says so in an event of its own, in the transaction that
 // accepts the order.
 type billing struct{}
 
@@ -43,18 +43,18 @@ func (billing) Committed(context.Context, ...consistency.Position) {}
 // The database reports that by an error. Hence the savepoint: it undoes this order's
 // part, and the batch's other orders stay.
 func bill(ctx context.Context, tx pgx.Tx, c inbox.Change) (inbox.Outcome, error) {
-	customer := c.Payload.(string)
+	debtor := c.Payload.(string)
 	err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 		var version int64
 		err := tx.QueryRow(ctx, `
-			INSERT INTO debts (customer, orders, version) VALUES ($1, 1, 1)
-			ON CONFLICT (customer) DO UPDATE SET orders = debts.orders + 1, version = debts.version + 1
-			RETURNING version`, customer).Scan(&version)
+			INSERT INTO debts (debtor, orders, version) VALUES ($1, 1, 1)
+			ON CONFLICT (debtor) DO UPDATE SET orders = debts.orders + 1, version = debts.version + 1
+			RETURNING version`, debtor).Scan(&version)
 		if err != nil {
 			return err
 		}
 		return outbox.Append(ctx, tx, nil, eventing.Event{
-			ID: uuid.Must(uuid.NewV7()), AggregateType: "debt", AggregateID: customer, Type: "DebtRaised",
+			ID: uuid.Must(uuid.NewV7()), AggregateType: "debt", AggregateID: debtor, Type: "DebtRaised",
 			Version: version, SchemaVersion: 1, Epoch: eventing.FirstEpoch, OccurredAt: time.Now().UTC(),
 			TenantID: c.Event.TenantID, TraceParent: c.Event.TraceParent, SourceEventID: c.Event.ID,
 		})
@@ -67,7 +67,7 @@ func bill(ctx context.Context, tx pgx.Tx, c inbox.Change) (inbox.Outcome, error)
 
 func order(id string) eventing.Event {
 	return eventing.Event{
-		ID: uuid.New(), AggregateType: "order", AggregateID: id, Type: "OrderPlaced", Payload: []byte("customer-1"),
+		ID: uuid.New(), AggregateType: "order", AggregateID: id, Type: "OrderPlaced", Payload: []byte("debtor-1"),
 		Version: 1, SchemaVersion: 1, Epoch: eventing.FirstEpoch, OccurredAt: time.Now(),
 	}
 }
@@ -77,7 +77,7 @@ func order(id string) eventing.Event {
 // stay.
 func Example_consumeAndEmit() {
 	ctx := context.Background()
-	db := pgtest.NewExample(`CREATE TABLE debts (customer text PRIMARY KEY, orders int NOT NULL, version bigint NOT NULL)`)
+	db := pgtest.NewExample(`CREATE TABLE debts (debtor text PRIMARY KEY, orders int NOT NULL, version bigint NOT NULL)`)
 	defer db.Close()
 
 	first, second := order("order-1"), order("order-2")
@@ -97,7 +97,7 @@ func Example_consumeAndEmit() {
 		}
 	}
 	var orders, events int
-	err := db.QueryRow(ctx, `SELECT orders, (SELECT count(*) FROM outbox) FROM debts WHERE customer = 'customer-1'`).Scan(&orders, &events)
+	err := db.QueryRow(ctx, `SELECT orders, (SELECT count(*) FROM outbox) FROM debts WHERE debtor = 'debtor-1'`).Scan(&orders, &events)
 	fmt.Println(orders, "orders in the debt,", events, "events in the outbox,", err)
 	// Output:
 	// order-1 applied

@@ -52,9 +52,9 @@ func ExampleAdopt() {
 func ExampleRoute() {
 	handlers := inbox.Route{"order": orders{}}
 	handlers.Committed(context.Background(), consistency.Position{AggregateType: "order", AggregateID: "17", Epoch: 1, Version: 2})
-	_, err := handlers.Decode(eventing.Event{AggregateType: "invoice"})
+	_, err := handlers.Decode(eventing.Event{AggregateType: "memo"})
 	fmt.Println(err, errors.Is(err, inbox.ErrUnknown))
 	// Output:
 	// moved: order/17 to version 2
-	// aggregate_type: "invoice": this build does not know it true
+	// aggregate_type: "memo": this build does not know it true
 }

@@ -47,7 +47,7 @@ func TestAnEventIDThatIsUsedTwiceInEveryStatus(t *testing.T) {
 	} {
 		for where, differ := range map[string]func(e *eventing.Event){
 			"aggregate": func(e *eventing.Event) { e.AggregateID = "z" + e.AggregateID },
-			"type":      func(e *eventing.Event) { e.AggregateType = "film" },
+			"type":      func(e *eventing.Event) { e.AggregateType = "ballad" },
 			"version":   func(e *eventing.Event) { e.Version = 2 },
 		} {
 			t.Run(tc.status+" and another "+where, func(t *testing.T) {

@@ -113,16 +113,16 @@ func TestRoute(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)
-	var songs []string
-	song := &functions{
+	var ballads []string
+	ballad := &functions{
 		decode:    func(eventing.Event) (Change, error) { return Change{}, nil },
-		committed: func(keys ...string) { songs = append(songs, keys...) },
+		committed: func(keys ...string) { ballads = append(ballads, keys...) },
 		repair:    b.repair,
 		apply:     c.handler.Apply,
 	}
-	c.handler = guarded{Route{"video": c.handler.Handler, "song": song}}
+	c.handler = guarded{Route{"video": c.handler.Handler, "ballad": ballad}}
 	s, v, odd := event("s", 1), event("v", 1), event("o", 1)
-	s.AggregateType, odd.AggregateType = "song", "poem"
+	s.AggregateType, odd.AggregateType = "ballad", "poem"
 	var all []*delivery
 	for _, e := range []eventing.Event{v, odd, s} {
 		m := e.Message()
@@ -132,7 +132,7 @@ func TestRoute(t *testing.T) {
 	if n := b.count(t, withDone); n != 2 || len(b.deadLettered(odd.ID.String())) != 1 {
 		t.Errorf("%d done; dead letters %v", n, b.deadLettered(""))
 	}
-	if len(songs) != 2 || !slices.Contains(songs, "song/s") {
-		t.Errorf("notified %v", songs)
+	if len(ballads) != 2 || !slices.Contains(ballads, "ballad/s") {
+		t.Errorf("notified %v", ballads)
 	}
 }

@@ -26,7 +26,7 @@ func ExampleOptions() {
 	defer client.Close()
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		return outbox.Append(ctx, tx, nil, eventing.Event{
-			ID: uuid.Must(uuid.NewV7()), AggregateType: "invoice", AggregateID: "17", Type: "InvoiceSent",
+			ID: uuid.Must(uuid.NewV7()), AggregateType: "memo", AggregateID: "17", Type: "MemoSent",
 			Version: 1, SchemaVersion: 1, Epoch: eventing.FirstEpoch, OccurredAt: time.Now().UTC(),
 		})
 	})
@@ -49,7 +49,7 @@ func ExampleOptions() {
 		})
 	fmt.Println(relay.Run(ctx))
 	// Output:
-	// attempt 1 of invoice/17: no topic for aggregate type "invoice", parked: false
-	// attempt 2 of invoice/17: no topic for aggregate type "invoice", parked: true
+	// attempt 1 of memo/17: no topic for aggregate type "memo", parked: false
+	// attempt 2 of memo/17: no topic for aggregate type "memo", parked: true
 	// <nil>
 }
