@@ -43,7 +43,6 @@ var contexts = []rule{
 		ident: ident(`\w*([a-z](Created|Updated|Deleted)|_(CREATED|UPDATED|DELETED|NOT_FOUND))`),
 	},
 
-	{means: aggregate, why: "the topic of the aggregate", kind: code, before: endsWith(`\btopics\.`)},
 	{means: owner, why: "the service, by its noun", after: startWith(` services?\b`)},
 	{means: owner, why: "the services of a loop", before: endsWith(`\bfor service in `)},
 	{means: aggregate, why: "a parent", before: endsWith("PARENT=|an id of its own, such as `")},
