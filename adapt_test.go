@@ -1,124 +1,161 @@
 package lockstep_test
 
 import (
-	"fmt"
+	"bytes"
+	"encoding/json"
+	"io/fs"
+	"maps"
 	"os"
+	"os/exec"
+	"path"
 	"path/filepath"
-	"regexp"
-	"strconv"
+	"slices"
 	"strings"
 	"testing"
+
+	"example.com/lockstep/internal/guide"
 )
 
-// place is a row of a table in docs/adapt.md: number, file, edit and anchor, which a new
-// file or folder does not have.
-var place = regexp.MustCompile("(?m)^\\| (\\d+) \\| \\[[^]]+\\]\\(\\.\\./([^)]+)\\) \\|.*\\| (?:`([^`]+)`)? ?\\|$")
-
-// The most places, and files, that a new field may take.
-const maxPlaces, maxPlaceFiles = 24, 12
-
-// commentLine is a line that has only a comment.
-var commentLine = regexp.MustCompile(`(?m)^\s*(//|--|#).*$`)
-
-// TestAdaptGuide finds each place of the guide by its anchor. Each chapter counts right. The
-// first has every file that names a field of the same kind, the second every file that names
-// an aggregate of the same kind.
+// TestAdaptGuide does each chapter of the change guide in a copy of the repository.
+//
+// The quick form makes the edits, generates the code of proto/, and has go vet look at the
+// changed packages and their tests. In full it also runs the commands, in the order of the
+// text. The repository is that of LOCKSTEP_GUIDE, or this one: .ci/full gives a fork in other
+// words.
 func TestAdaptGuide(t *testing.T) {
 	t.Parallel()
-	guide, err := os.ReadFile("docs/adapt.md")
+	root, err := filepath.Abs(os.Getenv("LOCKSTEP_GUIDE"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	chapters := strings.Split(string(guide), "\n## ")[1:]
-	if len(chapters) < 2 {
+	tools, err := filepath.Abs("build/bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(tools, "buf")); err != nil {
+		t.Skip("the tools of `make generate` are not built")
+	}
+	chapters, err := guide.Read(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(chapters) < 1 {
 		t.Fatalf("%d chapters", len(chapters))
 	}
-	var listed []map[string]bool
 	for _, chapter := range chapters {
-		listed = append(listed, checkChapter(t, chapter))
-	}
-	if n := len(place.FindAllString(chapters[0], -1)); n > maxPlaces || len(listed[0]) > maxPlaceFiles {
-		t.Errorf("%d places in %d files, at most %d in %d", n, len(listed[0]), maxPlaces, maxPlaceFiles)
-	}
-	code := []string{"services/*/*", "services/*/*/*.go", "proto/*/*/*.proto", "proto/*/*/*/*.proto"}
-	// A field duration_seconds is in no other message.
-	checkComplete(t, listed[0], code, "duration_seconds", "DurationSeconds")
-	checkComplete(t, listed[1], append(code, "services/*/cmd/*/*", "internal/*/*/*.go", "deploy/terraform/*.tf", "deploy/terraform/tests/*"),
-		"engagement", "Engagement")
-}
-
-// checkChapter finds a chapter's places, and returns their files and folders.
-func checkChapter(t *testing.T, chapter string) (listed map[string]bool) {
-	t.Helper()
-	title, _, _ := strings.Cut(chapter, "\n")
-	places := place.FindAllStringSubmatch(chapter, -1)
-	listed = map[string]bool{}
-	for i, m := range places {
-		number, name, anchor := m[1], m[2], m[3]
-		listed[name] = true
-		if number != strconv.Itoa(i+1) {
-			t.Errorf("%s: place %s stands as number %d", title, number, i+1)
-		}
-		if found, err := occurrences(name, anchor); err != nil || found != 1 {
-			t.Errorf("%s: place %s: %q is %d times in %s (%v), want once", title, number, anchor, found, name, err)
-		}
-	}
-	if said := fmt.Sprintf("%d places in %d files", len(places), len(listed)); !strings.Contains(strings.ReplaceAll(chapter, "\n", " "), said) {
-		t.Errorf("%s: the chapter does not say %q", title, said)
-	}
-	return listed
-}
-
-// occurrences counts an anchor in a file; a new file has none, and needs its folder.
-func occurrences(name, anchor string) (int, error) {
-	if anchor == "" {
-		entries, err := os.ReadDir(name)
-		return min(len(entries), 1), err
-	}
-	text, err := os.ReadFile(name)
-	return strings.Count(string(text), anchor), err
-}
-
-// checkComplete requires that the files of the patterns that have one of words outside of
-// comments are listed, or their folder is.
-func checkComplete(t *testing.T, listed map[string]bool, patterns []string, words ...string) {
-	t.Helper()
-	for _, pattern := range patterns {
-		names, err := filepath.Glob(pattern)
-		if err != nil || len(names) == 0 {
-			t.Fatalf("%s: %d files, %v", pattern, len(names), err)
-		}
-		for _, name := range names {
-			if !listedIn(listed, name) && !strings.HasSuffix(name, "_test.go") && mentions(t, name, words) {
-				t.Errorf("%s names %s, and the guide does not have it", name, words[0])
+		t.Run(chapter.Title, func(t *testing.T) {
+			t.Parallel()
+			if len(chapter.Steps) == 0 {
+				t.Error("a chapter without a step")
 			}
-		}
+			c := copied(t, root, tools)
+			if os.Getenv("LOCKSTEP_FULL") != "" {
+				c.follow(t, chapter)
+				return
+			}
+			c.edit(t, chapter)
+			c.vet(t)
+		})
 	}
 }
 
-func listedIn(listed map[string]bool, name string) bool {
-	for ; name != "."; name = filepath.Dir(name) {
-		if listed[name] {
-			return true
-		}
-	}
-	return false
-}
+// rootCopy is a copy of the repository.
+type rootCopy struct{ of, dir, tools string }
 
-func mentions(t *testing.T, name string, words []string) bool {
+// copied copies what git would of the repository at root, and makes a repository of the copy.
+func copied(t *testing.T, root, tools string) rootCopy {
 	t.Helper()
-	if info, err := os.Stat(name); err != nil || info.IsDir() {
-		return false
+	// A person has the copy and its neighbours in one folder.
+	c := rootCopy{of: root, dir: filepath.Join(t.TempDir(), filepath.Base(root)), tools: tools}
+	c.run(t, root, `mkdir -p "$COPY/build" && git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$COPY"`)
+	if err := os.Symlink(tools, filepath.Join(c.dir, "build", "bin")); err != nil {
+		t.Fatal(err)
 	}
-	text, err := os.ReadFile(name)
+	c.run(t, c.dir, `git init -q && git add -A && git commit -qm "before"`)
+	return c
+}
+
+// run runs a script in dir.
+func (c rootCopy) run(t *testing.T, dir, script string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "COPY="+c.dir, "PATH="+c.tools+string(os.PathListSeparator)+os.Getenv("PATH"),
+		"GIT_AUTHOR_NAME=test", "GIT_AUTHOR_EMAIL=test@example.com", "GIT_COMMITTER_NAME=test", "GIT_COMMITTER_EMAIL=test@example.com",
+		"LOCKSTEP_FULL=", "LOCKSTEP_GUIDE=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", script, err, out)
+	}
+}
+
+// follow does a chapter as a person would.
+func (c rootCopy) follow(t *testing.T, chapter guide.Chapter) {
+	t.Helper()
+	for _, step := range chapter.Steps {
+		if _, err := step.Apply(c.dir); err != nil {
+			t.Fatal(err)
+		}
+		if step.File == "" {
+			t.Logf("%s:%d: %s", guide.Document, step.Line, step.Text)
+			c.run(t, c.dir, step.Text)
+		}
+	}
+}
+
+// edit makes the edits of a chapter, and generates the code of proto/.
+func (c rootCopy) edit(t *testing.T, chapter guide.Chapter) {
+	t.Helper()
+	proto := false
+	for _, step := range chapter.Steps {
+		name, err := step.Apply(c.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		proto = proto || path.Ext(name) == ".proto"
+	}
+	if proto {
+		c.run(t, filepath.Join(c.dir, "proto"), "buf lint && buf generate")
+	}
+}
+
+// vet has go vet look at the changed packages, as if they stood in the place of those that were
+// copied: all other packages are compiled already.
+func (c rootCopy) vet(t *testing.T) {
+	t.Helper()
+	replaced, packages := map[string]string{}, map[string]bool{}
+	err := filepath.WalkDir(c.dir, func(name string, entry fs.DirEntry, err error) error {
+		if entry.IsDir() && (entry.Name() == ".git" || name == filepath.Join(c.dir, "build")) {
+			return filepath.SkipDir
+		}
+		if err != nil || filepath.Ext(name) != ".go" {
+			return err
+		}
+		below, err := filepath.Rel(c.dir, name)
+		if err != nil {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if was, err := os.ReadFile(filepath.Join(c.of, below)); err != nil || !bytes.Equal(was, text) {
+			replaced[filepath.Join(c.of, below)] = name
+			packages["./"+filepath.ToSlash(filepath.Dir(below))] = true
+		}
+		return nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	code := commentLine.ReplaceAllString(string(text), "")
-	for _, word := range words {
-		if strings.Contains(code, word) {
-			return true
-		}
+	if len(packages) == 0 {
+		return
 	}
-	return false
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": replaced})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := filepath.Join(t.TempDir(), "overlay.json")
+	if err := os.WriteFile(list, overlay, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.run(t, c.of, "go vet -overlay "+list+" "+strings.Join(slices.Sorted(maps.Keys(packages)), " "))
 }
