@@ -150,9 +150,10 @@ tf-check: ## Check deploy/terraform without a cloud: fmt, validate, tests, who m
 	@go -C lab build -o ../build/tf ./terraform
 	@exec build/tf check $(ARGS)
 
-tf-mutants: ## Make wrong edits in deploy/terraform, and show which check catches each; takes minutes
-	@go -C lab build -o ../build/tf ./terraform
-	@exec build/tf mutants
+# Without the commit in the program: a run that was cut off goes on after a commit of something else.
+tf-mutants: ## Make wrong edits in deploy/terraform, and show which check catches each; goes on where it was cut off (ARGS="-only REGEXP")
+	@go -C lab build -buildvcs=false -o ../build/tf ./terraform
+	@exec build/tf mutants $(ARGS)
 
 tf-e2e: ## Apply deploy/terraform to a stand-in for Google Cloud, run the pair on it, upgrade, destroy; in 3 minutes (ARGS=-update)
 	@go -C lab build -o ../build/tf ./terraform

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -143,6 +144,31 @@ func TestErasureOfOddMessages(t *testing.T) {
 	}
 	if out, err := o.shell(t, "catalog dlq list --json", "NOTHING=").Output(); err != nil || !strings.Contains(string(out), `"dead_letters":[]`) {
 		t.Errorf("dead letters are left: %v %s", err, out)
+	}
+}
+
+// TestErasureOfVideosThatTheirOwnerLost: the owner cannot say whose they were. The audit table has
+// the row of before its repair, as JSON or as text, and the row has the user.
+func TestErasureOfVideosThatTheirOwnerLost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, sharedBroker(t))
+	o := w.operator(t)
+	w.startVideo(t)
+	w.startCatalog(t)
+	user, text, others := uuid.NewString(), "text"+strings.ReplaceAll(uuid.NewString(), "-", ""), "text of another user"
+	const row, unprintable = `{"row": {"uploader_id": "%s", "title": "%s"}}`, `{"row": "{UploaderID:%s Title:%s}"}`
+	for _, record := range []string{
+		fmt.Sprintf(row, user, text), fmt.Sprintf(unprintable, user, text), fmt.Sprintf(row, uuid.NewString(), others),
+	} {
+		w.exec(t, `INSERT INTO catalog.operator_actions (action, actor, why, aggregate_type, aggregate_id, version, record)
+			VALUES ('reconcile', 'bob', 'a restore', 'video', $1, 3, $2::text::jsonb)`, uuid.NewString(), record)
+	}
+	o.types(t, "erase", "USER_ID="+user, "Erased.")
+	if got := w.tablesWith(t, text); len(got) > 0 {
+		t.Errorf("%q have the user's text", got)
+	}
+	if got := w.tablesWith(t, others); !slices.Equal(got, []string{"catalog.operator_actions"}) {
+		t.Errorf("%q have another user's text, want the audit table alone", got)
 	}
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -37,7 +36,7 @@ func (p *page) service(s protoreflect.ServiceDescriptor) {
 	for i := range s.Methods().Len() {
 		m := s.Methods().Get(i)
 		first, _, _ := strings.Cut(cell(m), ". ")
-		fmt.Fprintf(p, "| [%s](#%s) | %s |\n", m.Name(), anchor(title(m)), strings.TrimSuffix(first, "."))
+		fmt.Fprintf(p, "| [%s](#%s) | %s |\n", m.Name(), title(m), strings.TrimSuffix(first, "."))
 	}
 	for i := range s.Methods().Len() {
 		m := s.Methods().Get(i)
@@ -47,9 +46,10 @@ func (p *page) service(s protoreflect.ServiceDescriptor) {
 	}
 }
 
-// heading begins a chapter with the comment of its definition.
+// heading begins a chapter with the comment of its definition. Its anchor is the name as it is:
+// GitHub's own has no capitals and no dots, and a search for the name does not find it.
 func (p *page) heading(level, title string, d protoreflect.Descriptor) {
-	fmt.Fprintf(p, "\n%s %s\n", level, title)
+	fmt.Fprintf(p, "\n<a id=%q></a>\n\n%s %s\n", title, level, title)
 	if text := comment(d); text != "" {
 		fmt.Fprintf(p, "\n%s\n", text)
 	}
@@ -62,7 +62,7 @@ func title(m protoreflect.MethodDescriptor) string {
 
 // part is the request or the answer of a method.
 func (p *page) part(what string, m protoreflect.MessageDescriptor, stream bool) {
-	kind := fmt.Sprintf("`%s`", m.Name())
+	kind := quoted(m.Name())
 	if stream {
 		kind = "a stream of " + kind
 	}
@@ -113,17 +113,20 @@ func (p *page) fields(m protoreflect.MessageDescriptor) {
 	}
 }
 
+// quoted is a name as code.
+func quoted[T any](name T) string { return fmt.Sprint("`", name, "`") }
+
 // kind is the type of a field.
 func (p *page) kind(f protoreflect.FieldDescriptor) string {
 	switch {
 	case f.IsMap():
-		return fmt.Sprintf("map of `%s` to %s", f.MapKey().Kind(), p.kind(f.MapValue()))
+		return "map of " + quoted(f.MapKey().Kind()) + " to " + p.kind(f.MapValue())
 	case f.IsList():
 		return "repeated " + p.element(f)
 	case f.HasOptionalKeyword():
 		return "optional " + p.element(f)
 	case f.ContainingOneof() != nil:
-		return fmt.Sprintf("%s, one of `%s`", p.element(f), f.ContainingOneof().Name())
+		return p.element(f) + ", one of " + quoted(f.ContainingOneof().Name())
 	}
 	return p.element(f)
 }
@@ -136,18 +139,13 @@ func (p *page) element(f protoreflect.FieldDescriptor) string {
 	case protoreflect.EnumKind:
 		named = f.Enum()
 	default:
-		return fmt.Sprintf("`%s`", f.Kind())
+		return quoted(f.Kind())
 	}
 	if !p.known[named.ParentFile().Package()] {
-		return fmt.Sprintf("`%s`", named.FullName())
+		return quoted(named.FullName())
 	}
-	return fmt.Sprintf("[`%s`](#%s)", named.Name(), anchor(string(named.FullName())))
+	return "[" + quoted(named.Name()) + "](#" + string(named.FullName()) + ")"
 }
-
-var notInAnchor = regexp.MustCompile(`[^a-z0-9_-]`)
-
-// anchor is GitHub's anchor of a heading.
-func anchor(heading string) string { return notInAnchor.ReplaceAllString(strings.ToLower(heading), "") }
 
 // cell is the comment on one line, for a table.
 func cell(d protoreflect.Descriptor) string {

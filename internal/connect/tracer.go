@@ -43,7 +43,6 @@ func (t tracer) TraceBatchQuery(ctx context.Context, conn *pgx.Conn, data pgx.Tr
 	}
 }
 
-// acquiring is the key of the context in which a connection is waited for.
 type acquiring struct{}
 
 // TraceAcquireStart measures the wait for a connection, without a span: it is the time between

@@ -60,7 +60,7 @@ func (g *Guard) admit(operation string, r *http.Request) (admitted *http.Request
 
 // isOutside reports whether an admitted gRPC call has a caller from outside of the system,
 // whose trace is not continued: it would decide which of our spans are sampled. The caller of
-// an operation for services is a service, also where nobody has an identity.
+// an operation for services is a service, also where callers have no identity.
 func (g *Guard) isOutside(ctx context.Context, rpc *stats.RPCTagInfo) bool {
 	return auth.Of(ctx).Kind != auth.Service && g.rules[rpc.FullMethodName] != auth.Services
 }

@@ -27,14 +27,14 @@ type level struct {
 
 var levels = []level{
 	{"fmt", formatted},
-	{"validate", validated},
-	{"grants", grantsUnchanged},
-	{"test", tested},
-	{"example", examplePlanned},
 	{"windows", windowsAgree},
 	{"alerts", alertsAgree},
 	{"boards", boardsAgree},
+	{"validate", validated},
 	{"order", readersFirst},
+	{"example", examplePlanned},
+	{"grants", grantsUnchanged},
+	{"test", tested},
 }
 
 func check(ctx context.Context, args []string, stdout io.Writer) error {
@@ -60,6 +60,14 @@ func check(ctx context.Context, args []string, stdout io.Writer) error {
 		return err
 	}
 	defer m.remove() //nolint:errcheck // it is in a temporary directory
+	if len(possible) > 1 {
+		provider, err := startProvider(ctx, plugins)
+		if err != nil {
+			return err
+		}
+		defer provider.stop() //nolint:errcheck // it has nothing to lose
+		m.with(provider)
+	}
 	if *write {
 		return writeGrants(ctx, m)
 	}
@@ -156,9 +164,15 @@ func events(output []byte, handle func(event) error) error {
 // test runs Terraform's tests and calls handle for each event. The error lists
 // the failures.
 func (m *module) test(ctx context.Context, handle func(event) error, args ...string) error {
-	output, err := m.terraform(ctx, append([]string{"test", "-json"}, args...)...)
+	ctx, cancel := context.WithTimeout(ctx, runTime)
+	defer cancel()
+	seen := &failures{}
+	if m.hasty {
+		seen.first = cancel
+	}
+	err := m.run(ctx, seen, append([]string{"test", "-json"}, args...)...)
 	var wrong []error
-	unreadable := events(output, func(e event) error {
+	unreadable := events(seen.output.Bytes(), func(e event) error {
 		if e.Type == "diagnostic" && e.Diagnostic.Severity == "error" {
 			wrong = append(wrong, fmt.Errorf("%s: %s", e.Run, e.Diagnostic))
 		}
@@ -168,6 +182,21 @@ func (m *module) test(ctx context.Context, handle func(event) error, args ...str
 		return errors.Join(wrong...)
 	}
 	return errors.Join(err, unreadable)
+}
+
+// failures is the output of tests.
+type failures struct {
+	output bytes.Buffer
+	first  func() // if it is set, it is called with a failure
+}
+
+// Write is that of an io.Writer. It may miss a failure whose line comes in parts, which are then
+// met at the end.
+func (f *failures) Write(p []byte) (int, error) {
+	if f.first != nil && bytes.Contains(p, []byte(`"severity":"error"`)) {
+		f.first()
+	}
+	return f.output.Write(p)
 }
 
 func tested(ctx context.Context, m *module) (string, error) { return m.passed(ctx) }

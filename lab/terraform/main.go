@@ -24,7 +24,9 @@ Commands:
   check      format, validity, the tests with a mocked provider, who may do what
     -write     write who may do what to ` + grantsFile + ` instead of comparing
     -optional  without Terraform, or a provider that is here or can be downloaded: say so, and end well
-  mutants    make wrong edits, one at a time, and show which level catches each
+  mutants    make wrong edits, one at a time, and show which level catches each; what a run has
+             caught that was cut off is in ` + findingsFile + `, and the next one does the rest
+    -only REGEXP  the wrong edits whose names match
   e2e        apply the module to a stand-in for Google Cloud, run both services on what it made,
              upgrade it from its earlier version, destroy it; takes minutes
     -update    write what was asked of Google Cloud to ` + requestsDir + ` instead of comparing

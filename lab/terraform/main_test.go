@@ -48,6 +48,8 @@ func TestCommandLine(t *testing.T) {
 		{"destroy", 2, "", `unknown command "destroy"`},
 		{"check -fast", 2, "", "-fast"},
 		{"mutants now", 2, "", `unexpected argument "now"`},
+		{"mutants -only (", 2, "", "-only: error parsing regexp"},
+		{"mutants -only ^nothing$", 2, "", "no wrong edit has a name that matches"},
 	} {
 		var stdout, stderr bytes.Buffer
 		code := run(t.Context(), strings.Fields(test.args), &stdout, &stderr)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -43,6 +44,8 @@ provider_installation {
 type module struct {
 	root        string
 	environment []string
+	// hasty ends tests at the first failure.
+	hasty bool
 }
 
 // newModule copies deploy/ and the runbook, and points Terraform to the provider in plugins. A
@@ -69,12 +72,20 @@ func (m *module) fill(plugins string) error {
 	}
 	config := filepath.Join(m.root, "terraform.tfrc")
 	override := fmt.Sprintf(providerConfig, plugins)
-	m.environment = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + m.root, "TMPDIR=" + os.TempDir(), "TF_CLI_CONFIG_FILE=" + config, "TF_IN_AUTOMATION=1",
-		"GOOGLE_OAUTH_ACCESS_TOKEN=none", "HTTPS_PROXY=http://127.0.0.1:9",
-	}
+	m.environment = append(environment(), "HOME="+m.root, "TF_CLI_CONFIG_FILE="+config, "TF_IN_AUTOMATION=1")
 	return os.WriteFile(config, []byte(override), 0o600)
 }
+
+// environment is that of Terraform and of its provider.
+func environment() []string {
+	return []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + os.TempDir(), "TMPDIR=" + os.TempDir(),
+		"GOOGLE_OAUTH_ACCESS_TOKEN=none", "HTTPS_PROXY=http://127.0.0.1:9",
+	}
+}
+
+// with has Terraform use a provider that runs.
+func (m *module) with(provider *running) { m.environment = append(m.environment, provider.attach) }
 
 func (m *module) remove() error { return os.RemoveAll(m.root) }
 
@@ -86,18 +97,25 @@ func (m *module) path(name string) string { return filepath.Join(m.root, moduleD
 func (m *module) terraform(ctx context.Context, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, runTime)
 	defer cancel()
+	var stdout bytes.Buffer
+	err := m.run(ctx, &stdout, args...)
+	return stdout.Bytes(), err
+}
+
+// run is terraform with another stdout, and without a limit of time.
+func (m *module) run(ctx context.Context, stdout io.Writer, args ...string) error {
 	cmd := exec.CommandContext(ctx, "terraform", append(args, "-no-color")...)
 	cmd.Dir, cmd.Env = m.path("."), m.environment
 	// Terraform stops its providers on an interrupt; a kill would leave them
 	// running.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = graceTime
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	var stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		return stdout.Bytes(), fmt.Errorf("terraform %s: %w: %s", args[0], err, bytes.TrimSpace(stderr.Bytes()))
+		return fmt.Errorf("terraform %s: %w: %s", args[0], err, bytes.TrimSpace(stderr.Bytes()))
 	}
-	return stdout.Bytes(), nil
+	return nil
 }
 
 // personal matches the files that belong to a deployment.

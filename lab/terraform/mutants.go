@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
-
-	"example.com/lockstep/internal/topics"
 )
 
 // An edit changes one place of the module's text.
@@ -29,218 +29,8 @@ type mutant struct {
 	edits []edit
 }
 
-// eventsParked is all of an alert in alerts.json.
-const eventsParked = `  "EventsParked": {
-    "expr": "max(outbox_parked) > 0",
-    "for": 0,
-    "severity": "ticket",
-    "summary": "Pub/Sub has refused an event for good; the later events of its aggregate wait.",
-    "anchor": "#events-are-parked-outbox_parked-above-0",
-    "google": false
-  },
-`
-
-const callsVideo = "google_cloud_run_v2_service_iam_member"
-
 // wrongEdits are all mistakes, of which each must be caught.
 var wrongEdits = slices.Concat(wrongRuns, wrongCallers, wrongReleases, wrongJobs)
-
-// wrongRuns are mistakes in what runs, and with which permissions.
-var wrongRuns = []mutant{
-	{"CPU only during requests", []edit{{file: "video.tf", old: "cpu_idle          = false", new: "cpu_idle          = true"}}},
-	{"no instance at rest", []edit{{
-		file: "catalog.tf", old: "min_instance_count = var.catalog.min_instances", new: "min_instance_count = 0",
-	}}},
-	{"the service agent's grant is missing", []edit{
-		{file: "pubsub.tf", in: `resource "google_pubsub_subscription_iam_member" "agent_acknowledges" {`},
-	}},
-	{"a dead-letter topic without a subscription", []edit{
-		{
-			file: "pubsub.tf", in: `resource "google_pubsub_subscription" "dead_letters" {`,
-			old: "for_each = local.topics", new: `for_each = toset(["` + topics.Video + `"])`,
-		},
-		{
-			file: "catalog.tf", in: `resource "google_pubsub_subscription_iam_member" "catalog_reads_dead_letters" {`,
-			old: "for_each = local.topics", new: `for_each = toset(["` + topics.Video + `"])`,
-		},
-	}},
-	{"ordering off", []edit{{file: "pubsub.tf", old: "enable_message_ordering      = true", new: "enable_message_ordering      = false"}}},
-	{"publisher on the project instead of the topic", []edit{
-		{
-			file: "video.tf", in: `resource "google_pubsub_topic_iam_member" "video_publishes" {`,
-			new: `resource "google_project_iam_member" "video_publishes" {
-  project = var.project_id
-  role    = "roles/pubsub.publisher"
-  member  = "serviceAccount:${google_service_account.video.email}"
-}
-`,
-		},
-		{file: "video.tf", old: "    google_pubsub_topic_iam_member.video_publishes,",
-			new: "    google_project_iam_member.video_publishes,"},
-	}},
-	{"publisher on the project in addition", []edit{{
-		file: "video.tf", old: "# Secrets: made here", new: `resource "google_project_iam_member" "video" {
-  project = var.project_id
-  role    = "roles/pubsub.publisher"
-  member  = "serviceAccount:${google_service_account.video.email}"
-}
-
-# Secrets: made here`,
-	}}},
-	{"a secret in the plain environment", []edit{
-		{file: "video.tf", old: `{ DATABASE_URL = "video-database-url" },`, new: "{},"},
-		{file: "video.tf", old: "    LOG_LEVEL            = var.log_level", new: `    LOG_LEVEL            = var.log_level
-    DATABASE_URL         = "postgres://video_service:secret@db.example.com/video"`},
-	}},
-	{"an image by tag", []edit{{
-		file: "catalog.tf", in: `resource "google_cloud_run_v2_service" "catalog" {`,
-		old: "image = var.catalog.image", new: `image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog:latest"`,
-	}}},
-	{"digests of any form are accepted", []edit{{
-		file: "variables_services.tf", old: `"@sha256:[0-9a-f]{64}$", var.video.image`, new: `".", var.video.image`,
-	}}},
-	{"a subscription that expires", []edit{{
-		file: "pubsub.tf", in: `resource "google_pubsub_subscription" "catalog" {`, old: `ttl = "" #`, new: `ttl = "2678400s" #`,
-	}}},
-	{"a retention shorter than the outbox's", []edit{{
-		file: "pubsub.tf", in: `resource "google_pubsub_subscription" "catalog" {`,
-		old: "message_retention_duration   = local.retention", new: `message_retention_duration   = "3600s"`,
-	}}},
-	{"an inbox with a shorter retention than the subscription", []edit{{
-		file: "pubsub.tf", old: "inbox_retention_days = 32", new: "inbox_retention_days = 5",
-	}}},
-	{"a longer retention than the inbox has", []edit{{file: "pubsub.tf", old: "inbox_retention_days = 32",
-		new: "inbox_retention_days = 90"}}},
-	{"a wrong port name", []edit{{file: "catalog.tf", old: `name           = "h2c"`, new: `name           = "http1"`}}},
-	{"the global Pub/Sub endpoint", []edit{{
-		file: "pubsub.tf", old: `"${var.region}-pubsub.googleapis.com:443"`, new: `"pubsub.googleapis.com:443"`,
-	}}},
-	{"catalog may not call video", []edit{
-		{file: "video.tf", in: `resource "` + callsVideo + `" "catalog_calls_video" {`},
-	}},
-	{"the writer before the reader", []edit{
-		{file: "video.tf", old: "    google_cloud_run_v2_service.catalog,\n    google_cloud_run_v2_worker_pool.catalog,\n"},
-		{file: "catalog.tf", old: `"${local.video_host}:443"`,
-			new: `"${trimprefix(google_cloud_run_v2_service.video.uri, "https://")}:443"`},
-	}},
-	{"the writer before the reader's workers", []edit{{file: "video.tf", old: "    google_cloud_run_v2_worker_pool.catalog,\n"}}},
-	{"the reader before its schema", []edit{
-		{file: "catalog.tf", old: "    google_cloud_run_v2_job.catalog_migrate,\n"},
-		{file: "catalog.tf", old: "terraform_data.catalog_migration.id", new: `"now"`},
-	}},
-	{"an address that is not the audience", []edit{{file: "video.tf", old: `custom_audiences = ["https://${local.video_host}"]`,
-		new: `custom_audiences = ["https://video"]`}}},
-	{"Terraform gives up before a migration does", []edit{{file: "catalog_jobs.tf", old: `update = "30m"`, new: `update = "20m"`}}},
-	{"a database that is deleted under its sessions", []edit{{
-		file: "database.tf", old: `deletion_policy = "ABANDON"`, new: `deletion_policy = "DELETE"`,
-	}}},
-	{"an incident that hides the next", []edit{{
-		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "jobs" {`, old: `auto_close = "1800s"`,
-		new: `auto_close = "604800s"`,
-	}}},
-	{"a metric of our own that does not exist yet", []edit{{
-		file: "alerts.tf", old: "disable_metric_validation = true", new: "disable_metric_validation = false",
-	}}},
-	{"an alert that is gone", []edit{{file: "alerts.json", old: eventsParked}}},
-	{"an alert that does not fire", []edit{{file: "alerts.json", old: "max(outbox_oldest_pending_age_seconds) > 60",
-		new: "max(outbox_oldest_pending_age_seconds) > 60000"}}},
-	{"an alert without an entry of the runbook", []edit{{file: runbook, old: "\n## Gaps stay open (", new: "\n## Gaps ("}}},
-	{"alerts on metrics that nothing collects", []edit{{file: "alerts.tf", old: "(alert.google || local.collected) && ", new: ""}}},
-	{"boards on metrics that nothing collects", []edit{{file: "dashboards.tf", old: "board.google || local.collected", new: "true"}}},
-	{"no boards", []edit{{file: "dashboards.tf", old: "board.google || local.collected", new: "board.google"}}},
-	{"a panel that asks otherwise", []edit{{file: "boards.json", old: "count by (service_version) (target_info)",
-		new: "count(target_info)"}}},
-	{"a collector without a grant", []edit{{file: "collector.tf", old: "for_each = local.collected ?", new: "for_each = !local.collected ?"}}},
-	{"a collector that starts first", []edit{{file: "video.tf", old: `        depends_on = ["video"] #`, new: "        #"}}},
-	{"pages that go where tickets go", []edit{{file: "alerts.tf", old: "page   = var.notification_channels",
-		new: "page   = coalesce(var.ticket_channels, var.notification_channels)"}}},
-	{"any image as the collector", []edit{{file: "variables_monitoring.tf",
-		old: `"^[a-z0-9.-]+/[^@]+@sha256:[0-9a-f]{64}$", var.metrics_sidecar_image`,
-		new: `".", var.metrics_sidecar_image`}}},
-	{"a variable of the module from outside", []edit{{file: "variables_services.tf", in: `variable "video" {`,
-		old: `"^OTEL_[A-Z0-9_]+$"`, new: `""`}}},
-	{"a drain that stops, without an alert", []edit{{file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "drain" {`}}},
-	{"memory that does not go with the CPU", []edit{{file: "variables_services.tf", old: `"4" = [2048, 16384]`, new: `"4" = [512, 16384]`}}},
-	{"anyone may write", []edit{{
-		file: "video.tf", old: "for_each = var.video.public ?", new: "for_each = var.catalog.public ?",
-	}}},
-	{"anyone may read by default", []edit{{
-		file: "variables_services.tf", in: `variable "catalog" {`, old: "public              = optional(bool, false)",
-		new: "public = optional(bool, true)",
-	}}},
-	{"a publish through any region", []edit{{
-		file: "pubsub.tf", in: `resource "google_pubsub_topic" "events" {`, old: "enforce_in_transit          = true",
-		new: "enforce_in_transit          = false",
-	}}},
-	{"more waiters than an instance takes requests", []edit{{file: "catalog.tf", old: "floor(var.catalog.concurrency / 2)",
-		new: "10000"}}},
-	{"a limit of waiters that does not follow the concurrency", []edit{{
-		file: "catalog.tf", old: "floor(var.catalog.concurrency / 2)", new: "500",
-	}}},
-	{"a garbage collector that does not know the limit", []edit{{
-		file: "video.tf", old: "    GOMEMLIMIT           = local.memory_limit.video\n",
-	}}},
-	{"all of the memory for Go", []edit{{file: "variables_services.tf", old: "floor(0.9 * ", new: "floor(1.0 * "}}},
-	{"a revision without traffic that grows", []edit{{
-		file: "video.tf", old: "      max_instance_count = var.video.max_instances\n    }\n\n    containers",
-		new: "    }\n\n    containers",
-	}}},
-	{"a migration that runs again by itself", []edit{{
-		file: "video_jobs.tf", old: "max_retries           = 0      #", new: "max_retries           = 3      #",
-	}}},
-	{"the latest version of a secret", []edit{{
-		file: "video.tf", old: `lookup(var.secret_versions, env.value, "1")`, new: `lookup(var.secret_versions, env.value, "latest")`,
-	}}},
-	{"a disk without a limit", []edit{{file: "database.tf", old: "    disk_autoresize_limit       = local.disk_limit_gb\n"}}},
-	{"connections without an alert", []edit{{file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "connections" {`}}},
-	{"a container killed for its memory, without an alert", []edit{{
-		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "memory" {`,
-	}}},
-	{"an alert without the address of its entry", []edit{{
-		file: "monitoring.tf", old: "Runbook: ${var.runbook_url}#the-outbox-grows", new: "See the runbook.",
-	}}},
-	{"a canary that no instance knows", []edit{{file: "video.tf", old: `["-canary-interval=${var.video.canary_seconds}s"]`, new: "[]"}}},
-	{"a disk without an alert", []edit{{file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "disk" {`}}},
-	{"backups in another region", []edit{{
-		file: "database.tf", old: "location                       = var.region", new: `location                       = "eu"`,
-	}}},
-	{"dead letters of the broker without an alert", []edit{{
-		file: "alerts.json", old: "(pubsub_googleapis_com:subscription_dead_letter_message_count[10m])",
-		new: "(pubsub_googleapis_com:subscription_ack_message_count[10m])",
-	}}},
-	{"a drain that never runs, without an alert", []edit{{
-		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "drain_refused" {`,
-	}}},
-	{"a parked event without an alert", []edit{{file: "monitoring.tf", old: "    parked = {", new: "    unparked = {"}}},
-	{"a paused topic without an alert", []edit{{
-		file: "monitoring.tf", old: "(jsonPayload.failures>=3 OR jsonPayload.cause:*)", new: "jsonPayload.failures>=3",
-	}}},
-	{"lost commits without an alert", []edit{{file: "monitoring.tf", old: "    diverged = {", new: "    converged = {"}}},
-	{"replaced rows without an alert", []edit{{
-		file: "monitoring.tf",
-		old:  "        \"jsonPayload.message=\\\"row had a history that its owner has lost: it was replaced by the owner's state\\\"\",\n",
-	}}},
-	{"more instances than the database takes", []edit{{
-		file: "variables_services.tf", in: `variable "video" {`, old: "max_instances       = optional(number, 3)",
-		new: "max_instances = optional(number, 4)",
-	}}},
-	{"workers that are not counted", []edit{{file: "database.tf", old: " + 2 * service.workers", new: ""}}},
-	{"connections counted against what the database does not take", []edit{{
-		file: "database.tf", old: "value = tostring(var.cloud_sql.max_connections)", new: `value = "50"`,
-	}}},
-	{"instances counted against nothing", []edit{{
-		file: "variables_database.tf", old: "try(var.cloud_sql.max_connections >= local.connections, false)",
-		new: "try(var.cloud_sql.max_connections >= 1, false)",
-	}}},
-	{"workers that are killed before they start", []edit{{
-		file: "catalog_workers.tf", in: `resource "google_cloud_run_v2_worker_pool" "catalog" {`,
-		old: "failure_threshold = 40", new: "failure_threshold = 2",
-	}}},
-	{"a job without the policy for images", []edit{{
-		file: "video_jobs.tf", in: `resource "google_cloud_run_v2_job" "video_outbox" {`, old: "var.binary_authorization ? [true] : []",
-		new: "[]",
-	}}},
-}
 
 // apply changes the copy of the module.
 func (e edit) apply(m *module) error {
@@ -268,37 +58,90 @@ func (e edit) apply(m *module) error {
 	return os.WriteFile(m.path(e.file), []byte(text[:from]+block+text[to:]), 0o600)
 }
 
+// mutants examines the wrong edits, and prints a row of a table for each. It begins with what
+// an earlier run has found that was cut off.
 func mutants(ctx context.Context, args []string, stdout io.Writer) error {
-	if err := parse(flag.NewFlagSet("mutants", flag.ContinueOnError), args); err != nil {
+	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
+	only := flags.String("only", "", "")
+	if err := parse(flags, args); err != nil {
+		return err
+	}
+	chosen, err := choose(*only)
+	if err != nil {
 		return err
 	}
 	plugins, err := obtain(ctx, true, stdout)
 	if err != nil {
 		return err
 	}
+	provider, err := startProvider(ctx, plugins)
+	if err != nil {
+		return err
+	}
+	defer provider.stop() //nolint:errcheck // it has nothing to lose
+	known, err := readFindings(filepath.Join(repository, findingsFile), plugins)
+	if err != nil {
+		return err
+	}
 	fmt.Fprint(stdout, "| wrong edit | caught by | which says |\n| --- | --- | --- |\n")
 	var missed []error
-	for _, w := range wrongEdits {
-		caught, says, err := w.examine(ctx, plugins)
+	for _, w := range chosen {
+		found, err := w.find(ctx, plugins, provider, known)
 		if err != nil {
 			return fmt.Errorf("%s: %w", w.name, err)
 		}
-		if caught == "" {
+		if found.Level == "" {
 			missed = append(missed, fmt.Errorf("nothing catches: %s", w.name))
 		}
-		fmt.Fprintf(stdout, "| %s | %s | %s |\n", w.name, caught, says)
+		fmt.Fprintf(stdout, "| %s | %s | %s |\n", w.name, found.Level, found.Says)
+	}
+	fmt.Fprintf(stdout, "%d wrong edits, %d of them caught\n", len(chosen), len(chosen)-len(missed))
+	if len(missed) == 0 && *only == "" {
+		missed = append(missed, known.remove())
 	}
 	return errors.Join(missed...)
 }
 
+// choose returns the wrong edits whose names match.
+func choose(only string) (chosen []mutant, err error) {
+	matching, err := regexp.Compile(only)
+	if err != nil {
+		return nil, fmt.Errorf("%w: -only: %w", errUsage, err)
+	}
+	for _, w := range wrongEdits {
+		if matching.MatchString(w.name) {
+			chosen = append(chosen, w)
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("%w: -only: no wrong edit has a name that matches %q", errUsage, only)
+	}
+	return chosen, nil
+}
+
+// find returns the finding of an earlier run, or examines the mutant and keeps the finding.
+func (w mutant) find(ctx context.Context, plugins string, provider *running, known *findings) (f finding, err error) {
+	f, found := known.of(w.name)
+	if found {
+		return f, nil
+	}
+	f = finding{Name: w.name}
+	if f.Level, f.Says, err = w.examine(ctx, plugins, provider); err != nil || f.Level == "" {
+		return f, err
+	}
+	return f, known.add(f)
+}
+
 // examine returns the first level that catches the mutant, and its message. The
 // level is empty if none does.
-func (w mutant) examine(ctx context.Context, plugins string) (caught, says string, err error) {
+func (w mutant) examine(ctx context.Context, plugins string, provider *running) (caught, says string, err error) {
 	m, err := newModule(plugins)
 	if err != nil {
 		return "", "", err
 	}
 	defer m.remove() //nolint:errcheck // it is in a temporary directory
+	m.with(provider)
+	m.hasty = true
 	for _, e := range w.edits {
 		if err := e.apply(m); err != nil {
 			return "", "", err

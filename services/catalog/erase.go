@@ -41,8 +41,10 @@ func NewErasure(db *pgxpool.Pool, owner *grpc.ClientConn, letters operator.Lette
 	return &Erasure{videos: videos{db: db, owner: replicationv1.NewReplicationServiceClient(owner)}, letters: letters, Options: o}
 }
 
-// Owned returns those of the aggregates that are the user's, as the owner has them. An id of
-// what was no event may be any text, or written in capitals.
+// Owned returns those of the aggregates that are the user's, as the owner has them. Of a video
+// that the owner does not know, since it has lost it, the audit table may have the row of before
+// its repair, and the row has the user. An id of what was no event may be any text, or written in
+// capitals.
 func (e *Erasure) Owned(ctx context.Context, aggregateType string, ids []string) (owned []string, err error) {
 	written := map[string][]string{}
 	for _, id := range ids {
@@ -57,17 +59,33 @@ func (e *Erasure) Owned(ctx context.Context, aggregateType string, ids []string)
 		}
 	}
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(written)), consistency.MaxPositions) {
-		found, _, _, err := e.videos.FetchMany(ctx, some, ownerTimeout)
+		theirs, err := e.ownedVideos(ctx, some, written)
 		if err != nil {
 			return nil, err
 		}
-		for _, v := range found {
-			if v.UploaderID == e.User {
-				owned = append(owned, written[v.id()]...)
-			}
-		}
+		owned = append(owned, theirs...)
 	}
 	return owned, nil
+}
+
+// ownedVideos returns those of the videos that are the user's, as they are written.
+func (e *Erasure) ownedVideos(ctx context.Context, ids []string, written map[string][]string) (owned []string, err error) {
+	found, _, _, err := e.videos.FetchMany(ctx, ids, ownerTimeout)
+	if err != nil {
+		return nil, err
+	}
+	var lost []string
+	for _, id := range ids {
+		i := slices.IndexFunc(found, func(v Video) bool { return v.id() == id })
+		switch {
+		case i < 0:
+			lost = append(lost, written[id]...)
+		case found[i].UploaderID == e.User:
+			owned = append(owned, written[id]...)
+		}
+	}
+	named, err := audit.Naming(ctx, e.videos.db, videoType, lost, e.User.String())
+	return append(owned, named...), err
 }
 
 // Find counts the user's rows and dead letters.

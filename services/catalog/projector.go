@@ -91,7 +91,9 @@ type handler struct {
 }
 
 // Committed notifies the waiters once for both projections.
-func (h handler) Committed(ctx context.Context, keys ...string) { h.waiters.Notify(ctx, keys...) }
+func (h handler) Committed(ctx context.Context, moved ...consistency.Position) {
+	h.waiters.Notify(ctx, moved...)
+}
 
 // Positions returns the positions of those aggregates that the projections in db have, for
 // an operator. The ids may be any text: those of dead letters are what a producer wrote.

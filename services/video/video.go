@@ -44,7 +44,7 @@ func NewService(db *pgxpool.Pool, writer *aggregate.Writer) *Service {
 // caller may act for. found are the violations that
 // the caller has found in the request; they are reported together with those of the rules.
 //
-// Video, event and key take one round trip between BEGIN and COMMIT (TestRoundTrips).
+// BEGIN, video, event, key and COMMIT take one round trip (TestRoundTrips).
 func (s *Service) Create(
 	ctx context.Context, v Video, o aggregate.WriteOptions, found problem.Violations,
 ) (aggregate.Result[Video], error) {
@@ -75,9 +75,9 @@ func (s *Service) Create(
 // values already, it makes no version and no event and returns the video unchanged. The
 // caller may act for the uploader. found is as for Create.
 //
-// Between BEGIN and COMMIT it makes two round trips (TestRoundTrips): the first locks and
+// The transaction makes two round trips (TestRoundTrips): the first begins, locks and
 // reads the row, and finds the answer to an earlier request with the key; the second
-// writes row, key and event.
+// writes row, key and event, and commits.
 func (s *Service) Update(
 	ctx context.Context, id uuid.UUID, names []string, to Video, o aggregate.WriteOptions, found problem.Violations,
 ) (aggregate.Result[Video], error) {

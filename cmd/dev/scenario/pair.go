@@ -1,7 +1,7 @@
 // Package scenario attacks the running pair, one scenario at a time, and watches whether its
 // promises hold. The buttons of the live page are its scenarios.
 //
-// A scenario breaks one thing, writes while it is broken, mends it, and then waits until
+// A scenario breaks one thing, writes while it is broken, repairs it, and then waits until
 // both services agree. It counts as seen only if the databases show it: each change has its
 // event, each event is applied, each video's in order, and nothing twice. No scenario ends
 // well by a timer.
@@ -17,9 +17,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/lockstep/internal/local/instance"
 	"example.com/lockstep/internal/local/issuer"
 	"example.com/lockstep/internal/local/postgres"
+	"example.com/lockstep/internal/local/process"
 	"example.com/lockstep/internal/walk"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/backoff"
@@ -30,8 +30,8 @@ const (
 	callTime = 20 * time.Second
 	// queryTime bounds one query.
 	queryTime = 5 * time.Second
-	// mendTime bounds the mending after a scenario.
-	mendTime = time.Minute
+	// repairTime bounds the repairs after a scenario.
+	repairTime = time.Minute
 	// glance is the pause between two looks at a state without a notification.
 	glance = 50 * time.Millisecond
 	// conns is how many calls are under way at once, at most.
@@ -40,7 +40,7 @@ const (
 
 // Config names the running parts of the pair.
 type Config struct {
-	Video, Catalog       *instance.Instance
+	Video, Catalog       *process.Instance
 	VideoURL, CatalogURL string // base URLs of the services
 	AdminURL, OwnerURL   string // of the database: the administrator's, and that of video's role
 	Postgres             *postgres.Server
@@ -51,24 +51,23 @@ type Config struct {
 // Pair is the running pair. Close it after the last use.
 type Pair struct {
 	Config
-	token  string
 	db     *pgxpool.Pool
-	client http.Client
+	client walk.Client
 	faults bool      // the broker injects faults on demand
 	once   bool      // see withoutRetries
 	met    *shutdown // of a part, or nil
 }
 
 // Open returns the pair. It asks the broker whether it injects faults.
-func Open(ctx context.Context, c Config) (*Pair, error) {
-	p := &Pair{Config: c, client: http.Client{Timeout: callTime, Transport: &http.Transport{MaxIdleConnsPerHost: conns}}}
+func Open(ctx context.Context, c Config) (_ *Pair, err error) {
+	p := &Pair{Config: c, client: walk.Client{
+		Client: http.Client{Timeout: callTime, Transport: &http.Transport{MaxIdleConnsPerHost: conns}},
+	}}
 	if c.Issuer != nil {
-		var err error
-		if p.token, err = c.Issuer.Mint(eventing.DefaultTenant, walk.User); err != nil {
+		if p.client.Token, err = c.Issuer.Mint(eventing.DefaultTenant, walk.User); err != nil {
 			return nil, err
 		}
 	}
-	var err error
 	if p.db, err = pgxpool.New(ctx, c.AdminURL); err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
@@ -82,7 +81,7 @@ func Open(ctx context.Context, c Config) (*Pair, error) {
 func (p *Pair) withoutRetries(met *shutdown) *Pair {
 	strict := *p
 	strict.once, strict.met = true, met
-	strict.client = http.Client{Timeout: callTime, Transport: &http.Transport{DisableKeepAlives: true}}
+	strict.client.Transport = &http.Transport{DisableKeepAlives: true}
 	return &strict
 }
 
@@ -115,7 +114,6 @@ func (p *Pair) settled(ctx context.Context, ids ...uuid.UUID) error {
 	})
 }
 
-// ready returns when both services answer.
 func (p *Pair) ready(ctx context.Context) error {
 	if err := walk.AwaitReady(ctx, "video", p.VideoURL); err != nil {
 		return err

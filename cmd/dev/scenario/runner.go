@@ -41,7 +41,7 @@ func NewRunner(p *Pair, page *live.Page) *Runner {
 	return &Runner{pair: p, page: page, observer: &observer{pair: p}}
 }
 
-// Run returns when ctx ends and the last scenario has mended what it broke, except parts
+// Run returns when ctx ends and the last scenario has repaired what it broke, except parts
 // that end with the pair.
 func (r *Runner) Run(ctx context.Context) error {
 	var all errgroup.Group
@@ -60,7 +60,6 @@ func (r *Runner) Run(ctx context.Context) error {
 	return all.Wait()
 }
 
-// play runs the scenario with that name.
 func (r *Runner) play(ctx context.Context, name string) {
 	at := slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == name })
 	if at < 0 {
@@ -73,10 +72,10 @@ func (r *Runner) play(ctx context.Context, name string) {
 	defer stop()
 	t := &run{scenario: scenarios[at], runner: r, seen: map[string]string{}}
 	r.note(live.Outcome{Name: name, Result: live.Running, Said: "It begins."})
-	err := t.do(r.pair, running, t)
+	err := attempt(func() { t.do(r.pair, running, t) })
 	switch {
 	case context.Cause(running) != errEnded: //nolint:errorlint // a cause is the value itself
-		err = errors.Join(err, t.mended(context.WithoutCancel(ctx)))
+		err = errors.Join(err, t.repaired(context.WithoutCancel(ctx)))
 	case t.needs == ourBroker:
 		// Another program may have started the broker, which then goes on without the pair.
 		err = errors.Join(err, r.pair.withoutFaults(context.WithoutCancel(ctx)))
@@ -120,10 +119,10 @@ func (r *Runner) mark(s live.Seen) {
 	r.seen = append(r.seen, s)
 }
 
-func (r *Runner) frame() (live.Frame, error) {
+func (r *Runner) frame() live.Frame {
 	f := r.observer.frame()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f.Running, f.Outcomes, f.Seen = r.running, slices.Clone(r.outcomes), slices.Clone(r.seen)
-	return f, nil
+	return f
 }

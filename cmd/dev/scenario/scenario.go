@@ -15,7 +15,7 @@ import (
 type scenario struct {
 	name, group, label, expect string
 	needs                      need
-	do                         func(*Pair, context.Context, *run) error
+	do                         func(*Pair, context.Context, *run)
 }
 
 // need is a thing that a scenario needs and that not every pair has.
@@ -116,24 +116,23 @@ func (p *Pair) Buttons() (all []live.Button) {
 	return all
 }
 
-// run is one run of a scenario.
 type run struct {
 	scenario
-	runner *Runner
-	seen   map[string]string
-	mends  []func(context.Context) error
+	runner  *Runner
+	seen    map[string]string
+	repairs []func(context.Context) error
 }
 
-// mend repairs something when the scenario is over, also if it was cut off, but not when the
+// atEnd repairs something when the scenario is over, also if it was cut off, but not when the
 // whole pair ends. The last repair comes first.
-func (t *run) mend(repair func(context.Context) error) { t.mends = append(t.mends, repair) }
+func (t *run) atEnd(repair func(context.Context) error) { t.repairs = append(t.repairs, repair) }
 
-func (t *run) mended(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, mendTime)
+func (t *run) repaired(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, repairTime)
 	defer cancel()
-	for _, repair := range slices.Backward(t.mends) {
+	for _, repair := range slices.Backward(t.repairs) {
 		if failed := repair(ctx); failed != nil {
-			err = errors.Join(err, fmt.Errorf("mend: %w", failed))
+			err = errors.Join(err, fmt.Errorf("repair: %w", failed))
 		}
 	}
 	return err
@@ -149,7 +148,6 @@ func (t *run) sawf(promise, format string, args ...any) {
 	t.seen[promise] = fmt.Sprintf(format, args...)
 }
 
-// evidence is the evidence of all promises of a scenario that ended well.
 func (t *run) evidence() string {
 	var all []string
 	for _, promise := range slices.Sorted(maps.Keys(t.seen)) {

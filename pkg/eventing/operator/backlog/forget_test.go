@@ -45,6 +45,36 @@ func TestForget(t *testing.T) {
 	}
 }
 
+// A statement takes a bounded number of events, however many an aggregate has had.
+func TestForgetIsBounded(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.append(t, "a", 1)
+	b.exec(t, `
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, schema_version, payload, occurred_at, published_at)
+		SELECT gen_random_uuid(), aggregate_type, aggregate_id, event_type, v, schema_version, payload, occurred_at, now()
+		  FROM outbox, generate_series(2, 2500) AS v`)
+	b.exec(t, `UPDATE outbox SET published_at = now() WHERE version = 1`)
+	_, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), `
+		CREATE TABLE app.forgotten (events bigint);
+		CREATE FUNCTION app.noted() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS
+			$$BEGIN INSERT INTO app.forgotten SELECT count(*) FROM old; RETURN NULL; END$$;
+		CREATE TRIGGER noted AFTER DELETE ON app.outbox REFERENCING OLD TABLE AS old FOR EACH STATEMENT EXECUTE FUNCTION app.noted();
+		GRANT SELECT ON app.forgotten TO PUBLIC`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if waiting, err := b.backlog.Forget(t.Context(), "video", []string{"a"}); err != nil || waiting != 0 {
+		t.Errorf("%d wait, %v", waiting, err)
+	}
+	if n := b.count(t, `SELECT count(*) FROM outbox`); n != 1 {
+		t.Errorf("%d events are left, want the newest", n)
+	}
+	if most, all := b.count(t, `SELECT max(events) FROM forgotten`), b.count(t, `SELECT sum(events)::bigint FROM forgotten`); most > 1000 || all != 2499 {
+		t.Errorf("%d events were deleted, %d by one statement", all, most)
+	}
+}
+
 // An event that is published while Forget runs still has its payload, and counts as waiting:
 // the caller calls again.
 func TestForgetCountsWhatIsPublishedMeanwhile(t *testing.T) {
