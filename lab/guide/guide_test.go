@@ -1,7 +1,8 @@
-package lockstep_test
+package guide
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io/fs"
 	"maps"
@@ -12,41 +13,29 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"example.com/lockstep/internal/guide"
 )
 
-// TestAdaptGuide does each chapter of the change guide in a copy of the repository.
+// TestChangeGuide does each chapter of the change guide in a copy of the repository.
 //
 // The quick form makes the edits, generates the code of proto/, and has go vet look at the
-// changed packages and their tests. In full it also runs the commands, in the order of the
-// text. The repository is that of LOCKSTEP_GUIDE, or this one: .ci/full gives a fork in other
-// words.
-func TestAdaptGuide(t *testing.T) {
+// changed packages and their tests. In full (LOCKSTEP_FULL) it also runs the commands, in the
+// order of the text. The repository is that of LOCKSTEP_GUIDE, or this one: .ci/full gives a
+// fork in other words.
+func TestChangeGuide(t *testing.T) {
 	t.Parallel()
-	root, err := filepath.Abs(os.Getenv("LOCKSTEP_GUIDE"))
+	root, tools := repository(t)
+	chapters, err := Read(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	tools, err := filepath.Abs("build/bin")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(filepath.Join(tools, "buf")); err != nil {
-		t.Skip("the tools of `make generate` are not built")
-	}
-	chapters, err := guide.Read(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(chapters) < 1 {
-		t.Fatalf("%d chapters", len(chapters))
+	if len(chapters) == 0 {
+		t.Fatal("no chapter")
 	}
 	for _, chapter := range chapters {
 		t.Run(chapter.Title, func(t *testing.T) {
 			t.Parallel()
 			if len(chapter.Steps) == 0 {
-				t.Error("a chapter without a step")
+				t.Fatal("a chapter without a step")
 			}
 			c := copied(t, root, tools)
 			if os.Getenv("LOCKSTEP_FULL") != "" {
@@ -57,6 +46,23 @@ func TestAdaptGuide(t *testing.T) {
 			c.vet(t)
 		})
 	}
+}
+
+// repository returns the folder of the repository whose guide is followed, and that of the
+// tools of `make generate`.
+func repository(t *testing.T) (root, tools string) {
+	t.Helper()
+	here, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tools = filepath.Join(here, "build", "bin")
+	for _, name := range []string{"buf", "protoc-gen-go", "protoc-gen-go-grpc"} {
+		if _, err := os.Stat(filepath.Join(tools, name)); err != nil {
+			t.Skip("the tools of `make generate` are not built")
+		}
+	}
+	return cmp.Or(os.Getenv("LOCKSTEP_GUIDE"), here), tools
 }
 
 // rootCopy is a copy of the repository.
@@ -88,21 +94,21 @@ func (c rootCopy) run(t *testing.T, dir, script string) {
 }
 
 // follow does a chapter as a person would.
-func (c rootCopy) follow(t *testing.T, chapter guide.Chapter) {
+func (c rootCopy) follow(t *testing.T, chapter Chapter) {
 	t.Helper()
 	for _, step := range chapter.Steps {
 		if _, err := step.Apply(c.dir); err != nil {
 			t.Fatal(err)
 		}
 		if step.File == "" {
-			t.Logf("%s:%d: %s", guide.Document, step.Line, step.Text)
+			t.Logf("%s:%d: %s", Document, step.Line, step.Text)
 			c.run(t, c.dir, step.Text)
 		}
 	}
 }
 
 // edit makes the edits of a chapter, and generates the code of proto/.
-func (c rootCopy) edit(t *testing.T, chapter guide.Chapter) {
+func (c rootCopy) edit(t *testing.T, chapter Chapter) {
 	t.Helper()
 	proto := false
 	for _, step := range chapter.Steps {
