@@ -11,6 +11,9 @@
 //   - another language: a new file, which the paragraph names last. NNNNN in its name is the
 //     next number of a migration.
 //   - text and console: something to look at, and no step
+//
+// A line <!-- tested with: COMMAND --> is a step, too: a command that stands for what happens in
+// the meantime, or one that looks at the outcome. Readers do not see it.
 package guide
 
 import (
@@ -67,6 +70,7 @@ func Find(chapters []Chapter, title string) (Chapter, error) {
 var (
 	linked = regexp.MustCompile(`\]\(\.\./([^)#]+)\)`)
 	quoted = regexp.MustCompile("`([^`\\s]+)`")
+	hidden = regexp.MustCompile(`^<!-- tested with: (.+) -->$`)
 	item   = regexp.MustCompile(`^(?:[-*]|\d+\.) `)
 )
 
@@ -120,6 +124,12 @@ func (r *reader) line(number int, line string) error {
 	if part, found := strings.CutPrefix(line, "### "); found {
 		r.part, r.paragraph = part, ""
 		return nil
+	}
+	if m := hidden.FindStringSubmatch(line); m != nil {
+		r.kind, r.start, r.block = "sh", number, []string{m[1]}
+		err := r.step()
+		r.kind = ""
+		return err
 	}
 	if r.ended && line != "" || item.MatchString(line) {
 		r.paragraph = ""
