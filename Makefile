@@ -171,9 +171,10 @@ fmt: $(LINTER) ## Format the Go code
 	golangci-lint fmt
 	@for module in $(NESTED); do (cd $$module && golangci-lint fmt) || exit 1; done
 
-generate: $(BUF) $(GEN_GO) $(GEN_RPC) ## Regenerate the Go code of proto/, the Pub/Sub schemas, and the files that follow from the tables of topics, metrics, alerts and boards
+generate: $(BUF) $(GEN_GO) $(GEN_RPC) ## Regenerate the Go code of proto/, the Pub/Sub schemas, docs/grpc.md, and the files that follow from the tables of topics, metrics, alerts and boards
 	cd proto && buf generate
 	go run ./cmd/schema
+	go run ./cmd/reference
 	go test -count=1 -timeout 2m -run '^TestGenerated$$' ./internal/monitoring ./internal/topics -update
 
 # Generates aside and compares, so that an edit by hand shows whether or not it
@@ -184,6 +185,8 @@ verify: $(BUF) $(GEN_GO) $(GEN_RPC) ## Fail if generated code, go.mod or formatt
 	diff -ru -x '*.proto' -x '*.yaml' proto build/.generated
 	go run ./cmd/schema -o build/.schemas
 	diff -ru -x '*.go' -x released deploy/schemas build/.schemas
+	go run ./cmd/reference -o build/.grpc.md
+	diff -u docs/grpc.md build/.grpc.md
 	go test -count=1 -timeout 2m -run '^TestGenerated$$' ./internal/monitoring ./internal/topics
 	go mod tidy -diff
 	@for module in $(NESTED); do echo "go -C $$module mod tidy -diff" && go -C $$module mod tidy -diff || exit 1; done

@@ -81,7 +81,7 @@ func TestDocsAreTrue(t *testing.T) {
 			}
 		}
 		for _, m := range docMetric.FindAllSubmatch(text, -1) {
-			if !metrics[string(m[1])] {
+			if !metrics[string(m[1])] && name != filepath.Join("docs", "grpc.md") { // it has fields of messages
 				t.Errorf("%s names %s, which is no metric", name, m[1])
 			}
 		}

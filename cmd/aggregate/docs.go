@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"example.com/lockstep/internal/topics"
 )
 
 // docEdits are the tables of docs/security.md with the outcomes of all operations, which
@@ -30,6 +32,33 @@ func (c *change) docEdits() {
 		{"/catalog.v1.CatalogService/Get" + a.Type() + "`", "/catalog.v1.CatalogService/GetVideo`"},
 		{"/catalog.v1.CatalogService/List" + a.Types() + "`", "/catalog.v1.CatalogService/ListVideos`"},
 	})
+}
+
+// personalData adds the aggregate to docs/data-protection.md. Each row has a user, and what this user wrote.
+func (c *change) personalData() {
+	const document = "docs/data-protection.md"
+	a := c.aggregate
+	names, parent := make([]string, len(a.Fields)), ""
+	for i, f := range a.Fields {
+		names[i] = strings.ReplaceAll(f.Name, "_", " ")
+	}
+	if a.Parent != nil {
+		parent = "`" + a.Parent.Name + "_id`, "
+	}
+	last := len(names) - 1
+	written := strings.Join(names[:last], ", ")
+	if last > 0 {
+		written += " and "
+	}
+	c.ahead(document, "title and description of a video", fmt.Sprintf("%s%s of %s %s, ", written, names[last], a.Article(), a.Name))
+	c.behind(document, "| `video.videos`", fmt.Sprintf(", `%s.%s`", a.Owner(), a.Plural()))
+	c.behind(document, "| `catalog.video_projection`", fmt.Sprintf(", `%s.%s_projection`", a.Reader(), a.Name))
+	c.behind(document, "| the subscriptions `"+topics.Subscription(topics.Video, topics.Catalog)+"`",
+		", `"+topics.Subscription(a.Topic(), topics.Catalog)+"`")
+	c.behind(document, "| a video of `catalog` | the same without `uploader_id` |\n", fmt.Sprintf(
+		"| %[1]s %[2]s of `%[3]s` | `%[2]s_id`, `user_id`, %[5]sversion, times, the id of its last event |\n"+
+			"| %[1]s %[2]s of `%[4]s` | `%[2]s_id`, version, times, the id of its last event |\n",
+		a.Article(), a.Name, a.Owner(), a.Reader(), parent))
 }
 
 // outcomes adds rows, each like another row, to the table that has an operation.

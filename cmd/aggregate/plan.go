@@ -26,6 +26,7 @@ func plan(root string, a Aggregate) (*change, error) {
 	c.topicEdits()
 	c.testEdits()
 	c.docEdits()
+	c.personalData()
 	if c.err != nil {
 		return nil, fmt.Errorf("nothing was written: %w", c.err)
 	}

@@ -24,6 +24,7 @@ func TestBadWordsAreRefused(t *testing.T) {
 		{"type", goodFields, "", "reserved word"},
 		{"go", goodFields, "", "reserved word"},
 		{"string", goodFields, "", "reserved word"},
+		{"len", goodFields, "", "reserved word"},
 		{"order", goodFields, "", "reserved word"},
 		{"message", goodFields, "", "reserved word"},
 		{"outbox", goodFields, "", "reserved word"},

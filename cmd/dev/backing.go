@@ -22,17 +22,11 @@ const connectTime = 10 * time.Second
 type backing struct {
 	at          string // the administrator's URL of Postgres, host:port of Pub/Sub
 	description string
-	server      server // nil: the user's own, which is left running
-	ended       error  // the report of an unexpected end
+	done        <-chan struct{} // closed when it has ended; nil: the user's own, which is left running
+	ended       error           // the report of an unexpected end
 }
 
-// server is a private Postgres or a private Pub/Sub.
-type server interface {
-	Done() <-chan struct{}
-	Close() error
-}
-
-func (p pair) startPostgres(ctx context.Context) (*backing, error) {
+func (p pair) startPostgres(ctx context.Context, all *parts) (*backing, error) {
 	if p.databaseURL != "" {
 		return existingPostgres(ctx, p.databaseURL)
 	}
@@ -40,7 +34,9 @@ func (p pair) startPostgres(ctx context.Context) (*backing, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &backing{at: s.URL(), description: s.Description(), server: s, ended: errors.New("the private Postgres has ended")}, nil
+	all.atEnd(s.Close)
+	all.postgres = s
+	return &backing{at: s.URL(), description: s.Description(), done: s.Done(), ended: errors.New("the private Postgres has ended")}, nil
 }
 
 func existingPostgres(ctx context.Context, url string) (*backing, error) {
@@ -56,7 +52,6 @@ func existingPostgres(ctx context.Context, url string) (*backing, error) {
 		conn.PgConn().ParameterStatus("server_version"), c.Host, c.Port, c.Database)}, nil
 }
 
-// prepare migrates the service's schema and returns the URL of its own role.
 func (p pair) prepare(ctx context.Context, adminURL string, s migrations.Service) (string, error) {
 	if err := migrations.Up(ctx, adminURL, s, p.log(string(s))); err != nil {
 		return "", err
@@ -66,8 +61,8 @@ func (p pair) prepare(ctx context.Context, adminURL string, s migrations.Service
 
 // startPubSub chooses a broker, creates the topics and subscriptions there, and
 // makes the client library use it.
-func (p pair) startPubSub(ctx context.Context) (*backing, error) {
-	b, err := p.choosePubSub(ctx)
+func (p pair) startPubSub(ctx context.Context, all *parts) (*backing, error) {
+	b, err := p.choosePubSub(ctx, all)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +74,7 @@ func (p pair) startPubSub(ctx context.Context) (*backing, error) {
 	return b, os.Setenv(emulatorHost, b.at)
 }
 
-func (p pair) choosePubSub(ctx context.Context) (*backing, error) {
+func (p pair) choosePubSub(ctx context.Context, all *parts) (*backing, error) {
 	if p.pubsub == "auto" && p.emulatorHost != "" {
 		return &backing{at: p.emulatorHost, description: "the emulator at " + p.emulatorHost + ", from " + emulatorHost}, nil
 	}
@@ -91,29 +86,20 @@ func (p pair) choosePubSub(ctx context.Context) (*backing, error) {
 	if err != nil {
 		return nil, err
 	}
+	all.atEnd(s.Close)
 	description := s.Description() + " at " + s.Addr()
-	return &backing{at: s.Addr(), description: description, server: s, ended: fmt.Errorf("Pub/Sub has ended: %s", description)}, nil
+	return &backing{at: s.Addr(), description: description, done: s.Done(), ended: fmt.Errorf("Pub/Sub has ended: %s", description)}, nil
 }
 
 // watch returns an error if a server started here ends before ctx does. The user's
 // own server may restart; the services survive that.
 func (b *backing) watch(ctx context.Context) error {
-	if b.server == nil {
-		return nil
-	}
 	select {
-	case <-b.server.Done():
+	case <-b.done:
 		return b.ended
 	case <-ctx.Done():
 		return nil
 	}
-}
-
-func (b *backing) close() error {
-	if b == nil || b.server == nil {
-		return nil
-	}
-	return b.server.Close()
 }
 
 // progress is for people: stdout, unless the JSON is printed there.

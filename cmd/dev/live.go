@@ -10,7 +10,6 @@ import (
 
 	"example.com/lockstep/cmd/dev/scenario"
 	"example.com/lockstep/internal/live"
-	"example.com/lockstep/internal/local/postgres"
 )
 
 const (
@@ -23,11 +22,10 @@ const (
 // serveLive serves the live page until ctx ends and the last scenario has mended what it
 // broke.
 func (p pair) serveLive(ctx context.Context, all *parts) error {
-	own, _ := all.db.server.(*postgres.Server)
 	running, err := scenario.Open(ctx, scenario.Config{
 		Video: all.videoService, Catalog: all.catalogService,
 		VideoURL: baseURL(all.video), CatalogURL: baseURL(all.catalog),
-		AdminURL: all.db.at, OwnerURL: all.videoURL, Postgres: own,
+		AdminURL: all.db.at, OwnerURL: all.videoURL, Postgres: all.postgres,
 		Broker: all.broker.at, Project: p.project, Issuer: all.issuer,
 	})
 	if err != nil {

@@ -75,7 +75,6 @@ func main() {
 	os.Exit(run(ctx, command.Call{Args: os.Args[1:], Getenv: os.Getenv, Out: os.Stdout, Err: os.Stderr}))
 }
 
-// run returns the exit code.
 func run(ctx context.Context, c command.Call) int {
 	err := dispatch(ctx, c)
 	var wrong command.UsageError
@@ -116,7 +115,6 @@ func dispatch(ctx context.Context, c command.Call) error {
 	}
 }
 
-// up reads the command line and the environment, and runs the pair.
 func up(ctx context.Context, c command.Call) error {
 	p := pair{stdout: c.Out, stderr: c.Err}
 	flags := flag.NewFlagSet("dev", flag.ContinueOnError)

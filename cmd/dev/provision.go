@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"strings"
 
@@ -95,5 +96,30 @@ func sayProvisioned(stdout io.Writer, made broker.Provisioned) {
 	}
 	for _, name := range made.Left {
 		fmt.Fprintln(stdout, "left out", name, "(this broker has no schemas of protocol buffers)")
+	}
+}
+
+// pubsub serves an empty Pub/Sub until ctx ends; provision creates the pair's
+// resources in it.
+func pubsub(ctx context.Context, c command.Call) (err error) {
+	flags := flag.NewFlagSet("pubsub", flag.ContinueOnError)
+	addr := flags.String("addr", "", "")
+	if err := command.ParseFlags(flags, c.Args); err != nil {
+		return err
+	}
+	if _, _, err := net.SplitHostPort(*addr); err != nil {
+		return command.Usagef("pubsub needs --addr HOST:PORT")
+	}
+	server, err := broker.Start(ctx, broker.Options{Addr: *addr})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.Close()) }()
+	fmt.Fprintf(c.Out, "%s\nexport %s=%s\n", server.Description(), emulatorHost, server.Addr())
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-server.Done():
+		return errors.New("Pub/Sub has ended")
 	}
 }

@@ -75,7 +75,7 @@ Serving until Ctrl-C.
 // terminal. It returns none if the user brought a database: the commands would
 // show its URL, which may contain a password.
 func operating(p pair, all *parts) string {
-	if all.db.server == nil {
+	if all.postgres == nil {
 		return ""
 	}
 	return fmt.Sprintf(`

@@ -7,13 +7,15 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"syscall"
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
-	"example.com/lockstep/internal/local/instance"
 	"example.com/lockstep/internal/local/issuer"
+	"example.com/lockstep/internal/local/postgres"
+	"example.com/lockstep/internal/local/process"
 	"example.com/lockstep/internal/telemetry"
 	"example.com/lockstep/internal/walk"
 	"example.com/lockstep/migrations"
@@ -51,9 +53,22 @@ type parts struct {
 	live                 *net.TCPListener // nil with --once
 	issuer               *issuer.Issuer   // nil: every caller may do everything
 	db, broker           *backing
-	videoURL, catalogURL string // of the services' databases
+	postgres             *postgres.Server // nil: the user's own
+	videoURL, catalogURL string           // of the services' databases
 
-	videoService, catalogService *instance.Instance
+	videoService, catalogService *process.Instance
+
+	ends []func() error
+}
+
+// atEnd has end called by close, the last one first.
+func (all *parts) atEnd(end func() error) { all.ends = append(all.ends, end) }
+
+func (all *parts) close() (err error) {
+	for _, end := range slices.Backward(all.ends) {
+		err = errors.Join(err, end())
+	}
+	return err
 }
 
 // run starts all parts, serves, and stops them in reverse order in every case.
@@ -71,25 +86,25 @@ func (p pair) run(ctx context.Context) (err error) {
 // start opens the ports first, so that a taken port is reported within the
 // first second.
 func (p pair) start(ctx context.Context, all *parts) (err error) {
-	if all.video, err = p.listen("video", videoPort); err != nil {
+	if all.video, err = p.listen(all, "video", videoPort); err != nil {
 		return err
 	}
-	if all.catalog, err = p.listen("catalog", catalogPort); err != nil {
+	if all.catalog, err = p.listen(all, "catalog", catalogPort); err != nil {
 		return err
 	}
-	if all.issuer, err = p.startIssuer(); err != nil {
+	if err := p.startIssuer(all); err != nil {
 		return err
 	}
 	if !p.once {
-		if all.live, err = p.listen("the live page", livePort); err != nil {
+		if all.live, err = p.listen(all, "the live page", livePort); err != nil {
 			return err
 		}
 	}
-	if all.db, err = p.startPostgres(ctx); err != nil {
+	if all.db, err = p.startPostgres(ctx, all); err != nil {
 		return err
 	}
 	fmt.Fprintf(p.progress(), "database  %s\n", all.db.description)
-	if all.broker, err = p.startPubSub(ctx); err != nil {
+	if all.broker, err = p.startPubSub(ctx, all); err != nil {
 		return err
 	}
 	fmt.Fprintf(p.progress(), "broker    %s\n", all.broker.description)
@@ -131,7 +146,6 @@ func (p pair) serve(ctx context.Context, all *parts) error {
 	return group.Wait()
 }
 
-// show waits for catalog and runs the walk-through.
 func (p pair) show(ctx context.Context, all *parts) error {
 	r := report{
 		Postgres: all.db.description, PubSub: all.broker.description,
@@ -164,29 +178,6 @@ func (p pair) show(ctx context.Context, all *parts) error {
 	return r.writeServing(p.progress())
 }
 
-// close ends what has started.
-func (all *parts) close() error {
-	var errs []error
-	for _, i := range []*instance.Instance{all.videoService, all.catalogService} {
-		if i != nil {
-			errs = append(errs, i.Close())
-		}
-	}
-	for _, l := range []*net.TCPListener{all.video, all.catalog, all.live} {
-		if l == nil {
-			continue
-		}
-		if err := l.Close(); !errors.Is(err, net.ErrClosed) { // the page's server has closed its own
-			errs = append(errs, err)
-		}
-	}
-	errs = append(errs, all.broker.close(), all.db.close())
-	if all.issuer != nil {
-		errs = append(errs, all.issuer.Close())
-	}
-	return errors.Join(errs...)
-}
-
 func (p pair) unlessInterrupted(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() == nil:
@@ -198,7 +189,7 @@ func (p pair) unlessInterrupted(ctx context.Context, err error) error {
 }
 
 // listen accepts connections from this machine only.
-func (p pair) listen(service string, port int) (*net.TCPListener, error) {
+func (p pair) listen(all *parts, service string, port int) (*net.TCPListener, error) {
 	if p.once {
 		port = 0
 	}
@@ -209,6 +200,12 @@ func (p pair) listen(service string, port int) (*net.TCPListener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for %s: %w", service, err)
 	}
+	all.atEnd(func() error {
+		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil // a server that listened on it has closed it
+	})
 	return l, nil
 }
 

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"example.com/lockstep/internal/command"
-	"example.com/lockstep/internal/local/instance"
 	"example.com/lockstep/internal/local/issuer"
+	"example.com/lockstep/internal/local/process"
 	"example.com/lockstep/internal/telemetry"
 	"example.com/lockstep/services/catalog"
 	"example.com/lockstep/services/video"
@@ -28,7 +28,7 @@ func runPart(ctx context.Context, c command.Call) (err error) {
 	if len(c.Args) != 1 {
 		return command.Usagef("%s is for this program alone", part)
 	}
-	lis, err := instance.Listener()
+	lis, err := process.Listener()
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (p pair) makeServices(all *parts) (err error) {
 	return err
 }
 
-func (p pair) service(all *parts, name string, lis *net.TCPListener, vars ...string) (*instance.Instance, error) {
+func (p pair) service(all *parts, name string, lis *net.TCPListener, vars ...string) (*process.Instance, error) {
 	path, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
@@ -85,12 +85,16 @@ func (p pair) service(all *parts, name string, lis *net.TCPListener, vars ...str
 	} else {
 		env = append(env, "AUTH_ISSUER="+all.issuer.URL(), "AUTH_AUDIENCE="+issuer.Audience, "AUTH_TENANT_CLAIM="+issuer.TenantClaim)
 	}
-	return instance.New(instance.Command{Path: path, Args: []string{part, name}, Env: append(env, vars...), Log: p.stderr}, lis)
+	i, err := process.NewInstance(process.Command{Path: path, Args: []string{part, name}, Env: append(env, vars...), Log: p.stderr}, lis)
+	if err == nil {
+		all.atEnd(i.Close)
+	}
+	return i, err
 }
 
 // attend runs the service until ctx ends, and then drains it. An end of its process that
 // nobody asked for is an error.
-func attend(ctx context.Context, i *instance.Instance) error {
+func attend(ctx context.Context, i *process.Instance) error {
 	if err := i.Start(); err != nil {
 		return err
 	}

@@ -41,15 +41,18 @@ func token(ctx context.Context, c command.Call) error {
 }
 
 // startIssuer starts none if every caller may do everything.
-func (p pair) startIssuer() (*issuer.Issuer, error) {
+func (p pair) startIssuer(all *parts) error {
 	if p.noAuth {
-		return nil, nil
+		return nil
 	}
-	lis, err := p.listen("the issuer of tokens", issuerPort)
+	lis, err := p.listen(all, "the issuer of tokens", issuerPort)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return issuer.Start(lis)
+	if all.issuer, err = issuer.Start(lis); err == nil {
+		all.atEnd(all.issuer.Close)
+	}
+	return err
 }
 
 // issuerURL is empty where every caller may do everything.

@@ -139,7 +139,6 @@ func wireType(kind protoreflect.Kind) protowire.Type {
 	}
 }
 
-// zero is the shortest value of a kind.
 func zero(kind protoreflect.Kind) []byte {
 	sizes := map[protowire.Type]int{protowire.Fixed32Type: 4, protowire.Fixed64Type: 8}
 	return make([]byte, cmp.Or(sizes[wireType(kind)], 1))
@@ -187,7 +186,6 @@ func Reflected(ctx context.Context, conn *grpc.ClientConn) (names []string, err 
 	return names, stream.CloseSend()
 }
 
-// raw is a codec that sends bytes unchanged.
 type raw struct{}
 
 func (raw) Name() string { return "proto" }

@@ -8,10 +8,14 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
-	"golang.org/x/sync/errgroup"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/instrument"
 )
 
 // The headers that carry an identity.
@@ -74,13 +78,14 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*Authenticator, error
 // fetch succeeds a request with a token is answered UNAVAILABLE.
 func (a *Authenticator) Run(ctx context.Context) error {
 	defer a.observe()()
-	var group errgroup.Group
+	var loops sync.WaitGroup
 	for _, v := range []*verifier{a.users, a.services} {
 		if v != nil {
-			group.Go(func() error { v.keys.run(ctx); return nil })
+			loops.Go(func() { v.keys.run(ctx) })
 		}
 	}
-	return group.Wait()
+	loops.Wait()
+	return nil
 }
 
 // Local reports whether an operation for services is open to a caller without an
@@ -162,4 +167,27 @@ func bearer(h http.Header, name string) (string, error) {
 		return "", fmt.Errorf("%s has %d bytes, over %d", name, len(token), maxToken)
 	}
 	return token, nil
+}
+
+// observe shows the ages of the keys until stop is called.
+func (a *Authenticator) observe() (stop func()) {
+	meter, began := instrument.For("example.com/lockstep/internal/auth"), time.Now()
+	age := meter.Age("auth.keys.age", "Time since the keys of the issuer were fetched; without keys, since the start.")
+	return meter.Observe(func(_ context.Context, o metric.Observer) error {
+		for of, v := range map[string]*verifier{"users": a.users, "services": a.services} {
+			if v != nil {
+				o.ObserveFloat64(age, v.keys.age(began).Seconds(), metric.WithAttributes(attribute.String("identity", of)))
+			}
+		}
+		return nil
+	}, age)
+}
+
+// age is the time since the fetch of the keys in use began, or, where there are none, since
+// the time given.
+func (k *keys) age(since time.Time) time.Duration {
+	if set := k.current.Load(); set != nil {
+		since = set.asOf
+	}
+	return time.Since(since)
 }

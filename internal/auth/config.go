@@ -9,7 +9,6 @@ import (
 	"example.com/lockstep/internal/command"
 )
 
-// googleIssuer signs the identities of service accounts of Google Cloud.
 const googleIssuer = "https://accounts.google.com"
 
 // Config is the configuration of an Authenticator. Its zero value is refused by New: a
@@ -128,3 +127,13 @@ func checkURL(address string, local bool) error {
 func isLoopback(host string) bool {
 	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }
+
+// Usage describes the variables of ReadConfig, for the usage texts of the services.
+const Usage = `  AUTH_ISSUER            OpenID Connect issuer of the users' tokens; a local
+                         process without it is open to every caller
+  AUTH_AUDIENCE          what those tokens must be for
+  AUTH_SERVICES          service accounts that may call as services: emails,
+                         separated by commas
+  AUTH_SERVICE_AUDIENCE  what their tokens must be for: the URL of this service
+  AUTH_SERVICE_ISSUER    their issuer (https://accounts.google.com)
+  EVERYBODY_MAY_WRITE    true: no authentication, in a process that is not local`

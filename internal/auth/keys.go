@@ -162,7 +162,6 @@ func (k *keys) begin() *round {
 	return started
 }
 
-// run fetches until ctx ends.
 func (k *keys) run(ctx context.Context) {
 	failures := 0
 	for {

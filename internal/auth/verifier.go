@@ -17,7 +17,6 @@ const leeway = 30 * time.Second
 // that verifies an issuer, and a public key a secret.
 var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.PS256, jose.ES256, jose.EdDSA}
 
-// verifier verifies the tokens of one issuer for one audience.
 type verifier struct {
 	issuer, audience string
 	keys             *keys

@@ -131,7 +131,6 @@ func (i issuer) invalid() (found []identity) {
 	return found
 }
 
-// unsigned is a token of the algorithm none.
 func (i issuer) unsigned(claims map[string]any) string {
 	i.Helper()
 	part := func(v any) string {

@@ -79,7 +79,6 @@ func (i issuer) claims(audience, subject string, changes map[string]any) map[str
 	return claims
 }
 
-// sign returns a token that is signed by the issuer's key.
 func (i issuer) sign(claims map[string]any) string {
 	i.Helper()
 	return i.signBy(jose.ES256, i.key, keyID, claims)

@@ -54,7 +54,6 @@ type Matrix struct {
 	Conn *grpc.ClientConn
 }
 
-// answer is what a caller learns from a call.
 type answer struct {
 	outcome string
 	whole   string // with {} in place of each value

@@ -77,7 +77,6 @@ func (s Service) tool(name string) (Tool, bool) {
 	return s.Tools[i], true
 }
 
-// toolLines are the tools' lines in the usage text.
 func (s Service) toolLines() string {
 	var lines strings.Builder
 	for _, t := range s.Tools {

@@ -3,8 +3,10 @@ package connect
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
+	uuids "github.com/vgarvardt/pgx-google-uuid/v5"
 
 	"example.com/lockstep/pkg/eventing/backoff"
 )
@@ -72,6 +75,7 @@ func newPool(ctx context.Context, url string, size func(*pgxpool.Config)) (*pgxp
 	connected := cfg.AfterConnect
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		timesInUTC(conn)
+		uuids.Register(conn.TypeMap()) // else pgx sends each as text, after errors that it makes and drops
 		if connected == nil {
 			return nil
 		}
@@ -113,16 +117,13 @@ func AwaitDatabase(ctx context.Context, url string, said func(error)) error {
 	config.ConnectTimeout = cmp.Or(config.ConnectTimeout, connectTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, awaitTime, fmt.Errorf("no database after %s", awaitTime))
 	defer cancel()
-	for attempt := 1; ; attempt++ {
-		err := answers(ctx, config)
-		if err == nil {
+	for range awaitPause.Attempts(ctx) {
+		if err = answers(ctx, config); err == nil {
 			return nil
 		}
 		said(err)
-		if !backoff.Sleep(ctx, awaitPause.Delay(attempt), nil) {
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		}
 	}
+	return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 }
 
 // starting are the refusals of a server that will answer soon: it starts, or stops to
@@ -141,4 +142,38 @@ func answers(ctx context.Context, config *pgx.ConnConfig) error {
 	defer cancel()
 	_ = conn.Close(ctx) // it has answered
 	return nil
+}
+
+// UnverifiedServer returns the first host of a Postgres URL that is beyond this machine and
+// its private network, and to which a connection may be made without a check of the
+// server's certificate and name: any host on the way could answer in its place. It
+// returns "" if there is none, and for a URL that cannot be parsed, which OpenPool refuses.
+func UnverifiedServer(url string) (host string) {
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		return ""
+	}
+	if unverified(config.Host, config.TLSConfig) {
+		return config.Host
+	}
+	// Further hosts, and the plain connection that sslmode=prefer falls back to.
+	for _, fallback := range config.Fallbacks {
+		if unverified(fallback.Host, fallback.TLSConfig) {
+			return fallback.Host
+		}
+	}
+	return ""
+}
+
+// unverified also holds for verify-ca: for that pgx sets InsecureSkipVerify and checks the
+// certificate without its name.
+func unverified(host string, config *tls.Config) bool {
+	if config != nil && !config.InsecureSkipVerify {
+		return false
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return !ip.IsLoopback() && !ip.IsPrivate() && !ip.IsLinkLocalUnicast()
+	}
+	// A name without a dot is of this machine or of its containers, a path is a socket.
+	return !strings.HasPrefix(host, "/") && strings.Contains(host, ".")
 }

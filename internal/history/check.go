@@ -54,7 +54,6 @@ func Check(records []Record) []Violation {
 // life is the records of one aggregate.
 type life []Record
 
-// of is the records of some kinds, in order.
 func (l life) of(kinds ...Kind) life {
 	var some life
 	for _, r := range l {

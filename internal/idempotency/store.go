@@ -3,6 +3,7 @@ package idempotency
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -15,9 +16,14 @@ import (
 	"example.com/lockstep/pkg/eventing/instrument"
 )
 
+// answered is the code of the error that idempotency_refuses raises.
+const answered = "LS005"
+
 // Remember queues the answer on b. While the transaction of a concurrent duplicate
 // holds the key, the statement waits; if that transaction commits, b fails with
 // ErrAnswered, as it does if a live key was there before. An expired key is replaced.
+//
+// The database raises the error, so that a COMMIT in the same round trip is not executed.
 func (r Request) Remember(b *pgx.Batch, answer any) error {
 	if r.key == "" {
 		return nil
@@ -27,16 +33,20 @@ func (r Request) Remember(b *pgx.Batch, answer any) error {
 		return fmt.Errorf("remember answer: %w", err)
 	}
 	b.Queue(`
-		INSERT INTO idempotency_keys AS k (principal, operation, key, request_hash, response)
-		VALUES ($1, $2, $3, $4, $5)
-		ON CONFLICT (principal, operation, key) DO UPDATE
-		   SET request_hash = excluded.request_hash, response = excluded.response, created_at = excluded.created_at
-		 WHERE k.created_at <= now() - interval '24 hours'`,
-		r.principal, r.operation, r.key, r.hash, response).Exec(func(tag pgconn.CommandTag) error {
-		if tag.RowsAffected() == 0 {
+		WITH kept AS (
+		  INSERT INTO idempotency_keys AS k (principal, operation, key, request_hash, response)
+		  VALUES ($1, $2, $3, $4, $5)
+		  ON CONFLICT (principal, operation, key) DO UPDATE
+		     SET request_hash = excluded.request_hash, response = excluded.response, created_at = excluded.created_at
+		   WHERE k.created_at <= now() - interval '24 hours'
+		  RETURNING true)
+		SELECT CASE WHEN NOT EXISTS (SELECT FROM kept) THEN idempotency_refuses() END`,
+		r.principal, r.operation, r.key, r.hash, response).Query(func(rows pgx.Rows) error {
+		rows.Close()
+		if refused, ok := errors.AsType[*pgconn.PgError](rows.Err()); ok && refused.Code == answered {
 			return ErrAnswered
 		}
-		return nil
+		return rows.Err()
 	})
 	return nil
 }

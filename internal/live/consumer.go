@@ -17,24 +17,21 @@ type Consumer struct {
 	lag                                                       []Point
 }
 
-func (c *Consumer) counters() []*Counter {
-	return []*Counter{
-		&c.arrived, &c.redelivered, &c.applied, &c.duplicates, &c.dead, &c.repaired,
-		&c.reads, &c.waited, &c.fromOwner,
+// counters have the values that they have in m.
+func (c *Consumer) counters(m Samples) map[*Counter]float64 {
+	const events, reads = "inbox_events_total", "consistency_reads_total"
+	return map[*Counter]float64{
+		&c.arrived: m.Sum(events), &c.redelivered: m.Sum("inbox_redeliveries_total"), &c.applied: m.Sum(events, `outcome="applied"`),
+		&c.duplicates: m.Sum(events, `outcome="duplicate"`) + m.Sum(events, `outcome="stale"`),
+		&c.dead:       m.Sum("inbox_dead_letters_total"), &c.repaired: m.Sum("inbox_gaps_repaired_total"),
+		&c.reads: m.Sum(reads), &c.waited: m.Sum(reads, `outcome="waited"`), &c.fromOwner: m.Sum(reads, `outcome="authority"`),
 	}
 }
 
 // See takes the metrics of the process at a time.
 func (c *Consumer) See(at time.Time, m Samples) {
-	const events, reads = "inbox_events_total", "consistency_reads_total"
-	values := []float64{
-		m.Sum(events), m.Sum("inbox_redeliveries_total"), m.Sum(events, `outcome="applied"`),
-		m.Sum(events, `outcome="duplicate"`) + m.Sum(events, `outcome="stale"`),
-		m.Sum("inbox_dead_letters_total"), m.Sum("inbox_gaps_repaired_total"),
-		m.Sum(reads), m.Sum(reads, `outcome="waited"`), m.Sum(reads, `outcome="authority"`),
-	}
-	for i, counter := range c.counters() {
-		counter.See(at, values[i])
+	for counter, value := range c.counters(m) {
+		counter.See(at, value)
 	}
 	c.inFlight, c.blocked = m.Sum("inbox_in_flight_messages"), m.Sum("inbox_blocked_aggregates")
 	c.memory = m.Sum("process_resident_memory_bytes")
@@ -45,7 +42,7 @@ func (c *Consumer) See(at time.Time, m Samples) {
 
 // Away is a look at a process that does not answer.
 func (c *Consumer) Away(at time.Time) {
-	for _, counter := range c.counters() {
+	for counter := range c.counters(nil) {
 		counter.Hold(at)
 	}
 	c.point(Point{Median: -1, High: -1})

@@ -17,7 +17,6 @@ inbox_event_age_at_apply_seconds_bucket{subscription="video.events.catalog",le="
 inbox_event_age_at_apply_seconds_bucket{subscription="video.events.catalog",le="0.1"} 9
 inbox_event_age_at_apply_seconds_bucket{subscription="video.events.catalog",le="+Inf"} 10
 consistency_reads_total{outcome="authority"} 6
-no number
 `
 
 func TestConsumer(t *testing.T) {

@@ -95,9 +95,8 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mux.ServeHTTP(w, r)
 }
 
-// Run shows a frame of source each FrameTime while a browser looks, until ctx ends or
-// source fails.
-func (p *Page) Run(ctx context.Context, source func() (Frame, error)) error {
+// Run shows a frame of source each FrameTime while a browser looks, until ctx ends.
+func (p *Page) Run(ctx context.Context, source func() Frame) error {
 	tick := time.NewTicker(FrameTime)
 	defer tick.Stop()
 	for {
@@ -108,11 +107,7 @@ func (p *Page) Run(ctx context.Context, source func() (Frame, error)) error {
 				return nil
 			}
 		}
-		f, err := source()
-		if err == nil {
-			err = p.Show(f)
-		}
-		if err != nil {
+		if err := p.Show(source()); err != nil {
 			return err
 		}
 		select {

@@ -265,7 +265,7 @@ func TestFramesAreMadeWhileABrowserLooks(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended, asked := make(chan error, 1), make(chan struct{}, 1)
 	go func() {
-		ended <- page.Run(ctx, func() (live.Frame, error) {
+		ended <- page.Run(ctx, func() live.Frame {
 			if page.Viewers() == 0 {
 				t.Error("a frame without a viewer")
 			}
@@ -273,7 +273,7 @@ func TestFramesAreMadeWhileABrowserLooks(t *testing.T) {
 			case asked <- struct{}{}:
 			default:
 			}
-			return live.Frame{Running: "made"}, nil
+			return live.Frame{Running: "made"}
 		})
 	}()
 	select {

@@ -1,24 +1,20 @@
 package live
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 )
 
-// Samples are the lines of one look at a process's /metrics.
-type Samples []sample
-
-type sample struct {
-	name, labels string
-	value        float64
-}
+// Samples are one look at a process's metrics.
+type Samples model.Vector
 
 // OwnSamples are those of this process.
 func OwnSamples() (Samples, error) {
@@ -26,64 +22,44 @@ func OwnSamples() (Samples, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gather metrics: %w", err)
 	}
-	var text bytes.Buffer
-	for _, family := range families {
-		if _, err := expfmt.MetricFamilyToText(&text, family); err != nil {
-			return nil, fmt.Errorf("write metrics: %w", err)
-		}
-	}
-	return ParseSamples(&text)
+	samples, err := expfmt.ExtractSamples(&expfmt.DecodeOptions{}, families...)
+	return Samples(samples), err
 }
 
-// ParseSamples reads Prometheus's text format; a line that it cannot read is left out.
-func ParseSamples(from io.Reader) (m Samples, err error) {
-	lines := bufio.NewScanner(from)
-	for lines.Scan() {
-		line := lines.Text()
-		at := strings.LastIndexByte(line, ' ')
-		if at < 0 || line[0] == '#' {
-			continue
-		}
-		value, err := strconv.ParseFloat(line[at+1:], 64)
-		if err != nil {
-			continue
-		}
-		name, labels, _ := strings.Cut(line[:at], "{")
-		m = append(m, sample{name, labels, value})
+// ParseSamples reads Prometheus's text format.
+func ParseSamples(from io.Reader) (Samples, error) {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(from)
+	if err != nil {
+		return nil, err
 	}
-	return m, lines.Err()
+	samples, err := expfmt.ExtractSamples(&expfmt.DecodeOptions{}, slices.Collect(maps.Values(families))...)
+	return Samples(samples), err
 }
 
 // Sum adds up the series of that name that have each of the labels, such as `le="1"`.
 func (m Samples) Sum(name string, labels ...string) (total float64) {
 	for _, s := range m {
-		if s.name == name && s.has(labels) {
-			total += s.value
+		if string(s.Metric[model.MetricNameLabel]) == name && hasAll(s.Metric.String(), labels) {
+			total += float64(s.Value)
 		}
 	}
 	return total
 }
 
-func (s sample) has(labels []string) bool {
-	for _, label := range labels {
-		if !strings.Contains(s.labels, label) {
-			return false
-		}
-	}
-	return true
+func hasAll(metric string, labels []string) bool {
+	return !slices.ContainsFunc(labels, func(label string) bool { return !strings.Contains(metric, label) })
 }
 
 // buckets adds up a histogram's series by their upper bounds. The counts are cumulative.
 func (m Samples) buckets(name string) map[float64]float64 {
 	counts := map[float64]float64{}
 	for _, s := range m {
-		if s.name != name+"_bucket" {
+		if string(s.Metric[model.MetricNameLabel]) != name+"_bucket" {
 			continue
 		}
-		_, rest, _ := strings.Cut(s.labels, `le="`)
-		text, _, _ := strings.Cut(rest, `"`)
-		if bound, err := strconv.ParseFloat(text, 64); err == nil { // +Inf is a number here
-			counts[bound] += s.value
+		if bound, err := strconv.ParseFloat(string(s.Metric[model.BucketLabel]), 64); err == nil { // +Inf is a number here
+			counts[bound] += float64(s.Value)
 		}
 	}
 	return counts

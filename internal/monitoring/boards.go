@@ -1,6 +1,7 @@
 package monitoring
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -114,3 +115,21 @@ func mean(histogram, by string) string {
 
 // orZero is 0 while the expression has no series.
 func orZero(expr string) string { return expr + " or on() vector(0)" }
+
+var (
+	matchers  = regexp.MustCompile(`\{[^}]*\}`)
+	groupings = regexp.MustCompile(`\b(?:by|without|on|ignoring) ?\(([^)]*)\)`)
+	words     = regexp.MustCompile(`[a-z][a-z0-9_:]*\b`)
+)
+
+// Names are the names of the series in a PromQL expression of this package's tables, whose
+// metrics all have an underscore.
+func Names(expr string) (names []string) {
+	expr = groupings.ReplaceAllString(matchers.ReplaceAllString(expr, ""), "")
+	for _, word := range words.FindAllString(expr, -1) {
+		if strings.Contains(word, "_") && word != "histogram_quantile" {
+			names = append(names, word)
+		}
+	}
+	return names
+}

@@ -5,10 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
-
-	"github.com/jackc/pgx/v5/pgxpool"
-	"google.golang.org/grpc"
 
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/pkg/eventing/backfill"
@@ -50,36 +46,22 @@ exit codes: 0 done, 1 failed or refused, or a row was left, 2 wrong usage
 // backfillRate keeps the load on either side far below that of serving.
 const backfillRate = 2000
 
-// Backfill configures the tool `backfill` for the read model of a service.
-type Backfill struct {
-	// OwnerVariable is the environment variable with the gRPC address of the owner. Fillers
-	// returns the parts of the read model, one for each type of aggregate, with a connection
-	// to the owner.
-	OwnerVariable string
-	Fillers       func(db *pgxpool.Pool, owner *grpc.ClientConn) []backfill.Filler
-}
-
-// Tool is the tool `backfill`.
-func (b Backfill) Tool() command.Tool {
-	return single("backfill", "build the read model from its owner's rows: `backfill help`", backfillUsage, b.run)
-}
-
-func (b Backfill) run(ctx context.Context, s *invocation) error {
+func (m ReadModel) backfill(ctx context.Context, s *invocation) error {
 	var only string
 	var o backfill.Options
 	s.flags.StringVar(&only, "type", "", "")
 	s.flags.IntVar(&o.Rate, "rate", backfillRate, "")
 	s.flags.BoolVar(&o.Restart, "restart", false, "")
-	err := s.parseFlags()
-	switch {
-	case err != nil:
+	if err := s.parse(0); err != nil {
 		return err
-	case len(s.ids) > 0:
-		return command.Usagef("unexpected argument %q", s.ids[0])
-	case o.Rate < 0:
+	}
+	if o.Rate < 0 {
 		return command.Usagef("--rate must not be negative")
 	}
-	fillers, err := b.fillers(ctx, s, only)
+	if err := s.connect(ctx, needs{owner: m.OwnerVariable}); err != nil {
+		return err
+	}
+	fillers, err := ofType(m.Projections(s.db, s.owner).Fillers(), only)
 	if err != nil {
 		return err
 	}
@@ -101,25 +83,6 @@ func (b Backfill) run(ctx context.Context, s *invocation) error {
 		}
 	})
 	return errors.Join(failed, err)
-}
-
-// fillers are those of the type, or of all types if it is empty.
-func (b Backfill) fillers(ctx context.Context, s *invocation, only string) (chosen []backfill.Filler, err error) {
-	owner, err := s.openOwner(ctx, b.OwnerVariable)
-	if err != nil {
-		return nil, err
-	}
-	var types []string
-	for _, f := range b.Fillers(s.db, owner) {
-		types = append(types, f.Type())
-		if only == "" || only == f.Type() {
-			chosen = append(chosen, f)
-		}
-	}
-	if len(chosen) == 0 {
-		return nil, command.Usagef("--type %s: want one of %s", only, strings.Join(types, ", "))
-	}
-	return chosen, nil
 }
 
 // backfill runs one backfill, and shows its progress.

@@ -5,12 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgxpool"
-	"google.golang.org/grpc"
 
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/pkg/eventing"
@@ -40,6 +38,15 @@ func (r rowsOf) Fill(_ context.Context, from string) (projection.Filled, error) 
 	return f, err
 }
 
+// backfill is the tool for these fillers.
+func (b *bench) backfill(fillers ...backfill.Filler) command.Tool {
+	return named(b.readModel(fillers...).Tools(), "backfill")
+}
+
+func named(tools []command.Tool, name string) command.Tool {
+	return tools[slices.IndexFunc(tools, func(t command.Tool) bool { return t.Name == name })]
+}
+
 // backfilling runs a command line of the tool. With the word failing, the second type fails;
 // with the word cut, it does in its second page; with the word trying, an attempt does; with
 // the word odd, some of its rows cannot be written.
@@ -60,9 +67,7 @@ func (b *bench) backfilling(t *testing.T, wantCode int, terminal bool, line stri
 	case has("odd"):
 		like.failed = 2
 	}
-	tool := Backfill{OwnerVariable: "OWNER_ADDR", Fillers: func(*pgxpool.Pool, *grpc.ClientConn) []backfill.Filler {
-		return []backfill.Filler{rowsOf{kind: "video"}, like}
-	}}.Tool()
+	tool := b.backfill(rowsOf{kind: "video"}, like)
 	var out, errOut bytes.Buffer
 	if terminal {
 		call := command.Call{Args: strings.Fields(line), Getenv: b.getenv("catalog"), Out: &out, Err: &errOut, ErrIsTerminal: true}
@@ -131,9 +136,7 @@ func TestBackfillBar(t *testing.T) {
 		t.Errorf("an attempt: %q", stderr)
 	}
 	var out, errOut bytes.Buffer
-	tool := Backfill{OwnerVariable: "OWNER_ADDR", Fillers: func(*pgxpool.Pool, *grpc.ClientConn) []backfill.Filler {
-		return []backfill.Filler{rowsOf{kind: "like", fails: map[string]error{"": errors.New("the owner is away")}}}
-	}}.Tool()
+	tool := b.backfill(rowsOf{kind: "like", fails: map[string]error{"": errors.New("the owner is away")}})
 	call := command.Call{Args: []string{"--restart"}, Getenv: b.getenv("catalog"), In: strings.NewReader(""), Out: &out, Err: &errOut}
 	if err := tool.Run(t.Context(), call); err != nil || errOut.String() != "like: the owner is away, trying again\n" {
 		t.Errorf("into a file: %q, %v", errOut.String(), err)

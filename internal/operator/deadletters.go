@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -10,11 +11,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
-	"google.golang.org/grpc"
 
 	"example.com/lockstep/internal/command"
-	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/operator/deadletter"
 )
@@ -61,54 +59,37 @@ exit codes: 0 done, 1 failed, 2 wrong usage
 // workTime is well below the lease time of a Batch's messages.
 const workTime = 8 * time.Minute
 
-// DeadLetters configures the tool `dlq` for the consumers of one service.
-type DeadLetters struct {
-	Subscriptions []string
-	// OwnerVariable is the environment variable with the gRPC address of the
-	// service that owns the events. Handler returns the consumers' handler,
-	// with a connection to the owner.
-	OwnerVariable string
-	Handler       func(db *pgxpool.Pool, owner *grpc.ClientConn) inbox.Handler
-}
-
-// Tool is the tool `dlq`.
-func (d DeadLetters) Tool() command.Tool {
-	return tool("dlq", "look after dead letters: `dlq help`", deadLettersUsage, map[string]subcommand{
-		"list": d.list, "show": d.show, "redrive": d.redrive, "discard": d.discard,
-	})
-}
-
 // subscriptionFlag declares the flag that selects one subscription.
 func (s *invocation) subscriptionFlag() { s.flags.StringVar(&s.subscription, "subscription", "", "") }
 
-// collect leases the dead letters of the selected subscriptions until the
+// deadLetters connects, and leases the dead letters of the selected subscriptions until the
 // subcommand ends. Without --subscription those are all of the service's.
-func (d DeadLetters) collect(ctx context.Context, s *invocation) (*deadletter.Batch, error) {
-	subscriptions := d.Subscriptions
+func (m ReadModel) deadLetters(ctx context.Context, s *invocation, n needs) (*deadletter.Batch, error) {
+	subscriptions := m.Subscriptions
 	if s.subscription != "" {
 		if !slices.Contains(subscriptions, s.subscription) {
 			return nil, command.Usagef("--subscription %s: want one of %s", s.subscription, strings.Join(subscriptions, ", "))
 		}
 		subscriptions = []string{s.subscription}
 	}
-	client, err := s.openBoth(ctx)
-	if err != nil {
+	n.pubsub = true
+	if err := s.connect(ctx, n); err != nil {
 		return nil, err
 	}
-	batch, err := deadletter.New(s.db, client, subscriptions...).Collect(ctx)
+	batch, err := deadletter.New(s.db, s.pubsub, subscriptions...).Collect(ctx)
 	if err == nil {
 		s.atEnd(func() error { return batch.Release(ctx) })
 	}
 	return batch, err
 }
 
-func (d DeadLetters) list(ctx context.Context, s *invocation) error {
+func (m ReadModel) listDeadLetters(ctx context.Context, s *invocation) error {
 	s.filterFlags()
 	s.subscriptionFlag()
-	if err := s.parseIDs(0); err != nil {
+	if err := s.parse(0); err != nil {
 		return err
 	}
-	batch, err := d.collect(ctx, s)
+	batch, err := m.deadLetters(ctx, s, needs{})
 	if err != nil {
 		return err
 	}
@@ -125,20 +106,16 @@ func (d DeadLetters) list(ctx context.Context, s *invocation) error {
 }
 
 func printLetter(w io.Writer, l deadletter.Letter) {
-	message := l.MessageID
-	if message == "" {
-		message = "gone"
-	}
 	fmt.Fprintf(w, "%s\t%s/%s\t%d\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", l.ID(), l.AggregateType, l.AggregateID, l.Version, l.Type,
-		l.Status, l.Attempts, stamp(l.Since), l.Subscription, message, oneLine(l.Reason))
+		l.Status, l.Attempts, stamp(l.Since), l.Subscription, cmp.Or(l.MessageID, "gone"), oneLine(l.Reason))
 }
 
-func (d DeadLetters) show(ctx context.Context, s *invocation) error {
+func (m ReadModel) showDeadLetter(ctx context.Context, s *invocation) error {
 	s.subscriptionFlag()
-	if err := s.parseIDs(1); err != nil {
+	if err := s.parse(1); err != nil {
 		return err
 	}
-	batch, err := d.collect(ctx, s)
+	batch, err := m.deadLetters(ctx, s, needs{})
 	if err != nil {
 		return err
 	}

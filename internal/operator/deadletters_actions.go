@@ -8,8 +8,6 @@ import (
 	"math"
 	"slices"
 
-	"example.com/lockstep/internal/connect"
-	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/operator/deadletter"
 )
 
@@ -26,25 +24,23 @@ type outcome struct {
 
 // action settles one dead letter; the text is its result. It may return
 // both a result and an error.
-type action func(ctx context.Context, batch *deadletter.Batch, handler inbox.Handler, l deadletter.Letter) (string, error)
+type action func(ctx context.Context, letters Letters, l deadletter.Letter) (string, error)
 
-func (d DeadLetters) redrive(ctx context.Context, s *invocation) error {
-	do := func(ctx context.Context, batch *deadletter.Batch, handler inbox.Handler, l deadletter.Letter) (string, error) {
-		result, err := batch.Redrive(ctx, s.actor, handler, l)
+func (m ReadModel) redrive(ctx context.Context, s *invocation) error {
+	return m.settle(ctx, s, true, "", func(ctx context.Context, letters Letters, l deadletter.Letter) (string, error) {
+		result, err := letters.Redrive(ctx, s.actor, letters.Handler, l)
 		return string(result), err
-	}
-	return d.settle(ctx, s, true, "", do)
+	})
 }
 
-func (d DeadLetters) discard(ctx context.Context, s *invocation) error {
-	do := func(ctx context.Context, batch *deadletter.Batch, handler inbox.Handler, l deadletter.Letter) (string, error) {
-		if err := batch.Discard(ctx, s.actor, handler, l); err != nil {
+func (m ReadModel) discard(ctx context.Context, s *invocation) error {
+	// In any order: discarding a later event takes nothing from an earlier one.
+	return m.settle(ctx, s, false, asksOwner, func(ctx context.Context, letters Letters, l deadletter.Letter) (string, error) {
+		if err := letters.Discard(ctx, s.actor, letters.Handler, l); err != nil {
 			return "", err
 		}
 		return "discarded", nil
-	}
-	// In any order: discarding a later event takes nothing from an earlier one.
-	return d.settle(ctx, s, false, asksOwner, do)
+	})
 }
 
 // asksOwner is the note on a discard for the operator.
@@ -54,26 +50,19 @@ const asksOwner = "Each aggregate takes its owner's state first, which has what 
 // settle runs one action on each dead letter that the command line selects, in
 // their order; inOrder, a dead letter waits for the older ones of its aggregate.
 // Without confirmation it only prints the plan; note is the remark about it.
-func (d DeadLetters) settle(ctx context.Context, s *invocation, inOrder bool, note string, do action) error {
+func (m ReadModel) settle(ctx context.Context, s *invocation, inOrder bool, note string, do action) error {
 	s.confirmFlags()
 	s.subscriptionFlag()
 	if err := s.parseSelection("the ids of dead letters", math.MaxInt); err != nil {
 		return err
 	}
-	s.env.Required(d.OwnerVariable)
-	addr := s.env.HostPort(d.OwnerVariable, "")
 	ctx, cancel := context.WithTimeout(ctx, workTime)
 	defer cancel()
-	batch, err := d.collect(ctx, s)
+	batch, err := m.deadLetters(ctx, s, needs{owner: m.OwnerVariable})
 	if err != nil {
 		return err
 	}
-	owner, err := connect.Dial(addr)
-	if err != nil {
-		return err
-	}
-	s.atEnd(owner.Close)
-	handler := d.Handler(s.db, owner)
+	letters := Letters{batch, m.Projections(s.db, s.owner).Handler()}
 	chosen, err := s.chosen(batch.Letters)
 	if err != nil {
 		return err
@@ -90,7 +79,7 @@ func (d DeadLetters) settle(ctx context.Context, s *invocation, inOrder bool, no
 		case inOrder && behind(batch.Letters, outcomes, l):
 			problem = errBehind
 		case going:
-			o.Result, problem = do(ctx, batch, handler, l)
+			o.Result, problem = do(ctx, letters, l)
 		}
 		if problem != nil {
 			o.Error = problem.Error()

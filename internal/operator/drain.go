@@ -22,27 +22,25 @@ var poll = backoff.Policy{Base: 200 * time.Millisecond, Cap: 2 * time.Second}
 
 // drain relays until no event is left that could be sent. If events are parked,
 // it fails: where a job replaces a service, there may be no other signal.
-func drain(topics func(project string) map[string]string) subcommand {
-	return func(ctx context.Context, s *invocation) error {
-		timeout := s.flags.Duration("timeout", 5*time.Minute, "")
-		if err := s.parseIDs(0); err != nil {
-			return err
-		}
-		if *timeout <= 0 {
-			return command.Usagef("--timeout %s: not positive", *timeout)
-		}
-		client, err := s.openBoth(ctx)
-		if err != nil {
-			return err
-		}
-		log := telemetry.Logger(s.Err, slog.LevelWarn, "outbox drain", client.Project())
-		relay := outbox.NewRelay(s.db, client, topics(client.Project()), log, func() {},
-			outbox.Options{TenantRate: outbox.NoTenantRate}) // everything must leave, so none has to wait
-		limited, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("events are left after %s", *timeout))
-		defer cancel()
-		left := relayUntilEmpty(limited, relay, s.db)
-		return errors.Join(left, s.drained(context.WithoutCancel(ctx)))
+func (o Owner) drain(ctx context.Context, s *invocation) error {
+	timeout := s.flags.Duration("timeout", 5*time.Minute, "")
+	if err := s.parse(0); err != nil {
+		return err
 	}
+	if *timeout <= 0 {
+		return command.Usagef("--timeout %s: not positive", *timeout)
+	}
+	if err := s.connect(ctx, needs{pubsub: true}); err != nil {
+		return err
+	}
+	project := s.pubsub.Project()
+	log := telemetry.Logger(s.Err, slog.LevelWarn, "outbox drain", project)
+	relay := outbox.NewRelay(s.db, s.pubsub, o.Topics(project), log, func() {},
+		outbox.Options{TenantRate: outbox.NoTenantRate}) // everything must leave, so none has to wait
+	limited, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("events are left after %s", *timeout))
+	defer cancel()
+	left := relayUntilEmpty(limited, relay, s.db)
+	return errors.Join(left, s.drained(context.WithoutCancel(ctx)))
 }
 
 // relayUntilEmpty returns nil once no event is left that could be sent.
@@ -56,16 +54,14 @@ func relayUntilEmpty(ctx context.Context, relay *outbox.Relay, pool *pgxpool.Poo
 }
 
 // untilEmpty continues through an outage of the database, as the relay does.
-func untilEmpty(ctx context.Context, pool *pgxpool.Pool) error {
-	for look := 1; ; look++ {
-		sendable, err := backlog.New(pool).Sendable(ctx)
-		if err == nil && !sendable {
+func untilEmpty(ctx context.Context, pool *pgxpool.Pool) (err error) {
+	for range poll.Attempts(ctx) {
+		var sendable bool
+		if sendable, err = backlog.New(pool).Sendable(ctx); err == nil && !sendable {
 			return nil
 		}
-		if !backoff.Sleep(ctx, poll.Delay(look), nil) {
-			return errors.Join(context.Cause(ctx), err)
-		}
 	}
+	return errors.Join(context.Cause(ctx), err)
 }
 
 // drained prints the state of the outbox. Parked events are an error.

@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-
-	"example.com/lockstep/internal/command"
 )
 
 const epochUsage = `epoch shows the lives of the service's database, and begins a new one.
@@ -37,18 +35,8 @@ environment:
 exit codes: 0 done, 1 failed, 2 wrong usage
 `
 
-// Epoch is the tool `epoch` of a service that publishes events.
-func Epoch() command.Tool {
-	return tool("epoch", "begin an epoch after a restore of the database: `epoch help`", epochUsage, map[string]subcommand{
-		"show": showEpochs, "bump": bumpEpoch,
-	})
-}
-
 func showEpochs(ctx context.Context, s *invocation) error {
-	if err := s.parseIDs(0); err != nil {
-		return err
-	}
-	b, err := s.backlog(ctx)
+	b, err := s.backlog(ctx, 0)
 	if err != nil {
 		return err
 	}
@@ -66,10 +54,7 @@ func showEpochs(ctx context.Context, s *invocation) error {
 
 func bumpEpoch(ctx context.Context, s *invocation) error {
 	s.confirmFlags()
-	if err := s.parseIDs(0); err != nil {
-		return err
-	}
-	b, err := s.backlog(ctx)
+	b, err := s.backlog(ctx, 0)
 	if err != nil {
 		return err
 	}
@@ -84,18 +69,9 @@ func bumpEpoch(ctx context.Context, s *invocation) error {
 	}{Before: epochs[0].Epoch, Epoch: epochs[0].Epoch}
 	s.planf("The epoch is %d, since %s. A new one puts every later version above all of before, and cannot be taken back.",
 		result.Before, stamp(epochs[0].BeganAt))
-	if result.DryRun = !s.confirmed(); !result.DryRun {
+	return s.act(&result, &result.DryRun, func() (string, error) {
 		begun, err := b.BeginEpoch(ctx, s.actor)
-		if err != nil {
-			return err
-		}
 		result.Epoch = begun.Epoch
-	}
-	return s.print(result, func(w io.Writer) {
-		if result.DryRun {
-			fmt.Fprint(w, unchanged)
-		} else {
-			fmt.Fprintf(w, "The epoch is %d.\n", result.Epoch)
-		}
+		return fmt.Sprintf("The epoch is %d.\n", begun.Epoch), err
 	})
 }

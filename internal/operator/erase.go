@@ -3,16 +3,11 @@ package operator
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
-	"google.golang.org/grpc"
 
 	"example.com/lockstep/internal/command"
-	"example.com/lockstep/internal/connect"
-	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/operator/deadletter"
 	"example.com/lockstep/pkg/eventing/operator/erasure"
 )
@@ -43,7 +38,7 @@ exit codes: 0 done, 1 failed, or something is left, 2 wrong usage
 const rateFlag = `  --rate N            at most N rows per second (100); 0 is no limit
 `
 
-const ownerErases = `The user's videos and engagements are deleted one by one, each with its version and its event.
+const ownerErases = `The user's rows are deleted one by one, each with its version and its event.
 Then these go: the payloads of their published events in the outbox, what the audit table
 keeps of their events, and the answers to requests with an idempotency key. An event that is
 not published keeps its payload, and is left: without it, those behind it could not be applied.
@@ -61,92 +56,54 @@ const eraseRate = 100
 // eraseWait is many times the time that an event needs where nothing is wrong.
 const eraseWait = time.Minute
 
-// OwnerErasure configures the tool `erase` of a service that owns users' data.
-type OwnerErasure struct {
-	// Types are the types of its aggregates.
-	Types []string
-	New   func(db *pgxpool.Pool, o erasure.Options) erasure.Eraser
-}
+const aboutErase = "remove a user's text and preferences: `erase help`"
 
-// Tool is the tool `erase`.
-func (e OwnerErasure) Tool() command.Tool {
-	usage := fmt.Sprintf(eraseUsage, rateFlag, ownerErases, "")
-	return single("erase", aboutErase, usage, func(ctx context.Context, s *invocation) error {
-		var o erasure.Options
-		s.flags.IntVar(&o.Rate, "rate", eraseRate, "")
-		if err := s.parseErasure(&o); err != nil {
-			return err
-		}
-		if err := s.open(ctx); err != nil {
-			return err
-		}
-		return s.erase(ctx, e.New(s.db, o), o, e.Types)
-	})
-}
-
-// CopyErasure configures the tool `erase` of a service with a read model of users' data.
-type CopyErasure struct {
-	DeadLetters
-	// Types are the types of its aggregates.
-	Types []string
-	New   func(db *pgxpool.Pool, owner *grpc.ClientConn, letters Letters, o erasure.Options) erasure.Eraser
-}
-
-// Letters are the dead letters of a service, and the handler that applies them.
-type Letters struct {
-	*deadletter.Batch
-	inbox.Handler
-}
-
-// Tool is the tool `erase`.
-func (e CopyErasure) Tool() command.Tool {
-	return single("erase", aboutErase, fmt.Sprintf(eraseUsage, "", copyErases, ", and those of dlq"), e.run)
-}
-
-func (e CopyErasure) run(ctx context.Context, s *invocation) error {
-	var o erasure.Options
-	if err := s.parseErasure(&o); err != nil {
+func (o Owner) erase(ctx context.Context, s *invocation) error {
+	var opts erasure.Options
+	s.flags.IntVar(&opts.Rate, "rate", eraseRate, "")
+	if err := s.parseErasure(&opts); err != nil {
 		return err
 	}
-	s.env.Required(e.OwnerVariable)
-	addr := s.env.HostPort(e.OwnerVariable, "")
+	if err := s.connect(ctx, needs{}); err != nil {
+		return err
+	}
+	return s.erase(ctx, o.Erasure(s.db, opts), opts, o.Types)
+}
+
+func (m ReadModel) erase(ctx context.Context, s *invocation) error {
+	var opts erasure.Options
+	if err := s.parseErasure(&opts); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, workTime)
 	defer cancel()
-	batch, err := e.collect(ctx, s)
+	batch, err := m.deadLetters(ctx, s, needs{owner: m.OwnerVariable})
 	if err != nil {
 		return err
 	}
 	if batch.Partial {
 		return fmt.Errorf("there are more than %d dead letters: settle some first", deadletter.MaxLetters)
 	}
-	owner, err := connect.Dial(addr)
-	if err != nil {
-		return err
-	}
-	s.atEnd(owner.Close)
-	return s.erase(ctx, e.New(s.db, owner, Letters{batch, e.Handler(s.db, owner)}, o), o, e.Types)
+	letters := Letters{batch, m.Projections(s.db, s.owner).Handler()}
+	return s.erase(ctx, m.Erasure(s.db, s.owner, letters, opts), opts, m.Types)
 }
-
-const aboutErase = "remove a user's text and preferences: `erase help`"
 
 func (s *invocation) parseErasure(o *erasure.Options) error {
 	var user string
 	s.flags.StringVar(&user, "user", "", "")
 	s.flags.DurationVar(&o.Wait, "wait", eraseWait, "")
 	s.confirmFlags()
-	if err := s.parseFlags(); err != nil {
+	if err := s.parse(0); err != nil {
 		return err
 	}
 	var err error
 	switch o.User, err = uuid.Parse(user); {
 	case err != nil || o.User == uuid.Nil:
 		return command.Usagef("--user %q: want the UUID of a user", user)
-	case len(s.ids) > 0:
-		return command.Usagef("unexpected argument %q", s.ids[0])
 	case o.Rate < 0 || o.Wait < 0:
 		return command.Usagef("--rate and --wait must not be negative")
 	}
-	return s.signed()
+	return nil
 }
 
 // erase shows the plan and, once confirmed, erases.
@@ -164,22 +121,15 @@ func (s *invocation) erase(ctx context.Context, e erasure.Eraser, o erasure.Opti
 		Found  []erasure.Found `json:"found"`
 		Left   []erasure.Found `json:"left,omitempty"`
 	}{User: o.User, Found: found}
-	if result.DryRun = !s.confirmed(); !result.DryRun {
+	err = s.act(&result, &result.DryRun, func() (text string, err error) {
 		bar := s.progress()
 		bar.begin("erase", erasure.Total(found))
 		result.Left, err = erasure.Run(ctx, s.db, e, o, s.actor, types, func() { bar.add(1) })
 		bar.end(err)
-		if err != nil {
-			return err
+		if erasure.Total(result.Left) == 0 {
+			text = "Erased. Nothing is left here; docs/data-protection.md says what is left elsewhere, and for how long.\n"
 		}
-	}
-	err = s.print(result, func(w io.Writer) {
-		switch {
-		case result.DryRun:
-			fmt.Fprint(w, unchanged)
-		case erasure.Total(result.Left) == 0:
-			fmt.Fprintln(w, "Erased. Nothing is left here; docs/data-protection.md says what is left elsewhere, and for how long.")
-		}
+		return text, err
 	})
 	if left := erasure.Total(result.Left); err == nil && left > 0 {
 		for _, f := range result.Left {

@@ -23,7 +23,7 @@ func TestEraseWrongUsage(t *testing.T) {
 		user + " --yes":               "--why",
 	} {
 		var out bytes.Buffer
-		for _, tool := range []command.Tool{OwnerErasure{}.Tool(), CopyErasure{}.Tool()} {
+		for _, tool := range []command.Tool{named(Owner{}.Tools(), "erase"), named(ReadModel{}.Tools(), "erase")} {
 			err := tool.Run(t.Context(), command.Call{
 				Args: strings.Fields(line), Getenv: func(name string) string { return map[string]string{"USER": "ada"}[name] }, Out: &out, Err: &out,
 			})

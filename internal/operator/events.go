@@ -7,9 +7,6 @@ import (
 	"io"
 	"slices"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
-	"example.com/lockstep/internal/command"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/operator/receipt"
@@ -34,24 +31,13 @@ exit codes: 0 done, 1 failed, 2 wrong usage
 
 const aboutEvents = "where is an event: `events help`"
 
-// PublishedEvents is the tool `events` of a service that publishes events.
-func PublishedEvents() command.Tool {
-	usage := fmt.Sprintf(eventsUsage, "its outbox row: pending, parked or published, and what was done by hand")
-	return tool("events", aboutEvents, usage, map[string]subcommand{"show": show})
-}
+// The description of show, of an event that was published and of one that was consumed.
+const (
+	ofOutbox = "its outbox row: pending, parked or published, and what was done by hand"
+	ofInbox  = "its inbox rows, when it came and what became of it; and how far its aggregate is"
+)
 
-// Positions returns the positions of those aggregates that a read model has.
-type Positions func(ctx context.Context, db *pgxpool.Pool, wanted []consistency.Position) ([]consistency.Position, error)
-
-// ConsumedEvents is the tool `events` of a service with a read model.
-func ConsumedEvents(positions Positions) command.Tool {
-	usage := fmt.Sprintf(eventsUsage, "its inbox rows, when it came and what became of it; and how far its aggregate is")
-	return tool("events", aboutEvents, usage, map[string]subcommand{
-		"show": func(ctx context.Context, s *invocation) error { return showReceipts(ctx, s, positions) },
-	})
-}
-
-// receipts is the answer of showReceipts.
+// receipts is the answer of `events show` about a consumed event.
 type receipts struct {
 	Receipts []receipt.Receipt `json:"receipts"`
 	// Projections are how far the event's aggregates are in the read model.
@@ -66,19 +52,19 @@ type reached struct {
 	Version       int64  `json:"version"`
 }
 
-func showReceipts(ctx context.Context, s *invocation, positions Positions) error {
+func (m ReadModel) showReceipts(ctx context.Context, s *invocation) error {
 	id, err := s.oneEvent()
 	if err != nil {
 		return err
 	}
-	if err := s.open(ctx); err != nil {
+	if err := s.connect(ctx, needs{}); err != nil {
 		return err
 	}
 	out := receipts{Projections: []reached{}} // not null in JSON
 	if out.Receipts, out.Actions, err = receipt.Find(ctx, s.db, id); err != nil {
 		return err
 	}
-	found, err := positions(ctx, s.db, aggregates(out.Receipts))
+	found, err := m.Positions(ctx, s.db, aggregates(out.Receipts))
 	if err != nil {
 		return err
 	}

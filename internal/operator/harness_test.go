@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"reflect"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -27,9 +26,11 @@ import (
 	"example.com/lockstep/internal/topics"
 	"example.com/lockstep/localpubsub"
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backfill"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/outbox"
+	"example.com/lockstep/pkg/eventing/reconcile"
 )
 
 // TestMain starts one broker for all tests, which the commands find like any
@@ -76,8 +77,6 @@ func newBench(t *testing.T) *bench {
 // handler has an effect that can be counted: the version in the projection.
 type handler struct{ *bench }
 
-func (b *bench) handler(*pgxpool.Pool, *grpc.ClientConn) inbox.Handler { return handler{b} }
-
 func (handler) Decode(eventing.Event) (inbox.Change, error) { return inbox.Change{}, nil }
 
 func (h handler) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Change) ([]inbox.Outcome, error) {
@@ -101,7 +100,7 @@ func (h handler) Repair(context.Context, eventing.Event) error {
 	return nil // the owner has no newer state
 }
 
-func (handler) Committed(context.Context, ...string) {}
+func (handler) Committed(context.Context, ...consistency.Position) {}
 
 func topicsIn(project string) map[string]string {
 	return map[string]string{"video": topics.InProject(project, topics.Video)}
@@ -118,12 +117,26 @@ func (b *bench) getenv(service string) func(string) string {
 
 func (b *bench) service(name string) command.Service {
 	return command.Service{Name: "video", Tools: map[string][]command.Tool{
-		"video": {Outbox(topicsIn), PublishedEvents(), Epoch()},
-		"catalog": {DeadLetters{
-			Subscriptions: []string{subscription, otherSubscription}, OwnerVariable: "OWNER_ADDR", Handler: b.handler,
-		}.Tool(), Offset(offsetNames), ConsumedEvents(videosAt)},
+		"video": Owner{Topics: topicsIn}.Tools(), "catalog": b.readModel().Tools(),
 	}[name]}
 }
+
+func (b *bench) readModel(fillers ...backfill.Filler) ReadModel {
+	return ReadModel{
+		Subscriptions: []string{subscription, otherSubscription}, OwnerVariable: "OWNER_ADDR", Offsets: offsetNames, Positions: videosAt,
+		Projections: func(*pgxpool.Pool, *grpc.ClientConn) Projections { return projections{b, fillers} },
+	}
+}
+
+// projections are a handler with an effect that can be counted, and fillers.
+type projections struct {
+	*bench
+	fillers []backfill.Filler
+}
+
+func (p projections) Handler() inbox.Handler     { return handler{p.bench} }
+func (projections) Checks() []reconcile.Checker  { return nil }
+func (p projections) Fillers() []backfill.Filler { return p.fillers }
 
 // videosAt are the positions of the videos that handler has seen.
 func videosAt(ctx context.Context, db *pgxpool.Pool, wanted []consistency.Position) (found []consistency.Position, err error) {
@@ -166,10 +179,8 @@ func (b *bench) at(t *testing.T, typed, line string) (stdout, stderr string) {
 	t.Helper()
 	args := strings.Fields(line)
 	name := map[string]string{"outbox": "video", "epoch": "video", "dlq": "catalog", "offset": "catalog"}[args[0]]
-	tools := b.service(name).Tools
-	tool := slices.IndexFunc(tools, func(tool command.Tool) bool { return tool.Name == args[0] })
 	var out, errOut bytes.Buffer
-	err := tools[tool].Run(t.Context(), command.Call{
+	err := named(b.service(name).Tools, args[0]).Run(t.Context(), command.Call{
 		Args: args[1:], Getenv: b.getenv(name), In: strings.NewReader(typed), Out: &out, Err: &errOut,
 	})
 	if err != nil {

@@ -3,7 +3,6 @@ package operator
 import (
 	"bufio"
 	"cmp"
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -11,15 +10,14 @@ import (
 	"strings"
 
 	"cloud.google.com/go/pubsub/v2"
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/grpc"
 
 	"example.com/lockstep/internal/command"
-	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
-// invocation is one run of a subcommand.
 type invocation struct {
 	command.Call
 	exact io.Writer // Out for programs, unmodified
@@ -35,9 +33,11 @@ type invocation struct {
 	subscription string
 	// ids are the arguments that are not flags.
 	ids []string
-	// db is set by open.
-	db   *pgxpool.Pool
-	ends []func() error
+	// db, pubsub and owner are set by connect.
+	db     *pgxpool.Pool
+	pubsub *pubsub.Client
+	owner  *grpc.ClientConn
+	ends   []func() error
 }
 
 // auditFlags declares the flags of a subcommand that changes something. The person is who
@@ -63,15 +63,44 @@ func (s *invocation) filterFlags() {
 	s.flags.StringVar(&s.aggregate, "aggregate", "", "")
 }
 
-// parse accepts flags and ids in any order.
-func (s *invocation) parse() error {
+// parse accepts flags and a number of ids, in any order.
+func (s *invocation) parse(ids int) error {
+	err := s.parseSigned()
+	switch {
+	case err != nil:
+		return err
+	case len(s.ids) > ids:
+		return command.Usagef("unexpected argument %q", s.ids[ids])
+	case len(s.ids) < ids:
+		return command.Usagef("the id of an event is missing")
+	}
+	return nil
+}
+
+// parseSelection is parse for a subcommand that takes ids, at most most, or
+// --all, with a filter. The usage error calls the ids want.
+func (s *invocation) parseSelection(want string, most int) error {
+	s.flags.BoolVar(&s.all, "all", false, "")
+	s.filterFlags()
+	err := s.parseSigned()
+	switch {
+	case err != nil:
+		return err
+	case s.all == (len(s.ids) > 0), len(s.ids) > most:
+		return command.Usagef("want %s, or --all", want)
+	case !s.all && s.reason+s.aggregate != "":
+		return command.Usagef("--reason and --aggregate belong to --all")
+	}
+	return nil
+}
+
+func (s *invocation) parseSigned() error {
 	if err := s.parseFlags(); err != nil {
 		return err
 	}
 	return s.signed()
 }
 
-// parseFlags is parse without the name for the audit table.
 func (s *invocation) parseFlags() error {
 	for args := s.Args[1:]; ; {
 		switch err := s.flags.Parse(args); {
@@ -107,6 +136,36 @@ func (s *invocation) signed() error {
 	return nil
 }
 
+func (s *invocation) oneEvent() (uuid.UUID, error) {
+	if err := s.parse(1); err != nil {
+		return uuid.Nil, err
+	}
+	return s.event()
+}
+
+func (s *invocation) event() (uuid.UUID, error) {
+	id, err := uuid.Parse(s.ids[0])
+	if err != nil {
+		return uuid.Nil, command.Usagef("event id %q: %w", s.ids[0], err)
+	}
+	return id, nil
+}
+
+// ofType are those of the type, or of all types if it is empty.
+func ofType[T interface{ Type() string }](all []T, only string) (chosen []T, err error) {
+	var types []string
+	for _, one := range all {
+		types = append(types, one.Type())
+		if only == "" || only == one.Type() {
+			chosen = append(chosen, one)
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, command.Usagef("--type %s: want one of %s", only, strings.Join(types, ", "))
+	}
+	return chosen, nil
+}
+
 // planf prints a line of the plan for a person; programs get it with the result.
 func (s *invocation) planf(format string, args ...any) {
 	if !s.json {
@@ -128,82 +187,17 @@ func (s *invocation) confirmed() bool {
 	return s.yes
 }
 
-// parseIDs is parse for a subcommand that requires a certain number of ids.
-func (s *invocation) parseIDs(want int) error {
-	if err := s.parse(); err != nil {
-		return err
-	}
-	switch {
-	case len(s.ids) > want:
-		return command.Usagef("unexpected argument %q", s.ids[want])
-	case len(s.ids) < want:
-		return command.Usagef("the id of an event is missing")
-	}
-	return nil
-}
+// unchanged is printed after a dry run.
+const unchanged = "Nothing was changed. Add --yes to do it.\n"
 
-// parseSelection is parse for a subcommand that takes ids, at most most, or
-// --all, with a filter. The usage error calls the ids want.
-func (s *invocation) parseSelection(want string, most int) error {
-	s.flags.BoolVar(&s.all, "all", false, "")
-	s.filterFlags()
-	if err := s.parse(); err != nil {
-		return err
+// act does what the plan says if that is confirmed, and prints the result: as JSON, with
+// dryRun, a member of it, or as the text that do returns.
+func (s *invocation) act(result any, dryRun *bool, do func() (text string, err error)) (err error) {
+	text := unchanged
+	if *dryRun = !s.confirmed(); !*dryRun {
+		if text, err = do(); err != nil {
+			return err
+		}
 	}
-	switch {
-	case s.all == (len(s.ids) > 0), len(s.ids) > most:
-		return command.Usagef("want %s, or --all", want)
-	case !s.all && s.reason+s.aggregate != "":
-		return command.Usagef("--reason and --aggregate belong to --all")
-	}
-	return nil
+	return s.print(result, func(w io.Writer) { fmt.Fprint(w, text) })
 }
-
-// open sets db to the pool of DATABASE_URL once the database answers.
-func (s *invocation) open(ctx context.Context) (err error) {
-	url := s.env.RequiredURL("DATABASE_URL")
-	if err := s.env.Err(); err != nil {
-		return err
-	}
-	if err := connect.AwaitDatabase(ctx, url, func(err error) { fmt.Fprintln(s.Err, "waiting for the database:", err) }); err != nil {
-		return err
-	}
-	if s.db, err = connect.OpenPool(ctx, url); err == nil {
-		s.atEnd(func() error {
-			s.db.Close()
-			return nil
-		})
-	}
-	return err
-}
-
-// openBoth is open, and returns a client of Pub/Sub.
-func (s *invocation) openBoth(ctx context.Context) (*pubsub.Client, error) {
-	project, endpoint := s.env.Required("GOOGLE_CLOUD_PROJECT"), s.env.HostPort("PUBSUB_ENDPOINT", "")
-	if err := s.open(ctx); err != nil {
-		return nil, err
-	}
-	client, err := connect.NewPubSub(ctx, project, connect.PubSubOptions{Endpoint: endpoint})
-	if err == nil {
-		s.atEnd(client.Close)
-	}
-	return client, err
-}
-
-// openOwner is open, and returns a connection to the owner, whose gRPC address is in the
-// environment variable.
-func (s *invocation) openOwner(ctx context.Context, variable string) (*grpc.ClientConn, error) {
-	s.env.Required(variable)
-	addr := s.env.HostPort(variable, "")
-	if err := s.open(ctx); err != nil {
-		return nil, err
-	}
-	owner, err := connect.Dial(addr)
-	if err == nil {
-		s.atEnd(owner.Close)
-	}
-	return owner, err
-}
-
-// atEnd has end called when the subcommand has returned, the last one first.
-func (s *invocation) atEnd(end func() error) { s.ends = append(s.ends, end) }

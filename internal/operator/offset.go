@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"time"
 
-	"cloud.google.com/go/pubsub/v2"
-
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/pkg/eventing/checkpoint"
 )
@@ -45,32 +43,22 @@ environment: as of serve, but for PORT and VIDEO_SERVICE_ADDR
 exit codes: 0 done, 1 failed, 2 wrong usage
 `
 
-// Offset is the tool `offset` of the service with these checkpoints.
-func Offset(names checkpoint.Names) command.Tool {
-	o := offsets{names}
-	return tool("offset", "the consumer's position, and replays: `offset help`", offsetUsage, map[string]subcommand{
-		"show": o.show, "reset": o.reset,
-	})
+func (m ReadModel) offsets(s *invocation) *checkpoint.Store {
+	return checkpoint.New(s.db, m.Offsets, s.actor.By, slog.New(slog.DiscardHandler))
 }
 
-type offsets struct{ names checkpoint.Names }
-
-func (o offsets) store(s *invocation) *checkpoint.Store {
-	return checkpoint.New(s.db, o.names, s.actor.By, slog.New(slog.DiscardHandler))
-}
-
-func (o offsets) show(ctx context.Context, s *invocation) error {
-	if err := s.parseIDs(0); err != nil {
+func (m ReadModel) showOffset(ctx context.Context, s *invocation) error {
+	if err := s.parse(0); err != nil {
 		return err
 	}
-	if err := s.open(ctx); err != nil {
+	if err := s.connect(ctx, needs{}); err != nil {
 		return err
 	}
-	at, err := o.store(s).Load(ctx)
+	at, err := m.offsets(s).Load(ctx)
 	if err != nil {
 		return err
 	}
-	rows, err := o.store(s).Rows(ctx)
+	rows, err := m.offsets(s).Rows(ctx)
 	if err != nil {
 		return err
 	}
@@ -103,54 +91,45 @@ type resetPlan struct {
 	Discards bool `json:"discards"`
 }
 
-func (o offsets) reset(ctx context.Context, s *invocation) error {
+func (m ReadModel) resetOffset(ctx context.Context, s *invocation) error {
 	var to string
 	var discard bool
 	s.flags.StringVar(&to, "to", "", "")
 	s.flags.BoolVar(&discard, "discard-backlog", false, "")
 	s.confirmFlags()
-	if err := s.parseIDs(0); err != nil {
+	if err := s.parse(0); err != nil {
 		return err
 	}
 	at, err := parsePosition(to)
 	if err != nil {
 		return err
 	}
-	client, err := s.openBoth(ctx)
-	if err != nil {
+	if err := s.connect(ctx, needs{pubsub: true}); err != nil {
 		return err
 	}
-	plan, err := o.plan(ctx, s, client, at, discard)
+	plan, err := m.planReset(ctx, s, at, discard)
 	if err != nil {
 		return err
 	}
 	plan.describe(s)
-	if plan.DryRun = !s.confirmed(); !plan.DryRun {
-		if err := o.store(s).Reset(ctx, client, plan.To, discard || at.all, s.actor); err != nil {
-			return err
-		}
-	}
-	return s.print(plan, func(w io.Writer) {
-		if plan.DryRun {
-			fmt.Fprint(w, unchanged)
-		} else {
-			fmt.Fprintf(w, "%s is at %s.\n", o.names.Subscription, stamp(plan.To))
-		}
+	return s.act(&plan, &plan.DryRun, func() (string, error) {
+		return fmt.Sprintf("%s is at %s.\n", m.Offsets.Subscription, stamp(plan.To)),
+			m.offsets(s).Reset(ctx, s.pubsub, plan.To, discard || at.all, s.actor)
 	})
 }
 
-// plan returns the plan of a reset, which is refused if it does less than it says, or loses
+// planReset returns the plan of a reset, which is refused if it does less than it says, or loses
 // more.
-func (o offsets) plan(ctx context.Context, s *invocation, client *pubsub.Client, at position, discard bool) (p resetPlan, err error) {
-	retention, err := checkpoint.ReadRetention(ctx, client, o.names.Subscription)
+func (m ReadModel) planReset(ctx context.Context, s *invocation, at position, discard bool) (p resetPlan, err error) {
+	retention, err := checkpoint.ReadRetention(ctx, s.pubsub, m.Offsets.Subscription)
 	if err != nil {
 		return p, err
 	}
-	before, err := o.store(s).Load(ctx)
+	before, err := m.offsets(s).Load(ctx)
 	if err != nil {
 		return p, err
 	}
-	now, err := o.store(s).Now(ctx)
+	now, err := m.offsets(s).Now(ctx)
 	if err != nil {
 		return p, err
 	}
@@ -165,7 +144,6 @@ type position struct {
 	all, latest bool
 }
 
-// parsePosition reads --to.
 func parsePosition(text string) (p position, err error) {
 	switch text {
 	case "":

@@ -22,9 +22,7 @@
 package operator
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -32,15 +30,98 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
-	"time"
-	"unicode"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"google.golang.org/grpc"
 
 	"example.com/lockstep/internal/command"
-	"example.com/lockstep/pkg/eventing/operator/audit"
+	"example.com/lockstep/pkg/eventing/backfill"
+	"example.com/lockstep/pkg/eventing/checkpoint"
+	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/operator/deadletter"
+	"example.com/lockstep/pkg/eventing/operator/erasure"
+	"example.com/lockstep/pkg/eventing/rebuild"
+	"example.com/lockstep/pkg/eventing/reconcile"
 )
+
+// Owner is a service that publishes events.
+type Owner struct {
+	// Topics maps the types of its aggregates to full topic names, as serve does.
+	Topics func(project string) map[string]string
+	// Types are the types of its aggregates.
+	Types   []string
+	Erasure func(db *pgxpool.Pool, o erasure.Options) erasure.Eraser
+}
+
+// Tools are the operator's commands of the service.
+func (o Owner) Tools() []command.Tool {
+	return []command.Tool{
+		tool("outbox", "look after events that are not published: `outbox help`", outboxUsage, map[string]subcommand{
+			"status": status, "list": list, "show": show, "retry": retry, "skip": skip, "purge": purge, "drain": o.drain,
+		}),
+		tool("events", aboutEvents, fmt.Sprintf(eventsUsage, ofOutbox), map[string]subcommand{"show": show}),
+		tool("epoch", "begin an epoch after a restore of the database: `epoch help`", epochUsage, map[string]subcommand{
+			"show": showEpochs, "bump": bumpEpoch,
+		}),
+		single("erase", aboutErase, fmt.Sprintf(eraseUsage, rateFlag, ownerErases, ""), o.erase),
+	}
+}
+
+// ReadModel is a service with a read model, which it fills from the events of an owner.
+type ReadModel struct {
+	// Subscriptions bring the events. OwnerVariable is the environment variable with the gRPC
+	// address of their owner.
+	Subscriptions []string
+	OwnerVariable string
+	// Types are the types of the aggregates, and Schema is the schema of their tables.
+	Types  []string
+	Schema string
+	// Offsets names the checkpoints of the consumer that has them.
+	Offsets checkpoint.Names
+	// Positions returns the positions of those aggregates that the read model has.
+	Positions func(ctx context.Context, db *pgxpool.Pool, wanted []consistency.Position) ([]consistency.Position, error)
+	// Projections are those in db, with a connection to the owner.
+	Projections func(db *pgxpool.Pool, owner *grpc.ClientConn) Projections
+	// Rebuild is the rebuild in db. The connection is nil where the owner is not asked.
+	Rebuild func(db *pgxpool.Pool, owner *grpc.ClientConn) *rebuild.Rebuild
+	Erasure func(db *pgxpool.Pool, owner *grpc.ClientConn, letters Letters, o erasure.Options) erasure.Eraser
+}
+
+// Projections are the parts of a read model.
+type Projections interface {
+	// Handler is that of the consumers.
+	Handler() inbox.Handler
+	// Checks compare each part with its owner, Fillers fill it with the owner's rows.
+	Checks() []reconcile.Checker
+	Fillers() []backfill.Filler
+}
+
+// Letters are the dead letters of a service, and the handler that applies them.
+type Letters struct {
+	*deadletter.Batch
+	inbox.Handler
+}
+
+// Tools are the operator's commands of the service.
+func (m ReadModel) Tools() []command.Tool {
+	return []command.Tool{
+		tool("dlq", "look after dead letters: `dlq help`", deadLettersUsage, map[string]subcommand{
+			"list": m.listDeadLetters, "show": m.showDeadLetter, "redrive": m.redrive, "discard": m.discard,
+		}),
+		tool("offset", "the consumer's position, and replays: `offset help`", offsetUsage, map[string]subcommand{
+			"show": m.showOffset, "reset": m.resetOffset,
+		}),
+		single("reconcile", "compare the read model with its owner: `reconcile help`", reconcileUsage, m.reconcile),
+		single("backfill", "build the read model from its owner's rows: `backfill help`", backfillUsage, m.backfill),
+		tool("rebuild", "build the read model anew and switch: `rebuild help`", rebuildUsage, map[string]subcommand{
+			"run": asOwner(m.runRebuild), "status": asOwner(m.rebuildStatus), "rollback": asOwner(m.rollback), "finish": asOwner(m.finish),
+		}),
+		single("erase", aboutErase, fmt.Sprintf(eraseUsage, "", copyErases, ", and those of dlq"), m.erase),
+		tool("events", aboutEvents, fmt.Sprintf(eventsUsage, ofInbox), map[string]subcommand{"show": m.showReceipts}),
+	}
+}
 
 // A subcommand is one command of a tool.
 type subcommand func(ctx context.Context, s *invocation) error
@@ -76,19 +157,11 @@ func single(name, about, usage string, do subcommand) command.Tool {
 	}}
 }
 
-func run(ctx context.Context, c command.Call, usage string, do subcommand) error {
-	err := call(ctx, c, do)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(c.Out, usage)
-		return nil
-	}
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == undefinedTable {
-		return fmt.Errorf("%w: is DATABASE_URL of the service's own role, and migrated?", err)
-	}
-	return err
-}
+// The SQLSTATEs of a table that is not on the role's search_path, and of a role that is not
+// the table's owner.
+const undefinedTable, insufficientPrivilege = "42P01", "42501"
 
-func call(ctx context.Context, c command.Call, do subcommand) (err error) {
+func run(ctx context.Context, c command.Call, usage string, do subcommand) (err error) {
 	s := &invocation{
 		Call: c, exact: c.Out, env: command.NewEnvironment(c.Getenv), flags: flag.NewFlagSet(c.Args[0], flag.ContinueOnError),
 	}
@@ -100,54 +173,18 @@ func call(ctx context.Context, c command.Call, do subcommand) (err error) {
 			err = errors.Join(err, end())
 		}
 	}()
-	return do(ctx, s)
-}
-
-// undefinedTable is the SQLSTATE for a table that is not on the role's
-// search_path.
-const undefinedTable = "42P01"
-
-// printable replaces control characters, so that the content of a message
-// cannot send escape sequences to the operator's terminal.
-type printable struct{ io.Writer }
-
-func (p printable) Write(text []byte) (int, error) {
-	_, err := io.WriteString(p.Writer, strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\n' && r != '\t' {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, string(text)))
-	return len(text), err
-}
-
-// unchanged is printed after a dry run.
-const unchanged = "Nothing was changed. Add --yes to do it.\n"
-
-// print writes v as JSON with --json, else text into columns.
-func (s *invocation) print(v any, text func(w io.Writer)) error {
-	if s.json {
-		return json.NewEncoder(s.exact).Encode(v)
+	err = do(ctx, s)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(c.Out, usage)
+		return nil
 	}
-	w := tabwriter.NewWriter(s.Out, 0, 0, 2, ' ', 0)
-	text(w)
-	return w.Flush()
+	return hinted(err, undefinedTable, "is DATABASE_URL of the service's own role, and migrated?")
 }
 
-// oneLine makes text fit a table: without line breaks, and of limited length.
-func oneLine(text string) string {
-	const longest = 100
-	runes := []rune(strings.Join(strings.Fields(text), " "))
-	if len(runes) > longest {
-		return string(runes[:longest]) + "…"
+// hinted adds to an error of Postgres what an operator does about it.
+func hinted(err error, sqlstate, hint string) error {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == sqlstate {
+		return fmt.Errorf("%w: %s", err, hint)
 	}
-	return string(runes)
-}
-
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-
-func printActions(w io.Writer, actions []audit.Entry) {
-	for _, a := range actions {
-		fmt.Fprintf(w, "%s\t%s by %s (role %s): %s\n", stamp(a.At), a.Action, a.By, a.DatabaseRole, oneLine(cmp.Or(a.Why, "no reason given")))
-	}
+	return err
 }

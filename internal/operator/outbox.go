@@ -6,8 +6,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/google/uuid"
-
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/pkg/eventing/operator/backlog"
 )
@@ -55,42 +53,21 @@ environment:
 exit codes: 0 done, 1 failed, 2 wrong usage
 `
 
-// Outbox is the tool `outbox` of a service that publishes events. Topics maps
-// aggregate types to full topic names, as serve does.
-func Outbox(topics func(project string) map[string]string) command.Tool {
-	return tool("outbox", "look after events that are not published: `outbox help`", outboxUsage, map[string]subcommand{
-		"status": status, "list": list, "show": show, "retry": retry, "skip": skip, "purge": purge, "drain": drain(topics),
-	})
+// backlog parses a command line with a number of ids, and returns the outbox of DATABASE_URL.
+func (s *invocation) backlog(ctx context.Context, ids int) (*backlog.Backlog, error) {
+	if err := s.parse(ids); err != nil {
+		return nil, err
+	}
+	return s.openBacklog(ctx)
 }
 
-// backlog returns the outbox of DATABASE_URL.
-func (s *invocation) backlog(ctx context.Context) (*backlog.Backlog, error) {
-	err := s.open(ctx)
+func (s *invocation) openBacklog(ctx context.Context) (*backlog.Backlog, error) {
+	err := s.connect(ctx, needs{})
 	return backlog.New(s.db), err
 }
 
-// oneEvent parses a command line that names one event.
-func (s *invocation) oneEvent() (uuid.UUID, error) {
-	if err := s.parseIDs(1); err != nil {
-		return uuid.Nil, err
-	}
-	return s.event()
-}
-
-// event returns the id on the command line.
-func (s *invocation) event() (uuid.UUID, error) {
-	id, err := uuid.Parse(s.ids[0])
-	if err != nil {
-		return uuid.Nil, command.Usagef("event id %q: %w", s.ids[0], err)
-	}
-	return id, nil
-}
-
 func status(ctx context.Context, s *invocation) error {
-	if err := s.parseIDs(0); err != nil {
-		return err
-	}
-	b, err := s.backlog(ctx)
+	b, err := s.backlog(ctx, 0)
 	if err != nil {
 		return err
 	}
@@ -125,13 +102,13 @@ func list(ctx context.Context, s *invocation) error {
 	s.filterFlags()
 	parked := s.flags.Bool("parked", false, "")
 	limit := s.flags.Int("limit", 100, "")
-	if err := s.parseIDs(0); err != nil {
+	if err := s.parse(0); err != nil {
 		return err
 	}
 	if *limit < 1 || *limit > backlog.MaxList {
 		return command.Usagef("--limit %d: from 1 to %d", *limit, backlog.MaxList)
 	}
-	b, err := s.backlog(ctx)
+	b, err := s.openBacklog(ctx)
 	if err != nil {
 		return err
 	}
@@ -157,7 +134,7 @@ func show(ctx context.Context, s *invocation) error {
 	if err != nil {
 		return err
 	}
-	b, err := s.backlog(ctx)
+	b, err := s.openBacklog(ctx)
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ func (s *invocation) retry(ctx context.Context) (freed int64, err error) {
 			return 0, err
 		}
 	}
-	b, err := s.backlog(ctx)
+	b, err := s.openBacklog(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -71,7 +71,7 @@ func skip(ctx context.Context, s *invocation) error {
 	if err != nil {
 		return err
 	}
-	b, err := s.backlog(ctx)
+	b, err := s.openBacklog(ctx)
 	if err != nil {
 		return err
 	}
@@ -81,29 +81,22 @@ func skip(ctx context.Context, s *invocation) error {
 	}
 	result := struct {
 		backlog.Plan
+		DryRun  bool   `json:"-"` // for programs, Skipped says it
 		Skipped bool   `json:"skipped"`
 		Note    string `json:"note"`
 	}{Plan: plan, Note: noteOn(plan)}
 	e := plan.Event
 	s.planf("%s version %d of %s/%s, parked because: %s", e.Type, e.Version, e.AggregateType, e.AggregateID, oneLine(e.Reason))
 	s.planf("Events that would follow it: %d. %s", plan.Blocked, result.Note)
-	if s.confirmed() {
+	return s.act(&result, &result.DryRun, func() (string, error) {
 		if plan.Wait > 0 {
 			fmt.Fprintf(s.Err, "waiting %.0f s, until its last attempt can no longer land\n", plan.Wait)
 		}
 		ctx, cancel := context.WithTimeout(ctx, skipTimeout)
 		defer cancel()
-		if err := b.Skip(ctx, s.actor, id); err != nil {
-			return err
-		}
-		result.Skipped = true
-	}
-	return s.print(result, func(w io.Writer) {
-		if result.Skipped {
-			fmt.Fprintln(w, "Skipped. The audit table keeps the event.")
-		} else {
-			fmt.Fprint(w, unchanged)
-		}
+		err := b.Skip(ctx, s.actor, id)
+		result.Skipped = err == nil
+		return "Skipped. The audit table keeps the event.\n", err
 	})
 }
 
@@ -111,13 +104,13 @@ func purge(ctx context.Context, s *invocation) error {
 	const week = 7 * 24 * time.Hour
 	s.confirmFlags()
 	age := s.flags.Duration("older-than", week, "")
-	if err := s.parseIDs(0); err != nil {
+	if err := s.parse(0); err != nil {
 		return err
 	}
 	if *age < 0 {
 		return command.Usagef("--older-than %s: negative", *age)
 	}
-	b, err := s.backlog(ctx)
+	b, err := s.openBacklog(ctx)
 	if err != nil {
 		return err
 	}
@@ -130,16 +123,10 @@ func purge(ctx context.Context, s *invocation) error {
 		return err
 	}
 	s.planf("Published more than %s ago, and not the newest of their aggregates: %d events.", *age, result.Old)
-	if result.DryRun = !s.confirmed(); !result.DryRun {
+	return s.act(&result, &result.DryRun, func() (_ string, err error) {
 		if result.Purged, err = b.Purge(ctx, s.actor, *age); err != nil {
-			return fmt.Errorf("after %d events: %w", result.Purged, err)
+			return "", fmt.Errorf("after %d events: %w", result.Purged, err)
 		}
-	}
-	return s.print(result, func(w io.Writer) {
-		if result.DryRun {
-			fmt.Fprint(w, unchanged)
-		} else {
-			fmt.Fprintf(w, "Removed %d events that were published more than %s ago.\n", result.Purged, *age)
-		}
+		return fmt.Sprintf("Removed %d events that were published more than %s ago.\n", result.Purged, *age), nil
 	})
 }

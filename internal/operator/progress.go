@@ -29,7 +29,6 @@ type progress struct {
 	whole       bool // the part has ended without an error
 }
 
-// progress is that of the command.
 func (s *invocation) progress() progress { return progress{to: s.Err, terminal: s.ErrIsTerminal} }
 
 // begin starts a part of about total rows.

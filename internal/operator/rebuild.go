@@ -2,16 +2,10 @@ package operator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
-	"google.golang.org/grpc"
-
 	"example.com/lockstep/internal/command"
-	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/pkg/eventing/rebuild"
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
@@ -67,61 +61,19 @@ environment:
 exit codes: 0 done, 1 failed or refused, 2 wrong usage
 `
 
-// Rebuild configures the tool `rebuild` for the read model of a service.
-type Rebuild struct {
-	// OwnerVariable is the environment variable with the gRPC address of the owner, Schema
-	// the schema of the read model.
-	OwnerVariable, Schema string
-	// New returns the rebuild in db. The connection is nil where the owner is not asked.
-	New func(db *pgxpool.Pool, owner *grpc.ClientConn) *rebuild.Rebuild
-}
-
-// Tool is the tool `rebuild`.
-func (r Rebuild) Tool() command.Tool {
-	return tool("rebuild", "build the read model anew and switch: `rebuild help`", rebuildUsage, map[string]subcommand{
-		"run": explained(r.run), "status": explained(r.status), "rollback": explained(r.rollback), "finish": explained(r.finish),
-	})
-}
-
-// explained adds to an error what an operator does about it.
-func explained(do subcommand) subcommand {
+// asOwner adds to an error what an operator does about it.
+func asOwner(do subcommand) subcommand {
 	return func(ctx context.Context, s *invocation) error {
-		err := do(ctx, s)
-		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == insufficientPrivilege {
-			return fmt.Errorf("%w: is DATABASE_URL that of migrate?", err)
-		}
-		return err
+		return hinted(do(ctx, s), insufficientPrivilege, "is DATABASE_URL that of migrate?")
 	}
 }
 
-// insufficientPrivilege is the SQLSTATE of a role that is not the owner.
-const insufficientPrivilege = "42501"
-
-// open connects to the database, and to the owner if it is asked.
-func (r Rebuild) open(ctx context.Context, s *invocation, asked bool) (b rebuilding, err error) {
-	url := s.env.RequiredURL("DATABASE_URL")
-	var owner *grpc.ClientConn
-	if asked {
-		s.env.Required(r.OwnerVariable)
-		if owner, err = connect.Dial(s.env.HostPort(r.OwnerVariable, "")); err != nil {
-			return b, err
-		}
-		s.atEnd(owner.Close)
-	}
-	if err := s.env.Err(); err != nil {
+// openRebuild connects to the database, and to the owner if that is its variable.
+func (m ReadModel) openRebuild(ctx context.Context, s *invocation, owner string) (b rebuilding, err error) {
+	if err := s.connect(ctx, needs{owner: owner, session: rebuild.Session(m.Schema)}); err != nil {
 		return b, err
 	}
-	if err := connect.AwaitDatabase(ctx, url, func(err error) { fmt.Fprintln(s.Err, "waiting for the database:", err) }); err != nil {
-		return b, err
-	}
-	if s.db, err = connect.OwnerPool(ctx, url, rebuild.Session(r.Schema)); err != nil {
-		return b, err
-	}
-	s.atEnd(func() error {
-		s.db.Close()
-		return nil
-	})
-	b.Rebuild = r.New(s.db, owner)
+	b.Rebuild = m.Rebuild(s.db, s.owner)
 	if b.state, err = b.State(ctx); err != nil {
 		return b, err
 	}
@@ -129,11 +81,11 @@ func (r Rebuild) open(ctx context.Context, s *invocation, asked bool) (b rebuild
 	return b, err
 }
 
-func (r Rebuild) status(ctx context.Context, s *invocation) error {
-	if err := s.parseIDs(0); err != nil {
+func (m ReadModel) rebuildStatus(ctx context.Context, s *invocation) error {
+	if err := s.parse(0); err != nil {
 		return err
 	}
-	b, err := r.open(ctx, s, false)
+	b, err := m.openRebuild(ctx, s, "")
 	if err != nil {
 		return err
 	}
@@ -149,7 +101,7 @@ func (r Rebuild) status(ctx context.Context, s *invocation) error {
 	})
 }
 
-func (r Rebuild) run(ctx context.Context, s *invocation) error {
+func (m ReadModel) runRebuild(ctx context.Context, s *invocation) error {
 	var free string
 	var o rebuild.Options
 	s.flags.StringVar(&free, "disk-free", "", "")
@@ -157,14 +109,14 @@ func (r Rebuild) run(ctx context.Context, s *invocation) error {
 	s.flags.DurationVar(&o.Comparison.Grace, "grace", reconcile.DefaultGrace, "")
 	s.flags.BoolVar(&o.AcceptLosses, "accept-losses", false, "")
 	s.confirmFlags()
-	if err := s.parseIDs(0); err != nil {
+	if err := s.parse(0); err != nil {
 		return err
 	}
 	o.Comparison.Rate = 10 * o.Rate // a row is hashed, and not written
 	if err := checkRates(o.Comparison); err != nil {
 		return err
 	}
-	b, err := r.open(ctx, s, true)
+	b, err := m.openRebuild(ctx, s, m.OwnerVariable)
 	if err != nil {
 		return err
 	}
@@ -185,15 +137,13 @@ func (r Rebuild) run(ctx context.Context, s *invocation) error {
 	}
 	bar := &phases{bar: s.progress()}
 	var left int
-	err = b.act(ctx, s, func(result *rebuildResult) (err error) {
+	err = b.act(ctx, s, func(result *rebuildResult) (_ string, err error) {
 		result.Rows, err = b.Run(ctx, s.actor, o, bar)
 		bar.end(err)
 		left = result.Rows.Left
-		return bar.explain(err)
-	}, func(w io.Writer, result rebuildResult) {
-		fmt.Fprintf(w, "The new copy is served: %d rows of the owner read, %d repaired before the switch, %d after it.\n",
-			result.Rows.Filled, result.Rows.Repaired, result.Rows.RepairedAfter)
-		fmt.Fprint(w, "The copy of before is kept, as new as events make it: `rebuild rollback` serves it again,\n`rebuild finish` removes it.\n")
+		return fmt.Sprintf("The new copy is served: %d rows of the owner read, %d repaired before the switch, %d after it.\n"+
+			"The copy of before is kept, as new as events make it: `rebuild rollback` serves it again,\n`rebuild finish` removes it.\n",
+			result.Rows.Filled, result.Rows.Repaired, result.Rows.RepairedAfter), bar.explain(err)
 	})
 	if err == nil && left > 0 {
 		return fmt.Errorf("%d rows of the new copy differ from their owner's after their repair: lines with \"is left\" name them", left)
@@ -201,36 +151,36 @@ func (r Rebuild) run(ctx context.Context, s *invocation) error {
 	return err
 }
 
-func (r Rebuild) rollback(ctx context.Context, s *invocation) error {
-	b, err := r.parse(ctx, s)
+func (m ReadModel) rollback(ctx context.Context, s *invocation) error {
+	b, err := m.parseRebuild(ctx, s)
 	if err != nil {
 		return err
 	}
 	s.planf("The copy of before the rebuild is served again, with all events since. What was wrong in it still is. " +
 		"Both copies are read before the switch.")
-	return b.act(ctx, s, func(*rebuildResult) error { return b.Rollback(ctx, s.actor) }, func(w io.Writer, _ rebuildResult) {
-		fmt.Fprint(w, "The copy of before is served. `rebuild finish` removes the other one.\n")
+	return b.act(ctx, s, func(*rebuildResult) (string, error) {
+		return "The copy of before is served. `rebuild finish` removes the other one.\n", b.Rollback(ctx, s.actor)
 	})
 }
 
-func (r Rebuild) finish(ctx context.Context, s *invocation) error {
+func (m ReadModel) finish(ctx context.Context, s *invocation) error {
 	var unchecked bool
 	s.flags.BoolVar(&unchecked, "unchecked", false, "")
-	b, err := r.parse(ctx, s)
+	b, err := m.parseRebuild(ctx, s)
 	if err != nil {
 		return err
 	}
 	s.planf("The copy that is not served has %s, and is removed. There is no rollback afterwards.", megabytes(b.state.ShadowBytes))
-	return b.act(ctx, s, func(*rebuildResult) error { return b.Finish(ctx, s.actor, unchecked) }, func(w io.Writer, _ rebuildResult) {
-		fmt.Fprint(w, "The rebuild is finished.\n")
+	return b.act(ctx, s, func(*rebuildResult) (string, error) {
+		return "The rebuild is finished.\n", b.Finish(ctx, s.actor, unchecked)
 	})
 }
 
-// parse opens the rebuild of a command with a confirmation.
-func (r Rebuild) parse(ctx context.Context, s *invocation) (rebuilding, error) {
+// parseRebuild opens the rebuild of a command with a confirmation.
+func (m ReadModel) parseRebuild(ctx context.Context, s *invocation) (rebuilding, error) {
 	s.confirmFlags()
-	if err := s.parseIDs(0); err != nil {
+	if err := s.parse(0); err != nil {
 		return rebuilding{}, err
 	}
-	return r.open(ctx, s, false)
+	return m.openRebuild(ctx, s, "")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"example.com/lockstep/pkg/eventing/rebuild"
 	"example.com/lockstep/pkg/eventing/reconcile"
@@ -33,24 +32,13 @@ type rebuildResult struct {
 }
 
 // act does it if that is confirmed, and prints the result.
-func (b rebuilding) act(
-	ctx context.Context, s *invocation, do func(*rebuildResult) error, text func(io.Writer, rebuildResult),
-) (err error) {
+func (b rebuilding) act(ctx context.Context, s *invocation, do func(*rebuildResult) (text string, err error)) error {
 	result := rebuildResult{State: b.state, Need: b.need}
-	if result.DryRun = !s.confirmed(); !result.DryRun {
-		if err := do(&result); err != nil {
-			return err
+	return s.act(&result, &result.DryRun, func() (text string, err error) {
+		if text, err = do(&result); err == nil {
+			result.State, err = b.State(ctx)
 		}
-		if result.State, err = b.State(ctx); err != nil {
-			return err
-		}
-	}
-	return s.print(result, func(w io.Writer) {
-		if result.DryRun {
-			fmt.Fprint(w, unchanged)
-		} else {
-			text(w, result)
-		}
+		return text, err
 	})
 }
 

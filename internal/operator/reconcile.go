@@ -4,11 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgxpool"
-	"google.golang.org/grpc"
 
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/pkg/eventing/reconcile"
@@ -57,20 +53,6 @@ const (
 	maxListed = 10_000
 )
 
-// Reconcile configures the tool `reconcile` for the read model of a service.
-type Reconcile struct {
-	// OwnerVariable is the environment variable with the gRPC address of the owner.
-	// Checks returns the checks of all parts of the read model, with a connection to the
-	// owner.
-	OwnerVariable string
-	Checks        func(db *pgxpool.Pool, owner *grpc.ClientConn) []reconcile.Checker
-}
-
-// Tool is the tool `reconcile`.
-func (r Reconcile) Tool() command.Tool {
-	return single("reconcile", "compare the read model with its owner: `reconcile help`", reconcileUsage, r.run)
-}
-
 // reconcileFlags are the flags that only this tool has.
 type reconcileFlags struct {
 	only                 string
@@ -78,12 +60,15 @@ type reconcileFlags struct {
 	reconcile.Options
 }
 
-func (r Reconcile) run(ctx context.Context, s *invocation) error {
+func (m ReadModel) reconcile(ctx context.Context, s *invocation) error {
 	flags, err := s.reconcileFlags()
 	if err != nil {
 		return err
 	}
-	checks, err := r.checks(ctx, s, flags.only)
+	if err := s.connect(ctx, needs{owner: m.OwnerVariable}); err != nil {
+		return err
+	}
+	checks, err := ofType(m.Projections(s.db, s.owner).Checks(), flags.only)
 	if err != nil {
 		return err
 	}
@@ -137,25 +122,6 @@ func (s *invocation) reconcileFlags() (f reconcileFlags, err error) {
 		return f, nil
 	}
 	return f, s.signed()
-}
-
-// checks are those of the type, or of all types if it is empty.
-func (r Reconcile) checks(ctx context.Context, s *invocation, only string) (chosen []reconcile.Checker, err error) {
-	owner, err := s.openOwner(ctx, r.OwnerVariable)
-	if err != nil {
-		return nil, err
-	}
-	var types []string
-	for _, c := range r.Checks(s.db, owner) {
-		types = append(types, c.Type())
-		if only == "" || only == c.Type() {
-			chosen = append(chosen, c)
-		}
-	}
-	if len(chosen) == 0 {
-		return nil, command.Usagef("--type %s: want one of %s", only, strings.Join(types, ", "))
-	}
-	return chosen, nil
 }
 
 // text is the result for a person. planned says that it could be repaired.

@@ -35,7 +35,6 @@ type differentRow struct {
 	OwnerVersion int64          `json:"owner_version"`
 }
 
-// comparing is a run of the tool.
 type comparing struct {
 	flags reconcileFlags
 	actor audit.Actor

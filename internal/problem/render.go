@@ -16,7 +16,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// contentType is the media type of a problem document.
 const contentType = "application/problem+json"
 
 // Write answers the request with err as a problem document (RFC 9457) and logs errors

@@ -148,7 +148,6 @@ func ofCode(code codes.Code) metric.MeasurementOption {
 	return metric.WithAttributes(attribute.String("code", code.String()))
 }
 
-// noteRefused counts and logs a request that no interceptor saw.
 func (g *GRPC) noteRefused(ctx context.Context, method string, took time.Duration, err error) {
 	g.refused.Add(ctx, 1, ofCode(status.Code(err)))
 	g.logCall(ctx, method, took, err, true)

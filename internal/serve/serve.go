@@ -67,11 +67,12 @@ const (
 	// connection must be the one that closes it.
 	idleTimeout    = 620 * time.Second
 	maxHeaderBytes = 64 << 10
-	// maxBodyBytes bounds a REST body. The largest legal one, a video with each of its
-	// 10,500 characters escaped as a surrogate pair, has 126 KB.
+	// maxBodyBytes bounds a REST body. A video with each of its 10,500 characters escaped as
+	// a surrogate pair has 126 KB, and an aggregate of four texts of 4,000 has 192 KB:
+	// `make aggregate` takes no more texts, because of the two bounds.
 	maxBodyBytes = 256 << 10
-	// maxMessageBytes bounds a gRPC message. The largest legal one, a video of 10,500
-	// characters of four bytes, has 43 KB.
+	// maxMessageBytes bounds a gRPC message. A video of 10,500 characters of four bytes has
+	// 43 KB, and four texts of 4,000 have 64,000 bytes.
 	maxMessageBytes = 64 << 10
 	// frameHeaderBytes is the length of the header before each gRPC message.
 	frameHeaderBytes = 5

@@ -5,12 +5,9 @@ package walk
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -20,9 +17,6 @@ import (
 )
 
 const (
-	// readyTime bounds the wait for one service, which takes milliseconds on an
-	// idle machine.
-	readyTime = time.Minute
 	// walkTime bounds the walk-through, which takes under a second on an idle
 	// machine.
 	walkTime = 2 * time.Minute
@@ -35,6 +29,9 @@ const (
 	// pollInterval is the pause between two checks of a condition without a
 	// notification.
 	pollInterval = 20 * time.Millisecond
+	// readyTime bounds the wait for one service, which takes milliseconds on an
+	// idle machine.
+	readyTime = time.Minute
 )
 
 // User is the uploader of the video.
@@ -61,9 +58,8 @@ type Step struct {
 }
 
 type walker struct {
-	http           http.Client
+	Client
 	video, catalog string
-	token          string
 	db             *pgx.Conn
 }
 
@@ -92,7 +88,7 @@ func writes() []write {
 func Walk(ctx context.Context, video, catalog, token string, db *pgx.Conn) ([]Step, error) {
 	ctx, cancel := context.WithTimeout(ctx, walkTime)
 	defer cancel()
-	w := walker{video: video, catalog: catalog, token: token, db: db}
+	w := walker{Client: Client{Token: token}, video: video, catalog: catalog, db: db}
 	var steps []Step
 	path := "/v1/videos"
 	for _, wr := range writes() {
@@ -113,7 +109,7 @@ func (w *walker) step(ctx context.Context, wr write, path string) (Step, error) 
 	if err != nil {
 		return Step{}, err
 	}
-	s := Step{Name: wr.name, VideoID: a.VideoID, Version: a.Version, ConsistencyToken: a.ConsistencyToken}
+	s := Step{Name: wr.name, VideoID: a.ID.String(), Version: a.Version, ConsistencyToken: a.Token}
 	if err := w.read(ctx, &s, wr.readAnswers); err != nil {
 		return Step{}, err
 	}
@@ -134,7 +130,7 @@ func (w *walker) read(ctx context.Context, s *Step, want int) error {
 		if a.Version != s.Version {
 			return fmt.Errorf("read version %d with the token of version %d", a.Version, s.Version)
 		}
-		s.Source, s.ReadAt, s.ReadStatus = a.Source, a.at, want
+		s.Source, s.ReadAt, s.ReadStatus = a.Source, time.Now().UTC(), want
 		if s.Source == "projection" {
 			return nil
 		}
@@ -142,46 +138,14 @@ func (w *walker) read(ctx context.Context, s *Step, want int) error {
 	return fmt.Errorf("the projection has not reached version %d after %d reads with wait=10", s.Version, readAttempts)
 }
 
-// answer holds the fields of any answer, including a problem, that the
-// walk-through needs.
-type answer struct {
-	VideoID          string `json:"video_id"`
-	Version          int64  `json:"version"`
-	ConsistencyToken string `json:"consistency_token"`
-	Source           string `json:"source"`
-	Detail           string `json:"detail"`
-
-	at time.Time
-}
-
-func (w *walker) call(ctx context.Context, method, url, body string, header http.Header, want int) (answer, error) {
+func (w *walker) call(ctx context.Context, method, url, body string, header http.Header, want int) (Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
-	if err != nil {
-		return answer{}, err
+	a, err := w.Call(ctx, method, url, body, header)
+	if err == nil && a.Status != want {
+		err = fmt.Errorf("%s %s: %d %s, want %d: %s", method, url, a.Status, http.StatusText(a.Status), want, a.Detail)
 	}
-	maps.Copy(r.Header, header)
-	if w.token != "" {
-		r.Header.Set("Authorization", "Bearer "+w.token)
-	}
-	if body != "" {
-		r.Header.Set("Content-Type", "application/json")
-	}
-	response, err := w.http.Do(r)
-	if err != nil {
-		return answer{}, err
-	}
-	defer response.Body.Close()
-	var a answer
-	if err := json.NewDecoder(response.Body).Decode(&a); err != nil {
-		return answer{}, fmt.Errorf("%s %s: %s: %w", method, url, response.Status, err)
-	}
-	a.at = time.Now().UTC()
-	if response.StatusCode != want {
-		return answer{}, fmt.Errorf("%s %s: %s, want %d: %s", method, url, response.Status, want, a.Detail)
-	}
-	return a, nil
+	return a, err
 }
 
 // recall adds the event's id and its recorded times. The inbox row commits with
@@ -205,35 +169,4 @@ func (w *walker) recall(ctx context.Context, s *Step) error {
 			return fmt.Errorf("find what was recorded of version %d: %w", s.Version, ctx.Err())
 		}
 	}
-}
-
-// AwaitReady returns when the service at that base URL is ready.
-func AwaitReady(ctx context.Context, service, url string) error {
-	ctx, cancel := context.WithTimeout(ctx, readyTime)
-	defer cancel()
-	for {
-		err := probe(ctx, url+"/readyz")
-		if err == nil {
-			return nil
-		}
-		if !backoff.Sleep(ctx, pollInterval, nil) {
-			return fmt.Errorf("%s is not ready: %w", service, err)
-		}
-	}
-}
-
-func probe(ctx context.Context, url string) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return errors.New(response.Status)
-	}
-	return nil
 }

@@ -79,7 +79,8 @@ func (m *module) fill(plugins string) error {
 // environment is that of Terraform and of its provider.
 func environment() []string {
 	return []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + os.TempDir(), "TMPDIR=" + os.TempDir(), "GOOGLE_OAUTH_ACCESS_TOKEN=none", "HTTPS_PROXY=http://127.0.0.1:9",
+		"PATH=" + os.Getenv("PATH"), "HOME=" + os.TempDir(), "TMPDIR=" + os.TempDir(),
+		"GOOGLE_OAUTH_ACCESS_TOKEN=none", "HTTPS_PROXY=http://127.0.0.1:9",
 	}
 }
 

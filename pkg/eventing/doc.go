@@ -41,6 +41,25 @@
 // that it uses. Numbers from 100 to 999 are the library's, and a service numbers its own
 // migrations from 1000 on.
 //
+// # Reading
+//
+// The core is some 5,000 lines, tests apart; in the order of an event:
+//
+//	the event         event.go, message.go
+//	written           outbox: append.go
+//	found and leased  outbox/queue: doc.go, sql.go, claim.go
+//	published         outbox: doc.go to "Goroutines", relay.go, scheduler.go, claimer.go,
+//	                  publisher.go, result.go, settler.go; outbox/queue: settle.go
+//	received          inbox: doc.go to "Another history", consumer.go, delivery.go
+//	applied           inbox: apply.go, store.go, decide.go, rows.go
+//	repaired          inbox: blocked.go, repair.go, owner.go; projection: projection.go
+//	read              consistency: doc.go, token.go, reader.go, waiters.go
+//
+// The rest can wait until its fault is met: in outbox the tenants (tenants.go, held.go,
+// turner.go), the pauses of topics (pause.go, prober.go), and the events that a claim does not see
+// (scanner.go, heartbeat.go); in inbox the causes of errors (fault.go), crash loops, events of a
+// newer release (unknown.go), streams and their budget. Each other package is read by itself.
+//
 // # Examples
 //
 // go test runs each of them, on a real Postgres and a local Pub/Sub where it needs one.

@@ -11,6 +11,7 @@ import (
 
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/outbox"
 )
@@ -35,7 +36,7 @@ func (billing) Repair(context.Context, eventing.Event) error {
 	return eventing.Permanent(errors.New("orders have no gaps"))
 }
 
-func (billing) Committed(context.Context, ...string) {}
+func (billing) Committed(context.Context, ...consistency.Position) {}
 
 // bill cannot see from a debt that it contains an order already. The inbox lets an
 // event through once; after its row has been purged, the source event stops a replay.

@@ -16,6 +16,7 @@ import (
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/localpubsub"
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/outbox"
 )
@@ -34,8 +35,10 @@ func (s shipping) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Change) 
 	})
 }
 
-func (shipping) Repair(context.Context, eventing.Event) error  { return nil } // Apply meets no gap
-func (s shipping) Committed(_ context.Context, keys ...string) { s.arrived <- keys[0] }
+func (shipping) Repair(context.Context, eventing.Event) error { return nil } // Apply meets no gap
+func (s shipping) Committed(_ context.Context, moved ...consistency.Position) {
+	s.arrived <- moved[0].Key()
+}
 
 // The whole way: an owner commits an order with its event, its relay publishes the event,
 // and the consumer of another service applies it. Here both services use one database.

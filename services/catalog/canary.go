@@ -11,6 +11,7 @@ import (
 
 	"example.com/lockstep/internal/canary"
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/instrument"
 )
@@ -65,8 +66,10 @@ func (t *timed) Repair(ctx context.Context, e eventing.Event) error {
 }
 
 // Committed measures the versions that were applied.
-func (t *timed) Committed(ctx context.Context, keys ...string) {
-	if slices.Contains(keys, eventing.Key(canary.AggregateType, canary.Video.String())) {
+func (t *timed) Committed(ctx context.Context, moved ...consistency.Position) {
+	if slices.ContainsFunc(moved, func(at consistency.Position) bool {
+		return at.AggregateType == canary.AggregateType && at.AggregateID == canary.Video.String()
+	}) {
 		t.mu.Lock()
 		for _, at := range t.applied {
 			t.visible.Record(ctx, time.Since(at).Seconds())
@@ -74,5 +77,5 @@ func (t *timed) Committed(ctx context.Context, keys ...string) {
 		t.applied = t.applied[:0]
 		t.mu.Unlock()
 	}
-	t.Handler.Committed(ctx, keys...)
+	t.Handler.Committed(ctx, moved...)
 }

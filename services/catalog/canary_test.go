@@ -12,6 +12,7 @@ import (
 
 	"example.com/lockstep/internal/canary"
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
@@ -33,7 +34,7 @@ func (f *fixed) Apply(_ context.Context, _ pgx.Tx, changes []inbox.Change) ([]in
 
 func (f *fixed) Repair(context.Context, eventing.Event) error { return f.err }
 
-func (*fixed) Committed(context.Context, ...string) {}
+func (*fixed) Committed(context.Context, ...consistency.Position) {}
 
 // A version of the canary is measured once, when it is visible: not in a transaction that was
 // rolled back, and not where nothing moved. Other videos are not measured.
@@ -50,15 +51,15 @@ func TestTheCanaryIsMeasuredOnce(t *testing.T) {
 	other := eventing.Event{AggregateType: videoType, AggregateID: "0190a5d0-0000-7000-8000-000000000001", OccurredAt: bird.OccurredAt}
 	apply := func(outcome inbox.Outcome, commits bool, events ...eventing.Event) {
 		h.outcome = outcome
-		changes, keys := make([]inbox.Change, len(events)), make([]string, len(events))
+		changes, moved := make([]inbox.Change, len(events)), make([]consistency.Position, len(events))
 		for i, e := range events {
-			changes[i].Event, keys[i] = e, e.Key()
+			changes[i].Event, moved[i] = e, consistency.PositionOf(e)
 		}
 		if _, err := timed.Apply(t.Context(), nil, changes); err != nil {
 			t.Fatal(err)
 		}
 		if commits {
-			timed.Committed(t.Context(), keys...)
+			timed.Committed(t.Context(), moved...)
 		}
 	}
 	measured := func(want uint64) {
@@ -83,7 +84,7 @@ func TestTheCanaryIsMeasuredOnce(t *testing.T) {
 	apply(inbox.Applied, false, bird)
 	measured(0)
 	apply(inbox.Applied, true, other, bird)
-	timed.Committed(t.Context(), bird.Key())
+	timed.Committed(t.Context(), consistency.PositionOf(bird))
 	measured(1)
 	apply(inbox.Applied, true, bird, bird)
 	measured(3)
@@ -92,7 +93,7 @@ func TestTheCanaryIsMeasuredOnce(t *testing.T) {
 	if err := timed.Repair(t.Context(), bird); err != nil {
 		t.Fatal(err)
 	}
-	timed.Committed(t.Context(), bird.Key())
+	timed.Committed(t.Context(), consistency.PositionOf(bird))
 	measured(4)
 	h.err = errors.New("the owner is away")
 	if err := timed.Repair(t.Context(), bird); !errors.Is(err, h.err) {

@@ -1,6 +1,6 @@
-// Package catalog is a read model of videos, and of users' engagements with them, that
-// is as fresh as its reader requires. It owns neither: it follows the events of the
-// service that owns them.
+// Package catalog is a read model of videos, of users' engagements with them, and of the
+// owner's other aggregates, that is as fresh as its reader requires. It owns none of them: it
+// follows the events of the service that does.
 //
 //	inbox.Consumer ─▶ Projector.Handler ─▶ video_projection ─▶ Service.Get ─▶ REST, gRPC
 //	                       │ gap                                    │ not there in time
@@ -12,10 +12,10 @@
 // with the versions that it misses.
 //
 // Files: this one holds the reads, query.go their parameters, problems.go their errors.
-// videos.go and engagements.go each have one type of aggregate: its events, its rows, and
-// the calls to its owner; events.go has the part that both share, projector.go puts both
-// together. store.go has every SQL statement; rest.go and grpc.go are the two protocols;
-// serve.go is the wiring. Package projection moves the rows of both types.
+// videos.go, engagements.go and each file like them have one type of aggregate: its events,
+// its rows, and the calls to its owner; events.go has the part that all share, projector.go
+// puts them together. The store files have every SQL statement; rest.go and grpc.go are the two
+// protocols; serve.go is the wiring. Package projection moves the rows of all types.
 package catalog
 
 import (

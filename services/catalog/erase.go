@@ -59,27 +59,33 @@ func (e *Erasure) Owned(ctx context.Context, aggregateType string, ids []string)
 		}
 	}
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(written)), consistency.MaxPositions) {
-		found, _, _, err := e.videos.FetchMany(ctx, some, ownerTimeout)
+		theirs, err := e.ownedVideos(ctx, some, written)
 		if err != nil {
 			return nil, err
 		}
-		var lost []string
-		for _, id := range some {
-			i := slices.IndexFunc(found, func(v Video) bool { return v.id() == id })
-			switch {
-			case i < 0:
-				lost = append(lost, written[id]...)
-			case found[i].UploaderID == e.User:
-				owned = append(owned, written[id]...)
-			}
-		}
-		named, err := audit.Naming(ctx, e.videos.db, aggregateType, lost, e.User.String())
-		if err != nil {
-			return nil, err
-		}
-		owned = append(owned, named...)
+		owned = append(owned, theirs...)
 	}
 	return owned, nil
+}
+
+// ownedVideos returns those of the videos that are the user's, as they are written.
+func (e *Erasure) ownedVideos(ctx context.Context, ids []string, written map[string][]string) (owned []string, err error) {
+	found, _, _, err := e.videos.FetchMany(ctx, ids, ownerTimeout)
+	if err != nil {
+		return nil, err
+	}
+	var lost []string
+	for _, id := range ids {
+		i := slices.IndexFunc(found, func(v Video) bool { return v.id() == id })
+		switch {
+		case i < 0:
+			lost = append(lost, written[id]...)
+		case found[i].UploaderID == e.User:
+			owned = append(owned, written[id]...)
+		}
+	}
+	named, err := audit.Naming(ctx, e.videos.db, videoType, lost, e.User.String())
+	return append(owned, named...), err
 }
 
 // Find counts the user's rows and dead letters.

@@ -18,8 +18,7 @@ import (
 	"example.com/lockstep/pkg/eventing/projection"
 )
 
-// This file has the parts of events and of the owner's answers that videos and
-// engagements share.
+// This file has the parts of events and of the owner's answers that all aggregates share.
 
 const schemaVersion = 1
 
@@ -90,7 +89,6 @@ func additive(e eventing.Event, envelope envelope, revision int64) (inbox.Change
 	return inbox.Change{Event: e, Kind: inbox.Updated, Revision: revision, Partial: true}, err
 }
 
-// completeness is that of a row from an answer of the owner.
 func completeness(answer proto.Message, revision int64) inbox.Completeness {
 	return inbox.Completeness{Revision: revision, Incomplete: projection.HasUnknown(answer)}
 }

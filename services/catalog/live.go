@@ -28,7 +28,7 @@ func (c Config) livePage(health *serve.Health, log *slog.Logger) (loops []func(c
 	health.Page = page
 	var consumer live.Consumer
 	frames := func(ctx context.Context) error {
-		return page.Run(ctx, func() (live.Frame, error) {
+		return page.Run(ctx, func() live.Frame {
 			if m, err := live.OwnSamples(); err == nil {
 				consumer.See(time.Now(), m)
 			} else {
@@ -36,7 +36,7 @@ func (c Config) livePage(health *serve.Health, log *slog.Logger) (loops []func(c
 				consumer.Away(time.Now())
 			}
 			self := live.Part{Name: "catalog", State: "up", Detail: fmt.Sprintf("process %d, %.0f MB", os.Getpid(), consumer.Memory()/1e6)}
-			return live.Frame{Stages: consumer.Stages(), Lag: consumer.Lag(), Parts: []live.Part{self}}, nil
+			return live.Frame{Stages: consumer.Stages(), Lag: consumer.Lag(), Parts: []live.Part{self}}
 		})
 	}
 	return []func(context.Context) error{frames}, nil

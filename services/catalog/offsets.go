@@ -123,11 +123,10 @@ func compareWindows(ctx context.Context, client *pubsub.Client, subscriptions []
 
 // awaitRetention waits for the broker; any other error than its absence is the answer.
 func awaitRetention(ctx context.Context, client *pubsub.Client, subscription string) (r checkpoint.Retention, err error) {
-	for failures := 1; ctx.Err() == nil; failures++ {
+	for range brokerRetry.Attempts(ctx) {
 		r, err = checkpoint.ReadRetention(ctx, client, subscription)
 		switch status.Code(errors.Unwrap(err)) {
 		case codes.Unavailable, codes.DeadlineExceeded, codes.NotFound:
-			backoff.Sleep(ctx, brokerRetry.Delay(failures), nil)
 		default:
 			return r, err
 		}

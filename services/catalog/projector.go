@@ -29,8 +29,8 @@ type Projector struct {
 	engagements *projection.Projection[Engagement]
 }
 
-// NewProjector returns the projector of db's projections. conn leads to the owner of
-// videos and engagements; waiters are the readers that wait for the projections.
+// NewProjector returns the projector of db's projections. conn leads to the owner of their
+// rows; waiters are the readers that wait for the projections.
 func NewProjector(db *pgxpool.Pool, conn *grpc.ClientConn, waiters *consistency.Waiters, log *slog.Logger) *Projector {
 	return newProjector(db, conn, waiters, log, false)
 }
@@ -91,7 +91,9 @@ type handler struct {
 }
 
 // Committed notifies the waiters once for both projections.
-func (h handler) Committed(ctx context.Context, keys ...string) { h.waiters.Notify(ctx, keys...) }
+func (h handler) Committed(ctx context.Context, moved ...consistency.Position) {
+	h.waiters.Notify(ctx, moved...)
+}
 
 // Positions returns the positions of those aggregates that the projections in db have, for
 // an operator. The ids may be any text: those of dead letters are what a producer wrote.

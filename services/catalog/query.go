@@ -80,7 +80,6 @@ func (q *EngagementQuery) check() (user, before uuid.UUID, err error) {
 	return user, before, err
 }
 
-// filter is as in Query.
 func (q *EngagementQuery) filter(user uuid.UUID) string { return q.Caller.Scope() + user.String() }
 
 // EngagementPage is one page of engagements. Next and Stale are as in Page.

@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/google/uuid"
@@ -14,19 +13,6 @@ import (
 )
 
 // This file has the parameters and results of the statements in store.go.
-
-// byID collects locked rows.
-func byID[S any](rows pgx.Rows, id func(row S) string) (map[string]S, error) {
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[S])
-	if err != nil {
-		return nil, fmt.Errorf("lock rows: %w", err)
-	}
-	byID := make(map[string]S, len(found))
-	for _, row := range found {
-		byID[id(row)] = row
-	}
-	return byID, nil
-}
 
 // column is one column of the rows after steps, as an array for a statement. For a UUID, C
 // must be pgtype.UUID: pgx asks the server about the type of any other array of UUIDs, but

@@ -16,7 +16,6 @@ const (
 	searchTime = 10 * time.Second
 )
 
-// errTooManySearches is the error of a search without a turn.
 var errTooManySearches = fmt.Errorf("%w: too many searches", consistency.ErrBusy)
 
 // searches are those by title. Without the trigram index each reads every video if none

@@ -70,22 +70,17 @@ func saveCheck(ctx context.Context, db *pgxpool.Pool, aggregateType string, hold
 	return nil
 }
 
-// checkAge returns how long ago the last whole check of a type of aggregate has ended, and
-// false if there was none.
-func checkAge(ctx context.Context, db *pgxpool.Pool, aggregateType string) (age time.Duration, ever bool, err error) {
-	var seconds *float64
+// checkAge returns how long ago the last whole check of a type of aggregate has ended or, before
+// there was one, the first has begun, whichever instances continue it.
+func checkAge(ctx context.Context, db *pgxpool.Pool, aggregateType string) (age time.Duration, err error) {
+	var seconds float64
 	err = db.QueryRow(ctx, `
-		SELECT extract(epoch FROM clock_timestamp() - finished_at)::float8
+		SELECT extract(epoch FROM clock_timestamp() - coalesce(finished_at, started_at, clock_timestamp()))::float8
 		  FROM reconcile_checks WHERE aggregate_type = $1`, aggregateType).Scan(&seconds)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return 0, false, nil
-	case err != nil:
-		return 0, false, fmt.Errorf("read check: %w", err)
-	case seconds == nil:
-		return 0, false, nil
+	if err != nil {
+		return 0, fmt.Errorf("read check: %w", err)
 	}
-	return time.Duration(*seconds * float64(time.Second)), true, nil
+	return time.Duration(seconds * float64(time.Second)), nil
 }
 
 // openRebuild reports whether a rebuild is neither finished nor given up, and the size of its copies.

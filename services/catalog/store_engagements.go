@@ -40,8 +40,7 @@ func (a engagements) positions(ctx context.Context, scope tenant.Scope, wanted [
 // Lock locks the rows with these ids.
 func (a engagements) Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[string]Engagement, error) {
 	users, videos := pairs(ids)
-	rows, _ := tx.Query(ctx, a.sql().lock, users, videos)
-	return byID(rows, Engagement.id)
+	return lockRows(ctx, tx, Engagement.id, a.sql().lock, users, videos)
 }
 
 // Upsert writes all steps in one statement.

@@ -14,7 +14,6 @@ import (
 // a rebuild. Reads for users are of the served one.
 type tableSQL struct{ table, positions, lock, upsert, incomplete, countIncomplete string }
 
-// sql is the statements of the table.
 func (a videos) sql() *tableSQL {
 	if a.shadow {
 		return shadowVideos
@@ -24,7 +23,6 @@ func (a videos) sql() *tableSQL {
 
 var servedEngagements, shadowEngagements = engagementStatements(engagementTable), engagementStatements(rebuild.Shadow(engagementTable))
 
-// sql is the statements of the table.
 func (a engagements) sql() *tableSQL {
 	if a.shadow {
 		return shadowEngagements
@@ -39,10 +37,14 @@ func engagementStatements(table string) *tableSQL {
 			SELECT $3::text AS aggregate_type, concat(user_id, ':', video_id) AS aggregate_id, epoch, version
 			  FROM unnest($1::uuid[], $2::uuid[]) AS wanted (user_id, video_id)
 			  JOIN ` + table + ` USING (user_id, video_id)`,
+		// A subquery with FOR UPDATE stays one: with any plan each row is found by its key, in
+		// the order of the locks.
 		lock: `
-			SELECT ` + engagementColumns + `, last_event_id, revision, incomplete FROM ` + table + `
-			 WHERE (user_id, video_id) IN (SELECT u, v FROM unnest($1::uuid[], $2::uuid[]) AS named (u, v))
-			 ORDER BY user_id, video_id FOR UPDATE`,
+			SELECT ` + engagementColumns + `, last_event_id, revision, incomplete
+			  FROM (SELECT u, v FROM unnest($1::uuid[], $2::uuid[]) AS ids (u, v) ORDER BY u, v) AS named
+			 CROSS JOIN LATERAL (
+			       SELECT ` + engagementColumns + `, last_event_id, revision, incomplete
+			         FROM ` + table + ` WHERE (user_id, video_id) = (u, v) FOR UPDATE) AS locked`,
 		upsert: upsertSQL(table, "user_id, video_id", engagementColumns,
 			"uuid, uuid, bool, bool, bigint, bigint, bigint, timestamptz, timestamptz, timestamptz, text"),
 		incomplete: `

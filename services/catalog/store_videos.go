@@ -78,8 +78,7 @@ func (a videos) positions(ctx context.Context, scope tenant.Scope, wanted []cons
 
 // Lock locks the rows with these ids.
 func (a videos) Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[string]Video, error) {
-	rows, _ := tx.Query(ctx, a.sql().lock, ids)
-	return byID(rows, Video.id)
+	return lockRows(ctx, tx, Video.id, a.sql().lock, ids)
 }
 
 var servedVideos, shadowVideos = videoStatements(videoTable), videoStatements(rebuild.Shadow(videoTable))

@@ -35,7 +35,6 @@ const (
 	maxCheckLines = 100
 )
 
-// errCheckLost means that another instance has taken over the check.
 var errCheckLost = errors.New("another instance holds the check")
 
 // checkPause is the pause between two looks whether a check is due, longer after failures in
@@ -176,22 +175,14 @@ func (w *watch) checkIfDue(ctx context.Context, c reconcile.Checker) error {
 	return err
 }
 
-// look reads the age of the last whole check. The first one has none until its end, however
-// many instances try: then the age is the time since its begin.
 func (w *watch) look(ctx context.Context, kind string) error {
-	age, ever, err := checkAge(ctx, w.db, kind)
+	age, err := checkAge(ctx, w.db, kind)
 	if err != nil {
 		return err
 	}
-	last := time.Now().Add(-age)
-	if !ever {
-		if last, err = checkBegan(ctx, w.db, kind); err != nil {
-			return err
-		}
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.last[kind] = last
+	w.last[kind] = time.Now().Add(-age)
 	return nil
 }
 

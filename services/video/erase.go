@@ -20,14 +20,15 @@ import (
 	"example.com/lockstep/pkg/eventing/operator/backlog"
 	"example.com/lockstep/pkg/eventing/operator/erasure"
 	"example.com/lockstep/services/video/aggregate"
+	"example.com/lockstep/services/video/engagement"
 )
 
 // Types are the types of the aggregates.
 var Types = []string{aggregateType, engagementType}
 
-// Erasure removes a user's text and preferences from the service's schema. Videos and
-// engagements become tombstones as by Delete of each, so that replicas follow. Then the
-// texts go that are stored beside the rows.
+// Erasure removes a user's text and preferences from the service's schema. Rows become
+// tombstones as by Delete of each, so that replicas follow. Then the texts go that are
+// stored beside the rows.
 type Erasure struct {
 	db       *pgxpool.Pool
 	services services
@@ -120,31 +121,49 @@ func (e *Erasure) Erase(ctx context.Context, _ audit.Actor, erased func()) error
 }
 
 func (e *Erasure) deleteVideos(ctx context.Context, eraser auth.Principal, remove func(error) error) error {
-	for {
-		page, _, err := e.services.videos.List(ctx, eraser, Filter{UploaderID: e.User}, 200, "")
-		if err != nil || len(page) == 0 {
-			return err
+	return removeAll(func(token string) ([]Video, string, error) {
+		return e.services.videos.List(ctx, eraser, Filter{UploaderID: e.User}, 200, token)
+	}, func(v Video) error {
+		_, err := e.services.videos.Delete(ctx, v.ID, "", aggregate.WriteOptions{Caller: eraser}, nil)
+		if err := remove(err); err != nil {
+			return fmt.Errorf("video %s: %w", v.ID, err)
 		}
-		for _, v := range page {
-			_, err := e.services.videos.Delete(ctx, v.ID, "", aggregate.WriteOptions{Caller: eraser}, nil)
-			if err := remove(err); err != nil {
-				return fmt.Errorf("video %s: %w", v.ID, err)
-			}
-		}
-	}
+		return nil
+	})
 }
 
 func (e *Erasure) deleteEngagements(ctx context.Context, eraser auth.Principal, remove func(error) error) error {
-	for {
-		page, _, err := e.services.engagements.List(ctx, eraser, e.User, 200, "")
-		if err != nil || len(page) == 0 {
+	return removeAll(func(token string) ([]engagement.Engagement, string, error) {
+		return e.services.engagements.List(ctx, eraser, e.User, 200, token)
+	}, func(n engagement.Engagement) error {
+		_, err := e.services.engagements.Delete(ctx, n.UserID, n.VideoID, aggregate.WriteOptions{Caller: eraser}, nil)
+		if err := remove(err); err != nil {
+			return fmt.Errorf("engagement with %s: %w", n.VideoID, err)
+		}
+		return nil
+	})
+}
+
+// removeAll removes the rows of all pages, until the list is empty: a row may be made
+// meanwhile. Each page begins behind the one before, because a list from its start would pass
+// all tombstones of the pages before.
+func removeAll[T any](list func(token string) ([]T, string, error), remove func(T) error) error {
+	for removed, token := 0, ""; ; {
+		page, next, err := list(token)
+		if err != nil {
 			return err
 		}
-		for _, n := range page {
-			_, err := e.services.engagements.Delete(ctx, n.UserID, n.VideoID, aggregate.WriteOptions{Caller: eraser}, nil)
-			if err := remove(err); err != nil {
-				return fmt.Errorf("engagement with %s: %w", n.VideoID, err)
+		for _, row := range page {
+			if err := remove(row); err != nil {
+				return err
 			}
+		}
+		removed, token = removed+len(page), next
+		if token == "" && removed == 0 {
+			return nil
+		}
+		if token == "" {
+			removed = 0
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Package video owns videos, and users' engagements with them: it alone creates,
-// changes and deletes both, and publishes each change as an event.
+// Package video owns videos, users' engagements with them, and the other aggregates of the
+// service: it alone creates, changes and deletes them, and publishes each change as an event.
 //
 // A write is one transaction, in [Service.Create], [Service.Update] and
 // [Service.Delete]: the row, its event in the outbox and, where the caller sent one, the
@@ -11,9 +11,9 @@
 // This file has the transactions; fields.go the fields of a video, one after the other,
 // and rules.go their use; read.go the reads, store.go all SQL, events.go the events,
 // rest.go and grpc.go the protocols for users, replication.go and replication_digests.go
-// the one for replicas, serve.go the wiring. Package engagement has the same of
-// engagements, package aggregate the parts that both share. internal/idempotency keeps
-// the keys.
+// the one for replicas, serve.go the wiring. Each other aggregate has a package of its own
+// with the same files, the first one is engagement; package aggregate has the parts that all
+// share. internal/idempotency keeps the keys.
 package video
 
 import (
@@ -44,7 +44,7 @@ func NewService(db *pgxpool.Pool, writer *aggregate.Writer) *Service {
 // caller may act for. found are the violations that
 // the caller has found in the request; they are reported together with those of the rules.
 //
-// Video, event and key take one round trip between BEGIN and COMMIT (TestRoundTrips).
+// BEGIN, video, event, key and COMMIT take one round trip (TestRoundTrips).
 func (s *Service) Create(
 	ctx context.Context, v Video, o aggregate.WriteOptions, found problem.Violations,
 ) (aggregate.Result[Video], error) {
@@ -75,9 +75,9 @@ func (s *Service) Create(
 // values already, it makes no version and no event and returns the video unchanged. The
 // caller may act for the uploader. found is as for Create.
 //
-// Between BEGIN and COMMIT it makes two round trips (TestRoundTrips): the first locks and
+// The transaction makes two round trips (TestRoundTrips): the first begins, locks and
 // reads the row, and finds the answer to an earlier request with the key; the second
-// writes row, key and event.
+// writes row, key and event, and commits.
 func (s *Service) Update(
 	ctx context.Context, id uuid.UUID, names []string, to Video, o aggregate.WriteOptions, found problem.Violations,
 ) (aggregate.Result[Video], error) {

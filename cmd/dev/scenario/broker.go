@@ -25,13 +25,9 @@ type fault struct {
 
 // setFaults replaces all faults of the broker; without faults it removes all.
 func (p *Pair) setFaults(ctx context.Context, all ...fault) error {
-	if all == nil {
-		all = []fault{}
-	}
-	return p.control(ctx, http.MethodPut, "faults", map[string]any{"seed": 1, "faults": all}, nil)
+	return p.control(ctx, http.MethodPut, "faults", map[string]any{"seed": 1, "faults": append([]fault{}, all...)}, nil)
 }
 
-// withoutFaults removes all faults of the broker.
 func (p *Pair) withoutFaults(ctx context.Context) error { return p.setFaults(ctx) }
 
 // endLeases moves the clock of the broker ahead by a minute, the longest time for which a
@@ -41,11 +37,8 @@ func (p *Pair) endLeases(ctx context.Context) error {
 }
 
 // acknowledged returns when catalog has acknowledged each message, also those that come once
-// more. Only the repository's own broker tells; with another one there is no wait.
+// more.
 func (p *Pair) acknowledged(ctx context.Context) error {
-	if !p.faults {
-		return nil
-	}
 	return until(ctx, "catalog has acknowledged each message", func(ctx context.Context) (bool, error) {
 		var backlog map[string]int
 		if err := p.control(ctx, http.MethodGet, "backlog", nil, &backlog); err != nil {
@@ -115,30 +108,27 @@ func (p *Pair) publish(ctx context.Context, topic string, messages ...*pubsubpb.
 func (p *Pair) brokerState(ctx context.Context) (faults string, up bool) {
 	ctx, cancel := context.WithTimeout(ctx, scrapeTime)
 	defer cancel()
-	path := ""
-	if p.faults {
-		path = "control/faults"
-	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.Broker+"/"+path, nil)
-	if err != nil {
-		return "", false
-	}
-	response, err := p.client.Do(r)
-	if err != nil {
-		return "", false
-	}
-	defer response.Body.Close()
+	const working = "topics and subscriptions"
 	if !p.faults {
-		return "topics and subscriptions", true
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.Broker+"/", nil)
+		if err != nil {
+			return "", false
+		}
+		response, err := p.client.Do(r)
+		if err != nil {
+			return "", false
+		}
+		response.Body.Close()
+		return working, true
 	}
 	var set struct {
 		Faults []fault `json:"faults"`
 	}
-	if err := json.NewDecoder(response.Body).Decode(&set); err != nil {
+	switch err := p.control(ctx, http.MethodGet, "faults", nil, &set); {
+	case err != nil:
 		return "", false
-	}
-	if len(set.Faults) == 0 {
-		return "topics and subscriptions", true
+	case len(set.Faults) == 0:
+		return working, true
 	}
 	first := set.Faults[0] // a scenario sets one
 	return "injected fault: " + first.Kind + " " + first.Method, first != fault{Kind: "outage"}

@@ -2,29 +2,29 @@ package scenario
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
+	"example.com/lockstep/internal/live"
 	"example.com/lockstep/internal/walk"
 	"example.com/lockstep/pkg/eventing"
 )
 
-// video is a video as an answer of a service has it.
-type video struct {
-	ID      uuid.UUID `json:"video_id"`
-	Version int64     `json:"version"`
-	Token   string    `json:"consistency_token"`
-	Title   string    `json:"title"`
-	Source  string    `json:"source"`
-	Detail  string    `json:"detail"` // of a problem
+const (
+	// scrapeTime bounds one request for metrics: no process may be there to answer it.
+	scrapeTime = 2 * time.Second
+	// maxMetrics bounds the answer: a service has a tenth of this.
+	maxMetrics = 4 << 20
+)
 
-	status int
-}
+// video is a video as an answer of a service has it.
+type video = walk.Answer
 
 func (p *Pair) create(ctx context.Context, title string) (video, error) {
 	return p.write(ctx, http.MethodPost, "/v1/videos",
@@ -43,16 +43,18 @@ func (p *Pair) remove(ctx context.Context, id uuid.UUID) (video, error) {
 // like makes n new users like a video. It returns the ids of the aggregates.
 func (p *Pair) like(ctx context.Context, id uuid.UUID, n int) (liked []string, err error) {
 	for range n {
-		user, token := uuid.New(), ""
+		user := uuid.New()
+		header := http.Header{}
 		if p.Issuer != nil {
-			if token, err = p.Issuer.Mint(eventing.DefaultTenant, user); err != nil {
+			token, err := p.Issuer.Mint(eventing.DefaultTenant, user)
+			if err != nil {
 				return liked, err
 			}
+			header.Set("Authorization", "Bearer "+token)
 		}
-		url := fmt.Sprintf("%s/v1/users/%s/engagements/%s", p.VideoURL, user, id)
-		got, err := p.call(ctx, http.MethodPut, url, `{"liked":true}`, token, http.Header{"Content-Type": {"application/json"}})
-		if err == nil && got.status != http.StatusOK {
-			err = fmt.Errorf("a like: %d", got.status)
+		v, err := p.call(ctx, http.MethodPut, fmt.Sprintf("%s/v1/users/%s/engagements/%s", p.VideoURL, user, id), `{"liked":true}`, header)
+		if err == nil && v.Status != http.StatusOK {
+			err = fmt.Errorf("a like: %d", v.Status)
 		}
 		if err != nil {
 			return liked, err
@@ -65,16 +67,16 @@ func (p *Pair) like(ctx context.Context, id uuid.UUID, n int) (liked []string, e
 // write sends a write, and once more if its connection was closed without an answer, as
 // Go's own client does for some of them. The idempotency key makes the two one.
 func (p *Pair) write(ctx context.Context, method, path, body string) (video, error) {
-	header := http.Header{"Content-Type": {"application/json"}}
+	header := http.Header{}
 	if !p.once {
 		header.Set("Idempotency-Key", uuid.NewString())
 	}
-	v, err := p.call(ctx, method, p.VideoURL+path, body, p.token, header)
-	if err != nil && v.status == 0 && ctx.Err() == nil && !p.once {
-		v, err = p.call(ctx, method, p.VideoURL+path, body, p.token, header)
+	v, err := p.call(ctx, method, p.VideoURL+path, body, header)
+	if err != nil && v.Status == 0 && ctx.Err() == nil && !p.once {
+		v, err = p.call(ctx, method, p.VideoURL+path, body, header)
 	}
-	if err == nil && v.status >= http.StatusMultipleChoices {
-		err = fmt.Errorf("%s %s: %d %s", method, path, v.status, v.Detail)
+	if err == nil && v.Status >= http.StatusMultipleChoices {
+		err = fmt.Errorf("%s %s: %d %s", method, path, v.Status, v.Detail)
 	}
 	return v, err
 }
@@ -85,42 +87,78 @@ func (p *Pair) read(ctx context.Context, id uuid.UUID, token string, wait int) (
 	if token != "" {
 		header.Set("Consistency-Token", token)
 	}
-	return p.call(ctx, http.MethodGet, p.CatalogURL+"/v1/videos/"+id.String(), "", p.token, header)
+	return p.call(ctx, http.MethodGet, p.CatalogURL+"/v1/videos/"+id.String(), "", header)
 }
 
 // fresh reads with the token of a write, and fails on an older answer.
 func (p *Pair) fresh(ctx context.Context, wrote video, wait int) (video, error) {
-	got, err := p.read(ctx, wrote.ID, wrote.Token, wait)
+	v, err := p.read(ctx, wrote.ID, wrote.Token, wait)
 	switch {
 	case err != nil:
-		return got, err
-	case got.status != http.StatusOK && got.status != http.StatusGone:
-		return got, fmt.Errorf("the read answered %d", got.status)
-	case got.Version < wrote.Version:
-		return got, fmt.Errorf("the token is of version %d, and the answer of version %d", wrote.Version, got.Version)
-	}
-	return got, nil
-}
-
-func (p *Pair) call(ctx context.Context, method, url, body, token string, header http.Header) (video, error) {
-	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
-	if err != nil {
-		return video{}, err
-	}
-	r.Header = header
-	if token != "" {
-		r.Header.Set("Authorization", "Bearer "+token)
-	}
-	begun := time.Now()
-	response, err := p.client.Do(r)
-	if err != nil {
-		return video{}, err
-	}
-	defer response.Body.Close()
-	p.met.answered(url, begun)
-	v := video{status: response.StatusCode}
-	if err := json.NewDecoder(response.Body).Decode(&v); err != nil {
-		return v, fmt.Errorf("%s %s: %s: %w", method, url, response.Status, err)
+		return v, err
+	case v.Status != http.StatusOK && v.Status != http.StatusGone:
+		return v, fmt.Errorf("the read answered %d", v.Status)
+	case v.Version < wrote.Version:
+		return v, fmt.Errorf("the token is of version %d, and the answer of version %d", wrote.Version, v.Version)
 	}
 	return v, nil
+}
+
+func (p *Pair) call(ctx context.Context, method, url, body string, header http.Header) (video, error) {
+	begun := time.Now()
+	v, err := p.client.Call(ctx, method, url, body, header)
+	if v.Status != 0 {
+		p.met.answered(url, begun)
+	}
+	return v, err
+}
+
+func (p *Pair) scrape(ctx context.Context, service string) (live.Samples, error) {
+	ctx, cancel := context.WithTimeout(ctx, scrapeTime)
+	defer cancel()
+	response, err := p.client.Get(ctx, service+"/metrics")
+	if err != nil {
+		return nil, fmt.Errorf("/metrics: %w", err)
+	}
+	defer response.Body.Close()
+	return live.ParseSamples(io.LimitReader(response.Body, maxMetrics))
+}
+
+// shutdown counts the answered requests to a service that its end concerns: those that were
+// under way when it was asked to end, and those that came later. A nil shutdown counts none.
+type shutdown struct {
+	url string // base URL of the service
+
+	mu           sync.Mutex
+	asked        time.Time
+	under, later int
+}
+
+// begin is called when the service is about to be asked to end.
+func (s *shutdown) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = time.Now()
+}
+
+// answered notes the end of a request that had begun at a time.
+func (s *shutdown) answered(url string, begun time.Time) {
+	if s == nil || !strings.HasPrefix(url, s.url) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.asked.IsZero():
+	case begun.Before(s.asked):
+		s.under++
+	default:
+		s.later++
+	}
+}
+
+func (s *shutdown) requests() (under, later int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.under, s.later
 }

@@ -6,10 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"example.com/lockstep/internal/live"
-	"example.com/lockstep/internal/local/instance"
+	"example.com/lockstep/internal/local/process"
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
@@ -31,30 +29,25 @@ type observer struct {
 
 // run looks until ctx ends, while a browser looks at the page.
 func (o *observer) run(ctx context.Context, page *live.Page) {
-	var looks errgroup.Group
+	var looks sync.WaitGroup
 	for _, look := range []func(context.Context){o.seeVideo, o.seeCatalog, o.seeTables, o.seeBroker} {
-		looks.Go(func() error {
+		looks.Go(func() {
 			for backoff.Sleep(ctx, live.FrameTime, nil) {
 				if page.Viewers() > 0 {
 					look(ctx)
 				}
 			}
-			return nil
 		})
 	}
-	_ = looks.Wait() // no look fails: a part that is away is a state
+	looks.Wait()
 }
 
 func (o *observer) seeVideo(ctx context.Context) {
-	var m live.Samples
-	var err error
-	if running := o.pair.Video.State().PID != 0; running {
-		m, err = o.pair.scrape(ctx, o.pair.VideoURL)
-	}
+	m := o.samples(ctx, o.pair.Video, o.pair.VideoURL)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
-	if o.video = m != nil && err == nil; !o.video {
+	if o.video = m != nil; !o.video {
 		o.writes.Hold(now)
 		o.published.Hold(now)
 		return
@@ -66,19 +59,26 @@ func (o *observer) seeVideo(ctx context.Context) {
 }
 
 func (o *observer) seeCatalog(ctx context.Context) {
-	var m live.Samples
-	var err error
-	if running := o.pair.Catalog.State().PID != 0; running {
-		m, err = o.pair.scrape(ctx, o.pair.CatalogURL)
-	}
+	m := o.samples(ctx, o.pair.Catalog, o.pair.CatalogURL)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	now := time.Now()
-	if o.catalog = m != nil && err == nil; o.catalog {
-		o.consumer.See(now, m)
+	if o.catalog = m != nil; o.catalog {
+		o.consumer.See(time.Now(), m)
 	} else {
-		o.consumer.Away(now)
+		o.consumer.Away(time.Now())
 	}
+}
+
+// samples are the metrics of a service, or nil while no process answers.
+func (o *observer) samples(ctx context.Context, i *process.Instance, url string) live.Samples {
+	if i.State().PID == 0 {
+		return nil
+	}
+	m, err := o.pair.scrape(ctx, url)
+	if err != nil {
+		return nil
+	}
+	return m
 }
 
 func (o *observer) seeTables(ctx context.Context) {
@@ -97,15 +97,14 @@ func (o *observer) seeBroker(ctx context.Context) {
 	o.broker, o.brokerFaults = up, faults
 }
 
-// frame is the present state.
 func (o *observer) frame() live.Frame {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return live.Frame{
 		Stages: o.stages(), Lag: o.consumer.Lag(), Events: o.tables.newest,
 		Parts: []live.Part{
-			process("video", o.pair.Video.State(), o.video, o.videoMemory),
-			process("catalog", o.pair.Catalog.State(), o.catalog, o.consumer.Memory()),
+			service("video", o.pair.Video.State(), o.video, o.videoMemory),
+			service("catalog", o.pair.Catalog.State(), o.catalog, o.consumer.Memory()),
 			server("Postgres", o.databaseUp, "both services' databases"),
 			server("Pub/Sub", o.broker, o.brokerFaults),
 		},
@@ -131,7 +130,7 @@ func (o *observer) stages() []live.Stage {
 	return stages
 }
 
-func process(name string, s instance.State, answers bool, memory float64) live.Part {
+func service(name string, s process.State, answers bool, memory float64) live.Part {
 	part := live.Part{Name: name, State: "up", Detail: fmt.Sprintf("process %d, start %d, %.0f MB", s.PID, s.Starts, memory/1e6)}
 	switch {
 	case s.PID == 0:

@@ -17,9 +17,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/lockstep/internal/local/instance"
 	"example.com/lockstep/internal/local/issuer"
 	"example.com/lockstep/internal/local/postgres"
+	"example.com/lockstep/internal/local/process"
 	"example.com/lockstep/internal/walk"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/backoff"
@@ -40,7 +40,7 @@ const (
 
 // Config names the running parts of the pair.
 type Config struct {
-	Video, Catalog       *instance.Instance
+	Video, Catalog       *process.Instance
 	VideoURL, CatalogURL string // base URLs of the services
 	AdminURL, OwnerURL   string // of the database: the administrator's, and that of video's role
 	Postgres             *postgres.Server
@@ -51,24 +51,23 @@ type Config struct {
 // Pair is the running pair. Close it after the last use.
 type Pair struct {
 	Config
-	token  string
 	db     *pgxpool.Pool
-	client http.Client
+	client walk.Client
 	faults bool      // the broker injects faults on demand
 	once   bool      // see withoutRetries
 	met    *shutdown // of a part, or nil
 }
 
 // Open returns the pair. It asks the broker whether it injects faults.
-func Open(ctx context.Context, c Config) (*Pair, error) {
-	p := &Pair{Config: c, client: http.Client{Timeout: callTime, Transport: &http.Transport{MaxIdleConnsPerHost: conns}}}
+func Open(ctx context.Context, c Config) (_ *Pair, err error) {
+	p := &Pair{Config: c, client: walk.Client{
+		Client: http.Client{Timeout: callTime, Transport: &http.Transport{MaxIdleConnsPerHost: conns}},
+	}}
 	if c.Issuer != nil {
-		var err error
-		if p.token, err = c.Issuer.Mint(eventing.DefaultTenant, walk.User); err != nil {
+		if p.client.Token, err = c.Issuer.Mint(eventing.DefaultTenant, walk.User); err != nil {
 			return nil, err
 		}
 	}
-	var err error
 	if p.db, err = pgxpool.New(ctx, c.AdminURL); err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
@@ -82,7 +81,7 @@ func Open(ctx context.Context, c Config) (*Pair, error) {
 func (p *Pair) withoutRetries(met *shutdown) *Pair {
 	strict := *p
 	strict.once, strict.met = true, met
-	strict.client = http.Client{Timeout: callTime, Transport: &http.Transport{DisableKeepAlives: true}}
+	strict.client.Transport = &http.Transport{DisableKeepAlives: true}
 	return &strict
 }
 
@@ -115,7 +114,6 @@ func (p *Pair) settled(ctx context.Context, ids ...uuid.UUID) error {
 	})
 }
 
-// ready returns when both services answer.
 func (p *Pair) ready(ctx context.Context) error {
 	if err := walk.AwaitReady(ctx, "video", p.VideoURL); err != nil {
 		return err

@@ -60,7 +60,6 @@ func (r *Runner) Run(ctx context.Context) error {
 	return all.Wait()
 }
 
-// play runs the scenario with that name.
 func (r *Runner) play(ctx context.Context, name string) {
 	at := slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == name })
 	if at < 0 {
@@ -73,7 +72,7 @@ func (r *Runner) play(ctx context.Context, name string) {
 	defer stop()
 	t := &run{scenario: scenarios[at], runner: r, seen: map[string]string{}}
 	r.note(live.Outcome{Name: name, Result: live.Running, Said: "It begins."})
-	err := t.do(r.pair, running, t)
+	err := attempt(func() { t.do(r.pair, running, t) })
 	switch {
 	case context.Cause(running) != errEnded: //nolint:errorlint // a cause is the value itself
 		err = errors.Join(err, t.mended(context.WithoutCancel(ctx)))
@@ -120,10 +119,10 @@ func (r *Runner) mark(s live.Seen) {
 	r.seen = append(r.seen, s)
 }
 
-func (r *Runner) frame() (live.Frame, error) {
+func (r *Runner) frame() live.Frame {
 	f := r.observer.frame()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f.Running, f.Outcomes, f.Seen = r.running, slices.Clone(r.outcomes), slices.Clone(r.seen)
-	return f, nil
+	return f
 }

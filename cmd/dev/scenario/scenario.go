@@ -15,7 +15,7 @@ import (
 type scenario struct {
 	name, group, label, expect string
 	needs                      need
-	do                         func(*Pair, context.Context, *run) error
+	do                         func(*Pair, context.Context, *run)
 }
 
 // need is a thing that a scenario needs and that not every pair has.
@@ -116,7 +116,6 @@ func (p *Pair) Buttons() (all []live.Button) {
 	return all
 }
 
-// run is one run of a scenario.
 type run struct {
 	scenario
 	runner *Runner
@@ -149,7 +148,6 @@ func (t *run) sawf(promise, format string, args ...any) {
 	t.seen[promise] = fmt.Sprintf(format, args...)
 }
 
-// evidence is the evidence of all promises of a scenario that ended well.
 func (t *run) evidence() string {
 	var all []string
 	for _, promise := range slices.Sorted(maps.Keys(t.seen)) {

@@ -108,7 +108,6 @@ func (p *Pair) likes(ctx context.Context, id uuid.UUID) (int64, error) {
 	return one[int64](ctx, p, `SELECT coalesce(sum(likes), 0)::bigint FROM catalog.video_counters WHERE video_id = $1`, id)
 }
 
-// inbox counts a video's inbox rows in a status.
 func (p *Pair) inbox(ctx context.Context, id uuid.UUID, status string) (int64, error) {
 	return one[int64](ctx, p, `SELECT count(*) FROM catalog.inbox WHERE consumer = $1 AND aggregate_id = $2 AND status = $3`,
 		topics.Subscription(topics.Video, topics.Catalog), id.String(), status)

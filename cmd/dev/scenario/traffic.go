@@ -127,16 +127,16 @@ func (p *Pair) life(ctx context.Context, l *load, w work) error {
 
 // readBack reads a video with the token of the write that answered v.
 func (p *Pair) readBack(ctx context.Context, l *load, id uuid.UUID, v video) error {
-	got, err := p.read(ctx, id, v.Token, readWait)
+	seen, err := p.read(ctx, id, v.Token, readWait)
 	switch {
 	case err != nil:
 		l.missed(ctx, err)
 		return nil
-	case got.status != http.StatusOK:
-		l.missed(ctx, fmt.Errorf("a read: %d %s", got.status, got.Detail))
+	case seen.Status != http.StatusOK:
+		l.missed(ctx, fmt.Errorf("a read: %d %s", seen.Status, seen.Detail))
 		return nil
-	case got.Version < v.Version:
-		return fmt.Errorf("a read with the token of version %d answered version %d", v.Version, got.Version)
+	case seen.Version < v.Version:
+		return fmt.Errorf("a read with the token of version %d answered version %d", v.Version, seen.Version)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,107 +162,67 @@ func (l *load) missed(ctx context.Context, why error) {
 
 // agreed waits until both services agree on the videos, and then compares their account
 // with the acknowledged writes, and with P1, P2, P3 and P5.
-func (p *Pair) agreed(ctx context.Context, acknowledged promised) (record, error) {
-	if err := p.settled(ctx, acknowledged.ids()...); err != nil {
-		return record{}, err
-	}
+func (p *Pair) agreed(ctx context.Context, acknowledged promised) (r record) {
+	must(p.settled(ctx, acknowledged.ids()...))
 	// A row of the projection may have come by a repair, before the events behind it.
-	var r record
-	err := until(ctx, "catalog has settled every event", func(ctx context.Context) (settled bool, err error) {
+	must(until(ctx, "catalog has settled every event", func(ctx context.Context) (settled bool, err error) {
 		r, err = p.account(ctx, acknowledged)
 		return r.Unapplied == 0, err
-	})
+	}))
 	switch {
-	case err != nil:
-		return r, err
 	case r.Lost > 0:
-		return r, fmt.Errorf("%d videos are older than an acknowledged write", r.Lost)
+		failf("%d videos are older than an acknowledged write", r.Lost)
 	case r.WithoutEvents > 0:
-		return r, fmt.Errorf("%d videos have other events than their versions", r.WithoutEvents)
+		failf("%d videos have other events than their versions", r.WithoutEvents)
 	case r.Disordered > 0:
-		return r, fmt.Errorf("%d events were published before an earlier version", r.Disordered)
+		failf("%d events were published before an earlier version", r.Disordered)
 	}
-	return r, nil
+	return r
 }
 
-func (p *Pair) writeOne(ctx context.Context, t *run) error {
-	v, err := p.create(ctx, "First cut")
-	if err != nil {
-		return err
-	}
+func (p *Pair) writeOne(ctx context.Context, t *run) {
+	v := got(p.create(ctx, "First cut"))
 	for k := range 3 {
-		got, err := p.fresh(ctx, v, 10)
-		if err != nil {
-			return err
+		if k > 0 {
+			v = got(p.update(ctx, v.ID, k))
 		}
-		t.sayf("Version %d was read from the %s.", got.Version, got.Source)
-		if k == 2 {
-			break
-		}
-		if v, err = p.update(ctx, v.ID, k); err != nil {
-			return err
-		}
+		seen := got(p.fresh(ctx, v, 10))
+		t.sayf("Version %d was read from the %s.", seen.Version, seen.Source)
 	}
-	r, err := p.agreed(ctx, promised{v.ID: v.Version})
+	r := p.agreed(ctx, promised{v.ID: v.Version})
 	t.sawf("P8", "Three writes, and each read with a token had its write.")
 	t.sawf("P1", "One video with 3 versions has %d events.", r.Events)
-	return err
 }
 
-func (p *Pair) burst(ctx context.Context, t *run) error {
+func (p *Pair) burst(ctx context.Context, t *run) {
 	t.sayf("16 clients write.")
-	l, err := p.writes(ctx, work{videos: burstVideos, versions: burstVersions})
-	if err != nil {
-		return err
-	}
-	r, err := p.agreed(ctx, l.promised)
-	if err == nil && l.failed > 0 {
-		err = fmt.Errorf("%d requests failed, the first: %w", l.failed, l.why)
+	l := got(p.writes(ctx, work{videos: burstVideos, versions: burstVersions}))
+	r := p.agreed(ctx, l.promised)
+	if l.failed > 0 {
+		failf("%d requests failed, the first: %w", l.failed, l.why)
 	}
 	t.sawf("P3", "%d events of %d videos at %.0f a second: none was published before an earlier version of its video.",
 		r.Events, r.Videos, float64(r.Events)/l.took.Seconds())
 	t.sawf("P8", "%d reads with a token during a burst, and none was too old.", l.reads)
-	return err
 }
 
-func (p *Pair) pauseRelay(ctx context.Context, t *run) error {
+func (p *Pair) pauseRelay(ctx context.Context, t *run) {
 	t.mend(p.withoutFaults)
-	if err := p.setFaults(ctx, fault{Kind: "outage", Method: "Publish"}); err != nil {
-		return err
-	}
+	must(p.setFaults(ctx, fault{Kind: "outage", Method: "Publish"}))
 	t.sayf("The broker takes no events.")
-	l, err := p.writes(ctx, work{videos: backlogVideos, versions: backlogVersions, noRead: true})
-	if err != nil {
-		return err
-	}
-	waiting, err := p.pending(ctx, l.promised.ids())
-	if err != nil {
-		return err
-	}
-	v, err := p.update(ctx, l.promised.ids()[0], 99)
-	if err != nil {
-		return err
-	}
+	l := got(p.writes(ctx, work{videos: backlogVideos, versions: backlogVersions, noRead: true}))
+	waiting := got(p.pending(ctx, l.promised.ids()))
+	v := got(p.update(ctx, l.promised.ids()[0], 99))
 	l.promise(v.ID, v.Version)
-	got, err := p.fresh(ctx, v, 0)
-	if err != nil {
-		return err
-	}
-	if waiting == 0 || got.Source != "authority" {
-		return fmt.Errorf("%d events wait, and the read was answered by the %s", waiting, got.Source)
+	seen := got(p.fresh(ctx, v, 0))
+	if waiting == 0 || seen.Source != "authority" {
+		failf("%d events wait, and the read was answered by the %s", waiting, seen.Source)
 	}
 	t.sayf("%d events wait in the outbox, and a read was answered by the owner. The broker takes events again.", waiting)
-	if err := p.setFaults(ctx); err != nil {
-		return err
-	}
+	must(p.withoutFaults(ctx))
 	begun := time.Now()
-	if err := p.settled(ctx, l.promised.ids()...); err != nil {
-		return err
-	}
-	took := time.Since(begun)
-	_, err = p.agreed(ctx, l.promised)
+	p.agreed(ctx, l.promised)
 	t.sawf("P2", "%d events waited, and all of them left in order afterwards, and were applied, within %.1f s.",
-		waiting, took.Seconds())
+		waiting, time.Since(begun).Seconds())
 	t.sawf("P8", "While nothing left, a read with a token had the owner's answer.")
-	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"path"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 // connectTime bounds one attempt to connect.
@@ -147,4 +149,38 @@ func (p *provisioner) created(name string, err error) (bool, error) {
 	default:
 		return false, fmt.Errorf("create %s: %w", name, err)
 	}
+}
+
+const (
+	// askTime bounds the request for the kind of a broker that has answered
+	// before.
+	askTime = 5 * time.Second
+	// maxKept is the longest retention that other brokers accept.
+	maxKept = 7 * 24 * time.Hour
+)
+
+// fit removes the settings of a subscription that brokers other than the repository's
+// own do not support. The official emulator fails for ever on the dead-letter policy of
+// an ordered subscription, pstest, the Go client's fake, repeats a dead letter every
+// 10 ms, and both refuse a retention as long as Pub/Sub's.
+func fit(s *pubsubpb.Subscription) {
+	s.DeadLetterPolicy = nil
+	s.MessageRetentionDuration = durationpb.New(min(s.GetMessageRetentionDuration().AsDuration(), maxKept))
+}
+
+// isOurs recognises the repository's own broker by its endpoint for faults; no other
+// broker has one.
+func isOurs(ctx context.Context, addr string) bool {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/control/faults", nil)
+	if err != nil {
+		return false
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return false // pstest speaks gRPC only
+	}
+	defer response.Body.Close()
+	return response.StatusCode == http.StatusOK
 }

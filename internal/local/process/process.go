@@ -4,6 +4,8 @@
 // Elsewhere only an orderly exit that calls [Process.Stop] does. A child has a
 // process group of its own, so a Ctrl-C in the terminal reaches this process
 // alone, which then stops its children when nothing needs them any more.
+//
+// An [Instance] is a service whose process may be replaced by another one.
 package process
 
 import (
@@ -68,6 +70,15 @@ func (p *Process) run(started chan<- error) {
 // Done is closed when the child has ended, for any reason.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
+func (p *Process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // PID is the number of the process. It may have ended.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
@@ -77,12 +88,10 @@ func (p *Process) Output() string { return p.output.String() }
 // Stop sends sig and waits until the child has ended. After grace it kills the
 // child, and says so in its error. Stopping an ended child does nothing.
 func (p *Process) Stop(sig syscall.Signal, grace time.Duration) error {
-	select {
-	case <-p.done:
+	if p.ended() {
 		return nil
-	default:
-		_ = p.cmd.Process.Signal(sig) // fails only when it has ended meanwhile
 	}
+	_ = p.cmd.Process.Signal(sig) // fails only when it has ended meanwhile
 	select {
 	case <-p.done:
 		return nil

@@ -25,6 +25,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(parentMode) != "" {
 		beParent()
 	}
+	if os.Getenv(serviceMode) != "" {
+		beService()
+	}
 	os.Exit(m.Run())
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"example.com/lockstep/lab/bench/measure"
 	"example.com/lockstep/lab/bench/rig"
+	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
@@ -135,9 +136,9 @@ func (c *committing) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Chang
 	return c.Handler.Apply(ctx, tx, changes)
 }
 
-func (c *committing) Committed(ctx context.Context, keys ...string) {
+func (c *committing) Committed(ctx context.Context, moved ...consistency.Position) {
 	if c.left -= c.batch; c.left == 0 {
 		c.stop()
 	}
-	c.Handler.Committed(ctx, keys...)
+	c.Handler.Committed(ctx, moved...)
 }

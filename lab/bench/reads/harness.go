@@ -140,14 +140,14 @@ type watched struct {
 	harness *readHarness
 }
 
-func (w watched) Committed(ctx context.Context, keys ...string) {
+func (w watched) Committed(ctx context.Context, moved ...consistency.Position) {
 	now := time.Now()
 	w.harness.mu.Lock()
-	for _, key := range keys {
-		w.harness.applied[key] = now
+	for _, at := range moved {
+		w.harness.applied[at.Key()] = now
 	}
 	w.harness.mu.Unlock()
-	w.Handler.Committed(ctx, keys...)
+	w.Handler.Committed(ctx, moved...)
 }
 
 func (h *readHarness) receive(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error {

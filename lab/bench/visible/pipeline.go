@@ -14,6 +14,7 @@ import (
 	"example.com/lockstep/lab/bench/measure"
 	"example.com/lockstep/lab/bench/rig"
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/outbox"
 )
@@ -126,9 +127,11 @@ func (w watched) Decode(e eventing.Event) (inbox.Change, error) {
 	return w.Handler.Decode(e)
 }
 
-func (w watched) Committed(ctx context.Context, keys ...string) {
-	w.pipeline.reach(atVisible, keys...)
-	w.Handler.Committed(ctx, keys...)
+func (w watched) Committed(ctx context.Context, moved ...consistency.Position) {
+	for _, at := range moved {
+		w.pipeline.reach(atVisible, at.Key())
+	}
+	w.Handler.Committed(ctx, moved...)
 }
 
 // reach records the time at which these aggregates' events reach a moment.

@@ -13,6 +13,7 @@ import (
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/projection"
 )
 
@@ -100,7 +101,7 @@ type Options struct {
 // returns the error, and the next Run continues. The error is ErrRunning if another process
 // has the lease, and ErrRefused if more than 1000 rows could not be written.
 func Run(ctx context.Context, db *pgxpool.Pool, f Filler, o Options, passed func(State)) (s State, err error) {
-	r := &run{db: db, filler: f, passed: passed, holder: pgtype.UUID{Bytes: uuid.New(), Valid: true}}
+	r := &run{db: bounded.Pool{DB: db, Limit: storeTimeout}, filler: f, passed: passed, holder: pgtype.UUID{Bytes: uuid.New(), Valid: true}}
 	if s, err = r.claim(ctx, o.Restart); err != nil || s.FinishedAt != nil {
 		return s, err
 	}
@@ -127,7 +128,7 @@ func Run(ctx context.Context, db *pgxpool.Pool, f Filler, o Options, passed func
 
 // run is a backfill that runs.
 type run struct {
-	db     *pgxpool.Pool
+	db     bounded.Pool
 	filler Filler
 	passed func(State)
 	// holder is the name of this run.

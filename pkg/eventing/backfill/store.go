@@ -20,12 +20,10 @@ const maxAge = 7 * 24 * time.Hour
 // or started; one older than maxAge begins again. A lease that ends later than any can is from a clock that was set back, and
 // counts as none.
 func (r *run) claim(ctx context.Context, restart bool) (s State, err error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
 	s.Type = r.filler.Type()
 	var leased bool
 	var left float64
-	err = pgx.BeginFunc(ctx, r.db, func(tx pgx.Tx) error {
+	err = r.db.Tx(ctx, "claim backfill of "+s.Type, func(ctx context.Context, tx pgx.Tx) error {
 		b := &pgx.Batch{}
 		b.Queue(`INSERT INTO backfills (aggregate_type) VALUES ($1) ON CONFLICT DO NOTHING`, s.Type)
 		b.Queue(`
@@ -59,36 +57,27 @@ func (r *run) claim(ctx context.Context, restart bool) (s State, err error) {
 			RETURNING rows_read, rows_written, next_id, started_at, finished_at`, s.Type, r.holder, lease.Microseconds(), restart).
 			Scan(&s.RowsRead, &s.RowsWritten, &s.next, &s.StartedAt, &s.FinishedAt)
 	})
-	if err != nil {
-		return s, fmt.Errorf("claim backfill of %s: %w", s.Type, err)
-	}
-	return s, nil
+	return s, err
 }
 
 // save keeps how far the backfill has come, and renews the lease unless it is done. It writes
 // the whole state: when the answer to a save was lost, the next one changes nothing.
 func (r *run) save(ctx context.Context, s State, done bool) (State, error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	err := r.db.QueryRow(ctx, `
+	err := r.db.Statement("save backfill", `
 		UPDATE backfills
 		   SET next_id = $3, rows_read = $4, rows_written = $5,
 		       finished_at = CASE WHEN $6 THEN clock_timestamp() END,
 		       leased_until = CASE WHEN NOT $6 THEN clock_timestamp() + $7::bigint * interval '1 microsecond' END
 		 WHERE aggregate_type = $1 AND holder = $2
-		RETURNING finished_at`, s.Type, r.holder, s.next, s.RowsRead, s.RowsWritten, done, lease.Microseconds()).Scan(&s.FinishedAt)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
+		RETURNING finished_at`, s.Type, r.holder, s.next, s.RowsRead, s.RowsWritten, done, lease.Microseconds()).Scan(ctx, &s.FinishedAt)
+	if errors.Is(err, pgx.ErrNoRows) {
 		return s, fmt.Errorf("%w, and has taken this one over", ErrRunning)
-	case err != nil:
-		return s, fmt.Errorf("save backfill: %w", err)
 	}
-	return s, nil
+	return s, err
 }
 
 // release gives the lease back, so that the next backfill need not wait for its end.
 func (r *run) release(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
-	defer cancel()
-	_, _ = r.db.Exec(ctx, `UPDATE backfills SET leased_until = NULL WHERE aggregate_type = $1 AND holder = $2`, r.filler.Type(), r.holder)
+	_, _ = r.db.Statement("release backfill", `UPDATE backfills SET leased_until = NULL WHERE aggregate_type = $1 AND holder = $2`,
+		r.filler.Type(), r.holder).Exec(context.WithoutCancel(ctx))
 }

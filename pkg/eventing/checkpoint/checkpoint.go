@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/instrument"
 )
 
@@ -42,7 +43,7 @@ type Offset struct {
 
 // Store keeps the checkpoints of one group. A nil Store keeps none.
 type Store struct {
-	db     *pgxpool.Pool
+	db     bounded.Pool
 	names  Names
 	table  string // quoted
 	by     string
@@ -59,7 +60,7 @@ type Store struct {
 func New(db *pgxpool.Pool, names Names, by string, log *slog.Logger) *Store {
 	meter := instrument.For("example.com/lockstep/pkg/eventing/checkpoint")
 	s := &Store{
-		db: db, names: names, table: pgx.Identifier{names.Table}.Sanitize(), by: by,
+		db: bounded.Pool{DB: db, Limit: queryTimeout}, names: names, table: pgx.Identifier{names.Table}.Sanitize(), by: by,
 		log:     log.With("component", "checkpoint", "group", names.Group),
 		group:   metric.WithAttributes(attribute.String("consumer_group", names.Group)),
 		lag:     meter.Set(names.Metrics+".lag_ms", "{ms}", "Age of the last batch's newest message when its offset was saved"),
@@ -133,14 +134,9 @@ func (s *Store) Forget(ctx context.Context) error {
 	if s == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	_, err := s.db.Exec(ctx, `
+	_, err := s.db.Statement("forget instances", `
 		DELETE FROM `+s.table+` WHERE consumer_group = $1 AND source = 'save'
 		   AND updated_at < (SELECT max(updated_at) FROM `+s.table+` WHERE consumer_group = $1) - $2::interval`,
-		s.names.Group, keepInstances)
-	if err != nil {
-		return fmt.Errorf("forget instances: %w", err)
-	}
-	return nil
+		s.names.Group, keepInstances).Exec(ctx)
+	return err
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/pkg/eventing/bounded"
 )
 
 // Position is the position of a group. The zero value is that of a group that has saved
@@ -43,7 +45,7 @@ type Row struct {
 func (s *Store) Load(ctx context.Context) (Position, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	return s.load(ctx, s.db)
+	return s.load(ctx, s.db.DB)
 }
 
 // load reads the position from a pool, or within a transaction.
@@ -67,14 +69,7 @@ func (s *Store) load(ctx context.Context, db interface {
 
 // Rows returns the rows of the group, the last written first.
 func (s *Store) Rows(ctx context.Context) ([]Row, error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	rows, _ := s.db.Query(ctx, `
+	return bounded.Collect(ctx, s.db.Statement("load offsets", `
 		SELECT instance, source, message_id, publish_time, lag_millis, updated_at, updated_by FROM `+s.table+`
-		 WHERE consumer_group = $1 ORDER BY updated_at DESC, instance`, s.names.Group)
-	all, err := pgx.CollectRows(rows, pgx.RowToStructByName[Row])
-	if err != nil {
-		return nil, fmt.Errorf("load offsets: %w", err)
-	}
-	return all, nil
+		 WHERE consumer_group = $1 ORDER BY updated_at DESC, instance`, s.names.Group), pgx.RowToStructByName[Row])
 }

@@ -57,12 +57,8 @@ func ReadRetention(ctx context.Context, client *pubsub.Client, subscription stri
 
 // Now is the present time by the database's clock, which stamps the table.
 func (s *Store) Now(ctx context.Context) (now time.Time, err error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	if err = s.db.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
-		return now, fmt.Errorf("read the clock: %w", err)
-	}
-	return now, nil
+	err = s.db.Statement("read the clock", `SELECT clock_timestamp()`).Scan(ctx, &now)
+	return now, err
 }
 
 func fullName(client *pubsub.Client, subscription string) string {
@@ -100,7 +96,7 @@ func (s *Store) Start(ctx context.Context, client *pubsub.Client, deployment str
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout+brokerTimeout)
 	defer cancel()
-	err = pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, s.db.DB, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(`+groupLock+`)`, s.names.Group); err != nil {
 			return err
 		}
@@ -172,7 +168,7 @@ func (s *Store) startAt(ctx context.Context, tx pgx.Tx, back, oldest time.Durati
 func (s *Store) Reset(ctx context.Context, client *pubsub.Client, to time.Time, discard bool, o audit.Actor) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*queryTimeout+brokerTimeout)
 	defer cancel()
-	return pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+	return pgx.BeginFunc(ctx, s.db.DB, func(tx pgx.Tx) error {
 		var alone bool
 		err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock(`+groupLock+`)`, s.names.Group).Scan(&alone)
 		switch {
@@ -225,7 +221,7 @@ func (s *Store) recordReset(ctx context.Context, to time.Time, discard bool, o a
 	if err != nil {
 		return err
 	}
-	return pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+	return pgx.BeginFunc(ctx, s.db.DB, func(tx pgx.Tx) error {
 		return audit.Write(ctx, tx, "offset reset", o, audit.Subject{Record: record})
 	})
 }

@@ -41,7 +41,7 @@ func ExampleWaiters_Wait() {
 		reached <- yes && err == nil
 	}()
 	_, err := db.Exec(ctx, `UPDATE orders SET version = 2 WHERE id = '17'`)
-	waiters.Notify(ctx, wanted.Key()) // a consumer's handler does so in Committed
+	waiters.Notify(ctx, wanted) // a consumer's handler does so in Committed
 	fmt.Println("updated:", err)
 	fmt.Println("reached:", <-reached)
 	stop()

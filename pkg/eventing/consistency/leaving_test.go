@@ -36,14 +36,14 @@ func TestAnAggregateThatMovesTwiceCountsOnce(t *testing.T) {
 		ended := w.begin(t.Context(), at("v", "a", 1), at("v", "b", 1))
 		for version := range int64(3) {
 			c.set("a", version+1, nil)
-			w.Notify(t.Context(), "v/a")
+			w.Notify(t.Context(), at("v", "a", 0))
 			synctest.Wait()
 		}
 		if len(ended) != 0 {
 			t.Fatalf("the wait ends without its second aggregate: %+v", <-ended)
 		}
 		c.set("b", 1, nil)
-		w.Notify(t.Context(), "v/b")
+		w.Notify(t.Context(), at("v", "b", 0))
 		if r := <-ended; !r.reached || r.took != 0 {
 			t.Errorf("%+v", r)
 		}
@@ -63,7 +63,7 @@ func TestReaderOrCommitCausesALookAtOnce(t *testing.T) {
 			t.Errorf("%d looks for a reader that comes, want 1", n)
 		}
 		c.set("a", 1, nil)
-		w.Notify(t.Context(), "v/a")
+		w.Notify(t.Context(), at("v", "a", 0))
 		if r := <-ended; !r.reached || r.took != 0 {
 			t.Errorf("%+v, want no wait", r)
 		}

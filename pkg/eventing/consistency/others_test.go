@@ -88,7 +88,7 @@ func TestAnotherInstanceNotifies(t *testing.T) {
 	mu.Unlock()
 	// A poll at the very moment may take this look along as well: tell it again.
 	eventually(t, "the one that moves is woken by the other instance", func() bool {
-		there.Notify(t.Context(), "v/moves")
+		there.Notify(t.Context(), at("v", "moves", 0))
 		select {
 		case r := <-ended:
 			if !r.reached || r.err != nil {

@@ -109,8 +109,12 @@ func (r *Reader) read(ctx context.Context, required Requirement, q Query) (Outco
 	if required.FullyConsistent() {
 		return r.readOwner(ctx, required, q)
 	}
-	// A read before the wait: most readers need no wait, and are served even when no more
-	// readers may wait.
+	// The reader is added before its own read, so that it misses no commit between that and the
+	// wait. Where there is no room it reads all the same: most readers need no wait.
+	early := r.addEarly(required)
+	if early != nil {
+		defer r.waiters.remove(early)
+	}
 	found, err := q.ReadProjection(ctx)
 	switch {
 	case err != nil:
@@ -120,7 +124,7 @@ func (r *Reader) read(ctx context.Context, required Requirement, q Query) (Outco
 	case required.mode == MinimizeLatency:
 		return Stale, found, nil
 	}
-	reached, err := r.wait(ctx, required)
+	reached, err := r.wait(ctx, required, early)
 	if err != nil {
 		return Failed, found, err
 	}
@@ -133,6 +137,18 @@ func (r *Reader) read(ctx context.Context, required Requirement, q Query) (Outco
 		}
 	}
 	return r.fetch(ctx, q, found)
+}
+
+// addEarly adds a reader that would wait. It returns nil if there is no room, or nothing to wait for.
+func (r *Reader) addEarly(required Requirement) *waiter {
+	if required.wait <= 0 || required.mode == MinimizeLatency || len(required.positions) == 0 {
+		return nil
+	}
+	early, err := r.waiters.add(required.positions)
+	if err != nil {
+		return nil
+	}
+	return early
 }
 
 // readOwner is read for a fully-consistent requirement. The projection never meets it,
@@ -149,14 +165,19 @@ func (r *Reader) readOwner(ctx context.Context, required Requirement, q Query) (
 }
 
 // wait returns when the projection meets required, or when the wait is over; reached
-// tells which.
-func (r *Reader) wait(ctx context.Context, required Requirement) (reached bool, err error) {
+// tells which. early is nil if there was no room before the read.
+func (r *Reader) wait(ctx context.Context, required Requirement, early *waiter) (reached bool, err error) {
 	if required.wait <= 0 {
 		return false, nil
 	}
 	waiting, stop := context.WithTimeout(ctx, required.budget(ctx))
 	defer stop()
-	if reached, err = r.waiters.Wait(waiting, required.positions...); err != nil {
+	if early != nil {
+		reached, err = r.waiters.await(waiting, early)
+	} else {
+		reached, err = r.waiters.Wait(waiting, required.positions...)
+	}
+	if err != nil {
 		return false, err
 	}
 	return reached, ctx.Err()

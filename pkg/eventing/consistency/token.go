@@ -23,6 +23,16 @@ type Position struct {
 	Version int64
 }
 
+// PositionOf is the position of a projection that e has led to.
+func PositionOf(e eventing.Event) Position {
+	return Position{AggregateType: e.AggregateType, AggregateID: e.AggregateID, Epoch: e.Epoch, Version: e.Version}
+}
+
+// Unknown is p's aggregate, at a position that is not known.
+func (p Position) Unknown() Position {
+	return Position{AggregateType: p.AggregateType, AggregateID: p.AggregateID}
+}
+
 // Key identifies the aggregate; it is the eventing.Event.Key of the events that
 // bring a projection there.
 func (p Position) Key() string { return eventing.Key(p.AggregateType, p.AggregateID) }

@@ -29,7 +29,7 @@ func TestAWaitIsLinkedToTheCommitThatEndsIt(t *testing.T) { //nolint:paralleltes
 		synctest.Wait()
 		for version := range byte(2) {
 			c.set("a", int64(version+1), nil)
-			w.Notify(trace.ContextWithSpanContext(t.Context(), commit(version+1)), "v/a")
+			w.Notify(trace.ContextWithSpanContext(t.Context(), commit(version+1)), at("v", "a", 0))
 			synctest.Wait()
 		}
 		if r := <-ended; !r.reached || r.err != nil {

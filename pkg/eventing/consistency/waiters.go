@@ -44,7 +44,7 @@ type Waiters struct {
 
 	mu      sync.Mutex
 	drained bool
-	count   int
+	count   int // of the places that are taken
 	bytes   int // the sum of the readers' cost
 	entries map[string]*entry
 	dirty   map[string]Position // to be read
@@ -62,6 +62,7 @@ type entry struct {
 type waiter struct {
 	wanted  []Position
 	missing int
+	counted bool // it has one of the places
 	// commits are the spans of the commits that it waited for, as far as they are known.
 	commits []trace.Link
 	done    chan struct{}
@@ -77,7 +78,7 @@ func NewWaiters(limit int, projection Projection, others *notify.Notifier) *Wait
 	}
 }
 
-// Wait returns true as soon as the projection is read at all wanted positions or beyond.
+// Wait returns true as soon as the projection is known to be at all wanted positions or beyond.
 // wanted names an aggregate once at most. Wait returns false when ctx ends or Drain is
 // called before. Without Run the projection is not read.
 func (w *Waiters) Wait(ctx context.Context, wanted ...Position) (bool, error) {
@@ -85,8 +86,17 @@ func (w *Waiters) Wait(ctx context.Context, wanted ...Position) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	w.readFor(r)
+	return w.await(ctx, r)
+}
+
+// await is Wait of a reader that was added before.
+func (w *Waiters) await(ctx context.Context, r *waiter) (bool, error) {
+	if err := w.takePlace(r); err != nil {
+		return false, err
+	}
 	began := time.Now()
-	span := startWait(ctx, wanted)
+	span := startWait(ctx, r.wanted)
 	w.metrics.waiting(ctx, 1)
 	select {
 	case <-r.done:
@@ -99,19 +109,31 @@ func (w *Waiters) Wait(ctx context.Context, wanted ...Position) (bool, error) {
 	return reached, nil
 }
 
-// Notify says that the aggregates with these keys have moved. Call it after the
-// commit that moved them; the waits that it ends are linked to the span of ctx. It never
-// blocks.
-func (w *Waiters) Notify(ctx context.Context, keys ...string) {
-	commit := trace.SpanContextFromContext(ctx)
+// Notify says that the projection has moved aggregates to these positions, or beyond. Version 0
+// stands for a position that the caller does not know: the projection is then read. Call Notify
+// after the commit that moved them; the waits that it ends are linked to the span of ctx. It
+// never blocks.
+func (w *Waiters) Notify(ctx context.Context, moved ...Position) {
+	commit, keys := trace.SpanContextFromContext(ctx), make([]string, len(moved))
 	w.mu.Lock()
-	for _, k := range keys {
-		if s := w.entries[k]; s != nil {
-			w.dirty[k], s.moved = s.aggregate, commit
+	read := false
+	for i, at := range moved {
+		keys[i] = at.Key()
+		s := w.entries[keys[i]]
+		if s == nil {
+			continue
 		}
+		s.moved = commit
+		if at.Version > 0 {
+			w.reach(keys[i], at)
+			continue
+		}
+		w.dirty[keys[i]], read = s.aggregate, true
 	}
 	w.mu.Unlock()
-	w.wakeSoon()
+	if read {
+		w.wakeSoon()
+	}
 	w.notifier.Publish(keys...)
 }
 
@@ -127,6 +149,7 @@ func (w *Waiters) Drain() {
 	}
 }
 
+// add adds a reader: from now on no commit is missed. It has no place yet.
 func (w *Waiters) add(wanted []Position) (*waiter, error) {
 	r := &waiter{wanted: wanted, missing: len(wanted), done: make(chan struct{})}
 	w.mu.Lock()
@@ -138,7 +161,6 @@ func (w *Waiters) add(wanted []Position) (*waiter, error) {
 	case w.count >= w.max || w.bytes+r.cost() > maxBytes:
 		return nil, ErrTooManyWaiters
 	}
-	w.count++
 	w.bytes += r.cost()
 	for _, p := range wanted {
 		k := p.Key()
@@ -146,11 +168,38 @@ func (w *Waiters) add(wanted []Position) (*waiter, error) {
 			w.entries[k] = &entry{aggregate: p, waiters: map[*waiter]Position{}}
 		}
 		w.entries[k].waiters[r] = p
-		// The projection may have moved between the reader's own read and this moment.
-		w.dirty[k] = p
+	}
+	return r, nil
+}
+
+// takePlace gives r one of the places of waiting readers. Without one it ends r's wait.
+func (w *Waiters) takePlace(r *waiter) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	select {
+	case <-r.done:
+		return nil
+	default:
+	}
+	if w.count >= w.max {
+		w.leave(r)
+		return ErrTooManyWaiters
+	}
+	w.count++
+	r.counted = true
+	return nil
+}
+
+// readFor has the projection read for r: it may have moved between the reader's own read and add.
+func (w *Waiters) readFor(r *waiter) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range r.wanted {
+		if s := w.entries[p.Key()]; s != nil {
+			w.dirty[p.Key()] = s.aggregate
+		}
 	}
 	w.wakeSoon()
-	return r, nil
 }
 
 // remove ends r's wait, and reports whether all its positions were reached.
@@ -176,7 +225,9 @@ func (r *waiter) cost() int {
 
 // leave ends r's wait.
 func (w *Waiters) leave(r *waiter) {
-	w.count--
+	if r.counted {
+		w.count--
+	}
 	w.bytes -= r.cost()
 	close(r.done)
 	for _, p := range r.wanted {
@@ -202,24 +253,28 @@ func (w *Waiters) reached(found []Position) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, at := range found {
-		key := at.Key()
-		s := w.entries[key]
-		if s == nil {
+		w.reach(at.Key(), at)
+	}
+}
+
+// reach ends the waits for at, of the aggregate with that key. w.mu is locked.
+func (w *Waiters) reach(key string, at Position) {
+	s := w.entries[key]
+	if s == nil {
+		return
+	}
+	for r, wanted := range s.waiters {
+		if !wanted.Reached(at.Epoch, at.Version) {
 			continue
 		}
-		for r, wanted := range s.waiters {
-			if !wanted.Reached(at.Epoch, at.Version) {
-				continue
-			}
-			// A reached position stays reached: projections do not go back.
-			w.forget(r, key)
-			if s.moved.IsSampled() {
-				r.commits = append(r.commits, trace.Link{SpanContext: s.moved})
-			}
-			r.missing--
-			if r.missing == 0 {
-				w.leave(r)
-			}
+		// A reached position stays reached: projections do not go back.
+		w.forget(r, key)
+		if s.moved.IsSampled() {
+			r.commits = append(r.commits, trace.Link{SpanContext: s.moved})
+		}
+		r.missing--
+		if r.missing == 0 {
+			w.leave(r)
 		}
 	}
 }

@@ -89,18 +89,18 @@ func TestWaitIsWokenByNotify(t *testing.T) {
 		ended := w.begin(t.Context(), at("v", "a", 2))
 		synctest.Wait()
 		c.set("a", 1, nil)
-		w.Notify(t.Context(), "v/b", "v/a")
+		w.Notify(t.Context(), at("v", "b", 0), at("v", "a", 0))
 		synctest.Wait()
 		if len(ended) != 0 {
 			t.Fatal("woken short of its version")
 		}
 		c.set("a", 2, nil)
-		w.Notify(t.Context(), "v/b")
+		w.Notify(t.Context(), at("v", "b", 0))
 		synctest.Wait()
 		if len(ended) != 0 {
 			t.Fatal("woken by another aggregate")
 		}
-		w.Notify(t.Context(), "v/a")
+		w.Notify(t.Context(), at("v", "a", 0))
 		if r := <-ended; !r.reached || r.took != 0 {
 			t.Errorf("not woken by its own aggregate: %+v", r)
 		}
@@ -135,7 +135,7 @@ func TestWaitForSeveral(t *testing.T) {
 			ends    int
 		}{{"b", 3, 0}, {"a", 1, 0}, {"a", 7, 1}} {
 			c.set(step.id, step.version, nil)
-			w.Notify(t.Context(), "v/"+step.id)
+			w.Notify(t.Context(), at("v", step.id, 0))
 			synctest.Wait()
 			if len(both) != step.ends || len(one) != 0 {
 				t.Errorf("with %+v: %d and %d waits have ended", step, len(both), len(one))
@@ -145,7 +145,7 @@ func TestWaitForSeveral(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 		c.set("b", 9, nil)
-		w.Notify(t.Context(), "v/b")
+		w.Notify(t.Context(), at("v", "b", 0))
 		if r := <-one; !r.reached || !w.empty() {
 			t.Errorf("%+v; empty: %t", r, w.empty())
 		}

@@ -104,12 +104,6 @@ func (c *Calls) run(ctx context.Context, last <-chan struct{}) {
 		select {
 		case next := <-c.waiting:
 			c.invoke(ctx, next)
-			continue
-		default:
-		}
-		select {
-		case next := <-c.waiting:
-			c.invoke(ctx, next)
 		case <-last:
 			if len(c.waiting) == 0 {
 				return

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
 )
 
 // pendingAck is an ack that the broker may not have answered yet.
@@ -26,7 +27,7 @@ const ackTimeout = 10 * time.Second
 // committed by that one, and its readers were not notified: it has moved, too.
 func (c *Consumer) afterCommit(ctx context.Context, batch []*delivery, outcomes map[uuid.UUID]Outcome, tried *attempt) {
 	c.metrics.handled(ctx, batch, outcomes)
-	var moved []string
+	var moved []consistency.Position
 	debug := c.log.Enabled(ctx, slog.LevelDebug)
 	for _, d := range batch {
 		o := outcomes[d.id()]
@@ -40,8 +41,10 @@ func (c *Consumer) afterCommit(ctx context.Context, batch []*delivery, outcomes 
 			continue
 		case o == Lost:
 			c.logFor(d).ErrorContext(d.in(ctx), "event acknowledged without effect: its owner has lost it")
-		case (o == Applied || d.tried && o == 0) && (len(moved) == 0 || moved[len(moved)-1] != d.key()):
-			moved = append(moved, d.key())
+		case o == Applied:
+			moved = moveTo(moved, consistency.PositionOf(d.event()))
+		case d.tried && o == 0:
+			moved = moveTo(moved, consistency.PositionOf(d.event()).Unknown())
 		}
 		// The effect is committed, by this delivery or an earlier one.
 		c.ack(ctx, d)
@@ -50,6 +53,16 @@ func (c *Consumer) afterCommit(ctx context.Context, batch []*delivery, outcomes 
 	if len(moved) > 0 {
 		c.handler.Committed(tried.transaction(ctx), moved...)
 	}
+}
+
+// moveTo adds at to moved, in place of an earlier position of the same aggregate. Positions come
+// ordered by aggregate and version.
+func moveTo(moved []consistency.Position, at consistency.Position) []consistency.Position {
+	if n := len(moved); n > 0 && moved[n-1].AggregateID == at.AggregateID && moved[n-1].AggregateType == at.AggregateType {
+		moved[n-1] = at
+		return moved
+	}
+	return append(moved, at)
 }
 
 // ack tells the broker that d needs nothing more. It may be called again, for messages that

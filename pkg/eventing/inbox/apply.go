@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -90,12 +91,20 @@ func (c *Consumer) bisect(ctx context.Context, batch []*delivery) (unfinished []
 	return append(unfinished, c.apply(ctx, batch[half:])...)
 }
 
-// beginQuery makes Postgres plan every statement for the arrays that it brings, and bounds
-// the wait for each lock. A plan from before the tables filled up would scan them for each
-// batch until the next ANALYZE.
-func beginQuery(batch []*delivery) string {
-	return fmt.Sprintf(`BEGIN; SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL lock_timeout = %d`,
-		lockWait(batch).Milliseconds())
+// begin queues BEGIN and the settings of batch's transaction, which travel with its first
+// statements. lock_timeout bounds the wait for each lock. The plans of those first statements do
+// not depend on statistics, so the session keeps them.
+func begin(b *pgx.Batch, batch []*delivery) {
+	b.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	b.Queue(`SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('lock_timeout', $1, true)`,
+		strconv.FormatInt(lockWait(batch).Milliseconds(), 10))
+}
+
+// planEachTime queues a setting that makes Postgres plan every further statement for the arrays
+// that it brings. A plan from before the tables filled up would scan them for each batch until
+// the next ANALYZE. A handler that knows better sets plan_cache_mode for its own statements.
+func planEachTime(b *pgx.Batch) {
+	b.Queue(`SELECT set_config('plan_cache_mode', 'force_custom_plan', true)`)
 }
 
 // A transaction waits so long for a lock. The wait is halved with the batch, so that
@@ -123,45 +132,58 @@ func (c *Consumer) tryBatch(ctx context.Context, batch []*delivery) (map[uuid.UU
 		cancel()
 	})()
 	start := time.Now()
-	outcomes := make(map[uuid.UUID]Outcome, len(batch))
-	pipeline := &pgx.Batch{}
-	saved := c.options.Checkpoints.Save(pipeline, c.store.instance.String(), newest(batch))
-	err := pgx.BeginTxFunc(txCtx, c.store.db, pgx.TxOptions{BeginQuery: beginQuery(batch)}, func(tx pgx.Tx) error {
-		notDone, err := c.store.accept(txCtx, tx, pipeline, batch)
-		if err != nil {
-			return err
-		}
-		var changes []Change
-		for _, d := range batch {
-			switch {
-			case !notDone[d]:
-			case d.lost:
-				outcomes[d.id()] = Lost
-			default:
-				changes = append(changes, d.change)
-			}
-		}
-		if len(changes) == 0 {
-			return nil
-		}
-		done, err := c.handler.do(txCtx, tx, changes)
-		if err != nil {
-			return handlerError{fmt.Errorf("apply: %w", err)}
-		}
-		var waiting []uuid.UUID
-		for i, o := range done {
-			outcomes[changes[i].Event.ID] = o
-			if o.needsOwner() {
-				waiting = append(waiting, changes[i].Event.ID)
-			}
-		}
-		return c.store.markBlocked(txCtx, tx, waiting, "waiting for a repair from the owner")
-	})
+	first := &pgx.Batch{}
+	begin(first, batch)
+	saved := c.options.Checkpoints.Save(first, c.store.instance.String(), newest(batch))
+	outcomes, err := c.transact(txCtx, first, batch)
 	saved.End(ctx, err)
 	if err == nil {
 		c.metrics.batch(ctx, len(batch), time.Since(start))
 	}
 	return outcomes, err
+}
+
+// transact is the transaction that the statements in first begin.
+func (c *Consumer) transact(ctx context.Context, first *pgx.Batch, batch []*delivery) (map[uuid.UUID]Outcome, error) {
+	tx, notDone, err := c.store.accept(ctx, first, batch)
+	defer func() { _ = tx.Rollback(ctx) }() // after Commit it does nothing
+	if err != nil {
+		return nil, err
+	}
+	outcomes := make(map[uuid.UUID]Outcome, len(batch))
+	var changes []Change
+	for _, d := range batch {
+		switch {
+		case !notDone[d]:
+		case d.lost:
+			outcomes[d.id()] = Lost
+		default:
+			changes = append(changes, d.change)
+		}
+	}
+	if err := c.change(ctx, tx, changes, outcomes); err != nil {
+		return nil, err
+	}
+	return outcomes, tx.Commit(ctx)
+}
+
+// change has the handler apply changes, and adds their outcomes.
+func (c *Consumer) change(ctx context.Context, tx pgx.Tx, changes []Change, outcomes map[uuid.UUID]Outcome) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	done, err := c.handler.do(ctx, tx, changes)
+	if err != nil {
+		return handlerError{fmt.Errorf("apply: %w", err)}
+	}
+	var waiting []uuid.UUID
+	for i, o := range done {
+		outcomes[changes[i].Event.ID] = o
+		if o.needsOwner() {
+			waiting = append(waiting, changes[i].Event.ID)
+		}
+	}
+	return c.store.markBlocked(ctx, tx, waiting, "waiting for a repair from the owner")
 }
 
 // newest is the offset of the message with the greatest publish time.

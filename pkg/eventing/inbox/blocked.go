@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/backoff"
 )
@@ -44,15 +46,15 @@ type blockedAggregates struct {
 	released chan string
 	running  sync.WaitGroup
 
-	repairSlots, deadLetterSlots slots
+	repairSlots, deadLetterSlots *semaphore.Weighted
 }
 
 func newBlockedAggregates() *blockedAggregates {
 	return &blockedAggregates{
 		byKey:           map[string][]*delivery{},
 		released:        make(chan string),
-		repairSlots:     make(slots, slotCount),
-		deadLetterSlots: make(slots, slotCount),
+		repairSlots:     semaphore.NewWeighted(slotCount),
+		deadLetterSlots: semaphore.NewWeighted(slotCount),
 	}
 }
 
@@ -76,21 +78,6 @@ func (h *blockedAggregates) all() (blocked []*delivery) {
 	}
 	return blocked
 }
-
-// slots bound how many operations run at once.
-type slots chan struct{}
-
-// acquire waits for a slot, and reports whether it got one before ctx ended.
-func (h slots) acquire(ctx context.Context) bool {
-	select {
-	case h <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-func (h slots) release() { <-h }
 
 // block blocks d's aggregate until until returns. If it is blocked already, the release of
 // the first block releases this one too.

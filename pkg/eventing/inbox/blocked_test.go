@@ -169,12 +169,19 @@ func TestAHangingOwnerDelaysNoDeadLetter(t *testing.T) {
 		gaps = append(gaps, delivered(event(fmt.Sprint("gap", i), 2)))
 	}
 	c.process(ctx, mergeDuplicates(gaps))
-	until(t, "every hand is at a repair", func() bool { return len(c.blocked.repairSlots) == slotCount })
+	busy := func() bool {
+		free := c.blocked.repairSlots.TryAcquire(1)
+		if free {
+			c.blocked.repairSlots.Release(1)
+		}
+		return !free
+	}
+	until(t, "every hand is at a repair", busy)
 	poison := delivered(event("poison", 1))
 	poison.invalid = errKeyMismatch
 	c.process(ctx, []*delivery{poison})
 	until(t, "the poison is buried", func() bool { return len(b.deadLettered("")) == 1 })
-	if len(c.blocked.repairSlots) != slotCount {
+	if !busy() {
 		t.Error("the repairs had ended by then")
 	}
 	cancel()

@@ -175,11 +175,9 @@ func (s store) markStarted(ctx context.Context, batch []*delivery) (first, befor
 // markStartedAgain counts, in a commit of its own, that d is about to be applied, and
 // returns the count.
 func (s store) markStartedAgain(ctx context.Context, d *delivery) (n int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	err = s.db.QueryRow(ctx, `
+	err = s.within(queryTimeout).Statement("begin again", `
 		UPDATE inbox i SET begun = begun + 1, last_seen_at = clock_timestamp() `+joinedRows+`
-		RETURNING begun`, s.rows([]*delivery{d})...).Scan(&n)
+		RETURNING begun`, s.rows([]*delivery{d})...).Scan(ctx, &n)
 	if errors.Is(err, pgx.ErrNoRows) { // purged meanwhile: it was done
 		return 0, nil
 	}
@@ -189,30 +187,25 @@ func (s store) markStartedAgain(ctx context.Context, d *delivery) (n int, err er
 // unmarkStarted takes back one recorded start of batch: this instance lives, and gives the
 // batch back.
 func (s store) unmarkStarted(ctx context.Context, batch []*delivery) error {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	_, err := s.db.Exec(ctx, `
-		UPDATE inbox i SET begun = greatest(begun - 1, 0) `+joinedRows, s.rows(batch)...)
+	_, err := s.within(probeTimeout).Statement("take beginnings back", `
+		UPDATE inbox i SET begun = greatest(begun - 1, 0) `+joinedRows, s.rows(batch)...).Exec(ctx)
 	return err
 }
 
 // register writes that this instance has started, and reports whether another one has not
 // ended.
 func (s store) register(ctx context.Context) (others bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	err = s.db.QueryRow(ctx, `
+	err = s.within(queryTimeout).Statement("register", `
 		WITH own AS (
 		  INSERT INTO inbox_runs (consumer, run) VALUES ($1, $2)
 		  ON CONFLICT (consumer, run) DO UPDATE SET seen_at = clock_timestamp())
-		SELECT EXISTS (SELECT FROM inbox_runs WHERE consumer = $1 AND run <> $2)`, s.consumer, s.instance).Scan(&others)
+		SELECT EXISTS (SELECT FROM inbox_runs WHERE consumer = $1 AND run <> $2)`, s.consumer, s.instance).Scan(ctx, &others)
 	return others, err
 }
 
 // deregister writes that this instance has ended well.
 func (s store) deregister(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	_, err := s.db.Exec(ctx, `DELETE FROM inbox_runs WHERE consumer = $1 AND run = $2`, s.consumer, s.instance)
+	_, err := s.within(probeTimeout).Statement("deregister",
+		`DELETE FROM inbox_runs WHERE consumer = $1 AND run = $2`, s.consumer, s.instance).Exec(ctx)
 	return err
 }

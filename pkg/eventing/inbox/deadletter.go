@@ -94,10 +94,10 @@ func (c *Consumer) deadLetter(ctx context.Context, d *delivery, reason error, at
 }
 
 func (c *Consumer) deadLetterOnce(ctx context.Context, d *delivery, reason error, attempts int) error {
-	if !c.blocked.deadLetterSlots.acquire(ctx) {
-		return ctx.Err()
+	if err := c.blocked.deadLetterSlots.Acquire(ctx, 1); err != nil {
+		return err
 	}
-	defer c.blocked.deadLetterSlots.release()
+	defer c.blocked.deadLetterSlots.Release(1)
 	err := c.dead.publish(ctx, d, reason, attempts)
 	if err == nil && d.isEvent() {
 		err = c.store.markDead(ctx, d, reason)

@@ -16,6 +16,7 @@ import (
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/localpubsub"
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
@@ -58,9 +59,9 @@ func (shipments) Repair(context.Context, eventing.Event) error {
 	return errors.New("this example has no owner that could be asked")
 }
 
-func (s shipments) Committed(_ context.Context, keys ...string) {
-	for _, key := range keys {
-		s.moved <- key
+func (s shipments) Committed(_ context.Context, moved ...consistency.Position) {
+	for _, at := range moved {
+		s.moved <- at.Key()
 	}
 }
 

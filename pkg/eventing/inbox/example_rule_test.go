@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
@@ -50,10 +51,10 @@ func ExampleAdopt() {
 // A subscription that carries two types of aggregates has a handler for each.
 func ExampleRoute() {
 	handlers := inbox.Route{"order": orders{}}
-	handlers.Committed(context.Background(), "order/17")
+	handlers.Committed(context.Background(), consistency.Position{AggregateType: "order", AggregateID: "17", Epoch: 1, Version: 2})
 	_, err := handlers.Decode(eventing.Event{AggregateType: "invoice"})
 	fmt.Println(err, errors.Is(err, inbox.ErrUnknown))
 	// Output:
-	// moved: [order/17]
+	// moved: order/17 to version 2
 	// aggregate_type: "invoice": this build does not know it true
 }

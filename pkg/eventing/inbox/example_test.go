@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
@@ -39,12 +40,14 @@ func (orders) Repair(context.Context, eventing.Event) error {
 	return eventing.Permanent(fmt.Errorf("orders have no gaps"))
 }
 
-func (orders) Committed(_ context.Context, keys ...string) { fmt.Println("moved:", keys) }
+func (orders) Committed(_ context.Context, moved ...consistency.Position) {
+	fmt.Println("moved:", moved[0].Key(), "to version", moved[0].Version)
+}
 
 // A Handler is all that a service has to bring. ApplyChanges does for batches what Each
 // does for one event at a time.
 func ExampleHandler() {
 	var h inbox.Handler = orders{}
-	h.Committed(context.Background(), "order/1")
-	// Output: moved: [order/1]
+	h.Committed(context.Background(), consistency.Position{AggregateType: "order", AggregateID: "1", Epoch: 1, Version: 1})
+	// Output: moved: order/1 to version 1
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
 )
 
 // Outcome is the result of applying a change.
@@ -75,9 +76,10 @@ type Handler interface {
 	// is ErrLost, and the consumer acknowledges e. The consumer repeats Repair after
 	// other errors until it succeeds, except after eventing.Permanent ones.
 	Repair(ctx context.Context, e eventing.Event) error
-	// Committed receives, after each commit, the keys (eventing.Event.Key) of
-	// the aggregates that moved. ctx has the trace of the commit. It must not block.
-	Committed(ctx context.Context, keys ...string)
+	// Committed receives, after each commit, the aggregates that moved, and the positions that
+	// the read model has reached. Version 0 stands for a position that the caller does not
+	// know. ctx has the trace of the commit. It must not block.
+	Committed(ctx context.Context, moved ...consistency.Position)
 }
 
 // Each applies changes one at a time. A Handler's Apply may consist of it.
@@ -128,10 +130,10 @@ func (r Route) Repair(ctx context.Context, e eventing.Event) error {
 	return h.Repair(ctx, e)
 }
 
-// Committed passes the keys to every handler.
-func (r Route) Committed(ctx context.Context, keys ...string) {
+// Committed passes all of moved to every handler.
+func (r Route) Committed(ctx context.Context, moved ...consistency.Position) {
 	for _, h := range r {
-		h.Committed(ctx, keys...)
+		h.Committed(ctx, moved...)
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
 )
 
 // TestMain makes the test binary a process that its tests may kill.
@@ -140,7 +141,14 @@ func (f *functions) Apply(ctx context.Context, tx pgx.Tx, changes []Change) ([]O
 }
 
 func (f *functions) Repair(ctx context.Context, e eventing.Event) error { return f.repair(ctx, e) }
-func (f *functions) Committed(_ context.Context, keys ...string)        { f.committed(keys...) }
+
+func (f *functions) Committed(_ context.Context, moved ...consistency.Position) {
+	keys := make([]string, len(moved))
+	for i, at := range moved {
+		keys[i] = at.Key()
+	}
+	f.committed(keys...)
+}
 
 // each is an Apply that takes one change at a time.
 func each(apply func(context.Context, pgx.Tx, Change) (Outcome, error)) func(context.Context, pgx.Tx, []Change) ([]Outcome, error) {

@@ -2,13 +2,13 @@ package inbox
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/bounded"
 )
 
 const (
@@ -71,32 +71,23 @@ func (c *Consumer) purge(ctx context.Context, consumer string) {
 // consumers are all names with rows in the inbox, also those that no consumer has any more.
 // The query asks the index for one name after the other.
 func (s store) consumers(ctx context.Context) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	rows, _ := s.db.Query(ctx, `
+	return bounded.Collect(ctx, s.within(queryTimeout).Statement("find consumers", `
 		WITH RECURSIVE known (consumer) AS (
 		  SELECT min(consumer) FROM inbox
 		   UNION ALL
 		  SELECT (SELECT min(consumer) FROM inbox WHERE consumer > known.consumer) FROM known WHERE consumer IS NOT NULL)
-		SELECT consumer FROM known WHERE consumer IS NOT NULL`)
-	return pgx.CollectRows(rows, pgx.RowTo[string])
+		SELECT consumer FROM known WHERE consumer IS NOT NULL`), pgx.RowTo[string])
 }
 
 // purge deletes a batch of a consumer's rows that are finished, and were first received
 // longer ago than age. Held and dead rows wait for an operator however long it takes.
-func (s store) purge(ctx context.Context, consumer string, age time.Duration) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	tag, err := s.db.Exec(ctx, `
+func (s store) purge(ctx context.Context, consumer string, age time.Duration) (rows int64, err error) {
+	return s.within(queryTimeout).Statement("purge", `
 		DELETE FROM inbox WHERE ctid = ANY (ARRAY(
 		  SELECT ctid FROM inbox
 		   WHERE consumer = $1 AND status IN ('done', 'discarded') AND received_at < now() - $2::interval
 		   ORDER BY received_at LIMIT $3
-		     FOR UPDATE SKIP LOCKED))`, consumer, age, purgeBatch)
-	if err != nil {
-		return 0, fmt.Errorf("purge: %w", err)
-	}
-	return int(tag.RowsAffected()), nil
+		     FOR UPDATE SKIP LOCKED))`, consumer, age, purgeBatch).Exec(ctx)
 }
 
 // heartbeat shows that this instance is running, and forgets instances of any consumer that
@@ -105,9 +96,7 @@ func (s store) heartbeat(ctx context.Context) error {
 	if _, err := s.register(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	_, err := s.db.Exec(ctx, `
-		DELETE FROM inbox_runs WHERE seen_at < clock_timestamp() - $1::interval`, forgetInstanceAfter)
+	_, err := s.within(queryTimeout).Statement("forget instances", `
+		DELETE FROM inbox_runs WHERE seen_at < clock_timestamp() - $1::interval`, forgetInstanceAfter).Exec(ctx)
 	return err
 }

@@ -58,9 +58,7 @@ type Options struct {
 	OutageBackoff backoff.Policy
 
 	// The hooks observe discards besides metrics and log. Each may be nil. Package hook has
-	// their contract: one goroutine calls them, one at a time, outside of locks and
-	// transactions, at most once. They should return soon; one that blocks or panics
-	// delays no event. At the end of Run they have half a second.
+	// their contract. At the end of Run they have half a second.
 
 	// OnDeadLetter receives each message that was dead-lettered, after its row in the inbox
 	// says so.

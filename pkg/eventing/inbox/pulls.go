@@ -2,6 +2,8 @@ package inbox
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -57,7 +59,6 @@ type pulls struct {
 	mu    sync.Mutex
 	ended bool // no stream is opened any more that brings messages
 	open  map[*pull]struct{}
-	left  chan struct{} // has a token after a stream has ended
 }
 
 func (p *pulls) ends() bool {
@@ -78,10 +79,6 @@ func (p *pulls) add(one *pull) bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		delete(p.open, one)
-		select {
-		case p.left <- struct{}{}:
-		default:
-		}
 	})
 	return true
 }
@@ -92,22 +89,16 @@ func (p *pulls) add(one *pull) bool {
 func (p *pulls) end() {
 	p.mu.Lock()
 	p.ended = true
-	for one := range p.open {
+	open := slices.Collect(maps.Keys(p.open))
+	p.mu.Unlock()
+	for _, one := range open {
 		go func() { _ = one.CloseSend() }() // waits for a request that is being sent; of a broken stream it is not missed
 	}
-	p.mu.Unlock()
-	limit := time.NewTimer(drainStreams)
-	defer limit.Stop()
-	for {
-		p.mu.Lock()
-		n := len(p.open)
-		p.mu.Unlock()
-		if n == 0 {
-			return
-		}
+	limit := time.After(drainStreams)
+	for _, one := range open {
 		select {
-		case <-p.left:
-		case <-limit.C:
+		case <-one.ctx.Done():
+		case <-limit:
 			return
 		}
 	}

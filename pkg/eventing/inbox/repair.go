@@ -11,6 +11,7 @@ import (
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/consistency"
 )
 
 const (
@@ -57,7 +58,7 @@ func (c *Consumer) repair(ctx context.Context, d *delivery, o Outcome) {
 					c.metrics.repaired(ctx)
 				}
 				c.repairs.note(d.key())
-				c.handler.Committed(ctx, d.key())
+				c.handler.Committed(ctx, consistency.PositionOf(d.event()).Unknown())
 				return
 			case eventing.IsPermanent(err):
 				d.invalid = err
@@ -69,10 +70,10 @@ func (c *Consumer) repair(ctx context.Context, d *delivery, o Outcome) {
 }
 
 func (c *Consumer) repairOnce(ctx context.Context, e eventing.Event) (err error) {
-	if !c.blocked.repairSlots.acquire(ctx) {
-		return ctx.Err()
+	if err := c.blocked.repairSlots.Acquire(ctx, 1); err != nil {
+		return err
 	}
-	defer c.blocked.repairSlots.release()
+	defer c.blocked.repairSlots.Release(1)
 	defer func() { err = orPanic(recover(), err) }()
 	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
 	defer cancel()

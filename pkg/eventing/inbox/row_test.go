@@ -77,8 +77,9 @@ func TestARowFollowsItsEvent(t *testing.T) {
 	}
 	want("a late return", done)
 
-	for range slotCount { // no repair can run: a failed one would write its error to the row
-		c.blocked.repairSlots.acquire(t.Context())
+	// No repair can run: a failed one would write its error to the row.
+	if err := c.blocked.repairSlots.Acquire(t.Context(), slotCount); err != nil {
+		t.Fatal(err)
 	}
 	e = event("b", 2) // a gap
 	c.process(t.Context(), []*delivery{brought(e, "first")})

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/bounded"
 )
 
 const (
@@ -31,6 +32,9 @@ type store struct {
 	// instance tells this consumer from others of its name.
 	instance uuid.UUID
 }
+
+// within are statements with a limit, outside of a batch's transaction.
+func (s store) within(limit time.Duration) bounded.Pool { return bounded.Pool{DB: s.db, Limit: limit} }
 
 // uuidArray is ids in pgtype's own type. pgx sends that as an array without asking the
 // server for its type first, which not every mode can do.
@@ -85,9 +89,9 @@ func (s store) rows(batch []*delivery) []any {
 // locks all of the rows, in the order of their ids: a second consumer with one of these
 // events waits here, and then finds it done. A row of another event with the same id is an
 // error in any status: its producer uses ids twice. The statement goes to the server with
-// those that are in pipeline.
-func (s store) accept(ctx context.Context, tx pgx.Tx, pipeline *pgx.Batch, batch []*delivery) (notDone map[*delivery]bool, err error) {
-	pipeline.Queue(`
+// those that are in first, which begin the transaction. The caller ends tx in any case.
+func (s store) accept(ctx context.Context, first *pgx.Batch, batch []*delivery) (tx pgx.Tx, notDone map[*delivery]bool, err error) {
+	first.Queue(`
 		INSERT INTO inbox AS i (`+rowColumns+`, status, processed_at)
 		SELECT $1, e.*, 'done', clock_timestamp() FROM `+rowsOf+` ORDER BY e.event_id
 		ON CONFLICT (consumer, event_id) DO UPDATE
@@ -99,27 +103,33 @@ func (s store) accept(ctx context.Context, tx pgx.Tx, pipeline *pgx.Batch, batch
 			notDone, err = matching(rows, batch)
 			return err
 		})
-	if err := tx.SendBatch(ctx, pipeline).Close(); err != nil {
-		return nil, fmt.Errorf("write inbox: %w", err)
+	planEachTime(first)
+	results := s.db.SendBatch(ctx, first)
+	tx = results.Tx()
+	if err = results.Close(); err == nil && len(notDone) < len(batch) {
+		err = s.seeAgain(ctx, tx, notDone, batch)
 	}
-	if len(notDone) == len(batch) {
-		return notDone, nil
+	if err != nil {
+		return tx, nil, fmt.Errorf("write inbox: %w", err)
 	}
+	return tx, notDone, nil
+}
+
+// seeAgain notes a further delivery of the events that are done. It fails if the row with an
+// event's id is another event's.
+func (s store) seeAgain(ctx context.Context, tx pgx.Tx, notDone map[*delivery]bool, batch []*delivery) error {
 	seen := byID(slices.DeleteFunc(slices.Clone(batch), func(d *delivery) bool { return notDone[d] }))
 	rows, _ := tx.Query(ctx, `
 		UPDATE inbox SET last_seen_at = clock_timestamp() WHERE consumer = $1 AND event_id = ANY($2)
 		RETURNING event_id, aggregate_type, aggregate_id, version`, s.consumer, uuidArray(slices.Collect(maps.Keys(seen))...))
 	var done eventing.Event
-	_, err = pgx.ForEachRow(rows, []any{&done.ID, &done.AggregateType, &done.AggregateID, &done.Version}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&done.ID, &done.AggregateType, &done.AggregateID, &done.Version}, func() error {
 		if slices.ContainsFunc(seen[done.ID], func(d *delivery) bool { return !d.is(done) }) {
 			return eventing.Permanent(fmt.Errorf("event_id: it is that of version %d of %s, too", done.Version, done.Key()))
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("write inbox: %w", err)
-	}
-	return notDone, nil
+	return err
 }
 
 // markBlocked changes, within tx, the rows of events that cannot continue from done to held.
@@ -139,11 +149,9 @@ func (s store) markBlocked(ctx context.Context, tx pgx.Tx, events []uuid.UUID, w
 
 // noteError writes why d is still blocked.
 func (s store) noteError(ctx context.Context, d *delivery, why string) error {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	_, err := s.db.Exec(ctx, `
+	_, err := s.within(queryTimeout).Statement("note error", `
 		UPDATE inbox i SET last_error = $9 `+joinedRows+` AND i.status = 'held'`,
-		append(s.rows([]*delivery{d}), eventing.Reason(why))...)
+		append(s.rows([]*delivery{d}), eventing.Reason(why))...).Exec(ctx)
 	return err
 }
 
@@ -183,11 +191,9 @@ func (s store) markDead(ctx context.Context, d *delivery, reason error) error {
 }
 
 func (s store) writeUnfinished(ctx context.Context, d *delivery, status, why string, attempts int) (total int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
 	// A row that is done stays done: another process has applied the event meanwhile. If
 	// the row with this id is another event's, it stays as it is, and d has no row.
-	err = s.db.QueryRow(ctx, `
+	err = s.within(queryTimeout).Statement("write inbox", `
 		INSERT INTO inbox AS i (`+rowColumns+`, status, attempts, last_error)
 		SELECT $1, e.*, $9, $10::int, $11 FROM `+rowsOf+`
 		ON CONFLICT (consumer, event_id) DO UPDATE
@@ -195,14 +201,11 @@ func (s store) writeUnfinished(ctx context.Context, d *delivery, status, why str
 		       attempts = i.attempts + excluded.attempts, begun = 0,
 		       last_error = excluded.last_error, last_seen_at = clock_timestamp()
 		 WHERE `+sameAs("excluded")+`
-		RETURNING attempts`, append(s.rows([]*delivery{d}), status, attempts, eventing.Reason(why))...).Scan(&total)
+		RETURNING attempts`, append(s.rows([]*delivery{d}), status, attempts, eventing.Reason(why))...).Scan(ctx, &total)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return attempts, nil
 	}
-	if err != nil {
-		return 0, fmt.Errorf("write inbox: %w", err)
-	}
-	return total, nil
+	return total, err
 }
 
 // writes reports whether the database takes the smallest write in time. A database that

@@ -49,7 +49,7 @@ func (s *Streams) enter(subscription string, b *budget) (leave func(), err error
 	if s.pull[subscription] != nil {
 		return nil, fmt.Errorf("two consumers of %s on one connection", subscription)
 	}
-	s.pull[subscription] = &pulls{budget: b, open: map[*pull]struct{}{}, left: make(chan struct{}, 1)}
+	s.pull[subscription] = &pulls{budget: b, open: map[*pull]struct{}{}}
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()

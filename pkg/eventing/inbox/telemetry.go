@@ -85,11 +85,7 @@ func (m *metrics) redelivered(ctx context.Context)  { m.redeliveries.Add(ctx, 1,
 func (m *metrics) nacked(ctx context.Context)       { m.nacks.Add(ctx, 1, m.subscription) }
 func (m *metrics) ackFailed(ctx context.Context)    { m.ackFailures.Add(ctx, 1, m.subscription) }
 
-func (m *metrics) purged(ctx context.Context, rows int) {
-	if rows > 0 {
-		m.purges.Add(ctx, int64(rows), m.subscription)
-	}
-}
+func (m *metrics) purged(ctx context.Context, rows int64) { m.purges.Add(ctx, rows, m.subscription) }
 
 func (m *metrics) batch(ctx context.Context, n int, took time.Duration) {
 	m.batchSize.Record(ctx, int64(n), m.subscription)

@@ -21,8 +21,7 @@
 //	maintain.go      deletes published events after the retention; reads the backlog
 //
 // Off that way: pause.go pauses a topic that fails, prober.go probes it; heartbeat.go
-// keeps the relay's row, low.go computes the snapshot in it; telemetry.go has the metrics,
-// tenantmetrics.go those by tenant.
+// keeps the relay's row and computes the snapshot in it; telemetry.go has the metrics.
 //
 // # States of an event
 //

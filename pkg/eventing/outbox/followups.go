@@ -23,12 +23,7 @@ type followUps struct {
 	// published are the last published versions of aggregates. Each relay that saw the
 	// events behind them passed these over, because their predecessors were not
 	// published yet. So the relay that published the predecessors must claim them.
-	// takenLow is the low of the versions that a claim on its way has taken.
-	published []followUp
-	takenLow  queue.TxSnapshot
-	// claimAt is when published is worth a claim of its own. Before that, the versions
-	// go along with any claim that is made. It is zero while published is empty.
-	claimAt time.Time
+	published versions
 	// A scan from scanLow is due at scanAt. scanningLow is the start of the scan that
 	// is running. pausedLow is the start of a scan that waits until a topic takes
 	// events again.
@@ -60,6 +55,61 @@ type followUp struct {
 	tenant string
 }
 
+// versions are published versions, the oldest first.
+type versions struct {
+	list []followUp
+	// takenLow is the low of those that a claim on its way has taken.
+	takenLow queue.TxSnapshot
+	// dueAt is when they are worth a claim of their own. Before that, they go along with any
+	// claim that is made. It is zero while there are none.
+	dueAt time.Time
+}
+
+func (v *versions) add(p followUp, dueAt time.Time) {
+	v.list, v.dueAt = append(v.list, p), soonest(v.dueAt, dueAt)
+}
+
+// take hands over up to n of them to a claim.
+func (v *versions) take(n int) []followUp {
+	n = min(n, len(v.list))
+	taken := v.list[:n:n]
+	if v.list = v.list[n:]; len(v.list) == 0 {
+		v.list, v.dueAt = nil, time.Time{}
+	}
+	v.takenLow = lowest(v.takenLow, taken)
+	return taken
+}
+
+// giveBack ends a claim that has failed.
+func (v *versions) giveBack(taken []followUp) {
+	v.takenLow = ""
+	if v.list = append(taken, v.list...); len(v.list) > 0 {
+		v.dueAt = soonest(v.dueAt, time.Now())
+	}
+}
+
+// dropExcess drops the oldest ones beyond the bound. A scan from low finds the events behind
+// them; it is empty if there are none.
+func (v *versions) dropExcess() (low queue.TxSnapshot) {
+	over := len(v.list) - maxFollowUps
+	if over <= 0 {
+		return ""
+	}
+	low = lowest("", v.list[:over])
+	v.list = slices.Clone(v.list[over:])
+	return low
+}
+
+// low saw no pending event behind any of them.
+func (v *versions) low() queue.TxSnapshot { return lowest(v.takenLow, v.list) }
+
+func lowest(low queue.TxSnapshot, of []followUp) queue.TxSnapshot {
+	for _, p := range of {
+		low = queue.Earliest(low, p.low)
+	}
+	return low
+}
+
 func newFollowUps() *followUps {
 	return &followUps{wakeClaims: make(chan struct{}, 1), wakeScans: make(chan struct{}, 1), wakeTurns: make(chan struct{}, 1)}
 }
@@ -88,7 +138,7 @@ func (a *followUps) settled(written []*unsettled, followed bool) {
 	for _, u := range written {
 		a.follow(u, now, claimAt)
 	}
-	a.dropExcess(now)
+	a.dropExcess()
 	a.mu.Unlock()
 	signal(a.wakeClaims)
 	signal(a.wakeScans)
@@ -113,8 +163,7 @@ func (a *followUps) follow(u *unsettled, now, claimAt time.Time) {
 			h.follow(p, claimAt)
 			return
 		}
-		a.published = append(a.published, p)
-		a.claimAt = soonest(a.claimAt, claimAt)
+		a.published.add(p, claimAt)
 	case s.Batch[0].Retry: // handed back: still a retry, and due
 		a.retryAt = soonest(a.retryAt, now)
 	case slices.Contains(a.pausedTypes, s.Batch[0].AggregateType):
@@ -124,17 +173,11 @@ func (a *followUps) follow(u *unsettled, now, claimAt time.Time) {
 	}
 }
 
-// dropExcess expects the lock. It drops the oldest versions beyond the bound and
-// schedules a scan in their place.
-func (a *followUps) dropExcess(now time.Time) {
-	over := len(a.published) - maxFollowUps
-	if over <= 0 {
-		return
+// dropExcess expects the lock. It schedules a scan in place of the versions that it drops.
+func (a *followUps) dropExcess() {
+	if low := a.published.dropExcess(); low != "" {
+		a.addScan(low, time.Now())
 	}
-	for _, p := range a.published[:over] {
-		a.addScan(p.low, now)
-	}
-	a.published = slices.Clone(a.published[over:])
 }
 
 // toClaim is what a claim of new events begins with: the snapshot of the last one, published
@@ -150,15 +193,7 @@ type toClaim struct {
 func (a *followUps) take(n int) toClaim {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	n = min(n, len(a.published))
-	after := a.published[:n:n]
-	if a.published = a.published[n:]; len(a.published) == 0 {
-		a.published, a.claimAt = nil, time.Time{}
-	}
-	for _, p := range after {
-		a.takenLow = queue.Earliest(a.takenLow, p.low)
-	}
-	return toClaim{a.seen, after, a.aliveRelays, a.heldNames()}
+	return toClaim{a.seen, a.published.take(n), a.aliveRelays, a.heldNames()}
 }
 
 // claimed ends a claim that take has begun: its events are in flight. The claim has
@@ -169,18 +204,15 @@ func (a *followUps) claimed(seen queue.TxSnapshot, begun toClaim, from queue.TxS
 	defer a.mu.Unlock()
 	a.noteSkippedTenants(begun.seen, begun.held)
 	a.noteSkippedTypes(from, paused...)
-	a.seen, a.takenLow = seen, ""
+	a.seen, a.published.takenLow = seen, ""
 }
 
 // giveBack ends a claim that take has begun and that failed.
 func (a *followUps) giveBack(after []followUp) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.takenLow = ""
-	if a.published = append(after, a.published...); len(a.published) > 0 {
-		a.claimAt = soonest(a.claimAt, time.Now())
-	}
-	a.dropExcess(time.Now())
+	a.published.giveBack(after)
+	a.dropExcess()
 }
 
 // forgetRetries forgets the retries that were postponed until now: a claim of retries is
@@ -202,7 +234,7 @@ type dueTimes struct {
 func (a *followUps) due() dueTimes {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return dueTimes{registered: a.seen != "", claimAt: a.claimAt, scanAt: a.scanAt, retryAt: a.retryAt, held: len(a.held) > 0}
+	return dueTimes{registered: a.seen != "", claimAt: a.published.dueAt, scanAt: a.scanAt, retryAt: a.retryAt, held: len(a.held) > 0}
 }
 
 // soonest is the earlier of two times. The zero time is none.

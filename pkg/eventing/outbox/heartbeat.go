@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -70,4 +71,150 @@ func (r *Relay) deregister(closing context.Context) {
 	if err := r.writeHeartbeat(closing, true); err != nil {
 		r.log.WarnContext(closing, "relay cannot say that it has ended: others will find out", "error", err)
 	}
+}
+
+// low is the relay's low watermark: a snapshot that saw none of the events that are
+// unfinished, in the lists and in the batches in flight. One critical section reads
+// both: while the lists are locked, a batch that moves into a list stays in flight, and
+// a version that has left a list is in flight. Three separate reads could miss a batch
+// that moves twice between them.
+func (a *followUps) low(f *inFlight) queue.TxSnapshot {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	low := queue.Earliest(a.seen, a.published.low(), a.scanLow, a.scanningLow, a.pausedLow, a.probeLow, f.low())
+	for _, h := range a.held {
+		low = queue.Earliest(low, h.lowest())
+	}
+	return low
+}
+
+// heartbeatWritten records the answer to a heartbeat. own is the low watermark that the
+// relay wrote. A lower one in the answer covers events of dead relays or of no relay, and
+// the relay scans from there. restart reports that the relay's row is new, or that the
+// database's server is another one.
+func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, own queue.TxSnapshot, restart bool) {
+	a.mu.Lock()
+	a.aliveRelays = b.Alive
+	if restart {
+		a.seen = b.Seen
+	}
+	if restart || queue.Earliest(b.Low, own) != own {
+		a.addScan(b.Low, time.Now())
+	}
+	a.mu.Unlock()
+	signal(a.wakeClaims)
+	signal(a.wakeScans)
+}
+
+// scheduleScan asks for a scan of the rows that from did not see.
+func (a *followUps) scheduleScan(from queue.TxSnapshot, at time.Time) {
+	a.mu.Lock()
+	a.addScan(from, at)
+	a.mu.Unlock()
+	signal(a.wakeScans)
+}
+
+// addScan expects the lock. The scan merges with one that is asked for already: it begins
+// at the lower snapshot, at the earlier time.
+func (a *followUps) addScan(from queue.TxSnapshot, at time.Time) {
+	a.scanLow, a.scanAt = queue.Earliest(a.scanLow, from), soonest(a.scanAt, at)
+}
+
+// beginScan hands over the start of the scan that is due.
+func (a *followUps) beginScan() queue.TxSnapshot {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.scanningLow, a.scanLow, a.scanAt = a.scanLow, "", time.Time{}
+	return a.scanningLow
+}
+
+// pageScanned notes the types and the tenants that a page of the scan has skipped. The page is
+// that part of the table.
+func (a *followUps) pageScanned(part queue.Cursor, paused, held []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.noteSkippedTypes(a.scanningLow, paused...)
+	a.noteSkippedPart(part, held)
+}
+
+// endScan notes that a scan is complete.
+func (a *followUps) endScan() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.scanningLow = ""
+}
+
+// setProbeLow notes the start of a search for probes. It is empty when the search has
+// ended: its candidates are in flight.
+func (a *followUps) setProbeLow(from queue.TxSnapshot) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.probeLow = from
+}
+
+// topicResumed schedules a scan of the events that claims have skipped because a topic
+// was paused.
+func (a *followUps) topicResumed() {
+	a.mu.Lock()
+	a.schedulePausedScan()
+	a.pausedTypes = nil // the next claim finds out which topics still are paused
+	a.mu.Unlock()
+	signal(a.wakeClaims)
+	signal(a.wakeScans)
+}
+
+// schedulePausedScan expects the lock.
+func (a *followUps) schedulePausedScan() {
+	if a.pausedLow != "" {
+		a.addScan(a.pausedLow, time.Now())
+	}
+	a.pausedLow, a.skippedTypes = "", nil
+}
+
+// noteSkippedTypes expects the lock. It notes that a claim has skipped these types.
+func (a *followUps) noteSkippedTypes(from queue.TxSnapshot, paused ...string) {
+	if len(paused) == 0 {
+		return
+	}
+	a.pausedLow = queue.Earliest(a.pausedLow, from)
+	for _, kind := range paused {
+		if !slices.Contains(a.skippedTypes, kind) {
+			a.skippedTypes = append(a.skippedTypes, kind)
+		}
+	}
+}
+
+// setPausedTypes records the types of paused topics. A topic may resume during a claim that
+// skips its type. Then topicResumed precedes the claim's noteSkippedTypes and schedules no
+// scan for it. So a skipped type that is no longer paused gets its scan here.
+func (a *followUps) setPausedTypes(paused []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.pausedTypes = paused
+	if slices.ContainsFunc(a.skippedTypes, func(kind string) bool { return !slices.Contains(paused, kind) }) {
+		a.schedulePausedScan()
+		signal(a.wakeScans)
+	}
+}
+
+// exclusions are the types and the tenants that a scan must skip, and the relays whose leases
+// it can ignore because these relays answer for them.
+func (a *followUps) exclusions() (paused, alive, held []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.pausedTypes, a.aliveRelays, a.heldNames()
+}
+
+// noteUnknownLeases notes that a statement that leases has failed: it may have been
+// committed all the same.
+func (a *followUps) noteUnknownLeases() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.unknownLeasesUntil = time.Now().Add(queue.LeaseTime + queue.Timeout)
+}
+
+func (a *followUps) mayHaveUnknownLeases() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return time.Now().Before(a.unknownLeasesUntil)
 }

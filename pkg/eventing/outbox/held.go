@@ -28,20 +28,13 @@ type heldTenant struct {
 	pageNext bool
 	// behindAt is the last time when a turn could have claimed more.
 	behindAt time.Time
-	// published are the tenant's part of followUps.published, and takenLow is the low of
-	// those that a claim on its way has taken. followAt is when they are worth a claim.
-	published []followUp
-	takenLow  queue.TxSnapshot
-	followAt  time.Time
+	// published are the tenant's part of followUps.published.
+	published versions
 }
 
 // lowest saw none of the tenant's events that are unfinished and not in flight.
 func (h *heldTenant) lowest() queue.TxSnapshot {
-	low := queue.Earliest(h.low, h.scanningLow, h.takenLow, h.leftLow, h.skippedLow)
-	for _, p := range h.published {
-		low = queue.Earliest(low, p.low)
-	}
-	return low
+	return queue.Earliest(h.low, h.scanningLow, h.leftLow, h.skippedLow, h.published.low())
 }
 
 // hold makes tenants wait for turns. Claims that are on their way do not skip them yet.
@@ -53,7 +46,7 @@ func (a *followUps) hold(tenants []string) {
 			continue
 		}
 		h := &heldTenant{name: name, behindAt: time.Now()}
-		a.published = slices.DeleteFunc(a.published, func(p followUp) bool {
+		a.published.list = slices.DeleteFunc(a.published.list, func(p followUp) bool {
 			if p.tenant == name {
 				h.follow(p, h.behindAt)
 			}
@@ -131,10 +124,9 @@ func (a *followUps) turn(n int) (h *heldTenant, after []followUp) {
 		}
 		page := len(h.parts) > 0
 		switch {
-		case len(h.published) > 0 && !time.Now().Before(h.followAt) && (!page || !h.pageNext):
+		case len(h.published.list) > 0 && !time.Now().Before(h.published.dueAt) && (!page || !h.pageNext):
 			h.pageNext = true
-			after = h.take(n)
-			return h, after
+			return h, h.published.take(n)
 		case page:
 			h.pageNext = false
 			return h, nil
@@ -150,24 +142,12 @@ func (a *followUps) releaseCaughtUp(f *inFlight, shared bool, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, h := range slices.Clone(a.held) {
-		idle := h.began && len(h.parts) == 0 && len(h.published) == 0 && !f.hasTenant(h.name)
+		idle := h.began && len(h.parts) == 0 && len(h.published.list) == 0 &&
+			!f.has(func(b queue.Batch) bool { return b.Tenant() == h.name })
 		if !shared || idle || h.began && len(h.parts) == 0 && now.Sub(h.behindAt) > caughtUpFor {
 			a.release(h)
 		}
 	}
-}
-
-// take hands over up to n versions, oldest first.
-func (h *heldTenant) take(n int) []followUp {
-	n = min(n, len(h.published))
-	after := h.published[:n:n]
-	if h.published = h.published[n:]; len(h.published) == 0 {
-		h.followAt = time.Time{}
-	}
-	for _, p := range after {
-		h.takenLow = queue.Earliest(h.takenLow, p.low)
-	}
-	return after
 }
 
 // begin starts the tenant's scan, if claims or scans have skipped events of its. It ends at the
@@ -198,15 +178,10 @@ func (a *followUps) left(h *heldTenant, low, seen queue.TxSnapshot, until time.T
 	h.leftLow, h.leftAt = queue.Earliest(h.leftLow, low), soonest(h.leftAt, until)
 }
 
-// follow takes in a published version, which is worth a claim from then on. Beyond the bound, a
-// scan finds the events behind it.
+// follow takes in a published version, which is worth a claim from then on.
 func (h *heldTenant) follow(p followUp, at time.Time) {
-	h.followAt = soonest(h.followAt, at)
-	if len(h.published) >= maxFollowUps {
-		h.low = queue.Earliest(h.low, p.low)
-		return
-	}
-	h.published = append(h.published, p)
+	h.published.add(p, at)
+	h.low = queue.Earliest(h.low, h.published.dropExcess())
 }
 
 // release expects the lock.
@@ -216,9 +191,11 @@ func (a *followUps) release(h *heldTenant) {
 		a.addScan(low, time.Now())
 		signal(a.wakeScans)
 	}
-	if len(h.published) > 0 {
-		a.published, a.claimAt = append(a.published, h.published...), time.Now()
-		a.dropExcess(time.Now())
+	if len(h.published.list) > 0 {
+		for _, p := range h.published.list {
+			a.published.add(p, time.Now())
+		}
+		a.dropExcess()
 		signal(a.wakeClaims)
 	}
 }
@@ -231,7 +208,7 @@ func (a *followUps) turnFollowed(h *heldTenant, from, seen queue.TxSnapshot, pau
 	defer a.mu.Unlock()
 	h.seen = queue.Latest(h.seen, seen)
 	a.noteSkippedTypes(from, paused...)
-	h.takenLow, h.low = "", queue.Earliest(h.low, from)
+	h.published.takenLow, h.low = "", queue.Earliest(h.low, from)
 }
 
 // turnScanned ends a turn's claim of a page, which has skipped the paused types.
@@ -248,7 +225,5 @@ func (a *followUps) turnScanned(h *heldTenant, p queue.Page, paused []string) {
 func (a *followUps) turnFailed(h *heldTenant, after []followUp) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	h.takenLow = ""
-	h.published = append(after, h.published...)
-	h.followAt = time.Now()
+	h.published.giveBack(after)
 }

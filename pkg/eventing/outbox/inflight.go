@@ -123,24 +123,12 @@ func (f *inFlight) hasRoomForProbes() bool {
 	return f.candidates+candidatesPerProbe <= maxCandidates
 }
 
-// hasTypes reports whether a batch of one of these types is in flight.
-func (f *inFlight) hasTypes(types []string) bool {
+// has reports whether a batch is in flight that matches.
+func (f *inFlight) has(matches func(queue.Batch) bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, h := range f.batches {
-		if slices.Contains(types, h.events[0].AggregateType) {
-			return true
-		}
-	}
-	return false
-}
-
-// hasTenant reports whether a batch of the tenant is in flight.
-func (f *inFlight) hasTenant(tenant string) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, h := range f.batches {
-		if h.events.Tenant() == tenant {
+		if matches(h.events) {
 			return true
 		}
 	}

@@ -60,9 +60,7 @@ type Options struct {
 	OutageBackoff backoff.Policy
 
 	// The hooks observe errors and discards besides metrics and log. Each may be nil.
-	// Package hook has their contract: one goroutine calls them, one at a time, outside of
-	// locks and transactions, at most once. They should return soon; one that blocks or
-	// panics delays no event. At the end of Run they have the rest of its 3.8 seconds.
+	// Package hook has their contract. At the end of Run they have the rest of its 3.8 seconds.
 
 	// OnRefused receives each refusal that counts against its event, the last of which
 	// parks it, after it was written to the outbox. Where another relay has taken over the

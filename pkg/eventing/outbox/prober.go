@@ -79,7 +79,7 @@ func (r *Relay) probeTopic(ctx context.Context, p *topicPause, state int, claime
 		p.postpone(state, 0)
 	case retryIn > 0:
 		p.postpone(state, min(retryIn, heartbeatEvery))
-	case r.inFlight.hasTypes(p.types): // their results decide
+	case r.inFlight.has(func(b queue.Batch) bool { return slices.Contains(p.types, b[0].AggregateType) }): // their results decide
 		p.postpone(state, heartbeatEvery/10)
 	case !all:
 		p.postpone(state, min(time.Until(p.scan.notBefore), heartbeatEvery))

@@ -154,12 +154,12 @@ func TestFollowUpsAreBounded(t *testing.T) {
 	for range 4 * maxFollowUps / each {
 		a.settled(slices.Repeat([]*unsettled{u}, each), false)
 	}
-	if len(a.published) != maxFollowUps || a.due().scanAt.IsZero() || a.scanLow != queue.Beginning {
-		t.Errorf("%d positions, a scan from %q", len(a.published), a.scanLow)
+	if len(a.published.list) != maxFollowUps || a.due().scanAt.IsZero() || a.scanLow != queue.Beginning {
+		t.Errorf("%d positions, a scan from %q", len(a.published.list), a.scanLow)
 	}
 	a.giveBack(a.take(100).after)
-	if len(a.published) != maxFollowUps {
-		t.Errorf("%d positions after a claim that failed", len(a.published))
+	if len(a.published.list) != maxFollowUps {
+		t.Errorf("%d positions after a claim that failed", len(a.published.list))
 	}
 }
 

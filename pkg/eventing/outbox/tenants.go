@@ -9,16 +9,6 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// Fairness among tenants. A broker delivers in about the order of publishing, and consumers
-// apply in that order, so the relay is the only place that can let one tenant's event pass
-// another tenant's million. While events of several tenants come, a tenant that is over its
-// rate is held: claims skip its events, and they leave in turns, at that rate for each held
-// tenant. So what is published ahead of another tenant's event stays small, as long as
-// consumers apply faster than the held tenants' rates together. The rate is each tenant's
-// own: many tenants that are below it, and held because an outage has left a backlog of
-// each, would never catch up at one rate for all. A relay that meets one tenant only holds
-// none.
-
 const (
 	// DefaultTenantRate is in events per second: a tenth of the lowest rate at which the
 	// pair has run on two cores, so that a held tenant leaves most of the work to others.
@@ -48,8 +38,8 @@ const (
 	maxTenants = 1024
 )
 
-// tenantRates knows which tenants are active, and which are over their rate. Each relay has
-// its own, so its shares are those of one of the living relays.
+// tenantRates knows which tenants are active, and which are over their rate: see "Tenants" in the
+// package doc. Each relay has its own, so its shares are those of one of the living relays.
 type tenantRates struct {
 	perSecond int
 	// canary is a tenant that does not count.

@@ -261,7 +261,7 @@ func TestLowCoversHeldTenants(t *testing.T) {
 		}
 	}
 	a.claimed("90:90:", toClaim{}, "90:90:")
-	a.published = []followUp{{low: "60:60:", tenant: "x"}, {low: "70:70:", tenant: "y"}}
+	a.published.list = []followUp{{low: "60:60:", tenant: "x"}, {low: "70:70:", tenant: "y"}}
 	a.hold([]string{"x"})
 	low("60:60:", "published versions go with the tenant")
 	if todo := a.take(10); len(todo.after) != 1 || len(todo.held) != 1 {
@@ -318,21 +318,21 @@ func TestAHeldTenantIsReleased(t *testing.T) {
 		return h
 	}
 	h := hold()
-	h.published = []followUp{{low: "80:80:", tenant: "x"}}
+	h.published.list = []followUp{{low: "80:80:", tenant: "x"}}
 	a.releaseCaughtUp(f, false, time.Now())
-	if a.due().held || a.scanLow != "90:90:" || len(a.published) != 1 || a.due().claimAt.IsZero() {
-		t.Errorf("alone: held %t, a scan from %q, %d versions", a.due().held, a.scanLow, len(a.published))
+	if a.due().held || a.scanLow != "90:90:" || len(a.published.list) != 1 || a.due().claimAt.IsZero() {
+		t.Errorf("alone: held %t, a scan from %q, %d versions", a.due().held, a.scanLow, len(a.published.list))
 	}
-	a.published, a.scanLow = nil, ""
+	a.published.list, a.scanLow = nil, ""
 	h = hold()
 	a.turnScanned(h, queue.Page{Done: true}, nil)
-	h.published = []followUp{{low: "80:80:", tenant: "x"}}
+	h.published.list = []followUp{{low: "80:80:", tenant: "x"}}
 	a.releaseCaughtUp(f, true, time.Now())
 	if !a.due().held {
 		t.Error("released before it has caught up for some time")
 	}
 	a.releaseCaughtUp(f, true, time.Now().Add(2*caughtUpFor))
-	if a.due().held || len(a.published) != 1 {
+	if a.due().held || len(a.published.list) != 1 {
 		t.Error("not released")
 	}
 }
@@ -430,10 +430,10 @@ func TestPublishedVersionsOfAHeldTenantShareAClaim(t *testing.T) {
 		if h, after := a.turn(10); (h != nil && len(after) == 1) != followed {
 			t.Errorf("followed %t: a turn of %v", followed, after)
 		}
-		if at := a.heldTenant("x").followAt; !followed && time.Until(at) <= followUpDelay {
+		if at := a.heldTenant("x").published.dueAt; !followed && time.Until(at) <= followUpDelay {
 			t.Errorf("as soon as for other tenants, in %s", time.Until(at))
 		}
-		a.heldTenant("x").followAt = time.Now()
+		a.heldTenant("x").published.dueAt = time.Now()
 		if _, after := a.turn(10); (len(after) == 1) == followed {
 			t.Errorf("followed %t: later a turn of %v", followed, after)
 		}

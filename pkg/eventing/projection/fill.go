@@ -3,7 +3,6 @@ package projection
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -70,61 +69,40 @@ func (p *Projection[S]) Fill(ctx context.Context, from string) (f Filled, err er
 		return f, fmt.Errorf("%w: its page of %s from %.100q on ends at %.100q", consistency.ErrOwnerUnavailable, p.Type(), from, page.Next)
 	}
 	f = Filled{Next: page.Next, Done: page.Next == "", Rows: len(page.Rows), AsOf: page.AsOf, Estimate: page.Estimate}
-	for rows := range slices.Chunk(page.Rows, replaceRows) {
-		written, failed, err := p.takeOver(ctx, rows, page.AsOf)
-		f.Written, f.Failed = f.Written+written, f.Failed+failed
-		if err != nil {
-			return Filled{}, err
-		}
+	if f.Written, f.Failed, err = p.takeOver(ctx, page.Rows, page.AsOf); err != nil {
+		return Filled{}, err
 	}
 	return f, nil
 }
 
-// takeOver writes the owner's rows at asOf in one transaction, or in one for each if a row
-// cannot be written: it is left, with a line as in Replace. takeOver returns how many it has written
-// and left.
+// takeOver writes the owner's rows at asOf, and returns how many it has written, and how many
+// cannot be written.
 func (p *Projection[S]) takeOver(ctx context.Context, rows []S, asOf time.Time) (written, failed int, err error) {
-	if written, err = p.takeOverTogether(ctx, rows, asOf); !isOdd(err) {
-		return written, 0, err
-	}
-	for _, row := range rows {
-		n, err := p.takeOverTogether(ctx, []S{row}, asOf)
-		switch {
-		case isOdd(err):
-			failed++
-			p.left(ctx, "owner's row cannot be written", p.aggregate.Snapshot(row).Event.AggregateID, err)
-		case err != nil:
-			return written, failed, err
-		}
-		written += n
-	}
-	return written, failed, nil
+	ids, err := inParts(rows, partRows, func(part []S) ([]string, error) {
+		ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+		defer cancel()
+		return p.write(ctx, p.writer, "owner's rows", inbox.AdvanceChanges, part, asOf)
+	}, func(row S, err error) {
+		failed++
+		p.left(ctx, "owner's row cannot be written", p.aggregate.Snapshot(row).Event.AggregateID, err)
+	})
+	return len(ids), failed, err
 }
 
-// takeOverTogether writes the owner's rows at asOf in a transaction of its own, and returns how
-// many it has written. Its short waits for locks end before Postgres looks for a deadlock, so an
-// event that needs the rows is neither held up nor aborted.
-func (p *Projection[S]) takeOverTogether(ctx context.Context, rows []S, asOf time.Time) (written int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
+// write gives rows the owner's state at asOf, by inbox.AdoptChanges or inbox.AdvanceChanges, in one
+// transaction of w, which names them key. It returns the ids of those that it has moved. Its short
+// waits for locks end before Postgres looks for a deadlock, so an event that needs the rows is
+// neither held up nor aborted.
+func (p *Projection[S]) write(ctx context.Context, w *txn.Writer, key string,
+	move func(context.Context, pgx.Tx, inbox.Rows[S], []inbox.Change, time.Time) ([]inbox.Outcome, error), rows []S, asOf time.Time,
+) ([]string, error) {
 	owned := p.snapshots(rows...)
-	err = p.writer.Write(ctx, "owner's rows", func(tx pgx.Tx) (err error) {
-		limit := &pgx.Batch{}
-		txn.LimitLocks(limit)
-		if err := tx.SendBatch(ctx, limit).Close(); err != nil {
-			return err
-		}
-		owned.outcomes, err = inbox.AdvanceChanges(ctx, tx, p.aggregate, owned.changes, asOf)
+	err := w.Write(ctx, key, func(tx *txn.Tx) (err error) {
+		owned.outcomes, err = move(ctx, tx, p.aggregate, owned.changes, asOf)
 		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("take over the owner's state: %w", err)
+		return nil, fmt.Errorf("take over the owner's state: %w", err)
 	}
-	p.adopted(ctx, owned)
-	for i := range owned.outcomes {
-		if owned.written(i) {
-			written++
-		}
-	}
-	return written, nil
+	return p.adopted(ctx, owned), nil
 }

@@ -24,10 +24,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"golang.org/x/time/rate"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/instrument"
@@ -74,7 +76,7 @@ type Aggregate[S any] interface {
 // Projection is the projection of one type of aggregate. It is an inbox.Handler.
 type Projection[S any] struct {
 	aggregate Aggregate[S]
-	db        *pgxpool.Pool
+	db        bounded.Pool
 	writer    *txn.Writer // of owner's states that no event and no reader waits for
 	waiters   *consistency.Waiters
 	log       *slog.Logger
@@ -88,7 +90,7 @@ type Projection[S any] struct {
 // for its rows. log gets a line for each row that had another history than its owner.
 func New[S any](db *pgxpool.Pool, aggregate Aggregate[S], waiters *consistency.Waiters, log *slog.Logger) *Projection[S] {
 	p := &Projection[S]{
-		aggregate: aggregate, db: db, writer: txn.NewWriter(db), waiters: waiters, log: log,
+		aggregate: aggregate, db: bounded.Pool{DB: db, Limit: writeTimeout}, writer: txn.NewWriter(db), waiters: waiters, log: log,
 		partialLog: rate.Sometimes{Interval: time.Minute},
 		oddLog:     rate.Sometimes{First: oddLines, Interval: time.Minute},
 	}
@@ -113,8 +115,8 @@ func (p *Projection[S]) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Ch
 }
 
 // Committed notifies the waiting readers.
-func (p *Projection[S]) Committed(ctx context.Context, keys ...string) {
-	p.waiters.Notify(ctx, keys...)
+func (p *Projection[S]) Committed(ctx context.Context, moved ...consistency.Position) {
+	p.waiters.Notify(ctx, moved...)
 }
 
 // Repair gives e's aggregate the owner's state, in a transaction of its own. The owner
@@ -132,14 +134,15 @@ func (p *Projection[S]) Repair(ctx context.Context, e eventing.Event) error {
 	case err != nil:
 		return err
 	}
-	writing, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
 	owned := p.snapshots(row)
-	err = pgx.BeginFunc(writing, p.db, func(tx pgx.Tx) error { return p.adopt(writing, tx, &owned, asOf) })
+	err = p.db.Tx(ctx, "take over the owner's state", func(ctx context.Context, tx pgx.Tx) (err error) {
+		owned.outcomes, err = inbox.AdoptChanges(ctx, tx, p.aggregate, owned.changes, asOf)
+		return err
+	})
 	if err != nil {
-		return fmt.Errorf("take over the owner's state: %w", err)
+		return err
 	}
-	p.adopted(writing, owned)
+	p.adopted(ctx, owned)
 	return inbox.Has(p.aggregate.Position(row), e, asOf)
 }
 
@@ -174,25 +177,69 @@ func (o ownerState) written(i int) bool {
 	return o.outcomes[i] == inbox.Diverged || o.outcomes[i] == inbox.Applied
 }
 
-// adopt writes the owner's state at asOf within tx.
-func (p *Projection[S]) adopt(ctx context.Context, tx pgx.Tx, owned *ownerState, asOf time.Time) (err error) {
-	owned.outcomes, err = inbox.AdoptChanges(ctx, tx, p.aggregate, owned.changes, asOf)
-	return err
-}
-
-// adopted reports divergences and notifies the waiting readers, after the commit.
-func (p *Projection[S]) adopted(ctx context.Context, owned ownerState) {
-	var moved []string
+// adopted reports divergences and notifies the waiting readers, after the commit. It returns the
+// ids of the rows that were written.
+func (p *Projection[S]) adopted(ctx context.Context, owned ownerState) (written []string) {
+	var moved []consistency.Position
 	for i, outcome := range owned.outcomes {
 		e := owned.changes[i].Event
 		if outcome == inbox.Diverged {
 			p.diverged(ctx, e)
 		}
 		if owned.written(i) {
-			moved = append(moved, e.Key())
+			moved, written = append(moved, consistency.PositionOf(e)), append(written, e.AggregateID)
 		}
 	}
 	if len(moved) > 0 {
 		p.waiters.Notify(ctx, moved...)
 	}
+	return written
 }
+
+// diverged reports that a row had another history than its owner and was replaced; e is
+// the event of the owner's state.
+func (p *Projection[S]) diverged(ctx context.Context, e eventing.Event) {
+	divergences.Add(ctx, 1, p.ofType())
+	p.log.ErrorContext(ctx, "row had a history that its owner has lost: it was replaced by the owner's state",
+		e.LogAttrs()...)
+}
+
+// unknownSeen reports that c has more than this build understands. It counts a change
+// whenever it is decoded, also again; the log gets a line a minute.
+func (p *Projection[S]) unknownSeen(c inbox.Change) {
+	if !c.Partial {
+		return
+	}
+	ctx := c.Event.InTrace(context.Background()) // Decode has none
+	partialChanges.Add(ctx, 1, p.ofType())
+	p.partialLog.Do(func() {
+		p.log.WarnContext(ctx, "event has more than this build understands: its row stays incomplete until a newer build runs",
+			append(c.Event.LogAttrs(), "revision", c.Revision)...)
+	})
+}
+
+// oddLines is how many rows that cannot be written have a line each. A table can refuse all.
+const oddLines = 100
+
+// left reports a row that is left as it is.
+func (p *Projection[S]) left(ctx context.Context, message, id string, err error) {
+	p.oddLog.Do(func() {
+		p.log.ErrorContext(ctx, message, "aggregate_type", p.Type(), "aggregate_id", id, "error", err)
+	})
+}
+
+func (p *Projection[S]) ofType() metric.MeasurementOption {
+	return metric.WithAttributes(attribute.String("aggregate_type", p.aggregate.Type()))
+}
+
+var (
+	meter       = instrument.For("example.com/lockstep/pkg/eventing/projection")
+	divergences = meter.Counter("replica.divergences", "{row}",
+		"Rows that had a history that their owner has lost, and were replaced by the owner's state")
+	partialChanges = meter.Counter("replica.partial_changes", "{change}",
+		"Decoded changes that have more than this build understands")
+	completedRows = meter.Counter("replica.completed_rows", "{row}",
+		"Rows that were incomplete and were brought up to date with their owner")
+	incompleteRows = meter.Set("replica.incomplete_rows", "{row}",
+		"Rows that lack a part of their owner's state, as of the last pass, up to 10,000")
+)

@@ -4,15 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
-
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
@@ -155,18 +153,6 @@ func (q listQuery[S]) fetchUnmet(ctx context.Context) (left consistency.Requirem
 	if len(rows) == 0 {
 		return left, nil
 	}
-	owned := q.snapshots(rows...)
-	err = q.writer.Write(ctx, strings.Join(ids, " "), func(tx pgx.Tx) error {
-		limit := &pgx.Batch{}
-		txn.LimitLocks(limit)
-		if err := tx.SendBatch(ctx, limit).Close(); err != nil {
-			return err
-		}
-		return q.adopt(ctx, tx, &owned, asOf)
-	})
-	if err != nil {
-		return left, fmt.Errorf("take over the owner's state: %w", err)
-	}
-	q.adopted(ctx, owned)
-	return left, nil
+	_, err = q.write(ctx, q.writer, strings.Join(ids, " "), inbox.AdoptChanges, rows, asOf)
+	return left, err
 }

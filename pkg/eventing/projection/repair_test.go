@@ -219,7 +219,7 @@ func TestRepairAndCommitNotifyReaders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Committed(ctx, e.Key())
+	s.Committed(ctx, consistency.PositionOf(e))
 	awaitNotification("note/b/1")
 	if err := s.Repair(t.Context(), e); !errors.Is(err, projection.ErrUnknown) {
 		t.Errorf("the handler's repair: %v", err)

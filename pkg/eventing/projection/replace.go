@@ -20,8 +20,8 @@ import (
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
 
-// replaceRows bounds the rows, and with them the locks, of one transaction.
-const replaceRows = 32
+// partRows bounds the rows, and with them the locks, of one transaction.
+const partRows = 32
 
 // Type is that of the aggregate.
 func (p *Projection[S]) Type() string { return p.aggregate.Type() }
@@ -39,32 +39,30 @@ func (p *Projection[S]) Type() string { return p.aggregate.Type() }
 // row. The log has a line about each of the first 100 that a Projection meets, and then one line
 // a minute.
 func (p *Projection[S]) Replace(ctx context.Context, by audit.Actor, seen []reconcile.Row) (replaced []string, err error) {
-	for rows := range slices.Chunk(seen, replaceRows) {
-		done, err := p.replace(ctx, by, rows)
-		if isOdd(err) {
-			done, err = p.replaceEach(ctx, by, rows)
-		}
-		replaced = append(replaced, done...)
-		if err != nil {
-			return replaced, err
-		}
-	}
-	return replaced, nil
+	return inParts(seen, partRows, func(part []reconcile.Row) ([]string, error) {
+		return p.replace(ctx, by, part)
+	}, func(row reconcile.Row, err error) {
+		p.left(ctx, "row cannot be repaired", row.ID, err)
+	})
 }
 
-// replaceEach replaces rows in a transaction each.
-func (p *Projection[S]) replaceEach(ctx context.Context, by audit.Actor, seen []reconcile.Row) (replaced []string, err error) {
-	for _, row := range seen {
-		done, err := p.replace(ctx, by, []reconcile.Row{row})
+// inParts has write write rows, up to most in one transaction, and returns the ids that it returns. If
+// a row's content is at fault, its part is written row by row, and left receives the row.
+func inParts[R any](rows []R, most int, write func([]R) ([]string, error), left func(R, error)) (written []string, err error) {
+	for part := range slices.Chunk(rows, most) {
+		ids, err := write(part)
 		switch {
+		case isOdd(err) && most == 1:
+			left(part[0], err)
+			continue
 		case isOdd(err):
-			p.left(ctx, "row cannot be repaired", row.ID, err)
-		case err != nil:
-			return replaced, err
+			ids, err = inParts(part, 1, write, left)
 		}
-		replaced = append(replaced, done...)
+		if written = append(written, ids...); err != nil {
+			return written, err
+		}
 	}
-	return replaced, nil
+	return written, nil
 }
 
 // isOdd reports whether a row's content is the cause of an error: the row has a value that Go
@@ -97,28 +95,20 @@ func (p *Projection[S]) replace(ctx context.Context, by audit.Actor, seen []reco
 		}
 	}
 	owned.sort()
-	writing, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	err = pgx.BeginFunc(writing, p.db, func(tx pgx.Tx) (err error) {
-		before, err := p.aggregate.Lock(writing, tx, owned.ids())
+	err = p.db.Tx(ctx, "replace rows", func(ctx context.Context, tx pgx.Tx) error {
+		before, err := p.aggregate.Lock(ctx, tx, owned.ids())
 		if err != nil {
 			return err
 		}
-		if owned.outcomes, err = inbox.ReplaceChanges(writing, tx, p.aggregate, owned.changes, at, oldest); err != nil {
+		if owned.outcomes, err = inbox.ReplaceChanges(ctx, tx, p.aggregate, owned.changes, at, oldest); err != nil {
 			return err
 		}
-		return audit.Write(writing, tx, "reconcile", by, p.subjects(owned, before)...)
+		return audit.Write(ctx, tx, "reconcile", by, p.subjects(owned, before)...)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("replace rows: %w", err)
+		return nil, err
 	}
-	p.adopted(writing, owned)
-	for i, c := range owned.changes {
-		if owned.written(i) {
-			replaced = append(replaced, c.Event.AggregateID)
-		}
-	}
-	return replaced, nil
+	return p.adopted(ctx, owned), nil
 }
 
 // position is the position of a row that was seen to differ.

@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
-	"github.com/google/uuid"
+	"example.com/lockstep/pkg/eventing/bounded"
 )
 
 // ErrMirror is returned if rows of the served table keep coming that the shadow lacks: the
@@ -33,11 +32,6 @@ const carry = `
 	)
 	SELECT coalesce((SELECT {id} FROM page ORDER BY {key} OFFSET $2 - 1 LIMIT 1), ''), (SELECT count(*) FROM lacking)`
 
-// start is the id before the first row: nothing has the nil UUID.
-func (p Part) start() string {
-	return strings.TrimSuffix(strings.Repeat(uuid.Nil.String()+":", len(p.Key)), ":")
-}
-
 // carryAll carries the rows over that the owner's pages did not bring: those that the owner
 // does not know, or has in an older version. After a pass that found some, a second one finds
 // none, or the mirror fails.
@@ -60,7 +54,7 @@ func (r *Rebuild) carryAll(ctx context.Context) error {
 // carry returns how many rows the shadow lacked.
 func (r *Rebuild) carry(ctx context.Context, p Part) (lacking int64, err error) {
 	var statement string
-	err = bounded(ctx, shortTime, func(ctx context.Context) (err error) {
+	err = bounded.Run(ctx, shortTime, func(ctx context.Context) (err error) {
 		if err = p.sameShape(ctx, r.db); err == nil {
 			statement, err = p.withColumns(ctx, r.db, carry)
 		}
@@ -69,7 +63,8 @@ func (r *Rebuild) carry(ctx context.Context, p Part) (lacking int64, err error) 
 	if err != nil {
 		return 0, err
 	}
-	for after := p.start(); after != ""; {
+	// The first id is before the first row: nothing has the nil UUID.
+	for after := p.Key.Start(); after != ""; {
 		var n int64
 		err := r.retry(ctx, longTime, func(ctx context.Context) error {
 			return r.db.QueryRow(ctx, statement, after, carryRows).Scan(&after, &n)

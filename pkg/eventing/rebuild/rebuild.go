@@ -13,6 +13,7 @@ import (
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/backfill"
 	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/reconcile"
@@ -51,12 +52,11 @@ var (
 
 // Part is one table of a read model.
 type Part struct {
-	// Table is its name, and Key the columns of its primary key, all of them UUIDs. It has the
-	// columns epoch and version. Rows come to the shadow in another order than to the table: a
-	// unique index besides the key's must be of values that never move from one row to another,
-	// such as the id of the last event.
+	// Table is its name, and Key its primary key. It has the columns epoch and version. Rows come
+	// to the shadow in another order than to the table: a unique index besides the key's must be of
+	// values that never move from one row to another, such as the id of the last event.
 	Table string
-	Key   []string
+	Key   reconcile.Key
 	// Shadow fills the shadow. Before and After compare with the owner: Before the shadow, and
 	// After the served table.
 	Shadow        backfill.Filler
@@ -68,6 +68,9 @@ type Rebuild struct {
 	db    *pgxpool.Pool
 	parts []Part
 	after string
+	// tables and shadows are the names, and subjects the tables for the audit table.
+	tables, shadows []string
+	subjects        []audit.Subject
 }
 
 // New returns the rebuild of a read model of these parts in db. db connects as the owner of the
@@ -75,7 +78,12 @@ type Rebuild struct {
 // each exchange, outside of its locks, and again after a crash: it brings up to date what
 // triggers have counted of the rows. It may be empty.
 func New(db *pgxpool.Pool, after string, parts ...Part) *Rebuild {
-	return &Rebuild{db: db, parts: parts, after: after}
+	r := &Rebuild{db: db, parts: parts, after: after}
+	for _, p := range parts {
+		r.tables, r.shadows = append(r.tables, p.Table), append(r.shadows, Shadow(p.Table))
+		r.subjects = append(r.subjects, audit.Subject{AggregateType: p.Shadow.Type()})
+	}
+	return r
 }
 
 // Session prepares a session for a rebuild in a schema: the schema alone is on the search_path,
@@ -89,30 +97,6 @@ func Session(schema string) func(context.Context, *pgx.Conn) error {
 			pgx.Identifier{schema}.Sanitize(), fmt.Sprint(lockTime.Milliseconds()))
 		return err
 	}
-}
-
-// tables are the names of the served tables.
-func (r *Rebuild) tables() (names []string) {
-	for _, p := range r.parts {
-		names = append(names, p.Table)
-	}
-	return names
-}
-
-// shadows are the names of the shadow tables.
-func (r *Rebuild) shadows() (names []string) {
-	for _, p := range r.parts {
-		names = append(names, Shadow(p.Table))
-	}
-	return names
-}
-
-// subjects are the tables, for the audit table.
-func (r *Rebuild) subjects() (subjects []audit.Subject) {
-	for _, p := range r.parts {
-		subjects = append(subjects, audit.Subject{AggregateType: p.Shadow.Type()})
-	}
-	return subjects
 }
 
 // Rollback exchanges the tables back. The table of before has had all events since, so no read
@@ -160,7 +144,7 @@ func (r *Rebuild) Finish(ctx context.Context, by audit.Actor, unchecked bool) er
 			if err := r.drop(ctx, tx, s); err != nil {
 				return err
 			}
-			return audit.Write(ctx, tx, "rebuild finish", by, r.subjects()...)
+			return audit.Write(ctx, tx, "rebuild finish", by, r.subjects...)
 		})
 		if err != nil {
 			err = fmt.Errorf("remove the shadow tables: %w", err)
@@ -189,7 +173,7 @@ func (r *Rebuild) runAfter(ctx context.Context) error {
 func (r *Rebuild) alone(ctx context.Context, do func() error) error {
 	return r.session(ctx, func(conn *pgx.Conn) error {
 		var got bool
-		err := bounded(ctx, shortTime, func(ctx context.Context) error {
+		err := bounded.Run(ctx, shortTime, func(ctx context.Context) error {
 			return conn.QueryRow(ctx, `SELECT pg_try_advisory_lock(hashtext('lockstep rebuild ' || current_schema()))`).Scan(&got)
 		})
 		switch {
@@ -232,18 +216,12 @@ func (r *Rebuild) inTx(ctx context.Context, do func(ctx context.Context, tx pgx.
 // answers.
 func (r *Rebuild) retry(ctx context.Context, within time.Duration, do func(ctx context.Context) error) (err error) {
 	for attempt := range again.Attempts(ctx) {
-		err = bounded(ctx, within, do)
+		err = bounded.Run(ctx, within, do)
 		if err == nil || !passing(err) || attempt == attempts {
 			return err
 		}
 	}
 	return err
-}
-
-func bounded(ctx context.Context, within time.Duration, do func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	return do(ctx)
 }
 
 // lockErrors are lock_not_available and deadlock_detected.

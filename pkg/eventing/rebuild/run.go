@@ -10,6 +10,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"example.com/lockstep/pkg/eventing/backfill"
+	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/projection"
 	"example.com/lockstep/pkg/eventing/reconcile"
@@ -70,10 +71,7 @@ type Result struct {
 // Filling if the shadow refuses many rows. Any error, and any death of the process, leaves a
 // state from which Run goes on.
 func (r *Rebuild) Run(ctx context.Context, by audit.Actor, o Options, seen Observer) (result Result, err error) {
-	w := &worker{Rebuild: r, by: by, options: o, seen: seen, limit: rate.NewLimiter(rate.Inf, reconcile.PartRows)}
-	if o.Rate > 0 {
-		w.limit.SetLimit(rate.Limit(o.Rate))
-	}
+	w := &worker{Rebuild: r, by: by, options: o, seen: seen, limit: reconcile.Options{Rate: o.Rate}.Limiter()}
 	err = r.alone(ctx, func() error {
 		for first := true; ; first = false {
 			s, err := r.State(ctx)
@@ -195,7 +193,7 @@ func (w *worker) compare(ctx context.Context, s State) error {
 // lock for as long as that takes: no reader waits behind it, and Postgres ends an autovacuum of
 // the table.
 func (w *worker) vacuum(ctx context.Context, p Part) error {
-	return bounded(ctx, longTime, func(ctx context.Context) error {
+	return bounded.Run(ctx, longTime, func(ctx context.Context) error {
 		return w.session(ctx, func(conn *pgx.Conn) error {
 			if _, err := conn.Exec(ctx, `SET lock_timeout = 0`); err != nil {
 				return err

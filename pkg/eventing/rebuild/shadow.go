@@ -87,7 +87,7 @@ func (r *Rebuild) create(ctx context.Context, by audit.Actor) error {
 		case !quiet:
 			return ErrMigrating
 		}
-		if err := calm(ctx, tx, r.tables()); err != nil {
+		if err := calm(ctx, tx, r.tables); err != nil {
 			return err
 		}
 		for _, p := range r.parts {
@@ -106,7 +106,7 @@ func (r *Rebuild) create(ctx context.Context, by audit.Actor) error {
 		if err != nil {
 			return err
 		}
-		return audit.Write(ctx, tx, "rebuild", by, r.subjects()...)
+		return audit.Write(ctx, tx, "rebuild", by, r.subjects...)
 	})
 	if err != nil {
 		return fmt.Errorf("create the shadow tables: %w", err)
@@ -163,14 +163,10 @@ func (p Part) withColumns(ctx context.Context, db querier, statement string) (st
 
 // sql fills in a statement's parts that depend on the table.
 func (p Part) sql(statement string) string {
-	var after []string
-	for i := range p.Key {
-		after = append(after, fmt.Sprintf("split_part($1::text, ':', %d)::uuid", i+1))
-	}
 	of := func(alias string) string { return alias + strings.Join(p.Key, ", "+alias) }
 	return strings.NewReplacer("{table}", pgx.Identifier{p.Table}.Sanitize(), "{shadow}", pgx.Identifier{Shadow(p.Table)}.Sanitize(),
 		"{mirror}", pgx.Identifier{"mirror_" + p.Table}.Sanitize(),
 		"{key}", of(""), "{c.key}", of("c."), "{b.key}", of("b."), "{s.key}", of("s."),
-		"{id}", strings.Join(p.Key, "::text || ':' || ")+"::text", "{after}", "("+strings.Join(after, ", ")+")",
+		"{id}", p.Key.IDExpr(), "{after}", p.Key.KeyExpr("$1"),
 		"{roles}", roles, "{grantee}", `CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(a.grantee::regrole::text) END`).Replace(statement)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -59,7 +60,7 @@ func (r *Rebuild) swap(ctx context.Context, by audit.Actor, action string, s Sta
 				return err
 			}
 		}
-		return audit.Write(ctx, tx, action, by, r.subjects()...)
+		return audit.Write(ctx, tx, action, by, r.subjects...)
 	})
 	if err != nil {
 		return fmt.Errorf("exchange the tables: %w", since(err))
@@ -77,7 +78,7 @@ func since(err error) error {
 
 // lock locks the served tables first, like the transactions that the mirrors are part of.
 func (r *Rebuild) lock(ctx context.Context, tx pgx.Tx) error {
-	tables := append(r.tables(), r.shadows()...)
+	tables := slices.Concat(r.tables, r.shadows)
 	if err := calm(ctx, tx, tables); err != nil {
 		return err
 	}

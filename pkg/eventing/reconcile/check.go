@@ -104,7 +104,7 @@ type Observer interface {
 func (c Comparison) Check(ctx context.Context, o Options, seen Observer) (unsettled int, err error) {
 	r := &run{
 		Comparison: c, definition: c.Reader.Definition(), grace: cmp.Or(o.Grace, DefaultGrace),
-		observer: metered{seen, c.Type()}, limit: o.limiter(),
+		observer: metered{seen, c.Type()}, limit: o.Limiter(),
 		from: cmp.Or(o.From, c.Start()),
 	}
 	from := r.from
@@ -117,7 +117,8 @@ func (c Comparison) Check(ctx context.Context, o Options, seen Observer) (unsett
 	return r.unsettled, err
 }
 
-func (o Options) limiter() *rate.Limiter {
+// Limiter limits the rows to Rate, with a burst of PartRows.
+func (o Options) Limiter() *rate.Limiter {
 	limit := rate.NewLimiter(rate.Inf, PartRows)
 	if o.Rate > 0 {
 		limit.SetLimit(rate.Limit(o.Rate))

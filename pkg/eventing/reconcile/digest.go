@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/pkg/eventing/bounded"
 )
 
 // statementTimeout bounds each statement, in the database too.
@@ -19,16 +21,13 @@ func (t *Table) Part(ctx context.Context, d Definition, from string) (p Part, er
 	if err := t.check(d, from); err != nil {
 		return p, err
 	}
-	p.Answer, err = t.query(ctx, func(rows pgx.Rows) (err error) {
-		p.Leaves, err = pgx.CollectRows(rows, pgx.RowToStructByName[Leaf])
-		return err
-	}, t.sql(d, `
+	p.Leaves, p.Answer, err = collect[Leaf](ctx, t, "digest", t.sql(d, `
 		SELECT min(id COLLATE "C") AS "from", count(*) AS rows, {sum} AS digest
 		  FROM (SELECT {id} AS id, {hash} AS hash, row_number() OVER (ORDER BY {key}) - 1 AS n
 		          FROM {table} WHERE ({key}) >= {lower} ORDER BY {key} LIMIT $2 + 1) AS part
 		 GROUP BY n / $3 ORDER BY 1`), from, PartRows, leafRows)
 	if err != nil {
-		return Part{}, fmt.Errorf("digest %s: %w", t.name, err)
+		return Part{}, err
 	}
 	p.Until = t.End()
 	if len(p.Leaves) > PartRows/leafRows { // the last one is the row behind the part
@@ -48,15 +47,12 @@ func (t *Table) Page(ctx context.Context, d Definition, r Range) (p Page, err er
 	if err := t.check(d, r.From, r.Until); err != nil {
 		return p, err
 	}
-	p.Answer, err = t.query(ctx, func(rows pgx.Rows) (err error) {
-		p.Rows, err = pgx.CollectRows(rows, pgx.RowToStructByName[Row])
-		return err
-	}, t.sql(d, `
+	p.Rows, p.Answer, err = collect[Row](ctx, t, "list digests of", t.sql(d, `
 		SELECT {id} AS id, version, {epoch} AS epoch, {event} AS event_id, deleted_at IS NOT NULL AS deleted, {digest} AS digest,
 		       least(greatest(updated_at, '4713-01-02 BC'), '294276-12-31') AS at
 		  FROM {table} WHERE ({key}) >= {lower} AND ({key}) < {upper} ORDER BY {key} LIMIT $3 + 1`), r.From, r.Until, PartRows)
 	if err != nil {
-		return Page{}, fmt.Errorf("list digests of %s: %w", t.name, err)
+		return Page{}, err
 	}
 	p.Until = r.Until
 	if len(p.Rows) > PartRows {
@@ -84,16 +80,13 @@ func (t *Table) leaves(ctx context.Context, d Definition, from string, p Part) (
 		return nil, false, err
 	}
 	const most = 2 * PartRows
-	_, err = t.query(ctx, func(rows pgx.Rows) (err error) {
-		found, err = pgx.CollectRows(rows, pgx.RowToStructByName[own])
-		return err
-	}, t.sql(d, `
+	found, _, err = collect[own](ctx, t, "digest", t.sql(d, `
 		SELECT width_bucket(id COLLATE "C", $3::text[]) AS n, count(*) AS rows, {sum} AS digest, max(epoch) AS epoch
 		  FROM (SELECT {id} AS id, {hash} AS hash, {epoch} AS epoch
 		          FROM {table} WHERE ({key}) >= {lower} AND ({key}) < {upper} ORDER BY {key} LIMIT $4) AS part
 		 GROUP BY 1 ORDER BY 1`), from, p.Until, bounds, most)
 	if err != nil {
-		return nil, false, fmt.Errorf("digest %s: %w", t.name, err)
+		return nil, false, err
 	}
 	rows := int64(0)
 	for _, leaf := range found {
@@ -104,13 +97,21 @@ func (t *Table) leaves(ctx context.Context, d Definition, from string, p Part) (
 
 // Estimate is about how many rows the table has, by the planner's statistics.
 func (t *Table) Estimate(ctx context.Context) (rows int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
-	defer cancel()
-	err = t.db.QueryRow(ctx, `SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = $1::text::regclass`, t.name).Scan(&rows)
+	err = bounded.Pool{DB: t.db, Limit: statementTimeout}.Statement("estimate "+t.name,
+		`SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = $1::text::regclass`, t.name).Scan(ctx, &rows)
+	return rows, err
+}
+
+// collect runs a statement by query. Its error begins with name.
+func collect[T any](ctx context.Context, t *Table, name, sql string, args ...any) (all []T, a Answer, err error) {
+	a, err = t.query(ctx, func(rows pgx.Rows) (err error) {
+		all, err = pgx.CollectRows(rows, pgx.RowToStructByName[T])
+		return err
+	}, sql, args...)
 	if err != nil {
-		return 0, fmt.Errorf("estimate %s: %w", t.name, err)
+		err = fmt.Errorf("%s %s: %w", name, t.name, err)
 	}
-	return rows, nil
+	return all, a, err
 }
 
 // query runs a statement, in which times are in UTC: they become text. The time of the
@@ -140,20 +141,12 @@ func (t *Table) query(ctx context.Context, read func(pgx.Rows) error, sql string
 // range, and $2 the id behind it. The fields are in one order, whichever d has: a statement
 // for each order would be one more that a connection keeps.
 func (t *Table) sql(d Definition, statement string) string {
-	key := strings.Join(t.key, ", ")
-	bound := func(parameter string) string {
-		parts := make([]string, len(t.key))
-		for i := range parts {
-			parts[i] = fmt.Sprintf("split_part(%s::text, ':', %d)::uuid", parameter, i+1)
-		}
-		return "(" + strings.Join(parts, ", ") + ")"
-	}
-	id := strings.Join(t.key, "::text || ':' || ") + "::text"
 	fields := append([]string{"created_at"}, slices.Sorted(slices.Values(d.Fields))...)
 	text := fmt.Sprintf(`json_build_array(%s, version, updated_at, deleted_at,
-		CASE WHEN deleted_at IS NULL THEN json_build_array(%s) END)::text`, id, strings.Join(fields, ", "))
+		CASE WHEN deleted_at IS NULL THEN json_build_array(%s) END)::text`, t.IDExpr(), strings.Join(fields, ", "))
 	return strings.NewReplacer(
-		"{table}", t.name, "{key}", key, "{id}", id, "{epoch}", t.epoch, "{lower}", bound("$1"), "{upper}", bound("$2"),
+		"{table}", t.name, "{key}", strings.Join(t.Key, ", "), "{id}", t.IDExpr(), "{epoch}", t.epoch,
+		"{lower}", t.KeyExpr("$1"), "{upper}", t.KeyExpr("$2"),
 		"{event}", `coalesce(last_event_id, '`+uuid.Nil.String()+`'::uuid)`,
 		"{digest}", "md5("+text+")",
 		"{hash}", "md5("+text+" || coalesce(last_event_id::text, ''))",

@@ -64,8 +64,7 @@ func differ(a, b uuid.UUID) bool { return a != uuid.Nil && b != uuid.Nil && a !=
 // sighting is a row that differed, when it was seen first.
 type sighting struct {
 	id string
-	// version is the owner's at the time since. Once the reader has reached it, both begin
-	// again.
+	// version is the owner's at the time since: see lasts.
 	version int64
 	since   time.Time
 	// first is the time of the first sighting.
@@ -84,24 +83,17 @@ func (s *sighting) certain(k Kind, reader, owner Row, a Answer, grace time.Durat
 	case k == Extra, k == Ahead:
 		return outlives
 	case k == Changed:
-		return outlives && (a.AsOf.After(owner.At.Add(grace)) || fromFuture(owner.At) && s.stood(owner, a, grace))
+		// An owner's row that stands for the grace period is no event on its way, whatever its time.
+		return outlives && (a.AsOf.After(owner.At.Add(grace)) || fromFuture(owner.At) && s.lasts(s.version != owner.Version, owner, a, grace))
 	}
-	return a.AsOf.After(owner.At.Add(grace)) || s.waited(reader, owner, a, grace)
+	// Else the reader must have been behind a version of the owner's for the grace period.
+	return a.AsOf.After(owner.At.Add(grace)) || s.lasts(reader.Version >= s.version, owner, a, grace)
 }
 
-// waited reports whether the reader has not reached, for the grace period, a version that the
-// owner had.
-func (s *sighting) waited(reader, owner Row, a Answer, grace time.Duration) bool {
-	if s.since.IsZero() || reader.Version >= s.version {
-		s.version, s.since = owner.Version, a.AsOf
-	}
-	return a.AsOf.Sub(s.since) > grace
-}
-
-// stood reports whether the owner has had its version for the grace period since the row was
-// seen: it is too long for an event on its way, whatever time the owner's row has.
-func (s *sighting) stood(owner Row, a Answer, grace time.Duration) bool {
-	if s.since.IsZero() || s.version != owner.Version {
+// lasts reports whether the difference lasts for longer than the grace period, which begins again
+// with the owner's present version if the row has moved.
+func (s *sighting) lasts(moved bool, owner Row, a Answer, grace time.Duration) bool {
+	if s.since.IsZero() || moved {
 		s.version, s.since = owner.Version, a.AsOf
 	}
 	return a.AsOf.Sub(s.since) > grace
@@ -110,3 +102,22 @@ func (s *sighting) stood(owner Row, a Answer, grace time.Duration) bool {
 // fromFuture reports whether a time is past the present by more than clocks differ: no event has
 // made it.
 func fromFuture(at time.Time) bool { return at.After(time.Now().Add(lossTime)) }
+
+const (
+	// fewLosses rows that the owner does not have, or has lost, are repaired in any case, and
+	// more if they are at most one of lossShare rows.
+	fewLosses = 100
+	lossShare = 20
+)
+
+// Lost reports whether a difference of this kind is a row that the owner does not have, or has
+// lost: its repair removes what no event brings back.
+func (k Kind) Lost() bool { return k == Extra || k == Ahead }
+
+// Doubtful reports whether so many rows are lost that the owner may be the wrong one, or an
+// empty one. owned is how many rows the owner has, and read how many the read model: an owner
+// of more rows than the read model must not hide that this would lose most of its own. A read
+// model that lacks rows, however many, has no losses.
+func Doubtful(losses int, owned, read int64) bool {
+	return losses > 0 && owned == 0 || int64(losses) > max(fewLosses, min(owned, read)/lossShare)
+}

@@ -45,7 +45,7 @@ func (Recount) Start() string { return uuid.Nil.String() }
 
 // Check counts all rows again from o.From on. What it cannot count is unsettled.
 func (c Recount) Check(ctx context.Context, o Options, seen Observer) (unsettled int, err error) {
-	limit, end := o.limiter(), uuid.Max.String()
+	limit, end := o.Limiter(), uuid.Max.String()
 	seen = metered{seen, c.Type()}
 	for from := cmp.Or(o.From, c.Start()); from != end; {
 		if err := limit.WaitN(ctx, PartRows); err != nil {

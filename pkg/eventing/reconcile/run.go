@@ -3,6 +3,8 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -117,9 +119,7 @@ func (r *run) drill(ctx context.Context, in Range) error {
 			return err
 		}
 		// A row of the owner behind the reader's page belongs to the next one.
-		for len(owners.Rows) > 0 && owners.Rows[len(owners.Rows)-1].ID >= mine.Until {
-			owners.Rows = owners.Rows[:len(owners.Rows)-1]
-		}
+		owners.Rows = slices.DeleteFunc(owners.Rows, func(row Row) bool { return row.ID >= mine.Until })
 		if err := r.limit.WaitN(ctx, min(len(owners.Rows)+len(mine.Rows), r.limit.Burst())); err != nil {
 			return err
 		}
@@ -141,15 +141,23 @@ func (r *run) alive(ctx context.Context) error { return r.passed(ctx, r.from, 0)
 // judge reports the rows that certainly differ, and remembers those that may.
 func (r *run) judge(ctx context.Context, mine, owners Page) error {
 	var found []Difference
-	for _, pair := range merge(mine.Rows, owners.Rows) {
-		reader, owner := pair[0], pair[1]
+	pairs := map[string][2]Row{}
+	for side, rows := range [][]Row{mine.Rows, owners.Rows} {
+		for _, row := range rows {
+			pair := pairs[row.ID]
+			pair[side] = row
+			pairs[row.ID] = pair
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(pairs)) {
+		reader, owner := pairs[id][0], pairs[id][1]
 		kind := kindOf(reader, owner, owners.Answer)
 		if kind == "" {
 			continue
 		}
-		s := &sighting{id: max(reader.ID, owner.ID), first: time.Now()}
+		s := &sighting{id: id, first: time.Now()}
 		if s.certain(kind, reader, owner, owners.Answer, r.grace) {
-			found = append(found, Difference{s.id, kind, reader, owner})
+			found = append(found, Difference{id, kind, reader, owner})
 		} else {
 			r.pending = append(r.pending, s)
 		}
@@ -158,28 +166,4 @@ func (r *run) judge(ctx context.Context, mine, owners Page) error {
 		return nil
 	}
 	return r.observer.Differ(ctx, found)
-}
-
-// merge pairs the rows of both sides, which are in the order of their ids: the reader's
-// first.
-func merge(mine, owners []Row) (pairs [][2]Row) {
-	for len(mine) > 0 || len(owners) > 0 {
-		var pair [2]Row
-		takeMine := len(owners) == 0 || len(mine) > 0 && mine[0].ID <= owners[0].ID
-		takeOwners := len(mine) == 0 || len(owners) > 0 && owners[0].ID <= mine[0].ID
-		if takeMine {
-			pair[0] = mine[0]
-		}
-		if takeOwners {
-			pair[1] = owners[0]
-		}
-		if takeMine {
-			mine = mine[1:]
-		}
-		if takeOwners {
-			owners = owners[1:]
-		}
-		pairs = append(pairs, pair)
-	}
-	return pairs
 }

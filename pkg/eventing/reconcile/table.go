@@ -108,9 +108,10 @@ type Owner interface {
 // all tables of this library's services have: version, last_event_id, created_at, updated_at
 // and deleted_at.
 type Table struct {
+	Key
+
 	db     *pgxpool.Pool
 	name   string
-	key    []string
 	fields []string
 	epoch  string
 }
@@ -118,9 +119,9 @@ type Table struct {
 // NewTable returns the table with this name, which db's search_path finds. Its key is columns
 // of UUIDs. columns are all that count, separated by commas; those of the key and of every
 // table may be among them. epoch is the SQL expression of a row's epoch, such as ColumnEpoch.
-func NewTable(db *pgxpool.Pool, name string, key []string, columns, epoch string) *Table {
+func NewTable(db *pgxpool.Pool, name string, key Key, columns, epoch string) *Table {
 	common := append([]string{"version", "epoch", "last_event_id", "created_at", "updated_at", "deleted_at"}, key...)
-	t := &Table{db: db, name: name, key: key, epoch: epoch}
+	t := &Table{Key: key, db: db, name: name, epoch: epoch}
 	for column := range strings.SplitSeq(columns, ",") {
 		if column = strings.TrimSpace(column); !slices.Contains(common, column) && column != "" {
 			t.fields = append(t.fields, column)
@@ -149,9 +150,65 @@ func (t *Table) check(d Definition, ids ...string) error {
 		}
 	}
 	for _, id := range ids {
-		if err := t.checkID(id); err != nil {
+		if err := t.Key.check(id); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// Key is the columns of a table's key, all of them UUIDs. An id is the aggregate id of events: these
+// UUIDs, joined by colons. As text in the collation "C" ids have the order of their keys.
+type Key []string
+
+// ErrID is returned for a text that is no id of the table.
+var ErrID = errors.New("not an id of this table")
+
+// Start is the lowest id of the table.
+func (k Key) Start() string { return k.id(uuid.Nil) }
+
+// End is above the id of each row: the Max UUID of RFC 9562 is the id of nothing.
+func (k Key) End() string { return k.id(uuid.Max) }
+
+func (k Key) id(part uuid.UUID) string {
+	return strings.TrimSuffix(strings.Repeat(part.String()+":", len(k)), ":")
+}
+
+// IDExpr is the SQL expression of a row's id.
+func (k Key) IDExpr() string { return strings.Join(k, "::text || ':' || ") + "::text" }
+
+// KeyExpr is the SQL expression of the key in the id that a parameter such as $1 has.
+func (k Key) KeyExpr(parameter string) string {
+	parts := make([]string, len(k))
+	for i := range k {
+		parts[i] = fmt.Sprintf("split_part(%s::text, ':', %d)::uuid", parameter, i+1)
+	}
+	return "(" + strings.Join(parts, ", ") + ")"
+}
+
+// check accepts the canonical form only, which is the one that compares as text.
+func (k Key) check(id string) error {
+	parts := strings.Split(id, ":")
+	if len(parts) != len(k) {
+		return fmt.Errorf("%w: %.100q", ErrID, id)
+	}
+	for _, part := range parts {
+		if key, err := uuid.Parse(part); err != nil || key.String() != part {
+			return fmt.Errorf("%w: %.100q", ErrID, id)
+		}
+	}
+	return nil
+}
+
+// Only is the range of one id, in the canonical form.
+func Only(id string) Range {
+	at := strings.LastIndexByte(id, ':') + 1
+	next := uuid.MustParse(id[at:]) // ids come from the tables
+	for i := len(next) - 1; i >= 0; i-- {
+		next[i]++
+		if next[i] != 0 {
+			break
+		}
+	}
+	return Range{From: id, Until: id[:at] + next.String()}
 }

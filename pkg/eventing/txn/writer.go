@@ -67,20 +67,19 @@ func NewWriter(db *pgxpool.Pool) *Writer {
 	return w
 }
 
-// LimitLocks queues the limit on the transaction's waits for locks. b is the first
-// batch of a Writer's transaction, so the limit takes no round trip of its own.
-func LimitLocks(b *pgx.Batch) {
+// limitLocks queues the limit on the transaction's waits for locks.
+func limitLocks(b *pgx.Batch) {
 	b.Queue(`SELECT set_config('lock_timeout', $1, true)`, fmt.Sprint(lockTime.Milliseconds()))
 }
 
 // Write runs do in a transaction, with the isolation that the services are written for,
 // regardless of the role's default. key is a name for the rows that do locks; it is
-// empty if other transactions cannot hold any of them. do must begin with LimitLocks,
-// and may run several times: all runs but the last have changed nothing.
+// empty if other transactions cannot hold any of them. do may run several times: all runs
+// but the last have changed nothing. do commits with [Tx.Last]; else Write commits.
 //
 // In this repository the caller is the service video, in package aggregate: its do runs the
 // closure of a Create, Update, Put or Delete.
-func (w *Writer) Write(ctx context.Context, key string, do func(pgx.Tx) error) error {
+func (w *Writer) Write(ctx context.Context, key string, do func(*Tx) error) error {
 	patient, cancel := context.WithTimeout(ctx, w.budget)
 	defer cancel()
 	if key == "" {
@@ -105,14 +104,21 @@ func (w *Writer) Write(ctx context.Context, key string, do func(pgx.Tx) error) e
 
 // try waits for a connection that a write may take, no longer than patient, and runs
 // the transaction.
-func (w *Writer) try(patient, ctx context.Context, do func(pgx.Tx) error) error {
+func (w *Writer) try(patient, ctx context.Context, do func(*Tx) error) error {
 	select {
 	case w.turns <- struct{}{}:
 		defer func() { <-w.turns }()
 	case <-patient.Done():
 		return w.gaveUp(ctx, nil)
 	}
-	return pgx.BeginTxFunc(ctx, w.db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, do)
+	conn, err := w.db.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	t := &Tx{conn: conn.Conn()}
+	// A panic leaves the transaction open: Release closes such a connection.
+	return t.end(ctx, do(t))
 }
 
 func isLocked(err error) bool {

@@ -57,7 +57,7 @@ func begin(t *testing.T, w *Writer, key string) inside {
 	in := inside{make(chan struct{}), sync.OnceFunc(func() { close(end) }), make(chan error, 1)}
 	t.Cleanup(in.end)
 	go func() {
-		in.err <- w.Write(t.Context(), key, func(pgx.Tx) error {
+		in.err <- w.Write(t.Context(), key, func(*Tx) error {
 			close(in.started)
 			<-end
 			return nil
@@ -119,7 +119,7 @@ func TestRequestsForOneKeyHoldOneConnection(t *testing.T) {
 	ended := make(chan error, requests)
 	for range requests {
 		go func() {
-			ended <- w.Write(ctx, "a", func(pgx.Tx) error { t.Error("two have the key"); return nil })
+			ended <- w.Write(ctx, "a", func(*Tx) error { t.Error("two have the key"); return nil })
 		}()
 	}
 	eventually(t, "all wait", func() bool { return w.callers("a") == requests+1 })
@@ -163,10 +163,9 @@ func TestALockedKey(t *testing.T) {
 	}
 	tries := make(chan struct{}, 1000)
 	write := func() error {
-		return w.Write(t.Context(), "a", func(tx pgx.Tx) error {
+		return w.Write(t.Context(), "a", func(tx *Tx) error {
 			tries <- struct{}{}
 			b := &pgx.Batch{}
-			LimitLocks(b)
 			b.Queue(lock)
 			return tx.SendBatch(t.Context(), b).Close()
 		})

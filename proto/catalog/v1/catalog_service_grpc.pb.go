@@ -43,10 +43,17 @@ const (
 type CatalogServiceClient interface {
 	// GetVideo reads one video. A deleted one is NOT_FOUND with reason
 	// VIDEO_DELETED and its version in the metadata.
+	//
+	// Reasons of errors: VIDEO_NOT_FOUND, VIDEO_DELETED, TOKEN_AHEAD, NOT_FRESH_ENOUGH,
+	// TOO_MANY_WAITERS.
 	GetVideo(ctx context.Context, in *GetVideoRequest, opts ...grpc.CallOption) (*GetVideoResponse, error)
 	// ListVideos pages through videos, newest first.
+	//
+	// Reasons of errors: TOKEN_AHEAD, NOT_FRESH_ENOUGH, TOO_MANY_WAITERS, TOO_MANY_SEARCHES.
 	ListVideos(ctx context.Context, in *ListVideosRequest, opts ...grpc.CallOption) (*ListVideosResponse, error)
 	// ListUserEngagements pages through a user's engagements, newest video first.
+	//
+	// Reasons of errors: TOKEN_AHEAD, NOT_FRESH_ENOUGH, TOO_MANY_WAITERS.
 	ListUserEngagements(ctx context.Context, in *ListUserEngagementsRequest, opts ...grpc.CallOption) (*ListUserEngagementsResponse, error)
 }
 
@@ -102,10 +109,17 @@ func (c *catalogServiceClient) ListUserEngagements(ctx context.Context, in *List
 type CatalogServiceServer interface {
 	// GetVideo reads one video. A deleted one is NOT_FOUND with reason
 	// VIDEO_DELETED and its version in the metadata.
+	//
+	// Reasons of errors: VIDEO_NOT_FOUND, VIDEO_DELETED, TOKEN_AHEAD, NOT_FRESH_ENOUGH,
+	// TOO_MANY_WAITERS.
 	GetVideo(context.Context, *GetVideoRequest) (*GetVideoResponse, error)
 	// ListVideos pages through videos, newest first.
+	//
+	// Reasons of errors: TOKEN_AHEAD, NOT_FRESH_ENOUGH, TOO_MANY_WAITERS, TOO_MANY_SEARCHES.
 	ListVideos(context.Context, *ListVideosRequest) (*ListVideosResponse, error)
 	// ListUserEngagements pages through a user's engagements, newest video first.
+	//
+	// Reasons of errors: TOKEN_AHEAD, NOT_FRESH_ENOUGH, TOO_MANY_WAITERS.
 	ListUserEngagements(context.Context, *ListUserEngagementsRequest) (*ListUserEngagementsResponse, error)
 	mustEmbedUnimplementedCatalogServiceServer()
 }

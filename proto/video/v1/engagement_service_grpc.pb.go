@@ -35,12 +35,20 @@ type EngagementServiceClient interface {
 	// PutEngagement stores the whole engagement, new or not. An equal one makes no
 	// new version and no event. A deleted video refuses engagements (NOT_FOUND,
 	// reason VIDEO_DELETED).
+	//
+	// Reasons of errors: VIDEO_NOT_FOUND, VIDEO_DELETED, VERSION_MISMATCH,
+	// IDEMPOTENCY_KEY_REUSED, LOCKED.
 	PutEngagement(ctx context.Context, in *PutEngagementRequest, opts ...grpc.CallOption) (*PutEngagementResponse, error)
 	// DeleteEngagement leaves a tombstone with the next version, also if the video is
 	// deleted. Deleting a deleted engagement fails with NOT_FOUND (reason
 	// ENGAGEMENT_DELETED).
+	//
+	// Reasons of errors: ENGAGEMENT_NOT_FOUND, ENGAGEMENT_DELETED, VERSION_MISMATCH,
+	// IDEMPOTENCY_KEY_REUSED, LOCKED.
 	DeleteEngagement(ctx context.Context, in *DeleteEngagementRequest, opts ...grpc.CallOption) (*DeleteEngagementResponse, error)
 	// GetEngagement reads an engagement as its owner has it now.
+	//
+	// Reasons of errors: ENGAGEMENT_NOT_FOUND, ENGAGEMENT_DELETED.
 	GetEngagement(ctx context.Context, in *GetEngagementRequest, opts ...grpc.CallOption) (*GetEngagementResponse, error)
 	// ListEngagements pages through a user's engagements, newest video first.
 	ListEngagements(ctx context.Context, in *ListEngagementsRequest, opts ...grpc.CallOption) (*ListEngagementsResponse, error)
@@ -104,12 +112,20 @@ type EngagementServiceServer interface {
 	// PutEngagement stores the whole engagement, new or not. An equal one makes no
 	// new version and no event. A deleted video refuses engagements (NOT_FOUND,
 	// reason VIDEO_DELETED).
+	//
+	// Reasons of errors: VIDEO_NOT_FOUND, VIDEO_DELETED, VERSION_MISMATCH,
+	// IDEMPOTENCY_KEY_REUSED, LOCKED.
 	PutEngagement(context.Context, *PutEngagementRequest) (*PutEngagementResponse, error)
 	// DeleteEngagement leaves a tombstone with the next version, also if the video is
 	// deleted. Deleting a deleted engagement fails with NOT_FOUND (reason
 	// ENGAGEMENT_DELETED).
+	//
+	// Reasons of errors: ENGAGEMENT_NOT_FOUND, ENGAGEMENT_DELETED, VERSION_MISMATCH,
+	// IDEMPOTENCY_KEY_REUSED, LOCKED.
 	DeleteEngagement(context.Context, *DeleteEngagementRequest) (*DeleteEngagementResponse, error)
 	// GetEngagement reads an engagement as its owner has it now.
+	//
+	// Reasons of errors: ENGAGEMENT_NOT_FOUND, ENGAGEMENT_DELETED.
 	GetEngagement(context.Context, *GetEngagementRequest) (*GetEngagementResponse, error)
 	// ListEngagements pages through a user's engagements, newest video first.
 	ListEngagements(context.Context, *ListEngagementsRequest) (*ListEngagementsResponse, error)

@@ -38,17 +38,28 @@ const (
 // VideoService creates, changes and deletes videos. Every write takes an
 // optional `idempotency-key` in the request metadata: a retry with the same key
 // and the same request gets the first answer, with another request it gets
-// INVALID_ARGUMENT (reason IDEMPOTENCY_KEY_REUSED). Keys live for 24 hours.
+// INVALID_ARGUMENT (reason IDEMPOTENCY_KEY_REUSED). Keys live for 24 hours. The answer
+// to a retry has `idempotency-replayed: true` in its header metadata.
 type VideoServiceClient interface {
 	// CreateVideo stores a new video as version 1.
+	//
+	// Reasons of errors: IDEMPOTENCY_KEY_REUSED, LOCKED.
 	CreateVideo(ctx context.Context, in *CreateVideoRequest, opts ...grpc.CallOption) (*CreateVideoResponse, error)
 	// GetVideo reads a video as its owner has it now.
+	//
+	// Reasons of errors: VIDEO_NOT_FOUND, VIDEO_DELETED.
 	GetVideo(ctx context.Context, in *GetVideoRequest, opts ...grpc.CallOption) (*GetVideoResponse, error)
 	// UpdateVideo changes the fields in the mask. One that changes nothing makes
 	// no new version and no event.
+	//
+	// Reasons of errors: VIDEO_NOT_FOUND, VIDEO_DELETED, VERSION_MISMATCH,
+	// IDEMPOTENCY_KEY_REUSED, LOCKED.
 	UpdateVideo(ctx context.Context, in *UpdateVideoRequest, opts ...grpc.CallOption) (*UpdateVideoResponse, error)
 	// DeleteVideo leaves a tombstone with the next version. Deleting a deleted
 	// video fails with NOT_FOUND (reason VIDEO_DELETED).
+	//
+	// Reasons of errors: VIDEO_NOT_FOUND, VIDEO_DELETED, VERSION_MISMATCH,
+	// IDEMPOTENCY_KEY_REUSED, LOCKED.
 	DeleteVideo(ctx context.Context, in *DeleteVideoRequest, opts ...grpc.CallOption) (*DeleteVideoResponse, error)
 	// ListVideos pages through videos, newest first.
 	ListVideos(ctx context.Context, in *ListVideosRequest, opts ...grpc.CallOption) (*ListVideosResponse, error)
@@ -119,17 +130,28 @@ func (c *videoServiceClient) ListVideos(ctx context.Context, in *ListVideosReque
 // VideoService creates, changes and deletes videos. Every write takes an
 // optional `idempotency-key` in the request metadata: a retry with the same key
 // and the same request gets the first answer, with another request it gets
-// INVALID_ARGUMENT (reason IDEMPOTENCY_KEY_REUSED). Keys live for 24 hours.
+// INVALID_ARGUMENT (reason IDEMPOTENCY_KEY_REUSED). Keys live for 24 hours. The answer
+// to a retry has `idempotency-replayed: true` in its header metadata.
 type VideoServiceServer interface {
 	// CreateVideo stores a new video as version 1.
+	//
+	// Reasons of errors: IDEMPOTENCY_KEY_REUSED, LOCKED.
 	CreateVideo(context.Context, *CreateVideoRequest) (*CreateVideoResponse, error)
 	// GetVideo reads a video as its owner has it now.
+	//
+	// Reasons of errors: VIDEO_NOT_FOUND, VIDEO_DELETED.
 	GetVideo(context.Context, *GetVideoRequest) (*GetVideoResponse, error)
 	// UpdateVideo changes the fields in the mask. One that changes nothing makes
 	// no new version and no event.
+	//
+	// Reasons of errors: VIDEO_NOT_FOUND, VIDEO_DELETED, VERSION_MISMATCH,
+	// IDEMPOTENCY_KEY_REUSED, LOCKED.
 	UpdateVideo(context.Context, *UpdateVideoRequest) (*UpdateVideoResponse, error)
 	// DeleteVideo leaves a tombstone with the next version. Deleting a deleted
 	// video fails with NOT_FOUND (reason VIDEO_DELETED).
+	//
+	// Reasons of errors: VIDEO_NOT_FOUND, VIDEO_DELETED, VERSION_MISMATCH,
+	// IDEMPOTENCY_KEY_REUSED, LOCKED.
 	DeleteVideo(context.Context, *DeleteVideoRequest) (*DeleteVideoResponse, error)
 	// ListVideos pages through videos, newest first.
 	ListVideos(context.Context, *ListVideosRequest) (*ListVideosResponse, error)

@@ -1,6 +1,6 @@
 // Package aggregate has the parts of a write and a read that the aggregates of the
 // video service share. An aggregate is a row with a version and the events that lead to it:
-// package video has the videos, package engagement the engagements.
+// package video has the videos, and each other aggregate is a package of its own.
 //
 //   - transaction.go: [Write], the transaction of every write: the row, its event and the
 //     idempotency key commit together or not at all

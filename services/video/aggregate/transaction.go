@@ -47,8 +47,8 @@ type WriteOptions struct {
 	IfVersion int64
 }
 
-// Result is a video or an engagement in the state that the write gave it. If Replayed,
-// an earlier write with the same key gave it that state.
+// Result is an aggregate in the state that the write gave it. If Replayed, an earlier write
+// with the same key gave it that state.
 type Result[T any] struct {
 	Value    T
 	Replayed bool
@@ -59,8 +59,8 @@ type Result[T any] struct {
 // several times, since another transaction may hold the row: all runs but the last have
 // changed nothing. If the request has its answer already, Write returns that answer.
 //
-// In this repository do is a closure in Create, Update or Delete of package video, or in Put or
-// Delete of package engagement: it locks the row if there is one, decides, and stores the new
+// In this repository do is a closure in a method of a Service, such as Create, Update or Delete
+// of package video: it locks the row if there is one, decides, and stores the new
 // state with its event. do gets a context that ends with writeTimeout. T embeds a Revision.
 func Write[T any, P rowOf[T]](
 	ctx context.Context, w *Writer, caller auth.Principal, name string, r idempotency.Request, do func(context.Context, *Tx) (T, error),
@@ -94,7 +94,7 @@ func write[T any](
 	if err != nil {
 		return result, nil, err
 	}
-	err = w.writer.Write(ctx, name, func(tx pgx.Tx) (err error) {
+	err = w.writer.Write(ctx, name, func(tx *txn.Tx) (err error) {
 		t = newTx(tx, caller, epoch, r)
 		result.Value, err = do(ctx, t)
 		return err
@@ -123,10 +123,10 @@ type rowOf[T any] interface {
 }
 
 // Tx is the transaction of one write. Statements are queued, and each of its round trips
-// sends them all. Between BEGIN and COMMIT a write makes two round trips, Lock and Store,
-// or Append alone if it has nothing to lock (TestRoundTrips).
+// sends them all. A write makes two round trips, Lock and Store, or Append alone if it has
+// nothing to lock: BEGIN travels with the first, COMMIT with the last (TestRoundTrips).
 type Tx struct {
-	tx pgx.Tx
+	tx *txn.Tx
 	// Tenant owns all rows that the transaction sees and writes.
 	Tenant string
 	// Epoch is the present one as far as the process knows. Append refuses events of any
@@ -138,9 +138,8 @@ type Tx struct {
 	events   int
 }
 
-func newTx(tx pgx.Tx, caller auth.Principal, epoch int64, r idempotency.Request) *Tx {
+func newTx(tx *txn.Tx, caller auth.Principal, epoch int64, r idempotency.Request) *Tx {
 	t := &Tx{tx: tx, Tenant: caller.Tenant, Epoch: epoch, request: r, batch: &pgx.Batch{}}
-	txn.LimitLocks(t.batch)
 	Scope(caller).Enter(t.batch)
 	return t
 }
@@ -183,10 +182,10 @@ func (t *Tx) Lock(ctx context.Context) error {
 // duplicate of this request waits there.
 func (t *Tx) Remember(answer any) error { return t.request.Remember(t.batch, answer) }
 
-// Append is a round trip: it sends the queued statements and the events.
+// Append is the last round trip: it sends the queued statements and the events, and commits.
 func (t *Tx) Append(ctx context.Context, events ...eventing.Event) error {
 	t.events = len(events)
-	return outbox.Append(ctx, t.tx, t.batch, events...)
+	return outbox.Append(ctx, t.tx.Last(), t.batch, events...)
 }
 
 // Store is Remember and Append. Without an event, nothing but the answer is stored.

@@ -50,9 +50,9 @@ func NewService(db *pgxpool.Pool, writer *aggregate.Writer) *Service {
 // violations that the caller has found in the request; they are reported together with
 // those of the rules.
 //
-// Between BEGIN and COMMIT it makes two round trips (TestRoundTrips): the first locks and
+// The transaction makes two round trips (TestRoundTrips): the first begins, locks and
 // reads the engagement, reads its video, and finds the answer to an earlier request with
-// the key; the second writes row, key and event.
+// the key; the second writes row, key and event, and commits.
 func (s *Service) Put(
 	ctx context.Context, to Engagement, o aggregate.WriteOptions, found problem.Violations,
 ) (aggregate.Result[Engagement], error) {

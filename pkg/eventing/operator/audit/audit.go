@@ -18,6 +18,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing/bounded"
 )
 
 // queryTimeout bounds each statement that is not part of a caller's transaction.
@@ -90,16 +92,43 @@ type Entry struct {
 
 // History returns the actions on an event, oldest first.
 func History(ctx context.Context, db *pgxpool.Pool, event uuid.UUID) ([]Entry, error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	rows, _ := db.Query(ctx, `
+	return bounded.Collect(ctx, bounded.Pool{DB: db, Limit: queryTimeout}.Statement("read audit", `
 		SELECT at, action, actor AS by, database_role, why, record
 		  FROM operator_actions
 		 WHERE event_id = $1
-		 ORDER BY id`, event)
-	entries, err := pgx.CollectRows(rows, pgx.RowToStructByName[Entry])
-	if err != nil {
-		return nil, fmt.Errorf("read audit: %w", err)
+		 ORDER BY id`, event), pgx.RowToStructByName[Entry])
+}
+
+// recordedPage bounds the ids of one Recorded.
+const recordedPage = 500
+
+// Recorded returns the ids of aggregates of a type that have entries with a Record: up to
+// 500 of those after an id, in order. Fewer are the last.
+func Recorded(ctx context.Context, db *pgxpool.Pool, aggregateType, after string) (ids []string, last bool, err error) {
+	ids, err = bounded.Collect(ctx, bounded.Pool{DB: db, Limit: queryTimeout}.Statement("read audit", `
+		SELECT DISTINCT aggregate_id FROM operator_actions
+		 WHERE aggregate_type = $1 AND aggregate_id > $2 AND record IS NOT NULL
+		 ORDER BY aggregate_id LIMIT $3`, aggregateType, after, recordedPage), pgx.RowTo[string])
+	return ids, len(ids) < recordedPage, err
+}
+
+// Naming returns those of the aggregates that have an entry with text, such as a person's id, in
+// its Record.
+func Naming(ctx context.Context, db *pgxpool.Pool, aggregateType string, ids []string, text string) ([]string, error) {
+	return bounded.Collect(ctx, bounded.Pool{DB: db, Limit: queryTimeout}.Statement("read audit", `
+		SELECT DISTINCT aggregate_id FROM operator_actions
+		 WHERE aggregate_type = $1 AND aggregate_id = ANY ($2::text[]) AND record IS NOT NULL AND strpos(record::text, $3) > 0
+		 ORDER BY aggregate_id`, aggregateType, ids, text), pgx.RowTo[string])
+}
+
+// Forget removes the Record of all entries about these aggregates, which may hold a
+// person's text, and returns their number. Action, person, time and reason stay. If there
+// was a Record, an entry of a has their number.
+func Forget(ctx context.Context, db *pgxpool.Pool, a Actor, aggregateType string, ids []string) (forgotten int64, err error) {
+	if err := a.Validate(); err != nil {
+		return 0, fmt.Errorf("forget records: %w", err)
 	}
-	return entries, nil
+	err = bounded.Pool{DB: db, Limit: queryTimeout}.Statement("forget records", `
+		SELECT operator_actions_forget($1, $2::text[], $3, $4)`, aggregateType, ids, a.By, a.Why).Scan(ctx, &forgotten)
+	return forgotten, err
 }

@@ -17,6 +17,8 @@ const (
 	// retryBatch and purgeBatch keep transactions short.
 	retryBatch = 500
 	purgeBatch = 1000
+	// forgetBatch bounds the events, and with them the locks and the time, of one statement.
+	forgetBatch = 1000
 )
 
 // ErrNotParked is returned for an event that needs no action: a relay handles
@@ -51,10 +53,8 @@ func (b *Backlog) RetryOne(ctx context.Context, o audit.Actor, id uuid.UUID) err
 const freed = `parked_at = NULL, next_retry_at = now(), publish_attempts = 0`
 
 func (b *Backlog) free(ctx context.Context, o audit.Actor, which string, args ...any) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
 	var subjects []audit.Subject
-	err := pgx.BeginFunc(ctx, b.db, func(tx pgx.Tx) error {
+	err := b.db.Tx(ctx, "retry", func(ctx context.Context, tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, `
 			UPDATE outbox
 			   SET `+freed+`
@@ -68,7 +68,7 @@ func (b *Backlog) free(ctx context.Context, o audit.Actor, which string, args ..
 		return audit.Write(ctx, tx, "retry", o, subjects...)
 	})
 	if err != nil {
-		return 0, fmt.Errorf("retry: %w", err)
+		return 0, err
 	}
 	return int64(len(subjects)), nil
 }
@@ -116,10 +116,8 @@ func (b *Backlog) eachPage(ctx context.Context, age time.Duration, o *audit.Acto
 func (b *Backlog) page(
 	ctx context.Context, age time.Duration, o *audit.Actor, after uuid.UUID,
 ) (read, old int64, last uuid.UUID, err error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
 	var end uuid.NullUUID
-	err = pgx.BeginFunc(ctx, b.db, func(tx pgx.Tx) error {
+	err = b.db.Tx(ctx, "purge", func(ctx context.Context, tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, `
 			WITH page AS (
 				SELECT id, aggregate_type, aggregate_id, version, published_at FROM outbox WHERE id > $1 ORDER BY id LIMIT $2
@@ -146,7 +144,61 @@ func (b *Backlog) page(
 		return audit.Write(ctx, tx, "purge", *o, audit.Subject{Record: record})
 	})
 	if err != nil {
-		return 0, 0, uuid.Nil, fmt.Errorf("purge: %w", err)
+		return 0, 0, uuid.Nil, err
 	}
 	return read, old, end.UUID, nil
+}
+
+// Contents are numbers of events that still have their payload in the outbox.
+type Contents struct {
+	Published int64
+	// Waiting are not published: pending, or parked.
+	Waiting int64
+}
+
+// Contents counts the events of these aggregates that have a payload.
+func (b *Backlog) Contents(ctx context.Context, aggregateType string, ids []string) (c Contents, err error) {
+	err = b.db.Statement("count payloads", `
+		SELECT count(*) FILTER (WHERE published_at IS NOT NULL), count(*) FILTER (WHERE published_at IS NULL)
+		  FROM outbox WHERE aggregate_type = $1 AND aggregate_id = ANY ($2::text[]) AND payload <> ''`, aggregateType, ids).
+		Scan(ctx, &c.Published, &c.Waiting)
+	return c, err
+}
+
+// Forget does with the published events of these aggregates as Purge does, whatever their
+// age, and empties the newest of each: Append needs the row, and not the payload. It
+// returns the number of events that waited when its last statement began, also if they are
+// published by now. They keep their payload: without it, or behind a later one, consumers could
+// not apply them.
+func (b *Backlog) Forget(ctx context.Context, aggregateType string, ids []string) (waiting int64, err error) {
+	for {
+		forgotten, waiting, err := b.forget(ctx, aggregateType, ids)
+		if err != nil || forgotten < forgetBatch {
+			return waiting, err
+		}
+	}
+}
+
+// forget does so with the first of them.
+func (b *Backlog) forget(ctx context.Context, aggregateType string, ids []string) (forgotten, waiting int64, err error) {
+	err = b.db.Statement("forget payloads", `
+		WITH published AS MATERIALIZED (
+			SELECT o.id, f.followed
+			  FROM outbox o, LATERAL (SELECT EXISTS (SELECT FROM outbox n
+			         WHERE n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version) AS followed) AS f
+			 WHERE o.aggregate_type = $1 AND o.aggregate_id = ANY ($2::text[]) AND o.published_at IS NOT NULL
+			   AND (f.followed OR o.payload <> '' OR o.last_error IS NOT NULL)
+			 ORDER BY o.aggregate_id, o.version
+			 LIMIT $3
+			   FOR UPDATE OF o
+		), gone AS (
+			DELETE FROM outbox WHERE id IN (SELECT id FROM published WHERE followed)
+		), emptied AS (
+			UPDATE outbox SET payload = '', last_error = NULL WHERE id IN (SELECT id FROM published WHERE NOT followed)
+		)
+		SELECT (SELECT count(*) FROM published),
+		       (SELECT count(*) FROM outbox
+		         WHERE aggregate_type = $1 AND aggregate_id = ANY ($2::text[]) AND payload <> '' AND published_at IS NULL)`,
+		aggregateType, ids, forgetBatch).Scan(ctx, &forgotten, &waiting)
+	return forgotten, waiting, err
 }

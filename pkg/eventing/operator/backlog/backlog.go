@@ -43,6 +43,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
@@ -58,10 +59,10 @@ const MaxList = 1000
 var ErrUnknown = errors.New("no such event")
 
 // Backlog is an operator's view of the outbox that db's search_path finds.
-type Backlog struct{ db *pgxpool.Pool }
+type Backlog struct{ db bounded.Pool }
 
 // New returns the backlog of the outbox in db.
-func New(db *pgxpool.Pool) *Backlog { return &Backlog{db} }
+func New(db *pgxpool.Pool) *Backlog { return &Backlog{bounded.Pool{DB: db, Limit: queryTimeout}} }
 
 // Event is one row of the outbox. Reason is the last refusal, empty if there
 // was none.
@@ -123,19 +124,12 @@ func (f Filter) args(more ...any) []any {
 
 // List returns up to limit unpublished events, oldest first.
 func (b *Backlog) List(ctx context.Context, f Filter, limit int) ([]Event, error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	rows, _ := b.db.Query(ctx, `
+	return bounded.Collect(ctx, b.db.Statement("list outbox", `
 		SELECT `+columns+`
 		  FROM outbox_pending o
 		 WHERE `+where+`
 		 ORDER BY o.occurred_at, o.id
-		 LIMIT $4`, f.args(min(limit, MaxList))...)
-	events, err := pgx.CollectRows(rows, pgx.RowToStructByName[Event])
-	if err != nil {
-		return nil, fmt.Errorf("list outbox: %w", err)
-	}
-	return events, nil
+		 LIMIT $4`, f.args(min(limit, MaxList))...), pgx.RowToStructByName[Event])
 }
 
 // Detail is all that is known of one event.
@@ -150,26 +144,23 @@ type Detail struct {
 
 // Show returns one event with the actions on it, or ErrUnknown.
 func (b *Backlog) Show(ctx context.Context, id uuid.UUID) (Detail, error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	actions, err := audit.History(ctx, b.db, id)
+	actions, err := audit.History(ctx, b.db.DB, id)
 	if err != nil {
 		return Detail{}, err
 	}
 	d := Detail{Actions: actions}
-	rows, _ := b.db.Query(ctx, `SELECT `+columns+`, to_jsonb(o)::text AS row FROM outbox o WHERE o.id = $1`, id)
-	found, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[struct {
+	found, err := bounded.Collect(ctx, b.db.Statement("show event",
+		`SELECT `+columns+`, to_jsonb(o)::text AS row FROM outbox o WHERE o.id = $1`, id), pgx.RowToStructByName[struct {
 		Event
 		Row string
 	}])
 	switch {
-	case errors.Is(err, pgx.ErrNoRows) && len(d.Actions) == 0:
-		return Detail{}, fmt.Errorf("%s: %w", id, ErrUnknown)
-	case errors.Is(err, pgx.ErrNoRows):
-		return d, nil
 	case err != nil:
-		return Detail{}, fmt.Errorf("show event: %w", err)
+		return Detail{}, err
+	case len(found) > 0:
+		d.Event, d.Row = &found[0].Event, json.RawMessage(found[0].Row)
+	case len(d.Actions) == 0:
+		return Detail{}, fmt.Errorf("%s: %w", id, ErrUnknown)
 	}
-	d.Event, d.Row = &found.Event, json.RawMessage(found.Row)
 	return d, nil
 }

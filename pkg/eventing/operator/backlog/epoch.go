@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
@@ -19,22 +20,12 @@ type Epoch struct {
 	Why          string    `json:"why"`
 }
 
-const epochColumns = `epoch, began_at, actor, database_role, why`
-
-func scanEpoch(row pgx.CollectableRow) (e Epoch, err error) {
-	return e, row.Scan(&e.Epoch, &e.BeganAt, &e.By, &e.DatabaseRole, &e.Why)
-}
+const epochColumns = `epoch, began_at, actor AS by, database_role, why`
 
 // Epochs returns all epochs, the present one first.
 func (b *Backlog) Epochs(ctx context.Context) ([]Epoch, error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	rows, _ := b.db.Query(ctx, `SELECT `+epochColumns+` FROM outbox_epochs ORDER BY epoch DESC`)
-	epochs, err := pgx.CollectRows(rows, scanEpoch)
-	if err != nil {
-		return nil, fmt.Errorf("read epochs: %w", err)
-	}
-	return epochs, nil
+	return bounded.Collect(ctx, b.db.Statement("read epochs",
+		`SELECT `+epochColumns+` FROM outbox_epochs ORDER BY epoch DESC`), pgx.RowToStructByName[Epoch])
 }
 
 // BeginEpoch begins a new epoch and returns it. Every event from then on is of the new
@@ -48,15 +39,12 @@ func (b *Backlog) BeginEpoch(ctx context.Context, o audit.Actor) (Epoch, error) 
 	if err := o.Validate(); err != nil {
 		return Epoch{}, fmt.Errorf("begin epoch: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	rows, _ := b.db.Query(ctx, `
+	begun, err := bounded.Collect(ctx, b.db.Statement("begin epoch", `
 		INSERT INTO outbox_epochs (epoch, actor, why)
 		SELECT greatest(max(epoch) + 1, extract(epoch FROM clock_timestamp())::bigint), $1, $2 FROM outbox_epochs
-		RETURNING `+epochColumns, o.By, o.Why)
-	begun, err := pgx.CollectExactlyOneRow(rows, scanEpoch)
+		RETURNING `+epochColumns, o.By, o.Why), pgx.RowToStructByName[Epoch])
 	if err != nil {
-		return Epoch{}, fmt.Errorf("begin epoch: %w", err)
+		return Epoch{}, err
 	}
-	return begun, nil
+	return begun[0], nil
 }

@@ -47,19 +47,14 @@ func (b *Backlog) PlanSkip(ctx context.Context, id uuid.UUID) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
 	p := Plan{Event: e, Marker: e.Type == eventing.Skipped}
-	err = b.db.QueryRow(ctx, `
+	err = b.db.Statement("plan skip", `
 		SELECT `+blocked+`,
 		       NOT EXISTS (SELECT FROM outbox n
 		         WHERE n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version),
 		       greatest(extract(epoch FROM greatest(o.parked_at, o.locked_at) + $2::interval - now()), 0)::float8
-		  FROM outbox o WHERE o.id = $1`, id, landing).Scan(&p.Blocked, &p.Newest, &p.Wait)
-	if err != nil {
-		return Plan{}, fmt.Errorf("plan skip: %w", err)
-	}
-	return p, nil
+		  FROM outbox o WHERE o.id = $1`, id, landing).Scan(ctx, &p.Blocked, &p.Newest, &p.Wait)
+	return p, err
 }
 
 // Skip gives a parked event up: the audit table keeps the whole event, and a
@@ -89,10 +84,8 @@ func (b *Backlog) Skip(ctx context.Context, o audit.Actor, id uuid.UUID) error {
 
 // skip returns false while an attempt could still arrive.
 func (b *Backlog) skip(ctx context.Context, o audit.Actor, id uuid.UUID) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
 	s := audit.Subject{EventID: id}
-	err := pgx.BeginFunc(ctx, b.db, func(tx pgx.Tx) error {
+	err := b.db.Tx(ctx, "skip", func(ctx context.Context, tx pgx.Tx) error {
 		var row, name string
 		err := tx.QueryRow(ctx, `
 			SELECT aggregate_type, aggregate_id, version, event_type, to_jsonb(o)::text FROM outbox o
@@ -119,10 +112,7 @@ func (b *Backlog) skip(ctx context.Context, o audit.Actor, id uuid.UUID) (bool, 
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
-	if err != nil {
-		return false, fmt.Errorf("skip: %w", err)
-	}
-	return true, nil
+	return err == nil, err
 }
 
 // remove deletes a marker. Relays find the event behind it as a retry that is

@@ -57,7 +57,7 @@ func (b *Backlog) Status(ctx context.Context) (s Status, err error) {
 	defer cancel()
 	// One snapshot for all queries, so that the numbers add up.
 	once := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	err = pgx.BeginTxFunc(ctx, b.db, once, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, b.db.DB, once, func(tx pgx.Tx) error {
 		return s.read(ctx, tx)
 	})
 	if err != nil {
@@ -116,14 +116,9 @@ func (s *Status) read(ctx context.Context, tx pgx.Tx) error {
 // Sendable reports whether relays would still publish an event: one that is
 // neither parked nor behind a parked one.
 func (b *Backlog) Sendable(ctx context.Context) (yes bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	err = b.db.QueryRow(ctx, `
+	err = b.db.Statement("look for events to publish", `
 		SELECT EXISTS (
 		       SELECT FROM outbox_pending o
-		        WHERE o.parked_at IS NULL AND NOT `+behindParked+`)`).Scan(&yes)
-	if err != nil {
-		return false, fmt.Errorf("look for events to publish: %w", err)
-	}
-	return yes, nil
+		        WHERE o.parked_at IS NULL AND NOT `+behindParked+`)`).Scan(ctx, &yes)
+	return yes, err
 }

@@ -52,6 +52,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
@@ -64,7 +65,7 @@ const MaxLetters = 10_000
 
 // Queue gives access to the dead letters of some subscriptions.
 type Queue struct {
-	db      *pgxpool.Pool
+	db      bounded.Pool
 	client  *vkit.SubscriptionAdminClient
 	project string
 	// consumers are the subscriptions that the dead letters come from.
@@ -74,7 +75,10 @@ type Queue struct {
 // New returns the dead letters of subscriptions of client's project. The inbox
 // is found through db's search_path.
 func New(db *pgxpool.Pool, client *pubsub.Client, subscriptions ...string) *Queue {
-	return &Queue{db: db, client: client.SubscriptionAdminClient, project: client.Project(), consumers: subscriptions}
+	return &Queue{
+		db: bounded.Pool{DB: db, Limit: queryTimeout}, client: client.SubscriptionAdminClient, project: client.Project(),
+		consumers: subscriptions,
+	}
 }
 
 // source is the full name of the subscription that holds a consumer's dead letters.
@@ -138,13 +142,11 @@ func (l Letter) subject() audit.Subject {
 // rows returns the dead letters in the inbox, and the rows that the leased
 // messages name, with any status.
 func (b *Queue) rows(ctx context.Context, named []*message) ([]Letter, error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
 	consumers, events := make([]string, len(named)), make([]pgtype.UUID, len(named))
 	for i, m := range named {
 		consumers[i], events[i] = m.consumer, pgtype.UUID{Bytes: m.event.ID, Valid: true}
 	}
-	rows, _ := b.db.Query(ctx, `
+	return bounded.Collect(ctx, b.db.Statement("read inbox", `
 		SELECT consumer AS subscription, event_id, aggregate_type, aggregate_id, version, event_type AS type, status,
 		       coalesce(last_error, '') AS reason, attempts, received_at AS since
 		  FROM inbox
@@ -152,12 +154,7 @@ func (b *Queue) rows(ctx context.Context, named []*message) ([]Letter, error) {
 		       SELECT c, e FROM unnest($2::text[], $3::uuid[]) AS named (c, e)
 		        UNION
 		       (SELECT consumer, event_id FROM inbox WHERE consumer = ANY ($1) AND status = 'dead' ORDER BY received_at LIMIT $4))`,
-		b.consumers, consumers, events, MaxLetters)
-	letters, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[Letter])
-	if err != nil {
-		return nil, fmt.Errorf("read inbox: %w", err)
-	}
-	return letters, nil
+		b.consumers, consumers, events, MaxLetters), pgx.RowToStructByNameLax[Letter])
 }
 
 // record returns a message in the form that the audit table keeps.

@@ -15,6 +15,7 @@ import (
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/localpubsub"
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/operator/deadletter"
@@ -38,7 +39,7 @@ func (shipping) Repair(context.Context, eventing.Event) error {
 	return errors.New("this example has no owner that could be asked")
 }
 
-func (shipping) Committed(context.Context, ...string) {}
+func (shipping) Committed(context.Context, ...consistency.Position) {}
 
 // An operator looks at the dead letters, and applies them after the service has been
 // repaired. The message is acknowledged once its effect and the audit entry are committed.

@@ -24,6 +24,7 @@ import (
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/localpubsub"
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 )
@@ -120,7 +121,7 @@ func (h handler) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Change) (
 }
 
 func (h handler) Repair(ctx context.Context, e eventing.Event) error { return h.repair(ctx, e) }
-func (handler) Committed(context.Context, ...string)                 {}
+func (handler) Committed(context.Context, ...consistency.Position)   {}
 
 func (b *bench) apply(ctx context.Context, tx pgx.Tx, c inbox.Change) (inbox.Outcome, error) {
 	e := c.Event

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 )
@@ -80,7 +81,7 @@ func (h *Batch) Redrive(ctx context.Context, o audit.Actor, handler inbox.Handle
 		return "", err
 	}
 	if result != Done {
-		handler.Committed(ctx, m.event.Key())
+		handler.Committed(ctx, consistency.PositionOf(m.event).Unknown())
 	}
 	return result, h.acknowledge(ctx, l)
 }
@@ -102,7 +103,7 @@ func (b *Queue) apply(
 ) (result Result, err error) {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
-	err = pgx.BeginFunc(ctx, b.db, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, b.db.DB, func(tx pgx.Tx) error {
 		fresh, err := b.mark(ctx, tx, "done", m, l)
 		if err != nil || !fresh {
 			result = Done
@@ -191,18 +192,16 @@ func (h *Batch) giveUp(ctx context.Context, action string, o audit.Actor, handle
 	if err := h.catchUp(ctx, handler, l); err != nil {
 		return fmt.Errorf("%s: %w", action, err)
 	}
-	writing, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	err := pgx.BeginFunc(writing, h.queue.db, func(tx pgx.Tx) error {
+	err := h.queue.db.Tx(ctx, action, func(ctx context.Context, tx pgx.Tx) error {
 		if l.EventID != uuid.Nil {
-			if _, err := h.queue.mark(writing, tx, "discarded", h.first(l), l); err != nil && !errors.Is(err, ErrIDTaken) {
+			if _, err := h.queue.mark(ctx, tx, "discarded", h.first(l), l); err != nil && !errors.Is(err, ErrIDTaken) {
 				return err
 			}
 		}
-		return audit.Write(writing, tx, action, o, s)
+		return audit.Write(ctx, tx, action, o, s)
 	})
 	if err != nil {
-		return fmt.Errorf("%s: %w", action, err)
+		return err
 	}
 	return h.acknowledge(ctx, l)
 }
@@ -222,6 +221,6 @@ func (h *Batch) catchUp(ctx context.Context, handler inbox.Handler, l Letter) er
 	if err != nil && !errors.Is(err, inbox.ErrLost) && !eventing.IsPermanent(err) {
 		return err
 	}
-	handler.Committed(ctx, e.Key())
+	handler.Committed(ctx, consistency.PositionOf(e).Unknown())
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
@@ -121,13 +122,13 @@ func records(ctx context.Context, db *pgxpool.Pool, e Eraser, types []string, do
 const noteTimeout = 5 * time.Second
 
 func note(ctx context.Context, db *pgxpool.Pool, action string, by audit.Actor, user uuid.UUID, left []Found) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, noteTimeout)
-	defer cancel()
 	s := audit.Subject{AggregateType: "user", AggregateID: user.String()}
 	if left != nil {
 		if s.Record, err = json.Marshal(map[string]any{"left": left}); err != nil {
 			return fmt.Errorf("write audit: %w", err)
 		}
 	}
-	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error { return audit.Write(ctx, tx, action, by, s) })
+	return bounded.Pool{DB: db, Limit: noteTimeout}.Tx(ctx, action, func(ctx context.Context, tx pgx.Tx) error {
+		return audit.Write(ctx, tx, action, by, s)
+	})
 }

@@ -5,13 +5,13 @@ package receipt
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
@@ -46,10 +46,8 @@ type Receipt struct {
 // Find returns the event's receipts, ordered by consumer, and the actions on it, oldest
 // first. The error is ErrUnknown if there is neither.
 func Find(ctx context.Context, db *pgxpool.Pool, event uuid.UUID) ([]Receipt, []audit.Entry, error) {
-	reading, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
 	// The inbox's key begins with the consumer, of which there are few.
-	rows, _ := db.Query(reading, `
+	found, err := bounded.Collect(ctx, bounded.Pool{DB: db, Limit: queryTimeout}.Statement("read inbox", `
 		WITH RECURSIVE consumers (consumer) AS (
 		  SELECT min(consumer) FROM inbox
 		  UNION ALL
@@ -59,10 +57,9 @@ func Find(ctx context.Context, db *pgxpool.Pool, event uuid.UUID) ([]Receipt, []
 		       coalesce(last_error, '') AS last_error, message_id, publish_time AS published_at, received_at,
 		       last_seen_at AS seen_at, processed_at
 		  FROM consumers JOIN inbox USING (consumer)
-		 WHERE event_id = $1 ORDER BY consumer`, event)
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Receipt])
+		 WHERE event_id = $1 ORDER BY consumer`, event), pgx.RowToStructByName[Receipt])
 	if err != nil {
-		return nil, nil, fmt.Errorf("read inbox: %w", err)
+		return nil, nil, err
 	}
 	actions, err := audit.History(ctx, db, event)
 	if err == nil && len(found) == 0 && len(actions) == 0 {

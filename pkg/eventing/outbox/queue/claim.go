@@ -2,12 +2,12 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/pkg/eventing"
 )
@@ -162,12 +162,14 @@ func (q Queue) claim(
 // rows, go to report; the others are a claimed event. A claim without events returns one
 // row with null in these.
 func (q Queue) claimEvents(ctx context.Context, sql string, args []any, report ...any) (events []Event, err error) {
-	result, err := q.query(ctx, genericPlan, sql, args)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, result.close()) }()
-	rows := result.rows
+	err = q.query(ctx, genericPlan, sql, args, func(rows pgx.Rows) (err error) {
+		events, err = readEvents(rows, report)
+		return err
+	})
+	return events, err
+}
+
+func readEvents(rows pgx.Rows, report []any) (events []Event, err error) {
 	for rows.Next() {
 		var e Event
 		var previous uuid.NullUUID

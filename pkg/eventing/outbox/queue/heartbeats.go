@@ -2,10 +2,7 @@ package queue
 
 import (
 	"context"
-	"fmt"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 const (
@@ -82,16 +79,11 @@ RETURNING low::text, (SELECT seen::text FROM present), (SELECT server FROM prese
 func (q Queue) Heartbeat(
 	ctx context.Context, token string, low TxSnapshot, tenants []string, server time.Time, ended bool,
 ) (b HeartbeatResult, err error) {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
-	defer cancel()
 	var met *time.Time
 	if !server.IsZero() {
 		met = &server
 	}
-	err = q.db.QueryRow(ctx, heartbeat, pgx.QueryExecModeCacheDescribe, token, low.orNull(), deadAfter, met, ended, tenants).
-		Scan(&b.Low, &b.Seen, &b.Server, &b.Alive, &b.Tenants)
-	if err != nil {
-		return HeartbeatResult{}, fmt.Errorf("write that the relay is alive: %w", err)
-	}
-	return b, nil
+	err = q.quick("write that the relay is alive", heartbeat, token, low.orNull(), deadAfter, met, ended, tenants).
+		Scan(ctx, &b.Low, &b.Seen, &b.Server, &b.Alive, &b.Tenants)
+	return b, err
 }

@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,9 +21,7 @@ const PurgePages = 128
 // a long-running transaction keeps its dead versions, they are few. If a relay dies, the
 // rest of its range waits for the next pass.
 func (q Queue) NextPurgeRange(ctx context.Context, every time.Duration, pages int) (first int, due bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
-	defer cancel()
-	err = q.db.QueryRow(ctx, `
+	err = q.quick("find what to purge", `
 		WITH mine AS MATERIALIZED (
 			SELECT next_page,
 			       pg_relation_size('outbox') <= (next_page + $2) * current_setting('block_size')::bigint AS last
@@ -37,15 +34,11 @@ func (q Queue) NextPurgeRange(ctx context.Context, every time.Duration, pages in
 			       passed_at = CASE WHEN m.last THEN now() ELSE r.passed_at END
 			  FROM mine m
 		)
-		SELECT next_page FROM mine`,
-		pgx.QueryExecModeCacheDescribe, every, pages).Scan(&first)
+		SELECT next_page FROM mine`, every, pages).Scan(ctx, &first)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, false, nil
 	}
-	if err != nil {
-		return 0, false, fmt.Errorf("find what to purge: %w", err)
-	}
-	return first, true, nil
+	return first, err == nil, err
 }
 
 // Purge deletes events that were published more than retention ago from the pages of the
@@ -59,9 +52,7 @@ func (q Queue) NextPurgeRange(ctx context.Context, every time.Duration, pages in
 // would cost every event another entry, and its lower end would be dead whenever a long
 // transaction holds vacuum up.
 func (q Queue) Purge(ctx context.Context, retention time.Duration, page int) (deleted int64, more bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
-	defer cancel()
-	err = q.db.QueryRow(ctx, `
+	err = q.quick("purge published events", `
 		WITH old AS MATERIALIZED (
 			SELECT o.ctid AS place,
 			       EXISTS (SELECT FROM outbox n
@@ -78,9 +69,6 @@ func (q Queue) Purge(ctx context.Context, retention time.Duration, page int) (de
 		)
 		SELECT (SELECT count(*) FROM gone),
 		       pg_relation_size('outbox') > $2::bigint * current_setting('block_size')::int`,
-		pgx.QueryExecModeCacheDescribe, page, page+PurgePages, retention).Scan(&deleted, &more)
-	if err != nil {
-		return 0, false, fmt.Errorf("purge published events: %w", err)
-	}
-	return deleted, more, nil
+		page, page+PurgePages, retention).Scan(ctx, &deleted, &more)
+	return deleted, more, err
 }

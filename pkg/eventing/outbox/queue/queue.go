@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"time"
 
@@ -11,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/bounded"
+	"example.com/lockstep/pkg/eventing/txn"
 )
 
 const (
@@ -113,63 +114,35 @@ func columns(t string) string {
 	       t.previous_event_id, t.next_retry_at`, "t.", t+".")
 }
 
-// genericPlan makes the session plan the next statement once, for all parameters, and along
-// its indexes, whatever the statistics say. The session keeps statement and plan as long as
-// it lasts; this costs a tenth of the time that planning each time takes. Without the other
-// settings, a plan made for an empty table would read all of a full one. The settings end
-// with the transaction, hence with the statement.
-const genericPlan = `
-SELECT set_config('plan_cache_mode', 'force_generic_plan', true),
-       set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true),
-       set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
+// genericPlan is for the next statement alone, since the transaction ends with it.
+const genericPlan = txn.KeepPlans + `, set_config('enable_sort', 'off', true)`
 
 // genericPlanShortWait is genericPlan for a statement that has a second way around locked
 // rows. A claim has its rows locked for some milliseconds.
 const genericPlanShortWait = genericPlan + `, set_config('lock_timeout', '100ms', true)`
 
-// query runs one statement after setup, which prepares its session. The caller reads the
-// rows and closes the result.
-func (q Queue) query(ctx context.Context, setup, sql string, args []any) (result, error) {
+// query runs one statement after setup, which prepares its session, and has read read the rows.
+func (q Queue) query(ctx context.Context, setup, sql string, args []any, read func(pgx.Rows) error) error {
 	if !q.keepsStatements {
-		rows, err := q.db.Query(ctx, sql, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
-		return result{rows: rows}, err
+		rows, _ := q.db.Query(ctx, sql, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...) // its error is that of rows
+		defer rows.Close()
+		return read(rows)
 	}
 	b := &pgx.Batch{}
 	b.Queue(setup)
-	b.Queue(sql, args...)
-	batch := q.db.SendBatch(ctx, b)
-	if _, err := batch.Exec(); err != nil {
-		return result{}, errors.Join(err, batch.Close())
-	}
-	rows, err := batch.Query()
-	if err != nil {
-		return result{}, errors.Join(err, batch.Close())
-	}
-	return result{rows, batch}, nil
-}
-
-// result is the rows of a statement, and the batch that had the statement, if any.
-type result struct {
-	rows  pgx.Rows
-	batch pgx.BatchResults
-}
-
-// close releases the connection. Its error is that of the batch.
-func (r result) close() error {
-	r.rows.Close()
-	if r.batch == nil {
-		return nil
-	}
-	return r.batch.Close()
+	b.Queue(sql, args...).Query(read)
+	return q.db.SendBatch(ctx, b).Close()
 }
 
 // queryRow is query for a statement that always has one row.
-func (q Queue) queryRow(ctx context.Context, setup, sql string, args []any, to ...any) (err error) {
-	result, err := q.query(ctx, setup, sql, args)
-	if err != nil {
+func (q Queue) queryRow(ctx context.Context, setup, sql string, args []any, to ...any) error {
+	return q.query(ctx, setup, sql, args, func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, to, func() error { return nil })
 		return err
-	}
-	defer func() { err = errors.Join(err, result.close()) }()
-	_, err = pgx.ForEachRow(result.rows, to, func() error { return nil })
-	return err
+	})
+}
+
+// quick is a statement within Timeout whose plan the session need not keep, unlike query's.
+func (q Queue) quick(name, sql string, args ...any) bounded.Statement {
+	return bounded.Pool{DB: q.db, Limit: Timeout}.Statement(name, sql, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
 }

@@ -204,13 +204,13 @@ const (
 var errLocked = &pgconn.PgError{Code: lockNotAvailable}
 
 func isLocked(err error) bool {
-	var e *pgconn.PgError
-	return errors.As(err, &e) && e.Code == lockNotAvailable
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.Code == lockNotAvailable
 }
 
 // IsTimeout reports whether a statement ran out of time. A statement that does less may
 // then pass.
 func IsTimeout(err error) bool {
-	var e *pgconn.PgError
-	return errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err) || errors.As(err, &e) && e.Code == queryCanceled
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err) || ok && e.Code == queryCanceled
 }

@@ -60,14 +60,12 @@ func Earliest(all ...TxSnapshot) (first TxSnapshot) {
 	return first
 }
 
-// Latest is the snapshot that saw the most. Empty ones do not count.
-func Latest(all ...TxSnapshot) (last TxSnapshot) {
-	for _, s := range all {
-		if s != "" && (last == "" || last.before(s)) {
-			last = s
-		}
+// Latest is the one of two snapshots that saw more. An empty one does not count.
+func Latest(a, b TxSnapshot) TxSnapshot {
+	if a == "" || b != "" && a.before(b) {
+		return b
 	}
-	return last
+	return a
 }
 
 // Since are the parts of the table with all rows that s did not see: the rows of each

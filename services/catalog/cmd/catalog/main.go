@@ -22,11 +22,9 @@ import (
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/internal/topics"
 	"example.com/lockstep/migrations"
-	"example.com/lockstep/pkg/eventing/backfill"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/operator/erasure"
 	"example.com/lockstep/pkg/eventing/rebuild"
-	"example.com/lockstep/pkg/eventing/reconcile"
 	"example.com/lockstep/services/catalog"
 )
 
@@ -40,42 +38,19 @@ var environment = `  LISTEN_DATABASE_URL    the same database past a transaction
   PUBSUB_EMULATOR_HOST   emulator in place of Pub/Sub, host:port
 ` + auth.Usage
 
-var deadLetters = operator.DeadLetters{
+var readModel = operator.ReadModel{
 	Subscriptions: topics.Subscriptions(topics.Catalog), OwnerVariable: "VIDEO_SERVICE_ADDR",
-	Handler: func(db *pgxpool.Pool, owner *grpc.ClientConn) inbox.Handler { return projector(db, owner).Handler() },
-}
-
-var erasing = operator.CopyErasure{
-	DeadLetters: deadLetters, Types: catalog.Types,
-	New: func(db *pgxpool.Pool, owner *grpc.ClientConn, letters operator.Letters, o erasure.Options) erasure.Eraser {
-		return catalog.NewErasure(db, owner, letters, o)
+	Types: catalog.Types, Schema: string(migrations.Catalog), Offsets: catalog.EngagementOffsets, Positions: catalog.Positions,
+	// No reader waits for what a tool writes.
+	Projections: func(db *pgxpool.Pool, owner *grpc.ClientConn) operator.Projections {
+		return catalog.NewProjector(db, owner, catalog.NewWaiters(0, db, "", slog.Default()), slog.Default())
 	},
-}
-
-var comparing = operator.Reconcile{
-	OwnerVariable: "VIDEO_SERVICE_ADDR",
-	Checks: func(db *pgxpool.Pool, owner *grpc.ClientConn) []reconcile.Checker {
-		return projector(db, owner).Checks()
-	},
-}
-
-var filling = operator.Backfill{
-	OwnerVariable: "VIDEO_SERVICE_ADDR",
-	Fillers: func(db *pgxpool.Pool, owner *grpc.ClientConn) []backfill.Filler {
-		return projector(db, owner).Fillers()
-	},
-}
-
-var rebuilding = operator.Rebuild{
-	OwnerVariable: "VIDEO_SERVICE_ADDR", Schema: string(migrations.Catalog),
-	New: func(db *pgxpool.Pool, owner *grpc.ClientConn) *rebuild.Rebuild {
+	Rebuild: func(db *pgxpool.Pool, owner *grpc.ClientConn) *rebuild.Rebuild {
 		return catalog.NewRebuild(db, owner, slog.Default())
 	},
-}
-
-// projector is that of a tool, for which no reader waits.
-func projector(db *pgxpool.Pool, owner *grpc.ClientConn) *catalog.Projector {
-	return catalog.NewProjector(db, owner, catalog.NewWaiters(0, db, "", slog.Default()), slog.Default())
+	Erasure: func(db *pgxpool.Pool, owner *grpc.ClientConn, letters operator.Letters, o erasure.Options) erasure.Eraser {
+		return catalog.NewErasure(db, owner, letters, o)
+	},
 }
 
 func main() { os.Exit(service().Main()) }
@@ -137,8 +112,6 @@ func service() command.Service {
 				return catalog.Serve(ctx, cfg, lis, log)
 			}}
 		},
-		Tools: []command.Tool{deadLetters.Tool(),
-			operator.Offset(catalog.EngagementOffsets), comparing.Tool(), filling.Tool(), rebuilding.Tool(), erasing.Tool(),
-			operator.ConsumedEvents(catalog.Positions)},
+		Tools: readModel.Tools(),
 	}
 }

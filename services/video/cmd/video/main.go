@@ -37,9 +37,9 @@ func main() { os.Exit(service().Main()) }
 // retention is as long as Pub/Sub keeps messages by default.
 const retention = 7 * 24 * time.Hour
 
-var erasing = operator.OwnerErasure{
-	Types: video.Types,
-	New:   func(db *pgxpool.Pool, o erasure.Options) erasure.Eraser { return video.NewErasure(db, o) },
+var owner = operator.Owner{
+	Topics: video.Topics, Types: video.Types,
+	Erasure: func(db *pgxpool.Pool, o erasure.Options) erasure.Eraser { return video.NewErasure(db, o) },
 }
 
 // canaryInterval is the value of a flag: 0, or a second to canary.MaxSeconds.
@@ -84,6 +84,6 @@ func service() command.Service {
 				return video.Serve(ctx, cfg, lis, log)
 			}}
 		},
-		Tools: []command.Tool{operator.Outbox(video.Topics), operator.PublishedEvents(), operator.Epoch(), erasing.Tool()},
+		Tools: owner.Tools(),
 	}
 }

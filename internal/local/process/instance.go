@@ -1,11 +1,4 @@
-// Package instance runs a service of the pair as a process that can be stopped,
-// killed and started again behind one listener.
-//
-// The listener is this process's. The service inherits it, and finds it by [Listener]. While
-// no process runs, connections wait in the listener's queue and are served by the next one,
-// as by a socket of systemd. So a request fails by a kill only if the killed process had
-// taken it.
-package instance
+package process
 
 import (
 	"errors"
@@ -17,13 +10,11 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"example.com/lockstep/internal/local/process"
 )
 
 const (
-	// drainTime bounds the end after SIGTERM: a service drains within 10 s.
-	drainTime = 15 * time.Second
+	// endTime bounds the end after SIGTERM: a service drains within 10 s.
+	endTime = 15 * time.Second
 	// inherited is the file descriptor of the listener in the service: the first after
 	// stdin, stdout and stderr.
 	inherited = 3
@@ -57,24 +48,29 @@ type State struct {
 	Starts int
 }
 
-// Instance is a service whose process can be replaced. Its methods may be called at the
-// same time; they take turns.
+// Instance is a service whose process can be stopped, killed and started again behind one
+// listener. Its methods may be called at the same time; they take turns.
+//
+// The listener is this process's. The service inherits it, and finds it by [Listener]. While
+// no process runs, connections wait in the listener's queue and are served by the next one,
+// as by a socket of systemd. So a request fails by a kill only if the killed process had
+// taken it.
 type Instance struct {
 	command  Command
 	listener *os.File
 	failed   chan error
 
-	acting  sync.Mutex // held by an action from its begin to its end
-	running *process.Process
+	acting sync.Mutex // held by an action from its begin to its end
 
-	mu    sync.Mutex // guards the rest
-	asked *process.Process
-	state State
+	mu      sync.Mutex // guards the rest
+	running *Process   // the last one, which may have ended
+	asked   bool       // to end
+	starts  int
 }
 
-// New returns an instance without a process. It serves connections of lis, which stays the
+// NewInstance returns an instance without a process. It serves connections of lis, which stays the
 // caller's. Close the instance after the last use.
-func New(c Command, lis *net.TCPListener) (*Instance, error) {
+func NewInstance(c Command, lis *net.TCPListener) (*Instance, error) {
 	file, err := lis.File()
 	if err != nil {
 		return nil, err
@@ -92,27 +88,24 @@ func (i *Instance) Start() error {
 	}
 	cmd := exec.Command(i.command.Path, i.command.Args...)
 	cmd.Env, cmd.Stderr, cmd.ExtraFiles = i.command.Env, i.command.Log, []*os.File{i.listener}
-	running, err := process.Start(cmd, syscall.SIGKILL)
+	running, err := Start(cmd, syscall.SIGKILL)
 	if err != nil {
 		return err
 	}
-	i.running = running
 	i.mu.Lock()
-	i.state = State{PID: running.PID(), Starts: i.state.Starts + 1}
-	i.mu.Unlock()
+	defer i.mu.Unlock()
+	i.running, i.asked = running, false
+	i.starts++
 	go i.watch(running)
 	return nil
 }
 
 // watch reports an end that nobody asked for.
-func (i *Instance) watch(running *process.Process) {
+func (i *Instance) watch(running *Process) {
 	<-running.Done()
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.state.PID == running.PID() {
-		i.state = State{Starts: i.state.Starts}
-	}
-	if i.asked == running {
+	if i.asked || i.running != running {
 		return
 	}
 	select {
@@ -131,26 +124,25 @@ func (i *Instance) Kill() error { return i.end(syscall.SIGKILL) }
 func (i *Instance) end(sig syscall.Signal) error {
 	i.acting.Lock()
 	defer i.acting.Unlock()
-	if i.running == nil {
+	i.mu.Lock()
+	running := i.running
+	i.asked = true
+	i.mu.Unlock()
+	if running == nil {
 		return nil
 	}
-	i.mu.Lock()
-	i.asked = i.running
-	i.mu.Unlock()
-	err := i.running.Stop(sig, drainTime)
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.state.PID == i.running.PID() {
-		i.state = State{Starts: i.state.Starts}
-	}
-	return err
+	return running.Stop(sig, endTime)
 }
 
 // State is the present state.
 func (i *Instance) State() State {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.state
+	s := State{Starts: i.starts}
+	if i.running != nil && !i.running.ended() {
+		s.PID = i.running.PID()
+	}
+	return s
 }
 
 // Failed gets an error when a process ends that neither Stop nor Kill has ended.

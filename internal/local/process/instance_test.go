@@ -1,4 +1,4 @@
-package instance_test
+package process_test
 
 import (
 	"fmt"
@@ -12,25 +12,15 @@ import (
 	"testing"
 	"time"
 
-	"example.com/lockstep/internal/local/instance"
+	"example.com/lockstep/internal/local/process"
 )
 
 // serviceMode makes the test binary the service.
 const serviceMode = "LOCKSTEP_TEST_INSTANCE"
 
-// patience ends a test that would otherwise hang.
-const patience = time.Minute
-
-func TestMain(m *testing.M) {
-	if os.Getenv(serviceMode) != "" {
-		beService()
-	}
-	os.Exit(m.Run())
-}
-
 // beService answers its pid until SIGTERM, and dies by a request for /die.
 func beService() {
-	lis, err := instance.Listener()
+	lis, err := process.Listener()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -54,7 +44,7 @@ func beService() {
 func TestRequestsWaitForTheNextProcess(t *testing.T) {
 	t.Parallel()
 	i, url, log := newInstance(t)
-	start(t, i)
+	begin(t, i)
 	if got := get(t, url); got != fmt.Sprint(i.State().PID) {
 		t.Errorf("answered by %s, want %d", got, i.State().PID)
 	}
@@ -67,7 +57,7 @@ func TestRequestsWaitForTheNextProcess(t *testing.T) {
 		}
 		answer := make(chan string, 1)
 		go func() { answer <- get(t, url) }()
-		start(t, i)
+		begin(t, i)
 		if got := <-answer; got != fmt.Sprint(i.State().PID) {
 			t.Errorf("answered by %s, want %d", got, i.State().PID)
 		}
@@ -88,7 +78,7 @@ func TestRequestsWaitForTheNextProcess(t *testing.T) {
 func TestAnUnexpectedEndIsReported(t *testing.T) {
 	t.Parallel()
 	i, url, _ := newInstance(t)
-	start(t, i)
+	begin(t, i)
 	_, err := http.Get(url + "/die")
 	if err == nil {
 		t.Error("the process answered, and should have died")
@@ -117,14 +107,14 @@ func (l lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func newInstance(t *testing.T) (i *instance.Instance, url string, log lines) {
+func newInstance(t *testing.T) (i *process.Instance, url string, log lines) {
 	t.Helper()
 	lis, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	log = make(lines, 10)
-	i, err = instance.New(instance.Command{Path: os.Args[0], Env: append(os.Environ(), serviceMode+"=1"), Log: log}, lis)
+	i, err = process.NewInstance(process.Command{Path: os.Args[0], Env: append(os.Environ(), serviceMode+"=1"), Log: log}, lis)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +127,7 @@ func newInstance(t *testing.T) (i *instance.Instance, url string, log lines) {
 	return i, "http://" + lis.Addr().String(), log
 }
 
-func start(t *testing.T, i *instance.Instance) {
+func begin(t *testing.T, i *process.Instance) {
 	t.Helper()
 	if err := i.Start(); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"go/ast"
+	"slices"
+	"strings"
+)
+
+// This file has the search for the places of insertions.
+
+// declaration is the function, method, type, variable or constant of that name.
+func (s *source) declaration(name string) ast.Node {
+	if s.err != nil {
+		return nil
+	}
+	for _, d := range s.file.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if function(d) == name || d.Recv == nil && d.Name.Name == name {
+				return d
+			}
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				if named(spec, name) {
+					return spec
+				}
+			}
+		}
+	}
+	s.missing(name)
+	return nil
+}
+
+// function is the name of a function, with the type of its receiver before it.
+func function(d *ast.FuncDecl) string {
+	if d.Recv == nil {
+		return d.Name.Name
+	}
+	receiver := d.Recv.List[0].Type
+	if star, ok := receiver.(*ast.StarExpr); ok {
+		receiver = star.X
+	}
+	if name, ok := receiver.(*ast.Ident); ok {
+		return name.Name + "." + d.Name.Name
+	}
+	return ""
+}
+
+func named(spec ast.Spec, name string) bool {
+	switch spec := spec.(type) {
+	case *ast.TypeSpec:
+		return spec.Name.Name == name
+	case *ast.ValueSpec:
+		return slices.ContainsFunc(spec.Names, func(n *ast.Ident) bool { return n.Name == name })
+	}
+	return false
+}
+
+// find returns the first node of type N in the declaration that fits.
+func find[N ast.Node](s *source, declaration, what string, fits func(N) bool) (found N) {
+	root := s.declaration(declaration)
+	if root == nil {
+		return found
+	}
+	ok := false
+	ast.Inspect(root, func(n ast.Node) bool {
+		if node, is := n.(N); is && !ok && fits(node) {
+			found, ok = node, true
+		}
+		return !ok
+	})
+	if !ok {
+		s.missing(what + " in " + declaration)
+	}
+	return found
+}
+
+func (s *source) statement(function, code string) ast.Stmt {
+	if d, ok := s.declaration(function).(*ast.FuncDecl); ok {
+		for _, statement := range d.Body.List {
+			if strings.Contains(s.of(statement), code) {
+				return statement
+			}
+		}
+		s.missing(code + " in " + function)
+	}
+	return nil
+}
+
+// count is the number of literals of a type in a declaration.
+func (s *source) count(declaration, typ string) (n int) {
+	if root := s.declaration(declaration); root != nil {
+		ast.Inspect(root, func(node ast.Node) bool {
+			if lit, ok := node.(*ast.CompositeLit); ok && lit.Type != nil && s.of(lit.Type) == typ {
+				n++
+			}
+			return true
+		})
+	}
+	return n
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// This file has the forms in which templates name an aggregate and its fields.
+
+// Type is the name as Go and protobuf have it: Comment.
+func (a Aggregate) Type() string { return camel(a.Name) }
+
+// Upper is the name in enums and reasons: COMMENT.
+func (a Aggregate) Upper() string { return strings.ToUpper(a.Name) }
+
+// Plural is the name of the table, the path and the list.
+func (a Aggregate) Plural() string { return plural(a.Name) }
+
+// Types is Plural as Go has it.
+func (a Aggregate) Types() string { return camel(a.Plural()) }
+
+// Article is a or an.
+func (a Aggregate) Article() string { return article(a.Name) }
+
+// Owner is the name of the service that owns the aggregate, and of its schema; Reader is that of
+// the other one.
+func (a Aggregate) Owner() string { return path.Base("services/video") }
+
+// Reader is explained at Owner.
+func (a Aggregate) Reader() string { return path.Base("services/catalog") }
+
+// Topic is the topic of the events.
+func (a Aggregate) Topic() string { return a.Name + ".events" }
+
+// CollectionPath is the path at which one is created, and where they are listed.
+func (a Aggregate) CollectionPath() string {
+	if a.Parent != nil {
+		return "/v1/" + a.Parent.Plural() + "/{" + a.Parent.Name + "_id}/" + a.Plural()
+	}
+	return "/v1/" + a.Plural()
+}
+
+// Number is the number of the i-th field of a message. Those of an aggregate without a
+// parent begin one lower than from.
+func (a Aggregate) Number(from, i int) int {
+	if a.Parent == nil {
+		from--
+	}
+	return from + i
+}
+
+// HasTime and HasText say whether there is a field of that kind; Texts are the latter.
+func (a Aggregate) HasTime() bool { return slices.ContainsFunc(a.Fields, Field.IsTime) }
+
+// HasText is explained at HasTime.
+func (a Aggregate) HasText() bool { return slices.ContainsFunc(a.Fields, Field.IsText) }
+
+// Texts is explained at HasTime.
+func (a Aggregate) Texts() []Field {
+	return slices.DeleteFunc(slices.Clone(a.Fields), func(f Field) bool { return !f.IsText() })
+}
+
+// IsVideo says that the parent is the aggregate that the repository comes with.
+func (p Parent) IsVideo() bool { return p.Name == "video" }
+
+// Type is that of the parent, as Aggregate.Type.
+func (p Parent) Type() string { return camel(p.Name) }
+
+// Upper is as Aggregate.Upper.
+func (p Parent) Upper() string { return strings.ToUpper(p.Name) }
+
+// Plural is as Aggregate.Plural.
+func (p Parent) Plural() string {
+	if p.IsVideo() {
+		return "videos"
+	}
+	return plural(p.Name)
+}
+
+// Article is a or an.
+func (p Parent) Article() string { return article(p.Name) }
+
+// Go is the member with the parent's id, and Proto that of messages.
+func (p Parent) Go() string { return p.Type() + "ID" }
+
+// Proto is explained at Go.
+func (p Parent) Proto() string { return p.Type() + "Id" }
+
+// Var is a local variable for the parent.
+func (p Parent) Var() string { return "parent" }
+
+// Go is the member of the field: LinkURL for link_url.
+func (f Field) Go() string {
+	var name strings.Builder
+	for word := range strings.SplitSeq(f.Name, "_") {
+		if slices.Contains(initialisms, word) {
+			word = strings.ToUpper(word)
+		}
+		name.WriteString(camel(word))
+	}
+	return name.String()
+}
+
+// Proto is the member of the generated message: LinkUrl for link_url.
+func (f Field) Proto() string {
+	var name strings.Builder
+	for word := range strings.SplitSeq(f.Name, "_") {
+		name.WriteString(camel(word))
+	}
+	return name.String()
+}
+
+// IsTime says that the field is a time, which may be absent.
+func (f Field) IsTime() bool { return f.Kind == "timestamp" }
+
+// IsText says that the field is a text.
+func (f Field) IsText() bool { return f.Kind == "string" }
+
+// GoType is the type in Go.
+func (f Field) GoType() string { return kinds[f.Kind].goType }
+
+// ProtoType is the type in protobuf.
+func (f Field) ProtoType() string { return kinds[f.Kind].proto }
+
+// SQL is the type of the column.
+func (f Field) SQL() string { return kinds[f.Kind].sql }
+
+// Schema is the schema in the owner's OpenAPI document, or in the reader's.
+func (f Field) Schema(owner bool) string {
+	if owner {
+		return "{" + kinds[f.Kind].schema + "}"
+	}
+	return "{ " + kinds[f.Kind].schema + " }"
+}
+
+func camel(word string) string {
+	if word == "" {
+		return ""
+	}
+	return strings.ToUpper(word[:1]) + word[1:]
+}
+
+func plural(word string) string {
+	last := word[len(word)-1]
+	switch {
+	case last == 'y' && len(word) > 1 && !strings.ContainsRune("aeiou", rune(word[len(word)-2])):
+		return word[:len(word)-1] + "ies"
+	case strings.ContainsRune("sxz", rune(last)), strings.HasSuffix(word, "ch"), strings.HasSuffix(word, "sh"):
+		return word + "es"
+	}
+	return word + "s"
+}
+
+func article(word string) string {
+	if strings.ContainsRune("aeio", rune(word[0])) {
+		return "an"
+	}
+	return "a"
+}

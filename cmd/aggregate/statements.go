@@ -1,0 +1,56 @@
+package main
+
+import (
+	"go/ast"
+	"strings"
+)
+
+// This file has insertions of statements into functions.
+
+// first inserts statements at the beginning of the body of a function.
+func (s *source) first(function, text string) {
+	if d, ok := s.declaration(function).(*ast.FuncDecl); ok {
+		s.insert(d.Body.Lbrace+1, "\n"+strings.TrimRight(text, "\n"))
+	}
+}
+
+// last inserts statements at the end of the body of a function without results.
+func (s *source) last(function, text string) {
+	if d, ok := s.declaration(function).(*ast.FuncDecl); ok {
+		s.insert(d.Body.Rbrace, strings.TrimRight(text, "\n")+"\n")
+	}
+}
+
+// before inserts statements before the first statement of a function that contains some code,
+// and after inserts them behind it.
+func (s *source) before(function, code, text string) {
+	if at := s.statement(function, code); at != nil {
+		s.insert(at.Pos(), strings.TrimRight(text, "\n")+"\n")
+	}
+}
+
+func (s *source) after(function, code, text string) {
+	if at := s.statement(function, code); at != nil {
+		s.insert(at.End(), "\n"+strings.TrimRight(text, "\n"))
+	}
+}
+
+// inLoop inserts statements at the beginning, or at the end, of the loop over a range in a function.
+func (s *source) inLoop(function, over string, begin bool, text string) {
+	loop := find(s, function, "loop over "+over, func(n *ast.RangeStmt) bool { return s.of(n.X) == over })
+	switch {
+	case s.err != nil:
+	case begin:
+		s.insert(loop.Body.Lbrace+1, "\n"+strings.TrimRight(text, "\n"))
+	default:
+		s.insert(loop.Body.Rbrace, text)
+	}
+}
+
+// inLiteral inserts statements at the beginning of the function literal in a function.
+func (s *source) inLiteral(function, text string) {
+	lit := find(s, function, "func literal", func(*ast.FuncLit) bool { return true })
+	if s.err == nil {
+		s.insert(lit.Body.Lbrace+1, "\n"+strings.TrimRight(text, "\n"))
+	}
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	"github.com/bufbuild/protocompile"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// pack is a package with services.
+type pack struct {
+	name     protoreflect.FullName
+	services []protoreflect.ServiceDescriptor
+	// shared are the messages that are neither a request nor an answer, and enums are likewise
+	// all enums.
+	shared []protoreflect.MessageDescriptor
+	enums  []protoreflect.EnumDescriptor
+}
+
+// load compiles all definitions below dir, and returns the packages with services by name.
+func load(ctx context.Context, dir string) ([]*pack, error) {
+	var names []string
+	err := filepath.WalkDir(dir, func(name string, _ fs.DirEntry, err error) error {
+		if err == nil && filepath.Ext(name) == ".proto" {
+			name, err = filepath.Rel(dir, name)
+			names = append(names, filepath.ToSlash(name))
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	compiler := protocompile.Compiler{
+		Resolver:       protocompile.WithStandardImports(&protocompile.SourceResolver{ImportPaths: []string{dir}}),
+		SourceInfoMode: protocompile.SourceInfoStandard,
+	}
+	files, err := compiler.Compile(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	byName := map[protoreflect.FullName]*pack{}
+	for _, file := range files {
+		p := byName[file.Package()]
+		if p == nil {
+			p = &pack{name: file.Package()}
+			byName[file.Package()] = p
+		}
+		p.add(file)
+	}
+	var packages []*pack
+	for _, p := range byName {
+		if len(p.services) > 0 {
+			p.finish()
+			packages = append(packages, p)
+		}
+	}
+	if len(packages) == 0 {
+		return nil, fmt.Errorf("%s has no definition of a service", dir)
+	}
+	slices.SortFunc(packages, func(a, b *pack) int { return cmp.Compare(a.name, b.name) })
+	return packages, nil
+}
+
+func (p *pack) add(file protoreflect.FileDescriptor) {
+	for i := range file.Services().Len() {
+		p.services = append(p.services, file.Services().Get(i))
+	}
+	for i := range file.Messages().Len() {
+		p.shared = append(p.shared, file.Messages().Get(i))
+	}
+	for i := range file.Enums().Len() {
+		p.enums = append(p.enums, file.Enums().Get(i))
+	}
+}
+
+// finish takes requests and answers out of the shared messages, and sorts the rest by name.
+func (p *pack) finish() {
+	own := map[protoreflect.FullName]bool{}
+	for _, s := range p.services {
+		for i := range s.Methods().Len() {
+			m := s.Methods().Get(i)
+			own[m.Input().FullName()], own[m.Output().FullName()] = true, true
+		}
+	}
+	p.shared = slices.DeleteFunc(p.shared, func(m protoreflect.MessageDescriptor) bool { return own[m.FullName()] })
+	slices.SortFunc(p.services, byFullName[protoreflect.ServiceDescriptor])
+	slices.SortFunc(p.shared, byFullName[protoreflect.MessageDescriptor])
+	slices.SortFunc(p.enums, byFullName[protoreflect.EnumDescriptor])
+}
+
+func byFullName[D protoreflect.Descriptor](a, b D) int {
+	return cmp.Compare(a.FullName(), b.FullName())
+}

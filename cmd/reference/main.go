@@ -1,0 +1,48 @@
+// Command reference writes docs/grpc.md, the reference of the gRPC API, from the definitions
+// in proto/ and their comments.
+//
+// A service has a chapter: its comment, and each method with the fields of its request and of
+// its answer. Messages and enums that are no request and no answer stand behind the services of
+// their package. intro.md has the part that all services share; TestReasonsAreDocumented
+// compares the reasons of errors with the code.
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"example.com/lockstep/internal/command"
+)
+
+//go:embed intro.md
+var intro string
+
+func main() {
+	os.Exit(command.Exit(os.Stderr, "reference", " (see --help)", run(context.Background(), os.Args[1:], os.Stdout)))
+}
+
+func run(ctx context.Context, args []string, stdout io.Writer) error {
+	flags := flag.NewFlagSet("reference", flag.ContinueOnError)
+	source := flags.String("proto", "proto", "where the definitions are")
+	out := flags.String("o", "docs/grpc.md", "the file to write")
+	err := command.ParseFlags(flags, args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(stdout, "Usage, in the root of the repository: go run ./cmd/reference [-proto DIR] [-o FILE]")
+		flags.SetOutput(stdout)
+		flags.PrintDefaults()
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	packages, err := load(ctx, *source)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(*out, []byte(intro+render(packages)), 0o644)
+}

@@ -1,0 +1,79 @@
+// Package bounded runs statements within a time limit: neither a server that does not answer
+// nor a lock of another session holds up a caller for longer.
+package bounded
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Pool is a pool with a limit for each statement or transaction. The wait for a connection is
+// part of it.
+type Pool struct {
+	DB    *pgxpool.Pool
+	Limit time.Duration
+}
+
+// Statement is a statement that is still to be run.
+type Statement struct {
+	pool      Pool
+	name, sql string
+	args      []any
+}
+
+// Statement returns a statement with its arguments. Its errors begin with name.
+func (p Pool) Statement(name, sql string, args ...any) Statement {
+	return Statement{p, name, sql, args}
+}
+
+// Scan runs the statement and reads its row. The error wraps pgx.ErrNoRows if there is none.
+func (s Statement) Scan(ctx context.Context, to ...any) error {
+	return s.pool.run(ctx, s.name, func(ctx context.Context) error {
+		return s.pool.DB.QueryRow(ctx, s.sql, s.args...).Scan(to...)
+	})
+}
+
+// Exec runs the statement, and returns how many rows it has written.
+func (s Statement) Exec(ctx context.Context) (rows int64, err error) {
+	err = s.pool.run(ctx, s.name, func(ctx context.Context) error {
+		tag, err := s.pool.DB.Exec(ctx, s.sql, s.args...)
+		rows = tag.RowsAffected()
+		return err
+	})
+	return rows, err
+}
+
+// Collect runs a statement and returns its rows.
+func Collect[T any](ctx context.Context, s Statement, row pgx.RowToFunc[T]) (all []T, err error) {
+	err = s.pool.run(ctx, s.name, func(ctx context.Context) (err error) {
+		rows, _ := s.pool.DB.Query(ctx, s.sql, s.args...) // its error is that of rows
+		all, err = pgx.CollectRows(rows, row)
+		return err
+	})
+	return all, err
+}
+
+// Tx runs do in a transaction. Its errors begin with name.
+func (p Pool) Tx(ctx context.Context, name string, do func(context.Context, pgx.Tx) error) error {
+	return p.run(ctx, name, func(ctx context.Context) error {
+		return pgx.BeginFunc(ctx, p.DB, func(tx pgx.Tx) error { return do(ctx, tx) })
+	})
+}
+
+func (p Pool) run(ctx context.Context, name string, do func(context.Context) error) error {
+	if err := Run(ctx, p.Limit, do); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// Run runs do with a context that ends after limit.
+func Run(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return do(ctx)
+}

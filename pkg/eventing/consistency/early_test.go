@@ -1,0 +1,114 @@
+package consistency
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A commit of this process tells its position: no read of the projection is needed to end a wait.
+func TestAKnownPositionNeedsNoRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, c := watched(t, 1, true)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		ended := w.begin(ctx, at("v", "a", 2))
+		synctest.Wait()
+		looks := c.looked()
+		w.Notify(t.Context(), at("v", "a", 1))
+		synctest.Wait()
+		if len(ended) != 0 {
+			t.Fatal("the wait ends at a version below its own")
+		}
+		w.Notify(t.Context(), at("v", "a", 2))
+		if r := <-ended; !r.reached || r.took != 0 {
+			t.Errorf("%+v", r)
+		}
+		if n := c.looked() - looks; n != 0 {
+			t.Errorf("%d reads of the projection", n)
+		}
+	})
+}
+
+// reads is a Query that finds the projection behind, until it has moved.
+type reads struct {
+	during func() // while it reads
+	moved  bool
+}
+
+func (r *reads) ReadProjection(context.Context) (Freshness, error) {
+	found := Absent
+	if r.moved {
+		found = Reached
+	}
+	r.during()
+	return found, nil
+}
+
+func (*reads) FetchFromOwner(context.Context) error { return errors.New("the owner is asked") }
+
+func requirement(t *testing.T, wait time.Duration, positions ...Position) Requirement {
+	t.Helper()
+	required, err := Request{Token: Token{Positions: positions}.String(), Wait: wait}.
+		Requirement(positions[0].AggregateType, func(string) bool { return true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return required
+}
+
+// A commit after a reader's own read and before its wait ends that wait, and no read of the
+// projection for waiting readers is needed.
+func TestAReaderMissesNoCommit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, c := watched(t, 1, true)
+		q := &reads{}
+		q.during = func() {
+			if !q.moved {
+				q.moved = true
+				w.Notify(t.Context(), at("v", "a", 2))
+			}
+		}
+		began := time.Now()
+		outcome, err := NewReader(w).Read(t.Context(), requirement(t, time.Minute, at("v", "a", 2)), q)
+		if outcome != Waited || err != nil || time.Since(began) != 0 {
+			t.Errorf("%s, %v, after %s", outcome, err, time.Since(began))
+		}
+		if n := c.looked(); n != 0 || !w.empty() {
+			t.Errorf("%d reads of the projection; nothing is left: %t", n, w.empty())
+		}
+	})
+}
+
+// Readers that do not wait take no place from those that do.
+func TestAReadTakesNoPlace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := watched(t, 1, true)
+		var ended <-chan result
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		q := &reads{moved: true, during: func() {
+			ended = w.begin(ctx, at("v", "a", 1))
+			synctest.Wait()
+		}}
+		if outcome, err := NewReader(w).Read(t.Context(), requirement(t, time.Minute, at("v", "a", 2)), q); outcome != Fresh || err != nil {
+			t.Errorf("%s, %v", outcome, err)
+		}
+		if len(ended) != 0 {
+			t.Fatalf("the only place was taken: %+v", <-ended)
+		}
+		behind := &reads{during: func() {}}
+		if _, err := NewReader(w).Read(t.Context(), requirement(t, time.Minute, at("v", "a", 2)), behind); !errors.Is(err, ErrTooManyWaiters) {
+			t.Errorf("one more reader that has to wait: %v", err)
+		}
+		w.Notify(t.Context(), at("v", "a", 1))
+		if r := <-ended; !r.reached || !w.empty() {
+			t.Errorf("%+v; nothing is left: %t", r, w.empty())
+		}
+	})
+}

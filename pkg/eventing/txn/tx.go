@@ -1,0 +1,132 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Tx is the transaction of a [Writer]. It spends no round trip on BEGIN, which travels with the
+// first batch, and none on COMMIT if the caller names the last batch: see [Tx.Last]. A first
+// statement that is not in a batch costs the round trip of BEGIN.
+type Tx struct {
+	// Tx is nil until BEGIN has been sent.
+	pgx.Tx
+
+	conn            *pgx.Conn
+	last, committed bool
+}
+
+// Last returns the transaction for its last batch, which commits it: the transaction has
+// committed when that batch is closed without an error. A callback of that batch must not
+// return an error of its own, since COMMIT is on its way by then: what must stop the
+// transaction has to be an error of the database.
+func (t *Tx) Last() pgx.Tx {
+	t.last = true
+	return t
+}
+
+// SendBatch sends b behind BEGIN if it is the first batch, and in front of COMMIT if it is the last one.
+func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	sent := &pgx.Batch{}
+	first := t.Tx == nil
+	if first {
+		sent.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+		limitLocks(sent)
+	}
+	own := sent.Len()
+	sent.QueuedQueries = append(sent.QueuedQueries, b.QueuedQueries...)
+	if t.last {
+		sent.Queue("commit").Exec(func(pgconn.CommandTag) error {
+			t.committed = true
+			return nil
+		})
+	}
+	results := t.conn.SendBatch(ctx, sent)
+	if first {
+		t.Tx = results.Tx()
+	}
+	for range own {
+		_, _ = results.Exec() // its error is that of the caller's first statement, too
+	}
+	return results
+}
+
+// begin sends BEGIN alone.
+func (t *Tx) begin(ctx context.Context) error {
+	if t.Tx != nil {
+		return nil
+	}
+	if err := t.SendBatch(ctx, &pgx.Batch{}).Close(); err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	return nil
+}
+
+// Begin sets a savepoint.
+func (t *Tx) Begin(ctx context.Context) (pgx.Tx, error) {
+	if err := t.begin(ctx); err != nil {
+		return nil, err
+	}
+	return t.Tx.Begin(ctx)
+}
+
+// Exec is that of pgx.Tx.
+func (t *Tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	if err := t.begin(ctx); err != nil {
+		return pgconn.CommandTag{}, err
+	}
+	return t.Tx.Exec(ctx, sql, args...)
+}
+
+// Query is that of pgx.Tx.
+func (t *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	if err := t.begin(ctx); err != nil {
+		return pgx.FailedBatchResults(&pgx.Batch{}, err).Query()
+	}
+	return t.Tx.Query(ctx, sql, args...)
+}
+
+// QueryRow is that of pgx.Tx.
+func (t *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	if err := t.begin(ctx); err != nil {
+		return pgx.FailedBatchResults(&pgx.Batch{}, err).QueryRow()
+	}
+	return t.Tx.QueryRow(ctx, sql, args...)
+}
+
+// CopyFrom is that of pgx.Tx.
+func (t *Tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, from pgx.CopyFromSource) (int64, error) {
+	if err := t.begin(ctx); err != nil {
+		return 0, err
+	}
+	return t.Tx.CopyFrom(ctx, table, columns, from)
+}
+
+// Prepare is that of pgx.Tx.
+func (t *Tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+	if err := t.begin(ctx); err != nil {
+		return nil, err
+	}
+	return t.Tx.Prepare(ctx, name, sql)
+}
+
+// Conn is the transaction's connection.
+func (t *Tx) Conn() *pgx.Conn { return t.conn }
+
+// end commits the transaction if do returned no error, unless it has committed, and else rolls it back.
+func (t *Tx) end(ctx context.Context, failed error) error {
+	switch {
+	case t.Tx == nil || t.committed:
+		return failed
+	case failed == nil:
+		return t.Commit(ctx)
+	}
+	if err := t.Rollback(ctx); err != nil && !errors.Is(err, pgx.ErrTxClosed) {
+		return errors.Join(failed, err)
+	}
+	return failed
+}

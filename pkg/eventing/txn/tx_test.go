@@ -1,0 +1,135 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/internal/pgtest"
+)
+
+// notes is a pool with one connection to a database with a table of notes.
+func notes(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	pool := openWith(t, pgtest.New(t).Admin, "1")
+	if _, err := pool.Exec(t.Context(), `CREATE TABLE notes (id int PRIMARY KEY)`); err != nil {
+		t.Fatal(err)
+	}
+	return pool
+}
+
+func count(t *testing.T, pool *pgxpool.Pool) (n int) {
+	t.Helper()
+	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM notes`).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func insert(ids ...int) *pgx.Batch {
+	b := &pgx.Batch{}
+	for _, id := range ids {
+		b.Queue(`INSERT INTO notes VALUES ($1)`, id)
+	}
+	return b
+}
+
+// COMMIT travels behind the last statements: one of them that fails must stop it, and must not
+// cost the connection.
+func TestAFailedLastBatchChangesNothing(t *testing.T) {
+	t.Parallel()
+	pool := notes(t)
+	w := NewWriter(pool)
+	for name, ids := range map[string][]int{"the first statement": {1, 1, 2}, "the last one": {1, 2, 2}} {
+		if err := w.Write(t.Context(), "", func(tx *Tx) error {
+			return tx.Last().SendBatch(t.Context(), insert(ids...)).Close()
+		}); err == nil {
+			t.Errorf("%s violates the key, and there is no error", name)
+		}
+		if err := w.Write(t.Context(), "", func(tx *Tx) error {
+			if err := tx.SendBatch(t.Context(), insert(3)).Close(); err != nil {
+				return err
+			}
+			return tx.Last().SendBatch(t.Context(), insert(ids...)).Close()
+		}); err == nil {
+			t.Errorf("%s of the second batch violates the key, and there is no error", name)
+		}
+	}
+	if n := count(t, pool); n != 0 {
+		t.Errorf("%d rows are left", n)
+	}
+	if n := pool.Stat().NewConnsCount(); n != 1 {
+		t.Errorf("%d connections were made", n)
+	}
+}
+
+func TestTheLastBatchCommits(t *testing.T) {
+	t.Parallel()
+	pool := notes(t)
+	err := NewWriter(pool).Write(t.Context(), "", func(tx *Tx) error {
+		if err := tx.Last().SendBatch(t.Context(), insert(1)).Close(); err != nil {
+			return err
+		}
+		if status := tx.Conn().PgConn().TxStatus(); status != 'I' {
+			t.Errorf("the connection's state is %c, want that of no transaction", status)
+		}
+		return nil
+	})
+	if err != nil || count(t, pool) != 1 {
+		t.Errorf("%v, %d rows", err, count(t, pool))
+	}
+}
+
+// A transaction that does not begin with a batch has BEGIN all the same, and all of pgx.Tx.
+func TestAnyStatementMayBeTheFirst(t *testing.T) {
+	t.Parallel()
+	pool := notes(t)
+	const sql = `INSERT INTO notes VALUES (1) RETURNING id`
+	for name, first := range map[string]func(context.Context, *Tx) error{
+		"Exec": func(ctx context.Context, tx *Tx) error {
+			_, err := tx.Exec(ctx, sql)
+			return err
+		},
+		"Query": func(ctx context.Context, tx *Tx) error {
+			rows, _ := tx.Query(ctx, sql)
+			_, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int])
+			return err
+		},
+		"QueryRow": func(ctx context.Context, tx *Tx) error {
+			var id int
+			return tx.QueryRow(ctx, sql).Scan(&id)
+		},
+		"CopyFrom": func(ctx context.Context, tx *Tx) error {
+			_, err := tx.CopyFrom(ctx, pgx.Identifier{"notes"}, []string{"id"}, pgx.CopyFromRows([][]any{{1}}))
+			return err
+		},
+		"a savepoint": func(ctx context.Context, tx *Tx) error {
+			return pgx.BeginFunc(ctx, tx, func(inner pgx.Tx) error {
+				_, err := inner.Exec(ctx, sql)
+				return err
+			})
+		},
+	} {
+		for _, failure := range []error{context.Canceled, nil} {
+			err := NewWriter(pool).Write(t.Context(), "", func(tx *Tx) error {
+				if err := first(t.Context(), tx); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+				return failure
+			})
+			want := 0
+			if failure == nil {
+				want = 1
+			}
+			if n := count(t, pool); !errors.Is(err, failure) || n != want {
+				t.Errorf("%s, ending with %v: %v, %d rows, want %d", name, failure, err, n, want)
+			}
+		}
+		if _, err := pool.Exec(t.Context(), `TRUNCATE notes`); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
