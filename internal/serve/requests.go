@@ -43,8 +43,8 @@ func traced() func(http.Handler) http.Handler {
 	}
 }
 
-// requests measures requests by OpenTelemetry's conventions. otelhttp would make the attributes
-// of each request anew, with the Host header, of which a client may send any number.
+// requests measures requests by OpenTelemetry's conventions. otelhttp makes the attributes of
+// each request again, with the Host header, which may have any text that a client likes.
 type requests struct {
 	took, received, sent *telemetry.Histogram
 

@@ -27,8 +27,8 @@ type histograms struct {
 }
 
 // A Histogram has series that its user keeps, so that a measurement is two additions. An
-// instrument of OpenTelemetry finds the series of each measurement by its attributes, at ten
-// times the cost, and a request measures twenty times.
+// instrument of OpenTelemetry looks up the series of each measurement by its attributes, which
+// takes more than ten times as long, and a video is measured twenty times on its way.
 type Histogram struct {
 	scope, name, about, unit string
 	bounds                   []float64

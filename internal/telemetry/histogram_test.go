@@ -69,8 +69,8 @@ func points(t *testing.T, reader sdk.Reader, name string) metricdata.Histogram[f
 	return metricdata.Histogram[float64]{}
 }
 
-// Whoever asks for a series again has the same one. Attributes that a client could choose do
-// not use up the memory: beyond 2,000 there is one series.
+// The same attributes always have the same series. Attributes that a client could choose do not
+// use up the memory: beyond 2,000 there is one series.
 func TestSeriesOfAHistogram(t *testing.T) { //nolint:paralleltest // it needs a provider
 	h := telemetry.NewHistogram("test", "series", "s", "Series.", 1)
 	if h != telemetry.NewHistogram("test", "series", "s", "Series.", 1) {

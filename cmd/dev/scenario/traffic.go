@@ -29,8 +29,8 @@ const (
 const burstVideos, burstVersions = 200, 10
 
 // A backlog is 4,000 events. Clients, services, Postgres and browser share the processors, and
-// 1,000 writes a second take more than two of them. What waits leaves faster than it came, for
-// longer than the two seconds that the page's rates are taken over.
+// 1,000 writes a second take more than two of them. A backlog leaves faster than it came, and
+// lasts for longer than the two seconds that the page's rates are taken over.
 const backlogVideos, backlogVersions = 400, 10
 
 // maxVideos bounds the videos of one load, and so the queries about them.
