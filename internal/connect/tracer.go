@@ -6,38 +6,23 @@ import (
 
 	"github.com/exaring/otelpgx"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/multitracer"
-	"go.opentelemetry.io/otel"
-	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	"github.com/jackc/pgx/v5/pgxpool"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
-
-	"example.com/lockstep/internal/telemetry"
+	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// newTracer returns a tracer that measures all operations of a connection, and makes spans
-// where traces are recorded: looking for a span alone takes longer than the measurement.
-func newTracer() pgx.QueryTracer {
-	measured := newMeasures()
-	if !telemetry.RecordsTraces() {
-		return measured
-	}
-	return multitracer.New(newSpans(otel.GetTracerProvider()), measured)
-}
+// tracer is otelpgx's with fewer spans: its own were two thirds of all, and the largest part of
+// the cost of a trace. The metrics are those of otelpgx.
+type tracer struct{ *otelpgx.Tracer }
 
-// spans is otelpgx with fewer spans: its own were two thirds of all, and the largest part of
-// the cost of a trace. The wait for a connection has none, since it is the time between two
-// others; the connection that has to be made has one.
-type spans struct{ *otelpgx.Tracer }
-
-func newSpans(provider trace.TracerProvider) spans {
-	return spans{otelpgx.NewTracer(otelpgx.WithTracerProvider(provider), otelpgx.WithMeterProvider(metricnoop.NewMeterProvider()),
-		otelpgx.WithDisableConnectionDetailsInAttributes(), otelpgx.WithDisableAcquireTracer())}
+func newTracer() tracer {
+	return tracer{otelpgx.NewTracer(otelpgx.WithDisableConnectionDetailsInAttributes())}
 }
 
 // TraceBatchStart begins the span of a batch, with the texts of its statements.
-func (s spans) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
-	ctx = s.Tracer.TraceBatchStart(ctx, conn, data)
+func (t tracer) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	ctx = t.Tracer.TraceBatchStart(ctx, conn, data)
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() || data.Batch == nil {
 		return ctx
@@ -52,8 +37,23 @@ func (s spans) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.Tra
 
 // TraceBatchQuery makes a span of a statement that failed. One that succeeded has none: pgx
 // reports its end only, so that the span would have no duration.
-func (s spans) TraceBatchQuery(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchQueryData) {
+func (t tracer) TraceBatchQuery(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchQueryData) {
 	if data.Err != nil {
-		s.Tracer.TraceBatchQuery(ctx, conn, data)
+		t.Tracer.TraceBatchQuery(ctx, conn, data)
+	}
+}
+
+type acquiring struct{}
+
+// TraceAcquireStart measures the wait for a connection, without a span: it is the time between
+// two others. The connection that has to be made has a span.
+func (t tracer) TraceAcquireStart(ctx context.Context, pool *pgxpool.Pool, data pgxpool.TraceAcquireStartData) context.Context {
+	return context.WithValue(ctx, acquiring{}, t.Tracer.TraceAcquireStart(trace.ContextWithSpan(ctx, noop.Span{}), pool, data))
+}
+
+// TraceAcquireEnd ends the measurement.
+func (t tracer) TraceAcquireEnd(ctx context.Context, pool *pgxpool.Pool, data pgxpool.TraceAcquireEndData) {
+	if within, ok := ctx.Value(acquiring{}).(context.Context); ok {
+		t.Tracer.TraceAcquireEnd(within, pool, data)
 	}
 }

@@ -88,7 +88,7 @@ func tracerProvider(ctx context.Context, res *resource.Resource) (_ oteltrace.Tr
 }
 
 func meterProvider(ctx context.Context, res *resource.Resource) (*metric.MeterProvider, error) {
-	scraped, err := prometheus.New(prometheus.WithProducer(Histograms))
+	scraped, err := prometheus.New()
 	if err != nil {
 		return nil, fmt.Errorf("create prometheus exporter: %w", err)
 	}
@@ -102,7 +102,7 @@ func meterProvider(ctx context.Context, res *resource.Resource) (*metric.MeterPr
 		if err != nil {
 			return nil, fmt.Errorf("create metric exporter: %w", err)
 		}
-		options = append(options, metric.WithReader(metric.NewPeriodicReader(exporter, metric.WithProducer(Histograms))))
+		options = append(options, metric.WithReader(metric.NewPeriodicReader(exporter)))
 	}
 	return metric.NewMeterProvider(options...), nil
 }

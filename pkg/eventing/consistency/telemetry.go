@@ -28,45 +28,34 @@ func newMetrics() metrics {
 		waiters: m.Level("consistency.waiters", "{reader}", "Readers that wait for the copy just now"),
 		wait:    m.Durations("consistency.wait", "Time that a reader waited for the copy, by whether it was reached"),
 	}
-	for _, o := range outcomes {
-		instrument.Begin(made.reads, o)
+	for _, o := range []Outcome{Fresh, Waited, Authority, Stale, Failed} {
+		instrument.Begin(made.reads, outcomeOf(o))
 	}
-	for _, result := range results {
-		instrument.Begin(made.questions, result)
+	for _, result := range []string{"answered", "away", "refused"} {
+		instrument.Begin(made.questions, resultOf(result))
 	}
 	return made
 }
 
-// The attributes of each read are made once.
-var (
-	outcomes = labels("outcome", Fresh, Waited, Authority, Stale, Failed)
-	results  = labels("result", "answered", "away", "refused")
-	reached  = map[bool]metric.MeasurementOption{
-		true: metric.WithAttributes(attribute.Bool("reached", true)), false: metric.WithAttributes(attribute.Bool("reached", false)),
-	}
-)
+func outcomeOf(o Outcome) metric.MeasurementOption {
+	return metric.WithAttributes(attribute.String("outcome", string(o)))
+}
 
-func labels[V ~string](name string, values ...V) map[V]metric.MeasurementOption {
-	all := map[V]metric.MeasurementOption{}
-	for _, v := range values {
-		all[v] = metric.WithAttributes(attribute.String(name, string(v)))
-	}
-	return all
+func resultOf(result string) metric.MeasurementOption {
+	return metric.WithAttributes(attribute.String("result", result))
 }
 
 func (m metrics) asked(ctx context.Context, result string) {
-	m.questions.Add(ctx, 1, results[result])
+	m.questions.Add(ctx, 1, resultOf(result))
 }
 
 func (m metrics) waiting(ctx context.Context, delta int64) { m.waiters.Add(ctx, delta) }
 
-func (m metrics) waited(ctx context.Context, took time.Duration, inTime bool) {
-	m.wait.Record(ctx, took.Seconds(), reached[inTime])
+func (m metrics) waited(ctx context.Context, took time.Duration, reached bool) {
+	m.wait.Record(ctx, took.Seconds(), metric.WithAttributes(attribute.Bool("reached", reached)))
 }
 
 // Count counts a read that asked for freshness.
 func (w *Waiters) Count(ctx context.Context, o Outcome) {
-	if of, known := outcomes[o]; known { // a query that panics has no outcome
-		w.metrics.reads.Add(ctx, 1, of)
-	}
+	w.metrics.reads.Add(ctx, 1, outcomeOf(o))
 }
