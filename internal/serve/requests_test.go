@@ -87,7 +87,7 @@ func TestRequestsHaveIDsWithoutAnEndpoint(t *testing.T) {
 		r.Header.Set("Traceparent", traceparent)
 		s.rest.ServeHTTP(httptest.NewRecorder(), r)
 	}
-	ids := regexp.MustCompile(`"logging.googleapis.com/trace":"[^"]*/([0-9a-f]{32})"`).FindAllStringSubmatch(logs.String(), -1)
+	ids := regexp.MustCompile(`"logging[.]googleapis[.]com/trace":"[^"]*/([0-9a-f]{32})"`).FindAllStringSubmatch(logs.String(), -1)
 	if len(ids) != 1 || ids[0][1] == callersTrace || !strings.Contains(logs.String(), `"logging.googleapis.com/trace_sampled":false`) {
 		t.Errorf("traces %q in the lines:\n%s", ids, logs.String())
 	}

@@ -51,7 +51,7 @@ func TestSpansWithoutAnEndpointHaveIDs(t *testing.T) {
 	defer setup(t, nil)()
 	tracer, parent := otel.Tracer("test"), trace.SpanContextFromContext(inSpan(t))
 	for name, tc := range map[string]struct {
-		ctx            context.Context
+		ctx            context.Context //nolint:containedctx // a case of the table
 		options        []trace.SpanStartOption
 		child, sampled bool
 	}{
