@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// An importRule forbids the packages that match from to import those that match
-// to; paths are relative to the module. Where both have a group, the packages of
-// one group may import each other: "services/video" and what is below it is one
-// service.
+// An importRule forbids a package that matches the pattern from to import one that matches
+// the pattern to. Paths are relative to the module. If both patterns have a group, packages
+// with the same value of the group may import each other: "services/video" and all below it
+// is one service.
 type importRule struct {
 	from, to *regexp.Regexp
 	// tests says that test files are bound too.

@@ -104,5 +104,8 @@ func linked(name, anchor string) error {
 			return nil
 		}
 	}
+	if strings.Contains(string(text), `<a id="`+anchor+`">`) {
+		return nil
+	}
 	return fmt.Errorf("no heading #%s", anchor)
 }

@@ -10,16 +10,16 @@ import (
 	"example.com/lockstep/internal/porttest"
 )
 
-// TestACollectorThatIsAway: services that send traces to nobody serve on, say so in their logs
+// TestACollectorThatIsAway: services that send traces to nowhere serve on, say so in their logs
 // in the form of all other lines, and end as asked. It is `docker compose up` with an endpoint
 // and without the profile.
 func TestACollectorThatIsAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, startBroker(t, broker.Local))
-	nobody := "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://" + porttest.Addr(t)
+	nowhere := "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://" + porttest.Addr(t)
 	const soon, often = "OTEL_EXPORTER_OTLP_TIMEOUT=500", "OTEL_BSP_SCHEDULE_DELAY=100"
-	video := w.spawn(t, "video", w.videoAddr, "DATABASE_URL="+w.pg.VideoURL, nobody, soon, often)
-	catalog := w.spawn(t, "catalog", w.catalogAddr, "DATABASE_URL="+w.pg.CatalogURL, "VIDEO_SERVICE_ADDR="+w.videoAddr, nobody, soon, often)
+	video := w.spawn(t, "video", w.videoAddr, "DATABASE_URL="+w.pg.VideoURL, nowhere, soon, often)
+	catalog := w.spawn(t, "catalog", w.catalogAddr, "DATABASE_URL="+w.pg.CatalogURL, "VIDEO_SERVICE_ADDR="+w.videoAddr, nowhere, soon, often)
 	for _, p := range []*spawned{video, catalog} {
 		p.ready(t)
 	}

@@ -61,8 +61,8 @@ func (c *change) edit(name string, insert func(*source)) {
 	c.files[name] = text
 }
 
-// ahead inserts text before an anchor, which stands once in the file, and behind inserts it
-// behind the anchor.
+// ahead inserts text before the anchor, and behind inserts it after the anchor, which must
+// occur in the file exactly once.
 func (c *change) ahead(name, anchor, text string) { c.around(name, anchor, text, "") }
 
 func (c *change) behind(name, anchor, text string) { c.around(name, anchor, "", text) }

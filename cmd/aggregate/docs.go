@@ -9,7 +9,8 @@ import (
 )
 
 // docEdits are the tables of docs/security.md with the outcomes of all operations, which
-// TestAccess compares with the services. Each row is that of the like operation with videos.
+// TestAccess compares with the services. Each new row copies the one of
+// the same operation on videos.
 func (c *change) docEdits() {
 	a := c.aggregate
 	one := "/v1/" + a.Plural() + "/{" + a.Name + "_id}`"

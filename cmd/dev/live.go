@@ -19,7 +19,7 @@ const (
 	closeTime = 2 * time.Second
 )
 
-// serveLive serves the live page until ctx ends and the last scenario has mended what it
+// serveLive serves the live page until ctx ends and the last scenario has repaired what it
 // broke.
 func (p pair) serveLive(ctx context.Context, all *parts) error {
 	running, err := scenario.Open(ctx, scenario.Config{

@@ -92,8 +92,8 @@ func (p pair) service(all *parts, name string, lis *net.TCPListener, vars ...str
 	return i, err
 }
 
-// attend runs the service until ctx ends, and then drains it. An end of its process that
-// nobody asked for is an error.
+// attend runs the service until ctx ends, and then drains it. An unrequested end of its
+// process is an error.
 func attend(ctx context.Context, i *process.Instance) error {
 	if err := i.Start(); err != nil {
 		return err

@@ -127,7 +127,7 @@ var contexts = []rule{
 	},
 	{
 		means: aggregate, why: "a type of aggregate in a comment of proto",
-		in: in(`\.proto$`), kind: prose,
+		in: in(`\.proto$|^docs/grpc\.md$`), kind: prose,
 		before: endsWith(`"`), after: startWith(`"`),
 	},
 	{

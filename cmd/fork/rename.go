@@ -140,7 +140,7 @@ func (r *renamer) means(o occurrence) meaning {
 }
 
 // standsAlone reports whether content[start:end] is a word or a part of an identifier,
-// and not a part of another word. Versions follow package names without a separator.
+// and not a part of another word. A version may follow it: the word video is in videov1.
 func standsAlone(content string, start, end int) bool {
 	first, second, last := content[start], content[start+1], content[end-1]
 	afterLetter := start > 0 && isLetter(content[start-1]) && !isEscape(content, start-1)

@@ -80,11 +80,11 @@ func TestReference(t *testing.T) {
 	}
 	for _, want := range []string{
 		"## thing.v1.ThingService\n\nThingService has things.\n",
-		"| [Get](#thingserviceget) | Get reads \\| one |\n",
+		"| [Get](#ThingService.Get) | Get reads \\| one |\n",
 		"### ThingService.Get\n\nGet reads | one. It is old.\n\nReasons of errors: NONE_LEFT.\n",
 		"Request: `GetRequest`\n", "| `name` | 1 | `string` | \\<of> it |\n", "| `old` | 2 | `bool` | Deprecated. |\n",
 		"| `maybe` | 3 | optional `int32` |  |\n", "Answer: a stream of `GetResponse`. What there is.\n",
-		"| `things` | 1 | repeated [`Thing`](#thingv1thing) |  |\n", "| `kinds` | 2 | map of `string` to [`Kind`](#thingv1kind) |  |\n",
+		"| `things` | 1 | repeated [`Thing`](#thing.v1.Thing) |  |\n", "| `kinds` | 2 | map of `string` to [`Kind`](#thing.v1.Kind) |  |\n",
 		"| `at` | 4 | `google.protobuf.Timestamp`, one of `either` |  |\n", "## Messages of thing.v1\n", "### thing.v1.Nothing\n\nNo fields.\n",
 		"### thing.v1.Kind\n\nKind is a kind.\n\n| value | number | |\n| --- | --- | --- |\n| `KIND_UNSPECIFIED` | 0 | Unknown. |\n",
 	} {

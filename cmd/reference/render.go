@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -37,7 +36,7 @@ func (p *page) service(s protoreflect.ServiceDescriptor) {
 	for i := range s.Methods().Len() {
 		m := s.Methods().Get(i)
 		first, _, _ := strings.Cut(cell(m), ". ")
-		fmt.Fprintf(p, "| [%s](#%s) | %s |\n", m.Name(), anchor(title(m)), strings.TrimSuffix(first, "."))
+		fmt.Fprintf(p, "| [%s](#%s) | %s |\n", m.Name(), title(m), strings.TrimSuffix(first, "."))
 	}
 	for i := range s.Methods().Len() {
 		m := s.Methods().Get(i)
@@ -47,9 +46,10 @@ func (p *page) service(s protoreflect.ServiceDescriptor) {
 	}
 }
 
-// heading begins a chapter with the comment of its definition.
+// heading begins a chapter with the comment of its definition. Its anchor is the name as it is:
+// GitHub's own has no capitals and no dots, and a search for the name does not find it.
 func (p *page) heading(level, title string, d protoreflect.Descriptor) {
-	fmt.Fprintf(p, "\n%s %s\n", level, title)
+	fmt.Fprintf(p, "\n<a id=%q></a>\n\n%s %s\n", title, level, title)
 	if text := comment(d); text != "" {
 		fmt.Fprintf(p, "\n%s\n", text)
 	}
@@ -144,13 +144,8 @@ func (p *page) element(f protoreflect.FieldDescriptor) string {
 	if !p.known[named.ParentFile().Package()] {
 		return quoted(named.FullName())
 	}
-	return "[" + quoted(named.Name()) + "](#" + anchor(string(named.FullName())) + ")"
+	return "[" + quoted(named.Name()) + "](#" + string(named.FullName()) + ")"
 }
-
-var notInAnchor = regexp.MustCompile(`[^a-z0-9_-]`)
-
-// anchor is GitHub's anchor of a heading.
-func anchor(heading string) string { return notInAnchor.ReplaceAllString(strings.ToLower(heading), "") }
 
 // cell is the comment on one line, for a table.
 func cell(d protoreflect.Descriptor) string {

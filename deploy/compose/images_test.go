@@ -56,7 +56,7 @@ func (s *stack) builtHere(t *testing.T) {
 	}
 }
 
-// compressed is what a registry would keep.
+// compressed is the image's compressed size in bytes, about that in a registry.
 func (s *stack) compressed(t *testing.T, image string) int64 {
 	t.Helper()
 	save := s.command(t, "save", image)

@@ -144,10 +144,9 @@ func answers(ctx context.Context, config *pgx.ConnConfig) error {
 	return nil
 }
 
-// UnverifiedServer returns the first host of a Postgres URL that is beyond this machine and
-// its private network, and to which a connection may be made without a check of the
-// server's certificate and name: any host on the way could answer in its place. It
-// returns "" if there is none, and for a URL that cannot be parsed, which OpenPool refuses.
+// UnverifiedServer returns the first public host of a Postgres URL whose certificate or name
+// would not be checked, so that another machine could answer in its place. It returns "" if
+// there is none, and for a URL that cannot be parsed, which OpenPool refuses.
 func UnverifiedServer(url string) (host string) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
@@ -165,8 +164,8 @@ func UnverifiedServer(url string) (host string) {
 	return ""
 }
 
-// unverified also holds for verify-ca: for that pgx sets InsecureSkipVerify and checks the
-// certificate without its name.
+// unverified reports whether host is public and its name goes unchecked. That includes
+// sslmode=verify-ca, for which pgx sets InsecureSkipVerify and checks the certificate alone.
 func unverified(host string, config *tls.Config) bool {
 	if config != nil && !config.InsecureSkipVerify {
 		return false

@@ -41,7 +41,7 @@ type invocation struct {
 }
 
 // auditFlags declares the flags of a subcommand that changes something. The person is who
-// is logged in, also through sudo. In a job nobody is: a USER there is the image's.
+// is logged in, also through sudo. In a job no person is: a USER there is the image's.
 func (s *invocation) auditFlags() {
 	by := cmp.Or(s.Getenv("SUDO_USER"), s.Getenv("USER"))
 	if s.Getenv("CLOUD_RUN_EXECUTION") != "" {

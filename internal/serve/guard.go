@@ -60,7 +60,7 @@ func (g *Guard) admit(operation string, r *http.Request) (admitted *http.Request
 
 // isOutside reports whether an admitted gRPC call has a caller from outside of the system,
 // whose trace is not continued: it would decide which of our spans are sampled. The caller of
-// an operation for services is a service, also where nobody has an identity.
+// an operation for services is a service, also where callers have no identity.
 func (g *Guard) isOutside(ctx context.Context, rpc *stats.RPCTagInfo) bool {
 	return auth.Of(ctx).Kind != auth.Service && g.rules[rpc.FullMethodName] != auth.Services
 }
@@ -70,8 +70,8 @@ func isOwn(operation string) bool {
 	return isInfrastructure(operation) || isProbe(strings.TrimPrefix(operation, "GET "))
 }
 
-// guarded refuses requests for a route of routes. A request without a route passes: its
-// answer is 404 or 405, which says nothing that openapi.json does not.
+// guarded is the middleware that calls admit in front of a handler. A request without a matching
+// route passes: its 404 or 405 reveals nothing that openapi.json does not.
 func (g *Guard) guarded(log *slog.Logger, routes chi.Routes) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -39,8 +39,8 @@ type Origins []string
 func (o *Origins) String() string { return strings.Join(*o, ",") }
 
 // Set takes origins that are separated by commas. It refuses the wildcard, because a page
-// that nobody knows has no reason to call, and an origin without TLS, whose page anybody on
-// the way could change; on loopback there is nobody on the way.
+// of an unknown origin has no reason to call, and an origin without TLS, whose page any host on
+// the way could change; on loopback there is no such host.
 func (o *Origins) Set(list string) error {
 	var origins Origins
 	for origin := range strings.SplitSeq(list, ",") {

@@ -32,7 +32,8 @@ const maxUnderWay = 20
 // theirs are under way. Reads and writes count alike: both cost about one statement.
 //
 // A service of the system has no rate: its requests are those of all users, and it bounds
-// its own work. Everyone has none: there is no one to tell apart.
+// its own work. The principal Everyone, of a service without
+// authentication, has none: its callers cannot be told apart.
 type rates struct {
 	perSecond uint
 	limited   metric.Int64Counter

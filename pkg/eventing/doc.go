@@ -49,7 +49,7 @@
 //	written           outbox: append.go
 //	found and leased  outbox/queue: doc.go, sql.go, claim.go
 //	published         outbox: doc.go to "Goroutines", relay.go, scheduler.go, claimer.go,
-//	                  publisher.go, result.go, settler.go; outbox/queue: settle.go
+//	                  publisher.go, settlement.go, settler.go; outbox/queue: settle.go
 //	received          inbox: doc.go to "Another history", consumer.go, delivery.go
 //	applied           inbox: apply.go, store.go, decide.go, rows.go
 //	repaired          inbox: blocked.go, repair.go, owner.go; projection: projection.go

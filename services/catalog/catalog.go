@@ -6,6 +6,9 @@
 //	                       │ gap                                    │ not there in time
 //	                       └───────────────── owner ────────────────┘
 //
+// An event passes the handlers timed, which measures the canary, handler and [inbox.Route], which
+// finds the [projection.Projection] of its type; that calls videos or engagements.
+//
 // The projection only moves forward, by the rule in [inbox.Decide]. A read with a
 // consistency token is never answered with anything older: it waits for the projection,
 // then reads from the owner, then fails. A reader gets older data only on request, together
@@ -14,8 +17,11 @@
 // Files: this one holds the reads, query.go their parameters, problems.go their errors.
 // videos.go, engagements.go and each file like them have one type of aggregate: its events,
 // its rows, and the calls to its owner; events.go has the part that all share, projector.go
-// puts them together. The store files have every SQL statement; rest.go and grpc.go are the two
-// protocols; serve.go is the wiring. Package projection moves the rows of all types.
+// puts them together, and canary.go measures. The files store_*.go have every SQL statement;
+// search.go bounds searches; rest.go and grpc.go are the two protocols, access.go the rules of who
+// may call what, and live.go the page; serve.go is the wiring. watch.go compares the read model with
+// its owner, rebuild.go, reconcile.go, offsets.go and erase.go have the parts of the operators'
+// commands that are this service's. Package projection moves the rows of all types.
 package catalog
 
 import (

@@ -50,8 +50,8 @@ var engagementRevision = projection.Revision(&engagementv1.Event{}, &engagementv
 
 func (e Engagement) id() string { return engagementID(e.UserID, e.VideoID) }
 
-// engagements is the projection.Aggregate of engagements. store.go has its Lock, Upsert
-// and Positions.
+// engagements is the projection.Aggregate of engagements. store_engagements.go has its Lock,
+// Upsert and positions.
 type engagements struct {
 	db    *pgxpool.Pool
 	owner replicationv1.ReplicationServiceClient

@@ -8,7 +8,7 @@ import (
 	"example.com/lockstep/pkg/eventing/rebuild"
 )
 
-// This file has the statements of store.go that write to a projection's table, or to its shadow.
+// This file has the statements that write to a projection's table, or to its shadow.
 
 // tableSQL is the statements that move the rows of a table: the one that is served, or its shadow in
 // a rebuild. Reads for users are of the served one.

@@ -68,8 +68,8 @@ func (v Video) position() consistency.Position {
 	return consistency.Position{AggregateType: videoType, AggregateID: v.id(), Epoch: v.Epoch, Version: v.Version}
 }
 
-// videos is the projection.Aggregate of videos. store.go has its Lock, Upsert and
-// Positions.
+// videos is the projection.Aggregate of videos. store_videos.go has its Lock, Upsert and
+// positions.
 type videos struct {
 	db    *pgxpool.Pool
 	owner replicationv1.ReplicationServiceClient

@@ -11,7 +11,8 @@
 // This file has the transactions; fields.go the fields of a video, one after the other,
 // and rules.go their use; read.go the reads, store.go all SQL, events.go the events,
 // rest.go and grpc.go the protocols for users, replication.go and replication_digests.go
-// the one for replicas, serve.go the wiring. Each other aggregate has a package of its own
+// the one for replicas, access.go the rules of who may call what, erase.go and store_erase.go the
+// erasure of a user, canary.go the synthetic video, serve.go the wiring. Each other aggregate has a package of its own
 // with the same files, the first one is engagement; package aggregate has the parts that all
 // share. internal/idempotency keeps the keys.
 package video

@@ -105,10 +105,10 @@ func (p *Pair) fresh(ctx context.Context, wrote video, wait int) (video, error) 
 }
 
 func (p *Pair) call(ctx context.Context, method, url, body string, header http.Header) (video, error) {
-	begun := time.Now()
+	started := time.Now()
 	v, err := p.client.Call(ctx, method, url, body, header)
 	if v.Status != 0 {
-		p.met.answered(url, begun)
+		p.met.answered(url, started)
 	}
 	return v, err
 }
@@ -141,8 +141,8 @@ func (s *shutdown) begin() {
 	s.asked = time.Now()
 }
 
-// answered notes the end of a request that had begun at a time.
-func (s *shutdown) answered(url string, begun time.Time) {
+// answered notes the end of a request that had started at a time.
+func (s *shutdown) answered(url string, started time.Time) {
 	if s == nil || !strings.HasPrefix(url, s.url) {
 		return
 	}
@@ -150,7 +150,7 @@ func (s *shutdown) answered(url string, begun time.Time) {
 	defer s.mu.Unlock()
 	switch {
 	case s.asked.IsZero():
-	case begun.Before(s.asked):
+	case started.Before(s.asked):
 		s.under++
 	default:
 		s.later++

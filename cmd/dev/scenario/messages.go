@@ -16,7 +16,7 @@ import (
 )
 
 func (p *Pair) duplicates(ctx context.Context, t *run) {
-	t.mend(p.withoutFaults)
+	t.atEnd(p.withoutFaults)
 	must(p.setFaults(ctx, fault{Kind: "repeat"}))
 	t.sayf("The broker takes every event twice.")
 	v := got(p.create(ctx, "Liked"))
@@ -45,8 +45,8 @@ func (p *Pair) repeated(ctx context.Context) (float64, error) {
 // withheld makes the events of one video that the relay does not send: the broker refuses
 // them until video has handed back its leases and ended.
 func (p *Pair) withheld(ctx context.Context, t *run, change func(video) video) video {
-	t.mend(p.startAll)
-	t.mend(p.withoutFaults)
+	t.atEnd(p.startAll)
+	t.atEnd(p.withoutFaults)
 	v := got(p.create(ctx, "First cut"))
 	must(p.settled(ctx, v.ID))
 	must(p.setFaults(ctx, fault{Kind: "outage", Method: "Publish"}))
@@ -138,7 +138,7 @@ func (p *Pair) poison(ctx context.Context, t *run) {
 }
 
 func (p *Pair) refuse(ctx context.Context, t *run) {
-	t.mend(p.withoutFaults)
+	t.atEnd(p.withoutFaults)
 	v := got(p.create(ctx, "Refused"))
 	must(p.settled(ctx, v.ID))
 	must(p.setFaults(ctx, fault{Kind: "reject", Key: v.ID.String()}))

@@ -8,7 +8,7 @@ import (
 )
 
 func (p *Pair) brokerOutage(ctx context.Context, t *run) {
-	t.mend(p.withoutFaults)
+	t.atEnd(p.withoutFaults)
 	must(p.setFaults(ctx, fault{Kind: "outage"}))
 	t.sayf("The broker answers nothing.")
 	l := got(p.writes(ctx, work{videos: 30, versions: 5}))
@@ -47,8 +47,8 @@ func (p *Pair) postgresOutage(ctx context.Context, t *run) {
 		away = false
 		return p.Postgres.Recover(ctx)
 	}
-	t.mend(p.ready)
-	t.mend(restore)
+	t.atEnd(p.ready)
+	t.atEnd(restore)
 	l := p.during(ctx, func(ctx context.Context) {
 		t.sayf("Postgres crashes.")
 		away = true

@@ -1,7 +1,7 @@
 // Package scenario attacks the running pair, one scenario at a time, and watches whether its
 // promises hold. The buttons of the live page are its scenarios.
 //
-// A scenario breaks one thing, writes while it is broken, mends it, and then waits until
+// A scenario breaks one thing, writes while it is broken, repairs it, and then waits until
 // both services agree. It counts as seen only if the databases show it: each change has its
 // event, each event is applied, each video's in order, and nothing twice. No scenario ends
 // well by a timer.
@@ -30,8 +30,8 @@ const (
 	callTime = 20 * time.Second
 	// queryTime bounds one query.
 	queryTime = 5 * time.Second
-	// mendTime bounds the mending after a scenario.
-	mendTime = time.Minute
+	// repairTime bounds the repairs after a scenario.
+	repairTime = time.Minute
 	// glance is the pause between two looks at a state without a notification.
 	glance = 50 * time.Millisecond
 	// conns is how many calls are under way at once, at most.

@@ -56,7 +56,7 @@ func (p *Pair) restartCatalog(ctx context.Context, t *run) {
 }
 
 func (p *Pair) restart(ctx context.Context, t *run, name, url string, i *process.Instance) {
-	t.mend(p.startAll)
+	t.atEnd(p.startAll)
 	met := &shutdown{url: url}
 	l := p.withoutRetries(met).during(ctx, func(context.Context) {
 		t.sayf("%s drains under writes and reads.", name)
@@ -78,7 +78,7 @@ func (p *Pair) restart(ctx context.Context, t *run, name, url string, i *process
 }
 
 func (p *Pair) killVideo(ctx context.Context, t *run) {
-	t.mend(p.startAll)
+	t.atEnd(p.startAll)
 	l := p.during(ctx, func(context.Context) {
 		t.sayf("kill -9 of video.")
 		must(p.Video.Kill())
@@ -92,7 +92,7 @@ func (p *Pair) killVideo(ctx context.Context, t *run) {
 }
 
 func (p *Pair) killCatalog(ctx context.Context, t *run) {
-	t.mend(p.startAll)
+	t.atEnd(p.startAll)
 	liked := got(p.create(ctx, "Liked"))
 	const likes = 20
 	l := p.during(ctx, func(ctx context.Context) {

@@ -41,7 +41,7 @@ func NewRunner(p *Pair, page *live.Page) *Runner {
 	return &Runner{pair: p, page: page, observer: &observer{pair: p}}
 }
 
-// Run returns when ctx ends and the last scenario has mended what it broke, except parts
+// Run returns when ctx ends and the last scenario has repaired what it broke, except parts
 // that end with the pair.
 func (r *Runner) Run(ctx context.Context) error {
 	var all errgroup.Group
@@ -75,7 +75,7 @@ func (r *Runner) play(ctx context.Context, name string) {
 	err := attempt(func() { t.do(r.pair, running, t) })
 	switch {
 	case context.Cause(running) != errEnded: //nolint:errorlint // a cause is the value itself
-		err = errors.Join(err, t.mended(context.WithoutCancel(ctx)))
+		err = errors.Join(err, t.repaired(context.WithoutCancel(ctx)))
 	case t.needs == ourBroker:
 		// Another program may have started the broker, which then goes on without the pair.
 		err = errors.Join(err, r.pair.withoutFaults(context.WithoutCancel(ctx)))

@@ -118,21 +118,21 @@ func (p *Pair) Buttons() (all []live.Button) {
 
 type run struct {
 	scenario
-	runner *Runner
-	seen   map[string]string
-	mends  []func(context.Context) error
+	runner  *Runner
+	seen    map[string]string
+	repairs []func(context.Context) error
 }
 
-// mend repairs something when the scenario is over, also if it was cut off, but not when the
+// atEnd repairs something when the scenario is over, also if it was cut off, but not when the
 // whole pair ends. The last repair comes first.
-func (t *run) mend(repair func(context.Context) error) { t.mends = append(t.mends, repair) }
+func (t *run) atEnd(repair func(context.Context) error) { t.repairs = append(t.repairs, repair) }
 
-func (t *run) mended(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, mendTime)
+func (t *run) repaired(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, repairTime)
 	defer cancel()
-	for _, repair := range slices.Backward(t.mends) {
+	for _, repair := range slices.Backward(t.repairs) {
 		if failed := repair(ctx); failed != nil {
-			err = errors.Join(err, fmt.Errorf("mend: %w", failed))
+			err = errors.Join(err, fmt.Errorf("repair: %w", failed))
 		}
 	}
 	return err

@@ -65,7 +65,7 @@ func (p promised) ids() []uuid.UUID { return slices.Collect(maps.Keys(p)) }
 // repeated: it may have committed. An answer to a read that is older than its token is an
 // error at once.
 func (p *Pair) writes(ctx context.Context, w work) (*load, error) {
-	l, begun := &load{promised: promised{}}, time.Now()
+	l, started := &load{promised: promised{}}, time.Now()
 	var next atomic.Int64
 	group, running := errgroup.WithContext(ctx)
 	for range conns {
@@ -79,7 +79,7 @@ func (p *Pair) writes(ctx context.Context, w work) (*load, error) {
 		})
 	}
 	err := group.Wait()
-	l.took = time.Since(begun)
+	l.took = time.Since(started)
 	if err == nil && len(l.promised) == 0 {
 		err = fmt.Errorf("no video was created: %w", l.why)
 	}
@@ -207,7 +207,7 @@ func (p *Pair) burst(ctx context.Context, t *run) {
 }
 
 func (p *Pair) pauseRelay(ctx context.Context, t *run) {
-	t.mend(p.withoutFaults)
+	t.atEnd(p.withoutFaults)
 	must(p.setFaults(ctx, fault{Kind: "outage", Method: "Publish"}))
 	t.sayf("The broker takes no events.")
 	l := got(p.writes(ctx, work{videos: backlogVideos, versions: backlogVersions, noRead: true}))

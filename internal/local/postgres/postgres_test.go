@@ -218,7 +218,7 @@ func mustBeGone(tb testing.TB, url string) {
 }
 
 // TestCrashAndRecover: commits survive a crash of the server's processes, and Done waits
-// for an end that nobody asked for.
+// for an unrequested end.
 func TestCrashAndRecover(t *testing.T) {
 	t.Parallel()
 	s, err := Start(t.Context(), Options{})

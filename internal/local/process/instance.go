@@ -100,7 +100,7 @@ func (i *Instance) Start() error {
 	return nil
 }
 
-// watch reports an end that nobody asked for.
+// watch reports an unrequested end.
 func (i *Instance) watch(running *Process) {
 	<-running.Done()
 	i.mu.Lock()

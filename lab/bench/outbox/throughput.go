@@ -31,7 +31,8 @@ func throughput(p *rig.Postgres) []measure.Series {
 	return append([]measure.Series{compared(p)}, spread(p)...)
 }
 
-// compared compares the rates at which a backlog leaves.
+// compared measures how fast a backlog leaves by our relay, by the plain loop, and by the client
+// and the simplest statements alone.
 func compared(p *rig.Postgres) measure.Series {
 	return measure.Series{
 		Title: "outbox: a backlog of 1,000 aggregates with 100 events each leaves",

@@ -3,9 +3,13 @@ package consistency
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"example.com/lockstep/pkg/eventing/notify"
 )
 
 // A commit of this process tells its position: no read of the projection is needed to end a wait.
@@ -111,4 +115,26 @@ func TestAReadTakesNoPlace(t *testing.T) {
 			t.Errorf("%+v; nothing is left: %t", r, w.empty())
 		}
 	})
+}
+
+// Readers that may not have to wait leave half of the memory to those that do.
+func TestReadsLeaveMemoryToWaiters(t *testing.T) {
+	t.Parallel()
+	w := NewWaiters(10_000, nil, notify.New(nil, "", "test", slog.New(slog.DiscardHandler)))
+	var long []Position
+	for i := range MaxPositions {
+		long = append(long, at("v", fmt.Sprintf("a%02d", i), 1))
+	}
+	required, reads := requirement(t, time.Minute, long...), 0
+	for r := NewReader(w); r.addEarly(required) != nil; {
+		reads++
+	}
+	for n := range reads / 2 {
+		if _, err := w.add(long); err != nil {
+			t.Fatalf("%d reads are under way, and %d readers wait: %v", reads, n, err)
+		}
+	}
+	if reads == 0 || w.bytes > maxBytes {
+		t.Errorf("%d reads, %d bytes", reads, w.bytes)
+	}
 }

@@ -144,7 +144,7 @@ func (r *Reader) addEarly(required Requirement) *waiter {
 	if required.wait <= 0 || required.mode == MinimizeLatency || len(required.positions) == 0 {
 		return nil
 	}
-	early, err := r.waiters.add(required.positions)
+	early, err := r.waiters.addEarly(required.positions)
 	if err != nil {
 		return nil
 	}

@@ -150,7 +150,15 @@ func (w *Waiters) Drain() {
 }
 
 // add adds a reader: from now on no commit is missed. It has no place yet.
-func (w *Waiters) add(wanted []Position) (*waiter, error) {
+func (w *Waiters) add(wanted []Position) (*waiter, error) { return w.addWithin(maxBytes, wanted) }
+
+// addEarly is add of a reader that may not have to wait. It leaves half of the memory to
+// those that do: where the database is slow, many readers are in their own read.
+func (w *Waiters) addEarly(wanted []Position) (*waiter, error) {
+	return w.addWithin(maxBytes/2, wanted)
+}
+
+func (w *Waiters) addWithin(bytes int, wanted []Position) (*waiter, error) {
 	r := &waiter{wanted: wanted, missing: len(wanted), done: make(chan struct{})}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -158,7 +166,7 @@ func (w *Waiters) add(wanted []Position) (*waiter, error) {
 	case w.drained || len(wanted) == 0:
 		close(r.done)
 		return r, nil
-	case w.count >= w.max || w.bytes+r.cost() > maxBytes:
+	case w.count >= w.max || w.bytes+r.cost() > bytes:
 		return nil, ErrTooManyWaiters
 	}
 	w.bytes += r.cost()

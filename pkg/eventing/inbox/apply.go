@@ -19,6 +19,42 @@ import (
 // blocked, or dead-lettered. It returns the deliveries that it did not reach before ctx
 // ended.
 //
+// process applies batch, with care for events that may end the process: see "Crash loops" in
+// the package doc. Events that may be in a crash loop are recorded together and applied
+// together. If the row shows that an event was started before, it is counted and applied
+// alone.
+func (c *Consumer) process(ctx context.Context, batch []*delivery) (unfinished []*delivery) {
+	if err := c.markStarted(ctx, batch); err != nil {
+		return batch
+	}
+	mayKill := map[string]bool{}
+	for _, d := range batch {
+		if d.startedBefore {
+			mayKill[d.key()] = true
+		}
+	}
+	if len(mayKill) == 0 {
+		return c.apply(ctx, batch)
+	}
+	var together, alone []*delivery
+	for _, d := range batch {
+		if mayKill[d.key()] {
+			alone = append(alone, d)
+		} else {
+			together = append(together, d)
+		}
+	}
+	unfinished = c.apply(ctx, together)
+	for _, d := range alone {
+		if err := c.markStartedAgain(ctx, d); err != nil {
+			unfinished = append(unfinished, d)
+			continue
+		}
+		unfinished = append(unfinished, c.apply(ctx, []*delivery{d})...)
+	}
+	return unfinished
+}
+
 // An outage of the database is waited out here. Nothing else is applied meanwhile, the
 // budget fills up, and the client stops pulling.
 func (c *Consumer) apply(ctx context.Context, batch []*delivery) (unfinished []*delivery) {

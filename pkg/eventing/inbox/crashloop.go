@@ -21,8 +21,9 @@ const (
 	uncleanStartTime = 2 * time.Minute
 )
 
-// register writes that this consumer runs, which it takes back when it ends well. If
-// another instance has not done that, one of the next deliveries may have ended it.
+// register records that this consumer runs; a clean end removes the record. If the record of
+// another instance is left, that instance may have crashed, and one of the next deliveries may
+// be the cause.
 func (c *Consumer) register(ctx context.Context) {
 	_ = c.persist(ctx, "enter", func() error {
 		others, err := c.store.register(ctx)
@@ -31,42 +32,6 @@ func (c *Consumer) register(ctx context.Context) {
 		}
 		return err
 	})
-}
-
-// process applies batch, with care for events that may end the process: see "Crash loops" in
-// the package doc. Events that may be in a crash loop are recorded together and applied
-// together. If the row shows that an event was started before, it is counted and applied
-// alone.
-func (c *Consumer) process(ctx context.Context, batch []*delivery) (unfinished []*delivery) {
-	if err := c.markStarted(ctx, batch); err != nil {
-		return batch
-	}
-	mayKill := map[string]bool{}
-	for _, d := range batch {
-		if d.startedBefore {
-			mayKill[d.key()] = true
-		}
-	}
-	if len(mayKill) == 0 {
-		return c.apply(ctx, batch)
-	}
-	var together, alone []*delivery
-	for _, d := range batch {
-		if mayKill[d.key()] {
-			alone = append(alone, d)
-		} else {
-			together = append(together, d)
-		}
-	}
-	unfinished = c.apply(ctx, together)
-	for _, d := range alone {
-		if err := c.markStartedAgain(ctx, d); err != nil {
-			unfinished = append(unfinished, d)
-			continue
-		}
-		unfinished = append(unfinished, c.apply(ctx, []*delivery{d})...)
-	}
-	return unfinished
 }
 
 // markStarted records the first start of the events in batch that may be in a crash loop,

@@ -17,10 +17,11 @@
 // Files, in the order of an event:
 //
 //	consumer.go      Consumer: receives messages and gathers batches
-//	stream.go        opens the streams, within the budget of budget.go
-//	delivery.go      a message in hand, decoded by the Handler of handler.go
-//	crashloop.go     records starts of events that may end the process
+//	stream.go        opens the streams, within the budget of budget.go; pulls.go receives of them
+//	delivery.go      a message in hand, decoded by the Handler of handler.go, or of route.go
+//	turns.go         shares a batch out by tenant
 //	apply.go         runs the transaction of a batch, or of its halves
+//	crashloop.go     records starts of events that may end the process
 //	store.go         every statement on inbox rows
 //	rows.go          moves the read model's rows by the rule in decide.go
 //	acks.go          acks after the commit, nacks at the end of the process
@@ -28,7 +29,7 @@
 // For events that are not applied: fault.go has the cause of an error, blocked.go the blocked
 // aggregates, repair.go asks the owner, owner.go judges the owner's answer, unknown.go waits for
 // a newer build, deadletter.go publishes dead letters. maintain.go deletes old rows;
-// telemetry.go has the metrics.
+// options.go has the settings, telemetry.go the metrics, trace.go the spans.
 //
 // # Life of a delivery
 //
@@ -149,8 +150,9 @@
 // aggregate wait until then.
 //
 // If Decode returns ErrUnknown, the event is poison, or the build is older than its
-// producer's. The event is blocked until known events outnumber the aggregates with
-// unknown ones tenfold, or, where these are few, for ten seconds; then it is dead-lettered.
+// producer's. The event is blocked until there are ten times as many known events as
+// aggregates with unknown ones, or for ten seconds if fewer than ten aggregates are blocked; then
+// it is dead-lettered.
 // While ten aggregates or more are blocked so, and known events do not outnumber them,
 // none of them is dead-lettered: an error in the log shows it, and
 // `inbox_blocked_aggregates{reason="unknown"}`. The next build finds all their events. A

@@ -32,8 +32,8 @@ func ExampleDecide() {
 }
 
 // The owner's answer lacks two versions that the row has. Soon after them the answer may be
-// that of a replica that lags, and the row stays. Later the owner has lost them, and its
-// state replaces the row, although its version is lower.
+// that of a replica that lags, and the row stays. If the answer lacks them still later on,
+// they count as lost: its state replaces the row, although its version is lower.
 func ExampleAdopt() {
 	noon := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	row := inbox.Position{Epoch: eventing.FirstEpoch, Version: 9, At: noon}

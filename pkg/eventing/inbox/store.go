@@ -133,15 +133,19 @@ func (s store) seeAgain(ctx context.Context, tx pgx.Tx, notDone map[*delivery]bo
 }
 
 // markBlocked changes, within tx, the rows of events that cannot continue from done to held.
-// accept has checked that the rows belong to these events.
+// accept has checked that the rows belong to these events. The settings of the planner are the
+// handler's by then: with txn.KeepPlans, a plan from before the inbox filled up would read all
+// events of the consumer.
 func (s store) markBlocked(ctx context.Context, tx pgx.Tx, events []uuid.UUID, why string) error {
 	if len(events) == 0 {
 		return nil
 	}
-	_, err := tx.Exec(ctx, `
+	b := &pgx.Batch{}
+	planEachTime(b)
+	b.Queue(`
 		UPDATE inbox SET status = 'held', processed_at = NULL, last_error = $3
 		 WHERE consumer = $1 AND event_id = ANY($2)`, s.consumer, uuidArray(events...), why)
-	if err != nil {
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("hold: %w", err)
 	}
 	return nil

@@ -13,15 +13,17 @@
 //	scheduler.go     decides what to claim next
 //	claimer.go       claims new events, scanner.go retries and rows that a claim missed
 //	inflight.go      the leased batches
-//	tenants.go       knows the tenants above their rate; held.go has their events wait for turns
+//	tenants.go       knows the tenants above their rate; held.go has their events wait for the
+//	                 turns of turner.go
 //	publisher.go     publishes a batch
-//	result.go        turns the broker's answer into a result
+//	settlement.go    turns the broker's answer into a result: published, again, or parked
 //	settler.go       marks results, renews leases
 //	followups.go     work that one goroutine leaves for another
 //	maintain.go      deletes published events after the retention; reads the backlog
 //
 // Off that way: pause.go pauses a topic that fails, prober.go probes it; heartbeat.go
-// keeps the relay's row and computes the snapshot in it; telemetry.go has the metrics.
+// keeps the relay's row and computes the snapshot in it; telemetry.go has the metrics,
+// trace.go the spans.
 //
 // # States of an event
 //
@@ -142,8 +144,8 @@
 // of them may meet the busy tenant only. The relay's low covers skipped events, so the turns
 // of a relay that dies are found by another one's scan.
 //
-// While a tenant's scan is in progress, the relay's low is as old as its begin: if the relay
-// dies, another one reads all rows since then before it finds what was leased.
+// During a tenant's scan the relay's low stays where the scan began: if the relay dies, another
+// one reads all rows since then before it finds those that were leased.
 //
 // Retries are claimed in the order of their times, for all tenants. A relay that meets one
 // tenant holds none. More than 64 tenants are not held at a time. A claim of a turn reads up to
@@ -166,8 +168,8 @@
 // that are lost. Such a topic is probed with one event of another aggregate each time, then
 // with four, sixteen and up to 64 aggregates' events, each in a request of its own: a
 // refusal costs the broker nothing, and if the topic is well, and many events are bad, one
-// success shows it. Aggregates that were refused before a success of another are known to
-// be bad by themselves: their later rejections count against their own events, and not against the topic.
+// success shows it. If the topic accepts another aggregate's event after a refusal,
+// the refused event is at fault and not the topic: later rejections count against that event.
 // Hence one or two aggregates that write alone and are refused are parked, as bad events
 // are among good ones. Three that are alone wait, and the topic is paused, until another
 // aggregate writes.

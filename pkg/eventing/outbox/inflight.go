@@ -60,8 +60,8 @@ type inFlight struct {
 	events, bytes int
 	reserved      int // claims on their way
 	candidates    int // batches besides, to choose probes from
-	// served counts up: each claimant's is that of the last time when it had room. waiting has
-	// the claimants that were refused room.
+	// served numbers the grants of room: each claimant has the number of its latest one. waiting
+	// has the claimants that were refused room.
 	served  [claimants]int
 	waiting [claimants]bool
 	// There may be room again: one signal for each claimant.

@@ -23,8 +23,8 @@ const (
 // purgeAgain is the pause after a purge that failed.
 var purgeAgain = backoff.Policy{Base: time.Second, Cap: time.Minute}
 
-// purge deletes old published events from this relay's share of the table's pages. An error
-// costs a pause and nothing of the pass.
+// purge deletes old published events from this relay's share of the table's pages. After
+// an error it pauses, and continues the same pass.
 func (r *Relay) purge(ctx context.Context) {
 	failures := 0
 	failed := func(err error) {

@@ -129,3 +129,49 @@ func isTopicFault(err error) bool {
 		return false
 	}
 }
+
+// send publishes a batch and gives the result to its topic's pause, if it has a topic. ctx
+// and flying are those of publish.
+func (r *Relay) send(ctx, flying context.Context, h *leasedBatch) report {
+	p := r.pauses[h.events[0].AggregateType]
+	rep := r.publisher.publish(ctx, flying, h, p)
+	if p != nil {
+		r.updatePause(ctx, flying, p, h, &rep)
+	}
+	return rep
+}
+
+// updatePause gives the result of a batch to its topic's pause. It turns a refusal that is the
+// topic's fault into an outage.
+func (r *Relay) updatePause(ctx, flying context.Context, p *topicPause, h *leasedBatch, rep *report) {
+	key := h.events[0].Key()
+	if rep.published > 0 && p.succeeded(key) {
+		r.log.InfoContext(ctx, "relay goes on", "topic", p.topic)
+		r.followUps.topicResumed()
+	}
+	paused := false
+	switch {
+	case rep.rejected:
+		v := p.refusal(key, h.probe)
+		rep.rejected, rep.wait, paused = v.onEvent, v.wait, v.paused
+		if v.resumed {
+			r.followUps.topicResumed()
+		}
+	case rep.err != nil && flying.Err() == nil:
+		rep.wait, paused = p.failed(rep.err, h.probe)
+	case rep.published == 0 && h.probe != 0:
+		p.postpone(h.probe, 0)
+	}
+	if paused {
+		cause, since := p.reason()
+		failures := p.failures()
+		r.log.WarnContext(ctx, "relay is held up, nothing is lost", "topic", p.topic, "cause", cause,
+			"paused_since", since, "failures", failures, "error", rep.err)
+		if !since.IsZero() { // it has not resumed meanwhile
+			r.observePause(ctx, Pause{Topic: p.topic, Cause: cause, Since: since, Failures: failures, Err: rep.err})
+		}
+	}
+	if p.paused() {
+		signal(r.wakeProbes)
+	}
+}

@@ -46,9 +46,9 @@ type tenantRates struct {
 	canary string
 
 	mu sync.Mutex
-	// last is the tenant of the last event, which came at at. changed is the last time when
-	// it was another one than before, and previous that other one, whose last event came at
-	// previousAt.
+	// last is the tenant of the newest event, which came at the time at. previous is the tenant
+	// before it, with its newest event at previousAt, and changed the time of the last switch
+	// from one to another.
 	last, previous          string
 	at, previousAt, changed time.Time
 	limits                  map[string]*rate.Limiter

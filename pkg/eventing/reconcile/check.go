@@ -52,10 +52,10 @@ type Checker interface {
 	// Check reports the rows that differ to seen, whose error ends it, from o.From on. It
 	// returns how many rows could not be checked.
 	Check(ctx context.Context, o Options, seen Observer) (unsettled int, err error)
-	// Repair removes the differences that are there no less, and keeps what was there in the
-	// audit table. It returns the ids that it has changed.
+	// Repair removes those differences that still exist, and keeps the previous rows in the audit
+	// table. It returns the ids that it has changed.
 	Repair(ctx context.Context, by audit.Actor, found []Difference) (repaired []string, err error)
-	// Still returns those of the differences that are there no less after a repair.
+	// Still returns those of the differences that remain after a repair.
 	Still(ctx context.Context, found []Difference) (left []Difference, err error)
 }
 

@@ -20,7 +20,7 @@ type gate struct {
 // which the caller that is in holds.
 type place struct {
 	turn chan struct{}
-	// callers are in or waiting.
+	// callers is the number of those that are in and of those that wait.
 	callers int
 	// locked: the caller that is in, or the last one that was, has met another
 	// transaction's lock.

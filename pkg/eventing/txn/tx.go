@@ -16,14 +16,16 @@ type Tx struct {
 	// Tx is nil until BEGIN has been sent.
 	pgx.Tx
 
-	conn            *pgx.Conn
-	last, committed bool
+	conn *pgx.Conn
+	// last says that the next batch commits, ended that it has been sent.
+	last, ended, committed bool
 }
 
 // Last returns the transaction for its last batch, which commits it: the transaction has
 // committed when that batch is closed without an error. A callback of that batch must not
 // return an error of its own, since COMMIT is on its way by then: what must stop the
-// transaction has to be an error of the database.
+// transaction has to be an error of the database. Statements after that batch fail with
+// [pgx.ErrTxClosed].
 func (t *Tx) Last() pgx.Tx {
 	t.last = true
 	return t
@@ -31,6 +33,9 @@ func (t *Tx) Last() pgx.Tx {
 
 // SendBatch sends b behind BEGIN if it is the first batch, and in front of COMMIT if it is the last one.
 func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	if t.ended {
+		return pgx.FailedBatchResults(b, pgx.ErrTxClosed)
+	}
 	sent := &pgx.Batch{}
 	first := t.Tx == nil
 	if first {
@@ -40,24 +45,36 @@ func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	own := sent.Len()
 	sent.QueuedQueries = append(sent.QueuedQueries, b.QueuedQueries...)
 	if t.last {
-		sent.Queue("commit").Exec(func(pgconn.CommandTag) error {
-			t.committed = true
-			return nil
-		})
+		t.ended = true
+		sent.Queue("commit").Exec(t.commitAnswered)
+	}
+	if !first {
+		return t.Tx.SendBatch(ctx, sent) // which fails if BEGIN has failed
 	}
 	results := t.conn.SendBatch(ctx, sent)
-	if first {
-		t.Tx = results.Tx()
-	}
+	t.Tx = results.Tx()
 	for range own {
 		_, _ = results.Exec() // its error is that of the caller's first statement, too
 	}
 	return results
 }
 
-// begin sends BEGIN alone.
+// commitAnswered reads the answer to COMMIT, which is ROLLBACK if a statement of an earlier
+// batch has failed.
+func (t *Tx) commitAnswered(tag pgconn.CommandTag) error {
+	if tag.String() == "ROLLBACK" {
+		return pgx.ErrTxCommitRollback
+	}
+	t.committed = true
+	return nil
+}
+
+// begin sends BEGIN alone, unless it has been sent.
 func (t *Tx) begin(ctx context.Context) error {
-	if t.Tx != nil {
+	switch {
+	case t.ended:
+		return pgx.ErrTxClosed
+	case t.Tx != nil:
 		return nil
 	}
 	if err := t.SendBatch(ctx, &pgx.Batch{}).Close(); err != nil {
@@ -117,13 +134,19 @@ func (t *Tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDe
 // Conn is the transaction's connection.
 func (t *Tx) Conn() *pgx.Conn { return t.conn }
 
+// errLastFailed is the error of a do that returned none although its last batch failed. A
+// second COMMIT would succeed without a transaction.
+var errLastFailed = errors.New("the last batch of the transaction has failed, or was not closed")
+
 // end commits the transaction if do returned no error, unless it has committed, and else rolls it back.
 func (t *Tx) end(ctx context.Context, failed error) error {
 	switch {
 	case t.Tx == nil || t.committed:
 		return failed
-	case failed == nil:
+	case failed == nil && !t.ended:
 		return t.Commit(ctx)
+	case failed == nil:
+		failed = errLastFailed
 	}
 	if err := t.Rollback(ctx); err != nil && !errors.Is(err, pgx.ErrTxClosed) {
 		return errors.Join(failed, err)

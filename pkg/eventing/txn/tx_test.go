@@ -66,6 +66,21 @@ func TestAFailedLastBatchChangesNothing(t *testing.T) {
 	}
 }
 
+// A caller that has passed over a failed statement is told that its COMMIT was a rollback.
+func TestTheLastBatchOfAFailedTransaction(t *testing.T) {
+	t.Parallel()
+	pool := notes(t)
+	err := NewWriter(pool).Write(t.Context(), "", func(tx *Tx) error {
+		if err := tx.SendBatch(t.Context(), insert(1, 1)).Close(); err == nil {
+			t.Error("the second row violates the key, and there is no error")
+		}
+		return tx.Last().SendBatch(t.Context(), &pgx.Batch{}).Close()
+	})
+	if !errors.Is(err, pgx.ErrTxCommitRollback) || count(t, pool) != 0 {
+		t.Errorf("%v, %d rows", err, count(t, pool))
+	}
+}
+
 func TestTheLastBatchCommits(t *testing.T) {
 	t.Parallel()
 	pool := notes(t)

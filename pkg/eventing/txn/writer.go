@@ -83,7 +83,8 @@ func (w *Writer) Write(ctx context.Context, key string, do func(*Tx) error) erro
 	patient, cancel := context.WithTimeout(ctx, w.budget)
 	defer cancel()
 	if key == "" {
-		return w.try(patient, ctx, do)
+		_, err := w.try(patient, ctx, do)
+		return err
 	}
 	p, ok := w.gate.enter(patient, key)
 	if !ok {
@@ -92,8 +93,9 @@ func (w *Writer) Write(ctx context.Context, key string, do func(*Tx) error) erro
 	defer w.gate.leave(key, p)
 	var err error
 	for range lockRetry.Attempts(patient) {
-		err = w.try(patient, ctx, do)
-		locked := isLocked(err)
+		var committed bool
+		committed, err = w.try(patient, ctx, do)
+		locked := !committed && isLocked(err)
 		w.gate.setLocked(p, locked)
 		if !locked {
 			return err
@@ -103,22 +105,24 @@ func (w *Writer) Write(ctx context.Context, key string, do func(*Tx) error) erro
 }
 
 // try waits for a connection that a write may take, no longer than patient, and runs
-// the transaction.
-func (w *Writer) try(patient, ctx context.Context, do func(*Tx) error) error {
+// the transaction. committed says that do's last batch has committed it, whatever do did
+// afterwards.
+func (w *Writer) try(patient, ctx context.Context, do func(*Tx) error) (committed bool, err error) {
 	select {
 	case w.turns <- struct{}{}:
 		defer func() { <-w.turns }()
 	case <-patient.Done():
-		return w.gaveUp(ctx, nil)
+		return false, w.gaveUp(ctx, nil)
 	}
 	conn, err := w.db.Acquire(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer conn.Release()
 	t := &Tx{conn: conn.Conn()}
 	// A panic leaves the transaction open: Release closes such a connection.
-	return t.end(ctx, do(t))
+	err = t.end(ctx, do(t))
+	return t.committed, err
 }
 
 func isLocked(err error) bool {

@@ -68,10 +68,10 @@ func Write[T any, P rowOf[T]](
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	name = ofTenant(caller.Tenant, name)
-	result, t, err := write(ctx, w, caller, name, r, do)
+	result, t, err := writeInEpoch(ctx, w, caller, name, r, do)
 	for errors.Is(err, outbox.ErrEpochEnded) { // an operator has begun another one since
 		w.epoch.Forget()
-		result, t, err = write(ctx, w, caller, name, r, do)
+		result, t, err = writeInEpoch(ctx, w, caller, name, r, do)
 	}
 	if errors.Is(err, idempotency.ErrAnswered) {
 		result, err = replay[T, P](ctx, w, r, t)
@@ -85,9 +85,9 @@ func Write[T any, P rowOf[T]](
 	return result, nil
 }
 
-// write is Write in the epoch that is taken for the present one. t is the transaction of
+// writeInEpoch is Write in the epoch that is taken for the present one. t is the transaction of
 // the last run; it is nil if there was none.
-func write[T any](
+func writeInEpoch[T any](
 	ctx context.Context, w *Writer, caller auth.Principal, name string, r idempotency.Request, do func(context.Context, *Tx) (T, error),
 ) (result Result[T], t *Tx, err error) {
 	epoch, err := w.epoch.Present(ctx)
@@ -103,8 +103,8 @@ func write[T any](
 }
 
 // replay returns the answer that another transaction has stored, which t may have read.
-// The owner has it in the present epoch: a restore that had lost the write would have lost
-// its answer, too.
+// Its epoch is read again, which is safe: keys and rows are restored together, so an answer that
+// is stored implies its write.
 func replay[T any, P rowOf[T]](ctx context.Context, w *Writer, r idempotency.Request, t *Tx) (Result[T], error) {
 	result := Result[T]{Replayed: true}
 	w.epoch.Forget()
@@ -148,7 +148,8 @@ func newTx(tx *txn.Tx, caller auth.Principal, epoch int64, r idempotency.Request
 // learn that there is no such row only when they have it.
 func (t *Tx) OfTenant(name string) string { return ofTenant(t.Tenant, name) }
 
-// ofTenant leaves the names of the default tenant as releases of before tenants have them.
+// ofTenant gives the names of the default tenant no prefix, so that releases of before tenants
+// take the same locks.
 func ofTenant(tenant, name string) string {
 	if tenant == eventing.DefaultTenant || name == "" {
 		return name

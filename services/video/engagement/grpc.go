@@ -94,8 +94,8 @@ func (e Engagement) proto() *videov1.Engagement {
 	}
 }
 
-// read is e for readers, which may keep a copy. Writers do not get this field: the
-// answer to a retry has only the fields of the JSON.
+// read adds the event's id and the tenant, which replicas store. Answers to writes do not have
+// them, because the answer to a retry has only the fields of the JSON.
 func (e Engagement) read() *videov1.Engagement {
 	p := e.proto()
 	p.LastEventId, p.TenantId = e.EventID(), e.TenantID

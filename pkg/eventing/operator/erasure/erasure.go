@@ -2,8 +2,8 @@
 // versions: rows become tombstones, and replicas follow by events.
 //
 // A service's [Eraser] knows its tables. This package has the part that all services
-// share: the contents that earlier actions of operators have removed from the tables, and
-// that the audit table keeps (package audit). Each step may be repeated, and an erasure
+// share: it erases the records in the audit table (package audit), to which earlier actions of
+// operators have moved content of other tables. Each step may be repeated, and an erasure
 // that was cut off is run again.
 package erasure
 

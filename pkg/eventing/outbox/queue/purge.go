@@ -13,8 +13,8 @@ import (
 const PurgePages = 128
 
 // NextPurgeRange takes the next pages of the table for the caller to purge, from first on.
-// No other relay gets them. due is false while another relay is taking pages, and until
-// every has passed since the last pages of a pass were taken.
+// No other relay gets them. due is false while another relay is taking pages, and if the last
+// pages of a pass were taken less than the duration every ago.
 //
 // The relays of an outbox share one pass over its table in this way, and a pass continues
 // where the last of them ended. A row is written for each range, not for each Purge: while

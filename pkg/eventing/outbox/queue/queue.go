@@ -107,7 +107,7 @@ func byAggregate(events []Event) []Batch {
 	return out
 }
 
-// columns are the columns of an event, of table alias t and in the order of scanEvent.
+// columns are the columns of an event, of table alias t and in the order of readEvents.
 func columns(t string) string {
 	return strings.ReplaceAll(`t.id, t.aggregate_type, t.aggregate_id, t.event_type, t.version, t.schema_version,
 	       t.payload, t.occurred_at, t.tenant_id, t.epoch, t.traceparent, t.publish_attempts,

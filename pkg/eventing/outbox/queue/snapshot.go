@@ -88,8 +88,8 @@ func (s TxSnapshot) Until(t TxSnapshot) []Cursor {
 	return parts
 }
 
-// Through is the part of the table that the page p has read, from c on. It ends, also where p
-// is the last page of a part without an end: later rows are new to later claims.
+// Through is the part of the table that the page p has read, from c on. It has an end even if p
+// is the last page of a part without one: later rows are found by later claims.
 func (c Cursor) Through(p Page) Cursor {
 	end := number(p.Next.xact)
 	if p.Done {

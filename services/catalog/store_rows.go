@@ -3,8 +3,11 @@ package catalog
 import (
 	"context"
 	"fmt"
+	"strings"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -13,6 +16,9 @@ import (
 	"example.com/lockstep/pkg/eventing/tenant"
 	"example.com/lockstep/pkg/eventing/txn"
 )
+
+// This file has the parts that the statements of all projections share: store_tables.go has those
+// that write, and store_videos.go and each file like it those of one type of aggregate.
 
 func readPositions(
 	ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, sql string, args ...any,
@@ -67,9 +73,9 @@ func upsert[S any](
 }
 
 // readPage runs the statement page, whose rows are in the order of the column by, the highest
-// first. reached counts the wanted positions that the rows
-// have reached that they are joined with; ids are their ids there. One statement reads
-// both, so it reads them in one snapshot. An empty page is then a row without an item.
+// first. reached is how many of the wanted positions the projection has: joined is the table,
+// with its condition, in which to look for them, and ids are their keys there. One statement
+// reads both, so it reads them in one snapshot. An empty page is then a row without an item.
 func readPage[T any](ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, by, page string, args []any,
 	wanted []consistency.Position, ids []string, joined string,
 ) (items []T, reached int, err error) {
@@ -112,3 +118,48 @@ func collectPage[T any](rows pgx.Rows) (items []T, reached int, err error) {
 	}
 	return items, reached, rows.Err()
 }
+
+// column is one column of the rows after steps, as an array for a statement. For a UUID, C
+// must be pgtype.UUID: pgx asks the server about the type of any other array of UUIDs, but
+// not behind a transaction pooler.
+func column[S, C any](steps []inbox.Step[S], of func(row S) C) []C {
+	all := make([]C, len(steps))
+	for i, s := range steps {
+		all[i] = of(s.New)
+	}
+	return all
+}
+
+// pgID is NULL for the zero id.
+func pgID(id uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: id != uuid.Nil} }
+
+// pairs splits the ids of engagements into users and videos.
+func pairs(ids []string) (users, videos []string) {
+	for _, id := range ids {
+		user, video, _ := strings.Cut(id, ":")
+		users, videos = append(users, user), append(videos, video)
+	}
+	return users, videos
+}
+
+func idsOf(positions []consistency.Position) (ids []string) {
+	for _, p := range positions {
+		ids = append(ids, p.AggregateID)
+	}
+	return ids
+}
+
+// counted is a row without its last column. Scan reads that column into reached.
+type counted struct {
+	pgx.CollectableRow
+	reached *int
+}
+
+// FieldDescriptions is pgx's.
+func (r counted) FieldDescriptions() []pgconn.FieldDescription {
+	all := r.CollectableRow.FieldDescriptions()
+	return all[:len(all)-1]
+}
+
+// Scan is pgx's.
+func (r counted) Scan(into ...any) error { return r.CollectableRow.Scan(append(into, r.reached)...) }

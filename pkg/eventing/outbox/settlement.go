@@ -1,0 +1,42 @@
+package outbox
+
+import (
+	"context"
+	"log/slog"
+
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// publishResult is a batch whose publishing has ended, with the result.
+type publishResult struct {
+	batch  *leasedBatch
+	report report
+}
+
+// settlement turns a result into the settlement that is written back.
+func (r *Relay) settlement(ctx context.Context, p publishResult) queue.Settlement {
+	o := queue.Settlement{Batch: p.batch.events, Published: p.report.published}
+	switch {
+	case p.report.err == nil || p.report.published == len(p.batch.events):
+	case p.report.rejected:
+		o.Failure = r.reject(ctx, p.batch.events[o.Published], p.report.err)
+	case ctx.Err() == nil: // otherwise the shutdown cut it off
+		o.Failure = &queue.Failure{Reason: p.report.err.Error(), RetryIn: p.report.wait}
+	}
+	return o
+}
+
+// reject is the failure of a refused event: a retry, or at the last refusal parking.
+func (r *Relay) reject(ctx context.Context, e queue.Event, reason error) *queue.Failure {
+	attempt := e.Rejections + 1
+	park := attempt >= r.options.MaxAttempts
+	level := slog.LevelWarn
+	if park {
+		level = slog.LevelError
+	}
+	if p := r.pauses[e.AggregateType]; park && p != nil {
+		p.forget(e.Key())
+	}
+	r.log.Log(e.InTrace(ctx), level, "broker refused event", append(e.LogAttrs(), "attempt", attempt, "parked", park, "error", reason)...)
+	return &queue.Failure{Reason: reason.Error(), RetryIn: r.options.RejectionBackoff.Delay(attempt), Rejected: true, Park: park}
+}
