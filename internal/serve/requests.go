@@ -37,7 +37,7 @@ func traced() func(http.Handler) http.Handler {
 				next.ServeHTTP(w, r)
 				return
 			}
-			ctx, span := tracer.Start(r.Context(), "request", trace.WithNewRoot())
+			ctx, span := tracer.Start(r.Context(), "request")
 			defer span.End()
 			next.ServeHTTP(w, r.WithContext(ctx))
 		})
