@@ -30,6 +30,9 @@ var namesTopics = map[string]*regexp.Regexp{
 // configured are the files besides Go's that could name a topic.
 var configured = []string{".tf", ".hcl", ".tpl", ".sh", ".yml", ".yaml", ".json", ".sql"}
 
+// commentLine is a line that has only a comment.
+var commentLine = regexp.MustCompile(`(?m)^\s*(//|--|#).*$`)
+
 // TestOneListOfTopics finds topics that code or configuration names outside of the list.
 func TestOneListOfTopics(t *testing.T) {
 	t.Parallel()

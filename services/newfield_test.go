@@ -16,11 +16,11 @@ import (
 	"example.com/lockstep/internal/local/broker"
 )
 
-// edit is a place of docs/adapt.md: the text stands after the anchor, or after its line.
+// edit is an edit of a file: the text stands after the anchor, or after its line.
 type edit struct{ file, anchor, text string }
 
-// language is the first chapter of docs/adapt.md, done: a field of videos. The last part
-// of each chapter's table, OpenAPI, is left out: no service reads it here.
+// language is the first chapter of docs/adapt.md, in short: a field of videos. OpenAPI is
+// left out: no service reads it here.
 var language = []edit{
 	{"migrations/video/09000_language.sql", "", addLanguage("video.videos")},
 	{"migrations/catalog/09000_language.sql", "", addLanguage("catalog.video_projection")},

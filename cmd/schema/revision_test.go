@@ -69,13 +69,13 @@ func TestBreakingEdits(t *testing.T) {
 		"a field loses its presence":           {"optional string title = 3;", "string title = 3;", "title", "explicit presence"},
 		"a list becomes one":                   {"repeated string cleared = 8;", "string cleared = 8;", "cleared", "its label"},
 		"a list goes":                          {"repeated string cleared = 8;", "", "cleared", "only optional fields"},
-		"an arm leaves its oneof":              {"VideoDeleted deleted = 12;\n  }", "}\n  VideoDeleted deleted = 12;", "deleted", "its oneof"},
+		"an arm leaves its oneof":              {"oneof payload {\n    VideoCreated created = 10;", "VideoCreated created = 10;\n  oneof payload {", "created", "its oneof"},
 		"arms swap their numbers":              {"VideoUpdated updated = 11;\n    VideoDeleted deleted = 12;", "VideoUpdated updated = 12;\n    VideoDeleted deleted = 11;", "deleted", "its name was"},
 		"a field goes":                         {"string reason = 5;", "", "reason", ""},
 		"a value of an enum gets another name": {"EVENT_TYPE_VIDEO_DELETED = 3;", "EVENT_TYPE_VIDEO_GONE = 3;", "EVENT_TYPE_VIDEO_DELETED", ""},
 		"new: a field":                         {"string reason = 5;", "string reason = 5;\n  string reason_code = 6;", "", ""},
-		"new: a value of an enum":              {"EVENT_TYPE_VIDEO_DELETED = 3;", "EVENT_TYPE_VIDEO_DELETED = 3;\n  EVENT_TYPE_VIDEO_HIDDEN = 4;", "", ""},
-		"new: an event":                        {"VideoDeleted deleted = 12;\n  }\n}", "VideoDeleted deleted = 12;\n VideoHidden hidden = 13;\n  }\n}\nmessage VideoHidden { string video_id = 1; }", "", ""},
+		"new: a value of an enum":              {"EVENT_TYPE_VIDEO_DELETED = 3;", "EVENT_TYPE_VIDEO_DELETED = 3;\n  EVENT_TYPE_VIDEO_HIDDEN = 400;", "", ""},
+		"new: an event":                        {"oneof payload {", "message Hidden { string video_id = 1; }\n  oneof payload {\n    Hidden hidden = 130;", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

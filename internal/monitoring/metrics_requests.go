@@ -46,6 +46,10 @@ var (
 		{Name: "network_protocol_version", Bound: "versions of HTTP, 3"},
 		{Name: "url_scheme", Values: []string{"http", "https"}},
 	}
+	operations = []Label{
+		labelled("db_system_name", "postgresql"),
+		labelled("pgx_operation_type", "acquire", "batch", "connect", "copy", "prepare", "query"),
+	}
 	rpc = []Label{
 		{Name: "rpc_method", Bound: "the methods of the service, or _OTHER"},
 		{Name: "rpc_response_status_code", Bound: "gRPC's codes, 17"},
@@ -60,22 +64,16 @@ var (
 // libraryMetrics are of OpenTelemetry's instrumentation and of Prometheus's client; all
 // others of that client begin with go_, process_ or promhttp_.
 var libraryMetrics = []Metric{
-	{Name: "http.server.request.duration", Kind: Histogram, Unit: "s", Service: both, Maker: "otelhttp", Labels: http,
+	{Name: "http.server.request.duration", Kind: Histogram, Unit: "s", Service: both, Maker: "semconv", Labels: http,
 		Meaning: "Time to answer a REST request"},
-	{Name: "http.server.request.body.size", Kind: Histogram, Unit: "By", Service: both, Maker: "otelhttp", Labels: http,
-		Meaning: "Size of a REST request"},
-	{Name: "http.server.response.body.size", Kind: Histogram, Unit: "By", Service: both, Maker: "otelhttp", Labels: http,
-		Meaning: "Size of a REST answer"},
 	{Name: "rpc.server.call.duration", Kind: Histogram, Unit: "s", Service: both, Maker: "otelgrpc", Labels: rpc,
 		Meaning: "Time to answer a gRPC call", Seldom: "after a gRPC call"},
 	{Name: "rpc.client.call.duration", Kind: Histogram, Unit: "s", Service: catalog, Maker: "otelgrpc", Labels: rpcClient,
 		Meaning: "Time of a gRPC call of catalog to video", Seldom: "after a gRPC call"},
-	{Name: "db.client.operation.duration", Kind: Histogram, Unit: "s", Service: both, Maker: "otelpgx",
-		Labels: []Label{
-			labelled("db_system_name", "postgresql"),
-			labelled("pgx_operation_type", "acquire", "batch", "connect", "copy", "prepare", "query"),
-		},
+	{Name: "db.client.operation.duration", Kind: Histogram, Unit: "s", Service: both, Maker: "otelpgx", Labels: operations,
 		Meaning: "Time of an operation of a database connection; acquire is the wait for one"},
+	{Name: "db.client.operation.errors", Kind: Counter, Service: both, Maker: "otelpgx", Labels: operations,
+		Meaning: "Operations of database connections that failed", Seldom: "after one has failed"},
 	{Name: "target_info", Kind: Gauge, Service: both, Maker: "OpenTelemetry",
 		Labels: []Label{
 			labelled("service_name", "video", "catalog"), {Name: "service_version", Bound: "one for each build"},

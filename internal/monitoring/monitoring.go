@@ -38,7 +38,7 @@ type Metric struct {
 	Labels  []Label
 	// Service exposes the metric: video, catalog or both.
 	Service string
-	// Maker made the metric; empty: this repository.
+	// Maker made the metric, or has its name and buckets; empty: this repository.
 	Maker string
 	// Seldom says when the metric appears, if a write and a read are not enough.
 	Seldom string

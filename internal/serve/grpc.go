@@ -43,7 +43,7 @@ type GRPC struct {
 // client through problem.From.
 func NewGRPC(log *slog.Logger, guard *Guard) *GRPC {
 	g := &GRPC{log: log, guard: guard, health: health.NewServer(), faults: faultLines(),
-		refused: instrument.For("example.com/lockstep/internal/serve").Counter("grpc.refused", "{request}",
+		refused: instrument.For(scope).Counter("grpc.refused", "{request}",
 			"gRPC requests that were answered before a handler saw them: unknown method, compressed, too large, malformed, not for this caller.")}
 	for _, code := range refusals {
 		instrument.Begin(g.refused, ofCode(code))

@@ -51,7 +51,7 @@ type userRate struct {
 
 func newRates(perSecond uint) *rates {
 	r := &rates{perSecond: perSecond, byScope: map[string]*list.Element{},
-		limited: instrument.For("example.com/lockstep/internal/serve").Counter("requests.limited", "{request}",
+		limited: instrument.For(scope).Counter("requests.limited", "{request}",
 			"Requests over REST and gRPC that were refused because their user had sent too many, or had too many under way.")}
 	instrument.Begin(r.limited)
 	return r

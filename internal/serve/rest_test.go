@@ -12,9 +12,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 )
 
 type lockedBuffer struct {
@@ -151,40 +148,4 @@ func TestRESTIsBounded(t *testing.T) {
 		}
 	})
 	do(s, http.MethodPost, "/", bytes.NewReader(make([]byte, 256<<10+1)))
-}
-
-// It sets the process's meter provider, so it must not run in parallel with other
-// tests.
-func TestRequestsAreMeasuredByRoute(t *testing.T) {
-	reader := metric.NewManualReader()
-	before := otel.GetMeterProvider()
-	otel.SetMeterProvider(metric.NewMeterProvider(metric.WithReader(reader)))
-	t.Cleanup(func() { otel.SetMeterProvider(before) })
-	s := newService(io.Discard)
-	s.rest.Get("/v1/videos/{id}", func(http.ResponseWriter, *http.Request) {})
-	do(s, http.MethodGet, "/v1/videos/1", nil)
-	do(s, http.MethodGet, "/v1/videos/2", nil)
-	do(s, http.MethodGet, "/nowhere/3", nil)
-	do(s, http.MethodGet, "/healthz", nil)
-
-	var collected metricdata.ResourceMetrics
-	if err := reader.Collect(t.Context(), &collected); err != nil {
-		t.Fatal(err)
-	}
-	got := map[string]uint64{}
-	for _, scope := range collected.ScopeMetrics {
-		for _, m := range scope.Metrics {
-			durations, ok := m.Data.(metricdata.Histogram[float64])
-			if !ok || m.Name != "http.server.request.duration" {
-				continue
-			}
-			for _, point := range durations.DataPoints {
-				route, _ := point.Attributes.Value("http.route")
-				got[route.AsString()] += point.Count
-			}
-		}
-	}
-	if diff := cmp.Diff(map[string]uint64{"/v1/videos/{id}": 2, "": 1}, got); diff != "" {
-		t.Errorf("requests by route (-want +got):\n%s", diff)
-	}
 }

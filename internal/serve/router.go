@@ -12,9 +12,6 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
-	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
-	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
-	"go.opentelemetry.io/otel/trace"
 
 	"example.com/lockstep/internal/problem"
 )
@@ -35,10 +32,8 @@ func NewRouter(log *slog.Logger, health *Health, guard *Guard) *chi.Mux {
 func newRouter(log *slog.Logger) *chi.Mux {
 	r := chi.NewRouter()
 	r.Use(
-		otelhttp.NewMiddleware("http", otelhttp.WithFilter(func(r *http.Request) bool { return !isProbe(r.URL.Path) }),
-			// No service of the system calls REST.
-			otelhttp.WithPublicEndpointFn(func(*http.Request) bool { return true })),
-		labelled,
+		traced(),
+		newRequests().measured,
 		logged(log, r),
 		recoverer(log),
 		hardened,
@@ -65,17 +60,6 @@ func isProbe(path string) bool {
 	return path == "/healthz" || path == "/readyz" || path == "/metrics"
 }
 
-// labelled copies the matched route to the request that the telemetry around it uses;
-// the middlewares below replace the request, so that one would have no label. The span gets
-// the route in place of the path, whose parameters are ids of users.
-func labelled(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(w, r)
-		r.Pattern = chi.RouteContext(r.Context()).RoutePattern()
-		trace.SpanFromContext(r.Context()).SetAttributes(semconv.URLPath(cmp.Or(r.Pattern, noRoute)))
-	})
-}
-
 // logged writes the request's line in the shape that Cloud Logging shows as an HTTP
 // request. It names the route in place of the path, because the path's parameters are
 // ids of users, and no query: a search text and a reason of deletion are personal data.
@@ -85,7 +69,10 @@ func logged(log *slog.Logger, routes chi.Routes) func(http.Handler) http.Handler
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			started, atNoCost := time.Now(), new(bool)
-			ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+			ww, wrapped := w.(middleware.WrapResponseWriter)
+			if !wrapped { // a probe
+				ww = middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+			}
 			next.ServeHTTP(ww, r.WithContext(context.WithValue(r.Context(), freeKey{}, atNoCost)))
 			status := cmp.Or(ww.Status(), http.StatusOK) // the status of a handler that sets none
 			level := slog.LevelInfo

@@ -25,9 +25,11 @@ import (
 	"go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/exemplar"
 	"go.opentelemetry.io/otel/sdk/resource"
 	"go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	oteltrace "go.opentelemetry.io/otel/trace"
 )
 
 // Setup installs the process's tracer and meter providers and its propagator. Call it
@@ -39,13 +41,13 @@ func Setup(ctx context.Context, service, version string) (shutdown func(context.
 	if err != nil {
 		return nothing, err
 	}
-	tracers, err := tracerProvider(ctx, res)
+	tracers, flush, err := tracerProvider(ctx, res)
 	if err != nil {
 		return nothing, err
 	}
 	meters, err := meterProvider(ctx, res)
 	if err != nil {
-		return tracers.Shutdown, err
+		return flush, err
 	}
 	// Baggage is not propagated: nothing here reads it, and a stranger's would be
 	// passed on to the owner with each of our calls.
@@ -53,7 +55,7 @@ func Setup(ctx context.Context, service, version string) (shutdown func(context.
 	otel.SetTracerProvider(tracers)
 	otel.SetMeterProvider(meters)
 	return func(ctx context.Context) error {
-		return errors.Join(tracers.Shutdown(ctx), meters.Shutdown(ctx))
+		return errors.Join(flush(ctx), meters.Shutdown(ctx))
 	}, nil
 }
 
@@ -71,20 +73,18 @@ func describe(ctx context.Context, service, version string) (*resource.Resource,
 	return res, nil
 }
 
-func tracerProvider(ctx context.Context, res *resource.Resource) (*trace.TracerProvider, error) {
+func tracerProvider(ctx context.Context, res *resource.Resource) (_ oteltrace.TracerProvider, flush func(context.Context) error, _ error) {
 	if !pushes("TRACES") {
-		// Nothing is exported. The sampler still follows the caller's decision, so that
-		// the caller's sampled flag reaches the services that this one calls.
-		return trace.NewTracerProvider(trace.WithResource(res),
-			trace.WithSampler(trace.ParentBased(trace.NeverSample()))), nil
+		return idsOnly{}, func(context.Context) error { return nil }, nil
 	}
 	exporter, err := otlptracegrpc.New(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("create trace exporter: %w", err)
+		return nil, nil, fmt.Errorf("create trace exporter: %w", err)
 	}
 	bounds := limits()
 	queue := cloned{trace.NewBatchSpanProcessor(exporter), bounds.AttributeValueLengthLimit}
-	return trace.NewTracerProvider(trace.WithResource(res), trace.WithSpanProcessor(queue), trace.WithRawSpanLimits(bounds)), nil
+	tracers := trace.NewTracerProvider(trace.WithResource(res), trace.WithSpanProcessor(queue), trace.WithRawSpanLimits(bounds))
+	return tracers, tracers.Shutdown, nil
 }
 
 func meterProvider(ctx context.Context, res *resource.Resource) (*metric.MeterProvider, error) {
@@ -92,7 +92,11 @@ func meterProvider(ctx context.Context, res *resource.Resource) (*metric.MeterPr
 	if err != nil {
 		return nil, fmt.Errorf("create prometheus exporter: %w", err)
 	}
-	options := []metric.Option{metric.WithResource(res), metric.WithReader(scraped), metric.WithView(withoutHost)}
+	options := []metric.Option{metric.WithResource(res), metric.WithReader(scraped)}
+	if !pushes("TRACES") {
+		// An exemplar is a trace. To look for one in the context is half of a measurement's cost.
+		options = append(options, metric.WithExemplarFilter(exemplar.AlwaysOffFilter))
+	}
 	if pushes("METRICS") {
 		exporter, err := otlpmetricgrpc.New(ctx)
 		if err != nil {
@@ -102,11 +106,6 @@ func meterProvider(ctx context.Context, res *resource.Resource) (*metric.MeterPr
 	}
 	return metric.NewMeterProvider(options...), nil
 }
-
-// withoutHost leaves out labels that the client writes, in its Host header: beyond
-// 2,000 of their values, all further ones would share one series.
-var withoutHost = metric.NewView(metric.Instrument{Name: "http.server.*"},
-	metric.Stream{AttributeFilter: attribute.NewDenyKeysFilter(semconv.ServerAddressKey, semconv.ServerPortKey)})
 
 // pushes reports whether the environment asks for OTLP export of a signal.
 func pushes(signal string) bool {

@@ -45,6 +45,37 @@ func TestTheSamplerIsTheStandardOne(t *testing.T) {
 	}
 }
 
+// Without an endpoint spans have ids and record nothing. A child is in the trace of its parent,
+// with the parent's flags; a root is in one of its own, also below another span.
+func TestSpansWithoutAnEndpointHaveIDs(t *testing.T) {
+	defer setup(t, nil)()
+	tracer, parent := otel.Tracer("test"), trace.SpanContextFromContext(inSpan(t))
+	for name, tc := range map[string]struct {
+		ctx            context.Context //nolint:containedctx // a case of the table
+		options        []trace.SpanStartOption
+		child, sampled bool
+	}{
+		"no parent":      {t.Context(), nil, false, false},
+		"remote parent":  {trace.ContextWithRemoteSpanContext(t.Context(), parent), nil, true, true},
+		"root in a span": {inSpan(t), []trace.SpanStartOption{trace.WithNewRoot()}, false, false},
+	} {
+		ctx, span := tracer.Start(tc.ctx, "work", tc.options...)
+		_, second := tracer.Start(ctx, "part")
+		of, inner := span.SpanContext(), second.SpanContext()
+		if !of.IsValid() || of.IsRemote() || span.IsRecording() || !of.Equal(trace.SpanContextFromContext(ctx)) {
+			t.Errorf("%s: %+v, recording %t", name, of, span.IsRecording())
+		}
+		if (of.TraceID() == parent.TraceID()) != tc.child || of.IsSampled() != tc.sampled || of.SpanID() == parent.SpanID() {
+			t.Errorf("%s: %+v below %+v", name, of, parent)
+		}
+		if inner.TraceID() != of.TraceID() || inner.SpanID() == of.SpanID() || inner.IsSampled() != tc.sampled {
+			t.Errorf("%s: %+v below %+v", name, inner, of)
+		}
+		span.End()
+		second.End()
+	}
+}
+
 // hanging is the address of a collector that answers nothing until the test ends.
 func hanging(t *testing.T) string {
 	t.Helper()

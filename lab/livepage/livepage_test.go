@@ -25,8 +25,12 @@ const (
 	axe = "axe-core@4.14.1"
 )
 
-// inShort are the buttons of the quick form: one of each kind. All take a minute and a half.
-var inShort = []string{"write", "burst", "kill-catalog", "duplicates", "broker-outage", "postgres-outage"}
+// inShort are the buttons of the quick form: one of each kind. All take two minutes.
+var inShort = []string{"write", "burst", "pause", "kill-catalog", "duplicates", "broker-outage", "postgres-outage"}
+
+// heavy are the buttons with thousands of events. The backlog of pause leaves at more than 1,000
+// a second on two quiet cores.
+var heavy = []string{"burst", "pause"}
 
 func TestLivePage(t *testing.T) {
 	checker := fetchAxe(t)
@@ -107,9 +111,15 @@ func holds(t *testing.T, b *browser, name string) {
 	ask[bool](t, b, `{
 		document.querySelector("#action-`+name+` .outcome").textContent = "";
 		document.getElementById("action-`+name+`").dataset.result = "";
-		window.gap = 0;
+		window.gap = window.fastest = 0;
+		const shown = document.querySelector('[data-stage="Projection"] .rate');
 		let last = performance.now(), on = true;
-		const look = (now) => { window.gap = Math.max(window.gap, now - last); last = now; if (on) requestAnimationFrame(look); };
+		const look = (now) => {
+			window.gap = Math.max(window.gap, now - last);
+			window.fastest = Math.max(window.fastest, parseFloat(shown.textContent.replaceAll(",", "")));
+			last = now;
+			if (on) requestAnimationFrame(look);
+		};
 		requestAnimationFrame(look);
 		window.endOfLook = () => { on = false; };
 		document.querySelector('[data-press="`+name+`"]').click();
@@ -120,8 +130,8 @@ func holds(t *testing.T, b *browser, name string) {
 		t.Errorf("%s: %s", result, said)
 	}
 	gap := ask[float64](t, b, `window.endOfLook(), window.gap`)
-	t.Logf("%s (longest frame %.0f ms)", said, gap)
-	if name == "burst" && gap > maxGap {
+	t.Logf("%s (longest frame %.0f ms, up to %.0f events/s shown)", said, gap, ask[float64](t, b, `window.fastest`))
+	if slices.Contains(heavy, name) && gap > maxGap {
 		t.Errorf("a frame took %.0f ms, at most %d", gap, maxGap)
 	}
 	b.await(t, `[...document.querySelectorAll("#parts li")].every((p) => p.dataset.state === "up")`)

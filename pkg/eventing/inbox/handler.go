@@ -69,7 +69,8 @@ type Handler interface {
 	// again in smaller parts until the one at fault is alone;
 	// eventing.Permanent then sends it to the dead letters at once, otherwise it
 	// is tried a few times first. Apply locks rows in the order of their ids,
-	// and must not call another service, since it holds locks.
+	// and must not call another service, since it holds locks. Settings that Apply makes for its
+	// transaction, such as txn.KeepPlans, also hold for the handlers of other types in a Route.
 	Apply(ctx context.Context, tx pgx.Tx, changes []Change) ([]Outcome, error)
 	// Repair gives e's aggregate the owner's state, in transactions of its own: of
 	// e.Version or beyond, or of any version if the owner has lost e. Then the error

@@ -1,0 +1,94 @@
+package serve_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"example.com/lockstep/internal/auth"
+	"example.com/lockstep/internal/telemetry"
+)
+
+// A series has what the route and the protocol say. The client's own text is in none: neither
+// its Host header, nor a method or a path that it makes up. It sets the process's meter
+// provider, so it must not run in parallel with other tests.
+func TestRequestsAreMeasuredByRoute(t *testing.T) {
+	reader, before := metric.NewManualReader(), otel.GetMeterProvider()
+	otel.SetMeterProvider(metric.NewMeterProvider(metric.WithReader(reader)))
+	t.Cleanup(func() { otel.SetMeterProvider(before) })
+	s := newService(io.Discard)
+	s.rest.Post("/v1/things/{id}", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
+	s.rules["POST /v1/things/{id}"] = auth.Public
+	for _, tc := range []struct{ method, path, host string }{
+		{http.MethodPost, "/v1/things/1", "one.test"},
+		{http.MethodPost, "/v1/things/2", "two.test:81"},
+		{"INVENTED", "/nowhere/1", "three.test"},
+		{"FURTHER", "/nowhere/2", "four.test"},
+		{http.MethodGet, "/healthz", "probe.test"},
+	} {
+		r := httptest.NewRequest(tc.method, tc.path, nil)
+		r.Host = tc.host
+		s.rest.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	var collected metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &collected); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]uint64{}
+	for _, in := range collected.ScopeMetrics {
+		for _, m := range in.Metrics {
+			if durations, ok := m.Data.(metricdata.Histogram[float64]); ok {
+				for _, p := range durations.DataPoints {
+					got[m.Name+" "+p.Attributes.Encoded(attribute.DefaultEncoder())] += p.Count
+				}
+			}
+		}
+	}
+	const name = "http.server.request.duration "
+	want := map[string]uint64{
+		name + "http.request.method=POST,http.response.status_code=201,http.route=/v1/things/{id},network.protocol.name=http,network.protocol.version=1.1,url.scheme=http": 2,
+		name + "http.request.method=_OTHER,http.response.status_code=405,network.protocol.name=http,network.protocol.version=1.1,url.scheme=http":                          2,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("requests by their series (-want +got):\n%s", diff)
+	}
+}
+
+// Where no trace leaves the process, a request has an id of its own all the same, not that of a
+// caller from outside: log lines and events have it. A probe has none.
+func TestRequestsHaveIDsWithoutAnEndpoint(t *testing.T) {
+	tracers, meters, propagator := otel.GetTracerProvider(), otel.GetMeterProvider(), otel.GetTextMapPropagator()
+	stop, err := telemetry.Setup(t.Context(), "video", "v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = stop(t.Context())
+		otel.SetTracerProvider(tracers)
+		otel.SetMeterProvider(meters)
+		otel.SetTextMapPropagator(propagator)
+	})
+	if telemetry.RecordsTraces() {
+		t.Error("traces are recorded without an endpoint")
+	}
+	var logs strings.Builder
+	s := inProduction(t, &logs, -4)
+	for _, path := range []string{"/nowhere", "/healthz"} {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		r.Header.Set("Traceparent", traceparent)
+		s.rest.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	ids := regexp.MustCompile(`"logging[.]googleapis[.]com/trace":"[^"]*/([0-9a-f]{32})"`).FindAllStringSubmatch(logs.String(), -1)
+	if len(ids) != 1 || ids[0][1] == callersTrace || !strings.Contains(logs.String(), `"logging.googleapis.com/trace_sampled":false`) {
+		t.Errorf("traces %q in the lines:\n%s", ids, logs.String())
+	}
+}

@@ -1,0 +1,147 @@
+package guide
+
+import (
+	"errors"
+	"fmt"
+	"go/format"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Apply makes the step's edits, or its new file, in the repository at root, and formats what is
+// Go. It returns the name of the file. Commands are not run.
+func (s Step) Apply(root string) (name string, err error) {
+	if s.File == "" {
+		return "", nil
+	}
+	if name, err = numbered(root, s.File); err != nil {
+		return "", err
+	}
+	on, text := filepath.Join(root, filepath.FromSlash(name)), s.Text
+	if s.Edits == nil {
+		err = absent(on)
+	} else {
+		text, err = s.edited(on)
+	}
+	if err == nil && path.Ext(name) == ".go" {
+		text, err = formatted(text)
+	}
+	if err == nil {
+		err = write(on, text)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s:%d: %s: %w", Document, s.Line, name, err)
+	}
+	return name, nil
+}
+
+func absent(name string) error {
+	if _, err := os.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
+		return errors.New("it is no new file: it is there already")
+	}
+	return nil
+}
+
+func (s Step) edited(name string) (string, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return "", err
+	}
+	lines := strings.Split(string(text), "\n")
+	for _, edit := range s.Edits {
+		if lines, err = apply(lines, strings.Split(edit, "\n")); err != nil {
+			return "", err
+		}
+	}
+	return strings.Join(lines, "\n"), nil
+}
+
+// apply makes an edit in the lines of a file. A line of the file that stays is left as it is.
+func apply(file, edit []string) ([]string, error) {
+	var old []string
+	for _, line := range edit {
+		if !strings.HasPrefix(line, "+") {
+			old = append(old, squeezed(strings.TrimPrefix(line, "-")))
+		}
+	}
+	at, err := find(file, old)
+	if err != nil {
+		return nil, err
+	}
+	result, next := slices.Clone(file[:at]), at
+	for _, line := range edit {
+		switch {
+		case strings.HasPrefix(line, "+"):
+			result = append(result, line[1:])
+		case strings.HasPrefix(line, "-"):
+			next++
+		default:
+			result = append(result, file[next])
+			next++
+		}
+	}
+	return append(result, file[next:]...), nil
+}
+
+// find returns the one place where the lines of an edit stand in a file.
+func find(file, old []string) (at int, err error) {
+	if len(old) == 0 {
+		return 0, errors.New("the edit has no line of the file")
+	}
+	var places []int
+	for i := range len(file) - len(old) + 1 {
+		same := true
+		for j, line := range old {
+			same = same && squeezed(file[i+j]) == line
+		}
+		if same {
+			places = append(places, i)
+		}
+	}
+	if len(places) != 1 {
+		return 0, fmt.Errorf("the lines %q are there %d times, want once", old, len(places))
+	}
+	return places[0], nil
+}
+
+// squeezed is a line as it is compared: gofmt and a diff indent and align.
+func squeezed(line string) string { return strings.Join(strings.Fields(line), " ") }
+
+func formatted(text string) (string, error) {
+	source, err := format.Source([]byte(text))
+	return string(source), err
+}
+
+func write(name, text string) error {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(name, []byte(text), 0o644)
+}
+
+// firstNumber is that of the first migration that a service adds.
+const firstNumber = 1000
+
+// numbered is the name of a file with the next number of a migration in place of NNNNN.
+func numbered(root, name string) (string, error) {
+	if !strings.Contains(name, "NNNNN") {
+		return name, nil
+	}
+	found, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(path.Dir(name)), "*.sql"))
+	if err != nil {
+		return "", err
+	}
+	next := firstNumber
+	for _, migration := range found {
+		number, _, _ := strings.Cut(filepath.Base(migration), "_")
+		if n, err := strconv.Atoi(number); err == nil {
+			next = max(next, n+1)
+		}
+	}
+	return strings.Replace(name, "NNNNN", fmt.Sprintf("%05d", next), 1), nil
+}

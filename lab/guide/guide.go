@@ -1,0 +1,185 @@
+// Package guide reads the change guide, docs/adapt.md, and follows it: tests do each step of it
+// in a copy of the repository, from the same text that people read.
+//
+// A chapter begins with a heading of the second level. Its steps are the fenced blocks:
+//
+//   - diff: edits of the file that the paragraph before the block links to last. Each run of
+//     lines between lines that begin with @@ is one edit: the lines without a plus stand in
+//     the file, one after the other, in one place only. Spaces and tabs in them do not count,
+//     because gofmt aligns.
+//   - sh: commands for a shell in the root of the repository
+//   - another language: a new file, which the paragraph names last. NNNNN in its name is the
+//     next number of a migration.
+//   - text and console: something to look at, and no step
+//
+// A line <!-- tested with: COMMAND --> is a step, too: a command that stands for what happens in
+// the meantime, or one that looks at the outcome. Readers do not see it.
+package guide
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// Document is the guide, from the root of the repository.
+const Document = "docs/adapt.md"
+
+// Chapter is a change, as its steps in their order.
+type Chapter struct {
+	Title string
+	Steps []Step
+}
+
+// Step is a fenced block: edits of a file, a new file, or commands.
+type Step struct {
+	// Line is that of the block in the document.
+	Line int
+	// Part is the heading of the third level above the block, or "".
+	Part string
+	// File is the file that the step edits or makes; "" for commands.
+	File string
+	// Edits are those of File. A step without them makes it of Text.
+	Edits []string
+	// Text is that of a new file, or of commands.
+	Text string
+}
+
+// Read reads the guide of the repository at root.
+func Read(root string) ([]Chapter, error) {
+	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(Document)))
+	if err != nil {
+		return nil, err
+	}
+	return parse(string(text))
+}
+
+// Find returns the chapter whose title begins so.
+func Find(chapters []Chapter, title string) (Chapter, error) {
+	for _, c := range chapters {
+		if strings.HasPrefix(c.Title, title) {
+			return c, nil
+		}
+	}
+	return Chapter{}, fmt.Errorf("%s has no chapter %q", Document, title)
+}
+
+var (
+	linked = regexp.MustCompile(`\]\(\.\./([^)#]+)\)`)
+	quoted = regexp.MustCompile("`([^`\\s]+)`")
+	hidden = regexp.MustCompile(`^<!-- tested with: (.+) -->$`)
+	item   = regexp.MustCompile(`^(?:[-*]|\d+\.) `)
+)
+
+// reader is the state of parse between two lines.
+type reader struct {
+	chapters  []Chapter
+	part      string
+	paragraph string // the one above
+	ended     bool   // an empty line came behind it
+	kind      string // of the open block; "" outside of blocks
+	block     []string
+	start     int
+}
+
+func parse(text string) ([]Chapter, error) {
+	r := &reader{}
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		if err := r.line(number, strings.TrimRight(line, "\n")); err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", Document, number, err)
+		}
+	}
+	if r.kind != "" {
+		return nil, fmt.Errorf("%s:%d: the block has no end", Document, r.start)
+	}
+	return r.chapters, nil
+}
+
+func (r *reader) line(number int, line string) error {
+	if kind, fence := strings.CutPrefix(line, "```"); fence {
+		if r.kind == "" {
+			if kind == "" {
+				return errors.New("a block without a language")
+			}
+			r.kind, r.start, r.block = kind, number, nil
+			return nil
+		}
+		err := r.step()
+		r.kind, r.paragraph = "", ""
+		return err
+	}
+	if r.kind != "" {
+		r.block = append(r.block, line)
+		return nil
+	}
+	if title, chapter := strings.CutPrefix(line, "## "); chapter {
+		r.chapters, r.part, r.paragraph = append(r.chapters, Chapter{Title: title}), "", ""
+		return nil
+	}
+	if part, found := strings.CutPrefix(line, "### "); found {
+		r.part, r.paragraph = part, ""
+		return nil
+	}
+	if m := hidden.FindStringSubmatch(line); m != nil {
+		r.kind, r.start, r.block = "sh", number, []string{m[1]}
+		err := r.step()
+		r.kind = ""
+		return err
+	}
+	if r.ended && line != "" || item.MatchString(line) {
+		r.paragraph = ""
+	}
+	r.ended = line == ""
+	r.paragraph += line + "\n"
+	return nil
+}
+
+// step adds the block that has ended to the chapter.
+func (r *reader) step() error {
+	if r.kind == "text" || r.kind == "console" {
+		return nil
+	}
+	if len(r.chapters) == 0 {
+		return errors.New("a step before the first chapter")
+	}
+	s := Step{Line: r.start, Part: r.part, Text: strings.Join(r.block, "\n") + "\n"}
+	switch r.kind {
+	case "sh":
+	case "diff":
+		found := linked.FindAllStringSubmatch(r.paragraph, -1)
+		if len(found) == 0 {
+			return errors.New("the paragraph above links to no file")
+		}
+		s.File, s.Edits = found[len(found)-1][1], edits(r.block)
+	default:
+		found := quoted.FindAllStringSubmatch(r.paragraph, -1)
+		if !strings.Contains(r.paragraph, "new file") || len(found) == 0 {
+			return errors.New("the paragraph above names no new file")
+		}
+		s.File = found[len(found)-1][1]
+	}
+	chapter := &r.chapters[len(r.chapters)-1]
+	chapter.Steps = append(chapter.Steps, s)
+	return nil
+}
+
+// edits are the runs of lines between those that begin with @@.
+func edits(block []string) (all []string) {
+	var run []string
+	for _, line := range append(block, "@@") {
+		if !strings.HasPrefix(line, "@@") {
+			run = append(run, line)
+			continue
+		}
+		if len(run) > 0 {
+			all = append(all, strings.Join(run, "\n"))
+		}
+		run = nil
+	}
+	return all
+}

@@ -1,0 +1,125 @@
+package guide
+
+import (
+	"cmp"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"testing"
+)
+
+// TestChangeGuide does each chapter of the change guide in a copy of the repository.
+//
+// The quick form makes the edits, generates the code of proto/, and has go vet look at the
+// changed packages and their tests. In full (LOCKSTEP_FULL) it also runs the commands, in the
+// order of the text. The repository is that of LOCKSTEP_GUIDE, or this one: .ci/full gives a
+// fork in other words.
+func TestChangeGuide(t *testing.T) {
+	t.Parallel()
+	root, tools := repository(t)
+	chapters, err := Read(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(chapters) == 0 {
+		t.Fatal("no chapter")
+	}
+	for _, chapter := range chapters {
+		t.Run(chapter.Title, func(t *testing.T) {
+			t.Parallel()
+			if len(chapter.Steps) == 0 {
+				t.Fatal("a chapter without a step")
+			}
+			c := copied(t, root, tools)
+			if os.Getenv("LOCKSTEP_FULL") != "" {
+				c.follow(t, chapter)
+				return
+			}
+			c.edit(t, chapter)
+			c.vet(t)
+		})
+	}
+}
+
+// repository returns the folder of the repository whose guide is followed, and that of the
+// tools of `make generate`.
+func repository(t *testing.T) (root, tools string) {
+	t.Helper()
+	here, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tools = filepath.Join(here, "build", "bin")
+	for _, name := range []string{"buf", "protoc-gen-go", "protoc-gen-go-grpc"} {
+		if _, err := os.Stat(filepath.Join(tools, name)); err != nil {
+			t.Skip("the tools of `make generate` are not built")
+		}
+	}
+	return cmp.Or(os.Getenv("LOCKSTEP_GUIDE"), here), tools
+}
+
+// rootCopy is a copy of the repository.
+type rootCopy struct{ dir, tools string }
+
+// copied copies what git would of the repository at root, and makes a repository of the copy.
+func copied(t *testing.T, root, tools string) rootCopy {
+	t.Helper()
+	// A person has the copy and its neighbours in one folder.
+	c := rootCopy{dir: filepath.Join(t.TempDir(), filepath.Base(root)), tools: tools}
+	c.run(t, root, `mkdir -p "$COPY/build" && git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$COPY"`)
+	if err := os.Symlink(tools, filepath.Join(c.dir, "build", "bin")); err != nil {
+		t.Fatal(err)
+	}
+	c.run(t, c.dir, `git init -q && git add -A && git commit -qm "before"`)
+	return c
+}
+
+// run runs a script in dir.
+func (c rootCopy) run(t *testing.T, dir, script string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "COPY="+c.dir, "PATH="+c.tools+string(os.PathListSeparator)+os.Getenv("PATH"),
+		"GIT_AUTHOR_NAME=test", "GIT_AUTHOR_EMAIL=test@example.com", "GIT_COMMITTER_NAME=test", "GIT_COMMITTER_EMAIL=test@example.com",
+		"LOCKSTEP_FULL=", "LOCKSTEP_GUIDE=", "GOFLAGS=-trimpath") // what is compiled for one copy serves the next
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", script, err, out)
+	}
+}
+
+// follow does a chapter as a person would.
+func (c rootCopy) follow(t *testing.T, chapter Chapter) {
+	t.Helper()
+	for _, step := range chapter.Steps {
+		if _, err := step.Apply(c.dir); err != nil {
+			t.Fatal(err)
+		}
+		if step.File == "" {
+			t.Logf("%s:%d: %s", Document, step.Line, step.Text)
+			c.run(t, c.dir, step.Text)
+		}
+	}
+}
+
+// edit makes the edits of a chapter, and generates the code of proto/.
+func (c rootCopy) edit(t *testing.T, chapter Chapter) {
+	t.Helper()
+	proto := false
+	for _, step := range chapter.Steps {
+		name, err := step.Apply(c.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		proto = proto || path.Ext(name) == ".proto"
+	}
+	if proto {
+		c.run(t, filepath.Join(c.dir, "proto"), "buf lint && buf generate")
+	}
+}
+
+// vet has go vet look at the packages with changed files, new ones too.
+func (c rootCopy) vet(t *testing.T) {
+	t.Helper()
+	c.run(t, c.dir, `git add -A && git diff --cached --name-only --diff-filter=d -- '*.go' |
+		xargs -r dirname | sort -u | sed 's,^,./,' | xargs -r go vet`)
+}
