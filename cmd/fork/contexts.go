@@ -99,7 +99,7 @@ var contexts = []rule{
 	{
 		means: owner, why: "a schema, by its clause",
 		ident:  ident(`[a-z]+`),
-		before: endsWith(`(?i)schema[= "]+|search_path = |(schemaname|nspname) IN \('`),
+		before: endsWith(`(?i)schema[= "]+|search_path = |(schemaname|nspname|table_schema) IN \('`),
 	},
 
 	// Services, in sentences and literals.

@@ -53,6 +53,7 @@ var contextCases = []struct{ file, text, want string }{
 	{"internal/monitoring/alerts.go", "package m\n\nvar a = \"VIDEO_DELETED\" // of VIDEO_DELETED\n", "package m\n\nvar a = \"ITEM_DELETED\" // of ITEM_DELETED\n"},
 	{"migrations/migrations.go", "package migrations\n\nvar video embed.FS\n\nconst Video Service = \"video\"\n",
 		"package migrations\n\nvar store embed.FS\n\nconst Store Service = \"store\"\n"},
+	{"migrations/x_test.go", "package x\n\nvar s = `WHERE table_schema IN ('video', 'catalog')`\n", "package x\n\nvar s = `WHERE table_schema IN ('store', 'front')`\n"},
 	{"internal/x.go", "package x\n\nvar v = migrations.Video\n", "package x\n\nvar v = migrations.Store\n"},
 	{"cmd/dev/run.go", "package main\n\nvar video = all.video\n", "package main\n\nvar store = all.store\n"},
 	{"deploy/release_test.go", "package deploy\n\nvar x = Video{}\n", "package deploy\n\nvar x = Item{}\n"},
