@@ -30,8 +30,9 @@ var goClasses = []string{inServices, inLibrary, inCommands, forTests}
 
 // A goPackage is one of the module, as go list prints it.
 type goPackage struct {
-	ImportPath, Name string
-	Imports          []string
+	ImportPath string   `json:"ImportPath"` //nolint:tagliatelle // go list's
+	Name       string   `json:"Name"`       //nolint:tagliatelle // go list's
+	Imports    []string `json:"Imports"`    //nolint:tagliatelle // go list's
 }
 
 // packagesOf returns the kind of each package of the module at dir, by its folder. The imports
