@@ -20,7 +20,7 @@ import (
 )
 
 // patience bounds every wait here, far above the needs of a loaded machine.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // binary is the launcher itself. TestMain builds it before the first test runs.
 var binary string
