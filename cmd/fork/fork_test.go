@@ -104,8 +104,12 @@ func TestForkKeepsTheLicense(t *testing.T) {
 	}
 }
 
+// TestForkOfAFork takes half of the time of all tests here. .ci/run has one in the fork's own tests.
 func TestForkOfAFork(t *testing.T) {
 	t.Parallel()
+	if os.Getenv("LOCKSTEP_FULL") == "" {
+		t.Skip("set LOCKSTEP_FULL to make a fork of a fork")
+	}
 	first, second := forked(t), t.TempDir()
 	if _, err := fork(t.Context(), first, second, "other.test/pair", theirs, others); err != nil {
 		t.Fatal(err)
