@@ -286,38 +286,3 @@ func (w *Waiters) reach(key string, at Position) {
 		}
 	}
 }
-
-// takeDirty returns the aggregates to read, and forgets them.
-func (w *Waiters) takeDirty() []Position {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	dirty := make([]Position, 0, len(w.dirty))
-	for _, p := range w.dirty {
-		dirty = append(dirty, p)
-	}
-	clear(w.dirty)
-	return dirty
-}
-
-// received marks the aggregates that another process has moved.
-func (w *Waiters) received(moved notify.Notification) {
-	w.markDirty(moved.Mentions)
-	w.wakeSoon()
-}
-
-func (w *Waiters) markDirty(matches func(key string) bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for k, s := range w.entries {
-		if matches(k) {
-			w.dirty[k] = s.aggregate
-		}
-	}
-}
-
-func (w *Waiters) wakeSoon() {
-	select {
-	case w.wake <- struct{}{}:
-	default: // it is about to read anyway
-	}
-}

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/notify"
 )
 
 const (
@@ -96,4 +97,39 @@ func pace(connected bool, took time.Duration) time.Duration {
 		return idlePoll
 	}
 	return min(max(fallbackPoll, pollShare*took), idlePoll)
+}
+
+// takeDirty returns the aggregates to read, and forgets them.
+func (w *Waiters) takeDirty() []Position {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	dirty := make([]Position, 0, len(w.dirty))
+	for _, p := range w.dirty {
+		dirty = append(dirty, p)
+	}
+	clear(w.dirty)
+	return dirty
+}
+
+// received marks the aggregates that another process has moved.
+func (w *Waiters) received(moved notify.Notification) {
+	w.markDirty(moved.Mentions)
+	w.wakeSoon()
+}
+
+func (w *Waiters) markDirty(matches func(key string) bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for k, s := range w.entries {
+		if matches(k) {
+			w.dirty[k] = s.aggregate
+		}
+	}
+}
+
+func (w *Waiters) wakeSoon() {
+	select {
+	case w.wake <- struct{}{}:
+	default: // it is about to read anyway
+	}
 }
