@@ -55,6 +55,9 @@ func repository(t *testing.T) (root, tools string) {
 	tools = filepath.Join(here, "build", "bin")
 	for _, name := range []string{"buf", "protoc-gen-go", "protoc-gen-go-grpc"} {
 		if _, err := os.Stat(filepath.Join(tools, name)); err != nil {
+			if os.Getenv("CI") != "" {
+				t.Fatalf("the tools of `make generate` are not built: %v", err)
+			}
 			t.Skip("the tools of `make generate` are not built")
 		}
 	}
