@@ -199,8 +199,12 @@ proto-release: $(BUF) ## Accept today's proto/ as the contract that lint and tes
 	cd proto && buf build --exclude-source-info -o released.yaml
 	go run ./cmd/schema -o deploy/schemas/released
 
+# Refused before any tool is built.
+ifneq ($(ENGAGEMENT),)
+fork: $(error ENGAGEMENT: the second aggregate stays, as the model of a further one)
+endif
+
 fork: $(BUF) $(GEN_GO) $(GEN_RPC) ## Make a repository of your own (MODULE=example.org/acme/pair DIR=../pair; AGGREGATE, PLURAL, OWNER, READER and NAME: in its own words)
-	$(if $(ENGAGEMENT),$(error ENGAGEMENT: the second aggregate stays, as the model of a further one))
 	@go run ./cmd/fork --module "$(MODULE)" --dir "$(DIR)" --aggregate "$(AGGREGATE)" --plural "$(PLURAL)" --owner "$(OWNER)" --reader "$(READER)" --name "$(NAME)"
 
 aggregate: $(BUF) $(GEN_GO) $(GEN_RPC) ## Add an aggregate through all layers (NAME=comment FIELDS="text:string,stars:int32" PARENT=video)
