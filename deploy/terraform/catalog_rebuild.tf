@@ -1,4 +1,4 @@
-# catalog's rebuild: an operator builds the read model anew while the old one is served. It
+# catalog's rebuild: an operator builds the read model again while the old one is served. It
 # makes tables, so it runs as the owner of the schema; and it takes longer than the job
 # catalog-migrate, which also runs at each release.
 

@@ -33,7 +33,7 @@ locals {
         "jsonPayload.message=\"row had a history that its owner has lost: it was replaced by the owner's state\"",
         "jsonPayload.message=\"event acknowledged without effect: its owner has lost it\"",
       ])})"
-      what_to_do = "Writes that callers were told of are gone; catalog repairs itself."
+      what_to_do = "Confirmed writes are gone; catalog repairs itself."
       anchor     = "#the-read-model-diverged-from-its-owner-replica_divergences_total-grows"
     }
     differs = {

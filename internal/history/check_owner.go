@@ -24,7 +24,7 @@ func committed(l life) (found []Violation) {
 	}
 	for _, r := range l.of(Answer) {
 		if !known[r.position()] {
-			found = append(found, breaks("P1", "a client was told of a write that the owner does not have", r))
+			found = append(found, breaks("P1", "the owner lacks a write that it had confirmed to a client", r))
 		}
 	}
 	for _, r := range l.of(Owner) {

@@ -151,7 +151,7 @@ var readModelAlerts = []Alert{
 	{Name: "OwnerLostCommits", Severity: Page, For: 0, Entry: "The read model diverged from its owner (`replica_divergences_total` grows)",
 		Expr: `sum(increase(inbox_events_total{outcome=~"diverged|lost"}[15m])) > 0 or ` +
 			`sum(increase(replica_divergences_total[15m])) > 0`,
-		Summary: "video has lost commits that callers were told of; catalog repairs itself."},
+		Summary: "video has lost commits that it had confirmed; catalog repairs itself."},
 	{Name: "DriftFound", Severity: Ticket, For: 0, Entry: differs,
 		Expr:    `sum by (aggregate_type, kind) (increase(reconcile_rows_differing_total[1h])) > 0`,
 		Summary: "catalog's daily check has found rows that differ from video's."},

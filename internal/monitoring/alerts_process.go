@@ -5,7 +5,7 @@ var processAlerts = []Alert{
 		Entry:   "Tokens cannot be verified (503, and `the issuer's keys cannot be fetched` in the log)",
 		Expr:    `max by (identity) (auth_keys_age_seconds) > 1800`,
 		Summary: "The issuer's keys have not been fetched for half an hour; after an hour every token is refused."},
-	{Name: "WritesLocked", Severity: Ticket, For: 0, Entry: "Writes are told 503 `LOCKED` (`database_locked_total` grows)",
+	{Name: "WritesLocked", Severity: Ticket, For: 0, Entry: "Writes get 503 `LOCKED` (`database_locked_total` grows)",
 		Expr:    `sum(increase(database_locked_total[15m])) > 10`,
 		Summary: "Another transaction holds rows that requests would change: more than 10 failed in 15 minutes."},
 	{Name: "IdempotencyKeysStay", Severity: Ticket, For: 3600,

@@ -60,7 +60,7 @@ var catalogRows = []Row{
 			Queries: one("{{aggregate_type}}", perSecond("reconcile_rows_checked_total", "aggregate_type"))},
 		{Title: "Age of the last check", Unit: "s", Means: "Above two days, the read model has not been compared with its owner.",
 			Queries: one("{{aggregate_type}}", "min by (aggregate_type) (reconcile_check_age_seconds)")},
-		{Title: "Lost commits, by hour", Unit: "{row}", Means: "A rise means that video has lost commits that callers were told of.",
+		{Title: "Lost commits, by hour", Unit: "{row}", Means: "A rise means that video has lost commits that it had confirmed.",
 			Queries: one("{{aggregate_type}}", summed("increase(replica_divergences_total[1h])", "aggregate_type"))},
 		{Title: "Incomplete rows", Unit: "{row}", Means: "A level that stays means that catalog is older than the events that it applies.",
 			Queries: one("{{aggregate_type}}", "max by (aggregate_type) (replica_incomplete_rows)")},

@@ -57,7 +57,7 @@ var overviewRows = []Row{
 			Means:   "The check of the read model against its owner has found these rows.",
 			Queries: one("", "sum(increase(reconcile_rows_differing_total[1d]))")},
 		{Title: "Lost commits, last day", Unit: "{row}", Latest: true,
-			Means:   "video has lost commits that callers were told of; catalog has taken video's state.",
+			Means:   "video has lost commits that it had confirmed; catalog has taken video's state.",
 			Queries: one("", "sum(increase(replica_divergences_total[1d]))")},
 	}},
 }

@@ -115,7 +115,7 @@ func (m ReadModel) Tools() []command.Tool {
 		}),
 		single("reconcile", "compare the read model with its owner: `reconcile help`", reconcileUsage, m.reconcile),
 		single("backfill", "build the read model from its owner's rows: `backfill help`", backfillUsage, m.backfill),
-		tool("rebuild", "build the read model anew and switch: `rebuild help`", rebuildUsage, map[string]subcommand{
+		tool("rebuild", "build the read model again and switch: `rebuild help`", rebuildUsage, map[string]subcommand{
 			"run": asOwner(m.runRebuild), "status": asOwner(m.rebuildStatus), "rollback": asOwner(m.rollback), "finish": asOwner(m.finish),
 		}),
 		single("erase", aboutErase, fmt.Sprintf(eraseUsage, "", copyErases, ", and those of dlq"), m.erase),

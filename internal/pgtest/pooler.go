@@ -73,10 +73,10 @@ type client struct {
 
 	mu sync.Mutex
 	in *backend
-	// owed counts the outstanding answers. begun means that a part of a request
+	// owed counts the outstanding answers. started means that a part of a request
 	// was sent for which no answer is counted yet.
-	owed  int
-	begun bool
+	owed    int
+	started bool
 }
 
 func (p *pooler) serve(conn net.Conn) {
@@ -127,9 +127,9 @@ func (p *pooler) send(c *client, startup, m []byte) error {
 		c.in.client = c
 		c.in.mu.Unlock()
 	}
-	c.begun = true
+	c.started = true
 	if m[0] == 'Q' || m[0] == 'S' {
-		c.owed, c.begun = c.owed+1, false
+		c.owed, c.started = c.owed+1, false
 	}
 	_, err := c.in.Write(m)
 	return err
@@ -204,7 +204,7 @@ func (p *pooler) pass(m []byte, s *backend, c *client) error {
 	defer c.mu.Unlock()
 	_, err := c.Write(m)
 	c.owed--
-	if err != nil || c.owed > 0 || c.begun || m[5] != 'I' {
+	if err != nil || c.owed > 0 || c.started || m[5] != 'I' {
 		return err
 	}
 	c.in = nil

@@ -65,8 +65,8 @@ func NewHealth(log *slog.Logger, checks ...Check) *Health {
 }
 
 // Register expects a heartbeat of the named loop every 5 minutes from now on: the loop
-// calls beat in each iteration.
-func (h *Health) Register(loop string) (beat func()) {
+// calls alive in each iteration.
+func (h *Health) Register(loop string) (alive func()) {
 	set := func(state string) {
 		h.mu.Lock()
 		defer h.mu.Unlock()

@@ -147,7 +147,7 @@ func (r *run) page(ctx context.Context, s State) (State, error) {
 		if time.Since(failing) > patience || eventing.IsPermanent(err) || errors.Is(err, ErrRunning) || ctx.Err() != nil {
 			return s, err
 		}
-		r.tell(s, err)
+		r.report(s, err)
 		if err := r.renew(ctx, s); err != nil {
 			return s, err
 		}
@@ -155,8 +155,8 @@ func (r *run) page(ctx context.Context, s State) (State, error) {
 	return s, ctx.Err()
 }
 
-// tell passes the error of an attempt.
-func (r *run) tell(s State, err error) {
+// report passes the error of an attempt.
+func (r *run) report(s State, err error) {
 	s.Err = err
 	r.passed(s)
 }
@@ -169,7 +169,7 @@ func (r *run) renew(ctx context.Context, s State) error {
 		return err
 	}
 	if err != nil && ctx.Err() == nil {
-		r.tell(s, err)
+		r.report(s, err)
 	}
 	return nil
 }

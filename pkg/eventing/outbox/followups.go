@@ -196,18 +196,18 @@ func (a *followUps) take(n int) toClaim {
 	return toClaim{a.seen, a.published.take(n), a.aliveRelays, a.heldNames()}
 }
 
-// claimed ends a claim that take has begun: its events are in flight. The claim has
+// claimed ends a claim that take has started: its events are in flight. The claim has
 // skipped new events of the held tenants, and the paused types, whose events may be as old
 // as from.
-func (a *followUps) claimed(seen queue.TxSnapshot, begun toClaim, from queue.TxSnapshot, paused ...string) {
+func (a *followUps) claimed(seen queue.TxSnapshot, taken toClaim, from queue.TxSnapshot, paused ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.noteSkippedTenants(begun.seen, begun.held)
+	a.noteSkippedTenants(taken.seen, taken.held)
 	a.noteSkippedTypes(from, paused...)
 	a.seen, a.published.takenLow = seen, ""
 }
 
-// giveBack ends a claim that take has begun and that failed.
+// giveBack ends a claim that take has started and that failed.
 func (a *followUps) giveBack(after []followUp) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

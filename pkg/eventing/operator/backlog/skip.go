@@ -15,11 +15,11 @@ import (
 	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
-// landing is the time after an event's last lease, and after its parking, in
+// publishWindow is the time after an event's last lease, and after its parking, in
 // which a publish of it could still arrive: the relay's lease (20 s), the
 // timeout of one publish (8 s) and a margin for a request that outlived its
 // caller.
-const landing = 30 * time.Second
+const publishWindow = 30 * time.Second
 
 // look is the pause between two attempts to skip an event for which the wait is
 // not over.
@@ -53,7 +53,7 @@ func (b *Backlog) PlanSkip(ctx context.Context, id uuid.UUID) (Plan, error) {
 		       NOT EXISTS (SELECT FROM outbox n
 		         WHERE n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version),
 		       greatest(extract(epoch FROM greatest(o.parked_at, o.locked_at) + $2::interval - now()), 0)::float8
-		  FROM outbox o WHERE o.id = $1`, id, landing).Scan(ctx, &p.Blocked, &p.Newest, &p.Wait)
+		  FROM outbox o WHERE o.id = $1`, id, publishWindow).Scan(ctx, &p.Blocked, &p.Newest, &p.Wait)
 	return p, err
 }
 
@@ -92,7 +92,7 @@ func (b *Backlog) skip(ctx context.Context, o audit.Actor, id uuid.UUID) (bool, 
 			 WHERE id = $1 AND published_at IS NULL
 			   AND parked_at <= now() - $2::interval
 			   AND (locked_at IS NULL OR locked_at <= now() - $2::interval)
-			   FOR UPDATE`, id, landing).
+			   FOR UPDATE`, id, publishWindow).
 			Scan(&s.AggregateType, &s.AggregateID, &s.Version, &name, &row)
 		if err != nil {
 			return err
