@@ -77,7 +77,7 @@ func (o *operator) reconcile(t *testing.T, flags string) (r reconciled) {
 	cmd.Stderr = &said
 	out, _ := cmd.Output()
 	if err := json.Unmarshal(out, &r); err != nil {
-		t.Fatalf("catalog reconcile %s: %v: %s, %s", flags, err, out, said.String())
+		t.Fatalf("catalog reconcile %s: %v, %s: %s, %s", flags, cmd.ProcessState, err, out, said.String())
 	}
 	r.Code = cmd.ProcessState.ExitCode()
 	return r
@@ -305,6 +305,12 @@ func TestReconcileUnderLoad(t *testing.T) {
 			}
 		}
 	})
+	rest := sync.OnceFunc(func() {
+		close(ending)
+		feeding.Wait()
+		wait()
+	})
+	defer rest()
 	for range 5 {
 		if r := o.reconcile(t, "--rate 0 --grace 60s"); r.Code != 0 || len(r.Rows) > 0 {
 			t.Errorf("after %d changes: code %d, %v", written, r.Code, r.Rows)
@@ -332,9 +338,7 @@ func TestReconcileUnderLoad(t *testing.T) {
 			t.Errorf("not damaged: %s", line)
 		}
 	}
-	close(ending)
-	feeding.Wait()
-	wait()
+	rest()
 	t.Logf("%d changes meanwhile, %d of %d repairs before the kill", written, before, len(want))
 	if r := o.reconcile(t, "--grace 60s"); r.Code != 0 || len(r.Rows) > 0 {
 		t.Errorf("at rest: %+v", r)
