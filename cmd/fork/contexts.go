@@ -78,9 +78,9 @@ var contexts = []rule{
 	},
 	{means: owner, why: "a service of migrations", kind: code, before: endsWith(`\bmigrations\.`)},
 	{
-		means: aggregate, why: "the example of a type in a help text",
+		means: aggregate, why: "a type of aggregate in a help text",
 		in:     in(`^internal/operator/usage/`),
-		before: endsWith(`such as `),
+		before: endsWith(`such as |counters of the `),
 	},
 	{
 		means: owner, why: "variables of processes",
