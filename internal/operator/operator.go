@@ -14,11 +14,11 @@
 //	erasure      the data of a user                      all tables with text
 //	audit        the actions: person, time and reason    operator_actions
 //
-// Those packages do the work; this one parses, asks and prints. Skip, purge, bump,
-// redrive, discard, reset, reconcile --repair, rebuild and erase, which cannot be
-// undone, only show their plan unless --yes is given or a person at the terminal
-// types a reason. With --json a command prints exactly one JSON object to stdout. All other output goes to
-// stderr.
+// Those packages do the work; this one parses, asks and prints. The folder usage has the help
+// texts. Skip, purge, bump, redrive, discard, reset, reconcile --repair, rebuild and erase,
+// which cannot be undone, only show their plan unless --yes is given or a person at the terminal
+// types a reason. With --json a command prints exactly one JSON object to stdout. All other
+// output goes to stderr.
 package operator
 
 import (
