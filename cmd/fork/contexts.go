@@ -78,6 +78,11 @@ var contexts = []rule{
 	},
 	{means: owner, why: "a service of migrations", kind: code, before: endsWith(`\bmigrations\.`)},
 	{
+		means: aggregate, why: "a type of aggregate in a help text",
+		in:     in(`^internal/operator/usage/`),
+		before: endsWith(`such as |counters of the `),
+	},
+	{
 		means: owner, why: "variables of processes",
 		in: in(`^cmd/dev/\w+\.go$|^internal/(walk|monitoring|operator)/|^deploy/.*\.go$` +
 			`|^services/(alerts_live|collectoraway|trace|endpoint|session|panels|reconcile_full|fresh)_test\.go$`),
@@ -130,7 +135,7 @@ var contexts = []rule{
 	{means: owner, why: "the owner's configuration", before: endsWith(`_ADDR(": |=)["{]?\w*"?|usage: |docs/security\.md", "`)},
 	{
 		means: aggregate, why: "the digests of an aggregate",
-		in:   in(`^internal/operator/(backfill|rebuilding|reconciliation)_test\.go$|^internal/operator/(backfill|reconcile)\.go$`),
+		in:   in(`^internal/operator/(backfill|rebuilding|reconciliation)_test\.go$`),
 		kind: literal,
 	},
 	{

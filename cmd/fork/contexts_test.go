@@ -67,6 +67,8 @@ var contextCases = []struct{ file, text, want string }{
 	{service, "package video\n\nvar c = \"run video outbox status\"\n", "package store\n\nvar c = \"run store outbox status\"\n"},
 	{service, "package video\n\nvar c = table(\"docs/security.md\", \"video\")\n", "package store\n\nvar c = table(\"docs/security.md\", \"store\")\n"},
 	{"internal/operator/backfill_test.go", "package o\n\nvar s = \"video: 6 rows read\"\n", "package o\n\nvar s = \"item: 6 rows read\"\n"},
+	{"internal/operator/usage/backfill.txt", "only this type of aggregate, such as video\n", "only this type of aggregate, such as item\n"},
+	{"internal/operator/usage/reconcile.txt", "the counters of the video are not the sums\n", "the counters of the item are not the sums\n"},
 	{"pkg/x_test.go", "package x\n\n// Output: video/a 2\n", "package x\n\n// Output: item/a 2\n"},
 	{service, "package video\n\nvar s = addr(\"video:8080\")\n", "package store\n\nvar s = addr(\"store:8080\")\n"},
 	{"docker-compose.yml", "  video:\n", "  store:\n"},

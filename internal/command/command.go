@@ -12,6 +12,7 @@ package command
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"flag"
 	"fmt"
@@ -52,35 +53,11 @@ type Process struct {
 	Serve func(ctx context.Context, lis, admin net.Listener, log *slog.Logger) error
 }
 
-const usage = `%[1]s %[2]s
-
-usage: %[1]s [command]
-
-commands:
-  serve     serve until SIGTERM or SIGINT (the default)
-  migrate   bring the schema "%[1]s" up to date and exit
-  health    ask the server on this machine whether it is ready; exit 1 if it is not
-%[5]s  version   print the release and the commit
-  help      print this
-
-environment of serve:
-  DATABASE_URL           Postgres, as the role %[3]s; behind a
-                         transaction pooler add ?default_query_exec_mode=exec
-%[4]s
-  PORT                   REST and gRPC without TLS (8080)
-  ADMIN_PORT             /healthz, /readyz and /metrics (those of PORT)
-  LOG_LEVEL              debug, info, warn or error (info)
-  OTEL_*                 the standard variables of OpenTelemetry
-  GOMEMLIMIT             of Go's collector (90 %% of the container's memory)
-
-environment of migrate:
-  DATABASE_URL           Postgres, as an administrator
-
-environment of health:
-  PORT, ADMIN_PORT       where the server listens, as above
-
-exit codes: 0 done, 1 failed, 2 wrong usage
-`
+// usage is the help, with the name and the line about the service, its role, the variables that
+// Configure reads, and the lines of its tools.
+//
+//go:embed usage.txt
+var usage string
 
 // Main runs the process's command line until it is done, or SIGTERM or SIGINT
 // has ended it, and returns the exit code.

@@ -10,39 +10,6 @@ import (
 	"example.com/lockstep/pkg/eventing/backfill"
 )
 
-const backfillUsage = `backfill builds the read model from its owner's rows, page by page, while events flow.
-
-usage: backfill [flags]
-
-flags:
-  --type TYPE         only this type of aggregate, such as video
-  --rate N            at most N rows per second (2000); 0 is no limit
-  --restart           begin with the first page, also after one that has finished or was cut off
-  --json              one JSON object on stdout
-
-Reads, writes and events go on meanwhile. The result is the same in whatever order pages
-and events are written: for each row, under its lock, the higher (epoch, version) stays, and
-tombstones are rows. So a backfill may be repeated, and cannot take a row back. It waits
-for no lock longer than a moment, so that it delays no event.
-
-Create the subscription first: an event from before there is a subscription never arrives,
-and its change must be in a row that is read afterwards. A row that the owner does not have,
-or has in a lower version, stays: catalog reconcile finds it.
-
-The progress is saved with each page. A backfill that was cut off continues there; one whose
-process was killed does so half a minute later. Of two backfills of one type the second is
-refused. One that has finished says when. The owner and the database may be away for half a
-minute; each attempt that fails is said.
-
-A row that the table refuses, or that cannot be read, is left, with a line that has its id
-and the error, and the command ends with 1. Correct the row; then catalog reconcile --repair
-writes it. After 1,000 such rows it ends at once; run it again, and it goes on behind them.
-
-environment: DATABASE_URL, VIDEO_SERVICE_ADDR as of serve
-
-exit codes: 0 done, 1 failed or refused, or a row was left, 2 wrong usage
-`
-
 // backfillRate keeps the load on either side far below that of serving.
 const backfillRate = 2000
 

@@ -17,45 +17,6 @@ import (
 	"example.com/lockstep/pkg/eventing/operator/deadletter"
 )
 
-const deadLettersUsage = `dlq looks after the dead letters: events that could not be applied.
-
-usage: dlq COMMAND [flags]
-
-commands:
-  list                what could not be applied, and why
-  show ID             one dead letter, whole, and what was done to it by hand
-  redrive ID...       apply dead letters now, after their cause is fixed
-  redrive --all       the same for all of them
-  discard ID...       give dead letters up; the audit table keeps their messages
-  discard --all       the same for all of them
-  help                print this
-
-An ID is an event's or, where a message is no event, the message's.
-
-flags of list, redrive --all and discard --all:
-  --reason TEXT       only those whose reason contains TEXT
-  --aggregate ID      only those of this aggregate
-flags of redrive and discard:
-  --yes               do it; without, and without a terminal to ask at, only show it
-  --by NAME           who does it ($USER), for the audit table; a job needs it
-  --why TEXT          why; required to act
-flags of all:
-  --subscription NAME only the dead letters of this subscription
-  --json              one JSON object on stdout
-
-Redriving applies an event here, in one transaction with its inbox row, and never
-publishes it. It is safe to repeat. The events of an aggregate go in order: behind one
-that fails, or that was not asked for, the later ones stay. Before an event is
-discarded its aggregate takes its owner's state, which has what the event changed.
-
-Looking at dead letters takes them from the subscription for a moment: a second
-operator does not see them meanwhile.
-
-environment: as of serve, but for PORT
-
-exit codes: 0 done, 1 failed, 2 wrong usage
-`
-
 // workTime is well below the lease time of a Batch's messages.
 const workTime = 8 * time.Minute
 

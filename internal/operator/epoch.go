@@ -7,34 +7,6 @@ import (
 	"io"
 )
 
-const epochUsage = `epoch shows the lives of the service's database, and begins a new one.
-
-usage: epoch COMMAND [flags]
-
-commands:
-  show                the present epoch, and those before it
-  bump                begin an epoch, after the database was restored to an earlier time
-                      and before the service runs again
-    --yes               do it; without, and without a terminal to ask at, only show it
-  help                print this
-
-flags of all:
-  --json              one JSON object on stdout
-flags of bump, for the table of epochs:
-  --by NAME           who does it ($USER, through sudo $SUDO_USER); a job needs it
-  --why TEXT          why; required to act
-
-A restored service assigns versions that it had assigned before the restore, to other
-changes. Events, consistency tokens and read models compare (epoch, version), so that in a
-new epoch every version is above all of before. A consistency token of a lost write is then
-answered with the state after the restore. An epoch cannot be taken back.
-
-environment:
-  DATABASE_URL        Postgres, as the service's own role
-
-exit codes: 0 done, 1 failed, 2 wrong usage
-`
-
 func showEpochs(ctx context.Context, s *invocation) error {
 	b, err := s.backlog(ctx, 0)
 	if err != nil {

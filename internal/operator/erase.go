@@ -12,44 +12,6 @@ import (
 	"example.com/lockstep/pkg/eventing/operator/erasure"
 )
 
-const eraseUsage = `erase removes a user's text and preferences. Ids, versions and tombstones stay.
-
-usage: erase --user UUID [flags]
-
-flags:
-  --user UUID         whose data
-  --yes               do it; without, and without a terminal to ask at, only count
-  --by NAME           who does it ($USER), for the audit table; a job needs it
-  --why TEXT          why; required to act
-  --wait TIME         how long to wait for events that are on their way (1m)
-%s  --json              one JSON object on stdout
-
-A dry run counts what there is. The command may be cut off at any time, and repeated. It ends
-with 1 while something is left, and says what. Block the user at the issuer before:
-the command removes no rows that are written after it.
-
-%s
-
-environment: DATABASE_URL%s as of serve
-
-exit codes: 0 done, 1 failed, or something is left, 2 wrong usage
-`
-
-const rateFlag = `  --rate N            at most N rows per second (100); 0 is no limit
-`
-
-const ownerErases = `The user's rows are deleted one by one, each with its version and its event.
-Then these go: the payloads of their published events in the outbox, what the audit table
-keeps of their events, and the answers to requests with an idempotency key. An event that is
-not published keeps its payload, and is left: without it, those behind it could not be applied.
-Of a parked one, retry or skip it (outbox help), and run erase again. Then run erase of each
-read model. docs/data-protection.md says what is left where, and for how long.`
-
-const copyErases = `First run erase of the owner, whose events delete the user's rows here. This command removes what
-such an event does not reach: the user's dead letters, each after its row has the owner's
-state, and what the audit table keeps of the user's rows and events. Rows that are not deleted
-yet are left: their events are on their way, or catalog reconcile --repair is needed.`
-
 // A row is deleted in milliseconds; this leaves room for the users.
 const eraseRate = 100
 

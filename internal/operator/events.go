@@ -12,30 +12,7 @@ import (
 	"example.com/lockstep/pkg/eventing/operator/receipt"
 )
 
-const eventsUsage = `events tells where an event is.
-
-usage: events COMMAND [flags]
-
-commands:
-  show EVENT          %s
-  help                print this
-
-flags:
-  --json              one JSON object on stdout
-
-environment:
-  DATABASE_URL        Postgres, as the service's own role
-
-exit codes: 0 done, 1 failed, 2 wrong usage
-`
-
 const aboutEvents = "where is an event: `events help`"
-
-// The description of show, of an event that was published and of one that was consumed.
-const (
-	ofOutbox = "its outbox row: pending, parked or published, and what was done by hand"
-	ofInbox  = "its inbox rows, when it came and what became of it; and how far its aggregate is"
-)
 
 // receipts is the answer of `events show` about a consumed event.
 type receipts struct {

@@ -12,37 +12,6 @@ import (
 	"example.com/lockstep/pkg/eventing/checkpoint"
 )
 
-const offsetUsage = `offset shows the position of the consumer of engagements, and moves it.
-
-usage: offset COMMAND [flags]
-
-commands:
-  show                the position of the group, and the offset of each instance
-  reset --to POSITION seek the subscription to POSITION, and replay from there
-    --to TIME           messages published from then on, such as 2026-01-02T15:04:05Z
-    --to earliest       all messages that the subscription can bring back
-    --to latest         only messages that are published from now on
-    --discard-backlog   give up the messages that were not applied and are older than
-                        POSITION; latest requires it, and any time after the safe position
-    --yes               do it; without, and without a terminal to ask at, only show it
-  help                print this
-
-flags of all:
-  --json              one JSON object on stdout
-flags of reset, for the audit table:
-  --by NAME           who does it ($USER, through sudo $SUDO_USER); a job needs it
-  --why TEXT          why; required to act
-
-A seek of Pub/Sub acknowledges all messages from before its time, also those that were
-never applied. Up to the safe position that loses nothing; an event that is discarded is
-found again by its successor, as a gap. A replay changes no projection: its messages are
-duplicates. It may be repeated, and runs while catalog serves.
-
-environment: as of serve, but for PORT and VIDEO_SERVICE_ADDR
-
-exit codes: 0 done, 1 failed, 2 wrong usage
-`
-
 func (m ReadModel) offsets(s *invocation) *checkpoint.Store {
 	return checkpoint.New(s.db, m.Offsets, s.actor.By, slog.New(slog.DiscardHandler))
 }

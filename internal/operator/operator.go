@@ -14,11 +14,11 @@
 //	erasure      the data of a user                      all tables with text
 //	audit        the actions: person, time and reason    operator_actions
 //
-// Those packages do the work; this one parses, asks and prints. Skip, purge, bump,
-// redrive, discard, reset, reconcile --repair, rebuild and erase, which cannot be
-// undone, only show their plan unless --yes is given or a person at the terminal
-// types a reason. With --json a command prints exactly one JSON object to stdout. All other output goes to
-// stderr.
+// Those packages do the work; this one parses, asks and prints. The folder usage has the help
+// texts. Skip, purge, bump, redrive, discard, reset, reconcile --repair, rebuild and erase,
+// which cannot be undone, only show their plan unless --yes is given or a person at the terminal
+// types a reason. With --json a command prints exactly one JSON object to stdout. All other
+// output goes to stderr.
 package operator
 
 import (
@@ -61,11 +61,11 @@ func (o Owner) Tools() []command.Tool {
 		tool("outbox", "look after events that are not published: `outbox help`", outboxUsage, map[string]subcommand{
 			"status": status, "list": list, "show": show, "retry": retry, "skip": skip, "purge": purge, "drain": o.drain,
 		}),
-		tool("events", aboutEvents, fmt.Sprintf(eventsUsage, ofOutbox), map[string]subcommand{"show": show}),
+		tool("events", aboutEvents, ownerEventsUsage, map[string]subcommand{"show": show}),
 		tool("epoch", "begin an epoch after a restore of the database: `epoch help`", epochUsage, map[string]subcommand{
 			"show": showEpochs, "bump": bumpEpoch,
 		}),
-		single("erase", aboutErase, fmt.Sprintf(eraseUsage, rateFlag, ownerErases, ""), o.erase),
+		single("erase", aboutErase, ownerEraseUsage, o.erase),
 	}
 }
 
@@ -118,8 +118,8 @@ func (m ReadModel) Tools() []command.Tool {
 		tool("rebuild", "build the read model again and switch: `rebuild help`", rebuildUsage, map[string]subcommand{
 			"run": asOwner(m.runRebuild), "status": asOwner(m.rebuildStatus), "rollback": asOwner(m.rollback), "finish": asOwner(m.finish),
 		}),
-		single("erase", aboutErase, fmt.Sprintf(eraseUsage, "", copyErases, ", and those of dlq"), m.erase),
-		tool("events", aboutEvents, fmt.Sprintf(eventsUsage, ofInbox), map[string]subcommand{"show": m.showReceipts}),
+		single("erase", aboutErase, readerEraseUsage, m.erase),
+		tool("events", aboutEvents, readerEventsUsage, map[string]subcommand{"show": m.showReceipts}),
 	}
 }
 

@@ -10,49 +10,6 @@ import (
 	"example.com/lockstep/pkg/eventing/operator/backlog"
 )
 
-const outboxUsage = `outbox looks after the events that have not been published.
-
-usage: outbox COMMAND [flags]
-
-commands:
-  status              what waits, for how long, and what is parked, by reason and aggregate
-  list                the events that are not published, oldest first
-    --parked            only those that the broker refused for good
-    --aggregate ID      only those of this aggregate
-    --reason TEXT       only those whose last refusal contains TEXT
-    --limit N           at most N, up to 1000 (100)
-  show EVENT          one event, whole, and what was done to it by hand
-  retry EVENT         let a parked event be tried again; what waits behind it follows in order
-  retry --all         the same for all parked events
-    --reason TEXT       only those whose refusal contains TEXT
-    --aggregate ID      only those of this aggregate
-  skip EVENT          give a parked event up; what waits behind it leaves in order
-    --yes               do it; without, and without a terminal to ask at, only show it
-  purge               remove events that were published long ago, in small batches
-    --older-than TIME   longer ago than this, such as 36h (168h)
-    --yes               do it; without, and without a terminal to ask at, only count them
-  drain               publish until nothing is left to publish, then end (1 if any is parked):
-                      a scheduled job in place of a service that always runs
-    --timeout TIME      give up after this (5m)
-  help                print this
-
-flags of all:
-  --json              one JSON object on stdout
-flags of retry, skip and purge, for the audit table:
-  --by NAME           who does it ($USER, through sudo $SUDO_USER); a job needs it
-  --why TEXT          why; required to act
-
-A marker without content takes a skipped event's place. When it arrives, consumers
-repair themselves from the owner, which has what the event changed. Skipping a marker
-that the broker refuses, too, leaves a hole that the aggregate's next event shows.
-
-environment:
-  DATABASE_URL        Postgres, as the service's own role
-  of drain also: GOOGLE_CLOUD_PROJECT, PUBSUB_ENDPOINT, PUBSUB_EMULATOR_HOST as of serve
-
-exit codes: 0 done, 1 failed, 2 wrong usage
-`
-
 // backlog parses a command line with a number of ids, and returns the outbox of DATABASE_URL.
 func (s *invocation) backlog(ctx context.Context, ids int) (*backlog.Backlog, error) {
 	if err := s.parse(ids); err != nil {

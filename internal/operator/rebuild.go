@@ -10,57 +10,6 @@ import (
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
 
-const rebuildUsage = `rebuild builds a new copy of the read model next to the one that is served, and switches.
-
-usage: rebuild COMMAND [flags]
-
-commands:
-  run                 begin a rebuild, or continue one that was cut off, and switch to the
-                      new copy when it has its owner's rows
-    --disk-free SIZE    the free disk of the database's server, such as "40 GB", which the
-                        monitoring shows; required to begin
-    --rate N            fill at most N rows per second (2000), and compare ten times as many;
-                        0 is no limit
-    --grace TIME        how long an event may be on its way before its row differs (30s)
-    --accept-losses     also if the owner lacks many rows of the read model, as of reconcile
-  status              the phase, the progress, and the disk space that a rebuild needs
-  rollback            serve the copy of before again
-  finish              remove the copy that is not served; in the middle of a rebuild this
-                      gives the rebuild up
-    --unchecked         also while the new rows are served and not compared yet
-  help                print this
-
-flags of all:
-  --json              one JSON object on stdout
-flags of run, rollback and finish:
-  --yes               do it; without, and without a terminal to ask at, only show it
-  --by NAME           who does it ($USER), for the audit table; a job needs it
-  --why TEXT          why; required to act
-
-Reads and events go on meanwhile. No read fails, and none gets older: while a copy is kept,
-triggers bring it each row that events write. A read may wait for 0.2 s, many times in a row
-if a long statement holds the tables. The switch is followed by a second comparison with the
-owner. A command that was killed is repeated, and goes on where it was. A rollback reads both
-tables before it switches.
-
-Nothing is switched, or repaired after the switch, if more than 100 rows and 5 % of the owner's
-are extra or ahead, or if the owner has no rows: is it the right owner? If not, in the phase
-comparing finish, and begin again with the right one; in the phase checking repeat run with the
-right one. run ends with 1, and the rebuild is not done, while rows could not be compared. Rows
-that differ after their repair are left, each with a line, and run ends with 1.
-
-Between the first run and finish, migrate refuses to apply a migration. One that was run by
-other means stops the switch; and if it drops a column or a constraint, or widens a type, it
-stops the events, too, until finish.
-
-environment:
-  DATABASE_URL        Postgres, as the owner of the schema or an administrator, as of
-                      migrate; past a transaction pooler
-  VIDEO_SERVICE_ADDR  as of serve; only run needs it
-
-exit codes: 0 done, 1 failed or refused, 2 wrong usage
-`
-
 // asOwner adds to an error what an operator does about it.
 func asOwner(do subcommand) subcommand {
 	return func(ctx context.Context, s *invocation) error {

@@ -10,43 +10,6 @@ import (
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
 
-const reconcileUsage = `reconcile compares the read model with its owner, and repairs the rows that differ.
-
-usage: reconcile [flags]
-
-flags:
-  --type TYPE         only this type of aggregate, such as video, or video_counters
-  --repair            give the rows that differ their owner's state
-    --yes             do it; without, and without a terminal to ask at, only show them
-    --by NAME         who does it ($USER), for the audit table; a job needs it
-    --why TEXT        why; required to repair
-    --accept-losses   repair however many rows are extra or ahead
-  --rate N            at most N rows per second on either side (20000); 0 is no limit
-  --grace TIME        how long an event may be on its way before its row differs (30s)
-  --json              one JSON object on stdout
-
-A row that differs is one of
-  changed   the owner has other content in the same version
-  missing   the owner has a row, or a tombstone, that the read model lacks
-  extra     the read model has a row that the owner does not know
-  behind    the read model has an older version, and no event has come for the grace period
-  ahead     the read model has a version, or an epoch, that the owner has not reached
-  counter   the counters of the video are not the sums over the read model's engagements
-
-Events in flight are no difference. Reads and events go on meanwhile. A repair writes a row
-only if it is still where it was seen to differ; an extra row becomes a tombstone. The audit
-table keeps the rows before, and what was added to counters. --repair checks all rows first
-and, where some differ, repairs them in a second check: extra and ahead rows at its end, 10,000
-of a type at most. If those are more than 100, and 5 % of the rows of either side, or if the
-owner has no rows, no row of any type is repaired: is it the right owner? --accept-losses
-repairs them. An ahead row of a later epoch than the owner's is not repaired:
-begin an epoch (video epoch bump). The command may be cut off at any time, and repeated.
-
-environment: DATABASE_URL, VIDEO_SERVICE_ADDR as of serve
-
-exit codes: 0 no row differs, or none any more; 1 rows differ or could not be decided, or failed; 2 wrong usage
-`
-
 const (
 	reconcileRate = 20_000
 	// maxListed bounds the rows in the result; the counts have all.

@@ -2,6 +2,7 @@ package rebuild
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 
@@ -20,17 +21,9 @@ const carryRows = 10_000
 // versions of. $1 is the id before the page, as in package reconcile. One statement reads
 // both tables in one snapshot, in which the mirror has copied what is written; a row that is
 // newer by the time of the write stays.
-const carry = `
-	WITH page AS MATERIALIZED (
-	  SELECT {columns} FROM {table} WHERE ({key}) > {after} ORDER BY {key} LIMIT $2
-	), lacking AS MATERIALIZED (
-	  SELECT {s.columns} FROM page AS s LEFT JOIN {shadow} AS b ON ({b.key}) = ({s.key})
-	   WHERE b.version IS NULL OR (b.epoch, b.version) < (s.epoch, s.version)
-	), copied AS (
-	  INSERT INTO {shadow} AS c ({columns}) SELECT {columns} FROM lacking ORDER BY {key}
-	  ON CONFLICT ({key}) DO UPDATE SET ({columns}) = ROW({excluded}) WHERE (c.epoch, c.version) < (excluded.epoch, excluded.version)
-	)
-	SELECT coalesce((SELECT {id} FROM page ORDER BY {key} OFFSET $2 - 1 LIMIT 1), ''), (SELECT count(*) FROM lacking)`
+//
+//go:embed carry.sql
+var carry string
 
 // carryAll carries the rows over that the owner's pages did not bring: those that the owner
 // does not know, or has in an older version. After a pass that found some, a second one finds

@@ -2,6 +2,7 @@ package rebuild
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"strings"
 
@@ -16,38 +17,9 @@ func Shadow(table string) string { return table + "_shadow" }
 // copyTable is the statements that make the shadow $2 of a table $1. LIKE copies neither the
 // owner nor rights and policies nor storage options, targets of statistics and the replica identity. Default
 // privileges may have given others.
-const copyTable = `
-	SELECT statement FROM (
-	  SELECT 1 AS step, format('ALTER TABLE %s OWNER TO %I', $2::text::regclass, relowner::regrole::text) AS statement
-	    FROM pg_class WHERE oid = $1::text::regclass AND relowner <> current_user::regrole
-	  UNION ALL
-	  SELECT 2, format('ALTER TABLE %s SET (%s)', $2::text::regclass, array_to_string(reloptions, ', '))
-	    FROM pg_class WHERE oid = $1::text::regclass AND reloptions IS NOT NULL
-	  UNION ALL
-	  SELECT 2, format('ALTER TABLE %s ALTER COLUMN %I SET STATISTICS %s', $2::text::regclass, attname, attstattarget)
-	    FROM pg_attribute WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped AND attstattarget >= 0
-	  UNION ALL
-	  SELECT 2, format('ALTER TABLE %s REPLICA IDENTITY %s', $2::text::regclass, CASE relreplident WHEN 'f' THEN 'FULL' ELSE 'NOTHING' END)
-	    FROM pg_class WHERE oid = $1::text::regclass AND relreplident IN ('f', 'n')
-	  UNION ALL
-	  SELECT 3, format('REVOKE ALL ON %s FROM %s', $2::text::regclass, {grantee})
-	    FROM pg_class, aclexplode(relacl) AS a WHERE oid = $2::text::regclass
-	  UNION ALL
-	  SELECT 4, format('GRANT %s ON %s TO %s%s', privilege_type, $2::text::regclass, {grantee},
-	                   CASE WHEN is_grantable THEN ' WITH GRANT OPTION' END)
-	    FROM pg_class, aclexplode(relacl) AS a WHERE oid = $1::text::regclass
-	  UNION ALL
-	  SELECT 5, format('ALTER TABLE %s %s ROW LEVEL SECURITY', $2::text::regclass, setting)
-	    FROM pg_class, LATERAL (VALUES ('ENABLE', relrowsecurity), ('FORCE', relforcerowsecurity)) AS v (setting, used)
-	   WHERE oid = $1::text::regclass AND used
-	  UNION ALL
-	  SELECT 6, format('CREATE POLICY %I ON %s AS %s FOR %s TO %s%s%s', polname, $2::text::regclass,
-	                   CASE WHEN polpermissive THEN 'PERMISSIVE' ELSE 'RESTRICTIVE' END,
-	                   CASE polcmd WHEN 'r' THEN 'SELECT' WHEN 'a' THEN 'INSERT' WHEN 'w' THEN 'UPDATE' WHEN 'd' THEN 'DELETE' ELSE 'ALL' END,
-	                   {roles}, ' USING (' || pg_get_expr(polqual, polrelid) || ')',
-	                   ' WITH CHECK (' || pg_get_expr(polwithcheck, polrelid) || ')')
-	    FROM pg_policy WHERE polrelid = $1::text::regclass
-	) AS s ORDER BY step`
+//
+//go:embed copy_table.sql
+var copyTable string
 
 // roles are those of a policy.
 const roles = `
@@ -55,21 +27,9 @@ const roles = `
 
 // mirror copies the rows that a statement writes, as they are written, in the order of their
 // keys. It names its tables: after an exchange it copies in the other direction.
-const mirror = `
-	CREATE FUNCTION {mirror}() RETURNS trigger LANGUAGE plpgsql AS $mirror$
-	BEGIN
-	  IF TG_OP = 'DELETE' THEN
-	    DELETE FROM {shadow} AS c USING before_rows AS b WHERE ({c.key}) = ({b.key});
-	  ELSE
-	    INSERT INTO {shadow} ({columns}) SELECT {columns} FROM after_rows ORDER BY {key}
-	    ON CONFLICT ({key}) DO UPDATE SET ({columns}) = ROW({excluded});
-	  END IF;
-	  RETURN NULL;
-	END
-	$mirror$;
-	CREATE TRIGGER mirror_inserted AFTER INSERT ON {table} REFERENCING NEW TABLE AS after_rows FOR EACH STATEMENT EXECUTE FUNCTION {mirror}();
-	CREATE TRIGGER mirror_updated AFTER UPDATE ON {table} REFERENCING NEW TABLE AS after_rows FOR EACH STATEMENT EXECUTE FUNCTION {mirror}();
-	CREATE TRIGGER mirror_deleted AFTER DELETE ON {table} REFERENCING OLD TABLE AS before_rows FOR EACH STATEMENT EXECUTE FUNCTION {mirror}()`
+//
+//go:embed mirror.sql
+var mirror string
 
 // noMigration tries the lock that package migrate holds while it migrates the schema. The lock is
 // that of the transaction: the next migration finds the state, and is refused.

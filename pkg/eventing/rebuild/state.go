@@ -2,6 +2,7 @@ package rebuild
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"time"
@@ -45,17 +46,8 @@ type execer interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-const createState = `
-	CREATE TABLE rebuild_state (
-	  only_row       boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
-	  phase          text        NOT NULL,
-	  aggregate_type text        NOT NULL,
-	  next_id        text        NOT NULL DEFAULT '',
-	  rows           bigint      NOT NULL DEFAULT 0,
-	  started_by     text        NOT NULL,
-	  started_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
-	  changed_at     timestamptz NOT NULL DEFAULT clock_timestamp()
-	)`
+//go:embed create_state.sql
+var createState string
 
 // State returns how far the rebuild is.
 func (r *Rebuild) State(ctx context.Context) (s State, err error) {

@@ -5,7 +5,7 @@
 // finds and leases events, sql.go has its SQL and the rule for a head; settle.go marks
 // results and renews leases; purge.go deletes published rows after the retention. Off that
 // way: snapshot.go compares snapshots, heartbeats.go has the table of relays, backlog.go
-// the figures for the metrics.
+// the figures for the metrics. The two longest statements are heartbeat.sql and backlog.sql.
 //
 // # Ownership of an aggregate
 //

@@ -1,0 +1,39 @@
+WITH present AS MATERIALIZED (
+	SELECT pg_current_snapshot() AS seen, pg_postmaster_start_time() AS server
+), others AS MATERIALIZED (
+	SELECT token, low, tenants, seen_at >= now() - $3::interval AND seen_at <= now() + interval '1 second' AS alive
+	  FROM outbox_relays
+	 WHERE token <> $1
+), dead AS (
+	DELETE FROM outbox_relays
+	 WHERE token IN (SELECT r.token FROM outbox_relays r WHERE r.token IN (SELECT token FROM others WHERE NOT alive) FOR UPDATE SKIP LOCKED)
+	RETURNING low
+), own AS MATERIALIZED (
+	SELECT low FROM outbox_relays WHERE token = $1
+), inherited AS MATERIALIZED (
+	SELECT low FROM dead
+	UNION ALL
+	SELECT low FROM others, present
+	 WHERE NOT EXISTS (SELECT FROM own) OR $4::timestamptz IS NOT NULL AND present.server IS DISTINCT FROM $4::timestamptz
+	UNION ALL
+	SELECT low FROM own, present WHERE present.server IS DISTINCT FROM $4::timestamptz
+	UNION ALL
+	SELECT '1:1:'::pg_snapshot WHERE NOT EXISTS (SELECT FROM others) AND NOT EXISTS (SELECT FROM own)
+), least AS MATERIALIZED (
+	SELECT CASE WHEN EXISTS (SELECT FROM inherited, present WHERE pg_snapshot_xmax(inherited.low) > pg_snapshot_xmax(present.seen))
+	            THEN '1:1:'::pg_snapshot
+	            ELSE (SELECT l.low
+	                    FROM (SELECT low FROM inherited
+	                          UNION ALL
+	                          SELECT coalesce($2::text::pg_snapshot, seen) FROM present
+	                           WHERE coalesce(pg_snapshot_xmax($2::text::pg_snapshot) <= pg_snapshot_xmax(seen), true)) l
+	                   ORDER BY pg_snapshot_xmax(l.low), pg_snapshot_xmin(l.low), length(l.low::text) DESC
+	                   LIMIT 1)
+	       END AS low
+)
+INSERT INTO outbox_relays (token, low, seen_at, tenants)
+SELECT $1, coalesce(least.low, present.seen), CASE WHEN $5 THEN '-infinity' ELSE now() END, $6::text[] FROM least, present
+    ON CONFLICT (token) DO UPDATE SET low = excluded.low, seen_at = excluded.seen_at, tenants = excluded.tenants
+RETURNING low::text, (SELECT seen::text FROM present), (SELECT server FROM present),
+          coalesce((SELECT array_agg(token) FROM others WHERE alive), '{}'),
+          ARRAY(SELECT DISTINCT unnest(tenants) FROM others WHERE alive)
