@@ -97,7 +97,10 @@ func work(ctx context.Context, pairs []*pair, turn time.Duration) ([]done, error
 	totals := make([]done, len(pairs))
 	for n := range turns + 1 {
 		for i := range pairs {
-			i = (i + n) % len(pairs) // a turn is faster or slower for the one before it
+			i = (i + n/2) % len(pairs) // a turn is faster or slower for the one before it,
+			if n%2 == 1 {
+				i = len(pairs) - 1 - i // so each pair comes after each other one
+			}
 			more, err := pairs[i].during(ctx, turn)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", modes[i], err)
