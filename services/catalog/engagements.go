@@ -210,6 +210,11 @@ func ownedEngagement(p *videov1.Engagement, user, video uuid.UUID) (Engagement, 
 	}, nil
 }
 
+// CompleteEngagements does so for engagements.
+func (p *Projector) CompleteEngagements() *projection.Completion[Engagement] {
+	return projection.NewCompletion(p.engagements, engagements{db: p.db})
+}
+
 func engagementID(user, video uuid.UUID) string { return user.String() + ":" + video.String() }
 
 func parseEngagementID(id string) (user, video uuid.UUID, err error) {

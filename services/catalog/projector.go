@@ -58,11 +58,6 @@ func (p *Projector) CompleteVideos() *projection.Completion[Video] {
 	return projection.NewCompletion(p.videos, videos{db: p.db})
 }
 
-// CompleteEngagements does so for engagements.
-func (p *Projector) CompleteEngagements() *projection.Completion[Engagement] {
-	return projection.NewCompletion(p.engagements, engagements{db: p.db})
-}
-
 // Comparisons are the two sides of each projection, for a check of it.
 func (p *Projector) Comparisons() []reconcile.Comparison {
 	return []reconcile.Comparison{

@@ -30,14 +30,6 @@ var (
 	EngagementSubscription = topics.Subscription(topics.Engagement, topics.Catalog)
 )
 
-// EngagementOffsets names the checkpoints of the consumer of engagements. The consumer of
-// videos has none: a table with the name of engagements would be the wrong place for them,
-// and no consumer needs its position to go on (see package checkpoint).
-var EngagementOffsets = checkpoint.Names{
-	Table: "engagement_offsets", Group: "catalog.engagement", Subscription: EngagementSubscription,
-	Metrics: "catalog.engagement.offset",
-}
-
 // Config is the configuration of a process that serves catalog.
 type Config struct {
 	// DatabaseURL connects as the role catalog_service. Behind a transaction

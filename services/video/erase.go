@@ -20,7 +20,6 @@ import (
 	"example.com/lockstep/pkg/eventing/operator/backlog"
 	"example.com/lockstep/pkg/eventing/operator/erasure"
 	"example.com/lockstep/services/video/aggregate"
-	"example.com/lockstep/services/video/engagement"
 )
 
 // Types are the types of the aggregates.
@@ -127,18 +126,6 @@ func (e *Erasure) deleteVideos(ctx context.Context, eraser auth.Principal, remov
 		_, err := e.services.videos.Delete(ctx, v.ID, "", aggregate.WriteOptions{Caller: eraser}, nil)
 		if err := remove(err); err != nil {
 			return fmt.Errorf("video %s: %w", v.ID, err)
-		}
-		return nil
-	})
-}
-
-func (e *Erasure) deleteEngagements(ctx context.Context, eraser auth.Principal, remove func(error) error) error {
-	return removeAll(func(token string) ([]engagement.Engagement, string, error) {
-		return e.services.engagements.List(ctx, eraser, e.User, 200, token)
-	}, func(n engagement.Engagement) error {
-		_, err := e.services.engagements.Delete(ctx, n.UserID, n.VideoID, aggregate.WriteOptions{Caller: eraser}, nil)
-		if err := remove(err); err != nil {
-			return fmt.Errorf("engagement with %s: %w", n.VideoID, err)
 		}
 		return nil
 	})
