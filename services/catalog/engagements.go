@@ -227,3 +227,8 @@ func parseEngagementID(id string) (user, video uuid.UUID, err error) {
 	}
 	return user, video, nil
 }
+
+func isEngagementID(id string) bool {
+	_, _, err := parseEngagementID(id)
+	return err == nil
+}

@@ -9,9 +9,12 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
+	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/checkpoint"
+	"example.com/lockstep/pkg/eventing/inbox"
 )
 
 // EngagementOffsets names the checkpoints of the consumer of engagements. The consumer of
@@ -20,6 +23,17 @@ import (
 var EngagementOffsets = checkpoint.Names{
 	Table: "engagement_offsets", Group: "catalog.engagement", Subscription: EngagementSubscription,
 	Metrics: "catalog.engagement.offset",
+}
+
+// engagementConsumer is the loop of the consumer that has checkpoints.
+func (c Config) engagementConsumer(
+	db *pgxpool.Pool, client *pubsub.Client, streams *inbox.Streams, h inbox.Handler, health *serve.Health, log *slog.Logger,
+) func(context.Context) error {
+	heartbeat, offsets := health.Register("engagement consumer"), checkpoint.New(db, EngagementOffsets, c.writer(), log)
+	consumer := inbox.NewConsumer(db, client, EngagementSubscription, h, log, heartbeat,
+		inbox.Options{Retention: c.InboxRetention, Streams: streams, Checkpoints: offsets})
+	start := seeker{c.EngagementStart, c.Deployment, EngagementSubscription, offsets, client, log}
+	return start.before(consumer.Run, heartbeat)
 }
 
 // Start says where a consumer with checkpoints begins. The zero value goes on with what is

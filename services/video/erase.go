@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -23,7 +22,10 @@ import (
 )
 
 // Types are the types of the aggregates.
-var Types = []string{aggregateType, engagementType}
+var Types = []string{
+	aggregateType,
+	engagementType,
+}
 
 // Erasure removes a user's text and preferences from the service's schema. Rows become
 // tombstones as by Delete of each, so that replicas follow. Then the texts go that are
@@ -46,21 +48,24 @@ func eraser(tenant string) auth.Principal { return auth.Principal{Kind: auth.Eve
 // Owned returns those of the aggregates that are the user's. Other ids than a video's are
 // no video's: the audit table also has what was no event.
 func (e *Erasure) Owned(ctx context.Context, kind string, ids []string) (owned []string, err error) {
+	if kind == engagementType {
+		return e.ownedEngagements(ids), nil
+	}
 	for _, id := range ids {
-		_, invalid := uuid.Parse(id)
-		if kind == aggregateType && invalid == nil || kind == engagementType && strings.HasPrefix(id, e.User.String()+":") {
+		if _, invalid := uuid.Parse(id); invalid == nil {
 			owned = append(owned, id)
 		}
-	}
-	if kind == engagementType {
-		return owned, nil
 	}
 	return selectOwned(ctx, e.db, e.User, owned)
 }
 
 // Find counts the user's data.
 func (e *Erasure) Find(ctx context.Context) ([]erasure.Found, error) {
-	videos, tombstones, engagements, err := countUserRows(ctx, e.db, e.User)
+	engagements, err := countEngagements(ctx, e.db, e.User)
+	if err != nil {
+		return nil, err
+	}
+	videos, tombstones, err := countVideos(ctx, e.db, e.User)
 	if err != nil {
 		return nil, err
 	}
@@ -183,22 +188,20 @@ func (e *Erasure) forgetEvents(ctx context.Context) error {
 
 // each calls do with all aggregates of the user, a batch of one type at a time.
 func (e *Erasure) each(ctx context.Context, do func(kind string, ids []string) error) error {
-	for kind, query := range map[string]string{aggregateType: selectUploads, engagementType: selectEngaged} {
+	for kind, query := range map[string]string{
+		aggregateType:  selectUploads,
+		engagementType: selectEngaged,
+	} {
 		for after := uuid.Nil.String(); ; {
-			videos, err := selectVideoIDs(ctx, e.db, query, e.User, after, eraseBatch)
+			ids, err := selectIDs(ctx, e.db, query, e.User, after, eraseBatch)
 			if err != nil {
 				return err
 			}
-			if len(videos) == 0 {
+			if len(ids) == 0 {
 				break
 			}
-			after = videos[len(videos)-1]
-			if kind == engagementType {
-				for i, id := range videos {
-					videos[i] = e.User.String() + ":" + id
-				}
-			}
-			if err := do(kind, videos); err != nil {
+			after = ids[len(ids)-1]
+			if err := do(kind, ids); err != nil {
 				return err
 			}
 		}
