@@ -19,24 +19,25 @@ import (
 const rowsOfTwoTenants = `
 	INSERT INTO video.videos (video_id, uploader_id, title, version, created_at, updated_at, tenant_id)
 	SELECT gen_random_uuid(), gen_random_uuid(), t, 1, now(), now(), t FROM unnest(ARRAY['acme', 'bell']) AS t;
-	INSERT INTO video.engagements (user_id, video_id, liked, bookmarked, watched_seconds, version, created_at, updated_at, tenant_id)
-	SELECT gen_random_uuid(), video_id, true, true, 1, 1, now(), now(), tenant_id FROM video.videos;
 	INSERT INTO video.idempotency_keys (principal, operation, key, request_hash, response, tenant_id)
 	SELECT t, '', '', '', '', t FROM unnest(ARRAY['acme', 'bell']) AS t;
 	INSERT INTO video.outbox (id, aggregate_type, aggregate_id, event_type, version, payload, tenant_id)
 	SELECT gen_random_uuid(), 'video', video_id, '', 1, '', tenant_id FROM video.videos;
 	INSERT INTO catalog.video_projection (video_id, uploader_id, title, version, created_at, updated_at, tenant_id)
-	SELECT video_id, uploader_id, title, 1, now(), now(), tenant_id FROM video.videos;
-	INSERT INTO catalog.video_user_engagements_projection (user_id, video_id, liked, version, updated_at, tenant_id)
-	SELECT user_id, video_id, true, 1, now(), tenant_id FROM video.engagements`
+	SELECT video_id, uploader_id, title, 1, now(), now(), tenant_id FROM video.videos`
 
 // tenantTables are the tables with tenants, and what a request may do with them.
 var tenantTables = map[migrations.Service]map[string]string{
 	migrations.Video: {
-		"videos": "SELECT INSERT UPDATE", "engagements": "SELECT INSERT UPDATE", "idempotency_keys": "SELECT INSERT UPDATE",
-		"outbox": "SELECT INSERT",
+		"videos": "SELECT INSERT UPDATE", "idempotency_keys": "SELECT INSERT UPDATE",
+		"engagements": "SELECT INSERT UPDATE",
+		"outbox":      "SELECT INSERT",
 	},
-	migrations.Catalog: {"video_projection": "SELECT", "video_user_engagements_projection": "SELECT", "video_counters": "SELECT"},
+	migrations.Catalog: {
+		"video_projection":                  "SELECT",
+		"video_user_engagements_projection": "SELECT",
+		"video_counters":                    "SELECT",
+	},
 }
 
 // TestTheRolesOfRequests is a SQL console as each role that requests run as: what it sees with
@@ -46,8 +47,13 @@ func TestTheRolesOfRequests(t *testing.T) {
 	t.Parallel()
 	db := pairtest.New(t)
 	admin := db.Pool(t, db.Admin)
-	if _, err := admin.Exec(t.Context(), rowsOfTwoTenants); err != nil {
-		t.Fatal(err)
+	for _, rows := range []string{
+		rowsOfTwoTenants,
+		engagementsOfTwoTenants,
+	} {
+		if _, err := admin.Exec(t.Context(), rows); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for s, direct := range map[migrations.Service]string{migrations.Video: db.VideoURL, migrations.Catalog: db.CatalogURL} {
 		for how, url := range map[string]string{"directly": direct, "pooled": db.Pooled(t, direct)} {

@@ -44,13 +44,7 @@ func TestGoClient(t *testing.T) {
 	if err != nil || read.GetVideo().GetVersion() != 1 || read.GetVideo().GetTitle() != "one" {
 		t.Fatalf("a read after the create: %v, %v", read, err)
 	}
-	if _, err := c.Engagements.PutEngagement(t.Context(), &videov1.PutEngagementRequest{UserId: user.String(), VideoId: id, Liked: true}); err != nil {
-		t.Fatal(err)
-	}
-	likes, err := c.Catalog.ListUserEngagements(t.Context(), &catalogv1.ListUserEngagementsRequest{UserId: user.String()})
-	if err != nil || len(likes.GetEngagements()) != 1 || !likes.GetEngagements()[0].GetLiked() {
-		t.Errorf("the list after the like: %v, %v", likes, err)
-	}
+	seesItsEngagement(t, c, user.String(), id)
 	if _, err := c.Videos.DeleteVideo(t.Context(), &videov1.DeleteVideoRequest{VideoId: id}); err != nil {
 		t.Fatal(err)
 	}

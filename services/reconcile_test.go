@@ -27,30 +27,21 @@ const (
 		SELECT video_id, CASE WHEN live THEN uploader_id END, CASE WHEN live THEN title ELSE '' END, CASE WHEN live THEN description ELSE '' END, CASE WHEN live THEN duration_seconds ELSE 0 END,
 		       CASE WHEN live THEN published_at END, version, CASE WHEN live THEN created_at END, updated_at, deleted_at, last_event_id
 		  FROM video.videos, LATERAL (SELECT deleted_at IS NULL AS live) AS l`
-	seedEngagements = `
-		INSERT INTO video.engagements (user_id, video_id, liked, bookmarked, watched_seconds, version, created_at, updated_at, deleted_at, last_event_id)
-		SELECT ('00000000-0000-4000-8000-' || lpad((n / 20)::text, 12, '0'))::uuid, gen_random_uuid(), n %% 3 > 0 AND n %% 2 = 0, n %% 3 = 1, CASE WHEN n %% 3 > 0 THEN n ELSE 0 END, 1 + n %% 5,
-		       now() - interval '2 h', now() - interval '1 h', CASE n %% 3 WHEN 0 THEN now() - interval '1 h' END, gen_random_uuid()
-		  FROM generate_series(1, %d) AS n`
-	copyEngagements = `
-		INSERT INTO catalog.video_user_engagements_projection (user_id, video_id, liked, bookmarked, watched_seconds, version, created_at, updated_at, deleted_at, last_event_id)
-		SELECT user_id, video_id, liked, bookmarked, watched_seconds, version, CASE WHEN deleted_at IS NULL THEN created_at END, updated_at, deleted_at, last_event_id
-		  FROM video.engagements`
 )
 
-func (w *world) seed(t testing.TB, videos, engagements int) {
+func (w *world) seed(t testing.TB, videos, likes int) {
 	t.Helper()
-	w.seedOwner(t, videos, engagements)
+	w.seedOwner(t, videos, likes)
 	w.exec(t, copyVideos)
 	w.exec(t, copyEngagements)
 	w.exec(t, `ANALYZE`)
 }
 
 // seedOwner gives the owner rows without events.
-func (w *world) seedOwner(t testing.TB, videos, engagements int) {
+func (w *world) seedOwner(t testing.TB, videos, likes int) {
 	t.Helper()
 	w.exec(t, fmt.Sprintf(seedVideos, videos))
-	w.exec(t, fmt.Sprintf(seedEngagements, engagements))
+	w.exec(t, fmt.Sprintf(seedEngagements, likes))
 }
 
 // reconciled is the result of `catalog reconcile --json`.

@@ -11,7 +11,7 @@ import (
 
 // recordVersions makes the database record every version of the projections, in the
 // transaction that writes it: the states that a reader could have seen, and none that was
-// rolled back. An engagement's id is that of its events.
+// rolled back.
 func (w *world) recordVersions(t testing.TB) {
 	t.Helper()
 	w.exec(t, `
@@ -24,9 +24,8 @@ func (w *world) recordVersions(t testing.TB) {
 			RETURN NULL;
 		END $$;
 		CREATE TRIGGER record_version AFTER INSERT OR UPDATE ON catalog.video_projection
-			FOR EACH ROW EXECUTE FUNCTION record_version();
-		CREATE TRIGGER record_version AFTER INSERT OR UPDATE ON catalog.video_user_engagements_projection
 			FOR EACH ROW EXECUTE FUNCTION record_version()`)
+	w.exec(t, recordEngagements)
 }
 
 // lived returns the versions that a projection has had of one id, in order.

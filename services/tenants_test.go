@@ -111,12 +111,7 @@ func tenantsAreApart(t *testing.T, w *world) {
 		if again.ID != v.ID {
 			t.Errorf("%s: the retry made %s, the request %s", m.tenant, again.ID, v.ID)
 		}
-		liked := "http://" + w.videoAddr + "/v1/users/" + user.String() + "/engagements/" + v.ID
-		e := m.call(t, http.MethodPut, liked, fields{"liked": true}).is(t, http.StatusOK, 1)
-		engaged := m.call(t, http.MethodGet, m.copies("/users/"+user.String()+"/engagements"), nil, "Consistency-Token", e.Token, "Prefer", "wait=10")
-		if len(engaged.Engagements) != 1 || engaged.Engagements[0].VideoID != v.ID {
-			t.Errorf("%s lists the engagements %+v, want that with %s", m.tenant, engaged.Engagements, v.ID)
-		}
+		m.seesItsEngagement(t, v)
 		m.call(t, http.MethodGet, m.copies("/videos/"+v.ID), nil, "Consistency-Token", v.Token, "Prefer", "wait=10").is(t, http.StatusOK, 1)
 		videos[m.tenant] = v
 	}
@@ -190,16 +185,17 @@ func (m member) seesNothingOf(t *testing.T, v answer) {
 // video that never was.
 func (m member) learnsNothingOf(t *testing.T, v answer) {
 	t.Helper()
-	engagements := m.copies("/users/" + m.user.String() + "/engagements")
+	reads := []struct{ address, kind, prefix string }{
+		{m.copies("/videos"), "video", ""}, {m.copies("/videos?q=shared"), "video", ""}, {m.copies("/videos/{id}"), "video", ""},
+		{m.copies("/users/" + m.user.String() + "/engagements"), "engagement", m.user.String() + ":"},
+	}
 	for _, version := range []int64{1, v.Version, 1 << 40} {
 		for _, mode := range []string{"", "minimize-latency", "at-least-as-fresh;stale-if-error"} {
-			for _, address := range []string{m.copies("/videos"), m.copies("/videos?q=shared"), m.copies("/videos/{id}"), engagements} {
+			for _, read := range reads {
+				address := read.address
 				var answers [2]answer
 				for i, id := range []string{v.ID, uuid.NewString()} {
-					at := consistency.Position{AggregateType: "video", AggregateID: id, Epoch: 1, Version: version}
-					if address == engagements {
-						at.AggregateType, at.AggregateID = "engagement", m.user.String()+":"+id
-					}
+					at := consistency.Position{AggregateType: read.kind, AggregateID: read.prefix + id, Epoch: 1, Version: version}
 					header := []string{"Consistency-Token", consistency.Token{Tenant: m.tenant, Positions: []consistency.Position{at}}.String(), "Prefer", "wait=0"}
 					if mode != "" {
 						header = append(header, "Consistency", mode)
@@ -227,8 +223,8 @@ func (w *world) keepsTenants(t *testing.T) {
 		SELECT (SELECT count(*) FROM video.outbox WHERE tenant_id NOT IN ('acme', 'bell')) +
 		       (SELECT count(*) FROM video.idempotency_keys WHERE tenant_id NOT IN ('acme', 'bell')) +
 		       (SELECT count(*) FROM video.videos AS o JOIN catalog.video_counters AS c USING (video_id) WHERE o.tenant_id <> c.tenant_id) +
-		       (SELECT count(*) FROM video.videos AS o JOIN catalog.video_projection AS p USING (video_id) WHERE o.tenant_id <> p.tenant_id) +
-		       (SELECT count(*) FROM video.engagements AS o JOIN catalog.video_user_engagements_projection AS p USING (user_id, video_id) WHERE o.tenant_id <> p.tenant_id)`
+		       (SELECT count(*) FROM video.engagements AS o JOIN catalog.video_user_engagements_projection AS p USING (user_id, video_id) WHERE o.tenant_id <> p.tenant_id) +
+		       (SELECT count(*) FROM video.videos AS o JOIN catalog.video_projection AS p USING (video_id) WHERE o.tenant_id <> p.tenant_id)`
 	count := func() (n int) {
 		if err := w.db.QueryRow(t.Context(), wrong).Scan(&n); err != nil {
 			t.Fatal(err)
@@ -238,11 +234,16 @@ func (w *world) keepsTenants(t *testing.T) {
 	if n := count(); n != 0 {
 		t.Errorf("%d rows are of a wrong tenant", n)
 	}
-	w.exec(t, `UPDATE catalog.video_projection SET tenant_id = 'bell'`)
-	w.exec(t, `UPDATE catalog.video_user_engagements_projection SET tenant_id = 'bell'`)
-	w.exec(t, `UPDATE catalog.video_counters SET tenant_id = 'acme'`)
-	if count() != 3 {
-		t.Fatalf("%d rows are damaged, want 3", count())
+	damages := []string{
+		`UPDATE catalog.video_projection SET tenant_id = 'bell'`,
+		`UPDATE catalog.video_user_engagements_projection SET tenant_id = 'bell'`,
+		`UPDATE catalog.video_counters SET tenant_id = 'acme'`,
+	}
+	for _, damage := range damages {
+		w.exec(t, damage)
+	}
+	if count() != len(damages) {
+		t.Fatalf("%d rows are damaged, want %d", count(), len(damages))
 	}
 	if found := w.operator(t).reconcile(t, "--repair --yes --why test"); found.Code != 0 || count() != 0 {
 		t.Errorf("after a repair %d rows are of a wrong tenant: %+v", count(), found)

@@ -96,10 +96,11 @@ func (c *change) readerEdits() {
 	c.edit("services/catalog/rest.go", func(s *source) { s.last("restAPI.mount", c.part("parts/reader_mount.tmpl")) })
 	c.edit("services/catalog/erase.go", func(s *source) {
 		s.element("Types", "[]string", a.Name+"Type")
-		s.element("Erasure.Find", "[]erasure.Found", fmt.Sprintf(`{What: "%s that are not deleted yet", Count: %s}`, a.Plural(), a.Plural()))
-		s.first("Erasure.Find", c.part("parts/reader_find.tmpl"))
 		s.first("Erasure.Owned", c.part("parts/reader_owned.tmpl"))
-		s.inLoop("Erasure.Erase", "arrival.Attempts(ctx)", true, c.part("parts/reader_arrivals.tmpl"))
+	})
+	c.edit("services/catalog/store_erase.go", func(s *source) {
+		s.element("userRows", "[]userCount",
+			fmt.Sprintf("{%q, `SELECT count(*) FROM %s_projection WHERE user_id = $1 AND deleted_at IS NULL`}", a.Plural(), a.Name))
 	})
 	c.ahead("services/catalog/openapi.json", `    { "name": "operation"`,
 		fmt.Sprintf("    { \"name\": %q, \"description\": \"%s.\" },\n", a.Plural(), a.Types()))

@@ -28,20 +28,7 @@ func (c *change) topicEdits() {
 		s.imports(fmt.Sprintf(`%seventsv1 "%s/proto/%s/events/v1"`, a.Name, c.module, a.Name))
 		s.element("published", "map[string]proto.Message", fmt.Sprintf("topics.%s: &%seventsv1.Event{}", a.Type(), a.Name))
 	})
-	c.monitoring()
 	c.terraform()
-}
-
-// monitoring are the values of labels, and the subscriptions of two alerts.
-func (c *change) monitoring() {
-	c.edit("internal/monitoring/metrics.go", func(s *source) {
-		for _, label := range []string{"replica", "compared"} {
-			s.keyed(label, "Values", fmt.Sprintf("%q", c.aggregate.Name))
-		}
-	})
-	c.pattern("internal/monitoring/alerts_process.go", `\(?\b(video(?:\|\w+)*)\)?(\\\\\.events)`, func(m []string) string {
-		return "(" + m[1] + "|" + c.aggregate.Name + ")" + m[2]
-	})
 }
 
 // terraform are the expected grants of the module: those of videos, again.

@@ -1,5 +1,11 @@
 package monitoring
 
+import (
+	"strings"
+
+	"example.com/lockstep/internal/topics"
+)
+
 var processAlerts = []Alert{
 	{Name: "IssuerKeysOld", Severity: Page, For: 300,
 		Entry:   "Tokens cannot be verified (503, and `the issuer's keys cannot be fetched` in the log)",
@@ -25,15 +31,18 @@ var processAlerts = []Alert{
 		Summary: "A process has started three times within half an hour."},
 }
 
+// subscriptions matches catalog's subscriptions in an expression: each topic is AGGREGATE.events.
+var subscriptions = `(` + strings.Join(topics.Aggregates(), "|") + `)\\.events\\.` + topics.Catalog
+
 // What Pub/Sub and Cloud Run see needs nothing of the services.
 var googleAlerts = []Alert{
 	{Name: "BacklogOld", Severity: Page, For: 300, Google: true, Entry: heldUp,
 		Expr: `max by (subscription_id) (pubsub_googleapis_com:subscription_oldest_unacked_message_age` +
-			`{subscription_id=~"(video|engagement)\\.events\\.catalog"}) > 300`,
+			`{subscription_id=~"` + subscriptions + `"}) > 300`,
 		Summary: "catalog is behind: an event has waited in its subscription for five minutes."},
 	{Name: "DeadLettersWait", Severity: Ticket, For: 0, Google: true, Entry: deadLetter,
 		Expr: `max by (subscription_id) (pubsub_googleapis_com:subscription_num_undelivered_messages` +
-			`{subscription_id=~"(video|engagement)\\.events\\.catalog\\.dlq"}) > 0`,
+			`{subscription_id=~"` + subscriptions + `\\.dlq"}) > 0`,
 		Summary: "Dead letters wait: catalog could not apply an event."},
 	{Name: "BrokerDeadLetters", Severity: Ticket, For: 0, Google: true, Entry: deadLetter,
 		Expr:    `sum by (subscription_id) (increase(pubsub_googleapis_com:subscription_dead_letter_message_count[10m])) > 0`,

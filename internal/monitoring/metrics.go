@@ -20,8 +20,8 @@ var (
 	tenant       = Label{Name: "tenant", Bound: "ten tenants, and other"}
 	topic        = Label{Name: "topic", Bound: fmt.Sprintf("the topics of video, %d", len(topics.All))}
 	subscription = Label{Name: "subscription", Values: topics.Subscriptions(topics.Catalog)}
-	replica      = Label{Name: "aggregate_type", Values: []string{"video", "engagement"}}
-	compared     = Label{Name: "aggregate_type", Values: []string{"video", "engagement", "video_counters"}}
+	replica      = Label{Name: "aggregate_type", Values: topics.Aggregates()}
+	compared     = Label{Name: "aggregate_type", Values: append(topics.Aggregates(), "video_counters")}
 	code         = Label{Name: "code", Bound: "gRPC's codes, 17"}
 	group        = Label{Name: "consumer_group", Values: []string{"catalog.engagement"}}
 )

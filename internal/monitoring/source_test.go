@@ -73,7 +73,7 @@ func instrumentOf(node ast.Node) (m Metric, ok bool) {
 	}
 	// Other methods have such a name, too. The name of a metric has a dot, and it has a
 	// meaning.
-	return m, strings.Contains(m.Name, ".") && strings.Contains(m.Meaning, " ")
+	return m, strings.Contains(m.Name, ".") && m.Name[0] != '.' && strings.Contains(m.Meaning, " ")
 }
 
 // text is a string expression's value. The only variable in a name is the prefix of a

@@ -175,7 +175,7 @@ func TestDeadLettersOfSeveralSubscriptions(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	x, y := event(uuid.NewString(), 1), event(uuid.NewString(), 1)
-	y.AggregateType = "engagement"
+	y.AggregateType = "other"
 	b.deadLetter(t, "title is a teapot", x)
 	b.deadLetterIn(t, otherSubscription, "a teapot, too", y)
 	var list letterList

@@ -48,7 +48,10 @@ func TestMain(m *testing.M) {
 	pairtest.Main(m)
 }
 
-var subscription, otherSubscription = topics.Subscription(topics.Video, topics.Catalog), topics.Subscription(topics.Engagement, topics.Catalog)
+var subscription = topics.Subscription(topics.Video, topics.Catalog)
+
+// otherSubscription is of a topic that no service of the pair has.
+const otherSubscription = "other.events.catalog"
 
 // bench is the two databases and a project.
 type bench struct {
@@ -71,7 +74,30 @@ func newBench(t *testing.T) *bench {
 	if _, err := broker.Provision(t.Context(), os.Getenv("PUBSUB_EMULATOR_HOST"), b.project); err != nil {
 		t.Fatal(err)
 	}
+	b.provision(t, otherSubscription, topics.DeadLetters(otherSubscription))
 	return b
+}
+
+// provision makes subscriptions, each with a topic of its name.
+func (b *bench) provision(t *testing.T, subscriptions ...string) {
+	t.Helper()
+	client, err := connect.NewPubSub(t.Context(), b.project, connect.PubSubOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for _, name := range subscriptions {
+		topic := topics.InProject(b.project, name)
+		if _, err := client.TopicAdminClient.CreateTopic(t.Context(), &pubsubpb.Topic{Name: topic}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := client.SubscriptionAdminClient.CreateSubscription(t.Context(), &pubsubpb.Subscription{
+			Name: "projects/" + b.project + "/subscriptions/" + name, Topic: topic, EnableMessageOrdering: true,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // handler has an effect that can be counted: the version in the projection.
@@ -123,7 +149,8 @@ func (b *bench) service(name string) command.Service {
 
 func (b *bench) readModel(fillers ...backfill.Filler) ReadModel {
 	return ReadModel{
-		Subscriptions: []string{subscription, otherSubscription}, OwnerVariable: "OWNER_ADDR", Offsets: offsetNames, Positions: videosAt,
+		Subscriptions: []string{subscription, otherSubscription}, OwnerVariable: "OWNER_ADDR", Positions: videosAt,
+		Offsets:     offsetNames,
 		Projections: func(*pgxpool.Pool, *grpc.ClientConn) Projections { return projections{b, fillers} },
 	}
 }

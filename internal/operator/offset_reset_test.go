@@ -188,7 +188,7 @@ func TestOffsetResetWithoutRetention(t *testing.T) {
 		t.Helper()
 		_, err := client.SubscriptionAdminClient.UpdateSubscription(t.Context(), &pubsubpb.UpdateSubscriptionRequest{
 			Subscription: &pubsubpb.Subscription{
-				Name: "projects/" + b.project + "/subscriptions/" + otherSubscription, RetainAckedMessages: retain,
+				Name: "projects/" + b.project + "/subscriptions/" + offsetSubscription, RetainAckedMessages: retain,
 				MessageRetentionDuration: durationpb.New(keep),
 			},
 			UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"retain_acked_messages", "message_retention_duration"}},

@@ -15,8 +15,10 @@ import (
 	"example.com/lockstep/pkg/eventing/checkpoint"
 )
 
+var offsetSubscription = topics.Subscription(topics.Engagement, topics.Catalog)
+
 var offsetNames = checkpoint.Names{
-	Table: "engagement_offsets", Group: "catalog.engagement", Subscription: otherSubscription, Metrics: "test.offset",
+	Table: "engagement_offsets", Group: "catalog.engagement", Subscription: offsetSubscription, Metrics: "test.offset",
 }
 
 // save writes the offset of an instance, as a consumer does, at a time of the database.
@@ -47,7 +49,7 @@ func (b *bench) broker(t *testing.T) *pubsub.Client {
 // pending acknowledges the messages that the subscription has, and returns their number.
 func (b *bench) pending(t *testing.T, client *pubsub.Client) (n int) {
 	t.Helper()
-	name := "projects/" + b.project + "/subscriptions/" + otherSubscription
+	name := "projects/" + b.project + "/subscriptions/" + offsetSubscription
 	for {
 		answer, err := client.SubscriptionAdminClient.Pull(t.Context(), &pubsubpb.PullRequest{
 			Subscription: name, MaxMessages: 100,

@@ -39,6 +39,15 @@ func Names() []string {
 	return names
 }
 
+// Aggregates are the aggregate types, in the order of [All].
+func Aggregates() []string {
+	types := make([]string, len(All))
+	for i, t := range All {
+		types[i] = t.Aggregate
+	}
+	return types
+}
+
 // Subscription is a reader's subscription to a topic.
 func Subscription(topic, reader string) string { return topic + "." + reader }
 

@@ -33,14 +33,17 @@ func TestGenerated(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	t.Parallel()
-	want := []string{"video.events.catalog", "engagement.events.catalog"}
-	if got := Subscriptions(Catalog); len(got) != len(All) || !slices.Equal(got[:2], want) {
+	want := []string{
+		"video.events.catalog",
+		"engagement.events.catalog",
+	}
+	if got := Subscriptions(Catalog); len(got) != len(All) || !slices.Equal(got[:len(want)], want) {
 		t.Errorf("subscriptions %v, want one of each topic, and first %v", got, want)
 	}
 	if got := DeadLetters(Subscription(Video, Catalog)); got != "video.events.catalog.dlq" {
 		t.Errorf("dead letters %s", got)
 	}
-	if got := InProject("p", Engagement); got != "projects/p/topics/engagement.events" {
+	if got := InProject("p", Video); got != "projects/p/topics/video.events" {
 		t.Errorf("full name %s", got)
 	}
 }

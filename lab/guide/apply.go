@@ -63,6 +63,10 @@ func (s Step) edited(name string) (string, error) {
 
 // apply makes an edit in the lines of a file. A line of the file that stays is left as it is.
 func apply(file, edit []string) ([]string, error) {
+	edit, err := expanded(file, edit)
+	if err != nil {
+		return nil, err
+	}
 	var old []string
 	for _, line := range edit {
 		if !strings.HasPrefix(line, "+") {
@@ -86,6 +90,40 @@ func apply(file, edit []string) ([]string, error) {
 		}
 	}
 	return append(result, file[next:]...), nil
+}
+
+// elided is the line of an edit for all lines up to the next one of the edit.
+const elided = "-..."
+
+// expanded is the edit with the lines of the file in place of those that it elides.
+func expanded(file, edit []string) ([]string, error) {
+	at := slices.Index(edit, elided)
+	if at < 0 {
+		return edit, nil
+	}
+	var before []string
+	for _, line := range edit[:at] {
+		if !strings.HasPrefix(line, "+") {
+			before = append(before, squeezed(strings.TrimPrefix(line, "-")))
+		}
+	}
+	if at+1 == len(edit) || strings.HasPrefix(edit[at+1], "+") {
+		return nil, errors.New("no line of the file ends what the edit elides")
+	}
+	start, err := find(file, before)
+	if err != nil {
+		return nil, err
+	}
+	start += len(before)
+	length := slices.Index(file[start:], edit[at+1][1:])
+	if length < 0 {
+		return nil, fmt.Errorf("no line %q behind what the edit elides", edit[at+1][1:])
+	}
+	whole := slices.Clone(edit[:at])
+	for _, line := range file[start : start+length] {
+		whole = append(whole, "-"+line)
+	}
+	return expanded(file, append(whole, edit[at+1:]...))
 }
 
 // find returns the one place where the lines of an edit stand in a file.

@@ -6,8 +6,10 @@
 //   - diff: edits of the file that the paragraph before the block links to last. Each run of
 //     lines between lines that begin with @@ is one edit: the lines without a plus stand in
 //     the file, one after the other, in one place only. Spaces and tabs in them do not count,
-//     because gofmt aligns.
-//   - sh: commands for a shell in the root of the repository
+//     because gofmt aligns. A line +++ FILE begins the edits of another file. A line -... stands
+//     for all lines up to the next one of the edit, which then counts with its indentation.
+//   - sh: commands for a shell in the root of the repository. A block of git rm and sed -i is an
+//     edit of files, too: see [Step.Removes].
 //   - another language: a new file, which the paragraph names last. NNNNN in its name is the
 //     next number of a migration.
 //   - text and console: something to look at, and no step
@@ -151,11 +153,7 @@ func (r *reader) step() error {
 	switch r.kind {
 	case "sh":
 	case "diff":
-		found := linked.FindAllStringSubmatch(r.paragraph, -1)
-		if len(found) == 0 {
-			return errors.New("the paragraph above links to no file")
-		}
-		s.File, s.Edits = found[len(found)-1][1], edits(r.block)
+		return r.diff(s)
 	default:
 		found := quoted.FindAllStringSubmatch(r.paragraph, -1)
 		if !strings.Contains(r.paragraph, "new file") || len(found) == 0 {
@@ -163,9 +161,48 @@ func (r *reader) step() error {
 		}
 		s.File = found[len(found)-1][1]
 	}
+	r.add(s)
+	return nil
+}
+
+func (r *reader) add(s Step) {
 	chapter := &r.chapters[len(r.chapters)-1]
 	chapter.Steps = append(chapter.Steps, s)
+}
+
+// diff adds a step for each file of a diff. The paragraph above names the first one, unless the
+// block does.
+func (r *reader) diff(s Step) error {
+	if found := linked.FindAllStringSubmatch(r.paragraph, -1); len(found) > 0 {
+		s.File = found[len(found)-1][1]
+	}
+	var run []string
+	for i, line := range append(r.block, "+++ ") {
+		name, next := strings.CutPrefix(line, "+++ ")
+		if !next {
+			run = append(run, line)
+			continue
+		}
+		if s.Edits = edits(run); s.Edits != nil {
+			if s.File == "" {
+				return errors.New("the paragraph above links to no file")
+			}
+			r.add(s)
+		}
+		s.File, s.Line, run = name, r.start+i+1, nil
+	}
 	return nil
+}
+
+// Removes reports whether the step only removes files and lines of files: it is an edit, then,
+// although a shell makes it.
+func (s Step) Removes() bool {
+	for line := range strings.Lines(s.Text) {
+		if !strings.HasPrefix(line, "git rm ") && !strings.HasPrefix(line, "sed -i ") && !strings.HasPrefix(line, "  ") {
+			return false
+		}
+	}
+	return s.File == ""
 }
 
 // edits are the runs of lines between those that begin with @@.

@@ -115,6 +115,9 @@ func (c rootCopy) edit(t *testing.T, chapter Chapter) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if step.Removes() {
+			c.run(t, c.dir, step.Text)
+		}
 		proto = proto || path.Ext(name) == ".proto"
 	}
 	if proto {

@@ -97,3 +97,49 @@ func TestMigrationsAreNumbered(t *testing.T) {
 		}
 	}
 }
+
+func TestADiffMayHaveSeveralFiles(t *testing.T) {
+	t.Parallel()
+	chapters, err := parse("## A\n\nThese:\n\n" + fence + "diff\n+++ a.go\n-x\n@@\n-y\n+++ b.go\n-z\n" + fence + "\n\n" +
+		fence + "sh\ngit rm -q '*x*'\nsed -i '/x/d' a.go\n" + fence + "\n\n" + fence + "sh\nsed -i '/x/d' a.go\nmake fmt\n" + fence + "\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := chapters[0].Steps
+	if len(steps) != 4 {
+		t.Fatalf("steps %+v", steps)
+	}
+	for i, want := range []struct {
+		file, edits string
+		line        int
+		removes     bool
+	}{{"a.go", "-x|-y", 6, false}, {"b.go", "-z", 10, false}, {"", "", 14, true}, {"", "", 19, false}} {
+		s := steps[i]
+		if s.File != want.file || strings.Join(s.Edits, "|") != want.edits || s.Line != want.line || s.Removes() != want.removes {
+			t.Errorf("step %d: %+v, removes %t; want %+v", i, s, s.Removes(), want)
+		}
+	}
+}
+
+func TestAnEditElidesLines(t *testing.T) {
+	t.Parallel()
+	file := []string{"a", "f {", "\tif {", "\t}", "}", "", "b {", "}"}
+	for edit, want := range map[string]string{
+		"-f {\n-...\n-}\n-":        "a|b {|}",
+		" a\n-...\n b {\n+new":     "a|b {|new|}",
+		"-f {\n-...\n-\t}\n+\tnew": "a|\tnew|}||b {|}",
+	} {
+		got, err := apply(file, strings.Split(edit, "\n"))
+		if err != nil || strings.Join(got, "|") != want {
+			t.Errorf("%q: %q, %v; want %q", edit, strings.Join(got, "|"), err, want)
+		}
+	}
+	for edit, says := range map[string]string{
+		"-f {\n-...": "no line of the file ends", "-f {\n-...\n+x": "no line of the file ends",
+		"-f {\n-...\n-c": `no line "c"`, "-g\n-...\n-}": "0 times", "-}\n-...\n-}": "3 times",
+	} {
+		if _, err := apply(file, strings.Split(edit, "\n")); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v, want one that says %q", edit, err, says)
+		}
+	}
+}

@@ -72,7 +72,8 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("client: Catalog: %w", err), video.Close())
 	}
-	c.Videos, c.Engagements = videov1.NewVideoServiceClient(video), videov1.NewEngagementServiceClient(video)
+	c.Videos = videov1.NewVideoServiceClient(video)
+	c.Engagements = videov1.NewEngagementServiceClient(video)
 	c.Catalog = catalogv1.NewCatalogServiceClient(catalog)
 	c.close = func() error { return errors.Join(video.Close(), catalog.Close()) }
 	return c, nil

@@ -2,8 +2,8 @@ package catalog
 
 import "example.com/lockstep/internal/auth"
 
-// access are the rules of access of all routes and RPCs. They say which kinds of callers get
-// in. That a user's engagements are for this user is the rule of [Service.ListEngagements].
+// access are the rules of access of all routes and RPCs. They say which kinds of callers get in.
+// That a user's engagements are for this user is the rule of [Service.ListEngagements].
 var access = auth.Rules{
 	"GET /openapi.json": auth.Public,
 

@@ -29,7 +29,8 @@ func TestAccess(t *testing.T) {
 	}
 	defer conn.Close()
 	id := newVideoID()
-	f.must(t, inbox.Applied, createdEvent(id, 1, "t"), like{authtest.Owner, id}.put(1))
+	f.must(t, inbox.Applied, createdEvent(id, 1, "t"))
+	f.engaged(t, authtest.Owner, id)
 	table := authtest.Matrix{
 		Issuers: issuers, Rules: access, Operations: operations, URL: "http://" + addr, Conn: conn,
 		Shared: []string{

@@ -30,7 +30,6 @@ import (
 	"errors"
 	"log/slog"
 	"strconv"
-	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -228,48 +227,5 @@ func (p *videoPage) Read(ctx context.Context, positions []consistency.Position) 
 		p.videos, reached, err = listVideos(ctx, p.service.db, p.query, p.before, positions)
 		return err
 	})
-	return reached, err
-}
-
-// ListEngagements returns one page of a user's engagements that are not deleted, newest
-// video first, with the freshness that is required of this user's engagements. It fails
-// with PERMISSION_DENIED unless the caller may act for the user. The doc of List explains
-// the rest.
-func (s *Service) ListEngagements(ctx context.Context, q EngagementQuery, required consistency.Requirement) (EngagementPage, error) {
-	user, before, err := q.check()
-	err = cmp.Or(err, required.RejectFullyConsistent())
-	if err != nil {
-		return EngagementPage{}, problemOf(err)
-	}
-	required = required.Filter(func(id string) bool { return strings.HasPrefix(id, user.String()+":") })
-	page := engagementPage{service: s, caller: q.Caller, user: user, before: before, limit: q.PageSize + 1}
-	outcome, stale, err := s.projector.engagements.List(ctx, s.reader, s.writer, required, &page)
-	if err != nil {
-		return EngagementPage{}, problemOf(err)
-	}
-	found, next := rest.CutPage(page.engagements, q.PageSize, func(e Engagement) uuid.UUID { return e.VideoID }, q.filter(user))
-	return EngagementPage{Engagements: found, Next: next, Source: sourceOf(outcome), Stale: stale}, nil
-}
-
-// engagementPage is the projection.Page of one ListEngagements.
-type engagementPage struct {
-	service      *Service
-	caller       auth.Principal
-	user, before uuid.UUID
-	limit        int
-	engagements  []Engagement
-}
-
-// Tenant is the caller's.
-func (p *engagementPage) Tenant() string { return p.caller.Tenant }
-
-// Positions reads the positions of the tenant's engagements.
-func (p *engagementPage) Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error) {
-	return engagements{db: p.service.db}.positions(ctx, scopeOf(p.caller), wanted)
-}
-
-// Read reads the page.
-func (p *engagementPage) Read(ctx context.Context, positions []consistency.Position) (reached int, err error) {
-	p.engagements, reached, err = listEngagements(ctx, p.service.db, scopeOf(p.caller), p.user, p.before, p.limit, positions)
 	return reached, err
 }

@@ -20,7 +20,6 @@ import (
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
-	engagementv1 "example.com/lockstep/proto/engagement/events/v1"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 	videov1 "example.com/lockstep/proto/video/v1"
 )
@@ -117,20 +116,8 @@ func TestANewBuildCompletesRows(t *testing.T) {
 		v.LastEventId = eventID(id.String(), 2).String()
 		f.peer.has(v)
 	}
-	likes := []like{newLike(), newLike(), newLike()}
-	for _, l := range likes {
-		f.must(t, inbox.Applied, l.put(1))
-		e := l.owners(1)
-		e.WatchedSeconds, e.LastEventId = 77, eventID(l.id(), 1).String()
-		f.peer.hasLike(e)
-	}
-	for _, sql := range []string{
-		`UPDATE video_projection SET revision = revision - 1 WHERE video_id = '` + old.String() + `'`,
-		`UPDATE video_user_engagements_projection SET revision = revision - 1, incomplete = true`,
-	} {
-		if _, err := f.admin.Exec(t.Context(), strings.Replace(sql, "UPDATE ", "UPDATE catalog.", 1)); err != nil {
-			t.Fatal(err)
-		}
+	if _, err := f.admin.Exec(t.Context(), `UPDATE catalog.video_projection SET revision = revision - 1 WHERE video_id = $1`, old); err != nil {
+		t.Fatal(err)
 	}
 	ids, err := videos{db: f.pool}.Incomplete(t.Context(), "", 10)
 	if diff := cmp.Diff([]string{old.String()}, ids); err != nil || diff != "" {
@@ -140,25 +127,17 @@ func TestANewBuildCompletesRows(t *testing.T) {
 	f.projector = NewProjector(f.pool, f.owner, f.waiters, slog.New(slog.NewTextHandler(&said, nil)))
 	f.peer.fails(status.Error(codes.Unavailable, "not yet"))
 	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 2)
+	ended := make(chan error, 1)
 	go func() { ended <- f.projector.CompleteVideos().Run(ctx, func() {}) }()
-	go func() { ended <- f.projector.CompleteEngagements().Run(ctx, func() {}) }()
 	<-f.peer.asked
 	f.peer.fails(nil)
-	eventually(t, func() bool {
-		return !f.completeness(t, old).Incomplete && f.countRows(t, `SELECT count(*) FROM video_user_engagements_projection WHERE incomplete`) == 0
-	})
+	eventually(t, func() bool { return !f.completeness(t, old).Incomplete })
 	stop()
-	for range cap(ended) {
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 	if v := f.row(t, old); v.Title != "with the new field" || v.Version != 2 {
 		t.Errorf("%+v", v)
-	}
-	if n := f.countRows(t, `SELECT count(*) FROM video_user_engagements_projection WHERE watched_seconds = 77 AND revision = $1`, engagementRevision); n != len(likes) {
-		t.Errorf("%d engagements have their owner's state", n)
 	}
 	if v, c := f.row(t, own), f.completeness(t, own); v.Title != "first" || c != (inbox.Completeness{Revision: videoRevision, Incomplete: true}) {
 		t.Errorf("a row that this build has left incomplete: %+v %+v", v, c)
@@ -168,12 +147,8 @@ func TestANewBuildCompletesRows(t *testing.T) {
 			t.Error(line)
 		}
 	}
-	for name, count := range map[string]func(context.Context, int) (int64, error){
-		"videos": videos{db: f.pool}.CountIncomplete, "engagements": engagements{db: f.pool}.CountIncomplete,
-	} {
-		if n, err := count(t.Context(), 10); err != nil || n != map[string]int64{"videos": 1}[name] {
-			t.Errorf("%d incomplete %s, %v", n, name, err)
-		}
+	if n, err := (videos{db: f.pool}).CountIncomplete(t.Context(), 10); err != nil || n != 1 {
+		t.Errorf("%d incomplete videos, %v", n, err)
 	}
 }
 
@@ -181,56 +156,48 @@ func TestANewBuildCompletesRows(t *testing.T) {
 // no later build would bring it up to date.
 func TestEveryFieldOfTheContractIsApplied(t *testing.T) {
 	t.Parallel()
-	// Those are in the attributes, say when and why, or are the position of a row.
-	notInRows := []string{
-		"event_id", "event_type", "aggregate_id", "aggregate_type", "version", "occurred_at", "additive", "created", "updated", "deleted", "put",
-		"video_id", "user_id", "reason", "epoch", "last_event_id", "updated_at",
-	}
-	id, l := newVideoID(), newLike()
+	id := newVideoID()
 	before := videos{}.Apply(Video{}, mustDecode(t, videos{}, createdEvent(id, 1, "first")))
-	check := func(m proto.Message, apply func(m proto.Message) any) {
-		fields := m.ProtoReflect().Descriptor().Fields()
-		without := apply(proto.Clone(m))
-		for i := range fields.Len() {
-			field := fields.Get(i)
-			if slices.Contains(notInRows, string(field.Name())) {
-				continue
-			}
-			with := proto.Clone(m)
-			setField(with.ProtoReflect(), field)
-			if cmp.Equal(m, with, protocmp.Transform()) {
-				t.Fatalf("%s is not set", field.FullName())
-			}
-			if cmp.Equal(without, apply(with)) {
-				t.Errorf("%s changes no row", field.FullName())
-			}
-		}
-	}
 	updated := func(m proto.Message) any {
 		return videos{}.Apply(before, inbox.Change{Kind: inbox.Updated, Payload: m, Event: titled(id, 2, "")})
 	}
-	check(&eventsv1.VideoCreated{UploaderId: uuid.NewString()}, updated)
-	check(&eventsv1.VideoUpdated{}, updated)
-	check(&eventsv1.VideoDeleted{}, updated)
-	put := func(m proto.Message) any {
-		return engagements{}.Apply(Engagement{}, inbox.Change{Kind: inbox.Put, Payload: m, Event: l.put(1)})
-	}
-	check(&engagementv1.EngagementPut{}, put)
-	check(&engagementv1.EngagementDeleted{}, put)
-	check(&videov1.Video{VideoId: id.String(), UploaderId: uuid.NewString(), Version: 1, Epoch: 1}, func(m proto.Message) any {
+	everyFieldIsApplied(t, &eventsv1.VideoCreated{UploaderId: uuid.NewString()}, updated)
+	everyFieldIsApplied(t, &eventsv1.VideoUpdated{}, updated)
+	everyFieldIsApplied(t, &eventsv1.VideoDeleted{}, updated)
+	everyFieldIsApplied(t, &videov1.Video{VideoId: id.String(), UploaderId: uuid.NewString(), Version: 1, Epoch: 1}, func(m proto.Message) any {
 		v, err := ownedVideo(m.(*videov1.Video), id.String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return v
 	})
-	check(&videov1.Engagement{UserId: l.user.String(), VideoId: l.video.String(), Version: 1, Epoch: 1}, func(m proto.Message) any {
-		e, err := ownedEngagement(m.(*videov1.Engagement), l.user, l.video)
-		if err != nil {
-			t.Fatal(err)
+}
+
+// notInRows are in the attributes, say when and why, or are the position of a row.
+var notInRows = []string{
+	"event_id", "event_type", "aggregate_id", "aggregate_type", "version", "occurred_at", "additive", "created", "updated", "deleted", "put",
+	"video_id", "user_id", "reason", "epoch", "last_event_id", "updated_at",
+}
+
+// everyFieldIsApplied sets each field of m that belongs into a row, and expects another row.
+func everyFieldIsApplied(t *testing.T, m proto.Message, apply func(m proto.Message) any) {
+	t.Helper()
+	fields := m.ProtoReflect().Descriptor().Fields()
+	without := apply(proto.Clone(m))
+	for i := range fields.Len() {
+		field := fields.Get(i)
+		if slices.Contains(notInRows, string(field.Name())) {
+			continue
 		}
-		return e
-	})
+		with := proto.Clone(m)
+		setField(with.ProtoReflect(), field)
+		if cmp.Equal(m, with, protocmp.Transform()) {
+			t.Fatalf("%s is not set", field.FullName())
+		}
+		if cmp.Equal(without, apply(with)) {
+			t.Errorf("%s changes no row", field.FullName())
+		}
+	}
 }
 
 // setField gives a field a value that none of this test's messages has.

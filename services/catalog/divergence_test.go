@@ -11,25 +11,23 @@ import (
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
-	engagementv1 "example.com/lockstep/proto/engagement/events/v1"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
-	videov1 "example.com/lockstep/proto/video/v1"
 )
 
 // ofAnother is e in another history: that of an owner which lost its last commits in a
 // failover, and went on an hour later.
 func ofAnother(e eventing.Event, previous uuid.UUID) eventing.Event {
-	e.ID, e.PreviousEventID, e.OccurredAt = another(e.AggregateID, e.Version), previous, e.OccurredAt.Add(time.Hour)
 	var video eventsv1.Event
-	var engagement engagementv1.Event
-	if e.AggregateType == videoType {
-		_ = proto.Unmarshal(e.Payload, &video)
-		video.EventId = e.ID.String()
-		return withPayload(e, &video)
-	}
-	_ = proto.Unmarshal(e.Payload, &engagement)
-	engagement.EventId = e.ID.String()
-	return withEngagement(e, &engagement)
+	e = moved(e, previous)
+	_ = proto.Unmarshal(e.Payload, &video)
+	video.EventId = e.ID.String()
+	return withPayload(e, &video)
+}
+
+// moved are the attributes of ofAnother.
+func moved(e eventing.Event, previous uuid.UUID) eventing.Event {
+	e.ID, e.PreviousEventID, e.OccurredAt = another(e.AggregateID, e.Version), previous, e.OccurredAt.Add(time.Hour)
+	return e
 }
 
 func another(aggregateID string, version int64) uuid.UUID { return eventID(aggregateID, -version) }
@@ -117,39 +115,17 @@ func patchedEvent(id uuid.UUID, version int64) eventing.Event {
 	return ofAnother(titled(id, version, "another"), eventID(id.String(), version-1))
 }
 
-func TestAnEngagementOfAnotherHistory(t *testing.T) {
-	t.Parallel()
-	f, l := setUp(t), newLike()
-	f.must(t, inbox.Applied, l.put(1), withPrevious(l.put(2)))
-	for _, e := range []eventing.Event{
-		ofAnother(l.put(2), eventID(l.id(), 1)), ofAnother(l.put(3), another(l.id(), 2)), ofAnother(l.deleted(1), uuid.Nil),
-	} {
-		f.must(t, inbox.Diverged, e)
-	}
-	has := &videov1.Engagement{
-		UserId: l.user.String(), VideoId: l.video.String(), Liked: true, Version: 2, Epoch: 1, CreatedAt: pb(1), UpdatedAt: pb(62),
-		LastEventId: another(l.id(), 2).String(),
-	}
-	f.peer.hasLike(has)
-	e := ofAnother(l.put(2), eventID(l.id(), 1))
-	if err := f.projector.engagements.Repair(t.Context(), e); err != nil {
-		t.Fatal(err)
-	}
-	if row := f.stored(t, l); row.Version != 2 || !row.Liked {
-		t.Errorf("row %+v", row)
-	}
-	f.must(t, inbox.Stale, e)
-	f.must(t, inbox.Applied, ofAnother(l.put(3), another(l.id(), 2)))
-	f.must(t, inbox.Diverged, withPrevious(l.put(3)))
-}
-
 // An older release has no last_event_id and does not set it. When such a release moves a row
 // to another version, or to another epoch at the same version, the column must become null.
 func TestOlderReleaseClearsTheEventID(t *testing.T) {
 	t.Parallel()
-	f, id, l := setUp(t), newVideoID(), newLike()
-	f.must(t, inbox.Applied, createdEvent(id, 1, "first"), l.put(1))
-	for table, about := range map[string]uuid.UUID{`video_projection`: id, `video_user_engagements_projection`: l.video} {
+	f, id := setUp(t), newVideoID()
+	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
+	engaged := f.engaged(t, uuid.New(), newVideoID())
+	for table, about := range map[string]uuid.UUID{
+		`video_projection`:                  id,
+		`video_user_engagements_projection`: engaged,
+	} {
 		for set, kept := range map[string]bool{
 			`version = version + 1`:                                             false,
 			`epoch = epoch + 1`:                                                 false,

@@ -210,6 +210,11 @@ func ownedEngagement(p *videov1.Engagement, user, video uuid.UUID) (Engagement, 
 	}, nil
 }
 
+// CompleteEngagements does so for engagements.
+func (p *Projector) CompleteEngagements() *projection.Completion[Engagement] {
+	return projection.NewCompletion(p.engagements, engagements{db: p.db})
+}
+
 func engagementID(user, video uuid.UUID) string { return user.String() + ":" + video.String() }
 
 func parseEngagementID(id string) (user, video uuid.UUID, err error) {
@@ -221,4 +226,9 @@ func parseEngagementID(id string) (user, video uuid.UUID, err error) {
 		return user, video, fmt.Errorf("video_id: %w", err)
 	}
 	return user, video, nil
+}
+
+func isEngagementID(id string) bool {
+	_, _, err := parseEngagementID(id)
+	return err == nil
 }

@@ -20,7 +20,10 @@ import (
 )
 
 // Types are the types of the aggregates.
-var Types = []string{videoType, engagementType}
+var Types = []string{
+	videoType,
+	engagementType,
+}
 
 // ownerTimeout bounds one question to the owner.
 const ownerTimeout = 10 * time.Second
@@ -90,15 +93,16 @@ func (e *Erasure) ownedVideos(ctx context.Context, ids []string, written map[str
 
 // Find counts the user's rows and dead letters.
 func (e *Erasure) Find(ctx context.Context) ([]erasure.Found, error) {
-	videos, engagements, err := countUserRows(ctx, e.videos.db, e.User)
-	if err != nil {
-		return nil, err
+	var found []erasure.Found
+	for _, rows := range userRows {
+		n, err := rows.of(ctx, e.videos.db, e.User)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, erasure.Found{What: rows.name + " that are not deleted yet", Count: n})
 	}
 	letters, err := e.ownLetters(ctx)
-	return []erasure.Found{
-		{What: "videos that are not deleted yet", Count: videos}, {What: "engagements that are not deleted yet", Count: engagements},
-		{What: "dead letters", Count: int64(len(letters))},
-	}, err
+	return append(found, erasure.Found{What: "dead letters", Count: int64(len(letters))}), err
 }
 
 // arrival is the pause between two looks for rows that events have deleted since.
@@ -120,12 +124,24 @@ func (e *Erasure) Erase(ctx context.Context, by audit.Actor, erased func()) erro
 	}
 	end := time.Now().Add(e.Wait)
 	for range arrival.Attempts(ctx) {
-		videos, engagements, err := countUserRows(ctx, e.videos.db, e.User)
-		if err != nil || videos+engagements == 0 || time.Now().After(end) {
+		left, err := e.left(ctx)
+		if err != nil || left == 0 || time.Now().After(end) {
 			return err
 		}
 	}
 	return context.Cause(ctx)
+}
+
+// left is the number of the user's rows that no event has deleted yet.
+func (e *Erasure) left(ctx context.Context) (sum int64, err error) {
+	for _, rows := range userRows {
+		n, err := rows.of(ctx, e.videos.db, e.User)
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
 }
 
 // ownLetters are the dead letters about the user's aggregates.

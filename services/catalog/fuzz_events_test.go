@@ -12,7 +12,6 @@ import (
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
-	engagementv1 "example.com/lockstep/proto/engagement/events/v1"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 )
 
@@ -20,13 +19,15 @@ import (
 // projection that has its aggregate. No message makes the handler panic, and the error of
 // none looks like an outage: the consumer would try that message for ever.
 func FuzzEvents(f *testing.F) {
-	id, l := uuid.MustParse("0190a5d0-0000-7000-8000-000000000001"), like{uploader, uuid.MustParse("0190a5d0-0000-7000-8000-000000000002")}
+	id := uuid.MustParse("0190a5d0-0000-7000-8000-000000000001")
 	fix := setUp(f)
-	fix.must(f, inbox.Applied, createdEvent(id, 1, "1"), l.put(1))
-	for _, e := range []eventing.Event{
-		createdEvent(id, 1, "a"), titled(id, 2, "b"), deletedEvent(id, 2), l.put(2), l.deleted(2), createdEvent(newVideoID(), 1, "a"),
+	fix.must(f, inbox.Applied, createdEvent(id, 1, "1"))
+	seeds := []eventing.Event{
+		createdEvent(id, 1, "a"), titled(id, 2, "b"), deletedEvent(id, 2), createdEvent(newVideoID(), 1, "a"),
 		updatedEvent(id, 2, &eventsv1.VideoUpdated{Cleared: []string{"published_at", "x"}, PublishedAt: pb(1)}),
-	} {
+	}
+	seeds = append(seeds, fix.fuzzedEngagement(f)...)
+	for _, e := range seeds {
 		m := e.Message()
 		f.Add(m.GetData(), m.GetAttributes()["occurred_at"], e.AggregateType, e.AggregateID, e.Type, e.Version, "default")
 	}
@@ -57,41 +58,38 @@ func FuzzEvents(f *testing.F) {
 
 // agreeing is data with the ids and the version of its attributes, where it is an event.
 func agreeing(data []byte, aggregate, key string, version int64) []byte {
-	var changed proto.Message
-	if aggregate == engagementType {
-		e := &engagementv1.Event{}
-		if proto.Unmarshal(data, e) != nil {
-			return data
-		}
-		e.EventId, e.AggregateType, e.AggregateId, e.Version = uuid.Max.String(), aggregate, key, version
-		user, video, _ := strings.Cut(key, ":")
-		if p := e.GetPut(); p != nil {
-			p.UserId, p.VideoId, p.Version = user, video, version
-		}
-		if p := e.GetDeleted(); p != nil {
-			p.UserId, p.VideoId, p.Version = user, video, version
-		}
-		changed = e
-	} else {
-		e := &eventsv1.Event{}
-		if proto.Unmarshal(data, e) != nil {
-			return data
-		}
-		e.EventId, e.AggregateType, e.AggregateId, e.Version = uuid.Max.String(), aggregate, key, version
-		if p := e.GetCreated(); p != nil {
-			p.VideoId, p.Version = key, version
-		}
-		if p := e.GetUpdated(); p != nil {
-			p.VideoId, p.Version = key, version
-		}
-		if p := e.GetDeleted(); p != nil {
-			p.VideoId, p.Version = key, version
-		}
-		changed = e
+	agree, known := agreements[aggregate]
+	if !known {
+		agree = agreeingVideo
 	}
+	changed := agree(data, aggregate, key, version)
 	again, err := proto.Marshal(changed)
-	if err != nil {
+	if err != nil || changed == nil {
 		return data
 	}
 	return again
+}
+
+// agreements return nil for what is no event.
+var agreements = map[string]func(data []byte, aggregate, key string, version int64) proto.Message{
+	videoType:      agreeingVideo,
+	engagementType: agreeingEngagement,
+}
+
+func agreeingVideo(data []byte, aggregate, key string, version int64) proto.Message {
+	e := &eventsv1.Event{}
+	if proto.Unmarshal(data, e) != nil {
+		return nil
+	}
+	e.EventId, e.AggregateType, e.AggregateId, e.Version = uuid.Max.String(), aggregate, key, version
+	if p := e.GetCreated(); p != nil {
+		p.VideoId, p.Version = key, version
+	}
+	if p := e.GetUpdated(); p != nil {
+		p.VideoId, p.Version = key, version
+	}
+	if p := e.GetDeleted(); p != nil {
+		p.VideoId, p.Version = key, version
+	}
+	return e
 }

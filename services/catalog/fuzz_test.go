@@ -17,21 +17,19 @@ import (
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
-// FuzzTokens reads a video, the list of videos or a user's engagements with two tokens:
+// FuzzTokens reads a video, the list of videos or a list of a user's with two tokens:
 // a random text, and a valid token made of the numbers. Neither gets an undocumented
 // answer, a wait beyond its bound, or anything older than it demands.
 func FuzzTokens(f *testing.F) {
-	id, l := uuid.MustParse("0190a5d0-0000-7000-8000-000000000001"), like{uploader, uuid.MustParse("0190a5d0-0000-7000-8000-000000000002")}
-	router := fuzzed(f, id, l)
-	reads := []struct {
-		target string
-		about  func(version int64) consistency.Position
-	}{
+	id := uuid.MustParse("0190a5d0-0000-7000-8000-000000000001")
+	fix := fuzzed(f, id)
+	reads := []fuzzedRead{
 		{"/v1/videos/" + id.String(), func(version int64) consistency.Position { return position(id, version) }},
 		{"/v1/videos", func(version int64) consistency.Position { return position(id, version) }},
-		{"/v1/users/" + l.user.String() + "/engagements", l.position},
 	}
-	nowhere := []consistency.Position{position(newVideoID(), 1), newLike().position(1), like{l.user, newVideoID()}.position(1)}
+	nowhere := []consistency.Position{position(newVideoID(), 1)}
+	reads, nowhere = fix.withEngagements(f, reads, nowhere)
+	router := newRouter(fix.service, quiet(), serve.NewHealth(quiet()), openGuard())
 	for read, r := range reads {
 		for version := int64(1); version < 5; version++ {
 			f.Add(tokenOf(r.about(version)), int64(1), version, byte(read))
@@ -72,32 +70,37 @@ func FuzzTokens(f *testing.F) {
 	})
 }
 
-// fuzzed is a catalog with one video and one engagement, both at version 2; the owner
-// has version 3 of both.
-func fuzzed(f *testing.F, id uuid.UUID, l like) http.Handler {
+// fuzzedRead is a read, and the positions in a token that it minds.
+type fuzzedRead struct {
+	target string
+	about  func(version int64) consistency.Position
+}
+
+// fuzzed is a catalog with one video at version 2; the owner has version 3 of it.
+func fuzzed(f *testing.F, id uuid.UUID) *fixture {
 	f.Helper()
 	fix := setUp(f)
 	fix.peer.asked = nil
-	fix.must(f, inbox.Applied, createdEvent(id, 1, "1"), titled(id, 2, "2"), l.put(1), l.put(2))
+	fix.must(f, inbox.Applied, createdEvent(id, 1, "1"), titled(id, 2, "2"))
 	fix.peer.has(ownersVideo(id, 3, "3"))
-	fix.peer.hasLike(l.owners(3))
-	return newRouter(fix.service, quiet(), serve.NewHealth(quiet()), openGuard())
+	return fix
 }
 
-// shownIn is the version of the video or engagement in an answer, alone or as the only
-// one of a list.
+// shownIn is the version of what is in an answer, alone or as the only one of a list.
 func shownIn(t *testing.T, body []byte) int64 {
 	t.Helper()
 	type one struct{ Version int64 }
 	var answer struct {
 		one
 
-		Videos, Engagements []one
+		Videos      []one
+		Engagements []one
 	}
 	if err := json.Unmarshal(body, &answer); err != nil {
 		t.Fatal(err)
 	}
-	all := slices.Concat(answer.Videos, answer.Engagements)
+	all := answer.Videos
+	all = append(all, answer.Engagements...)
 	if answer.Version > 0 {
 		all = append(all, answer.one)
 	}
@@ -109,14 +112,19 @@ func shownIn(t *testing.T, body []byte) int64 {
 
 func FuzzHTTP(f *testing.F) {
 	id := uuid.MustParse(attack.Placeholder)
-	router := fuzzed(f, id, like{id, uuid.MustParse("0190a5d0-0000-7000-8000-000000000002")})
+	fix := fuzzed(f, id)
+	fix.engaged(f, id, newVideoID())
+	router := newRouter(fix.service, quiet(), serve.NewHealth(quiet()), openGuard())
 	attack.HTTP(f, router, func(*testing.T) string { return attack.Placeholder },
-		"/v1/videos", "/v1/videos/"+attack.Placeholder, "/v1/users/"+attack.Placeholder+"/engagements", "/openapi.json", "/readyz", "/a")
+		"/v1/videos", "/v1/videos/"+attack.Placeholder,
+		"/v1/users/"+attack.Placeholder+"/engagements",
+		"/openapi.json", "/readyz", "/a")
 }
 
 func FuzzRPC(f *testing.F) {
 	id := uuid.MustParse(attack.Placeholder)
 	fix := setUp(f)
-	fix.must(f, inbox.Applied, createdEvent(id, 1, "1"), like{id, id}.put(1))
+	fix.must(f, inbox.Applied, createdEvent(id, 1, "1"))
+	fix.engaged(f, id, id)
 	attack.RPC(f, fix.dial(f), func(*testing.T) string { return attack.Placeholder })
 }

@@ -57,26 +57,6 @@ func (g grpcServer) ListVideos(ctx context.Context, req *catalogv1.ListVideosReq
 	return resp, grpc.SetHeader(ctx, metadata.Pairs("consistency-source", string(page.Source)))
 }
 
-func (g grpcServer) ListUserEngagements(
-	ctx context.Context, req *catalogv1.ListUserEngagementsRequest,
-) (*catalogv1.ListUserEngagementsResponse, error) {
-	required, err := requirementOf(ctx, req, EngagementRequirement)
-	if err != nil {
-		return nil, err
-	}
-	page, err := g.service.ListEngagements(ctx, EngagementQuery{
-		UserID: req.GetUserId(), PageSize: int(req.GetPageSize()), PageToken: req.GetPageToken(), Caller: auth.Of(ctx),
-	}, required)
-	if err != nil {
-		return nil, err
-	}
-	resp := &catalogv1.ListUserEngagementsResponse{NextPageToken: page.Next, Source: page.Source.proto(), Stale: protoStale(page.Stale)}
-	for _, e := range page.Engagements {
-		resp.Engagements = append(resp.Engagements, e.proto())
-	}
-	return resp, grpc.SetHeader(ctx, metadata.Pairs("consistency-source", string(page.Source)))
-}
-
 var modes = map[catalogv1.Consistency]consistency.Mode{
 	catalogv1.Consistency_CONSISTENCY_UNSPECIFIED:       "",
 	catalogv1.Consistency_CONSISTENCY_MINIMIZE_LATENCY:  consistency.MinimizeLatency,
@@ -123,13 +103,6 @@ func (v Video) proto() *catalogv1.Video {
 		DurationSeconds: v.DurationSeconds, PublishedAt: timestamp(v.PublishedAt), Version: v.Version,
 		CreatedAt: timestamp(v.CreatedAt), UpdatedAt: timestamppb.New(v.UpdatedAt),
 		LikeCount: v.LikeCount, BookmarkCount: v.BookmarkCount, TotalWatchedSeconds: v.TotalWatchedSeconds,
-	}
-}
-
-func (e Engagement) proto() *catalogv1.Engagement {
-	return &catalogv1.Engagement{
-		UserId: e.UserID.String(), VideoId: e.VideoID.String(), Liked: e.Liked, Bookmarked: e.Bookmarked,
-		WatchedSeconds: e.WatchedSeconds, Version: e.Version, CreatedAt: timestamp(e.CreatedAt), UpdatedAt: timestamppb.New(e.UpdatedAt),
 	}
 }
 

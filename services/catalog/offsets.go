@@ -9,12 +9,32 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/checkpoint"
+	"example.com/lockstep/pkg/eventing/inbox"
 )
+
+// EngagementOffsets names the checkpoints of the consumer of engagements. The consumer of
+// videos has none: a table with the name of engagements would be the wrong place for them,
+// and no consumer needs its position to go on (see package checkpoint).
+var EngagementOffsets = checkpoint.Names{
+	Table: "engagement_offsets", Group: "catalog.engagement", Subscription: EngagementSubscription,
+	Metrics: "catalog.engagement.offset",
+}
+
+// engagementConsumer is the loop of the consumer that has checkpoints.
+func (c Config) engagementConsumer(
+	db *pgxpool.Pool, client *pubsub.Client, streams *inbox.Streams, h inbox.Handler, health *serve.Health, log *slog.Logger,
+) func(context.Context) error {
+	heartbeat, offsets := health.Register("engagement consumer"), checkpoint.New(db, EngagementOffsets, c.writer(), log)
+	consumer := inbox.NewConsumer(db, client, EngagementSubscription, h, log, heartbeat,
+		inbox.Options{Retention: c.InboxRetention, Streams: streams, Checkpoints: offsets})
+	start := seeker{c.EngagementStart, c.Deployment, EngagementSubscription, offsets, client, log}
+	return start.before(consumer.Run, heartbeat)
+}
 
 // Start says where a consumer with checkpoints begins. The zero value goes on with what is
 // not acknowledged, without a seek. No value seeks to after the group's safe position: a Seek acknowledges all
@@ -62,9 +82,6 @@ func (s *Start) Set(text string) error {
 // resumes reports whether s seeks nowhere.
 func (s *Start) resumes() bool { return *s == Start{} }
 
-// brokerRetry is the pause while the broker or the database is unavailable.
-var brokerRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
-
 // seeker seeks before a consumer starts.
 type seeker struct {
 	start        Start
@@ -101,37 +118,6 @@ func (s seeker) seek(ctx context.Context) error {
 			"deployment", s.deployment, "to", to)
 	}
 	return err
-}
-
-// compareWindows logs an error for each subscription that can bring back events which the
-// inbox has forgotten. It does not stop the service: until an operator seeks, nothing is
-// wrong, and then versions still stop such events. Readers would lose the service at once.
-func compareWindows(ctx context.Context, client *pubsub.Client, subscriptions []string, remembers time.Duration, log *slog.Logger) {
-	for _, subscription := range subscriptions {
-		retention, err := awaitRetention(ctx, client, subscription)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil:
-			log.WarnContext(ctx, "retention not compared", "subscription", subscription, "error", err)
-		case retention.Replay >= remembers:
-			log.ErrorContext(ctx, "a seek can bring back events that the inbox has forgotten: raise -inbox-retention, or lower the retention",
-				"subscription", subscription, "replayable", retention.Replay.String(), "inbox_retention", remembers.String())
-		}
-	}
-}
-
-// awaitRetention waits for the broker; any other error than its absence is the answer.
-func awaitRetention(ctx context.Context, client *pubsub.Client, subscription string) (r checkpoint.Retention, err error) {
-	for range brokerRetry.Attempts(ctx) {
-		r, err = checkpoint.ReadRetention(ctx, client, subscription)
-		switch status.Code(errors.Unwrap(err)) {
-		case codes.Unavailable, codes.DeadlineExceeded, codes.NotFound:
-		default:
-			return r, err
-		}
-	}
-	return r, ctx.Err()
 }
 
 // writer names the process in the table of offsets.

@@ -13,39 +13,7 @@ import (
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
-// A user's engagements are read by this user, admins, and callers of a service that runs
-// open; a page token by the caller that it was given to.
-func TestEngagementsAreReadByTheirUser(t *testing.T) {
-	t.Parallel()
-	f := setUp(t)
-	user := uuid.New()
-	for range 2 {
-		f.must(t, inbox.Applied, like{user: user, video: newVideoID()}.put(1))
-	}
-	admitted := []auth.Principal{{Kind: auth.User, User: user, Tenant: eventing.DefaultTenant}, {Kind: auth.User, User: uuid.New(), Admin: true, Tenant: eventing.DefaultTenant}, everyone}
-	refused := []auth.Principal{{}, {Kind: auth.User, Tenant: eventing.DefaultTenant}, {Kind: auth.User, User: uuid.New(), Tenant: eventing.DefaultTenant}, {Kind: auth.Service, Service: "s", Tenant: eventing.DefaultTenant}}
-	for _, caller := range refused {
-		q := EngagementQuery{UserID: user.String(), PageSize: 1, Caller: caller}
-		page, err := f.service.ListEngagements(t.Context(), q, consistency.Requirement{})
-		if p := problem.From(err); p == nil || p.Code != problem.CodeDenied || len(page.Engagements) > 0 {
-			t.Errorf("%+v: %+v, %v", caller, page, err)
-		}
-	}
-	for _, given := range admitted {
-		q := EngagementQuery{UserID: user.String(), PageSize: 1, Caller: given}
-		page, err := f.service.ListEngagements(t.Context(), q, consistency.Requirement{})
-		if err != nil || page.Next == "" {
-			t.Fatalf("%+v: %+v, %v", given, page, err)
-		}
-		q.PageToken = page.Next
-		for _, caller := range admitted {
-			q.Caller = caller
-			_, err := f.service.ListEngagements(t.Context(), q, consistency.Requirement{})
-			checkToken(t, given, caller, err)
-		}
-	}
-}
-
+// A page token is good for the caller that it was given to.
 func TestPageTokensBelongToTheirCaller(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

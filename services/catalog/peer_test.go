@@ -15,7 +15,7 @@ import (
 	videov1 "example.com/lockstep/proto/video/v1"
 )
 
-// peer is the service that owns videos and engagements, with a state that tests set.
+// peer is the service that owns videos, with a state that tests set.
 type peer struct {
 	replicationv1.UnimplementedReplicationServiceServer
 	mu     sync.Mutex
@@ -29,7 +29,11 @@ type peer struct {
 }
 
 func newPeer() *peer {
-	return &peer{videos: map[string]*videov1.Video{}, likes: map[string]*videov1.Engagement{}, asked: make(chan struct{}, 100)}
+	return &peer{
+		videos: map[string]*videov1.Video{},
+		likes:  map[string]*videov1.Engagement{},
+		asked:  make(chan struct{}, 100),
+	}
 }
 
 func (p *peer) register(r grpc.ServiceRegistrar) {
@@ -43,21 +47,6 @@ func (p *peer) GetVideoRows(ctx context.Context, req *replicationv1.GetVideoRows
 		for _, id := range req.GetVideoIds() {
 			if v := p.videos[id]; v != nil {
 				resp.Videos = append(resp.Videos, v)
-			}
-		}
-	})
-	return resp, err
-}
-
-func (p *peer) GetEngagementRows(
-	ctx context.Context, req *replicationv1.GetEngagementRowsRequest,
-) (*replicationv1.GetEngagementRowsResponse, error) {
-	resp := &replicationv1.GetEngagementRowsResponse{}
-	err := p.answer(ctx, func(asOf *timestamppb.Timestamp, epoch int64) {
-		resp.AsOf, resp.Epoch = asOf, epoch
-		for _, id := range req.GetVideoIds() {
-			if e := p.likes[req.GetUserId()+":"+id]; e != nil {
-				resp.Engagements = append(resp.Engagements, e)
 			}
 		}
 	})
@@ -86,12 +75,6 @@ func (p *peer) answer(ctx context.Context, read func(asOf *timestamppb.Timestamp
 	}
 	read(asOf, p.epoch)
 	return nil
-}
-
-func (p *peer) hasLike(e *videov1.Engagement) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.likes[e.GetUserId()+":"+e.GetVideoId()] = e
 }
 
 func (p *peer) has(v *videov1.Video) {

@@ -46,21 +46,19 @@ func newProjector(db *pgxpool.Pool, conn *grpc.ClientConn, waiters *consistency.
 	}
 }
 
-// Handler applies events of both types, as they arrive or when an operator redrives
+// Handler applies events of all types, as they arrive or when an operator redrives
 // them.
 func (p *Projector) Handler() inbox.Handler {
-	return handler{inbox.Route{videoType: p.videos, engagementType: p.engagements}, p.waiters}
+	return handler{inbox.Route{
+		videoType:      p.videos,
+		engagementType: p.engagements,
+	}, p.waiters}
 }
 
 // CompleteVideos brings videos that an older build has left incomplete up to date; see
 // projection.Completion.
 func (p *Projector) CompleteVideos() *projection.Completion[Video] {
 	return projection.NewCompletion(p.videos, videos{db: p.db})
-}
-
-// CompleteEngagements does so for engagements.
-func (p *Projector) CompleteEngagements() *projection.Completion[Engagement] {
-	return projection.NewCompletion(p.engagements, engagements{db: p.db})
 }
 
 // Comparisons are the two sides of each projection, for a check of it.
@@ -71,8 +69,8 @@ func (p *Projector) Comparisons() []reconcile.Comparison {
 	}
 }
 
-// Checks are the checks of the whole read model. The counters come last: a repair of
-// engagements changes them.
+// Checks are the checks of the whole read model.
+// The counters come last: a repair of engagements changes them.
 func (p *Projector) Checks() (checks []reconcile.Checker) {
 	for _, c := range p.Comparisons() {
 		checks = append(checks, c)
@@ -81,7 +79,12 @@ func (p *Projector) Checks() (checks []reconcile.Checker) {
 }
 
 // Fillers fill each projection with its owner's rows.
-func (p *Projector) Fillers() []backfill.Filler { return []backfill.Filler{p.videos, p.engagements} }
+func (p *Projector) Fillers() []backfill.Filler {
+	return []backfill.Filler{
+		p.videos,
+		p.engagements,
+	}
+}
 
 // handler is a Route of projections with the same waiters.
 type handler struct {
@@ -90,7 +93,7 @@ type handler struct {
 	waiters *consistency.Waiters
 }
 
-// Committed notifies the waiters once for both projections.
+// Committed notifies the waiters once for all projections.
 func (h handler) Committed(ctx context.Context, moved ...consistency.Position) {
 	h.waiters.Notify(ctx, moved...)
 }
@@ -99,9 +102,10 @@ func (h handler) Committed(ctx context.Context, moved ...consistency.Position) {
 // an operator. The ids may be any text: those of dead letters are what a producer wrote.
 func Positions(ctx context.Context, db *pgxpool.Pool, wanted []consistency.Position) ([]consistency.Position, error) {
 	valid := slices.DeleteFunc(slices.Clone(wanted), func(p consistency.Position) bool {
-		_, noVideo := parseID(p.AggregateID)
-		_, _, noEngagement := parseEngagementID(p.AggregateID)
-		return p.AggregateType == videoType && noVideo != nil || p.AggregateType == engagementType && noEngagement != nil
+		_, err := parseID(p.AggregateID)
+		invalid := p.AggregateType == videoType && err != nil
+		invalid = invalid || p.AggregateType == engagementType && !isEngagementID(p.AggregateID)
+		return invalid
 	})
 	return projections{db}.Positions(ctx, valid)
 }
@@ -121,7 +125,10 @@ func (p projections) Positions(ctx context.Context, wanted []consistency.Positio
 	for _, at := range wanted {
 		byType[at.AggregateType] = append(byType[at.AggregateType], at)
 	}
-	for _, rows := range []positioned{videos{db: p.db}, engagements{db: p.db}} {
+	for _, rows := range []positioned{
+		videos{db: p.db},
+		engagements{db: p.db},
+	} {
 		of, err := rows.positions(ctx, tenant.Every, byType[rows.Type()])
 		if err != nil {
 			return nil, err

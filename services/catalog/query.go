@@ -54,58 +54,12 @@ func (v Video) text() int { return len(v.Title) + len(v.Description) }
 // filter is the part of the query that a page token is bound to.
 func (q *Query) filter() string { return q.Caller.Scope() + q.UploaderID + " " + q.Title }
 
-// EngagementQuery selects engagements.
-type EngagementQuery struct {
-	UserID string // a UUID
-	// PageSize is at most 200; 0 means 50.
-	PageSize int
-	// PageToken is the Next of the page before, of the same user.
-	PageToken string
-	// Caller may act for the user.
-	Caller auth.Principal
-}
-
-// check sets the defaults of q, and returns the user and the last video of the page
-// before.
-func (q *EngagementQuery) check() (user, before uuid.UUID, err error) {
-	var bad problem.Violations
-	user = bad.UUID("user_id", q.UserID)
-	q.PageSize = cmp.Or(q.PageSize, rest.DefaultPageSize)
-	rest.CheckPageSize(q.PageSize, &bad)
-	before = rest.ParsePageToken(q.PageToken, q.filter(user), &bad)
-	err = bad.Err()
-	if err == nil && !q.Caller.MayActFor(user) {
-		err = auth.Denied("These engagements belong to another user.")
-	}
-	return user, before, err
-}
-
-func (q *EngagementQuery) filter(user uuid.UUID) string { return q.Caller.Scope() + user.String() }
-
-// EngagementPage is one page of engagements. Next and Stale are as in Page.
-type EngagementPage struct {
-	Engagements []Engagement                 `json:"engagements"`
-	Next        string                       `json:"next_page_token"`
-	Source      Source                       `json:"source"`
-	Stale       []consistency.StaleAggregate `json:"stale,omitempty"`
-}
-
 // VideoRequirement is the freshness that q requires; of q's token only the positions of videos
 // count.
 func VideoRequirement(q consistency.Request) (consistency.Requirement, error) {
 	required, err := q.Requirement(videoType, func(id string) bool {
 		parsed, err := parseID(id)
 		return err == nil && parsed.String() == id
-	})
-	return required, problemOf(err)
-}
-
-// EngagementRequirement is the freshness that q requires; of q's token only the positions
-// of engagements count.
-func EngagementRequirement(q consistency.Request) (consistency.Requirement, error) {
-	required, err := q.Requirement(engagementType, func(id string) bool {
-		user, video, err := parseEngagementID(id)
-		return err == nil && engagementID(user, video) == id
 	})
 	return required, problemOf(err)
 }

@@ -10,7 +10,10 @@ import (
 )
 
 // shadows are the tables that a rebuild keeps besides those that are served.
-var shadows = []string{rebuild.Shadow(videoTable), rebuild.Shadow(engagementTable)}
+var shadows = []string{
+	rebuild.Shadow(videoTable),
+	rebuild.Shadow(engagementTable),
+}
 
 // NewRebuild returns the rebuild of db's projections from their owner, to whom conn leads. db
 // connects as rebuild.New requires. No reader waits for what a rebuild writes: the waiters of
@@ -21,5 +24,6 @@ func NewRebuild(db *pgxpool.Pool, conn *grpc.ClientConn, log *slog.Logger) *rebu
 	before, after := shadow.Comparisons(), served.Comparisons()
 	return rebuild.New(db, recountVideos,
 		rebuild.Part{Table: videoTable, Key: videoKey, Shadow: shadow.videos, Before: before[0], After: after[0]},
-		rebuild.Part{Table: engagementTable, Key: engagementKey, Shadow: shadow.engagements, Before: before[1], After: after[1]})
+		rebuild.Part{Table: engagementTable, Key: engagementKey, Shadow: shadow.engagements, Before: before[1], After: after[1]},
+	)
 }

@@ -153,27 +153,8 @@ func TestRepair(t *testing.T) {
 			t.Errorf("%v; want a permanent error", err)
 		}
 	})
-	t.Run("waits for an owner that does not know a young video, or a like", func(t *testing.T) {
-		f, id, l := setUp(t), newVideoID(), newLike()
-		repair := f.projector.Handler().Repair
-		video, like := titled(id, 4, "fourth"), l.put(4)
-		wantBehind := func(about string, want bool, events ...eventing.Event) {
-			t.Helper()
-			for _, e := range events {
-				err := repair(t.Context(), e)
-				if errors.Is(err, inbox.ErrBehind) != want || eventing.IsPermanent(err) == want {
-					t.Errorf("%s, %s: %v; want it behind: %v", about, e.AggregateType, err, want)
-				}
-			}
-		}
-		wantBehind("old", false, video, like)
-		f.peer.lacksAsOf(at(4))
-		wantBehind("old, and the owner's answer is of its time", true, video, like)
-		f.peer.lacksAsOf(at(5))
-		wantBehind("old, and the owner's answer is of a minute after it", false, video, like)
-		f.peer.lacksAsOf(time.Time{})
-		video.OccurredAt, like.OccurredAt = time.Now(), time.Now()
-		wantBehind("young", true, video, like)
+	t.Run("waits for an owner that does not know a young video", func(t *testing.T) {
+		waitsForAnOwnerThatIsBehind(t, titled(newVideoID(), 4, "fourth"))
 	})
 	t.Run("waits for an owner that is away or talks nonsense", func(t *testing.T) {
 		f, id := setUp(t), newVideoID()
@@ -199,6 +180,26 @@ func TestRepair(t *testing.T) {
 			t.Errorf("something was written: %+v", v)
 		}
 	})
+}
+
+func waitsForAnOwnerThatIsBehind(t *testing.T, e eventing.Event) {
+	t.Helper()
+	f := setUp(t)
+	wantBehind := func(about string, want bool) {
+		t.Helper()
+		err := f.projector.Handler().Repair(t.Context(), e)
+		if errors.Is(err, inbox.ErrBehind) != want || eventing.IsPermanent(err) == want {
+			t.Errorf("%s: %v; want it behind: %v", about, err, want)
+		}
+	}
+	wantBehind("old", false)
+	f.peer.lacksAsOf(at(4))
+	wantBehind("old, and the owner's answer is of its time", true)
+	f.peer.lacksAsOf(at(5))
+	wantBehind("old, and the owner's answer is of a minute after it", false)
+	f.peer.lacksAsOf(time.Time{})
+	e.OccurredAt = time.Now()
+	wantBehind("young", true)
 }
 
 // The owner is asked outside any transaction: until it answers, others may write.

@@ -96,32 +96,6 @@ func (a restAPI) list(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a restAPI) listEngagements(w http.ResponseWriter, r *http.Request) error {
-	request, query, err := readRequest(w, r, "page_size", "page_token")
-	if err != nil {
-		return err
-	}
-	required, err := EngagementRequirement(request)
-	if err != nil {
-		return err
-	}
-	var bad problem.Violations
-	q := EngagementQuery{
-		UserID: chi.URLParam(r, "user_id"), PageSize: pageSize(query, &bad), PageToken: query.Get("page_token"),
-		Caller: auth.Of(r.Context()),
-	}
-	if err := bad.Err(); err != nil {
-		return err
-	}
-	engagements, err := a.service.ListEngagements(r.Context(), q, required)
-	if err != nil {
-		return err
-	}
-	w.Header().Set("Consistency-Source", string(engagements.Source))
-	rest.WriteJSON(w, http.StatusOK, engagements)
-	return nil
-}
-
 // pageSize does not take 0, which is a query's default.
 func pageSize(query url.Values, bad *problem.Violations) int {
 	size := rest.PageSize(query, bad)

@@ -19,7 +19,6 @@ import (
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/internal/topics"
 	"example.com/lockstep/migrations"
-	"example.com/lockstep/pkg/eventing/checkpoint"
 	"example.com/lockstep/pkg/eventing/inbox"
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
 )
@@ -29,14 +28,6 @@ var (
 	Subscription           = topics.Subscription(topics.Video, topics.Catalog)
 	EngagementSubscription = topics.Subscription(topics.Engagement, topics.Catalog)
 )
-
-// EngagementOffsets names the checkpoints of the consumer of engagements. The consumer of
-// videos has none: a table with the name of engagements would be the wrong place for them,
-// and no consumer needs its position to go on (see package checkpoint).
-var EngagementOffsets = checkpoint.Names{
-	Table: "engagement_offsets", Group: "catalog.engagement", Subscription: EngagementSubscription,
-	Metrics: "catalog.engagement.offset",
-}
 
 // Config is the configuration of a process that serves catalog.
 type Config struct {
@@ -165,20 +156,11 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 func (c Config) consumers(
 	db *pgxpool.Pool, client *pubsub.Client, streams *inbox.Streams, h inbox.Handler, health *serve.Health, log *slog.Logger,
 ) (loops []func(context.Context) error) {
-	offsets := checkpoint.New(db, EngagementOffsets, c.writer(), log)
-	start := seeker{c.EngagementStart, c.Deployment, EngagementOffsets.Subscription, offsets, client, log}
-	for loop, subscription := range map[string]string{"consumer": Subscription, "engagement consumer": EngagementSubscription} {
-		heartbeat, opts := health.Register(loop), inbox.Options{Retention: c.InboxRetention, Streams: streams}
-		checkpointed := subscription == EngagementOffsets.Subscription
-		if checkpointed {
-			opts.Checkpoints = offsets
-		}
-		run := inbox.NewConsumer(db, client, subscription, h, log, heartbeat, opts).Run
-		if checkpointed {
-			run = start.before(run, heartbeat)
-		}
-		loops = append(loops, run)
+	for loop, subscription := range map[string]string{"consumer": Subscription} {
+		opts := inbox.Options{Retention: c.InboxRetention, Streams: streams}
+		loops = append(loops, inbox.NewConsumer(db, client, subscription, h, log, health.Register(loop), opts).Run)
 	}
+	loops = append(loops, c.engagementConsumer(db, client, streams, h, health, log))
 	return append(loops, func(ctx context.Context) error {
 		remembers := cmp.Or(c.InboxRetention, inbox.Retention)
 		compareWindows(ctx, client, topics.Subscriptions(topics.Catalog), remembers, log)
@@ -188,7 +170,8 @@ func (c Config) consumers(
 
 // completions bring rows up to date that an older build has left incomplete.
 func completions(p *Projector, health *serve.Health) []func(context.Context) error {
-	ofVideos, ofEngagements := health.Register("incomplete videos"), health.Register("incomplete engagements")
+	ofVideos := health.Register("incomplete videos")
+	ofEngagements := health.Register("incomplete engagements")
 	return []func(context.Context) error{
 		func(ctx context.Context) error { return p.CompleteVideos().Run(ctx, ofVideos) },
 		func(ctx context.Context) error { return p.CompleteEngagements().Run(ctx, ofEngagements) },

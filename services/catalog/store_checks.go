@@ -11,9 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// recountVideos adds to the counters what an exchange of the engagements has changed.
-const recountVideos = `SELECT recount_videos()`
-
 // claimCheck claims the check of a type of aggregate for holder, if it is due and no other
 // instance holds it, and returns the id at which it continues; a new one begins at start.
 // While a backfill of the type is under way it is not due: rows that are not filled yet would

@@ -8,17 +8,47 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/reconcile"
+	"example.com/lockstep/pkg/eventing/tenant"
 )
 
 // countTimeout bounds a count in the database, too. It is enough for some millions of
 // engagements with one video, and a part of checkLease.
 const countTimeout = time.Minute
+
+// Counters are sums over the engagements with a video that the projection has; the owner
+// of the video keeps none. The database changes them by f(new row) − f(old row) in each
+// statement that changes engagements: migration 01002 has the rule. They go on while the
+// video is deleted, and a later epoch may bring it back.
+type Counters struct {
+	LikeCount           int64 `json:"like_count"`
+	BookmarkCount       int64 `json:"bookmark_count"`
+	TotalWatchedSeconds int64 `json:"total_watched_seconds"`
+}
+
+// readCounters reads the counters of a video that its owner has shown.
+func readCounters(ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, id uuid.UUID) (Counters, error) {
+	v, err := readCounted(ctx, db, scope, `SELECT $1::uuid AS video_id`, id)
+	return v.Counters, err
+}
+
+// withCounters is a statement that returns videos, with their counters: those of the videos
+// that are left after its limit. A sum of seconds that does not fit is shown as the
+// nearest number that does.
+func withCounters(videos string) string {
+	//nolint:unqueryvet // the statement inside names its columns
+	return fmt.Sprintf(`
+		SELECT shown.*, like_count, bookmark_count, total_watched_seconds FROM (%s) AS shown CROSS JOIN LATERAL (
+		SELECT coalesce(sum(likes), 0)::bigint AS like_count, coalesce(sum(bookmarks), 0)::bigint AS bookmark_count,
+		       greatest(least(coalesce(sum(watched_seconds), 0), 9223372036854775807), -9223372036854775808)::bigint AS total_watched_seconds
+		  FROM video_counters AS c WHERE c.video_id = shown.video_id) AS counters`, videos)
+}
 
 // counters are the counters of the videos in db, as the reconcile.Counters of a check.
 type counters struct{ db *pgxpool.Pool }
@@ -117,3 +147,12 @@ func (c counters) limited(ctx context.Context, mode pgx.TxAccessMode, f func(con
 		return f(ctx, tx)
 	})
 }
+
+// boundOfCount is the video behind a number of engagements, or of rows of counters.
+const boundOfCount = `
+	SELECT least($2::text::uuid,
+	  (SELECT video_id FROM video_user_engagements_projection WHERE video_id >= $1::text::uuid ORDER BY video_id OFFSET $3 LIMIT 1),
+	  (SELECT video_id FROM video_counters WHERE video_id >= $1::text::uuid ORDER BY video_id OFFSET $3 LIMIT 1))::text`
+
+// recountVideos adds to the counters what an exchange of the engagements has changed.
+const recountVideos = `SELECT recount_videos()`

@@ -1,8 +1,10 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -12,6 +14,7 @@ import (
 
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/rebuild"
 	"example.com/lockstep/pkg/eventing/reconcile"
 	"example.com/lockstep/pkg/eventing/tenant"
 )
@@ -41,6 +44,42 @@ func (a engagements) positions(ctx context.Context, scope tenant.Scope, wanted [
 func (a engagements) Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[string]Engagement, error) {
 	users, videos := pairs(ids)
 	return lockRows(ctx, tx, Engagement.id, a.sql().lock, users, videos)
+}
+
+var servedEngagements, shadowEngagements = engagementStatements(engagementTable), engagementStatements(rebuild.Shadow(engagementTable))
+
+func (a engagements) sql() *tableSQL {
+	if a.shadow {
+		return shadowEngagements
+	}
+	return servedEngagements
+}
+
+func engagementStatements(table string) *tableSQL {
+	return &tableSQL{
+		table: table,
+		positions: `
+			SELECT $3::text AS aggregate_type, concat(user_id, ':', video_id) AS aggregate_id, epoch, version
+			  FROM unnest($1::uuid[], $2::uuid[]) AS wanted (user_id, video_id)
+			  JOIN ` + table + ` USING (user_id, video_id)`,
+		// A subquery with FOR UPDATE stays one: with any plan each row is found by its key, in
+		// the order of the locks.
+		lock: `
+			SELECT ` + engagementColumns + `, last_event_id, revision, incomplete
+			  FROM (SELECT u, v FROM unnest($1::uuid[], $2::uuid[]) AS ids (u, v) ORDER BY u, v) AS named
+			 CROSS JOIN LATERAL (
+			       SELECT ` + engagementColumns + `, last_event_id, revision, incomplete
+			         FROM ` + table + ` WHERE (user_id, video_id) = (u, v) FOR UPDATE) AS locked`,
+		upsert: upsertSQL(table, "user_id, video_id", engagementColumns,
+			"uuid, uuid, bool, bool, bigint, bigint, bigint, timestamptz, timestamptz, timestamptz, text"),
+		incomplete: `
+			WITH next AS MATERIALIZED (
+			  SELECT user_id, video_id FROM ` + table + `
+			   WHERE incomplete AND revision < $1 AND (user_id, video_id) > ($2::uuid, $3::uuid)
+			   ORDER BY user_id, video_id LIMIT $4)
+			SELECT concat(user_id, ':', video_id) FROM next WHERE user_id = (SELECT user_id FROM next ORDER BY user_id LIMIT 1) ORDER BY video_id`,
+		countIncomplete: countIncompleteSQL(table),
+	}
 }
 
 // Upsert writes all steps in one statement.
@@ -76,8 +115,24 @@ func listEngagements(
 	return found, reached, nil
 }
 
-// boundOfCount is the video behind a number of engagements, or of rows of counters.
-const boundOfCount = `
-	SELECT least($2::text::uuid,
-	  (SELECT video_id FROM video_user_engagements_projection WHERE video_id >= $1::text::uuid ORDER BY video_id OFFSET $3 LIMIT 1),
-	  (SELECT video_id FROM video_counters WHERE video_id >= $1::text::uuid ORDER BY video_id OFFSET $3 LIMIT 1))::text`
+// Incomplete reads the partial index of incomplete rows, and returns those of one user.
+func (a engagements) Incomplete(ctx context.Context, after string, limit int) ([]string, error) {
+	users, videos := pairs([]string{cmp.Or(after, engagementID(uuid.Nil, uuid.Nil))})
+	return readIDs(ctx, a.db, a.sql().incomplete,
+		engagementRevision, users[0], videos[0], limit)
+}
+
+// CountIncomplete counts in the partial index.
+func (a engagements) CountIncomplete(ctx context.Context, limit int) (n int64, err error) {
+	err = a.db.QueryRow(ctx, a.sql().countIncomplete, limit).Scan(&n)
+	return n, err
+}
+
+// pairs splits the ids of engagements into users and videos.
+func pairs(ids []string) (users, videos []string) {
+	for _, id := range ids {
+		user, video, _ := strings.Cut(id, ":")
+		users, videos = append(users, user), append(videos, video)
+	}
+	return users, videos
+}

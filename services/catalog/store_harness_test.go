@@ -134,10 +134,3 @@ var videoStore = store[Video]{
 		return Video{ID: key(n), UploaderID: uploader, Version: version, Epoch: 1, DurationSeconds: mark, CreatedAt: atp(1), UpdatedAt: at(version)}
 	},
 }
-
-var engagementStore = store[Engagement]{
-	Rows: engagements{}, table: "video_user_engagements_projection", marked: "watched_seconds", id: Engagement.id,
-	row: func(n int, version, mark int64) Engagement {
-		return Engagement{UserID: uploader, VideoID: key(n), Version: version, Epoch: 1, WatchedSeconds: mark, CreatedAt: atp(1), UpdatedAt: at(version)}
-	},
-}

@@ -22,19 +22,6 @@ func (a videos) CountIncomplete(ctx context.Context, limit int) (n int64, err er
 	return n, err
 }
 
-// Incomplete reads the partial index of incomplete rows, and returns those of one user.
-func (a engagements) Incomplete(ctx context.Context, after string, limit int) ([]string, error) {
-	users, videos := pairs([]string{cmp.Or(after, engagementID(uuid.Nil, uuid.Nil))})
-	return readIDs(ctx, a.db, a.sql().incomplete,
-		engagementRevision, users[0], videos[0], limit)
-}
-
-// CountIncomplete counts in the partial index.
-func (a engagements) CountIncomplete(ctx context.Context, limit int) (n int64, err error) {
-	err = a.db.QueryRow(ctx, a.sql().countIncomplete, limit).Scan(&n)
-	return n, err
-}
-
 func readIDs(ctx context.Context, db *pgxpool.Pool, sql string, args ...any) ([]string, error) {
 	rows, _ := db.Query(ctx, sql, args...)
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])

@@ -3,7 +3,6 @@ package catalog
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -132,15 +131,6 @@ func column[S, C any](steps []inbox.Step[S], of func(row S) C) []C {
 
 // pgID is NULL for the zero id.
 func pgID(id uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: id != uuid.Nil} }
-
-// pairs splits the ids of engagements into users and videos.
-func pairs(ids []string) (users, videos []string) {
-	for _, id := range ids {
-		user, video, _ := strings.Cut(id, ":")
-		users, videos = append(users, user), append(videos, video)
-	}
-	return users, videos
-}
 
 func idsOf(positions []consistency.Position) (ids []string) {
 	for _, p := range positions {

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-
-	"example.com/lockstep/pkg/eventing/rebuild"
 )
 
 // This file has the statements that write to a projection's table, or to its shadow.
@@ -19,42 +17,6 @@ func (a videos) sql() *tableSQL {
 		return shadowVideos
 	}
 	return servedVideos
-}
-
-var servedEngagements, shadowEngagements = engagementStatements(engagementTable), engagementStatements(rebuild.Shadow(engagementTable))
-
-func (a engagements) sql() *tableSQL {
-	if a.shadow {
-		return shadowEngagements
-	}
-	return servedEngagements
-}
-
-func engagementStatements(table string) *tableSQL {
-	return &tableSQL{
-		table: table,
-		positions: `
-			SELECT $3::text AS aggregate_type, concat(user_id, ':', video_id) AS aggregate_id, epoch, version
-			  FROM unnest($1::uuid[], $2::uuid[]) AS wanted (user_id, video_id)
-			  JOIN ` + table + ` USING (user_id, video_id)`,
-		// A subquery with FOR UPDATE stays one: with any plan each row is found by its key, in
-		// the order of the locks.
-		lock: `
-			SELECT ` + engagementColumns + `, last_event_id, revision, incomplete
-			  FROM (SELECT u, v FROM unnest($1::uuid[], $2::uuid[]) AS ids (u, v) ORDER BY u, v) AS named
-			 CROSS JOIN LATERAL (
-			       SELECT ` + engagementColumns + `, last_event_id, revision, incomplete
-			         FROM ` + table + ` WHERE (user_id, video_id) = (u, v) FOR UPDATE) AS locked`,
-		upsert: upsertSQL(table, "user_id, video_id", engagementColumns,
-			"uuid, uuid, bool, bool, bigint, bigint, bigint, timestamptz, timestamptz, timestamptz, text"),
-		incomplete: `
-			WITH next AS MATERIALIZED (
-			  SELECT user_id, video_id FROM ` + table + `
-			   WHERE incomplete AND revision < $1 AND (user_id, video_id) > ($2::uuid, $3::uuid)
-			   ORDER BY user_id, video_id LIMIT $4)
-			SELECT concat(user_id, ':', video_id) FROM next WHERE user_id = (SELECT user_id FROM next ORDER BY user_id LIMIT 1) ORDER BY video_id`,
-		countIncomplete: countIncompleteSQL(table),
-	}
 }
 
 // upsertSQL is the statement of upsert for a table with these columns of these types,

@@ -36,12 +36,6 @@ func readVideo(ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, id uui
 	return readCounted(ctx, db, scope, `SELECT `+videoColumns+` FROM video_projection WHERE video_id = $1`, id)
 }
 
-// readCounters reads the counters of a video that its owner has shown.
-func readCounters(ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, id uuid.UUID) (Counters, error) {
-	v, err := readCounted(ctx, db, scope, `SELECT $1::uuid AS video_id`, id)
-	return v.Counters, err
-}
-
 func readCounted(ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, sql string, id uuid.UUID) (v Video, err error) {
 	err = scope.Read(ctx, db, func(rows pgx.Rows) (err error) {
 		v, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByNameLax[Video])
@@ -54,18 +48,6 @@ func readCounted(ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, sql 
 		return Video{}, fmt.Errorf("read video: %w", err)
 	}
 	return v, nil
-}
-
-// withCounters is a statement that returns videos, with their counters: those of the videos
-// that are left after its limit. A sum of seconds that does not fit is shown as the
-// nearest number that does.
-func withCounters(videos string) string {
-	//nolint:unqueryvet // the statement inside names its columns
-	return fmt.Sprintf(`
-		SELECT shown.*, like_count, bookmark_count, total_watched_seconds FROM (%s) AS shown CROSS JOIN LATERAL (
-		SELECT coalesce(sum(likes), 0)::bigint AS like_count, coalesce(sum(bookmarks), 0)::bigint AS bookmark_count,
-		       greatest(least(coalesce(sum(watched_seconds), 0), 9223372036854775807), -9223372036854775808)::bigint AS total_watched_seconds
-		  FROM video_counters AS c WHERE c.video_id = shown.video_id) AS counters`, videos)
 }
 
 // positions reads the positions of those videos in scope that the projection has.

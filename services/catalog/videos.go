@@ -48,16 +48,6 @@ type Video struct {
 	Counters
 }
 
-// Counters are sums over the engagements with a video that the projection has; the owner
-// of the video keeps none. The database changes them by f(new row) − f(old row) in each
-// statement that changes engagements: migration 01002 has the rule. They go on while the
-// video is deleted, and a later epoch may bring it back.
-type Counters struct {
-	LikeCount           int64 `json:"like_count"`
-	BookmarkCount       int64 `json:"bookmark_count"`
-	TotalWatchedSeconds int64 `json:"total_watched_seconds"`
-}
-
 // videoRevision is the inbox.Completeness.Revision of this build.
 var videoRevision = projection.Revision(&eventsv1.Event{}, &eventsv1.VideoCreated{}, &eventsv1.VideoUpdated{}, &eventsv1.VideoDeleted{},
 	&videov1.Video{})

@@ -14,7 +14,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing"
 	replicationv1 "example.com/lockstep/proto/video/replication/v1"
 	videov1 "example.com/lockstep/proto/video/v1"
 	"example.com/lockstep/services/video/aggregate"
@@ -238,5 +240,40 @@ func TestHostileEngagementsOverGRPC(t *testing.T) {
 	}
 	if after := a.rows(); after != before {
 		t.Errorf("rows %+v became %+v", before, after)
+	}
+}
+
+// Engagements are read by their user and by admins. Other services have the replication
+// service.
+func TestEngagementsAreReadByTheirUser(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	v := a.liked()
+	nameless := auth.Principal{Kind: auth.User, Tenant: eventing.DefaultTenant}
+	for who, caller := range map[string]auth.Principal{
+		"owner": owner, "stranger": stranger, "admin": admin, "service": replica, "everyone": everyone, "anonymous": {Tenant: eventing.DefaultTenant}, "nil": nameless,
+	} {
+		_, _, get := a.engagements.Get(t.Context(), caller, owner.User, v.ID)
+		_, _, list := a.engagements.List(t.Context(), caller, owner.User, 1, "")
+		want := "PERMISSION_DENIED"
+		switch who {
+		case "owner", "admin", "everyone":
+			want = ""
+		}
+		if diff := cmp.Diff([]string{want, want}, []string{reasonOf(get), reasonOf(list)}); diff != "" {
+			t.Errorf("get, list by %s (-want +got):\n%s", who, diff)
+		}
+	}
+}
+
+// A list without a user would be one of all users.
+func TestListsOfAllUsersAreForReplicas(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	v := a.create()
+	a.call("PUT", engaged(uuid.New(), v), `{"liked": true}`).engagement(t)
+	resp, err := a.engage.ListEngagements(t.Context(), &videov1.ListEngagementsRequest{})
+	if status.Code(err) != codes.InvalidArgument || !slices.Equal(violations(err), []string{"user_id"}) {
+		t.Errorf("%v, %v", resp, err)
 	}
 }

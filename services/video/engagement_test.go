@@ -19,6 +19,7 @@ import (
 
 	"example.com/lockstep/pkg/eventing/consistency"
 	engagementv1 "example.com/lockstep/proto/engagement/events/v1"
+	videov1 "example.com/lockstep/proto/video/v1"
 	"example.com/lockstep/services/video/aggregate"
 	"example.com/lockstep/services/video/engagement"
 )
@@ -271,5 +272,32 @@ func TestNoEngagementWithoutItsEvent(t *testing.T) {
 	e, _, err := a.engagements.Get(t.Context(), everyone, user, v.ID)
 	if diff := cmp.Diff(had, e); err != nil || diff != "" || a.rows() != before {
 		t.Errorf("rows %+v became %+v; %v (-before +after):\n%s", before, a.rows(), err, diff)
+	}
+}
+
+// TestEachVersionOfAnEngagementNamesTheEventBefore is TestEachVersionNamesTheEventBefore of an engagement.
+func TestEachVersionOfAnEngagementNamesTheEventBefore(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	v, user := a.create(), uuid.New()
+	a.call("PUT", engaged(user, v), `{"liked": true}`)
+	a.call("PUT", engaged(user, v), `{"liked": false}`)
+	a.call("DELETE", engaged(user, v), nil)
+	a.call("PUT", engaged(user, v), `{"liked": true}`)
+	last := a.chained(user.String()+":"+v.ID.String(), 4)
+	resp, err := a.engage.GetEngagement(t.Context(), &videov1.GetEngagementRequest{UserId: user.String(), VideoId: v.ID.String()})
+	if err != nil || resp.GetEngagement().GetLastEventId() != last || !resp.GetAsOf().IsValid() {
+		t.Errorf("%v, %v; want it last made by %s, as of a known time", resp, err, last)
+	}
+}
+
+func TestTheOrderOfViolationsOfAnEngagement(t *testing.T) {
+	t.Parallel()
+	r := newAPI(t).call("PUT", "/v1/users/x/engagements/y", `{"liked": null, "bookmarked": null, "watched_seconds": -1}`, "If-Match", "x", "Idempotency-Key", "a b")
+	const want = `If-Match: must be one version in quotes, such as "3", or *; user_id: must be a UUID; video_id: must be a UUID; ` +
+		`liked: must not be null; bookmarked: must not be null; watched_seconds: must lie between 0 and 315360000; ` +
+		`Idempotency-Key: must be one value of 1 to 255 visible ASCII characters`
+	if diff := cmp.Diff(want, r.field("detail")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

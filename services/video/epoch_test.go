@@ -4,8 +4,6 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/google/uuid"
-
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/operator/backlog"
@@ -29,10 +27,9 @@ func TestANewEpoch(t *testing.T) {
 	first := draft(nil)
 	created := a.call("POST", "/v1/videos", first, "Idempotency-Key", "first")
 	video := created.Header.Get("Location")
-	user := "/v1/users/" + uuid.NewString() + "/engagements/" + created.field("video_id")
-	liked := a.call("PUT", user, `{"liked": true}`)
-	if epochOf(created) != 1 || epochOf(liked) != 1 {
-		t.Errorf("epochs %d and %d, want 1", epochOf(created), epochOf(liked))
+	engagement := a.likedIn(1, created.field("video_id"))
+	if epochOf(created) != 1 {
+		t.Errorf("epoch %d, want 1", epochOf(created))
 	}
 	begin := func() int64 {
 		t.Helper()
@@ -52,11 +49,11 @@ func TestANewEpoch(t *testing.T) {
 		{"a change", "PATCH", video, `{"title": "b"}`, nil, http.StatusOK, 1},
 		{"a change of nothing", "PATCH", video, `{"title": "b"}`, nil, http.StatusOK, 0},
 		{"an answer from before", "POST", "/v1/videos", first, []string{"Idempotency-Key", "first"}, http.StatusCreated, 0},
-		{"of no video", "PUT", "/v1/users/" + uuid.NewString() + "/engagements/" + uuid.NewString(), `{}`, nil, http.StatusNotFound, 0},
-		{"a new engagement", "PUT", "/v1/users/" + uuid.NewString() + "/engagements/" + created.field("video_id"), `{}`, nil, http.StatusOK, 1},
-		{"an engagement", "PUT", user, `{"bookmarked": true}`, nil, http.StatusOK, 1},
-		{"an engagement as it is", "PUT", user, `{"bookmarked": true}`, nil, http.StatusOK, 0},
-		{"the end of an engagement", "DELETE", user, nil, nil, http.StatusOK, 1},
+		{"of no video", "PUT", newEngagement(""), `{}`, nil, http.StatusNotFound, 0},
+		{"a new engagement", "PUT", newEngagement(created.field("video_id")), `{}`, nil, http.StatusOK, 1},
+		{"an engagement", "PUT", engagement, `{"bookmarked": true}`, nil, http.StatusOK, 1},
+		{"an engagement as it is", "PUT", engagement, `{"bookmarked": true}`, nil, http.StatusOK, 0},
+		{"the end of an engagement", "DELETE", engagement, nil, nil, http.StatusOK, 1},
 		{"the end of a video", "DELETE", video, nil, nil, http.StatusOK, 1},
 	} {
 		epoch := begin()

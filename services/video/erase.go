@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -20,11 +19,13 @@ import (
 	"example.com/lockstep/pkg/eventing/operator/backlog"
 	"example.com/lockstep/pkg/eventing/operator/erasure"
 	"example.com/lockstep/services/video/aggregate"
-	"example.com/lockstep/services/video/engagement"
 )
 
 // Types are the types of the aggregates.
-var Types = []string{aggregateType, engagementType}
+var Types = []string{
+	aggregateType,
+	engagementType,
+}
 
 // Erasure removes a user's text and preferences from the service's schema. Rows become
 // tombstones as by Delete of each, so that replicas follow. Then the texts go that are
@@ -47,21 +48,24 @@ func eraser(tenant string) auth.Principal { return auth.Principal{Kind: auth.Eve
 // Owned returns those of the aggregates that are the user's. Other ids than a video's are
 // no video's: the audit table also has what was no event.
 func (e *Erasure) Owned(ctx context.Context, kind string, ids []string) (owned []string, err error) {
+	if kind == engagementType {
+		return e.ownedEngagements(ids), nil
+	}
 	for _, id := range ids {
-		_, invalid := uuid.Parse(id)
-		if kind == aggregateType && invalid == nil || kind == engagementType && strings.HasPrefix(id, e.User.String()+":") {
+		if _, invalid := uuid.Parse(id); invalid == nil {
 			owned = append(owned, id)
 		}
-	}
-	if kind == engagementType {
-		return owned, nil
 	}
 	return selectOwned(ctx, e.db, e.User, owned)
 }
 
 // Find counts the user's data.
 func (e *Erasure) Find(ctx context.Context) ([]erasure.Found, error) {
-	videos, tombstones, engagements, err := countUserRows(ctx, e.db, e.User)
+	engagements, err := countEngagements(ctx, e.db, e.User)
+	if err != nil {
+		return nil, err
+	}
+	videos, tombstones, err := countVideos(ctx, e.db, e.User)
 	if err != nil {
 		return nil, err
 	}
@@ -132,18 +136,6 @@ func (e *Erasure) deleteVideos(ctx context.Context, eraser auth.Principal, remov
 	})
 }
 
-func (e *Erasure) deleteEngagements(ctx context.Context, eraser auth.Principal, remove func(error) error) error {
-	return removeAll(func(token string) ([]engagement.Engagement, string, error) {
-		return e.services.engagements.List(ctx, eraser, e.User, 200, token)
-	}, func(n engagement.Engagement) error {
-		_, err := e.services.engagements.Delete(ctx, n.UserID, n.VideoID, aggregate.WriteOptions{Caller: eraser}, nil)
-		if err := remove(err); err != nil {
-			return fmt.Errorf("engagement with %s: %w", n.VideoID, err)
-		}
-		return nil
-	})
-}
-
 // removeAll removes the rows of all pages, until the list is empty: a row may be made
 // meanwhile. Each page begins behind the one before, because a list from its start would pass
 // all tombstones of the pages before.
@@ -196,22 +188,20 @@ func (e *Erasure) forgetEvents(ctx context.Context) error {
 
 // each calls do with all aggregates of the user, a batch of one type at a time.
 func (e *Erasure) each(ctx context.Context, do func(kind string, ids []string) error) error {
-	for kind, query := range map[string]string{aggregateType: selectUploads, engagementType: selectEngaged} {
+	for kind, query := range map[string]string{
+		aggregateType:  selectUploads,
+		engagementType: selectEngaged,
+	} {
 		for after := uuid.Nil.String(); ; {
-			videos, err := selectVideoIDs(ctx, e.db, query, e.User, after, eraseBatch)
+			ids, err := selectIDs(ctx, e.db, query, e.User, after, eraseBatch)
 			if err != nil {
 				return err
 			}
-			if len(videos) == 0 {
+			if len(ids) == 0 {
 				break
 			}
-			after = videos[len(videos)-1]
-			if kind == engagementType {
-				for i, id := range videos {
-					videos[i] = e.User.String() + ":" + id
-				}
-			}
-			if err := do(kind, videos); err != nil {
+			after = ids[len(ids)-1]
+			if err := do(kind, ids); err != nil {
 				return err
 			}
 		}

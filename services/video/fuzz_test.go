@@ -11,8 +11,10 @@ import (
 
 func FuzzHTTP(f *testing.F) {
 	a := newAPI(f)
-	videos, likes := "/v1/videos", "/v1/users/"+attack.Placeholder+"/engagements"
-	attack.HTTP(f, a.routes.(*chi.Mux), a.living(), videos, videos+"/"+attack.Placeholder, likes+"/"+attack.Placeholder, "/openapi.json", "/readyz", "/a")
+	attack.HTTP(f, a.routes.(*chi.Mux), a.living(),
+		"/v1/videos", "/v1/videos/"+attack.Placeholder,
+		"/v1/users/"+attack.Placeholder+"/engagements/"+attack.Placeholder,
+		"/openapi.json", "/readyz", "/a")
 }
 
 func FuzzRPC(f *testing.F) {

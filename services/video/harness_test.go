@@ -70,7 +70,8 @@ func newAPIFor(tb testing.TB, callers *auth.Authenticator) *api {
 	}
 	tb.Cleanup(a.db.Close)
 	all := newServices(a.db, func() { a.wakeups <- struct{}{} })
-	a.service, a.engagements = all.videos, all.engagements
+	a.service = all.videos
+	a.engagements = all.engagements
 
 	log := slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	health := serve.NewHealth(log)
@@ -95,7 +96,8 @@ func newAPIFor(tb testing.TB, callers *auth.Authenticator) *api {
 		tb.Fatal(err)
 	}
 	a.conn, a.routes, a.server = conn, router, server
-	a.rpc, a.engage = videov1.NewVideoServiceClient(conn), videov1.NewEngagementServiceClient(conn)
+	a.rpc = videov1.NewVideoServiceClient(conn)
+	a.engage = videov1.NewEngagementServiceClient(conn)
 	a.replica = replicationv1.NewReplicationServiceClient(conn)
 	tb.Cleanup(func() {
 		_ = conn.Close()
@@ -195,18 +197,20 @@ func (a *api) create() Video {
 
 func path(v Video) string { return "/v1/videos/" + v.ID.String() }
 
-func engaged(user uuid.UUID, v Video) string {
-	return "/v1/users/" + user.String() + "/engagements/" + v.ID.String()
+// rows counts the rows that a write can leave behind.
+type rows struct {
+	Videos, Outbox, Keys int
+	Engagements          int
 }
 
-// rows counts the rows that a write can leave behind.
-type rows struct{ Videos, Engagements, Outbox, Keys int }
-
-func (a *api) rows() (n rows) {
+func (a *api) rows() rows {
 	a.Helper()
-	err := a.admin.QueryRow(a.Context(), `
-		SELECT (SELECT count(*) FROM video.videos), (SELECT count(*) FROM video.engagements), (SELECT count(*) FROM video.outbox),
-		       (SELECT count(*) FROM video.idempotency_keys)`).Scan(&n.Videos, &n.Engagements, &n.Outbox, &n.Keys)
+	found, _ := a.admin.Query(a.Context(), `
+		SELECT (SELECT count(*) FROM video.videos) AS videos,
+		       (SELECT count(*) FROM video.engagements) AS engagements,
+		       (SELECT count(*) FROM video.outbox) AS outbox,
+		       (SELECT count(*) FROM video.idempotency_keys) AS keys`)
+	n, err := pgx.CollectExactlyOneRow(found, pgx.RowToStructByName[rows])
 	if err != nil {
 		a.Fatal(err)
 	}
@@ -217,16 +221,6 @@ func (a *api) rows() (n rows) {
 func (a *api) videoRows(ids ...string) *replicationv1.GetVideoRowsResponse {
 	a.Helper()
 	resp, err := a.replica.GetVideoRows(a.Context(), &replicationv1.GetVideoRowsRequest{VideoIds: ids})
-	if err != nil {
-		a.Fatal(err)
-	}
-	return resp
-}
-
-// engagementRows are likewise a user's engagements with videos.
-func (a *api) engagementRows(user string, videos ...string) *replicationv1.GetEngagementRowsResponse {
-	a.Helper()
-	resp, err := a.replica.GetEngagementRows(a.Context(), &replicationv1.GetEngagementRowsRequest{UserId: user, VideoIds: videos})
 	if err != nil {
 		a.Fatal(err)
 	}

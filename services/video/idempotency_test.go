@@ -99,21 +99,21 @@ func TestConcurrentDuplicatesShareOneAnswer(t *testing.T) {
 	a := newAPI(t)
 	const duplicates = 10
 	for _, request := range []struct {
-		method string
-		body   any
-	}{{"POST", draft(nil)}, {"PATCH", `{"title": "once"}`}, {"DELETE", nil}, {"PUT", `{"liked": true}`}} {
-		target := "/v1/videos"
-		switch request.method {
-		case "PATCH", "DELETE":
-			target = path(a.create())
-		case "PUT":
-			target = engaged(uuid.New(), a.create())
-		}
+		method, target string
+		body           any
+	}{
+		{"POST", "/v1/videos", draft(nil)},
+		{"PATCH", path(a.create()), `{"title": "once"}`},
+		{"DELETE", path(a.create()), nil},
+		{"PUT", engaged(uuid.New(), a.create()), `{"liked": true}`},
+	} {
 		before := a.rows()
 		replies := make([]reply, duplicates)
 		var wg sync.WaitGroup
 		for i := range replies {
-			wg.Go(func() { replies[i] = a.patient(request.method, target, request.body, "Idempotency-Key", "duplicate") })
+			wg.Go(func() {
+				replies[i] = a.patient(request.method, request.target, request.body, "Idempotency-Key", "duplicate")
+			})
 		}
 		wg.Wait()
 		first := 0
@@ -251,15 +251,16 @@ func TestKeyHoldsAcrossProtocols(t *testing.T) {
 func TestTheHashIsOverTheRequestAsSent(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
-	v, user := a.create(), uuid.NewString()
+	v := a.create()
+	engagement := engaged(uuid.New(), v)
 	for _, tc := range []struct{ method, path, body, hashed string }{
 		{"POST", "/v1/videos", `{"title": "t", "uploader_id": "6A1B52A9-33cd-4b1c-8e52-2b7a3a4b8f10", "description": ""}`,
 			`{"title":"t","uploader_id":"6a1b52a9-33cd-4b1c-8e52-2b7a3a4b8f10"}`},
 		{"PATCH", path(v), `{"published_at": "2026-03-04T06:06:07.1234567+01:00", "duration_seconds": 0, "description": null}`,
 			`{"description":"","duration_seconds":0,"published_at":"2026-03-04T05:06:07.123456Z"}`},
 		{"PATCH", path(v), `{"published_at": null}`, `{"published_at":null}`},
-		{"PUT", "/v1/users/" + user + "/engagements/" + v.ID.String(), `{"watched_seconds": 7, "liked": false}`, `{"watched_seconds":7}`},
-		{"DELETE", "/v1/users/" + user + "/engagements/" + v.ID.String(), ``, `{}`},
+		{"PUT", engagement, `{"watched_seconds": 7, "liked": false}`, `{"watched_seconds":7}`},
+		{"DELETE", engagement, ``, `{}`},
 		{"DELETE", path(v), `{"reason": "r"}`, `{"reason":"r"}`},
 	} {
 		key := uuid.NewString()

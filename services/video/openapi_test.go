@@ -138,11 +138,10 @@ func (c contract) answer(method, route, status string, r reply) {
 func TestAnswersMatchTheDocument(t *testing.T) {
 	t.Parallel()
 	a, c := newAPI(t), newContract(t)
-	v, gone, other := a.create(), a.create(), a.create()
+	v, gone := a.create(), a.create()
 	a.call("DELETE", path(gone), nil)
 	const collection, one = "/v1/videos", "/v1/videos/{id}"
-	const engagement = "/v1/users/{user_id}/engagements/{video_id}"
-	user := uuid.New()
+	engagement, user, other := "/v1/users/{user_id}/engagements/{video_id}", uuid.New(), a.create()
 	unknown := "/v1/videos/" + uuid.NewString()
 	a.call("POST", collection, draft(nil), "Idempotency-Key", "k")
 	tests := []struct {

@@ -14,7 +14,6 @@ import (
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/services/video/aggregate"
-	"example.com/lockstep/services/video/engagement"
 )
 
 // The callers of the tests below.
@@ -49,17 +48,6 @@ func (a *api) owned() Video {
 	return result.Value
 }
 
-// liked is owned, with owner's like.
-func (a *api) liked() Video {
-	a.Helper()
-	v := a.owned()
-	like := engagement.Engagement{UserID: owner.User, VideoID: v.ID, Liked: true}
-	if _, err := a.engagements.Put(a.Context(), like, by(owner), nil); err != nil {
-		a.Fatal(err)
-	}
-	return v
-}
-
 func by(caller auth.Principal, keys ...string) aggregate.WriteOptions {
 	return aggregate.WriteOptions{Caller: caller, Keys: keys}
 }
@@ -69,7 +57,7 @@ func by(caller auth.Principal, keys ...string) aggregate.WriteOptions {
 func TestWritesAreTheOwners(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
-	for what, write := range map[string]func(v Video, o aggregate.WriteOptions) error{
+	writes := map[string]func(v Video, o aggregate.WriteOptions) error{
 		"create": func(_ Video, o aggregate.WriteOptions) error {
 			_, err := a.service.Create(t.Context(), Video{UploaderID: owner.User, Title: "t"}, o, nil)
 			return err
@@ -86,15 +74,9 @@ func TestWritesAreTheOwners(t *testing.T) {
 			_, err := a.service.Delete(t.Context(), v.ID, "", o, nil)
 			return err
 		},
-		"put an engagement": func(v Video, o aggregate.WriteOptions) error {
-			_, err := a.engagements.Put(t.Context(), engagement.Engagement{UserID: owner.User, VideoID: v.ID}, o, nil)
-			return err
-		},
-		"delete an engagement": func(v Video, o aggregate.WriteOptions) error {
-			_, err := a.engagements.Delete(t.Context(), owner.User, v.ID, o, nil)
-			return err
-		},
-	} {
+	}
+	a.addEngagementWrites(writes)
+	for what, write := range writes {
 		for who, caller := range callers {
 			v := a.liked()
 			before := a.rows()
@@ -183,29 +165,6 @@ func TestKeysBelongToTheirPrincipal(t *testing.T) {
 	}
 }
 
-// Engagements are read by their user and by admins. Other services have the replication
-// service.
-func TestEngagementsAreReadByTheirUser(t *testing.T) {
-	t.Parallel()
-	a := newAPI(t)
-	v := a.liked()
-	nameless := auth.Principal{Kind: auth.User, Tenant: eventing.DefaultTenant}
-	for who, caller := range map[string]auth.Principal{
-		"owner": owner, "stranger": stranger, "admin": admin, "service": replica, "everyone": everyone, "anonymous": {Tenant: eventing.DefaultTenant}, "nil": nameless,
-	} {
-		_, _, get := a.engagements.Get(t.Context(), caller, owner.User, v.ID)
-		_, _, list := a.engagements.List(t.Context(), caller, owner.User, 1, "")
-		want := "PERMISSION_DENIED"
-		switch who {
-		case "owner", "admin", "everyone":
-			want = ""
-		}
-		if diff := cmp.Diff([]string{want, want}, []string{reasonOf(get), reasonOf(list)}); diff != "" {
-			t.Errorf("get, list by %s (-want +got):\n%s", who, diff)
-		}
-	}
-}
-
 // A page token is good for the caller that it was given to.
 func TestPageTokensBelongToTheirCaller(t *testing.T) {
 	t.Parallel()
@@ -218,10 +177,7 @@ func TestPageTokensBelongToTheirCaller(t *testing.T) {
 			_, next, err = a.service.List(t.Context(), caller, Filter{}, 1, token)
 			return next, err
 		},
-		"engagements": func(caller auth.Principal, token string) (next string, err error) {
-			_, next, err = a.engagements.List(t.Context(), caller, owner.User, 1, token)
-			return next, err
-		},
+		"engagements": a.engagementPage,
 	}
 	for what, list := range lists {
 		for _, given := range []auth.Principal{owner, admin, everyone} {

@@ -11,14 +11,10 @@ import (
 	"example.com/lockstep/pkg/eventing/reconcile"
 	replicationv1 "example.com/lockstep/proto/video/replication/v1"
 	"example.com/lockstep/services/video/aggregate"
-	"example.com/lockstep/services/video/engagement"
 )
 
 // turnWait is long for the rows of another caller, which take some tens of milliseconds.
 const turnWait = 2 * time.Second
-
-// engagementType is the aggregate type of package engagement.
-const engagementType = "engagement"
 
 // replicationServer is the ReplicationService of proto/video/replication/v1. This file has
 // the rows themselves, replication_digests.go their digests.
@@ -50,23 +46,6 @@ func (s replicationServer) GetVideoRows(
 	}, nil
 }
 
-func (s replicationServer) GetEngagementRows(
-	ctx context.Context, req *replicationv1.GetEngagementRowsRequest,
-) (*replicationv1.GetEngagementRowsResponse, error) {
-	var bad problem.Violations
-	user := bad.UUID("user_id", req.GetUserId())
-	if err := bad.Err(); err != nil {
-		return nil, err
-	}
-	found, state, err := s.owner.engagements.GetMany(ctx, user, req.GetVideoIds())
-	if err != nil {
-		return nil, err
-	}
-	return &replicationv1.GetEngagementRowsResponse{
-		Engagements: engagement.Messages(found), AsOf: aggregate.Timestamp(state.Time), Epoch: state.Epoch,
-	}, nil
-}
-
 func (s replicationServer) ListVideoRows(
 	ctx context.Context, req *replicationv1.ListVideoRowsRequest,
 ) (*replicationv1.ListVideoRowsResponse, error) {
@@ -81,23 +60,6 @@ func (s replicationServer) ListVideoRows(
 	}
 	return &replicationv1.ListVideoRowsResponse{
 		Videos: messages(page.Rows), Next: page.Next, AsOf: asOf(page.Answer), EstimatedRows: page.Estimate,
-	}, nil
-}
-
-func (s replicationServer) ListEngagementRows(
-	ctx context.Context, req *replicationv1.ListEngagementRowsRequest,
-) (*replicationv1.ListEngagementRowsResponse, error) {
-	leave, err := s.await(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	page, err := engagement.ListRows(ctx, s.owner.comparable[engagementType], req.GetFrom())
-	if err != nil {
-		return nil, incomparable(err)
-	}
-	return &replicationv1.ListEngagementRowsResponse{
-		Engagements: engagement.Messages(page.Rows), Next: page.Next, AsOf: asOf(page.Answer), EstimatedRows: page.Estimate,
 	}, nil
 }
 

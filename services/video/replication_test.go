@@ -61,40 +61,21 @@ func TestRowsArePaged(t *testing.T) {
 	}
 }
 
-// A row in the list is that of GetVideoRows or GetEngagementRows, also a tombstone.
+// A row in the list is that of GetVideoRows, also a tombstone.
 func TestRowsAreWhole(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
-	kept, deleted := a.create(), a.create()
-	user := uuid.NewString()
-	for _, v := range []Video{kept, deleted} {
-		if _, err := a.engage.PutEngagement(t.Context(), &videov1.PutEngagementRequest{UserId: user, VideoId: v.ID.String(), Liked: true}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := a.engage.DeleteEngagement(t.Context(), &videov1.DeleteEngagementRequest{UserId: user, VideoId: deleted.ID.String()}); err != nil {
-		t.Fatal(err)
-	}
+	_, deleted := a.create(), a.create()
 	if _, err := a.rpc.DeleteVideo(t.Context(), &videov1.DeleteVideoRequest{VideoId: deleted.ID.String()}); err != nil {
 		t.Fatal(err)
 	}
 	videos, err := a.replica.ListVideoRows(t.Context(), &replicationv1.ListVideoRowsRequest{From: uuid.Nil.String()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	engagements, err := a.replica.ListEngagementRows(t.Context(), &replicationv1.ListEngagementRowsRequest{From: user + ":" + uuid.Nil.String()})
-	if err != nil || len(videos.GetVideos()) != 2 || len(engagements.GetEngagements()) != 2 || engagements.GetNext() != "" || engagements.GetAsOf() == nil {
-		t.Fatalf("%v, %v, %v", videos, engagements, err)
+	if err != nil || len(videos.GetVideos()) != 2 {
+		t.Fatalf("%v, %v", videos, err)
 	}
 	for _, row := range videos.GetVideos() {
 		one := a.videoRows(row.GetVideoId())
 		if !proto.Equal(row, only(t, one.GetVideos())) || row.GetLastEventId() == "" || row.GetEpoch() != 1 {
-			t.Errorf("listed %v, got %v", row, one)
-		}
-	}
-	for _, row := range engagements.GetEngagements() {
-		one := a.engagementRows(user, row.GetVideoId())
-		if !proto.Equal(row, only(t, one.GetEngagements())) || row.GetLastEventId() == "" || row.GetEpoch() != 1 {
 			t.Errorf("listed %v, got %v", row, one)
 		}
 	}
@@ -111,51 +92,32 @@ func TestRowsFromNoID(t *testing.T) {
 			t.Errorf("%q: %v", from, err)
 		}
 	}
-	_, err := a.replica.ListEngagementRows(t.Context(), &replicationv1.ListEngagementRowsRequest{From: nothing})
-	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "from") {
-		t.Error(err)
-	}
 }
 
-// A consumer reads many in one call: tombstones are among them, and an engagement that
-// never existed is left out.
+// A consumer reads many in one call: tombstones are among them, and a video that never
+// existed is left out.
 func TestReadsOfMany(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
-	here, gone, user := a.create(), a.create(), uuid.NewString()
-	for _, v := range []Video{here, gone} {
-		a.call("PUT", "/v1/users/"+user+"/engagements/"+v.ID.String(), `{"liked": true}`)
-	}
-	a.call("DELETE", "/v1/users/"+user+"/engagements/"+gone.ID.String(), nil)
+	here, gone := a.create(), a.create()
 	a.call("DELETE", path(gone), nil)
 	ids := []string{uuid.NewString(), here.ID.String(), gone.ID.String(), here.ID.String()}
-	videos, likes := a.videoRows(ids...), a.engagementRows(user, ids...)
+	videos := a.videoRows(ids...)
 	for _, v := range videos.GetVideos() {
 		if deleted := v.GetVideoId() == gone.ID.String(); deleted != (v.DeletedAt != nil) || v.GetEpoch() == 0 || v.GetVersion() == 0 {
 			t.Errorf("%v", v)
 		}
 	}
-	for _, e := range likes.GetEngagements() {
-		if deleted := e.GetVideoId() == gone.ID.String(); deleted != (e.DeletedAt != nil) || e.GetUserId() != user {
-			t.Errorf("%v", e)
-		}
-	}
-	if len(videos.GetVideos()) != 2 || len(likes.GetEngagements()) != 2 {
-		t.Errorf("%d videos, %d engagements, want 2 and 2", len(videos.GetVideos()), len(likes.GetEngagements()))
+	if len(videos.GetVideos()) != 2 {
+		t.Errorf("%d videos, want 2", len(videos.GetVideos()))
 	}
 	for name, ids := range map[string][]string{"none": nil, "no id": {"x"}, "too many": slices.Repeat(ids[:1], 33)} {
-		_, err := a.replica.GetVideoRows(t.Context(), &replicationv1.GetVideoRowsRequest{VideoIds: ids})
-		_, err2 := a.replica.GetEngagementRows(t.Context(), &replicationv1.GetEngagementRowsRequest{UserId: user, VideoIds: ids})
-		if status.Code(err) != codes.InvalidArgument || status.Code(err2) != codes.InvalidArgument {
-			t.Errorf("%s: %v, %v", name, err, err2)
+		if _, err := a.replica.GetVideoRows(t.Context(), &replicationv1.GetVideoRowsRequest{VideoIds: ids}); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := a.replica.GetEngagementRows(t.Context(), &replicationv1.GetEngagementRowsRequest{VideoIds: ids[:1]}); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("no user: %v", err)
-	}
-	none, lacked := a.videoRows(ids[0]), a.engagementRows(ids[0], ids[0])
-	if len(none.GetVideos())+len(lacked.GetEngagements()) > 0 || none.GetEpoch() != 1 || lacked.GetEpoch() != 1 || none.GetAsOf() == nil || lacked.GetAsOf() == nil {
-		t.Errorf("of none: %v, %v; want the state of the database", none, lacked)
+	if none := a.videoRows(ids[0]); len(none.GetVideos()) > 0 || none.GetEpoch() != 1 || none.GetAsOf() == nil {
+		t.Errorf("of none: %v; want the state of the database", none)
 	}
 }
 
@@ -167,8 +129,6 @@ func TestRowsWithOddTimes(t *testing.T) {
 	a.exec(`INSERT INTO video.videos (video_id, uploader_id, title, description, version, published_at, created_at, updated_at)
 		SELECT lpad(to_hex(n), 32, '0')::uuid, gen_random_uuid(), 'title', '', 1, CASE n WHEN 2 THEN timestamptz 'infinity' WHEN 3 THEN '20260-11-22' END,
 		       '2026-11-22 12:00+00', CASE n WHEN 1 THEN '-infinity' ELSE timestamptz '2026-11-22 12:00:00.000001+00' END FROM generate_series(1, 3) AS n`)
-	a.exec(`INSERT INTO video.engagements (user_id, video_id, liked, bookmarked, watched_seconds, version, created_at, updated_at)
-		SELECT video_id, video_id, true, false, 0, 1, now(), 'infinity' FROM video.videos`)
 	videos, err := a.replica.ListVideoRows(t.Context(), &replicationv1.ListVideoRowsRequest{})
 	if err != nil || len(videos.GetVideos()) != 3 {
 		t.Fatalf("%v, %v", videos, err)
@@ -188,17 +148,9 @@ func TestRowsWithOddTimes(t *testing.T) {
 			t.Errorf("row %d: %v, want %v: %v", i, got, want, v)
 		}
 	}
-	engagements, err := a.replica.ListEngagementRows(t.Context(), &replicationv1.ListEngagementRowsRequest{})
-	if err != nil || len(engagements.GetEngagements()) != 3 || stamps(engagements.GetEngagements()[0].GetUpdatedAt()) != "9999-12-31T00:00:00Z" {
-		t.Errorf("%v, %v", engagements, err)
-	}
 	byID := map[string]*videov1.Video{}
 	for _, v := range videos.GetVideos() {
 		byID[v.GetVideoId()] = v
-	}
-	one := engagements.GetEngagements()[0]
-	if likes := a.engagementRows(one.GetUserId(), one.GetVideoId()).GetEngagements(); len(likes) != 1 || !proto.Equal(likes[0], one) {
-		t.Errorf("by its id: %v, want %v", likes, one)
 	}
 	named := a.videoRows(slices.Collect(maps.Keys(byID))...).GetVideos()
 	for _, v := range named {

@@ -140,7 +140,7 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 type services struct {
 	videos      *Service
 	engagements *engagement.Service
-	comparable  map[string]*reconcile.Table
+	comparable  map[string]*reconcile.Table // by aggregate type
 }
 
 // newServices returns services that call wake after each commit that left an event in the
@@ -148,8 +148,12 @@ type services struct {
 func newServices(db *pgxpool.Pool, wake func()) services {
 	writer := aggregate.NewWriter(db, wake)
 	return services{
-		videos: NewService(db, writer), engagements: engagement.NewService(db, writer),
-		comparable: map[string]*reconcile.Table{aggregateType: newTable(db), engagementType: engagement.NewTable(db)},
+		videos:      NewService(db, writer),
+		engagements: engagement.NewService(db, writer),
+		comparable: map[string]*reconcile.Table{
+			aggregateType:  newTable(db),
+			engagementType: engagement.NewTable(db),
+		},
 	}
 }
 

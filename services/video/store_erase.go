@@ -15,18 +15,14 @@ import (
 // eraseBatch bounds the rows of one statement of an erasure: its locks last milliseconds.
 const eraseBatch = 500
 
-// selectUploads and selectEngaged are the ids of a user's videos, and of the videos that the
-// user has an engagement with, tombstones too: the next ones after an id.
-const (
-	selectUploads = `SELECT video_id::text FROM videos WHERE uploader_id = $1 AND video_id > $2::text::uuid ORDER BY video_id LIMIT $3`
-	selectEngaged = `SELECT video_id::text FROM engagements WHERE user_id = $1 AND video_id > $2::text::uuid ORDER BY video_id LIMIT $3`
-)
+// selectUploads are the ids of a user's videos, tombstones too: the next ones after an id.
+const selectUploads = `SELECT video_id::text FROM videos WHERE uploader_id = $1 AND video_id > $2::text::uuid ORDER BY video_id LIMIT $3`
 
 // selectTenants returns the tenants in which a user has something that is not deleted.
 func selectTenants(ctx context.Context, db *pgxpool.Pool, user uuid.UUID) ([]string, error) {
 	rows, _ := db.Query(ctx, `
-		SELECT tenant_id FROM videos WHERE uploader_id = $1 AND deleted_at IS NULL UNION
-		SELECT tenant_id FROM engagements WHERE user_id = $1 AND deleted_at IS NULL ORDER BY 1`, user)
+		SELECT tenant_id FROM engagements WHERE user_id = $1 AND deleted_at IS NULL UNION
+		SELECT tenant_id FROM videos WHERE uploader_id = $1 AND deleted_at IS NULL ORDER BY 1`, user)
 	tenants, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return nil, fmt.Errorf("read tenants: %w", err)
@@ -36,10 +32,10 @@ func selectTenants(ctx context.Context, db *pgxpool.Pool, user uuid.UUID) ([]str
 
 // selectOwned returns those of the videos that the user has uploaded, tombstones too.
 func selectOwned(ctx context.Context, db *pgxpool.Pool, user uuid.UUID, ids []string) ([]string, error) {
-	return selectVideoIDs(ctx, db, `SELECT video_id::text FROM videos WHERE uploader_id = $1 AND video_id = ANY ($2::uuid[])`, user, ids)
+	return selectIDs(ctx, db, `SELECT video_id::text FROM videos WHERE uploader_id = $1 AND video_id = ANY ($2::uuid[])`, user, ids)
 }
 
-func selectVideoIDs(ctx context.Context, db *pgxpool.Pool, query string, args ...any) ([]string, error) {
+func selectIDs(ctx context.Context, db *pgxpool.Pool, query string, args ...any) ([]string, error) {
 	rows, _ := db.Query(ctx, query, args...)
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
@@ -63,17 +59,16 @@ func empty(name string, value any) pgx.NamedArgs {
 	return args
 }
 
-// countUserRows counts a user's rows that are not empty: videos, tombstones and engagements.
-func countUserRows(ctx context.Context, db *pgxpool.Pool, user uuid.UUID) (videos, tombstones, engagements int64, err error) {
+// countVideos counts a user's videos that are not empty: those that are not deleted, and tombstones.
+func countVideos(ctx context.Context, db *pgxpool.Pool, user uuid.UUID) (videos, tombstones int64, err error) {
 	err = db.QueryRow(ctx, `
 		SELECT (SELECT count(*) FROM videos WHERE uploader_id = @user AND deleted_at IS NULL),
-		       (SELECT count(*) FROM videos WHERE uploader_id = @user AND `+hasContent+`),
-		       (SELECT count(*) FROM engagements WHERE user_id = @user AND deleted_at IS NULL)`, empty("user", user)).
-		Scan(&videos, &tombstones, &engagements)
+		       (SELECT count(*) FROM videos WHERE uploader_id = @user AND `+hasContent+`)`, empty("user", user)).
+		Scan(&videos, &tombstones)
 	if err != nil {
-		return 0, 0, 0, fmt.Errorf("count rows: %w", err)
+		return 0, 0, fmt.Errorf("count videos: %w", err)
 	}
-	return videos, tombstones, engagements, nil
+	return videos, tombstones, nil
 }
 
 // emptyTombstones removes the content of tombstones. That makes no version: replicas keep

@@ -17,7 +17,6 @@ import (
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing/txn"
 	"example.com/lockstep/services/video/aggregate"
-	"example.com/lockstep/services/video/engagement"
 )
 
 func TestAllViolationsAtOnce(t *testing.T) {
@@ -43,7 +42,6 @@ func TestAllViolationsAtOnce(t *testing.T) {
 func TestTheOrderOfViolations(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
-	const path = "/v1/users/x/engagements/y"
 	for _, tc := range []struct{ method, path, body, detail string }{
 		{"POST", "/v1/videos", `{"published_at": "x", "title": null, "description": "\u0000", "duration_seconds": -1, "uploader_id": "y"}`,
 			`If-Match: must be one version in quotes, such as "3", or *; published_at: must be a time as in RFC 3339; ` +
@@ -56,10 +54,6 @@ func TestTheOrderOfViolations(t *testing.T) {
 				`Idempotency-Key: must be one value of 1 to 255 visible ASCII characters`},
 		{"DELETE", "/v1/videos/x?reason=z", `{"reason": "a\nb"}`,
 			`If-Match: must be one version in quotes, such as "3", or *; reason: must not be given twice; video_id: must be a UUID; ` +
-				`Idempotency-Key: must be one value of 1 to 255 visible ASCII characters`},
-		{"PUT", path, `{"liked": null, "bookmarked": null, "watched_seconds": -1}`,
-			`If-Match: must be one version in quotes, such as "3", or *; user_id: must be a UUID; video_id: must be a UUID; ` +
-				`liked: must not be null; bookmarked: must not be null; watched_seconds: must lie between 0 and 315360000; ` +
 				`Idempotency-Key: must be one value of 1 to 255 visible ASCII characters`},
 	} {
 		r := a.call(tc.method, tc.path, tc.body, "If-Match", "x", "Idempotency-Key", "a b")
@@ -150,26 +144,7 @@ func TestRoundTrips(t *testing.T) {
 	}, seen.take()); diff != "" {
 		t.Errorf("the same update again (-want +got):\n%s", diff)
 	}
-	like := engagement.Engagement{UserID: uuid.New(), VideoID: id, Liked: true}
-	for name, write := range map[string]func(aggregate.WriteOptions) (aggregate.Result[engagement.Engagement], error){
-		"put": func(w aggregate.WriteOptions) (aggregate.Result[engagement.Engagement], error) {
-			return s.engagements.Put(t.Context(), like, w, nil)
-		},
-		"delete": func(w aggregate.WriteOptions) (aggregate.Result[engagement.Engagement], error) {
-			return s.engagements.Delete(t.Context(), like.UserID, id, w, nil)
-		},
-	} {
-		if _, err := s.engagements.Put(t.Context(), engagement.Engagement{UserID: like.UserID, VideoID: id}, aggregate.WriteOptions{Caller: everyone}, nil); err != nil {
-			t.Fatal(err)
-		}
-		seen.take()
-		if _, err := write(with(name)); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff([]string{"batch", "batch"}, seen.take()); diff != "" {
-			t.Errorf("%s of an engagement (-want +got):\n%s", name, diff)
-		}
-	}
+	engagementTrips(t, s, id, &seen)
 	if _, err := s.videos.Delete(t.Context(), id, "", with("delete"), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -202,10 +177,10 @@ func TestIsolationIsPinned(t *testing.T) {
 	}
 	a.exec(`ALTER ROLE video_service IN DATABASE ` + pgx.Identifier{name}.Sanitize() + ` SET default_transaction_isolation = 'repeatable read'`)
 	a.db.Reset()
-	v, user := a.create(), uuid.New()
+	v := a.create()
 	// Two instances are needed: within one instance only one request at a time works on
 	// the row.
-	instances := []services{{videos: a.service, engagements: a.engagements}, newServices(a.db, func() {})}
+	instances := []services{newServices(a.db, func() {}), newServices(a.db, func() {})}
 	// On a busy machine the writers before one may take longer than it waits.
 	patiently := func(write func() error) {
 		err := write()
@@ -220,11 +195,7 @@ func TestIsolationIsPinned(t *testing.T) {
 	for w := range 8 {
 		writers.Go(func() {
 			for n := range 10 {
-				like := engagement.Engagement{UserID: user, VideoID: v.ID, WatchedSeconds: int64(100*w + n)}
-				patiently(func() error {
-					_, err := instances[w%2].engagements.Put(t.Context(), like, aggregate.WriteOptions{Caller: everyone}, nil)
-					return err
-				})
+				patiently(func() error { return instances[w%2].putEngagement(t.Context(), v.ID, int64(100*w+n)) })
 				to := Video{DurationSeconds: int64(1000 + 100*w + n)}
 				patiently(func() error {
 					_, err := instances[w%2].videos.Update(t.Context(), v.ID, []string{"duration_seconds"}, to, aggregate.WriteOptions{Caller: everyone}, nil)

@@ -24,9 +24,10 @@ func (p *Pair) duplicates(ctx context.Context, t *run) {
 	liked := got(p.like(ctx, v.ID, likes))
 	p.counted(ctx, v.ID, likes)
 	t.sayf("%d likes are counted. Their events come once more, each twice.", likes)
-	events := got(p.events(ctx, "engagement", liked...))
+	const kind = "engagement"
+	events := got(p.events(ctx, kind, liked...))
 	before := got(p.repeated(ctx))
-	must(p.publish(ctx, topics.Engagement, unordered(events)...))
+	must(p.publish(ctx, topicOf(kind), unordered(events)...))
 	must(until(ctx, "catalog has got the duplicates", func(ctx context.Context) (bool, error) {
 		now, err := p.repeated(ctx)
 		return now >= before+likes, err
@@ -34,6 +35,11 @@ func (p *Pair) duplicates(ctx context.Context, t *run) {
 	p.agreed(ctx, promised{v.ID: v.Version})
 	p.counted(ctx, v.ID, likes)
 	t.sawf("P5", "The event of each like came four times, and %d likes count as %d.", likes, likes)
+}
+
+// topicOf is the topic of a kind of aggregate.
+func topicOf(kind string) string {
+	return topics.All[slices.IndexFunc(topics.All, func(t topics.Topic) bool { return t.Aggregate == kind })].Name
 }
 
 // repeated counts the duplicates that catalog's process has got.

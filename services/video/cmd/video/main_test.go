@@ -159,5 +159,7 @@ func TestReflectionIsOnLocallyUnlessAFlagSaysOtherwise(t *testing.T) {
 }
 
 var videoServices = slices.Sorted(slices.Values([]string{
-	"video.replication.v1.ReplicationService", "video.v1.EngagementService", "video.v1.VideoService",
+	"video.replication.v1.ReplicationService",
+	"video.v1.EngagementService",
+	"video.v1.VideoService",
 }))

@@ -1,0 +1,103 @@
+package catalog
+
+import (
+	"cmp"
+	"context"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"example.com/lockstep/internal/auth"
+	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/rest"
+	"example.com/lockstep/pkg/eventing/consistency"
+)
+
+// EngagementQuery selects engagements.
+type EngagementQuery struct {
+	UserID string // a UUID
+	// PageSize is at most 200; 0 means 50.
+	PageSize int
+	// PageToken is the Next of the page before, of the same user.
+	PageToken string
+	// Caller may act for the user.
+	Caller auth.Principal
+}
+
+// check sets the defaults of q, and returns the user and the last video of the page
+// before.
+func (q *EngagementQuery) check() (user, before uuid.UUID, err error) {
+	var bad problem.Violations
+	user = bad.UUID("user_id", q.UserID)
+	q.PageSize = cmp.Or(q.PageSize, rest.DefaultPageSize)
+	rest.CheckPageSize(q.PageSize, &bad)
+	before = rest.ParsePageToken(q.PageToken, q.filter(user), &bad)
+	err = bad.Err()
+	if err == nil && !q.Caller.MayActFor(user) {
+		err = auth.Denied("These engagements belong to another user.")
+	}
+	return user, before, err
+}
+
+func (q *EngagementQuery) filter(user uuid.UUID) string { return q.Caller.Scope() + user.String() }
+
+// EngagementPage is one page of engagements. Next and Stale are as in Page.
+type EngagementPage struct {
+	Engagements []Engagement                 `json:"engagements"`
+	Next        string                       `json:"next_page_token"`
+	Source      Source                       `json:"source"`
+	Stale       []consistency.StaleAggregate `json:"stale,omitempty"`
+}
+
+// EngagementRequirement is the freshness that q requires; of q's token only the positions
+// of engagements count.
+func EngagementRequirement(q consistency.Request) (consistency.Requirement, error) {
+	required, err := q.Requirement(engagementType, func(id string) bool {
+		user, video, err := parseEngagementID(id)
+		return err == nil && engagementID(user, video) == id
+	})
+	return required, problemOf(err)
+}
+
+// ListEngagements returns one page of a user's engagements that are not deleted, newest
+// video first, with the freshness that is required of this user's engagements. It fails
+// with PERMISSION_DENIED unless the caller may act for the user. The doc of List explains
+// the rest.
+func (s *Service) ListEngagements(ctx context.Context, q EngagementQuery, required consistency.Requirement) (EngagementPage, error) {
+	user, before, err := q.check()
+	err = cmp.Or(err, required.RejectFullyConsistent())
+	if err != nil {
+		return EngagementPage{}, problemOf(err)
+	}
+	required = required.Filter(func(id string) bool { return strings.HasPrefix(id, user.String()+":") })
+	page := engagementPage{service: s, caller: q.Caller, user: user, before: before, limit: q.PageSize + 1}
+	outcome, stale, err := s.projector.engagements.List(ctx, s.reader, s.writer, required, &page)
+	if err != nil {
+		return EngagementPage{}, problemOf(err)
+	}
+	found, next := rest.CutPage(page.engagements, q.PageSize, func(e Engagement) uuid.UUID { return e.VideoID }, q.filter(user))
+	return EngagementPage{Engagements: found, Next: next, Source: sourceOf(outcome), Stale: stale}, nil
+}
+
+// engagementPage is the projection.Page of one ListEngagements.
+type engagementPage struct {
+	service      *Service
+	caller       auth.Principal
+	user, before uuid.UUID
+	limit        int
+	engagements  []Engagement
+}
+
+// Tenant is the caller's.
+func (p *engagementPage) Tenant() string { return p.caller.Tenant }
+
+// Positions reads the positions of the tenant's engagements.
+func (p *engagementPage) Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error) {
+	return engagements{db: p.service.db}.positions(ctx, scopeOf(p.caller), wanted)
+}
+
+// Read reads the page.
+func (p *engagementPage) Read(ctx context.Context, positions []consistency.Position) (reached int, err error) {
+	p.engagements, reached, err = listEngagements(ctx, p.service.db, scopeOf(p.caller), p.user, p.before, p.limit, positions)
+	return reached, err
+}

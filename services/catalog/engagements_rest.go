@@ -1,0 +1,37 @@
+package catalog
+
+import (
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+
+	"example.com/lockstep/internal/auth"
+	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/rest"
+)
+
+func (a restAPI) listEngagements(w http.ResponseWriter, r *http.Request) error {
+	request, query, err := readRequest(w, r, "page_size", "page_token")
+	if err != nil {
+		return err
+	}
+	required, err := EngagementRequirement(request)
+	if err != nil {
+		return err
+	}
+	var bad problem.Violations
+	q := EngagementQuery{
+		UserID: chi.URLParam(r, "user_id"), PageSize: pageSize(query, &bad), PageToken: query.Get("page_token"),
+		Caller: auth.Of(r.Context()),
+	}
+	if err := bad.Err(); err != nil {
+		return err
+	}
+	engagements, err := a.service.ListEngagements(r.Context(), q, required)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Consistency-Source", string(engagements.Source))
+	rest.WriteJSON(w, http.StatusOK, engagements)
+	return nil
+}
