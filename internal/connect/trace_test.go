@@ -2,6 +2,7 @@ package connect
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/exaring/otelpgx"
@@ -40,6 +41,22 @@ func BenchmarkTracer(b *testing.B) {
 			}
 		}
 	})
+}
+
+// The texts of a batch are cut between two runes.
+func TestTextsOfABatchAreBounded(t *testing.T) {
+	t.Parallel()
+	b := &pgx.Batch{}
+	if got := texts(b); got != "" {
+		t.Errorf("without statements: %q", got)
+	}
+	b.Queue("SELECT 1")
+	b.Queue("SELECT '" + strings.Repeat("é", maxTexts) + "'")
+	b.Queue("SELECT 3")
+	got := texts(b)
+	if want := "SELECT 1; SELECT '" + strings.Repeat("é", (maxTexts-len("SELECT 1; SELECT '"))/2); got != want {
+		t.Errorf("%d bytes: %.40q, want %d: %.40q", len(got), got, len(want), want)
+	}
 }
 
 // TestABatchHasOneSpan traces a batch and one that fails: a span with all statements for each,

@@ -27,12 +27,26 @@ func (t tracer) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.Tr
 	if !span.IsRecording() || data.Batch == nil {
 		return ctx
 	}
-	texts := make([]string, len(data.Batch.QueuedQueries))
-	for i, q := range data.Batch.QueuedQueries {
-		texts[i] = q.SQL
-	}
-	span.SetAttributes(semconv.DBQueryText(strings.Join(texts, "; ")))
+	span.SetAttributes(semconv.DBQueryText(texts(data.Batch)))
 	return ctx
+}
+
+// maxTexts bounds the texts of a batch, in bytes: that of any text of a span, which the SDK would
+// cut only after all of them were joined.
+const maxTexts = 1 << 10
+
+func texts(b *pgx.Batch) string {
+	var all strings.Builder
+	for i, q := range b.QueuedQueries {
+		if i > 0 {
+			all.WriteString("; ")
+		}
+		all.WriteString(q.SQL)
+		if all.Len() > maxTexts {
+			return strings.ToValidUTF8(all.String()[:maxTexts], "")
+		}
+	}
+	return all.String()
 }
 
 // TraceBatchQuery makes a span of a statement that failed. One that succeeded has none: pgx
@@ -48,12 +62,16 @@ type acquiring struct{}
 // TraceAcquireStart measures the wait for a connection, without a span: it is the time between
 // two others. The connection that has to be made has a span.
 func (t tracer) TraceAcquireStart(ctx context.Context, pool *pgxpool.Pool, data pgxpool.TraceAcquireStartData) context.Context {
+	if !trace.SpanFromContext(ctx).IsRecording() {
+		return t.Tracer.TraceAcquireStart(ctx, pool, data)
+	}
 	return context.WithValue(ctx, acquiring{}, t.Tracer.TraceAcquireStart(trace.ContextWithSpan(ctx, noop.Span{}), pool, data))
 }
 
 // TraceAcquireEnd ends the measurement.
 func (t tracer) TraceAcquireEnd(ctx context.Context, pool *pgxpool.Pool, data pgxpool.TraceAcquireEndData) {
 	if within, ok := ctx.Value(acquiring{}).(context.Context); ok {
-		t.Tracer.TraceAcquireEnd(within, pool, data)
+		ctx = within
 	}
+	t.Tracer.TraceAcquireEnd(ctx, pool, data)
 }

@@ -13,16 +13,35 @@ import (
 // TraceParent is the W3C trace context of ctx, for Event.TraceParent; empty when
 // nothing is traced.
 func TraceParent(ctx context.Context) string {
-	carrier := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(ctx, carrier)
-	return carrier[AttrTraceParent]
+	var c carrier
+	propagation.TraceContext{}.Inject(ctx, &c)
+	return string(c)
 }
 
 // SpanContext is the span that traceparent names; invalid when it names none.
 func SpanContext(traceparent string) trace.SpanContext {
-	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{AttrTraceParent: traceparent})
+	ctx := propagation.TraceContext{}.Extract(context.Background(), (*carrier)(&traceparent))
 	return trace.SpanContextFromContext(ctx)
 }
+
+// carrier is a propagation.TextMapCarrier of a traceparent alone, without the allocations of a
+// map.
+type carrier string
+
+func (c *carrier) Get(key string) string {
+	if key == AttrTraceParent {
+		return string(*c)
+	}
+	return ""
+}
+
+func (c *carrier) Set(key, value string) {
+	if key == AttrTraceParent {
+		*c = carrier(value)
+	}
+}
+
+func (c *carrier) Keys() []string { return []string{AttrTraceParent} }
 
 // InTrace is ctx within the trace of the request that made the change, for log lines and
 // calls about e; it is ctx itself where that request was not traced.
