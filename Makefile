@@ -201,7 +201,7 @@ proto-release: $(BUF) ## Accept today's proto/ as the contract that lint and tes
 
 # Refused before any tool is built.
 ifneq ($(ENGAGEMENT),)
-fork: $(error ENGAGEMENT: the second aggregate stays, as the model of a further one)
+fork: $(error ENGAGEMENT: the second aggregate stays: "Remove engagements" in docs/adapt.md takes it out of a fork)
 endif
 
 fork: $(BUF) $(GEN_GO) $(GEN_RPC) ## Make a repository of your own (MODULE=example.org/acme/pair DIR=../pair; AGGREGATE, PLURAL, OWNER, READER and NAME: in its own words)
