@@ -338,9 +338,10 @@ func TestAHeldTenantIsReleased(t *testing.T) {
 	}
 }
 
-// A relay stops for a moment while ten tenants write 30 events a second each, of 100 that
+// A relay stops for a moment while ten tenants write 15 events a second each, of 100 that
 // each may. They are held, because a backlog of each has come at once. They catch up, and are
-// released, although together they write three times the rate of one.
+// released, although together they write more than the rate of one. A relay on a busy machine
+// makes less than the 1,000 that all may.
 func TestManyHeldTenantsCatchUp(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -355,7 +356,7 @@ func TestManyHeldTenantsCatchUp(t *testing.T) {
 	b.poll(t, func() bool { return b.count(t, unpublished) == 0 }, "nothing leaves")
 	put("backlog", 300)
 	n, most := 0, 0
-	writes := time.NewTicker(100 * time.Millisecond)
+	writes := time.NewTicker(200 * time.Millisecond)
 	defer writes.Stop()
 	b.poll(t, func() bool {
 		<-writes.C
