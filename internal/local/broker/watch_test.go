@@ -28,8 +28,9 @@ func TestWatchProvisionsARestartedBroker(t *testing.T) {
 			made, stop := watch(t, addr)
 			for range 3 {
 				s := start(t, Options{Kind: kind, Addr: addr})
-				if p := <-made; len(p.Created) < 8 || len(p.Existing) != 0 {
-					t.Errorf("provisioned %+v, want 4 topics and 4 subscriptions created", p)
+				// A topic of events and one of dead letters, each with a subscription.
+				if p := <-made; len(p.Created) < 4*len(topics.All) || len(p.Existing) != 0 {
+					t.Errorf("provisioned %+v, want a topic, its dead letters and their subscriptions for each of %v", p, topics.Names())
 				}
 				if absent, err := Missing(t.Context(), addr, project); err != nil || len(absent) > 0 {
 					t.Errorf("missing: %v, %v", absent, err)
