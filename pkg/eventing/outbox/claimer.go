@@ -163,14 +163,12 @@ func (c claimResult) full() bool {
 // flight, in place of the room that was reserved for the claim. A tenant that is over its
 // rate is held from now on. dispatch returns how many of the batches are probes.
 func (r *Relay) dispatch(b claimResult, claimed chan<- *leasedBatch) (probes int) {
+	added := r.inFlight.add(b)
 	if !b.candidates {
 		r.claimSize.observe(b.Batches, b.claim.Events)
-		busy := r.tenants.claimed(b.Batches, len(b.claim.Alive)+1, time.Now())
-		if len(busy) > 0 && b.claim.Tenant == "" {
-			r.followUps.hold(busy)
-		}
+		r.holdBusy(b)
 	}
-	for _, h := range r.inFlight.add(b) {
+	for _, h := range added {
 		if b.chosen[h.events.Head()] {
 			h.probe = b.state
 			probes++
@@ -178,6 +176,19 @@ func (r *Relay) dispatch(b claimResult, claimed chan<- *leasedBatch) (probes int
 		claimed <- h
 	}
 	return probes
+}
+
+// holdBusy holds the tenants that a claim has shown to be busy, while several are active: over
+// their rate, or with too many events in flight.
+func (r *Relay) holdBusy(b claimResult) {
+	now := time.Now()
+	busy := r.tenants.claimed(b.Batches, len(b.claim.Alive)+1, now)
+	if b.claim.Tenant != "" || !r.tenants.shared(now) {
+		return
+	}
+	if busy = append(busy, r.inFlight.crowding()...); len(busy) > 0 {
+		r.followUps.hold(busy)
+	}
 }
 
 // claimLimits returns the name and the limits of this relay's next claim.

@@ -126,14 +126,19 @@
 // A broker delivers in about the order of publishing, and consumers apply in that order.
 // So one tenant's event passes another tenant's million only if the relay does not publish
 // those ahead of it. While events of several tenants come (within a minute), a claim takes 250
-// events in place of 2,000, and a tenant above TenantRate, 1,000 events a second, is held:
+// events in place of 2,000. A tenant above TenantRate, 1,000 events a second, or with more than
+// 500 events on their way, is held:
 //
-//	        above its rate while             it has caught up, or
+//	        too many events while            it has caught up, or
 //	        others are active                no other is active
 //	served ──────────────────▶ held ─────────────────────────────────▶ served
 //
+// The second bound holds where the broker or the machine takes less than TenantRate: without it
+// the busiest tenant, below its rate, has all the relay's room, and an event of another one waits
+// behind thousands.
+//
 // Claims, scans and the sweep skip a held tenant's events. Every 20 ms the held tenants
-// have turns, one after the other: a goroutine of their own claims behind a tenant's published
+// have turns, one after the other, unless 500 of their events are on their way: a goroutine of their own claims behind a tenant's published
 // events, or in the next page of a scan that is the tenant's own. That scan goes through the
 // pages that scans for all have skipped, and ends at the snapshot of the last claim. n held
 // tenants together leave at n times TenantRate at most, and each relay has an equal share of

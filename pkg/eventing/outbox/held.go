@@ -112,13 +112,18 @@ func (a *followUps) noteSkippedPart(part queue.Cursor, tenants []string) {
 }
 
 // turn is the next held tenant with work, and its part of it: up to n versions behind which
-// events may follow, and the next page of its scan, by turns. It is nil if there is none.
-func (a *followUps) turn(n int) (h *heldTenant, after []followUp) {
+// events may follow, and the next page of its scan, by turns. It is nil if there is none. A
+// tenant with many events in flight has no turn.
+func (a *followUps) turn(n int, f *inFlight) (h *heldTenant, after []followUp) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for range len(a.held) {
 		h = a.held[0]
 		a.held = append(a.held[1:], h)
+		if f.crowds(h.name) {
+			h.behindAt = time.Now()
+			continue
+		}
 		if len(h.parts) == 0 {
 			h.begin(a.seen, time.Now())
 		}

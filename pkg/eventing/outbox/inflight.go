@@ -58,8 +58,9 @@ type inFlight struct {
 	mu            sync.Mutex
 	batches       map[uuid.UUID]*leasedBatch // by head
 	events, bytes int
-	reserved      int // claims on their way
-	candidates    int // batches besides, to choose probes from
+	ofTenant      map[string]int // events
+	reserved      int            // claims on their way
+	candidates    int            // batches besides, to choose probes from
 	// served numbers the grants of room: each claimant has the number of its latest one. waiting
 	// has the claimants that were refused room.
 	served  [claimants]int
@@ -69,7 +70,7 @@ type inFlight struct {
 }
 
 func newInFlight() *inFlight {
-	f := &inFlight{batches: map[uuid.UUID]*leasedBatch{}}
+	f := &inFlight{batches: map[uuid.UUID]*leasedBatch{}, ofTenant: map[string]int{}}
 	for by := range f.room {
 		f.room[by] = make(chan struct{}, 1)
 	}
@@ -193,6 +194,29 @@ func (f *inFlight) account(h *leasedBatch, sign int) {
 	}
 	f.events += sign * len(h.events)
 	f.bytes += sign * h.events.Bytes()
+	tenant := h.events.Tenant()
+	if f.ofTenant[tenant] += sign * len(h.events); f.ofTenant[tenant] == 0 {
+		delete(f.ofTenant, tenant)
+	}
+}
+
+// crowds reports whether a tenant has as many events in flight as it may while others are active.
+func (f *inFlight) crowds(tenant string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ofTenant[tenant] >= tenantEvents
+}
+
+// crowding are the tenants that have more events in flight than they may while others are active.
+func (f *inFlight) crowding() (tenants []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for tenant, events := range f.ofTenant {
+		if events > tenantEvents {
+			tenants = append(tenants, tenant)
+		}
+	}
+	return tenants
 }
 
 // low is a snapshot that saw none of the events in flight.

@@ -21,6 +21,10 @@ const (
 	// sharedEvents is the limit of a claim while several tenants are active: a tenant that
 	// becomes busy has about two such claims on their way before it is held.
 	sharedEvents = 250
+	// tenantEvents is how many events of one tenant may be on their way while several are
+	// active, whatever its rate: an event of another tenant waits behind those. A broker that
+	// takes less than TenantRate would otherwise leave the whole room to the busiest tenant.
+	tenantEvents = 2 * sharedEvents
 	// turnEvery is the pause between the turns of held tenants. A turn is that much of the
 	// rate, so an event of another tenant meets a few dozen requests of theirs.
 	turnEvery = 20 * time.Millisecond
@@ -149,7 +153,8 @@ func (t *tenantRates) limit(tenant string) *rate.Limiter {
 		if len(t.limits) >= maxTenants {
 			clear(t.limits)
 		}
-		l = rate.NewLimiter(rate.Limit(t.perSecond), max(1, t.perSecond/4))
+		// A burst of less than a claim would count a claim of such a tenant as less than it has.
+		l = rate.NewLimiter(rate.Limit(t.perSecond), max(sharedEvents, t.perSecond/4))
 		t.limits[tenant] = l
 	}
 	return l

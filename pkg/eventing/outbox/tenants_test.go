@@ -124,6 +124,41 @@ func TestABusyTenantDelaysNoOther(t *testing.T) {
 	}
 }
 
+// The broker takes 200 events a second, a fifth of what a tenant may publish. A busy tenant,
+// although below its rate, has a bounded part of the events on their way, so that the next event
+// of another one waits behind those, and not behind all that the relay has room for.
+func TestABusyTenantLeavesRoomWhereTheBrokerIsSlow(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	a := b.countArrivals()
+	accept := time.NewTicker(5 * time.Millisecond)
+	defer accept.Stop()
+	count := b.fault
+	b.setFault(func(ctx context.Context, req *pubsubpb.PublishRequest, send func(context.Context) error) error {
+		select {
+		case <-accept.C:
+			return count(ctx, req, send)
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		}
+	})
+	r := b.startAt(t, DefaultTenantRate)
+	b.appendFor(t, "quiet", "first")
+	b.appendFor(t, "busy", "second")
+	r.Wake()
+	b.poll(t, func() bool { return a.total() == 2 }, "the first events do not leave")
+	b.fill(t, "busy", 6000, 1)
+	r.Wake()
+	b.poll(t, func() bool { return a.total() > 800 }, "the backlog does not leave")
+	committed := a.total()
+	b.appendFor(t, "quiet", "new")
+	r.Wake()
+	b.poll(t, func() bool { _, arrived := a.position("new"); return arrived }, "a new event does not leave")
+	if n, _ := a.position("new"); n-committed > tenantEvents+2*sharedEvents {
+		t.Errorf("after %d events of the other tenant", n-committed)
+	}
+}
+
 // While three tenants wait for turns, all of their events leave, in the order of each
 // aggregate: through outages, lost answers, several relays, and the end of a relay in the
 // middle. Then none is held.
@@ -269,18 +304,18 @@ func TestLowCoversHeldTenants(t *testing.T) {
 		t.Fatalf("a claim has %d versions and skips %v", len(todo.after), todo.held)
 	}
 	a.claimed("91:91:", toClaim{seen: "75:75:", held: []string{"x"}}, "70:70:")
-	h, after := a.turn(10)
+	h, after := a.turn(10, f)
 	if h == nil || len(after) != 1 {
 		t.Fatalf("a turn of %v has %d versions", h, len(after))
 	}
 	low("60:60:", "a turn has taken them")
 	a.turnFailed(h, after)
 	low("60:60:", "and given back")
-	if _, page := a.turn(10); page != nil {
+	if _, page := a.turn(10, f); page != nil {
 		t.Fatal("versions come twice before a page")
 	}
 	low("60:60:", "scanning")
-	_, _ = a.turn(10)
+	_, _ = a.turn(10, f)
 	a.turnFollowed(h, "", "92:92:", nil)
 	low("75:75:", "followed; the scan is of what a claim has skipped")
 	a.claimed("92:92:", toClaim{seen: "91:91:", held: []string{"x"}}, "91:91:")
@@ -312,7 +347,7 @@ func TestAHeldTenantIsReleased(t *testing.T) {
 		a.claimed("90:90:", toClaim{}, "90:90:")
 		a.hold([]string{"x"})
 		a.claimed("91:91:", toClaim{seen: "90:90:", held: []string{"x"}}, "90:90:")
-		h, _ := a.turn(10)
+		h, _ := a.turn(10, f)
 		if h == nil || a.scanLow != "" {
 			t.Fatalf("held %v, a scan from %q", h, a.scanLow)
 		}
@@ -403,12 +438,12 @@ func TestATurnLooksLaterForEventsThatItLeft(t *testing.T) {
 	a.hold([]string{"x"})
 	h := a.heldTenant("x")
 	a.left(h, "50:50:", "120:120:", time.Now().Add(-time.Second))
-	if got, _ := a.turn(1); got == nil || !slices.Equal(h.parts, queue.TxSnapshot("50:50:").Until("120:120:")) {
+	if got, _ := a.turn(1, newInFlight()); got == nil || !slices.Equal(h.parts, queue.TxSnapshot("50:50:").Until("120:120:")) {
 		t.Fatalf("a scan of %v, want one of all that the turn saw", h.parts)
 	}
 	a.turnScanned(h, queue.Page{Done: true}, nil)
 	a.left(h, "50:50:", "121:121:", time.Now().Add(time.Hour))
-	if got, _ := a.turn(1); got != nil {
+	if got, _ := a.turn(1, newInFlight()); got != nil {
 		t.Errorf("a second scan at once, of %v", h.parts)
 	}
 	if a.low(newInFlight()) != "50:50:" {
@@ -429,14 +464,14 @@ func TestPublishedVersionsOfAHeldTenantShareAClaim(t *testing.T) {
 			settlement:    queue.Settlement{Batch: batch, Published: 1},
 		}
 		a.settled([]*unsettled{u}, followed)
-		if h, after := a.turn(10); (h != nil && len(after) == 1) != followed {
+		if h, after := a.turn(10, newInFlight()); (h != nil && len(after) == 1) != followed {
 			t.Errorf("followed %t: a turn of %v", followed, after)
 		}
 		if at := a.heldTenant("x").published.dueAt; !followed && time.Until(at) <= followUpDelay {
 			t.Errorf("as soon as for other tenants, in %s", time.Until(at))
 		}
 		a.heldTenant("x").published.dueAt = time.Now()
-		if _, after := a.turn(10); (len(after) == 1) == followed {
+		if _, after := a.turn(10, newInFlight()); (len(after) == 1) == followed {
 			t.Errorf("followed %t: later a turn of %v", followed, after)
 		}
 	}
@@ -477,7 +512,7 @@ func TestAHeldTenantReadsSkippedPages(t *testing.T) {
 		t.Errorf("low %q: it does not cover the skipped pages", got)
 	}
 	a.claimed("95:95:", toClaim{seen: "90:90:", held: []string{"x"}}, "90:90:")
-	if h, _ := a.turn(1); h == nil || !slices.Equal(h.parts, append(queue.TxSnapshot("90:90:").Until("95:95:"), page)) {
+	if h, _ := a.turn(1, newInFlight()); h == nil || !slices.Equal(h.parts, append(queue.TxSnapshot("90:90:").Until("95:95:"), page)) {
 		t.Errorf("a scan of %v, of %v", h.parts, all)
 	}
 	if got := a.low(newInFlight()); got != "5:5:" {

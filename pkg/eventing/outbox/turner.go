@@ -48,7 +48,7 @@ func (r *Relay) takeTurn(ctx context.Context, s *turnSchedule, claimed chan<- *l
 	var h *heldTenant
 	var after []followUp
 	if n > 0 {
-		h, after = r.followUps.turn(n)
+		h, after = r.followUps.turn(n, r.inFlight)
 	}
 	if h == nil {
 		r.inFlight.release()
