@@ -144,12 +144,12 @@ func TestOppositeOrdersDoNotDeadlock(t *testing.T) {
 func TestShutdownReturnsItsMessages(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	stop := b.consume(t)
+	stop := b.consumeWith(t, Options{Streams: b.streams})
 	b.publish(t, event("a", 1), event("a", 3))
 	b.eventually(t, 1, `SELECT count(*) FROM inbox WHERE status = 'held'`)
 	stop()
 	b.setOwner("a", 3)
-	b.consume(t)
+	b.consumeWith(t, Options{Streams: b.streams})
 	b.eventually(t, 3, version, "a")
 	b.eventually(t, 2, withDone)
 }

@@ -45,10 +45,11 @@ const (
 // bench is one inbox, one broker, and a read model with a version and a count of effects
 // for each aggregate.
 type bench struct {
-	pg     *pgtest.DB
-	db     *pgxpool.Pool
-	server *pstest.Server
-	client *pubsub.Client
+	pg      *pgtest.DB
+	db      *pgxpool.Pool
+	server  *pstest.Server
+	streams *Streams
+	client  *pubsub.Client
 
 	mu sync.Mutex
 	// owner has the versions that Repair finds; an absent aggregate is an outage of the owner.
@@ -72,9 +73,9 @@ func newModel(t *testing.T, pg *pgtest.DB) *bench {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	b := newModel(t, pgtest.New(t))
-	b.server = pstest.NewServer()
+	b.server, b.streams = pstest.NewServer(), NewStreams()
 	t.Cleanup(func() { _ = b.server.Close() })
-	conn, err := grpc.NewClient(b.server.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(b.server.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()), b.streams.DialOption())
 	if err != nil {
 		t.Fatal(err)
 	}
