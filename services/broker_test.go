@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,7 +36,7 @@ type testBroker struct {
 	subscriber pubsubpb.SubscriberClient
 }
 
-// kinds are the brokers that every story runs on.
+// kinds are the brokers of the stories: see startBroker.
 var kinds = []struct {
 	name string
 	kind broker.Kind
@@ -52,9 +53,13 @@ func onEachKind(t *testing.T, test func(t *testing.T, kind broker.Kind)) {
 	}
 }
 
-// startBroker skips the test if the machine does not have this kind.
+// startBroker skips the test if the machine does not have this kind. The official emulator takes
+// as much of a processor as the pair: LOCKSTEP_FULL=1 tests with it, in .ci/full.
 func startBroker(t testing.TB, kind broker.Kind) *testBroker {
 	t.Helper()
+	if kind == broker.Official && os.Getenv("LOCKSTEP_FULL") == "" {
+		t.Skip("LOCKSTEP_FULL=1 takes the official emulator as a second opinion")
+	}
 	b := &testBroker{kind: kind, addr: porttest.Addr(t)}
 	b.start(t)
 	b.dial(t)

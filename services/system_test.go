@@ -1,6 +1,6 @@
 // Package services_test tests the pair as a whole: both services, a real Postgres and a
-// real broker. Every story runs on the official emulator where that is installed, and
-// on the repository's own Pub/Sub.
+// real broker. Every story runs on the repository's own Pub/Sub and, with LOCKSTEP_FULL=1, on the
+// official emulator where that is installed.
 //
 // Begin with writeIsReadFresh. The stories of TestPair run both services in this
 // process; the tests in which something is killed or drained (restart_test.go,

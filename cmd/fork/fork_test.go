@@ -204,7 +204,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// made makes that fork, which takes seconds under the race detector.
+// made makes that fork.
 var made = sync.OnceValue(func() error {
 	_, err := fork(context.Background(), root, forks, module, current, theirs)
 	return err
