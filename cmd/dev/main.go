@@ -15,6 +15,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"flag"
 	"fmt"
@@ -27,37 +28,8 @@ import (
 	"example.com/lockstep/internal/command"
 )
 
-const usage = `dev brings up video and catalog on this machine and shows their main job.
-
-Usage:
-  dev [flags]                     start everything, walk one video through, serve until Ctrl-C
-  dev token --user UUID           print a token of that user for the running pair
-      [--admin]                   the user is an administrator
-      [--tenant NAME]             of another tenant than default
-      [--issuer URL]              of a pair with another issuer than http://127.0.0.1:8082
-  dev provision                   create the topics, with schemas, and subscriptions on the emulator at
-                                  PUBSUB_EMULATOR_HOST
-      [--watch]                   and again whenever it has forgotten them, until Ctrl-C
-      [--check]                   create nothing; fail if one is missing
-      [--ready FILE]              with --watch: make FILE once everything has been there, also if the
-                                  emulator has gone since; with --check: ask for FILE only
-  dev pubsub --addr HOST:PORT     serve the repository's own Pub/Sub there until Ctrl-C
-  dev help                        show this text
-
-Flags:
-  --once            use free ports, and end after the walk-through
-  --json            print the walk-through as one JSON object on stdout, all else on stderr
-  --pubsub KIND     auto (default): PUBSUB_EMULATOR_HOST if set, else local; local: the
-                    repository's own, in this process; emulator: the official one
-  --no-auth         no issuer: every caller may do everything
-
-Environment:
-  DATABASE_URL           administrator's URL of an existing Postgres; nothing in it is dropped.
-                         Without it a private, temporary Postgres is started
-  PUBSUB_EMULATOR_HOST   host:port of a running Pub/Sub emulator
-  GOOGLE_CLOUD_PROJECT   project in the names of topics and subscriptions (lockstep-local)
-  LOG_LEVEL              debug, info, warn or error: the services' log on stderr (warn)
-`
+//go:embed usage.txt
+var usage string
 
 const (
 	// emulatorHost is the environment variable of Google's client libraries.

@@ -2,6 +2,7 @@ package backlog
 
 import (
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -112,28 +113,16 @@ func (b *Backlog) eachPage(ctx context.Context, age time.Duration, o *audit.Acto
 	}
 }
 
+//go:embed purge_page.sql
+var purgePage string
+
 // page does so for the next purgeBatch events; read is their number.
 func (b *Backlog) page(
 	ctx context.Context, age time.Duration, o *audit.Actor, after uuid.UUID,
 ) (read, old int64, last uuid.UUID, err error) {
 	var end uuid.NullUUID
 	err = b.db.Tx(ctx, "purge", func(ctx context.Context, tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, `
-			WITH page AS (
-				SELECT id, aggregate_type, aggregate_id, version, published_at FROM outbox WHERE id > $1 ORDER BY id LIMIT $2
-			), old AS (
-				SELECT id
-				  FROM page p
-				 WHERE published_at <= now() - $3::interval
-				   AND EXISTS (SELECT FROM outbox n
-				                WHERE n.aggregate_type = p.aggregate_type AND n.aggregate_id = p.aggregate_id AND n.version > p.version)
-			), gone AS (
-				DELETE FROM outbox WHERE $4 AND id IN (SELECT id FROM old) RETURNING 1
-			)
-			SELECT (SELECT count(*) FROM page),
-			       CASE WHEN $4 THEN (SELECT count(*) FROM gone) ELSE (SELECT count(*) FROM old) END,
-			       (SELECT id FROM page ORDER BY id DESC LIMIT 1)`,
-			after, purgeBatch, age, o != nil).Scan(&read, &old, &end)
+		err := tx.QueryRow(ctx, purgePage, after, purgeBatch, age, o != nil).Scan(&read, &old, &end)
 		if err != nil || o == nil || old == 0 {
 			return err
 		}
@@ -179,26 +168,11 @@ func (b *Backlog) Forget(ctx context.Context, aggregateType string, ids []string
 	}
 }
 
+//go:embed forget.sql
+var forgetPayloads string
+
 // forget does so with the first of them.
 func (b *Backlog) forget(ctx context.Context, aggregateType string, ids []string) (forgotten, waiting int64, err error) {
-	err = b.db.Statement("forget payloads", `
-		WITH published AS MATERIALIZED (
-			SELECT o.id, f.followed
-			  FROM outbox o, LATERAL (SELECT EXISTS (SELECT FROM outbox n
-			         WHERE n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version) AS followed) AS f
-			 WHERE o.aggregate_type = $1 AND o.aggregate_id = ANY ($2::text[]) AND o.published_at IS NOT NULL
-			   AND (f.followed OR o.payload <> '' OR o.last_error IS NOT NULL)
-			 ORDER BY o.aggregate_id, o.version
-			 LIMIT $3
-			   FOR UPDATE OF o
-		), gone AS (
-			DELETE FROM outbox WHERE id IN (SELECT id FROM published WHERE followed)
-		), emptied AS (
-			UPDATE outbox SET payload = '', last_error = NULL WHERE id IN (SELECT id FROM published WHERE NOT followed)
-		)
-		SELECT (SELECT count(*) FROM published),
-		       (SELECT count(*) FROM outbox
-		         WHERE aggregate_type = $1 AND aggregate_id = ANY ($2::text[]) AND payload <> '' AND published_at IS NULL)`,
-		aggregateType, ids, forgetBatch).Scan(ctx, &forgotten, &waiting)
+	err = b.db.Statement("forget payloads", forgetPayloads, aggregateType, ids, forgetBatch).Scan(ctx, &forgotten, &waiting)
 	return forgotten, waiting, err
 }

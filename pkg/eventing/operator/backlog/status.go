@@ -2,6 +2,7 @@ package backlog
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"time"
 
@@ -66,21 +67,11 @@ func (b *Backlog) Status(ctx context.Context) (s Status, err error) {
 	return s, nil
 }
 
+//go:embed status.sql
+var countBacklog string
+
 func (s *Status) read(ctx context.Context, tx pgx.Tx) error {
-	err := tx.QueryRow(ctx, `
-		SELECT count(*),
-		       count(*) FILTER (WHERE parked),
-		       count(*) FILTER (WHERE blocked),
-		       coalesce(extract(epoch FROM now() - min(occurred_at) FILTER (WHERE NOT parked AND NOT blocked)), 0)::float8
-		  FROM (SELECT o.occurred_at, o.parked_at IS NOT NULL AS parked,
-		               o.parked_at IS NULL AND p.version IS NOT NULL AS blocked
-		          FROM outbox_pending o
-		          LEFT JOIN (SELECT aggregate_type, aggregate_id, min(version) AS version
-		                       FROM outbox
-		                      WHERE published_at IS NULL AND parked_at IS NOT NULL
-		                      GROUP BY aggregate_type, aggregate_id) p
-		            ON p.aggregate_type = o.aggregate_type AND p.aggregate_id = o.aggregate_id AND p.version < o.version) e`).
-		Scan(&s.Pending, &s.Parked, &s.Blocked, &s.OldestAge)
+	err := tx.QueryRow(ctx, countBacklog).Scan(&s.Pending, &s.Parked, &s.Blocked, &s.OldestAge)
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ func (q Queue) ClaimNew(ctx context.Context, c Claim, since TxSnapshot, after []
 		done.add(p)
 	}
 	var found int
-	got, err := q.claim(ctx, "claim new events", Timeout, newEventsClaim, c,
+	got, err := q.claim(ctx, "claim new events", Timeout, claimNewEvents, c,
 		[]any{since.orNull(), newRows, done.types, done.ids, done.versions, asWritten(c.WithoutTenants...)}, &found)
 	got.Truncated = got.Truncated || found >= newRows
 	return got, err
@@ -99,7 +99,7 @@ func (q Queue) Scan(ctx context.Context, c Claim, from Cursor, rows int) (Page, 
 	if c.Tenant != "" {
 		only = asWritten(c.Tenant)
 	}
-	got, err := q.claim(ctx, "scan for events", ScanTimeout, scanClaim, c,
+	got, err := q.claim(ctx, "scan for events", ScanTimeout, claimPage, c,
 		[]any{from.xact, from.id, from.to, rows, c.SkipRetries, asWritten(c.WithoutTenants...), only}, &found, &xact, &id)
 	if err != nil {
 		return Page{}, err
@@ -125,7 +125,7 @@ func asWritten(tenants ...string) []string {
 // returns in how long the next one is; zero if there is none.
 func (q Queue) ClaimRetries(ctx context.Context, c Claim) (got Claimed, next time.Duration, err error) {
 	var seconds float64
-	got, err = q.claim(ctx, "claim retries", ScanTimeout, retryClaim, c, []any{retryRows}, &seconds)
+	got, err = q.claim(ctx, "claim retries", ScanTimeout, claimRetries, c, []any{retryRows}, &seconds)
 	return got, time.Duration(seconds * float64(time.Second)), err
 }
 

@@ -2,10 +2,11 @@
 // relays find, lease and mark its rows. Package outbox drives them.
 //
 // Files, in the order of an event: queue.go has the types and runs the statements; claim.go
-// finds and leases events, sql.go has its SQL and the rule for a head; settle.go marks
+// finds and leases events, claim.sql has its SQL and the rule for a head; settle.go marks
 // results and renews leases; purge.go deletes published rows after the retention. Off that
-// way: snapshot.go compares snapshots, heartbeats.go has the table of relays, backlog.go
-// the figures for the metrics. The two longest statements are heartbeat.sql and backlog.sql.
+// way: sql.go executes the templates of SQL, snapshot.go compares snapshots, heartbeats.go has
+// the table of relays, backlog.go the figures for the metrics. Each has its statements in the
+// .sql file of its name.
 //
 // # Ownership of an aggregate
 //

@@ -31,7 +31,7 @@ func TestNoStatementComparesAllWithAll(t *testing.T) {
 		return lines
 	}
 	for name, sql := range map[string]string{
-		"fresh": newEventsClaim, "scan": scanClaim, "retry": retryClaim, "settle": settle, "settle around": settleAroundLocks, "renew": renew,
+		"fresh": claimNewEvents, "scan": claimPage, "retry": claimRetries, "settle": settle, "settle around": settleAroundLocks, "renew": renew,
 	} {
 		parameters := 0
 		for n := 1; strings.Contains(sql, "$"+strconv.Itoa(n)); n++ {

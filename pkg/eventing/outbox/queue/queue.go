@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -105,13 +104,6 @@ func byAggregate(events []Event) []Batch {
 		}
 	}
 	return out
-}
-
-// columns are the columns of an event, of table alias t and in the order of readEvents.
-func columns(t string) string {
-	return strings.ReplaceAll(`t.id, t.aggregate_type, t.aggregate_id, t.event_type, t.version, t.schema_version,
-	       t.payload, t.occurred_at, t.tenant_id, t.epoch, t.traceparent, t.publish_attempts,
-	       t.previous_event_id, t.next_retry_at`, "t.", t+".")
 }
 
 // genericPlan is for the next statement alone, since the transaction ends with it.

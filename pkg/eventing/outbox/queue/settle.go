@@ -98,80 +98,6 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Settlement) 
 	return s, nil
 }
 
-// settle writes the results of batches: published events, and for each batch one failure
-// at most.
-//
-// Only the first row of a batch has the lease. When that row is published, the lease has no
-// use any more, and the failure of a later event is written to a row without a lease.
-//
-// No relay looks for an event behind a retry before it finds the retry. So the statement that
-// marks a retry as published makes the event behind it a retry, too. Any relay then finds
-// it, even if this one dies now, and however old the event is.
-//
-// Rows are named by arrays, not joined: if statistics call the table empty, all joins cost
-// the planner the same. For the same reason IN has "IS TRUE" behind it. A plain IN becomes
-// a join, which compares each event with each head: 84 ms for 1,000 of them. With "IS TRUE"
-// it stays a subquery, which is hashed.
-const settle = `
-WITH ` + behind + `, mine AS MATERIALIZED (
-	SELECT id FROM outbox WHERE id = ANY($2::uuid[]) AND lock_token = $1 FOR UPDATE
-), busy AS MATERIALIZED (
-	SELECT NULL::uuid AS head WHERE false
-), ` + writeSettlements
-
-// settleAroundLocks skips the batches that have a locked row. It locks each row before it
-// writes it, which costs as much again as the writing: settle is for the usual case, in
-// which no row is locked.
-const settleAroundLocks = `
-WITH ` + behind + `, named AS MATERIALIZED (
-	SELECT id, head FROM unnest($2::uuid[] || $3::uuid[] || $5::uuid[], $2::uuid[] || $4::uuid[] || $6::uuid[]) AS n(id, head)
-	 UNION ALL
-	SELECT id, head FROM behind
-), free AS MATERIALIZED (
-	SELECT id, lock_token FROM outbox WHERE id = ANY(ARRAY(SELECT id FROM named)) FOR UPDATE SKIP LOCKED
-), locked AS MATERIALIZED (
-	SELECT id FROM outbox WHERE id = ANY(ARRAY(SELECT id FROM named)) AND id NOT IN (SELECT id FROM free)
-), busy AS MATERIALIZED (
-	SELECT id AS head FROM outbox
-	 WHERE id = ANY(ARRAY(SELECT n.head FROM named n WHERE (n.id IN (SELECT id FROM locked)) IS TRUE)) AND lock_token = $1
-), mine AS MATERIALIZED (
-	SELECT id FROM free
-	 WHERE id = ANY($2::uuid[]) AND lock_token = $1
-	   AND id NOT IN (SELECT n.head FROM named n WHERE (n.id IN (SELECT id FROM locked)) IS TRUE)
-), ` + writeSettlements
-
-const behind = `behind AS MATERIALIZED (
-	SELECT o.id, done.head
-	  FROM unnest($15::uuid[], $16::text[], $17::text[], $18::bigint[]) AS done(head, aggregate_type, aggregate_id, version)
-	 CROSS JOIN LATERAL (` + nextPending + `) o
-)`
-
-const writeSettlements = `published AS (
-	UPDATE outbox
-	   SET published_at = clock_timestamp(), lock_token = NULL, locked_at = NULL, next_retry_at = NULL, last_error = NULL
-	 WHERE id = ANY(ARRAY(SELECT p.id FROM unnest($3::uuid[], $4::uuid[]) AS p(id, head) WHERE (p.head IN (SELECT id FROM mine)) IS TRUE))
-), failed AS (
-	UPDATE outbox o
-	   SET publish_attempts = o.publish_attempts + CASE WHEN f.rejected THEN 1 ELSE 0 END,
-	       last_error = CASE WHEN o.parked_at IS NULL THEN f.reason ELSE o.last_error END,
-	       next_retry_at = CASE WHEN f.park THEN NULL ELSE now() + f.retry END,
-	       parked_at = CASE WHEN f.park THEN now() ELSE o.parked_at END,
-	       lock_token = NULL, locked_at = NULL
-	  FROM unnest($5::uuid[], $6::uuid[], $7::text[], $8::interval[], $9::boolean[], $10::boolean[])
-	       AS f(id, head, reason, retry, rejected, park)
-	 WHERE o.id = ANY($5::uuid[]) AND o.id = f.id AND o.published_at IS NULL AND (f.head IN (SELECT id FROM mine)) IS TRUE
-), retried AS (
-	UPDATE outbox SET next_retry_at = now()
-	 WHERE id = ANY(ARRAY(SELECT id FROM behind WHERE (head IN (SELECT id FROM mine)) IS TRUE)) AND next_retry_at IS NULL AND parked_at IS NULL
-), back AS (
-	UPDATE outbox SET lock_token = NULL, locked_at = NULL
-	 WHERE id = ANY(ARRAY(SELECT id FROM mine WHERE id = ANY($11::uuid[])))
-)
-SELECT (SELECT count(*) FROM mine),
-       EXISTS (SELECT FROM unnest($12::text[], $13::text[], $14::bigint[]) AS done(aggregate_type, aggregate_id, version)
-                CROSS JOIN LATERAL (` + nextPending + `) o),
-       ARRAY(SELECT head FROM busy)`
-
 // Renew extends the leases under token of the batches with these heads. It returns the
 // heads that it has extended, and those whose lease is not token's any more. A head that
 // another session has locked is in neither.
@@ -183,16 +109,6 @@ func (q Queue) Renew(ctx context.Context, token string, heads []uuid.UUID) (held
 	}
 	return held, lost, nil
 }
-
-const renew = `
-WITH free AS MATERIALIZED (
-	SELECT id FROM outbox WHERE id = ANY($1::uuid[]) AND lock_token = $2 FOR UPDATE SKIP LOCKED
-), held AS (
-	UPDATE outbox SET locked_at = now() WHERE id = ANY(ARRAY(SELECT id FROM free)) RETURNING id
-)
-SELECT ARRAY(SELECT id FROM held),
-       ARRAY(SELECT head FROM unnest($1::uuid[]) AS head
-              WHERE head <> ALL(ARRAY(SELECT id FROM outbox WHERE id = ANY($1::uuid[]) AND lock_token = $2)))`
 
 // SQLSTATEs.
 const (

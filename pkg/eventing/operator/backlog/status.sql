@@ -1,0 +1,12 @@
+SELECT count(*),
+       count(*) FILTER (WHERE parked),
+       count(*) FILTER (WHERE blocked),
+       coalesce(extract(epoch FROM now() - min(occurred_at) FILTER (WHERE NOT parked AND NOT blocked)), 0)::float8
+  FROM (SELECT o.occurred_at, o.parked_at IS NOT NULL AS parked,
+               o.parked_at IS NULL AND p.version IS NOT NULL AS blocked
+          FROM outbox_pending o
+          LEFT JOIN (SELECT aggregate_type, aggregate_id, min(version) AS version
+                       FROM outbox
+                      WHERE published_at IS NULL AND parked_at IS NOT NULL
+                      GROUP BY aggregate_type, aggregate_id) p
+            ON p.aggregate_type = o.aggregate_type AND p.aggregate_id = o.aggregate_id AND p.version < o.version) e

@@ -1,0 +1,34 @@
+{{define "take pages to purge"}}
+WITH mine AS MATERIALIZED (
+	SELECT next_page,
+	       pg_relation_size('outbox') <= (next_page + $2) * current_setting('block_size')::bigint AS last
+	  FROM outbox_retention
+	 WHERE next_page > 0 OR passed_at <= now() - $1::interval OR passed_at > now()
+	   FOR UPDATE SKIP LOCKED
+), taken AS (
+	UPDATE outbox_retention r
+	   SET next_page = CASE WHEN m.last THEN 0 ELSE m.next_page + $2 END,
+	       passed_at = CASE WHEN m.last THEN now() ELSE r.passed_at END
+	  FROM mine m
+)
+SELECT next_page FROM mine
+{{end}}
+
+{{define "purge"}}
+WITH old AS MATERIALIZED (
+	SELECT o.ctid AS place,
+	       EXISTS (SELECT FROM outbox n
+	                WHERE n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version) AS followed
+	  FROM outbox o
+	 WHERE o.ctid >= format('(%s,0)', $1::int)::tid AND o.ctid < format('(%s,0)', $2::int)::tid
+	   AND o.published_at < now() - $3::interval
+	   FOR UPDATE OF o SKIP LOCKED
+), gone AS (
+	DELETE FROM outbox WHERE ctid = ANY(ARRAY(SELECT place FROM old WHERE followed))
+	RETURNING 1
+), emptied AS (
+	UPDATE outbox SET payload = '' WHERE ctid = ANY(ARRAY(SELECT place FROM old WHERE NOT followed)) AND payload <> ''
+)
+SELECT (SELECT count(*) FROM gone),
+       pg_relation_size('outbox') > $2::bigint * current_setting('block_size')::int
+{{end}}
