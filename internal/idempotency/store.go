@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -131,24 +132,16 @@ func sweep(ctx context.Context, db *pgxpool.Pool, budget time.Duration, heartbea
 	return removed, true, nil
 }
 
+//go:embed remove_expired.sql
+var removeExpired string
+
 // removeBatch removes expired keys that are no older than from, and returns the
 // creation time of the last of them. Keys that another instance is removing are
 // skipped.
 func removeBatch(ctx context.Context, db *pgxpool.Pool, from time.Time) (n int64, last *time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
-	err = db.QueryRow(ctx, `
-		WITH removed AS (
-		  DELETE FROM idempotency_keys
-		   WHERE (principal, operation, key) IN (
-		         SELECT principal, operation, key
-		           FROM idempotency_keys
-		          WHERE created_at >= $2 AND created_at <= now() - interval '24 hours'
-		          ORDER BY created_at
-		          LIMIT $1
-		            FOR UPDATE SKIP LOCKED)
-		  RETURNING created_at)
-		SELECT count(*), max(created_at) FROM removed`, sweepBatch, from).Scan(&n, &last)
+	err = db.QueryRow(ctx, removeExpired, sweepBatch, from).Scan(&n, &last)
 	return n, last, err
 }
 
@@ -189,19 +182,13 @@ func answers(ctx context.Context, db *pgxpool.Pool, principal, user string, remo
 	return n, nil
 }
 
+//go:embed answers_in_pages.sql
+var answersInPages string
+
 // answersIn is answers in the pages of the table from one on.
 func answersIn(ctx context.Context, db *pgxpool.Pool, page int, principal, user string, remove bool) (n int64, more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
-	err = db.QueryRow(ctx, `
-		WITH found AS MATERIALIZED (
-		  SELECT ctid AS place FROM idempotency_keys
-		   WHERE ctid >= format('(%s,0)', $1::int)::tid AND ctid < format('(%s,0)', $2::int)::tid
-		     AND (right(principal, length($3)) = $3 OR position(convert_to($4::text, 'UTF8') IN response) > 0)
-		), gone AS (
-		  DELETE FROM idempotency_keys WHERE $5 AND ctid = ANY (ARRAY(SELECT place FROM found))
-		)
-		SELECT (SELECT count(*) FROM found), pg_relation_size('idempotency_keys') > $2::bigint * current_setting('block_size')::int`,
-		page, page+answersPages, principal, user, remove).Scan(&n, &more)
+	err = db.QueryRow(ctx, answersInPages, page, page+answersPages, principal, user, remove).Scan(&n, &more)
 	return n, more, err
 }

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"time"
@@ -10,6 +11,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
+
+//go:embed claim_check.sql
+var claimCheckSQL string
 
 // claimCheck claims the check of a type of aggregate for holder, if it is due and no other
 // instance holds it, and returns the id at which it continues; a new one begins at start.
@@ -20,20 +24,7 @@ func claimCheck(ctx context.Context, db *pgxpool.Pool, aggregateType, start stri
 ) (from string, due bool, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`INSERT INTO reconcile_checks (aggregate_type) VALUES ($1) ON CONFLICT DO NOTHING`, aggregateType)
-	b.Queue(`
-		UPDATE reconcile_checks
-		   SET holder = $2, leased_until = clock_timestamp() + $4::bigint * interval '1 microsecond',
-		       next_id = CASE WHEN next_id = '' THEN $5 ELSE next_id END,
-		       started_at = CASE WHEN next_id = '' THEN clock_timestamp() ELSE started_at END,
-		       rows_checked = CASE WHEN next_id = '' THEN 0 ELSE rows_checked END
-		 WHERE aggregate_type = $1
-		   AND (holder = $2 OR leased_until IS NULL
-		        OR leased_until NOT BETWEEN clock_timestamp() AND clock_timestamp() + $4::bigint * interval '1 microsecond')
-		   AND NOT EXISTS (SELECT FROM backfills WHERE aggregate_type = $1
-		         AND started_at > clock_timestamp() - interval '1 day' AND finished_at IS NULL)
-		   AND (next_id <> '' OR started_at IS NULL OR started_at < clock_timestamp() - $3::bigint * interval '1 microsecond')
-		RETURNING next_id`, aggregateType, pgID(holder), interval.Microseconds(), checkLease.Microseconds(), start,
-	).QueryRow(func(row pgx.Row) error {
+	b.Queue(claimCheckSQL, aggregateType, pgID(holder), interval.Microseconds(), checkLease.Microseconds(), start).QueryRow(func(row pgx.Row) error {
 		switch err := row.Scan(&from); {
 		case errors.Is(err, pgx.ErrNoRows):
 			return nil

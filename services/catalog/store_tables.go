@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	_ "embed"
 	"fmt"
 	"regexp"
 	"strings"
@@ -19,6 +20,9 @@ func (a videos) sql() *tableSQL {
 	return servedVideos
 }
 
+//go:embed upsert.sql
+var upsertTemplate string
+
 // upsertSQL is the statement of upsert for a table with these columns of these types,
 // last_event_id, revision and incomplete. An absent row is inserted if it is still absent. An existing row is
 // locked, so its "conflict" is certain, and the statement finds it by its key with any plan.
@@ -29,17 +33,7 @@ func upsertSQL(table, key, columns, types string) string {
 		arrays = append(arrays, fmt.Sprintf("$%d::%s[]", i+1, kind))
 	}
 	return strings.NewReplacer("{table}", table, "{key}", key, "{columns}", columns,
-		"{arrays}", strings.Join(arrays, ", "), "{assignments}", columnName.ReplaceAllString(columns, "$0 = excluded.$0")).Replace(`
-		WITH step AS MATERIALIZED (
-		  SELECT {columns}, present FROM unnest({arrays}) AS s ({columns}, present)
-		), inserted AS (
-		  INSERT INTO {table} ({columns}) SELECT {columns} FROM step WHERE NOT present ORDER BY {key}
-		  ON CONFLICT ({key}) DO NOTHING RETURNING {key}
-		), updated AS (
-		  INSERT INTO {table} ({columns}) SELECT {columns} FROM step WHERE present ORDER BY {key}
-		  ON CONFLICT ({key}) DO UPDATE SET {assignments}, applied_at = clock_timestamp() RETURNING {key}
-		)
-		SELECT concat_ws(':', {key}) FROM inserted UNION ALL SELECT concat_ws(':', {key}) FROM updated`)
+		"{arrays}", strings.Join(arrays, ", "), "{assignments}", columnName.ReplaceAllString(columns, "$0 = excluded.$0")).Replace(upsertTemplate)
 }
 
 var columnName = regexp.MustCompile(`\w+`)

@@ -2,6 +2,7 @@ package backfill
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"time"
@@ -15,6 +16,9 @@ const storeTimeout = 5 * time.Second
 // maxAge is how old a backfill may be that is continued. Older pages say little of the present:
 // the subscription may have been made again since, and the table restored.
 const maxAge = 7 * 24 * time.Hour
+
+//go:embed begin.sql
+var beginBackfill string
 
 // claim takes the lease, if no other process has it, of a backfill that is to be continued
 // or started; one older than maxAge begins again. A lease that ends later than any can is from a clock that was set back, and
@@ -45,31 +49,19 @@ func (r *run) claim(ctx context.Context, restart bool) (s State, err error) {
 			return nil
 		}
 		restart = restart || s.StartedAt != nil && s.StartedAt.Before(time.Now().Add(-maxAge))
-		return tx.QueryRow(ctx, `
-			UPDATE backfills
-			   SET holder = $2, leased_until = clock_timestamp() + $3::bigint * interval '1 microsecond',
-			       next_id = CASE WHEN $4 THEN '' ELSE next_id END,
-			       rows_read = CASE WHEN $4 THEN 0 ELSE rows_read END,
-			       rows_written = CASE WHEN $4 THEN 0 ELSE rows_written END,
-			       started_at = CASE WHEN $4 OR started_at IS NULL THEN clock_timestamp() ELSE started_at END,
-			       finished_at = NULL
-			 WHERE aggregate_type = $1
-			RETURNING rows_read, rows_written, next_id, started_at, finished_at`, s.Type, r.holder, lease.Microseconds(), restart).
+		return tx.QueryRow(ctx, beginBackfill, s.Type, r.holder, lease.Microseconds(), restart).
 			Scan(&s.RowsRead, &s.RowsWritten, &s.next, &s.StartedAt, &s.FinishedAt)
 	})
 	return s, err
 }
 
+//go:embed save.sql
+var saveBackfill string
+
 // save keeps how far the backfill has come, and renews the lease unless it is done. It writes
 // the whole state: when the answer to a save was lost, the next one changes nothing.
 func (r *run) save(ctx context.Context, s State, done bool) (State, error) {
-	err := r.db.Statement("save backfill", `
-		UPDATE backfills
-		   SET next_id = $3, rows_read = $4, rows_written = $5,
-		       finished_at = CASE WHEN $6 THEN clock_timestamp() END,
-		       leased_until = CASE WHEN NOT $6 THEN clock_timestamp() + $7::bigint * interval '1 microsecond' END
-		 WHERE aggregate_type = $1 AND holder = $2
-		RETURNING finished_at`, s.Type, r.holder, s.next, s.RowsRead, s.RowsWritten, done, lease.Microseconds()).Scan(ctx, &s.FinishedAt)
+	err := r.db.Statement("save backfill", saveBackfill, s.Type, r.holder, s.next, s.RowsRead, s.RowsWritten, done, lease.Microseconds()).Scan(ctx, &s.FinishedAt)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return s, fmt.Errorf("%w, and has taken this one over", ErrRunning)
 	}

@@ -4,6 +4,7 @@ package receipt
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"time"
 
@@ -43,21 +44,14 @@ type Receipt struct {
 	ProcessedAt *time.Time `json:"processed_at,omitempty"`
 }
 
+//go:embed find.sql
+var findReceipts string
+
 // Find returns the event's receipts, ordered by consumer, and the actions on it, oldest
 // first. The error is ErrUnknown if there is neither.
 func Find(ctx context.Context, db *pgxpool.Pool, event uuid.UUID) ([]Receipt, []audit.Entry, error) {
 	// The inbox's key begins with the consumer, of which there are few.
-	found, err := bounded.Collect(ctx, bounded.Pool{DB: db, Limit: queryTimeout}.Statement("read inbox", `
-		WITH RECURSIVE consumers (consumer) AS (
-		  SELECT min(consumer) FROM inbox
-		  UNION ALL
-		  SELECT (SELECT min(consumer) FROM inbox i WHERE i.consumer > c.consumer) FROM consumers c WHERE c.consumer IS NOT NULL
-		)
-		SELECT consumer, event_id, event_type AS type, aggregate_type, aggregate_id, version, status, attempts,
-		       coalesce(last_error, '') AS last_error, message_id, publish_time AS published_at, received_at,
-		       last_seen_at AS seen_at, processed_at
-		  FROM consumers JOIN inbox USING (consumer)
-		 WHERE event_id = $1 ORDER BY consumer`, event), pgx.RowToStructByName[Receipt])
+	found, err := bounded.Collect(ctx, bounded.Pool{DB: db, Limit: queryTimeout}.Statement("read inbox", findReceipts, event), pgx.RowToStructByName[Receipt])
 	if err != nil {
 		return nil, nil, err
 	}
