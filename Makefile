@@ -34,7 +34,7 @@ LOCKSTEP_TF_PLUGINS ?= $(CURDIR)/build/terraform
 TF_GOOGLE := $(LOCKSTEP_TF_PLUGINS)/.terraform-provider-google@v1.20.1-0.20260828184646-f3721fb45fa3
 export LOCKSTEP_TF_PLUGINS
 
-# The client in TypeScript, compiled beside its packages, which package-lock.json pins.
+# The client in TypeScript, compiled next to its packages, which package-lock.json pins.
 CLIENT := build/clients/typescript
 
 # The other modules of the repository. There is no go.work: each module builds

@@ -23,7 +23,7 @@ const part = "part"
 const flushTime = 3 * time.Second
 
 // runPart serves until SIGTERM, as the services' own commands do. What a deployment needs
-// beside that, such as a limit of memory, is left out.
+// besides, such as a limit of memory, is left out.
 func runPart(ctx context.Context, c command.Call) (err error) {
 	if len(c.Args) != 1 {
 		return command.Usagef("%s is for this program alone", part)

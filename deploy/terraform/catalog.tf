@@ -37,7 +37,7 @@ resource "google_service_account" "catalog" {
   display_name = "catalog"
 }
 
-# Owns the schema: migrates it, and builds its tables anew. It cannot subscribe.
+# Owns the schema: migrates it, and rebuilds its tables. It cannot subscribe.
 resource "google_service_account" "catalog_migrate" {
   account_id   = "catalog-migrate"
   display_name = "catalog migrate"

@@ -77,7 +77,7 @@ func clientOptions(opts PubSubOptions) []option.ClientOption {
 
 // measuredOnly has the library measure its calls without spans. Relay and consumer make
 // those that belong to a request's trace; each of the library's would be a trace of its own,
-// sampled anew.
+// sampled again.
 func measuredOnly() []option.ClientOption {
 	measured := otelgrpc.NewClientHandler(otelgrpc.WithTracerProvider(noop.NewTracerProvider()))
 	return []option.ClientOption{option.WithTelemetryDisabled(), option.WithGRPCDialOption(grpc.WithStatsHandler(measured))}

@@ -118,7 +118,7 @@ func pushes(signal string) bool {
 
 // maxAttributeBytes bounds each text of a span. A client chooses some of them, such as its
 // user agent of up to 64 KiB. The SDK lets 2,048 spans wait for the collector before it drops
-// further ones, beside the 512 of the request under way: that is a few MiB.
+// further ones, besides the 512 of the request under way: that is a few MiB.
 const maxAttributeBytes = 1 << 10
 
 // limits are the standard variables', with a bound where they set none.

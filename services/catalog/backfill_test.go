@@ -67,7 +67,7 @@ func (f *fixture) leaseUntil(t *testing.T, expression string) {
 }
 
 // A backfill that was cut off continues at the page that it had in hand. One that has
-// finished is begun anew by Restart only.
+// finished is begun again by Restart only.
 func TestABackfillIsContinued(t *testing.T) {
 	t.Parallel()
 	f, l := setUp(t), newOwnersList()

@@ -46,7 +46,7 @@ func TestLivePageIsBehindTheAdminPort(t *testing.T) {
 		t.Errorf("%d\n%s", code, page)
 	}
 	if code, _ := fetch(t, "http://"+admin.Addr().String()+"/healthz"); code != http.StatusOK {
-		t.Errorf("/healthz beside the page: %d", code)
+		t.Errorf("/healthz next to the page: %d", code)
 	}
 	frames, err := http.Get("http://" + admin.Addr().String() + "/live/frames")
 	if err != nil {

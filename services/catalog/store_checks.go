@@ -24,7 +24,8 @@ func claimCheck(ctx context.Context, db *pgxpool.Pool, aggregateType, start stri
 ) (from string, due bool, err error) {
 	b := &pgx.Batch{}
 	b.Queue(`INSERT INTO reconcile_checks (aggregate_type) VALUES ($1) ON CONFLICT DO NOTHING`, aggregateType)
-	b.Queue(claimCheckSQL, aggregateType, pgID(holder), interval.Microseconds(), checkLease.Microseconds(), start).QueryRow(func(row pgx.Row) error {
+	claim := b.Queue(claimCheckSQL, aggregateType, pgID(holder), interval.Microseconds(), checkLease.Microseconds(), start)
+	claim.QueryRow(func(row pgx.Row) error {
 		switch err := row.Scan(&from); {
 		case errors.Is(err, pgx.ErrNoRows):
 			return nil

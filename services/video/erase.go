@@ -29,7 +29,7 @@ var Types = []string{
 
 // Erasure removes a user's text and preferences from the service's schema. Rows become
 // tombstones as by Delete of each, so that replicas follow. Then the texts go that are
-// stored beside the rows.
+// stored besides the rows.
 type Erasure struct {
 	db       *pgxpool.Pool
 	services services

@@ -63,7 +63,7 @@ func TestRequestsWaitForTheNextProcess(t *testing.T) {
 		}
 	}
 	if err := i.Start(); err == nil {
-		t.Error("a second process beside the first")
+		t.Error("a second process next to the first")
 	}
 	select {
 	case err := <-i.Failed():

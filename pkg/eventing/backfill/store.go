@@ -61,7 +61,8 @@ var saveBackfill string
 // save keeps how far the backfill has come, and renews the lease unless it is done. It writes
 // the whole state: when the answer to a save was lost, the next one changes nothing.
 func (r *run) save(ctx context.Context, s State, done bool) (State, error) {
-	err := r.db.Statement("save backfill", saveBackfill, s.Type, r.holder, s.next, s.RowsRead, s.RowsWritten, done, lease.Microseconds()).Scan(ctx, &s.FinishedAt)
+	err := r.db.Statement("save backfill", saveBackfill, s.Type, r.holder, s.next, s.RowsRead, s.RowsWritten, done, lease.Microseconds()).
+		Scan(ctx, &s.FinishedAt)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return s, fmt.Errorf("%w, and has taken this one over", ErrRunning)
 	}

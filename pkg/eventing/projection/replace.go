@@ -32,7 +32,7 @@ func (p *Projection[S]) Type() string { return p.aggregate.Type() }
 // A row that the owner does not know becomes a tombstone of its own version, and is not
 // removed. Readers are told that it is gone either way. But the broker may still have
 // events of the lost history, for as long as it keeps messages: on a tombstone they are
-// stale, without a row they would make the aggregate anew. And an aggregate that the owner
+// stale, without a row they would make the aggregate again. And an aggregate that the owner
 // puts again, or gets back by another restore, replaces the tombstone by the usual rules.
 //
 // A row that cannot be read or written is left: by itself it is at fault, and holds up no other

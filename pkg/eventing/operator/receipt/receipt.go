@@ -51,7 +51,8 @@ var findReceipts string
 // first. The error is ErrUnknown if there is neither.
 func Find(ctx context.Context, db *pgxpool.Pool, event uuid.UUID) ([]Receipt, []audit.Entry, error) {
 	// The inbox's key begins with the consumer, of which there are few.
-	found, err := bounded.Collect(ctx, bounded.Pool{DB: db, Limit: queryTimeout}.Statement("read inbox", findReceipts, event), pgx.RowToStructByName[Receipt])
+	found, err := bounded.Collect(ctx,
+		bounded.Pool{DB: db, Limit: queryTimeout}.Statement("read inbox", findReceipts, event), pgx.RowToStructByName[Receipt])
 	if err != nil {
 		return nil, nil, err
 	}
