@@ -19,49 +19,49 @@ import (
 // edit is an edit of a file: the text stands after the anchor, or after its line.
 type edit struct{ file, anchor, text string }
 
-// language is the first chapter of docs/adapt.md, in short: a field of videos. OpenAPI is
+// locale is the first chapter of docs/adapt.md, in short: a field of videos. OpenAPI is
 // left out: no service reads it here.
-var language = []edit{
-	{"migrations/video/09000_language.sql", "", addLanguage("video.videos")},
-	{"migrations/catalog/09000_language.sql", "", addLanguage("catalog.video_projection")},
-	{"proto/video/v1/video_service.proto", "\nmessage Video {\n", "  string language = 20;\n"},
-	{"proto/video/events/v1/events.proto", "\nmessage VideoCreated {\n", "  string language = 20;\n"},
-	{"proto/video/events/v1/events.proto", "\nmessage VideoUpdated {\n", "  optional string language = 20;\n"},
-	{"proto/catalog/v1/catalog_service.proto", "\nmessage Video {\n", "  string language = 20;\n"},
-	{"services/catalog/videos.go", "type Video struct {\n", "\tLanguage string `json:\"language\"`\n"},
-	{"services/catalog/videos.go", "v = Video{\n\t\t\t", "Language: p.GetLanguage(), "},
-	{"services/catalog/videos.go", "bool { return slices.Contains(p.GetCleared(), field) }\n", "\tif p.Language != nil {\n\t\tv.Language = p.GetLanguage()\n\t}\n"},
-	{"services/catalog/videos.go", "return Video{\n\t\tID: videoID, ", "Language: p.GetLanguage(), "},
-	{"services/catalog/store_videos.go", "published_at,\n\tversion, epoch, created_at, updated_at, deleted_at", ", language"},
+var locale = []edit{
+	{"migrations/video/09000_locale.sql", "", addLocale("video.videos")},
+	{"migrations/catalog/09000_locale.sql", "", addLocale("catalog.video_projection")},
+	{"proto/video/v1/video_service.proto", "\nmessage Video {\n", "  string locale = 20;\n"},
+	{"proto/video/events/v1/events.proto", "\nmessage VideoCreated {\n", "  string locale = 20;\n"},
+	{"proto/video/events/v1/events.proto", "\nmessage VideoUpdated {\n", "  optional string locale = 20;\n"},
+	{"proto/catalog/v1/catalog_service.proto", "\nmessage Video {\n", "  string locale = 20;\n"},
+	{"services/catalog/videos.go", "type Video struct {\n", "\tLocale string `json:\"locale\"`\n"},
+	{"services/catalog/videos.go", "v = Video{\n\t\t\t", "Locale: p.GetLocale(), "},
+	{"services/catalog/videos.go", "bool { return slices.Contains(p.GetCleared(), field) }\n", "\tif p.Locale != nil {\n\t\tv.Locale = p.GetLocale()\n\t}\n"},
+	{"services/catalog/videos.go", "return Video{\n\t\tID: videoID, ", "Locale: p.GetLocale(), "},
+	{"services/catalog/store_videos.go", "published_at,\n\tversion, epoch, created_at, updated_at, deleted_at", ", locale"},
 	{"services/catalog/store_videos.go", `"uuid, uuid, text, text, bigint, timestamptz, bigint, bigint, timestamptz, timestamptz, timestamptz`, ", text"},
-	{"services/catalog/store_videos.go", "func(v Video) *time.Time { return v.DeletedAt })", ",\n\t\tcolumn(steps, func(v Video) string { return v.Language })"},
-	{"services/catalog/grpc.go", "return &catalogv1.Video{\n\t\t", "Language: v.Language, "},
-	{"proto/video/v1/video_service.proto", "\nmessage CreateVideoRequest {\n", "  string language = 20;\n"},
-	{"services/video/fields.go", "type Video struct {\n", "\tLanguage string `json:\"language\"`\n"},
-	{"services/video/fields.go", "type restBody struct {\n", "\tLanguage rest.Optional[string] `json:\"language\"`\n"},
-	{"services/video/fields.go", "type grpcBody interface {\n", "\tGetLanguage() string\n"},
-	{"services/video/fields.go", "var fields = []field{", "language{}, "},
+	{"services/catalog/store_videos.go", "func(v Video) *time.Time { return v.DeletedAt })", ",\n\t\tcolumn(steps, func(v Video) string { return v.Locale })"},
+	{"services/catalog/grpc.go", "return &catalogv1.Video{\n\t\t", "Locale: v.Locale, "},
+	{"proto/video/v1/video_service.proto", "\nmessage CreateVideoRequest {\n", "  string locale = 20;\n"},
+	{"services/video/fields.go", "type Video struct {\n", "\tLocale string `json:\"locale\"`\n"},
+	{"services/video/fields.go", "type restBody struct {\n", "\tLocale rest.Optional[string] `json:\"locale\"`\n"},
+	{"services/video/fields.go", "type grpcBody interface {\n", "\tGetLocale() string\n"},
+	{"services/video/fields.go", "var fields = []field{", "locale{}, "},
 	{"services/video/fields.go", "\ntype title struct{}\n", `
-type language struct{}
+type locale struct{}
 
-func (language) name() string                                         { return "language" }
-func (language) nullable() bool                                       { return false }
-func (language) value(v Video) any                                    { return v.Language }
-func (language) set(v *Video, to Video) bool                          { return assign(&v.Language, to.Language) }
-func (f language) check(v Video, found *problem.Violations)           { found.Line(f.name(), v.Language, 0, 35) }
-func (language) fromGRPC(b grpcBody, v *Video, _ *problem.Violations) { v.Language = b.GetLanguage() }
-func (language) message(v Video, m *videov1.Video)                    { m.Language = v.Language }
-func (language) created(v Video, e *eventsv1.VideoCreated)            { e.Language = v.Language }
-func (language) updated(v Video, e *eventsv1.VideoUpdated) bool       { e.Language = &v.Language; return false }
-func (language) fromREST(b restBody, v *Video, _ *problem.Violations) (set, null bool) {
-	return read(b.Language, &v.Language)
+func (locale) name() string                                         { return "locale" }
+func (locale) nullable() bool                                       { return false }
+func (locale) value(v Video) any                                    { return v.Locale }
+func (locale) set(v *Video, next Video) bool { return assign(&v.Locale, next.Locale) }
+func (f locale) check(v Video, found *problem.Violations)           { found.Line(f.name(), v.Locale, 0, 35) }
+func (locale) fromGRPC(b grpcBody, v *Video, _ *problem.Violations) { v.Locale = b.GetLocale() }
+func (locale) message(v Video, m *videov1.Video)                    { m.Locale = v.Locale }
+func (locale) created(v Video, e *eventsv1.VideoCreated)            { e.Locale = v.Locale }
+func (locale) updated(v Video, e *eventsv1.VideoUpdated) bool       { e.Locale = &v.Locale; return false }
+func (locale) fromREST(b restBody, v *Video, _ *problem.Violations) (set, null bool) {
+	return read(b.Locale, &v.Locale)
 }
 `},
 }
 
-func addLanguage(table string) string {
-	return "-- +goose Up\nALTER TABLE " + table + " ADD COLUMN language text NOT NULL DEFAULT '';\n" +
-		"-- +goose Down\nALTER TABLE " + table + " DROP COLUMN language;\n"
+func addLocale(table string) string {
+	return "-- +goose Up\nALTER TABLE " + table + " ADD COLUMN locale text NOT NULL DEFAULT '';\n" +
+		"-- +goose Down\nALTER TABLE " + table + " DROP COLUMN locale;\n"
 }
 
 func (e edit) apply(t *testing.T, dir string) {
@@ -95,7 +95,7 @@ func newRelease(t *testing.T) string {
 		}
 	}
 	sh(`git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$NEW"`)
-	for _, e := range language {
+	for _, e := range locale {
 		e.apply(t, dir)
 	}
 	sh(`make -C "$NEW" generate BIN="$PWD/build/bin" && cd "$NEW" && go build -o bin/ ./services/video/cmd/video ./services/catalog/cmd/catalog ./cmd/dev`)
@@ -123,7 +123,7 @@ func TestANewFieldReachesAnOlderReader(t *testing.T) {
 	reader := w.spawnCatalog(t, w.catalogAddr)
 	writer.ready(t)
 	reader.ready(t)
-	w.writeLanguages(t, videos, changes)
+	w.writeLocales(t, videos, changes)
 
 	behind := `SELECT count(*) FROM video.videos v LEFT JOIN catalog.video_projection p USING (video_id) WHERE p.version IS DISTINCT FROM v.version`
 	w.becomes(t, behind, 0)
@@ -150,8 +150,8 @@ func TestANewFieldReachesAnOlderReader(t *testing.T) {
 // differing counts the rows of the read model that differ from their owner's.
 const differing = `
 	SELECT count(*) FROM video.videos v FULL JOIN catalog.video_projection p USING (video_id)
-	 WHERE (v.title, v.description, v.duration_seconds, v.language, v.version, v.last_event_id, v.deleted_at)
-	       IS DISTINCT FROM (p.title, p.description, p.duration_seconds, p.language, p.version, p.last_event_id, p.deleted_at)`
+	 WHERE (v.title, v.description, v.duration_seconds, v.locale, v.version, v.last_event_id, v.deleted_at)
+	       IS DISTINCT FROM (p.title, p.description, p.duration_seconds, p.locale, p.version, p.last_event_id, p.deleted_at)`
 
 func (w *world) count(t *testing.T, sql string) (n int) {
 	t.Helper()
@@ -166,8 +166,8 @@ func (w *world) becomes(t *testing.T, sql string, n int) {
 	eventually(t, fmt.Sprintf("%s is %d", sql, n), func() bool { return w.count(t, sql) == n })
 }
 
-// writeLanguages creates videos, and changes the language of each: changes events each.
-func (w *world) writeLanguages(t *testing.T, videos, changes int) {
+// writeLocales creates videos, and changes the locale of each: changes events each.
+func (w *world) writeLocales(t *testing.T, videos, changes int) {
 	t.Helper()
 	const writers = 16
 	var all sync.WaitGroup
@@ -175,9 +175,9 @@ func (w *world) writeLanguages(t *testing.T, videos, changes int) {
 		c := newClient(t, w.videoAddr)
 		all.Go(func() {
 			for range (videos + writers - 1) / writers {
-				a, err := c.do(t.Context(), http.MethodPost, "/v1/videos", uuid.NewString(), fields{"uploader_id": uploader, "title": "0", "language": "x0"})
+				a, err := c.do(t.Context(), http.MethodPost, "/v1/videos", uuid.NewString(), fields{"uploader_id": uploader, "title": "0", "locale": "x0"})
 				for i := 1; i < changes && err == nil; i++ {
-					_, err = c.do(t.Context(), http.MethodPatch, "/v1/videos/"+a.ID, uuid.NewString(), fields{"language": fmt.Sprint("x", i)})
+					_, err = c.do(t.Context(), http.MethodPatch, "/v1/videos/"+a.ID, uuid.NewString(), fields{"locale": fmt.Sprint("x", i)})
 				}
 				if err != nil || a.code != http.StatusCreated {
 					t.Errorf("write: %d, %v", a.code, err)

@@ -111,7 +111,7 @@ func TestEachContextIsTried(t *testing.T) {
 	t.Parallel()
 	for i, rule := range contexts {
 		if len(wrongWith(slices.Delete(slices.Clone(contexts), i, i+1))) == 0 {
-			t.Errorf("no case needs rule %d, %s: %s", i, rule.means, rule.why)
+			t.Errorf("no case needs rule %d, %s: %s", i, rule.means, rule.Why)
 		}
 	}
 }

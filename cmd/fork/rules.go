@@ -14,7 +14,7 @@ const (
 // both. All patterns that it has match; the first rule of the list decides.
 type rule struct {
 	means meaning
-	why   string
+	Why   string
 	// in is a pattern of paths; kind of text; ident of the identifier around the word;
 	// before and after of the line around it; previous of the word before.
 	in                             *regexp.Regexp
@@ -31,8 +31,3 @@ func (c rule) matches(o occurrence) bool {
 func matches(pattern *regexp.Regexp, text string) bool {
 	return pattern == nil || pattern.MatchString(text)
 }
-
-func in(pattern string) *regexp.Regexp        { return regexp.MustCompile(pattern) }
-func ident(pattern string) *regexp.Regexp     { return regexp.MustCompile(`^(?:` + pattern + `)$`) }
-func endsWith(pattern string) *regexp.Regexp  { return regexp.MustCompile(`(?:` + pattern + `)$`) }
-func startWith(pattern string) *regexp.Regexp { return regexp.MustCompile(`^(?:` + pattern + `)`) }
