@@ -138,10 +138,10 @@
 // behind thousands.
 //
 // Claims, scans and the sweep skip a held tenant's events. Every 20 ms the held tenants
-// have turns, one after the other, unless 500 of their events are on their way: a goroutine of their own claims behind a tenant's published
-// events, or in the next page of a scan that is the tenant's own. That scan goes through the
-// pages that scans for all have skipped, and ends at the snapshot of the last claim. n held
-// tenants together leave at n times TenantRate at most, and each relay has an equal share of
+// have turns, one after the other, unless 500 of their events are on their way: a goroutine of
+// their own claims behind a tenant's published events, or in the next page of a scan that is
+// the tenant's own. That scan goes through the pages that scans for all have skipped, and ends
+// at the snapshot of the last claim. n held tenants together leave at n times TenantRate at most, and each relay has an equal share of
 // that: a tenant below the rate, which was held for a backlog that an outage had left,
 // catches up however many others do. A tenant has caught up when its scan is complete and
 // nothing of its is on its way, or when no turn has left anything for five seconds. The
