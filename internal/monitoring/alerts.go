@@ -109,7 +109,7 @@ var outboxAlerts = []Alert{
 		Summary: "Pub/Sub refuses an event; at the fifth time it is parked."},
 	{Name: "TenantsHeld", Severity: Ticket, For: 3600, Entry: "Tenants wait for turns (`outbox_tenants_held` above 0 for long)",
 		Expr:    `max(outbox_tenants_held) > 0`,
-		Summary: "A tenant has been above its rate, or behind, for an hour while others write."},
+		Summary: "A tenant has been above its rate or its share, or behind, for an hour while others write."},
 	{Name: "LeasesLost", Severity: Ticket, For: 0, Entry: "Leases are lost (`outbox_leases_lost_total` grows)",
 		Expr:    `sum(increase(outbox_leases_lost_total[30m])) > 20`,
 		Summary: "Relays are overtaken while they publish: more than 20 leases in half an hour."},

@@ -45,7 +45,7 @@ var videoRows = []Row{
 		{Title: "Age of an event when it is published, by tenant", Unit: "s", Means: "A rise means that the tenant's events wait in the outbox.",
 			Queries: one("p99 {{tenant}}",
 				"histogram_quantile(0.99, "+perSecond("outbox_tenant_event_age_at_publish_seconds_bucket", "le, tenant")+")")},
-		{Title: "Tenants above their rate", Unit: "{tenant}", Means: "The events of these tenants wait for turns.",
+		{Title: "Held tenants", Unit: "{tenant}", Means: "The events of these tenants wait for turns.",
 			Queries: one("held", "max(outbox_tenants_held)")},
 		{Title: "Parked events, by tenant", Unit: "{event}", Means: "A rise means that Pub/Sub refuses events of this tenant.",
 			Queries: one("{{tenant}}", orZero("max by (tenant) (outbox_tenant_parked)"))},

@@ -78,7 +78,7 @@ var inboxMetrics = []Metric{
 	{Name: "outbox.tenant.oldest_pending_age", Kind: Gauge, Unit: "s", Service: video, Labels: []Label{tenant},
 		Meaning: "Age of the oldest of them that is not parked, by tenant", Seldom: "while events are pending"},
 	{Name: "outbox.tenants.held", Kind: Gauge, Unit: "{tenant}", Service: video,
-		Meaning: "Tenants above their rate, whose events wait for turns"},
+		Meaning: "Tenants above their rate or their share, whose events wait for turns"},
 	{Name: "inbox.events", Kind: Counter, Unit: "{event}", Service: catalog,
 		Labels: []Label{subscription, labelled("outcome", "applied", "stale", "duplicate", "gap", "diverged", "lost")},
 		Meaning: "Events handled, by outcome: applied, stale, duplicate, gap, diverged or lost; " +

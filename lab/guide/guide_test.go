@@ -70,8 +70,9 @@ type rootCopy struct{ dir, tools string }
 // copied copies what git would of the repository at root, and makes a repository of the copy.
 func copied(t *testing.T, root, tools string) rootCopy {
 	t.Helper()
-	// A person has the copy and its neighbours in one folder.
-	c := rootCopy{dir: filepath.Join(t.TempDir(), filepath.Base(root)), tools: tools}
+	// A person has the copy and its neighbours in one folder. Its own name is none of those in the
+	// text, as that of a fork at root may be.
+	c := rootCopy{dir: filepath.Join(t.TempDir(), "repository"), tools: tools}
 	c.run(t, root, `mkdir -p "$COPY/build" && git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$COPY"`)
 	if err := os.Symlink(tools, filepath.Join(c.dir, "build", "bin")); err != nil {
 		t.Fatal(err)

@@ -55,7 +55,7 @@
 //	repaired          inbox: blocked.go, repair.go, owner.go; projection: projection.go
 //	read              consistency: doc.go, token.go, reader.go, waiters.go
 //
-// The rest can wait until its fault is met: in outbox the tenants (tenants.go, held.go,
+// The rest can wait until its fault is met: in outbox the tenants (tenants.go, shares.go, held.go,
 // turner.go), the pauses of topics (pause.go, prober.go), and the events that a claim does not see
 // (scanner.go, heartbeat.go); in inbox the causes of errors (fault.go), crash loops, events of a
 // newer release (unknown.go), streams and their budget. Each other package is read by itself.

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -141,6 +142,8 @@ type claimResult struct {
 	sent  time.Time
 	low   queue.TxSnapshot
 	lows  map[aggregateKey]queue.TxSnapshot // of single aggregates, where lower; may be nil
+	// retries says that the claim was one of retries.
+	retries bool
 	// candidates says that the events were claimed to choose probes from. They do not use
 	// the room that other claims reserve. The chosen ones, by head, probe a topic's pause
 	// in that state.
@@ -159,9 +162,14 @@ func (c claimResult) full() bool {
 	return c.Truncated || events >= c.claim.Events || bytes >= c.claim.Bytes
 }
 
+// leaves reports whether the claim's limits may have left events that come next.
+func (c claimResult) leaves() bool {
+	return c.full() || slices.ContainsFunc(c.Batches, func(b queue.Batch) bool { return len(b) >= c.claim.PerAggregate })
+}
+
 // dispatch sends the batches of a claim to the publishers. From now on they count as in
-// flight, in place of the room that was reserved for the claim. A tenant that is over its
-// rate is held from now on. dispatch returns how many of the batches are probes.
+// flight, in place of the room that was reserved for the claim. The tenants that it shows to be
+// busy are held from now on. dispatch returns how many of the batches are probes.
 func (r *Relay) dispatch(b claimResult, claimed chan<- *leasedBatch) (probes int) {
 	added := r.inFlight.add(b)
 	if !b.candidates {
@@ -179,14 +187,14 @@ func (r *Relay) dispatch(b claimResult, claimed chan<- *leasedBatch) (probes int
 }
 
 // holdBusy holds the tenants that a claim has shown to be busy, while several are active: over
-// their rate, or with too many events in flight.
+// their rate, or with more events on their way to the broker than their share.
 func (r *Relay) holdBusy(b claimResult) {
 	now := time.Now()
 	busy := r.tenants.claimed(b.Batches, len(b.claim.Alive)+1, now)
 	if b.claim.Tenant != "" || !r.tenants.shared(now) {
 		return
 	}
-	if busy = append(busy, r.inFlight.crowding()...); len(busy) > 0 {
+	if busy = append(busy, r.inFlight.crowding(r.options.Canary)...); len(busy) > 0 {
 		r.followUps.hold(busy)
 	}
 }
@@ -203,10 +211,10 @@ func (r *Relay) claimLimits(paused, alive, held []string) queue.Claim {
 
 // claimEvents is how many events the next claim takes.
 func (r *Relay) claimEvents() int {
-	if r.tenants.shared(time.Now()) {
-		return sharedEvents
+	if !r.tenants.shared(time.Now()) {
+		return claimEvents
 	}
-	return claimEvents
+	return max(fewEvents, min(sharedEvents, r.inFlight.roomOfAll()))
 }
 
 const (

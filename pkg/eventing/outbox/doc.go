@@ -12,7 +12,7 @@
 //	relay.go         Relay: its goroutines, Wake; options.go has its settings and hooks
 //	scheduler.go     decides what to claim next
 //	claimer.go       claims new events, scanner.go retries and rows that a claim missed
-//	inflight.go      the leased batches
+//	inflight.go      the leased batches; shares.go: of each tenant, on the way to the broker
 //	tenants.go       knows the tenants above their rate; held.go has their events wait for the
 //	                 turns of turner.go
 //	publisher.go     publishes a batch
@@ -126,33 +126,37 @@
 // A broker delivers in about the order of publishing, and consumers apply in that order.
 // So one tenant's event passes another tenant's million only if the relay does not publish
 // those ahead of it. While events of several tenants come (within a minute), a claim takes 250
-// events in place of 2,000. A tenant above TenantRate, 1,000 events a second, or with more than
-// 500 events on their way, is held:
+// events in place of 2,000. A tenant above TenantRate, 1,000 events a second, or with more events
+// on their way to the broker than its share, is held:
 //
 //	        too many events while            it has caught up, or
 //	        others are active                no other is active
 //	served ──────────────────▶ held ─────────────────────────────────▶ served
 //
-// The second bound holds where the broker or the machine takes less than TenantRate: without it
-// the busiest tenant, below its rate, has all the relay's room, and an event of another one waits
-// behind thousands.
+// The share holds where the broker or the machine takes less than TenantRate: without it
+// the busiest tenants, below their rates, have all the relay's room, and an event of another one
+// waits behind thousands. It is 500 events, or a fair part of the 2,000 of all tenants: those with
+// few leave the rest to the others. An event counts until the broker has answered. Where the 2,000
+// are on their way, claims take 50 events, and a tenant with more than 50 is held.
 //
 // Claims, scans and the sweep skip a held tenant's events. Every 20 ms the held tenants
-// have turns, one after the other, unless 500 of their events are on their way: a goroutine of
-// their own claims behind a tenant's published events, or in the next page of a scan that is
-// the tenant's own. That scan goes through the pages that scans for all have skipped, and ends
-// at the snapshot of the last claim. n held tenants together leave at n times TenantRate at most, and each relay has an equal share of
-// that: a tenant below the rate, which was held for a backlog that an outage had left,
-// catches up however many others do. A tenant has caught up when its scan is complete and
-// nothing of its is on its way, or when no turn has left anything for five seconds. The
-// relays tell each other in their heartbeats of the last two tenants that they met, since one
-// of them may meet the busy tenant only. The relay's low covers skipped events, so the turns
-// of a relay that dies are found by another one's scan.
+// have turns, one after the other: a goroutine of their own claims behind a tenant's published
+// events, or in the next page of a scan that is the tenant's own. A turn takes what the tenant's
+// rate allows and its share leaves. That scan goes through the pages that scans for all have
+// skipped, and ends at the snapshot of the last claim. Each held tenant leaves at TenantRate at
+// most, of which each relay has an equal part, and can save up 500 events of it: a tenant below
+// the rate, which was held for a backlog that an outage had left, catches up however many others
+// do, where the broker answers its share fast enough. A tenant has caught up when its scan is
+// complete and nothing of its is on its way, or when no turn may have left anything for five
+// seconds. The relays tell each other in their heartbeats of the last two tenants that they met,
+// since one of them may meet the busy tenant only. The relay's low covers skipped events, so the
+// turns of a relay that dies are found by another one's scan.
 //
 // During a tenant's scan the relay's low stays where the scan began: if the relay dies, another
 // one reads all rows since then before it finds those that were leased.
 //
-// Retries are claimed in the order of their times, for all tenants. A relay that meets one
+// Retries are claimed in the order of their times, for all tenants, and do not count for a
+// tenant's share: while several are active, 500 of them are on their way. A relay that meets one
 // tenant holds none. More than 64 tenants are not held at a time. A claim of a turn reads up to
 // 500 rows, of all tenants: with many held tenants among each other's rows, the pages bound the
 // rate.

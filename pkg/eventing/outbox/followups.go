@@ -229,6 +229,7 @@ type dueTimes struct {
 	claimAt         time.Time // when published versions are worth a claim, or zero
 	scanAt, retryAt time.Time // or zero
 	held            bool      // a tenant waits for turns
+	retriesWait     bool      // for others on their way to the broker
 }
 
 func (a *followUps) due() dueTimes {

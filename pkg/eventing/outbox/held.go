@@ -111,33 +111,49 @@ func (a *followUps) noteSkippedPart(part queue.Cursor, tenants []string) {
 	}
 }
 
-// turn is the next held tenant with work, and its part of it: up to n versions behind which
-// events may follow, and the next page of its scan, by turns. It is nil if there is none. A
-// tenant with many events in flight has no turn.
-func (a *followUps) turn(n int, f *inFlight) (h *heldTenant, after []followUp) {
+// turn is the next of the held tenants that has work, is allowed a claim by one of so many relays,
+// and has room on the way to the broker. events are how many it may claim: behind versions,
+// or if there are none in the next page of its scan, which take turns. The tenant is nil if there is
+// none.
+func (a *followUps) turn(t *tenantRates, f *inFlight, relays int) (h *heldTenant, events int, after []followUp) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	now := time.Now()
 	for range len(a.held) {
 		h = a.held[0]
 		a.held = append(a.held[1:], h)
-		if f.crowds(h.name) {
-			h.behindAt = time.Now()
+		room := f.roomOf(h.name)
+		if room <= 0 {
+			h.behindAt = now
+			continue
+		}
+		if events = min(room, t.allowance(h.name, relays, now)); events == 0 {
 			continue
 		}
 		if len(h.parts) == 0 {
-			h.begin(a.seen, time.Now())
+			h.begin(a.seen, now)
 		}
 		page := len(h.parts) > 0
 		switch {
-		case len(h.published.list) > 0 && !time.Now().Before(h.published.dueAt) && (!page || !h.pageNext):
+		case len(h.published.list) > 0 && !now.Before(h.published.dueAt) && (!page || !h.pageNext):
 			h.pageNext = true
-			return h, h.published.take(n)
+			return h, events, h.published.take(events)
 		case page:
 			h.pageNext = false
-			return h, nil
+			return h, events, nil
 		}
 	}
-	return nil, nil
+	return nil, 0, nil
+}
+
+// withoutTurns notes that there could be no turn until now: nothing tells whether a tenant has
+// caught up.
+func (a *followUps) withoutTurns(now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, h := range a.held {
+		h.behindAt = now
+	}
 }
 
 // releaseCaughtUp releases the tenants that have caught up, or all of them if no other is

@@ -17,6 +17,9 @@ type leasedBatch struct {
 	// that the batch was claimed to choose probes from.
 	probe     int
 	candidate bool
+	// retry says that a claim of retries has found the batch. answered, of inFlight, says that the
+	// broker has answered.
+	retry, answered bool
 	// low and lowBehind are snapshots from which another relay can scan. low saw no pending
 	// event of the aggregate, lowBehind saw none behind the batch. A batch that begins with
 	// a retry needs neither for the events that its claim saw: the retry is found by its
@@ -58,9 +61,12 @@ type inFlight struct {
 	mu            sync.Mutex
 	batches       map[uuid.UUID]*leasedBatch // by head
 	events, bytes int
-	ofTenant      map[string]int // events
-	reserved      int            // claims on their way
-	candidates    int            // batches besides, to choose probes from
+	reserved      int // claims on their way
+	candidates    int // batches besides, to choose probes from
+	// sending are the events of each tenant that the broker has not answered yet. Those of all
+	// tenants that claims of retries have found count apart, as retrying.
+	sending  map[string]int
+	retrying int
 	// served numbers the grants of room: each claimant has the number of its latest one. waiting
 	// has the claimants that were refused room.
 	served  [claimants]int
@@ -70,7 +76,7 @@ type inFlight struct {
 }
 
 func newInFlight() *inFlight {
-	f := &inFlight{batches: map[uuid.UUID]*leasedBatch{}, ofTenant: map[string]int{}}
+	f := &inFlight{batches: map[uuid.UUID]*leasedBatch{}, sending: map[string]int{}}
 	for by := range f.room {
 		f.room[by] = make(chan struct{}, 1)
 	}
@@ -159,7 +165,9 @@ func (f *inFlight) add(c claimResult) []*leasedBatch {
 		if f.batches[b.Head()] != nil {
 			continue
 		}
-		h := &leasedBatch{events: b, candidate: c.candidates, leaseUntil: c.sent.Add(queue.LeaseTime), low: c.low, lowBehind: c.Seen}
+		h := &leasedBatch{
+			events: b, candidate: c.candidates, retry: c.retries, leaseUntil: c.sent.Add(queue.LeaseTime), low: c.low, lowBehind: c.Seen,
+		}
 		if low, followed := c.lows[aggregateKey{b[0].AggregateType, b[0].AggregateID}]; followed {
 			h.low = queue.Earliest(h.low, low)
 		}
@@ -194,29 +202,9 @@ func (f *inFlight) account(h *leasedBatch, sign int) {
 	}
 	f.events += sign * len(h.events)
 	f.bytes += sign * h.events.Bytes()
-	tenant := h.events.Tenant()
-	if f.ofTenant[tenant] += sign * len(h.events); f.ofTenant[tenant] == 0 {
-		delete(f.ofTenant, tenant)
+	if !h.answered {
+		f.accountSending(h, sign)
 	}
-}
-
-// crowds reports whether a tenant has as many events in flight as it may while others are active.
-func (f *inFlight) crowds(tenant string) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.ofTenant[tenant] >= tenantEvents
-}
-
-// crowding are the tenants that have more events in flight than they may while others are active.
-func (f *inFlight) crowding() (tenants []string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for tenant, events := range f.ofTenant {
-		if events > tenantEvents {
-			tenants = append(tenants, tenant)
-		}
-	}
-	return tenants
 }
 
 // low is a snapshot that saw none of the events in flight.

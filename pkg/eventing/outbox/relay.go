@@ -150,7 +150,9 @@ func (r *Relay) Run(ctx context.Context) error {
 	for range publishesInFlight {
 		publishing.Go(func() {
 			for h := range claimed {
-				results <- publishResult{h, r.send(ctx, flying, h)}
+				answer := r.send(ctx, flying, h)
+				r.inFlight.answer(h)
+				results <- publishResult{h, answer}
 			}
 		})
 	}

@@ -14,7 +14,9 @@ import (
 func (r *Relay) scanLoop(ctx, flying context.Context, claimed chan<- *leasedBatch) {
 	s := newScanSchedule()
 	for ctx.Err() == nil {
-		todo, until := s.next(time.Now(), r.followUps.due())
+		due := r.followUps.due()
+		due.retriesWait = r.tenants.shared(time.Now()) && r.inFlight.retriesWait()
+		todo, until := s.next(time.Now(), due)
 		switch todo { //nolint:exhaustive // the other actions are claims, which need room
 		case actIdle:
 			backoff.Sleep(ctx, time.Until(until), r.followUps.wakeScans)
@@ -52,7 +54,7 @@ func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed 
 		if err != nil {
 			return err
 		}
-		r.dispatch(claimResult{Claimed: got, claim: claim, sent: sent}, claimed)
+		r.dispatch(claimResult{Claimed: got, claim: claim, sent: sent, retries: true}, claimed)
 		s.retried(sent, got.Truncated, in)
 	case actScanPage:
 		p, err := r.queue.Scan(ctx, claim, s.parts[0], scanRows)

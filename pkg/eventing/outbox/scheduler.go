@@ -114,12 +114,13 @@ func newScanSchedule() *scanSchedule { return &scanSchedule{sweep: queue.Beginni
 // next returns the action that is due, or the time until which to wait.
 func (s *scanSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
 	reached := func(at time.Time) bool { return !at.IsZero() && !now.Before(at) }
+	retries := !now.Before(s.retryAt) || reached(due.retryAt)
 	switch {
 	case now.Before(s.pausedUntil):
 		return actPause, s.pausedUntil
 	case !due.registered:
 		return actIdle, now.Add(scanEvery)
-	case !now.Before(s.retryAt) || reached(due.retryAt):
+	case retries && !due.retriesWait:
 		return actRetries, now
 	case len(s.parts) > 0:
 		return actScanPage, now
@@ -127,6 +128,8 @@ func (s *scanSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
 		return actStartScan, now
 	case !now.Before(s.sweepAt):
 		return actSweepPage, now
+	case retries:
+		return actIdle, now.Add(turnEvery)
 	default:
 		return actIdle, s.idleUntil(due)
 	}

@@ -146,7 +146,7 @@ func newTenantMetrics(meter instrument.Meter) tenantMetrics {
 			"Events among the first 10000 not yet published, by tenant: the ten with the most by name, the rest as other"),
 		parked: meter.Gauge("outbox.tenant.parked", "{event}", "Events among them that the broker refuses, by tenant"),
 		oldest: meter.Age("outbox.tenant.oldest_pending_age", "Age of the oldest of them that is not parked, by tenant"),
-		held:   meter.Gauge("outbox.tenants.held", "{tenant}", "Tenants above their rate, whose events wait for turns"),
+		held:   meter.Gauge("outbox.tenants.held", "{tenant}", "Tenants above their rate or their share, whose events wait for turns"),
 	}
 }
 

@@ -19,12 +19,15 @@ const (
 	// with an event a minute is protected all the time.
 	activeFor = time.Minute
 	// sharedEvents is the limit of a claim while several tenants are active: a tenant that
-	// becomes busy has about two such claims on their way before it is held.
-	sharedEvents = 250
-	// tenantEvents is how many events of one tenant may be on their way while several are
-	// active, whatever its rate: an event of another tenant waits behind those. A broker that
-	// takes less than TenantRate would otherwise leave the whole room to the busiest tenant.
-	tenantEvents = 2 * sharedEvents
+	// becomes busy has about two such claims on their way before it is held. It is fewEvents
+	// where more events than allTenantsEvents are on their way.
+	sharedEvents, fewEvents = 250, 50
+	// tenantEvents is how many events of one tenant may be on their way to the broker while
+	// several are active, whatever its rate, and allTenantsEvents how many of all: an event of
+	// another tenant waits behind those. A broker that takes less than TenantRate would
+	// otherwise leave the whole room to the busiest tenants. Retries of all tenants, which are
+	// claimed in the order of their times, have retryEvents.
+	tenantEvents, allTenantsEvents, retryEvents = 500, 2000, 500
 	// turnEvery is the pause between the turns of held tenants. A turn is that much of the
 	// rate, so an event of another tenant meets a few dozen requests of theirs.
 	turnEvery = 20 * time.Millisecond
@@ -56,19 +59,11 @@ type tenantRates struct {
 	last, previous          string
 	at, previousAt, changed time.Time
 	limits                  map[string]*rate.Limiter
-	// held is the limit of all held tenants together.
-	held *rate.Limiter
 }
 
 func newTenantRates(perSecond int, canary string) *tenantRates {
-	return &tenantRates{
-		perSecond: perSecond, canary: canary, limits: map[string]*rate.Limiter{},
-		held: rate.NewLimiter(rate.Limit(perSecond), burst(perSecond)),
-	}
+	return &tenantRates{perSecond: perSecond, canary: canary, limits: map[string]*rate.Limiter{}}
 }
-
-// burst is what a held tenant may save up: its events of two turns.
-func burst(perSecond int) int { return max(1, perSecond*int(2*turnEvery/time.Millisecond)/1000) }
 
 // meet notes that another relay has met events of a tenant.
 func (t *tenantRates) meet(tenant string, now time.Time) {
@@ -134,8 +129,7 @@ func (t *tenantRates) claimed(batches []queue.Batch, relays int, now time.Time) 
 	defer t.mu.Unlock()
 	for tenant, n := range events {
 		t.claims(tenant, now)
-		l := t.limit(tenant)
-		l.SetLimitAt(now, rate.Limit(t.perSecond)/rate.Limit(relays))
+		l := t.limit(tenant, relays, now)
 		if !l.AllowN(now, min(n, l.Burst())) {
 			busy = append(busy, tenant)
 		}
@@ -146,35 +140,30 @@ func (t *tenantRates) claimed(batches []queue.Batch, relays int, now time.Time) 
 	return busy
 }
 
-// limit expects the lock.
-func (t *tenantRates) limit(tenant string) *rate.Limiter {
+// limit expects the lock. It is that of a tenant, of which so many relays have equal parts.
+func (t *tenantRates) limit(tenant string, relays int, now time.Time) *rate.Limiter {
 	l := t.limits[tenant]
 	if l == nil {
 		if len(t.limits) >= maxTenants {
 			clear(t.limits)
 		}
-		// A burst of less than a claim would count a claim of such a tenant as less than it has.
-		l = rate.NewLimiter(rate.Limit(t.perSecond), max(sharedEvents, t.perSecond/4))
+		// A held tenant that is far from the broker saves up what it may have on the way.
+		l = rate.NewLimiter(rate.Limit(t.perSecond), max(tenantEvents, t.perSecond/4))
 		t.limits[tenant] = l
 	}
+	l.SetLimitAt(now, rate.Limit(t.perSecond)/rate.Limit(relays))
 	return l
 }
 
-// turn is the number of events of one held tenant that a relay may claim now, by the number of
-// held tenants and that of relays.
-func (t *tenantRates) turn(held, relays int, now time.Time) int {
-	t.held.SetLimitAt(now, rate.Limit(t.perSecond)*rate.Limit(max(1, held))/rate.Limit(relays))
-	t.held.SetBurstAt(now, burst(t.perSecond)*max(1, held))
-	return min(sharedEvents, int(t.held.TokensAt(now)))
-}
-
-// turnOver reports whether too few events may be claimed now to pay for another claim, which
-// costs the rows that it reads.
-func (t *tenantRates) turnOver(held int, now time.Time) bool {
-	return t.held.TokensAt(now) < max(1, float64(burst(t.perSecond)*held)/4)
-}
-
-// took counts what a turn has claimed.
-func (t *tenantRates) took(events int, now time.Time) {
-	t.held.AllowN(now, min(events, t.held.Burst()))
+// allowance is how many events of a held tenant one of so many relays may claim now. It is 0 where
+// too few are allowed to pay for a claim, which costs the rows that it reads: fewer than a turn has
+// in half of its time.
+func (t *tenantRates) allowance(tenant string, relays int, now time.Time) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := min(tenantEvents, int(t.limit(tenant, relays, now).TokensAt(now)))
+	if n < max(1, t.perSecond*int(turnEvery/time.Millisecond)/2000) {
+		return 0
+	}
+	return n
 }

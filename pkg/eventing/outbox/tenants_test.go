@@ -124,41 +124,6 @@ func TestABusyTenantDelaysNoOther(t *testing.T) {
 	}
 }
 
-// The broker takes 200 events a second, a fifth of what a tenant may publish. A busy tenant,
-// although below its rate, has a bounded part of the events on their way, so that the next event
-// of another one waits behind those, and not behind all that the relay has room for.
-func TestABusyTenantLeavesRoomWhereTheBrokerIsSlow(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	a := b.countArrivals()
-	accept := time.NewTicker(5 * time.Millisecond)
-	defer accept.Stop()
-	count := b.fault
-	b.setFault(func(ctx context.Context, req *pubsubpb.PublishRequest, send func(context.Context) error) error {
-		select {
-		case <-accept.C:
-			return count(ctx, req, send)
-		case <-ctx.Done():
-			return status.FromContextError(ctx.Err()).Err()
-		}
-	})
-	r := b.startAt(t, DefaultTenantRate)
-	b.appendFor(t, "quiet", "first")
-	b.appendFor(t, "busy", "second")
-	r.Wake()
-	b.poll(t, func() bool { return a.total() == 2 }, "the first events do not leave")
-	b.fill(t, "busy", 6000, 1)
-	r.Wake()
-	b.poll(t, func() bool { return a.total() > 800 }, "the backlog does not leave")
-	committed := a.total()
-	b.appendFor(t, "quiet", "new")
-	r.Wake()
-	b.poll(t, func() bool { _, arrived := a.position("new"); return arrived }, "a new event does not leave")
-	if n, _ := a.position("new"); n-committed > tenantEvents+2*sharedEvents {
-		t.Errorf("after %d events of the other tenant", n-committed)
-	}
-}
-
 // While three tenants wait for turns, all of their events leave, in the order of each
 // aggregate: through outages, lost answers, several relays, and the end of a relay in the
 // middle. Then none is held.
@@ -254,7 +219,7 @@ func TestATenantIsOverItsRateOnlyNextToOthers(t *testing.T) {
 		t.Errorf("next to another: %v", busy)
 	}
 	second := now.Add(time.Second)
-	rates.claimed(batchFor("", 250), 4, now)
+	rates.claimed(batchFor("", tenantEvents), 4, now)
 	if busy := rates.claimed(batchFor("", 249), 4, second); len(busy) != 0 {
 		t.Errorf("within a second, a fourth of the rate: %v", busy)
 	}
@@ -289,7 +254,7 @@ func TestATenantIsOverItsRateOnlyNextToOthers(t *testing.T) {
 // The low of a relay covers what held tenants have left, wherever that stands.
 func TestLowCoversHeldTenants(t *testing.T) {
 	t.Parallel()
-	a, f := newFollowUps(), newInFlight()
+	a, f, rates := newFollowUps(), newInFlight(), newTenantRates(1000, "")
 	low := func(want queue.TxSnapshot, when string) {
 		t.Helper()
 		if got := a.low(f); got != want {
@@ -304,18 +269,20 @@ func TestLowCoversHeldTenants(t *testing.T) {
 		t.Fatalf("a claim has %d versions and skips %v", len(todo.after), todo.held)
 	}
 	a.claimed("91:91:", toClaim{seen: "75:75:", held: []string{"x"}}, "70:70:")
-	h, after := a.turn(10, f)
+	h, _, after := a.turn(rates, f, 1)
 	if h == nil || len(after) != 1 {
 		t.Fatalf("a turn of %v has %d versions", h, len(after))
 	}
 	low("60:60:", "a turn has taken them")
 	a.turnFailed(h, after)
 	low("60:60:", "and given back")
-	if _, page := a.turn(10, f); page != nil {
+	if _, _, page := a.turn(rates, f, 1); page != nil {
 		t.Fatal("versions come twice before a page")
 	}
 	low("60:60:", "scanning")
-	_, _ = a.turn(10, f)
+	if h, _, _ = a.turn(rates, f, 1); h == nil {
+		t.Fatal("no turn")
+	}
 	a.turnFollowed(h, "", "92:92:", nil)
 	low("75:75:", "followed; the scan is of what a claim has skipped")
 	a.claimed("92:92:", toClaim{seen: "91:91:", held: []string{"x"}}, "91:91:")
@@ -342,12 +309,12 @@ func TestLowCoversHeldTenants(t *testing.T) {
 // aggregates always has an event on its way.
 func TestAHeldTenantIsReleased(t *testing.T) {
 	t.Parallel()
-	a, f := newFollowUps(), newInFlight()
+	a, f, rates := newFollowUps(), newInFlight(), newTenantRates(1000, "")
 	hold := func() *heldTenant {
 		a.claimed("90:90:", toClaim{}, "90:90:")
 		a.hold([]string{"x"})
 		a.claimed("91:91:", toClaim{seen: "90:90:", held: []string{"x"}}, "90:90:")
-		h, _ := a.turn(10, f)
+		h, _, _ := a.turn(rates, f, 1)
 		if h == nil || a.scanLow != "" {
 			t.Fatalf("held %v, a scan from %q", h, a.scanLow)
 		}
@@ -367,7 +334,12 @@ func TestAHeldTenantIsReleased(t *testing.T) {
 	if !a.due().held {
 		t.Error("released before it has caught up for some time")
 	}
-	a.releaseCaughtUp(f, true, time.Now().Add(2*caughtUpFor))
+	a.withoutTurns(time.Now().Add(caughtUpFor))
+	a.releaseCaughtUp(f, true, time.Now().Add(2*caughtUpFor-time.Second))
+	if !a.due().held {
+		t.Error("released after a time without turns")
+	}
+	a.releaseCaughtUp(f, true, time.Now().Add(2*caughtUpFor+time.Second))
 	if a.due().held || len(a.published.list) != 1 {
 		t.Error("not released")
 	}
@@ -436,17 +408,17 @@ func TestASilentTenantIsForgotten(t *testing.T) {
 // claim had seen it yet.
 func TestATurnLooksLaterForEventsThatItLeft(t *testing.T) {
 	t.Parallel()
-	a := newFollowUps()
+	a, rates := newFollowUps(), newTenantRates(1000, "")
 	a.claimed("90:90:", toClaim{}, "90:90:")
 	a.hold([]string{"x"})
 	h := a.heldTenant("x")
 	a.left(h, "50:50:", "120:120:", time.Now().Add(-time.Second))
-	if got, _ := a.turn(1, newInFlight()); got == nil || !slices.Equal(h.parts, queue.TxSnapshot("50:50:").Until("120:120:")) {
+	if got, _, _ := a.turn(rates, newInFlight(), 1); got == nil || !slices.Equal(h.parts, queue.TxSnapshot("50:50:").Until("120:120:")) {
 		t.Fatalf("a scan of %v, want one of all that the turn saw", h.parts)
 	}
 	a.turnScanned(h, queue.Page{Done: true}, nil)
 	a.left(h, "50:50:", "121:121:", time.Now().Add(time.Hour))
-	if got, _ := a.turn(1, newInFlight()); got != nil {
+	if got, _, _ := a.turn(rates, newInFlight(), 1); got != nil {
 		t.Errorf("a second scan at once, of %v", h.parts)
 	}
 	if a.low(newInFlight()) != "50:50:" {
@@ -458,7 +430,7 @@ func TestATurnLooksLaterForEventsThatItLeft(t *testing.T) {
 func TestPublishedVersionsOfAHeldTenantShareAClaim(t *testing.T) {
 	t.Parallel()
 	for _, followed := range []bool{false, true} {
-		a := newFollowUps()
+		a, rates := newFollowUps(), newTenantRates(1000, "")
 		a.claimed("90:90:", toClaim{}, "90:90:")
 		a.hold([]string{"x"})
 		batch := batchFor("x", 1)[0]
@@ -467,14 +439,14 @@ func TestPublishedVersionsOfAHeldTenantShareAClaim(t *testing.T) {
 			settlement:    queue.Settlement{Batch: batch, Published: 1},
 		}
 		a.settled([]*unsettled{u}, followed)
-		if h, after := a.turn(10, newInFlight()); (h != nil && len(after) == 1) != followed {
+		if h, _, after := a.turn(rates, newInFlight(), 1); (h != nil && len(after) == 1) != followed {
 			t.Errorf("followed %t: a turn of %v", followed, after)
 		}
 		if at := a.heldTenant("x").published.dueAt; !followed && time.Until(at) <= followUpDelay {
 			t.Errorf("as soon as for other tenants, in %s", time.Until(at))
 		}
 		a.heldTenant("x").published.dueAt = time.Now()
-		if _, after := a.turn(10, newInFlight()); (len(after) == 1) == followed {
+		if _, _, after := a.turn(rates, newInFlight(), 1); (len(after) == 1) == followed {
 			t.Errorf("followed %t: later a turn of %v", followed, after)
 		}
 	}
@@ -484,16 +456,12 @@ func TestPublishedVersionsOfAHeldTenantShareAClaim(t *testing.T) {
 func TestATurnIsNoSeriesOfSmallClaims(t *testing.T) {
 	t.Parallel()
 	rates, now := newTenantRates(1000, ""), time.Now()
-	n := rates.turn(1, 1, now)
-	if rates.turnOver(1, now) {
-		t.Error("over before it has begun")
+	rates.claimed(batchFor("x", tenantEvents), 1, now)
+	if n := rates.allowance("x", 1, now.Add(turnEvery/4)); n != 0 {
+		t.Errorf("%d events in the middle of a turn", n)
 	}
-	rates.took(n, now)
-	if !rates.turnOver(1, now.Add(turnEvery/10)) {
-		t.Error("another claim for what has come meanwhile")
-	}
-	if rates.turnOver(1, now.Add(turnEvery)) {
-		t.Error("the next turn is over")
+	if n := rates.allowance("x", 1, now.Add(turnEvery)); n != 20 {
+		t.Errorf("%d events in the next turn, want those of 20 ms", n)
 	}
 }
 
@@ -502,7 +470,7 @@ func TestATurnIsNoSeriesOfSmallClaims(t *testing.T) {
 // come first.
 func TestAHeldTenantReadsSkippedPages(t *testing.T) {
 	t.Parallel()
-	a := newFollowUps()
+	a, rates := newFollowUps(), newTenantRates(1000, "")
 	a.claimed("90:90:", toClaim{}, "90:90:")
 	a.addScan("5:5:", time.Now())
 	all := a.beginScan().Since()
@@ -515,7 +483,7 @@ func TestAHeldTenantReadsSkippedPages(t *testing.T) {
 		t.Errorf("low %q: it does not cover the skipped pages", got)
 	}
 	a.claimed("95:95:", toClaim{seen: "90:90:", held: []string{"x"}}, "90:90:")
-	if h, _ := a.turn(1, newInFlight()); h == nil || !slices.Equal(h.parts, append(queue.TxSnapshot("90:90:").Until("95:95:"), page)) {
+	if h, _, _ := a.turn(rates, newInFlight(), 1); h == nil || !slices.Equal(h.parts, append(queue.TxSnapshot("90:90:").Until("95:95:"), page)) {
 		t.Errorf("a scan of %v, of %v", h.parts, all)
 	}
 	if got := a.low(newInFlight()); got != "5:5:" {
@@ -539,14 +507,16 @@ func TestEachRelayHasTurns(t *testing.T) {
 	for _, perSecond := range []int{1, 10, 100, 1000} {
 		for _, relays := range []int{1, 2, 11, 101} {
 			rates, now, events := newTenantRates(perSecond, ""), time.Now(), 0
+			rates.claimed(batchFor("x", tenantEvents), relays, now)
 			const seconds = 1000
 			for range seconds * int(time.Second/turnEvery) {
 				now = now.Add(turnEvery)
-				n := rates.turn(1, relays, now)
-				rates.took(n, now)
-				events += n
+				if n := rates.allowance("x", relays, now); n > 0 {
+					rates.claimed(batchFor("x", n), relays, now)
+					events += n
+				}
 			}
-			if want := float64(perSecond) * seconds / float64(relays); float64(events) < 0.9*want-1 || float64(events) > 1.1*want+float64(perSecond) {
+			if want := float64(perSecond) * seconds / float64(relays); float64(events) < 0.9*want-1 || float64(events) > 1.1*want+1 {
 				t.Errorf("rate %d, %d relays: %d events in %d s", perSecond, relays, events, seconds)
 			}
 		}

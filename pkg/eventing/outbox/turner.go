@@ -21,10 +21,12 @@ func (r *Relay) turnLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 			continue
 		case actPause:
 			backoff.Sleep(ctx, time.Until(until), nil)
+			r.followUps.withoutTurns(time.Now())
 			continue
 		}
 		if !r.inFlight.reserve(byTurn) {
 			backoff.Sleep(ctx, heartbeatEvery, r.inFlight.room[byTurn])
+			r.followUps.withoutTurns(time.Now())
 			continue
 		}
 		if err := r.takeTurn(flying, &s, claimed); err != nil {
@@ -44,12 +46,7 @@ func (r *Relay) takeTurn(ctx context.Context, s *turnSchedule, claimed chan<- *l
 	claim := r.claimLimits(paused, alive, nil)
 	now := time.Now()
 	r.followUps.releaseCaughtUp(r.inFlight, r.tenants.shared(now), now)
-	n := r.tenants.turn(len(held), len(alive)+1, now)
-	var h *heldTenant
-	var after []followUp
-	if n > 0 {
-		h, after = r.followUps.turn(n, r.inFlight)
-	}
+	h, n, after := r.followUps.turn(r.tenants, r.inFlight, len(alive)+1)
 	if h == nil {
 		r.inFlight.release()
 		s.turned(now, true, len(held))
@@ -60,7 +57,7 @@ func (r *Relay) takeTurn(ctx context.Context, s *turnSchedule, claimed chan<- *l
 	var got queue.Claimed
 	var err error
 	if len(after) > 0 {
-		claim.PerAggregate = n / len(after)
+		claim.PerAggregate = max(1, n/len(after))
 		got, err = r.claimBehind(ctx, h, after, claim, claimed)
 	} else {
 		got, err = r.claimHeldPage(ctx, h, claim, claimed)
@@ -68,17 +65,12 @@ func (r *Relay) takeTurn(ctx context.Context, s *turnSchedule, claimed chan<- *l
 	if err != nil {
 		return err
 	}
-	events := 0
-	for _, b := range got.Batches {
-		events += len(b)
-	}
 	now = time.Now()
-	if events >= n || got.Truncated {
+	if (claimResult{Claimed: got, claim: claim}).leaves() {
 		h.behindAt = now
 	}
-	r.tenants.took(events, now)
 	s.succeeded()
-	s.turned(now, r.tenants.turnOver(len(held), now), len(held))
+	s.turned(now, false, len(held))
 	return nil
 }
 

@@ -1,0 +1,226 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// acceptWhen lets a request through to the broker for each value of accept.
+func (b *bench) acceptWhen(accept <-chan time.Time) *arrivals {
+	a := b.countArrivals()
+	count := b.fault
+	b.setFault(func(ctx context.Context, req *pubsubpb.PublishRequest, send func(context.Context) error) error {
+		select {
+		case <-accept:
+			return count(ctx, req, send)
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		}
+	})
+	return a
+}
+
+// fillRetries gives a tenant so many aggregates with a retry that is due. The relay knows of their
+// time only: their transaction is one of before its start.
+func (b *bench) fillRetries(t *testing.T, tenant string, aggregates int) {
+	t.Helper()
+	b.exec(t, `
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, tenant_id, next_retry_at, xact)
+		SELECT gen_random_uuid(), 'video', $1 || '-' || a, 'VideoUpdated', 1, '', $1, now(), '3'
+		  FROM generate_series(1, $2::int) a`, tenant, aggregates)
+}
+
+// The broker takes 200 events a second, a fifth of what a tenant may publish. Busy tenants,
+// although below their rates, have a bounded part of the events on their way, so that the next event
+// of another one waits behind those, and not behind all that the relay has room for.
+func TestBusyTenantsLeaveRoomWhereTheBrokerIsSlow(t *testing.T) {
+	t.Parallel()
+	const backlog = 6000
+	for _, c := range []struct {
+		name    string
+		tenants int
+		retries bool
+		most    int
+	}{
+		{"one", 1, false, tenantEvents + 2*sharedEvents},
+		{"ten", 10, false, allTenantsEvents + 3*sharedEvents},
+		{"one, whose events are retries", 1, true, retryEvents + 2*sharedEvents},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			accept := time.NewTicker(5 * time.Millisecond)
+			defer accept.Stop()
+			a := b.acceptWhen(accept.C)
+			r := b.startAt(t, DefaultTenantRate)
+			b.appendFor(t, "quiet", "first")
+			b.appendFor(t, "busy", "second")
+			r.Wake()
+			b.poll(t, func() bool { return a.total() == 2 }, "the first events do not leave")
+			if c.retries {
+				b.fillRetries(t, "busy0", backlog)
+			} else {
+				for i := range c.tenants {
+					b.fill(t, fmt.Sprint("busy", i), backlog/c.tenants, 1)
+				}
+			}
+			r.Wake()
+			b.poll(t, func() bool { return a.total() > 800 }, "the backlog does not leave")
+			committed := a.total()
+			b.appendFor(t, "quiet", "new")
+			r.Wake()
+			b.poll(t, func() bool { _, arrived := a.position("new"); return arrived }, "a new event does not leave")
+			if n, _ := a.position("new"); n-committed > c.most {
+				t.Errorf("after %d events of others, want %d at most", n-committed, c.most)
+			}
+		})
+	}
+}
+
+// A tenant has many events of one aggregate that are published and cannot be marked, because
+// another session has locked a row. They do not count as on their way: the tenant's other events
+// leave, although another tenant is active.
+func TestALockedRowHoldsUpNoTenant(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	a := b.countArrivals()
+	const versions = tenantEvents + 100
+	b.fill(t, "busy", 1, versions)
+	release := b.lock(t, "busy-1", versions/2)
+	defer release()
+	r := b.newRelay(t)
+	r.claimSize.versions = versions
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = r.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	b.poll(t, func() bool { return a.total() >= versions }, "the aggregate's events do not leave")
+	b.appendFor(t, "quiet", "quiet")
+	r.Wake()
+	b.poll(t, func() bool { _, arrived := a.position("quiet"); return arrived }, "the other tenant's event does not leave")
+	for i := range 5 { // a scan on its way may find the first
+		other := fmt.Sprint("other", i)
+		b.appendFor(t, "busy", other)
+		r.Wake()
+		b.poll(t, func() bool { _, arrived := a.position(other); return arrived }, "an event of another aggregate does not leave")
+	}
+	if r.inFlight.total() < versions {
+		t.Error("the test shows nothing: the locked row's events are settled")
+	}
+}
+
+// A held tenant has few aggregates, and is far from the broker. Its turns fill its share of the
+// events on their way, and not only what it may claim in the time of a turn.
+func TestAHeldTenantUsesItsShare(t *testing.T) {
+	t.Parallel()
+	const aggregates = 4
+	b := newBench(t)
+	accept := make(chan time.Time)
+	a := b.acceptWhen(accept)
+	r := b.startAt(t, DefaultTenantRate)
+	b.appendFor(t, "quiet", "first")
+	b.appendFor(t, "busy", "second")
+	r.Wake()
+	accept <- time.Now()
+	accept <- time.Now()
+	b.poll(t, func() bool { return a.total() == 2 }, "the first events do not leave")
+	b.fill(t, "busy", aggregates, 1000)
+	sending := func() int {
+		r.inFlight.mu.Lock()
+		defer r.inFlight.mu.Unlock()
+		return r.inFlight.sending["busy"]
+	}
+	r.Wake()
+	b.poll(t, func() bool {
+		r.followUps.hold([]string{"busy"}) // it has caught up until the relay finds the events
+		return sending() >= sharedEvents
+	}, "the tenant does not use its share")
+	if r.followUps.heldTenants() == 0 {
+		t.Error("the test shows nothing: the tenant is not held")
+	}
+	close(accept)
+}
+
+// All tenants together have a bounded number of events on their way: the tenants with few have as
+// many as they need, and the others share the rest.
+func TestTenantsShareTheWayToTheBroker(t *testing.T) {
+	t.Parallel()
+	f := newInFlight()
+	share := func(of map[string]int, want int, busy ...string) {
+		t.Helper()
+		f.sending = of
+		got := f.crowding("canary")
+		slices.Sort(got)
+		if n := f.share(); n != want || !slices.Equal(got, busy) {
+			t.Errorf("%v: a share of %d for %v, want %d for %v", of, n, got, want, busy)
+		}
+	}
+	share(nil, tenantEvents)
+	share(map[string]int{"a": tenantEvents, "b": 1}, tenantEvents)
+	share(map[string]int{"a": tenantEvents + 1, "canary": 1000}, tenantEvents, "a")
+	share(map[string]int{"a": 400, "b": 450, "c": 500, "d": 500, "e": 100}, tenantEvents)
+	share(map[string]int{"a": 400, "b": 500, "c": 700, "d": 500, "e": 50, "f": 200}, 450, "a", "b", "c", "d", "f")
+	many := map[string]int{"busy": 1000}
+	for i := range 1900 {
+		many[fmt.Sprint(i)] = 1
+	}
+	share(many, 100, "busy")
+	if n := f.roomOf("busy"); n >= 0 {
+		t.Errorf("room for %d more", n)
+	}
+	many["busy"] = 60
+	share(many, tenantEvents)
+	if n := f.roomOf("busy"); n != 40 || f.roomOfAll() != 40 {
+		t.Errorf("room for %d more, and for %d of all, want 40", n, f.roomOfAll())
+	}
+}
+
+// Events that the broker has answered have left, whatever else becomes of them. Retries count apart.
+func TestAnsweredEventsAreNotOnTheirWay(t *testing.T) {
+	t.Parallel()
+	f := newInFlight()
+	all := slices.Concat(
+		f.add(claimResult{Claimed: queue.Claimed{Batches: batchFor("a", 2)}}),
+		f.add(claimResult{Claimed: queue.Claimed{Batches: batchFor("b", 3)}, retries: true}),
+		f.add(claimResult{Claimed: queue.Claimed{Batches: batchFor("c", 5)}, candidates: true}))
+	if f.sending["a"] != 2 || f.retrying != 3 || len(f.sending) != 1 {
+		t.Errorf("on their way: %v, %d retries", f.sending, f.retrying)
+	}
+	for _, h := range all {
+		f.answer(h)
+	}
+	if len(f.sending) != 0 || f.retrying != 0 || f.total() != 2+3+1 {
+		t.Errorf("answered: %v, %d retries, %d in flight", f.sending, f.retrying, f.total())
+	}
+	f.remove(all)
+	if len(f.sending) != 0 || f.retrying != 0 || f.total() != 0 {
+		t.Errorf("settled: %v, %d retries, %d in flight", f.sending, f.retrying, f.total())
+	}
+}
+
+// A turn that has as many versions of an aggregate as its limit has not shown that there are no more.
+func TestAClaimLeavesWhatItsLimitsCutOff(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		claimed int
+		limits  queue.Claim
+		want    bool
+	}{
+		{3, queue.Claim{Events: 40, PerAggregate: 4, Bytes: claimBytes}, false},
+		{4, queue.Claim{Events: 40, PerAggregate: 4, Bytes: claimBytes}, true},
+		{4, queue.Claim{Events: 4, PerAggregate: 8, Bytes: claimBytes}, true},
+	} {
+		got := claimResult{Claimed: queue.Claimed{Batches: batchFor("x", c.claimed)}, claim: c.limits}
+		if got.leaves() != c.want {
+			t.Errorf("%d events claimed with %+v: leaves %t", c.claimed, c.limits, got.leaves())
+		}
+	}
+}
