@@ -209,7 +209,7 @@
 // # Tenants
 //
 // The messages in hand are taken into batches by round robin over their tenants, 16 of one
-// at a time. While messages of two tenants were met within a minute, a batch has 200
+// at a time. While messages of two tenants were met within a minute, a batch has 100
 // messages in place of 1,000, so that a message waits for less. The order of the broker's
 // own backlog is the relay's concern: see package outbox.
 //

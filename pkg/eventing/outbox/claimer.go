@@ -155,11 +155,18 @@ type claimResult struct {
 // full reports whether the claim's limits may have cut something off: a head, or the end of
 // a batch.
 func (c claimResult) full() bool {
-	events, bytes := 0, 0
+	bytes := 0
 	for _, r := range c.Batches {
-		events, bytes = events+len(r), bytes+r.Bytes()
+		bytes += r.Bytes()
 	}
-	return c.Truncated || events >= c.claim.Events || bytes >= c.claim.Bytes
+	return c.Truncated || c.events() >= c.claim.Events || bytes >= c.claim.Bytes
+}
+
+func (c claimResult) events() (n int) {
+	for _, b := range c.Batches {
+		n += len(b)
+	}
+	return n
 }
 
 // leaves reports whether the claim's limits may have left events that come next.

@@ -110,7 +110,7 @@
 //	scan      claims among 2,000 rows        as new; due retries come between two pages
 //	          that a low did not see
 //	sweep     claims among 1,000 rows        as new
-//	turn      claims up to 250 events of     as new; at most four claims a turn for each
+//	turn      claims up to 500 events of     as new; at most four claims a turn for each
 //	          the next held tenant           held tenant
 //	search    claims candidates for a probe  candidates are leased, or there are none
 //	probe     publishes the chosen events    each has a result
@@ -125,7 +125,7 @@
 //
 // A broker delivers in about the order of publishing, and consumers apply in that order.
 // So one tenant's event passes another tenant's million only if the relay does not publish
-// those ahead of it. While events of several tenants come (within a minute), a claim takes 250
+// those ahead of it. While events of several tenants come (within a minute), a claim takes 100
 // events in place of 2,000. A tenant above TenantRate, 1,000 events a second, or with more events
 // on their way to the broker than its share, is held:
 //
@@ -141,10 +141,12 @@
 //
 // Claims, scans and the sweep skip a held tenant's events. Every 20 ms the held tenants
 // have turns, one after the other: a goroutine of their own claims behind a tenant's published
-// events, or in the next page of a scan that is the tenant's own. A turn takes what the tenant's
-// rate allows and its share leaves. That scan goes through the pages that scans for all have
-// skipped, and ends at the snapshot of the last claim. Each held tenant leaves at TenantRate at
-// most, of which each relay has an equal part, and can save up 500 events of it: a tenant below
+// events, or in the next page of a scan that is the tenant's own. That scan goes through the pages
+// that scans for all have skipped, and ends at the snapshot of the last claim. A turn takes what
+// the tenant's rate allows and its share leaves: the rate's events of two turns, or twice as many
+// as the broker has answered since the last one, from up to 500 that a tenant saves up. So a pause
+// of the relay is followed by no burst, and a tenant far from the broker fills its share. Each held
+// tenant leaves at TenantRate at most, of which each relay has an equal part: a tenant below
 // the rate, which was held for a backlog that an outage had left, catches up however many others
 // do, where the broker answers its share fast enough. A tenant has caught up when its scan is
 // complete and nothing of its is on its way, or when no turn may have left anything for five

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -28,6 +30,10 @@ type heldTenant struct {
 	pageNext bool
 	// behindAt is the last time when a turn could have claimed more.
 	behindAt time.Time
+	// saved are the events that the rate allows. A tenant that is far from the broker saves up
+	// what it may have on the way. sending are its events on the way after its last turn.
+	saved   *rate.Limiter
+	sending int
 	// published are the tenant's part of followUps.published.
 	published versions
 }
@@ -45,7 +51,8 @@ func (a *followUps) hold(tenants []string) {
 		if a.heldTenant(name) != nil || len(a.held) >= maxHeld {
 			continue
 		}
-		h := &heldTenant{name: name, behindAt: time.Now()}
+		h := &heldTenant{name: name, behindAt: time.Now(), saved: rate.NewLimiter(0, tenantEvents)}
+		h.saved.AllowN(h.behindAt, tenantEvents)
 		a.published.list = slices.DeleteFunc(a.published.list, func(p followUp) bool {
 			if p.tenant == name {
 				h.follow(p, h.behindAt)
@@ -122,12 +129,13 @@ func (a *followUps) turn(t *tenantRates, f *inFlight, relays int) (h *heldTenant
 	for range len(a.held) {
 		h = a.held[0]
 		a.held = append(a.held[1:], h)
-		room := f.roomOf(h.name)
+		sending, room := f.ofTenant(h.name)
 		if room <= 0 {
 			h.behindAt = now
 			continue
 		}
-		if events = min(room, t.allowance(h.name, relays, now)); events == 0 {
+		h.saved.SetLimitAt(now, rate.Limit(t.perSecond)/rate.Limit(relays))
+		if events = min(room, h.allowance(sending, t.perTurn(), now)); events == 0 {
 			continue
 		}
 		if len(h.parts) == 0 {
@@ -144,6 +152,25 @@ func (a *followUps) turn(t *tenantRates, f *inFlight, relays int) (h *heldTenant
 		}
 	}
 	return nil, 0, nil
+}
+
+// allowance is how many events a turn may claim while sending are on their way: what the rate allows,
+// but no more than for two turns, or than twice of what the broker has answered since the last one. So
+// a pause of the relay is followed by no burst, and a tenant far from the broker fills its share
+// within a few answers, as TCP's slow start does. It is 0 where too few are allowed to pay for a
+// claim, which costs the rows that it reads.
+func (h *heldTenant) allowance(sending, perTurn int, now time.Time) int {
+	n := min(int(h.saved.TokensAt(now)), max(1, 2*perTurn, 2*(h.sending-sending)))
+	if n < max(1, perTurn/2) {
+		return 0
+	}
+	return n
+}
+
+// took notes that a turn has claimed events, of which some are on their way.
+func (h *heldTenant) took(events, sending int, now time.Time) {
+	h.saved.AllowN(now, events)
+	h.sending = sending
 }
 
 // withoutTurns notes that there could be no turn until now: nothing tells whether a tenant has

@@ -26,11 +26,13 @@ func (f *inFlight) answer(h *leasedBatch) {
 	h.answered = true
 }
 
-// roomOf is how many more events of a tenant may go to the broker while several are active.
-func (f *inFlight) roomOf(tenant string) int {
+// ofTenant is how many events of a tenant are on their way to the broker, and how many more may be
+// while several are active.
+func (f *inFlight) ofTenant(tenant string) (sending, room int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return min(allTenantsEvents-f.sendingAll(), f.share()-f.sending[tenant])
+	sending = f.sending[tenant]
+	return sending, min(allTenantsEvents-f.sendingAll(), f.share()-sending)
 }
 
 // roomOfAll is how many more events of all tenants may go to the broker while several are active.

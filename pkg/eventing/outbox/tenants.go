@@ -21,7 +21,7 @@ const (
 	// sharedEvents is the limit of a claim while several tenants are active: a tenant that
 	// becomes busy has about two such claims on their way before it is held. It is fewEvents
 	// where more events than allTenantsEvents are on their way.
-	sharedEvents, fewEvents = 250, 50
+	sharedEvents, fewEvents = 100, 50
 	// tenantEvents is how many events of one tenant may be on their way to the broker while
 	// several are active, whatever its rate, and allTenantsEvents how many of all: an event of
 	// another tenant waits behind those. A broker that takes less than TenantRate would
@@ -129,8 +129,9 @@ func (t *tenantRates) claimed(batches []queue.Batch, relays int, now time.Time) 
 	defer t.mu.Unlock()
 	for tenant, n := range events {
 		t.claims(tenant, now)
-		l := t.limit(tenant, relays, now)
-		if !l.AllowN(now, min(n, l.Burst())) {
+		l := t.limit(tenant)
+		l.SetLimitAt(now, rate.Limit(t.perSecond)/rate.Limit(relays))
+		if !l.AllowN(now, n) { // nor if a claim has more than the burst
 			busy = append(busy, tenant)
 		}
 	}
@@ -140,30 +141,19 @@ func (t *tenantRates) claimed(batches []queue.Batch, relays int, now time.Time) 
 	return busy
 }
 
-// limit expects the lock. It is that of a tenant, of which so many relays have equal parts.
-func (t *tenantRates) limit(tenant string, relays int, now time.Time) *rate.Limiter {
+// limit expects the lock.
+func (t *tenantRates) limit(tenant string) *rate.Limiter {
 	l := t.limits[tenant]
 	if l == nil {
 		if len(t.limits) >= maxTenants {
 			clear(t.limits)
 		}
-		// A held tenant that is far from the broker saves up what it may have on the way.
-		l = rate.NewLimiter(rate.Limit(t.perSecond), max(tenantEvents, t.perSecond/4))
+		// A tenth of a second: another tenant's event waits behind a burst.
+		l = rate.NewLimiter(rate.Limit(t.perSecond), max(1, t.perSecond/10))
 		t.limits[tenant] = l
 	}
-	l.SetLimitAt(now, rate.Limit(t.perSecond)/rate.Limit(relays))
 	return l
 }
 
-// allowance is how many events of a held tenant one of so many relays may claim now. It is 0 where
-// too few are allowed to pay for a claim, which costs the rows that it reads: fewer than a turn has
-// in half of its time.
-func (t *tenantRates) allowance(tenant string, relays int, now time.Time) int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	n := min(tenantEvents, int(t.limit(tenant, relays, now).TokensAt(now)))
-	if n < max(1, t.perSecond*int(turnEvery/time.Millisecond)/2000) {
-		return 0
-	}
-	return n
-}
+// perTurn is how many events of a held tenant its rate allows in the time of a turn.
+func (t *tenantRates) perTurn() int { return t.perSecond * int(turnEvery/time.Millisecond) / 1000 }

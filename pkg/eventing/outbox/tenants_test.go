@@ -13,6 +13,7 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -219,11 +220,11 @@ func TestATenantIsOverItsRateOnlyNextToOthers(t *testing.T) {
 		t.Errorf("next to another: %v", busy)
 	}
 	second := now.Add(time.Second)
-	rates.claimed(batchFor("", tenantEvents), 4, now)
-	if busy := rates.claimed(batchFor("", 249), 4, second); len(busy) != 0 {
-		t.Errorf("within a second, a fourth of the rate: %v", busy)
+	rates.claimed(batchFor("", 100), 4, now)
+	if busy := rates.claimed(batchFor("", 99), 4, now.Add(400*time.Millisecond)); len(busy) != 0 {
+		t.Errorf("a fourth of the rate: %v", busy)
 	}
-	if busy := rates.claimed(batchFor("", 100), 4, second); len(busy) != 1 || busy[0] != eventing.DefaultTenant {
+	if busy := rates.claimed(batchFor("", 100), 4, now.Add(700*time.Millisecond)); len(busy) != 1 || busy[0] != eventing.DefaultTenant {
 		t.Errorf("more than a fourth of the rate, with three other relays: %v", busy)
 	}
 	for range 2 {
@@ -251,6 +252,12 @@ func TestATenantIsOverItsRateOnlyNextToOthers(t *testing.T) {
 	}
 }
 
+// holdSaved holds a tenant that has saved up what it may.
+func (a *followUps) holdSaved(name string) {
+	a.hold([]string{name})
+	a.heldTenant(name).saved = rate.NewLimiter(0, tenantEvents)
+}
+
 // The low of a relay covers what held tenants have left, wherever that stands.
 func TestLowCoversHeldTenants(t *testing.T) {
 	t.Parallel()
@@ -263,7 +270,7 @@ func TestLowCoversHeldTenants(t *testing.T) {
 	}
 	a.claimed("90:90:", toClaim{}, "90:90:")
 	a.published.list = []followUp{{low: "60:60:", tenant: "x"}, {low: "70:70:", tenant: "y"}}
-	a.hold([]string{"x"})
+	a.holdSaved("x")
 	low("60:60:", "published versions go with the tenant")
 	if todo := a.take(10); len(todo.after) != 1 || len(todo.held) != 1 {
 		t.Fatalf("a claim has %d versions and skips %v", len(todo.after), todo.held)
@@ -312,7 +319,7 @@ func TestAHeldTenantIsReleased(t *testing.T) {
 	a, f, rates := newFollowUps(), newInFlight(), newTenantRates(1000, "")
 	hold := func() *heldTenant {
 		a.claimed("90:90:", toClaim{}, "90:90:")
-		a.hold([]string{"x"})
+		a.holdSaved("x")
 		a.claimed("91:91:", toClaim{seen: "90:90:", held: []string{"x"}}, "90:90:")
 		h, _, _ := a.turn(rates, f, 1)
 		if h == nil || a.scanLow != "" {
@@ -410,7 +417,7 @@ func TestATurnLooksLaterForEventsThatItLeft(t *testing.T) {
 	t.Parallel()
 	a, rates := newFollowUps(), newTenantRates(1000, "")
 	a.claimed("90:90:", toClaim{}, "90:90:")
-	a.hold([]string{"x"})
+	a.holdSaved("x")
 	h := a.heldTenant("x")
 	a.left(h, "50:50:", "120:120:", time.Now().Add(-time.Second))
 	if got, _, _ := a.turn(rates, newInFlight(), 1); got == nil || !slices.Equal(h.parts, queue.TxSnapshot("50:50:").Until("120:120:")) {
@@ -432,7 +439,7 @@ func TestPublishedVersionsOfAHeldTenantShareAClaim(t *testing.T) {
 	for _, followed := range []bool{false, true} {
 		a, rates := newFollowUps(), newTenantRates(1000, "")
 		a.claimed("90:90:", toClaim{}, "90:90:")
-		a.hold([]string{"x"})
+		a.holdSaved("x")
 		batch := batchFor("x", 1)[0]
 		u := &unsettled{
 			publishResult: publishResult{batch: &leasedBatch{events: batch, lowBehind: "90:90:"}},
@@ -452,16 +459,40 @@ func TestPublishedVersionsOfAHeldTenantShareAClaim(t *testing.T) {
 	}
 }
 
-// A turn ends when little is left of the rate: each claim costs the rows that it reads.
-func TestATurnIsNoSeriesOfSmallClaims(t *testing.T) {
+// newHeld is a tenant that is held from now on, by one of so many relays.
+func newHeld(perSecond, relays int, now time.Time) *heldTenant {
+	a := newFollowUps()
+	a.hold([]string{"x"})
+	h := a.heldTenant("x")
+	h.saved.SetLimitAt(now, rate.Limit(perSecond)/rate.Limit(relays))
+	return h
+}
+
+// A turn ends when little is left of the rate: each claim costs the rows that it reads. After a
+// pause of the relay a turn has the events of two. A tenant far from the broker has twice as many as
+// were answered since its last turn.
+func TestATurnIsNoSeriesOfSmallClaimsAndNoBurst(t *testing.T) {
 	t.Parallel()
-	rates, now := newTenantRates(1000, ""), time.Now()
-	rates.claimed(batchFor("x", tenantEvents), 1, now)
-	if n := rates.allowance("x", 1, now.Add(turnEvery/4)); n != 0 {
+	now := time.Now()
+	h := newHeld(1000, 1, now)
+	const perTurn = 20
+	if n := h.allowance(0, perTurn, now.Add(turnEvery/4)); n != 0 {
 		t.Errorf("%d events in the middle of a turn", n)
 	}
-	if n := rates.allowance("x", 1, now.Add(turnEvery)); n != 20 {
-		t.Errorf("%d events in the next turn, want those of 20 ms", n)
+	if n := h.allowance(0, perTurn, now.Add(turnEvery)); n != perTurn {
+		t.Errorf("%d events in the next turn", n)
+	}
+	now = now.Add(time.Second)
+	if n := h.allowance(0, perTurn, now); n != 2*perTurn {
+		t.Errorf("%d events after a pause", n)
+	}
+	h.took(100, 100, now)
+	if n := h.allowance(10, perTurn, now); n != 180 {
+		t.Errorf("%d events for 90 that were answered", n)
+	}
+	h.took(350, 350, now)
+	if n := h.allowance(0, perTurn, now); n < 49 || n > 51 {
+		t.Errorf("%d events, want what is left of 500", n)
 	}
 }
 
@@ -475,7 +506,7 @@ func TestAHeldTenantReadsSkippedPages(t *testing.T) {
 	a.addScan("5:5:", time.Now())
 	all := a.beginScan().Since()
 	page := queue.TxSnapshot("40:40:").Until("51:51:")[0]
-	a.hold([]string{"x"})
+	a.holdSaved("x")
 	a.pageScanned(page.Through(queue.Page{Next: queue.TxSnapshot("46:46:").Since()[0]}), nil, []string{"x"})
 	a.pageScanned(queue.TxSnapshot("46:46:").Until("51:51:")[0], nil, []string{"x"})
 	a.endScan()
@@ -506,13 +537,13 @@ func TestEachRelayHasTurns(t *testing.T) {
 	t.Parallel()
 	for _, perSecond := range []int{1, 10, 100, 1000} {
 		for _, relays := range []int{1, 2, 11, 101} {
-			rates, now, events := newTenantRates(perSecond, ""), time.Now(), 0
-			rates.claimed(batchFor("x", tenantEvents), relays, now)
+			now, events, perTurn := time.Now(), 0, newTenantRates(perSecond, "").perTurn()
+			h := newHeld(perSecond, relays, now)
 			const seconds = 1000
 			for range seconds * int(time.Second/turnEvery) {
 				now = now.Add(turnEvery)
-				if n := rates.allowance("x", relays, now); n > 0 {
-					rates.claimed(batchFor("x", n), relays, now)
+				if n := h.allowance(0, perTurn, now); n > 0 {
+					h.took(n, 0, now)
 					events += n
 				}
 			}

@@ -66,9 +66,12 @@ func (r *Relay) takeTurn(ctx context.Context, s *turnSchedule, claimed chan<- *l
 		return err
 	}
 	now = time.Now()
-	if (claimResult{Claimed: got, claim: claim}).leaves() {
+	result := claimResult{Claimed: got, claim: claim}
+	if result.leaves() {
 		h.behindAt = now
 	}
+	sending, _ := r.inFlight.ofTenant(h.name)
+	h.took(result.events(), sending, now)
 	s.succeeded()
 	s.turned(now, false, len(held))
 	return nil
