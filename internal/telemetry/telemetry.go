@@ -92,10 +92,10 @@ func meterProvider(ctx context.Context, res *resource.Resource) (*metric.MeterPr
 	if err != nil {
 		return nil, fmt.Errorf("create prometheus exporter: %w", err)
 	}
-	options := []metric.Option{metric.WithResource(res), metric.WithReader(scraped)}
-	if !pushes("TRACES") {
-		// An exemplar is a trace. To look for one in the context is half of a measurement's cost.
-		options = append(options, metric.WithExemplarFilter(exemplar.AlwaysOffFilter))
+	// Exemplars, which are traces of single measurements, would be half of a measurement's cost, and
+	// neither the boards nor the alerts read them.
+	options := []metric.Option{
+		metric.WithResource(res), metric.WithReader(scraped), metric.WithExemplarFilter(exemplar.AlwaysOffFilter),
 	}
 	if pushes("METRICS") {
 		exporter, err := otlpmetricgrpc.New(ctx)

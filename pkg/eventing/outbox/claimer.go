@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -169,18 +168,15 @@ func (c claimResult) events() (n int) {
 	return n
 }
 
-// leaves reports whether the claim's limits may have left events that come next.
-func (c claimResult) leaves() bool {
-	return c.full() || slices.ContainsFunc(c.Batches, func(b queue.Batch) bool { return len(b) >= c.claim.PerAggregate })
-}
-
 // dispatch sends the batches of a claim to the publishers. From now on they count as in
 // flight, in place of the room that was reserved for the claim. The tenants that it shows to be
 // busy are held from now on. dispatch returns how many of the batches are probes.
 func (r *Relay) dispatch(b claimResult, claimed chan<- *leasedBatch) (probes int) {
 	added := r.inFlight.add(b)
 	if !b.candidates {
-		r.claimSize.observe(b.Batches, b.claim.Events)
+		if b.claim.Tenant == "" {
+			r.claimSize.observe(b.Batches, b.claim.Events)
+		}
 		r.holdBusy(b)
 	}
 	for _, h := range added {

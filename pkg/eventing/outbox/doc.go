@@ -136,21 +136,22 @@
 // The share holds where the broker or the machine takes less than TenantRate: without it
 // the busiest tenants, below their rates, have all the relay's room, and an event of another one
 // waits behind thousands. It is 500 events, or a fair part of the 2,000 of all tenants: those with
-// few leave the rest to the others. An event counts until the broker has answered. Where the 2,000
-// are on their way, claims take 50 events, and a tenant with more than 50 is held.
+// few leave the rest to the others. An event counts until the broker has answered. 50 events of each
+// tenant may always be on their way. Where the 2,000 are, claims take 50, and a tenant with more is
+// held. So is one with more than 1,500 events in flight, also if they are published and cannot be
+// marked.
 //
 // Claims, scans and the sweep skip a held tenant's events. Every 20 ms the held tenants
 // have turns, one after the other: a goroutine of their own claims behind a tenant's published
 // events, or in the next page of a scan that is the tenant's own. That scan goes through the pages
 // that scans for all have skipped, and ends at the snapshot of the last claim. A turn takes what
-// the tenant's rate allows and its share leaves: the rate's events of two turns, or twice as many
-// as the broker has answered since the last one, from up to 500 that a tenant saves up. So a pause
-// of the relay is followed by no burst, and a tenant far from the broker fills its share. Each held
-// tenant leaves at TenantRate at most, of which each relay has an equal part: a tenant below
-// the rate, which was held for a backlog that an outage had left, catches up however many others
-// do, where the broker answers its share fast enough. A tenant has caught up when its scan is
-// complete and nothing of its is on its way, or when no turn may have left anything for five
-// seconds. The relays tell each other in their heartbeats of the last two tenants that they met,
+// the tenant's rate allows and its share leaves. A tenant can save up the events of two turns, and as
+// many as it has on the way: so a pause of the relay is followed by no burst, and a tenant far from
+// the broker fills its share. Each held tenant leaves at TenantRate at most, of which each relay has
+// an equal part: a tenant below the rate, which was held for a backlog that an outage had left,
+// catches up however many others do, where the broker answers its share fast enough. A tenant has
+// caught up when its scan is complete and nothing of its is on its way, or when no turn was full for
+// five seconds. The relays tell each other in their heartbeats of the last two tenants that they met,
 // since one of them may meet the busy tenant only. The relay's low covers skipped events, so the
 // turns of a relay that dies are found by another one's scan.
 //
@@ -158,7 +159,7 @@
 // one reads all rows since then before it finds those that were leased.
 //
 // Retries are claimed in the order of their times, for all tenants, and do not count for a
-// tenant's share: while several are active, 500 of them are on their way. A relay that meets one
+// tenant's share: while several are active, about 500 of them are on their way. A relay that meets one
 // tenant holds none. More than 64 tenants are not held at a time. A claim of a turn reads up to
 // 500 rows, of all tenants: with many held tenants among each other's rows, the pages bound the
 // rate.
@@ -246,5 +247,6 @@
 // request carries one ordering key, hence one aggregate, which has one request on its
 // way at a time: 100 pending versions of one cost a request, and so does one of each of
 // 100. An aggregate that is behind gets up to 1,000 versions into a request, as many as
-// Pub/Sub takes, if the claim has room for all aggregates.
+// Pub/Sub takes, if the claim has room for all aggregates: up to 100 while several tenants are
+// active.
 package outbox

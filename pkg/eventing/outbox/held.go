@@ -30,10 +30,11 @@ type heldTenant struct {
 	pageNext bool
 	// behindAt is the last time when a turn could have claimed more.
 	behindAt time.Time
-	// saved are the events that the rate allows. A tenant that is far from the broker saves up
-	// what it may have on the way. sending are its events on the way after its last turn.
-	saved   *rate.Limiter
-	sending int
+	// saved are the events that the rate allows. sending are those that were on the way to the
+	// broker at sendingAt, and a part of those before: see saveUp.
+	saved     *rate.Limiter
+	sending   float64
+	sendingAt time.Time
 	// published are the tenant's part of followUps.published.
 	published versions
 }
@@ -52,7 +53,7 @@ func (a *followUps) hold(tenants []string) {
 			continue
 		}
 		h := &heldTenant{name: name, behindAt: time.Now(), saved: rate.NewLimiter(0, tenantEvents)}
-		h.saved.AllowN(h.behindAt, tenantEvents)
+		h.saved.AllowN(h.behindAt, tenantEvents) // it has saved nothing yet
 		a.published.list = slices.DeleteFunc(a.published.list, func(p followUp) bool {
 			if p.tenant == name {
 				h.follow(p, h.behindAt)
@@ -130,12 +131,10 @@ func (a *followUps) turn(t *tenantRates, f *inFlight, relays int) (h *heldTenant
 		h = a.held[0]
 		a.held = append(a.held[1:], h)
 		sending, room := f.ofTenant(h.name)
-		if room <= 0 {
-			h.behindAt = now
-			continue
-		}
 		h.saved.SetLimitAt(now, rate.Limit(t.perSecond)/rate.Limit(relays))
-		if events = min(room, h.allowance(sending, t.perTurn(), now)); events == 0 {
+		h.saveUp(sending, t.perSecond, now)
+		if events = h.allowance(room, t.perSecond, now); events == 0 {
+			h.behindAt = now // nothing tells whether it has caught up
 			continue
 		}
 		if len(h.parts) == 0 {
@@ -154,23 +153,24 @@ func (a *followUps) turn(t *tenantRates, f *inFlight, relays int) (h *heldTenant
 	return nil, 0, nil
 }
 
-// allowance is how many events a turn may claim while sending are on their way: what the rate allows,
-// but no more than for two turns, or than twice of what the broker has answered since the last one. So
-// a pause of the relay is followed by no burst, and a tenant far from the broker fills its share
-// within a few answers, as TCP's slow start does. It is 0 where too few are allowed to pay for a
-// claim, which costs the rows that it reads.
-func (h *heldTenant) allowance(sending, perTurn int, now time.Time) int {
-	n := min(int(h.saved.TokensAt(now)), max(1, 2*perTurn, 2*(h.sending-sending)))
-	if n < max(1, perTurn/2) {
+// allowance is how many events a turn may claim where there is room for so many. It is 0 where they
+// are too few to pay for a claim, which costs the rows that it reads.
+func (h *heldTenant) allowance(room, perSecond int, now time.Time) int {
+	n := min(room, int(h.saved.TokensAt(now)))
+	if n < min(fewEvents/2, max(1, perTurn(perSecond)/2)) {
 		return 0
 	}
 	return n
 }
 
-// took notes that a turn has claimed events, of which some are on their way.
-func (h *heldTenant) took(events, sending int, now time.Time) {
-	h.saved.AllowN(now, events)
-	h.sending = sending
+// saveUp lets the tenant save up the events of two turns, and as many as are on their way: so one that
+// is far from the broker fills its share within some answers, and one next to the broker has no burst
+// after a pause of the relay. The second part falls at the tenant's rate: the events behind answered
+// ones are found some time later.
+func (h *heldTenant) saveUp(sending, perSecond int, now time.Time) {
+	h.sending = max(float64(sending), h.sending-float64(perSecond)*now.Sub(h.sendingAt).Seconds())
+	h.sendingAt = now
+	h.saved.SetBurstAt(now, min(tenantEvents, max(1, 2*perTurn(perSecond))+int(h.sending)))
 }
 
 // withoutTurns notes that there could be no turn until now: nothing tells whether a tenant has

@@ -63,8 +63,9 @@ type inFlight struct {
 	events, bytes int
 	reserved      int // claims on their way
 	candidates    int // batches besides, to choose probes from
-	// sending are the events of each tenant that the broker has not answered yet. Those of all
-	// tenants that claims of retries have found count apart, as retrying.
+	// leased are the events of each tenant, and sending those that the broker has not answered yet.
+	// Those of all tenants that claims of retries have found count apart, as retrying.
+	leased   map[string]int
 	sending  map[string]int
 	retrying int
 	// served numbers the grants of room: each claimant has the number of its latest one. waiting
@@ -76,7 +77,7 @@ type inFlight struct {
 }
 
 func newInFlight() *inFlight {
-	f := &inFlight{batches: map[uuid.UUID]*leasedBatch{}, sending: map[string]int{}}
+	f := &inFlight{batches: map[uuid.UUID]*leasedBatch{}, leased: map[string]int{}, sending: map[string]int{}}
 	for by := range f.room {
 		f.room[by] = make(chan struct{}, 1)
 	}
@@ -202,6 +203,10 @@ func (f *inFlight) account(h *leasedBatch, sign int) {
 	}
 	f.events += sign * len(h.events)
 	f.bytes += sign * h.events.Bytes()
+	tenant := h.events.Tenant()
+	if f.leased[tenant] += sign * len(h.events); f.leased[tenant] == 0 {
+		delete(f.leased, tenant)
+	}
 	if !h.answered {
 		f.accountSending(h, sign)
 	}

@@ -15,7 +15,7 @@ func (r *Relay) scanLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 	s := newScanSchedule()
 	for ctx.Err() == nil {
 		due := r.followUps.due()
-		due.retriesWait = r.tenants.shared(time.Now()) && r.inFlight.retriesWait()
+		due.retriesWait = r.retriesWait()
 		todo, until := s.next(time.Now(), due)
 		switch todo { //nolint:exhaustive // the other actions are claims, which need room
 		case actIdle:
@@ -42,12 +42,16 @@ func (r *Relay) scanLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 	}
 }
 
+// retriesWait reports whether the retries that are due wait for others on their way to the broker.
+func (r *Relay) retriesWait() bool { return r.tenants.shared(time.Now()) && r.inFlight.retriesWait() }
+
 // scan makes the claim that is due. Room for it is reserved.
 func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed chan<- *leasedBatch) error {
 	sent := time.Now()
 	paused, alive, held := r.followUps.exclusions()
 	claim := r.claimLimits(paused, alive, held)
-	switch todo { //nolint:exhaustive // the other actions claim nothing
+	claim.SkipRetries = r.retriesWait() // a claim of retries finds them later
+	switch todo {                       //nolint:exhaustive // the other actions claim nothing
 	case actRetries:
 		r.followUps.forgetRetries()
 		got, in, err := r.queue.ClaimRetries(ctx, claim)

@@ -26,13 +26,14 @@ func (f *inFlight) answer(h *leasedBatch) {
 	h.answered = true
 }
 
-// ofTenant is how many events of a tenant are on their way to the broker, and how many more may be
-// while several are active.
+// ofTenant is how many events of a tenant are on their way to the broker, and for how many more there
+// is room while several are active.
 func (f *inFlight) ofTenant(tenant string) (sending, room int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	sending = f.sending[tenant]
-	return sending, min(allTenantsEvents-f.sendingAll(), f.share()-sending)
+	room = max(fewEvents-sending, min(allTenantsEvents-f.sendingAll(), f.share()-sending))
+	return sending, min(room, tenantLeases-f.leased[tenant])
 }
 
 // roomOfAll is how many more events of all tenants may go to the broker while several are active.
@@ -50,20 +51,22 @@ func (f *inFlight) sendingAll() (events int) {
 	return events
 }
 
-// crowding are the tenants, but for one, that have more events on their way to the broker than they
-// may while several are active: more than their share, or more than a few where there is no room.
+// crowding are the tenants, but for one, that have more events in flight than they may while several
+// are active: than their share of those on the way to the broker, or than a few where there is no
+// room. Those with the most come first.
 func (f *inFlight) crowding(but string) (tenants []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	share := f.share()
 	if f.sendingAll() >= allTenantsEvents {
-		share = min(share, fewEvents)
+		share = fewEvents
 	}
-	for tenant, events := range f.sending {
-		if events > share && tenant != but {
+	for tenant, leased := range f.leased {
+		if (f.sending[tenant] > share || leased > tenantLeases) && tenant != but {
 			tenants = append(tenants, tenant)
 		}
 	}
+	slices.SortFunc(tenants, func(a, b string) int { return f.leased[b] - f.leased[a] })
 	return tenants
 }
 
@@ -74,7 +77,7 @@ func (f *inFlight) share() int {
 	left, tenants := allTenantsEvents, len(f.sending)
 	for _, events := range slices.Sorted(maps.Values(f.sending)) {
 		if fair := left / tenants; events > fair {
-			return min(tenantEvents, fair)
+			return min(tenantEvents, max(fewEvents, fair))
 		}
 		left, tenants = left-events, tenants-1
 	}

@@ -118,14 +118,12 @@ func TestALockedRowHoldsUpNoTenant(t *testing.T) {
 	}
 }
 
-// saved are the events that the rate of a held tenant allows.
-func (a *followUps) saved(tenant string) float64 {
+// hasSaved reports whether a held tenant has saved up all that it may.
+func (a *followUps) hasSaved(tenant string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if h := a.heldTenant(tenant); h != nil {
-		return h.saved.Tokens()
-	}
-	return 0
+	h := a.heldTenant(tenant)
+	return h != nil && h.saved.Tokens() >= float64(h.saved.Burst())
 }
 
 // A held tenant has few aggregates, and is far from the broker, which answers all their requests at
@@ -137,10 +135,11 @@ func TestAHeldTenantUsesItsShare(t *testing.T) {
 	b := newBench(t)
 	accept := make(chan time.Time)
 	a := b.acceptWhen(accept)
-	var waiting atomic.Int64
+	var waiting, answered atomic.Int64
 	accepting := b.fault
 	b.setFault(func(ctx context.Context, req *pubsubpb.PublishRequest, send func(context.Context) error) error {
 		waiting.Add(1)
+		defer answered.Add(1)
 		defer waiting.Add(-1)
 		return accepting(ctx, req, send)
 	})
@@ -150,9 +149,11 @@ func TestAHeldTenantUsesItsShare(t *testing.T) {
 	r.Wake()
 	answer := func(requests int64) {
 		b.poll(t, func() bool { return waiting.Load() == requests }, "requests are missing")
+		all := answered.Load() + requests
 		for range requests {
 			accept <- time.Now()
 		}
+		b.poll(t, func() bool { return answered.Load() == all }, "requests are not answered")
 	}
 	answer(2)
 	b.poll(t, func() bool { return a.total() == 2 }, "the first events do not leave")
@@ -165,7 +166,7 @@ func TestAHeldTenantUsesItsShare(t *testing.T) {
 	for sending() < tenantEvents/2 && a.total() < 2000 {
 		b.poll(t, func() bool {
 			r.followUps.hold([]string{"busy"}) // it has caught up until the relay finds the events
-			return waiting.Load() == aggregates && r.followUps.saved("busy") >= tenantEvents/2
+			return waiting.Load() == aggregates && r.followUps.hasSaved("busy")
 		}, "an aggregate has no request on its way, or the tenant has saved nothing up in the time of an answer")
 		if sending() < tenantEvents/2 {
 			answer(aggregates)
@@ -187,7 +188,7 @@ func TestTenantsShareTheWayToTheBroker(t *testing.T) {
 	f := newInFlight()
 	share := func(of map[string]int, want int, busy ...string) {
 		t.Helper()
-		f.sending = of
+		f.sending, f.leased = of, of
 		got := f.crowding("canary")
 		slices.Sort(got)
 		if n := f.share(); n != want || !slices.Equal(got, busy) {
@@ -212,6 +213,31 @@ func TestTenantsShareTheWayToTheBroker(t *testing.T) {
 	if _, room := f.ofTenant("busy"); room != 40 || f.roomOfAll() != 40 {
 		t.Errorf("room for %d more, and for %d of all, want 40", room, f.roomOfAll())
 	}
+	clear(many)
+	for i := range 150 {
+		many[fmt.Sprint(i)] = 14
+	}
+	many["held"] = 20
+	share(many, fewEvents) // no tenant has many
+	if _, room := f.ofTenant("held"); room != fewEvents-20 {
+		t.Errorf("room for %d more, where others fill the way", room)
+	}
+	share(map[string]int{"a": 300, "b": 300, "c": 300, "d": 300, "e": 300, "f": 300, "g": 300}, 285, "a", "b", "c", "d", "e", "f", "g")
+}
+
+// Events that cannot be marked, because their rows are locked, leave the relay's room to others, too.
+func TestATenantsLeasesAreBounded(t *testing.T) {
+	t.Parallel()
+	f := newInFlight()
+	f.leased = map[string]int{"a": tenantLeases + 1, "b": tenantLeases - 10, "c": 2000}
+	if got := f.crowding(""); !slices.Equal(got, []string{"c", "a"}) {
+		t.Errorf("%v are to be held", got)
+	}
+	for tenant, want := range map[string]bool{"a": false, "b": true} {
+		if _, room := f.ofTenant(tenant); room > 0 != want || room > 10 {
+			t.Errorf("room for %d more of %s", room, tenant)
+		}
+	}
 }
 
 // Events that the broker has answered have left, whatever else becomes of them. Retries count apart.
@@ -232,26 +258,7 @@ func TestAnsweredEventsAreNotOnTheirWay(t *testing.T) {
 		t.Errorf("answered: %v, %d retries, %d in flight", f.sending, f.retrying, f.total())
 	}
 	f.remove(all)
-	if len(f.sending) != 0 || f.retrying != 0 || f.total() != 0 {
+	if len(f.leased) != 0 || len(f.sending) != 0 || f.retrying != 0 || f.total() != 0 {
 		t.Errorf("settled: %v, %d retries, %d in flight", f.sending, f.retrying, f.total())
-	}
-}
-
-// A turn that has as many versions of an aggregate as its limit has not shown that there are no more.
-func TestAClaimLeavesWhatItsLimitsCutOff(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		claimed int
-		limits  queue.Claim
-		want    bool
-	}{
-		{3, queue.Claim{Events: 40, PerAggregate: 4, Bytes: claimBytes}, false},
-		{4, queue.Claim{Events: 40, PerAggregate: 4, Bytes: claimBytes}, true},
-		{4, queue.Claim{Events: 4, PerAggregate: 8, Bytes: claimBytes}, true},
-	} {
-		got := claimResult{Claimed: queue.Claimed{Batches: batchFor("x", c.claimed)}, claim: c.limits}
-		if got.leaves() != c.want {
-			t.Errorf("%d events claimed with %+v: leaves %t", c.claimed, c.limits, got.leaves())
-		}
 	}
 }

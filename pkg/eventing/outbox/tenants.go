@@ -19,8 +19,8 @@ const (
 	// with an event a minute is protected all the time.
 	activeFor = time.Minute
 	// sharedEvents is the limit of a claim while several tenants are active: a tenant that
-	// becomes busy has about two such claims on their way before it is held. It is fewEvents
-	// where more events than allTenantsEvents are on their way.
+	// becomes busy has about two such claims on their way before it is held. fewEvents of each
+	// tenant may always be on their way, and are a claim where allTenantsEvents are.
 	sharedEvents, fewEvents = 100, 50
 	// tenantEvents is how many events of one tenant may be on their way to the broker while
 	// several are active, whatever its rate, and allTenantsEvents how many of all: an event of
@@ -28,6 +28,9 @@ const (
 	// otherwise leave the whole room to the busiest tenants. Retries of all tenants, which are
 	// claimed in the order of their times, have retryEvents.
 	tenantEvents, allTenantsEvents, retryEvents = 500, 2000, 500
+	// tenantLeases is how many events of one tenant may be in flight while several are active, also
+	// those that the broker has answered and that cannot be marked: three eighths of the relay's room.
+	tenantLeases = 1500
 	// turnEvery is the pause between the turns of held tenants. A turn is that much of the
 	// rate, so an event of another tenant meets a few dozen requests of theirs.
 	turnEvery = 20 * time.Millisecond
@@ -156,4 +159,4 @@ func (t *tenantRates) limit(tenant string) *rate.Limiter {
 }
 
 // perTurn is how many events of a held tenant its rate allows in the time of a turn.
-func (t *tenantRates) perTurn() int { return t.perSecond * int(turnEvery/time.Millisecond) / 1000 }
+func perTurn(perSecond int) int { return perSecond * int(turnEvery/time.Millisecond) / 1000 }

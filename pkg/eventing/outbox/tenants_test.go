@@ -465,35 +465,47 @@ func newHeld(perSecond, relays int, now time.Time) *heldTenant {
 	a.hold([]string{"x"})
 	h := a.heldTenant("x")
 	h.saved.SetLimitAt(now, rate.Limit(perSecond)/rate.Limit(relays))
+	h.saveUp(0, perSecond, now)
 	return h
 }
 
 // A turn ends when little is left of the rate: each claim costs the rows that it reads. After a
-// pause of the relay a turn has the events of two. A tenant far from the broker has twice as many as
-// were answered since its last turn.
+// pause of the relay a turn has the events of two, in all its claims. A tenant far from the broker
+// saves up as many as it has on the way.
 func TestATurnIsNoSeriesOfSmallClaimsAndNoBurst(t *testing.T) {
 	t.Parallel()
-	now := time.Now()
+	now, perTurn := time.Now(), 20
 	h := newHeld(1000, 1, now)
-	const perTurn = 20
-	if n := h.allowance(0, perTurn, now.Add(turnEvery/4)); n != 0 {
-		t.Errorf("%d events in the middle of a turn", n)
+	claim := func(want int, when string) {
+		t.Helper()
+		n := h.allowance(tenantEvents, 1000, now)
+		if n != want {
+			t.Errorf("%s: %d events, want %d", when, n, want)
+		}
+		h.saved.AllowN(now, n)
 	}
-	if n := h.allowance(0, perTurn, now.Add(turnEvery)); n != perTurn {
-		t.Errorf("%d events in the next turn", n)
-	}
+	now = now.Add(turnEvery / 4)
+	claim(0, "in the middle of a turn")
+	now = now.Add(turnEvery * 3 / 4)
+	claim(perTurn, "in the next turn")
 	now = now.Add(time.Second)
-	if n := h.allowance(0, perTurn, now); n != 2*perTurn {
-		t.Errorf("%d events after a pause", n)
+	claim(2*perTurn, "after a pause")
+	claim(0, "in the same turn")
+	h.saveUp(100, 1000, now)
+	now = now.Add(time.Second)
+	h.saveUp(100, 1000, now)
+	claim(100+2*perTurn, "while 100 are on their way")
+	now = now.Add(time.Second)
+	h.saveUp(100, 1000, now)
+	now = now.Add(turnEvery)
+	h.saveUp(0, 1000, now)
+	if n := h.allowance(5, 1000, now); n != 0 {
+		t.Errorf("%d events for little room", n)
 	}
-	h.took(100, 100, now)
-	if n := h.allowance(10, perTurn, now); n != 180 {
-		t.Errorf("%d events for 90 that were answered", n)
-	}
-	h.took(350, 350, now)
-	if n := h.allowance(0, perTurn, now); n < 49 || n > 51 {
-		t.Errorf("%d events, want what is left of 500", n)
-	}
+	claim(80+2*perTurn, "a turn after their answer")
+	now = now.Add(time.Second)
+	h.saveUp(0, 1000, now)
+	claim(2*perTurn, "long after it")
 }
 
 // A scan for all goes through an old part of the table while a tenant is held. The tenant's own
@@ -535,19 +547,19 @@ func TestAHeldTenantReadsSkippedPages(t *testing.T) {
 // At any rate and with any number of relays, each relay has turns.
 func TestEachRelayHasTurns(t *testing.T) {
 	t.Parallel()
-	for _, perSecond := range []int{1, 10, 100, 1000} {
+	for _, perSecond := range []int{1, 10, 100, 1000, 100_000} {
 		for _, relays := range []int{1, 2, 11, 101} {
-			now, events, perTurn := time.Now(), 0, newTenantRates(perSecond, "").perTurn()
+			now, events := time.Now(), 0
 			h := newHeld(perSecond, relays, now)
 			const seconds = 1000
 			for range seconds * int(time.Second/turnEvery) {
 				now = now.Add(turnEvery)
-				if n := h.allowance(0, perTurn, now); n > 0 {
-					h.took(n, 0, now)
-					events += n
-				}
+				n := h.allowance(tenantEvents, perSecond, now)
+				h.saved.AllowN(now, n)
+				events += n
 			}
-			if want := float64(perSecond) * seconds / float64(relays); float64(events) < 0.9*want-1 || float64(events) > 1.1*want+1 {
+			want := min(float64(perSecond)/float64(relays), tenantEvents*float64(time.Second/turnEvery)) * seconds
+			if float64(events) < 0.9*want-1 || float64(events) > 1.1*want+1 {
 				t.Errorf("rate %d, %d relays: %d events in %d s", perSecond, relays, events, seconds)
 			}
 		}

@@ -57,7 +57,8 @@ func (r *Relay) takeTurn(ctx context.Context, s *turnSchedule, claimed chan<- *l
 	var got queue.Claimed
 	var err error
 	if len(after) > 0 {
-		claim.PerAggregate = max(1, n/len(after))
+		// Rounded up: if each aggregate has as many, the claim is full, and the tenant is behind.
+		claim.PerAggregate = (n + len(after) - 1) / len(after)
 		got, err = r.claimBehind(ctx, h, after, claim, claimed)
 	} else {
 		got, err = r.claimHeldPage(ctx, h, claim, claimed)
@@ -67,11 +68,10 @@ func (r *Relay) takeTurn(ctx context.Context, s *turnSchedule, claimed chan<- *l
 	}
 	now = time.Now()
 	result := claimResult{Claimed: got, claim: claim}
-	if result.leaves() {
+	if result.full() {
 		h.behindAt = now
 	}
-	sending, _ := r.inFlight.ofTenant(h.name)
-	h.took(result.events(), sending, now)
+	h.saved.AllowN(now, result.events())
 	s.succeeded()
 	s.turned(now, false, len(held))
 	return nil
