@@ -51,7 +51,8 @@ func startPair(ctx context.Context, p *rig.Postgres, mode, endpoint string) (_ *
 		if err != nil {
 			return nil, err
 		}
-		running, err := rig.StartProcess(ctx, slices.Concat(rig.Image, environment, more, []string{"DATABASE_URL=" + url}), Command, string(service), mode)
+		all := slices.Concat(rig.Image, environment, more, []string{"DATABASE_URL=" + url})
+		running, err := rig.StartProcess(ctx, all, Command, string(service), mode)
 		if err == nil {
 			one.closers = append(one.closers, running.Close)
 		}

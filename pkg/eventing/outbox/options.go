@@ -41,7 +41,8 @@ type Options struct {
 	// TenantRate is in events per second. While several tenants are active, a tenant above
 	// it, or with more than its share of the events on their way to the broker, which is 500 at
 	// most, waits for turns, and its events leave at this rate at most, of which each relay has an
-	// equal share. It should be well below the rate at which the slowest consumer applies events. 0 is [DefaultTenantRate], and with [NoTenantRate] no tenant waits.
+	// equal share. It should be well below the rate at which the slowest consumer applies events.
+	// 0 is [DefaultTenantRate], and with [NoTenantRate] no tenant waits.
 	TenantRate int
 	// Canary is a tenant with a few events that only measure. It does not count among the active
 	// tenants, so that another one next to it is not held. Empty: there is none.
