@@ -49,7 +49,6 @@ func TestFlood(t *testing.T) {
 	if os.Getenv("LOCKSTEP_FULL") != "" {
 		slow, perSecond, lasts = 1_000, 10_000, 15*time.Second
 	}
-	t.Setenv("GOGC", "400") // as in the image
 	w := newWorld(t, startBroker(t, broker.Local))
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -33,9 +33,6 @@ type Service struct {
 	running *process.Process
 }
 
-// Image is the environment of the services in the Dockerfile.
-var Image = []string{"GOGC=400"}
-
 // StartService builds the service's binary as the Dockerfile does, the first time, and
 // starts it on a free port of loopback with a role of its own in d. It returns when the
 // service is ready.
@@ -57,7 +54,7 @@ func StartService(
 	_ = free.Close() // freed for the service
 	s := &Service{Addr: free.Addr().String()}
 	cmd := exec.Command(filepath.Join(dir, string(service)), args...)
-	cmd.Env = slices.Concat(os.Environ(), Image, environment,
+	cmd.Env = slices.Concat(os.Environ(), environment,
 		[]string{"DATABASE_URL=" + url, "PORT=" + strconv.Itoa(free.Addr().(*net.TCPAddr).Port)})
 	start := time.Now()
 	if s.running, err = process.Start(cmd, syscall.SIGKILL); err != nil {

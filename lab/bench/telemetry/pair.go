@@ -51,8 +51,7 @@ func startPair(ctx context.Context, p *rig.Postgres, mode, endpoint string) (_ *
 		if err != nil {
 			return nil, err
 		}
-		all := slices.Concat(rig.Image, environment, more, []string{"DATABASE_URL=" + url})
-		running, err := rig.StartProcess(ctx, all, Command, string(service), mode)
+		running, err := rig.StartProcess(ctx, slices.Concat(environment, more, []string{"DATABASE_URL=" + url}), Command, string(service), mode)
 		if err == nil {
 			one.closers = append(one.closers, running.Close)
 		}

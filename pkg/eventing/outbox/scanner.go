@@ -50,8 +50,9 @@ func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed 
 	sent := time.Now()
 	paused, alive, held := r.followUps.exclusions()
 	claim := r.claimLimits(paused, alive, held)
-	claim.SkipRetries = r.retriesWait() // a claim of retries finds them later
-	switch todo {                       //nolint:exhaustive // the other actions claim nothing
+	// A claim of retries finds those later that wait now.
+	claim.SkipRetries = r.retriesWait()
+	switch todo { //nolint:exhaustive // the other actions claim nothing
 	case actRetries:
 		r.followUps.forgetRetries()
 		got, in, err := r.queue.ClaimRetries(ctx, claim)

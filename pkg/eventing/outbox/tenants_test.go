@@ -352,6 +352,25 @@ func TestAHeldTenantIsReleased(t *testing.T) {
 	}
 }
 
+// A tenant that has had no turn, since its rate allowed none, is not released: nothing tells whether
+// it has caught up.
+func TestAHeldTenantWithoutTurnsStaysHeld(t *testing.T) {
+	t.Parallel()
+	a, f := newFollowUps(), newInFlight()
+	a.claimed("90:90:", toClaim{}, "90:90:")
+	a.hold([]string{"x"})
+	h := a.heldTenant("x")
+	h.began, h.behindAt = true, time.Now().Add(-2*caughtUpFor)
+	h.published.add(followUp{low: "80:80:", tenant: "x"}, time.Now())
+	if turn, _, _ := a.turn(newTenantRates(1, ""), f, 1); turn != nil {
+		t.Fatal("the test shows nothing: a turn")
+	}
+	a.releaseCaughtUp(f, true, time.Now())
+	if !a.due().held {
+		t.Error("released")
+	}
+}
+
 // Ten tenants are held, each with a backlog from an outage, and write on, each less than its rate.
 // They catch up, and are released, although together they write more than the rate of one. A relay
 // on a busy machine makes less than the 1,000 events a second that all may.
