@@ -262,3 +262,82 @@ func TestAnsweredEventsAreNotOnTheirWay(t *testing.T) {
 		t.Errorf("settled: %v, %d retries, %d in flight", f.sending, f.retrying, f.total())
 	}
 }
+
+// A turn asks for as many versions of each aggregate as fill its claim. So it is full while each has
+// more, and the tenant is behind.
+func TestATurnOfFewAggregatesIsFull(t *testing.T) {
+	t.Parallel()
+	const aggregates = 3 // no divisor of what a turn may claim
+	b := newBench(t)
+	r, claimed := b.registered(t)
+	b.fill(t, "x", aggregates, 50)
+	b.exec(t, `UPDATE outbox SET published_at = now() WHERE version = 1`)
+	r.followUps.holdSaved("x")
+	h := r.followUps.heldTenant("x")
+	for i := range aggregates {
+		h.published.list = append(h.published.list, followUp{
+			AggregateVersion: queue.AggregateVersion{AggregateType: "video", AggregateID: fmt.Sprint("x-", i+1), Version: 1},
+			low:              r.followUps.seen, tenant: "x",
+		})
+	}
+	r.tenants.claimed(batchFor("x", 1), 1, time.Now()) // several are active
+	r.tenants.claimed(batchFor("y", 1), 1, time.Now())
+	before := h.behindAt
+	if !r.inFlight.reserve(byTurn) {
+		t.Fatal("no room")
+	}
+	if err := r.takeTurn(t.Context(), &turnSchedule{}, claimed); err != nil {
+		t.Fatal(err)
+	}
+	if n, allowed := r.inFlight.total(), 2*perTurn(DefaultTenantRate); n != allowed || !h.behindAt.After(before) {
+		t.Errorf("the turn has claimed %d events of %d; behind: %t", n, allowed, h.behindAt.After(before))
+	}
+}
+
+// While retries wait for others on their way to the broker, scans leave them, too.
+func TestScansLeaveRetriesThatWait(t *testing.T) {
+	t.Parallel()
+	for _, waiting := range []bool{true, false} {
+		b := newBench(t)
+		r, claimed := b.registered(t)
+		b.fillRetries(t, "x", 10)
+		b.append(t, "new", 1, 1)
+		r.tenants.claimed(batchFor("x", 1), 1, time.Now())
+		r.tenants.claimed(batchFor("y", 1), 1, time.Now())
+		want := 11
+		if waiting {
+			r.inFlight.retrying, want = retryEvents, 1
+		}
+		s := newScanSchedule()
+		s.started(queue.Beginning)
+		if !r.inFlight.reserve(byScan) {
+			t.Fatal("no room")
+		}
+		if err := r.scan(t.Context(), s, actScanPage, claimed); err != nil {
+			t.Fatal(err)
+		}
+		if n := r.inFlight.total(); n != want {
+			t.Errorf("retries wait: %t, and the scan has claimed %d events, want %d", waiting, n, want)
+		}
+	}
+}
+
+// A turn is small, because the tenant is held. It says nothing about the claims of others.
+func TestTurnsLeaveTheSizeOfClaims(t *testing.T) {
+	t.Parallel()
+	r := newBench(t).newRelay(t)
+	claimed := make(chan *leasedBatch, 2)
+	aggregates, versions := r.claimSize.limits()
+	for _, tenant := range []string{"x", ""} {
+		r.inFlight.reserve(byTurn)
+		r.dispatch(claimResult{
+			Claimed: queue.Claimed{Batches: batchFor("x", minPerAggregate)},
+			claim:   queue.Claim{Tenant: tenant, Events: claimEvents},
+		}, claimed)
+		a, v := r.claimSize.limits()
+		if same := a == aggregates && v == versions; same != (tenant != "") {
+			t.Errorf("after a claim for tenant %q of %d events: %d aggregates and %d versions, before it %d and %d",
+				tenant, minPerAggregate, a, v, aggregates, versions)
+		}
+	}
+}
