@@ -28,8 +28,8 @@ type directory struct {
 
 // newDirectory creates an empty directory that the server's user owns, after it
 // has removed the directories of killed processes.
-func newDirectory() (*directory, error) {
-	root, err := filepath.EvalSymlinks(os.TempDir())
+func newDirectory(inMemory bool) (*directory, error) {
+	root, err := filepath.EvalSymlinks(temporary(inMemory))
 	if err != nil {
 		return nil, fmt.Errorf("temporary directory: %w", err)
 	}

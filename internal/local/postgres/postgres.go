@@ -38,6 +38,9 @@ type Options struct {
 	// server is several times faster, but an operating system crash destroys
 	// its data.
 	Sync bool
+	// InMemory keeps the server's files in memory where Linux has room for them, unless TMPDIR
+	// names a directory. A database is created there in a sixth of the time. Not together with Sync.
+	InMemory bool
 }
 
 // Server is a running Postgres.
@@ -64,7 +67,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start postgres: %w", err)
 	}
-	dir, err := newDirectory()
+	dir, err := newDirectory(opts.InMemory)
 	if err != nil {
 		return nil, fmt.Errorf("start postgres: %w", err)
 	}

@@ -126,7 +126,7 @@ func TestKilledParentLeavesNoServer(t *testing.T) {
 
 func TestSweepKeepsRunningServers(t *testing.T) {
 	t.Parallel()
-	d, err := newDirectory()
+	d, err := newDirectory(false)
 	if err != nil {
 		t.Fatal(err)
 	}

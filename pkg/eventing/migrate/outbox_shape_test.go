@@ -33,7 +33,7 @@ func TestShapeMigrationUnderLoad(t *testing.T) {
 		pending, published = 1_000_000, 10_000_000
 	}
 	ctx := t.Context()
-	server, err := postgres.Start(ctx, postgres.Options{Log: os.Stderr})
+	server, err := postgres.Start(ctx, postgres.Options{Log: os.Stderr, InMemory: true})
 	if err != nil {
 		t.Fatal(err)
 	}
