@@ -1,6 +1,7 @@
 package services_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/internal/topics"
+	"example.com/lockstep/pkg/eventing/reconcile"
 )
 
 // countedAsOwned fails the test unless each video's counters are the sums over the owner's
@@ -32,6 +34,9 @@ func (w *world) countedAsOwned(t testing.TB) {
 		    <> (coalesce(c.likes, 0), coalesce(c.bookmarks, 0), coalesce(c.seconds, 0))`)
 	if len(wrong) > 0 {
 		t.Errorf("%d videos are counted otherwise than their owner's engagements (owned, counted): %v", len(wrong), wrong)
+	}
+	if drift := query[int64](t, w, `SELECT count(*) FROM catalog.video_counter_drift`)[0]; drift != 0 {
+		t.Errorf("the view has %d videos that are counted wrong", drift)
 	}
 }
 
@@ -148,4 +153,36 @@ func engage(t *testing.T, owner, readers *client, user, id string) {
 			t.Errorf("list of %s: %d %s", user, seen.code, seen.Reason)
 		}
 	}
+}
+
+// countedVideos is how many videos have counters.
+func (w *world) countedVideos(t testing.TB) int {
+	t.Helper()
+	return query[int](t, w, `SELECT count(DISTINCT video_id) FROM catalog.video_counters`)[0]
+}
+
+// damageCounters damages the counters of 4 * n videos that are not in use, and returns the lines of
+// found for them.
+func (w *world) damageCounters(t testing.TB, n int, used []string) (want []string) {
+	t.Helper()
+	const counted = `SELECT video_id::text FROM catalog.video_counters WHERE video_id::text <> ALL ($1)
+		GROUP BY 1 HAVING sum(watched_seconds) > 0 ORDER BY random() LIMIT $2`
+	for _, damage := range []string{
+		`UPDATE catalog.video_counters SET likes = likes + 7 WHERE video_id = ANY ($1::uuid[]) RETURNING video_id::text`,
+		`UPDATE catalog.video_counters SET watched_seconds = watched_seconds - 1, bookmarks = bookmarks + 1 WHERE video_id = ANY ($1::uuid[]) RETURNING video_id::text`,
+		`DELETE FROM catalog.video_counters WHERE video_id = ANY ($1::uuid[]) RETURNING video_id::text`,
+		`INSERT INTO catalog.video_counters SELECT gen_random_uuid(), 'INSERT', 0, 1, 0 FROM unnest($1::uuid[]) RETURNING video_id::text`,
+	} {
+		ids := query[string](t, w, counted, used, n)
+		if len(ids) != n {
+			t.Fatalf("the counters of %d videos are left", len(ids))
+		}
+		ids = query[string](t, w, damage, ids)
+		slices.Sort(ids)
+		used = append(used, ids...)
+		for _, id := range slices.Compact(ids) { // a video has more than one row of counters
+			want = append(want, fmt.Sprintf("%s video_counters %s", reconcile.Counter, id))
+		}
+	}
+	return want
 }

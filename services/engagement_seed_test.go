@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	goclient "example.com/lockstep/pkg/client"
+	"example.com/lockstep/pkg/eventing/reconcile"
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
 	videov1 "example.com/lockstep/proto/video/v1"
 )
@@ -38,6 +39,25 @@ const (
 		SELECT user_id, video_id, liked, bookmarked, watched_seconds, version, CASE WHEN deleted_at IS NULL THEN created_at END, updated_at, deleted_at, last_event_id
 		  FROM video.engagements`
 )
+
+var engagementRows = replicated{
+	kind: "engagement", name: "catalog.video_user_engagements_projection", id: "user_id || ':' || video_id",
+	faults: []fault{
+		{reconcile.Changed, false, `UPDATE %s SET liked = NOT liked`},
+		{reconcile.Changed, false, `UPDATE %s SET watched_seconds = watched_seconds + 1`},
+		{reconcile.Changed, false, `UPDATE %s SET deleted_at = now()`},
+		{reconcile.Changed, false, `UPDATE %s SET created_at = NULL`},
+		{reconcile.Changed, false, `UPDATE %s SET last_event_id = gen_random_uuid()`},
+		{reconcile.Changed, false, `UPDATE %s SET updated_at = now() + interval '1 year'`},
+		{reconcile.Changed, true, `UPDATE %s SET deleted_at = NULL`},
+		{reconcile.Missing, false, `DELETE FROM %s`},
+		{reconcile.Missing, true, `DELETE FROM %s`},
+		{reconcile.Ahead, false, `UPDATE %s SET version = version + 9, deleted_at = now()`},
+		{reconcile.Behind, false, `UPDATE %s SET version = version - 1, liked = NOT liked`},
+	},
+	extra: `INSERT INTO catalog.video_user_engagements_projection (user_id, video_id, version, created_at, updated_at)
+		SELECT gen_random_uuid(), gen_random_uuid(), n, now() - interval '1 h', now() - interval '1 h' FROM generate_series(1, $1::int) AS n RETURNING %s`,
+}
 
 // seesItsEngagement: a member of a tenant finds a like in its list.
 func (m member) seesItsEngagement(t *testing.T, v answer) {
