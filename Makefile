@@ -202,13 +202,8 @@ proto-release: $(BUF) ## Accept today's proto/ as the contract that lint and tes
 	cd proto && buf build --exclude-source-info -o released.yaml
 	go run ./cmd/schema -o deploy/schemas/released
 
-# Refused before any tool is built.
-ifneq ($(ENGAGEMENT),)
-fork: $(error ENGAGEMENT: the second aggregate stays: "Remove engagements" in docs/adapt.md takes it out of a fork)
-endif
-
-fork: $(BUF) $(GEN_GO) $(GEN_RPC) ## Make a repository of your own (MODULE=example.org/acme/pair DIR=../pair; AGGREGATE, PLURAL, OWNER, READER and NAME: in its own words)
-	@go run ./cmd/fork --module "$(MODULE)" --dir "$(DIR)" --aggregate "$(AGGREGATE)" --plural "$(PLURAL)" --owner "$(OWNER)" --reader "$(READER)" --name "$(NAME)"
+fork: $(BUF) $(GEN_GO) $(GEN_RPC) ## Make a repository of your own (MODULE=example.org/acme/pair DIR=../pair; AGGREGATE, PLURAL, OWNER, READER and NAME: in its own words; ENGAGEMENT=no: without the second aggregate)
+	@go run ./cmd/fork --module "$(MODULE)" --dir "$(DIR)" --aggregate "$(AGGREGATE)" --plural "$(PLURAL)" --owner "$(OWNER)" --reader "$(READER)" --name "$(NAME)" --engagement "$(or $(ENGAGEMENT),yes)"
 
 aggregate: $(BUF) $(GEN_GO) $(GEN_RPC) ## Add an aggregate through all layers (NAME=comment FIELDS="text:string,stars:int32" PARENT=video)
 	@go run ./cmd/aggregate --name "$(NAME)" --fields "$(FIELDS)" --parent "$(PARENT)"

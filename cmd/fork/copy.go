@@ -182,6 +182,11 @@ func write(ctx context.Context, dir string, files []file) error {
 			return err
 		}
 	}
+	return initialize(ctx, dir)
+}
+
+// initialize makes a git repository without a commit.
+func initialize(ctx context.Context, dir string) error {
 	_, err := git(ctx, dir, "init", "--quiet", "--initial-branch=main")
 	return err
 }

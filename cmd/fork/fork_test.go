@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -172,6 +171,7 @@ func TestUsageErrorsComeBeforeAnyWork(t *testing.T) {
 	for _, args := range [][]string{
 		nil, {"--module", "pair"}, {"--modul", module}, {"--module", module, t.TempDir()},
 		{"--module", module, "--aggregate", "type"}, {"--module", module, "--name", "Product"},
+		{"--module", module, "--engagement", "maybe"},
 	} {
 		if err := run(t.Context(), args, io.Discard, io.Discard); !errors.As(err, new(command.UsageError)) {
 			t.Errorf("run(%q): %v, want wrong usage", args, err)
@@ -179,16 +179,42 @@ func TestUsageErrorsComeBeforeAnyWork(t *testing.T) {
 	}
 }
 
-// TestForkKeepsTheSecondAggregate: make refuses the wish to be without it.
-func TestForkKeepsTheSecondAggregate(t *testing.T) {
+// TestForkWithoutTheSecondAggregate: nothing of it is left but the migrations that have made and
+// drop its tables, examples of the library, and what makes forks. A repository that has none already
+// refuses the wish.
+func TestForkWithoutTheSecondAggregate(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "fork")
-	out, err := exec.CommandContext(t.Context(), "make", "-C", root, "fork", "MODULE="+module, "DIR="+dir, "ENGAGEMENT=no").CombinedOutput()
-	if err == nil || !bytes.Contains(out, []byte("ENGAGEMENT: the second aggregate stays")) {
-		t.Errorf("%v, want a refusal\n%s", err, out)
+	needsGit(t)
+	if err := checkEngagement("no", root); err != nil {
+		if !strings.Contains(err.Error(), removal) {
+			t.Errorf("refused: %v", err)
+		}
+		return
 	}
-	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the fork was written: %v", err)
+	dir := t.TempDir()
+	if _, err := fork(t.Context(), root, dir, module, current, theirs); err != nil {
+		t.Fatal(err)
+	}
+	if err := withoutEngagements(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkEngagement("no", dir); err == nil {
+		t.Error("the chapter that was followed is still there")
+	}
+	if _, err := git(t.Context(), dir, "rev-parse", "HEAD"); err == nil {
+		t.Error("the fork begins with a commit")
+	}
+	files, err := readAll(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// boundaries_test.go and line_test.go have the name in paths of examples. `make generate` writes the others.
+	others := regexp.MustCompile(`^(migrations/.*\.sql|pkg/.*|cmd/fork/.*|Makefile|boundaries_test\.go|internal/serve/line_test\.go` +
+		`|deploy/terraform/topics\.json|docs/(grpc|observability)\.md)$`)
+	for _, f := range files {
+		if at := regexp.MustCompile(`(?i)engagement`).FindIndex(f.content); at != nil && !others.MatchString(f.name) && classOf(f.name, nil) != generatedFiles {
+			t.Errorf("%s has %q", f.name, f.content[max(0, at[0]-40):min(len(f.content), at[1]+40)])
+		}
 	}
 }
 

@@ -49,6 +49,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.StringVar(&to.owner, "owner", "", "the service that writes them, such as inventory (default "+current.owner+")")
 	flags.StringVar(&to.reader, "reader", "", "the service that has the read model, such as storefront (default "+current.reader+")")
 	flags.StringVar(&to.name, "name", "", "the repository, such as shop (default "+current.name+")")
+	engagement := flags.String("engagement", "yes", "no: without the second aggregate, and the counters and checkpoints that hang on it")
 	err := command.ParseFlags(flags, args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(stdout, "Usage, in the root of the repository: go run ./cmd/fork --module PATH [--dir DIR] [--aggregate WORD …]")
@@ -62,6 +63,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := checkModule(*module); err != nil {
 		return command.Usagef("--module: %w", err)
 	}
+	if err := checkEngagement(*engagement, "."); err != nil {
+		return command.Usagef("--engagement: %w", err)
+	}
 	to = to.complete(current)
 	if err := checkWords(current, to); err != nil {
 		return command.Usagef("%w", err)
@@ -71,6 +75,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	if _, err := fork(ctx, ".", *dir, *module, current, to); err != nil {
 		return err
+	}
+	if *engagement == "no" {
+		if err := withoutEngagements(ctx, *dir); err != nil {
+			return errors.Join(fmt.Errorf("--engagement no: %w", err), os.RemoveAll(*dir)) // it was empty or absent
+		}
 	}
 	if err := generate(ctx, *dir, stderr); err != nil {
 		return fmt.Errorf("%s is complete but for its generated code; run `make generate proto-release` there: %w", *dir, err)

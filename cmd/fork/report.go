@@ -21,7 +21,7 @@ type class struct {
 // by their package: see goClasses.
 var classes = []class{
 	{"local Pub/Sub, its own module", regexp.MustCompile(`^localpubsub/`)},
-	{"generated", regexp.MustCompile(`\.pb\.go$|^proto/released` +
+	{generatedFiles, regexp.MustCompile(`\.pb\.go$|^proto/released` +
 		`|^deploy/(schemas/.*\.proto$|observability/(rules|grafana/boards)|terraform/(alerts|boards)\.json)`)},
 	{forTests, regexp.MustCompile(`_test\.go$|/testdata/`)},
 	{"SQL", regexp.MustCompile(`\.sql$`)},
@@ -31,7 +31,10 @@ var classes = []class{
 	{"documents", regexp.MustCompile(`\.(md|png)$`)},
 }
 
-const otherFiles = "other: CI, containers, settings"
+const (
+	generatedFiles = "generated"
+	otherFiles     = "other: CI, containers, settings"
+)
 
 // report prints the files and lines of a fork by kind, and the time that it took. Lines of
 // Go are those with code. of has the kind of each package.

@@ -1,4 +1,5 @@
-package guide
+// Package guide_test follows the change guide in copies of the repository.
+package guide_test
 
 import (
 	"cmp"
@@ -6,7 +7,10 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"testing"
+
+	"example.com/lockstep/internal/guide"
 )
 
 // TestChangeGuide does each chapter of the change guide in a copy of the repository.
@@ -18,7 +22,7 @@ import (
 func TestChangeGuide(t *testing.T) {
 	t.Parallel()
 	root, tools := repository(t)
-	chapters, err := Read(root)
+	chapters, err := guide.Read(root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,34 +98,26 @@ func (c rootCopy) run(t *testing.T, dir, script string) {
 }
 
 // follow does a chapter as a person would.
-func (c rootCopy) follow(t *testing.T, chapter Chapter) {
+func (c rootCopy) follow(t *testing.T, chapter guide.Chapter) {
 	t.Helper()
 	for _, step := range chapter.Steps {
 		if _, err := step.Apply(c.dir); err != nil {
 			t.Fatal(err)
 		}
 		if step.File == "" {
-			t.Logf("%s:%d: %s", Document, step.Line, step.Text)
+			t.Logf("%s:%d: %s", guide.Document, step.Line, step.Text)
 			c.run(t, c.dir, step.Text)
 		}
 	}
 }
 
 // edit makes the edits of a chapter, and generates the code of proto/.
-func (c rootCopy) edit(t *testing.T, chapter Chapter) {
+func (c rootCopy) edit(t *testing.T, chapter guide.Chapter) {
 	t.Helper()
-	proto := false
-	for _, step := range chapter.Steps {
-		name, err := step.Apply(c.dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if step.Removes() {
-			c.run(t, c.dir, step.Text)
-		}
-		proto = proto || path.Ext(name) == ".proto"
+	if err := chapter.Edit(t.Context(), c.dir); err != nil {
+		t.Fatal(err)
 	}
-	if proto {
+	if slices.ContainsFunc(chapter.Steps, func(s guide.Step) bool { return path.Ext(s.File) == ".proto" }) {
 		c.run(t, filepath.Join(c.dir, "proto"), "buf lint && buf generate")
 	}
 }

@@ -1,5 +1,6 @@
-// Package guide reads the change guide, docs/adapt.md, and follows it: tests do each step of it
-// in a copy of the repository, from the same text that people read.
+// Package guide reads the change guide, docs/adapt.md, and makes its edits: for cmd/fork, which
+// leaves out the second aggregate by its chapter, and for a test that does each step in a copy of
+// the repository. Both take the text that people read.
 //
 // A chapter begins with a heading of the second level. Its steps are the fenced blocks:
 //
@@ -9,7 +10,7 @@
 //     because gofmt aligns. A line +++ FILE begins the edits of another file. A line -... stands
 //     for all lines up to the next one of the edit, which then counts with its indentation.
 //   - sh: commands for a shell in the root of the repository. A block of git rm and sed -i is an
-//     edit of files, too: see [Step.Removes].
+//     edit of files, too.
 //   - another language: a new file, which the paragraph names last. NNNNN in its name is the
 //     next number of a migration.
 //   - text and console: something to look at, and no step
@@ -192,17 +193,6 @@ func (r *reader) diff(s Step) error {
 		s.File, s.Line, run = name, r.start+i+1, nil
 	}
 	return nil
-}
-
-// Removes reports whether the step only removes files and lines of files: it is an edit, then,
-// although a shell makes it.
-func (s Step) Removes() bool {
-	for line := range strings.Lines(s.Text) {
-		if !strings.HasPrefix(line, "git rm ") && !strings.HasPrefix(line, "sed -i ") && !strings.HasPrefix(line, "  ") {
-			return false
-		}
-	}
-	return s.File == ""
 }
 
 // edits are the runs of lines between those that begin with @@.

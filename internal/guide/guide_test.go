@@ -115,8 +115,8 @@ func TestADiffMayHaveSeveralFiles(t *testing.T) {
 		removes     bool
 	}{{"a.go", "-x|-y", 6, false}, {"b.go", "-z", 10, false}, {"", "", 14, true}, {"", "", 19, false}} {
 		s := steps[i]
-		if s.File != want.file || strings.Join(s.Edits, "|") != want.edits || s.Line != want.line || s.Removes() != want.removes {
-			t.Errorf("step %d: %+v, removes %t; want %+v", i, s, s.Removes(), want)
+		if s.File != want.file || strings.Join(s.Edits, "|") != want.edits || s.Line != want.line || s.removes() != want.removes {
+			t.Errorf("step %d: %+v, removes %t; want %+v", i, s, s.removes(), want)
 		}
 	}
 }

@@ -1,17 +1,51 @@
 package guide
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"go/format"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 )
+
+// Edit makes the edits of a chapter in the repository at root, new files and removed ones too. It
+// runs no command but `git rm` and `sed -i`, for which the files must be committed. It ends at the
+// first step that fails, and those before it stay done.
+func (c Chapter) Edit(ctx context.Context, root string) error {
+	for _, step := range c.Steps {
+		if _, err := step.Apply(root); err != nil {
+			return err
+		}
+		if !step.removes() {
+			continue
+		}
+		cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", step.Text)
+		cmd.Dir = root
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s:%d: %w: %s", Document, step.Line, err, bytes.TrimSpace(out))
+		}
+	}
+	return nil
+}
+
+// removes reports whether the step only removes files and lines of files: it is an edit, then,
+// although a shell makes it.
+func (s Step) removes() bool {
+	for line := range strings.Lines(s.Text) {
+		if !strings.HasPrefix(line, "git rm ") && !strings.HasPrefix(line, "sed -i ") && !strings.HasPrefix(line, "  ") {
+			return false
+		}
+	}
+	return s.File == ""
+}
 
 // Apply makes the step's edits, or its new file, in the repository at root, and formats what is
 // Go. It returns the name of the file. Commands are not run.

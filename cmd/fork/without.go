@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"go/format"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+
+	"example.com/lockstep/internal/guide"
+)
+
+// removal begins the title of the guide's chapter that takes the second aggregate out.
+const removal = "Remove engagements"
+
+// checkEngagement refuses an answer that is neither yes nor no, and no where the repository has no
+// second aggregate to leave out.
+func checkEngagement(answer, dir string) error {
+	switch answer {
+	case "yes":
+		return nil
+	case "no":
+		_, err := removalOf(dir)
+		return err
+	default:
+		return fmt.Errorf("%q, want yes or no", answer)
+	}
+}
+
+// removalOf is the chapter of the guide in dir.
+func removalOf(dir string) (guide.Chapter, error) {
+	chapters, err := guide.Read(dir)
+	if err != nil {
+		return guide.Chapter{}, err
+	}
+	return guide.Find(chapters, removal)
+}
+
+// withoutEngagements takes the second aggregate out of the fork in dir by the chapter of its own
+// change guide, and then the chapter. The migrations that have made its tables stay, with one more
+// that drops them: a merge of a later version of this repository finds the numbers that it expects.
+func withoutEngagements(ctx context.Context, dir string) error {
+	chapter, err := removalOf(dir)
+	if err != nil {
+		return err
+	}
+	// The chapter's `git rm` takes committed files.
+	if err := committed(ctx, dir); err != nil {
+		return err
+	}
+	if err := chapter.Edit(ctx, dir); err != nil {
+		return err
+	}
+	if err := removeChapter(dir); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(filepath.Join(dir, ".git")); err != nil {
+		return err
+	}
+	if err := initialize(ctx, dir); err != nil {
+		return err
+	}
+	return formatAll(ctx, dir)
+}
+
+// committed commits all that is in dir, for git's commands that expect it.
+func committed(ctx context.Context, dir string) error {
+	if _, err := git(ctx, dir, "add", "--all"); err != nil {
+		return err
+	}
+	_, err := git(ctx, dir, "-c", "user.name=fork", "-c", "user.email=fork@localhost", "-c", "commit.gpgsign=false",
+		"commit", "--quiet", "--no-verify", "--message=with engagements")
+	return err
+}
+
+// chapterOf is the chapter in the text of the guide, and its row in the table of chapters.
+var chapterOf = regexp.MustCompile(`(?ms)^## ` + removal + `\n.*?(^## |\z)|^\| \[` + removal + `\][^\n]*\n`)
+
+// removeChapter removes the chapter that was followed.
+func removeChapter(dir string) error {
+	name := filepath.Join(dir, filepath.FromSlash(guide.Document))
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(name, chapterOf.ReplaceAll(text, []byte("$1")), 0o644)
+}
+
+// formatAll formats the Go files: lines that are gone may have held others in columns.
+func formatAll(ctx context.Context, dir string) error {
+	files, err := readAll(ctx, dir)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if path.Ext(f.name) != ".go" {
+			continue
+		}
+		text, err := format.Source(f.content)
+		if err != nil {
+			return err
+		}
+		if bytes.Equal(text, f.content) {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(dir, filepath.FromSlash(f.name)), text, f.mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
