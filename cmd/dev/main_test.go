@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"example.com/lockstep/internal/porttest"
+	"example.com/lockstep/internal/topics"
 	"example.com/lockstep/internal/walk"
 )
 
@@ -81,8 +82,9 @@ func TestProvision(t *testing.T) {
 	}
 
 	addr, server := servePubSub(t)
+	things := 4 * len(topics.All) // of each kind of aggregate a topic, a subscription, and both again for dead letters
 	check := command(t, []string{"PUBSUB_EMULATOR_HOST=" + addr, "GOOGLE_CLOUD_PROJECT=mine"}, "provision", "--check")
-	if code := check.run(t); code != 1 || strings.Count(check.stderr.String(), "projects/mine/") != 8 {
+	if code := check.run(t); code != 1 || strings.Count(check.stderr.String(), "projects/mine/") != things {
 		t.Errorf("check of an empty broker: exit code %d, stderr %q", code, check.stderr.String())
 	}
 	for _, state := range []string{"created", "existing"} {
@@ -100,8 +102,8 @@ func TestProvision(t *testing.T) {
 				schemas++
 			}
 		}
-		if len(lines)-schemas != 8 || schemas == 0 { // two kinds of aggregates, each with a topic, a subscription and both again for dead letters
-			t.Errorf("%d lines, want 8 and the schemas: %q", len(lines), lines)
+		if len(lines)-schemas != things || schemas == 0 {
+			t.Errorf("%d lines, want %d and the schemas: %q", len(lines), things, lines)
 		}
 	}
 
