@@ -185,7 +185,7 @@ func TestUsageErrorsComeBeforeAnyWork(t *testing.T) {
 func TestForkWithoutTheSecondAggregate(t *testing.T) {
 	t.Parallel()
 	needsGit(t)
-	if err := checkEngagement("no", root); err != nil {
+	if _, err := noEngagement("no", root); err != nil {
 		if !strings.Contains(err.Error(), removal) {
 			t.Errorf("refused: %v", err)
 		}
@@ -198,7 +198,7 @@ func TestForkWithoutTheSecondAggregate(t *testing.T) {
 	if err := withoutEngagements(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := checkEngagement("no", dir); err == nil {
+	if _, err := noEngagement("no", dir); err == nil {
 		t.Error("the chapter that was followed is still there")
 	}
 	if _, err := git(t.Context(), dir, "rev-parse", "HEAD"); err == nil {

@@ -40,62 +40,79 @@ func main() {
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	start := time.Now()
-	flags := flag.NewFlagSet("fork", flag.ContinueOnError)
-	module := flags.String("module", "", "path of the new module, such as example.org/acme/shop")
-	dir := flags.String("dir", "", "where to put it; absent or empty (default ../<last element of the module>)")
-	var to words
-	flags.StringVar(&to.aggregate, "aggregate", "", "the kind of rows, such as product (default "+current.aggregate+")")
-	flags.StringVar(&to.plural, "plural", "", "several of them (default the regular plural)")
-	flags.StringVar(&to.owner, "owner", "", "the service that writes them, such as inventory (default "+current.owner+")")
-	flags.StringVar(&to.reader, "reader", "", "the service that has the read model, such as storefront (default "+current.reader+")")
-	flags.StringVar(&to.name, "name", "", "the repository, such as shop (default "+current.name+")")
-	engagement := flags.String("engagement", "yes", "no: without the second aggregate, and the counters and checkpoints that hang on it")
-	err := command.ParseFlags(flags, args)
+	o, err := parse(args, stdout)
 	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(stdout, "Usage, in the root of the repository: go run ./cmd/fork --module PATH [--dir DIR] [--aggregate WORD …]")
-		flags.SetOutput(stdout)
-		flags.PrintDefaults()
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if err := checkModule(*module); err != nil {
-		return command.Usagef("--module: %w", err)
-	}
-	if err := checkEngagement(*engagement, "."); err != nil {
-		return command.Usagef("--engagement: %w", err)
-	}
-	to = to.complete(current)
-	if err := checkWords(current, to); err != nil {
-		return command.Usagef("%w", err)
-	}
-	if *dir == "" {
-		*dir = filepath.Join("..", path.Base(*module))
-	}
-	if _, err := fork(ctx, ".", *dir, *module, current, to); err != nil {
+	if _, err := fork(ctx, ".", o.dir, o.module, current, o.to); err != nil {
 		return err
 	}
-	if *engagement == "no" {
-		if err := withoutEngagements(ctx, *dir); err != nil {
-			return errors.Join(fmt.Errorf("--engagement no: %w", err), os.RemoveAll(*dir)) // it was empty or absent
+	if o.without {
+		if err := withoutEngagements(ctx, o.dir); err != nil {
+			return errors.Join(fmt.Errorf("--engagement no: %w", err), os.RemoveAll(o.dir)) // it was empty or absent
 		}
 	}
-	if err := generate(ctx, *dir, stderr); err != nil {
-		return fmt.Errorf("%s is complete but for its generated code; run `make generate proto-release` there: %w", *dir, err)
+	if err := generate(ctx, o.dir, stderr); err != nil {
+		return fmt.Errorf("%s is complete but for its generated code; run `make generate proto-release` there: %w", o.dir, err)
 	}
-	files, err := readAll(ctx, *dir)
+	files, err := readAll(ctx, o.dir)
 	if err != nil {
 		return err
 	}
-	packages, err := packagesOf(ctx, *dir)
+	packages, err := packagesOf(ctx, o.dir)
 	if err != nil {
 		return err
 	}
-	report(stdout, *dir, time.Since(start), files, packages)
+	report(stdout, o.dir, time.Since(start), files, packages)
 	fmt.Fprintf(stdout, "The module is %s, the local Pub/Sub %[1]s/localpubsub, without its conformance suite.\nNext: cd %s && make test\n",
-		*module, *dir)
+		o.module, o.dir)
 	return nil
+}
+
+// options are those of the command line. without leaves the second aggregate out.
+type options struct {
+	module, dir string
+	to          words
+	without     bool
+}
+
+// parse reads the command line, and refuses what cannot be done, before anything is written. It
+// prints the help if that is asked for, and returns [flag.ErrHelp].
+func parse(args []string, stdout io.Writer) (o options, err error) {
+	flags := flag.NewFlagSet("fork", flag.ContinueOnError)
+	flags.StringVar(&o.module, "module", "", "path of the new module, such as example.org/acme/shop")
+	flags.StringVar(&o.dir, "dir", "", "where to put it; absent or empty (default ../<last element of the module>)")
+	flags.StringVar(&o.to.aggregate, "aggregate", "", "the kind of rows, such as product (default "+current.aggregate+")")
+	flags.StringVar(&o.to.plural, "plural", "", "several of them (default the regular plural)")
+	flags.StringVar(&o.to.owner, "owner", "", "the service that writes them, such as inventory (default "+current.owner+")")
+	flags.StringVar(&o.to.reader, "reader", "", "the service that has the read model, such as storefront (default "+current.reader+")")
+	flags.StringVar(&o.to.name, "name", "", "the repository, such as shop (default "+current.name+")")
+	engagement := flags.String("engagement", "yes", "no: without the second aggregate, and the counters and checkpoints that hang on it")
+	if err = command.ParseFlags(flags, args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintln(stdout, "Usage, in the root of the repository: go run ./cmd/fork --module PATH [--dir DIR] [--aggregate WORD …]")
+			flags.SetOutput(stdout)
+			flags.PrintDefaults()
+		}
+		return o, err
+	}
+	if err := checkModule(o.module); err != nil {
+		return o, command.Usagef("--module: %w", err)
+	}
+	if o.without, err = noEngagement(*engagement, "."); err != nil {
+		return o, command.Usagef("--engagement: %w", err)
+	}
+	o.to = o.to.complete(current)
+	if err := checkWords(current, o.to); err != nil {
+		return o, command.Usagef("%w", err)
+	}
+	if o.dir == "" {
+		o.dir = filepath.Join("..", path.Base(o.module))
+	}
+	return o, nil
 }
 
 // fork writes the repository at src, which has the words from, as a new one to dir, without

@@ -9,24 +9,25 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 
-	"example.com/lockstep/internal/guide"
+	"example.com/lockstep/cmd/fork/guide"
 )
 
 // removal begins the title of the guide's chapter that takes the second aggregate out.
 const removal = "Remove engagements"
 
-// checkEngagement refuses an answer that is neither yes nor no, and no where the repository has no
-// second aggregate to leave out.
-func checkEngagement(answer, dir string) error {
+// noEngagement reports whether the answer is no. It refuses one that is neither yes nor no, and no
+// where the repository in dir has no second aggregate to leave out.
+func noEngagement(answer, dir string) (bool, error) {
 	switch answer {
 	case "yes":
-		return nil
+		return false, nil
 	case "no":
 		_, err := removalOf(dir)
-		return err
+		return true, err
 	default:
-		return fmt.Errorf("%q, want yes or no", answer)
+		return false, fmt.Errorf("%q, want yes or no", answer)
 	}
 }
 
@@ -76,17 +77,22 @@ func committed(ctx context.Context, dir string) error {
 	return err
 }
 
-// chapterOf is the chapter in the text of the guide, and its row in the table of chapters.
-var chapterOf = regexp.MustCompile(`(?ms)^## ` + removal + `\n.*?(^## |\z)|^\| \[` + removal + `\][^\n]*\n`)
+// rowOf is the chapter's row in the table of chapters.
+var rowOf = regexp.MustCompile(`(?m)^\| \[` + removal + `\].*\n`)
 
-// removeChapter removes the chapter that was followed.
+// removeChapter removes the chapter that was followed from the guide.
 func removeChapter(dir string) error {
 	name := filepath.Join(dir, filepath.FromSlash(guide.Document))
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(name, chapterOf.ReplaceAll(text, []byte("$1")), 0o644)
+	const heading = "\n## "
+	before, chapter, _ := bytes.Cut(rowOf.ReplaceAll(text, nil), []byte(heading+removal))
+	if _, after, found := bytes.Cut(chapter, []byte(heading)); found {
+		before = slices.Concat(before, []byte(heading), after)
+	}
+	return os.WriteFile(name, before, 0o644)
 }
 
 // formatAll formats the Go files: lines that are gone may have held others in columns.

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"testing"
 
-	"example.com/lockstep/internal/guide"
+	"example.com/lockstep/cmd/fork/guide"
 )
 
 // TestChangeGuide does each chapter of the change guide in a copy of the repository.

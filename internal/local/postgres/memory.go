@@ -26,7 +26,10 @@ func temporary(inMemory bool) string {
 
 func hasRoom() bool {
 	var fs syscall.Statfs_t
-	if err := syscall.Statfs(memory, &fs); err != nil || fs.Bavail*uint64(fs.Bsize) < roomInMemory { //nolint:gosec,unconvert // a size; its type is another on other systems
+	if err := syscall.Statfs(memory, &fs); err != nil {
+		return false
+	}
+	if size := uint64(fs.Bsize); fs.Bavail < roomInMemory/size {
 		return false
 	}
 	info, err := os.ReadFile("/proc/meminfo")
@@ -35,9 +38,7 @@ func hasRoom() bool {
 
 // availableMemory is in bytes, from the text of /proc/meminfo, and 0 if that does not have it.
 func availableMemory(info []byte) (bytesFree uint64) {
-	const field = "MemAvailable:"
-	if at := bytes.Index(info, []byte(field)); at >= 0 {
-		_, _ = fmt.Sscanf(string(info[at+len(field):]), "%d kB", &bytesFree)
-	}
+	_, value, _ := bytes.Cut(info, []byte("MemAvailable:"))
+	_, _ = fmt.Sscanf(string(value), "%d kB", &bytesFree) // else it stays 0
 	return bytesFree << 10
 }
