@@ -31,6 +31,9 @@ func (r *Relay) step(ctx context.Context, s *claimSchedule, claimed chan<- *leas
 	default:
 	}
 	todo, until := s.next(now, due, wakeup, len(paused) > 0 && len(paused) == len(r.pauses))
+	if todo != actClaim {
+		r.inFlight.withdraw(byClaim)
+	}
 	switch todo {
 	case actRegister:
 		r.register(ctx, s)

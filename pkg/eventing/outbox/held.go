@@ -4,8 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -30,11 +28,8 @@ type heldTenant struct {
 	pageNext bool
 	// behindAt is the last time when a turn could have claimed more.
 	behindAt time.Time
-	// saved are the events that the rate allows. sending are those that were on the way to the
-	// broker at sendingAt, and a part of those before: see saveUp.
-	saved     *rate.Limiter
-	sending   float64
-	sendingAt time.Time
+	// saved are the events that the rate allows.
+	saved savings
 	// published are the tenant's part of followUps.published.
 	published versions
 }
@@ -52,8 +47,8 @@ func (a *followUps) hold(tenants []string) {
 		if a.heldTenant(name) != nil || len(a.held) >= maxHeld {
 			continue
 		}
-		h := &heldTenant{name: name, behindAt: time.Now(), saved: rate.NewLimiter(0, tenantEvents)}
-		h.saved.AllowN(h.behindAt, tenantEvents) // it has saved nothing yet
+		now := time.Now()
+		h := &heldTenant{name: name, behindAt: now, saved: savings{at: now}}
 		a.published.list = slices.DeleteFunc(a.published.list, func(p followUp) bool {
 			if p.tenant == name {
 				h.follow(p, h.behindAt)
@@ -126,14 +121,13 @@ func (a *followUps) noteSkippedPart(part queue.Cursor, tenants []string) {
 func (a *followUps) turn(t *tenantRates, f *inFlight, relays int) (h *heldTenant, events int, after []followUp) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := time.Now()
+	now, rate := time.Now(), float64(t.perSecond)/float64(relays)
 	for range len(a.held) {
 		h = a.held[0]
 		a.held = append(a.held[1:], h)
 		sending, room := f.ofTenant(h.name)
-		h.saved.SetLimitAt(now, rate.Limit(t.perSecond)/rate.Limit(relays))
-		h.saveUp(sending, t.perSecond, now)
-		if events = h.allowance(room, t.perSecond, now); events == 0 {
+		h.saved.earn(sending, rate, len(a.held), now)
+		if events = h.saved.allowance(room, rate); events == 0 {
 			h.behindAt = now // nothing tells whether it has caught up
 			continue
 		}
@@ -153,24 +147,14 @@ func (a *followUps) turn(t *tenantRates, f *inFlight, relays int) (h *heldTenant
 	return nil, 0, nil
 }
 
-// allowance is how many events a turn may claim where there is room for so many. It is 0 where they
-// are too few to pay for a claim, which costs the rows that it reads.
-func (h *heldTenant) allowance(room, perSecond int, now time.Time) int {
-	n := min(room, int(h.saved.TokensAt(now)))
-	if n < min(fewEvents/2, max(1, perTurn(perSecond)/2)) {
-		return 0
+// turned notes the claim of a turn that has ended now.
+func (a *followUps) turned(h *heldTenant, c claimResult, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	h.saved.spend(c.events())
+	if c.full() {
+		h.behindAt = now
 	}
-	return n
-}
-
-// saveUp lets the tenant save up the events of two turns, and as many as are on their way: so one that
-// is far from the broker fills its share within some answers, and one next to the broker has no burst
-// after a pause of the relay. The second part falls at the tenant's rate: the events behind answered
-// ones are found some time later.
-func (h *heldTenant) saveUp(sending, perSecond int, now time.Time) {
-	h.sending = max(float64(sending), h.sending-float64(perSecond)*now.Sub(h.sendingAt).Seconds())
-	h.sendingAt = now
-	h.saved.SetBurstAt(now, min(tenantEvents, max(1, 2*perTurn(perSecond))+int(h.sending)))
 }
 
 // withoutTurns notes that there could be no turn until now: nothing tells whether a tenant has
@@ -180,6 +164,7 @@ func (a *followUps) withoutTurns(now time.Time) {
 	defer a.mu.Unlock()
 	for _, h := range a.held {
 		h.behindAt = now
+		h.saved.skip(now)
 	}
 }
 

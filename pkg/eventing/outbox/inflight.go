@@ -99,6 +99,18 @@ func (f *inFlight) reserve(by claimant) bool {
 	return true
 }
 
+// withdraw notes that a claimant has something else to do than to wait for room: no other one waits for
+// it from now on.
+func (f *inFlight) withdraw(by claimant) {
+	f.mu.Lock()
+	waited := f.waiting[by]
+	f.waiting[by] = false
+	f.mu.Unlock()
+	if waited {
+		f.signalRoom()
+	}
+}
+
 // isAnothersTurn expects the lock.
 func (f *inFlight) isAnothersTurn(by claimant) bool {
 	for other, waits := range f.waiting {

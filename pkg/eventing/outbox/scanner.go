@@ -17,6 +17,9 @@ func (r *Relay) scanLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 		due := r.followUps.due()
 		due.retriesWait = r.retriesWait()
 		todo, until := s.next(time.Now(), due)
+		if todo == actIdle || todo == actPause {
+			r.inFlight.withdraw(byScan) // it may have waited for room for retries, which wait now
+		}
 		switch todo { //nolint:exhaustive // the other actions are claims, which need room
 		case actIdle:
 			backoff.Sleep(ctx, time.Until(until), r.followUps.wakeScans)

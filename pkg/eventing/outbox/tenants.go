@@ -157,6 +157,3 @@ func (t *tenantRates) limit(tenant string) *rate.Limiter {
 	}
 	return l
 }
-
-// perTurn is how many events of a held tenant its rate allows in the time of a turn.
-func perTurn(perSecond int) int { return perSecond * int(turnEvery/time.Millisecond) / 1000 }

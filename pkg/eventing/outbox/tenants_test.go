@@ -13,7 +13,6 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -255,7 +254,7 @@ func TestATenantIsOverItsRateOnlyNextToOthers(t *testing.T) {
 // holdSaved holds a tenant that has saved up what it may.
 func (a *followUps) holdSaved(name string) {
 	a.hold([]string{name})
-	a.heldTenant(name).saved = rate.NewLimiter(0, tenantEvents)
+	a.heldTenant(name).saved.events = tenantEvents
 }
 
 // The low of a relay covers what held tenants have left, wherever that stands.
@@ -341,7 +340,11 @@ func TestAHeldTenantIsReleased(t *testing.T) {
 	if !a.due().held {
 		t.Error("released before it has caught up for some time")
 	}
-	a.withoutTurns(time.Now().Add(caughtUpFor))
+	later := time.Now().Add(caughtUpFor)
+	a.withoutTurns(later)
+	if !h.saved.at.Equal(later) {
+		t.Error("it saves up during a time without turns")
+	}
 	a.releaseCaughtUp(f, true, time.Now().Add(2*caughtUpFor-time.Second))
 	if !a.due().held {
 		t.Error("released after a time without turns")
@@ -478,55 +481,6 @@ func TestPublishedVersionsOfAHeldTenantShareAClaim(t *testing.T) {
 	}
 }
 
-// newHeld is a tenant that is held from now on, by one of so many relays.
-func newHeld(perSecond, relays int, now time.Time) *heldTenant {
-	a := newFollowUps()
-	a.hold([]string{"x"})
-	h := a.heldTenant("x")
-	h.saved.SetLimitAt(now, rate.Limit(perSecond)/rate.Limit(relays))
-	h.saveUp(0, perSecond, now)
-	return h
-}
-
-// A turn ends when little is left of the rate: each claim costs the rows that it reads. After a
-// pause of the relay a turn has the events of two, in all its claims. A tenant far from the broker
-// saves up as many as it has on the way.
-func TestATurnIsNoSeriesOfSmallClaimsAndNoBurst(t *testing.T) {
-	t.Parallel()
-	now, perTurn := time.Now(), 20
-	h := newHeld(1000, 1, now)
-	claim := func(want int, when string) {
-		t.Helper()
-		n := h.allowance(tenantEvents, 1000, now)
-		if n != want {
-			t.Errorf("%s: %d events, want %d", when, n, want)
-		}
-		h.saved.AllowN(now, n)
-	}
-	now = now.Add(turnEvery / 4)
-	claim(0, "in the middle of a turn")
-	now = now.Add(turnEvery * 3 / 4)
-	claim(perTurn, "in the next turn")
-	now = now.Add(time.Second)
-	claim(2*perTurn, "after a pause")
-	claim(0, "in the same turn")
-	h.saveUp(100, 1000, now)
-	now = now.Add(time.Second)
-	h.saveUp(100, 1000, now)
-	claim(100+2*perTurn, "while 100 are on their way")
-	now = now.Add(time.Second)
-	h.saveUp(100, 1000, now)
-	now = now.Add(turnEvery)
-	h.saveUp(0, 1000, now)
-	if n := h.allowance(5, 1000, now); n != 0 {
-		t.Errorf("%d events for little room", n)
-	}
-	claim(80+2*perTurn, "a turn after their answer")
-	now = now.Add(time.Second)
-	h.saveUp(0, 1000, now)
-	claim(2*perTurn, "long after it")
-}
-
 // A scan for all goes through an old part of the table while a tenant is held. The tenant's own
 // scan reads the pages that it was skipped in, and not all that came before; its new events
 // come first.
@@ -560,28 +514,6 @@ func TestAHeldTenantReadsSkippedPages(t *testing.T) {
 	a.release(a.heldTenant("x"))
 	if a.scanLow != "5:5:" {
 		t.Errorf("released: a scan from %q", a.scanLow)
-	}
-}
-
-// At any rate and with any number of relays, each relay has turns.
-func TestEachRelayHasTurns(t *testing.T) {
-	t.Parallel()
-	for _, perSecond := range []int{1, 10, 100, 1000, 100_000} {
-		for _, relays := range []int{1, 2, 11, 101} {
-			now, events := time.Now(), 0
-			h := newHeld(perSecond, relays, now)
-			const seconds = 1000
-			for range seconds * int(time.Second/turnEvery) {
-				now = now.Add(turnEvery)
-				n := h.allowance(tenantEvents, perSecond, now)
-				h.saved.AllowN(now, n)
-				events += n
-			}
-			want := min(float64(perSecond)/float64(relays), tenantEvents*float64(time.Second/turnEvery)) * seconds
-			if float64(events) < 0.9*want-1 || float64(events) > 1.1*want+1 {
-				t.Errorf("rate %d, %d relays: %d events in %d s", perSecond, relays, events, seconds)
-			}
-		}
 	}
 }
 

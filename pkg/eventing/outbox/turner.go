@@ -15,6 +15,9 @@ func (r *Relay) turnLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 	var s turnSchedule
 	for ctx.Err() == nil {
 		todo, until := s.next(time.Now(), r.followUps.due())
+		if todo != actTurn {
+			r.inFlight.withdraw(byTurn)
+		}
 		switch todo { //nolint:exhaustive // the other action is a turn, which needs room
 		case actIdle:
 			backoff.Sleep(ctx, time.Until(until), r.followUps.wakeTurns)
@@ -67,11 +70,7 @@ func (r *Relay) takeTurn(ctx context.Context, s *turnSchedule, claimed chan<- *l
 		return err
 	}
 	now = time.Now()
-	result := claimResult{Claimed: got, claim: claim}
-	if result.full() {
-		h.behindAt = now
-	}
-	h.saved.AllowN(now, result.events())
+	r.followUps.turned(h, claimResult{Claimed: got, claim: claim}, now)
 	s.succeeded()
 	s.turned(now, false, len(held))
 	return nil
