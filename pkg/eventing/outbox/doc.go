@@ -133,27 +133,28 @@
 //	        others are active                no other is active
 //	served ──────────────────▶ held ─────────────────────────────────▶ served
 //
-// The share holds where the broker or the machine takes less than TenantRate: without it
-// the busiest tenants, below their rates, have all the relay's room, and an event of another one
-// waits behind thousands. It is 500 events, or a fair part of the 2,000 of all tenants: those with
-// few leave the rest to the others. An event counts until the broker has answered. 50 events of each
-// tenant may always be on their way: those of more than 40 are more than the 2,000, up to the relay's
-// room. Where the 2,000 are, claims take 50, and a tenant with more is held. So is one with more than 1,500 events in flight, also if they are published and cannot be
-// marked.
+// The share holds where the broker or the machine takes less than TenantRate: without it the busiest
+// tenants, below their rates, have all the relay's room, and an event of another one waits behind
+// thousands. It is 500 events, or a fair part of the 2,000 of all tenants: those with few leave the
+// rest to the others. An event counts until the broker has answered. 50 events of each tenant may
+// always be on their way: those of more than 40 are more than the 2,000, up to the relay's room.
+// Where the 2,000 are, claims take 50, and a tenant with more is held. So is one with more than
+// 1,500 events in flight, also if they are published and cannot be marked.
 //
-// Claims, scans and the sweep skip a held tenant's events. Every 20 ms the held tenants
-// have turns, one after the other: a goroutine of their own claims behind a tenant's published
-// events, or in the next page of a scan that is the tenant's own. That scan goes through the pages
-// that scans for all have skipped, and ends at the snapshot of the last claim. A turn takes what
-// the tenant's rate allows and its share leaves. A tenant can save up the events of two rounds of
-// turns, and as many as it has on the way: so a pause of the relay is followed by no burst, and a
-// tenant far from the broker fills its share. A claim that takes more than 50 ms lowers its rate. Each held tenant leaves at TenantRate at most, of which each relay has
-// an equal part: a tenant below the rate, which was held for a backlog that an outage had left,
-// catches up however many others do, where the broker answers its share fast enough. A tenant has
-// caught up when its scan is complete and nothing of its is on its way, or when no turn was full for
-// five seconds. The relays tell each other in their heartbeats of the last two tenants that they met,
-// since one of them may meet the busy tenant only. The relay's low covers skipped events, so the
-// turns of a relay that dies are found by another one's scan.
+// Claims, scans and the sweep skip a held tenant's events. Every 20 ms the held tenants have turns,
+// one after the other: a goroutine of their own claims behind a tenant's published events, or in the
+// next page of a scan that is the tenant's own. That scan goes through the pages that scans for all
+// have skipped, and ends at the snapshot of the last claim. A turn takes what the tenant's rate
+// allows and its share leaves. A tenant can save up the events of two rounds of turns, and as many
+// as it has on the way: so a pause of the relay is followed by no burst, and a tenant far from the
+// broker fills its share. A claim that takes more than 50 ms lowers its rate. Each held tenant
+// leaves at TenantRate at most, of which each relay has an equal part: a tenant below the rate,
+// which was held for a backlog that an outage had left, catches up however many others do, where the
+// broker answers its share fast enough. A tenant has caught up when its scan is complete and nothing
+// of its is on its way, or when no turn was full for five seconds. The relays tell each other in
+// their heartbeats of the last two tenants that they met, since one of them may meet the busy tenant
+// only. The relay's low covers skipped events, so the turns of a relay that dies are found by
+// another one's scan.
 //
 // During a tenant's scan the relay's low stays where the scan began: if the relay dies, another
 // one reads all rows since then before it finds those that were leased.
