@@ -17,9 +17,11 @@ var (
 	target    = regexp.MustCompile(`(?m)^([a-z0-9-]+):.*## `)
 	heading   = regexp.MustCompile(`(?m)^#+ (.*)$`)
 	notInSlug = regexp.MustCompile(`[^a-z0-9 _-]`)
-	docTest   = regexp.MustCompile("`(Test[A-Z][A-Za-z0-9]*)`")
-	docMetric = regexp.MustCompile("`((?:outbox|inbox|consistency|reconcile|replica|auth_keys|requests|grpc|database|idempotency|catalog_engagement|http_server|rpc|db_client|pubsub_googleapis)_[a-z_:]+)")
-	testFunc  = regexp.MustCompile(`func (Test[A-Z][A-Za-z0-9]*)\(`)
+	// docComment is a comment that begins a line and does not end it.
+	docComment = regexp.MustCompile(`(?m)^<!-- .*? -->.`)
+	docTest    = regexp.MustCompile("`(Test[A-Z][A-Za-z0-9]*)`")
+	docMetric  = regexp.MustCompile("`((?:outbox|inbox|consistency|reconcile|replica|auth_keys|requests|grpc|database|idempotency|catalog_engagement|http_server|rpc|db_client|pubsub_googleapis)_[a-z_:]+)")
+	testFunc   = regexp.MustCompile(`func (Test[A-Z][A-Za-z0-9]*)\(`)
 )
 
 // TestDocsAreTrue compares the names in the documents with the tree: files and their
@@ -64,6 +66,9 @@ func TestDocsAreTrue(t *testing.T) {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
+		}
+		for _, m := range docComment.FindAll(text, -1) {
+			t.Errorf("%s: %s begins a line, so what stands behind it is shown as it is, and not as Markdown", name, m)
 		}
 		for _, m := range docLink.FindAllSubmatch(text, -1) {
 			if err := linked(filepath.Join(filepath.Dir(name), string(m[1])), string(m[2])); err != nil {
