@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"example.com/lockstep/internal/walk"
+	"example.com/lockstep/migrations"
 )
 
 // report is the output of a run. Its JSON form is a contract.
@@ -53,16 +55,21 @@ func answeredBy(s walk.Step) string {
 
 // writeServing prints the addresses, and first commands to try.
 func (r report) writeServing(w io.Writer) error {
-	addresses := fmt.Sprintf("video    %s  (REST and gRPC; /openapi.json, /readyz, /metrics)\ncatalog  %s\n", r.videoURL, r.catalogURL)
+	var addresses strings.Builder
+	tab := tabwriter.NewWriter(&addresses, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(tab, "%s\t%s  (REST and gRPC; /openapi.json, /readyz, /metrics)\n%s\t%s\n", migrations.Video, r.videoURL, migrations.Catalog, r.catalogURL)
 	var sign, header string
 	if r.issuerURL != "" {
-		addresses += fmt.Sprintf("issuer   %s  (of users' tokens, for this machine only)\n", r.issuerURL)
+		fmt.Fprintf(tab, "issuer\t%s  (of users' tokens, for this machine only)\n", r.issuerURL)
 		sign = fmt.Sprintf("  AUTH=\"Authorization: Bearer $(make token USER=%s)\"\n", walk.User)
 		header = ` -H "$AUTH"`
 	}
 	// fork: leave out
-	addresses += fmt.Sprintf("live     %s  (in a browser: the pair at work, and buttons that attack it)\n", r.liveURL)
+	fmt.Fprintf(tab, "live\t%s  (in a browser: the pair at work, and buttons that attack it)\n", r.liveURL)
 	// fork: go on
+	if err := tab.Flush(); err != nil {
+		return err
+	}
 	_, err := fmt.Fprintf(w, `
 %[4]s
 %[5]s  curl -i %[1]s/v1/videos%[6]s -d '{"uploader_id":"%[7]s","title":"Mine"}' -H 'Content-Type: application/json'
@@ -70,7 +77,7 @@ func (r report) writeServing(w io.Writer) error {
   curl %[2]s/v1/videos%[6]s
 %[3]s
 Serving until Ctrl-C.
-`, r.videoURL, r.catalogURL, r.operate, addresses, sign, header, walk.User)
+`, r.videoURL, r.catalogURL, r.operate, &addresses, sign, header, walk.User)
 	return err
 }
 
