@@ -167,9 +167,9 @@ tf-e2e: ## Apply deploy/terraform to a stand-in for Google Cloud, run the pair o
 tf-provider: $(TF_GOOGLE) ## Build Terraform's google provider once, in 5 minutes: the tests that need it run then
 
 lint: $(LINTER) $(BUF) ## Lint Go and proto; refuse breaking changes of the released contract
+	cd proto && buf lint && buf breaking --against released.yaml
 	golangci-lint run ./...
 	@for module in $(NESTED); do echo "golangci-lint run ./$$module/..." && (cd $$module && golangci-lint run ./...) || exit 1; done
-	cd proto && buf lint && buf breaking --against released.yaml
 
 fmt: $(LINTER) ## Format the Go code
 	golangci-lint fmt

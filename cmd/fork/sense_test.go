@@ -32,7 +32,7 @@ func TestConfused(t *testing.T) {
 		"an engagement of a user and inventory.", "fetches that inventory from", "the n-th inventory", "by user\n// and inventory. Writes",
 		"(\"inventory\" or \"engagement\")", "aggregate_type is \"inventory\"", "PARENT=inventory", "an id of its own, such as `inventory`.",
 		"for service in product storefront;", "await product.POST(", "const { product, storefront } =", "The base URL of product, such",
-		"client of product and storefront", "ProductPaths", "Options{Product: addr}", "// inventory is a product of",
+		"client of product and storefront", "brings up product and storefront", "an archived inventory, is", "startswith(topic, \"inventory.\")", "ProductPaths", "Options{Product: addr}", "// inventory is a product of",
 	} {
 		if !wrong.MatchString(unwrapped(text)) {
 			t.Errorf("%q passes", text)
@@ -57,6 +57,7 @@ func confused(w words) *regexp.Regexp {
 			`|\bthat OWN (again|begins|from)\b|\buntil that OWN\b|"OWN" or "|type is "OWN"` +
 			`|PARENT=OWN|\ban id of its own, such as .OWN|\bfor service in AGG\b` +
 			`|\bawait AGG\.[A-Z]|\{ AGG, READER|\bbase URL of AGG\b|\bclient of AGG\b|AggPaths|Options\{Agg:` +
+			`|\bup AGG and READER|\b(archived|deleted|published) OWN\b|startswith\(topic, "OWN\.` +
 			`|// OWN (is an? AGG|returns the names)`))
 }
 

@@ -45,8 +45,7 @@ type Engagement struct {
 }
 
 // engagementRevision is the inbox.Completeness.Revision of this build.
-var engagementRevision = projection.Revision(&engagementv1.Event{}, &engagementv1.EngagementPut{}, &engagementv1.EngagementDeleted{},
-	&videov1.Engagement{})
+var engagementRevision = projection.Revision(&engagementv1.Event{}, &videov1.Engagement{})
 
 func (e Engagement) id() string { return engagementID(e.UserID, e.VideoID) }
 

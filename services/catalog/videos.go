@@ -49,8 +49,7 @@ type Video struct {
 }
 
 // videoRevision is the inbox.Completeness.Revision of this build.
-var videoRevision = projection.Revision(&eventsv1.Event{}, &eventsv1.VideoCreated{}, &eventsv1.VideoUpdated{}, &eventsv1.VideoDeleted{},
-	&videov1.Video{})
+var videoRevision = projection.Revision(&eventsv1.Event{}, &videov1.Video{})
 
 func (v Video) id() string { return v.ID.String() }
 

@@ -38,16 +38,7 @@ func (r *Relay) step(ctx context.Context, s *claimSchedule, claimed chan<- *leas
 	case actRegister:
 		r.register(ctx, s)
 	case actClaim:
-		if !r.inFlight.reserve(byClaim) {
-			if wakeup {
-				signal(r.wakeups)
-			}
-			backoff.Sleep(ctx, heartbeatEvery, r.inFlight.room[byClaim])
-			return
-		}
-		if err := r.claimNew(ctx, s, paused, claimed); err != nil {
-			r.claimFailed(ctx, s, err)
-		}
+		r.claimWithRoom(ctx, s, paused, wakeup, claimed)
 	case actPause:
 		if wakeup {
 			signal(r.wakeups)
@@ -55,6 +46,20 @@ func (r *Relay) step(ctx context.Context, s *claimSchedule, claimed chan<- *leas
 		backoff.Sleep(ctx, min(time.Until(until), heartbeatEvery), r.followUps.wakeClaims)
 	default:
 		r.waitForWork(ctx, min(time.Until(until), heartbeatEvery))
+	}
+}
+
+// claimWithRoom claims new events, or waits for room.
+func (r *Relay) claimWithRoom(ctx context.Context, s *claimSchedule, paused []string, wakeup bool, claimed chan<- *leasedBatch) {
+	if !r.inFlight.reserve(byClaim) {
+		if wakeup {
+			signal(r.wakeups)
+		}
+		backoff.Sleep(ctx, heartbeatEvery, r.inFlight.room[byClaim])
+		return
+	}
+	if err := r.claimNew(ctx, s, paused, claimed); err != nil {
+		r.claimFailed(ctx, s, err)
 	}
 }
 

@@ -16,13 +16,19 @@ import (
 )
 
 // Revision is the inbox.Completeness.Revision of a build: the number of fields that it
-// knows in the messages that a projection is made of, which are the events and the
-// owner's answers. A contract only ever gains fields, so of two builds the one that
+// knows in the messages that a projection is made of, which are the envelope of the events, with
+// each payload that it can have (the messages of a oneof), and the owner's answers. A contract only ever gains fields, so of two builds the one that
 // understands more has the higher revision. Each field that counts must also be applied:
 // a build that has the contract's new field and not its column would count as complete.
 func Revision(messages ...proto.Message) (fields int64) {
 	for _, m := range messages {
-		fields += int64(m.ProtoReflect().Descriptor().Fields().Len())
+		of := m.ProtoReflect().Descriptor().Fields()
+		fields += int64(of.Len())
+		for i := range of.Len() {
+			if f := of.Get(i); f.ContainingOneof() != nil && !f.ContainingOneof().IsSynthetic() && f.Message() != nil {
+				fields += int64(f.Message().Fields().Len())
+			}
+		}
 	}
 	return fields
 }

@@ -45,7 +45,7 @@ func TestHasUnknown(t *testing.T) {
 
 func TestRevisionCountsFields(t *testing.T) {
 	t.Parallel()
-	if got := projection.Revision(&timestamppb.Timestamp{}, &structpb.Struct{}); got != 2+1 {
+	if got := projection.Revision(&timestamppb.Timestamp{}, &structpb.Struct{}, &structpb.Value{}); got != 2+1+(6+1+1) {
 		t.Errorf("%d", got)
 	}
 }
