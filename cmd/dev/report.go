@@ -57,7 +57,8 @@ func answeredBy(s walk.Step) string {
 func (r report) writeServing(w io.Writer) error {
 	var addresses strings.Builder
 	tab := tabwriter.NewWriter(&addresses, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(tab, "%s\t%s  (REST and gRPC; /openapi.json, /readyz, /metrics)\n%s\t%s\n", migrations.Video, r.videoURL, migrations.Catalog, r.catalogURL)
+	fmt.Fprintf(tab, "%s\t%s  (REST and gRPC; /openapi.json, /readyz, /metrics)\n", migrations.Video, r.videoURL)
+	fmt.Fprintf(tab, "%s\t%s\n", migrations.Catalog, r.catalogURL)
 	var sign, header string
 	if r.issuerURL != "" {
 		fmt.Fprintf(tab, "issuer\t%s  (of users' tokens, for this machine only)\n", r.issuerURL)

@@ -17,9 +17,10 @@ import (
 
 // Revision is the inbox.Completeness.Revision of a build: the number of fields that it
 // knows in the messages that a projection is made of, which are the envelope of the events, with
-// each payload that it can have (the messages of a oneof), and the owner's answers. A contract only ever gains fields, so of two builds the one that
-// understands more has the higher revision. Each field that counts must also be applied:
-// a build that has the contract's new field and not its column would count as complete.
+// each payload that it can have (the messages of a oneof), and the owner's answers. A contract
+// only ever gains fields, so of two builds the one that understands more has the higher revision.
+// Each field that counts must also be applied: a build that has the contract's new field and not
+// its column would count as complete.
 func Revision(messages ...proto.Message) (fields int64) {
 	for _, m := range messages {
 		of := m.ProtoReflect().Descriptor().Fields()
