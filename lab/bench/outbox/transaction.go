@@ -69,12 +69,19 @@ func writeOutbox(ctx context.Context, db *pgxpool.Pool) error {
 	})
 }
 
-// writeInTenant is writeOutbox as the role of requests, in the name of a tenant.
+// writeLimited is writeOutbox with the limit on waits for locks, which each write of services/video has.
+func writeLimited(ctx context.Context, db *pgxpool.Pool) error { return writeIn(ctx, db, tenant.Every) }
+
+// writeInTenant is writeLimited as the role of requests, in the name of a tenant.
 func writeInTenant(ctx context.Context, db *pgxpool.Pool) error {
+	return writeIn(ctx, db, tenant.One(migrations.Video.RequestRole(), eventing.DefaultTenant))
+}
+
+func writeIn(ctx context.Context, db *pgxpool.Pool, scope tenant.Scope) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		id, now := uuid.Must(uuid.NewV7()), time.Now().UTC()
 		batch := &pgx.Batch{}
-		tenant.One(migrations.Video.RequestRole(), eventing.DefaultTenant).Enter(batch)
+		scope.EnterLimited(batch, time.Second)
 		addBusiness(batch, id, now)
 		return outbox.Append(ctx, tx, batch, rig.VideoCreated(id, now))
 	})
@@ -110,6 +117,7 @@ var (
 	pipelined = transaction{"pipelined", "the same and the event's row, three statements in a batch", writePipelined, false}
 	appended  = transaction{"outbox", "the same by Append, and Wake after the commit", writeOutbox, true}
 	noWake    = transaction{"outbox_no_wake", "the same without Wake", writeOutbox, false}
+	limited   = transaction{"limited", "the same with the limit on waits for locks", writeLimited, true}
 	inTenant  = transaction{"in_tenant", "the same as the role of requests, in the name of a tenant", writeInTenant, true}
 	notifying = transaction{"notify", "the same with the plain loop's tables, and a NOTIFY in the transaction", writeNotify, false}
 )

@@ -30,12 +30,12 @@ func write(p *rig.Postgres) []measure.Series {
 	vs := func(name string, of, to transaction, writers int, note string) measure.Derived {
 		return measure.Ratio(name+"_"+strconv.Itoa(writers), of.figureName(writers), to.figureName(writers), note)
 	}
-	one, eight := writing(p, 1, business, appended, notifying), writing(p, 8, business, appended, inTenant, notifying)
+	one, eight := writing(p, 1, business, appended, notifying), writing(p, 8, business, appended, limited, inTenant, notifying)
 	sixteen, many := writing(p, 16, business, pipelined, appended), writing(p, 32, business, appended, noWake, notifying)
 	one.Derived = []measure.Derived{vs("write.vs_business", appended, business, 1, ""), vs("write.vs_notify", appended, notifying, 1, "")}
 	eight.Derived = []measure.Derived{
 		vs("write.vs_business", appended, business, 8, ""), vs("write.vs_notify", appended, notifying, 8, ""),
-		measure.Ratio("tenant.write_cost", appended.figureName(8), inTenant.figureName(8), "1.08 or less wanted"),
+		measure.Ratio("tenant.write_cost", limited.figureName(8), inTenant.figureName(8), "1.08 or less wanted"),
 	}
 	sixteen.Derived = []measure.Derived{
 		vs("write.vs_pipelined", appended, pipelined, 16, "0.9 or more wanted"),

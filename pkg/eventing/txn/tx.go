@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"example.com/lockstep/pkg/eventing/tenant"
 )
 
 // Tx is the transaction of a [Writer]. It spends no round trip on BEGIN, which travels with the
@@ -16,9 +18,17 @@ type Tx struct {
 	// Tx is nil until BEGIN has been sent.
 	pgx.Tx
 
-	conn *pgx.Conn
+	conn  *pgx.Conn
+	scope tenant.Scope
 	// last says that the next batch commits, ended that it has been sent.
 	last, ended, committed bool
+}
+
+// Enter confines the transaction to the rows of a tenant, from its first batch on. In a transaction
+// that has begun, all statements fail from then on: none runs in another scope than its caller's.
+func (t *Tx) Enter(s tenant.Scope) {
+	t.scope = s
+	t.ended = t.ended || t.Tx != nil
 }
 
 // Last returns the transaction for its last batch, which commits it: the transaction has
@@ -40,7 +50,7 @@ func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	first := t.Tx == nil
 	if first {
 		sent.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
-		limitLocks(sent)
+		t.scope.EnterLimited(sent, lockTime)
 	}
 	own := sent.Len()
 	sent.QueuedQueries = append(sent.QueuedQueries, b.QueuedQueries...)

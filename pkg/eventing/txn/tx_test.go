@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/pkg/eventing/tenant"
 )
 
 // notes is a pool with one connection to a database with a table of notes.
@@ -146,5 +147,48 @@ func TestAnyStatementMayBeTheFirst(t *testing.T) {
 		if _, err := pool.Exec(t.Context(), `TRUNCATE notes`); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A transaction is in its tenant's scope from the first statement to the last, and the connection is
+// not afterwards. One that has begun does not enter another scope, and runs nothing more.
+func TestATransactionIsInItsScope(t *testing.T) {
+	t.Parallel()
+	pool := notes(t)
+	var role string
+	if err := pool.QueryRow(t.Context(), `SELECT current_user`).Scan(&role); err != nil {
+		t.Fatal(err)
+	}
+	const settings = `SELECT concat_ws(' ', current_setting('role'), current_setting('eventing.tenant', true), current_setting('lock_timeout'))`
+	w := NewWriter(pool)
+	err := w.Write(t.Context(), "", func(tx *Tx) error {
+		tx.Enter(tenant.One(role, "acme"))
+		for range 2 {
+			var is string
+			if err := tx.QueryRow(t.Context(), settings).Scan(&is); err != nil || is != role+" acme 100ms" {
+				t.Errorf("in the transaction: %q, %v", is, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var is string
+	if err := pool.QueryRow(t.Context(), settings).Scan(&is); err != nil || is != "none  0" {
+		t.Errorf("after it: %q, %v", is, err)
+	}
+	err = w.Write(t.Context(), "", func(tx *Tx) error {
+		if err := tx.SendBatch(t.Context(), insert(1)).Close(); err != nil {
+			return err
+		}
+		tx.Enter(tenant.One(role, "acme"))
+		if err := tx.SendBatch(t.Context(), insert(2)).Close(); !errors.Is(err, pgx.ErrTxClosed) {
+			t.Errorf("a statement after a late Enter: %v", err)
+		}
+		return nil
+	})
+	if n := count(t, pool); err == nil || n != 0 {
+		t.Errorf("a late Enter: %v, %d rows", err, n)
 	}
 }

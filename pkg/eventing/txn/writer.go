@@ -10,13 +10,13 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/metric"
 
 	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/instrument"
+	"example.com/lockstep/pkg/eventing/tenant"
 )
 
 const (
@@ -67,11 +67,6 @@ func NewWriter(db *pgxpool.Pool) *Writer {
 	return w
 }
 
-// limitLocks queues the limit on the transaction's waits for locks.
-func limitLocks(b *pgx.Batch) {
-	b.Queue(`SELECT set_config('lock_timeout', $1, true)`, fmt.Sprint(lockTime.Milliseconds()))
-}
-
 // Write runs do in a transaction, with the isolation that the services are written for,
 // regardless of the role's default. key is a name for the rows that do locks; it is
 // empty if other transactions cannot hold any of them. do may run several times: all runs
@@ -119,7 +114,7 @@ func (w *Writer) try(patient, ctx context.Context, do func(*Tx) error) (committe
 		return false, err
 	}
 	defer conn.Release()
-	t := &Tx{conn: conn.Conn()}
+	t := &Tx{conn: conn.Conn(), scope: tenant.Every}
 	// A panic leaves the transaction open: Release closes such a connection.
 	err = t.end(ctx, do(t))
 	return t.committed, err

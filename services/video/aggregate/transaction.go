@@ -139,9 +139,8 @@ type Tx struct {
 }
 
 func newTx(tx *txn.Tx, caller auth.Principal, epoch int64, r idempotency.Request) *Tx {
-	t := &Tx{tx: tx, Tenant: caller.Tenant, Epoch: epoch, request: r, batch: &pgx.Batch{}}
-	Scope(caller).Enter(t.batch)
-	return t
+	tx.Enter(Scope(caller))
+	return &Tx{tx: tx, Tenant: caller.Tenant, Epoch: epoch, request: r, batch: &pgx.Batch{}}
 }
 
 // OfTenant is a name for locks. Writers of another tenant must not be able to hold it: they
