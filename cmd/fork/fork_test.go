@@ -185,7 +185,7 @@ func TestUsageErrorsComeBeforeAnyWork(t *testing.T) {
 func TestForkWithoutTheSecondAggregate(t *testing.T) {
 	t.Parallel()
 	needsGit(t)
-	if _, err := noEngagement("no", root); err != nil {
+	if _, err := noEngagement(t.Context(), "no", root); err != nil {
 		if !strings.Contains(err.Error(), removal) {
 			t.Errorf("refused: %v", err)
 		}
@@ -198,7 +198,7 @@ func TestForkWithoutTheSecondAggregate(t *testing.T) {
 	if err := withoutEngagements(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := noEngagement("no", dir); err == nil {
+	if _, err := noEngagement(t.Context(), "no", dir); err == nil {
 		t.Error("the chapter that was followed is still there")
 	}
 	if _, err := git(t.Context(), dir, "rev-parse", "HEAD"); err == nil {
@@ -215,6 +215,21 @@ func TestForkWithoutTheSecondAggregate(t *testing.T) {
 		if at := regexp.MustCompile(`(?i)engagement`).FindIndex(f.content); at != nil && !others.MatchString(f.name) && classOf(f.name, nil) != generatedFiles {
 			t.Errorf("%s has %q", f.name, f.content[max(0, at[0]-40):min(len(f.content), at[1]+40)])
 		}
+	}
+}
+
+// TestTheSwitchNeedsGNUSed: another one would fail in the middle.
+func TestTheSwitchNeedsGNUSed(t *testing.T) {
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "sed"), []byte("#!/bin/sh\nexit 1\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := removalOf(root); err != nil {
+		t.Skip(err)
+	}
+	t.Setenv("PATH", bin)
+	if _, err := noEngagement(t.Context(), "no", root); err == nil || !strings.Contains(err.Error(), "GNU sed") {
+		t.Errorf("another sed: %v, want a refusal", err)
 	}
 }
 

@@ -40,7 +40,7 @@ func main() {
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	start := time.Now()
-	o, err := parse(args, stdout)
+	o, err := parse(ctx, args, stdout)
 	if errors.Is(err, flag.ErrHelp) {
 		return nil
 	}
@@ -81,7 +81,7 @@ type options struct {
 
 // parse reads the command line, and refuses what cannot be done, before anything is written. It
 // prints the help if that is asked for, and returns [flag.ErrHelp].
-func parse(args []string, stdout io.Writer) (o options, err error) {
+func parse(ctx context.Context, args []string, stdout io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("fork", flag.ContinueOnError)
 	flags.StringVar(&o.module, "module", "", "path of the new module, such as example.org/acme/shop")
 	flags.StringVar(&o.dir, "dir", "", "where to put it; absent or empty (default ../<last element of the module>)")
@@ -102,7 +102,7 @@ func parse(args []string, stdout io.Writer) (o options, err error) {
 	if err := checkModule(o.module); err != nil {
 		return o, command.Usagef("--module: %w", err)
 	}
-	if o.without, err = noEngagement(*engagement, "."); err != nil {
+	if o.without, err = noEngagement(ctx, *engagement, "."); err != nil {
 		return o, command.Usagef("--engagement: %w", err)
 	}
 	o.to = o.to.complete(current)

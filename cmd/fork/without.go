@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"go/format"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -18,14 +19,20 @@ import (
 const removal = "Remove engagements"
 
 // noEngagement reports whether the answer is no. It refuses one that is neither yes nor no, and no
-// where the repository in dir has no second aggregate to leave out.
-func noEngagement(answer, dir string) (bool, error) {
+// where the repository in dir has no second aggregate to leave out, or sed is not GNU's: that of
+// macOS takes the chapter's `sed -i` for something else.
+func noEngagement(ctx context.Context, answer, dir string) (bool, error) {
 	switch answer {
 	case "yes":
 		return false, nil
 	case "no":
-		_, err := removalOf(dir)
-		return true, err
+		if _, err := removalOf(dir); err != nil {
+			return false, err
+		}
+		if err := exec.CommandContext(ctx, "sed", "--version").Run(); err != nil {
+			return false, fmt.Errorf("no needs GNU sed in PATH: %w", err)
+		}
+		return true, nil
 	default:
 		return false, fmt.Errorf("%q, want yes or no", answer)
 	}
