@@ -7,11 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"strconv"
+	"regexp"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf16"
 	"unicode/utf8"
 
 	"example.com/lockstep/internal/problem"
@@ -133,36 +131,13 @@ func (c *checker) leaf(path string, raw json.RawMessage, t reflect.Type) {
 	c.blame(path, "must be "+describe(t))
 }
 
-// halvesPair reports an escape in valid JSON that is half of a character, without the
-// other half.
-func halvesPair(raw json.RawMessage) bool {
-	for {
-		i := bytes.IndexByte(raw, '\\')
-		if i < 0 {
-			return false
-		}
-		raw = raw[i:]
-		first := escaped(raw)
-		switch {
-		case first < 0:
-			raw = raw[len(`\n`):]
-		case !utf16.IsSurrogate(first):
-			raw = raw[len(`\u0000`):]
-		case utf16.DecodeRune(first, escaped(raw[len(`\u0000`):])) == unicode.ReplacementChar:
-			return true
-		default:
-			raw = raw[2*len(`\u0000`):]
-		}
-	}
-}
+// wholeCharacters are the escapes in valid JSON but those of half of a surrogate pair without
+// the other half.
+var wholeCharacters = regexp.MustCompile(`(?i)\\(?:[^u]|ud[89ab]..\\ud[c-f]..|u(?:[^d].|d[0-7])..)`)
 
-// escaped is the character of an escape like \u0041, or -1 if raw is none.
-func escaped(raw json.RawMessage) rune {
-	if !bytes.HasPrefix(raw, []byte(`\u`)) {
-		return -1
-	}
-	code, _ := strconv.ParseUint(string(raw[2:6]), 16, 32) // valid JSON has four digits
-	return rune(code)
+// halvesPair reports an escape in valid JSON that is half of a character, without the other half.
+func halvesPair(raw json.RawMessage) bool {
+	return bytes.IndexByte(wholeCharacters.ReplaceAll(raw, nil), '\\') >= 0
 }
 
 // memberTypes maps the JSON names of t's fields, spelt exactly, to their types.
