@@ -65,7 +65,7 @@ func (e *Erasure) Find(ctx context.Context) ([]erasure.Found, error) {
 	if err != nil {
 		return nil, err
 	}
-	videos, tombstones, err := countVideos(ctx, e.db, e.User)
+	videos, err := countVideos(ctx, e.db, e.User)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (e *Erasure) Find(ctx context.Context) ([]erasure.Found, error) {
 	}
 	answers, err := idempotency.CountAnswers(ctx, e.db, e.principal(), e.User.String())
 	return []erasure.Found{
-		{What: "videos", Count: videos}, {What: "tombstones with text, of earlier releases", Count: tombstones},
+		{What: "videos", Count: videos},
 		{What: "engagements", Count: engagements},
 		{What: "published events in the outbox", Count: events.Published},
 		{What: "events that are not published yet", Count: events.Waiting},
@@ -163,18 +163,13 @@ func removeAll[T any](list func(token string) ([]T, string, error), remove func(
 // publishing is the pause between two looks for events that have been published since.
 var publishing = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
 
-// forgetEvents removes the content of tombstones of earlier releases, and that of the
-// events, until none waits to be published, or Wait is over.
+// forgetEvents removes the content of the events, until none waits to be published, or Wait is
+// over.
 func (e *Erasure) forgetEvents(ctx context.Context) error {
 	end := time.Now().Add(e.Wait)
 	for range publishing.Attempts(ctx) {
 		var waiting int64
 		err := e.each(ctx, func(kind string, ids []string) error {
-			if kind == aggregateType {
-				if err := emptyTombstones(ctx, e.db, ids); err != nil {
-					return err
-				}
-			}
 			n, err := e.backlog.Forget(ctx, kind, ids)
 			waiting += n
 			return err

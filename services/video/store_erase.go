@@ -3,13 +3,10 @@ package video
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"example.com/lockstep/services/video/aggregate"
 )
 
 // eraseBatch bounds the rows of one statement of an erasure: its locks last milliseconds.
@@ -44,40 +41,12 @@ func selectIDs(ctx context.Context, db *pgxpool.Pool, query string, args ...any)
 	return ids, nil
 }
 
-// Tombstones from before tombstones were empty have content. The columns without content are
-// those of the zero Video.
-var (
-	contentColumns = strings.Join(names(fields), ", ")
-	noContent      = aggregate.Placeholders(contentColumns)
-	hasContent     = `deleted_at IS NOT NULL AND (` + contentColumns + `) IS DISTINCT FROM (` + noContent + `)`
-)
-
-// empty are the arguments of hasContent, and one more.
-func empty(name string, value any) pgx.NamedArgs {
-	args := pgx.NamedArgs(Video{}.values(names(fields)))
-	args[name] = value
-	return args
-}
-
-// countVideos counts a user's videos that are not empty: those that are not deleted, and tombstones.
-func countVideos(ctx context.Context, db *pgxpool.Pool, user uuid.UUID) (videos, tombstones int64, err error) {
-	err = db.QueryRow(ctx, `
-		SELECT (SELECT count(*) FROM videos WHERE uploader_id = @user AND deleted_at IS NULL),
-		       (SELECT count(*) FROM videos WHERE uploader_id = @user AND `+hasContent+`)`, empty("user", user)).
-		Scan(&videos, &tombstones)
+// countVideos counts a user's videos that are not deleted. A tombstone has nothing of the user but
+// the id.
+func countVideos(ctx context.Context, db *pgxpool.Pool, user uuid.UUID) (videos int64, err error) {
+	err = db.QueryRow(ctx, `SELECT count(*) FROM videos WHERE uploader_id = $1 AND deleted_at IS NULL`, user).Scan(&videos)
 	if err != nil {
-		return 0, 0, fmt.Errorf("count videos: %w", err)
+		return 0, fmt.Errorf("count videos: %w", err)
 	}
-	return videos, tombstones, nil
-}
-
-// emptyTombstones removes the content of tombstones. That makes no version: replicas keep
-// none of a tombstone's content, and their digests have none.
-func emptyTombstones(ctx context.Context, db *pgxpool.Pool, ids []string) error {
-	_, err := db.Exec(ctx, `UPDATE videos SET (`+contentColumns+`) = (`+noContent+`)
-		 WHERE video_id = ANY (@ids::uuid[]) AND `+hasContent, empty("ids", ids))
-	if err != nil {
-		return fmt.Errorf("empty tombstones: %w", err)
-	}
-	return nil
+	return videos, nil
 }
