@@ -1,13 +1,12 @@
 package serve
 
 import (
-	"container/list"
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	"go.opentelemetry.io/otel/metric"
 	"golang.org/x/time/rate"
 
@@ -37,20 +36,17 @@ const maxUnderWay = 20
 type rates struct {
 	perSecond uint
 	limited   metric.Int64Counter
-
-	mu      sync.Mutex
-	byScope map[string]*list.Element
-	recent  list.List // of *userRate, with the user of the last request in front
+	byScope   *lru.Cache[string, *userRate]
 }
 
 type userRate struct {
-	scope    string
 	left     *rate.Limiter
 	underWay atomic.Int32
 }
 
 func newRates(perSecond uint) *rates {
-	r := &rates{perSecond: perSecond, byScope: map[string]*list.Element{},
+	byScope, _ := lru.New[string, *userRate](maxRates) // fails for a size below 1
+	r := &rates{perSecond: perSecond, byScope: byScope,
 		limited: instrument.For(scope).Counter("requests.limited", "{request}",
 			"Requests over REST and gRPC that were refused because their user had sent too many, or had too many under way.")}
 	instrument.Begin(r.limited)
@@ -85,18 +81,14 @@ func tooMany(reason, detail string) *problem.Error {
 }
 
 // of returns the row of the scope. A new user in a full table takes the place of the
-// one that was seen least recently.
+// one that was seen least recently. Of two first requests at once, both have the row of one.
 func (r *rates) of(scope string) *userRate {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if at, ok := r.byScope[scope]; ok {
-		r.recent.MoveToFront(at)
-		return at.Value.(*userRate) //nolint:forcetypeassert // the list has no others
+	if u, ok := r.byScope.Get(scope); ok {
+		return u
 	}
-	if r.recent.Len() == maxRates {
-		delete(r.byScope, r.recent.Remove(r.recent.Back()).(*userRate).scope) //nolint:forcetypeassert // as above
+	u := &userRate{left: rate.NewLimiter(rate.Limit(r.perSecond), 2*int(min(r.perSecond, 1<<30)))}
+	if first, ok, _ := r.byScope.PeekOrAdd(scope, u); ok {
+		return first
 	}
-	u := &userRate{scope: scope, left: rate.NewLimiter(rate.Limit(r.perSecond), 2*int(min(r.perSecond, 1<<30)))}
-	r.byScope[scope] = r.recent.PushFront(u)
 	return u
 }

@@ -58,8 +58,8 @@ func TestRatesOfUsers(t *testing.T) {
 			t.Errorf("%d of another user, want 200", n)
 		}
 		for _, p := range []auth.Principal{{Kind: auth.Everyone}, {Kind: auth.Service, Service: "catalog@p.iam.gserviceaccount.com"}} {
-			if n := allowed(t, r, p); n != 1000 || len(r.byScope) != 2 {
-				t.Errorf("%v: %d with %d rows, want all, and no row", p, n, len(r.byScope))
+			if n := allowed(t, r, p); n != 1000 || r.byScope.Len() != 2 {
+				t.Errorf("%v: %d with %d rows, want all, and no row", p, n, r.byScope.Len())
 			}
 		}
 		if n := allowed(t, newRates(0), alice); n != 1000 {
@@ -88,8 +88,8 @@ func TestTheTableOfRatesIsBounded(t *testing.T) {
 				t.Fatalf("a user who is over the limit is let in after %d others", i)
 			}
 		}
-		if len(r.byScope) != maxRates || r.recent.Len() != maxRates {
-			t.Errorf("%d and %d rows, want %d", len(r.byScope), r.recent.Len(), maxRates)
+		if r.byScope.Len() != maxRates {
+			t.Errorf("%d rows, want %d", r.byScope.Len(), maxRates)
 		}
 		if n := allowed(t, r, first); n != 200 {
 			t.Errorf("%d of a user who was away for long, want 200", n)
