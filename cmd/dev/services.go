@@ -45,15 +45,15 @@ func runPart(ctx context.Context, c command.Call) (err error) {
 		_ = flush(ctx) // the collector of traces is away; the events have left
 	}()
 	if name == "video" {
-		cfg := video.ReadConfig(vars)
-		cfg.Reflection = true
+		cfg := video.Config{Reflection: true}
+		cfg.ReadEnvironment(vars)
 		if err := vars.Err(); err != nil {
 			return err
 		}
 		return video.Serve(ctx, cfg, lis, log)
 	}
-	cfg := catalog.ReadConfig(vars)
-	cfg.Reflection = true
+	cfg := catalog.Config{Reflection: true}
+	cfg.ReadEnvironment(vars)
 	if err := vars.Err(); err != nil {
 		return err
 	}

@@ -72,18 +72,15 @@ type Config struct {
 	CheckInterval time.Duration
 }
 
-// ReadConfig reads the environment, and reports faults to r.
-func ReadConfig(r *command.Environment) Config {
+// ReadEnvironment sets what the environment has, and reports faults to r.
+// A Deployment that is set already stays.
+func (c *Config) ReadEnvironment(r *command.Environment) {
 	r.Required("VIDEO_SERVICE_ADDR")
-	return Config{
-		DatabaseURL:      r.RequiredURL("DATABASE_URL"),
-		ListenURL:        r.URL("LISTEN_DATABASE_URL"),
-		Project:          r.Required("GOOGLE_CLOUD_PROJECT"),
-		PubSubEndpoint:   r.HostPort("PUBSUB_ENDPOINT", ""),
-		VideoServiceAddr: r.HostPort("VIDEO_SERVICE_ADDR", ""),
-		Auth:             auth.ReadConfig(r),
-		Deployment:       r.String("K_REVISION", r.String("CLOUD_RUN_WORKER_POOL_REVISION", "")),
-	}
+	c.VideoServiceAddr = r.HostPort("VIDEO_SERVICE_ADDR", "")
+	c.DatabaseURL, c.ListenURL = r.RequiredURL("DATABASE_URL"), r.URL("LISTEN_DATABASE_URL")
+	c.Project, c.PubSubEndpoint = r.Required("GOOGLE_CLOUD_PROJECT"), r.HostPort("PUBSUB_ENDPOINT", "")
+	c.Auth = auth.ReadConfig(r)
+	c.Deployment = cmp.Or(c.Deployment, r.String("K_REVISION", r.String("CLOUD_RUN_WORKER_POOL_REVISION", "")))
 }
 
 // Serve runs the service on lis, which it closes, until ctx is cancelled, and drains

@@ -19,7 +19,7 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-func TestReadConfig(t *testing.T) {
+func TestReadEnvironment(t *testing.T) {
 	t.Parallel()
 	good := map[string]string{
 		"DATABASE_URL": "postgres://catalog_service@db/lockstep", "GOOGLE_CLOUD_PROJECT": "p", "VIDEO_SERVICE_ADDR": "video:8080",
@@ -45,7 +45,8 @@ func TestReadConfig(t *testing.T) {
 			}
 			return good[key]
 		})
-		cfg := ReadConfig(r)
+		var cfg Config
+		cfg.ReadEnvironment(r)
 		err := r.Err()
 		switch {
 		case tc.blame == "" && (err != nil || cfg.VideoServiceAddr != "video:8080"):

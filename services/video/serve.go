@@ -56,15 +56,11 @@ type Config struct {
 	Limits serve.Options
 }
 
-// ReadConfig reads the environment, and reports faults to r.
-func ReadConfig(r *command.Environment) Config {
-	return Config{
-		DatabaseURL:    r.RequiredURL("DATABASE_URL"),
-		ListenURL:      r.URL("LISTEN_DATABASE_URL"),
-		Project:        r.Required("GOOGLE_CLOUD_PROJECT"),
-		PubSubEndpoint: r.HostPort("PUBSUB_ENDPOINT", ""),
-		Auth:           auth.ReadConfig(r),
-	}
+// ReadEnvironment sets what the environment has, and reports faults to r.
+func (c *Config) ReadEnvironment(r *command.Environment) {
+	c.DatabaseURL, c.ListenURL = r.RequiredURL("DATABASE_URL"), r.URL("LISTEN_DATABASE_URL")
+	c.Project, c.PubSubEndpoint = r.Required("GOOGLE_CLOUD_PROJECT"), r.HostPort("PUBSUB_ENDPOINT", "")
+	c.Auth = auth.ReadConfig(r)
 }
 
 // Topics are the full names of the topics in project, by aggregate type.

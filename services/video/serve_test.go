@@ -21,7 +21,7 @@ import (
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 )
 
-func TestReadConfig(t *testing.T) {
+func TestReadEnvironment(t *testing.T) {
 	t.Parallel()
 	good := map[string]string{
 		"DATABASE_URL": "postgres://video_service@db/x", "GOOGLE_CLOUD_PROJECT": "p",
@@ -29,14 +29,16 @@ func TestReadConfig(t *testing.T) {
 	}
 	r := command.NewEnvironment(func(name string) string { return good[name] })
 	want := Config{DatabaseURL: good["DATABASE_URL"], Project: "p", Auth: auth.ReadConfig(r)}
-	if diff := cmp.Diff(want, ReadConfig(r)); r.Err() != nil || diff != "" || want.Auth.Issuer != good["AUTH_ISSUER"] {
+	var got, none Config
+	got.ReadEnvironment(r)
+	if diff := cmp.Diff(want, got); r.Err() != nil || diff != "" || want.Auth.Issuer != good["AUTH_ISSUER"] {
 		t.Errorf("defaults: %v (-want +got):\n%s", r.Err(), diff)
 	}
 	bad := map[string]string{
 		"DATABASE_URL": "mysql://root:secret@db", "PUBSUB_ENDPOINT": "nowhere",
 	}
 	r = command.NewEnvironment(func(name string) string { return bad[name] })
-	ReadConfig(r)
+	none.ReadEnvironment(r)
 	err := r.Err()
 	for _, name := range []string{"DATABASE_URL", "PUBSUB_ENDPOINT", "GOOGLE_CLOUD_PROJECT", "AUTH_ISSUER"} {
 		if err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "secret") {

@@ -21,7 +21,8 @@ const Command = "catalog"
 // Serve serves on a free port until ctx ends, and prints the address.
 func Serve(ctx context.Context, stdout io.Writer) (err error) {
 	r := command.NewEnvironment(os.Getenv)
-	cfg := catalog.ReadConfig(r)
+	var cfg catalog.Config
+	cfg.ReadEnvironment(r)
 	if err := r.Err(); err != nil {
 		return err
 	}

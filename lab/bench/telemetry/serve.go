@@ -55,10 +55,13 @@ func Serve(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	}
 	log := telemetry.Logger(io.Discard, slog.LevelInfo, service, "")
 	r := command.NewEnvironment(os.Getenv)
-	serve := func() error { return video.Serve(ctx, video.ReadConfig(r), lis, log) }
-	if service == "catalog" {
-		serve = func() error { return catalog.Serve(ctx, catalog.ReadConfig(r), lis, log) }
-	}
 	rig.Ready(stdout, lis.Addr().String(), os.Getpid())
-	return serve()
+	if service == "catalog" {
+		var cfg catalog.Config
+		cfg.ReadEnvironment(r)
+		return catalog.Serve(ctx, cfg, lis, log)
+	}
+	var cfg video.Config
+	cfg.ReadEnvironment(r)
+	return video.Serve(ctx, cfg, lis, log)
 }

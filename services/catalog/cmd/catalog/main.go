@@ -2,7 +2,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -19,7 +18,6 @@ import (
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/operator"
-	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/internal/topics"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -74,46 +72,31 @@ func (r *retention) Set(s string) error {
 }
 
 func service() command.Service {
-	var reflection bool
-	var limits serve.Options
+	cfg := catalog.Config{InboxRetention: inbox.Retention}
 	var waiting uint
-	var start catalog.Start
-	var deployment string
-	keep := retention(inbox.Retention)
-	var checks time.Duration
-	// fork: leave out
-	var page bool
-	// fork: go on
 	return command.Service{
 		Name: migrations.Catalog, About: "is a read model of videos, as fresh as a reader asks: REST and gRPC on one port.",
 		Environment: environment,
 		Flags: func(f *flag.FlagSet, local bool) {
-			f.BoolVar(&reflection, "reflection", local, "answer gRPC reflection; on by default in a local process, and in no other")
-			limits.Flags(f)
+			f.BoolVar(&cfg.Reflection, "reflection", local, "answer gRPC reflection; on by default in a local process, and in no other")
+			cfg.Limits.Flags(f)
 			f.UintVar(&waiting, "max-waiting-reads", catalog.MaxWaiting,
 				"how many reads wait for fresh data at once; half of what the platform lets an instance serve")
-			f.Var(&keep, "inbox-retention", "how long the inbox remembers a settled event: "+
+			f.Var((*retention)(&cfg.InboxRetention), "inbox-retention", "how long the inbox remembers a settled event: "+
 				"longer than the subscriptions, or their topics, keep messages for a replay")
-			f.Var(&start, "engagement-start", "where engagements begin: resume (no seek), earliest, or a duration: "+
+			f.Var(&cfg.EngagementStart, "engagement-start", "where engagements begin: resume (no seek), earliest, or a duration: "+
 				"so long before the stored position; a deployment seeks once. A seek acknowledges messages from before its "+
 				"time: with an older backlog, which the position does not know, take earliest")
-			f.StringVar(&deployment, "deployment", "", "the name of this deployment, for -engagement-start outside of Cloud Run")
-			f.DurationVar(&checks, "reconcile-interval", catalog.CheckInterval,
+			f.StringVar(&cfg.Deployment, "deployment", "", "the name of this deployment, for -engagement-start outside of Cloud Run")
+			f.DurationVar(&cfg.CheckInterval, "reconcile-interval", catalog.CheckInterval,
 				"how often the whole read model is compared with video's rows, slowly and without repairs; 0 is never")
 			// fork: leave out
-			f.BoolVar(&page, "live", false, "serve a page that shows this process at work, below /live/ of ADMIN_PORT, which it needs")
+			f.BoolVar(&cfg.Live, "live", false, "serve a page that shows this process at work, below /live/ of ADMIN_PORT, which it needs")
 			// fork: go on
 		},
 		Configure: func(r *command.Environment) command.Process {
-			cfg := catalog.ReadConfig(r)
-			cfg.Reflection, cfg.Limits = reflection, limits
+			cfg.ReadEnvironment(r)
 			cfg.MaxWaiting = int(min(waiting, math.MaxInt32))
-			cfg.InboxRetention = time.Duration(keep)
-			cfg.EngagementStart, cfg.Deployment = start, cmp.Or(deployment, cfg.Deployment)
-			cfg.CheckInterval = checks
-			// fork: leave out
-			cfg.Live = page
-			// fork: go on
 			return command.Process{Project: cfg.Project, Serve: func(ctx context.Context, lis, admin net.Listener, log *slog.Logger) error {
 				cfg.Admin = admin
 				return catalog.Serve(ctx, cfg, lis, log)

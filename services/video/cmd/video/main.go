@@ -17,7 +17,6 @@ import (
 	"example.com/lockstep/internal/canary"
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/operator"
-	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/internal/topics"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing/operator/erasure"
@@ -57,28 +56,21 @@ func (c *canaryInterval) Set(s string) error {
 }
 
 func service() command.Service {
-	var keep time.Duration
-	var tenantRate int
-	var interval canaryInterval
-	var reflection bool
-	var limits serve.Options
+	var cfg video.Config
 	return command.Service{
 		Name: migrations.Video, About: "owns videos: REST and gRPC on one port, events through Pub/Sub.",
 		Environment: environment,
 		Flags: func(f *flag.FlagSet, local bool) {
-			f.DurationVar(&keep, "outbox-retention", retention, "how long published events stay in the outbox; 0 is for ever")
-			f.IntVar(&tenantRate, "tenant-rate", outbox.DefaultTenantRate,
+			f.DurationVar(&cfg.Retention, "outbox-retention", retention, "how long published events stay in the outbox; 0 is for ever")
+			f.IntVar(&cfg.TenantRate, "tenant-rate", outbox.DefaultTenantRate,
 				"events a second of each tenant that is above this rate while others are active; 0 is the default, negative: no limit")
-			f.Var(&interval, "canary-interval", "how often a synthetic video gets a version, with which catalog measures the time "+
+			f.Var((*canaryInterval)(&cfg.CanaryInterval), "canary-interval", "how often a synthetic video gets a version, with which catalog measures the time "+
 				"from commit to visible: 1s to 1m; 0 is never")
-			f.BoolVar(&reflection, "reflection", local, "answer gRPC reflection; on by default in a local process, and in no other")
-			limits.Flags(f)
+			f.BoolVar(&cfg.Reflection, "reflection", local, "answer gRPC reflection; on by default in a local process, and in no other")
+			cfg.Limits.Flags(f)
 		},
 		Configure: func(r *command.Environment) command.Process {
-			cfg := video.ReadConfig(r)
-			cfg.Retention, cfg.TenantRate = keep, tenantRate
-			cfg.CanaryInterval = time.Duration(interval)
-			cfg.Reflection, cfg.Limits = reflection, limits
+			cfg.ReadEnvironment(r)
 			return command.Process{Project: cfg.Project, Serve: func(ctx context.Context, lis, admin net.Listener, log *slog.Logger) error {
 				cfg.Admin = admin
 				return video.Serve(ctx, cfg, lis, log)
