@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"net/http"
-	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -35,17 +34,17 @@ func reached(ctx context.Context) {
 // without the right itself, and logs and counts each request that grpc-go ends before an interceptor
 // sees it. ending ends the calls to gRPC's own services.
 func (g *GRPC) handler(ending context.Context) http.Handler {
-	methods, owns := g.methods(), g.owns()
+	methods := g.methods()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		started, taken := time.Now(), &atomic.Bool{}
+		own, known := methods[r.URL.Path]
 		method := "unknown"
-		if slices.Contains(methods, r.URL.Path) {
+		if known {
 			method = r.URL.Path
 		}
 		ctx, cancel := context.WithCancel(context.WithValue(r.Context(), callKey{}, taken))
 		defer cancel()
 		limit := requestTimeout + writeGrace
-		own := owns[method]
 		if own != nil {
 			ctx, cancel = context.WithTimeout(ctx, own.time)
 			defer cancel()
@@ -70,16 +69,6 @@ func (g *GRPC) handler(ending context.Context) http.Handler {
 			g.noteRefused(ctx, method, time.Since(started), statusOf(ctx, w))
 		}
 	})
-}
-
-// methods are those of all services that are registered so far.
-func (g *GRPC) methods() (names []string) {
-	for service, info := range g.server.GetServiceInfo() {
-		for _, method := range info.Methods {
-			names = append(names, "/"+service+"/"+method.Name)
-		}
-	}
-	return names
 }
 
 // admit returns the request with its caller, and leave, which ends it, or the reason why it

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -123,7 +124,7 @@ func (s *Server) Operations() (operations []string, err error) {
 		operations = append(operations, method+" "+route)
 		return nil
 	})
-	operations = append(operations, s.grpc.methods()...)
+	operations = slices.AppendSeq(operations, maps.Keys(s.grpc.methods()))
 	slices.Sort(operations)
 	return slices.DeleteFunc(operations, isOwn), err
 }

@@ -48,14 +48,15 @@ var errManyOwn = &problem.Error{
 	Code: problem.CodeTooMany, Detail: "Too many calls to health or reflection are under way.", RetryAfter: time.Minute,
 }
 
-// owns are the methods of gRPC's own services.
-func (g *GRPC) owns() map[string]*own {
+// methods are all methods that are registered, with the kind of those of gRPC's own services.
+func (g *GRPC) methods() map[string]*own {
 	calls, streams, methods := newOwn(ownCallTime), newOwn(ownStreamTime), map[string]*own{}
 	for service, info := range g.server.GetServiceInfo() {
 		for _, method := range info.Methods {
 			name := "/" + service + "/" + method.Name
 			switch {
 			case !isInfrastructure(name):
+				methods[name] = nil
 			case method.IsClientStream || method.IsServerStream:
 				methods[name] = streams
 			default:

@@ -3,6 +3,7 @@ package consistency
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -103,10 +104,7 @@ func pace(connected bool, took time.Duration) time.Duration {
 func (w *Waiters) takeDirty() []Position {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	dirty := make([]Position, 0, len(w.dirty))
-	for _, p := range w.dirty {
-		dirty = append(dirty, p)
-	}
+	dirty := slices.Collect(maps.Values(w.dirty))
 	clear(w.dirty)
 	return dirty
 }
