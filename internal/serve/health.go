@@ -90,12 +90,11 @@ type liveness struct {
 }
 
 func (h *Health) live(w http.ResponseWriter, _ *http.Request) {
-	stalled := h.stalled()
-	if len(stalled) > 0 {
-		rest.WriteJSON(w, http.StatusServiceUnavailable, liveness{Status: "stalled", Stalled: stalled})
-		return
+	body, code := liveness{Status: "ok", Stalled: h.stalled()}, http.StatusOK
+	if len(body.Stalled) > 0 {
+		body.Status, code = "stalled", http.StatusServiceUnavailable
 	}
-	rest.WriteJSON(w, http.StatusOK, liveness{Status: "ok"})
+	rest.WriteJSON(w, code, body)
 }
 
 func (h *Health) stalled() []string {

@@ -93,13 +93,9 @@ func (e *Erasure) ownedVideos(ctx context.Context, ids []string, written map[str
 
 // Find counts the user's rows and dead letters.
 func (e *Erasure) Find(ctx context.Context) ([]erasure.Found, error) {
-	var found []erasure.Found
-	for _, rows := range userRows {
-		n, err := rows.of(ctx, e.videos.db, e.User)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, erasure.Found{What: rows.name + " that are not deleted yet", Count: n})
+	found, err := e.rows(ctx)
+	if err != nil {
+		return nil, err
 	}
 	letters, err := e.ownLetters(ctx)
 	return append(found, erasure.Found{What: "dead letters", Count: int64(len(letters))}), err
@@ -124,24 +120,24 @@ func (e *Erasure) Erase(ctx context.Context, by audit.Actor, erased func()) erro
 	}
 	end := time.Now().Add(e.Wait)
 	for range arrival.Attempts(ctx) {
-		left, err := e.left(ctx)
-		if err != nil || left == 0 || time.Now().After(end) {
+		left, err := e.rows(ctx)
+		if err != nil || erasure.Total(left) == 0 || time.Now().After(end) {
 			return err
 		}
 	}
 	return context.Cause(ctx)
 }
 
-// left is the number of the user's rows that no event has deleted yet.
-func (e *Erasure) left(ctx context.Context) (sum int64, err error) {
+// rows counts the user's rows that no event has deleted yet.
+func (e *Erasure) rows(ctx context.Context) (found []erasure.Found, err error) {
 	for _, rows := range userRows {
 		n, err := rows.of(ctx, e.videos.db, e.User)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		sum += n
+		found = append(found, erasure.Found{What: rows.name + " that are not deleted yet", Count: n})
 	}
-	return sum, nil
+	return found, nil
 }
 
 // ownLetters are the dead letters about the user's aggregates.
