@@ -36,17 +36,17 @@ func (t tracer) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.Tr
 const maxTexts = 1 << 10
 
 func texts(b *pgx.Batch) string {
-	var all strings.Builder
+	all := make([]byte, 0, maxTexts)
 	for i, q := range b.QueuedQueries {
 		if i > 0 {
-			all.WriteString("; ")
+			all = append(all, "; "...)
 		}
-		all.WriteString(q.SQL)
-		if all.Len() > maxTexts {
-			return strings.ToValidUTF8(all.String()[:maxTexts], "")
+		if len(all)+len(q.SQL) >= maxTexts {
+			return strings.ToValidUTF8(string(all)+q.SQL[:max(0, maxTexts-len(all))], "")
 		}
+		all = append(all, q.SQL...)
 	}
-	return all.String()
+	return string(all)
 }
 
 // TraceBatchQuery makes a span of a statement that failed. One that succeeded has none: pgx

@@ -1,13 +1,18 @@
 package serve_test
 
 import (
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-chi/chi/v5"
+	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -100,5 +105,40 @@ func TestRESTIsForCallersFromOutside(t *testing.T) { //nolint:paralleltest // it
 		if strings.Contains(a.Value.String(), "s3cret") {
 			t.Errorf("the span has the request's own text: %s=%s", a.Key, a.Value.String())
 		}
+	}
+}
+
+// A span has the route in place of the path, a part of the user agent, and an error where the fault
+// is the service's. A probe has none.
+func TestSpansOfRequestsAreDescribed(t *testing.T) { //nolint:paralleltest // it sets the process's telemetry
+	spans := recorded(t)
+	s := newService(io.Discard)
+	s.rest.Get("/v1/things/{id}", func(_ http.ResponseWriter, r *http.Request) {
+		if chi.URLParam(r, "id") == "broken" {
+			panic("broken")
+		}
+	})
+	s.rules["GET /v1/things/{id}"] = auth.Public
+	for _, path := range []string{"/healthz", "/v1/things/1", "/v1/things/broken", "/nowhere/1"} {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		r.Header.Set("User-Agent", strings.Repeat("x", 1000))
+		s.rest.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	var got []string
+	for _, span := range spans.Ended() {
+		of := map[attribute.Key]string{}
+		for _, a := range span.Attributes() {
+			of[a.Key] = a.Value.String()
+		}
+		got = append(got, fmt.Sprintf("%s %s %s %s %s %s %d", span.SpanKind(), span.Name(), of["http.route"], of["url.path"],
+			of["http.response.status_code"], span.Status().Code, len(of["user_agent.original"])))
+	}
+	want := []string{
+		"server GET /v1/things/{id} /v1/things/{id} /v1/things/{id} 200 Unset 200",
+		"server GET /v1/things/{id} /v1/things/{id} /v1/things/{id} 500 Error 200",
+		"server GET (no route)  (no route) 404 Unset 200",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("spans (-want +got):\n%s", diff)
 	}
 }

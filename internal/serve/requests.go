@@ -2,57 +2,34 @@ package serve
 
 import (
 	"cmp"
-	"context"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
-	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/semconv/v1.43.0/httpconv"
 	"go.opentelemetry.io/otel/trace"
-
-	"example.com/lockstep/internal/telemetry"
 )
 
 const scope = "example.com/lockstep/internal/serve"
 
-// traced begins a trace with each request: no service of the system calls REST, and a caller
-// from outside has no part in ours. Where traces are not recorded, a request has the ids alone.
-func traced() func(http.Handler) http.Handler {
-	if telemetry.RecordsTraces() {
-		return otelhttp.NewMiddleware("http", otelhttp.WithMeterProvider(noop.NewMeterProvider()),
-			otelhttp.WithFilter(func(r *http.Request) bool { return !isProbe(r.URL.Path) }),
-			otelhttp.WithPublicEndpointFn(func(*http.Request) bool { return true }))
-	}
-	tracer := otel.Tracer(scope)
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if isProbe(r.URL.Path) {
-				next.ServeHTTP(w, r)
-				return
-			}
-			ctx, span := tracer.Start(r.Context(), "request")
-			defer span.End()
-			next.ServeHTTP(w, r.WithContext(ctx))
-		})
-	}
-}
-
-// requests measures requests by OpenTelemetry's conventions. otelhttp takes four times as long:
-// it makes the attributes of each request again, with the Host header, which may have any text
-// that a client likes.
+// requests traces and measures requests by OpenTelemetry's conventions. otelhttp takes four times
+// as long: it makes the attributes of each request again, with the Host header, which may have any
+// text that a client likes.
 type requests struct {
-	took  httpconv.ServerRequestDuration
-	kinds sync.Map // of attribute.Set, by requestKind
+	tracer trace.Tracer
+	took   httpconv.ServerRequestDuration
+	kinds  sync.Map // of attribute.Set, by requestKind
 }
 
-// requestKind is what the metric tells of a request. Each of its parts has few values.
+// requestKind is what the telemetry tells of a request. Each of its parts has few values.
 type requestKind struct {
 	method, route, version string
 	status                 int
@@ -63,12 +40,12 @@ func newRequests() *requests {
 	if err != nil {
 		otel.Handle(err)
 	}
-	return &requests{took: took}
+	return &requests{tracer: otel.Tracer(scope), took: took}
 }
 
-// measured measures the requests, and gives telemetry their route: the middlewares below
-// replace the request, so that it would have none. The span gets the route in place of
-// the path, whose parameters are ids of users.
+// measured begins a trace with each request, and measures it. No service of the system calls REST,
+// and a caller from outside has no part in our trace, which has a link to theirs. The span has the
+// route in place of the path, whose parameters are ids of users.
 func (q *requests) measured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isProbe(r.URL.Path) {
@@ -76,16 +53,42 @@ func (q *requests) measured(next http.Handler) http.Handler {
 			return
 		}
 		began, answer := time.Now(), middleware.NewWrapResponseWriter(w, r.ProtoMajor)
-		next.ServeHTTP(answer, r)
-		r.Pattern = chi.RouteContext(r.Context()).RoutePattern()
-		if span := trace.SpanFromContext(r.Context()); span.IsRecording() {
-			span.SetAttributes(semconv.URLPath(cmp.Or(r.Pattern, noRoute)))
+		ctx, span := q.tracer.Start(r.Context(), "request", trace.WithSpanKind(trace.SpanKindServer), callersTrace(r))
+		defer span.End()
+		next.ServeHTTP(answer, r.WithContext(ctx))
+		status := cmp.Or(answer.Status(), http.StatusOK)
+		kind := q.kind(requestKind{method(r), chi.RouteContext(ctx).RoutePattern(), version(r), status})
+		q.took.RecordSet(ctx, time.Since(began).Seconds(), kind)
+		if span.IsRecording() {
+			describe(span, r, kind, status)
 		}
-		q.record(r.Context(), requestKind{method(r), r.Pattern, version(r), cmp.Or(answer.Status(), http.StatusOK)}, time.Since(began))
 	})
 }
 
-func (q *requests) record(ctx context.Context, k requestKind, took time.Duration) {
+// callersTrace links a span to that of the caller, if the request has one.
+func callersTrace(r *http.Request) trace.SpanStartOption {
+	theirs := otel.GetTextMapPropagator().Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+	if at := trace.SpanContextFromContext(theirs); at.IsValid() {
+		return trace.WithLinks(trace.Link{SpanContext: at})
+	}
+	return trace.WithLinks()
+}
+
+func describe(span trace.Span, r *http.Request, kind attribute.Set, status int) {
+	route, known := kind.Value(semconv.HTTPRouteKey)
+	path := noRoute
+	if known {
+		path = route.AsString()
+	}
+	span.SetName(method(r) + " " + path)
+	agent := strings.Clone(printable(r.UserAgent())) // a part would keep 64 KiB in memory until the span has left
+	span.SetAttributes(append(kind.ToSlice(), semconv.URLPath(path), semconv.UserAgentOriginal(agent))...)
+	if status >= http.StatusInternalServerError {
+		span.SetStatus(codes.Error, "")
+	}
+}
+
+func (q *requests) kind(k requestKind) attribute.Set {
 	known, ok := q.kinds.Load(k)
 	if !ok {
 		attributes := []attribute.KeyValue{
@@ -97,7 +100,7 @@ func (q *requests) record(ctx context.Context, k requestKind, took time.Duration
 		}
 		known, _ = q.kinds.LoadOrStore(k, attribute.NewSet(attributes...))
 	}
-	q.took.RecordSet(ctx, took.Seconds(), known.(attribute.Set))
+	return known.(attribute.Set)
 }
 
 // version is one of three, whatever a client writes.

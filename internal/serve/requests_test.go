@@ -1,10 +1,13 @@
 package serve_test
 
 import (
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -66,20 +69,7 @@ func TestRequestsAreMeasuredByRoute(t *testing.T) {
 // Where no trace leaves the process, a request has an id of its own all the same, not that of a
 // caller from outside: log lines and events have it. A probe has none.
 func TestRequestsHaveIDsWithoutAnEndpoint(t *testing.T) {
-	tracers, meters, propagator := otel.GetTracerProvider(), otel.GetMeterProvider(), otel.GetTextMapPropagator()
-	stop, err := telemetry.Setup(t.Context(), "video", "v1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = stop(t.Context())
-		otel.SetTracerProvider(tracers)
-		otel.SetMeterProvider(meters)
-		otel.SetTextMapPropagator(propagator)
-	})
-	if telemetry.RecordsTraces() {
-		t.Error("traces are recorded without an endpoint")
-	}
+	setUpTelemetry(t)
 	var logs strings.Builder
 	s := inProduction(t, &logs, -4)
 	for _, path := range []string{"/nowhere", "/healthz"} {
@@ -91,4 +81,49 @@ func TestRequestsHaveIDsWithoutAnEndpoint(t *testing.T) {
 	if len(ids) != 1 || ids[0][1] == callersTrace || !strings.Contains(logs.String(), `"logging.googleapis.com/trace_sampled":false`) {
 		t.Errorf("traces %q in the lines:\n%s", ids, logs.String())
 	}
+}
+
+// setUpTelemetry is telemetry.Setup until the test ends, which must not run in parallel with others.
+func setUpTelemetry(t *testing.T) {
+	t.Helper()
+	tracers, meters, propagator := otel.GetTracerProvider(), otel.GetMeterProvider(), otel.GetTextMapPropagator()
+	stop, err := telemetry.Setup(t.Context(), "video", "v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = stop(t.Context()) // its context has ended: nothing waits for a collector
+		otel.SetTracerProvider(tracers)
+		otel.SetMeterProvider(meters)
+		otel.SetTextMapPropagator(propagator)
+	})
+}
+
+// The spans of hostile requests, which no collector takes, stay within a few MiB.
+func TestACollectorThatHangsCostsLittle(t *testing.T) {
+	collector, err := net.Listen("tcp", "127.0.0.1:0") // it accepts nobody
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer collector.Close()
+	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://"+collector.Addr().String())
+	setUpTelemetry(t)
+	s := newService(io.Discard)
+	before := heap()
+	for i := range 4000 {
+		r := httptest.NewRequest(http.MethodGet, "/nowhere", nil)
+		r.Header.Set("User-Agent", fmt.Sprint(i)+strings.Repeat("M", 64<<10))
+		s.rest.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	if grown := heap() - before; grown > 24<<20 {
+		t.Errorf("%d KiB wait for the collector", grown>>10)
+	}
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // the first one may only move what sync.Pools hold
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

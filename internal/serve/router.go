@@ -32,7 +32,6 @@ func NewRouter(log *slog.Logger, health *Health, guard *Guard) *chi.Mux {
 func newRouter(log *slog.Logger) *chi.Mux {
 	r := chi.NewRouter()
 	r.Use(
-		traced(),
 		newRequests().measured,
 		logged(log, r),
 		recoverer(log),

@@ -5,21 +5,9 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/embedded"
-	"go.opentelemetry.io/otel/trace/noop"
 )
-
-// RecordsTraces reports whether spans of this process may leave it. Where they do not, code that
-// only describes them is not worth its time. Call it after Setup.
-func RecordsTraces() bool {
-	switch otel.GetTracerProvider().(type) {
-	case idsOnly, noop.TracerProvider:
-		return false
-	}
-	return true
-}
 
 // idsOnly is the provider of a process that no trace leaves. Its spans record nothing and have
 // ids, for log lines and events. Their flags are the parent's, so that a service of the system

@@ -81,9 +81,7 @@ func tracerProvider(ctx context.Context, res *resource.Resource) (_ oteltrace.Tr
 	if err != nil {
 		return nil, nil, fmt.Errorf("create trace exporter: %w", err)
 	}
-	bounds := limits()
-	queue := cloned{trace.NewBatchSpanProcessor(exporter), bounds.AttributeValueLengthLimit}
-	tracers := trace.NewTracerProvider(trace.WithResource(res), trace.WithSpanProcessor(queue), trace.WithRawSpanLimits(bounds))
+	tracers := trace.NewTracerProvider(trace.WithResource(res), trace.WithBatcher(exporter), trace.WithRawSpanLimits(limits()))
 	return tracers, tracers.Shutdown, nil
 }
 
@@ -116,9 +114,10 @@ func pushes(signal string) bool {
 		os.Getenv("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT") != ""
 }
 
-// maxAttributeBytes bounds each text of a span. A client chooses some of them, such as its
-// user agent of up to 64 KiB. The SDK lets 2,048 spans wait for the collector before it drops
-// further ones, besides the 512 of the request under way: that is a few MiB.
+// maxAttributeBytes bounds each text of a span. The SDK cuts by slicing, and a slice keeps the
+// whole text in memory: who describes a span with a client's text takes a copy of a part. The SDK
+// lets 2,048 spans wait for the collector before it drops further ones, besides the 512 of the
+// request under way: that is a few MiB.
 const maxAttributeBytes = 1 << 10
 
 // limits are the standard variables', with a bound where they set none.
@@ -128,22 +127,4 @@ func limits() trace.SpanLimits {
 		l.AttributeValueLengthLimit = maxAttributeBytes
 	}
 	return l
-}
-
-// cloned is a queue of spans that keeps nothing of the texts that were cut off at limit. The
-// SDK cuts by slicing, and a slice keeps the whole text in memory.
-type cloned struct {
-	trace.SpanProcessor
-
-	limit int
-}
-
-// OnStart sees the attributes that a request has brought.
-func (c cloned) OnStart(ctx context.Context, span trace.ReadWriteSpan) {
-	for _, a := range span.Attributes() {
-		if a.Value.Type() == attribute.STRING && len(a.Value.AsString()) >= c.limit {
-			span.SetAttributes(a.Key.String(strings.Clone(a.Value.AsString())))
-		}
-	}
-	c.SpanProcessor.OnStart(ctx, span)
 }
