@@ -84,7 +84,7 @@ func lasting(life time.Duration) http.HandlerFunc {
 		if r.URL.Query().Get("format") == "full" {
 			email = `"email": "catalog@p.iam.gserviceaccount.com", "email_verified": true, `
 		}
-		fmt.Fprintln(w, signedToken(fmt.Sprintf(`{%s"aud": %q, "exp": %d, "n": %d}`, email, r.URL.Query().Get("audience"), time.Now().Add(life).Unix(), n)))
+		fmt.Fprintln(w, jwt(fmt.Sprintf(`{%s"aud": %q, "exp": %d, "n": %d}`, email, r.URL.Query().Get("audience"), time.Now().Add(life).Unix(), n)))
 	}
 }
 
@@ -95,7 +95,7 @@ func text(code int, body string) http.HandlerFunc {
 	}
 }
 
-func signedToken(claims string) string {
+func jwt(claims string) string {
 	encode := base64.RawURLEncoding.EncodeToString
 	return encode([]byte(`{"alg":"RS256"}`)) + "." + encode([]byte(claims)) + ".c2lnbmF0dXJl"
 }

@@ -131,7 +131,7 @@ func TestMetadataServerFails(t *testing.T) {
 		"no service account": {text(http.StatusNotFound, ""), "not defined"},
 		"empty":              {text(http.StatusOK, ""), "no JWT"},
 		"a page":             {text(http.StatusOK, "<html>.</html>."), "no JWT"},
-		"no end":             {text(http.StatusOK, signedToken(`{"aud": "x"}`)), "exp"},
+		"no end":             {text(http.StatusOK, jwt(`{"aud": "x"}`)), "exp"},
 		"a token that ended": {lasting(-time.Second), "ends at"},
 		"one about to end":   {lasting(margin / 2), "ends at"},
 	} {
