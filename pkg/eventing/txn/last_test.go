@@ -33,7 +33,6 @@ func TestNothingRunsAfterTheLastBatch(t *testing.T) {
 			_, err := tx.CopyFrom(ctx, pgx.Identifier{"notes"}, []string{"id"}, pgx.CopyFromRows([][]any{{7}}))
 			return err
 		},
-		"a savepoint": func(ctx context.Context, tx *Tx) error { _, err := tx.Begin(ctx); return err },
 	} {
 		for _, batches := range []int{1, 2} {
 			err := NewWriter(pool).Write(t.Context(), "", func(tx *Tx) error {
@@ -121,5 +120,34 @@ func TestTheLastBatchsErrorIsNotDropped(t *testing.T) {
 	})
 	if n := count(t, pool); n != 0 || err == nil {
 		t.Errorf("%d rows, %v", n, err)
+	}
+}
+
+// A savepoint's statements would run after the transaction, and in no tenant's scope; a commit
+// would be one that the writer does not know of.
+func TestTheWriterOwnsTheTransaction(t *testing.T) {
+	t.Parallel()
+	pool := notes(t)
+	for _, begun := range []bool{false, true} {
+		err := NewWriter(pool).Write(t.Context(), "", func(tx *Tx) error {
+			if begun {
+				if err := tx.SendBatch(t.Context(), insert(1)).Close(); err != nil {
+					return err
+				}
+			}
+			if inner, err := tx.Begin(t.Context()); inner != nil || !errors.Is(err, ErrOwned) {
+				t.Errorf("a savepoint: %v", err)
+			}
+			if err := tx.Commit(t.Context()); !errors.Is(err, ErrOwned) {
+				t.Errorf("commit: %v", err)
+			}
+			if err := tx.Rollback(t.Context()); !errors.Is(err, ErrOwned) {
+				t.Errorf("rollback: %v", err)
+			}
+			return errCaller
+		})
+		if n := count(t, pool); n != 0 || !errors.Is(err, errCaller) {
+			t.Errorf("%d rows, %v", n, err)
+		}
 	}
 }

@@ -13,11 +13,10 @@ import (
 
 // Tx is the transaction of a [Writer]. It spends no round trip on BEGIN, which travels with the
 // first batch, and none on COMMIT if the caller names the last batch: see [Tx.Last]. A first
-// statement that is not in a batch costs the round trip of BEGIN.
+// statement that is not in a batch costs the round trip of BEGIN. It has no large objects and no
+// savepoints: a savepoint's statements would run behind its end, and in no tenant's scope.
 type Tx struct {
-	// Tx is nil until BEGIN has been sent.
-	pgx.Tx
-
+	tx   pgx.Tx // nil until BEGIN has been sent
 	conn  *pgx.Conn
 	scope tenant.Scope
 	// last says that the next batch commits, ended that it has been sent.
@@ -28,7 +27,7 @@ type Tx struct {
 // that has begun, all statements fail from then on: none runs in another scope than its caller's.
 func (t *Tx) Enter(s tenant.Scope) {
 	t.scope = s
-	t.ended = t.ended || t.Tx != nil
+	t.ended = t.ended || t.tx != nil
 }
 
 // Last returns the transaction for its last batch, which commits it: the transaction has
@@ -47,7 +46,7 @@ func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 		return pgx.FailedBatchResults(b, pgx.ErrTxClosed)
 	}
 	sent := &pgx.Batch{}
-	first := t.Tx == nil
+	first := t.tx == nil
 	if first {
 		sent.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 		t.scope.EnterLimited(sent, lockTime)
@@ -59,10 +58,10 @@ func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 		sent.Queue("commit").Exec(t.commitAnswered)
 	}
 	if !first {
-		return t.Tx.SendBatch(ctx, sent) // which fails if BEGIN has failed
+		return t.tx.SendBatch(ctx, sent) // which fails if BEGIN has failed
 	}
 	results := t.conn.SendBatch(ctx, sent)
-	t.Tx = results.Tx()
+	t.tx = results.Tx()
 	for range own {
 		_, _ = results.Exec() // its error is that of the caller's first statement, too
 	}
@@ -84,7 +83,7 @@ func (t *Tx) begin(ctx context.Context) error {
 	switch {
 	case t.ended:
 		return pgx.ErrTxClosed
-	case t.Tx != nil:
+	case t.tx != nil:
 		return nil
 	}
 	if err := t.SendBatch(ctx, &pgx.Batch{}).Close(); err != nil {
@@ -93,20 +92,27 @@ func (t *Tx) begin(ctx context.Context) error {
 	return nil
 }
 
-// Begin sets a savepoint.
-func (t *Tx) Begin(ctx context.Context) (pgx.Tx, error) {
-	if err := t.begin(ctx); err != nil {
-		return nil, err
-	}
-	return t.Tx.Begin(ctx)
-}
+// ErrOwned is the error of what a transaction leaves to its Writer, and of savepoints.
+var ErrOwned = errors.New("the writer ends the transaction, which has no savepoints")
+
+// Begin fails with ErrOwned.
+func (*Tx) Begin(context.Context) (pgx.Tx, error) { return nil, ErrOwned }
+
+// Commit fails with ErrOwned: see [Tx.Last].
+func (*Tx) Commit(context.Context) error { return ErrOwned }
+
+// Rollback fails with ErrOwned: the caller returns an error.
+func (*Tx) Rollback(context.Context) error { return ErrOwned }
+
+// LargeObjects are not supported: their methods panic.
+func (*Tx) LargeObjects() pgx.LargeObjects { return pgx.LargeObjects{} }
 
 // Exec is that of pgx.Tx.
 func (t *Tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	if err := t.begin(ctx); err != nil {
 		return pgconn.CommandTag{}, err
 	}
-	return t.Tx.Exec(ctx, sql, args...)
+	return t.tx.Exec(ctx, sql, args...)
 }
 
 // Query is that of pgx.Tx.
@@ -114,7 +120,7 @@ func (t *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, erro
 	if err := t.begin(ctx); err != nil {
 		return pgx.FailedBatchResults(&pgx.Batch{}, err).Query()
 	}
-	return t.Tx.Query(ctx, sql, args...)
+	return t.tx.Query(ctx, sql, args...)
 }
 
 // QueryRow is that of pgx.Tx.
@@ -122,7 +128,7 @@ func (t *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	if err := t.begin(ctx); err != nil {
 		return pgx.FailedBatchResults(&pgx.Batch{}, err).QueryRow()
 	}
-	return t.Tx.QueryRow(ctx, sql, args...)
+	return t.tx.QueryRow(ctx, sql, args...)
 }
 
 // CopyFrom is that of pgx.Tx.
@@ -130,7 +136,7 @@ func (t *Tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []strin
 	if err := t.begin(ctx); err != nil {
 		return 0, err
 	}
-	return t.Tx.CopyFrom(ctx, table, columns, from)
+	return t.tx.CopyFrom(ctx, table, columns, from)
 }
 
 // Prepare is that of pgx.Tx.
@@ -138,7 +144,7 @@ func (t *Tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDe
 	if err := t.begin(ctx); err != nil {
 		return nil, err
 	}
-	return t.Tx.Prepare(ctx, name, sql)
+	return t.tx.Prepare(ctx, name, sql)
 }
 
 // Conn is the transaction's connection.
@@ -151,13 +157,13 @@ var errLastFailed = errors.New("the last batch of the transaction has failed, or
 // end commits the transaction if do returned no error, unless it has committed, and else rolls it back.
 func (t *Tx) end(ctx context.Context, failed error) error {
 	switch {
-	case t.Tx == nil || t.committed:
+	case t.tx == nil || t.committed:
 		return failed
 	case failed == nil && !t.ended:
-		return t.Commit(ctx)
+		return t.tx.Commit(ctx)
 	case failed == nil:
 		failed = errLastFailed
 	}
-	_ = t.Rollback(ctx) // a connection that cannot is closed
+	_ = t.tx.Rollback(ctx) // a connection that cannot is closed
 	return failed
 }

@@ -122,12 +122,6 @@ func TestAnyStatementMayBeTheFirst(t *testing.T) {
 			_, err := tx.CopyFrom(ctx, pgx.Identifier{"notes"}, []string{"id"}, pgx.CopyFromRows([][]any{{1}}))
 			return err
 		},
-		"a savepoint": func(ctx context.Context, tx *Tx) error {
-			return pgx.BeginFunc(ctx, tx, func(inner pgx.Tx) error {
-				_, err := inner.Exec(ctx, sql)
-				return err
-			})
-		},
 	} {
 		for _, failure := range []error{context.Canceled, nil} {
 			err := NewWriter(pool).Write(t.Context(), "", func(tx *Tx) error {
