@@ -73,9 +73,11 @@ func (r *Relay) pausedTypes() (kinds []string) {
 	return kinds
 }
 
-// claimFailed notes that the database has not answered a claim.
+// claimFailed notes that the database has not answered a claim. The wake-up that the claim has
+// taken counts again.
 func (r *Relay) claimFailed(ctx context.Context, s *claimSchedule, err error) {
 	pause := s.failed(time.Now(), r.options.OutageBackoff)
+	s.pollAt = s.pausedUntil
 	r.failures.Store(int64(s.failures))
 	r.log.WarnContext(ctx, "relay is held up, nothing is lost",
 		"error", err, "failures", s.failures, "retry_in_ms", pause.Milliseconds())

@@ -1,6 +1,8 @@
 package outbox
 
 import (
+	"io"
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -37,6 +39,26 @@ func TestNextOfClaims(t *testing.T) {
 		if got != tc.want || (got == actIdle || got == actPause) && !until.Equal(tc.until) {
 			t.Errorf("%s: action %d until %s, want %d until %s", name, got, until.Sub(now), tc.want, tc.until.Sub(now))
 		}
+	}
+}
+
+// A claim takes the wake-up that made it due, or the due time of retries. When it fails, it is due
+// again after the pause: no event waits for the next poll.
+func TestAFailedClaimIsDueAfterItsPause(t *testing.T) {
+	t.Parallel()
+	r := &Relay{log: slog.New(slog.DiscardHandler), options: Options{OutageBackoff: outagePause}, inFlight: newInFlight(), followUps: newFollowUps()}
+	now, due := time.Now(), dueTimes{registered: true}
+	claims, scans := claimSchedule{}, &scanSchedule{sweepAt: now.Add(time.Hour), retryAt: now.Add(time.Hour)}
+	for range 12 {
+		claims.claimed(now, 0, false)
+	}
+	r.claimFailed(t.Context(), &claims, io.ErrUnexpectedEOF)
+	if got, _ := claims.next(claims.pausedUntil, due, false, false); got != actClaim {
+		t.Errorf("action %d after a failed claim's pause, want %d", got, actClaim)
+	}
+	r.scanFailed(t.Context(), scans, io.ErrUnexpectedEOF)
+	if got, _ := scans.next(scans.pausedUntil, due); got != actRetries {
+		t.Errorf("action %d after a failed scan's pause, want %d", got, actRetries)
 	}
 }
 
