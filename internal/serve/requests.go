@@ -54,14 +54,17 @@ func (q *requests) measured(next http.Handler) http.Handler {
 		}
 		began, answer := time.Now(), middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 		ctx, span := q.tracer.Start(r.Context(), "request", trace.WithSpanKind(trace.SpanKindServer), callersTrace(r))
-		defer span.End()
+		status := http.StatusInternalServerError // of an answer that breaks off, by a panic
+		defer func() {
+			kind := q.kind(requestKind{method(r), chi.RouteContext(ctx).RoutePattern(), version(r), status})
+			q.took.RecordSet(ctx, time.Since(began).Seconds(), kind)
+			if span.IsRecording() {
+				describe(span, r, kind, status)
+			}
+			span.End()
+		}()
 		next.ServeHTTP(answer, r.WithContext(ctx))
-		status := cmp.Or(answer.Status(), http.StatusOK)
-		kind := q.kind(requestKind{method(r), chi.RouteContext(ctx).RoutePattern(), version(r), status})
-		q.took.RecordSet(ctx, time.Since(began).Seconds(), kind)
-		if span.IsRecording() {
-			describe(span, r, kind, status)
-		}
+		status = cmp.Or(answer.Status(), http.StatusOK)
 	})
 }
 

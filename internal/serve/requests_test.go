@@ -113,6 +113,8 @@ func TestACollectorThatHangsCostsLittle(t *testing.T) {
 	for i := range 4000 {
 		r := httptest.NewRequest(http.MethodGet, "/nowhere", nil)
 		r.Header.Set("User-Agent", fmt.Sprint(i)+strings.Repeat("M", 64<<10))
+		r.Header.Set("Traceparent", traceparent)
+		r.Header.Set("Tracestate", fmt.Sprintf("a=%d%s,b=2", i, strings.Repeat(",", 60<<10)))
 		s.rest.ServeHTTP(httptest.NewRecorder(), r)
 	}
 	if grown := heap() - before; grown > 24<<20 {

@@ -51,12 +51,25 @@ func Setup(ctx context.Context, service, version string) (shutdown func(context.
 	}
 	// Baggage is not propagated: nothing here reads it, and a stranger's would be
 	// passed on to the owner with each of our calls.
-	otel.SetTextMapPropagator(propagation.TraceContext{})
+	otel.SetTextMapPropagator(stateless{})
 	otel.SetTracerProvider(tracers)
 	otel.SetMeterProvider(meters)
 	return func(ctx context.Context) error {
 		return errors.Join(flush(ctx), meters.Shutdown(ctx))
 	}, nil
+}
+
+// stateless is the W3C trace context without a caller's tracestate: nothing here reads it, and parts
+// of the header would keep the whole in memory, 64 KiB, as long as a span that links to the caller.
+type stateless struct{ propagation.TraceContext }
+
+// Extract is that of a propagation.TextMapPropagator.
+func (s stateless) Extract(ctx context.Context, from propagation.TextMapCarrier) context.Context {
+	at := oteltrace.SpanContextFromContext(s.TraceContext.Extract(ctx, from)).WithTraceState(oteltrace.TraceState{})
+	if !at.IsRemote() {
+		return ctx
+	}
+	return oteltrace.ContextWithRemoteSpanContext(ctx, at)
 }
 
 // describe names the service, its release, and on Cloud Run the revision that serves.
