@@ -12,6 +12,7 @@
 package problem
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -97,12 +98,7 @@ func (e *Error) Log(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-func (e *Error) reason() string {
-	if e.Reason != "" {
-		return e.Reason
-	}
-	return e.Code.rendering().reason
-}
+func (e *Error) reason() string { return cmp.Or(e.Reason, e.Code.rendering().reason) }
 
 // Code classifies an error. It decides the HTTP status, the gRPC code and,
 // where the caller of New gives none, the reason.

@@ -3,7 +3,7 @@ package serve
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -36,17 +36,17 @@ const maxUnderWay = 20
 type rates struct {
 	perSecond uint
 	limited   metric.Int64Counter
-	byScope   *lru.Cache[string, *userRate]
-}
+	byScope   *lru.Cache[string, *rate.Limiter]
 
-type userRate struct {
-	left     *rate.Limiter
-	underWay atomic.Int32
+	mu sync.Mutex
+	// underWay has the users with requests under way: as many at most as the server has requests.
+	// They are not in byScope, where a user's row can give way while a request lasts.
+	underWay map[string]int
 }
 
 func newRates(perSecond uint) *rates {
-	byScope, _ := lru.New[string, *userRate](maxRates) // fails for a size below 1
-	r := &rates{perSecond: perSecond, byScope: byScope,
+	byScope, _ := lru.New[string, *rate.Limiter](maxRates) // fails for a size below 1
+	r := &rates{perSecond: perSecond, byScope: byScope, underWay: map[string]int{},
 		limited: instrument.For(scope).Counter("requests.limited", "{request}",
 			"Requests over REST and gRPC that were refused because their user had sent too many, or had too many under way.")}
 	instrument.Begin(r.limited)
@@ -59,12 +59,12 @@ func (r *rates) enter(ctx context.Context, p auth.Principal) (leave func(), err 
 	if r.perSecond == 0 || p.Kind != auth.User {
 		return func() {}, nil
 	}
-	u := r.of(p.Scope())
-	leave = func() { u.underWay.Add(-1) }
+	scope := p.Scope()
+	leave = func() { r.count(scope, -1) }
 	switch {
-	case u.underWay.Add(1) > maxUnderWay:
+	case r.count(scope, 1) > maxUnderWay:
 		err = tooMany("CONCURRENCY_EXCEEDED", fmt.Sprintf("A user may have %d requests under way.", maxUnderWay))
-	case !u.left.Allow():
+	case !r.of(scope).Allow():
 		err = tooMany("RATE_EXCEEDED", fmt.Sprintf("A user may send %d requests a second.", r.perSecond))
 	default:
 		return leave, nil
@@ -72,6 +72,17 @@ func (r *rates) enter(ctx context.Context, p auth.Principal) (leave func(), err 
 	leave()
 	r.limited.Add(ctx, 1)
 	return nil, err
+}
+
+// count adds n to the scope's requests under way, and returns their number.
+func (r *rates) count(scope string, n int) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n += r.underWay[scope]
+	if r.underWay[scope] = n; n == 0 {
+		delete(r.underWay, scope)
+	}
+	return n
 }
 
 func tooMany(reason, detail string) *problem.Error {
@@ -82,13 +93,13 @@ func tooMany(reason, detail string) *problem.Error {
 
 // of returns the row of the scope. A new user in a full table takes the place of the
 // one that was seen least recently. Of two first requests at once, both have the row of one.
-func (r *rates) of(scope string) *userRate {
-	if u, ok := r.byScope.Get(scope); ok {
-		return u
+func (r *rates) of(scope string) *rate.Limiter {
+	if left, ok := r.byScope.Get(scope); ok {
+		return left
 	}
-	u := &userRate{left: rate.NewLimiter(rate.Limit(r.perSecond), 2*int(min(r.perSecond, 1<<30)))}
-	if first, ok, _ := r.byScope.PeekOrAdd(scope, u); ok {
+	left := rate.NewLimiter(rate.Limit(r.perSecond), 2*int(min(r.perSecond, 1<<30)))
+	if first, ok, _ := r.byScope.PeekOrAdd(scope, left); ok {
 		return first
 	}
-	return u
+	return left
 }

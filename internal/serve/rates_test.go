@@ -97,6 +97,36 @@ func TestTheTableOfRatesIsBounded(t *testing.T) {
 	})
 }
 
+// A request may last for longer than its user's row of rates.
+func TestRequestsUnderWayAreCountedForLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, slow := newRates(100), newUser()
+		var ends []func()
+		for range 3 {
+			for range maxUnderWay {
+				if leave, err := r.enter(t.Context(), slow); err == nil {
+					ends = append(ends, leave)
+				}
+			}
+			for range maxRates + 1 { // all rows are others' now
+				if err := once(t, r, newUser()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if len(ends) != maxUnderWay || len(r.underWay) != 1 {
+			t.Errorf("%d requests of a user are under way, want %d; %d users have any", len(ends), maxUnderWay, len(r.underWay))
+		}
+		for _, leave := range ends {
+			leave()
+		}
+		if once(t, r, slow) != nil || len(r.underWay) != 0 {
+			t.Errorf("%d users have requests under way after the last one", len(r.underWay))
+		}
+	})
+}
+
 // A user who was never seen must not cost more than one who was.
 func BenchmarkRates(b *testing.B) {
 	for _, name := range []string{"known", "unknown"} {
@@ -111,7 +141,7 @@ func BenchmarkRates(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for i := range b.N {
-				r.of(scopes[i%len(scopes)]).left.Allow()
+				r.of(scopes[i%len(scopes)]).Allow()
 			}
 		})
 	}

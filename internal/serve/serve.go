@@ -34,6 +34,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -147,7 +148,7 @@ func (s *Server) serve(ctx context.Context, lis net.Listener) error {
 	}
 	s.health.drain()
 	s.grpc.drain()
-	lingered, stop := context.WithTimeout(ending, s.linger())
+	lingered, stop := context.WithTimeout(ending, cmp.Or(s.Linger, defaultLinger))
 	defer stop()
 	if err := waitOr(lingered.Done(), served); err != nil {
 		return fmt.Errorf("serve on %s while draining: %w", lis.Addr(), err)
@@ -182,13 +183,6 @@ func (s *Server) shutdown(server *http.Server) error {
 		return nil
 	}
 	return fmt.Errorf("drain: cut off after %s: %s", shutdownTimeout, strings.Join(cut, ", "))
-}
-
-func (s *Server) linger() time.Duration {
-	if s.Linger > 0 {
-		return s.Linger
-	}
-	return defaultLinger
 }
 
 func (s *Server) httpServer(handler http.Handler) *http.Server {
