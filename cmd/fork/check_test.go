@@ -86,3 +86,21 @@ func TestWordsInUse(t *testing.T) {
 		t.Errorf("a plural in use: %v", err)
 	}
 }
+
+// TestNamesThatTheRemovalWouldTake: the chapter's commands remove whole lines, and imports have the
+// module in each.
+func TestNamesThatTheRemovalWouldTake(t *testing.T) {
+	t.Parallel()
+	if err := checkRemoval(module, theirs); err != nil {
+		t.Error(err)
+	}
+	engager := theirs
+	engager.aggregate = "engager"
+	for blame, err := range map[string]error{
+		"--module": checkRemoval("example.org/engage/shop", theirs), "--aggregate": checkRemoval(module, engager),
+	} {
+		if err == nil || !strings.HasPrefix(err.Error(), blame) {
+			t.Errorf("%v, want a refusal of %s", err, blame)
+		}
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"example.com/lockstep/cmd/fork/guide"
 	"example.com/lockstep/internal/command"
 )
 
@@ -215,6 +216,50 @@ func TestForkWithoutTheSecondAggregate(t *testing.T) {
 		if at := regexp.MustCompile(`(?i)engagement`).FindIndex(f.content); at != nil && !others.MatchString(f.name) && classOf(f.name, nil) != generatedFiles {
 			t.Errorf("%s has %q", f.name, f.content[max(0, at[0]-40):min(len(f.content), at[1]+40)])
 		}
+	}
+}
+
+// TestAForkTouchesNoOtherRepository: git names the repository of a hook, or of a linked worktree, in
+// the environment.
+func TestAForkTouchesNoOtherRepository(t *testing.T) {
+	needsGit(t)
+	other, dir := t.TempDir(), t.TempDir()
+	if err := initialize(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GIT_DIR", filepath.Join(other, ".git"))
+	if err := initialize(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "text"), []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := committed(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	step := guide.Step{Text: "git rm -q -- text\n"}
+	if err := (guide.Chapter{Steps: []guide.Step{step}}).Edit(t.Context(), dir); err != nil {
+		t.Error(err)
+	}
+	if _, err := git(t.Context(), dir, "rev-parse", "HEAD"); err != nil {
+		t.Error(err)
+	}
+	if commit, err := git(t.Context(), other, "rev-parse", "--verify", "HEAD"); err == nil {
+		t.Errorf("another repository has the commit %s", commit)
+	}
+}
+
+// TestARemovalThatCutsTooMuchIsAnError: go vet looks at the fork before it is called complete.
+func TestARemovalThatCutsTooMuchIsAnError(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module example.org/cut\n", "cut.go": "package cut\n\nvar _ = fmt.Sprint()\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := compiles(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "undefined: fmt") {
+		t.Errorf("%v, want the name that is undefined", err)
 	}
 }
 

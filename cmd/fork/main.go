@@ -25,6 +25,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"example.com/lockstep/cmd/fork/guide"
 	"example.com/lockstep/internal/command"
 )
 
@@ -57,6 +58,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	if err := generate(ctx, o.dir, stderr); err != nil {
 		return fmt.Errorf("%s is complete but for its generated code; run `make generate proto-release` there: %w", o.dir, err)
+	}
+	if o.without {
+		if err := compiles(ctx, o.dir); err != nil {
+			return errors.Join(fmt.Errorf("--engagement no: %w", err), os.RemoveAll(o.dir))
+		}
 	}
 	files, err := readAll(ctx, o.dir)
 	if err != nil {
@@ -109,6 +115,11 @@ func parse(ctx context.Context, args []string, stdout io.Writer) (o options, err
 	if err := checkWords(current, o.to); err != nil {
 		return o, command.Usagef("%w", err)
 	}
+	if o.without {
+		if err := checkRemoval(o.module, o.to); err != nil {
+			return o, command.Usagef("%w", err)
+		}
+	}
 	if o.dir == "" {
 		o.dir = filepath.Join("..", path.Base(o.module))
 	}
@@ -149,7 +160,7 @@ func generate(ctx context.Context, dir string, out io.Writer) error {
 		{"go", "-C", filepath.Join(dir, "localpubsub"), "mod", "tidy"},
 	} {
 		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-		cmd.Stdout, cmd.Stderr = out, out
+		cmd.Stdout, cmd.Stderr, cmd.Env = out, out, guide.Environment()
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}

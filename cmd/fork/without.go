@@ -47,6 +47,31 @@ func removalOf(dir string) (guide.Chapter, error) {
 	return guide.Find(chapters, removal)
 }
 
+// removedText matches what the chapter's commands remove lines and files by.
+var removedText = regexp.MustCompile(`(?i)ngage|offset|counter`)
+
+// checkRemoval refuses names of which the chapter would remove every line.
+func checkRemoval(module string, to words) error {
+	named := []flagged{{flag: "--module", word: module}}
+	for _, w := range append(named, to.all()...) {
+		if found := removedText.FindString(w.word); found != "" {
+			return fmt.Errorf("%s: with --engagement no, lines and files with %q are removed, which %q contains", w.flag, found, w.word)
+		}
+	}
+	return nil
+}
+
+// compiles fails unless the repository's packages and tests do: a removal may have cut into others' lines.
+func compiles(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, generateTimeout)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "go", "-C", dir, "vet", "./...").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("the removal left a repository that go vet refuses: %w: %s", err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
 // withoutEngagements takes the second aggregate out of the fork in dir by the chapter of its own
 // change guide, and then the chapter. The migrations that have made its tables stay, with one more
 // that drops them: a merge of a later version of this repository finds the numbers that it expects.

@@ -28,12 +28,27 @@ func (c Chapter) Edit(ctx context.Context, root string) error {
 			continue
 		}
 		cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", step.Text)
-		cmd.Dir = root
+		cmd.Dir, cmd.Env = root, Environment()
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%s:%d: %w: %s", Document, step.Line, err, bytes.TrimSpace(out))
 		}
 	}
 	return nil
+}
+
+// named are the variables by which git, in a hook or in a linked worktree, names the repository that
+// it works in: `git rev-parse --local-env-vars`.
+var named = []string{
+	"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_DIR", "GIT_GRAFT_FILE", "GIT_IMPLICIT_WORK_TREE", "GIT_INDEX_FILE",
+	"GIT_NO_REPLACE_OBJECTS", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_REPLACE_REF_BASE", "GIT_SHALLOW_FILE", "GIT_WORK_TREE",
+}
+
+// Environment is that of a command which works in the repository of its directory, and in no other.
+func Environment() []string {
+	return slices.DeleteFunc(os.Environ(), func(variable string) bool {
+		name, _, _ := strings.Cut(variable, "=")
+		return slices.Contains(named, name)
+	})
 }
 
 // removes reports whether the step only removes files and lines of files: it is an edit, then,
