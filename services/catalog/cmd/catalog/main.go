@@ -81,7 +81,7 @@ func service() command.Service {
 			f.BoolVar(&cfg.Reflection, "reflection", local, "answer gRPC reflection; on by default in a local process, and in no other")
 			cfg.Limits.Flags(f)
 			f.UintVar(&waiting, "max-waiting-reads", catalog.MaxWaiting,
-				"how many reads wait for fresh data at once; half of what the platform lets an instance serve")
+				"how many reads wait for fresh data at once; half of what the platform lets an instance serve; 0 is the default")
 			f.Var((*retention)(&cfg.InboxRetention), "inbox-retention", "how long the inbox remembers a settled event: "+
 				"longer than the subscriptions, or their topics, keep messages for a replay")
 			f.Var(&cfg.EngagementStart, "engagement-start", "where engagements begin: resume (no seek), earliest, or a duration: "+
