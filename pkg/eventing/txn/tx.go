@@ -16,7 +16,7 @@ import (
 // statement that is not in a batch costs the round trip of BEGIN. It has no large objects and no
 // savepoints: a savepoint's statements would run behind its end, and in no tenant's scope.
 type Tx struct {
-	tx   pgx.Tx // nil until BEGIN has been sent
+	tx    pgx.Tx // nil until BEGIN has been sent
 	conn  *pgx.Conn
 	scope tenant.Scope
 	// last says that the next batch commits, ended that it has been sent.
