@@ -54,7 +54,9 @@ var (
 type Part struct {
 	// Table is its name, and Key its primary key. It has the columns epoch and version. Rows come
 	// to the shadow in another order than to the table: a unique index besides the key's must be of
-	// values that never move from one row to another, such as the id of the last event.
+	// values that never move from one row to another, such as the id of the last event. With such an
+	// index a transaction may fail with unique_violation that writes a row while the rebuild copies
+	// it, since ON CONFLICT waits for the key's index only: it succeeds when it is tried again.
 	Table string
 	Key   reconcile.Key
 	// Shadow fills the shadow. Before and After compare with the owner: Before the shadow, and
