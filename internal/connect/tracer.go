@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
@@ -23,11 +24,9 @@ func newTracer() tracer {
 // TraceBatchStart begins the span of a batch, with the texts of its statements.
 func (t tracer) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
 	ctx = t.Tracer.TraceBatchStart(ctx, conn, data)
-	span := trace.SpanFromContext(ctx)
-	if !span.IsRecording() || data.Batch == nil {
-		return ctx
+	if span := trace.SpanFromContext(ctx); span.IsRecording() && data.Batch != nil {
+		span.SetAttributes(semconv.DBQueryText(texts(data.Batch)))
 	}
-	span.SetAttributes(semconv.DBQueryText(texts(data.Batch)))
 	return ctx
 }
 
@@ -36,17 +35,19 @@ func (t tracer) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.Tr
 const maxTexts = 1 << 10
 
 func texts(b *pgx.Batch) string {
-	all := make([]byte, 0, maxTexts)
+	var all strings.Builder
+	all.Grow(maxTexts)
 	for i, q := range b.QueuedQueries {
 		if i > 0 {
-			all = append(all, "; "...)
+			all.WriteString("; ")
 		}
-		if len(all)+len(q.SQL) >= maxTexts {
-			return strings.ToValidUTF8(string(all)+q.SQL[:max(0, maxTexts-len(all))], "")
+		if all.Len()+len(q.SQL) >= maxTexts {
+			all.WriteString(q.SQL[:max(0, maxTexts-all.Len())])
+			return strings.ToValidUTF8(all.String(), "")
 		}
-		all = append(all, q.SQL...)
+		all.WriteString(q.SQL)
 	}
-	return string(all)
+	return all.String()
 }
 
 // TraceBatchQuery makes a span of a statement that failed. One that succeeded has none: pgx
@@ -59,19 +60,19 @@ func (t tracer) TraceBatchQuery(ctx context.Context, conn *pgx.Conn, data pgx.Tr
 
 type acquiring struct{}
 
-// TraceAcquireStart measures the wait for a connection, without a span: it is the time between
-// two others. The connection that has to be made has a span.
+// TraceAcquireStart measures the wait for a connection where none is idle, without a span: it is the
+// time between two others. The connection that has to be made has a span.
 func (t tracer) TraceAcquireStart(ctx context.Context, pool *pgxpool.Pool, data pgxpool.TraceAcquireStartData) context.Context {
-	if !trace.SpanFromContext(ctx).IsRecording() {
-		return t.Tracer.TraceAcquireStart(ctx, pool, data)
+	if pool.Stat().IdleConns() > 0 {
+		return ctx // measuring what is no wait would cost as much as measuring a statement
 	}
 	return context.WithValue(ctx, acquiring{}, t.Tracer.TraceAcquireStart(trace.ContextWithSpan(ctx, noop.Span{}), pool, data))
 }
 
-// TraceAcquireEnd ends the measurement.
+// TraceAcquireEnd ends the measurement, and counts a failure.
 func (t tracer) TraceAcquireEnd(ctx context.Context, pool *pgxpool.Pool, data pgxpool.TraceAcquireEndData) {
-	if within, ok := ctx.Value(acquiring{}).(context.Context); ok {
-		ctx = within
+	within, waited := ctx.Value(acquiring{}).(context.Context)
+	if waited || data.Err != nil {
+		t.Tracer.TraceAcquireEnd(cmp.Or(within, trace.ContextWithSpan(ctx, noop.Span{})), pool, data)
 	}
-	t.Tracer.TraceAcquireEnd(ctx, pool, data)
 }

@@ -42,7 +42,6 @@ var (
 		{Name: "http_request_method", Bound: "the methods of HTTP, or _OTHER"},
 		{Name: "http_response_status_code", Bound: "the statuses of HTTP"},
 		{Name: "http_route", Bound: "the routes of the service, 8 at most; unknown paths have none"},
-		{Name: "network_protocol_name", Values: []string{"http"}},
 		{Name: "network_protocol_version", Bound: "versions of HTTP, 3"},
 		{Name: "url_scheme", Values: []string{"http", "https"}},
 	}
@@ -71,7 +70,7 @@ var libraryMetrics = []Metric{
 	{Name: "rpc.client.call.duration", Kind: Histogram, Unit: "s", Service: catalog, Maker: "otelgrpc", Labels: rpcClient,
 		Meaning: "Time of a gRPC call of catalog to video", Seldom: "after a gRPC call"},
 	{Name: "db.client.operation.duration", Kind: Histogram, Unit: "s", Service: both, Maker: "otelpgx", Labels: operations,
-		Meaning: "Time of an operation of a database connection; acquire is the wait for one"},
+		Meaning: "Time of an operation of a database connection; acquire is the wait for one where none was idle"},
 	{Name: "db.client.operation.errors", Kind: Counter, Service: both, Maker: "otelpgx", Labels: operations,
 		Meaning: "Operations of database connections that failed", Seldom: "after one has failed"},
 	{Name: "target_info", Kind: Gauge, Service: both, Maker: "OpenTelemetry",

@@ -96,7 +96,7 @@ func (q *requests) kind(k requestKind) attribute.Set {
 	if !ok {
 		attributes := []attribute.KeyValue{
 			semconv.HTTPRequestMethodKey.String(k.method), semconv.URLScheme("http"), semconv.HTTPResponseStatusCode(k.status),
-			semconv.NetworkProtocolName("http"), semconv.NetworkProtocolVersion(k.version),
+			semconv.NetworkProtocolVersion(k.version),
 		}
 		if k.route != "" {
 			attributes = append(attributes, semconv.HTTPRoute(k.route))

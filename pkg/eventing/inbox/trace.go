@@ -49,15 +49,15 @@ func (c *Consumer) startProcess(ctx context.Context, d *delivery, began time.Tim
 	}
 	attributes := append(e.TraceAttributes(),
 		semconv.MessagingOperationName("process"), semconv.MessagingOperationTypeProcess,
-		semconv.MessagingDestinationName(c.store.consumer), semconv.MessagingDestinationSubscriptionName(c.store.consumer),
-		semconv.MessagingMessageID(d.message().ID))
+		semconv.MessagingDestinationSubscriptionName(c.store.consumer), semconv.MessagingMessageID(d.message().ID))
 	if n := d.attempt(); n > 0 { // otherwise the broker does not count
 		attributes = append(attributes, semconv.MessagingGCPPubSubMessageDeliveryAttempt(n))
 	}
 	creation := eventing.SpanContext(e.TraceParent)
-	return otel.Tracer(scope).Start(trace.ContextWithRemoteSpanContext(ctx, creation), "process "+c.store.consumer,
-		trace.WithTimestamp(start), trace.WithSpanKind(trace.SpanKindConsumer),
-		trace.WithLinks(trace.Link{SpanContext: creation}), trace.WithAttributes(attributes...))
+	ctx, span := otel.Tracer(scope).Start(trace.ContextWithRemoteSpanContext(ctx, creation), "process "+c.store.consumer,
+		trace.WithTimestamp(start), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(trace.Link{SpanContext: creation}))
+	span.SetAttributes(attributes...)
+	return ctx, span
 }
 
 // transaction is ctx within the transaction's span.

@@ -33,9 +33,9 @@ func created(ctx context.Context, events []eventing.Event) []eventing.Event {
 		}
 		e.TraceParent = callers
 		if recording {
-			within, span := otel.Tracer(scope).Start(ctx, "create", trace.WithSpanKind(trace.SpanKindProducer),
-				trace.WithAttributes(append(e.TraceAttributes(),
-					semconv.MessagingOperationName("create"), semconv.MessagingOperationTypeCreate)...))
+			within, span := otel.Tracer(scope).Start(ctx, "create", trace.WithSpanKind(trace.SpanKindProducer))
+			span.SetAttributes(append(e.TraceAttributes(),
+				semconv.MessagingOperationName("create"), semconv.MessagingOperationTypeCreate)...)
 			e.TraceParent = eventing.TraceParent(within)
 			span.End()
 		}
@@ -44,8 +44,8 @@ func created(ctx context.Context, events []eventing.Event) []eventing.Event {
 }
 
 // startSend begins the span of one publish request, in the trace of the first of its events
-// that is sampled, with a link to each. Where none is sampled there is no span: the decision
-// was made with the request that wrote the event.
+// that is sampled, with a link to the creation of each, which describes the event. Where none
+// is sampled there is no span: the decision was made with the request that wrote the event.
 func startSend(ctx context.Context, topic string, batch queue.Batch) (context.Context, trace.Span) {
 	var links []trace.Link
 	for _, e := range batch {
@@ -57,13 +57,12 @@ func startSend(ctx context.Context, topic string, batch queue.Batch) (context.Co
 		return ctx, noop.Span{}
 	}
 	name := path.Base(topic)
-	attributes := append(batch[0].TraceAttributes(),
-		semconv.MessagingOperationName("send"), semconv.MessagingOperationTypeSend, semconv.MessagingDestinationName(name))
-	if len(batch) > 1 {
-		attributes = append(attributes, semconv.MessagingBatchMessageCount(len(batch)))
-	}
-	return otel.Tracer(scope).Start(trace.ContextWithRemoteSpanContext(ctx, links[0].SpanContext), "send "+name,
-		trace.WithSpanKind(trace.SpanKindClient), trace.WithLinks(links...), trace.WithAttributes(attributes...))
+	ctx, span := otel.Tracer(scope).Start(trace.ContextWithRemoteSpanContext(ctx, links[0].SpanContext), "send "+name,
+		trace.WithSpanKind(trace.SpanKindClient), trace.WithLinks(links...))
+	span.SetAttributes(semconv.MessagingSystemGCPPubSub, semconv.MessagingDestinationName(name),
+		semconv.MessagingOperationName("send"), semconv.MessagingOperationTypeSend,
+		semconv.MessagingGCPPubSubMessageOrderingKey(batch[0].AggregateID), semconv.MessagingBatchMessageCount(len(batch)))
+	return ctx, span
 }
 
 // endSend ends the span of a publish request with its result.
