@@ -56,6 +56,32 @@ func TestABusyTenantHoldsUpNoOtherInHand(t *testing.T) {
 	}
 }
 
+// Where few messages wait, those of several tenants share short batches: 20 of a busy tenant leave
+// by eights, and one that comes after them is in the second batch.
+func TestFewMessagesOfSeveralTenantsShareShortBatches(t *testing.T) {
+	t.Parallel()
+	waiting, now := turns{lanes: map[string]*lane{}}, time.Now()
+	for i := range 21 {
+		e := event(fmt.Sprint(i), 1)
+		if e.TenantID = "busy"; i == 20 {
+			e.TenantID = "quiet"
+		}
+		waiting.push(delivered(e), now)
+	}
+	var sizes []int
+	for waiting.count > 0 {
+		batch := waiting.batch(now)
+		sizes = append(sizes, len(batch))
+		isQuiet := func(d *delivery) bool { return d.event().TenantID == "quiet" }
+		if has := slices.ContainsFunc(batch, isQuiet); has != (len(sizes) == 2) {
+			t.Errorf("batch %d has the quiet tenant's message: %t", len(sizes), has)
+		}
+	}
+	if want := []int{8, 8, 5}; !slices.Equal(sizes, want) {
+		t.Errorf("batches of %v, want %v", sizes, want)
+	}
+}
+
 // Messages that are in no batch yet are given back at the end.
 func TestWaitingMessagesAreGivenBack(t *testing.T) {
 	t.Parallel()
