@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/exaring/otelpgx"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -70,7 +71,7 @@ func newPool(ctx context.Context, url string, size func(*pgxpool.Config)) (*pgxp
 	}
 	size(cfg)
 	cfg.ConnConfig.ConnectTimeout = cmp.Or(cfg.ConnConfig.ConnectTimeout, connectTimeout)
-	cfg.ConnConfig.Tracer = newTracer()
+	cfg.ConnConfig.Tracer = tracer{otelpgx.NewTracer(otelpgx.WithDisableConnectionDetailsInAttributes())}
 	cfg.ConnConfig.OnPgError = closeIfReadOnly(cfg.ConnConfig.OnPgError)
 	connected := cfg.AfterConnect
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {

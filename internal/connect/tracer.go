@@ -1,7 +1,6 @@
 package connect
 
 import (
-	"cmp"
 	"context"
 	"strings"
 
@@ -16,10 +15,6 @@ import (
 // tracer is otelpgx's with fewer spans: its own were two thirds of all, and the largest part of
 // the cost of a trace. The metrics are those of otelpgx.
 type tracer struct{ *otelpgx.Tracer }
-
-func newTracer() tracer {
-	return tracer{otelpgx.NewTracer(otelpgx.WithDisableConnectionDetailsInAttributes())}
-}
 
 // TraceBatchStart begins the span of a batch, with the texts of its statements.
 func (t tracer) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
@@ -41,11 +36,10 @@ func texts(b *pgx.Batch) string {
 		if i > 0 {
 			all.WriteString("; ")
 		}
-		if all.Len()+len(q.SQL) >= maxTexts {
-			all.WriteString(q.SQL[:max(0, maxTexts-all.Len())])
+		all.WriteString(q.SQL[:min(len(q.SQL), max(0, maxTexts-all.Len()))])
+		if all.Len() >= maxTexts {
 			return strings.ToValidUTF8(all.String(), "")
 		}
-		all.WriteString(q.SQL)
 	}
 	return all.String()
 }
@@ -60,19 +54,19 @@ func (t tracer) TraceBatchQuery(ctx context.Context, conn *pgx.Conn, data pgx.Tr
 
 type acquiring struct{}
 
-// TraceAcquireStart measures the wait for a connection where none is idle, without a span: it is the
-// time between two others. The connection that has to be made has a span.
+// TraceAcquireStart measures the wait for a connection, without a span: it is the time between
+// two others. The connection that has to be made has a span.
 func (t tracer) TraceAcquireStart(ctx context.Context, pool *pgxpool.Pool, data pgxpool.TraceAcquireStartData) context.Context {
-	if pool.Stat().IdleConns() > 0 {
-		return ctx // measuring what is no wait would cost as much as measuring a statement
+	if !trace.SpanFromContext(ctx).IsRecording() {
+		return t.Tracer.TraceAcquireStart(ctx, pool, data)
 	}
 	return context.WithValue(ctx, acquiring{}, t.Tracer.TraceAcquireStart(trace.ContextWithSpan(ctx, noop.Span{}), pool, data))
 }
 
-// TraceAcquireEnd ends the measurement, and counts a failure.
+// TraceAcquireEnd ends the measurement.
 func (t tracer) TraceAcquireEnd(ctx context.Context, pool *pgxpool.Pool, data pgxpool.TraceAcquireEndData) {
-	within, waited := ctx.Value(acquiring{}).(context.Context)
-	if waited || data.Err != nil {
-		t.Tracer.TraceAcquireEnd(cmp.Or(within, trace.ContextWithSpan(ctx, noop.Span{})), pool, data)
+	if within, ok := ctx.Value(acquiring{}).(context.Context); ok {
+		ctx = within
 	}
+	t.Tracer.TraceAcquireEnd(ctx, pool, data)
 }

@@ -31,10 +31,9 @@ var processRows = []Row{
 			Queries: one("{{identity}}", orZero("max by (identity) (auth_keys_age_seconds)"))},
 	}},
 	{Title: "Database connections", Panels: []Panel{
-		{Title: "Wait for a connection", Unit: "s",
-			Means: "A rise means that the pool is too small, or that transactions take long; 0 while a connection is always idle.",
-			Queries: one("p99 "+byService, orZero("histogram_quantile(0.99, "+
-				perSecond(`db_client_operation_duration_seconds_bucket{pgx_operation_type="acquire"}`, "le, service_name")+") > 0"))},
+		{Title: "Wait for a connection", Unit: "s", Means: "A rise means that the pool is too small, or that transactions take long.",
+			Queries: one("p99 "+byService, "histogram_quantile(0.99, "+
+				perSecond(`db_client_operation_duration_seconds_bucket{pgx_operation_type="acquire"}`, "le, service_name")+")")},
 		{Title: "Time of an operation", Unit: "s", Means: "A rise of all kinds means a slow database or network.",
 			Queries: one("p99 {{pgx_operation_type}}", "histogram_quantile(0.99, "+
 				perSecond("db_client_operation_duration_seconds_bucket", "le, pgx_operation_type")+")")},

@@ -70,7 +70,7 @@ var libraryMetrics = []Metric{
 	{Name: "rpc.client.call.duration", Kind: Histogram, Unit: "s", Service: catalog, Maker: "otelgrpc", Labels: rpcClient,
 		Meaning: "Time of a gRPC call of catalog to video", Seldom: "after a gRPC call"},
 	{Name: "db.client.operation.duration", Kind: Histogram, Unit: "s", Service: both, Maker: "otelpgx", Labels: operations,
-		Meaning: "Time of an operation of a database connection; acquire is the wait for one where none was idle"},
+		Meaning: "Time of an operation of a database connection; acquire is the wait for one"},
 	{Name: "db.client.operation.errors", Kind: Counter, Service: both, Maker: "otelpgx", Labels: operations,
 		Meaning: "Operations of database connections that failed", Seldom: "after one has failed"},
 	{Name: "target_info", Kind: Gauge, Service: both, Maker: "OpenTelemetry",

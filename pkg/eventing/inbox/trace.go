@@ -49,7 +49,8 @@ func (c *Consumer) startProcess(ctx context.Context, d *delivery, began time.Tim
 	}
 	attributes := append(e.TraceAttributes(),
 		semconv.MessagingOperationName("process"), semconv.MessagingOperationTypeProcess,
-		semconv.MessagingDestinationSubscriptionName(c.store.consumer), semconv.MessagingMessageID(d.message().ID))
+		semconv.MessagingDestinationName(c.store.consumer), semconv.MessagingDestinationSubscriptionName(c.store.consumer),
+		semconv.MessagingMessageID(d.message().ID))
 	if n := d.attempt(); n > 0 { // otherwise the broker does not count
 		attributes = append(attributes, semconv.MessagingGCPPubSubMessageDeliveryAttempt(n))
 	}

@@ -3,10 +3,8 @@ package inbox
 import "time"
 
 const (
-	// sharedBatch is how many messages share a transaction at most while several tenants are
-	// active. A message waits for the transaction in hand and for its own: 100 messages take
-	// some 15 ms. A quarter of what waits shares one, but 8 if there are as many: where a busy
-	// tenant is held to a rate, a few dozen of its messages wait.
+	// While several tenants are active a quarter of what waits shares a transaction, between these:
+	// a message waits for the transaction in hand and for its own. 100 messages take some 15 ms.
 	sharedBatch, leastShared = 100, 8
 	// quantum is how many messages of a tenant are taken before it is the next one's turn.
 	quantum = 16

@@ -36,17 +36,19 @@ func (r *Relay) scanLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 			continue
 		}
 		if err := r.scan(flying, s, todo, claimed); err != nil {
-			r.scanFailed(ctx, s, err)
+			r.scanFailed(ctx, s, todo, err)
 		}
 	}
 }
 
 // scanFailed hands the room back. The due time that a claim of retries has taken counts again.
-func (r *Relay) scanFailed(ctx context.Context, s *scanSchedule, err error) {
+func (r *Relay) scanFailed(ctx context.Context, s *scanSchedule, todo action, err error) {
 	r.inFlight.release()
 	r.followUps.noteUnknownLeases()
 	pause := s.failed(time.Now(), r.options.OutageBackoff)
-	s.retryAt = s.pausedUntil
+	if todo == actRetries {
+		s.retryAt = s.pausedUntil
+	}
 	r.log.WarnContext(ctx, "a scan of the outbox has failed, new events leave all the same",
 		"error", err, "failures", s.failures, "retry_in_ms", pause.Milliseconds())
 }

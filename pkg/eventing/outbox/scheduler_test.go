@@ -56,9 +56,18 @@ func TestAFailedClaimIsDueAfterItsPause(t *testing.T) {
 	if got, _ := claims.next(claims.pausedUntil, due, false, false); got != actClaim {
 		t.Errorf("action %d after a failed claim's pause, want %d", got, actClaim)
 	}
-	r.scanFailed(t.Context(), scans, io.ErrUnexpectedEOF)
+	r.scanFailed(t.Context(), scans, actRetries, io.ErrUnexpectedEOF)
 	if got, _ := scans.next(scans.pausedUntil, due); got != actRetries {
-		t.Errorf("action %d after a failed scan's pause, want %d", got, actRetries)
+		t.Errorf("action %d after the pause of retries, want %d", got, actRetries)
+	}
+	// A claim of retries that succeeds would end the failures of the page in a row, and its pauses
+	// would never grow.
+	scans = &scanSchedule{parts: queue.Beginning.Since(), retryAt: now.Add(time.Hour)}
+	for n := range 12 {
+		r.scanFailed(t.Context(), scans, actScanPage, io.ErrUnexpectedEOF)
+		if got, _ := scans.next(scans.pausedUntil, due); got != actScanPage || scans.failures != n+1 {
+			t.Errorf("action %d after the pause of a scan, want %d; %d failures in a row, want %d", got, actScanPage, scans.failures, n+1)
+		}
 	}
 }
 

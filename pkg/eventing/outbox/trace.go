@@ -61,7 +61,10 @@ func startSend(ctx context.Context, topic string, batch queue.Batch) (context.Co
 		trace.WithSpanKind(trace.SpanKindClient), trace.WithLinks(links...))
 	span.SetAttributes(semconv.MessagingSystemGCPPubSub, semconv.MessagingDestinationName(name),
 		semconv.MessagingOperationName("send"), semconv.MessagingOperationTypeSend,
-		semconv.MessagingGCPPubSubMessageOrderingKey(batch[0].AggregateID), semconv.MessagingBatchMessageCount(len(batch)))
+		semconv.MessagingGCPPubSubMessageOrderingKey(batch[0].AggregateID))
+	if len(batch) > 1 {
+		span.SetAttributes(semconv.MessagingBatchMessageCount(len(batch)))
+	}
 	return ctx, span
 }
 

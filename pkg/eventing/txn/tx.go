@@ -147,7 +147,7 @@ func (t *Tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDe
 	return t.tx.Prepare(ctx, name, sql)
 }
 
-// Conn is the transaction's connection.
+// Conn is the transaction's connection. BEGIN goes with the first statement of t, not of the connection.
 func (t *Tx) Conn() *pgx.Conn { return t.conn }
 
 // errLastFailed is the error of a do that returned none although its last batch failed. A
