@@ -48,9 +48,8 @@ func (c *Consumer) startProcess(ctx context.Context, d *delivery, began time.Tim
 		start, d.received = d.received, time.Time{}
 	}
 	attributes := append(e.TraceAttributes(),
-		semconv.MessagingOperationName("process"), semconv.MessagingOperationTypeProcess,
-		semconv.MessagingDestinationName(c.store.consumer), semconv.MessagingDestinationSubscriptionName(c.store.consumer),
-		semconv.MessagingMessageID(d.message().ID))
+		semconv.MessagingOperationName("process"), semconv.MessagingOperationTypeProcess, semconv.MessagingMessageID(d.message().ID),
+		semconv.MessagingDestinationName(c.store.consumer), semconv.MessagingDestinationSubscriptionName(c.store.consumer))
 	if n := d.attempt(); n > 0 { // otherwise the broker does not count
 		attributes = append(attributes, semconv.MessagingGCPPubSubMessageDeliveryAttempt(n))
 	}

@@ -59,9 +59,8 @@ func startSend(ctx context.Context, topic string, batch queue.Batch) (context.Co
 	name := path.Base(topic)
 	ctx, span := otel.Tracer(scope).Start(trace.ContextWithRemoteSpanContext(ctx, links[0].SpanContext), "send "+name,
 		trace.WithSpanKind(trace.SpanKindClient), trace.WithLinks(links...))
-	span.SetAttributes(semconv.MessagingSystemGCPPubSub, semconv.MessagingDestinationName(name),
-		semconv.MessagingOperationName("send"), semconv.MessagingOperationTypeSend,
-		semconv.MessagingGCPPubSubMessageOrderingKey(batch[0].AggregateID))
+	span.SetAttributes(semconv.MessagingSystemGCPPubSub, semconv.MessagingOperationName("send"), semconv.MessagingOperationTypeSend,
+		semconv.MessagingDestinationName(name), semconv.MessagingGCPPubSubMessageOrderingKey(batch[0].AggregateID))
 	if len(batch) > 1 {
 		span.SetAttributes(semconv.MessagingBatchMessageCount(len(batch)))
 	}
