@@ -88,7 +88,7 @@
 //	  │    │
 //	  │    └──────────▶ sweep   every 2.5 to 5 s the next 1,000 rows of the whole table
 //	  │ OutageBackoff  │
-//	  └─────── pause ◀─┘ a statement of any of them failed
+//	  └─────── pause ◀─┘ a statement of one failed: the others go on
 //
 //	      every 20 ms while a tenant is held
 //	idle ◀──────────────────────────────────▶ turn ──▶ pause (OutageBackoff) if a statement failed

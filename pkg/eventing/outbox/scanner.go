@@ -17,15 +17,12 @@ func (r *Relay) scanLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 		due := r.followUps.due()
 		due.retriesWait = r.retriesWait()
 		todo, until := s.next(time.Now(), due)
-		if todo == actIdle || todo == actPause {
+		if todo == actIdle {
 			r.inFlight.withdraw(byScan) // it may have waited for room for retries, which wait now
 		}
 		switch todo { //nolint:exhaustive // the other actions are claims, which need room
 		case actIdle:
 			backoff.Sleep(ctx, time.Until(until), r.followUps.wakeScans)
-			continue
-		case actPause:
-			backoff.Sleep(ctx, time.Until(until), nil)
 			continue
 		case actStartScan:
 			s.started(r.followUps.beginScan())
@@ -45,12 +42,12 @@ func (r *Relay) scanLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 func (r *Relay) scanFailed(ctx context.Context, s *scanSchedule, todo action, err error) {
 	r.inFlight.release()
 	r.followUps.noteUnknownLeases()
-	pause := s.failed(time.Now(), r.options.OutageBackoff)
+	pause := s.outages[todo].failed(time.Now(), r.options.OutageBackoff)
 	if todo == actRetries {
-		s.retryAt = s.pausedUntil
+		s.retryAt = s.outages[todo].pausedUntil
 	}
 	r.log.WarnContext(ctx, "a scan of the outbox has failed, new events leave all the same",
-		"error", err, "failures", s.failures, "retry_in_ms", pause.Milliseconds())
+		"error", err, "failures", s.outages[todo].failures, "retry_in_ms", pause.Milliseconds())
 }
 
 // retriesWait reports whether the retries that are due wait for others on their way to the broker.

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"example.com/lockstep/pkg/eventing/backoff"
@@ -96,8 +97,8 @@ func (c *claimSchedule) claimed(sent time.Time, batches int, truncated bool) {
 
 // scanSchedule is the schedule of scans and retries.
 type scanSchedule struct {
-	outages
-
+	// outages are those of each kind of action: while one pauses, the others go on.
+	outages [actSweepPage + 1]outages
 	// parts are the rest of the running scan, which began at low.
 	parts []queue.Cursor
 	low   queue.TxSnapshot
@@ -113,37 +114,36 @@ func newScanSchedule() *scanSchedule { return &scanSchedule{sweep: queue.Beginni
 
 // next returns the action that is due, or the time until which to wait.
 func (s *scanSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
-	reached := func(at time.Time) bool { return !at.IsZero() && !now.Before(at) }
-	retries := !now.Before(s.retryAt) || reached(due.retryAt)
+	retryAt, sweepAt := s.after(actRetries, soonest(s.retryAt, due.retryAt)), s.after(actSweepPage, s.sweepAt)
+	scan, scanAt := actStartScan, due.scanAt
+	if len(s.parts) > 0 {
+		scan, scanAt = actScanPage, s.after(actScanPage, now)
+	}
 	switch {
-	case now.Before(s.pausedUntil):
-		return actPause, s.pausedUntil
 	case !due.registered:
 		return actIdle, now.Add(scanEvery)
-	case retries && !due.retriesWait:
+	case !now.Before(retryAt) && !due.retriesWait:
 		return actRetries, now
-	case len(s.parts) > 0:
-		return actScanPage, now
-	case reached(due.scanAt):
-		return actStartScan, now
-	case !now.Before(s.sweepAt):
+	case !scanAt.IsZero() && !now.Before(scanAt):
+		return scan, now
+	case !now.Before(sweepAt):
 		return actSweepPage, now
-	case retries:
+	case !now.Before(retryAt):
 		return actIdle, now.Add(turnEvery)
 	default:
-		return actIdle, s.idleUntil(due)
+		return actIdle, soonest(soonest(retryAt, scanAt), sweepAt)
 	}
 }
 
-// idleUntil is when the first action is due.
-func (s *scanSchedule) idleUntil(due dueTimes) time.Time {
-	return soonest(soonest(s.retryAt, due.retryAt), soonest(s.sweepAt, due.scanAt))
+// after is at, or the end of the action's pause.
+func (s *scanSchedule) after(a action, at time.Time) time.Time {
+	return slices.MaxFunc([]time.Time{at, s.outages[a].pausedUntil}, time.Time.Compare)
 }
 
 // retried plans the next claim of retries after one that was sent then: at once if it was
 // truncated, else when the next retry is due, after in. Zero is none.
 func (s *scanSchedule) retried(now time.Time, truncated bool, in time.Duration) {
-	s.succeeded()
+	s.outages[actRetries].succeeded()
 	switch s.retryAt = now.Add(jittered(scanEvery)); {
 	case truncated:
 		s.retryAt = now
@@ -157,14 +157,14 @@ func (s *scanSchedule) started(low queue.TxSnapshot) { s.low, s.parts = low, low
 
 // paged continues behind a page, and reports whether the scan is complete.
 func (s *scanSchedule) paged(p queue.Page) (through bool) {
-	s.succeeded()
+	s.outages[actScanPage].succeeded()
 	s.parts = behind(s.parts, p)
 	return len(s.parts) == 0
 }
 
 // swept continues behind a page of the sweep.
 func (s *scanSchedule) swept(now time.Time, p queue.Page) {
-	s.succeeded()
+	s.outages[actSweepPage].succeeded()
 	if s.sweepAt = now.Add(jittered(scanEvery)); p.Truncated {
 		s.sweepAt = now
 	}

@@ -57,16 +57,49 @@ func TestAFailedClaimIsDueAfterItsPause(t *testing.T) {
 		t.Errorf("action %d after a failed claim's pause, want %d", got, actClaim)
 	}
 	r.scanFailed(t.Context(), scans, actRetries, io.ErrUnexpectedEOF)
-	if got, _ := scans.next(scans.pausedUntil, due); got != actRetries {
+	if got, _ := scans.next(scans.retryAt, due); got != actRetries {
 		t.Errorf("action %d after the pause of retries, want %d", got, actRetries)
 	}
-	// A claim of retries that succeeds would end the failures of the page in a row, and its pauses
-	// would never grow.
-	scans = &scanSchedule{parts: queue.Beginning.Since(), retryAt: now.Add(time.Hour)}
-	for n := range 12 {
-		r.scanFailed(t.Context(), scans, actScanPage, io.ErrUnexpectedEOF)
-		if got, _ := scans.next(scans.pausedUntil, due); got != actScanPage || scans.failures != n+1 {
-			t.Errorf("action %d after the pause of a scan, want %d; %d failures in a row, want %d", got, actScanPage, scans.failures, n+1)
+}
+
+// While one kind of action fails, the others go on, and their success does not shorten its pauses.
+func TestOneKindOfScanThatFailsHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	r := &Relay{log: slog.New(slog.DiscardHandler), options: Options{OutageBackoff: outagePause}, inFlight: newInFlight(), followUps: newFollowUps()}
+	for _, failing := range []action{actRetries, actScanPage, actSweepPage} {
+		s, now := newScanSchedule(), time.Now()
+		due, made, began := dueTimes{registered: true, scanAt: now}, map[action]int{}, now
+		for now.Sub(began) < time.Minute {
+			todo, until := s.next(now, due)
+			made[todo]++
+			switch {
+			case todo == actIdle && !until.After(now):
+				t.Fatalf("with action %d failing it is idle until %s ago", failing, now.Sub(until))
+			case todo == actIdle:
+				now = until
+			case todo == failing:
+				r.scanFailed(t.Context(), s, todo, io.ErrUnexpectedEOF)
+				o := &s.outages[todo]
+				o.pausedUntil = now.Add(time.Until(o.pausedUntil)) // this clock is not the machine's
+				s.retryAt = s.after(actRetries, s.retryAt)
+			case todo == actRetries:
+				s.retried(now, false, 0)
+			case todo == actScanPage:
+				s.paged(queue.Page{Done: true})
+				due.scanAt = now.Add(scanEvery)
+			case todo == actStartScan:
+				s.started(queue.Beginning)
+			case todo == actSweepPage:
+				s.swept(now, queue.Page{Done: true})
+			}
+		}
+		for _, a := range []action{actRetries, actScanPage, actSweepPage} {
+			if a != failing && made[a] < 11 {
+				t.Errorf("with action %d failing, %d was made %d times in a minute", failing, a, made[a])
+			}
+		}
+		if n := made[failing]; n < 11 || n > 40 || s.outages[failing].failures != n {
+			t.Errorf("action %d failed %d times in a minute, %d in a row", failing, n, s.outages[failing].failures)
 		}
 	}
 }
@@ -122,7 +155,8 @@ func TestNextOfScans(t *testing.T) {
 		"a scan is owed":                {scans: with(func(s *scanSchedule) { s.sweepAt = past }), news: dueTimes{scanAt: past}, want: actStartScan},
 		"a scan will be owed":           {scans: idle, news: dueTimes{scanAt: later}, want: actIdle, until: later},
 		"nothing but the round is due":  {scans: with(func(s *scanSchedule) { s.sweepAt = past }), want: actSweepPage},
-		"the last one has failed":       {scans: with(func(s *scanSchedule) { s.parts, s.pausedUntil = parts, later }), news: dueTimes{scanAt: past}, want: actPause, until: later},
+		"the last one has failed":       {scans: with(func(s *scanSchedule) { s.parts, s.outages[actScanPage].pausedUntil = parts, later }), news: dueTimes{scanAt: past}, want: actIdle, until: later},
+		"retries have failed":           {scans: with(func(s *scanSchedule) { s.outages[actRetries].pausedUntil = later }), news: dueTimes{retryAt: past}, want: actIdle, until: later},
 	} {
 		tc.news.registered = name != "it has not joined"
 		got, until := tc.scans.next(now, tc.news)
@@ -167,9 +201,6 @@ func TestAScanGoesThroughItsParts(t *testing.T) {
 	s.retried(now, true, 0)
 	if !s.retryAt.Equal(now) {
 		t.Error("retries that were cut wait")
-	}
-	if pause := s.failed(now, outagePause); !s.pausedUntil.Equal(now.Add(pause)) || s.failures != 1 {
-		t.Error("a failure has no pause")
 	}
 }
 
