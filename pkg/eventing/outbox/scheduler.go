@@ -110,7 +110,9 @@ type scanSchedule struct {
 	retryAt, sweepAt time.Time
 }
 
-func newScanSchedule() *scanSchedule { return &scanSchedule{sweep: queue.Beginning.Since()} }
+func newScanSchedule() *scanSchedule {
+	return &scanSchedule{sweep: queue.Beginning.Since(), retryAt: time.Now()}
+}
 
 // next returns the action that is due, or the time until which to wait.
 func (s *scanSchedule) next(now time.Time, due dueTimes) (action, time.Time) {

@@ -129,6 +129,15 @@ func TestClaimsPollMoreSlowlyWhileThereIsNothing(t *testing.T) {
 	}
 }
 
+// A new relay claims the retries of others at once, even if it has a later one of its own.
+func TestANewRelayClaimsRetriesAtOnce(t *testing.T) {
+	t.Parallel()
+	got, _ := newScanSchedule().next(time.Now(), dueTimes{registered: true, retryAt: time.Now().Add(time.Hour)})
+	if got != actRetries {
+		t.Errorf("action %d, want %d", got, actRetries)
+	}
+}
+
 func TestNextOfScans(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
