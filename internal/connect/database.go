@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/exaring/otelpgx"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -71,11 +70,13 @@ func newPool(ctx context.Context, url string, size func(*pgxpool.Config)) (*pgxp
 	}
 	size(cfg)
 	cfg.ConnConfig.ConnectTimeout = cmp.Or(cfg.ConnConfig.ConnectTimeout, connectTimeout)
-	cfg.ConnConfig.Tracer = tracer{otelpgx.NewTracer(otelpgx.WithDisableConnectionDetailsInAttributes())}
+	cfg.ConnConfig.Tracer = newTracer()
 	cfg.ConnConfig.OnPgError = closeIfReadOnly(cfg.ConnConfig.OnPgError)
 	connected := cfg.AfterConnect
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		timesInUTC(conn)
+		// Otherwise a timestamptz is read in the machine's time zone.
+		utc := &pgtype.TimestamptzCodec{ScanLocation: time.UTC}
+		conn.TypeMap().RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: utc})
 		uuids.Register(conn.TypeMap()) // else pgx sends each as text, after errors that it makes and drops
 		if connected == nil {
 			return nil
@@ -86,6 +87,7 @@ func newPool(ctx context.Context, url string, size func(*pgxpool.Config)) (*pgxp
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
+	countWaits(pool)
 	return pool, nil
 }
 
@@ -96,12 +98,6 @@ func closeIfReadOnly(usual pgconn.PgErrorHandler) pgconn.PgErrorHandler {
 	return func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
 		return err.Code != "25006" && usual(conn, err)
 	}
-}
-
-// timesInUTC has timestamptz read in UTC; the default is the machine's time zone.
-func timesInUTC(conn *pgx.Conn) {
-	utc := &pgtype.TimestamptzCodec{ScanLocation: time.UTC}
-	conn.TypeMap().RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: utc})
 }
 
 var awaitPause = backoff.Policy{Base: 250 * time.Millisecond, Cap: 3 * time.Second}

@@ -1,6 +1,8 @@
 package connect
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -43,7 +46,7 @@ func BenchmarkTracer(b *testing.B) {
 	})
 }
 
-// The texts of a batch are cut between two runes.
+// The text of a batch is bounded, and each statement is cut between two runes.
 func TestTextsOfABatchAreBounded(t *testing.T) {
 	t.Parallel()
 	b := &pgx.Batch{}
@@ -51,27 +54,31 @@ func TestTextsOfABatchAreBounded(t *testing.T) {
 		t.Errorf("without statements: %q", got)
 	}
 	b.Queue("SELECT 1")
-	b.Queue("VALUES ('" + strings.Repeat("é", maxTexts) + "')")
+	b.Queue("VALUES ('" + strings.Repeat("é", maxText) + "')")
 	b.Queue("SELECT 3")
-	got := texts(b)
-	if want := "SELECT 1; VALUES ('" + strings.Repeat("é", (maxTexts-len("SELECT 1; VALUES ('"))/2); got != want {
-		t.Errorf("%d bytes: %.40q, want %d: %.40q", len(got), got, len(want), want)
+	want := "SELECT 1; VALUES ('" + strings.Repeat("é", (maxText-len("VALUES ('"))/2) + "; SELECT 3"
+	if diff := cmp.Diff(want, texts(b)); diff != "" {
+		t.Errorf("text (-want +got):\n%s", diff)
+	}
+	for range maxTexts {
+		b.Queue("SELECT 4")
+	}
+	if got := texts(b); strings.Count(got, ";") != maxTexts-1 {
+		t.Errorf("of %d statements: %q, want %d", len(b.QueuedQueries), got, maxTexts)
 	}
 }
 
 // TestABatchHasOneSpan traces a batch and one that fails: a span with all statements for each,
-// one more for the statement at fault, and none for the wait for a connection, which is
-// measured all the same.
+// one more for the statement at fault, and none for the wait for a connection.
 func TestABatchHasOneSpan(t *testing.T) {
 	t.Parallel()
-	spans, measured := tracetest.NewSpanRecorder(), metric.NewManualReader()
+	spans := tracetest.NewSpanRecorder()
 	traces := trace.NewTracerProvider(trace.WithSpanProcessor(spans))
 	cfg, err := pgxpool.ParseConfig(pairtest.New(t).VideoURL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.ConnConfig.Tracer = tracer{otelpgx.NewTracer(otelpgx.WithTracerProvider(traces),
-		otelpgx.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(measured))))}
+	cfg.ConnConfig.Tracer = newTracer(otelpgx.WithTracerProvider(traces))
 	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // no statement is prepared
 	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	if err != nil {
@@ -99,8 +106,37 @@ func TestABatchHasOneSpan(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("spans (-want +got):\n%s", diff)
 	}
-	if n := acquired(t, measured); n != 2 {
-		t.Errorf("%d waits for a connection are measured, want 2", n)
+}
+
+// TestWaitsForAConnectionAreCounted waits for the only connection of two pools: once until it is
+// there, and twice in vain. It sets the process's meter provider, so it must not run in parallel.
+func TestWaitsForAConnectionAreCounted(t *testing.T) {
+	measured, before := metric.NewManualReader(), otel.GetMeterProvider()
+	otel.SetMeterProvider(metric.NewMeterProvider(metric.WithReader(measured)))
+	t.Cleanup(func() { otel.SetMeterProvider(before) })
+	url := pairtest.New(t).VideoURL
+	for range 2 {
+		pool, err := ReservePool(t.Context(), url, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		held, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaving, leave := context.WithCancel(t.Context())
+		leave()
+		for range 2 {
+			if _, err := pool.Acquire(leaving); !errors.Is(err, context.Canceled) {
+				t.Errorf("a wait without a connection: %v", err)
+			}
+		}
+		held.Release()
+	}
+	got := sums(t, measured)
+	if got["database.pool.acquires"] != 2 || got["database.pool.canceled_acquires"] != 4 || got["database.pool.wait"] <= 0 {
+		t.Errorf("sums %v, want 2 waits with and 4 without a connection, and their time", got)
 	}
 }
 
@@ -112,23 +148,20 @@ func valueOf(attributes []attribute.KeyValue, key attribute.Key) string {
 	return attributes[i].Value.AsString()
 }
 
-// acquired is how many waits for a connection were measured.
-func acquired(t *testing.T, measured *metric.ManualReader) (n uint64) {
+// sums are the values of all counters in seconds or numbers.
+func sums(t *testing.T, measured *metric.ManualReader) map[string]float64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics
 	if err := measured.Collect(t.Context(), &all); err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range all.ScopeMetrics[0].Metrics {
-		histogram, ok := m.Data.(metricdata.Histogram[float64])
-		if !ok {
-			continue
-		}
-		for _, p := range histogram.DataPoints {
-			if v, _ := p.Attributes.Value("pgx.operation.type"); v.AsString() == "acquire" {
-				n += p.Count
+	values := map[string]float64{}
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if sum, ok := m.Data.(metricdata.Sum[float64]); ok && len(sum.DataPoints) == 1 {
+				values[m.Name] = sum.DataPoints[0].Value
 			}
 		}
 	}
-	return n
+	return values
 }

@@ -7,14 +7,38 @@ import (
 	"github.com/exaring/otelpgx"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/metric"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
-	"go.opentelemetry.io/otel/trace/noop"
+
+	"example.com/lockstep/pkg/eventing/instrument"
 )
 
 // tracer is otelpgx's with fewer spans: its own were two thirds of all, and the largest part of
-// the cost of a trace. The metrics are those of otelpgx.
+// the cost of a trace. The metrics of operations are those of otelpgx.
 type tracer struct{ *otelpgx.Tracer }
+
+// newTracer returns a tracer that leaves waits for a connection to countWaits. A wait is the time
+// between two spans, and a histogram of all waits costs as much as one of all statements.
+func newTracer(more ...otelpgx.Option) tracer {
+	return tracer{otelpgx.NewTracer(append(more, otelpgx.WithDisableConnectionDetailsInAttributes(), otelpgx.WithDisableAcquireTracer())...)}
+}
+
+// countWaits has the sums observed that pgxpool keeps of the waits for its connections. All pools
+// of a process are observed together.
+func countWaits(pool *pgxpool.Pool) {
+	meter := instrument.For("example.com/lockstep/internal/connect")
+	acquires := meter.Sum("database.pool.acquires", "{acquire}", "Waits for a database connection that ended with one")
+	canceled := meter.Sum("database.pool.canceled_acquires", "{acquire}", "Waits that ended without one: the request or the loop gave up")
+	wait := meter.Sum("database.pool.wait", "s", "Time of all waits that ended with a connection")
+	meter.Observe(func(_ context.Context, o metric.Observer) error {
+		s := pool.Stat()
+		o.ObserveFloat64(acquires, float64(s.AcquireCount()))
+		o.ObserveFloat64(canceled, float64(s.CanceledAcquireCount()))
+		o.ObserveFloat64(wait, s.AcquireDuration().Seconds())
+		return nil
+	}, acquires, canceled, wait)
+}
 
 // TraceBatchStart begins the span of a batch, with the texts of its statements.
 func (t tracer) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
@@ -25,23 +49,16 @@ func (t tracer) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.Tr
 	return ctx
 }
 
-// maxTexts bounds the texts of a batch, in bytes: that of any text of a span, which the SDK would
-// cut only after all of them were joined.
-const maxTexts = 1 << 10
+// maxTexts and maxText bound the text of a batch: its first statements, in bytes of each. The
+// beginning tells which statement it is.
+const maxTexts, maxText = 10, 100
 
 func texts(b *pgx.Batch) string {
-	var all strings.Builder
-	all.Grow(maxTexts)
-	for i, q := range b.QueuedQueries {
-		if i > 0 {
-			all.WriteString("; ")
-		}
-		all.WriteString(q.SQL[:min(len(q.SQL), max(0, maxTexts-all.Len()))])
-		if all.Len() >= maxTexts {
-			return strings.ToValidUTF8(all.String(), "")
-		}
+	var all []string
+	for _, q := range b.QueuedQueries[:min(len(b.QueuedQueries), maxTexts)] {
+		all = append(all, q.SQL[:min(len(q.SQL), maxText)])
 	}
-	return all.String()
+	return strings.ToValidUTF8(strings.Join(all, "; "), "")
 }
 
 // TraceBatchQuery makes a span of a statement that failed. One that succeeded has none: pgx
@@ -50,23 +67,4 @@ func (t tracer) TraceBatchQuery(ctx context.Context, conn *pgx.Conn, data pgx.Tr
 	if data.Err != nil {
 		t.Tracer.TraceBatchQuery(ctx, conn, data)
 	}
-}
-
-type acquiring struct{}
-
-// TraceAcquireStart measures the wait for a connection, without a span: it is the time between
-// two others. The connection that has to be made has a span.
-func (t tracer) TraceAcquireStart(ctx context.Context, pool *pgxpool.Pool, data pgxpool.TraceAcquireStartData) context.Context {
-	if !trace.SpanFromContext(ctx).IsRecording() {
-		return t.Tracer.TraceAcquireStart(ctx, pool, data)
-	}
-	return context.WithValue(ctx, acquiring{}, t.Tracer.TraceAcquireStart(trace.ContextWithSpan(ctx, noop.Span{}), pool, data))
-}
-
-// TraceAcquireEnd ends the measurement.
-func (t tracer) TraceAcquireEnd(ctx context.Context, pool *pgxpool.Pool, data pgxpool.TraceAcquireEndData) {
-	if within, ok := ctx.Value(acquiring{}).(context.Context); ok {
-		ctx = within
-	}
-	t.Tracer.TraceAcquireEnd(ctx, pool, data)
 }

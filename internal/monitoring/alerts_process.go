@@ -19,10 +19,11 @@ var processAlerts = []Alert{
 		Expr:    `min(idempotency_expired_keys) > 10000`,
 		Summary: "Expired idempotency keys have not been removed for an hour."},
 	{Name: "ConnectionsShort", Severity: Ticket, For: 600,
-		Entry: "Database connections run short (`db_client_operation_duration_seconds`)",
-		Expr: `histogram_quantile(0.99, sum by (le) ` +
-			`(rate(db_client_operation_duration_seconds_bucket{pgx_operation_type="acquire"}[10m]))) > 1`,
-		Summary: "One in a hundred waits for a database connection takes longer than a second."},
+		Entry: "Database connections run short (`database_pool_wait_seconds_total` grows)",
+		Expr: `sum(rate(database_pool_wait_seconds_total[10m])) / sum(rate(database_pool_acquires_total[10m])) > 0.1 ` +
+			`or sum(rate(database_pool_canceled_acquires_total[10m])) / ` +
+			`(sum(rate(database_pool_acquires_total[10m])) + sum(rate(database_pool_canceled_acquires_total[10m]))) > 0.05`,
+		Summary: "A wait for a database connection takes 0.1 s on average, or one in twenty ends without one."},
 	{Name: "MemoryShort", Severity: Ticket, For: 600, Entry: "Memory runs short (`process_resident_memory_bytes`)",
 		Expr:    `max(process_resident_memory_bytes / go_gc_gomemlimit_bytes) > 1`,
 		Summary: "A process is above its GOMEMLIMIT: Cloud Run kills it a tenth above that."},

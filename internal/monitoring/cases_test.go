@@ -70,9 +70,16 @@ func answers(ok, failed float64) series {
 	return series{name + `{http_response_status_code="200"}`: steady(ok), name + `{http_response_status_code="503"}`: steady(failed)}
 }
 
-func waits(within float64) series {
-	const name = `db_client_operation_duration_seconds_bucket{pgx_operation_type="acquire",le="`
-	return series{name + `1"}`: steady(within), name + `5"}`: steady(100), name + `+Inf"}`: steady(100)}
+// waits are those for a connection of both services: 100 end with one in a minute.
+func waits(seconds, canceled float64) series {
+	return series{
+		`database_pool_wait_seconds_total{service_name="video"}`:        steady(seconds),
+		`database_pool_wait_seconds_total{service_name="catalog"}`:      steady(0),
+		`database_pool_acquires_total{service_name="video"}`:            steady(60),
+		`database_pool_acquires_total{service_name="catalog"}`:          steady(40),
+		`database_pool_canceled_acquires_total{service_name="video"}`:   steady(canceled),
+		`database_pool_canceled_acquires_total{service_name="catalog"}`: steady(0),
+	}
 }
 
 func offsets(failures, applied, saves float64) series {
@@ -180,7 +187,13 @@ var cases = map[string][]ruleCase{
 		fires(2*hour, series{`idempotency_expired_keys{instance="a"}`: level(10001), `idempotency_expired_keys{instance="b"}`: level(10001)}, nil),
 		stays(2*hour, series{`idempotency_expired_keys{instance="a"}`: level(99999), `idempotency_expired_keys{instance="b"}`: level(10000)}),
 	},
-	"ConnectionsShort": {fires(halfHour, waits(98), nil), stays(halfHour, waits(99.5))},
+	"ConnectionsShort": {
+		fires(halfHour, waits(10.5, 0), nil), fires(halfHour, waits(1, 5.5), nil), stays(halfHour, waits(9.5, 5)),
+		fires(halfHour, series{ // no wait ends with a connection
+			"database_pool_wait_seconds_total": steady(0), "database_pool_acquires_total": steady(0),
+			"database_pool_canceled_acquires_total": steady(1),
+		}, nil),
+	},
 	"MemoryShort": {
 		fires(halfHour, series{`process_resident_memory_bytes{instance="a"}`: level(101), `go_gc_gomemlimit_bytes{instance="a"}`: level(100)}, nil),
 		stays(halfHour, series{`process_resident_memory_bytes{instance="a"}`: level(100), `go_gc_gomemlimit_bytes{instance="a"}`: level(100)}),

@@ -25,6 +25,12 @@ var requestMetrics = []Metric{
 		Meaning: "Time that a reader waited for the copy, by whether it was reached"},
 	{Name: "database.locked", Kind: Counter, Unit: "{request}", Service: both,
 		Meaning: "Requests that failed since another transaction held what they would change"},
+	{Name: "database.pool.acquires", Kind: Counter, Unit: "{acquire}", Service: both,
+		Meaning: "Waits for a database connection that ended with one"},
+	{Name: "database.pool.canceled_acquires", Kind: Counter, Unit: "{acquire}", Service: both,
+		Meaning: "Waits that ended without one: the request or the loop gave up"},
+	{Name: "database.pool.wait", Kind: Counter, Unit: "s", Service: both,
+		Meaning: "Time of all waits that ended with a connection"},
 	{Name: "idempotency.expired_keys", Kind: Gauge, Unit: "{key}", Service: video,
 		Meaning: "Expired idempotency keys that the sweep had left when it was last through, 100,000 at most"},
 	{Name: "grpc.refused", Kind: Counter, Unit: "{request}", Service: both, Labels: []Label{code},
@@ -47,7 +53,7 @@ var (
 	}
 	operations = []Label{
 		labelled("db_system_name", "postgresql"),
-		labelled("pgx_operation_type", "acquire", "batch", "connect", "copy", "prepare", "query"),
+		labelled("pgx_operation_type", "batch", "connect", "copy", "prepare", "query"),
 	}
 	rpc = []Label{
 		{Name: "rpc_method", Bound: "the methods of the service, or _OTHER"},
@@ -70,7 +76,7 @@ var libraryMetrics = []Metric{
 	{Name: "rpc.client.call.duration", Kind: Histogram, Unit: "s", Service: catalog, Maker: "otelgrpc", Labels: rpcClient,
 		Meaning: "Time of a gRPC call of catalog to video", Seldom: "after a gRPC call"},
 	{Name: "db.client.operation.duration", Kind: Histogram, Unit: "s", Service: both, Maker: "otelpgx", Labels: operations,
-		Meaning: "Time of an operation of a database connection; acquire is the wait for one"},
+		Meaning: "Time of an operation of a database connection"},
 	{Name: "db.client.operation.errors", Kind: Counter, Service: both, Maker: "otelpgx", Labels: operations,
 		Meaning: "Operations of database connections that failed", Seldom: "after one has failed"},
 	{Name: "target_info", Kind: Gauge, Service: both, Maker: "OpenTelemetry",

@@ -19,7 +19,7 @@ const root = "../.."
 
 // kinds are the methods of instrument.Meter that make an instrument.
 var kinds = map[string]Kind{
-	"Counter": Counter, "Level": Gauge, "Set": Gauge, "Gauge": Gauge, "Age": Gauge, "Sizes": Histogram, "Durations": Histogram,
+	"Counter": Counter, "Sum": Counter, "Level": Gauge, "Set": Gauge, "Gauge": Gauge, "Age": Gauge, "Sizes": Histogram, "Durations": Histogram,
 }
 
 // TestInstrumentsAreDeclared compares all instruments in the code with the table.

@@ -2,7 +2,6 @@ package consistency
 
 import (
 	"context"
-	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -12,15 +11,21 @@ import (
 
 // metrics are the instruments of reads; docs/promises.md explains each.
 type metrics struct {
-	reads     metric.Int64Counter
-	questions metric.Int64Counter
-	waiters   metric.Int64UpDownCounter
-	wait      metric.Float64Histogram
+	meter            instrument.Meter
+	outcomes, result *instrument.Few
+	reads, questions metric.Int64Counter
+	waiters          metric.Int64ObservableUpDownCounter
+	wait             metric.Float64Histogram
+}
+
+var ofReached = map[bool]metric.MeasurementOption{
+	true: metric.WithAttributes(attribute.Bool("reached", true)), false: metric.WithAttributes(attribute.Bool("reached", false)),
 }
 
 func newMetrics() metrics {
 	m := instrument.For("example.com/lockstep/pkg/eventing/consistency")
 	made := metrics{
+		meter: m, outcomes: instrument.NewFew("outcome"), result: instrument.NewFew("result"),
 		reads: m.Counter("consistency.reads", "{read}",
 			"Reads that asked for freshness, by outcome: fresh, waited, authority, stale or failed"),
 		questions: m.Counter("consistency.questions", "{question}",
@@ -29,33 +34,29 @@ func newMetrics() metrics {
 		wait:    m.Durations("consistency.wait", "Time that a reader waited for the copy, by whether it was reached"),
 	}
 	for _, o := range []Outcome{Fresh, Waited, Authority, Stale, Failed} {
-		instrument.Begin(made.reads, outcomeOf(o))
+		instrument.Begin(made.reads, made.outcomes.Of(string(o)))
 	}
 	for _, result := range []string{"answered", "away", "refused"} {
-		instrument.Begin(made.questions, resultOf(result))
+		instrument.Begin(made.questions, made.result.Of(result))
 	}
 	return made
 }
 
-func outcomeOf(o Outcome) metric.MeasurementOption {
-	return metric.WithAttributes(attribute.String("outcome", string(o)))
-}
-
-func resultOf(result string) metric.MeasurementOption {
-	return metric.WithAttributes(attribute.String("result", result))
-}
-
 func (m metrics) asked(ctx context.Context, result string) {
-	m.questions.Add(ctx, 1, resultOf(result))
+	m.questions.Add(ctx, 1, m.result.Of(result))
 }
 
-func (m metrics) waiting(ctx context.Context, delta int64) { m.waiters.Add(ctx, delta) }
-
-func (m metrics) waited(ctx context.Context, took time.Duration, reached bool) {
-	m.wait.Record(ctx, took.Seconds(), metric.WithAttributes(attribute.Bool("reached", reached)))
+// observe has the readers counted that wait, until stop is called.
+func (w *Waiters) observe() (stop func()) {
+	return w.metrics.meter.Observe(func(_ context.Context, o metric.Observer) error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		o.ObserveInt64(w.metrics.waiters, int64(w.count))
+		return nil
+	}, w.metrics.waiters)
 }
 
 // Count counts a read that asked for freshness.
 func (w *Waiters) Count(ctx context.Context, o Outcome) {
-	w.metrics.reads.Add(ctx, 1, outcomeOf(o))
+	w.metrics.reads.Add(ctx, 1, w.metrics.outcomes.Of(string(o)))
 }

@@ -97,15 +97,13 @@ func (w *Waiters) await(ctx context.Context, r *waiter) (bool, error) {
 	}
 	began := time.Now()
 	span := startWait(ctx, r.wanted)
-	w.metrics.waiting(ctx, 1)
 	select {
 	case <-r.done:
 	case <-ctx.Done():
 	}
 	reached := w.remove(r)
 	endWait(span, reached, r.commits)
-	w.metrics.waiting(ctx, -1)
-	w.metrics.waited(ctx, time.Since(began), reached)
+	w.metrics.wait.Record(ctx, time.Since(began).Seconds(), ofReached[reached])
 	return reached, nil
 }
 

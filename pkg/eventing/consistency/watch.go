@@ -43,6 +43,7 @@ func (w *Waiters) Run(ctx context.Context, log *slog.Logger, heartbeat func()) e
 // watch reads the dirty aggregates until ctx ends. There is one read at a time:
 // aggregates that become dirty meanwhile share the next one.
 func (w *Waiters) watch(ctx context.Context, log *slog.Logger, connected func() bool, heartbeat func()) {
+	defer w.observe()()
 	everything := func(string) bool { return true }
 	polled, took, failures := time.Now(), time.Duration(0), 0
 	for ctx.Err() == nil {

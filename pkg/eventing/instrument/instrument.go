@@ -46,9 +46,16 @@ func Begin(c metric.Int64Counter, series ...metric.MeasurementOption) {
 	}
 }
 
-// Level counts things that come and go.
-func (m Meter) Level(name, unit, about string) metric.Int64UpDownCounter {
-	return made(m.meter.Int64UpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(about)))
+// Level counts things that come and go. It is observed by callbacks of Observe, whose values
+// are added up.
+func (m Meter) Level(name, unit, about string) metric.Int64ObservableUpDownCounter {
+	return made(m.meter.Int64ObservableUpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(about)))
+}
+
+// Sum is a counter of sums that its callers keep. It is observed by callbacks of Observe, whose
+// values are added up.
+func (m Meter) Sum(name, unit, about string) metric.Float64ObservableCounter {
+	return made(m.meter.Float64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(about)))
 }
 
 // Sizes is a histogram of batch sizes.
@@ -76,9 +83,9 @@ func (m Meter) Age(name, about string) metric.Float64ObservableGauge {
 	return made(m.meter.Float64ObservableGauge(name, metric.WithUnit("s"), metric.WithDescription(about)))
 }
 
-// Observe calls f whenever the gauges are read, until stop is called.
-func (m Meter) Observe(f metric.Callback, gauges ...metric.Observable) (stop func()) {
-	registration, err := m.meter.RegisterCallback(f, gauges...)
+// Observe calls f whenever the instruments are read, until stop is called.
+func (m Meter) Observe(f metric.Callback, instruments ...metric.Observable) (stop func()) {
+	registration, err := m.meter.RegisterCallback(f, instruments...)
 	if err != nil {
 		otel.Handle(err)
 		return func() {}

@@ -19,20 +19,23 @@ func TestEachKindReports(t *testing.T) {
 	m := instrument.For("test")
 	counter, level, set := m.Counter("a.counter", "{event}", "a"), m.Level("a.level", "{reader}", "b"), m.Set("a.set", "{key}", "c")
 	size, duration := m.Sizes("a.size", "{event}", "d"), m.Durations("a.duration", "e")
-	gauge, age := m.Gauge("a.gauge", "{row}", "f"), m.Age("a.age", "g")
+	gauge, age, sum := m.Gauge("a.gauge", "{row}", "f"), m.Age("a.age", "g"), m.Sum("a.sum", "s", "h")
 	reader := sdk.NewManualReader()
 	otel.SetMeterProvider(sdk.NewMeterProvider(sdk.WithReader(reader)))
 	stop := m.Observe(func(_ context.Context, o metric.Observer) error {
 		o.ObserveInt64(gauge, 1)
 		o.ObserveFloat64(age, 1)
+		o.ObserveInt64(level, 1)
+		o.ObserveFloat64(sum, 1)
 		return nil
-	}, gauge, age)
+	}, gauge, age, level, sum)
 	counter.Add(t.Context(), 1)
-	level.Add(t.Context(), 1)
 	set.Record(t.Context(), 1)
 	size.Record(t.Context(), 1)
 	duration.Record(t.Context(), 1)
-	all := []string{"a.age s", "a.counter {event}", "a.duration s", "a.gauge {row}", "a.level {reader}", "a.set {key}", "a.size {event}"}
+	all := []string{
+		"a.age s", "a.counter {event}", "a.duration s", "a.gauge {row}", "a.level {reader}", "a.set {key}", "a.size {event}", "a.sum s",
+	}
 	if diff := cmp.Diff(all, read(t, reader)); diff != "" {
 		t.Errorf("instruments (-want +got):\n%s", diff)
 	}
