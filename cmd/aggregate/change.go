@@ -17,18 +17,18 @@ import (
 //go:embed templates
 var templates embed.FS
 
-// change is the files that the command will write, with their new text. It changes nothing
-// itself. The first error stays.
+// change has the files that the command will write, with their new text. It writes nothing by
+// itself. err is the first error.
 type change struct {
 	aggregate Aggregate
 	root      string
 	module    string
 	files     map[string]string // by path below root
-	created   []string          // those that are new
+	created   []string          // the paths of the files that are new
 	err       error
 }
 
-// text is a file as the change has left it so far.
+// text returns a file as the change has left it so far.
 func (c *change) text(name string) string {
 	if text, ok := c.files[name]; ok {
 		return text
@@ -46,7 +46,7 @@ func (c *change) fail(err error) {
 	}
 }
 
-// edit inserts into a file of Go.
+// edit inserts text into a Go file.
 func (c *change) edit(name string, insert func(*source)) {
 	if c.err != nil {
 		return
@@ -61,8 +61,8 @@ func (c *change) edit(name string, insert func(*source)) {
 	c.files[name] = text
 }
 
-// ahead inserts text before the anchor, and behind inserts it after the anchor, which must
-// occur in the file exactly once.
+// ahead inserts text before the anchor, and behind inserts text after the anchor. The anchor
+// must occur in the file exactly once.
 func (c *change) ahead(name, anchor, text string) { c.around(name, anchor, text, "") }
 
 func (c *change) behind(name, anchor, text string) { c.around(name, anchor, "", text) }
@@ -79,7 +79,7 @@ func (c *change) around(name, anchor, before, after string) {
 	c.files[name] = strings.Replace(all, anchor, before+anchor+after, 1)
 }
 
-// pattern replaces all matches of a regular expression, of which there is one or more.
+// pattern replaces all matches of a regular expression. There must be at least one match.
 func (c *change) pattern(name, expression string, with func(match []string) string) {
 	if c.err != nil {
 		return
@@ -98,7 +98,7 @@ func missing(name, anchor string, n int) error {
 		name, anchor, n)
 }
 
-// create renders a new file. Go is formatted.
+// create renders a new file from a template. It formats Go and aligns the columns of SQL.
 func (c *change) create(name, templateName string) {
 	if c.err != nil {
 		return

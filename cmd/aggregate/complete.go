@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// Bounds of the commands that the command runs: git on local files, and the tools of Go and
-// protobuf on a slow machine.
+// gitTimeout bounds git on local files. toolTimeout bounds the tools of Go and protobuf on a
+// slow machine.
 const (
 	gitTimeout  = time.Minute
 	toolTimeout = 15 * time.Minute
@@ -79,7 +79,7 @@ func (c *change) complete(ctx context.Context, progress io.Writer) error {
 	return c.compile(ctx, dir)
 }
 
-// stage copies the definitions of proto/, as the change has them, to dir/proto.
+// stage copies the definitions of proto/, with the edits of the change, to dir/proto.
 func (c *change) stage(dir string) error {
 	err := os.CopyFS(filepath.Join(dir, "proto"), os.DirFS(filepath.Join(c.root, "proto")))
 	if err != nil {
@@ -121,7 +121,7 @@ func (c *change) generate(ctx context.Context, dir string) error {
 	return c.collect(dir)
 }
 
-// collect takes over the files below dir that differ from those of the tree.
+// collect adds to the change the files below dir that differ from the files of the tree.
 func (c *change) collect(dir string) error {
 	for _, made := range []string{"proto", "deploy"} {
 		err := filepath.WalkDir(filepath.Join(dir, made), func(name string, entry fs.DirEntry, err error) error {
@@ -141,7 +141,7 @@ func (c *change) collect(dir string) error {
 	return nil
 }
 
-// takeOver adds a generated file to the change, unless the tree has the same.
+// takeOver adds a generated file to the change, unless the tree has the same text.
 func (c *change) takeOver(generated, name string) error {
 	text, err := os.ReadFile(generated)
 	if err != nil {
@@ -182,8 +182,8 @@ func (c *change) compile(ctx context.Context, dir string) error {
 	return nil
 }
 
-// overlay writes the files of Go below dir, and a list by which the go command reads them in
-// place of those of the tree.
+// overlay writes the Go files of the change below dir. It returns a list that makes the go
+// command read them in place of the files of the tree.
 func (c *change) overlay(dir string) (list string, err error) {
 	root, err := filepath.Abs(c.root)
 	if err != nil {

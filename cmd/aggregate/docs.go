@@ -8,14 +8,14 @@ import (
 	"example.com/lockstep/internal/topics"
 )
 
-// docEdits are the tables of docs/security.md with the outcomes of all operations, which
-// TestAccess compares with the services. Each new row copies the one of
-// the same operation on videos.
+// docEdits adds rows to the tables in docs/security.md of the outcomes of all operations.
+// TestAccess compares these tables with the services. Each new row copies the row of the same
+// operation on videos.
 func (c *change) docEdits() {
 	a := c.aggregate
 	one := "/v1/" + a.Plural() + "/{" + a.Name + "_id}`"
 	creation := []string{"POST /v1/videos`", "/video.v1.VideoService/CreateVideo`"}
-	if a.Parent != nil { // another tenant does not see the parent
+	if a.Parent != nil { // as with DELETE, because another tenant does not see the parent
 		creation = []string{"DELETE /v1/videos/{id}`", "/video.v1.VideoService/DeleteVideo`"}
 	}
 	c.outcomes("/video.v1.VideoService/GetVideo`", [][2]string{
@@ -35,7 +35,8 @@ func (c *change) docEdits() {
 	})
 }
 
-// personalData adds the aggregate to docs/data-protection.md. Each row has a user, and what this user wrote.
+// personalData adds the aggregate to docs/data-protection.md. Each row of the aggregate has a
+// user and the text that this user wrote.
 func (c *change) personalData() {
 	const document = "docs/data-protection.md"
 	a := c.aggregate
@@ -62,7 +63,7 @@ func (c *change) personalData() {
 		a.Article(), a.Name, a.Owner(), a.Reader(), parent))
 }
 
-// outcomes adds rows, each like another row, to the table that has an operation.
+// outcomes adds rows to the table that has the operation known. Each row copies another row.
 func (c *change) outcomes(known string, rows [][2]string) {
 	const document, ruler = "docs/security.md", "| --- | --- | --- | --- | --- | --- | --- | --- |\n"
 	c.pattern(document, `<!-- table: \w+ -->\n(?:\|.*\n)+`, func(m []string) string {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// newFiles are the files of the aggregate itself, by the templates that they are made of.
+// newFiles creates the files of the aggregate itself from templates.
 func (c *change) newFiles() {
 	a := c.aggregate
 	owner, reader := "services/video/", "services/catalog/"
@@ -39,7 +39,7 @@ func (c *change) newFiles() {
 	}
 }
 
-// ownerEdits are the insertions into the code of the service that owns the aggregate.
+// ownerEdits inserts code into the service that owns the aggregate.
 func (c *change) ownerEdits() {
 	a := c.aggregate
 	own := fmt.Sprintf(`"%s/services/video/%s"`, c.module, a.Name)
@@ -71,7 +71,7 @@ func (c *change) ownerEdits() {
 	c.ahead("services/video/openapi.json", "      \"Problem\": {\n        \"type\"", c.part("openapi/owner_schemas.tmpl"))
 }
 
-// readerEdits are the insertions into the code of the service with the read model.
+// readerEdits inserts code into the service with the read model.
 func (c *change) readerEdits() {
 	a := c.aggregate
 	c.edit("services/catalog/access.go", func(s *source) {
@@ -108,7 +108,7 @@ func (c *change) readerEdits() {
 	c.ahead("services/catalog/openapi.json", "      \"Source\": {\n", c.part("openapi/reader_schemas.tmpl"))
 }
 
-// protoEdits are the methods for reads and for replicas.
+// protoEdits adds the methods for reads and for replicas.
 func (c *change) protoEdits() {
 	const reads, rows = "proto/catalog/v1/catalog_service.proto", "proto/video/replication/v1/replication_service.proto"
 	for name, part := range map[string]string{reads: "proto/catalog", rows: "proto/replication"} {
@@ -120,7 +120,8 @@ func (c *change) protoEdits() {
 	c.pattern(rows, `(?:import "[^"]+";\n)+`, func(m []string) string { return sortedLines(m[0] + imported) })
 }
 
-// testEdits are the lists of tests that name all aggregates, routes and tables.
+// testEdits adds the aggregate to the lists in tests that name all aggregates, routes and
+// tables.
 func (c *change) testEdits() {
 	a := c.aggregate
 	c.edit("services/video/access_test.go", func(s *source) {
@@ -136,7 +137,7 @@ func (c *change) testEdits() {
 		s.keyed("TestAccess", "Bodies", c.part("parts/reader_bodies.tmpl"))
 		values := fmt.Sprintf(`"%s_id": f.new%s(t, authtest.Owner)`, a.Name, a.Type())
 		if a.Parent != nil {
-			// The literal names the ids of those aggregates that a request has named so far.
+			// The literal may already have the id of the parent.
 			parent := regexp.MustCompile(fmt.Sprintf(`"%s_id": [^"]`, a.Parent.Name))
 			if !parent.MatchString(s.of(s.declaration("TestAccess"))) {
 				values += fmt.Sprintf(`, "%s_id": id.String()`, a.Parent.Name)

@@ -8,7 +8,7 @@ import (
 
 // This file has the search for the places of insertions.
 
-// declaration is the function, method, type, variable or constant of that name.
+// declaration returns the function, method, type, variable or constant of the given name.
 func (s *source) declaration(name string) ast.Node {
 	if s.err != nil {
 		return nil
@@ -31,7 +31,7 @@ func (s *source) declaration(name string) ast.Node {
 	return nil
 }
 
-// function is the name of a function, with the type of its receiver before it.
+// function returns the name of a function. For a method, the type of the receiver is before it.
 func function(d *ast.FuncDecl) string {
 	if d.Recv == nil {
 		return d.Name.Name
@@ -56,7 +56,7 @@ func named(spec ast.Spec, name string) bool {
 	return false
 }
 
-// find returns the first node of type N in the declaration that fits.
+// find returns the first node of type N in the declaration for which fits returns true.
 func find[N ast.Node](s *source, declaration, what string, fits func(N) bool) (found N) {
 	root := s.declaration(declaration)
 	if root == nil {

@@ -31,7 +31,8 @@ func (s *source) keyed(declaration, key, text string) {
 	}
 }
 
-// holding appends text to the literal, without a type of its own, that has some code in a declaration.
+// holding appends text to the literal in a declaration that has no type of its own and contains
+// code.
 func (s *source) holding(declaration, code, text string) {
 	lit := find(s, declaration, "{…} with "+code, func(n *ast.CompositeLit) bool { return n.Type == nil && strings.Contains(s.of(n), code) })
 	if s.err == nil {
@@ -39,7 +40,7 @@ func (s *source) holding(declaration, code, text string) {
 	}
 }
 
-// returned appends text to the literal that the function literal of a declaration returns.
+// returned appends text to the literal that a function literal in a declaration returns.
 func (s *source) returned(declaration, text string) {
 	found := find(s, declaration, "func literal that returns a literal", func(n *ast.ReturnStmt) bool {
 		if len(n.Results) != 1 {
@@ -96,7 +97,7 @@ func (s *source) list(open, end token.Pos, elements []ast.Expr, text string) {
 	}
 }
 
-// tooLong reports whether the line at a position gets too long by more text.
+// tooLong reports whether more text would make the line at a position too long.
 func (s *source) tooLong(at token.Pos, more string) bool {
 	start := strings.LastIndex(s.text[:s.offset(at)], "\n") + 1
 	length, _, _ := strings.Cut(s.text[start:], "\n")
@@ -131,7 +132,8 @@ func (s *source) member(declaration, text string) {
 	s.insert(st.Fields.Closing, text+"\n")
 }
 
-// constant appends to a group of constants, or adds one behind the declaration.
+// constant appends to the group of constants that has the declaration. Without a group it adds a
+// constant behind the declaration.
 func (s *source) constant(declaration, text string) {
 	spec := s.declaration(declaration)
 	if spec == nil {

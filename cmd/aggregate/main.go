@@ -2,10 +2,10 @@
 // in proto/, the tables of both services, the owner's transactions, the topic with its
 // subscription and schema, the read model, REST, gRPC, OpenAPI, Terraform and tests.
 //
-// The new files are made of templates, and the lines in files that are there already are
-// inserted at places that are found by their syntax: no other text changes. All of it is
-// compiled before the first file is written. The tree may have no changes that are not
-// committed: `git` then shows the command's changes, and takes them back.
+// The new files are made from templates. In existing files, the command only inserts lines, at
+// places that it finds by their syntax. All of it is compiled before the first file is written.
+// The tree must have no changes that are not committed, so that `git` can show the command's
+// changes and take them back.
 package main
 
 import (
@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string, root string, stdout, stderr io.Writ
 	if err := c.complete(ctx, stderr); err != nil {
 		return fmt.Errorf("nothing was written: %w", err)
 	}
-	if checkTree(ctx, c.root) != nil { // an edit since the begin would be lost
+	if checkTree(ctx, c.root) != nil { // an edit since the first check would be lost
 		return errors.New("nothing was written: files were changed meanwhile; commit them, and run it again")
 	}
 	if err := c.write(); err != nil {

@@ -8,7 +8,7 @@ import (
 
 // This file has the forms in which templates name an aggregate and its fields.
 
-// Type is the name as Go and protobuf have it: Comment.
+// Type is the name in Go and protobuf: Comment.
 func (a Aggregate) Type() string { return camel(a.Name) }
 
 // Upper is the name in enums and reasons: COMMENT.
@@ -17,14 +17,14 @@ func (a Aggregate) Upper() string { return strings.ToUpper(a.Name) }
 // Plural is the name of the table, the path and the list.
 func (a Aggregate) Plural() string { return plural(a.Name) }
 
-// Types is Plural as Go has it.
+// Types is Plural in Go: Comments.
 func (a Aggregate) Types() string { return camel(a.Plural()) }
 
 // Article is a or an.
 func (a Aggregate) Article() string { return article(a.Name) }
 
-// Owner is the name of the service that owns the aggregate, and of its schema; Reader is that of
-// the other one.
+// Owner is the name of the service that owns the aggregate, and of its schema. Reader is the
+// name of the service with the read model, and of its schema.
 func (a Aggregate) Owner() string { return path.Base("services/video") }
 
 // Reader is explained at Owner.
@@ -33,7 +33,7 @@ func (a Aggregate) Reader() string { return path.Base("services/catalog") }
 // Topic is the topic of the events.
 func (a Aggregate) Topic() string { return a.Name + ".events" }
 
-// CollectionPath is the path at which one is created, and where they are listed.
+// CollectionPath is the path at which instances are created and listed.
 func (a Aggregate) CollectionPath() string {
 	if a.Parent != nil {
 		return "/v1/" + a.Parent.Plural() + "/{" + a.Parent.Name + "_id}/" + a.Plural()
@@ -41,8 +41,8 @@ func (a Aggregate) CollectionPath() string {
 	return "/v1/" + a.Plural()
 }
 
-// Number is the number of the i-th field of a message. Those of an aggregate without a
-// parent begin one lower than from.
+// Number is the number of the i-th field of a message. It begins at from if the aggregate has a
+// parent, and one lower if not.
 func (a Aggregate) Number(from, i int) int {
 	if a.Parent == nil {
 		from--
@@ -50,7 +50,8 @@ func (a Aggregate) Number(from, i int) int {
 	return from + i
 }
 
-// HasTime and HasText say whether there is a field of that kind; Texts are the latter.
+// HasTime and HasText say whether a field is a time or a text. Texts are all fields that are
+// texts.
 func (a Aggregate) HasTime() bool { return slices.ContainsFunc(a.Fields, Field.IsTime) }
 
 // HasText is explained at HasTime.
@@ -64,13 +65,13 @@ func (a Aggregate) Texts() []Field {
 // IsVideo says that the parent is the aggregate that the repository comes with.
 func (p Parent) IsVideo() bool { return p.Name == "video" }
 
-// Type is that of the parent, as Aggregate.Type.
+// Type is the name of the parent in Go and protobuf, as Aggregate.Type.
 func (p Parent) Type() string { return camel(p.Name) }
 
-// Upper is as Aggregate.Upper.
+// Upper is the name of the parent in enums and reasons, as Aggregate.Upper.
 func (p Parent) Upper() string { return strings.ToUpper(p.Name) }
 
-// Plural is as Aggregate.Plural.
+// Plural is the plural of the parent, as Aggregate.Plural.
 func (p Parent) Plural() string {
 	if p.IsVideo() {
 		return "videos"
@@ -81,13 +82,13 @@ func (p Parent) Plural() string {
 // Article is a or an.
 func (p Parent) Article() string { return article(p.Name) }
 
-// Go is the member with the parent's id, and Proto that of messages.
+// Go is the member with the parent's id in Go structs, and Proto is the member in messages.
 func (p Parent) Go() string { return p.Type() + "ID" }
 
 // Proto is explained at Go.
 func (p Parent) Proto() string { return p.Type() + "Id" }
 
-// Var is a local variable for the parent.
+// Var is the local variable of the parent.
 func (p Parent) Var() string { return "parent" }
 
 // Go is the member of the field: LinkURL for link_url.

@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// plan makes the whole change, and writes nothing.
+// plan makes the whole change in memory, and writes nothing.
 func plan(root string, a Aggregate) (*change, error) {
 	c := &change{aggregate: a, root: root, files: map[string]string{}}
 	c.module, c.err = moduleOf(root)
@@ -49,7 +49,7 @@ func moduleOf(root string) (string, error) {
 	return "", errors.New("read module path: no module line in go.mod")
 }
 
-// checkNames refuses a name that an aggregate has already, and a parent that is none.
+// checkNames refuses the name of an aggregate that exists, and a parent that does not exist.
 func (c *change) checkNames() {
 	a := c.aggregate
 	if _, err := os.Lstat(filepath.Join(c.root, "proto", a.Name, "events")); err == nil {
@@ -64,7 +64,7 @@ func (c *change) checkNames() {
 	}
 }
 
-// migration is the name of a new migration: the next number from 1000 on.
+// migration returns the path of a new migration. Its number is the next one, from 1000 on.
 func (c *change) migration(folder string) string {
 	names, err := filepath.Glob(filepath.Join(c.root, folder, "*.sql"))
 	if err == nil && len(names) == 0 {
@@ -83,7 +83,7 @@ func (c *change) migration(folder string) string {
 	return fmt.Sprintf("%s/%05d_%s.sql", folder, next, c.aggregate.Plural())
 }
 
-// checkDeclarations refuses a name by which a package would declare, or import, something twice.
+// checkDeclarations refuses a name with which a package would declare or import something twice.
 func (c *change) checkDeclarations() error {
 	for _, dir := range []string{"services/video", "services/catalog", "services"} {
 		taken, err := declarations(c.root, dir)
@@ -109,7 +109,8 @@ func (c *change) checkDeclarations() error {
 	return nil
 }
 
-// declarations are the names that the package in a folder declares, with their files, and its imports.
+// declarations returns the names that the package in a folder declares or imports, with their
+// files.
 func declarations(root, dir string) (map[string]string, error) {
 	names, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
 	if err != nil {

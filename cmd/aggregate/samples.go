@@ -4,7 +4,7 @@ import "fmt"
 
 // This file has the values of fields in generated tests.
 
-// Sample is a value of the field in JSON, another one for each n.
+// Sample is a value of the field in JSON. Another n gives another value, except for bool.
 func (f Field) Sample(n int) string {
 	switch f.Kind {
 	case "string":
@@ -17,7 +17,7 @@ func (f Field) Sample(n int) string {
 	return fmt.Sprint(n)
 }
 
-// ProtoSample is Sample as the value of a message.
+// ProtoSample is the same value as Sample in Go, for a message.
 func (f Field) ProtoSample(n int) string {
 	if f.IsTime() {
 		return fmt.Sprintf("timestamppb.New(time.Date(2026, 3, 4, 5, 6, %d, 0, time.UTC))", n)
@@ -25,7 +25,8 @@ func (f Field) ProtoSample(n int) string {
 	return f.Sample(n)
 }
 
-// OfVersion is a value of the field that tells versions apart; ofTime makes a time of one.
+// OfVersion is a value of the field that differs between versions. ofTime is the function that
+// makes a time of a version.
 func (f Field) OfVersion(ofTime string) string {
 	switch f.Kind {
 	case "string":

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// source is a file of Go into which text is inserted. Places are found by their syntax, and
-// all other text stays as it is. The first place that is not there is err.
+// source is a Go file into which text is inserted. Places are found by their syntax, and all
+// other text stays as it is. err names the first place that was not found.
 type source struct {
 	name  string
 	text  string
@@ -34,7 +34,7 @@ func newSource(name, text string) *source {
 	return s
 }
 
-// result is the text after all insertions, as gofmt has it.
+// result returns the text after all insertions, formatted as by gofmt.
 func (s *source) result() (string, error) {
 	if s.err != nil {
 		return "", s.err
@@ -46,7 +46,7 @@ func (s *source) result() (string, error) {
 	return string(formatted), nil
 }
 
-// apply makes insertions; of several at one place the first comes first.
+// apply makes insertions. Several insertions at one place keep their order.
 func apply(text string, edits []edit) string {
 	edits = slices.Clone(edits)
 	slices.SortStableFunc(edits, func(a, b edit) int { return cmp.Compare(a.at, b.at) })

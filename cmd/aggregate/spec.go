@@ -35,11 +35,12 @@ var kinds = map[string]kind{
 // kindNames is the list of kinds for messages.
 const kindNames = "string, int32, int64, bool, timestamp"
 
-// maxFields keeps the functions over all fields short. A person adds more by docs/adapt.md.
+// maxFields keeps the functions over all fields short. A person adds more fields as
+// docs/adapt.md says.
 const maxFields = 8
 
 // maxTexts keeps a message below the 64 KiB of a gRPC request, and a body below the 256 KiB of
-// REST: a text has 4,000 characters of four bytes, or of twelve if each is escaped.
+// REST. A text has 4,000 characters. Each has four bytes, or twelve if it is escaped in JSON.
 const maxTexts = 4
 
 // maxName keeps names of indexes within the 63 bytes that Postgres has for them.
@@ -97,8 +98,8 @@ func parseFields(text string) (fields []Field, err error) {
 	return fields, nil
 }
 
-// checkFields refuses names that mean something already, and two that pgx or Go takes for one:
-// pgx finds a member by its column without underscores.
+// checkFields refuses names that have a meaning already. It also refuses two names that pgx or
+// Go takes for the same name, because pgx finds a member by its column without underscores.
 func (a Aggregate) checkFields() error {
 	own := []string{a.Name, a.Name + "_id", a.Plural()}
 	if a.Parent != nil {

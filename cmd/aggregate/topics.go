@@ -7,8 +7,8 @@ import (
 	"example.com/lockstep/internal/topics"
 )
 
-// topicEdits add the topic to the one list, internal/topics, and its name to the places that
-// need it for this aggregate alone.
+// topicEdits adds the topic to the one list, internal/topics. It adds the topic's name to the
+// places that need it for this aggregate alone.
 func (c *change) topicEdits() {
 	a := c.aggregate
 	list := fmt.Sprintf("%q", c.module+"/internal/topics")
@@ -31,10 +31,12 @@ func (c *change) topicEdits() {
 	c.terraform()
 }
 
-// terraform are the expected grants of the module: those of videos, again.
+// terraform adds the expected grants of the new topic. It copies the grants of the topic of
+// videos.
 func (c *change) terraform() {
 	c.pattern("deploy/terraform/tests/grants.txt", `(?s).+`, func(m []string) string {
-		// A space is before it: the topic of another aggregate may end in the same word.
+		// The space keeps the topic of another aggregate from matching if it ends in the same
+		// word.
 		again := strings.NewReplacer(" "+topics.Video, " "+c.aggregate.Topic(), " "+schemaName(topics.Video), " "+schemaName(c.aggregate.Topic()))
 		var lines strings.Builder
 		for line := range strings.Lines(m[0]) {

@@ -11,8 +11,8 @@ import (
 var initialisms = strings.Fields(`api cpu css dns eof guid html
 	 http https id ip json rpc sql ssh tcp tls ttl udp ui uid uri url utf8 uuid vm xml`)
 
-// reservedSQL are the reserved words of Postgres, which no column may have without quotes, and those
-// that are reserved for types and functions.
+// reservedSQL are the words that no column may have without quotes: the reserved words of
+// Postgres, and the words that are reserved for types and functions.
 var reservedSQL = strings.Fields(`all analyse analyze and any array as asc asymmetric authorization binary both case cast check collate
 	collation column concurrently constraint create cross current_catalog current_date current_role current_schema current_time
 	current_timestamp current_user default deferrable desc distinct do else end except false fetch for foreign freeze from full grant
@@ -21,14 +21,14 @@ var reservedSQL = strings.Fields(`all analyse analyze and any array as asc asymm
 	similar some symmetric system_user table tablesample then to trailing true union unique user using variadic verbose when where
 	window with values`)
 
-// reservedProto are the words that a protobuf file gives a meaning, and the methods that each
+// reservedProto are the words that have a meaning in a protobuf file, and the methods that each
 // generated message has.
 var reservedProto = strings.Fields(`syntax import weak public package option repeated optional required group oneof map extensions
 	reserved to max enum message extend service rpc stream returns double float int32 int64 uint32 uint64 sint32 sint64 fixed32 fixed64
 	sfixed32 sfixed64 bool string bytes reset proto_message proto_reflect descriptor marshal unmarshal inf nan`)
 
-// takenNames are names of the code around an aggregate: of packages and variables in the files
-// that are edited, and of the tables that the library makes.
+// takenNames are names of the code around an aggregate: packages and variables in the files that
+// are edited, and tables of the library.
 var takenNames = strings.Fields(`aggregate replication events event outbox inbox canary consistency eventing projection
 	lag source row page query answer service services guard router log health writer db wake server client auth problem rest serve grpc
 	uuid pgx pgxpool slices maps fmt errors strings time context cmp http chi proto tenant tenants reconcile rebuild backfill epoch epochs

@@ -20,10 +20,10 @@ const connectTime = 10 * time.Second
 
 // backing is a server that both services need.
 type backing struct {
-	at          string // the administrator's URL of Postgres, host:port of Pub/Sub
+	at          string // the administrator's URL of Postgres, or host:port of Pub/Sub
 	description string
-	done        <-chan struct{} // closed when it has ended; nil: the user's own, which is left running
-	ended       error           // the report of an unexpected end
+	done        <-chan struct{} // closed when the server has ended; nil for the user's own, which is left running
+	ended       error           // the error that reports an unexpected end
 }
 
 func (p pair) startPostgres(ctx context.Context, all *parts) (*backing, error) {
@@ -91,8 +91,8 @@ func (p pair) choosePubSub(ctx context.Context, all *parts) (*backing, error) {
 	return &backing{at: s.Addr(), description: description, done: s.Done(), ended: fmt.Errorf("Pub/Sub has ended: %s", description)}, nil
 }
 
-// watch returns an error if a server started here ends before ctx does. The user's
-// own server may restart; the services survive that.
+// watch returns an error if a server started here ends before ctx does. The user's own server
+// may restart, because the services survive that.
 func (b *backing) watch(ctx context.Context) error {
 	select {
 	case <-b.done:
@@ -102,7 +102,7 @@ func (b *backing) watch(ctx context.Context) error {
 	}
 }
 
-// progress is for people: stdout, unless the JSON is printed there.
+// progress returns the writer for people. It is stdout, unless the JSON is printed there.
 func (p pair) progress() io.Writer {
 	if p.json {
 		return p.stderr

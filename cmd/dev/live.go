@@ -15,7 +15,7 @@ import (
 const (
 	// headerTime bounds the headers of a request to the page; a stream of frames has no end.
 	headerTime = 5 * time.Second
-	// closeTime bounds the end of the page's last answers.
+	// closeTime bounds the time in which the page's last answers may end.
 	closeTime = 2 * time.Second
 )
 

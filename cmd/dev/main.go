@@ -3,14 +3,13 @@
 //
 //	listeners ─▶ issuer ─▶ Postgres ─▶ Pub/Sub ─▶ migrations ─▶ video ─▶ catalog ─▶ the walk-through
 //
-// The walk-through makes three writes to one video and reads each back from
-// catalog with the consistency token of the write, as a user with a token of the
-// issuer. Issuer and broker run in this process. Postgres, the services and the official
-// Pub/Sub emulator are child processes, and they end with this process, on Linux also when
-// it is killed. A service is this program again, with the command of [part].
+// The walk-through makes three writes to one video and reads each back from catalog with the
+// consistency token of the write. It acts as a user with a token of the issuer. Issuer and
+// broker run in this process. Postgres, the services and the official Pub/Sub emulator are child
+// processes. They end with this process, on Linux also when it is killed. A service is this
+// program again, started with the command [part].
 //
-// Exit codes: 0 done (Ctrl-C while serving is that too), 1 failed, 2 wrong
-// usage.
+// Exit codes: 0 done (also after Ctrl-C while serving), 1 failed, 2 wrong usage.
 package main
 
 import (

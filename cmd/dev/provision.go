@@ -15,8 +15,8 @@ import (
 	"example.com/lockstep/internal/local/broker"
 )
 
-// provision never falls back to the real Pub/Sub, where Terraform creates the
-// same resources: without an emulator's address it is an error.
+// provision creates the pair's resources in an emulator. Without an emulator's address it fails.
+// It never falls back to the real Pub/Sub, where Terraform creates the same resources.
 func provision(ctx context.Context, c command.Call) error {
 	flags := flag.NewFlagSet("provision", flag.ContinueOnError)
 	watch := flags.Bool("watch", false, "")
@@ -52,17 +52,16 @@ func provision(ctx context.Context, c command.Call) error {
 	return err
 }
 
-// watchOver provisions whenever a resource is missing. It creates the file
-// ready, unless that is empty, once all resources have existed: from then on a
-// service that waits for its topics may start, however often the emulator goes
-// away and comes back.
+// watchOver provisions whenever a resource is missing. Once all resources have existed, it
+// creates the file ready, unless that name is empty. From then on a service that waits for its
+// topics may start, however often the emulator goes away and comes back.
 func watchOver(ctx context.Context, c command.Call, addr, project, ready string) error {
 	if ready != "" {
-		// A run that was killed may have left it.
+		// A run that was killed may have left the file.
 		if err := os.Remove(ready); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		defer os.Remove(ready) // else the next run removes it
+		defer os.Remove(ready) // if this fails, the next run removes the file
 	}
 	fmt.Fprintln(c.Out, "watching", addr)
 	return broker.Watch(ctx, addr, project, func(made broker.Provisioned, err error) {
@@ -99,7 +98,7 @@ func sayProvisioned(stdout io.Writer, made broker.Provisioned) {
 	}
 }
 
-// pubsub serves an empty Pub/Sub until ctx ends; provision creates the pair's
+// pubsub serves an empty Pub/Sub until ctx ends. The command provision creates the pair's
 // resources in it.
 func pubsub(ctx context.Context, c command.Call) (err error) {
 	flags := flag.NewFlagSet("pubsub", flag.ContinueOnError)

@@ -24,12 +24,12 @@ type report struct {
 	// fork: leave out
 	liveURL string
 	// fork: go on
-	operate string // commands
+	operate string // an operator's first commands
 }
 
 func (r report) writeJSON(w io.Writer) error { return json.NewEncoder(w).Encode(r) }
 
-// writeText shows the moments of each step as time since its commit.
+// writeText shows the times of each step relative to the step's commit.
 func (r report) writeText(w io.Writer) error {
 	fmt.Fprintf(w, "\nOne video, three writes, each read back from catalog with the token of the write.\nvideo %s\n\n", r.Steps[0].VideoID)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -82,9 +82,9 @@ Serving until Ctrl-C.
 	return err
 }
 
-// operating returns an operator's first commands, to be typed in another
-// terminal. It returns none if the user brought a database: the commands would
-// show its URL, which may contain a password.
+// operating returns an operator's first commands, to be typed in another terminal. It returns
+// none if the user brought a database, because the commands would show the URL of the database,
+// which may contain a password.
 func operating(p pair, all *parts) string {
 	if all.postgres == nil {
 		return ""

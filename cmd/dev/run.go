@@ -29,8 +29,8 @@ const (
 	livePort = 8083
 	// fork: go on
 
-	// defaultLevel keeps the walk-through readable: every request is logged at
-	// level info.
+	// defaultLevel keeps the walk-through readable, because at level info every request is
+	// logged.
 	defaultLevel = slog.LevelWarn
 )
 
@@ -39,7 +39,7 @@ var errInterrupted = errors.New("interrupted before the walk-through had ended")
 // pair is the configuration of one run of both services.
 type pair struct {
 	once, json     bool
-	noAuth         bool   // no issuer: every caller may do everything
+	noAuth         bool   // no issuer, so every caller may do everything
 	pubsub         string // auto, local or emulator
 	databaseURL    string // the administrator's; empty: start a Postgres
 	emulatorHost   string
@@ -65,7 +65,7 @@ type parts struct {
 	ends []func() error
 }
 
-// atEnd has end called by close, the last one first.
+// atEnd registers end, to be called by close. close calls the last one first.
 func (all *parts) atEnd(end func() error) { all.ends = append(all.ends, end) }
 
 func (all *parts) close() (err error) {
@@ -75,9 +75,8 @@ func (all *parts) close() (err error) {
 	return err
 }
 
-// run starts all parts, serves, and stops them in reverse order in every case.
-// An interruption is the usual end. With --once, it is an error while the
-// walk-through has not ended.
+// run starts all parts, serves, and always stops the parts in reverse order. An interruption is
+// the usual end. With --once, an interruption before the end of the walk-through is an error.
 func (p pair) run(ctx context.Context) (err error) {
 	var all parts
 	defer func() { err = errors.Join(err, all.close()) }()

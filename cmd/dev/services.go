@@ -22,8 +22,8 @@ const part = "part"
 // flushTime bounds the export of a service's last traces and metrics.
 const flushTime = 3 * time.Second
 
-// runPart serves until SIGTERM, as the services' own commands do. What a deployment needs
-// besides, such as a limit of memory, is left out.
+// runPart serves until SIGTERM, as the services' own commands do. It leaves out the parts that
+// only a deployment needs, such as a limit of memory.
 func runPart(ctx context.Context, c command.Call) (err error) {
 	if len(c.Args) != 1 {
 		return command.Usagef("%s is for this program alone", part)
@@ -42,7 +42,7 @@ func runPart(ctx context.Context, c command.Call) (err error) {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTime)
 		defer cancel()
-		_ = flush(ctx) // the collector of traces is away; the events have left
+		_ = flush(ctx) // an error means that the collector of traces is away; the events have left
 	}()
 	if name == "video" {
 		cfg := video.Config{Reflection: true}
@@ -75,8 +75,8 @@ func (p pair) service(all *parts, name string, lis *net.TCPListener, vars ...str
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	// The later of two values of a variable counts. An empty one is unset: the terminal's
-	// variables for a deployment must not reach this pair.
+	// Of two values of a variable the later counts, and an empty value counts as unset. So
+	// variables that the terminal has for a deployment do not reach this pair.
 	env := append(os.Environ(), "K_SERVICE=", "CLOUD_RUN_JOB=", "CLOUD_RUN_WORKER_POOL=", "LISTEN_DATABASE_URL=", "PUBSUB_ENDPOINT=",
 		"EVERYBODY_MAY_WRITE=", "AUTH_SERVICES=", "AUTH_SERVICE_AUDIENCE=", "AUTH_SERVICE_ISSUER=",
 		"GOOGLE_CLOUD_PROJECT="+p.project, emulatorHost+"="+all.broker.at, "LOG_LEVEL="+p.level.String())

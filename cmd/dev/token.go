@@ -13,8 +13,8 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// token prints a token for the running pair. The issuer's keys are in the memory of
-// `make run` alone, so this process asks it.
+// token prints a token for the running pair. Only the process of `make run` has the issuer's
+// keys, in memory, so this process asks that process.
 func token(ctx context.Context, c command.Call) error {
 	flags := flag.NewFlagSet("token", flag.ContinueOnError)
 	user := flags.String("user", "", "")
@@ -40,7 +40,7 @@ func token(ctx context.Context, c command.Call) error {
 	return err
 }
 
-// startIssuer starts none if every caller may do everything.
+// startIssuer starts the issuer, unless every caller may do everything.
 func (p pair) startIssuer(all *parts) error {
 	if p.noAuth {
 		return nil

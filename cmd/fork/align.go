@@ -6,15 +6,17 @@ import (
 	"unicode/utf8"
 )
 
-// columns are the signs that stand below each other in successive lines: in Terraform the
-// equals signs of a block, whose form `terraform fmt` checks, and comments behind lines.
+// columns match the signs that stand below each other in successive lines. These are the equals
+// signs of a block in Terraform, which `terraform fmt` checks, and the signs of comments behind
+// lines.
 var columns = []*regexp.Regexp{
 	regexp.MustCompile(`^\s*[^\s=#"]\S*(\s+)= `),
 	regexp.MustCompile(`^.*\S(\s+)(?:#|--) `),
 }
 
-// realigned returns the text after with the columns of the text before: successive lines
-// that had a sign below each other have it again. Both have the same lines, but for words.
+// realigned returns the text after with the columns of the text before. If successive lines had
+// a sign below each other, they have it again. Both texts have the same lines, except for
+// replaced words.
 func realigned(before, after string) string {
 	old, renewed := strings.Split(before, "\n"), strings.Split(after, "\n")
 	for _, column := range columns {

@@ -28,7 +28,7 @@ const maxWord = 16
 
 var wordPattern = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
 
-// complete returns w with the words of from where w has none.
+// complete returns w. If w lacks a word, it has the word of from.
 func (w words) complete(from words) words {
 	if w.aggregate == "" {
 		w.aggregate = from.aggregate
@@ -47,8 +47,8 @@ func (w words) complete(from words) words {
 	return w
 }
 
-// checkWords refuses words that cannot be names, and such that a fork of the fork could
-// not tell apart.
+// checkWords refuses words that cannot be names, and words that a fork of the fork could not
+// tell apart.
 func checkWords(from, to words) error {
 	if to == from {
 		return nil
@@ -73,8 +73,8 @@ func checkWords(from, to words) error {
 	return nil
 }
 
-// checkApart refuses a word that contains another one, but for a plural with its singular,
-// and a new one that is the other's word until now.
+// checkApart refuses a word that contains another word, except for a plural that contains its
+// singular. It also refuses a new word that is the present word of the other flag.
 func checkApart(w, other flagged, isNew bool, old string) error {
 	isPlural := w.flag == "--plural" && other.flag == "--aggregate"
 	if strings.Contains(w.word, other.word) && (!isPlural || w.word == other.word) {
@@ -104,8 +104,8 @@ func checkWord(word string) error {
 	return nil
 }
 
-// sqlKeywords are those that Postgres reserves, and those after which a name reads as a
-// statement.
+// sqlKeywords are the words that Postgres reserves, and the words that make a name behind them
+// read as a statement.
 const sqlKeywords = `all analyse analyze and any array as asc asymmetric authorization binary both case cast check collate
 collation column concurrently constraint create cross current default deferrable desc distinct do else end except
 false fetch for foreign freeze from full grant group having ilike in initially inner insert intersect into is isnull
@@ -114,12 +114,12 @@ overlaps placing primary references returning right select session similar some 
 trailing true union unique update user using variadic verbose when where window with delete drop alter schema role
 index view trigger function language values set row rows transaction value date time timestamp interval text json`
 
-// protoKeywords are those of the language and its scalar types.
+// protoKeywords are the keywords of the language and its scalar types.
 const protoKeywords = `syntax edition import weak public package option message enum service rpc returns stream oneof
 map reserved extensions extend optional repeated required group double float bytes bool string fixed32 fixed64`
 
-// checkUnused refuses a word that the files have already, with another meaning: the names
-// that it would make could be taken, and a fork of the fork would replace both.
+// checkUnused refuses a word that the files already have with another meaning. Names made from
+// the word could be taken, and a fork of the fork would replace both meanings.
 func checkUnused(from, to words, files []file) error {
 	old := from.all()
 	for i, w := range to.all() {
@@ -133,7 +133,7 @@ func checkUnused(from, to words, files []file) error {
 	return nil
 }
 
-// examples match the files with words of forks that are made to try it.
+// examples match the files that have words of forks only to try this command.
 var examples = regexp.MustCompile(`^(cmd/fork|\.ci)/`)
 
 // uses returns the first place outside of comments, documents and examples that has the word, alone

@@ -7,7 +7,7 @@ const determiners = `a|an|the|each|one|two|no|every|any|another|other|its|their|
 	`locked|erased|synthetic|popular|single|bad|long|given|such|present|next|last|first|second|third|young|own|whose|user|tenant|own|` +
 	`stored|changed|largest|newest|flat|types|neither`
 
-// contexts are those of this repository.
+// contexts are the rules of this repository.
 var contexts = []rule{
 	// Names that are fixed: paths, packages, tables, environment.
 	{
@@ -58,7 +58,8 @@ var contexts = []rule{
 	{means: owner, Why: "a connection of the client", in: in(`^pkg/client/client\.go$`), kind: code, ident: ident(`[a-z]+`)},
 	{means: owner, Why: "the types of the owner's paths", in: in(`^clients/`), ident: ident(`[A-Z][a-z]+Paths`)},
 
-	// Go: a package is the owner's, an identifier the aggregate's but for those of processes.
+	// In Go, a package is the owner's. An identifier is the aggregate's, except for those of
+	// processes.
 	{means: owner, Why: "a package clause", kind: code, before: endsWith(`^package `)},
 	{
 		means: owner, Why: "a process, its address or database",

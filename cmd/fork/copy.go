@@ -22,15 +22,15 @@ import (
 // gitTimeout bounds one git command on local files.
 const gitTimeout = time.Minute
 
-// A file is one of a repository, by its path from the root, with slashes.
+// A file is a file of a repository. Its name is its path from the root, with slashes.
 type file struct {
 	name    string
 	content []byte
 	mode    fs.FileMode
 }
 
-// readRepository returns the files of the repository at dir that a fork has, and its
-// module path.
+// readRepository returns the files that a fork of the repository at dir has, and the module path
+// of the repository.
 func readRepository(ctx context.Context, dir string) (files []file, module string, err error) {
 	if module, err = moduleOf(dir); err != nil {
 		return nil, "", err
@@ -58,8 +58,8 @@ func readRepository(ctx context.Context, dir string) (files []file, module strin
 	return files, module, nil
 }
 
-// readAll returns the files that git lists: tracked ones, and new ones that are not
-// ignored, in the state on disk.
+// readAll returns the files that git lists, in the state on disk: tracked files, and new files
+// that are not ignored.
 func readAll(ctx context.Context, dir string) (files []file, err error) {
 	list, err := git(ctx, dir, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	if err != nil {
@@ -88,7 +88,7 @@ func readFile(dir, name string) (file, error) {
 	return file{name: name, content: content, mode: info.Mode().Perm()}, err
 }
 
-// edited returns a file as a fork has it, in the words of this repository.
+// edited returns a file with the content that a fork has, still in the words of this repository.
 func edited(f file) (_ file, err error) {
 	if replacement, found := instead[f.name]; found {
 		if f.content, err = part(replacement); err != nil {
@@ -106,13 +106,14 @@ func edited(f file) (_ file, err error) {
 	return f, nil
 }
 
-// isBinary reports whether a file is not a text, as git does.
+// isBinary reports whether a file is not a text, by the same test as git.
 func isBinary(content []byte) bool { return bytes.IndexByte(content[:min(len(content), 8000)], 0) >= 0 }
 
-// aside stands for the module's path while words are replaced, which it may contain.
+// aside stands for the module's path while words are replaced, because the path may contain
+// them.
 const aside = "\x00module\x00"
 
-// renamed returns the files in a fork's words, as parts of its module.
+// renamed returns the files in the words of a fork, and with its module path.
 func renamed(files []file, from, to words, oldModule, module string) ([]file, error) {
 	r := newRenamer(from, to, contexts)
 	resolved := from.ambiguous() && !to.ambiguous()
@@ -139,10 +140,10 @@ func renamed(files []file, from, to words, oldModule, module string) ([]file, er
 	return all, nil
 }
 
-// grants has a line for each grant, sorted.
+// grants is the file with a sorted line for each grant.
 const grants = "deploy/terraform/tests/grants.txt"
 
-// imports are those of a file of protobuf.
+// imports matches the imports of a file of protobuf.
 var imports = regexp.MustCompile(`(?m)(^import "[^"]+";\n)+`)
 
 func sortedLines(text string) string { return strings.Join(slices.Sorted(strings.Lines(text)), "") }
@@ -167,7 +168,7 @@ func (r *renamer) file(f file, oldModule, module string) (file, error) {
 	if path.Ext(f.name) != ".go" {
 		return f, nil
 	}
-	// Imports are sorted by path, fields aligned by their names.
+	// With the new words, imports may be out of order and fields out of line.
 	formatted, err := format.Source(f.content)
 	f.content = formatted
 	return f, err

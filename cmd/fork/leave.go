@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// leftOut are the paths, or their beginnings, that a fork does without, and the reason.
+// leftOut are the paths, or beginnings of paths, that a fork does not have, with the reason.
 var leftOut = map[string]string{
 	"lab/":                        "benchmarks, and Terraform applied to a stand-in for Google Cloud",
 	"localpubsub/conformance/":    "the suite that compares localpubsub with other implementations",
@@ -30,13 +30,13 @@ var leftOut = map[string]string{
 	"deploy/schemas/released/":    "likewise",
 }
 
-// parts are the files that a fork has instead of this repository's, before their words
-// are replaced.
+// parts are the files that a fork has instead of files of this repository. Their words are
+// replaced like the words of other files.
 //
 //go:embed parts
 var parts embed.FS
 
-// instead has the part that takes the place of a file.
+// instead names the part that takes the place of a file.
 var instead = map[string]string{"CHANGELOG.md": "CHANGELOG.md"}
 
 // added are the files that a fork has in addition, by their parts.
@@ -44,13 +44,13 @@ var added = []struct{ name, part string }{
 	{"deploy/terraform/check.sh", "check.sh"}, // Terraform's checks without lab
 }
 
-// unambiguous are the same for a fork in which each word has one meaning.
+// unambiguous is like instead, but for a fork in which each word has one meaning.
 var unambiguous = map[string]string{"cmd/fork/contexts.go": "contexts.go.txt"}
 
 func isAdded(name string) bool {
 	for _, extra := range added {
 		if extra.name == name {
-			return true // of a fork's fork
+			return true // this repository is a fork, and its forks get the file anew
 		}
 	}
 	return false
@@ -75,8 +75,9 @@ const (
 	cutTo   = `fork: go on`
 )
 
-// Marks of the pieces that a fork does without: lines that have only a comment, and in
-// documents also a part of a line. A name is that of the part in the piece's place.
+// Marks of the pieces that a fork does not have. A mark is a line that has only a comment. In
+// documents it can also be a part of a line. A mark may name the part that takes the place of
+// the piece.
 var (
 	lines  = regexp.MustCompile(`(?ms)^[ \t]*(?://|#) ` + cutFrom + `$.*?[ \t]*(?://|#) ` + cutTo + `\n`)
 	line   = regexp.MustCompile(`(?m)^[ \t]*(?://|#) (?:` + cutFrom + `|` + cutTo + `)$`)
@@ -118,8 +119,8 @@ var (
 	alone   = regexp.MustCompile(`(?m)^` + seam + `\n`)
 )
 
-// joined closes the seams of a text: a line that was cut leaves no empty line, and a
-// paragraph one, not two.
+// joined closes the seams of a text. A line that was cut leaves no empty line. A paragraph that
+// was cut leaves one empty line, not two.
 func joined(content []byte) []byte {
 	content = atEnd.ReplaceAll(content, []byte("\n"))
 	content = between.ReplaceAll(content, []byte("$1"))
@@ -132,8 +133,8 @@ var (
 	row  = regexp.MustCompile(`(?m)^\| \[[^\]\n]*\]\(([^)#:\n]+)[^)\n]*\).*\n`)
 )
 
-// unlink returns a document without the rows of tables about a file that a fork does
-// without, and with the text in place of each link to such a file.
+// unlink returns a document without its rows of tables about files that a fork does not have. It
+// replaces each link to such a file by the text of the link.
 func unlink(name string, content []byte) []byte {
 	gone := func(target []byte) bool {
 		file := path.Join(path.Dir(name), string(target))

@@ -1,15 +1,15 @@
-// Command fork makes a repository of a team's own from this one: with another module
-// path, in the words of another domain, and without what serves this repository only.
+// Command fork makes a repository of a team's own from this one. The new repository has another
+// module path and the words of another domain. It lacks the parts that serve this repository
+// only.
 //
-// It reads the files that git would: tracked files, and new ones that are not ignored, in
-// the state on disk. The history is not copied; the fork is a fresh git repository without
-// a commit. LICENSE stays as it is, because the license asks for the names of the authors
-// in every copy.
+// It reads the files that git lists, in the state on disk: tracked files, and new files that are
+// not ignored. The history is not copied. The fork is a fresh git repository without a commit.
+// LICENSE stays as it is, because the license asks for the names of the authors in every copy.
 //
-// leave.go has the files that stay behind. rename.go replaces the words of the sample
-// domain; where one word has two meanings here, contexts.go tells them apart. check.go
-// refuses words that would collide, before anything is written. What is generated from
-// other files, such as the code of proto/, is generated again.
+// leave.go has the files that stay behind. rename.go replaces the words of the sample domain. If
+// a word has two meanings here, contexts.go tells them apart. check.go refuses words that would
+// collide, before anything is written. Generated files, such as the code of proto/, are
+// generated again.
 package main
 
 import (
@@ -53,7 +53,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	if o.without {
 		if err := withoutEngagements(ctx, o.dir); err != nil {
-			return errors.Join(fmt.Errorf("--engagement no: %w", err), os.RemoveAll(o.dir)) // it was empty or absent
+			return errors.Join(fmt.Errorf("--engagement no: %w", err), os.RemoveAll(o.dir)) // dir was empty or absent
 		}
 	}
 	if err := generate(ctx, o.dir, stderr); err != nil {
@@ -78,15 +78,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// options are those of the command line. without leaves the second aggregate out.
+// options are the options of the command line. without says that the second aggregate is left
+// out.
 type options struct {
 	module, dir string
 	to          words
 	without     bool
 }
 
-// parse reads the command line, and refuses what cannot be done, before anything is written. It
-// prints the help if that is asked for, and returns [flag.ErrHelp].
+// parse reads the command line. It refuses a fork that is not possible before anything is
+// written. If the help is asked for, parse prints it and returns [flag.ErrHelp].
 func parse(ctx context.Context, args []string, stdout io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("fork", flag.ContinueOnError)
 	flags.StringVar(&o.module, "module", "", "path of the new module, such as example.org/acme/shop")
@@ -126,8 +127,8 @@ func parse(ctx context.Context, args []string, stdout io.Writer) (o options, err
 	return o, nil
 }
 
-// fork writes the repository at src, which has the words from, as a new one to dir, without
-// its generated code.
+// fork writes the repository at src to dir as a new one, without its generated code. It replaces
+// the words from by the words to.
 func fork(ctx context.Context, src, dir, module string, from, to words) ([]file, error) {
 	if err := checkEmpty(dir); err != nil {
 		return nil, fmt.Errorf("--dir: %w", err)
@@ -155,7 +156,7 @@ func generate(ctx context.Context, dir string, out io.Writer) error {
 	}
 	for _, args := range [][]string{
 		{"make", "-C", dir, "generate", "proto-release", "BIN=" + tools},
-		// What stays behind had requirements of its own.
+		// The files that stay behind required modules that the fork does not need.
 		{"go", "-C", dir, "mod", "tidy"},
 		{"go", "-C", filepath.Join(dir, "localpubsub"), "mod", "tidy"},
 	} {

@@ -17,7 +17,7 @@ import (
 // listTimeout bounds go list, which may have modules to download.
 const listTimeout = 5 * time.Minute
 
-// The kinds of packages of Go, by what has them in its binary.
+// The kinds of Go packages, by the binaries that have them.
 const (
 	inServices = "Go: services and their parts"
 	inLibrary  = "Go: library pkg/"
@@ -28,7 +28,7 @@ const (
 // goClasses are in the order of the report: the first two are the code that runs in production.
 var goClasses = []string{inServices, inLibrary, inCommands, forTests}
 
-// A goPackage is one of the module, as go list prints it.
+// A goPackage is a package of the module, as go list prints it.
 type goPackage struct {
 	ImportPath string   `json:"ImportPath"` //nolint:tagliatelle // go list's
 	Name       string   `json:"Name"`       //nolint:tagliatelle // go list's
@@ -36,8 +36,8 @@ type goPackage struct {
 }
 
 // packagesOf returns the kind of each package of the module at dir, by its folder. The imports
-// decide: a package that no binary has and that is not in pkg/, the code for others, is there
-// for tests.
+// decide the kind. A package in pkg/ is code for others. A package that is neither in pkg/ nor
+// in a binary is for tests.
 func packagesOf(ctx context.Context, dir string) (map[string]string, error) {
 	module, err := moduleOf(dir)
 	if err != nil {
@@ -103,7 +103,7 @@ func kindsOfPackages(packages []goPackage, module string) map[string]string {
 	return kinds
 }
 
-// closure returns the packages from which others follow, and all that follow.
+// closure returns the packages in from, and all packages that they import, directly or not.
 func closure(from []string, imports map[string][]string) map[string]bool {
 	reached := map[string]bool{}
 	for next := slices.Clone(from); len(next) > 0; {

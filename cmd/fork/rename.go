@@ -27,7 +27,7 @@ type renamer struct {
 
 func newRenamer(from, to words, decide []rule) *renamer {
 	var spellings []string
-	// The longest first: a plural before its singular.
+	// The longest comes first, so that a plural is tried before its singular.
 	for _, word := range []string{from.plural, from.aggregate, from.owner, from.reader, from.name} {
 		spellings = append(spellings, word, title(word), strings.ToUpper(word))
 	}
@@ -38,12 +38,13 @@ func newRenamer(from, to words, decide []rule) *renamer {
 type occurrence struct {
 	file string
 	kind kind
-	// ident is the identifier that contains the word, and before and after are the line's
-	// parts around it; previous is the word before, also when that stands in the line above.
+	// ident is the identifier that contains the word. before and after are the parts of the line
+	// around the word. previous is the word before it, even if that stands in the line above.
 	word, ident, before, after, previous string
 }
 
-// name renames a path, and text the content of the file that has this path here.
+// name renames a path. text replaces the words in the content of the file that has this path
+// here.
 func (r *renamer) name(file string) string { return r.rename(file, file, nil) }
 
 func (r *renamer) text(file, content string) string {
@@ -75,7 +76,7 @@ func (r *renamer) rename(file, content string, at func(int) kind) string {
 	return string(append(out, content[done:]...))
 }
 
-// vicinity is more of a line than any rule looks at.
+// vicinity is how much of a line is kept on each side of a word. No rule looks at more.
 const vicinity = 100
 
 func (r *renamer) occurrence(file, content string, start, end int) occurrence {
@@ -100,7 +101,7 @@ func (r *renamer) occurrence(file, content string, start, end int) occurrence {
 
 // replace returns the fork's word for an occurrence.
 func (r *renamer) replace(o occurrence) string {
-	// The license names the authors, and Postgres its own tables.
+	// The names of the authors in the license, and the names of Postgres's own tables, stay.
 	if strings.HasPrefix(o.after, " authors") || strings.HasSuffix(o.before, "pg_") {
 		return o.word
 	}
@@ -120,8 +121,8 @@ func (r *renamer) replace(o occurrence) string {
 	return spelled(r.from.name, o.word)(r.to.name)
 }
 
-// several replaces a plural. A heading's anchor has no apostrophe: there the genitive of
-// the owner looks like it.
+// several replaces a plural. In the anchor of a heading, the genitive of the owner looks like a
+// plural, because an anchor has no apostrophe.
 func (r *renamer) several(o occurrence) string {
 	if r.from.ambiguous() && strings.HasPrefix(o.after, "-database-") {
 		return r.to.owner + "s"
@@ -129,7 +130,7 @@ func (r *renamer) several(o occurrence) string {
 	return spelled(r.from.plural, o.word)(r.to.plural)
 }
 
-// means tells the aggregate from its owner, where one word names both.
+// means tells whether an occurrence means the aggregate or its owner, if one word names both.
 func (r *renamer) means(o occurrence) meaning {
 	for _, c := range r.decide {
 		if c.matches(o) {
@@ -139,8 +140,8 @@ func (r *renamer) means(o occurrence) meaning {
 	return aggregate
 }
 
-// standsAlone reports whether content[start:end] is a word or a part of an identifier,
-// and not a part of another word. A version may follow it: the word video is in videov1.
+// standsAlone reports whether content[start:end] is a word or a part of an identifier, and not a
+// part of another word. A version may follow the word, as in videov1.
 func standsAlone(content string, start, end int) bool {
 	first, second, last := content[start], content[start+1], content[end-1]
 	afterLetter := start > 0 && isLetter(content[start-1]) && !isEscape(content, start-1)
@@ -154,7 +155,8 @@ func standsAlone(content string, start, end int) bool {
 	return isLower(last) && (isUpper(rest[0]) || glued.MatchString(rest))
 }
 
-// glued follow a package name in an alias, and an owner's name in an anchor.
+// glued matches a version behind a package name in an alias, and an s behind an owner's name in
+// an anchor.
 var glued = regexp.MustCompile(`^(v\d|eventsv\d|s\b)`)
 
 func isUpper(c byte) bool  { return 'A' <= c && c <= 'Z' }
@@ -172,7 +174,7 @@ var lastWord = regexp.MustCompile("([A-Za-z0-9]+)[`\"]?[ \t]*(?:\n[ \t]*(?:(?://
 func wordBefore(text string) string {
 	m := lastWord.FindStringSubmatch(text)
 	if len(m) == 0 || strings.HasSuffix(text, m[1]) {
-		return "" // nothing is between: both are parts of one identifier
+		return "" // nothing is between them, because both are parts of one identifier
 	}
 	return strings.ToLower(m[1])
 }
@@ -182,8 +184,8 @@ var (
 	articleInName = regexp.MustCompile(`[a-z]A(n?)$`)
 )
 
-// withArticle returns text, which an occurrence follows, with "a" or "an" as the
-// replacement needs it. In code of Go a is a variable.
+// withArticle returns text, which stands before an occurrence, with "a" or "an" as the
+// replacement needs it. In Go code it leaves the word a alone, because a is a variable there.
 func withArticle(text []byte, o occurrence, replacement string) []byte {
 	before := max(0, len(text)-8)
 	tail, n := string(text[before:]), ""
@@ -201,7 +203,7 @@ func withArticle(text []byte, o occurrence, replacement string) []byte {
 	return text
 }
 
-// hasVowel reports whether a word begins with the sound of a vowel, by its letters.
+// hasVowel reports whether a word begins with the sound of a vowel. It judges by the letters.
 func hasVowel(word string) bool {
 	word = strings.ToLower(word)
 	for _, consonant := range []string{"uni", "use", "usa", "uti", "eu", "one"} {

@@ -17,8 +17,8 @@ type class struct {
 	match *regexp.Regexp
 }
 
-// classes are in the order in which they are tried. Files of Go that match none are counted
-// by their package: see goClasses.
+// classes are in the order in which they are tried. Go files that match none are counted by
+// their package: see goClasses.
 var classes = []class{
 	{"local Pub/Sub, its own module", regexp.MustCompile(`^localpubsub/`)},
 	{generatedFiles, regexp.MustCompile(`\.pb\.go$|^proto/released` +
@@ -36,8 +36,8 @@ const (
 	otherFiles     = "other: CI, containers, settings"
 )
 
-// report prints the files and lines of a fork by kind, and the time that it took. Lines of
-// Go are those with code. of has the kind of each package.
+// report prints the files and lines of a fork by kind, and the time that the fork took. Of Go
+// files it counts the lines with code only. of has the kind of each package.
 func report(out io.Writer, dir string, took time.Duration, files []file, of map[string]string) {
 	count := map[string][2]int{}
 	for _, f := range files {
@@ -71,10 +71,10 @@ func classOf(name string, of map[string]string) string {
 	if c, found := of[path.Dir(name)]; found {
 		return c
 	}
-	return forTests // of no package that is built
+	return forTests // its package is not built
 }
 
-// linesOf counts a file's lines: of Go those with code, of a binary none.
+// linesOf counts the lines of a file. In Go it counts the lines with code. A binary has none.
 func linesOf(f file) int {
 	switch {
 	case isBinary(f.content):

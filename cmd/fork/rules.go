@@ -2,7 +2,7 @@ package main
 
 import "regexp"
 
-// A meaning of a word that names the aggregate and its owner.
+// A meaning of a word that names both the aggregate and its owner.
 type meaning string
 
 const (
@@ -10,13 +10,14 @@ const (
 	owner     meaning = "owner"
 )
 
-// A rule tells the aggregate from its owner, where one word names
-// both. All patterns that it has match; the first rule of the list decides.
+// A rule tells the aggregate from its owner, if one word names both. A rule matches if all
+// patterns that it has match. The first rule of the list that matches decides.
 type rule struct {
 	means meaning
 	Why   string
-	// in is a pattern of paths; kind of text; ident of the identifier around the word;
-	// before and after of the line around it; previous of the word before.
+	// in matches the path, and kind is the kind of text. ident matches the identifier around the
+	// word. before and after match the line around the word, and previous matches the word
+	// before it.
 	in                             *regexp.Regexp
 	kind                           kind
 	ident, before, after, previous *regexp.Regexp

@@ -18,9 +18,9 @@ import (
 // removal begins the title of the guide's chapter that takes the second aggregate out.
 const removal = "Remove engagements"
 
-// noEngagement reports whether the answer is no. It refuses one that is neither yes nor no, and no
-// where the repository in dir has no second aggregate to leave out, or sed is not GNU's: that of
-// macOS takes the chapter's `sed -i` for something else.
+// noEngagement reports whether the answer is no. It refuses an answer that is neither yes nor
+// no. It refuses no if the repository in dir has no second aggregate to leave out, or if sed is
+// not GNU sed. The sed of macOS takes the chapter's `sed -i` for something else.
 func noEngagement(ctx context.Context, answer, dir string) (bool, error) {
 	switch answer {
 	case "yes":
@@ -47,10 +47,12 @@ func removalOf(dir string) (guide.Chapter, error) {
 	return guide.Find(chapters, removal)
 }
 
-// removedText matches what the chapter's commands remove lines and files by.
+// removedText matches the text by which the chapter's commands find the lines and files to
+// remove.
 var removedText = regexp.MustCompile(`(?i)ngage|offset|counter`)
 
-// checkRemoval refuses names of which the chapter would remove every line.
+// checkRemoval refuses names that removedText matches, because the chapter would remove every
+// line with them.
 func checkRemoval(module string, to words) error {
 	named := []flagged{{flag: "--module", word: module}}
 	for _, w := range append(named, to.all()...) {
@@ -61,7 +63,8 @@ func checkRemoval(module string, to words) error {
 	return nil
 }
 
-// compiles fails unless the repository's packages and tests do: a removal may have cut into others' lines.
+// compiles fails unless the repository's packages and tests compile. A removal may have cut into
+// lines of other code.
 func compiles(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, generateTimeout)
 	defer cancel()
@@ -72,15 +75,16 @@ func compiles(ctx context.Context, dir string) error {
 	return nil
 }
 
-// withoutEngagements takes the second aggregate out of the fork in dir by the chapter of its own
-// change guide, and then the chapter. The migrations that have made its tables stay, with one more
-// that drops them: a merge of a later version of this repository finds the numbers that it expects.
+// withoutEngagements removes the second aggregate from the fork in dir. It follows the chapter
+// of the fork's own change guide, and then removes the chapter. The migrations that have made
+// the tables stay, and one more migration drops the tables. So a merge of a later version of
+// this repository finds the numbers that it expects.
 func withoutEngagements(ctx context.Context, dir string) error {
 	chapter, err := removalOf(dir)
 	if err != nil {
 		return err
 	}
-	// The chapter's `git rm` takes committed files.
+	// The chapter's `git rm` works on committed files only.
 	if err := committed(ctx, dir); err != nil {
 		return err
 	}
@@ -112,7 +116,7 @@ func committed(ctx context.Context, dir string) error {
 // rowOf is the chapter's row in the table of chapters.
 var rowOf = regexp.MustCompile(`(?m)^\| \[` + removal + `\].*\n`)
 
-// removeChapter removes the chapter that was followed from the guide.
+// removeChapter removes the chapter from the guide, after its steps were done.
 func removeChapter(dir string) error {
 	name := filepath.Join(dir, filepath.FromSlash(guide.Document))
 	text, err := os.ReadFile(name)
@@ -127,7 +131,7 @@ func removeChapter(dir string) error {
 	return os.WriteFile(name, before, 0o644)
 }
 
-// formatAll formats the Go files: lines that are gone may have held others in columns.
+// formatAll formats the Go files, because removed lines may have held other lines in columns.
 func formatAll(ctx context.Context, dir string) error {
 	files, err := readAll(ctx, dir)
 	if err != nil {

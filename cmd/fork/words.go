@@ -6,15 +6,17 @@ import "strings"
 type words struct {
 	// aggregate is the kind of rows that the owner has, and plural several of them.
 	aggregate, plural string
-	// owner writes the aggregates: a service with its binary, schema and role.
+	// owner is the service that writes the aggregates, and the name of its binary, schema and
+	// role.
 	owner string
-	// reader has the read model: likewise.
+	// reader is the service with the read model, and the name of its binary, schema and role.
 	reader string
-	// name is that of the repository.
+	// name is the name of the repository.
 	name string
 }
 
-// current are the words of this repository. A fork has its own here, for the fork's forks.
+// current are the words of this repository. A fork has its own words here, so that it can be
+// forked, too.
 var current = words{
 	aggregate: "video",
 	plural:    "videos",
@@ -23,11 +25,11 @@ var current = words{
 	name:      "lockstep",
 }
 
-// ambiguous reports whether one word names the aggregate and its owner. Then the
-// contexts tell which of the two is meant.
+// ambiguous reports whether one word names the aggregate and its owner. If so, the contexts tell
+// which of the two is meant.
 func (w words) ambiguous() bool { return w.aggregate == w.owner }
 
-// all returns the words by the flags that set them.
+// all returns the words with the flags that set them.
 func (w words) all() []flagged {
 	return []flagged{
 		{"--aggregate", w.aggregate}, {"--plural", w.plural}, {"--owner", w.owner}, {"--reader", w.reader}, {"--name", w.name},

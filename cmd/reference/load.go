@@ -16,8 +16,7 @@ import (
 type pack struct {
 	name     protoreflect.FullName
 	services []protoreflect.ServiceDescriptor
-	// shared are the messages that are neither a request nor an answer, and enums are likewise
-	// all enums.
+	// shared are the messages that are neither a request nor an answer. enums are all enums.
 	shared []protoreflect.MessageDescriptor
 	enums  []protoreflect.EnumDescriptor
 }

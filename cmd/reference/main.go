@@ -1,9 +1,9 @@
 // Command reference writes docs/grpc.md, the reference of the gRPC API, from the definitions
 // in proto/ and their comments.
 //
-// A service has a chapter: its comment, and each method with the fields of its request and of
-// its answer. Messages and enums that are no request and no answer stand behind the services of
-// their package. intro.md has the part that all services share; TestReasonsAreDocumented
+// Each service has a chapter with its comment, and with each method and the fields of the
+// method's request and answer. All other messages, and the enums, stand behind the services of
+// their package. intro.md has the part that all services share. TestReasonsAreDocumented
 // compares the reasons of errors with the code.
 package main
 

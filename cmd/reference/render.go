@@ -11,7 +11,7 @@ import (
 // page is the text so far.
 type page struct {
 	strings.Builder
-	// known are the packages of the reference, to whose messages fields link.
+	// known are the packages of the reference. Fields link to the messages of these packages.
 	known map[protoreflect.FullName]bool
 }
 
@@ -46,8 +46,9 @@ func (p *page) service(s protoreflect.ServiceDescriptor) {
 	}
 }
 
-// heading begins a chapter with the comment of its definition. Its anchor is the name as it is:
-// GitHub's own has no capitals and no dots, and a search for the name does not find it.
+// heading begins a chapter with the comment of its definition. It sets the unchanged name as the
+// anchor. GitHub's own anchor has no capitals and no dots, so a search for the name does not
+// find it.
 func (p *page) heading(level, title string, d protoreflect.Descriptor) {
 	fmt.Fprintf(p, "\n<a id=%q></a>\n\n%s %s\n", title, level, title)
 	if text := comment(d); text != "" {
@@ -55,7 +56,7 @@ func (p *page) heading(level, title string, d protoreflect.Descriptor) {
 	}
 }
 
-// title is the heading of a method, which is the only one of this name.
+// title returns the heading of a method. No other method has the same heading.
 func title(m protoreflect.MethodDescriptor) string {
 	return string(m.Parent().Name()) + "." + string(m.Name())
 }
@@ -70,7 +71,7 @@ func (p *page) part(what string, m protoreflect.MessageDescriptor, stream bool) 
 	p.fields(m)
 }
 
-// after is the comment of a message, to stand behind its name.
+// after returns the comment of a message in the form that stands behind the message's name.
 func after(m protoreflect.MessageDescriptor) string {
 	if text := cell(m); text != "" {
 		return ". " + text

@@ -20,7 +20,7 @@ import (
 const (
 	// envelope is the message type of a topic's data.
 	envelope = "Event"
-	// inside is the path of its file in the folder of its kind of aggregate.
+	// inside is the path of the envelope's file in the folder of a kind of aggregate.
 	inside = "events/v1/events.proto"
 	// maxDefinition is Pub/Sub's limit
 	// (https://cloud.google.com/pubsub/docs/schemas).
@@ -68,7 +68,7 @@ func defineOne(ctx context.Context, source, name, topic string) (string, error) 
 	if b.Len() > maxDefinition {
 		return "", fmt.Errorf("its definition has %d bytes, Pub/Sub takes %d", b.Len(), maxDefinition)
 	}
-	// Here everything is in one scope, so that a clash of names shows now.
+	// In the result all types are in one scope, so compiling it shows a clash of names now.
 	if _, err := compileText(ctx, b.String()); err != nil {
 		return "", fmt.Errorf("what became of it is no valid definition: %w", err)
 	}

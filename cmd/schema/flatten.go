@@ -39,7 +39,7 @@ type nest struct {
 	names    map[protoreflect.Name]protoreflect.FullName
 }
 
-// add adds m and its content; path leads to m from the root.
+// add adds m and the messages in it. path leads from the root to m.
 func (n *nest) add(m protoreflect.MessageDescriptor, path []protoreflect.FullName) error {
 	if slices.Contains(path, m.FullName()) {
 		return fmt.Errorf("%s contains itself, by way of %v: a schema has no recursive messages", m.FullName(), path)

@@ -2,24 +2,23 @@
 // definition for each topic. Pub/Sub validates the data of every message
 // against it.
 //
-// Pub/Sub accepts a definition with one top-level message and no imports. So
-// the message Event of proto/AGGREGATE/events/v1/events.proto, for each topic of package topics,
-// becomes a file of its own with all the types that it uses nested in it. Data
-// written with one type can be read with the other, byte for byte:
+// Pub/Sub accepts a definition with one top-level message and no imports. So for each topic of
+// package topics, the message Event of proto/AGGREGATE/events/v1/events.proto becomes a file of
+// its own, with all the types that it uses nested in it. Data written with one of these two
+// messages can be read with the other, byte for byte:
 //
-//   - a message, including Timestamp and other imported ones, is nested in Event
-//     under its own name, with its field numbers, and so are its messages; two of
-//     one name are refused
+//   - a message, including Timestamp and other imported messages, is nested in Event under its own
+//     name, with its field numbers, and so are the messages in it. Two messages with the same name
+//     are refused
 //   - oneof, map, repeated, `optional` and reserved fields stay as they are
-//   - an enum becomes an int32, which has the same bytes: Pub/Sub takes a new value
-//     of an enum for an incompatible revision, and the next kind of event is one
-//   - comments and options are left out: they have no effect on bytes, and each
-//     change of the text costs one of the 20 revisions that a schema may have
+//   - an enum becomes an int32, which has the same bytes. The reason is that Pub/Sub takes a new
+//     value of an enum for an incompatible revision, and the next kind of event is such a value
+//   - comments and options are left out, because they have no effect on bytes and each change of
+//     the text costs one of the 20 revisions that a schema may have
 //   - a message that contains itself is refused, and so is any syntax but proto3
 //
-// The result must be accepted as the next revision of the released one, in
-// deploy/schemas/released, by Pub/Sub's own rules: TestNextRevision checks
-// that.
+// By Pub/Sub's own rules, the result must be the next revision of the released definition in
+// deploy/schemas/released. TestNextRevision checks this.
 package main
 
 import (

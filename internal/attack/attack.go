@@ -1,12 +1,11 @@
-// Package attack is test support. It has the targets of fuzzing that both services share,
-// and it measures the memory that one request can make a service allocate: over gRPC for
-// each field of each request message, over REST for each route. Both are found, not
-// listed: a new RPC and a new route are attacked without a new test.
+// Package attack is test support for fuzzing and for limits of memory. It has the fuzz targets that
+// both services share. It also measures the memory that one request can make a service allocate:
+// over gRPC for each field of each request message, and over REST for each route. It finds the
+// fields and the routes itself, so it attacks a new RPC or a new route without a new test.
 //
-// The figure is all that the process allocates for the request, the client's part
-// included. The heap of n requests at once is at most n times as large. Nothing else
-// may run in the process meanwhile, so a test that calls this package must not be
-// parallel.
+// The figure counts everything that the process allocates during the request, including the
+// client's part. n requests at once need at most n times as much heap. Nothing else may run in the
+// process meanwhile, so a test that calls this package must not be parallel.
 package attack
 
 import (
@@ -14,10 +13,11 @@ import (
 	"testing"
 )
 
-// repeats is the number of requests that a figure above the limit is the mean of.
+// repeats is how many times a request is sent again if its first figure is above the limit. The
+// mean of the repeats decides.
 const repeats = 4
 
-// allocates is the mean of the bytes that a call of send allocates.
+// allocates returns the mean number of bytes that a call of send allocates.
 func allocates(calls int, send func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -28,9 +28,9 @@ func allocates(calls int, send func()) uint64 {
 	return (after.TotalAlloc - before.TotalAlloc) / uint64(calls)
 }
 
-// judge fails the test if a request allocates more than most bytes. The first call also
-// fills pools and caches, so that its figure is an upper bound: only one above the limit is
-// measured again.
+// judge fails the test if a request allocates more than most bytes. The first call also fills pools
+// and caches, so its figure is an upper bound. judge measures a request again only if the first
+// figure is above the limit.
 func judge(t testing.TB, request string, most uint64, send func()) {
 	t.Helper()
 	if allocates(1, send) <= most {

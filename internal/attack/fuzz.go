@@ -21,9 +21,9 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// HTTP sends any method, target, headers and body to a handler. In all of them the
-// placeholder of an id becomes the one that id returns. A request that the handler
-// answers with its own fault, or without a problem document, fails.
+// HTTP sends any method, target, headers and body to a handler. In each of them [Placeholder] is
+// replaced by the id that id returns. The test fails if the handler answers with a fault of its
+// own, or with an error that is not a problem document.
 func HTTP(f *testing.F, handler http.Handler, id func(*testing.T) string, targets ...string) {
 	f.Helper()
 	const json = "Content-Type: application/json\n"
@@ -74,9 +74,9 @@ func checkHTTP(w *httptest.ResponseRecorder) error {
 	return nil
 }
 
-// RPC sends any bytes, with any value of a header that a service reads, to each method
-// of the services behind conn. In them the placeholder of an id becomes the one that id
-// returns. A call that ends with a fault of the service, or without a reason, fails.
+// RPC sends any bytes, with any value of one of the headers that a service reads, to each method of
+// the services behind conn. In the bytes [Placeholder] is replaced by the id that id returns. The
+// test fails if a call ends with a fault of the service, or with an error that has no reason.
 func RPC(f *testing.F, conn *grpc.ClientConn, id func(*testing.T) string) {
 	f.Helper()
 	headers := []string{"idempotency-key", "authorization", "x-service-authorization", "traceparent"}
@@ -104,7 +104,7 @@ func RPC(f *testing.F, conn *grpc.ClientConn, id func(*testing.T) string) {
 		}
 		value = strings.Map(func(r rune) rune {
 			if r < ' ' || r > '~' {
-				return '?' // others are refused by the client
+				return '?' // the client refuses all other characters
 			}
 			return r
 		}, value)
@@ -138,7 +138,8 @@ func checkRPC(s *status.Status) error {
 	}
 }
 
-// filled is a message with the placeholder in each text, and 1 in each number.
+// filled returns a message with Placeholder in each string, 1 in each number and true in each bool.
+// It also fills nested messages, down to depth.
 func filled(of protoreflect.MessageDescriptor, depth int) *dynamicpb.Message {
 	m := dynamicpb.NewMessage(of)
 	for i := range of.Fields().Len() {

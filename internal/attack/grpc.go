@@ -14,7 +14,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/encoding/gzip" // also registers it, as the Pub/Sub client does
+	"google.golang.org/grpc/encoding/gzip" // the import also registers gzip, as the Pub/Sub client does
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
@@ -30,18 +30,18 @@ var sizes = []int{64 << 10, 2 << 20}
 // maxNesting ends the walk through messages that contain themselves.
 const maxNesting = 3
 
-// room is left for the tags of the fields around the one that is filled.
+// room is the number of bytes that are left for the tags of the fields around the filled field.
 const room = 64
 
-// reflectionTimeout is for a server that is about to start.
+// reflectionTimeout is long enough for a server that is still starting.
 const reflectionTimeout = 20 * time.Second
 
-// unknownField is a number that no message has.
+// unknownField is a field number that no message uses.
 const unknownField = 1000
 
-// GRPC calls each unary method of the services that the server behind conn reflects.
-// It fills each field, on its own, with as many or as large values as fit, plain and
-// compressed, and expects that no call allocates more than most bytes.
+// GRPC calls each unary method of the services that the server behind conn lists by reflection. It
+// fills one field at a time with as many or as large values as fit, and sends each message plain
+// and compressed. It expects that no call allocates more than most bytes.
 func GRPC(t *testing.T, conn *grpc.ClientConn, most uint64) {
 	t.Helper()
 	methods := 0
@@ -86,8 +86,8 @@ func attackField(t *testing.T, conn *grpc.ClientConn, method, field string, mess
 	}
 }
 
-// messages are encoded requests of about size bytes. The key of each is the path of the
-// field that fills it.
+// messages returns encoded requests of about size bytes. The key of each request is the path of the
+// field that fills the request.
 func messages(of protoreflect.MessageDescriptor, size int) map[string][]byte {
 	unknown := protowire.AppendTag(nil, unknownField, protowire.BytesType)
 	found := map[string][]byte{"an unknown field": repeat(unknown, []byte{0}, size)}
@@ -95,8 +95,8 @@ func messages(of protoreflect.MessageDescriptor, size int) map[string][]byte {
 	return found
 }
 
-// fill adds the messages for the fields of one message; within puts such a message into
-// the messages that contain it.
+// fill adds the messages for the fields of one message. within wraps such a message in the messages
+// that contain it.
 func fill(found map[string][]byte, of protoreflect.MessageDescriptor, path string, within func([]byte) []byte, size, depth int) {
 	for i := range of.Fields().Len() {
 		f := of.Fields().Get(i)
@@ -144,7 +144,7 @@ func zero(kind protoreflect.Kind) []byte {
 	return make([]byte, cmp.Or(sizes[wireType(kind)], 1))
 }
 
-// services are those that the server reflects, except gRPC's own.
+// services returns the services that the server lists by reflection, except gRPC's own.
 func services(t testing.TB, conn *grpc.ClientConn) (found []protoreflect.ServiceDescriptor) {
 	t.Helper()
 	names, err := Reflected(t.Context(), conn)
@@ -161,8 +161,8 @@ func services(t testing.TB, conn *grpc.ClientConn) (found []protoreflect.Service
 	return found
 }
 
-// Reflected waits for the server behind conn and returns the services that it reflects,
-// except gRPC's own.
+// Reflected waits for the server behind conn and returns the services that the server lists by
+// reflection, except gRPC's own.
 func Reflected(ctx context.Context, conn *grpc.ClientConn) (names []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, reflectionTimeout)
 	defer cancel()
@@ -171,7 +171,7 @@ func Reflected(ctx context.Context, conn *grpc.ClientConn) (names []string, err 
 		return nil, err
 	}
 	list := &grpc_reflection_v1.ServerReflectionRequest{MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{}}
-	if err := stream.Send(list); err != nil && !errors.Is(err, io.EOF) { // Recv says why it ended
+	if err := stream.Send(list); err != nil && !errors.Is(err, io.EOF) { // Recv returns the reason
 		return nil, err
 	}
 	answer, err := stream.Recv()

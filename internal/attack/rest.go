@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// bodySize is the largest body that passes, headerSize nearly the most that a
-	// server reads.
+	// bodySize is the largest body that a service accepts. headerSize is nearly the largest header
+	// that a server reads.
 	bodySize   = 256 << 10
 	headerSize = 60 << 10
 )
@@ -22,9 +22,9 @@ const (
 // Placeholder stands for an id, in routes and messages.
 const Placeholder = "00000000-0000-4000-8000-000000000000"
 
-// REST sends each route requests that are full of members, elements, query
-// parameters and header values, and expects that each is answered with a client's
-// fault, or without one, and allocates no more than most bytes.
+// REST sends requests to each route that are full of members, elements, query parameters or header
+// values. It expects that each request allocates no more than most bytes, and that the answer is a
+// success or a fault of the client.
 func REST(t *testing.T, routes chi.Routes, url string, most uint64) {
 	t.Helper()
 	seen := 0
@@ -43,10 +43,10 @@ func REST(t *testing.T, routes chi.Routes, url string, most uint64) {
 	}
 }
 
-// request is the same for every route.
+// request has the parts of a request that are the same for every route.
 type request struct{ body, query, header, value string }
 
-// requests are named by their content.
+// requests returns the requests. Each key says how the request is filled.
 func requests() map[string]request {
 	with := func(header, value string) request {
 		return request{body: "{}", header: header, value: strings.Repeat(value, headerSize/len(value))}
@@ -92,7 +92,7 @@ func (r request) send(t *testing.T, method, url string) {
 	}
 }
 
-// list is as much JSON as a body may hold, between its brackets.
+// list returns about as many elements of JSON as a body may hold, between begin and end.
 func list(begin string, element func(int) string, end string) string {
 	var b strings.Builder
 	b.WriteString(begin + element(0))

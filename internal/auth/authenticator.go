@@ -20,37 +20,38 @@ import (
 
 // The headers that carry an identity.
 const (
-	// userHeader is always an end user's.
+	// userHeader carries only tokens of end users.
 	userHeader = "Authorization"
-	// platformHeader is the header of a service's identity that Cloud Run verifies. It
-	// removes the signature before the request reaches the container.
+	// platformHeader carries a service's token for Cloud Run. Cloud Run verifies the token and
+	// removes its signature before the request reaches the container.
 	platformHeader = "X-Serverless-Authorization"
-	// serviceHeader repeats that token, with its signature.
+	// serviceHeader carries the token of platformHeader again, with the signature.
 	serviceHeader = "X-Service-Authorization"
 )
 
 // removedSignature stands in place of the signature that Cloud Run has removed.
 const removedSignature = ".SIGNATURE_REMOVED_BY_GOOGLE"
 
-// maxToken bounds a token. Issuers stay below 4 KiB, because proxies do.
+// maxToken bounds a token, in bytes. Issuers keep their tokens below 4 KiB, because proxies have
+// such a limit.
 const maxToken = 8 << 10
 
-// Authenticator makes the caller of a request from its headers. Run fetches the keys of
-// its issuers.
+// Authenticator determines the caller of a request from the headers. Run fetches the keys of its
+// issuers.
 type Authenticator struct {
-	users    *verifier // nil: open
-	tenants  string    // the path of the claim; empty: there is one tenant
-	services *verifier // nil: no caller is a service
+	users    *verifier // nil if the service is open
+	tenants  string    // the path of the claim; empty if there is only one tenant
+	services *verifier // nil if no caller is a service
 	accounts []string
 	local    bool
 }
 
-// Open returns an authenticator that takes every caller for Everyone and looks at no
-// token.
+// Open returns an authenticator that reads no token and takes every caller for Everyone.
 func Open() *Authenticator { return &Authenticator{} }
 
-// New returns the authenticator of that configuration. It asks no issuer: a service
-// starts while its issuer is away. It logs once if the service is open to everybody.
+// New returns the authenticator for the configuration. It sends no request to the issuer, so a
+// service can start while its issuer is away. If the service is open to everybody, New logs that
+// once.
 func New(ctx context.Context, c Config, log *slog.Logger) (*Authenticator, error) {
 	switch {
 	case c.Issuer != "" && c.Audience != "" && !c.Open:
@@ -88,16 +89,16 @@ func (a *Authenticator) Run(ctx context.Context) error {
 	return nil
 }
 
-// Local reports whether an operation for services is open to a caller without an
-// identity: services on a developer's machine have none. Where the configuration names
-// services it is not: those have an identity.
+// Local reports whether an operation for services is open to a caller without an identity. It is
+// open on a developer's machine, because services have no identity there. If the configuration
+// names services, they have one, and the operation is not open.
 func (a *Authenticator) Local() bool { return a.local && a.services == nil }
 
-// Principal returns the caller. A request without a token is Anonymous. A token that is
-// not valid is an error for the client, UNAUTHENTICATED; a service account that is none
-// of the configured ones is PERMISSION_DENIED; where the issuer's keys are needed and
-// cannot be fetched, the error is UNAVAILABLE, and where too many requests need them at
-// once, RESOURCE_EXHAUSTED. The end user's token decides alone if there is one. Principal returns within three seconds, and within ctx.
+// Principal returns the caller. If there is an end user's token, it alone decides. A request
+// without a token is Anonymous. An invalid token is a client's error, UNAUTHENTICATED. A service
+// account that is not configured is PERMISSION_DENIED. The error is UNAVAILABLE if the issuer's
+// keys are needed and cannot be fetched, and RESOURCE_EXHAUSTED if too many requests need them at
+// once. Principal returns within three seconds, and within ctx.
 func (a *Authenticator) Principal(ctx context.Context, h http.Header) (Principal, error) {
 	if a.users == nil {
 		return Principal{Kind: Everyone, Tenant: eventing.DefaultTenant}, nil
@@ -125,8 +126,8 @@ func (a *Authenticator) user(ctx context.Context, token string) (Principal, erro
 	return Principal{Kind: User, User: userID(a.users.issuer, subject), Admin: claims.admin(), Tenant: tenant}, nil
 }
 
-// service takes the token that still has its signature. One without is no identity and
-// no fault: a proxy in front of Cloud Run may have one of its own.
+// service verifies the first service token that still has its signature. It ignores a token without
+// a signature, because a proxy in front of Cloud Run may send a token of its own.
 func (a *Authenticator) service(ctx context.Context, h http.Header) (Principal, error) {
 	if a.services == nil {
 		return Principal{}, nil
@@ -169,7 +170,7 @@ func bearer(h http.Header, name string) (string, error) {
 	return token, nil
 }
 
-// observe shows the ages of the keys until stop is called.
+// observe reports the ages of the keys as a metric until stop is called.
 func (a *Authenticator) observe() (stop func()) {
 	meter, began := instrument.For("example.com/lockstep/internal/auth"), time.Now()
 	age := meter.Age("auth.keys.age", "Time since the keys of the issuer were fetched; without keys, since the start.")
@@ -183,8 +184,8 @@ func (a *Authenticator) observe() (stop func()) {
 	}, age)
 }
 
-// age is the time since the fetch of the keys in use began, or, where there are none, since
-// the time given.
+// age returns the time since the fetch of the current keys began. If there are no keys, it returns
+// the time since the given time.
 func (k *keys) age(since time.Time) time.Duration {
 	if set := k.current.Load(); set != nil {
 		since = set.asOf

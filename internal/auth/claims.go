@@ -11,15 +11,15 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// adminRole is the role of those who may change the rows of all users.
+// adminRole is the role of a user who may change the rows of all users.
 const adminRole = "admin"
 
 // userClaims are all claims of an end user's token. Issuers differ in the types of their
 // claims, and a claim of an unexpected type gives no role.
 type userClaims map[string]any
 
-// admin looks where Supabase and others put roles that a user cannot change. Supabase's
-// user_metadata is not such a place.
+// admin looks for the role where Supabase and other issuers put roles that a user cannot change.
+// Supabase's user_metadata is not such a place.
 func (c userClaims) admin() bool {
 	app, _ := c["app_metadata"].(map[string]any)
 	return slices.ContainsFunc([]any{c["role"], c["roles"], app["role"], app["roles"]}, namesAdmin)
@@ -30,9 +30,9 @@ func namesAdmin(claim any) bool {
 	return claim == adminRole || slices.Contains(several, any(adminRole))
 }
 
-// tenant is the text at a path of claims, with dots between their names: Supabase has it
-// in app_metadata.tenant_id, Identity Platform in firebase.tenant. An empty path is the
-// default tenant.
+// tenant returns the text at path, which has dots between the names of nested claims. Supabase has
+// the tenant in app_metadata.tenant_id, and Identity Platform in firebase.tenant. An empty path
+// means the default tenant.
 func (c userClaims) tenant(path string) (string, error) {
 	if path == "" {
 		return eventing.DefaultTenant, nil
@@ -52,20 +52,20 @@ func (c userClaims) tenant(path string) (string, error) {
 	return tenant, nil
 }
 
-// tenantName is narrow: the name is a column of each row, an attribute of each event, and a
-// label of metrics.
+// tenantName allows few characters, because the name is a column of each row, an attribute of each
+// event, and a label of metrics.
 var tenantName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$`)
 
-// serviceClaims are those of a service account's ID token.
+// serviceClaims are the claims that are read from a service account's ID token.
 type serviceClaims struct {
 	Email    string `json:"email"`
 	Verified bool   `json:"email_verified"`
 }
 
-// userID is the subject if that is a UUID in its canonical form, and otherwise a UUID
-// (version 5) of the issuer and the subject. Two subjects never have one id: a subject in
-// capitals is hashed, and so is one of version 5, which could be made to be the hash of
-// another.
+// userID returns the subject if it is a UUID in its canonical form, and otherwise a UUID (version
+// 5) of the issuer and the subject. Two subjects never have the same id. For that reason a UUID in
+// capitals is hashed. So is a UUID of version 5, because it could be chosen to equal the hash of
+// another subject.
 func userID(issuer, subject string) uuid.UUID {
 	if id, err := uuid.Parse(subject); err == nil && id.String() == subject && id.Version() != 5 {
 		return id

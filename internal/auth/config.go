@@ -12,22 +12,22 @@ import (
 
 const googleIssuer = "https://accounts.google.com"
 
-// Config is the configuration of an Authenticator. Its zero value is refused by New: a
-// service is open only where its configuration says so.
+// Config is the configuration of an Authenticator. New refuses the zero value, because a service is
+// open only where its configuration says so.
 type Config struct {
-	// Issuer is the OpenID Connect issuer of the end users' tokens, and Audience is what
-	// such a token must be for.
+	// Issuer is the OpenID Connect issuer of the end users' tokens. Audience is the audience that
+	// such a token must have.
 	Issuer, Audience string
-	// TenantClaim is the path of the claim that names a user's tenant. Empty: there is one
-	// tenant, eventing.DefaultTenant.
+	// TenantClaim is the path of the claim that names a user's tenant. If it is empty, there is
+	// only one tenant, eventing.DefaultTenant.
 	TenantClaim string
-	// ServiceIssuer signs the identities of other services, and ServiceAudience is this
-	// service's own URL. Services are the emails of the accounts that are taken for
-	// services of the system; without any, no caller is a service.
+	// ServiceIssuer signs the identities of other services. ServiceAudience is this service's own
+	// URL. Services are the emails of the accounts that may call as services of the system. If
+	// Services is empty, no caller is a service.
 	ServiceIssuer, ServiceAudience string
 	Services                       []string
-	// Local says that the process runs on a developer's machine. There it is open without
-	// an Issuer, and an issuer on loopback needs no TLS.
+	// Local says that the process runs on a developer's machine. A local process without an Issuer
+	// is open, and a local issuer on loopback needs no TLS.
 	Local bool
 	// Open says that everybody may read and write everything.
 	Open bool
@@ -49,7 +49,7 @@ func ReadConfig(r *command.Environment) Config {
 	return c
 }
 
-// accounts are separated by commas.
+// accounts splits a list of emails at its commas.
 func accounts(list string) (emails []string) {
 	for email := range strings.SplitSeq(list, ",") {
 		if email = strings.TrimSpace(email); email != "" {
@@ -59,7 +59,7 @@ func accounts(list string) (emails []string) {
 	return emails
 }
 
-// readOpen takes one word only: "1" or "yes" could be meant for another variable.
+// readOpen accepts only the word true, because "1" or "yes" could be meant for another variable.
 func readOpen(r *command.Environment) bool {
 	value := r.String("EVERYBODY_MAY_WRITE", "")
 	if value != "" && value != "true" {
@@ -104,7 +104,7 @@ func (c Config) checkServices(r *command.Environment) {
 	case len(c.Services) == 0 && c.ServiceAudience != "":
 		r.Refuse("AUTH_SERVICES", "is required with AUTH_SERVICE_AUDIENCE: emails of service accounts")
 	case len(c.Services) > 0 && c.ServiceAudience == c.Audience && c.ServiceIssuer == c.Issuer:
-		// A token would be an end user's and a service's at once.
+		// Otherwise one token could be an end user's and a service's at once.
 		r.Refuse("AUTH_SERVICE_AUDIENCE", "must differ from AUTH_AUDIENCE where the issuer is the same")
 	}
 }
@@ -112,8 +112,8 @@ func (c Config) checkServices(r *command.Environment) {
 const errNoIssuer = "is required: the OpenID Connect issuer of the end users. " +
 	"Only a process that runs locally needs none, or one with EVERYBODY_MAY_WRITE=true"
 
-// checkURL refuses an address that anybody on the way could answer for. Without TLS it
-// takes loopback alone, and that only in a local process.
+// checkURL refuses an address if anybody on the network path could answer in its place. Without TLS
+// it accepts only loopback, and only in a local process.
 func checkURL(address string, local bool) error {
 	u, err := url.Parse(address)
 	switch {

@@ -17,29 +17,29 @@ import (
 )
 
 const (
-	// refreshMost and refreshLeast bound the time between two fetches. With what a fetch
-	// takes, and the pause of a limited one, a key that the issuer has removed is accepted
-	// for at most five minutes.
+	// refreshLeast and refreshMost bound the time between two fetches. With the time of a fetch and
+	// the pause of the limiter, a key that the issuer has removed is accepted for at most five
+	// minutes.
 	refreshLeast, refreshMost = 4 * time.Minute, 270 * time.Second
-	// keysLife is how long keys are used while the issuer cannot be asked. A token lives
-	// for about an hour, too, and without its issuer there is no next one.
+	// keysLife is how long keys stay in use while the issuer cannot be asked. A token also lives
+	// for about an hour, and nobody gets the next token without the issuer.
 	keysLife = time.Hour
 	// fetchTime bounds one fetch, which is two requests.
 	fetchTime = 10 * time.Second
-	// waitTime bounds the wait of a request whose key is not known.
+	// waitTime bounds the wait of a request whose token names an unknown key.
 	waitTime = 2 * time.Second
-	// maxWaiting is how many such requests wait at once, for all issuers of an
-	// Authenticator together, because a stranger chooses the header. It is a quarter of the
-	// 80 requests that an instance of video gets at once: the other places are for requests
-	// whose keys are known.
+	// maxWaiting is how many requests with an unknown key wait at once, for all issuers of an
+	// Authenticator together. It is needed because a stranger can choose the key id. It is a
+	// quarter of the 80 requests that an instance of video gets at once, so the other places stay
+	// free for requests with known keys.
 	maxWaiting = 20
 )
 
-// unknownKeys bounds the fetches that requests with unknown keys cause: five, and then
-// six a minute.
+// unknownKeys returns the limit of the fetches that requests with unknown keys cause: five at once,
+// and then six a minute.
 func unknownKeys() *rate.Limiter { return rate.NewLimiter(rate.Every(10*time.Second), 5) }
 
-// retries are between two fetches while the issuer cannot be asked.
+// retries sets the pause between two fetches while the issuer cannot be asked.
 var retries = backoff.Policy{Base: time.Second, Cap: 30 * time.Second}
 
 var (
@@ -48,30 +48,30 @@ var (
 	errBusy       = errors.New("too many requests wait for keys")
 )
 
-// keys are the public keys of one issuer. One goroutine fetches them: from time to time,
-// and when a token names a key that is not known, since an issuer may sign with a new key
-// at once.
+// keys holds the public keys of one issuer. One goroutine fetches them from time to time. It also
+// fetches them when a token names an unknown key, because an issuer may sign with a new key at
+// once.
 type keys struct {
 	source  source
 	log     *slog.Logger
 	current atomic.Pointer[keySet]
-	fresh   atomic.Bool // the last fetch has succeeded
+	fresh   atomic.Bool // whether the last fetch has succeeded
 	limit   *rate.Limiter
-	places  chan struct{} // of the requests that wait, for other issuers' keys too
+	places  chan struct{} // one for each waiting request, shared with the other issuers
 
 	mu     sync.Mutex
 	next   *round
-	wanted chan struct{} // next has a request that waits for it
+	wanted chan struct{} // full while a request waits for next
 }
 
-// keySet are the keys by id, as of the time at which their fetch began.
+// keySet has the keys by id. asOf is when their fetch began.
 type keySet struct {
 	byID map[string]jose.JSONWebKey
 	asOf time.Time
 }
 
-// round is one fetch. A request joins it before it begins, so that its result is newer
-// than the request.
+// round is one fetch. A request joins a round before its fetch begins, so the result is newer than
+// the request.
 type round struct {
 	done chan struct{}
 	err  error // set before done closes
@@ -86,11 +86,10 @@ func newKeys(from source, places chan struct{}, log *slog.Logger) *keys {
 	}
 }
 
-// find returns the key of that id. A key that the issuer does not have is an error for
-// the client, UNAUTHENTICATED, after the issuer was asked. While too many requests name
-// such keys the error is RESOURCE_EXHAUSTED, and where the issuer cannot be asked now,
-// UNAVAILABLE. The difference is for operators: clients cause the former as they like, and
-// so it makes no alarm and no line at WARN.
+// find returns the key with that id. If the issuer was asked and does not have the key, the error
+// is UNAUTHENTICATED. While too many requests name unknown keys, it is RESOURCE_EXHAUSTED. If the
+// issuer cannot be asked now, it is UNAVAILABLE. The last two differ for operators: clients can
+// cause RESOURCE_EXHAUSTED as they like, so it raises no alarm and logs no line at WARN.
 func (k *keys) find(ctx context.Context, id string) (jose.JSONWebKey, error) {
 	if key, ok := k.known(id); ok {
 		return key, nil
@@ -119,7 +118,7 @@ func (k *keys) known(id string) (jose.JSONWebKey, bool) {
 	return key, ok
 }
 
-// awaitFetch waits for a fetch that begins after its call.
+// awaitFetch waits for the end of a fetch that begins after the call.
 func (k *keys) awaitFetch(ctx context.Context) error {
 	select {
 	case k.places <- struct{}{}:
@@ -145,7 +144,7 @@ func (k *keys) join() *round {
 	defer k.mu.Unlock()
 	select {
 	case k.wanted <- struct{}{}:
-	default: // another request of the same round has said so
+	default: // another request wants the same round
 	}
 	return k.next
 }
@@ -186,7 +185,7 @@ func (k *keys) run(ctx context.Context) {
 	}
 }
 
-// rest returns after the pause, or before if a request waits and the limit allows it. It
+// rest returns after the pause, or earlier if a request waits and the limit allows a fetch. It
 // reports whether ctx is still alive.
 func (k *keys) rest(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(pause)
@@ -220,8 +219,8 @@ func (k *keys) store(ctx context.Context, byID map[string]jose.JSONWebKey, began
 	k.current.Store(&keySet{byID, began})
 }
 
-// notNow is the answer to a token that cannot be verified now. It makes no line at WARN:
-// each failed fetch has made one, and strangers choose how many requests there are.
+// notNow returns the answer to a token that cannot be verified now. The answer is not logged at
+// WARN. Each failed fetch is already logged, and strangers choose how many requests there are.
 func notNow(code problem.Code, cause error) error {
 	p := problem.New(code, "", "The token cannot be verified at the moment.")
 	p.RetryAfter, p.Cause, p.Logged = time.Second, cause, true

@@ -1,34 +1,36 @@
 // Package auth determines the caller of a request, and holds the rules of access.
 //
-// A [Principal] is the caller as a value of the domain. An [Authenticator] makes it from
-// the headers of a request, alike for REST and gRPC. [Rules] say for each route and each
-// RPC, next to their registration, which callers get in at all; the domain decides who
-// may read or change a row, since only it knows the row's owner.
+// A [Principal] is the caller as a value of the domain. An [Authenticator] makes it from the
+// headers of a request, in the same way for REST and gRPC. [Rules] say which callers may use each
+// route and each RPC at all. They stand next to the registration of the routes and RPCs. The domain
+// decides which callers may read or change a row, because only the domain knows the row's owner.
 //
 // # Tokens
 //
-// A token is a JWT in the compact form, of at most 8 KiB, signed with RS256, PS256, ES256
-// or EdDSA by a key of its issuer. It has iss, aud, sub and exp; nbf and iat count where
-// it has them, with a leeway of 30 seconds. A token with the header crit is refused, and
-// keys that a token brings along, or names by address, are ignored. The user's id is the
-// claim sub if that is a UUID, and otherwise a UUID (version 5) of issuer and sub. The
-// role admin is read from role and roles, also inside of app_metadata, and the tenant from
-// the claim that AUTH_TENANT_CLAIM names. Without that variable there is one tenant; with
-// it, a token without a tenant is not valid. A service has no tenant: what it reads over
-// the API for users is of the default one.
+// A token is a JWT in the compact form, of at most 8 KiB. It is signed with RS256, PS256, ES256 or
+// EdDSA by a key of its issuer. It has iss, aud, sub and exp. If it has nbf or iat, they are
+// checked, too. The clocks may differ by 30 seconds. A token with the header crit is refused. Keys
+// that a token contains, or names by address, are ignored.
+//
+// The user's id is the claim sub if that is a UUID, and otherwise a UUID (version 5) of issuer and
+// sub. The role admin is read from role and roles, at the top level and in app_metadata. The tenant
+// is read from the claim that AUTH_TENANT_CLAIM names. If that variable is not set, there is only
+// one tenant. If it is set, a token without a tenant is not valid. A service has no tenant, so over
+// the API for users it reads the rows of the default tenant.
 //
 // # Keys of an issuer
 //
-// They are found by the issuer's discovery document, over TLS except on a laptop's
-// loopback. A service starts without its issuer, fetches the keys in the background, and
-// answers a token with UNAVAILABLE until it has them. They are fetched again
+// The keys are found by the issuer's discovery document. Every request for them uses TLS, except to
+// loopback on a laptop. A service starts without its issuer and fetches the keys in the background.
+// Until it has them, it answers every token with UNAVAILABLE. It fetches the keys again
 //
-//   - every four to four and a half minutes: a key that the issuer has removed is
-//     accepted for at most five minutes;
-//   - when a token names a key that is not known, at most five times at once and then six
-//     times a minute: an issuer may sign with a new key at once. The request waits for two
-//     seconds at most, and 20 requests at most wait; beyond that the answer is RESOURCE_EXHAUSTED.
-//     UNAUTHENTICATED is the answer only when the issuer was asked after the request came.
+//   - every four to four and a half minutes, so that a key that the issuer has removed is accepted
+//     for at most five minutes;
+//   - when a token names an unknown key, because an issuer may sign with a new key at once. At
+//     most five such fetches follow each other directly, and then six a minute. The request waits
+//     for at most two seconds, and at most 20 requests wait. Further requests are answered
+//     RESOURCE_EXHAUSTED. UNAUTHENTICATED is the answer only if the issuer was asked after the
+//     request came.
 //
 // While the issuer cannot be asked, the known keys stay in use for an hour.
 package auth
@@ -51,8 +53,8 @@ const (
 	User
 	// Service is another service of the system, known by its service account.
 	Service
-	// Everyone is every caller of a service that runs open: on a developer's machine, or
-	// because its operator said so.
+	// Everyone is every caller of a service that is open. A service is open on a developer's
+	// machine, or if its operator has configured that.
 	Everyone
 )
 
@@ -61,23 +63,23 @@ type Principal struct {
 	Kind Kind
 	// User is the id of a User.
 	User uuid.UUID
-	// Admin is a User's role: it may change the rows of all users.
+	// Admin says that a User may change the rows of all users.
 	Admin bool
 	// Service is the email of a Service's account.
 	Service string
-	// Tenant is the only one whose rows the caller may see.
+	// Tenant is the only tenant whose rows the caller may see.
 	Tenant string
 }
 
-// MayActFor reports whether the caller may read and change what belongs to that user.
-// uuid.Nil is no user: only a caller that may act for all users may act for it.
+// MayActFor reports whether the caller may read and change the rows of that user. uuid.Nil stands
+// for no user. Only a caller that may act for all users may act for uuid.Nil.
 func (p Principal) MayActFor(user uuid.UUID) bool {
 	return p.Kind == Everyone || p.Kind == User && (p.Admin || p.User == user && user != uuid.Nil)
 }
 
-// Scope names the caller in keys that belong to one caller: idempotency keys, page tokens
-// and rates. It is empty for Everyone. The default tenant is not named: keys of before
-// tenants stay valid.
+// Scope names the caller in keys that belong to one caller: idempotency keys, page tokens and
+// rates. It is empty for Everyone and Anonymous. It does not name the default tenant, so that keys
+// from before there were tenants stay valid.
 func (p Principal) Scope() string {
 	switch p.Kind {
 	case User:
@@ -99,8 +101,8 @@ func With(ctx context.Context, p Principal) context.Context {
 	return context.WithValue(ctx, contextKey{}, p)
 }
 
-// Of returns the caller of a request; it is Anonymous without one. Only the two protocols
-// call it: they pass the caller on as a value.
+// Of returns the caller of a request, or Anonymous if ctx has no caller. Only the code of the two
+// protocols calls Of. It passes the caller on as a value.
 func Of(ctx context.Context) Principal {
 	p, _ := ctx.Value(contextKey{}).(Principal)
 	return p

@@ -24,11 +24,12 @@ const (
 	Services
 )
 
-// Rules are the accesses of all operations of a service. An operation is a route
-// ("POST /v1/videos") or a full gRPC method ("/video.v1.VideoService/CreateVideo").
+// Rules maps each operation of a service to its access. An operation is a route ("POST /v1/videos")
+// or a full gRPC method ("/video.v1.VideoService/CreateVideo").
 type Rules map[string]Access
 
-// Complete fails unless each of the operations has a rule, and each rule its operation.
+// Complete returns an error unless each of the operations has a rule, and each rule is for one of
+// the operations.
 func (r Rules) Complete(operations []string) error {
 	var faults []string
 	for _, operation := range operations {
@@ -48,8 +49,8 @@ func (r Rules) Complete(operations []string) error {
 	return nil
 }
 
-// Check returns the problem that a caller is answered who may not call the operation:
-// UNAUTHENTICATED without an identity, otherwise PERMISSION_DENIED.
+// Check returns nil if the caller may call the operation. Otherwise it returns the problem to
+// answer: UNAUTHENTICATED to a caller without an identity, PERMISSION_DENIED to any other.
 func (r Rules) Check(operation string, p Principal) error {
 	access := r[operation]
 	var allowed bool
@@ -81,7 +82,7 @@ func Unauthenticated(cause error) *problem.Error {
 	return p
 }
 
-// Denied is the problem of a caller who is known and may not do this.
+// Denied is the problem of a caller that is known but lacks the permission.
 func Denied(detail string) *problem.Error {
 	return problem.New(problem.CodeDenied, "", detail)
 }

@@ -19,18 +19,19 @@ import (
 
 const (
 	discoveryPath = "/.well-known/openid-configuration"
-	// maxDocument bounds what an issuer answers; usual are 2 KiB.
+	// maxDocument bounds an answer of an issuer. Usual answers have 2 KiB.
 	maxDocument = 256 << 10
-	// maxRedirects of one request.
+	// maxRedirects bounds the redirects of one request.
 	maxRedirects = 3
-	// minRSABits is below no issuer's key (RFC 7518, 3.3).
+	// minRSABits is the least size of an RSA key. RFC 7518, 3.3, allows no issuer a smaller one.
 	minRSABits = 2048
 )
 
-// source is where an issuer publishes its keys: a document that names another one.
+// source is where an issuer publishes its keys: a discovery document, which names the document of
+// the keys.
 type source struct {
 	issuer string
-	local  bool // takes loopback without TLS
+	local  bool // accepts loopback without TLS
 	client *http.Client
 }
 
@@ -107,7 +108,8 @@ func (s source) get(ctx context.Context, address string, into any) error {
 	return nil
 }
 
-// usable leaves out keys of other kinds, as RFC 7517 has it.
+// usable returns the keys that can verify a token, by id. It ignores keys of other kinds, as RFC
+// 7517 says.
 func usable(raw []json.RawMessage) map[string]jose.JSONWebKey {
 	byID := make(map[string]jose.JSONWebKey, len(raw))
 	for _, r := range raw {

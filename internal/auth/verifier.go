@@ -10,11 +10,12 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// leeway is how far the issuer's clock and this machine's may differ.
+// leeway is how far the clocks of the issuer and of this machine may differ.
 const leeway = 30 * time.Second
 
-// algorithms are those of public keys. A symmetric one would make every service
-// that verifies an issuer, and a public key a secret.
+// algorithms are the accepted algorithms. All of them have public keys. With a symmetric algorithm
+// every service that verifies tokens could also issue them, and a public key would be taken for a
+// secret.
 var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.PS256, jose.ES256, jose.EdDSA}
 
 type verifier struct {
@@ -28,8 +29,8 @@ func newVerifier(issuer, audience string, local bool, places chan struct{}, log 
 
 // verify returns the subject of a valid token and stores its claims.
 //
-// Where the token's header names or holds a key, by jku, jwk, x5u or x5c, that is
-// ignored: only the issuer's own keys count.
+// Keys that the token's header names or contains (jku, jwk, x5u, x5c) are ignored. Only the
+// issuer's own keys count.
 func (v *verifier) verify(ctx context.Context, token string, claims any) (subject string, err error) {
 	parsed, err := jwt.ParseSigned(token, algorithms)
 	if err != nil {
@@ -39,8 +40,8 @@ func (v *verifier) verify(ctx context.Context, token string, claims any) (subjec
 	if _, critical := header.ExtraHeaders["crit"]; critical || header.KeyID == "" {
 		return "", Unauthenticated(errors.New("the token's header has crit, or no kid"))
 	}
-	// What the token says of itself comes first: an expired one, of a key that is gone,
-	// makes no request to the issuer. The signature covers the same bytes.
+	// The claims are checked before the signature. So an expired token of a key that is gone causes
+	// no request to the issuer. The signature covers the bytes that were checked.
 	var said jwt.Claims
 	if err := parsed.UnsafeClaimsWithoutVerification(&said); err != nil {
 		return "", Unauthenticated(err)

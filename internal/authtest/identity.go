@@ -25,7 +25,7 @@ const (
 // Owner is the user that owns the rows of the requests.
 var Owner = uuid.MustParse("00000000-0000-4000-8000-00000000000a")
 
-// kind is the part of an identity that decides.
+// kind is the part of an identity that decides the outcome of a call.
 type kind int
 
 const (
@@ -38,7 +38,7 @@ const (
 	service
 )
 
-// identity is a caller as its headers have it.
+// identity is a caller, with the headers that prove its identity.
 type identity struct {
 	name   string
 	kind   kind
@@ -90,8 +90,8 @@ func New(t testing.TB) Issuers {
 	return i
 }
 
-// ServiceToken is a token of the service for https://video.example, in one of the formats
-// of Google's metadata server: only the full one has the email of the account.
+// ServiceToken returns a token of the service for https://video.example, in one of the two formats
+// of Google's metadata server. Only the full format has the email of the account.
 func (i Issuers) ServiceToken(full bool) string {
 	i.services.Helper()
 	var email map[string]any
@@ -101,14 +101,14 @@ func (i Issuers) ServiceToken(full bool) string {
 	return i.services.sign(i.services.claims(serviceAudience, "1", email))
 }
 
-// Header has the proof of the identity with that name: "owner", "other user", "other tenant", "admin",
-// "service" or "unknown key id".
+// Header returns the headers that prove the identity with that name: "owner", "other user", "other
+// tenant", "admin", "service" or "unknown key id".
 func (i Issuers) Header(name string) http.Header {
 	at := slices.IndexFunc(i.identities, func(who identity) bool { return who.name == name })
 	return i.identities[at].header
 }
 
-// invalid are the owner's tokens with one fault each.
+// invalid returns identities with a token of the owner that has one fault.
 func (i issuer) invalid() (found []identity) {
 	i.Helper()
 	claims := func(changes map[string]any) map[string]any { return i.claims(audience, Owner.String(), changes) }

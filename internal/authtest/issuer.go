@@ -20,8 +20,9 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// issuer is an OpenID Connect issuer with one key, behind TLS as in a deployment. An issuer
-// of a developer's machine would let callers without an identity in where services get in.
+// issuer is an OpenID Connect issuer with one key. It uses TLS as in a deployment, so that the
+// authenticator need not be local. A local authenticator without service accounts would let callers
+// without an identity call the operations for services.
 type issuer struct {
 	testing.TB
 	url string
@@ -49,8 +50,8 @@ func newIssuer(t testing.TB) issuer {
 	return i
 }
 
-// trusted is the one certificate of package httptest. The default transport trusts it from
-// the start of the process, before it has a connection.
+// trusted is the certificate that every TLS server of package httptest uses. Its initializer makes
+// the default transport trust this certificate before the transport opens a connection.
 var trusted = func() *x509.Certificate {
 	server := httptest.NewTLSServer(nil)
 	defer server.Close()
@@ -69,7 +70,7 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-// claims are those of a valid token for the audience, with changes.
+// claims returns the claims of a valid token for the audience, with changes.
 func (i issuer) claims(audience, subject string, changes map[string]any) map[string]any {
 	claims := map[string]any{
 		"iss": i.url, "aud": audience, "sub": subject, "tenant_id": "default",
@@ -97,7 +98,7 @@ func (i issuer) signBy(algorithm jose.SignatureAlgorithm, key any, id string, cl
 	return token
 }
 
-// publicKey is the public key in the form in which everybody has it.
+// publicKey returns the public key in PEM, which everybody can have.
 func (i issuer) publicKey() []byte {
 	i.Helper()
 	der, err := x509.MarshalPKIXPublicKey(i.key.Public())

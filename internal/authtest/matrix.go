@@ -39,13 +39,14 @@ type Matrix struct {
 	Issuers
 
 	Rules auth.Rules
-	// Operations are those that the service has registered.
+	// Operations are the operations that the service has registered.
 	Operations []string
-	// Shared are the operations for Users or SignedIn whose request is about no row of the
-	// owner alone: every user may make it. Of all others the owner and admins may.
+	// Shared are the operations for Users or SignedIn that every user may call, because the request
+	// is not about a row of the owner alone. The other operations for users are only for the owner
+	// and for admins.
 	Shared []string
-	// Bodies are the bodies of requests by operation. In them, as in routes, each name in
-	// braces stands for a value of Values.
+	// Bodies are the request bodies by operation. In a body, as in a route, each name in braces
+	// stands for a value of Values.
 	Bodies map[string]string
 	// Values returns the values of one request: rows that Owner owns.
 	Values func() map[string]string
@@ -56,13 +57,13 @@ type Matrix struct {
 
 type answer struct {
 	outcome string
-	whole   string // with {} in place of each value
-	again   bool   // the keys are not there yet
+	whole   string // the whole answer, with {} in place of each value
+	again   bool   // the service had no keys, or too many requests waited for them
 }
 
-// Run calls each operation with each identity, and expects the outcome that follows from
-// the rules and the owner. The answers to all faults of tokens must be one. Run returns the
-// outcomes as a table in Markdown.
+// Run calls each operation with each identity, and expects the outcome that follows from the rules
+// and the owner. The answers to all faults of tokens must be equal. Run returns the outcomes as a
+// table in Markdown.
 func (m Matrix) Run(t *testing.T) (table string) {
 	t.Helper()
 	outcomes, refusals := map[string]map[kind]string{}, map[string]string{}
@@ -71,8 +72,8 @@ func (m Matrix) Run(t *testing.T) (table string) {
 	}
 	var mu sync.Mutex
 	for _, who := range m.identities {
-		// All at once: requests with an unknown key wait for the same refresh of the keys, and
-		// there is one in ten seconds after the first ones.
+		// All calls run at once, because requests with an unknown key can then wait for the same
+		// fetch of the keys. After the first few fetches there is only one in ten seconds.
 		var calls sync.WaitGroup
 		begin := make(chan struct{})
 		for _, operation := range m.Operations {
@@ -101,7 +102,7 @@ func (m Matrix) Run(t *testing.T) (table string) {
 	return m.table(outcomes)
 }
 
-// expected is the outcome by the rules, and by the owner.
+// expected returns the outcome that follows from the rules and the owner.
 func (m Matrix) expected(operation string, who kind) string {
 	access := m.Rules[operation]
 	switch {
@@ -117,11 +118,11 @@ func (m Matrix) expected(operation string, who kind) string {
 	return m.ofUser(operation, who)
 }
 
-// ofUser is the outcome of an operation that users may call.
+// ofUser returns the outcome of an operation that users may call.
 func (m Matrix) ofUser(operation string, who kind) string {
 	switch {
 	case who == stranger && m.namesRow(operation):
-		return notFound // not even that it exists
+		return notFound // a caller of another tenant may not even learn that the row exists
 	case who == other && !slices.Contains(m.Shared, operation):
 		return denied
 	}
@@ -140,7 +141,8 @@ func checkChallenge(t *testing.T, operation string, who identity, resp *http.Res
 	}
 }
 
-// lists are the operations that answer with rows of the caller's tenant, if with any.
+// lists matches the operations that answer with a list of rows. The list has only rows of the
+// caller's tenant.
 var lists = regexp.MustCompile(`^GET .*[^}]$|/List\w+$`)
 
 // namesRow reports whether a request is about one row of the owner.
@@ -149,8 +151,8 @@ func (m Matrix) namesRow(operation string) bool {
 	return strings.Contains(request, "id}") && !lists.MatchString(operation)
 }
 
-// call makes a request and returns its answer. While the keys are being fetched, or too
-// many requests wait for them, it asks again.
+// call makes a request and returns the answer. It repeats the request while the service fetches the
+// keys, or while too many requests wait for the keys.
 func (m Matrix) call(t *testing.T, operation string, who identity, values map[string]string) answer {
 	t.Helper()
 	to, back := make([]string, 0, 2*len(values)), make([]string, 0, 2*len(values))
@@ -265,8 +267,8 @@ func (m Matrix) table(outcomes map[string]map[kind]string) string {
 	return strings.Join(lines, "\n")
 }
 
-// CheckTable expects the table in a document, between the comment with that name and the
-// next one.
+// CheckTable expects that the document has the table between the comment with that name and the
+// next comment.
 func CheckTable(t *testing.T, document, name, table string) {
 	t.Helper()
 	text, err := os.ReadFile(document) //nolint:gosec // the test names its own document
@@ -280,7 +282,8 @@ func CheckTable(t *testing.T, document, name, table string) {
 	}
 }
 
-// sortedLines returns the lines of a table in an order that does not depend on its author.
+// sortedLines returns the lines of a table in sorted order, so that their order in the document
+// does not matter.
 func sortedLines(text string) []string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	slices.Sort(lines)

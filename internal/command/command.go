@@ -1,13 +1,12 @@
-// Package command is the command line and the environment that the services share.
+// Package command has the command line and the reader of the environment that the services share.
 //
 // Subcommands are `serve` (the default), `migrate`, `health`, `version`, `help`, and the
-// tools that a service brings along. An [Environment] reads a process's settings, once,
+// tools that a service brings along. An [Environment] reads the settings of a process once,
 // and reports all their faults in one error.
 //
-// `help`, `--help`, `version` and `--version` work without an environment and go to
-// stdout. Exit codes:
-// 0 done, 1 failed, 2 wrong usage; an error goes to stderr, by variable where the
-// environment is wrong.
+// `help`, `--help`, `version` and `--version` print to stdout and need no environment.
+// The exit code is 0 after success, 1 after a failure and 2 after wrong usage. An error
+// goes to stderr. If the environment is wrong, the error has a line for each wrong variable.
 package command
 
 import (
@@ -29,16 +28,16 @@ import (
 
 // Service has the parts in which one service's command line differs from another's.
 type Service struct {
-	// Name is also the name of its schema.
+	// Name is the name of the service and of its schema.
 	Name migrations.Service
-	// About is one line for the usage text, and Environment one line or more for
-	// each variable that Configure reads besides DATABASE_URL.
+	// About is one line for the usage text. Environment has one line or more for each variable that
+	// Configure reads besides DATABASE_URL.
 	About, Environment string
-	// Flags declares the flags of serve, for Configure to use; it may be nil. local is
-	// Environment.Local, on which a default may depend.
+	// Flags declares the flags of serve, which Configure uses. It may be nil. local is the result
+	// of Environment.Local, on which a default may depend.
 	Flags func(flags *flag.FlagSet, local bool)
-	// Configure reads the settings of serve, except PORT, ADMIN_PORT and LOG_LEVEL. Its
-	// process is used if r has no error.
+	// Configure reads the settings of serve, except PORT, ADMIN_PORT and LOG_LEVEL. The
+	// returned Process is used only if r has no error.
 	Configure func(r *Environment) Process
 	// Tools are the operator's commands.
 	Tools []Tool
@@ -48,13 +47,13 @@ type Service struct {
 type Process struct {
 	// Project is the Google Cloud project, under which logs name their traces.
 	Project string
-	// Serve serves on lis, which it closes, until ctx ends, and then drains. Health is on
-	// admin, or on lis where admin is nil: ADMIN_PORT is unset.
+	// Serve serves on lis until ctx ends, then drains. It closes lis. It serves health on admin, or
+	// on lis if admin is nil because ADMIN_PORT is unset.
 	Serve func(ctx context.Context, lis, admin net.Listener, log *slog.Logger) error
 }
 
-// usage is the help, with the name and the line about the service, its role, the variables that
-// Configure reads, and the lines of its tools.
+// usage is the format of the help text. It takes the name of the service, the line about it, its
+// role, the lines of the variables that Configure reads, and the lines of its tools.
 //
 //go:embed usage.txt
 var usage string
@@ -69,8 +68,8 @@ func (s Service) Main() int {
 	})
 }
 
-// Run is Main for tests: the caller passes the arguments, the environment and the outputs
-// that Main takes from the process. It has no terminal, so it asks no questions.
+// Run is Main for tests. The caller passes the arguments, the environment and the outputs that Main
+// takes from the process. Run has no terminal, so it asks no questions.
 func (s Service) Run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
 	return s.run(ctx, Call{Args: args, Getenv: getenv, Out: stdout, Err: stderr})
 }
@@ -103,7 +102,7 @@ func (s Service) run(ctx context.Context, c Call) int {
 	return Exit(c.Err, name, hint, err)
 }
 
-// parse reads the command and its flags, which serve alone has.
+// parse reads the command and its flags. Only serve has flags.
 func (s Service) parse(args []string, getenv func(string) string) (name string, err error) {
 	name = "serve"
 	switch {

@@ -9,9 +9,9 @@ import (
 	"strconv"
 )
 
-// Environment reads variables and remembers which were bad: call its methods for every
-// variable, then ask Err before using their results. No error ever shows a variable's
-// value, which may hold a password.
+// Environment reads variables and remembers which were bad. Call its methods for every variable,
+// then ask Err before you use their results. No error ever shows the value of a variable, which may
+// hold a password.
 type Environment struct {
 	getenv func(string) string
 	errs   []error
@@ -28,8 +28,8 @@ func (e *Environment) badf(name, format string, args ...any) {
 	e.errs = append(e.errs, fmt.Errorf("%s "+format, append([]any{name}, args...)...))
 }
 
-// Refuse notes a fault of the variable that its reader found. The fault continues a
-// sentence that begins with the variable's name, and must not show its value.
+// Refuse records a fault that the caller has found in the variable. The fault continues a sentence
+// that begins with the variable's name, and must not show its value.
 func (e *Environment) Refuse(name, fault string) { e.badf(name, "%s", fault) }
 
 // String returns the variable, or def when it is unset.
@@ -49,8 +49,8 @@ func (e *Environment) Required(name string) string {
 	return v
 }
 
-// Local reports whether the process runs on a developer's machine: against an emulator,
-// and in none of Cloud Run's kinds of container.
+// Local reports whether the process runs on a developer's machine. It does if it uses an emulator
+// and runs in none of Cloud Run's kinds of container.
 func (e *Environment) Local() bool {
 	for _, name := range []string{"K_SERVICE", "CLOUD_RUN_JOB", "CLOUD_RUN_WORKER_POOL"} {
 		if e.getenv(name) != "" {
@@ -80,7 +80,7 @@ func (e *Environment) URL(name string) string {
 	if v == "" {
 		return ""
 	}
-	// The parse error is dropped: it quotes the URL with its password.
+	// The parse error is dropped, because it quotes the URL with its password.
 	u, err := url.Parse(v)
 	if err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
 		e.badf(name, "must be a URL like postgres://user:password@host:5432/database")
@@ -88,7 +88,7 @@ func (e *Environment) URL(name string) string {
 	return v
 }
 
-// RequiredURL is URL for a variable that must be set.
+// RequiredURL is URL, but reports a fault if the variable is not set.
 func (e *Environment) RequiredURL(name string) string {
 	if e.Required(name) == "" {
 		return ""

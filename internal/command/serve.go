@@ -21,15 +21,15 @@ import (
 
 const (
 	defaultPort = 8080
-	// flushTimeout is the part of Cloud Run's 10 seconds that the drain leaves for the last
-	// traces.
+	// flushTimeout is for sending the last traces. The drain leaves this part of Cloud Run's 10
+	// seconds.
 	flushTimeout = time.Second
-	// memoryShare leaves a tenth of the container's memory to the parts that Go's collector
-	// does not count: the binary, and pages of files.
+	// memoryShare is the part of the container's memory that Go's collector may use. The other
+	// tenth is for memory that the collector does not count: the binary, and pages of files.
 	memoryShare = 0.9
-	// healthTimeout is above the 2 s that the server gives its own checks.
+	// healthTimeout is longer than the 2 s that the server gives its own checks.
 	healthTimeout = 3 * time.Second
-	// maxReason bounds the part of an answer that is repeated.
+	// maxReason bounds the part of an answer that the error repeats, in bytes.
 	maxReason = 1 << 10
 )
 
@@ -66,8 +66,8 @@ func (s Service) serve(ctx context.Context, getenv func(string) string, stdout i
 	return err
 }
 
-// ports are that of the API and that of health, readiness and metrics, which is 0 where the
-// API's serves them.
+// ports returns the port of the API, and the port of health, readiness and metrics. The second one
+// is 0 if the port of the API serves these, too.
 func ports(r *Environment) (api, admin int) {
 	api, admin = r.Int("PORT", defaultPort, 1, 65535), r.Int("ADMIN_PORT", 0, 1, 65535)
 	if admin != 0 && admin == api {
@@ -76,7 +76,7 @@ func ports(r *Environment) (api, admin int) {
 	return api, admin
 }
 
-// listen opens the ports on all interfaces: probes and scrapers come from outside of the
+// listen opens the ports on all interfaces, because probes and scrapers come from outside of the
 // container.
 func listen(port, adminPort int) (lis, admin net.Listener, err error) {
 	if lis, err = net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(port))); err != nil || adminPort == 0 {
@@ -103,8 +103,8 @@ func (s Service) migrate(ctx context.Context, getenv func(string) string, stdout
 	return migrations.Up(ctx, url, s.Name, log)
 }
 
-// warnOfServers names databases beyond the private network that need not prove their identity.
-// They are no fault: a network may be private with public addresses.
+// warnOfServers warns of databases beyond the private network that need not prove their identity.
+// It returns no error, because a network may be private and have public addresses.
 func warnOfServers(ctx context.Context, log *slog.Logger, getenv func(string) string) {
 	for _, variable := range []string{"DATABASE_URL", "LISTEN_DATABASE_URL"} {
 		if host := connect.UnverifiedServer(getenv(variable)); host != "" {
@@ -113,21 +113,20 @@ func warnOfServers(ctx context.Context, log *slog.Logger, getenv func(string) st
 	}
 }
 
-// limitMemory makes the collector work harder when the heap comes near the limit of the
-// container, instead of letting the heap double beyond it. GOMEMLIMIT, where it is set,
-// takes precedence. It does not bound requests: their bounds are applied where they are
-// read.
+// limitMemory makes the collector work harder when the heap comes near the limit of the container.
+// Otherwise the heap may double beyond the limit. If GOMEMLIMIT is set, it takes precedence.
+// limitMemory does not bound requests. Their bounds are applied where they are read.
 func limitMemory(ctx context.Context, log *slog.Logger, container memlimit.Provider) {
 	limit, err := memlimit.Set(memlimit.WithRatio(memoryShare), memlimit.WithProvider(container))
-	if err != nil { // not Linux, or no cgroup: a laptop
+	if err != nil { // not Linux, or no cgroup, as on a laptop
 		log.DebugContext(ctx, "memory limit of the container not read", "error", err)
 		return
 	}
 	log.DebugContext(ctx, "memory limit of the collector", "bytes", limit)
 }
 
-// health asks the server of this machine whether it is ready, for container
-// engines that can only run a command, in images that hold no other.
+// health asks the server on this machine whether it is ready. It is for container engines that can
+// only run a command, and for images that hold no other command.
 func (Service) health(ctx context.Context, getenv func(string) string, _ io.Writer) error {
 	r := NewEnvironment(getenv)
 	port, adminPort := ports(r)
@@ -141,7 +140,7 @@ func (Service) health(ctx context.Context, getenv func(string) string, _ io.Writ
 	if err != nil {
 		return err
 	}
-	// A transport of its own uses no proxy.
+	// Unlike the default transport, this one uses no proxy.
 	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
 	if err != nil {
 		return fmt.Errorf("not ready: %w", err)

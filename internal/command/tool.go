@@ -14,10 +14,10 @@ import (
 // Tool is a command of a service besides serve and migrate, such as `video
 // outbox`.
 type Tool struct {
-	// Name is the argument that selects the tool, About its line in the usage text.
+	// Name is the argument that selects the tool. About is its line in the usage text.
 	Name, About string
-	// Run does it. It prints its own help to c.Out, without an environment. A
-	// UsageError ends the process with 2, any other error with 1.
+	// Run executes the tool. It prints its own help to c.Out, and needs no environment for that. If
+	// it returns a UsageError, the process exits with 2, and after any other error with 1.
 	Run func(ctx context.Context, c Call) error
 }
 
@@ -26,10 +26,10 @@ type Call struct {
 	// Args are the arguments after the tool's name.
 	Args   []string
 	Getenv func(string) string
-	// In is the terminal of a person who can answer questions; nil without one.
+	// In is the terminal of a person who can answer questions. It is nil if there is none.
 	In       io.Reader
 	Out, Err io.Writer
-	// ErrIsTerminal says that Err is one, on which a line can be drawn again.
+	// ErrIsTerminal says that Err is a terminal, on which a line can be drawn again.
 	ErrIsTerminal bool
 }
 
@@ -39,8 +39,8 @@ type UsageError struct{ error }
 // Usagef makes a UsageError.
 func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
-// ParseFlags parses a command line without arguments. It returns flag.ErrHelp or
-// a UsageError, and prints nothing.
+// ParseFlags parses a command line that has flags and no arguments. It returns flag.ErrHelp or a
+// UsageError, and prints nothing.
 func ParseFlags(flags *flag.FlagSet, args []string) error {
 	flags.SetOutput(io.Discard)
 	switch err := flags.Parse(args); {
@@ -54,8 +54,8 @@ func ParseFlags(flags *flag.FlagSet, args []string) error {
 	return nil
 }
 
-// Exit returns the exit code of the program or tool name that ended with err. It
-// prints an error to stderr, and hint behind a UsageError.
+// Exit returns the exit code for err, with which the program or tool called name has ended. It
+// prints err to stderr, and hint after a UsageError.
 func Exit(stderr io.Writer, name, hint string, err error) int {
 	var wrong UsageError
 	switch {
@@ -93,8 +93,8 @@ func terminal() io.Reader {
 	return os.Stdin
 }
 
-// isTerminal reports whether f is a terminal. The null device, which jobs have as stdin, is a
-// character device like a terminal.
+// isTerminal reports whether f is a terminal. It excludes the null device, which jobs have as
+// stdin, and which is a character device like a terminal.
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()
 	null, _ := os.Stat(os.DevNull)

@@ -7,12 +7,12 @@ import (
 	"runtime/debug"
 )
 
-// Version is the release that this source is, or will be. CHANGELOG.md and the labels
-// of the images name the same one.
+// Version is the release that this source is, or will be. CHANGELOG.md and the labels of the images
+// name the same release.
 const Version = "v0.1.0"
 
-// revision is the commit of the binary's source. The Dockerfile sets it, because the
-// files that it builds from have no history; any other build leaves it empty.
+// revision is the commit of the binary's source. The Dockerfile sets it, because the files in its
+// build have no history. Any other build leaves it empty.
 var revision string
 
 // version prints the release and the commit, without an environment.
@@ -21,8 +21,8 @@ func (s Service) version(_ context.Context, _ func(string) string, stdout io.Wri
 	return err
 }
 
-// commit returns the commit of the binary's source: the one that the Dockerfile has
-// set, else the one that Go has recorded.
+// commit returns the commit of the binary's source. It prefers the commit that the Dockerfile has
+// set to the commit that Go has recorded.
 func commit() string {
 	if revision != "" {
 		return revision
@@ -34,8 +34,8 @@ func commit() string {
 	return recorded(info.Settings)
 }
 
-// recorded returns the commit among the settings of a build, with "-modified" behind
-// it if files differed from that commit, and "unknown" if Go saw no repository.
+// recorded returns the commit in the settings of a build. It adds "-modified" if files differed
+// from that commit. It returns "unknown" if Go saw no repository.
 func recorded(settings []debug.BuildSetting) string {
 	found, modified := "unknown", ""
 	for _, s := range settings {

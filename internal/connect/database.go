@@ -19,30 +19,29 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
-// errDatabaseURL wraps no error of the parser, which may quote the password.
+// errDatabaseURL does not wrap the parser's error, which may quote the password.
 var errDatabaseURL = errors.New("DATABASE_URL cannot be parsed")
 
 const (
-	// connectTimeout is for one address of the database.
+	// connectTimeout bounds the connection to one address of the database.
 	connectTimeout = 5 * time.Second
-	// RequestConns are for requests if the URL does not say pool_max_conns. The number
-	// does not depend on the machine, because an operator adds up the connections of
-	// instances.
+	// RequestConns is the size of the pool for requests if the URL does not set pool_max_conns. It
+	// does not depend on the machine, because an operator adds up the connections of all instances.
 	RequestConns = 4
-	// LoopConns are for the loops of one process.
+	// LoopConns is the size of the pool for the loops of one process.
 	LoopConns = 4
-	// ProbeConns are for its readiness.
+	// ProbeConns is the size of the pool for the readiness of one process.
 	ProbeConns = 1
-	// awaitTime is for a network that comes up after the process: on Cloud Run direct
-	// egress to a VPC needs a minute or more, and the sockets of Cloud SQL a moment.
+	// awaitTime is long enough for a network that comes up after the process. On Cloud Run direct
+	// egress to a VPC needs a minute or more, and the sockets of Cloud SQL need a moment.
 	awaitTime = 90 * time.Second
-	// closeTime bounds the closing of the connection to a server that has answered.
+	// closeTime bounds the closing of a connection after the server has answered.
 	closeTime = 5 * time.Second
 )
 
-// OpenPool returns a traced pool for requests; its times are in UTC. It connects when it is
-// first used, so that a service starts while its database is down. Behind a transaction
-// pooler the url says default_query_exec_mode=exec. Close the pool after the last use.
+// OpenPool returns a traced pool for requests. It returns times in UTC. It connects when it is
+// first used, so a service can start while its database is down. Behind a transaction pooler the
+// url must have default_query_exec_mode=exec. Close the pool after the last use.
 func OpenPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	return newPool(ctx, url, func(cfg *pgxpool.Config) {
 		if !strings.Contains(url, "pool_max_conns") {
@@ -51,14 +50,15 @@ func OpenPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	})
 }
 
-// ReservePool is OpenPool with exactly conns connections, regardless of the url: for a part of
-// the process that goes on while requests wait.
+// ReservePool is OpenPool with at most conns connections, regardless of the url. It is for a part
+// of the process that goes on while requests wait.
 func ReservePool(ctx context.Context, url string, conns int32) (*pgxpool.Pool, error) {
 	return newPool(ctx, url, func(cfg *pgxpool.Config) { cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = conns, 0, 0 })
 }
 
-// OwnerPool is OpenPool for an operator who changes tables: as the owner of a schema or an
-// administrator, past a transaction pooler. connected prepares each session.
+// OwnerPool is OpenPool for an operator who changes tables. The url connects as the owner of a
+// schema or as an administrator, and not through a transaction pooler. connected prepares each
+// session.
 func OwnerPool(ctx context.Context, url string, connected func(context.Context, *pgx.Conn) error) (*pgxpool.Pool, error) {
 	return newPool(ctx, url, func(cfg *pgxpool.Config) { cfg.MaxConns, cfg.AfterConnect = RequestConns, connected })
 }
@@ -77,7 +77,7 @@ func newPool(ctx context.Context, url string, size func(*pgxpool.Config)) (*pgxp
 		// Otherwise a timestamptz is read in the machine's time zone.
 		utc := &pgtype.TimestamptzCodec{ScanLocation: time.UTC}
 		conn.TypeMap().RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: utc})
-		uuids.Register(conn.TypeMap()) // else pgx sends each as text, after errors that it makes and drops
+		uuids.Register(conn.TypeMap()) // else pgx makes and drops errors before it sends a UUID as text
 		if connected == nil {
 			return nil
 		}
@@ -91,9 +91,9 @@ func newPool(ctx context.Context, url string, size func(*pgxpool.Config)) (*pgxp
 	return pool, nil
 }
 
-// closeIfReadOnly has a connection closed when its server refuses to write. After a
-// failover the old primary may go on as a standby and answer every ping: the pool would
-// hand out its connections until they are an hour old.
+// closeIfReadOnly makes pgx close a connection when the server refuses to write. After a failover
+// the old primary may go on as a standby and answer every ping. The pool would then hand out its
+// connections until they are an hour old.
 func closeIfReadOnly(usual pgconn.PgErrorHandler) pgconn.PgErrorHandler {
 	return func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
 		return err.Code != "25006" && usual(conn, err)
@@ -102,10 +102,11 @@ func closeIfReadOnly(usual pgconn.PgErrorHandler) pgconn.PgErrorHandler {
 
 var awaitPause = backoff.Policy{Base: 250 * time.Millisecond, Cap: 3 * time.Second}
 
-// AwaitDatabase returns when a server of Postgres answers at url, or an error after 90 seconds.
-// It takes the place of a service's startup probe in a process that runs once and ends.
-// AwaitDatabase calls said with the error of each failed attempt. Every answer of the server
-// counts, also a refused password: the caller will find that out.
+// AwaitDatabase returns nil when a Postgres server answers at url, or an error after 90 seconds. A
+// process that runs once and ends calls it, because it has no startup probe. AwaitDatabase calls
+// said with the error of each failed attempt. A refused login, such as for a wrong password, is
+// also an answer, because the caller will find that out. Only a refusal in starting counts as a
+// failed attempt.
 func AwaitDatabase(ctx context.Context, url string, said func(error)) error {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
@@ -123,8 +124,8 @@ func AwaitDatabase(ctx context.Context, url string, said func(error)) error {
 	return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 }
 
-// starting are the refusals of a server that will answer soon: it starts, or stops to
-// start again, or has no place for another session.
+// starting has the error codes of a server that will answer soon. The server starts, or stops to
+// start again, or has no free session.
 var starting = map[string]bool{"57P01": true, "57P02": true, "57P03": true, "53300": true}
 
 func answers(ctx context.Context, config *pgx.ConnConfig) error {
@@ -141,9 +142,9 @@ func answers(ctx context.Context, config *pgx.ConnConfig) error {
 	return nil
 }
 
-// UnverifiedServer returns the first public host of a Postgres URL whose certificate or name
-// would not be checked, so that another machine could answer in its place. It returns "" if
-// there is none, and for a URL that cannot be parsed, which OpenPool refuses.
+// UnverifiedServer returns the first public host in a Postgres URL for which pgx would not check
+// the certificate or the name. Another machine could answer in the place of such a host. It returns
+// "" if there is none, and for a URL that cannot be parsed, which OpenPool refuses.
 func UnverifiedServer(url string) (host string) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
@@ -152,7 +153,7 @@ func UnverifiedServer(url string) (host string) {
 	if unverified(config.Host, config.TLSConfig) {
 		return config.Host
 	}
-	// Further hosts, and the plain connection that sslmode=prefer falls back to.
+	// Fallbacks has the further hosts, and the plain connection of sslmode=prefer.
 	for _, fallback := range config.Fallbacks {
 		if unverified(fallback.Host, fallback.TLSConfig) {
 			return fallback.Host
@@ -161,8 +162,8 @@ func UnverifiedServer(url string) (host string) {
 	return ""
 }
 
-// unverified reports whether host is public and its name goes unchecked. That includes
-// sslmode=verify-ca, for which pgx sets InsecureSkipVerify and checks the certificate alone.
+// unverified reports whether host is public and its name is not checked. This is so with
+// sslmode=verify-ca, too: pgx then sets InsecureSkipVerify and checks only the certificate.
 func unverified(host string, config *tls.Config) bool {
 	if config != nil && !config.InsecureSkipVerify {
 		return false
@@ -170,6 +171,6 @@ func unverified(host string, config *tls.Config) bool {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return !ip.IsLoopback() && !ip.IsPrivate() && !ip.IsLinkLocalUnicast()
 	}
-	// A name without a dot is of this machine or of its containers, a path is a socket.
+	// A name without a dot is a name of this machine or of its containers. A path is a socket.
 	return !strings.HasPrefix(host, "/") && strings.Contains(host, ".")
 }

@@ -17,10 +17,10 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// Dial connects to another service's port (host:port) at the first call, and again
-// after the service was unavailable. On port 443 it uses TLS and this service's
-// identity, by the rules in the package doc. Each call brings its own deadline; none
-// is retried. Close the connection after the last use.
+// Dial connects to the port of another service (host:port) at the first call, and again after the
+// service was unavailable. On port 443 it uses TLS and this service's identity, by the rules in the
+// package doc. Each call must bring its own deadline. No call is retried. Close the connection
+// after the last use.
 func Dial(addr string) (*grpc.ClientConn, error) {
 	as, err := dialOptions(addr, nil)
 	if err != nil {
@@ -28,10 +28,10 @@ func Dial(addr string) (*grpc.ClientConn, error) {
 	}
 	conn, err := grpc.NewClient(addr, append(as,
 		grpc.WithStatsHandler(otelgrpc.NewClientHandler()),
-		// The timeout is also the time after which a connection is given up if its host
-		// has vanished without closing it.
+		// A connection is also given up after Timeout if its host has vanished without closing it.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 5 * time.Second}),
-		// Readers are waiting: try again sooner than the default's two minutes.
+		// Readers are waiting, so the pause between two attempts stays below gRPC's default of two
+		// minutes.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 5 * time.Second},
 			MinConnectTimeout: 2 * time.Second,
@@ -42,14 +42,13 @@ func Dial(addr string) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// securePort is the port of Cloud Run; no server that this repository starts listens
-// there.
+// securePort is the port of Cloud Run. No server that this repository starts listens on it.
 const securePort = "443"
 
-// dialOptions are the options to call the service at addr (host:port), by the rule in
-// the package doc. It sends no request: an unavailable metadata server is an error of
-// the calls, UNAVAILABLE, and no error here. It trusts the given roots, or the system's
-// if roots is nil.
+// dialOptions returns the options to call the service at addr (host:port), by the rules in the
+// package doc. It sends no request. If the metadata server is unavailable, the calls fail with
+// UNAVAILABLE, but dialOptions does not. The connection trusts the given roots, or the system's if
+// roots is nil.
 func dialOptions(addr string, roots *x509.CertPool) ([]grpc.DialOption, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -64,7 +63,8 @@ func dialOptions(addr string, roots *x509.CertPool) ([]grpc.DialOption, error) {
 	}, nil
 }
 
-// audience is the URL of a service on Cloud Run as Cloud Run knows it: without a port.
+// audience returns the URL of a service on Cloud Run as Cloud Run knows it, which is without a
+// port.
 func audience(host string) string {
 	if strings.Contains(host, ":") {
 		host = "[" + host + "]"

@@ -12,11 +12,10 @@ import (
 // answerPings answers the keep-alive pings of idle subscriptions itself, as the
 // real service would.
 //
-// The client sends an empty request on an idle StreamingPull every 30 s. If the server
-// does not answer, the client takes it for dead, closes the stream and opens another.
-// The official emulator never answers. A subscriber that has been idle for minutes then
-// spends most of the time in the pause between two streams, and the next message comes
-// 14 to 18 s late.
+// The client sends an empty request on an idle StreamingPull every 30 s. If the server does not
+// answer, the client closes the stream and opens another. The official emulator never answers. A
+// subscriber that has been idle for minutes then spends most of the time in the pause between two
+// streams, and the next message comes 14 to 18 s late.
 func answerPings(
 	ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,
 ) (grpc.ClientStream, error) {
@@ -29,15 +28,15 @@ func answerPings(
 	return s, nil
 }
 
-// answered is one StreamingPull. It lives as long as the context that it was opened
-// with; the client cancels that context when it is done with the stream.
+// answered is one StreamingPull. It lives as long as the context that the stream was opened with.
+// The client cancels that context when it is done with the stream.
 type answered struct {
 	grpc.ClientStream
 
 	responses chan *pubsubpb.StreamingPullResponse // closed when the stream has ended
-	ended     error                                // why; readable once responses is closed
+	ended     error                                // why the stream has ended; readable once responses is closed
 	pings     chan struct{}
-	last      *pubsubpb.StreamingPullResponse_SubscriptionProperties // for RecvMsg alone
+	last      *pubsubpb.StreamingPullResponse_SubscriptionProperties // only RecvMsg uses it
 }
 
 func (s *answered) receive(ctx context.Context) {
@@ -56,20 +55,20 @@ func (s *answered) receive(ctx context.Context) {
 	}
 }
 
-// SendMsg passes every request on. All requests but the first are pings, since the
-// client acknowledges by calls of their own; the first names the subscription.
+// SendMsg passes every request on. The first request names the subscription. All others are pings,
+// because the client acknowledges messages by separate calls.
 func (s *answered) SendMsg(m any) error {
 	err := s.ClientStream.SendMsg(m)
 	if request, ok := m.(*pubsubpb.StreamingPullRequest); ok && err == nil && request.GetSubscription() == "" {
 		select {
 		case s.pings <- struct{}{}:
-		default: // one answer is enough for both
+		default: // one answer is enough for both pings
 		}
 	}
 	return err
 }
 
-// RecvMsg repeats the last properties when it answers a ping: without them the
+// RecvMsg also answers pings. The answer repeats the last properties, because without them the
 // client would take ordering for switched off.
 func (s *answered) RecvMsg(m any) error {
 	into := m.(*pubsubpb.StreamingPullResponse)

@@ -21,25 +21,24 @@ import (
 // emulatorHost is the client library's own variable.
 const emulatorHost = "PUBSUB_EMULATOR_HOST"
 
-// maxWait bounds the pause between two attempts to connect or to publish. The
-// libraries' own pauses grow to two minutes and one, and a recovered broker would stay
-// unused for as long.
+// maxWait bounds the pause between two attempts to connect or to publish. The pauses of the
+// libraries grow to two minutes and to one minute. A recovered broker would stay unused for that
+// time.
 const maxWait = 2 * time.Second
 
-// PubSubOptions has a safe zero value.
+// PubSubOptions configures NewPubSub. The zero value is valid.
 type PubSubOptions struct {
-	// Endpoint is a regional endpoint, such as
-	// europe-west1-pubsub.googleapis.com:443: the order of a key holds only among
-	// publishers of one region. Empty: the global one. A local broker named by
-	// PUBSUB_EMULATOR_HOST wins.
+	// Endpoint is a regional endpoint, such as europe-west1-pubsub.googleapis.com:443. It keeps the
+	// order of a key, which holds only among publishers of one region. If it is empty, the client
+	// uses the global endpoint. If PUBSUB_EMULATOR_HOST names a local broker, Endpoint is ignored.
 	Endpoint string
 	// Dial are further options of the connection.
 	Dial []grpc.DialOption
 }
 
-// WarnOfOrder logs a warning if messages that are published with these options may lose
-// the order of their keys. All publishers of a key must reach the same region, and the
-// global endpoint leads each publisher to the region that suits it at the moment
+// WarnOfOrder logs a warning if messages that are published with these options may lose the order
+// of their keys. All publishers of a key must reach the same region. The global endpoint leads each
+// publisher to the region that suits the publisher at the moment
 // (https://cloud.google.com/pubsub/docs/ordering).
 func (o PubSubOptions) WarnOfOrder(ctx context.Context, log *slog.Logger) {
 	if o.Endpoint == "" && os.Getenv(emulatorHost) == "" {
@@ -47,8 +46,8 @@ func (o PubSubOptions) WarnOfOrder(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// NewPubSub returns a client for the project. It connects in the background, so
-// an unreachable broker is no error here. The caller closes it.
+// NewPubSub returns a client for the project. The client connects in the background, so NewPubSub
+// does not fail if the broker is unreachable. The caller closes the client.
 func NewPubSub(ctx context.Context, project string, opts PubSubOptions) (*pubsub.Client, error) {
 	config := &pubsub.ClientConfig{TopicAdminCallOptions: &vkit.TopicAdminCallOptions{Publish: []gax.CallOption{gax.WithRetry(republish)}}}
 	client, err := pubsub.NewClientWithConfig(ctx, project, config, clientOptions(opts)...)
@@ -75,9 +74,9 @@ func clientOptions(opts PubSubOptions) []option.ClientOption {
 	return append(dial, measuredOnly()...)
 }
 
-// measuredOnly has the library measure its calls without spans. Relay and consumer make
-// those that belong to a request's trace; each of the library's would be a trace of its own,
-// sampled again.
+// measuredOnly makes the library record metrics of its calls and no spans. Relay and consumer
+// create the spans that belong to a request's trace. Each span of the library would begin a new
+// trace, with a sampling decision of its own.
 func measuredOnly() []option.ClientOption {
 	measured := otelgrpc.NewClientHandler(otelgrpc.WithTracerProvider(noop.NewTracerProvider()))
 	return []option.ClientOption{option.WithTelemetryDisabled(), option.WithGRPCDialOption(grpc.WithStatsHandler(measured))}

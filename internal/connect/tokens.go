@@ -22,27 +22,28 @@ import (
 
 const (
 	header = "x-serverless-authorization"
-	// signedHeader carries the same token past Cloud Run, which takes the signature of the
-	// other one away.
+	// signedHeader carries the same token as header. Cloud Run removes the signature only from the
+	// token in header.
 	signedHeader = "x-service-authorization"
-	// suffix of the metadata server's path.
+	// suffix is the end of the metadata server's path.
 	suffix = "instance/service-accounts/default/identity"
-	// fetchTime bounds one answer of the metadata server, its retries included. It
-	// takes milliseconds.
+	// fetchTime bounds one answer of the metadata server, including retries. An answer takes
+	// milliseconds.
 	fetchTime = 3 * time.Second
-	// renewBefore its end a token is replaced, while calls go on with it. The metadata
-	// server returns the same token as long as it has some time left.
+	// renewBefore is how long before its end a token is replaced. Calls go on with the old token
+	// meanwhile. The metadata server returns the same token as long as that token has some time
+	// left.
 	renewBefore = 5 * time.Minute
-	// margin before its end a token is used no more: the call takes time, and clocks
-	// differ.
+	// margin is how long before its end a token is no longer used, because the call takes time and
+	// clocks differ.
 	margin = 30 * time.Second
 )
 
-// pauses are between two requests to a metadata server that has no fresh token.
+// pauses sets the pause between two requests to a metadata server that has no fresh token.
 var pauses = backoff.Policy{Base: 500 * time.Millisecond, Cap: 5 * time.Second}
 
-// tokens are ID tokens for one audience, one after the other. They implement
-// credentials.PerRPCCredentials; gRPC refuses them on a connection without TLS.
+// tokens supplies ID tokens for one audience, one after the other. It implements
+// credentials.PerRPCCredentials. gRPC refuses to use it on a connection without TLS.
 type tokens struct {
 	audience string
 	metadata *metadata.Client
@@ -50,9 +51,9 @@ type tokens struct {
 
 	mu    sync.Mutex
 	last  token
-	tries int       // since the last fresh one
-	next  time.Time // not asked again before
-	err   error     // of the last try
+	tries int       // since the last fresh token
+	next  time.Time // the metadata server is not asked before
+	err   error     // the error of the last try
 }
 
 func newTokens(audience string) *tokens {
@@ -62,7 +63,7 @@ func newTokens(audience string) *tokens {
 // RequireTransportSecurity keeps tokens off connections in plain text.
 func (t *tokens) RequireTransportSecurity() bool { return true }
 
-// GetRequestMetadata adds the token to a call. A call waits for one until its own
+// GetRequestMetadata adds the token to a call. A call waits for a token until the call's own
 // deadline, and at most for fetchTime.
 func (t *tokens) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
 	info, _ := credentials.RequestInfoFromContext(ctx)
@@ -80,9 +81,9 @@ func (t *tokens) GetRequestMetadata(ctx context.Context, _ ...string) (map[strin
 	return map[string]string{header: "Bearer " + value, signedHeader: "Bearer " + value}, nil
 }
 
-// value asks for a token when one is due: in the background while the last one is good,
-// and otherwise for all waiting callers. No caller waits for a server that has just
-// failed.
+// value returns a token, and asks for a new one when one is due. While the last token is good, it
+// asks in the background. Otherwise all waiting callers share one request. No caller waits for a
+// metadata server that has just failed.
 func (t *tokens) value(ctx context.Context) (string, error) {
 	now := time.Now()
 	last, pausing, err := t.look(now)
@@ -114,10 +115,10 @@ func (t *tokens) look(now time.Time) (last token, pausing bool, err error) {
 	return t.last, now.Before(t.next), t.err
 }
 
-// ask uses a context of its own, because it works for more callers than the first.
+// ask uses a context of its own, because it works for other callers than the first, too.
 func (t *tokens) ask() (any, error) {
 	if last, _, _ := t.look(time.Now()); last.good(time.Now(), renewBefore) {
-		return last, nil // it came between the caller's check and this one
+		return last, nil // the token came between the caller's check and this one
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), fetchTime)
 	defer cancel()
@@ -139,8 +140,8 @@ func (t *tokens) ask() (any, error) {
 	return got, err
 }
 
-// fetch asks for the full format: only in that one the token has the email of the service
-// account, by which the called service knows its caller.
+// fetch asks for the full format, because only a token in that format has the email of the service
+// account. The called service knows its caller by the email.
 func (t *tokens) fetch(ctx context.Context) (token, error) {
 	query := url.Values{"audience": {t.audience}, "format": {"full"}}
 	answer, err := t.metadata.GetWithContext(ctx, suffix+"?"+query.Encode())
@@ -160,8 +161,8 @@ type token struct {
 	expires time.Time
 }
 
-// parse reads the end of the token's lifetime. An hour from the answer would be wrong:
-// the metadata server caches tokens too.
+// parse reads the end of the token's lifetime from the token. It cannot assume an hour from the
+// answer, because the metadata server caches tokens, too.
 func parse(value string) (token, error) {
 	value = strings.TrimSpace(value)
 	parts := strings.Split(value, ".")
@@ -181,7 +182,7 @@ func parse(value string) (token, error) {
 	return token{value: value, expires: time.Unix(read.Expires, 0)}, nil
 }
 
-// good reports whether the token is valid for longer than that.
+// good reports whether the token is still valid at the time now plus longer.
 func (t token) good(now time.Time, longer time.Duration) bool {
 	return t.expires.Sub(now) > longer
 }

@@ -14,18 +14,19 @@ import (
 	"example.com/lockstep/pkg/eventing/instrument"
 )
 
-// tracer is otelpgx's with fewer spans: its own were two thirds of all, and the largest part of
-// the cost of a trace. The metrics of operations are those of otelpgx.
+// tracer is the tracer of otelpgx with fewer spans. The spans of otelpgx were two thirds of all
+// spans, and the largest part of the cost of a trace. tracer keeps otelpgx's metrics of operations.
 type tracer struct{ *otelpgx.Tracer }
 
-// newTracer returns a tracer that leaves waits for a connection to countWaits. A wait is the time
-// between two spans, and a histogram of all waits costs as much as one of all statements.
+// newTracer returns a tracer that does not trace waits for a connection, which countWaits counts.
+// In a trace a wait shows as the time between two spans. A histogram of all waits would cost as
+// much as the histogram of all statements.
 func newTracer(more ...otelpgx.Option) tracer {
 	return tracer{otelpgx.NewTracer(append(more, otelpgx.WithDisableConnectionDetailsInAttributes(), otelpgx.WithDisableAcquireTracer())...)}
 }
 
-// countWaits has the sums observed that pgxpool keeps of the waits for its connections. All pools
-// of a process are observed together.
+// countWaits reports the sums that pgxpool keeps about the waits for its connections, as metrics.
+// All pools of a process are reported together.
 func countWaits(pool *pgxpool.Pool) {
 	meter := instrument.For("example.com/lockstep/internal/connect")
 	acquires := meter.Sum("database.pool.acquires", "{acquire}", "Waits for a database connection that ended with one")
@@ -49,8 +50,8 @@ func (t tracer) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.Tr
 	return ctx
 }
 
-// maxTexts and maxText bound the text of a batch: its first statements, in bytes of each. The
-// beginning tells which statement it is.
+// maxTexts bounds the statements of a batch that its text shows, from the first on. maxText bounds
+// the bytes of each. The beginning of a statement tells which one it is.
 const maxTexts, maxText = 10, 100
 
 func texts(b *pgx.Batch) string {
@@ -61,8 +62,8 @@ func texts(b *pgx.Batch) string {
 	return strings.ToValidUTF8(strings.Join(all, "; "), "")
 }
 
-// TraceBatchQuery makes a span of a statement that failed. One that succeeded has none: pgx
-// reports its end only, so that the span would have no duration.
+// TraceBatchQuery creates a span for a statement that failed. A statement that succeeded gets none,
+// because pgx reports only its end, so the span would have no duration.
 func (t tracer) TraceBatchQuery(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchQueryData) {
 	if data.Err != nil {
 		t.Tracer.TraceBatchQuery(ctx, conn, data)

@@ -28,12 +28,13 @@ func (v Violation) String() string {
 	return b.String()
 }
 
-// rules are the promises; each returns its violations in one aggregate's records.
+// rules are the checks of the promises. Each returns the violations in the records of one
+// aggregate.
 var rules = []func(life) []Violation{
 	committed, delivered, ordered, sentInOrder, once, settled, forward, gapless, reported, fresh, converged,
 }
 
-// Check returns the violations of the promises in a finished run's history.
+// Check returns the violations of the promises in the history of a finished run.
 func Check(records []Record) []Violation {
 	var found []Violation
 	lives := map[string]life{}
@@ -64,7 +65,7 @@ func (l life) of(kinds ...Kind) life {
 	return some
 }
 
-// byEvent is the first record of a kind for each event.
+// byEvent returns the first record of a kind for each event.
 func (l life) byEvent(kind Kind) map[string]Record {
 	first := map[string]Record{}
 	for _, r := range l {
@@ -75,8 +76,8 @@ func (l life) byEvent(kind Kind) map[string]Record {
 	return first
 }
 
-// predecessors is, for each event, the write that it follows: the last write of the
-// version before, among those before the event. A first version has none.
+// predecessors returns, for each event, the write that the event follows. This is the last earlier
+// write of the version before. A first version follows no write.
 func (l life) predecessors() map[string]Record {
 	last, before := map[int64]Record{}, map[string]Record{}
 	for _, w := range l.of(Write) {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// once, P5: an event's effect is committed once. An event that the consumer has
-// forgotten may be settled again; it changes no row a second time.
+// once checks P5: an event's effect is committed once. An event that the consumer has forgotten may
+// be settled again, but must not change a row a second time.
 func once(l life) (found []Violation) {
 	settled, applied := map[string]Record{}, map[string]Record{}
 	for _, r := range l.of(Effect, Forget, Apply) {
@@ -20,7 +20,7 @@ func once(l life) (found []Violation) {
 			settled[r.Event] = r
 		case Apply:
 			if r.Event == "" {
-				continue // of the owner's state, or of nothing that the test has recorded
+				continue // the row took the owner's state, or an event that the test has not recorded
 			}
 			first, again = applied[r.Event]
 			applied[r.Event] = r
@@ -32,7 +32,7 @@ func once(l life) (found []Violation) {
 	return found
 }
 
-// settled, P5: each delivered event had its effect, or was found to need none.
+// settled checks P5: each delivered event had its effect, or was found to need none.
 func settled(l life) (found []Violation) {
 	effects, forgotten := l.byEvent(Effect), l.byEvent(Forget)
 	for event, d := range l.byEvent(Deliver) {
@@ -44,9 +44,9 @@ func settled(l life) (found []Violation) {
 	return found
 }
 
-// forward, P6: a row only moves to later versions, and a deletion is final in its epoch
-// unless the aggregate is one that returns. The exception is a reported divergence: the
-// owner's state replaces the row once, at any version.
+// forward checks P6: a row only moves to later versions, and a deletion is final in its epoch
+// unless the aggregate is one that may return. Each reported divergence excuses one violation,
+// because the owner's state then replaces the row once, at any version.
 func forward(l life) (found []Violation) {
 	var at Record
 	for _, r := range l.of(Apply) {
@@ -65,8 +65,8 @@ func forward(l life) (found []Violation) {
 	return found
 }
 
-// gapless, P7: a difference is applied on its direct predecessor only, and each
-// version of a row has the content that the owner gave to that version.
+// gapless checks P7: a difference is applied only on its direct predecessor, and each version of a
+// row has a content that the owner gave to that version.
 func gapless(l life) (found []Violation) {
 	had := map[position]map[string]bool{}
 	for _, w := range l.of(Write) {
@@ -91,8 +91,8 @@ func gapless(l life) (found []Violation) {
 	return found
 }
 
-// reported, P7: a row that took on a version which the owner then lost was reported as
-// diverged, unless the next change of the row was the owner's whole state.
+// reported checks P7. A row may have taken on a version that the owner then lost. Such a row was
+// reported as diverged, unless its next change was a repair, a whole state or a deletion.
 func reported(l life) (found []Violation) {
 	lost, applies := l.byEvent(Lost), l.of(Apply)
 	for i, r := range applies {
@@ -104,15 +104,15 @@ func reported(l life) (found []Violation) {
 	return found
 }
 
-// mayLag are the modes in which a reader accepts less than its token demands, each with
-// the outcomes that it may then get.
+// mayLag has the modes in which a reader accepts less than its token demands. Each mode has the
+// outcomes that the reader may then get.
 var mayLag = map[string]map[Outcome]bool{
 	"at-least-as-fresh;stale-if-error": {Stale: true},
 	"minimize-latency":                 {Stale: true, Absent: true},
 }
 
-// fresh, P8: an answer is no older than its token, or says so to a reader that allowed
-// that, or is a refusal with a time to come again.
+// fresh checks P8. An answer must be no older than its token. Otherwise it must say that it is
+// older, to a reader that allowed that, or be a refusal with a time to retry.
 func fresh(l life) (found []Violation) {
 	for _, r := range l.of(Read) {
 		ok := false
@@ -133,7 +133,7 @@ func fresh(l life) (found []Violation) {
 	return found
 }
 
-// converged, of P10: at the end of the run the read model has the owner's state.
+// converged checks one part of P10: at the end of the run the read model has the owner's state.
 func converged(l life) (found []Violation) {
 	ends := map[Kind]Record{}
 	for _, r := range l.of(Owner, Copy) {

@@ -5,14 +5,13 @@ import (
 	"time"
 )
 
-// orphanLimit is the promise for the events of a killed relay: their lease runs out
+// orphanLimit is the promised time for publishing the events of a killed relay. Their lease ends
 // after 20 s, and an idle relay searches for such events every 5 s.
 const orphanLimit = 30 * time.Second
 
-// committed, P1: an event that was sent, published, delivered or applied was committed,
-// and so was a write that was confirmed to a client. A version has one event, and
-// follows the one before it, unless the owner has lost commits. The owner is at its
-// last write.
+// committed checks P1. An event that was sent, published, delivered, settled or applied was
+// committed. So was a write that was confirmed to a client. A version has one event, and follows
+// the version before it, unless the owner has lost commits. The owner is at its last write.
 func committed(l life) (found []Violation) {
 	found, known, last := versions(l)
 	written := l.byEvent(Write)
@@ -35,8 +34,8 @@ func committed(l life) (found []Violation) {
 	return found
 }
 
-// versions checks the owner's own writes. known are the positions that were ever
-// written, and last is the last write that the owner still has.
+// versions checks the owner's own writes. known has the positions that were ever written. last is
+// the last write that the owner still has.
 func versions(l life) (found []Violation, known map[position]bool, last Record) {
 	lost, before := l.byEvent(Lost), l.predecessors()
 	known, kept := map[position]bool{}, map[position]Record{}
@@ -56,8 +55,8 @@ func versions(l life) (found []Violation, known map[position]bool, last Record) 
 	return found, known, last
 }
 
-// delivered, P2: each event reached the broker, within orphanLimit if its relay was
-// killed. Events that the owner has lost need not.
+// delivered checks P2: each event reached the broker, and within orphanLimit if its relay was
+// killed. Events that the owner has lost need not reach it.
 func delivered(l life) (found []Violation) {
 	published, lost := l.byEvent(Publish), l.byEvent(Lost)
 	for _, w := range l.of(Write) {
@@ -74,8 +73,8 @@ func delivered(l life) (found []Violation) {
 	return found
 }
 
-// orphans is, for each event, the kill that it waited for: the first kill that found it
-// under its last lease. An event under a new lease was claimed by a living relay in
+// orphans returns, for each event, the kill that it waited for. This is the first kill that found
+// the event under its last lease. If the event got a new lease, a living relay has claimed it in
 // between, and its wait starts again.
 func (l life) orphans() map[string]Record {
 	since := map[string]Record{}
@@ -87,8 +86,8 @@ func (l life) orphans() map[string]Record {
 	return since
 }
 
-// ordered, P3 for subscribers: the broker first takes an event after the one that it
-// follows.
+// ordered checks P3 for subscribers: the broker takes an event for the first time only after the
+// event's predecessor.
 func ordered(l life) (found []Violation) {
 	before, taken := l.predecessors(), map[string]bool{}
 	for _, r := range l.of(Publish) {
@@ -100,8 +99,8 @@ func ordered(l life) (found []Violation) {
 	return found
 }
 
-// sentInOrder, P3 for relays: an event is sent in the same request as the one that it
-// follows, later in its order, or after that one's acknowledgement.
+// sentInOrder checks P3 for relays. An event is sent in the same request as its predecessor,
+// directly after it, or is sent after the predecessor's acknowledgement.
 func sentInOrder(l life) (found []Violation) {
 	before, acknowledged := l.predecessors(), map[string]bool{}
 	var previous Record

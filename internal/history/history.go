@@ -2,15 +2,16 @@
 // the owner's commit to a reader's answer, and one checker, [Check], that compares them
 // with the promises of docs/promises.md.
 //
-// A history is a list of records, in the order of their occurrence per aggregate and
-// kind; [Check] says where two kinds have an order too. On disk it is JSON lines, so
-// that several processes can append to one [Log] and a person can read it. A test
-// records its observations only: a promise is checked by the records that are there.
+// A history is a list of records. The records of one aggregate and one kind are in the order in
+// which they occurred. [Check] needs an order between two kinds only for Send and Acknowledge, and
+// for Effect and Forget. On disk a history is JSON lines, so that several processes can append to
+// one [Log] and a person can read it. A test records only what it observes. [Check] checks a
+// promise with the records that are there.
 package history
 
 import "time"
 
-// Kind is the subject of a record.
+// Kind says what a record is about.
 type Kind string
 
 // The owner's side.
@@ -22,8 +23,8 @@ const (
 	Answer Kind = "answer"
 	// Lost is a write that a failover or a restore took from the owner.
 	Lost Kind = "lost"
-	// Orphan is an event that was committed and not marked as published when a
-	// relay was killed, with the Lease that it was under; empty for none.
+	// Orphan is an event that was committed, but not marked as published, when a relay was killed.
+	// Lease is the lease that the event was under, or empty if it was under none.
 	Orphan Kind = "orphan"
 	// Owner is the owner's state at the end.
 	Owner Kind = "owner"
@@ -31,11 +32,11 @@ const (
 
 // The broker's side.
 const (
-	// Send is an event in a publish Request, before the request leaves. The events
-	// of one request stand together, in its order.
+	// Send is an event in a publish request. It is recorded before the request leaves. The events
+	// of one request stand together, in the order of the request.
 	Send Kind = "send"
-	// Acknowledge is an event that the broker has acknowledged to the relay. It is
-	// recorded before the relay acts on that.
+	// Acknowledge is an event that the broker has acknowledged to the relay. It is recorded before
+	// the relay acts on the acknowledgement.
 	Acknowledge Kind = "acknowledge"
 	// Publish is an event that the broker has taken, in the broker's order.
 	Publish Kind = "publish"
@@ -50,34 +51,33 @@ const (
 	Apply Kind = "apply"
 	// Effect is an event that was settled together with its effects.
 	Effect Kind = "effect"
-	// Forget is a settled event of which the consumer no longer knows that it was
-	// settled.
+	// Forget is a settled event. The consumer no longer knows that the event was settled.
 	Forget Kind = "forget"
-	// Report is a divergence of the aggregate that the consumer has reported.
+	// Report is a divergence of the aggregate. The consumer has reported it.
 	Report Kind = "report"
-	// Read is an answer to a reader that demands Least by its token.
+	// Read is an answer to a reader. The reader's token demands the version Least.
 	Read Kind = "read"
 	// Copy is the read model's state at the end.
 	Copy Kind = "copy"
 )
 
-// Change is the effect of an Apply on its row. Empty is unknown.
+// Change is the effect of an Apply on its row. It is empty if the effect is unknown.
 type Change string
 
 // The changes.
 const (
 	Created Change = "created" // an aggregate's first version
 	Delta   Change = "delta"   // the difference to the direct predecessor
-	Whole   Change = "whole"   // all of an aggregate that may return from its deletion
+	Whole   Change = "whole"   // the whole state of an aggregate that may return from its deletion
 	Deleted Change = "deleted" // a tombstone
-	Repair  Change = "repair"  // the owner's state, which is all of it
+	Repair  Change = "repair"  // the owner's whole state, by a repair
 )
 
 // Outcome is how a Read ended.
 type Outcome string
 
-// The outcomes. A reader may allow an answer that is not fresh: then it gets Stale or
-// Absent, and the answer says so.
+// The outcomes. If a reader allows an answer that is not fresh, it may get Stale or Absent, and the
+// answer says so.
 const (
 	Shown       Outcome = "shown"
 	Stale       Outcome = "stale"
@@ -87,8 +87,8 @@ const (
 	Unexpected Outcome = "unexpected"
 )
 
-// Record is one thing that happened. Each kind has an Aggregate; those about a
-// version have Epoch and Version, and those about an event have its id.
+// Record is one thing that happened. Every kind of record has Aggregate. Kinds about a version have
+// Epoch and Version, and kinds about an event have Event, its id.
 type Record struct {
 	Kind      Kind      `json:"kind"`
 	At        time.Time `json:"at,omitzero"`
@@ -99,15 +99,15 @@ type Record struct {
 	Event     string    `json:"event,omitempty"`
 	// Token is the token that the writer received, or that the reader sent.
 	Token string `json:"token,omitempty"`
-	// Request is that of a Send; Lease that of an Orphan.
+	// Request is set in a Send, and Lease in an Orphan.
 	Request string `json:"request,omitempty"`
 	Lease   string `json:"lease,omitempty"`
 	Change  Change `json:"change,omitempty"`
 	// State is the aggregate's content, in any form in which equal states are equal
 	// strings. It is empty if it was not recorded.
 	State string `json:"state,omitempty"`
-	// Least is the version that a Read demanded; Mode is its mode, empty for at least
-	// as fresh as the token.
+	// Least is the version that a Read demanded. Mode is the mode of the Read. It is empty if the
+	// answer had to be at least as fresh as the token.
 	Least   int64   `json:"least,omitempty"`
 	Mode    string  `json:"mode,omitempty"`
 	Outcome Outcome `json:"outcome,omitempty"`
@@ -115,7 +115,7 @@ type Record struct {
 	Note string `json:"note,omitempty"`
 }
 
-// position is a version in an epoch: the order of a read model's rows.
+// position is a version in an epoch. It orders the versions of a row of the read model.
 type position struct{ epoch, version int64 }
 
 func (r Record) position() position { return position{r.Epoch, r.Version} }

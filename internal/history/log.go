@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// maxLine bounds one record on disk.
+// maxLine bounds one record on disk, in bytes.
 const maxLine = 1 << 20
 
 // Log is a file to which several goroutines and processes append records. The records
@@ -22,7 +22,7 @@ type Log struct {
 	file *os.File
 }
 
-// Open opens or makes the file.
+// Open opens the file, or creates it.
 func Open(path string) (*Log, error) {
 	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // a test names it
 	if err != nil {
@@ -31,8 +31,8 @@ func Open(path string) (*Log, error) {
 	return &Log{file: file}, nil
 }
 
-// Add appends records in one write, which the kernel does not mix with those of
-// other processes. It returns when they are in the file.
+// Add appends records in one write. The kernel does not mix this write with the writes of other
+// processes. Add returns when the records are in the file.
 func (l *Log) Add(records ...Record) error {
 	lines, err := encode(records)
 	if err != nil {
@@ -40,15 +40,14 @@ func (l *Log) Add(records ...Record) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// A process that was killed may have left an incomplete line, which this newline
-	// ends.
+	// A killed process may have left an incomplete line. This newline ends it.
 	if _, err := l.file.Write(append([]byte{'\n'}, lines...)); err != nil {
 		return fmt.Errorf("write history: %w", err)
 	}
 	return nil
 }
 
-// Records returns all of the file, in its order.
+// Records returns all records of the file, in its order.
 func (l *Log) Records() ([]Record, error) {
 	info, err := l.file.Stat()
 	if err != nil {
@@ -71,8 +70,8 @@ func encode(records []Record) ([]byte, error) {
 	return lines.Bytes(), nil
 }
 
-// decode leaves out a line that was cut off: its process was killed while it
-// wrote, and did nothing after that.
+// decode skips a line that was cut off. The process that wrote the line was killed during the
+// write, so it did nothing after that.
 func decode(from io.Reader) ([]Record, error) {
 	var records []Record
 	lines := bufio.NewScanner(from)
@@ -94,8 +93,8 @@ func decode(from io.Reader) ([]Record, error) {
 // shown is how many violations a test prints.
 const shown = 10
 
-// Require fails the test if records violate a promise, and then keeps them in a file,
-// for a person to read.
+// Require fails the test if records violate a promise. It then keeps the records in a file, for a
+// person to read.
 func Require(tb testing.TB, records []Record) {
 	tb.Helper()
 	found := Check(records)
@@ -119,8 +118,7 @@ func keep(records []Record) (string, error) {
 	return file.Name(), errors.Join(log.Add(records...), log.Close())
 }
 
-// New returns a log that several processes of one test can Open by its path, and
-// which ends with the test.
+// New returns a log that ends with the test. Other processes of the test can Open it by its path.
 func New(tb testing.TB) (log *Log, path string) {
 	tb.Helper()
 	path = tb.TempDir() + "/history.jsonl"

@@ -8,11 +8,11 @@ import (
 // Summary counts the publishing records of a history.
 type Summary struct {
 	Writes    int // events that were committed
-	Lost      int // of them, those that the owner has lost
+	Lost      int // writes that the owner has lost
 	Published int // messages that the broker took
-	Repeats   int // of them, those of an event that it had
+	Repeats   int // messages with an event that the broker had taken before
 	Orphans   int // events that waited behind a kill
-	// Slowest is the longest such wait, from the kill to the broker.
+	// Slowest is the longest wait behind a kill, from the kill until the broker took the event.
 	Slowest time.Duration
 	// Reports are the divergences that were reported.
 	Reports int
@@ -23,8 +23,8 @@ func (s Summary) String() string {
 		s.Writes, s.Lost, s.Published, s.Repeats, s.Orphans, s.Slowest.Round(time.Millisecond), s.Reports)
 }
 
-// Summarize leaves out of Orphans the events that had reached the broker before the
-// kill, and lacked only their mark.
+// Summarize counts the records. Orphans does not include the events that had reached the broker
+// before the kill, and lacked only their mark.
 func Summarize(records []Record) Summary {
 	s := Summary{Writes: len(life(records).of(Write)), Lost: len(life(records).of(Lost)), Reports: len(life(records).of(Report))}
 	first := map[string]time.Time{}

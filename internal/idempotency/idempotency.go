@@ -1,11 +1,11 @@
-// Package idempotency lets a client retry a write without doing it twice: the
+// Package idempotency lets a client retry a write without doing it twice. It implements the
 // Idempotency-Key header (draft-ietf-httpapi-idempotency-key-header).
 //
-// A key, a hash of the request and the answer are a row in the write's own transaction,
-// so a key is remembered exactly when its write has happened. A concurrent duplicate of
-// a running request waits for it and gets the first answer; the same key with another
-// request is refused. Keys live for 24 hours. The table is the idempotency_keys that
-// the connection's search_path finds.
+// The key, a hash of the request and the answer are stored as a row in the write's own transaction,
+// so a key is remembered exactly if its write has happened. A concurrent duplicate of a running
+// request waits for that request and gets its answer. The same key with another request is refused.
+// Keys live for 24 hours. The table is the idempotency_keys that the connection's search_path
+// finds.
 package idempotency
 
 import (
@@ -23,34 +23,34 @@ import (
 	"example.com/lockstep/internal/problem"
 )
 
-// Header carries the key over REST; gRPC metadata has it in lower case.
+// Header carries the key over REST. gRPC metadata has the same name in lower case.
 const Header = "Idempotency-Key"
 
 // ErrAnswered means that another transaction has answered the request. The caller
 // rolls back and answers with Replay.
 var ErrAnswered = errors.New("the idempotency key is in use")
 
-// Request is a write in the form that its key is bound to. A request without a key is
-// never remembered.
+// Request has the parts of a write that identify it: the caller, the operation, the key, and a hash
+// of the fields. A request without a key is never remembered.
 type Request struct {
 	principal, operation, key string
 	hash                      []byte
 }
 
-// NewRequest fails with the violations found so far, and with one of the header unless
-// keys is empty or one key. A key belongs to its principal, the Scope of a caller: others may
-// use the same key, and never get its answer. The operation names method and path, alike for
-// all protocols, so that a key holds across them. sent are the fields that the caller gave,
-// by their names in REST, with their decoded values: neither spaces, nor the order of
-// fields, nor the protocol make it another request, and a field that a later release
-// adds does not change the hash of requests without it.
+// NewRequest fails with the violations found so far. It adds a violation of the header unless keys
+// is empty or has one valid key. principal is the Scope of a caller. A key belongs to its
+// principal: other callers may use the same key, and never get its answer. operation names method
+// and path, alike for all protocols, so that a key holds across them. sent has the fields that the
+// caller gave, by their names in REST, with their decoded values. So neither spaces, nor the order
+// of fields, nor the protocol make another request, and a field that a later release adds does not
+// change the hash of requests without the field.
 func NewRequest(principal, operation string, keys []string, sent map[string]any, found problem.Violations) (Request, error) {
-	key := strings.Join(keys, " ") // two of them are one with a forbidden space
+	key := strings.Join(keys, " ") // two keys become one key with a space, which is not allowed
 	invisible := func(c rune) bool { return c < '!' || c > '~' }
 	found.Require(len(keys) == 0 || 0 < len(key) && len(key) <= 255 && !strings.ContainsFunc(key, invisible),
 		Header, "must be one value of 1 to 255 visible ASCII characters")
 	if err := found.Err(); err != nil {
-		return Request{}, err // before a request that is refused costs its encoding
+		return Request{}, err // a request that is refused is not encoded
 	}
 	encoded, err := json.Marshal(sent) // in the order of the names
 	if err != nil {
@@ -60,7 +60,8 @@ func NewRequest(principal, operation string, keys []string, sent map[string]any,
 	return Request{principal, operation, key, hash[:]}, nil
 }
 
-// Name is unique to the key, its principal and its operation; it is empty without a key.
+// Name returns a name that is unique to the key, its principal and its operation. It is empty if
+// there is no key.
 func (r Request) Name() string {
 	if r.key == "" {
 		return ""
@@ -68,8 +69,7 @@ func (r Request) Name() string {
 	return strings.TrimSpace(r.principal + " " + r.operation + " " + r.key)
 }
 
-// decode decodes the first answer into answer, unless the stored request was another
-// one than r.
+// decode decodes the first answer into answer. It fails if the stored request is not the same as r.
 func (r Request) decode(first Stored, answer any) error {
 	if !bytes.Equal(first.Hash, r.hash) {
 		e := problem.New(problem.CodeKeyReused, "", "The idempotency key was used for another request.")
@@ -82,8 +82,9 @@ func (r Request) decode(first Stored, answer any) error {
 	return nil
 }
 
-// Replay decodes the answer of the transaction that came first, after ErrAnswered. first
-// is the answer that Recall has found; if it has found none, Replay reads it from db.
+// Replay decodes the answer of the transaction that came first. The caller calls it after
+// ErrAnswered. first is the answer that Recall has found. If Recall has found none, Replay reads
+// the answer from db.
 func (r Request) Replay(ctx context.Context, db *pgxpool.Pool, first Stored, answer any) error {
 	if first.Found() {
 		return r.decode(first, answer)
@@ -93,7 +94,7 @@ func (r Request) Replay(ctx context.Context, db *pgxpool.Pool, first Stored, ans
 	if err := db.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("replay: %w", err)
 	}
-	if !first.Found() { // it expired since the insert met it
+	if !first.Found() { // the key expired after the insert had met it
 		return problem.New(problem.CodeUnavailable, "", "The idempotency key has just expired.")
 	}
 	return r.decode(first, answer)

@@ -20,9 +20,9 @@ import (
 // answered is the code of the error that idempotency_refuses raises.
 const answered = "LS005"
 
-// Remember queues the answer on b. While the transaction of a concurrent duplicate
-// holds the key, the statement waits; if that transaction commits, b fails with
-// ErrAnswered, as it does if a live key was there before. An expired key is replaced.
+// Remember queues the answer on b. The statement waits while the transaction of a concurrent
+// duplicate holds the key. b fails with ErrAnswered if that transaction commits, or if a live key
+// was there before. An expired key is replaced.
 //
 // The database raises the error, so that a COMMIT in the same round trip is not executed.
 func (r Request) Remember(b *pgx.Batch, answer any) error {
@@ -52,15 +52,15 @@ func (r Request) Remember(b *pgx.Batch, answer any) error {
 	return nil
 }
 
-// Stored is a remembered request with its answer; the zero value is none.
+// Stored is a remembered request with its answer. The zero value means that there is none.
 type Stored struct{ Hash, Response []byte }
 
 // Found reports whether there is an answer.
 func (s Stored) Found() bool { return s.Response != nil }
 
-// Recall queues a query for a stored answer on b. If there is one, it is in first when b
-// has run. If the query runs after a wait for the first request's lock, it sees that
-// request's answer.
+// Recall queues a query for a stored answer on b. After b has run, first has the answer, if there
+// is one. If the query runs after a wait for the first request's lock, it sees the answer of that
+// request.
 func (r Request) Recall(b *pgx.Batch, first *Stored) {
 	if r.key == "" {
 		return
@@ -79,21 +79,21 @@ func (r Request) Recall(b *pgx.Batch, first *Stored) {
 }
 
 const (
-	// sweepBatch keys are removed by one statement, in milliseconds, so that row locks
-	// are short. An expired key that is still there does no harm: it is replaced when it
+	// sweepBatch is how many keys one statement removes. It takes milliseconds, so the row locks
+	// are short. An expired key that is still there does no harm, because it is replaced when it
 	// comes again.
 	sweepBatch = 1000
-	// sweepBudget bounds one pass over the expired keys, and sweepTimeout each of its
-	// statements.
+	// sweepBudget bounds one pass over the expired keys. sweepTimeout bounds each statement of the
+	// pass.
 	sweepBudget, sweepTimeout = time.Minute, 5 * time.Second
-	// maxWaiting is the number up to which expired keys are counted.
+	// maxWaiting is the most expired keys that countExpired counts.
 	maxWaiting = 100_000
 )
 
-// Sweep removes expired keys until ctx ends, then returns nil: all there are, and then
-// again about once a minute. Any number of sweeps may run on one database, and share
-// the work; a key that fails to be removed is left to the next pass. heartbeat is called at
-// each pass, and each batch.
+// Sweep removes expired keys until ctx ends, then returns nil. At first it removes all that there
+// are, and then it makes a pass about once a minute. Any number of sweeps may run on one database,
+// and share the work. A key that fails to be removed is left to the next pass. Sweep calls
+// heartbeat before each batch of each pass.
 func Sweep(ctx context.Context, db *pgxpool.Pool, log *slog.Logger, heartbeat func()) error {
 	jitter := backoff.Policy{Base: time.Minute, Cap: time.Minute}
 	waiting := instrument.For("example.com/lockstep/internal/idempotency").Set("idempotency.expired_keys", "{key}",
@@ -116,8 +116,8 @@ func Sweep(ctx context.Context, db *pgxpool.Pool, log *slog.Logger, heartbeat fu
 	}
 }
 
-// sweep removes expired keys, the oldest first, until a batch is short or the budget is
-// spent; more is true in the second case.
+// sweep removes expired keys, the oldest first, until a batch is short or the budget is spent. more
+// reports that the budget is spent.
 func sweep(ctx context.Context, db *pgxpool.Pool, budget time.Duration, heartbeat func()) (removed int64, more bool, err error) {
 	from := time.Time{}
 	for end := time.Now().Add(budget); time.Now().Before(end); {
@@ -127,7 +127,7 @@ func sweep(ctx context.Context, db *pgxpool.Pool, budget time.Duration, heartbea
 		if err != nil || n < sweepBatch {
 			return removed, false, err
 		}
-		from = *last // earlier index entries are dead, and passing them takes time
+		from = *last // skips the dead index entries before last, which take time to pass
 	}
 	return removed, true, nil
 }
@@ -135,9 +135,9 @@ func sweep(ctx context.Context, db *pgxpool.Pool, budget time.Duration, heartbea
 //go:embed remove_expired.sql
 var removeExpired string
 
-// removeBatch removes expired keys that are no older than from, and returns the
-// creation time of the last of them. Keys that another instance is removing are
-// skipped.
+// removeBatch removes expired keys that were created at from or later, the oldest first. It returns
+// their number and the creation time of the last one. It skips keys that another instance is
+// removing.
 func removeBatch(ctx context.Context, db *pgxpool.Pool, from time.Time) (n int64, last *time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
@@ -155,18 +155,19 @@ func countExpired(ctx context.Context, db *pgxpool.Pool) (n int64, err error) {
 	return n, err
 }
 
-// answersPages is how many pages of the table one statement reads, in milliseconds.
+// answersPages is how many pages of the table one statement reads. It takes milliseconds.
 const answersPages = 128
 
-// CountAnswers counts the answers to a principal, named as in the default tenant, in all
-// tenants, and those to others that name the user:
-// an admin may have written for them. It reads the whole table, which has a day's keys.
+// CountAnswers counts the stored answers to a principal in all tenants. principal is the caller's
+// Scope in the default tenant. CountAnswers also counts the answers to other principals that name
+// the user, because an admin may have written for the user. It reads the whole table, which has a
+// day's keys.
 func CountAnswers(ctx context.Context, db *pgxpool.Pool, principal, user string) (n int64, err error) {
 	return answers(ctx, db, principal, user, false)
 }
 
-// RemoveAnswers removes what CountAnswers counts, and returns its number. A retry of such a
-// request is then a new request.
+// RemoveAnswers removes the answers that CountAnswers counts, and returns their number. A retry of
+// a request whose answer was removed is then a new request.
 func RemoveAnswers(ctx context.Context, db *pgxpool.Pool, principal, user string) (n int64, err error) {
 	return answers(ctx, db, principal, user, true)
 }
@@ -185,7 +186,8 @@ func answers(ctx context.Context, db *pgxpool.Pool, principal, user string, remo
 //go:embed answers_in_pages.sql
 var answersInPages string
 
-// answersIn is answers in the pages of the table from one on.
+// answersIn is answers for answersPages pages of the table, from page on. more reports that there
+// are further pages.
 func answersIn(ctx context.Context, db *pgxpool.Pool, page int, principal, user string, remove bool) (n int64, more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()

@@ -4,11 +4,12 @@ import (
 	"time"
 )
 
-// FrameTime is the time from one frame to the next, and from one look at metrics to the next.
+// FrameTime is the time from one frame to the next. It is also the time from one reading of the
+// metrics to the next.
 const FrameTime = 250 * time.Millisecond
 
-// Consumer is catalog's part of a frame, from the metrics of its process. The zero value is
-// ready. It is not for several goroutines.
+// Consumer computes catalog's part of a frame from the metrics of its process. The zero value is
+// ready. Only one goroutine may use it.
 type Consumer struct {
 	arrived, redelivered, applied, duplicates, dead, repaired Counter
 	reads, waited, fromOwner                                  Counter
@@ -17,7 +18,7 @@ type Consumer struct {
 	lag                                                       []Point
 }
 
-// counters have the values that they have in m.
+// counters returns the value of each counter in m.
 func (c *Consumer) counters(m Samples) map[*Counter]float64 {
 	const events, reads = "inbox_events_total", "consistency_reads_total"
 	return map[*Counter]float64{
@@ -28,7 +29,7 @@ func (c *Consumer) counters(m Samples) map[*Counter]float64 {
 	}
 }
 
-// See takes the metrics of the process at a time.
+// See takes the metrics of the process at that time.
 func (c *Consumer) See(at time.Time, m Samples) {
 	for counter, value := range c.counters(m) {
 		counter.See(at, value)
@@ -40,7 +41,7 @@ func (c *Consumer) See(at time.Time, m Samples) {
 	c.ages = ages
 }
 
-// Away is a look at a process that does not answer.
+// Away records that the process does not answer at that time.
 func (c *Consumer) Away(at time.Time) {
 	for counter := range c.counters(nil) {
 		counter.Hold(at)
@@ -55,16 +56,16 @@ func (c *Consumer) point(p Point) {
 	}
 }
 
-// milliseconds keeps a negative value, which is none.
+// milliseconds keeps a negative value negative, which means that there is no value.
 func milliseconds(seconds float64) float64 { return seconds * 1000 }
 
-// Memory is that of the process in bytes.
+// Memory returns the memory of the process in bytes.
 func (c *Consumer) Memory() float64 { return c.memory }
 
-// Lag is the latency of the last minute, oldest first.
+// Lag returns the latencies of the last minute, oldest first.
 func (c *Consumer) Lag() []Point { return append([]Point(nil), c.lag...) }
 
-// Stages are the broker, the inbox, the projection and the fresh reads.
+// Stages returns the stages of the broker, the inbox, the projection and the fresh reads.
 func (c *Consumer) Stages() []Stage {
 	return []Stage{
 		NewStage("Broker", &c.arrived, Note{Name: "redelivered", Value: c.redelivered.Total()}),
@@ -78,7 +79,7 @@ func (c *Consumer) Stages() []Stage {
 	}
 }
 
-// NewStage is a stage with the rate and the total of a counter.
+// NewStage returns a stage with the rate and the total of a counter.
 func NewStage(name string, c *Counter, notes ...Note) Stage {
 	return Stage{Name: name, Rate: c.Rate(), Total: c.Total(), Notes: notes}
 }

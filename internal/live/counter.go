@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// window is how many observations a rate covers: two seconds.
+// window is how many frame times a rate covers. They last two seconds.
 const window = 8
 
-// Counter follows a counter of a process, over its restarts, at which it begins again. The
-// zero value is ready. It is not for several goroutines.
+// Counter follows a counter of a process. If the process restarts, the process's counter begins
+// again, and the total goes on. The zero value is ready. Only one goroutine may use it.
 type Counter struct {
 	last, total float64
 	past        []past // oldest first
@@ -22,7 +22,7 @@ type past struct {
 	total float64
 }
 
-// See takes the value at a time.
+// See takes the value of the process's counter at that time.
 func (c *Counter) See(at time.Time, value float64) {
 	if value < c.last {
 		c.last = 0
@@ -32,7 +32,7 @@ func (c *Counter) See(at time.Time, value float64) {
 	c.Hold(at)
 }
 
-// Hold is an observation without a value: the process is away.
+// Hold adds an observation without a new value. The caller uses it while the process is away.
 func (c *Counter) Hold(at time.Time) {
 	c.past = append(c.past, past{at, c.total})
 	if len(c.past) > window+1 {
@@ -40,10 +40,10 @@ func (c *Counter) Hold(at time.Time) {
 	}
 }
 
-// Total is the growth since the first process began.
+// Total returns the growth since the first process began.
 func (c *Counter) Total() int64 { return int64(c.total) }
 
-// Rate is the growth a second, over two seconds.
+// Rate returns the growth per second over the last two seconds.
 func (c *Counter) Rate() float64 {
 	if len(c.past) < 2 {
 		return 0
@@ -52,15 +52,16 @@ func (c *Counter) Rate() float64 {
 	return (last.total - first.total) / max(last.at.Sub(first.at).Seconds(), FrameTime.Seconds())
 }
 
-// quantile is that of the values that came to a histogram between two scrapes, in its unit; negative
-// if nothing came. Values are taken to lie evenly in their bucket.
+// quantile returns a quantile of the values that a histogram got between two scrapes, in the unit
+// of the histogram. It is negative if the histogram got no value. Values are assumed to lie evenly
+// in their bucket.
 func quantile(q float64, before, now map[float64]float64) float64 {
 	bounds := slices.Sorted(maps.Keys(now))
 	if len(bounds) == 0 {
 		return -1
 	}
 	grown := func(bound float64) float64 {
-		if now[bound] < before[bound] { // another process
+		if now[bound] < before[bound] { // the process has restarted
 			return now[bound]
 		}
 		return now[bound] - before[bound]

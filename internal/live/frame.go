@@ -2,16 +2,16 @@ package live
 
 import "time"
 
-// Bounds of a frame. Its source keeps them; the page draws no more than these.
+// The bounds of a frame. The source of frames keeps within them. The page draws no more than these.
 const (
 	// MaxEvents is how many events a frame shows, whatever their rate.
 	MaxEvents = 24
-	// MaxPoints is how many points the plot of latencies has: a minute.
+	// MaxPoints is how many points the plot of latencies has. They cover a minute.
 	MaxPoints = 240
 )
 
-// Frame is the state of the pair at one time, as the page shows it. It has sums and a
-// sample of the events, so that its size does not depend on their rate.
+// Frame is the state of the pair at one time, as the page shows it. It has sums and a sample of the
+// events, so its size does not depend on the rate of events.
 type Frame struct {
 	Stages   []Stage   `json:"stages"`
 	Lag      []Point   `json:"lag"`    // oldest first, at most MaxPoints
@@ -26,9 +26,9 @@ type Frame struct {
 // Stage is a place on an event's way.
 type Stage struct {
 	Name string `json:"name"`
-	// Rate is the events, or reads, a second of the last seconds.
+	// Rate is the number of events, or of reads, per second in the last seconds.
 	Rate float64 `json:"rate"`
-	// Total is their number since the page's source began to count.
+	// Total is the number of events, or of reads, since the page's source began to count.
 	Total int64 `json:"total"`
 	// Notes are further numbers, such as the backlog.
 	Notes []Note `json:"notes"`
@@ -41,8 +41,8 @@ type Note struct {
 	Alert bool   `json:"alert"`
 }
 
-// Point is the latency from commit to visible within one frame's time: the median and the
-// 99th percentile, in milliseconds. Negative: no event became visible.
+// Point is the latency from commit to visible within one frame's time: the median and the 99th
+// percentile, in milliseconds. Both are negative if no event became visible.
 type Point struct {
 	Median float64 `json:"p50"`
 	High   float64 `json:"p99"`
@@ -55,8 +55,9 @@ type Part struct {
 	Detail string `json:"detail"`
 }
 
-// Event is one event of the sample. The ages are milliseconds since its commit; negative
-// ones have not happened yet. State is pending, published, applied, held, parked or dead.
+// Event is one event of the sample. PublishedMS and AppliedMS are milliseconds since the event's
+// commit. They are negative if that has not happened yet. State is pending, published, applied,
+// held, parked or dead.
 type Event struct {
 	Aggregate   string  `json:"aggregate"`
 	Version     int64   `json:"version"`
@@ -67,7 +68,7 @@ type Event struct {
 }
 
 // Button is an action of the page's source. Expect is one sentence about its visible effect.
-// Without is the reason for which the action is not possible here; empty if it is.
+// Without is the reason why the action is not possible here. It is empty if the action is possible.
 type Button struct {
 	Name, Group, Label, Expect, Without string
 }
@@ -75,21 +76,21 @@ type Button struct {
 // The results of an action.
 const (
 	Running = "running"
-	Held    = "held"   // it ended as Expect says
-	Broken  = "broken" // it ended otherwise, or was cut off
+	Held    = "held"   // the action ended as Expect says
+	Broken  = "broken" // the action ended otherwise, or was cut off
 )
 
-// Outcome is the last result of a button: its result and one sentence of evidence.
+// Outcome is the last result of a button, with one sentence of evidence.
 type Outcome struct {
 	Name   string `json:"name"`
 	Result string `json:"result"`
 	Said   string `json:"said"`
 }
 
-// Promise is one that the page marks when it was seen to hold.
+// Promise is a promise that the page marks when it was seen to hold.
 type Promise struct{ ID, Name, Text string }
 
-// Seen is a promise that was seen to hold: the evidence and the time.
+// Seen is a promise that was seen to hold, with the evidence and the time.
 type Seen struct {
 	ID   string    `json:"id"`
 	Said string    `json:"said"`

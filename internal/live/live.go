@@ -1,10 +1,10 @@
-// Package live is a web page that shows the pair at work: where its events are, how long
-// they take, which processes run. With buttons it also attacks the pair, and marks each
-// promise that was seen to hold.
+// Package live is a web page that shows the pair at work: where its events are, how long they take,
+// and which processes run. A page with buttons also attacks the pair, and marks each promise that
+// was seen to hold.
 //
-// The page gets frames by server-sent events, some a second. A frame has sums and a sample
-// of the events: its size does not depend on their rate. A browser that is slower than the
-// frames misses some of them, and no queue grows. Frames are made only while a browser looks.
+// The page gets several frames a second by server-sent events. A frame has sums and a sample of the
+// events, so its size does not depend on the rate of events. A browser that is slower than the
+// frames misses some of them, so no queue grows. Frames are made only while a browser looks.
 //
 // The page is plain HTML with a script and a style sheet, all embedded. It loads nothing
 // from elsewhere.
@@ -27,18 +27,18 @@ import (
 //go:embed page
 var files embed.FS
 
-// pages is parsed once: its source is part of the binary.
+// pages is parsed once, because its source is part of the binary.
 var pages = template.Must(template.ParseFS(files, "page/index.html"))
 
 const (
-	// pressHeader is on every press. Another origin's page cannot send it: the browser asks
-	// first, and gets no permission.
+	// pressHeader is on every press. A page of another origin cannot send it, because the browser
+	// asks the server for permission first, and gets none.
 	pressHeader = "Lockstep-Press"
 	// writeTime bounds the sending of one frame.
 	writeTime = 10 * time.Second
 )
 
-// Options configures a page. Without buttons, the page only shows.
+// Options configures a page. A page without buttons only shows the pair.
 type Options struct {
 	Title    string
 	Buttons  []Button
@@ -55,7 +55,7 @@ type Page struct {
 	mux     *http.ServeMux
 }
 
-// New returns a page without a frame.
+// New returns a page that has no frame yet.
 func New(o Options) (*Page, error) {
 	p := &Page{views: newViews(), known: map[string]bool{}, presses: make(chan string)}
 	var html bytes.Buffer
@@ -80,8 +80,9 @@ func New(o Options) (*Page, error) {
 	return p, nil
 }
 
-// ServeHTTP serves the page at /, and its parts next to it. A page with buttons is served under a
-// name of this machine only: a foreign page whose name leads here could read it otherwise.
+// ServeHTTP serves the page at /, and the parts of the page next to it. A page with buttons is
+// served only under a name of this machine. Otherwise a foreign page could read it under a name
+// that leads here.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
@@ -128,8 +129,8 @@ func (p *Page) Show(f Frame) error {
 	return nil
 }
 
-// Presses are the names of pressed buttons that are possible. A press without a receiver
-// is refused.
+// Presses returns a channel with the names of the pressed buttons, if their action is possible. A
+// press is refused while nobody receives.
 func (p *Page) Presses() <-chan string { return p.presses }
 
 func (p *Page) index(w http.ResponseWriter, r *http.Request) {
@@ -165,7 +166,8 @@ func (p *Page) press(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// isLoopback is false for the names of other pages that lead to this machine.
+// isLoopback reports whether host is a name of this machine. It is false for other names that lead
+// to this machine, such as the name of a foreign page.
 func isLoopback(host string) bool {
 	name, _, err := net.SplitHostPort(host)
 	return err == nil && (name == "localhost" || net.ParseIP(name).IsLoopback())
@@ -183,7 +185,8 @@ type group struct {
 	Buttons []Button
 }
 
-// newContent keeps the order of the buttons, and of the groups by their first button.
+// newContent groups the buttons. It keeps their order, and orders the groups by their first
+// buttons.
 func newContent(o Options) content {
 	c := content{Title: o.Title, Promises: o.Promises}
 	at := map[string]int{}

@@ -13,10 +13,10 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Samples are one look at a process's metrics.
+// Samples are the metrics of a process at one time.
 type Samples model.Vector
 
-// OwnSamples are those of this process.
+// OwnSamples returns the metrics of this process.
 func OwnSamples() (Samples, error) {
 	families, err := prometheus.DefaultGatherer.Gather()
 	if err != nil {
@@ -58,7 +58,7 @@ func (m Samples) buckets(name string) map[float64]float64 {
 		if string(s.Metric[model.MetricNameLabel]) != name+"_bucket" {
 			continue
 		}
-		if bound, err := strconv.ParseFloat(string(s.Metric[model.BucketLabel]), 64); err == nil { // +Inf is a number here
+		if bound, err := strconv.ParseFloat(string(s.Metric[model.BucketLabel]), 64); err == nil { // also for +Inf
 			counts[bound] += float64(s.Value)
 		}
 	}

@@ -10,13 +10,13 @@ import (
 const (
 	// maxViews bounds the browsers that look at the same time.
 	maxViews = 16
-	// keepAlive is the longest time without a line on a stream: it shows that the browser is
-	// still there.
+	// keepAlive is the longest time without a line on a stream. Writing the line shows whether the
+	// browser is still there.
 	keepAlive = 10 * time.Second
 )
 
-// views are the streams of frames. Each keeps one frame that it has not sent: a newer one
-// takes its place.
+// views are the streams of frames. Each stream holds at most one frame that it has not sent. A
+// newer frame takes its place.
 type views struct {
 	mu     sync.Mutex
 	last   []byte
@@ -30,7 +30,7 @@ func newViews() views {
 	return views{open: map[chan []byte]bool{}, came: make(chan struct{}, 1), closed: make(chan struct{}), once: new(sync.Once)}
 }
 
-// Viewers is how many browsers look now.
+// Viewers returns how many browsers look now.
 func (v *views) Viewers() int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -49,7 +49,7 @@ func (v *views) send(frame []byte) {
 	}
 }
 
-// replace puts frame into view, which has place for one.
+// replace puts frame into view, which has room for one frame. It drops an older one.
 func replace(view chan []byte, frame []byte) {
 	select {
 	case <-view:
@@ -58,7 +58,7 @@ func replace(view chan []byte, frame []byte) {
 	view <- frame
 }
 
-// enter returns nil if there are too many views.
+// enter adds a stream. It returns nil if there are too many.
 func (v *views) enter() chan []byte {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -94,12 +94,12 @@ func (v *views) stream(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Time{}) // the server's bound of a request would end the stream
+	_ = control.SetReadDeadline(time.Time{}) // otherwise the server's time limit of a request ends the stream
 	quiet := time.NewTicker(keepAlive)
 	defer quiet.Stop()
 	text := "retry: 1000\n\n"
 	for {
-		_ = control.SetWriteDeadline(time.Now().Add(writeTime)) // the server's own bound stays where this is not possible
+		_ = control.SetWriteDeadline(time.Now().Add(writeTime)) // if this fails, the server's own limit stays
 		if _, err := fmt.Fprint(w, text); err != nil {
 			return
 		}

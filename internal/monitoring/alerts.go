@@ -7,15 +7,16 @@ import (
 	"example.com/lockstep/internal/topics"
 )
 
-// Alerts are all alerts on metrics, symptoms first. The windows end at a day, the longest
-// range that Cloud Monitoring evaluates for an alert.
+// Alerts are all alerts on metrics, symptoms first. No window is longer than a day, which is the
+// longest range that Cloud Monitoring evaluates for an alert.
 var Alerts = slices.Concat(objectiveAlerts, outboxAlerts, inboxAlerts, readModelAlerts, processAlerts, googleAlerts)
 
-// budget is the share of reads, and of events, that may miss its objective: 99.9 % must meet
-// it.
+// budget is the share of reads, and of events, that may miss the objective. The other 99.9 %
+// must meet it.
 const budget = 0.001
 
-// An objective is a share of things that must be good, as PromQL with %s for the window.
+// An objective is a share of things that must be good. bad and all count the bad things and all
+// things in PromQL, with %s for the window.
 type objective struct{ bad, all string }
 
 var (
@@ -31,9 +32,10 @@ var (
 	}
 )
 
-// burns is PromQL that holds while the budget is spent at more than rate times the pace that
-// uses it up in 30 days, within both windows. The short window ends the alert soon after the
-// fault. Fewer than ten bad things are no reason, however few there are in all.
+// burns returns PromQL that holds while the budget is spent more than rate times as fast as the
+// pace that uses it up in 30 days, within both windows. The short window ends the alert soon
+// after the fault. Fewer than ten bad things raise no alert, however few things there are in
+// all.
 func (o objective) burns(rate float64, long, short string) string {
 	over := func(window string) string {
 		return fmt.Sprintf("%s / %s > %.4f", fmt.Sprintf(o.bad, window), fmt.Sprintf(o.all, window), rate*budget)
@@ -41,8 +43,9 @@ func (o objective) burns(rate float64, long, short string) string {
 	return fmt.Sprintf("(%s and %s and %s >= 10)", over(long), over(short), fmt.Sprintf(o.bad, long))
 }
 
-// fast and slow are the multi-window burn rates of Google's SRE workbook: 2 % of the month's
-// budget in an hour or 5 % in six, and 10 % in a day.
+// fast and slow use the multi-window burn rates of Google's SRE workbook. fast holds if 2 % of
+// the month's budget is spent in an hour or 5 % in six hours. slow holds if 10 % is spent in a
+// day.
 func (o objective) fast() string {
 	return o.burns(14.4, "1h", "5m") + " or " + o.burns(6, "6h", "30m")
 }
@@ -83,8 +86,9 @@ var objectiveAlerts = []Alert{
 		Summary: "video has committed no version of the canary for ten minutes."},
 }
 
-// failing is PromQL that holds while more than a twentieth of the requests fail, ten at least. The
-// two protocols have one each: a metric that does not exist yet would hide the other's.
+// failing returns PromQL that holds while more than a twentieth of the requests fail, and at
+// least ten. REST and gRPC have one expression each, because a metric that does not exist yet
+// would hide the failures of the other protocol.
 func failing(count, failures string) string {
 	failed := fmt.Sprintf(`sum(increase(%s{%s}[5m]))`, count, failures)
 	return fmt.Sprintf(`(%[1]s / sum(increase(%[2]s[5m])) > 0.05 and %[1]s >= 10)`, failed, count)

@@ -35,7 +35,7 @@ var processAlerts = []Alert{
 // subscriptions matches catalog's subscriptions in an expression: each topic is AGGREGATE.events.
 var subscriptions = `(` + strings.Join(topics.Aggregates(), "|") + `)\\.events\\.` + topics.Catalog
 
-// What Pub/Sub and Cloud Run see needs nothing of the services.
+// googleAlerts rest on metrics of Pub/Sub and Cloud Run, which exist even if no service runs.
 var googleAlerts = []Alert{
 	{Name: "BacklogOld", Severity: Page, For: 300, Google: true, Entry: heldUp,
 		Expr: `max by (subscription_id) (pubsub_googleapis_com:subscription_oldest_unacked_message_age` +

@@ -11,7 +11,7 @@ type Board struct {
 	// ID is the name of the board's files, and its identity in Grafana.
 	ID    string
 	Title string
-	// Google says that the panels are on metrics of Google Cloud: the board is in Cloud
+	// Google says that the panels show metrics of Google Cloud. Such a board is in Cloud
 	// Monitoring only, and needs no collector there.
 	Google bool
 	Rows   []Row
@@ -26,26 +26,26 @@ type Row struct {
 // A Panel shows the results of PromQL queries.
 type Panel struct {
 	Title string
-	// Means is one sentence: what a rise, or another change, tells an operator.
+	// Means is one sentence that tells an operator what a rise, or another change, means.
 	Means string
-	// Unit is that of the values: a UCUM unit as of a Metric, "1" for a share of 1, or a
-	// unit and "/s".
+	// Unit is the unit of the values. It is a UCUM unit as in a Metric, "1" for a share of 1, or
+	// a unit followed by "/s".
 	Unit string
-	// Latest shows the last value as a number instead of lines over time. At 1 or more it is
-	// a fault.
+	// Latest says that the panel shows the last value as a number instead of lines over time. A
+	// value of 1 or more is a fault.
 	Latest  bool
 	Queries []Query
 }
 
-// A Query gives one line or several of a panel.
+// A Query gives one or more lines of a panel.
 type Query struct {
 	// Legend names the lines, with {{label}} for the value of a label.
 	Legend string
 	Expr   string
 }
 
-// Boards are all boards, the one for a first look first. Each query returns a value as soon
-// as the services run and had a request: a panel that shows faults shows 0 without them.
+// Boards are all boards, first the board for a first look. Each query returns a value as soon as
+// the services run and had a request, so a panel that shows faults shows 0 without faults.
 var Boards = []Board{
 	{ID: "overview", Title: "lockstep: Overview", Rows: overviewRows},
 	{ID: "video", Title: "lockstep: Video", Rows: videoRows},
@@ -54,7 +54,8 @@ var Boards = []Board{
 	{ID: "pubsub", Title: "lockstep: Pub/Sub", Google: true, Rows: pubsubRows},
 }
 
-// Alerts are the alerts on a metric that the panel shows, in the order of [Alerts].
+// Alerts returns the alerts on the metrics that the panel shows, in the order of the variable
+// [Alerts].
 func (p Panel) Alerts() (on []Alert) {
 	shown := map[string]bool{}
 	for _, q := range p.Queries {
@@ -70,7 +71,8 @@ func (p Panel) Alerts() (on []Alert) {
 	return on
 }
 
-// Description is the panel's text: its meaning, and the alerts that rest on what it shows.
+// Description returns the panel's text: its meaning, and the alerts on the metrics that it
+// shows.
 func (p Panel) Description() string {
 	on := p.Alerts()
 	if len(on) == 0 {
@@ -85,7 +87,8 @@ func (p Panel) Description() string {
 
 func one(legend, expr string) []Query { return []Query{{Legend: legend, Expr: expr}} }
 
-// perSecond is the rate of a counter; by is a list of labels, or empty for the sum of all.
+// perSecond returns the rate of a counter. by is a list of labels, or empty for the sum of all
+// series.
 func perSecond(counter, by string) string { return summed("rate("+counter+"[5m])", by) }
 
 func summed(expr, by string) string {
@@ -95,7 +98,7 @@ func summed(expr, by string) string {
 	return "sum by (" + by + ") (" + expr + ")"
 }
 
-// quantiles are the median and the 99th percentile of a histogram, for each value of by.
+// quantiles returns the median and the 99th percentile of a histogram, for each value of by.
 func quantiles(histogram, by string) []Query {
 	legend, labels := "", "le"
 	if by != "" {
@@ -108,12 +111,13 @@ func quantiles(histogram, by string) []Query {
 	}
 }
 
-// mean is for sizes: most are 1, and a quantile within the bucket up to 1 would show a half.
+// mean returns the mean of a histogram of sizes. A quantile would not do, because most sizes are
+// 1 and a quantile within the bucket up to 1 would show a half.
 func mean(histogram, by string) string {
 	return perSecond(histogram+"_sum", by) + " / " + perSecond(histogram+"_count", by)
 }
 
-// orZero is 0 while the expression has no series.
+// orZero returns an expression that is 0 while expr has no series.
 func orZero(expr string) string { return expr + " or on() vector(0)" }
 
 var (
@@ -122,8 +126,8 @@ var (
 	words     = regexp.MustCompile(`[a-z][a-z0-9_:]*\b`)
 )
 
-// Names are the names of the series in a PromQL expression of this package's tables, whose
-// metrics all have an underscore.
+// Names returns the names of the series in a PromQL expression of this package's tables. It
+// takes every word with an underscore, because the names of all these metrics have one.
 func Names(expr string) (names []string) {
 	expr = groupings.ReplaceAllString(matchers.ReplaceAllString(expr, ""), "")
 	for _, word := range words.FindAllString(expr, -1) {

@@ -7,11 +7,12 @@ const (
 	restFailed = restCount + `{http_response_status_code=~"5.."}`
 )
 
-// restFailures is the share of the requests of each service that failed; 0 without a failure.
+// restFailures is the share of each service's requests that failed. It is 0 without a failure.
 var restFailures = fmt.Sprintf("(%s or 0 * %s) / %s",
 	perSecond(restFailed, "service_name"), perSecond(restCount, "service_name"), perSecond(restCount, "service_name"))
 
-// spent is the rate at which the budget is spent: at 1 that of 30 days lasts for 30 days.
+// spent returns the rate at which the budget is spent. At 1, the budget of 30 days lasts for 30
+// days.
 func (o objective) spent(window string) string {
 	return fmt.Sprintf(o.bad, window) + " / (" + fmt.Sprintf(o.all, window) + fmt.Sprintf(" > 0) / %.3f", budget)
 }

@@ -7,7 +7,7 @@ import (
 	"example.com/lockstep/internal/topics"
 )
 
-// Metrics are all metrics of this repository, and those of others on which alerts rest.
+// Metrics are all metrics of this repository, and the metrics of other makers that alerts use.
 var Metrics = slices.Concat(outboxMetrics, inboxMetrics, readModelMetrics, canaryMetrics, requestMetrics, libraryMetrics, googleMetrics)
 
 const (

@@ -66,8 +66,8 @@ var (
 	})
 )
 
-// libraryMetrics are of OpenTelemetry's instrumentation and of Prometheus's client; all
-// others of that client begin with go_, process_ or promhttp_.
+// libraryMetrics are metrics of OpenTelemetry's instrumentation and of Prometheus's client. All
+// other metrics of that client begin with go_, process_ or promhttp_.
 var libraryMetrics = []Metric{
 	{Name: "http.server.request.duration", Kind: Histogram, Unit: "s", Service: both, Maker: "semconv", Labels: http,
 		Meaning: "Time to answer a REST request"},

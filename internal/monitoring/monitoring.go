@@ -1,9 +1,9 @@
 // Package monitoring declares each metric, each alert and each board of the pair once, in
-// [Metrics], [Alerts] and [Boards]. Its tests hold the instruments in the code, the documents
-// and the runbook against these tables. From them they write the generated files: the tables in
-// docs/observability.md; deploy/observability/rules.yaml and grafana/boards for any Prometheus
-// and Grafana; deploy/terraform/alerts.json and boards.json for Cloud Monitoring
-// (`make generate`).
+// [Metrics], [Alerts] and [Boards]. Its tests check that the instruments in the code, the
+// documents and the runbook agree with these tables. With `make generate` the tests also write
+// the generated files: the tables in docs/observability.md; for any Prometheus and Grafana,
+// deploy/observability/rules.yaml and grafana/boards; and for Cloud Monitoring,
+// deploy/terraform/alerts.json and boards.json.
 package monitoring
 
 import "strings"
@@ -21,30 +21,31 @@ const (
 // A Label is a label of a metric with the bound of its values.
 type Label struct {
 	Name string
-	// Values are all values; nil if they are not known to the code.
+	// Values are all values. It is nil if the code does not know them.
 	Values []string
-	// Bound says in words which values there are, where Values does not.
+	// Bound says in words which values there are, if Values is nil.
 	Bound string
 }
 
 // A Metric is a metric that alerts and documents may name.
 type Metric struct {
-	// Name is that of OpenTelemetry. A metric of another maker has its name on /metrics here.
+	// Name is the metric's name in OpenTelemetry. If the metric is not OpenTelemetry's, Name is
+	// the name on /metrics.
 	Name string
 	Kind Kind
 	// Unit is a UCUM unit: s, By, or an annotation such as {event}.
 	Unit    string
 	Meaning string
 	Labels  []Label
-	// Service exposes the metric: video, catalog or both.
+	// Service is the service that exposes the metric: video, catalog or both.
 	Service string
-	// Maker made the metric, or has its name and buckets; empty: this repository.
+	// Maker is the maker of the metric, or of its name and buckets. Empty means this repository.
 	Maker string
-	// Seldom says when the metric appears, if a write and a read are not enough.
+	// Seldom says when the metric appears, if one write and one read do not make it appear.
 	Seldom string
 }
 
-// Prometheus is the name on /metrics.
+// Prometheus returns the metric's name on /metrics.
 func (m Metric) Prometheus() string {
 	name := strings.ReplaceAll(m.Name, ".", "_")
 	switch m.Unit {
@@ -91,14 +92,14 @@ type Alert struct {
 	Summary string
 	// Entry is the heading of the runbook's entry.
 	Entry string
-	// Google says that Expr is on metrics of Google Cloud, which exist there only.
+	// Google says that Expr uses metrics of Google Cloud, which exist in Cloud Monitoring only.
 	Google bool
 	// NamedInstances says that Expr needs instances that keep their names when they start again.
-	// Those of Cloud Run do not, so Cloud Monitoring has no policy for the alert.
+	// Instances of Cloud Run do not, so Cloud Monitoring has no policy for the alert.
 	NamedInstances bool
 }
 
-// Anchor is that of the alert's entry in docs/runbook.md.
+// Anchor returns the anchor of the alert's entry in docs/runbook.md.
 func (a Alert) Anchor() string {
 	kept := strings.Map(func(r rune) rune {
 		switch {

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Rules are the alerts on the services' own metrics as a rule file of Prometheus. In one that is
-// for tests with real faults, each duration is divided by faster, which is 1 otherwise: the
-// windows, the limits of ages, and the time for which an expression has to hold.
+// Rules returns the alerts on the services' own metrics as a rule file of Prometheus. It divides
+// each duration by faster: the windows, the limits of ages, and the time for which an expression
+// has to hold. faster is 1, except in a file for tests with real faults.
 func Rules(faster int) string {
 	var b strings.Builder
 	b.WriteString("# Generated from internal/monitoring by `make generate`. DO NOT EDIT.\n" +
@@ -23,7 +23,8 @@ func Rules(faster int) string {
 	return b.String()
 }
 
-// rule is an alert in a rule file. Its texts are quoted as in Go, which YAML takes.
+// rule returns the alert as an entry of a rule file. It quotes texts as Go does, which YAML
+// accepts.
 func (a Alert) rule() string {
 	return fmt.Sprintf("      - alert: %s\n        expr: %s\n        for: %ds\n        labels: {severity: %s}\n"+
 		"        annotations:\n          summary: %s\n          runbook: %s\n",
@@ -36,7 +37,7 @@ var (
 	units    = map[string]time.Duration{"m": time.Minute, "h": time.Hour, "d": 24 * time.Hour}
 )
 
-// sooner is an alert with its durations divided.
+// sooner returns the alert with its durations divided by faster.
 func (a Alert) sooner(faster int) Alert {
 	if faster == 1 {
 		return a
@@ -44,7 +45,7 @@ func (a Alert) sooner(faster int) Alert {
 	a.For /= faster
 	a.Expr = windows.ReplaceAllStringFunc(a.Expr, func(window string) string {
 		m := windows.FindStringSubmatch(window)
-		n, _ := strconv.Atoi(m[1]) // digits
+		n, _ := strconv.Atoi(m[1]) // cannot fail, because the match has digits only
 		return fmt.Sprintf("[%dms]", (time.Duration(n) * units[m[2]] / time.Duration(faster)).Milliseconds())
 	})
 	a.Expr = ageLimit.ReplaceAllStringFunc(a.Expr, func(limit string) string {

@@ -10,7 +10,7 @@ import (
 	"example.com/lockstep/pkg/eventing/backfill"
 )
 
-// backfillRate keeps the load on either side far below that of serving.
+// backfillRate keeps the load on the owner and on the read model far below the load of serving.
 const backfillRate = 2000
 
 func (m ReadModel) backfill(ctx context.Context, s *invocation) error {

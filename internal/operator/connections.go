@@ -9,12 +9,12 @@ import (
 	"example.com/lockstep/internal/connect"
 )
 
-// needs are the connections of a subcommand besides that to the database.
+// needs are the connections that a subcommand needs besides the connection to the database.
 type needs struct {
 	pubsub bool
 	// owner is the environment variable with the gRPC address of the owner.
 	owner string
-	// session prepares each session with the database of an operator who changes tables.
+	// session prepares each database session. It is set for an operator who changes tables.
 	session func(context.Context, *pgx.Conn) error
 }
 
@@ -59,5 +59,6 @@ func (s *invocation) connect(ctx context.Context, n needs) (err error) {
 	return nil
 }
 
-// atEnd has end called when the subcommand has returned, the last one first.
+// atEnd registers end, to be called when the subcommand has returned. The last one is called
+// first.
 func (s *invocation) atEnd(end func() error) { s.ends = append(s.ends, end) }

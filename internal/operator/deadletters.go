@@ -24,7 +24,7 @@ const workTime = 8 * time.Minute
 func (s *invocation) subscriptionFlag() { s.flags.StringVar(&s.subscription, "subscription", "", "") }
 
 // deadLetters connects, and leases the dead letters of the selected subscriptions until the
-// subcommand ends. Without --subscription those are all of the service's.
+// subcommand ends. Without --subscription it selects all subscriptions of the service.
 func (m ReadModel) deadLetters(ctx context.Context, s *invocation, n needs) (*deadletter.Batch, error) {
 	subscriptions := m.Subscriptions
 	if s.subscription != "" {
@@ -133,8 +133,8 @@ func (s *invocation) filtered(letters []deadletter.Letter) []deadletter.Letter {
 	return chosen
 }
 
-// named returns the dead letters that the command line names, in their own
-// order. A name that several dead letters share is an error.
+// named returns the dead letters that the command line names, in the order of the parameter
+// letters. A name that several dead letters share is an error.
 func (s *invocation) named(letters []deadletter.Letter) ([]deadletter.Letter, error) {
 	var chosen []deadletter.Letter
 	found := map[string]int{}

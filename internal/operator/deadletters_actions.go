@@ -34,7 +34,8 @@ func (m ReadModel) redrive(ctx context.Context, s *invocation) error {
 }
 
 func (m ReadModel) discard(ctx context.Context, s *invocation) error {
-	// In any order: discarding a later event takes nothing from an earlier one.
+	// The order does not matter, because discarding a later event takes nothing from an earlier
+	// one.
 	return m.settle(ctx, s, false, asksOwner, func(ctx context.Context, letters Letters, l deadletter.Letter) (string, error) {
 		if err := letters.Discard(ctx, s.actor, letters.Handler, l); err != nil {
 			return "", err
@@ -47,9 +48,9 @@ func (m ReadModel) discard(ctx context.Context, s *invocation) error {
 const asksOwner = "Each aggregate takes its owner's state first, which has what the event changed, also where no event follows. " +
 	"If its owner cannot be asked, the dead letter stays."
 
-// settle runs one action on each dead letter that the command line selects, in
-// their order; inOrder, a dead letter waits for the older ones of its aggregate.
-// Without confirmation it only prints the plan; note is the remark about it.
+// settle runs do on each dead letter that the command line selects, in their order. If inOrder
+// is set, a dead letter waits for the older ones of its aggregate. Without confirmation settle
+// only prints the plan. note is a remark about the plan.
 func (m ReadModel) settle(ctx context.Context, s *invocation, inOrder bool, note string, do action) error {
 	s.confirmFlags()
 	s.subscriptionFlag()
@@ -104,8 +105,8 @@ func (s *invocation) showPlan(chosen []deadletter.Letter, note string) error {
 	})
 }
 
-// behind reports whether an older dead letter of l's aggregate remains: it was
-// not chosen, or failed.
+// behind reports whether an older dead letter of l's aggregate remains, because it was not
+// chosen or because it failed.
 func behind(all []deadletter.Letter, settled []outcome, l deadletter.Letter) bool {
 	return slices.ContainsFunc(all, func(older deadletter.Letter) bool {
 		if older.AggregateType != l.AggregateType || older.AggregateID != l.AggregateID || older.Version >= l.Version ||
@@ -116,7 +117,7 @@ func behind(all []deadletter.Letter, settled []outcome, l deadletter.Letter) boo
 	})
 }
 
-// report prints the outcomes. It returns an error if one of them has one.
+// report prints the outcomes. It returns an error if an outcome has an error.
 func (s *invocation) report(outcomes []outcome, done bool, note string) error {
 	failed := 0
 	for _, o := range outcomes {

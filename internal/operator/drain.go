@@ -20,8 +20,8 @@ import (
 // poll is the pause between two checks for remaining events.
 var poll = backoff.Policy{Base: 200 * time.Millisecond, Cap: 2 * time.Second}
 
-// drain relays until no event is left that could be sent. If events are parked,
-// it fails: where a job replaces a service, there may be no other signal.
+// drain relays until no event is left that could be sent. It fails if events are parked, because
+// there may be no other signal of them where a job replaces a service.
 func (o Owner) drain(ctx context.Context, s *invocation) error {
 	timeout := s.flags.Duration("timeout", 5*time.Minute, "")
 	if err := s.parse(0); err != nil {
@@ -36,7 +36,7 @@ func (o Owner) drain(ctx context.Context, s *invocation) error {
 	project := s.pubsub.Project()
 	log := telemetry.Logger(s.Err, slog.LevelWarn, "outbox drain", project)
 	relay := outbox.NewRelay(s.db, s.pubsub, o.Topics(project), log, func() {},
-		outbox.Options{TenantRate: outbox.NoTenantRate}) // everything must leave, so none has to wait
+		outbox.Options{TenantRate: outbox.NoTenantRate}) // every event must leave, so no tenant has to wait
 	limited, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("events are left after %s", *timeout))
 	defer cancel()
 	left := relayUntilEmpty(limited, relay, s.db)

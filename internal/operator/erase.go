@@ -12,7 +12,7 @@ import (
 	"example.com/lockstep/pkg/eventing/operator/erasure"
 )
 
-// A row is deleted in milliseconds; this leaves room for the users.
+// eraseRate leaves room for the requests of users, because a row is deleted in milliseconds.
 const eraseRate = 100
 
 // eraseWait is many times the time that an event needs where nothing is wrong.

@@ -17,7 +17,7 @@ const aboutEvents = "where is an event: `events help`"
 // receipts is the answer of `events show` about a consumed event.
 type receipts struct {
 	Receipts []receipt.Receipt `json:"receipts"`
-	// Projections are how far the event's aggregates are in the read model.
+	// Projections say which version of the event's aggregates the read model has.
 	Projections []reached     `json:"projections"`
 	Actions     []audit.Entry `json:"actions"`
 }
@@ -59,7 +59,7 @@ func (m ReadModel) showReceipts(ctx context.Context, s *invocation) error {
 	})
 }
 
-// aggregates are those of the receipts, each once.
+// aggregates returns the aggregates of the receipts, each once.
 func aggregates(of []receipt.Receipt) (all []consistency.Position) {
 	for _, r := range of {
 		p := consistency.Position{AggregateType: r.AggregateType, AggregateID: r.AggregateID}

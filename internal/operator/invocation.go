@@ -20,7 +20,7 @@ import (
 
 type invocation struct {
 	command.Call
-	exact io.Writer // Out for programs, unmodified
+	exact io.Writer // the original Out, which printable does not change, for JSON
 	env   *command.Environment
 	flags *flag.FlagSet
 	json  bool
@@ -29,7 +29,7 @@ type invocation struct {
 	// all, reason and aggregate are the flags that select without ids.
 	all               bool
 	reason, aggregate string
-	// subscription is the flag of dlq; empty for all subscriptions.
+	// subscription is the flag --subscription of dlq. Empty means all subscriptions.
 	subscription string
 	// ids are the arguments that are not flags.
 	ids []string
@@ -40,8 +40,9 @@ type invocation struct {
 	ends   []func() error
 }
 
-// auditFlags declares the flags of a subcommand that changes something. The person is who
-// is logged in, also through sudo. In a job no person is: a USER there is the image's.
+// auditFlags declares the flags of a subcommand that changes something. By default the person is
+// the user who is logged in, also through sudo. In a job nobody is logged in and USER is a user
+// of the image, so there is no default.
 func (s *invocation) auditFlags() {
 	by := cmp.Or(s.Getenv("SUDO_USER"), s.Getenv("USER"))
 	if s.Getenv("CLOUD_RUN_EXECUTION") != "" {
@@ -77,8 +78,8 @@ func (s *invocation) parse(ids int) error {
 	return nil
 }
 
-// parseSelection is parse for a subcommand that takes ids, at most most, or
-// --all, with a filter. The usage error calls the ids want.
+// parseSelection is parse for a subcommand that takes either ids, at most as many as most says,
+// or --all with a filter. want names the ids in a usage error.
 func (s *invocation) parseSelection(want string, most int) error {
 	s.flags.BoolVar(&s.all, "all", false, "")
 	s.filterFlags()
@@ -116,10 +117,10 @@ func (s *invocation) parseFlags() error {
 	}
 }
 
-// signed requires a name and a reason for the audit table from a subcommand that may
-// change something; a person at the terminal may type the reason later. A job of Cloud Run has no USER, but the cloud's own audit log
-// names the starter of its execution. So the execution's name is kept with the
-// person's.
+// signed requires a name and a reason for the audit table from a subcommand that may change
+// something. A person at the terminal may type the reason later. A job of Cloud Run has no USER,
+// but the cloud's own audit log names the person who started its execution. So signed keeps the
+// name of the execution with the person's name.
 func (s *invocation) signed() error {
 	if s.flags.Lookup("by") == nil || (s.flags.Lookup("yes") != nil && !s.yes && s.In == nil) {
 		return nil
@@ -151,7 +152,7 @@ func (s *invocation) event() (uuid.UUID, error) {
 	return id, nil
 }
 
-// ofType are those of the type, or of all types if it is empty.
+// ofType returns the elements of the type only, or all elements if only is empty.
 func ofType[T interface{ Type() string }](all []T, only string) (chosen []T, err error) {
 	var types []string
 	for _, one := range all {
@@ -166,7 +167,8 @@ func ofType[T interface{ Type() string }](all []T, only string) (chosen []T, err
 	return chosen, nil
 }
 
-// planf prints a line of the plan for a person; programs get it with the result.
+// planf prints a line of the plan for a person. With --json it prints nothing, because the
+// result has the plan.
 func (s *invocation) planf(format string, args ...any) {
 	if !s.json {
 		fmt.Fprintf(s.Out, format+"\n", args...)
@@ -190,8 +192,8 @@ func (s *invocation) confirmed() bool {
 // unchanged is printed after a dry run.
 const unchanged = "Nothing was changed. Add --yes to do it.\n"
 
-// act does what the plan says if that is confirmed, and prints the result: as JSON, with
-// dryRun, a member of it, or as the text that do returns.
+// act calls do if the plan is confirmed, and sets dryRun, which points into result. It then
+// prints the result as JSON, or the text that do returns.
 func (s *invocation) act(result any, dryRun *bool, do func() (text string, err error)) (err error) {
 	text := unchanged
 	if *dryRun = !s.confirmed(); !*dryRun {

@@ -54,7 +54,7 @@ type resetPlan struct {
 	DryRun bool                `json:"dry_run"`
 	Before checkpoint.Position `json:"before"`
 	To     time.Time           `json:"to"`
-	// Window is how far back the subscription brings messages back.
+	// Window is how far back the subscription can replay messages.
 	Window string `json:"replayable"`
 	// Discards says that messages that were not applied may be given up.
 	Discards bool `json:"discards"`
@@ -87,8 +87,8 @@ func (m ReadModel) resetOffset(ctx context.Context, s *invocation) error {
 	})
 }
 
-// planReset returns the plan of a reset, which is refused if it does less than it says, or loses
-// more.
+// planReset returns the plan of a reset. It refuses a reset that does less, or loses more, than
+// the flags say.
 func (m ReadModel) planReset(ctx context.Context, s *invocation, at position, discard bool) (p resetPlan, err error) {
 	retention, err := checkpoint.ReadRetention(ctx, s.pubsub, m.Offsets.Subscription)
 	if err != nil {
@@ -107,7 +107,7 @@ func (m ReadModel) planReset(ctx context.Context, s *invocation, at position, di
 	return p, p.check(now, retention, discard, at.all)
 }
 
-// position is what --to says: a time, or all messages, or none of the present ones.
+// position is the value of --to: a time, all messages, or none of the present messages.
 type position struct {
 	at          time.Time
 	all, latest bool
@@ -138,7 +138,7 @@ func (p position) time(now time.Time, r checkpoint.Retention) time.Time {
 	return p.at
 }
 
-// check refuses a reset that does less than it says, or loses more.
+// check refuses a reset that does less, or loses more, than the flags say.
 func (p resetPlan) check(now time.Time, r checkpoint.Retention, discard, all bool) error {
 	switch oldest := now.Add(-r.Replay); {
 	case p.To.After(now):
@@ -154,8 +154,9 @@ func (p resetPlan) check(now time.Time, r checkpoint.Retention, discard, all boo
 	return nil
 }
 
-// refuseDiscards is the error of a reset to after the safe position, with the reset that loses
-// nothing. No time does if the position is older than all messages, as after a first deployment.
+// refuseDiscards returns the error of a reset to a time after the safe position. The error names
+// a reset that loses nothing. If all messages are newer than the safe position, as after a first
+// deployment, that reset is earliest.
 func (p resetPlan) refuseDiscards(oldest time.Time) error {
 	const waiting = "older messages may wait that were not applied: add --discard-backlog to give them up, or reset with --to "
 	switch safe := p.Before.SafePosition; {

@@ -14,11 +14,11 @@
 //	erasure      the data of a user                      all tables with text
 //	audit        the actions: person, time and reason    operator_actions
 //
-// Those packages do the work; this one parses, asks and prints. The folder usage has the help
-// texts. Skip, purge, bump, redrive, discard, reset, reconcile --repair, rebuild and erase,
-// which cannot be undone, only show their plan unless --yes is given or a person at the terminal
-// types a reason. With --json a command prints exactly one JSON object to stdout. All other
-// output goes to stderr.
+// The packages in this list do the work. This package parses, asks and prints. The folder usage
+// has the help texts. Skip, purge, bump, redrive, discard, reset, reconcile --repair, rebuild
+// and erase cannot be undone. Therefore they only show their plan unless --yes is given or a
+// person at the terminal types a reason. With --json a command prints exactly one JSON object to
+// stdout. All other output goes to stderr.
 package operator
 
 import (
@@ -48,7 +48,7 @@ import (
 
 // Owner is a service that publishes events.
 type Owner struct {
-	// Topics maps the types of its aggregates to full topic names, as serve does.
+	// Topics maps the types of its aggregates to full topic names, as in the command serve.
 	Topics func(project string) map[string]string
 	// Types are the types of its aggregates.
 	Types   []string
@@ -80,20 +80,21 @@ type ReadModel struct {
 	Schema string
 	// Offsets names the checkpoints of the consumer that has them.
 	Offsets checkpoint.Names
-	// Positions returns the positions of those aggregates that the read model has.
+	// Positions returns the positions of the wanted aggregates that the read model has.
 	Positions func(ctx context.Context, db *pgxpool.Pool, wanted []consistency.Position) ([]consistency.Position, error)
-	// Projections are those in db, with a connection to the owner.
+	// Projections returns the projections in db. owner is the connection to their owner.
 	Projections func(db *pgxpool.Pool, owner *grpc.ClientConn) Projections
-	// Rebuild is the rebuild in db. The connection is nil where the owner is not asked.
+	// Rebuild returns the rebuild in db. owner is nil for a subcommand that does not ask the
+	// owner.
 	Rebuild func(db *pgxpool.Pool, owner *grpc.ClientConn) *rebuild.Rebuild
 	Erasure func(db *pgxpool.Pool, owner *grpc.ClientConn, letters Letters, o erasure.Options) erasure.Eraser
 }
 
 // Projections are the parts of a read model.
 type Projections interface {
-	// Handler is that of the consumers.
+	// Handler returns the handler of the consumers.
 	Handler() inbox.Handler
-	// Checks compare each part with its owner, Fillers fill it with the owner's rows.
+	// Checks compare each part with its owner. Fillers fill each part with the owner's rows.
 	Checks() []reconcile.Checker
 	Fillers() []backfill.Filler
 }
@@ -126,7 +127,7 @@ func (m ReadModel) Tools() []command.Tool {
 // A subcommand is one command of a tool.
 type subcommand func(ctx context.Context, s *invocation) error
 
-// tool is a tool with these subcommands. Its help is usage.
+// tool returns a tool with these subcommands. usage is its help text.
 func tool(name, about, usage string, subcommands map[string]subcommand) command.Tool {
 	return command.Tool{Name: name, About: about, Run: func(ctx context.Context, c command.Call) error {
 		names := strings.Join(slices.Sorted(maps.Keys(subcommands)), ", ")
@@ -145,7 +146,7 @@ func tool(name, about, usage string, subcommands map[string]subcommand) command.
 	}}
 }
 
-// single is a tool with one command, which has the tool's name.
+// single returns a tool with one command, which has the tool's name.
 func single(name, about, usage string, do subcommand) command.Tool {
 	return command.Tool{Name: name, About: about, Run: func(ctx context.Context, c command.Call) error {
 		if len(c.Args) > 0 && c.Args[0] == "help" {
@@ -157,8 +158,8 @@ func single(name, about, usage string, do subcommand) command.Tool {
 	}}
 }
 
-// The SQLSTATEs of a table that is not on the role's search_path, and of a role that is not
-// the table's owner.
+// undefinedTable is the SQLSTATE of a table that is not on the role's search_path.
+// insufficientPrivilege is the SQLSTATE of a role that is not the table's owner.
 const undefinedTable, insufficientPrivilege = "42P01", "42501"
 
 func run(ctx context.Context, c command.Call, usage string, do subcommand) (err error) {
@@ -181,7 +182,7 @@ func run(ctx context.Context, c command.Call, usage string, do subcommand) (err 
 	return hinted(err, undefinedTable, "is DATABASE_URL of the service's own role, and migrated?")
 }
 
-// hinted adds to an error of Postgres what an operator does about it.
+// hinted adds a hint for the operator to an error of Postgres that has the given SQLSTATE.
 func hinted(err error, sqlstate, hint string) error {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == sqlstate {
 		return fmt.Errorf("%w: %s", err, hint)

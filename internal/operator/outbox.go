@@ -10,7 +10,8 @@ import (
 	"example.com/lockstep/pkg/eventing/operator/backlog"
 )
 
-// backlog parses a command line with a number of ids, and returns the outbox of DATABASE_URL.
+// backlog parses a command line with the given number of ids, and returns the outbox of
+// DATABASE_URL.
 func (s *invocation) backlog(ctx context.Context, ids int) (*backlog.Backlog, error) {
 	if err := s.parse(ids); err != nil {
 		return nil, err

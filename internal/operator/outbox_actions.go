@@ -81,7 +81,7 @@ func skip(ctx context.Context, s *invocation) error {
 	}
 	result := struct {
 		backlog.Plan
-		DryRun  bool   `json:"-"` // for programs, Skipped says it
+		DryRun  bool   `json:"-"` // the JSON has the field skipped instead
 		Skipped bool   `json:"skipped"`
 		Note    string `json:"note"`
 	}{Plan: plan, Note: noteOn(plan)}

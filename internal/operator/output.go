@@ -27,7 +27,7 @@ func (p printable) Write(text []byte) (int, error) {
 	return len(text), err
 }
 
-// print writes v as JSON with --json, else text into columns.
+// print writes v as JSON if --json is given. Otherwise it writes text in columns.
 func (s *invocation) print(v any, text func(w io.Writer)) error {
 	if s.json {
 		return json.NewEncoder(s.exact).Encode(v)

@@ -14,11 +14,12 @@ const (
 	barWidth      = 30
 )
 
-// clearLine is what a terminal takes to remove the rest of a line: that of a longer line before.
+// clearLine makes a terminal remove the rest of the line, which a longer line before may have
+// left.
 const clearLine = "\x1b[K"
 
-// progress shows how far a long command is: a bar on a terminal, now and then a line
-// elsewhere.
+// progress shows how far a long command is. It is a bar on a terminal, and elsewhere a line now
+// and then.
 type progress struct {
 	to       io.Writer
 	terminal bool
@@ -48,7 +49,8 @@ func (p *progress) add(rows int64) {
 	}
 }
 
-// end leaves the last state of the bar on the terminal: a whole one, unless the part has failed.
+// end leaves the last state of the bar on the terminal. The bar is full, unless the part has
+// failed.
 func (p *progress) end(failed error) {
 	if !p.terminal {
 		return
@@ -70,7 +72,7 @@ func (p *progress) sayf(format string, args ...any) {
 }
 
 func (p *progress) show() {
-	total := max(p.total, p.done) // an estimate
+	total := max(p.total, p.done) // p.total is an estimate
 	if !p.terminal {
 		fmt.Fprintf(p.to, "%s: %d of about %d rows\n", p.name, p.done, total)
 		return
@@ -79,7 +81,7 @@ func (p *progress) show() {
 	switch {
 	case p.whole:
 		full = barWidth
-	case total > 0: // which may be too low
+	case total > 0: // the estimate may be too low, so only end fills the bar
 		full = min(int(p.done*barWidth/total), barWidth-1)
 	}
 	fmt.Fprintf(p.to, "\r%s [%s%s] %d of about %d rows%s",

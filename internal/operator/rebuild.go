@@ -10,14 +10,15 @@ import (
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
 
-// asOwner adds to an error what an operator does about it.
+// asOwner adds a hint for the operator to the error of a role that does not own the tables.
 func asOwner(do subcommand) subcommand {
 	return func(ctx context.Context, s *invocation) error {
 		return hinted(do(ctx, s), insufficientPrivilege, "is DATABASE_URL that of migrate?")
 	}
 }
 
-// openRebuild connects to the database, and to the owner if that is its variable.
+// openRebuild connects to the database. If owner, the variable with the owner's address, is not
+// empty, it connects to the owner, too.
 func (m ReadModel) openRebuild(ctx context.Context, s *invocation, owner string) (b rebuilding, err error) {
 	if err := s.connect(ctx, needs{owner: owner, session: rebuild.Session(m.Schema)}); err != nil {
 		return b, err
@@ -61,7 +62,7 @@ func (m ReadModel) runRebuild(ctx context.Context, s *invocation) error {
 	if err := s.parse(0); err != nil {
 		return err
 	}
-	o.Comparison.Rate = 10 * o.Rate // a row is hashed, and not written
+	o.Comparison.Rate = 10 * o.Rate // a comparison hashes a row and does not write it
 	if err := checkRates(o.Comparison); err != nil {
 		return err
 	}
@@ -125,7 +126,7 @@ func (m ReadModel) finish(ctx context.Context, s *invocation) error {
 	})
 }
 
-// parseRebuild opens the rebuild of a command with a confirmation.
+// parseRebuild parses a command that needs a confirmation, and opens its rebuild.
 func (m ReadModel) parseRebuild(ctx context.Context, s *invocation) (rebuilding, error) {
 	s.confirmFlags()
 	if err := s.parse(0); err != nil {

@@ -31,7 +31,7 @@ type rebuildResult struct {
 	Rows   rebuild.Result `json:"rows"`
 }
 
-// act does it if that is confirmed, and prints the result.
+// act calls do if the plan is confirmed, and prints the result.
 func (b rebuilding) act(ctx context.Context, s *invocation, do func(*rebuildResult) (text string, err error)) error {
 	result := rebuildResult{State: b.state, Need: b.need}
 	return s.act(&result, &result.DryRun, func() (text string, err error) {
@@ -48,7 +48,7 @@ type phases struct {
 	phase rebuild.Phase // of the bar; None before the first one
 }
 
-// Begin ends the bar before.
+// Begin ends the previous bar, if any, and begins a new one.
 func (p *phases) Begin(phase rebuild.Phase, aggregateType string, total int64) {
 	p.end(nil)
 	p.phase = phase
@@ -69,8 +69,9 @@ func (p *phases) end(failed error) {
 	}
 }
 
-// explain adds to a refusal what an operator does about it. In the phase comparing the wrong
-// owner's rows are in the copy that is not served; in the phase checking it has changed nothing.
+// explain adds a hint for the operator to the refusal rebuild.ErrLosses. In the phase comparing,
+// rows of the wrong owner are in the copy that is not served. In the phase checking, the wrong
+// owner has changed nothing.
 func (p *phases) explain(err error) error {
 	switch {
 	case !errors.Is(err, rebuild.ErrLosses):

@@ -12,7 +12,7 @@ import (
 
 const (
 	reconcileRate = 20_000
-	// maxListed bounds the rows in the result; the counts have all.
+	// maxListed bounds the rows that the result lists. The counts include all rows.
 	maxListed = 10_000
 )
 
@@ -40,7 +40,8 @@ func (m ReadModel) reconcile(ctx context.Context, s *invocation) error {
 		return err
 	}
 	result := c.result(!flags.repair || !s.yes)
-	// The first check decides, and so does a person at the terminal. A second one repairs.
+	// The first check shows whether there is anything to repair. Then a person at the terminal
+	// decides. A second check repairs.
 	if flags.repair && result.differing() > 0 && s.confirmedFor(result) {
 		c.actor = s.actor
 		if err := c.repair(ctx); err != nil {
@@ -54,7 +55,7 @@ func (m ReadModel) reconcile(ctx context.Context, s *invocation) error {
 	return result.verdict()
 }
 
-// confirmedFor is confirmed for a repair of what a check has found.
+// confirmedFor shows the result of a check, and reports whether to repair the rows.
 func (s *invocation) confirmedFor(found *reconciliation) bool {
 	if !s.yes {
 		for _, line := range found.lines() {
@@ -87,7 +88,8 @@ func (s *invocation) reconcileFlags() (f reconcileFlags, err error) {
 	return f, s.signed()
 }
 
-// text is the result for a person. planned says that it could be repaired.
+// text prints the result for a person. planned says that a repair was asked for but not
+// confirmed.
 func (r *reconciliation) text(w io.Writer, planned bool) {
 	if len(r.Rows) > 0 {
 		fmt.Fprintln(w, "TYPE\tID\tKIND\tVERSION\tOWNER'S VERSION")

@@ -17,16 +17,16 @@ type reconciliation struct {
 	Differing   map[reconcile.Kind]int `json:"differing"`
 	Unsettled   int                    `json:"unsettled"`
 	Repaired    int                    `json:"repaired"`
-	// Refused rows differ, and in one of the types so many are extra or ahead that the owner
-	// may be the wrong one.
+	// Refused counts rows that differ and were left, because so many rows of a type are extra or
+	// ahead that the owner may be the wrong one.
 	Refused int `json:"refused"`
-	// Remaining rows differ, after the repair if there was one.
+	// Remaining counts the rows that differ, after the repair if there was one.
 	Remaining int            `json:"remaining"`
 	Rows      []differentRow `json:"rows"`
 	Truncated bool           `json:"rows_truncated"`
 }
 
-// differentRow is a row that differs, or did before its repair.
+// differentRow is a row that differs, or that differed before its repair.
 type differentRow struct {
 	Type         string         `json:"aggregate_type"`
 	ID           string         `json:"aggregate_id"`
@@ -51,8 +51,8 @@ func newComparing(s *invocation, flags reconcileFlags, checks []reconcile.Checke
 	return r
 }
 
-// check makes all checks, and repairs nothing: only a whole check shows whether the owner may
-// be the wrong one.
+// check makes all checks. It repairs nothing, because only a whole check shows whether the owner
+// may be the wrong one.
 func (r *comparing) check(ctx context.Context) error {
 	for i := range r.checked {
 		if err := r.one(ctx, &r.checked[i], false); err != nil {
@@ -62,9 +62,10 @@ func (r *comparing) check(ctx context.Context) error {
 	return nil
 }
 
-// repair makes those checks again that have found differences, and repairs the rows. If the
-// losses of one type are doubtful, no row of any type is repaired: all have one owner. Counters
-// have none; they come last, and are checked again after rows were repaired, which changes them.
+// repair repeats the checks that have found differences, and repairs the rows. If the losses of
+// one type are doubtful, no row of any type is repaired, because all types have the same owner.
+// Counters have no owner. They come last, and are checked again after rows were repaired,
+// because a repair changes them.
 func (r *comparing) repair(ctx context.Context) error {
 	doubtful := !r.flags.acceptLosses && slices.ContainsFunc(r.checked, func(c checking) bool { return c.doubtful() })
 	repaired := false
@@ -86,7 +87,7 @@ func (r *comparing) repair(ctx context.Context) error {
 	return nil
 }
 
-// one makes one check, from its begin.
+// one makes one check from its beginning.
 func (r *comparing) one(ctx context.Context, c *checking, repairing bool) error {
 	*c = checking{comparing: r, checker: c.checker, repairing: repairing}
 	c.Differing = map[reconcile.Kind]int{}
@@ -130,7 +131,8 @@ type checking struct {
 
 	checker   reconcile.Checker
 	repairing bool
-	// lost are the rows that the owner does not have or has lost, up to maxListed of all.
+	// lost has the rows that the owner does not have or has lost, up to maxListed. losses counts
+	// all of them.
 	lost   []reconcile.Difference
 	losses int
 }
@@ -142,8 +144,8 @@ func (c *checking) Passed(_ context.Context, _ string, rows int64) error {
 	return nil
 }
 
-// Differ counts the rows, and repairs them if this check does. The repair of losses waits for
-// the end: they may be more by then than in the check before.
+// Differ counts the rows, and repairs them if this check repairs. It leaves losses to the end of
+// the check, because by then there may be more losses than in the check before.
 func (c *checking) Differ(ctx context.Context, found []reconcile.Difference) error {
 	var others []reconcile.Difference
 	for _, d := range found {
@@ -163,20 +165,20 @@ func (c *checking) Differ(ctx context.Context, found []reconcile.Difference) err
 	return c.repairRows(ctx, others)
 }
 
-// doubtful reports whether the owner may be the wrong one: see reconcile.Doubtful. Then its
-// other rows are doubtful, too: nothing is repaired.
+// doubtful reports whether the owner may be the wrong one: see reconcile.Doubtful. The other
+// rows of such an owner are doubtful, too, so nothing is repaired.
 func (c *checking) doubtful() bool {
 	read := c.RowsChecked - int64(c.Differing[reconcile.Missing]) + int64(c.Differing[reconcile.Extra])
 	return reconcile.Doubtful(c.losses, c.RowsChecked, read)
 }
 
-// conclude repairs the rows that the owner does not have or has lost, unless they are
-// doubtful: nothing is lost without a word.
+// conclude repairs the rows that the owner does not have or has lost. If they are doubtful, it
+// repairs them only with --accept-losses, and otherwise counts them as refused.
 func (c *checking) conclude(ctx context.Context) error {
 	if c.doubtful() && !c.flags.acceptLosses {
 		c.Remaining += c.losses
 		c.Refused = c.differing()
-		if c.repairing { // the others are repaired: the check before has found fewer losses
+		if c.repairing { // the other rows are repaired, because the check before found fewer losses
 			c.Refused = c.losses
 		}
 		return nil
@@ -228,7 +230,8 @@ func (r *reconciliation) lines() (lines []string) {
 	return lines
 }
 
-// verdict is the error of a check that did not show that no row differs any more.
+// verdict returns nil if no row differs any more. Rows that differ or could not be decided are
+// an error.
 func (r *reconciliation) verdict() error {
 	switch {
 	case r.Remaining+r.Unsettled == 0:

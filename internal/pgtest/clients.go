@@ -14,8 +14,8 @@ import (
 // pgDumpVersion matches the major version in the answer of pg_dump --version.
 var pgDumpVersion = regexp.MustCompile(`\) (\d+)`)
 
-// Clients returns the directory of a pg_dump, with pg_restore and psql, that is as new as the
-// server at url: an older one refuses to work. Without one it skips the test.
+// Clients returns a directory with pg_dump, pg_restore and psql that are at least as new as the
+// server at url, because an older pg_dump refuses to work. It skips the test if there is none.
 func Clients(tb testing.TB, url string) (dir string) {
 	tb.Helper()
 	conn, err := pgx.Connect(tb.Context(), url)

@@ -20,8 +20,8 @@ type cluster struct {
 	// migrate makes the template at the administrator's URL.
 	migrate func(ctx context.Context, adminURL string) error
 
-	// mu also serialises the copies: Postgres does not copy a template while
-	// another session is connected to it.
+	// mu also serialises the copies, because Postgres does not copy a template while another
+	// session is connected to it.
 	mu       sync.Mutex
 	started  bool
 	startErr error
@@ -34,8 +34,8 @@ type cluster struct {
 	template string
 }
 
-// clone copies the template. If the server cannot be started, later calls do
-// not try again: each test would wait for the same failure.
+// clone copies the template. If the server cannot be started, later calls do not try again,
+// because each test would wait for the same failure.
 func (c *cluster) clone(ctx context.Context) (*Database, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -53,7 +53,7 @@ func (c *cluster) clone(ctx context.Context) (*Database, error) {
 	return &Database{Admin: withDatabase(c.adminURL, name), name: name}, nil
 }
 
-// as returns a URL of role, which is the same for all tests.
+// as returns the URL with which role connects to the server. The URL is the same for all tests.
 func (c *cluster) as(ctx context.Context, role string) (*url.URL, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,8 +68,7 @@ func (c *cluster) as(ctx context.Context, role string) (*url.URL, error) {
 	return c.roleURL[role], err
 }
 
-// start does not use a test's context: the server outlives the test that needs
-// it first.
+// start does not use a test's context, because the server outlives the test that needs it first.
 func (c *cluster) start() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute) // a first start may download Postgres
 	defer cancel()
@@ -100,8 +99,9 @@ func (c *cluster) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// create copies files: the default from Postgres 15 on, which writes each page to the log
-// so that it needs no checkpoint, takes twice the time where nothing waits for the disk.
+// create copies the files of the template. The default strategy from Postgres 15 on writes each
+// page to the log so that it needs no checkpoint. It takes twice the time here, because nothing
+// waits for the disk.
 func (c *cluster) create(ctx context.Context, name, template string) error {
 	return c.exec(ctx, "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(template)+" STRATEGY file_copy")
 }
@@ -117,7 +117,7 @@ func (c *cluster) exec(ctx context.Context, sql string) error {
 	return nil
 }
 
-// close prints a failure and fails no test: all tests have ended.
+// close prints a failure and does not fail a test, because all tests have ended.
 func (c *cluster) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

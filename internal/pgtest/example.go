@@ -8,9 +8,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Example is a database for an Example function. go test gives such a function no
-// testing.TB, so that it can neither register a Cleanup nor end with Fatal: the example
-// closes its database, and a failure of this package panics.
+// Example is a database for an Example function. go test gives such a function no testing.TB, so
+// it can neither register a Cleanup nor end with Fatal. Therefore the example closes its
+// database, and a failure of this package panics.
 type Example struct {
 	// Pool connects as app_service.
 	*pgxpool.Pool
@@ -21,8 +21,8 @@ type Example struct {
 	name string
 }
 
-// NewExample creates a database with the library's tables, and with tables in the same
-// schema that the example creates itself. app_service may read and write them.
+// NewExample creates a database with the library's tables. It then runs tables, the SQL of
+// further tables in the same schema. app_service may read and write them.
 func NewExample(tables string) *Example {
 	e, err := newExample(context.Background(), tables)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 type Statement struct {
 	SQL  string
 	Args []any
-	// before are the statements ahead of it in its batch: they may have set its role.
+	// before has the earlier statements of the same batch, because they may have set a role.
 	before []Statement
 }
 
@@ -32,8 +32,8 @@ func (s *Statement) Of(tb testing.TB, db *pgxpool.Pool) *pgxpool.Pool {
 	return pool
 }
 
-// Pages runs the statement again, and returns the number of database pages that
-// it accessed: its cost, independent of the clock.
+// Pages runs the statement again, and returns the number of database pages that it accessed.
+// This number is the cost of the statement, independent of the clock.
 func (s *Statement) Pages(tb testing.TB, db *pgxpool.Pool) int {
 	tb.Helper()
 	var text string

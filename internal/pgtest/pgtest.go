@@ -4,11 +4,11 @@
 //
 //	func TestMain(m *testing.M) { pgtest.Main(m) }
 //
-// The first [New] of a test binary starts a server, or uses the one of the
-// environment variable TEST_DATABASE_URL, an administrator's URL of Postgres 15 or
-// later. It then migrates a template. Each database is a copy of that template, which takes
-// tens of milliseconds. There is nothing to clean between tests, so all can run
-// in parallel.
+// The first [New] of a test binary starts a server, or uses the server that the environment
+// variable TEST_DATABASE_URL names. Its value is an administrator's URL of Postgres 15 or later.
+// New then migrates a template. The database of each test is a copy of the template, which takes
+// tens of milliseconds. There is nothing to clean between tests, so all tests can run in
+// parallel.
 //
 // An Example function has no testing.TB, and uses [NewExample].
 //
@@ -50,8 +50,8 @@ func Main(m *testing.M) {
 	})
 }
 
-// MainWith is Main for databases that [NewDatabase] copies from a template that
-// migrate has made.
+// MainWith is like [Main], but the function migrate makes the template that [NewDatabase]
+// copies.
 func MainWith(m *testing.M, migrate func(ctx context.Context, adminURL string) error) {
 	shared = &cluster{migrate: migrate}
 	defer shared.close()
@@ -82,7 +82,7 @@ func New(tb testing.TB) *DB {
 	return &DB{db, db.As(tb, Library.Role)}
 }
 
-// NewDatabase is New without the library's role.
+// NewDatabase is like [New], but returns no URL of the library's role.
 func NewDatabase(tb testing.TB) *Database {
 	tb.Helper()
 	if shared == nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// Pooled returns rawURL through a transaction pooler, with the parameter that
-// such a URL needs (default_query_exec_mode=exec). Each transaction gets the
-// session that has been idle for longest, and leaves its prepared statements,
-// settings and LISTENs there.
+// Pooled starts a transaction pooler and returns rawURL through the pooler, with the parameter
+// that such a URL needs (default_query_exec_mode=exec). Each transaction gets the session that
+// has been idle for longest. The transaction leaves its prepared statements, settings and
+// LISTENs in that session.
 func (*Database) Pooled(tb testing.TB, rawURL string) string {
 	tb.Helper()
 	u, err := url.Parse(rawURL)
@@ -44,8 +44,8 @@ func (*Database) Pooled(tb testing.TB, rawURL string) string {
 	return u.String()
 }
 
-// minIdle is the number of idle sessions of a kind before one is used again, so
-// that two consecutive transactions of a client get different sessions.
+// minIdle is how many sessions with the same start-up message are idle before one is used again.
+// So two consecutive transactions of a client get different sessions.
 const minIdle = 2
 
 type pooler struct {
@@ -73,8 +73,8 @@ type client struct {
 
 	mu sync.Mutex
 	in *backend
-	// owed counts the outstanding answers. started means that a part of a request
-	// was sent for which no answer is counted yet.
+	// owed counts the outstanding answers. started means that a part of a request was sent and
+	// that owed does not count the answer yet.
 	owed    int
 	started bool
 }
@@ -106,7 +106,7 @@ func (p *pooler) serve(conn net.Conn) {
 	}
 }
 
-// send passes a message on to c's session, and takes one if c has none.
+// send passes a message on to c's session. If c has no session, send takes one for it.
 func (p *pooler) send(c *client, startup, m []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +135,7 @@ func (p *pooler) send(c *client, startup, m []byte) error {
 	return err
 }
 
-// dial adds an idle session, and copies its greeting.
+// dial opens a session, copies the server's greeting, and adds the session to the idle ones.
 func (p *pooler) dial(startup []byte, greeting io.Writer) error {
 	conn, err := net.Dial("tcp", p.to) //nolint:noctx // it is on this machine
 	if err != nil {
@@ -192,9 +192,8 @@ func (p *pooler) answer(s *backend) {
 	}
 }
 
-// pass passes m on to c, and takes s from c if m is the end of a transaction.
-// Both happen in one step: a client that has read the end starts its next
-// transaction in another session.
+// pass passes m on to c, and takes s from c if m is the end of a transaction. Both happen in one
+// step, because a client that has read the end starts its next transaction in another session.
 func (p *pooler) pass(m []byte, s *backend, c *client) error {
 	if m[0] != 'Z' {
 		_, err := c.Write(m)

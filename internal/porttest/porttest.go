@@ -2,10 +2,9 @@
 // name a port before a server listens there, or that stop a server and start it again on
 // its port.
 //
-// A port from a listener on port 0 that was closed is no such port: it is one of those
-// that the system assigns by itself, and may assign again to any connection at any
-// moment. These ports are below that range, and two test binaries that run at the same
-// time never get the same one.
+// The port of a closed listener on port 0 is not suitable. The system assigns such ports by
+// itself, and may assign one again to any connection at any moment. The ports of this package
+// are below that range. Two test binaries that run at the same time never get the same port.
 package porttest
 
 import (
@@ -26,7 +25,7 @@ const (
 var owned struct {
 	sync.Mutex
 	blocks []net.Listener // kept here, because the finalizer of an unreachable listener closes it
-	next   int            // the next port; a multiple of size before the first block and at the end of each
+	next   int            // the next port; a multiple of size if there is no block yet or the block is used up
 }
 
 // Addr returns an address 127.0.0.1:port, on which no process listens. No other test gets
@@ -57,8 +56,8 @@ func Port(t testing.TB) int {
 	return addr.Port
 }
 
-// ownBlock makes the first block that no process owns this process's. The blocks before
-// remain this process's, too: servers use their ports.
+// ownBlock takes the first block that no process owns. This process also keeps its earlier
+// blocks, because servers use their ports.
 func ownBlock() bool {
 	for block := range blocks {
 		start := first + block*size

@@ -21,10 +21,9 @@ const databaseRetryAfter = time.Second
 // lockedRetryAfter is the client's pause after [txn.ErrLocked].
 const lockedRetryAfter = time.Second
 
-// From classifies err; nil stays nil. An *Error anywhere in the chain is
-// returned as it is. A status of another service is deliberately not passed
-// through: its NOT_FOUND is not ours, so the caller translates it or it counts
-// as INTERNAL.
+// From classifies err. It returns nil for nil, and an *Error anywhere in the chain as it is. It
+// does not pass on the status of another service, because NOT_FOUND of that service is not our
+// NOT_FOUND. The caller translates such a status. Otherwise it counts as INTERNAL.
 func From(err error) *Error {
 	if err == nil {
 		return nil
@@ -51,14 +50,15 @@ func From(err error) *Error {
 	return e
 }
 
-// locked reports whether a statement met another transaction's lock (lock_timeout).
+// locked reports whether a statement gave up waiting for another transaction's lock
+// (lock_timeout).
 func locked(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.Code == "55P03" // lock_not_available
 }
 
-// databaseGaveUp reports whether a statement ran into the limits of its role, which are
-// shorter than some request's time.
+// databaseGaveUp reports whether a statement reached a time limit of its role. These limits are
+// shorter than the time of some requests.
 func databaseGaveUp(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && slices.Contains([]string{
@@ -67,9 +67,8 @@ func databaseGaveUp(err error) bool {
 	}, pg.Code)
 }
 
-// databaseAway reports whether the database could not be reached, in contrast to a
-// statement that failed. A statement that ran into the request's own deadline is
-// neither.
+// databaseAway reports whether the database could not be reached. It returns false for a
+// statement that failed, and for a statement that ran into the request's own deadline.
 func databaseAway(err error) bool {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return awayState(pg.Code)

@@ -1,11 +1,11 @@
 // Package problem is the one error that REST and gRPC both render.
 //
-// Domain code returns an [*Error] for faults that a client must know and any other
-// error for those that it must not. [From] turns every error into an Error: an
-// unavailable database becomes UNAVAILABLE, a deadline DEADLINE_EXCEEDED, and an
-// unclassified error INTERNAL with a generic text; its cause is logged and never shown.
-// [Write] renders it as an RFC 9457 problem document, [Error.GRPCStatus] as a
-// google.rpc.Status with ErrorInfo, BadRequest and RetryInfo.
+// Domain code returns an [*Error] for faults that a client must know, and any other error for
+// faults that a client must not know. [From] turns every error into an Error. An unavailable
+// database becomes UNAVAILABLE, and a deadline becomes DEADLINE_EXCEEDED. An unclassified error
+// becomes INTERNAL with a generic text. Its cause is logged and never shown. [Write] renders an
+// Error as an RFC 9457 problem document. [Error.GRPCStatus] renders it as a google.rpc.Status
+// with ErrorInfo, BadRequest and RetryInfo.
 //
 // A client programs against the reason (UPPER_SNAKE, stable) and the field names;
 // titles and details are for people and may change.
@@ -22,16 +22,16 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Field is the fault of one field of the request. Field is its path as the client wrote
-// it ("title", "items[2].name"); "body" and "request" mean the whole message over REST
-// and gRPC.
+// Field is the fault of one field of the request. Its member Field is the path as the client
+// wrote it ("title", "items[2].name"). The path "body" over REST and "request" over gRPC mean
+// the whole message.
 type Field struct {
 	Field  string `json:"field"`
 	Detail string `json:"detail"`
 }
 
-// Error is an error with a contract. The zero values of all but Code and Detail
-// are fine; it must not be changed after it was returned.
+// Error is an error on whose form clients can rely. Code and Detail are required, and all other
+// fields may be zero. An Error must not be changed after it was returned.
 type Error struct {
 	Code Code
 	// Reason is stable and documented. If it is empty, the code's own reason is used.
@@ -42,17 +42,17 @@ type Error struct {
 	// RetryAfter is how long a client should wait before the same request may
 	// succeed; zero promises nothing.
 	RetryAfter time.Duration
-	// Extra are top-level members of the problem document and, as strings, the
-	// metadata of the ErrorInfo. It cannot replace a standard member.
+	// Extra has further top-level members of the problem document. As strings, they are also the
+	// metadata of the ErrorInfo. Extra cannot replace a standard member.
 	Extra map[string]any
 	// Cause is logged and never shown.
 	Cause error
-	// Logged says that the cause has a line already, so that the error makes none above
-	// DEBUG: many requests may have the same cause.
+	// Logged says that the cause is logged already. The error then gets no line above DEBUG,
+	// because many requests may have the same cause.
 	Logged bool
 }
 
-// New returns an error without fields. With an empty reason it has the code's own.
+// New returns an error without fields. If reason is empty, the code's own reason is used.
 func New(code Code, reason, detail string) *Error {
 	return &Error{Code: code, Reason: reason, Detail: detail}
 }
@@ -72,7 +72,7 @@ func InvalidFields(fields []Field) *Error {
 	return &Error{Code: CodeInvalid, Detail: strings.Join(details, "; "), Fields: fields}
 }
 
-// Error is for logs: unlike the client's text it ends with the cause.
+// Error returns the text for logs. Unlike the text for the client, it ends with the cause.
 func (e *Error) Error() string {
 	text := e.reason() + ": " + e.Detail
 	if e.Cause != nil {
@@ -84,9 +84,9 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// Log writes a line for an error that is not the client's: at ERROR where the fault is
-// ours, at WARN where a dependency is unavailable or slow, at DEBUG where that has a line
-// already. At DEBUG it gives the fault of a token, which the answer does not.
+// Log writes a line for an error that is not the client's fault. The level is ERROR if the fault
+// is ours, WARN if a dependency is unavailable or slow, and DEBUG if the cause is logged
+// already. It also logs the fault of a token at DEBUG, because the answer does not give it.
 func (e *Error) Log(ctx context.Context, log *slog.Logger) {
 	switch {
 	case e.Logged || e.Code == CodeUnauthenticated:
@@ -100,8 +100,8 @@ func (e *Error) Log(ctx context.Context, log *slog.Logger) {
 
 func (e *Error) reason() string { return cmp.Or(e.Reason, e.Code.rendering().reason) }
 
-// Code classifies an error. It decides the HTTP status, the gRPC code and,
-// where the caller of New gives none, the reason.
+// Code classifies an error. It decides the HTTP status, the gRPC code and, unless the caller of
+// New gives one, the reason.
 type Code int
 
 // The codes.
@@ -109,7 +109,7 @@ const (
 	CodeInternal         Code = iota // ours; the zero value, so that an unclassified error is never the client's fault
 	CodeInvalid                      // the request can never succeed as it is
 	CodeUnauthenticated              // the request has no valid identity
-	CodeDenied                       // its caller is known, and may not do this
+	CodeDenied                       // the caller is known, but may not do this
 	CodeNotFound                     // there is no such thing
 	CodeGone                         // there was such a thing; it was deleted
 	CodeStale                        // If-Match named a version that is no longer the newest
@@ -117,7 +117,7 @@ const (
 	CodeKeyReused                    // an idempotency key came again with another request
 	CodeTooLarge                     // the body is over the limit
 	CodeMediaType                    // the body is in a format that the endpoint does not take
-	CodeMethodNotAllowed             // the path exists, the method on it does not
+	CodeMethodNotAllowed             // the path exists, but not with this method
 	CodeTooMany                      // a bound on concurrent work was reached
 	CodeUnavailable                  // a dependency is unavailable; the same request may succeed later
 	CodeTimeout                      // the request's time ran out

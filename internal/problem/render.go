@@ -35,8 +35,8 @@ func Write(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) 
 	}
 }
 
-// document names the problem's type after its reason, so that type and title
-// are as stable as the reason is.
+// document returns the problem document. It derives the type and the title from the reason, so
+// that they are as stable as the reason.
 func (e *Error) document(r *http.Request) map[string]any {
 	words := strings.ToLower(e.reason())
 	title := strings.ReplaceAll(words, "_", " ")
@@ -56,14 +56,14 @@ func (e *Error) document(r *http.Request) map[string]any {
 	return doc
 }
 
-// instance is the path of the request, and of a very long one the beginning: an answer
-// must not be larger than its request.
+// instance returns the path of the request. It cuts a very long path, because an answer must not
+// be larger than its request.
 func instance(r *http.Request) string {
 	path := r.URL.EscapedPath()
 	return path[:min(len(path), maxText)]
 }
 
-// retryAfterSeconds rounds up: a header of 0 would invite an immediate retry.
+// retryAfterSeconds rounds up, because a header of 0 would invite an immediate retry.
 func retryAfterSeconds(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
 }
@@ -71,8 +71,8 @@ func retryAfterSeconds(d time.Duration) string {
 // domain makes our reasons distinct from those of other services (AIP-193).
 const domain = "lockstep"
 
-// GRPCStatus renders the error for gRPC, which also finds this method by
-// itself: returning an *Error from a handler is enough.
+// GRPCStatus renders the error for gRPC. gRPC also finds this method by itself, so it is enough
+// to return an *Error from a handler.
 func (e *Error) GRPCStatus() *status.Status {
 	details := []protoadapt.MessageV1{
 		&errdetails.ErrorInfo{Domain: domain, Reason: e.reason(), Metadata: e.metadata()},

@@ -10,8 +10,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// The answer to a request with faults everywhere is bounded, because it repeats names
-// from the request: over gRPC it is a trailer, and clients accept a few KB of trailers.
+// These limits bound the answer to a request with faults everywhere, because the answer repeats
+// names from the request. Over gRPC it is a trailer, and clients accept a few KB of trailers.
 const (
 	maxViolations = 20
 	maxText       = 200 // bytes
@@ -21,8 +21,8 @@ const (
 // at once. It keeps the first 20, and cuts long names and details. The zero value is empty.
 type Violations []Field
 
-// Require adds a violation where a condition does not hold. The first violation of a
-// field is kept: a report that a null title is too short is of no use.
+// Require adds a violation unless ok. It keeps the first violation of a field, because a report
+// that a null title is too short is of no use.
 func (v *Violations) Require(ok bool, field, detail string) {
 	if ok || len(*v) == maxViolations {
 		return
@@ -55,8 +55,8 @@ func (v Violations) Err() error {
 	return InvalidFields(v)
 }
 
-// Text expects low to high characters and of the control characters only those
-// in allowed: Postgres refuses NUL, no line of text needs the others.
+// Text requires low to high characters. Of the control characters it accepts only those in
+// allowed, because Postgres refuses NUL and no line of text needs the others.
 func (v *Violations) Text(field, s string, low, high int, allowed string) {
 	v.Require(utf8.ValidString(s), field, "must be valid UTF-8")
 	v.Require(!strings.ContainsFunc(s, func(r rune) bool {
@@ -66,14 +66,13 @@ func (v *Violations) Text(field, s string, low, high int, allowed string) {
 	v.Require(low <= n && n <= high, field, fmt.Sprintf("must have %d to %d characters, has %d", low, high, n))
 }
 
-// Line is Text for one line, such as a title, that is shown next to other users' lines.
-// It refuses characters that change the text around them and show nothing themselves:
-// the embeddings, overrides and isolates that turn text around and stay open beyond its
-// end (U+202A to U+202E, U+2066 to U+2069), the zero-width space and the byte order
-// mark, with which two titles look alike. It keeps the marks that scripts need: the
-// joiners of Persian, of Indic scripts and of emoji (U+200C, U+200D), and the
-// left-to-right, right-to-left and Arabic letter marks, which end with the next
-// character.
+// Line is Text for one line, such as a title, that is shown next to other users' lines. It
+// refuses characters that show nothing themselves but change the text around them. These are the
+// embeddings, overrides and isolates, which turn text around and stay open beyond its end
+// (U+202A to U+202E, U+2066 to U+2069). It also refuses the zero-width space and the byte order
+// mark, with which two titles look alike. It keeps the marks that scripts need: the joiners of
+// Persian, of Indic scripts and of emoji (U+200C, U+200D), and the left-to-right, right-to-left
+// and Arabic letter marks, which end with the next character.
 func (v *Violations) Line(field, s string, low, high int) {
 	v.Require(!strings.ContainsFunc(s, func(r rune) bool {
 		return r >= '\u202a' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069' || r == '\u200b' || r == '\ufeff'
@@ -81,8 +80,8 @@ func (v *Violations) Line(field, s string, low, high int) {
 	v.Text(field, s, low, high, "")
 }
 
-// UUID accepts the canonical form only: uuid.Parse also accepts braces and a URN, and
-// then one thing would have several addresses.
+// UUID accepts the canonical form only. uuid.Parse also accepts braces and a URN, and with them
+// one thing would have several addresses.
 func (v *Violations) UUID(field, s string) uuid.UUID {
 	id, err := uuid.Parse(s)
 	v.Require(err == nil && len(s) == len(uuid.Nil.String()), field, "must be a UUID")

@@ -13,7 +13,8 @@ import (
 )
 
 // ConsistencyRequest reads the headers Consistency-Token (or the query parameter
-// consistency_token), Consistency and Prefer. It answers Prefer in w.
+// consistency_token), Consistency and Prefer. It answers Prefer with the header
+// Preference-Applied in w.
 func ConsistencyRequest(w http.ResponseWriter, r *http.Request, query url.Values) (consistency.Request, error) {
 	wait, err := preferredWait(w, r, consistency.DefaultWait, consistency.MaxWait)
 	if err != nil {
@@ -28,8 +29,8 @@ func ConsistencyRequest(w http.ResponseWriter, r *http.Request, query url.Values
 	return q, err
 }
 
-// parseMode takes a mode with the parameter stale-if-error, which is named after
-// the cache directive of RFC 5861, in the syntax of RFC 9651.
+// parseMode parses a mode, which the parameter stale-if-error may follow, in the syntax of RFC
+// 9651. The parameter is named after the cache directive of RFC 5861.
 func parseMode(headers []string) (mode consistency.Mode, staleIfError bool, err error) {
 	if len(headers) == 0 {
 		return "", false, nil
@@ -44,9 +45,10 @@ func parseMode(headers []string) (mode consistency.Mode, staleIfError bool, err 
 	return mode, staleIfError, nil
 }
 
-// preferredWait is the time that the client is willing to wait: the first "wait" in the
-// Prefer headers (RFC 7240), in whole seconds, and ceiling at most. It is set as
-// Preference-Applied in the answer. If the client sent none, the time is fallback.
+// preferredWait returns how long the client is willing to wait. It reads the first "wait" in the
+// Prefer headers (RFC 7240), in whole seconds, and reduces it to ceiling. It confirms the result
+// in the header Preference-Applied of the answer. If the client sent no wait, it returns
+// fallback.
 func preferredWait(w http.ResponseWriter, r *http.Request, fallback, ceiling time.Duration) (time.Duration, error) {
 	for preference := range strings.SplitSeq(strings.Join(r.Header.Values("Prefer"), ","), ",") {
 		preference, _, _ = strings.Cut(preference, ";")
@@ -70,9 +72,9 @@ func preferredWait(w http.ResponseWriter, r *http.Request, fallback, ceiling tim
 	return fallback, nil
 }
 
-// consistencyToken returns the token in the Consistency-Token headers or in the query
-// parameter consistency_token, and the name of the one that it came from, for errors;
-// it is empty if none was sent. Both may be present if they agree.
+// consistencyToken returns the token in the Consistency-Token headers or in the query parameter
+// consistency_token. The token is empty if none was sent. field names the header or the
+// parameter, for errors. The header and the parameter may both be present if they agree.
 func consistencyToken(r *http.Request, query url.Values) (token, field string, err error) {
 	field, tokens := "Consistency-Token", slices.Clone(r.Header.Values("Consistency-Token"))
 	if query.Has("consistency_token") {

@@ -1,9 +1,9 @@
 // Package rest has the rules of the services' REST APIs: JSON bodies and merge patches,
 // query parameters, entity tags, the headers of fresh reads, and pages.
 //
-// Every fault of a request is a problem that names the field, and a body's faults are
-// reported together. All that a request may make the server allocate is bounded before
-// it is decoded.
+// Every fault of a request is a problem that names the field, and the faults of a body are
+// reported together. Everything that a request can make the server allocate is bounded before
+// the request is decoded.
 package rest
 
 import (
@@ -22,8 +22,8 @@ import (
 	"example.com/lockstep/internal/problem"
 )
 
-// WriteJSON answers with v. It panics on a v that JSON cannot hold. It does not report
-// that the client has disconnected.
+// WriteJSON answers with v. It panics if JSON cannot hold v. It does not report that the client
+// has disconnected.
 func WriteJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -34,12 +34,12 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// DecodeJSON reads the body of r, one JSON value of at most maxBytes, into the value
-// that into points to. It is strict: each error is an *[problem.Error] that names the
-// fields by their JSON path, all of them at once, for names that are unknown, misspelt
-// in their case or repeated and for values of the wrong type; a fault of the body as a
-// whole is reported for "body". Without mediaTypes it takes application/json only.
-// Nothing is unpacked: a bound on compressed bytes would not bound the unpacked ones.
+// DecodeJSON reads the body of r, one JSON value of at most maxBytes, into the value that into
+// points to. It refuses names that are unknown, repeated or misspelt in their case, and values
+// of the wrong type. The error for such a fault is an *[problem.Error] that names all faulty
+// fields by their JSON path. A fault of the body as a whole is reported for "body". Without
+// mediaTypes, DecodeJSON takes application/json only. It refuses compressed bodies, because a
+// bound on compressed bytes would not bound the unpacked bytes.
 func DecodeJSON(w http.ResponseWriter, r *http.Request, maxBytes int64, into any, mediaTypes ...string) error {
 	if len(mediaTypes) == 0 {
 		mediaTypes = []string{"application/json"}
@@ -60,8 +60,8 @@ func DecodeJSON(w http.ResponseWriter, r *http.Request, maxBytes int64, into any
 	return nil
 }
 
-// HasBody reports whether r has a body, for methods where that is optional. A body
-// without an announced length may be empty after all.
+// HasBody reports whether r has a body, for methods whose body is optional. It reads ahead if no
+// length is announced, because such a body may be empty.
 func HasBody(r *http.Request) bool {
 	if r.ContentLength >= 0 {
 		return r.ContentLength > 0
@@ -107,8 +107,8 @@ func readBody(w http.ResponseWriter, r *http.Request, maxBytes int64) ([]byte, e
 	return nil, p
 }
 
-// Optional is a member of a JSON merge patch (RFC 7396). Absent, null and a value mean
-// three different things: leave it, clear it, set it. A value of the wrong type is a
+// Optional is a member of a JSON merge patch (RFC 7396). An absent member leaves the field as it
+// is, null clears the field, and a value sets it. A value of the wrong type is a
 // *json.UnmarshalTypeError.
 type Optional[T any] struct {
 	Set   bool // the member was there

@@ -15,14 +15,14 @@ import (
 	"example.com/lockstep/internal/problem"
 )
 
-// MaxElements bounds the members of one JSON object and the elements of one array; and,
-// over gRPC, the elements of all repeated fields of a request together.
+// MaxElements bounds the members of one JSON object and the elements of one array. Over gRPC it
+// bounds the elements of all repeated fields of a request together.
 const MaxElements = 100
 
-// checkJSON compares body with the type that it will be decoded into.
-// encoding/json alone stops at the first mistake, takes names in any case,
-// keeps the last of repeated names, writes U+FFFD for half a surrogate pair and cannot
-// say where a value that decodes itself (a time) was wrong.
+// checkJSON compares body with the type that it will be decoded into. encoding/json alone stops
+// at the first mistake, takes names in any case, keeps the last of repeated names, and writes
+// U+FFFD for half a surrogate pair. If a value that decodes itself (a time) is wrong,
+// encoding/json cannot say where.
 func checkJSON(body []byte, into any) []problem.Field {
 	switch {
 	case len(bytes.TrimSpace(body)) == 0:
@@ -36,7 +36,7 @@ func checkJSON(body []byte, into any) []problem.Field {
 	}
 	t := reflect.TypeOf(into).Elem()
 	if string(raw) == "null" {
-		// Decoding null would change nothing: it would act like an absent body.
+		// Decoding null would change nothing, so null would act like an absent body.
 		return []problem.Field{{Field: "body", Detail: "must be " + describe(t) + ", not null"}}
 	}
 	c := checker{}
@@ -131,11 +131,12 @@ func (c *checker) leaf(path string, raw json.RawMessage, t reflect.Type) {
 	c.blame(path, "must be "+describe(t))
 }
 
-// wholeCharacters are the escapes in valid JSON but those of half of a surrogate pair without
-// the other half.
+// wholeCharacters matches the escapes in valid JSON, except an escape for half of a surrogate
+// pair without the other half.
 var wholeCharacters = regexp.MustCompile(`(?i)\\(?:[^u]|ud[89ab]..\\ud[c-f]..|u(?:[^d].|d[0-7])..)`)
 
-// halvesPair reports an escape in valid JSON that is half of a character, without the other half.
+// halvesPair reports whether valid JSON has an escape for half of a surrogate pair without the
+// other.
 func halvesPair(raw json.RawMessage) bool {
 	return bytes.IndexByte(wholeCharacters.ReplaceAll(raw, nil), '\\') >= 0
 }

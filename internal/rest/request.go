@@ -13,8 +13,8 @@ import (
 	"example.com/lockstep/internal/problem"
 )
 
-// Query returns the query parameters. Each must be known, and given once: a typing
-// error in a filter must not return everything.
+// Query returns the query parameters. It reports a parameter that is unknown or given twice,
+// because a typing error in a filter must not return everything.
 func Query(r *http.Request, violations *problem.Violations, known ...string) url.Values {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	violations.Require(err == nil, "query", "must be a well-formed query string")
@@ -39,9 +39,9 @@ func ETag(version int64) string { return strconv.Quote(strconv.FormatInt(version
 // Any is the version for If-Match: *, which accepts every version.
 const Any = -1
 
-// IfMatch returns the version in the If-Match headers, or 0 without one. It reports a
-// fault of a header that is neither * nor exactly one entity tag, and of If-None-Match:
-// no write here depends on that condition, so it must not seem to be checked.
+// IfMatch returns the version in the If-Match headers, or 0 without one. It reports a header
+// that is neither * nor exactly one entity tag. It also reports If-None-Match, because no write
+// here checks that condition and the client must not believe that it was checked.
 func IfMatch(r *http.Request, violations *problem.Violations) (version int64) {
 	violations.Require(r.Header["If-None-Match"] == nil, "If-None-Match", "is not for writes: If-Match is")
 	values := r.Header.Values("If-Match")

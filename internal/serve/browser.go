@@ -6,12 +6,13 @@ import (
 	"strings"
 )
 
-// hardened tells a browser, in every answer, to take it for no other type, not to keep it,
-// and not to show it in a frame or run anything in it. An answer depends on its caller and
-// may be older than the next one's consistency token, so no cache may have it.
+// hardened sets headers that tell a browser not to guess another content type, not to keep the
+// answer, not to show it in a frame, and not to run anything in it. No cache may keep an answer,
+// because the answer depends on its caller and may be older than the consistency token of the
+// next request.
 //
-// Strict-Transport-Security is left to the proxy that ends TLS: this port has none, and
-// browsers ignore the header there. They load all of .app, Cloud Run's domain, with TLS only.
+// Strict-Transport-Security is left to the proxy that ends TLS. This port has no TLS, and
+// without TLS browsers ignore the header. Cloud Run's domain .app is loaded with TLS only.
 func hardened(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -23,13 +24,14 @@ func hardened(next http.Handler) http.Handler {
 	})
 }
 
-// preflightSeconds is how long a browser may remember the answer to a preflight: so long
-// does a page go on calling whose origin was removed.
+// preflightSeconds is how long a browser may remember the answer to a preflight request. After
+// an origin is removed, its pages can go on calling for this time.
 const preflightSeconds = "600"
 
-// crossOrigin lets scripts of pages with these origins call the API and read the answers.
-// A browser refuses both without the headers, which no other origin gets. They never allow
-// credentials: cookies play no part, and a page has to bring the token of its user.
+// crossOrigin lets scripts of pages with the given origins call the API and read the answers. A
+// browser refuses both without these headers, and pages of other origins do not get them. The
+// headers never allow credentials, because the API uses no cookies. A page has to send the token
+// of its user.
 func crossOrigin(origins Origins) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		if len(origins) == 0 {
@@ -51,7 +53,7 @@ func crossOrigin(origins Origins) func(http.Handler) http.Handler {
 			}
 			free(r.Context())
 			h.Set("Access-Control-Allow-Methods", strings.Join(methods, ", "))
-			h.Set("Access-Control-Allow-Headers", "Authorization, *") // the wildcard has no Authorization
+			h.Set("Access-Control-Allow-Headers", "Authorization, *") // the wildcard does not include Authorization
 			h.Set("Access-Control-Max-Age", preflightSeconds)
 			w.WriteHeader(http.StatusNoContent)
 		})

@@ -21,18 +21,18 @@ import (
 // has taken over the call.
 type callKey struct{}
 
-// reached notes that an interceptor logs the call and OpenTelemetry measures it.
+// reached notes that an interceptor has taken over the call, so that handler does not log it.
 func reached(ctx context.Context) {
 	if r, ok := ctx.Value(callKey{}).(*atomic.Bool); ok {
 		r.Store(true)
 	}
 }
 
-// handler is the gRPC half of the port. It bounds each request before grpc-go reads
-// it: grpc.Server.ServeHTTP collects a body as fast as it comes, in a list without a
-// limit (grpc/grpc-go#7261). It refuses compression, methods that do not exist and callers
-// without the right itself, and logs and counts each request that grpc-go ends before an interceptor
-// sees it. ending ends the calls to gRPC's own services.
+// handler is the gRPC half of the port. It bounds each request before grpc-go reads it, because
+// grpc.Server.ServeHTTP collects a body as fast as it comes, in a list without a limit
+// (grpc/grpc-go#7261). It refuses compressed requests, unknown methods, and requests that the
+// guard does not admit. It logs and counts each request that ends before an interceptor sees it.
+// When ending is cancelled, the calls to gRPC's own services end.
 func (g *GRPC) handler(ending context.Context) http.Handler {
 	methods := g.methods()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -71,8 +71,8 @@ func (g *GRPC) handler(ending context.Context) http.Handler {
 	})
 }
 
-// admit returns the request with its caller, and leave, which ends it, or the reason why it
-// is not passed to grpc-go.
+// admit returns the request with its caller, and leave, to call when the request ends. If the
+// request must not be passed to grpc-go, admit returns the reason as refusal.
 func (g *GRPC) admit(method string, r *http.Request) (admitted *http.Request, leave func(), refusal *problem.Error) {
 	if refusal := refuse(method, r); refusal != nil {
 		return nil, nil, refusal
@@ -86,9 +86,9 @@ func (g *GRPC) admit(method string, r *http.Request) (admitted *http.Request, le
 	return admitted, leave, nil
 }
 
-// refuse returns the reason why a request is not passed to grpc-go, or nil. A
-// compressed request is refused although grpc-go could read it: clients of Google's and
-// of OpenTelemetry register gzip for the whole process.
+// refuse returns the reason why a request is not passed to grpc-go, or nil. It refuses a
+// compressed request although grpc-go could unpack it: client libraries of Google and of
+// OpenTelemetry register gzip for the whole process.
 func refuse(method string, r *http.Request) *problem.Error {
 	coding := r.Header.Get("Grpc-Encoding")
 	switch {
@@ -128,7 +128,8 @@ func statusOf(ctx context.Context, w http.ResponseWriter) error {
 	return status.Error(codes.InvalidArgument, "")
 }
 
-// refusals are the codes of requests that no handler sees: those are counted from 0 on.
+// refusals are the status codes of requests that no handler sees. NewGRPC starts a series for
+// each.
 var refusals = []codes.Code{
 	codes.Unimplemented, codes.ResourceExhausted, codes.InvalidArgument, codes.Unauthenticated, codes.PermissionDenied,
 }

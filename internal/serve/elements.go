@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// maxElements bounds a request: the elements of all its repeated fields together.
-	// An empty element is two bytes on the wire and up to some hundred in memory.
+	// maxElements bounds the elements of all repeated fields of a request together. An empty
+	// element is two bytes on the wire and up to some hundred bytes in memory.
 	maxElements = rest.MaxElements
-	// maxNesting bounds messages within messages.
+	// maxNesting bounds how deep messages are nested in messages.
 	maxNesting = 32
 )
 
@@ -22,8 +22,8 @@ const (
 // allocates them.
 type elements struct{ left int }
 
-// checkElements reports a fault of the field at which data, a message of the given
-// type, has too many elements, or nests too deeply. Data that is not well-formed is
+// checkElements checks data, a message of the given type. If the message has too many elements
+// or is nested too deeply, the returned error names the field. Data that is not well-formed is
 // left to the decoder.
 func checkElements(data []byte, of protoreflect.MessageDescriptor) error {
 	e := elements{left: maxElements}
@@ -37,7 +37,8 @@ func checkElements(data []byte, of protoreflect.MessageDescriptor) error {
 	return problem.Invalid(field, fmt.Sprintf("must leave the request with at most %d elements", maxElements))
 }
 
-// check returns the path of the faulty field, or the empty string.
+// check returns the path of the faulty field, or the empty string. deep means that the fault is
+// the depth, not the number of elements.
 func (e *elements) check(data []byte, of protoreflect.MessageDescriptor, depth int) (path string, deep bool) {
 	for len(data) > 0 {
 		number, wire, n := protowire.ConsumeTag(data)
@@ -52,7 +53,7 @@ func (e *elements) check(data []byte, of protoreflect.MessageDescriptor, depth i
 		data = data[n:]
 		f := of.Fields().ByNumber(number)
 		if f == nil {
-			continue // kept as one piece of bytes
+			continue // an unknown field is kept as one piece of bytes
 		}
 		if f.Cardinality() == protoreflect.Repeated {
 			if e.left -= count(f, wire, value); e.left < 0 {
@@ -65,7 +66,7 @@ func (e *elements) check(data []byte, of protoreflect.MessageDescriptor, depth i
 		if depth == 0 {
 			return string(f.Name()), true
 		}
-		inner, _ := protowire.ConsumeBytes(value) // well-formed: it was measured above
+		inner, _ := protowire.ConsumeBytes(value) // well-formed, because ConsumeFieldValue has measured it
 		if at, deep := e.check(inner, f.Message(), depth-1); at != "" {
 			return string(f.Name()) + "." + at, deep
 		}
@@ -73,12 +74,12 @@ func (e *elements) check(data []byte, of protoreflect.MessageDescriptor, depth i
 	return "", false
 }
 
-// count is the number of elements in value: 1, except for packed numbers.
+// count returns the number of elements in value. It is 1, except for packed numbers.
 func count(f protoreflect.FieldDescriptor, wire protowire.Type, value []byte) int {
 	if wire != protowire.BytesType {
 		return 1
 	}
-	packed, _ := protowire.ConsumeBytes(value) // well-formed, as above
+	packed, _ := protowire.ConsumeBytes(value) // well-formed, because check has measured it
 	switch f.Kind() {
 	case protoreflect.StringKind, protoreflect.BytesKind, protoreflect.MessageKind, protoreflect.GroupKind:
 		return 1

@@ -25,10 +25,10 @@ import (
 	"example.com/lockstep/pkg/eventing/instrument"
 )
 
-// GRPC is a gRPC server with health. It is a grpc.ServiceRegistrar: pass it to the
-// generated Register functions before the Server runs. The transport itself refuses a
-// message over 64 KiB, with RESOURCE_EXHAUSTED, and anything but one whole message,
-// with gRPC's own INTERNAL.
+// GRPC is a gRPC server with the health service. It is a grpc.ServiceRegistrar: pass it to the
+// generated Register functions before the Server runs. The transport refuses a message over 64
+// KiB with RESOURCE_EXHAUSTED. It refuses anything other than one whole message with gRPC's own
+// INTERNAL.
 type GRPC struct {
 	log     *slog.Logger
 	guard   *Guard
@@ -77,9 +77,8 @@ func (g *GRPC) RegisterService(desc *grpc.ServiceDesc, impl any) {
 
 func (g *GRPC) drain() { g.health.Shutdown() }
 
-// request receives a message together with the error of its decoding. grpc-go answers
-// INTERNAL as soon as its codec fails, before any interceptor could change that, so the
-// codec must not fail.
+// request receives a message together with the error of its decoding. The codec must not fail,
+// because grpc-go then answers INTERNAL before any interceptor could change the answer.
 type request struct {
 	into any
 	err  error
@@ -128,9 +127,9 @@ func (c codec) decode(data mem.BufferSlice, into any) error {
 	return nil
 }
 
-// unary bounds, runs, renders and logs one call.
+// unary runs one call with a deadline, renders its error and logs it.
 func (g *GRPC) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout) // or the client's, where that is sooner
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout) // or the client's deadline, if it is sooner
 	defer cancel()
 	err = g.call(ctx, info.FullMethod, func() error {
 		resp, err = handler(ctx, req)
@@ -139,9 +138,9 @@ func (g *GRPC) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h
 	return resp, err
 }
 
-// stream does the same without a deadline of its own: the context of gRPC's own streams
-// has one already, and a stream of our services would be cut off at the deadline of
-// every answer.
+// stream does the same for a stream, but sets no deadline. The context of gRPC's own streams
+// already has one. A stream of our services would be cut off at the write deadline of every
+// answer.
 func (g *GRPC) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	return g.call(ss.Context(), info.FullMethod, func() error { return handler(srv, ss) })
 }
@@ -154,8 +153,8 @@ func (g *GRPC) call(ctx context.Context, method string, do func() error) error {
 	return err
 }
 
-// recovered returns a panic as an error that ends with the stack. gRPC runs
-// handlers on goroutines of its own, where a panic would end the process.
+// recovered returns a panic of call as an error that ends with the stack. Without it the panic
+// would end the process, because gRPC runs handlers on goroutines of its own.
 func recovered(call func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -181,8 +180,9 @@ func rendered(ctx context.Context, log *slog.Logger, method string, err error) e
 	return p.GRPCStatus().Err()
 }
 
-// logCall writes the line of a call. method is an existing one, or "unknown". Of calls
-// that cost their clients nothing, few have a line at INFO.
+// logCall writes the log line of a call. method is an existing method or "unknown". Calls to
+// gRPC's own services are logged at DEBUG. So are most calls that cost their clients nothing
+// (atNoCost): only a limited number of them is logged at INFO.
 func (g *GRPC) logCall(ctx context.Context, method string, took time.Duration, err error, atNoCost bool) {
 	code := status.Code(err)
 	level := slog.LevelInfo

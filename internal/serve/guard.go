@@ -17,10 +17,9 @@ import (
 	"example.com/lockstep/internal/problem"
 )
 
-// A Guard decides which requests reach a handler, alike over REST and gRPC. It determines
-// the caller, counts the request against the caller's rate and asks the rules of access,
-// before the body is read. The context of a request that it admits has the caller: see
-// [auth.Of].
+// A Guard decides which requests reach a handler, in the same way over REST and gRPC. Before the
+// body is read, it determines the caller, counts the request against the caller's rate and
+// checks the rules of access. The context of an admitted request has the caller: see [auth.Of].
 type Guard struct {
 	rules   auth.Rules
 	callers *auth.Authenticator
@@ -28,14 +27,14 @@ type Guard struct {
 	origins Origins
 }
 
-// NewGuard returns the guard of one service. Health, readiness, metrics and gRPC's own
-// services have no rule: every caller is admitted to them.
+// NewGuard returns the guard of one service. Health, readiness, metrics and gRPC's own services
+// have no rule, so every caller is admitted to them.
 func NewGuard(rules auth.Rules, callers *auth.Authenticator, o Options) *Guard {
 	return &Guard{rules: rules, callers: callers, rates: newRates(o.UserRate), origins: o.Origins}
 }
 
-// admit returns r with its caller, and leave, which ends the request. It fails with the
-// answer to a caller that may not call the operation, is not known, or calls too often.
+// admit returns r with its caller in the context, and leave, to call when the request ends. If
+// the caller is unknown, may not call the operation or calls too often, err is the answer.
 func (g *Guard) admit(operation string, r *http.Request) (admitted *http.Request, leave func(), err error) {
 	if isOwn(operation) || g.rules[operation] == auth.Public {
 		return r, func() {}, nil
@@ -59,9 +58,10 @@ func (g *Guard) admit(operation string, r *http.Request) (admitted *http.Request
 	return r.WithContext(auth.With(r.Context(), caller)), leave, nil
 }
 
-// isOutside reports whether an admitted gRPC call has a caller from outside of the system,
-// whose trace is not continued: it would decide which of our spans are sampled. The caller of
-// an operation for services is a service, also where callers have no identity.
+// isOutside reports whether an admitted gRPC call has a caller from outside of the system. The
+// trace of such a caller is not continued, because it would decide which of our spans are
+// sampled. The caller of an operation for services counts as a service, even where callers have
+// no identity.
 func (g *Guard) isOutside(ctx context.Context, rpc *stats.RPCTagInfo) bool {
 	return auth.Of(ctx).Kind != auth.Service && g.rules[rpc.FullMethodName] != auth.Services
 }
@@ -71,8 +71,8 @@ func isOwn(operation string) bool {
 	return isInfrastructure(operation) || isProbe(strings.TrimPrefix(operation, "GET "))
 }
 
-// guarded is the middleware that calls admit in front of a handler. A request without a matching
-// route passes: its 404 or 405 reveals nothing that openapi.json does not.
+// guarded is the middleware that calls admit before a handler. A request without a matching
+// route passes, because its 404 or 405 reveals nothing that openapi.json does not.
 func (g *Guard) guarded(log *slog.Logger, routes chi.Routes) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -90,7 +90,7 @@ func (g *Guard) guarded(log *slog.Logger, routes chi.Routes) func(http.Handler) 
 				next.ServeHTTP(w, admitted)
 				return
 			}
-			// The telemetry of a refused request has its route, too.
+			// Without this, the telemetry of a refused request would have no route.
 			chi.RouteContext(r.Context()).RoutePatterns = []string{pattern}
 			if problem.From(err).Code == problem.CodeUnauthenticated {
 				w.Header().Set("WWW-Authenticate", challenge(r.Header))
@@ -100,8 +100,8 @@ func (g *Guard) guarded(log *slog.Logger, routes chi.Routes) func(http.Handler) 
 	}
 }
 
-// matched is the route of r, by the very path and method that chi goes by: a request that
-// had one route here and another one there would pass by the rule of the wrong route.
+// matched returns the route of r. It must use the same path and method as chi. Otherwise a
+// request could pass by the rule of one route and then reach another.
 func matched(routes chi.Routes, r *http.Request) (method, pattern string) {
 	at := chi.RouteContext(r.Context())
 	method = cmp.Or(at.RouteMethod, r.Method)
@@ -109,8 +109,8 @@ func matched(routes chi.Routes, r *http.Request) (method, pattern string) {
 	return method, routes.Find(chi.NewRouteContext(), method, path)
 }
 
-// challenge says how to authenticate, as RFC 6750 has it: a request without a token gets
-// no error.
+// challenge returns the WWW-Authenticate header, which says how to authenticate. As RFC 6750
+// requires, a request without a token gets no error code.
 func challenge(h http.Header) string {
 	if len(h.Values("Authorization")) == 0 {
 		return "Bearer"
@@ -118,7 +118,7 @@ func challenge(h http.Header) string {
 	return `Bearer error="invalid_token"`
 }
 
-// Operations are the routes and the gRPC methods that need a rule of access.
+// Operations returns the routes and the gRPC methods that need a rule of access.
 func (s *Server) Operations() (operations []string, err error) {
 	err = chi.Walk(s.rest, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		operations = append(operations, method+" "+route)
@@ -129,7 +129,7 @@ func (s *Server) Operations() (operations []string, err error) {
 	return slices.DeleteFunc(operations, isOwn), err
 }
 
-// checkRules fails unless each operation has a rule, and each rule its operation.
+// checkRules fails unless each operation has a rule and each rule belongs to an operation.
 func (s *Server) checkRules() error {
 	operations, err := s.Operations()
 	return errors.Join(err, s.grpc.guard.rules.Complete(operations))

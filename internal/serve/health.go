@@ -32,21 +32,21 @@ type Check struct {
 	Run func(ctx context.Context) error
 }
 
-// Health answers the probes. Liveness (/healthz) fails when a background loop stands
-// still: a restart may help. Readiness (/readyz) fails when a check fails or the server
-// drains: another instance should be asked. Readiness shows the state of the loops but
-// does not depend on it: an unavailable broker must not take the API down.
+// Health answers the probes. Liveness (/healthz) fails when a background loop stands still,
+// because a restart may help. Readiness (/readyz) fails when a check fails or the server drains,
+// because another instance should get the requests. Readiness shows the state of the loops but
+// does not depend on it, because an unavailable broker must not take the API down.
 type Health struct {
 	log      *slog.Logger
 	checks   []Check
 	draining atomic.Bool
 
-	// Admin is the listener of /healthz, /readyz and /metrics. Nil: they are on the port of
-	// the API. It is set before NewRouter.
+	// Admin is the listener of /healthz, /readyz and /metrics. If it is nil, they are on the
+	// port of the API. Set it before NewRouter.
 	Admin net.Listener
 	// fork: leave out
-	// Page is served below /live/ of Admin, which it needs. Nil: there is none. It is set
-	// before New.
+	// Page is served below /live/ on Admin, and needs Admin. If it is nil, there is no page. Set
+	// it before New.
 	Page http.Handler
 	// fork: go on
 
@@ -64,8 +64,8 @@ func NewHealth(log *slog.Logger, checks ...Check) *Health {
 	return &Health{log: log, checks: checks, loops: map[string]heartbeat{}}
 }
 
-// Register expects a heartbeat of the named loop every 5 minutes from now on: the loop
-// calls alive in each iteration.
+// Register expects a heartbeat of the named loop every 5 minutes from now on. The loop calls
+// alive in each iteration to give one.
 func (h *Health) Register(loop string) (alive func()) {
 	set := func(state string) {
 		h.mu.Lock()
@@ -134,8 +134,8 @@ func (h *Health) ready(w http.ResponseWriter, r *http.Request) {
 	rest.WriteJSON(w, code, body)
 }
 
-// runChecks logs the error of a failed check instead of showing it, because such texts
-// contain host names.
+// runChecks runs the checks. It logs the error of a failed check instead of returning it,
+// because such errors contain host names.
 func (h *Health) runChecks(ctx context.Context) (results map[string]string, passed bool) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -160,15 +160,16 @@ func (h *Health) loopStates() map[string]loopState {
 	return states
 }
 
-// adminServer serves health, readiness and metrics with the bounds of the other port. It
-// has no gRPC: gRPC health stays on the port of the API, because a gRPC client checks
-// the connection that carries its calls.
+// adminServer returns the server of health, readiness and metrics. Its limits are those of the
+// API's server. It does not serve gRPC health, because a gRPC client checks health on the
+// connection that carries its calls, which is on the port of the API.
 func (s *Server) adminServer() *http.Server {
 	router := newRouter(s.log)
 	s.health.mount(router)
 	// fork: leave out
 	if s.health.Page != nil {
-		// The router's bounds are for requests that end; a page's stream does not.
+		// The page bypasses the router, because the router limits how long a request takes and
+		// the page's stream does not end.
 		mux := http.NewServeMux()
 		mux.Handle("/live/", http.StripPrefix("/live", s.health.Page))
 		mux.Handle("/", router)
@@ -178,8 +179,8 @@ func (s *Server) adminServer() *http.Server {
 	return s.httpServer(router)
 }
 
-// serveAdmin returns when ctx ends, and leaves the server running: a probe during the drain
-// gets its 503 until Run closes the server.
+// serveAdmin serves until ctx ends. It then returns and leaves the server running, so that a
+// probe still gets its 503 until Run closes the server.
 func serveAdmin(ctx context.Context, server *http.Server, lis net.Listener) error {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(lis) }()

@@ -10,8 +10,8 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-// inFlight has the requests that have been accepted and not yet answered, so that a
-// drain can name those that it cuts off.
+// inFlight has the requests that are accepted and not yet answered, so that a drain can name the
+// requests that it cuts off.
 type inFlight struct{ requests sync.Map } // by *http.Request
 
 // enter registers r, and returns the function that removes it.
@@ -20,8 +20,8 @@ func (f *inFlight) enter(r *http.Request) (leave func()) {
 	return func() { f.requests.Delete(r) }
 }
 
-// names are the routes of the requests in flight, each once with its number, in a form
-// that is allowed in log lines.
+// names returns the routes of the requests in flight, in a form that is allowed in log lines.
+// Each route occurs once, with the number of its requests if there are several.
 func (f *inFlight) names(routes chi.Routes) (names []string) {
 	counts := map[string]int{}
 	for key := range f.requests.Range {

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// maxLogged bounds each text of a request in its line, so that the line of a request
-	// that fails is at most 1 KB.
+	// maxLogged is the limit of bytes for each text of a request in its log line. With it, the
+	// line of a failed request is at most 1 KB.
 	maxLogged = 200
-	// faultsPerSecond and faultBurst bound the lines about requests that fail by their
-	// client's fault, that the guard refuses, whatever the reason, or that are for
-	// everybody: they cost the client nothing. The metrics count all of them.
+	// faultsPerSecond and faultBurst bound the lines at INFO about requests that cost the client
+	// nothing: requests that fail by the client's fault, that the guard refuses for any reason,
+	// or that everybody may send. The metrics count all of them.
 	faultsPerSecond = 10
 	faultBurst      = 50
 )
@@ -25,7 +25,7 @@ const (
 // noRoute takes the place of the path for a request that has no route.
 const noRoute = "(no route)"
 
-// methods are those that a route may have.
+// methods are the HTTP methods that a route may have.
 var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 
 // method is r's method, or "_OTHER" if it is not one of methods.
@@ -36,7 +36,8 @@ func method(r *http.Request) string {
 	return "_OTHER"
 }
 
-// route is the pattern of r's path, whether or not it has r's method, or noRoute.
+// route returns the pattern of r's path, even if only other methods have that path. It returns
+// noRoute if no method has it.
 func route(routes chi.Routes, r *http.Request) string {
 	for _, m := range append([]string{r.Method}, methods...) {
 		if pattern := routes.Find(chi.NewRouteContext(), m, r.URL.EscapedPath()); pattern != "" {
@@ -52,14 +53,14 @@ func faultLines() *rate.Limiter { return rate.NewLimiter(faultsPerSecond, faultB
 // nothing.
 type freeKey struct{}
 
-// free notes that the request costs its client nothing: a stranger can send any number.
+// free notes that the request costs its client nothing, so that a stranger can send any number.
 func free(ctx context.Context) {
 	if f, ok := ctx.Value(freeKey{}).(*bool); ok {
 		*f = true
 	}
 }
 
-// clients are the codes of the client's own faults.
+// clients are the codes of errors that are the client's own fault.
 var clients = []codes.Code{
 	codes.Canceled, codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.ResourceExhausted,
 	codes.FailedPrecondition, codes.Aborted, codes.OutOfRange, codes.Unimplemented, codes.Unauthenticated,
@@ -67,8 +68,8 @@ var clients = []codes.Code{
 
 func isClients(code codes.Code) bool { return slices.Contains(clients, code) }
 
-// printable is text from a request in the form for a log line: its first 200 bytes,
-// with a question mark for each character that takes more than one byte in JSON.
+// printable returns the first 200 bytes of a text from a request, for a log line. It replaces
+// each character that takes more than one byte in JSON by a question mark.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' || r == '"' || r == '\\' {

@@ -9,16 +9,17 @@ import (
 	"strings"
 )
 
-// defaultUserRate is far above what an application sends for one person, and a small part
-// of what an instance serves, so that one user cannot take the place of the others.
+// defaultUserRate is far above the rate at which an application sends requests for one person.
+// It is a small part of the rate that an instance serves, so that one user cannot crowd out the
+// others.
 const defaultUserRate = 100
 
-// Options are the limits of a service that its operator chooses. The zero value has no
-// limit of users' rates, and lets no page of another origin call the service.
+// Options are the limits of a service that its operator chooses. The zero value does not limit
+// the rate of a user, and lets no page of another origin call the service.
 type Options struct {
-	// UserRate is how many requests a second each user may send to this instance, and half
-	// of how many may come at once after a pause; 20 of a user's are under way at once. Zero
-	// is no limit of either.
+	// UserRate is how many requests a second each user may send to this instance. After a pause,
+	// twice as many may come at once. At most 20 requests of a user are under way at once. If
+	// UserRate is zero, neither limit applies.
 	UserRate uint
 	// Origins are the web pages whose scripts may call the service from a browser.
 	Origins Origins
@@ -38,9 +39,9 @@ type Origins []string
 // String is the list in the form that Set takes.
 func (o *Origins) String() string { return strings.Join(*o, ",") }
 
-// Set takes origins that are separated by commas. It refuses the wildcard, because a page
-// of an unknown origin has no reason to call, and an origin without TLS, whose page any host on
-// the way could change; on loopback there is no such host.
+// Set takes origins that are separated by commas. It refuses the wildcard, because a page of an
+// unknown origin has no reason to call. It refuses an origin without TLS, because any host on
+// the way could change its page. On loopback TLS is not required, because there is no such host.
 func (o *Origins) Set(list string) error {
 	var origins Origins
 	for origin := range strings.SplitSeq(list, ",") {

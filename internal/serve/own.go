@@ -8,21 +8,23 @@ import (
 )
 
 const (
-	// ownStreamTime is how long a stream of gRPC's own services may last. It is
-	// below the 60 s after which Cloud Run ends a request by default, so that the server
-	// ends the stream and not the platform, and the client opens the next one.
+	// ownStreamTime is how long a stream of gRPC's own services may last. It is below the 60 s
+	// after which Cloud Run ends a request by default. So the server ends the stream before the
+	// platform does, and the client opens the next one.
 	ownStreamTime = 55 * time.Second
-	// ownCallTime is that of a unary call, in which its message must come. It is as long as
-	// the headers of a request may take: the answer itself takes no time.
+	// ownCallTime is how long a unary call to gRPC's own services may last, including the
+	// arrival of its message. It is as long as the headers of a request may take, because the
+	// answer itself takes no time.
 	ownCallTime = readHeaderTimeout
-	// maxOwn is how many streams of gRPC's own services (health, reflection) an instance
-	// has at once, and how many unary calls. Every caller may make them, and each takes one
-	// of the requests that Cloud Run gives an instance at once (80 by default). Of streams a
-	// proxy or a person needs one; a call whose message is there ends at once.
+	// maxOwn is the limit of streams of gRPC's own services (health, reflection) that an
+	// instance has at once, and also of unary calls to them. Every caller may make such calls,
+	// and each takes one of the requests that Cloud Run gives an instance at once (80 by
+	// default). A proxy or a person needs one stream. A unary call ends as soon as its message
+	// is there.
 	maxOwn = 8
 )
 
-// own is a kind of the calls to gRPC's own services.
+// own is one kind of calls to gRPC's own services: the unary calls or the streams.
 type own struct {
 	time   time.Duration
 	places chan struct{}
@@ -30,8 +32,8 @@ type own struct {
 
 func newOwn(limit time.Duration) *own { return &own{limit, make(chan struct{}, maxOwn)} }
 
-// enter takes a place until leave is called. A call to a service of ours, for which o is
-// nil, needs none.
+// enter takes a place until leave is called. For a call to a service of ours, o is nil and no
+// place is needed.
 func (o *own) enter() (leave func(), refusal *problem.Error) {
 	if o == nil {
 		return func() {}, nil
@@ -48,7 +50,8 @@ var errManyOwn = &problem.Error{
 	Code: problem.CodeTooMany, Detail: "Too many calls to health or reflection are under way.", RetryAfter: time.Minute,
 }
 
-// methods are all methods that are registered, with the kind of those of gRPC's own services.
+// methods returns all registered methods. The value of a method of gRPC's own services is its
+// kind. The value of a method of ours is nil.
 func (g *GRPC) methods() map[string]*own {
 	calls, streams, methods := newOwn(ownCallTime), newOwn(ownStreamTime), map[string]*own{}
 	for service, info := range g.server.GetServiceInfo() {

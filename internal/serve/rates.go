@@ -15,32 +15,35 @@ import (
 	"example.com/lockstep/pkg/eventing/instrument"
 )
 
-// maxRates bounds the table of rates to about 3 MB. A user that has sent nothing for two
-// seconds has the whole burst again, so that a row which is dropped later than that is no
-// loss; more than 10,000 users in two seconds are more requests than an instance serves.
-// Only users with a valid token have a row: a stranger cannot fill the table.
+// maxRates bounds the table of rates to about 3 MB. A user that has sent nothing for two seconds
+// has the whole burst again, so nothing is lost if that user's row is dropped. More than 10,000
+// users in two seconds are more requests than an instance serves. Only users with a valid token
+// have a row, so a stranger cannot fill the table.
 const maxRates = 10_000
 
-// maxUnderWay is how many requests of a user are under way at once: a quarter of the 80
-// that Cloud Run gives an instance by default, and more than an application sends at once
-// for one person. A request may last 30 seconds: three a second with slow bodies, or with
-// waits for fresh data, are below every rate, and would take all the places.
+// maxUnderWay is how many requests of a user are under way at once. It is a quarter of the 80
+// that Cloud Run gives an instance by default, and more than an application sends at once for
+// one person. A rate is not enough, because a request may last 30 seconds. Three requests a
+// second with slow bodies, or with waits for fresh data, are below every rate but would take all
+// 80 places.
 const maxUnderWay = 20
 
-// rates are how many requests each user may still send to this instance, and how many of
-// theirs are under way. Reads and writes count alike: both cost about one statement.
+// rates has how many requests each user may still send to this instance, and how many of the
+// user's requests are under way. Reads and writes count alike, because both cost about one
+// statement.
 //
-// A service of the system has no rate: its requests are those of all users, and it bounds
-// its own work. The principal Everyone, of a service without
-// authentication, has none: its callers cannot be told apart.
+// A service of the system has no rate, because it sends the requests of all users and bounds its
+// own work. The principal Everyone stands for all callers of a service without authentication.
+// It has no rate, because these callers cannot be told apart.
 type rates struct {
 	perSecond uint
 	limited   metric.Int64Counter
 	byScope   *lru.Cache[string, *rate.Limiter]
 
 	mu sync.Mutex
-	// underWay has the users with requests under way: as many at most as the server has requests.
-	// They are not in byScope, where a user's row can give way while a request lasts.
+	// underWay has the users with requests under way. They are at most as many as the server has
+	// requests. Their counts are not in byScope, because a row of byScope can be dropped while a
+	// request lasts.
 	underWay map[string]int
 }
 
@@ -53,8 +56,8 @@ func newRates(perSecond uint) *rates {
 	return r
 }
 
-// enter counts a request of p until leave is called. It fails with the answer to one too
-// many.
+// enter counts a request of p until leave is called. If the request is one too many, err is the
+// answer to it.
 func (r *rates) enter(ctx context.Context, p auth.Principal) (leave func(), err error) {
 	if r.perSecond == 0 || p.Kind != auth.User {
 		return func() {}, nil
@@ -91,8 +94,8 @@ func tooMany(reason, detail string) *problem.Error {
 	}
 }
 
-// of returns the row of the scope. A new user in a full table takes the place of the
-// one that was seen least recently. Of two first requests at once, both have the row of one.
+// of returns the row of the scope. In a full table, a new user replaces the user that was seen
+// least recently. If two first requests of a user come at once, both get the same row.
 func (r *rates) of(scope string) *rate.Limiter {
 	if left, ok := r.byScope.Get(scope); ok {
 		return left

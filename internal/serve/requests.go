@@ -20,16 +20,16 @@ import (
 
 const scope = "example.com/lockstep/internal/serve"
 
-// requests traces and measures requests by OpenTelemetry's conventions. otelhttp takes four times
-// as long: it makes the attributes of each request again, with the Host header, which may have any
-// text that a client likes.
+// requests traces and measures requests by OpenTelemetry's conventions. otelhttp takes four
+// times as long, because it builds the attributes of each request anew. Among them is the Host
+// header, which may have any text that a client likes.
 type requests struct {
 	tracer trace.Tracer
 	took   httpconv.ServerRequestDuration
 	kinds  sync.Map // of attribute.Set, by requestKind
 }
 
-// requestKind is what the telemetry tells of a request. Each of its parts has few values.
+// requestKind has the parts of a request that telemetry shows. Each part has few values.
 type requestKind struct {
 	method, route, version string
 	status                 int
@@ -43,9 +43,9 @@ func newRequests() *requests {
 	return &requests{tracer: otel.Tracer(scope), took: took}
 }
 
-// measured begins a trace with each request, and measures it. No service of the system calls REST,
-// and a caller from outside has no part in our trace, which has a link to theirs. The span has the
-// route in place of the path, whose parameters are ids of users.
+// measured begins a trace with each request, and measures the request. It does not continue the
+// caller's trace but links to it, because REST callers are always outside of the system. The
+// span has the route in place of the path, because the path's parameters are ids of users.
 func (q *requests) measured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isProbe(r.URL.Path) {
@@ -54,7 +54,7 @@ func (q *requests) measured(next http.Handler) http.Handler {
 		}
 		began, answer := time.Now(), middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 		ctx, span := q.tracer.Start(r.Context(), "request", trace.WithSpanKind(trace.SpanKindServer), callersTrace(r))
-		status := http.StatusInternalServerError // of an answer that breaks off, by a panic
+		status := http.StatusInternalServerError // the status if a panic breaks off the answer
 		defer func() {
 			kind := q.kind(requestKind{method(r), chi.RouteContext(ctx).RoutePattern(), version(r), status})
 			q.took.RecordSet(ctx, time.Since(began).Seconds(), kind)
@@ -68,7 +68,7 @@ func (q *requests) measured(next http.Handler) http.Handler {
 	})
 }
 
-// callersTrace links a span to that of the caller, if the request has one.
+// callersTrace links a span to the caller's span, if the request names one.
 func callersTrace(r *http.Request) trace.SpanStartOption {
 	theirs := otel.GetTextMapPropagator().Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	if at := trace.SpanContextFromContext(theirs); at.IsValid() {
@@ -84,7 +84,7 @@ func describe(span trace.Span, r *http.Request, kind attribute.Set, status int) 
 		path = route.AsString()
 	}
 	span.SetName(method(r) + " " + path)
-	agent := strings.Clone(printable(r.UserAgent())) // a part would keep 64 KiB in memory until the span has left
+	agent := strings.Clone(printable(r.UserAgent())) // a substring would keep 64 KiB in memory until the span has left
 	span.SetAttributes(append(kind.ToSlice(), semconv.URLPath(path), semconv.UserAgentOriginal(agent))...)
 	if status >= http.StatusInternalServerError {
 		span.SetStatus(codes.Error, "")
@@ -106,7 +106,7 @@ func (q *requests) kind(k requestKind) attribute.Set {
 	return known.(attribute.Set)
 }
 
-// version is one of three, whatever a client writes.
+// version returns one of three values, whatever a client writes.
 func version(r *http.Request) string {
 	switch {
 	case r.ProtoMajor >= 2:

@@ -16,9 +16,9 @@ import (
 	"example.com/lockstep/internal/problem"
 )
 
-// NewRouter returns a router with /healthz, /readyz and /metrics, unless these have a port
-// of their own. Its requests are traced, measured, logged (one line each), bounded,
-// recovered and guarded; its 404 and 405 are problem documents.
+// NewRouter returns a router with /healthz, /readyz and /metrics, unless these have a port of
+// their own. Its requests are traced, measured, logged (one line each), bounded, guarded and
+// recovered from panics. Its 404 and 405 are problem documents.
 func NewRouter(log *slog.Logger, health *Health, guard *Guard) *chi.Mux {
 	r := newRouter(log)
 	r.Use(crossOrigin(guard.origins), guard.guarded(log, r))
@@ -46,7 +46,8 @@ func newRouter(log *slog.Logger) *chi.Mux {
 	return r
 }
 
-// Handler answers an error of h as a problem document; h must not have begun to answer.
+// Handler calls h and answers an error of h as a problem document. If h returns an error, it
+// must not have begun to answer.
 func Handler(log *slog.Logger, h func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := h(w, r); err != nil {
@@ -59,10 +60,10 @@ func isProbe(path string) bool {
 	return path == "/healthz" || path == "/readyz" || path == "/metrics"
 }
 
-// logged writes the request's line in the shape that Cloud Logging shows as an HTTP
-// request. It names the route in place of the path, because the path's parameters are
-// ids of users, and no query: a search text and a reason of deletion are personal data.
-// The path of a request without a route is written where LOG_LEVEL is debug.
+// logged writes the request's line in the shape that Cloud Logging shows as an HTTP request. The
+// line has the route in place of the path, because the path's parameters are ids of users. It
+// has no query, because a search text or a reason of deletion is personal data. The path of a
+// request without a route is written only if LOG_LEVEL is debug.
 func logged(log *slog.Logger, routes chi.Routes) func(http.Handler) http.Handler {
 	faults := faultLines()
 	return func(next http.Handler) http.Handler {
@@ -96,8 +97,8 @@ func logged(log *slog.Logger, routes chi.Routes) func(http.Handler) http.Handler
 	}
 }
 
-// recoverer answers a panic with INTERNAL, or breaks the connection if the answer had
-// begun: half an answer must not look like a whole one.
+// recoverer answers a panic with INTERNAL. If the answer has begun, it breaks the connection,
+// because half an answer must not look like a whole one.
 func recoverer(log *slog.Logger) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -130,7 +131,7 @@ func bounded(next http.Handler) http.Handler {
 	})
 }
 
-// methodNotAllowed names the methods that the path does have, as RFC 9110
+// methodNotAllowed answers 405 and names the methods that the path does have, as RFC 9110
 // demands.
 func methodNotAllowed(log *slog.Logger, routes chi.Routes) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {

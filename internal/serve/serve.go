@@ -1,36 +1,40 @@
 // Package serve is the edge of a service: REST and gRPC on one port without TLS (h2c),
 // as Cloud Run sends requests.
 //
-// The contract, the same on both transports: every error is a problem. A request gets
-// 30 seconds, or less if it says so, and its client 5 more to read the answer. Bodies
-// are bounded (256 KiB over REST, one message of 64 KiB over gRPC, nothing is
-// unpacked), and so is the number of elements in them (100), before they are decoded. A
-// panic fails its own request only and is logged with its stack. Bytes that cannot be
-// decoded are the client's fault: the answer is INVALID_ARGUMENT and names "request" or
-// "body". A stream of gRPC's own services (health, reflection) gets 55 seconds, and 8 of
-// them are open at once: one more is RESOURCE_EXHAUSTED. A unary call to them gets 5
-// seconds, and 8 are under way at once. Each user has a rate: see [Options].
+// The contract is the same on both transports. Every error is a problem. A request gets 30
+// seconds, or less if it says so, and its client gets 5 more seconds to read the answer. The
+// size of a body is limited: 256 KiB over REST, one message of 64 KiB over gRPC. Compressed
+// bodies are refused. The number of elements in a body is limited to 100 before they are
+// decoded. A panic fails its own request only and is logged with its stack. Bytes that cannot be
+// decoded are the client's fault: the answer is INVALID_ARGUMENT and names "request" or "body".
+// A stream of gRPC's own services (health, reflection) gets 55 seconds, and a unary call to them
+// 5 seconds. Of each kind 8 are under way at once, and one more gets RESOURCE_EXHAUSTED. Each
+// user has a rate: see [Options].
 //
-// A request reaches its handler after its [Guard], the same on both transports: 401
-// (UNAUTHENTICATED) without a valid identity, 403 (PERMISSION_DENIED) where the rule of the
-// operation is for others. A service with an operation that has no rule does not start.
+// A request reaches its handler only through its [Guard], which is the same on both transports.
+// Without a valid identity the answer is 401 (UNAUTHENTICATED). If the rule of the operation
+// does not admit the caller, the answer is 403 (PERMISSION_DENIED). A service with an operation
+// that has no rule does not start.
 //
-// Each request is one log line with its route; of the client's own text it has at most
-// 200 bytes of the user agent. Of requests that fail by their client's fault 10 lines a
-// second are at INFO, the others at DEBUG, because a line costs money and such a
-// request does not. So it is with requests that the guard refuses for whatever reason,
-// and with those for everybody.
+// Each request is one log line with its route. Of the client's own text the line has at most 200
+// bytes of the user agent. A line costs money, but some requests cost the client nothing:
+// requests that fail by the client's fault, that the guard refuses for any reason, or that
+// everybody may send. Of these, 10 lines a second are at INFO and the others at DEBUG.
 //
-// Draining fits into the 10 seconds between SIGTERM and the kill: readiness and gRPC
-// health go off → for 2 s everything is still served, but each answer tells the client
-// to open its next connection elsewhere (Connection: close over HTTP/1, GOAWAY over
-// HTTP/2) → the listener closes, connections that it has accepted get 1 s to send their first
-// request, and requests in flight get 4 s to end → the remaining requests are cut off and
-// named in the error of Run. A request on a connection that was idle for the 2 s may meet its
-// end, as always over HTTP/1: the client sends it again.
+// Draining fits into the 10 seconds between SIGTERM and the kill:
 //
-// Health, readiness and metrics are on the same port, or on a port of their own (field
-// Admin of [Health]), which answers until the drain has ended.
+//   - Readiness and gRPC health go off.
+//   - For 2 s everything is still served. Each answer tells the client to open its next connection
+//     elsewhere (Connection: close over HTTP/1, GOAWAY over HTTP/2).
+//   - The listener closes. Accepted connections get 1 s to send their first request, and requests
+//     in flight get 4 s to end.
+//   - The remaining requests are cut off and named in the error of Run.
+//
+// A connection that was idle for the 2 s may end while a client sends a request on it, as always
+// over HTTP/1. The client then sends the request again.
+//
+// Health, readiness and metrics are on the same port, or on a port of their own (field Admin of
+// [Health]). That port answers until the drain has ended.
 package serve
 
 import (
@@ -49,36 +53,36 @@ import (
 )
 
 const (
-	// defaultLinger covers the time that a load balancer needs to notice.
+	// defaultLinger covers the time that a load balancer needs to notice the drain.
 	defaultLinger = 2 * time.Second
-	// shutdownTimeout leaves 4 of the 10 seconds to the parts that stop after the
-	// server: the relay's publishes in flight and the pool.
+	// shutdownTimeout leaves 4 of the 10 seconds to the parts that stop after the server. These
+	// are the relay's publishes in flight and the pool.
 	shutdownTimeout = 4 * time.Second
 
 	// requestTimeout is also Cloud Run's usual ceiling for an interactive API;
 	// the longest wait for a consistency token ends well before it.
 	requestTimeout = 30 * time.Second
-	// writeGrace lets the problem document of a request that used all its time
-	// still reach the client.
+	// writeGrace leaves time for the problem document of a request that used all its time to
+	// reach the client.
 	writeGrace = 5 * time.Second
 
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 30 * time.Second
-	// idleTimeout is above the 600 s of Google's front ends: the side that reuses a
-	// connection must be the one that closes it.
+	// idleTimeout is above the 600 s of Google's front ends, because the side that reuses a
+	// connection must be the side that closes it.
 	idleTimeout    = 620 * time.Second
 	maxHeaderBytes = 64 << 10
-	// maxBodyBytes bounds a REST body. A video with each of its 10,500 characters escaped as
-	// a surrogate pair has 126 KB, and an aggregate of four texts of 4,000 has 192 KB:
-	// `make aggregate` takes no more texts, because of the two bounds.
+	// maxBodyBytes bounds a REST body. A video with each of its 10,500 characters escaped as a
+	// surrogate pair has 126 KB. An aggregate of four texts of 4,000 characters has 192 KB.
+	// Because of this bound and the next, `make aggregate` takes no more texts.
 	maxBodyBytes = 256 << 10
-	// maxMessageBytes bounds a gRPC message. A video of 10,500 characters of four bytes has
-	// 43 KB, and four texts of 4,000 have 64,000 bytes.
+	// maxMessageBytes bounds a gRPC message. A video of 10,500 characters of four bytes has 43
+	// KB, and four texts of 4,000 such characters have 64,000 bytes.
 	maxMessageBytes = 64 << 10
 	// frameHeaderBytes is the length of the header before each gRPC message.
 	frameHeaderBytes = 5
-	// maxStreams bounds one HTTP/2 connection. Cloud Run's front end sends an instance
-	// at most 1000 requests at once, and need not open a second connection for them.
+	// maxStreams bounds the streams of one HTTP/2 connection. Cloud Run's front end sends an
+	// instance at most 1000 requests at once, and so needs no second connection for them.
 	maxStreams = 1000
 )
 
@@ -100,12 +104,12 @@ func New(log *slog.Logger, rest *chi.Mux, grpc *GRPC, health *Health) *Server {
 	return &Server{log: log, rest: rest, grpc: grpc, health: health, unread: newUnread()}
 }
 
-// Run serves on lis, which it closes, and runs loops at the same time until ctx is
-// cancelled. Then it drains, and only then cancels the loops' context, because the last
-// requests leave the loops work, too. It returns nil when every accepted request was
-// answered and every loop returned nil, and otherwise an error that names the requests
-// that were cut off, or is the loop's. When a loop fails, or a port cannot be served,
-// everything ends. Nothing begins while an operation has no rule of access.
+// Run serves on lis, which it closes, and runs loops at the same time until ctx is cancelled.
+// Then it drains, and only then cancels the loops' context, because the last requests leave work
+// for the loops. It returns nil if every accepted request was answered and every loop returned
+// nil. Otherwise it returns the error of a loop, or an error that names the requests that were
+// cut off. If a loop fails or a port cannot be served, everything ends. If an operation has no
+// rule of access, nothing begins.
 func (s *Server) Run(ctx context.Context, lis net.Listener, loops ...func(context.Context) error) error {
 	if err := s.checkRules(); err != nil {
 		return errors.Join(err, lis.Close())
@@ -115,7 +119,7 @@ func (s *Server) Run(ctx context.Context, lis net.Listener, loops ...func(contex
 	g, failed := errgroup.WithContext(looping)
 	if s.health.Admin != nil {
 		admin := s.adminServer()
-		defer func() { _ = admin.Close() }() // the probe that it cuts off asks a process that ends
+		defer func() { _ = admin.Close() }() // a probe that this cuts off asks a process that ends anyway
 		g.Go(func() error { return serveAdmin(looping, admin, s.health.Admin) })
 	}
 	for _, loop := range loops {
@@ -170,7 +174,8 @@ func waitOr(done <-chan struct{}, failed <-chan error) error {
 	}
 }
 
-// shutdown names the requests that it cuts off; its caller closes their connections.
+// shutdown returns an error that names the requests that it cuts off. Its caller closes their
+// connections.
 func (s *Server) shutdown(server *http.Server) error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
@@ -201,16 +206,16 @@ func (s *Server) httpServer(handler http.Handler) *http.Server {
 	}
 }
 
-// handler splits the port by content type. ending is cancelled when lingering
-// is over: it ends the streams of gRPC's own services, which would otherwise
-// stay open for up to a minute and carry no work that could be lost.
+// handler passes each request to gRPC or REST by its content type. ending is cancelled when
+// lingering is over. This ends the streams of gRPC's own services, which would otherwise stay
+// open for up to a minute and carry no work that could be lost.
 func (s *Server) handler(ending context.Context) http.Handler {
 	grpc := s.grpc.handler(ending)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer s.inFlight.enter(r)()
 		s.unread.reached(r)
 		if s.health.draining.Load() {
-			// net/http turns this into a GOAWAY where the connection is HTTP/2.
+			// net/http sends this header as a GOAWAY if the connection is HTTP/2.
 			w.Header().Set("Connection", "close")
 		}
 		if isGRPC(r) {
@@ -221,15 +226,15 @@ func (s *Server) handler(ending context.Context) http.Handler {
 	})
 }
 
-// boundAnswer bounds the time of a client that does not read its answer. Without a
-// connection, as with a recorder in a test, there is nothing to bound.
+// boundAnswer bounds the time of a client that does not read its answer. It ignores the error of
+// a writer without a connection, such as a test's recorder, which has nothing to bound.
 func boundAnswer(w http.ResponseWriter, limit time.Duration) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit))
 }
 
-// isGRPC accepts application/grpc with any suffix (+proto), as gRPC sends it. The gRPC
-// server does not support other requests with such a type (application/grpc-web,
-// HTTP/1.1, another method): they are left to REST, which refuses and logs them.
+// isGRPC accepts a POST over HTTP/2 with application/grpc and any suffix (+proto), as gRPC sends
+// it. The gRPC server does not support other requests with such a type (application/grpc-web,
+// HTTP/1.1, another method). They are left to REST, which refuses and logs them.
 func isGRPC(r *http.Request) bool {
 	rest, ok := strings.CutPrefix(r.Header.Get("Content-Type"), "application/grpc")
 	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';') && r.ProtoMajor == 2 && r.Method == http.MethodPost

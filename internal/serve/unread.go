@@ -8,13 +8,14 @@ import (
 	"time"
 )
 
-// unreadTimeout bounds the wait for first requests: their connections were accepted before the
-// listener closed, so they are here or on their way. A client may also send none.
+// unreadTimeout bounds the wait for first requests. Their connections were accepted before the
+// listener closed, so the requests have arrived or are on their way. A client may also send
+// none.
 const unreadTimeout = time.Second
 
-// unread has the accepted connections whose first request has not reached the handler.
-// [http.Server.Shutdown] closes such a connection after it has read the request, without an
-// answer: net/http looks for a shutdown between the two.
+// unread has the accepted connections whose first request has not reached the handler. If
+// [http.Server.Shutdown] begins before net/http has read such a request, net/http reads the
+// request, notices the shutdown and closes the connection without an answer.
 type unread struct {
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
@@ -27,13 +28,14 @@ func newUnread() *unread {
 
 type connKey struct{}
 
-// connContext is that of [http.Server].
+// connContext is the ConnContext of [http.Server]. It lets reached find the connection of a
+// request.
 func (u *unread) connContext(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
 // state is the ConnState of [http.Server]. A connection of HTTP/2 is idle before its first
-// request; its end by GOAWAY drops none.
+// request, and so leaves unread. That is safe, because its end by GOAWAY drops no request.
 func (u *unread) state(c net.Conn, now http.ConnState) {
 	switch now {
 	case http.StateNew:
@@ -42,7 +44,7 @@ func (u *unread) state(c net.Conn, now http.ConnState) {
 		u.conns[c] = struct{}{}
 	case http.StateIdle, http.StateClosed, http.StateHijacked:
 		u.leave(c)
-	case http.StateActive: // read, and not yet past net/http's look for a shutdown
+	case http.StateActive: // the request was read, but net/http has not yet checked for a shutdown
 	}
 }
 
@@ -63,9 +65,9 @@ func (u *unread) leave(c net.Conn) {
 	}
 }
 
-// end returns when there is no such connection, or after unreadTimeout, and then closes those
-// that are left: a shutdown would wait for them, and not answer them. It is called once, after
-// the last connection was accepted.
+// end returns when unread is empty. After unreadTimeout it closes the connections that are left,
+// because a shutdown would wait for them and not answer them. It is called once, after the last
+// connection was accepted.
 func (u *unread) end() {
 	timeout := time.NewTimer(unreadTimeout)
 	defer timeout.Stop()

@@ -9,17 +9,18 @@ import (
 	"go.opentelemetry.io/otel/trace/embedded"
 )
 
-// idsOnly is the provider of a process that no trace leaves. Its spans record nothing and have
-// ids, for log lines and events. Their flags are the parent's, so that a service of the system
-// that samples a trace has it sampled by those that this one calls.
+// idsOnly is the tracer provider of a process that sends its traces nowhere. Its spans record
+// nothing, but have ids for log lines and events. A span has the flags of its parent. So if a
+// calling service of the system samples a trace, the services that this process calls sample it
+// too.
 type idsOnly struct{ embedded.TracerProvider }
 
-// Tracer is that of a trace.TracerProvider.
+// Tracer implements trace.TracerProvider.
 func (idsOnly) Tracer(string, ...trace.TracerOption) trace.Tracer { return ids{} }
 
 type ids struct{ embedded.Tracer }
 
-// Start is that of a trace.Tracer.
+// Start implements trace.Tracer.
 func (ids) Start(ctx context.Context, _ string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
 	parent := trace.SpanContextFromContext(ctx)
 	if config := trace.NewSpanStartConfig(options...); config.NewRoot() {

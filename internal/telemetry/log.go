@@ -11,12 +11,11 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Logger writes one JSON object per line in the shape of Cloud Logging's
-// structured logs: time, severity, message, the service, and, for the methods
-// that take a context, the trace and span in it. project is the Google Cloud
-// project, without which the console cannot link a line to its trace; it may be
-// empty. Log with LogAttrs or key-value pairs; a group opened with WithGroup
-// would swallow the trace as well.
+// Logger returns a logger that writes one JSON object per line in the shape of Cloud Logging's
+// structured logs: time, severity, message and service. Its methods that take a context also
+// write the trace and span of the context. project is the Google Cloud project and may be empty.
+// Without it the console cannot link a line to its trace. Log with LogAttrs or key-value pairs,
+// not in a group opened with WithGroup, because the trace would land in the group as well.
 func Logger(w io.Writer, level slog.Level, service, project string) *slog.Logger {
 	prefix := ""
 	if project != "" {
@@ -42,9 +41,9 @@ func cloudNames(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// LogErrors makes OpenTelemetry, which otherwise writes to the standard error, tell log of its
-// errors at WARNING, such as of a collector that does not answer: one line a minute at most. It
-// holds for the process.
+// LogErrors makes OpenTelemetry report its errors, such as a collector that does not answer, to
+// log at WARNING. It logs one line a minute at most. Without LogErrors OpenTelemetry writes to
+// the standard error. The setting holds for the whole process.
 func LogErrors(log *slog.Logger) {
 	lines := rate.NewLimiter(rate.Every(time.Minute), 1)
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {

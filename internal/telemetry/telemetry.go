@@ -2,13 +2,12 @@
 // for Cloud Logging on the standard output ([Logger]), traces and metrics through
 // OpenTelemetry ([Setup]).
 //
-// Metrics can always be scraped from Prometheus's default registry. Traces, and metrics
-// a second time, are pushed over OTLP only where the standard variables name an
-// endpoint (OTEL_EXPORTER_OTLP_ENDPOINT or its per-signal forms) and OTEL_SDK_DISABLED
-// is not true; all further OTEL_* variables have their standard meaning, the sampler
-// (OTEL_TRACES_SAMPLER) and the queue of spans (OTEL_BSP_*) among them. Without an
-// endpoint no span leaves the process, yet the W3C trace context is passed on, so that
-// log lines of both services can still be joined.
+// Metrics can always be scraped from Prometheus's default registry. Traces and metrics are
+// pushed over OTLP only if the standard variables name an endpoint (OTEL_EXPORTER_OTLP_ENDPOINT
+// or its per-signal forms) and OTEL_SDK_DISABLED is not true. All further OTEL_* variables have
+// their standard meaning, including the sampler (OTEL_TRACES_SAMPLER) and the queue of spans
+// (OTEL_BSP_*). Without an endpoint no span leaves the process. The W3C trace context is still
+// passed on, so that log lines of both services can be joined.
 package telemetry
 
 import (
@@ -32,9 +31,9 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 )
 
-// Setup installs the process's tracer and meter providers and its propagator. Call it
-// once, before any instrumented code runs. The returned shutdown sends the remaining
-// buffer, within its context, and is never nil.
+// Setup installs the process's tracer and meter providers and its propagator. Call it once,
+// before any instrumented code runs. The returned function shutdown sends the buffered telemetry
+// until its context ends. It is never nil.
 func Setup(ctx context.Context, service, version string) (shutdown func(context.Context) error, err error) {
 	nothing := func(context.Context) error { return nil }
 	res, err := describe(ctx, service, version)
@@ -49,8 +48,8 @@ func Setup(ctx context.Context, service, version string) (shutdown func(context.
 	if err != nil {
 		return flush, err
 	}
-	// Baggage is not propagated: nothing here reads it, and a stranger's would be
-	// passed on to the owner with each of our calls.
+	// Baggage is not propagated. Nothing here reads it, and each of our calls would pass the
+	// baggage of a stranger on to the owner.
 	otel.SetTextMapPropagator(stateless{})
 	otel.SetTracerProvider(tracers)
 	otel.SetMeterProvider(meters)
@@ -59,11 +58,12 @@ func Setup(ctx context.Context, service, version string) (shutdown func(context.
 	}, nil
 }
 
-// stateless is the W3C trace context without a caller's tracestate: nothing here reads it, and parts
-// of the header would keep the whole in memory, 64 KiB, as long as a span that links to the caller.
+// stateless propagates the W3C trace context without the caller's tracestate. Nothing here reads
+// the tracestate. A part of it would keep the whole header, 64 KiB, in memory as long as a span
+// that links to the caller.
 type stateless struct{ propagation.TraceContext }
 
-// Extract is that of a propagation.TextMapPropagator.
+// Extract implements propagation.TextMapPropagator.
 func (s stateless) Extract(ctx context.Context, from propagation.TextMapCarrier) context.Context {
 	at := oteltrace.SpanContextFromContext(s.TraceContext.Extract(ctx, from)).WithTraceState(oteltrace.TraceState{})
 	if !at.IsRemote() {
@@ -90,7 +90,8 @@ func tracerProvider(ctx context.Context, res *resource.Resource) (_ oteltrace.Tr
 	if !pushes("TRACES") {
 		return idsOnly{}, func(context.Context) error { return nil }, nil
 	}
-	// To measure a request takes a fifth of the time to send it, and 512 spans are far below the limit.
+	// The size of a request is not checked. The check takes a fifth of the time to send the
+	// request, and 512 spans are far below the limit.
 	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithMaxRequestSize(0))
 	if err != nil {
 		return nil, nil, fmt.Errorf("create trace exporter: %w", err)
@@ -128,13 +129,14 @@ func pushes(signal string) bool {
 		os.Getenv("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT") != ""
 }
 
-// maxAttributeBytes bounds each text of a span. The SDK cuts by slicing, and a slice keeps the
-// whole text in memory: who describes a span with a client's text takes a copy of a part. The SDK
-// lets 2,048 spans wait for the collector before it drops further ones, besides the 512 of the
-// request under way: that is a few MiB.
+// maxAttributeBytes bounds each text of a span. The SDK cuts a text by slicing it, and a slice
+// keeps the whole text in memory. Therefore code that puts a client's text into a span copies a
+// part of the text. The SDK lets 2,048 spans wait for the collector, besides the 512 of the
+// request under way, before it drops further spans. With this bound, these spans take a few MiB.
 const maxAttributeBytes = 1 << 10
 
-// limits are the standard variables', with a bound where they set none.
+// limits returns the limits of the standard variables. It adds a bound for texts if they set
+// none.
 func limits() trace.SpanLimits {
 	l := trace.NewSpanLimits()
 	if l.AttributeValueLengthLimit < 0 {

@@ -1,6 +1,6 @@
 // Package topics is the one list of the pair's topics and subscriptions. Services, operators'
-// commands, alerts, schemas, local provisioning and Terraform follow it; a test holds that no
-// other code names one.
+// commands, alerts, schemas, local provisioning and Terraform use it. A test checks that no
+// other code names a topic or a subscription.
 //
 // Each kind of aggregate has a topic. Each reader of a topic has a subscription, and each
 // subscription has a topic for dead letters, with a subscription of the same name. Names
@@ -60,8 +60,8 @@ func Subscriptions(reader string) []string {
 	return names
 }
 
-// DeadLetters is the topic for messages that a subscription could not process, and the name
-// of that topic's own subscription.
+// DeadLetters returns the name of the topic for messages that a subscription could not process.
+// The subscription of that topic has the same name.
 func DeadLetters(subscription string) string { return subscription + ".dlq" }
 
 // InProject is a topic's full name.

@@ -14,7 +14,7 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
-// Client calls the REST APIs of both services, with a token unless it is empty.
+// Client calls the REST APIs of both services. It sends Token, unless Token is empty.
 type Client struct {
 	http.Client
 
@@ -72,7 +72,7 @@ func (c *Client) Get(ctx context.Context, url string) (*http.Response, error) {
 	return response, err
 }
 
-// AwaitReady returns when the service at that base URL is ready.
+// AwaitReady returns when the service at the base URL url is ready. It fails after readyTime.
 func AwaitReady(ctx context.Context, service, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()

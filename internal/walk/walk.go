@@ -20,11 +20,11 @@ const (
 	// walkTime bounds the walk-through, which takes under a second on an idle
 	// machine.
 	walkTime = 2 * time.Minute
-	// callTime bounds one call: the longest wait for a token, then the call to
-	// the owner.
+	// callTime bounds one call. It covers catalog's longest wait for a token and then its call
+	// to the owner.
 	callTime = 20 * time.Second
-	// readAttempts bounds the reads of a step: a broker that has just started
-	// may need longer for its first message than the longest wait of one read.
+	// readAttempts bounds the reads of a step. One read may not be enough, because a broker that
+	// has just started may need longer for its first message than the longest wait of one read.
 	readAttempts = 3
 	// pollInterval is the pause between two checks of a condition without a
 	// notification.
@@ -47,8 +47,8 @@ type Step struct {
 	// Source is the source of the answer: the projection, or the owner.
 	Source string `json:"source"`
 
-	// The moments in their order, each recorded where it happened: in the
-	// outbox, at the broker, in the projection, in this process.
+	// The times of the write and the read, in their order. They are recorded in the outbox, at
+	// the broker, in the projection and in this process.
 	CommittedAt time.Time `json:"committed_at"`
 	PublishedAt time.Time `json:"published_at"`
 	AppliedAt   time.Time `json:"applied_at"`
@@ -63,14 +63,14 @@ type walker struct {
 	db             *pgx.Conn
 }
 
-// write is a step's call to video, with its expected status, and the status of
-// catalog's reads afterwards.
+// write is a step's call to video with its expected status, and the expected status of catalog's
+// reads afterwards.
 type write struct {
 	name, method, body   string
 	answers, readAnswers int
 }
 
-// writes is the life of the video. All writes but the first use its id.
+// writes returns the writes in the life of the video. All writes but the first use its id.
 func writes() []write {
 	return []write{
 		{"created", http.MethodPost,
@@ -81,10 +81,9 @@ func writes() []write {
 	}
 }
 
-// Walk makes the calls, over HTTP only, to the services at these base URLs, with a
-// token of User; without one if token is empty.
-// Only the times are read from the database, with the administrator's
-// connection db. Walk returns an error if a step fails.
+// Walk makes the calls, over HTTP only, to the services at the base URLs video and catalog. It
+// sends token, a token of User, unless token is empty. It uses db, the administrator's
+// connection, only to read the times. Walk returns an error if a step fails.
 func Walk(ctx context.Context, video, catalog, token string, db *pgx.Conn) ([]Step, error) {
 	ctx, cancel := context.WithTimeout(ctx, walkTime)
 	defer cancel()
@@ -102,8 +101,8 @@ func Walk(ctx context.Context, video, catalog, token string, db *pgx.Conn) ([]St
 	return steps, nil
 }
 
-// step finishes before the next write, which would overwrite the recorded
-// times.
+// step makes one write and reads it back. It returns after the times are read, because the next
+// write would overwrite the recorded times.
 func (w *walker) step(ctx context.Context, wr write, path string) (Step, error) {
 	a, err := w.call(ctx, wr.method, w.video+path, wr.body, nil, wr.answers)
 	if err != nil {
@@ -148,8 +147,8 @@ func (w *walker) call(ctx context.Context, method, url, body string, header http
 	return a, err
 }
 
-// recall adds the event's id and its recorded times. The inbox row commits with
-// the projection, except after a repair from the owner.
+// recall adds the event's id and its recorded times. It polls, because after a repair from the
+// owner the inbox row does not commit with the projection.
 func (w *walker) recall(ctx context.Context, s *Step) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()

@@ -1,8 +1,8 @@
 // Package client calls the pair from Go, over gRPC, as one user.
 //
-// A Client is a session: it keeps the consistency token of each answer and sends it with each read,
-// so a read sees all that the client has written and seen before, whichever instance answers
-// (package session). Requests and answers are those of the generated packages.
+// A Client is one session of package session: it keeps the consistency token of each answer and
+// sends it with each read. So a read sees all that the client has written and seen before,
+// whichever instance answers. The types of requests and answers are in the generated packages.
 //
 //	c, err := client.New(client.Options{Video: "localhost:8080", Catalog: "localhost:8081", Token: token})
 //	created, err := c.Videos.CreateVideo(ctx, &videov1.CreateVideoRequest{Title: "Hello"})
@@ -35,14 +35,15 @@ type Options struct {
 	// Video and Catalog are the addresses of the services, host:port.
 	Video, Catalog string
 	// Token returns the user's bearer token. It is called for each request, so it may renew the
-	// token. Nil: no token, for a pair that is open to every caller.
+	// token. If it is nil, no token is sent, for a pair that is open to every caller.
 	Token func(context.Context) (string, error)
-	// TLS is nil for plaintext, which New refuses with a token for hosts other than loopback.
+	// TLS is nil for plain text. New refuses plain text to a host other than loopback if Token is
+	// set.
 	TLS *tls.Config
 }
 
-// Client has the services of the pair. It is safe for concurrent use; all its calls are one
-// session, so a program has a Client for each user. Close it after the last use.
+// Client has the services of the pair. It is safe for concurrent use. All its calls are one
+// session, so a program needs a Client for each user. Close it after the last use.
 type Client struct {
 	Videos      videov1.VideoServiceClient
 	Engagements videov1.EngagementServiceClient
@@ -52,7 +53,7 @@ type Client struct {
 	close   func() error
 }
 
-// New returns a client. It connects at the first call. An error names the option.
+// New returns a client. It connects at the first call. An error names the invalid option.
 func New(o Options) (*Client, error) {
 	for name, addr := range map[string]string{"Video": o.Video, "Catalog": o.Catalog} {
 		host, _, err := net.SplitHostPort(addr)
@@ -82,8 +83,9 @@ func New(o Options) (*Client, error) {
 // Close ends the connections; calls in flight fail.
 func (c *Client) Close() error { return c.close() }
 
-// Token is the consistency token of all that the client has written and seen; empty if that is
-// nothing. Another client, or another program, may send it with a read.
+// Token returns the consistency token of all that the client has written and seen. It is empty
+// while the client has seen nothing. Another client, or another program, may send the token with a
+// read.
 func (c *Client) Token() string { return c.session.Token() }
 
 // Keep lets later reads see at least the token's state.
@@ -126,7 +128,8 @@ func (b bearer) GetRequestMetadata(ctx context.Context, _ ...string) (map[string
 	return map[string]string{"authorization": "Bearer " + token}, nil
 }
 
-// RequireTransportSecurity is false: New has checked that plaintext stays on this machine.
+// RequireTransportSecurity returns false, because New has checked that plain text stays on this
+// machine.
 func (bearer) RequireTransportSecurity() bool { return false }
 
 func isLoopback(host string) bool {

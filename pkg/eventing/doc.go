@@ -14,8 +14,8 @@
 //
 //   - A change and its event commit together or not at all (outbox.Append takes
 //     the caller's transaction).
-//   - Every committed event reaches the broker at least once; of each aggregate
-//     the first sending of version n+1 never comes before version n's.
+//   - Every committed event reaches the broker at least once. Within an aggregate,
+//     version n+1 is never sent for the first time before version n.
 //   - The effect of an event is applied once, and never backwards. An event that
 //     is not the direct successor of the copy's version is not applied: the
 //     consumer first repairs the copy from the owner.
@@ -27,23 +27,22 @@
 //
 // # What it leans on
 //
-// The version of an aggregate is assigned under its row's lock, so version order
-// is commit order. Timestamps, sequences and transaction ids are not: a
-// transaction with a lower one can commit later.
+// The version of an aggregate is assigned under its row's lock, so version order is commit order.
+// The order of timestamps, sequences or transaction ids is not, because a transaction with a lower
+// one can commit later.
 //
-// The caller's pool must close a connection that fails with SQLSTATE 25006, read-only
-// transaction: a failover may leave connections to the former primary open, and the
-// relay makes no progress on them. pgconn's OnPgError is the place for that.
+// The caller's pool must close a connection that fails with SQLSTATE 25006 (read-only transaction),
+// for example in pgconn's OnPgError. After a failover, connections to the former primary may still
+// be open, and the relay makes no progress on them.
 //
-// Tables are named without a schema. Each service connects as a role whose
-// search_path is its own schema, so `outbox` and `inbox` are that service's. Package
-// migrate has the migrations that make them, and the role: a service includes the parts
-// that it uses. Numbers from 100 to 999 are the library's, and a service numbers its own
-// migrations from 1000 on.
+// Tables are named without a schema. Each service connects as a role whose search_path is its own
+// schema, so `outbox` and `inbox` are the tables of that service. Package migrate has the
+// migrations that create the tables and the role. A service includes the parts that it uses. The
+// library's migrations have numbers from 100 to 999, and a service numbers its own from 1000 on.
 //
 // # Reading
 //
-// The core is some 5,000 lines, tests apart; in the order of an event:
+// The core has some 5,000 lines without tests. An event passes through it in this order:
 //
 //	the event         event.go, message.go
 //	written           outbox: append.go
@@ -55,14 +54,15 @@
 //	repaired          inbox: blocked.go, repair.go, owner.go; projection: projection.go
 //	read              consistency: doc.go, token.go, reader.go, waiters.go
 //
-// The rest can wait until its fault is met: in outbox the tenants (tenants.go, shares.go, held.go,
-// turner.go), the pauses of topics (pause.go, prober.go), and the events that a claim does not see
-// (scanner.go, heartbeat.go); in inbox the causes of errors (fault.go), crash loops, events of a
-// newer release (unknown.go), streams and their budget. Each other package is read by itself.
+// The rest can be read when the fault that it handles occurs: in outbox the tenants (tenants.go,
+// shares.go, held.go, turner.go), the pauses of topics (pause.go, prober.go), and the events that a
+// claim does not see (scanner.go, heartbeat.go); in inbox the causes of errors (fault.go), crash
+// loops, events of a newer release (unknown.go), streams and their budget. Each other package can
+// be read by itself.
 //
 // # Examples
 //
-// go test runs each of them, on a real Postgres and a local Pub/Sub where it needs one.
+// go test runs each example, with a real Postgres and a local Pub/Sub where the example needs them.
 //
 //	the whole way, from commit to copy          eventing             Example
 //	consume and emit in one transaction         eventing             Example (ConsumeAndEmit)

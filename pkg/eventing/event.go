@@ -12,21 +12,21 @@ import (
 	"github.com/google/uuid"
 )
 
-// FirstEpoch is the epoch of an owner whose database was never restored to an earlier
-// point in time. After a restore the operator begins another one, since the owner assigns
-// versions again: positions compare by (epoch, version).
+// FirstEpoch is the epoch of an owner whose database was never restored to an earlier point in
+// time. After such a restore the owner assigns versions again, so the operator begins another
+// epoch. Positions compare by (epoch, version).
 const FirstEpoch = 1
 
 // DefaultTenant owns all aggregates of a system without tenants.
 const DefaultTenant = "default"
 
-// Skipped is the Type of an event that its owner gave up, in the place of the one
-// that it had. It has no payload: a consumer takes the owner's state.
+// Skipped is the Type of an event that the owner's operator gave up. It replaces the event's
+// original Type. The event then has no payload, so a consumer takes the owner's state instead.
 const Skipped = "Skipped"
 
 const (
-	// MaxKeyBytes is the longest aggregate id: it is the ordering key, which
-	// Pub/Sub limits to 1 KiB.
+	// MaxKeyBytes is the longest aggregate id. The id is the ordering key, which Pub/Sub limits to
+	// 1 KiB.
 	MaxKeyBytes = 1024
 	// maxAttributeBytes is Pub/Sub's limit for the value of an attribute
 	// (https://cloud.google.com/pubsub/quotas#resource_limits).
@@ -37,12 +37,12 @@ const (
 type Event struct {
 	// ID is the same in every sending and delivery of the event.
 	ID uuid.UUID
-	// PreviousEventID is the ID of the aggregate's event of the version before. If a
-	// consumer has another event at that version, it has another history. It is zero for
-	// the first event, and where the owner does not know it.
+	// PreviousEventID is the ID of the aggregate's event at Version-1. A consumer that has another
+	// event at that version has another history than the owner. PreviousEventID is zero for the
+	// first event, and if the owner does not know the previous one.
 	PreviousEventID uuid.UUID
-	// AggregateType and AggregateID name the aggregate that changed. AggregateID is
-	// the ordering key. A type has no "/", which joins the two in Key.
+	// AggregateType and AggregateID name the aggregate that changed. AggregateID is the ordering
+	// key. A type contains no "/", because Key joins the two with it.
 	AggregateType string
 	AggregateID   string
 	// Type is the kind of change, such as "VideoCreated".
@@ -55,29 +55,28 @@ type Event struct {
 	SchemaVersion int
 	// Payload is the body, which consumers decode. It is sent unchanged.
 	Payload []byte
-	// OccurredAt is the owner's clock, in UTC with microseconds. It grows with
-	// the versions of an aggregate, also where clocks differ or step back: a later
-	// time at a lower version is another history.
+	// OccurredAt is the time by the owner's clock, in UTC with microseconds. It grows with the
+	// versions of an aggregate, even if clocks differ or step back. So a later time at a lower
+	// version shows another history.
 	OccurredAt time.Time
-	// TenantID is the tenant that owns the aggregate, which never changes. Empty is
-	// DefaultTenant.
+	// TenantID is the tenant that owns the aggregate. An aggregate never changes its tenant. Empty
+	// means DefaultTenant.
 	TenantID string
-	// Epoch is the owner's incarnation when it wrote the event.
+	// Epoch is the owner's epoch when it wrote the event; see FirstEpoch.
 	Epoch int64
-	// TraceParent is the W3C trace context that the event was created in. Empty is that of
-	// the caller of outbox.Append.
+	// TraceParent is the W3C trace context that the event was created in. If it is empty,
+	// outbox.Append takes the trace context of its caller.
 	TraceParent string
-	// SourceEventID is the event that this one answers, for a service that
-	// consumes and emits in one transaction; it may be zero. The outbox takes one
-	// answer per aggregate to a source event. It is not sent.
+	// SourceEventID is the ID of the consumed event that led to this event, in a service that
+	// consumes and emits in one transaction. Otherwise it is zero. The outbox accepts one event per
+	// aggregate for a source event. SourceEventID is not sent.
 	SourceEventID uuid.UUID
 }
 
-// Tenant is the tenant that owns the aggregate: TenantID, or DefaultTenant where that is
-// empty.
+// Tenant returns TenantID, or DefaultTenant if TenantID is empty.
 func (e Event) Tenant() string { return cmp.Or(e.TenantID, DefaultTenant) }
 
-// Validate says which field cannot be sent, if any.
+// Validate returns an error that names the first field that cannot be sent, or nil.
 func (e Event) Validate() error {
 	switch {
 	case e.ID == uuid.Nil:
@@ -122,8 +121,8 @@ func (e Event) validateTexts() error {
 	return nil
 }
 
-// Storable is s with a question mark for each byte that Postgres refuses in a text:
-// invalid UTF-8, and NUL, which is valid.
+// Storable returns s without what Postgres refuses in a text. A question mark replaces each run of
+// invalid UTF-8, and each NUL, although NUL is valid UTF-8.
 func Storable(s string) string {
 	if utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 {
 		return s
@@ -131,11 +130,11 @@ func Storable(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "?"), "\x00", "?")
 }
 
-// maxReasonBytes is under Pub/Sub's 1,024 for an attribute's value.
+// maxReasonBytes is below Pub/Sub's limit of 1,024 bytes for the value of an attribute.
 const maxReasonBytes = 1000
 
-// Reason is s as an attribute and a column keep it: storable, and cut off where
-// it is long.
+// Reason returns s in the form that an attribute and a column can keep: storable, and cut off after
+// 1,000 bytes.
 func Reason(s string) string {
 	s = Storable(s)
 	if len(s) > maxReasonBytes {
@@ -144,9 +143,9 @@ func Reason(s string) string {
 	return s
 }
 
-// LogAttrs are the fields of every log line that concerns e; its trace is that of the
-// line's context, see InTrace. Fields that e does not have are left out: a message that is no
-// event has none of them.
+// LogAttrs returns the fields of every log line that concerns e. The trace comes from the context
+// of the line; see InTrace. Fields that e does not have are left out. A message that is no event
+// has none of the fields.
 func (e Event) LogAttrs() []any {
 	if e.AggregateID == "" {
 		return nil
@@ -170,7 +169,7 @@ func (e Event) LogAttrs() []any {
 // Key identifies the aggregate within its service.
 func (e Event) Key() string { return Key(e.AggregateType, e.AggregateID) }
 
-// keySeparator is in no aggregate type, so that no two aggregates have one key.
+// keySeparator occurs in no aggregate type, so two aggregates never have the same key.
 const keySeparator = "/"
 
 // Key identifies an aggregate within its service.

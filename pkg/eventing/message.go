@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// The attributes of a message. Its data is Event.Payload, its ordering key
+// The attributes of a message. The data of a message is Event.Payload, and its ordering key is
 // Event.AggregateID.
 const (
 	AttrEventID       = "event_id"
@@ -26,7 +26,7 @@ const (
 	AttrPreviousEventID = "previous_event_id"
 )
 
-// Message is e as it goes on the wire.
+// Message returns e as a message of Pub/Sub.
 func (e Event) Message() *pubsubpb.PubsubMessage {
 	attrs := map[string]string{
 		AttrEventID:       e.ID.String(),
@@ -48,8 +48,8 @@ func (e Event) Message() *pubsubpb.PubsubMessage {
 	return &pubsubpb.PubsubMessage{Data: e.Payload, Attributes: attrs, OrderingKey: e.AggregateID}
 }
 
-// ParseMessage is the inverse of Event.Message. Its error names the attribute
-// at fault; a retry cannot fix it.
+// ParseMessage is the inverse of Event.Message. Its error names the invalid attribute, and is
+// permanent, because a retry cannot fix it.
 func ParseMessage(data []byte, attrs map[string]string) (Event, error) {
 	p := &attrParser{attrs: attrs}
 	e := Event{
@@ -65,7 +65,7 @@ func ParseMessage(data []byte, attrs map[string]string) (Event, error) {
 		Epoch:         FirstEpoch,
 		TraceParent:   attrs[AttrTraceParent],
 	}
-	if _, ok := attrs[AttrEpoch]; ok { // absent from messages of before it was introduced
+	if _, ok := attrs[AttrEpoch]; ok { // messages from before the attribute was introduced do not have it
 		e.Epoch = parse(p, AttrEpoch, parseInt)
 	}
 	if attrs[AttrPreviousEventID] != "" {
@@ -80,7 +80,7 @@ func ParseMessage(data []byte, attrs map[string]string) (Event, error) {
 	return e, nil
 }
 
-// attrParser keeps the first error, so that the caller reads as a table.
+// attrParser keeps the first error, so that ParseMessage can parse all attributes in one literal.
 type attrParser struct {
 	attrs map[string]string
 	err   error

@@ -10,22 +10,22 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// TraceParent is the W3C trace context of ctx, for Event.TraceParent; empty when
-// nothing is traced.
+// TraceParent returns the W3C trace context of ctx, for Event.TraceParent. It is empty if nothing
+// is traced.
 func TraceParent(ctx context.Context) string {
 	var c carrier
 	propagation.TraceContext{}.Inject(ctx, &c)
 	return string(c)
 }
 
-// SpanContext is the span that traceparent names; invalid when it names none.
+// SpanContext returns the span that traceparent names, or an invalid one if it names none.
 func SpanContext(traceparent string) trace.SpanContext {
 	ctx := propagation.TraceContext{}.Extract(context.Background(), (*carrier)(&traceparent))
 	return trace.SpanContextFromContext(ctx)
 }
 
-// carrier is a propagation.TextMapCarrier of a traceparent alone, without the allocations of a
-// map.
+// carrier is a propagation.TextMapCarrier that holds only a traceparent, without the allocations of
+// a map.
 type carrier string
 
 func (c *carrier) Get(key string) string {
@@ -43,8 +43,8 @@ func (c *carrier) Set(key, value string) {
 
 func (c *carrier) Keys() []string { return []string{AttrTraceParent} }
 
-// InTrace is ctx within the trace of the request that made the change, for log lines and
-// calls about e; it is ctx itself where that request was not traced.
+// InTrace returns ctx within the trace of the request that made the change, for log lines and calls
+// about e. It returns ctx unchanged if that request was not traced.
 func (e Event) InTrace(ctx context.Context) context.Context {
 	if sc := SpanContext(e.TraceParent); sc.IsValid() {
 		return trace.ContextWithRemoteSpanContext(ctx, sc)
@@ -52,18 +52,18 @@ func (e Event) InTrace(ctx context.Context) context.Context {
 	return ctx
 }
 
-// flagsAt is where the last digit of the flags is in a traceparent of W3C's version 00.
+// flagsAt is the index of the last digit of the flags in a traceparent of W3C's version 00.
 const flagsAt = 54
 
-// IsSampled reports whether the trace of the request that made the change is sampled. Its
-// spans, and only those, are worth making.
+// IsSampled reports whether the trace of the request that made the change is sampled. Only then are
+// spans about e worth making.
 func (e Event) IsSampled() bool {
-	// Most events are not sampled: the flag is read before anything is parsed.
+	// Most events are not sampled, so the flag is checked before the whole traceparent is parsed.
 	return len(e.TraceParent) > flagsAt && strings.IndexByte("13579bdf", e.TraceParent[flagsAt]) >= 0 &&
 		SpanContext(e.TraceParent).IsValid()
 }
 
-// TraceAttributes are those of each span that concerns e alone.
+// TraceAttributes returns the attributes of each span that concerns e alone.
 func (e Event) TraceAttributes() []attribute.KeyValue {
 	return []attribute.KeyValue{
 		semconv.MessagingSystemGCPPubSub,

@@ -2,8 +2,8 @@ package catalog
 
 import "example.com/lockstep/internal/auth"
 
-// access are the rules of access of all routes and RPCs. They say which kinds of callers get in.
-// That a user's engagements are for this user is the rule of [Service.ListEngagements].
+// access has the rules of access of all routes and RPCs. They say which kinds of callers are allowed.
+// [Service.ListEngagements] checks whether a caller may read a user's engagements.
 var access = auth.Rules{
 	"GET /openapi.json": auth.Public,
 

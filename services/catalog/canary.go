@@ -25,8 +25,9 @@ type timed struct {
 	visible metric.Float64Histogram
 
 	mu sync.Mutex
-	// applied are the times of the versions that the last transaction with any has applied,
-	// until it commits. There is one such transaction at a time, as for each aggregate.
+	// applied are the times of the versions that the last transaction with a version of the canary
+	// has applied, until it commits. As for each aggregate, there is one such transaction at a
+	// time.
 	applied []time.Time
 }
 
@@ -35,7 +36,7 @@ func newTimed(h inbox.Handler) *timed {
 		"Time of a version of the canary from its occurred_at, just before video's commit, to the commit that shows it")}
 }
 
-// Apply notes the versions that it applies.
+// Apply notes the times of the canary's versions that it applies.
 func (t *timed) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Change) ([]inbox.Outcome, error) {
 	outcomes, err := t.Handler.Apply(ctx, tx, changes)
 	if err != nil || !slices.ContainsFunc(changes, func(c inbox.Change) bool { return canary.Is(c.Event) }) {
@@ -43,7 +44,7 @@ func (t *timed) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Change) ([
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.applied = t.applied[:0] // one that was rolled back left its own
+	t.applied = t.applied[:0] // a transaction that was rolled back left its versions
 	for i, c := range changes {
 		if canary.Is(c.Event) && i < len(outcomes) && outcomes[i] == inbox.Applied {
 			t.applied = append(t.applied, c.Event.OccurredAt)
@@ -52,8 +53,8 @@ func (t *timed) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Change) ([
 	return outcomes, nil
 }
 
-// Repair measures a version that was taken from the owner. A transaction that failed before it
-// left versions that it did not apply.
+// Repair measures a version that was taken from the owner. It drops the versions of a transaction
+// that failed before, because these were not applied.
 func (t *timed) Repair(ctx context.Context, e eventing.Event) error {
 	err := t.Handler.Repair(ctx, e)
 	if err == nil && canary.Is(e) {

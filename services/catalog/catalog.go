@@ -1,27 +1,27 @@
 // Package catalog is a read model of videos, of users' engagements with them, and of the
-// owner's other aggregates, that is as fresh as its reader requires. It owns none of them: it
-// follows the events of the service that does.
+// owner's other aggregates. An answer is as fresh as its reader requires. This service owns none of
+// these aggregates. It follows the events of the service that owns them.
 //
 //	inbox.Consumer ─▶ Projector.Handler ─▶ video_projection ─▶ Service.Get ─▶ REST, gRPC
 //	                       │ gap                                    │ not there in time
 //	                       └───────────────── owner ────────────────┘
 //
-// An event passes the handlers timed, which measures the canary, handler and [inbox.Route], which
+// An event passes three handlers. timed measures the canary, handler wakes readers, and [inbox.Route]
 // finds the [projection.Projection] of its type; that calls videos or engagements.
 //
-// The projection only moves forward, by the rule in [inbox.Decide]. A read with a
-// consistency token is never answered with anything older: it waits for the projection,
-// then reads from the owner, then fails. A reader gets older data only on request, together
-// with the versions that it misses.
+// The projection only moves forward, by the rule in [inbox.Decide]. A read with a consistency token
+// is never answered with anything older. The read waits for the projection. If the wait ends first,
+// it reads from the owner. If the owner does not answer, it fails. A reader gets older data only on
+// request, together with the versions that the answer lacks.
 //
-// Files: this one holds the reads, query.go their parameters, problems.go their errors.
+// Files: this one has the reads, query.go their parameters, and problems.go their errors.
 // videos.go, engagements.go and each file like them have one type of aggregate: its events,
-// its rows, and the calls to its owner; events.go has the part that all share, projector.go
-// puts them together, and canary.go measures. The files store_*.go have every SQL statement;
-// search.go bounds searches; rest.go and grpc.go are the two protocols, access.go the rules of who
-// may call what, and live.go the page; serve.go is the wiring. watch.go compares the read model with
-// its owner, rebuild.go, reconcile.go, offsets.go and erase.go have the parts of the operators'
-// commands that are this service's. Package projection moves the rows of all types.
+// its rows, and the calls to its owner. events.go has the code that all types share, projector.go puts
+// the types together, and canary.go measures. The files store_*.go have every SQL statement, and
+// search.go bounds searches. rest.go and grpc.go are the two protocols, access.go says who may call
+// what, live.go has the page, and serve.go has the wiring. watch.go compares the read model with its
+// owner. rebuild.go, reconcile.go, offsets.go and erase.go have this service's parts of the operators'
+// commands. Package projection moves the rows of all types.
 package catalog
 
 import (
@@ -54,7 +54,7 @@ const (
 	SourceAuthority  Source = "authority"
 )
 
-// sourceOf is the source of an answer with that outcome.
+// sourceOf returns the source of an answer to a read with outcome o.
 func sourceOf(o consistency.Outcome) Source {
 	if o == consistency.Authority {
 		return SourceAuthority
@@ -62,13 +62,14 @@ func sourceOf(o consistency.Outcome) Source {
 	return SourceProjection
 }
 
-// MaxWaiting is the default limit of readers that wait at once. Each holds a connection
-// and some 30 kB, and none queries the database. If a platform bounds the requests of
-// an instance, half of that bound leaves the other half to reads that need not wait.
+// MaxWaiting is the default limit of readers that wait at the same time. Each waiting reader holds a
+// network connection and some 30 kB, and does not query the database. If a platform bounds the
+// requests of an instance, set the limit to half of that bound. The other half is then left to reads
+// that need not wait.
 const MaxWaiting = 10_000
 
-// NewWaiters returns up to limit readers that wait for db's projection. The instances
-// on that database notify each other; listenURL is as notify.New has it.
+// NewWaiters returns waiters for the projections in db, with up to limit readers that wait at once.
+// The instances on that database notify each other. listenURL is the parameter of notify.New.
 func NewWaiters(limit int, db *pgxpool.Pool, listenURL string, log *slog.Logger) *consistency.Waiters {
 	return newWaiters(limit, db, notify.New(db, listenURL, "consistency", log))
 }
@@ -80,7 +81,7 @@ func newWaiters(limit int, db *pgxpool.Pool, b *notify.Notifier) *consistency.Wa
 // Service answers reads of the projector's rows.
 type Service struct {
 	db        *pgxpool.Pool
-	writer    *txn.Writer // for owners' states that lists apply
+	writer    *txn.Writer // writes the owner's rows that a list has fetched
 	projector *Projector
 	reader    *consistency.Reader
 	searches  searches
@@ -94,21 +95,22 @@ func NewService(db *pgxpool.Pool, p *Projector) *Service {
 	}
 }
 
-// scopeOf is the rows of one tenant, for a request.
+// scopeOf returns the scope of a request, which is the rows of the caller's tenant.
 func scopeOf(caller auth.Principal) tenant.Scope {
 	return tenant.One(migrations.Catalog.RequestRole(), caller.Tenant)
 }
 
-// Answer is a video as a read found it. Stale is empty unless the reader has allowed
-// that it is older than its token.
+// Answer is a video as a read found it. If the video is older than the reader's token requires,
+// Stale says so. Stale is empty unless the reader has allowed such an answer.
 type Answer struct {
 	Video
 	Source Source                       `json:"source"`
 	Stale  []consistency.StaleAggregate `json:"stale,omitempty"`
 }
 
-// metadata is the same on every protocol; it is empty where no video is shown and none
-// was deleted. Its token makes later reads at least as fresh as this one.
+// metadata returns the metadata of the answer, which is the same on every protocol. It is empty if
+// the answer shows neither a video nor a deletion. Later reads with its token are at least as fresh
+// as this one.
 func (a Answer) metadata() map[string]string {
 	if a.Version == 0 {
 		return nil
@@ -120,8 +122,9 @@ func (a Answer) metadata() map[string]string {
 	}
 }
 
-// Get returns a video of the caller's tenant. Only the token's position of this video matters. For a deleted
-// video, Get returns the error VIDEO_DELETED together with an Answer for the metadata.
+// Get returns a video of the caller's tenant. Of the token's positions, only the position of this
+// video counts. For a deleted video, Get returns the error VIDEO_DELETED, and an Answer for the
+// metadata.
 func (s *Service) Get(ctx context.Context, caller auth.Principal, id uuid.UUID, required consistency.Requirement) (Answer, error) {
 	q := videoQuery{service: s, tenant: caller.Tenant, scope: scopeOf(caller), id: id, required: required.ForAggregate(id.String())}
 	outcome, err := s.reader.Read(ctx, q.required, &q)
@@ -136,7 +139,7 @@ func (s *Service) Get(ctx context.Context, caller auth.Principal, id uuid.UUID, 
 	case a.Version == 0:
 		missing := problem.New(problem.CodeNotFound, "VIDEO_NOT_FOUND", "There is no such video.")
 		for _, stale := range a.Stale {
-			missing.Extra = map[string]any{"at_least": stale.AtLeast} // it is on its way
+			missing.Extra = map[string]any{"at_least": stale.AtLeast} // the video is on its way
 		}
 		return Answer{}, missing
 	case a.DeletedAt != nil:
@@ -151,7 +154,7 @@ func (s *Service) Get(ctx context.Context, caller auth.Principal, id uuid.UUID, 
 	return a, nil
 }
 
-// videoQuery is one Get.
+// videoQuery is the consistency.Query of one Get.
 type videoQuery struct {
 	service  *Service
 	tenant   string
@@ -161,8 +164,8 @@ type videoQuery struct {
 	video    Video
 }
 
-// ReadProjection reads the row. If a reader requires anything, no row is no answer: the
-// projection cannot know that there is no such video.
+// ReadProjection reads the row. If there is no row and a reader requires anything, it returns
+// Absent, because the projection cannot know that there is no such video.
 func (q *videoQuery) ReadProjection(ctx context.Context) (consistency.Freshness, error) {
 	var err error
 	q.video, err = readVideo(ctx, q.service.db, q.scope, q.id)
@@ -175,20 +178,21 @@ func (q *videoQuery) ReadProjection(ctx context.Context) (consistency.Freshness,
 	return consistency.Reached, err
 }
 
-// FetchFromOwner reads the owner's state. Nothing is written: a later event brings it.
+// FetchFromOwner reads the owner's state. It does not write the state to the projection, because a
+// later event brings it.
 func (q *videoQuery) FetchFromOwner(ctx context.Context) error {
 	v, err := q.service.projector.videos.FetchRequired(ctx, q.tenant, q.id.String(), q.required)
 	if err != nil && !errors.Is(err, projection.ErrUnknown) {
 		return err
 	}
-	q.video = v // of version 0 if the owner knows of none
+	q.video = v // of version 0 if the owner does not know the video
 	return nil
 }
 
-// List returns one page of the videos that are not deleted, newest first. It waits until
-// the projection has the versions that required names. If a version does not arrive in
-// time, List fetches the video from the owner. One snapshot serves the page and the check
-// that it has all these versions.
+// List returns one page of the videos that are not deleted, newest first. It waits until the
+// projection has the versions that required names. If a version does not arrive in time, List
+// fetches the video from the owner. The page, and the check that it has all these versions, are of
+// one snapshot.
 func (s *Service) List(ctx context.Context, q Query, required consistency.Requirement) (Page, error) {
 	before, err := q.check()
 	err = cmp.Or(err, required.RejectFullyConsistent())
@@ -213,7 +217,7 @@ type videoPage struct {
 	videos  []Video
 }
 
-// Tenant is the caller's.
+// Tenant returns the caller's tenant.
 func (p *videoPage) Tenant() string { return p.query.Caller.Tenant }
 
 // Positions reads the positions of the tenant's videos.
@@ -221,7 +225,7 @@ func (p *videoPage) Positions(ctx context.Context, wanted []consistency.Position
 	return videos{db: p.service.db}.positions(ctx, scopeOf(p.query.Caller), wanted)
 }
 
-// Read reads the page; a search takes its turn first.
+// Read reads the page. A search waits for its turn before.
 func (p *videoPage) Read(ctx context.Context, positions []consistency.Position) (reached int, err error) {
 	err = p.service.searches.do(ctx, p.query, func(ctx context.Context) (err error) {
 		p.videos, reached, err = listVideos(ctx, p.service.db, p.query, p.before, positions)

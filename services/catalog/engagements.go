@@ -23,10 +23,9 @@ import (
 
 const engagementType = "engagement"
 
-// Engagement is a user's engagement with a video, as the projection or its owner has
-// it, and the JSON of REST. A tombstone has ids, TenantID, Version, Epoch, LastEventID, UpdatedAt
-// and DeletedAt, and nothing else; it may come back to life. Columns find their fields
-// by name.
+// Engagement is a user's engagement with a video, as the projection or its owner has it. It is also the
+// JSON of REST. A tombstone has only ids, TenantID, Version, Epoch, LastEventID, UpdatedAt, DeletedAt
+// and Completeness. It may become an engagement again. Each column has the name of its field.
 type Engagement struct {
 	UserID         uuid.UUID  `json:"user_id"`
 	VideoID        uuid.UUID  `json:"video_id"`
@@ -54,7 +53,7 @@ func (e Engagement) id() string { return engagementID(e.UserID, e.VideoID) }
 type engagements struct {
 	db    *pgxpool.Pool
 	owner replicationv1.ReplicationServiceClient
-	// shadow says that the rows are those of the shadow in a rebuild.
+	// shadow selects the shadow table of a rebuild in place of the served table.
 	shadow bool
 }
 
@@ -104,8 +103,8 @@ func (engagements) Position(e Engagement) inbox.Position {
 	}
 }
 
-// Apply is the row after c, from the row before. Every change of a known type carries
-// the whole engagement.
+// Apply returns the row e after the change c. Every change of a known type carries the whole
+// engagement.
 func (engagements) Apply(e Engagement, c inbox.Change) Engagement {
 	completeness, tenant := e.After(c), tenantOf(c.Event, e.TenantID)
 	switch p := c.Payload.(type) {
@@ -120,7 +119,7 @@ func (engagements) Apply(e Engagement, c inbox.Change) Engagement {
 		e = Engagement{DeletedAt: &p.AsOf}
 	case Engagement:
 		if e = p; p.DeletedAt != nil {
-			e = Engagement{DeletedAt: p.DeletedAt} // as the event would have left it
+			e = Engagement{DeletedAt: p.DeletedAt} // the row that the event would have made
 		}
 	}
 	e.UserID, e.VideoID, _ = parseEngagementID(c.Event.AggregateID) // checked by Decode
@@ -129,12 +128,13 @@ func (engagements) Apply(e Engagement, c inbox.Change) Engagement {
 	return e
 }
 
-// Snapshot is the owner's state as a change.
+// Snapshot returns the owner's state as a change.
 func (a engagements) Snapshot(e Engagement) inbox.Change {
 	return snapshot(inbox.Put, e, engagementType, e.id(), e.TenantID, a.Position(e))
 }
 
-// Fetch is FetchMany of one engagement.
+// Fetch is FetchMany for one engagement. The error is projection.ErrUnknown if the owner does not
+// know it.
 func (a engagements) Fetch(ctx context.Context, id string, timeout time.Duration) (e Engagement, at time.Time, err error) {
 	e.UserID, e.VideoID, err = parseEngagementID(id)
 	if err := canonical(id, e.id(), err); err != nil {
@@ -150,8 +150,8 @@ func (a engagements) Fetch(ctx context.Context, id string, timeout time.Duration
 	return found[0], at, nil
 }
 
-// FetchMany calls the owner's GetEngagementRows. The ids all belong to one user, like all
-// engagements that one list requires.
+// FetchMany calls the owner's GetEngagementRows. All ids must belong to one user. A list requires
+// engagements of one user only, and Incomplete returns ids of one user.
 func (a engagements) FetchMany(ctx context.Context, ids []string, timeout time.Duration,
 ) (found []Engagement, epoch int64, at time.Time, err error) {
 	users, videos := pairs(ids)
@@ -190,7 +190,7 @@ func (a engagements) List(ctx context.Context, from string, timeout time.Duratio
 	})
 }
 
-// ownedEngagement is the owner's answer about a user's engagement with a video.
+// ownedEngagement reads the owner's answer about this user's engagement with this video.
 func ownedEngagement(p *videov1.Engagement, user, video uuid.UUID) (Engagement, error) {
 	id := engagementID(user, video)
 	if p.GetUserId()+":"+p.GetVideoId() != id || p.GetVersion() < 1 || p.GetEpoch() < 1 {
@@ -209,7 +209,8 @@ func ownedEngagement(p *videov1.Engagement, user, video uuid.UUID) (Engagement, 
 	}, nil
 }
 
-// CompleteEngagements does so for engagements.
+// CompleteEngagements returns the completion of engagements that an older build has left
+// incomplete.
 func (p *Projector) CompleteEngagements() *projection.Completion[Engagement] {
 	return projection.NewCompletion(p.engagements, engagements{db: p.db})
 }

@@ -18,13 +18,13 @@ type EngagementQuery struct {
 	UserID string // a UUID
 	// PageSize is at most 200; 0 means 50.
 	PageSize int
-	// PageToken is the Next of the page before, of the same user.
+	// PageToken is Next of the page before, for the same user.
 	PageToken string
-	// Caller may act for the user.
+	// Caller must be allowed to act for the user.
 	Caller auth.Principal
 }
 
-// check sets the defaults of q, and returns the user and the last video of the page
+// check validates q and sets its defaults. It returns the user and the last video of the page
 // before.
 func (q *EngagementQuery) check() (user, before uuid.UUID, err error) {
 	var bad problem.Violations
@@ -49,8 +49,8 @@ type EngagementPage struct {
 	Stale       []consistency.StaleAggregate `json:"stale,omitempty"`
 }
 
-// EngagementRequirement is the freshness that q requires; of q's token only the positions
-// of engagements count.
+// EngagementRequirement returns the freshness that q requires. Of the positions in q's token, only
+// the positions of engagements count.
 func EngagementRequirement(q consistency.Request) (consistency.Requirement, error) {
 	required, err := q.Requirement(engagementType, func(id string) bool {
 		user, video, err := parseEngagementID(id)
@@ -59,10 +59,9 @@ func EngagementRequirement(q consistency.Request) (consistency.Requirement, erro
 	return required, problemOf(err)
 }
 
-// ListEngagements returns one page of a user's engagements that are not deleted, newest
-// video first, with the freshness that is required of this user's engagements. It fails
-// with PERMISSION_DENIED unless the caller may act for the user. The doc of List explains
-// the rest.
+// ListEngagements returns one page of a user's engagements that are not deleted, newest video first. Of
+// required, only the positions of this user's engagements count. It fails with PERMISSION_DENIED unless
+// the caller may act for the user. [Service.List] explains the rest.
 func (s *Service) ListEngagements(ctx context.Context, q EngagementQuery, required consistency.Requirement) (EngagementPage, error) {
 	user, before, err := q.check()
 	err = cmp.Or(err, required.RejectFullyConsistent())
@@ -88,7 +87,7 @@ type engagementPage struct {
 	engagements  []Engagement
 }
 
-// Tenant is the caller's.
+// Tenant returns the caller's tenant.
 func (p *engagementPage) Tenant() string { return p.caller.Tenant }
 
 // Positions reads the positions of the tenant's engagements.

@@ -19,35 +19,34 @@ import (
 	replicationv1 "example.com/lockstep/proto/video/replication/v1"
 )
 
-// Types are the types of the aggregates.
+// Types are the aggregate types of the read model.
 var Types = []string{
 	videoType,
 	engagementType,
 }
 
-// ownerTimeout bounds one question to the owner.
+// ownerTimeout bounds one call to the owner.
 const ownerTimeout = 10 * time.Second
 
-// Erasure removes a user's data from the read model, as far as the events of the owner's
-// erasure do not.
+// Erasure removes a user's data from the read model, except the data that the events of the owner's
+// erasure remove.
 type Erasure struct {
 	videos  videos
 	letters operator.Letters
-	// erased are the dead letters that are gone.
+	// erased are the dead letters that Erase has removed.
 	erased []deadletter.Letter
 	erasure.Options
 }
 
-// NewErasure returns the erasure of a user in db. owner leads to the owner of videos, which
-// knows whose a deleted one was.
+// NewErasure returns the erasure of a user in db. owner leads to the owner of videos, which knows
+// the uploader of a deleted video.
 func NewErasure(db *pgxpool.Pool, owner *grpc.ClientConn, letters operator.Letters, o erasure.Options) *Erasure {
 	return &Erasure{videos: videos{db: db, owner: replicationv1.NewReplicationServiceClient(owner)}, letters: letters, Options: o}
 }
 
-// Owned returns those of the aggregates that are the user's, as the owner has them. Of a video
-// that the owner does not know, since it has lost it, the audit table may have the row of before
-// its repair, and the row has the user. An id of what was no event may be any text, or written in
-// capitals.
+// Owned returns the aggregates among ids that belong to the user. It asks the owner for the uploaders
+// of videos. If the owner has lost a video, the audit table may have the row from before the video's
+// repair, which names the uploader. An id that came from no event may be any text, or have capitals.
 func (e *Erasure) Owned(ctx context.Context, aggregateType string, ids []string) (owned []string, err error) {
 	written := map[string][]string{}
 	for _, id := range ids {
@@ -71,7 +70,8 @@ func (e *Erasure) Owned(ctx context.Context, aggregateType string, ids []string)
 	return owned, nil
 }
 
-// ownedVideos returns those of the videos that are the user's, as they are written.
+// ownedVideos returns the videos among ids that belong to the user. written has the spellings of
+// each id in the audit table or in dead letters, and the result has these spellings.
 func (e *Erasure) ownedVideos(ctx context.Context, ids []string, written map[string][]string) (owned []string, err error) {
 	found, _, _, err := e.videos.FetchMany(ctx, ids, ownerTimeout)
 	if err != nil {
@@ -101,11 +101,12 @@ func (e *Erasure) Find(ctx context.Context) ([]erasure.Found, error) {
 	return append(found, erasure.Found{What: "dead letters", Count: int64(len(letters))}), err
 }
 
-// arrival is the pause between two looks for rows that events have deleted since.
+// arrival is the pause between two looks whether events have deleted further rows.
 var arrival = backoff.Policy{Base: 100 * time.Millisecond, Cap: 2 * time.Second}
 
-// Erase removes the dead letters, after their rows have the owner's state. Rows are left to
-// the events of the owner's erasure, for which it waits.
+// Erase brings the rows of the user's dead letters to the owner's state, and then removes the letters.
+// It does not delete rows. The events of the owner's erasure delete them, and Erase waits for that up
+// to Wait.
 func (e *Erasure) Erase(ctx context.Context, by audit.Actor, erased func()) error {
 	letters, err := e.ownLetters(ctx)
 	if err != nil {
@@ -140,7 +141,7 @@ func (e *Erasure) rows(ctx context.Context) (found []erasure.Found, err error) {
 	return found, nil
 }
 
-// ownLetters are the dead letters about the user's aggregates.
+// ownLetters returns the dead letters about the user's aggregates.
 func (e *Erasure) ownLetters(ctx context.Context) (own []deadletter.Letter, err error) {
 	for _, aggregateType := range Types {
 		letters := map[string][]deadletter.Letter{}

@@ -22,8 +22,8 @@ import (
 
 const schemaVersion = 1
 
-// parseID accepts the canonical form only, in upper or lower case: uuid.Parse accepts
-// three more forms, and one video would have several addresses.
+// parseID accepts only the canonical form, in upper or lower case. uuid.Parse accepts three more
+// forms, and with these one video would have several addresses.
 func parseID(s string) (uuid.UUID, error) {
 	id, err := uuid.Parse(s)
 	if err != nil || len(s) != len(uuid.Nil.String()) {
@@ -32,8 +32,9 @@ func parseID(s string) (uuid.UUID, error) {
 	return id, nil
 }
 
-// canonical refuses an id that no aggregate of the owner has: one that is not written as the
-// owner writes it, or has the fault err. No later answer of the owner changes that.
+// canonical returns a permanent error for an id that no aggregate of the owner has. Such an id
+// differs from written, which is how the owner writes it, or could not be parsed, which is the
+// error err. No later answer of the owner changes that.
 func canonical(id, written string, err error) error {
 	if err == nil && id != written {
 		err = fmt.Errorf("%q is not written as %s", id, written)
@@ -44,8 +45,8 @@ func canonical(id, written string, err error) error {
 	return nil
 }
 
-// addressed checks the attributes that all events of a type have. id is the canonical
-// form of the aggregate's id, and err the fault of e's aggregate_id.
+// addressed checks the attributes that all events of a type have. id is the canonical form of the
+// aggregate's id, and err is the error of parsing e's aggregate_id.
 func addressed(e eventing.Event, aggregateType, id string, err error) error {
 	switch {
 	case err != nil:
@@ -60,7 +61,7 @@ func addressed(e eventing.Event, aggregateType, id string, err error) error {
 	return nil
 }
 
-// envelope is the Event of a topic's package.
+// envelope is the message Event of a topic's protobuf package.
 type envelope interface {
 	GetEventId() string
 	GetAggregateType() string
@@ -79,8 +80,9 @@ func agrees(e eventing.Event, envelope envelope, id string, version int64) error
 	return nil
 }
 
-// additive is e, of a type that this build does not know, as a change of nothing that it
-// knows. The error is inbox.ErrUnknown unless the envelope says that e is such a change.
+// additive returns the change of an event whose type this build does not know. The change sets no
+// field that the build knows. The error is inbox.ErrUnknown unless the envelope says that e is
+// additive.
 func additive(e eventing.Event, envelope envelope, revision int64) (inbox.Change, error) {
 	if !envelope.GetAdditive() {
 		return inbox.Change{}, fmt.Errorf("event_type: %q: %w", e.Type, inbox.ErrUnknown)
@@ -93,8 +95,8 @@ func completeness(answer proto.Message, revision int64) inbox.Completeness {
 	return inbox.Completeness{Revision: revision, Incomplete: projection.HasUnknown(answer)}
 }
 
-// snapshot is the owner's row at a position as a change, of kind alive unless it is a
-// tombstone.
+// snapshot returns the owner's row at a position as a change. Its kind is alive, or inbox.Deleted if
+// the row is a tombstone.
 func snapshot(alive inbox.Kind, row any, aggregateType, id, tenant string, at inbox.Position) inbox.Change {
 	c := inbox.Change{Kind: alive, Payload: row, Revision: at.Revision, Partial: at.Incomplete, Event: eventing.Event{
 		ID: at.EventID, AggregateType: aggregateType, AggregateID: id, TenantID: tenant,
@@ -106,16 +108,17 @@ func snapshot(alive inbox.Kind, row any, aggregateType, id, tenant string, at in
 	return c
 }
 
-// known is an event's id as rows have it: NULL if it is unknown.
+// known returns an event's id for a row, in which an unknown id is NULL.
 func known(id uuid.UUID) uuid.NullUUID { return uuid.NullUUID{UUID: id, Valid: id != uuid.Nil} }
 
-// tenantOf is the tenant of a row after the change e: an owner's release of before tenants
-// names none, and so does a change that an owner knows nothing of any more.
+// tenantOf returns the tenant of a row after the change e. e names no tenant if it is from a
+// release of the owner from before there were tenants, or if the owner no longer knows the
+// aggregate.
 func tenantOf(e eventing.Event, before string) string {
 	return cmp.Or(e.TenantID, before, eventing.DefaultTenant)
 }
 
-// lastEvent reads a last_event_id; an owner that does not know it leaves it empty.
+// lastEvent parses a last_event_id. It is empty if the owner does not know the event.
 func lastEvent(id string) (uuid.NullUUID, error) {
 	if id == "" {
 		return uuid.NullUUID{}, nil
@@ -127,8 +130,8 @@ func lastEvent(id string) (uuid.NullUUID, error) {
 	return known(last), nil
 }
 
-// unlisted is the error of a call for a page of the owner's rows; it is permanent if the
-// owner does not list them.
+// unlisted returns the error of a call that lists the owner's rows. It is permanent if the owner's
+// release does not have that call.
 func unlisted(err error) error {
 	if status.Code(err) == codes.Unimplemented {
 		return eventing.Permanent(fmt.Errorf("the owner's release does not list its rows: %w", err))
@@ -136,7 +139,7 @@ func unlisted(err error) error {
 	return fmt.Errorf("list the owner's rows: %w", err)
 }
 
-// pageOf is a page of the owner's rows, of which owned reads each.
+// pageOf returns a page of the owner's rows. owned converts each row.
 func pageOf[M, S any](
 	answer interface {
 		GetNext() string
@@ -155,7 +158,7 @@ func pageOf[M, S any](
 	return page, nil
 }
 
-// asOf reads the time of an answer; an owner that does not know it leaves it empty.
+// asOf returns the time of an answer, or the zero time if the owner did not know it.
 func asOf(answer interface{ GetAsOf() *timestamppb.Timestamp }) time.Time {
 	if t := answer.GetAsOf(); t != nil {
 		return t.AsTime()
@@ -163,7 +166,7 @@ func asOf(answer interface{ GetAsOf() *timestamppb.Timestamp }) time.Time {
 	return time.Time{}
 }
 
-// timestamp is t in a message; an unknown time is an unset field.
+// timestamp returns t for a message. If t is nil, the time is unknown and the field stays unset.
 func timestamp(t *time.Time) *timestamppb.Timestamp {
 	if t == nil {
 		return nil
@@ -171,7 +174,7 @@ func timestamp(t *time.Time) *timestamppb.Timestamp {
 	return timestamppb.New(*t)
 }
 
-// timeOf is the time in a message, in UTC; an unset field is an unknown time.
+// timeOf returns the time in a message, in UTC. It is nil, an unknown time, if the field is unset.
 func timeOf(t *timestamppb.Timestamp) *time.Time {
 	if t == nil {
 		return nil

@@ -64,8 +64,8 @@ var modes = map[catalogv1.Consistency]consistency.Mode{
 	catalogv1.Consistency_CONSISTENCY_FULLY_CONSISTENT:  consistency.FullyConsistent,
 }
 
-// requirementOf is the freshness that a request of any kind requires. It checks wait also
-// if there is no token that it could be used for.
+// requirementOf returns the freshness that req requires, whatever its type. It validates the field
+// wait even if req has no token to wait for.
 func requirementOf(ctx context.Context, req interface {
 	GetAtLeastAsFresh() string
 	GetWait() *durationpb.Duration

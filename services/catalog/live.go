@@ -12,8 +12,8 @@ import (
 	"example.com/lockstep/internal/serve"
 )
 
-// livePage adds the page of this process to health, if it is wanted. Its loop makes the
-// frames.
+// livePage adds the page of this process to health if c.Live is set. It returns the loop that makes
+// the frames of the page.
 func (c Config) livePage(health *serve.Health, log *slog.Logger) (loops []func(context.Context) error, err error) {
 	if !c.Live {
 		return nil, nil

@@ -17,15 +17,15 @@ import (
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
-// EngagementOffsets names the checkpoints of the consumer of engagements. The consumer of
-// videos has none: a table with the name of engagements would be the wrong place for them,
-// and no consumer needs its position to go on (see package checkpoint).
+// EngagementOffsets names the checkpoints of the consumer of engagements. The consumer of videos
+// has no checkpoints, for two reasons. Their table has the name of engagements, and no consumer
+// needs its position to go on (see package checkpoint).
 var EngagementOffsets = checkpoint.Names{
 	Table: "engagement_offsets", Group: "catalog.engagement", Subscription: EngagementSubscription,
 	Metrics: "catalog.engagement.offset",
 }
 
-// engagementConsumer is the loop of the consumer that has checkpoints.
+// engagementConsumer returns the loop of the consumer of engagements, which has checkpoints.
 func (c Config) engagementConsumer(
 	db *pgxpool.Pool, client *pubsub.Client, streams *inbox.Streams, h inbox.Handler, health *serve.Health, log *slog.Logger,
 ) func(context.Context) error {
@@ -36,17 +36,17 @@ func (c Config) engagementConsumer(
 	return start.before(consumer.Run, heartbeat)
 }
 
-// Start says where a consumer with checkpoints begins. The zero value goes on with what is
-// not acknowledged, without a seek. No value seeks to after the group's safe position: a Seek acknowledges all
-// messages from before its time, also those that no instance has applied; see package
-// checkpoint.
+// Start says where a consumer with checkpoints begins. With the zero value it does not seek, and
+// goes on with the messages that are not acknowledged. No value seeks to after the group's safe
+// position, because a Seek acknowledges all messages from before its time, even if no instance has
+// applied them; see package checkpoint.
 type Start struct {
 	// Earliest seeks to before the oldest message that the subscription has.
 	Earliest bool
-	// Back seeks to so long before the group's safe position. A group without a position
-	// does not seek, nor does one whose earlier seek may still bring messages back. The safe
-	// position does not know a message that the broker has not delivered: with a backlog that
-	// is older than Back, Earliest is the safe choice.
+	// Back is how long before the group's safe position the seek goes. There is no seek if the
+	// group has no position, or if its earlier seek may still bring messages back. The safe
+	// position does not know a message that the broker has not delivered. If the backlog is older
+	// than Back, Earliest is the safe choice.
 	Back time.Duration
 }
 
@@ -79,7 +79,7 @@ func (s *Start) Set(text string) error {
 	return nil
 }
 
-// resumes reports whether s seeks nowhere.
+// resumes reports whether s makes no seek.
 func (s *Start) resumes() bool { return *s == Start{} }
 
 // seeker seeks before a consumer starts.
@@ -92,8 +92,8 @@ type seeker struct {
 	log          *slog.Logger
 }
 
-// before returns run, which starts when the seek is done: once for each deployment, and
-// tried again until it succeeds or ctx ends.
+// before returns a loop that seeks and then calls run. A deployment seeks once. If the seek fails,
+// it is tried again until it succeeds or ctx ends.
 func (s seeker) before(run func(context.Context) error, heartbeat func()) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for failures := 1; !s.start.resumes() && ctx.Err() == nil; failures++ {
@@ -122,6 +122,6 @@ func (s seeker) seek(ctx context.Context) error {
 
 // writer names the process in the table of offsets.
 func (c Config) writer() string {
-	host, _ := os.Hostname() // empty is good enough without a deployment, too
+	host, _ := os.Hostname() // if it fails, an empty name is good enough
 	return cmp.Or(c.Deployment, host)
 }

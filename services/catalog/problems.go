@@ -8,12 +8,13 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
-// The client's pauses: an owner that was restarted is back after
-// consistency.FetchTimeout and a refusal; waiting readers leave sooner than that.
+// These are the pauses that clients are asked to make. An owner that was restarted is back after a
+// call that ends with consistency.FetchTimeout, and one that is refused. Waiting readers leave
+// sooner.
 const awayRetryAfter, busyRetryAfter = 2 * time.Second, time.Second
 
-// problemOf is err as the problem that the reader gets. Errors that say nothing to a
-// reader stay as they are; problem.From classifies them.
+// problemOf returns err as the problem that the reader gets. An error that says nothing to a reader
+// stays as it is, and problem.From classifies it.
 func problemOf(err error) error {
 	if invalid, ok := errors.AsType[*consistency.InvalidRequestError](err); ok {
 		return problem.Invalid(invalid.Field, invalid.Detail)

@@ -17,9 +17,9 @@ import (
 	replicationv1 "example.com/lockstep/proto/video/replication/v1"
 )
 
-// Projector moves the projections in db forward: event by event, and from the owner
-// where events are missing. It notifies the waiters after its own commits; after events
-// the consumer does so, because it commits those.
+// Projector moves the projections in db forward. It applies events, and takes the owner's state
+// where events are missing. It notifies the waiters after its own commits. The consumer commits the
+// changes of events, and then calls Committed to notify the waiters.
 type Projector struct {
 	db          *pgxpool.Pool
 	owner       replicationv1.ReplicationServiceClient
@@ -35,7 +35,8 @@ func NewProjector(db *pgxpool.Pool, conn *grpc.ClientConn, waiters *consistency.
 	return newProjector(db, conn, waiters, log, false)
 }
 
-// newProjector is NewProjector of the served tables, or of their shadows in a rebuild.
+// newProjector is NewProjector for the served tables or, if shadow is true, for their shadows in a
+// rebuild.
 func newProjector(db *pgxpool.Pool, conn *grpc.ClientConn, waiters *consistency.Waiters, log *slog.Logger, shadow bool) *Projector {
 	owner := replicationv1.NewReplicationServiceClient(conn)
 	return &Projector{
@@ -55,13 +56,13 @@ func (p *Projector) Handler() inbox.Handler {
 	}, p.waiters}
 }
 
-// CompleteVideos brings videos that an older build has left incomplete up to date; see
+// CompleteVideos returns the completion of videos that an older build has left incomplete; see
 // projection.Completion.
 func (p *Projector) CompleteVideos() *projection.Completion[Video] {
 	return projection.NewCompletion(p.videos, videos{db: p.db})
 }
 
-// Comparisons are the two sides of each projection, for a check of it.
+// Comparisons returns the two sides of each projection, which a check compares.
 func (p *Projector) Comparisons() []reconcile.Comparison {
 	return []reconcile.Comparison{
 		{Model: p.videos, Reader: videos{db: p.db, shadow: p.shadow}.compared(), Owner: ownersRows{p.owner, videoType}},
@@ -69,8 +70,8 @@ func (p *Projector) Comparisons() []reconcile.Comparison {
 	}
 }
 
-// Checks are the checks of the whole read model.
-// The counters come last: a repair of engagements changes them.
+// Checks returns the checks of the whole read model.
+// The counters come last, because a repair of engagements changes them.
 func (p *Projector) Checks() (checks []reconcile.Checker) {
 	for _, c := range p.Comparisons() {
 		checks = append(checks, c)
@@ -86,7 +87,7 @@ func (p *Projector) Fillers() []backfill.Filler {
 	}
 }
 
-// handler is a Route of projections with the same waiters.
+// handler is a Route to projections that have the same waiters.
 type handler struct {
 	inbox.Route
 
@@ -98,8 +99,8 @@ func (h handler) Committed(ctx context.Context, moved ...consistency.Position) {
 	h.waiters.Notify(ctx, moved...)
 }
 
-// Positions returns the positions of those aggregates that the projections in db have, for
-// an operator. The ids may be any text: those of dead letters are what a producer wrote.
+// Positions returns the positions of the wanted aggregates that the projections in db have. It is
+// for operators. An id may be any text, because a dead letter has the id that a producer wrote.
 func Positions(ctx context.Context, db *pgxpool.Pool, wanted []consistency.Position) ([]consistency.Position, error) {
 	valid := slices.DeleteFunc(slices.Clone(wanted), func(p consistency.Position) bool {
 		_, err := parseID(p.AggregateID)
@@ -110,10 +111,10 @@ func Positions(ctx context.Context, db *pgxpool.Pool, wanted []consistency.Posit
 	return projections{db}.Positions(ctx, valid)
 }
 
-// projections are the projections in db, as the consistency.Projection of the waiters.
+// projections is the consistency.Projection that the waiters read. It reads all projections in db.
 type projections struct{ db *pgxpool.Pool }
 
-// positioned is the rows of one type of aggregate.
+// positioned has the rows of one type of aggregate.
 type positioned interface {
 	Type() string
 	positions(ctx context.Context, scope tenant.Scope, wanted []consistency.Position) ([]consistency.Position, error)

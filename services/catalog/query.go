@@ -17,18 +17,18 @@ const maxTitleSearch = 200 // characters
 type Query struct {
 	// UploaderID is a UUID, or empty for every uploader.
 	UploaderID string
-	// Title is contained in the title, in upper or lower case.
+	// Title is a text that the titles contain, in upper or lower case. If it is empty, every title counts.
 	Title string
-	// PageSize is at most 200; 0 means 50. Of very long videos a page has fewer.
+	// PageSize is at most 200; 0 means 50. A page has fewer videos if they are very long.
 	PageSize int
-	// PageToken is the Next of the page before, with the same filters.
+	// PageToken is Next of the page before, with the same filters.
 	PageToken string
-	// Caller is the only one that its page tokens are good for.
+	// Caller is the reader. The page tokens of the answer are valid for this caller only.
 	Caller auth.Principal
 }
 
-// Page is one page of videos. Next is empty on the last one, and Stale unless the
-// reader has allowed that the page lacks something of its token.
+// Page is one page of videos. Next is empty on the last page. Stale lists the positions of the token
+// that the page lacks. It is empty unless the reader has allowed such a page.
 type Page struct {
 	Videos []Video                      `json:"videos"`
 	Next   string                       `json:"next_page_token"`
@@ -54,8 +54,8 @@ func (v Video) text() int { return len(v.Title) + len(v.Description) }
 // filter is the part of the query that a page token is bound to.
 func (q *Query) filter() string { return q.Caller.Scope() + q.UploaderID + " " + q.Title }
 
-// VideoRequirement is the freshness that q requires; of q's token only the positions of videos
-// count.
+// VideoRequirement returns the freshness that q requires. Of the positions in q's token, only the
+// positions of videos count.
 func VideoRequirement(q consistency.Request) (consistency.Requirement, error) {
 	required, err := q.Requirement(videoType, func(id string) bool {
 		parsed, err := parseID(id)

@@ -9,15 +9,15 @@ import (
 	"example.com/lockstep/pkg/eventing/rebuild"
 )
 
-// shadows are the tables that a rebuild keeps besides those that are served.
+// shadows are the tables that a rebuild fills next to the served tables.
 var shadows = []string{
 	rebuild.Shadow(videoTable),
 	rebuild.Shadow(engagementTable),
 }
 
-// NewRebuild returns the rebuild of db's projections from their owner, to whom conn leads. db
-// connects as rebuild.New requires. No reader waits for what a rebuild writes: the waiters of
-// the process that rebuilds do not run.
+// NewRebuild returns the rebuild of db's projections from their owner. conn leads to the owner. db
+// connects as rebuild.New requires. The process that rebuilds has no readers that wait, so its
+// waiters do not run.
 func NewRebuild(db *pgxpool.Pool, conn *grpc.ClientConn, log *slog.Logger) *rebuild.Rebuild {
 	waiters := NewWaiters(0, db, "", log)
 	served, shadow := newProjector(db, conn, waiters, log, false), newProjector(db, conn, waiters, log, true)

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// digestTimeout is longer than the owner's own limit, which says more.
+	// digestTimeout is longer than the owner's own limit, because the owner's error says more.
 	digestTimeout = 15 * time.Second
-	// digestAttempts cover the restart of an instance.
+	// digestAttempts is enough for the restart of an instance of the owner.
 	digestAttempts = 5
 )
 
@@ -70,7 +70,8 @@ func (o ownersRows) definition(d reconcile.Definition) *replicationv1.Definition
 	return &replicationv1.Definition{AggregateType: o.aggregateType, Encoding: d.Encoding, Fields: d.Fields}
 }
 
-// digest calls the owner until it answers, some times.
+// digest calls the owner until it answers, up to digestAttempts times. It tries again only if the
+// owner is unavailable.
 func digest[Q, A any](
 	ctx context.Context, call func(context.Context, *Q, ...grpc.CallOption) (*A, error), request *Q,
 ) (answer *A, err error) {

@@ -31,8 +31,8 @@ func (a restAPI) mount(r chi.Router) {
 	r.Get("/v1/users/{user_id}/engagements", serve.Handler(a.log, a.listEngagements))
 }
 
-// readRequest checks the headers and the query of a read; parameters are its own query
-// parameters, besides the one that every read takes.
+// readRequest reads and checks the headers and the query of a read. parameters are the query
+// parameters of this read, besides consistency_token, which every read takes.
 func readRequest(w http.ResponseWriter, r *http.Request, parameters ...string) (consistency.Request, url.Values, error) {
 	var bad problem.Violations
 	query := rest.Query(r, &bad, append(parameters, "consistency_token")...)
@@ -96,7 +96,7 @@ func (a restAPI) list(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// pageSize does not take 0, which is a query's default.
+// pageSize reads page_size. It refuses 0, which stands for the default in a Query.
 func pageSize(query url.Values, bad *problem.Violations) int {
 	size := rest.PageSize(query, bad)
 	bad.Require(size != 0, "page_size", "must be a whole number above zero")

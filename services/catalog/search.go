@@ -9,24 +9,26 @@ import (
 )
 
 const (
-	// maxSearches wait for their turn or have it; one that waits costs its request.
+	// maxSearches is how many searches may run or wait for their turn. A search that waits costs
+	// only its request.
 	maxSearches = 1_000
-	// searchTime bounds a search, its wait for a turn included. It is below the limit
-	// of the database role, because the error of that limit says less.
+	// searchTime bounds a search, including its wait for a turn. It is below the limit of the
+	// database role, because the error of that limit says less.
 	searchTime = 10 * time.Second
 )
 
 var errTooManySearches = fmt.Errorf("%w: too many searches", consistency.ErrBusy)
 
-// searches are those by title. Without the trigram index each reads every video if none
-// matches, so only so few have a turn at once that other reads find a connection.
+// searches bounds the searches by title. Without the trigram index, a search reads every video if
+// none matches. So only half of the connections may be in searches, and other reads find a
+// connection.
 type searches struct{ places, turns chan struct{} }
 
 func newSearches(connections int32) searches {
 	return searches{places: make(chan struct{}, maxSearches), turns: make(chan struct{}, max(1, connections/2))}
 }
 
-// do calls read: at once, or in its turn if q is a search.
+// do calls read at once or, if q is a search, when it is the turn of q.
 func (s searches) do(ctx context.Context, q Query, read func(context.Context) error) error {
 	if q.Title == "" {
 		return read(ctx)

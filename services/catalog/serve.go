@@ -31,48 +31,47 @@ var (
 
 // Config is the configuration of a process that serves catalog.
 type Config struct {
-	// DatabaseURL connects as the role catalog_service. Behind a transaction
-	// pooler it says default_query_exec_mode=exec.
+	// DatabaseURL connects as the role catalog_service. Behind a transaction pooler it must have
+	// default_query_exec_mode=exec.
 	DatabaseURL string
 	// ListenURL connects to the same database without a transaction pooler, for LISTEN. If
-	// it is empty, LISTEN uses DatabaseURL. If that leads through a pooler, there is no
-	// LISTEN, and waiting readers poll.
+	// ListenURL is empty, LISTEN uses DatabaseURL. If DatabaseURL then leads through a pooler,
+	// there is no LISTEN, and waiting readers poll.
 	ListenURL string
-	// MaxWaiting is how many readers may wait at once; 0 is the constant MaxWaiting.
+	// MaxWaiting is how many readers may wait at once. 0 means the constant MaxWaiting.
 	MaxWaiting int
 	// Project is the Google Cloud project of the subscriptions.
 	Project string
-	// PubSubEndpoint is a regional endpoint (host:port); empty is the global one.
+	// PubSubEndpoint is a regional endpoint (host:port). If it is empty, the global endpoint is used.
 	PubSubEndpoint string
 	// VideoServiceAddr is the owner's gRPC address (host:port); see [connect.Dial].
 	VideoServiceAddr string
 	// Reflection lets every gRPC caller list the services and messages.
 	Reflection bool
-	// Admin is the listener of health, readiness and metrics. Nil: they are on the port of
+	// Admin is the listener of health, readiness and metrics. If it is nil, they are on the port of
 	// the API.
 	Admin net.Listener
 	// fork: leave out
-	// Live serves a page of this process below /live/ of Admin, which it needs.
+	// Live serves a page about this process below /live/ on Admin, and needs that listener.
 	Live bool
 	// fork: go on
 	// Auth says how callers prove who they are.
 	Auth auth.Config
-	// Limits are those of the users' rates, and of pages of other origins.
+	// Limits bound the rates of users, and say which web pages of other origins may call.
 	Limits serve.Options
-	// InboxRetention is how long a settled event's inbox row is kept. Zero:
-	// [inbox.Retention].
+	// InboxRetention is how long a settled event's inbox row is kept. Zero means [inbox.Retention].
 	InboxRetention time.Duration
 	// EngagementStart is where the consumer of engagements begins.
 	EngagementStart Start
 	// Deployment names the deployment that the process belongs to, which seeks once; the
 	// checkpoints name it as their writer. Empty outside of Cloud Run.
 	Deployment string
-	// CheckInterval is the time from the begin of one check of the projections against
-	// their owner to that of the next. Zero: no checks.
+	// CheckInterval is the time from the start of one check of the projections against their owner
+	// to the start of the next check. Zero means that there are no checks.
 	CheckInterval time.Duration
 }
 
-// ReadEnvironment sets what the environment has, and reports faults to r.
+// ReadEnvironment sets the fields that environment variables have, and reports missing or invalid ones to r.
 // A Deployment that is set already stays.
 func (c *Config) ReadEnvironment(r *command.Environment) {
 	r.Required("VIDEO_SERVICE_ADDR")
@@ -83,12 +82,12 @@ func (c *Config) ReadEnvironment(r *command.Environment) {
 	c.Deployment = cmp.Or(c.Deployment, r.String("K_REVISION", r.String("CLOUD_RUN_WORKER_POOL_REVISION", "")))
 }
 
-// Serve runs the service on lis, which it closes, until ctx is cancelled, and drains
-// within 10 seconds: the API first, then the consumers, then the parts that all of them
-// use. It starts without a database, a broker or an owner; only the database makes it
-// unready. When a part fails, all of it ends with its error.
+// Serve runs the service on lis, which it closes, until ctx is cancelled. Then it drains within 10
+// seconds, first the API, then the consumers, then the parts that all of them use. It also starts
+// if the database, the broker or the owner is away. Only the database makes it unready. If one part
+// fails, all parts end, and Serve returns the error of that part.
 func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) error {
-	defer lis.Close() // for returns before the server has it
+	defer lis.Close() // in case Serve returns before the server owns lis
 	callers, err := auth.New(ctx, cfg.Auth, log)
 	if err != nil {
 		return err
@@ -149,7 +148,8 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	return server.Run(ctx, lis, loops...)
 }
 
-// consumers are the loops of the consumers, and the one that compares their windows.
+// consumers returns the loops of the consumers, and a loop that compares how long the subscriptions
+// and the inbox keep events.
 func (c Config) consumers(
 	db *pgxpool.Pool, client *pubsub.Client, streams *inbox.Streams, h inbox.Handler, health *serve.Health, log *slog.Logger,
 ) (loops []func(context.Context) error) {
@@ -165,7 +165,7 @@ func (c Config) consumers(
 	})
 }
 
-// completions bring rows up to date that an older build has left incomplete.
+// completions returns the loops that complete rows which an older build has left incomplete.
 func completions(p *Projector, health *serve.Health) []func(context.Context) error {
 	ofVideos := health.Register("incomplete videos")
 	ofEngagements := health.Register("incomplete engagements")
@@ -175,7 +175,8 @@ func completions(p *Projector, health *serve.Health) []func(context.Context) err
 	}
 }
 
-// checks compare the projections with their owner, if that is wanted.
+// checks returns the loop that compares the projections with their owner. Without a CheckInterval
+// there is no loop.
 func (c Config) checks(db *pgxpool.Pool, p *Projector, log *slog.Logger, health *serve.Health) []func(context.Context) error {
 	if c.CheckInterval <= 0 {
 		return nil

@@ -15,11 +15,12 @@ import (
 //go:embed claim_check.sql
 var claimCheckSQL string
 
-// claimCheck claims the check of a type of aggregate for holder, if it is due and no other
-// instance holds it, and returns the id at which it continues; a new one begins at start.
-// While a backfill of the type is under way it is not due: rows that are not filled yet would
-// set off the alarm for a wrong read model. One that was cut off counts for a day. A
-// lease that ends later than any can is from a clock that was set back, and counts as none.
+// claimCheck claims the check of a type of aggregate for holder, if the check is due and no other
+// instance holds it. It returns the id at which the check continues. A new check begins at start.
+// No check is due while a backfill of the type is under way, because rows that are not filled yet
+// would set off the alarm for a wrong read model. A backfill that was cut off prevents checks for a
+// day after its start. A lease that ends later than checkLease from now is from a clock that was
+// set back, and does not count.
 func claimCheck(ctx context.Context, db *pgxpool.Pool, aggregateType, start string, holder uuid.UUID, interval time.Duration,
 ) (from string, due bool, err error) {
 	b := &pgx.Batch{}
@@ -41,8 +42,8 @@ func claimCheck(ctx context.Context, db *pgxpool.Pool, aggregateType, start stri
 	return from, due, nil
 }
 
-// saveCheck keeps how far holder's check has come and, while it goes on, holds its lease. The
-// check is finished with no next id. It returns errCheckLost if another instance has the lease.
+// saveCheck stores how far holder's check has come, and renews its lease. An empty next says that
+// the check is finished. saveCheck returns errCheckLost if another instance holds the check.
 func saveCheck(ctx context.Context, db *pgxpool.Pool, aggregateType string, holder uuid.UUID, next string, rows int64) error {
 	tag, err := db.Exec(ctx, `
 		UPDATE reconcile_checks
@@ -59,8 +60,8 @@ func saveCheck(ctx context.Context, db *pgxpool.Pool, aggregateType string, hold
 	return nil
 }
 
-// checkAge returns how long ago the last whole check of a type of aggregate has ended or, before
-// there was one, the first has begun, whichever instances continue it.
+// checkAge returns how long ago the last complete check of a type of aggregate ended, in any
+// instance. Before there was one, it returns how long ago the first check began.
 func checkAge(ctx context.Context, db *pgxpool.Pool, aggregateType string) (age time.Duration, err error) {
 	var seconds float64
 	err = db.QueryRow(ctx, `

@@ -18,29 +18,29 @@ import (
 	"example.com/lockstep/pkg/eventing/tenant"
 )
 
-// countTimeout bounds a count in the database, too. It is enough for some millions of
-// engagements with one video, and a part of checkLease.
+// countTimeout bounds a count in this process and in the database. It is enough for some millions
+// of engagements with one video, and shorter than checkLease.
 const countTimeout = time.Minute
 
-// Counters are sums over the engagements with a video that the projection has; the owner
-// of the video keeps none. The database changes them by f(new row) − f(old row) in each
-// statement that changes engagements: migration 01002 has the rule. They go on while the
-// video is deleted, and a later epoch may bring it back.
+// Counters are sums over the engagements with a video that the projection has. The owner of the
+// video has no counters. In each statement that changes engagements, the database changes the
+// counters by f(new row) − f(old row); migration 01002 has the rule. It does so even while the
+// video is deleted, because a later epoch may bring the video back.
 type Counters struct {
 	LikeCount           int64 `json:"like_count"`
 	BookmarkCount       int64 `json:"bookmark_count"`
 	TotalWatchedSeconds int64 `json:"total_watched_seconds"`
 }
 
-// readCounters reads the counters of a video that its owner has shown.
+// readCounters reads the counters of a video that was read from its owner.
 func readCounters(ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, id uuid.UUID) (Counters, error) {
 	v, err := readCounted(ctx, db, scope, `SELECT $1::uuid AS video_id`, id)
 	return v.Counters, err
 }
 
-// withCounters is a statement that returns videos, with their counters: those of the videos
-// that are left after its limit. A sum of seconds that does not fit is shown as the
-// nearest number that does.
+// withCounters adds counters to a statement that returns videos. Only the videos within the
+// statement's limit are counted. A sum of seconds that is out of range becomes the nearest number
+// in range.
 func withCounters(videos string) string {
 	//nolint:unqueryvet // the statement inside names its columns
 	return fmt.Sprintf(`
@@ -50,13 +50,14 @@ func withCounters(videos string) string {
 		  FROM video_counters AS c WHERE c.video_id = shown.video_id) AS counters`, videos)
 }
 
-// counters are the counters of the videos in db, as the reconcile.Counters of a check.
+// counters is the reconcile.Counters of a check. It has the counters of the videos in db.
 type counters struct{ db *pgxpool.Pool }
 
 // Type is the name of the table.
 func (counters) Type() string { return "video_counters" }
 
-// Estimate is by the planner's statistics. A video has up to four rows, and most have two.
+// Estimate estimates the number of counted videos from the planner's statistics. A video has up to
+// four rows, and most videos have two.
 func (c counters) Estimate(ctx context.Context) (rows int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
@@ -97,8 +98,8 @@ func (c counters) Count(ctx context.Context, in reconcile.Range) (part reconcile
 	return part, nil
 }
 
-// until is the end of a range that has about PartRows engagements, and rows of counters, or
-// one video.
+// until returns the end of a range that has up to about PartRows engagements, and as many rows of
+// counters. The range has at least one video.
 func (c counters) until(ctx context.Context, in reconcile.Range) (until string, err error) {
 	err = c.limited(ctx, pgx.ReadOnly, func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, boundOfCount, in.From, in.Until, reconcile.PartRows).Scan(&until)
@@ -109,8 +110,8 @@ func (c counters) until(ctx context.Context, in reconcile.Range) (until string, 
 	return max(until, reconcile.Only(in.From).Until), nil
 }
 
-// Recount adds to the counters what they lack, and records that. Neither batches of events
-// nor it wait for each other.
+// Recount adds to the counters the amounts that they lack, and records the amounts. Recount and
+// batches of events do not wait for each other.
 func (c counters) Recount(ctx context.Context, by audit.Actor, ids []string) (wrong []string, err error) {
 	err = c.limited(ctx, pgx.ReadWrite, func(ctx context.Context, tx pgx.Tx) error {
 		var subjects []audit.Subject
@@ -148,7 +149,8 @@ func (c counters) limited(ctx context.Context, mode pgx.TxAccessMode, f func(con
 	})
 }
 
-// boundOfCount is the video behind a number of engagements, or of rows of counters.
+// boundOfCount selects the video behind a number of engagements, or behind that number of rows of
+// counters if this video comes first.
 const boundOfCount = `
 	SELECT least($2::text::uuid,
 	  (SELECT video_id FROM video_user_engagements_projection WHERE video_id >= $1::text::uuid ORDER BY video_id OFFSET $3 LIMIT 1),

@@ -26,7 +26,7 @@ const engagementTable = "video_user_engagements_projection"
 
 var engagementKey = []string{"user_id", "video_id"}
 
-// compared returns the engagements to compare with their owner's.
+// compared returns the table of engagements, for a comparison with the owner's table.
 func (a engagements) compared() *reconcile.Table {
 	return reconcile.NewTable(a.db, a.sql().table, engagementKey, engagementColumns, reconcile.ColumnEpoch)
 }
@@ -62,8 +62,8 @@ func engagementStatements(table string) *tableSQL {
 			SELECT $3::text AS aggregate_type, concat(user_id, ':', video_id) AS aggregate_id, epoch, version
 			  FROM unnest($1::uuid[], $2::uuid[]) AS wanted (user_id, video_id)
 			  JOIN ` + table + ` USING (user_id, video_id)`,
-		// A subquery with FOR UPDATE stays one: with any plan each row is found by its key, in
-		// the order of the locks.
+		// Postgres does not merge a subquery with FOR UPDATE into the query around it. So with any
+		// plan each row is found by its key, in the order of the locks.
 		lock: `
 			SELECT ` + engagementColumns + `, last_event_id, revision, incomplete
 			  FROM (SELECT u, v FROM unnest($1::uuid[], $2::uuid[]) AS ids (u, v) ORDER BY u, v) AS named
@@ -98,9 +98,9 @@ func (a engagements) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[E
 		column(steps, func(e Engagement) string { return e.TenantID }))
 }
 
-// listEngagements returns up to limit of a user's engagements with videos below
-// before, newest video first, and how many of the positions in wanted, all of this
-// user, are reached in the same snapshot.
+// listEngagements returns up to limit of a user's engagements whose video ids are below before,
+// newest video first. All positions in wanted are of this user. reached is how many of them the
+// projection has reached in the same snapshot.
 func listEngagements(
 	ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, user, before uuid.UUID, limit int, wanted []consistency.Position,
 ) (found []Engagement, reached int, err error) {
@@ -115,7 +115,7 @@ func listEngagements(
 	return found, reached, nil
 }
 
-// Incomplete reads the partial index of incomplete rows, and returns those of one user.
+// Incomplete returns ids of incomplete rows of one user, from the partial index of incomplete rows.
 func (a engagements) Incomplete(ctx context.Context, after string, limit int) ([]string, error) {
 	users, videos := pairs([]string{cmp.Or(after, engagementID(uuid.Nil, uuid.Nil))})
 	return readIDs(ctx, a.db, a.sql().incomplete,

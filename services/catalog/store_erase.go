@@ -8,8 +8,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// userRows count a user's rows that are no tombstones, by their names. A copy that a rebuild keeps
-// has the same ones: each write of a row writes its copy.
+// userRows has the statements that count a user's rows that are not tombstones, by name. The copy
+// of a rebuild is not counted. It has the same rows, because each write of a row also writes its
+// copy.
 var userRows = []userCount{
 	{"videos", `SELECT count(*) FROM video_projection WHERE uploader_id = $1 AND deleted_at IS NULL`},
 	{"engagements", `SELECT count(*) FROM video_user_engagements_projection WHERE user_id = $1 AND deleted_at IS NULL`},

@@ -16,8 +16,9 @@ import (
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
-// This file has the parts that the statements of all projections share: store_tables.go has those
-// that write, and store_videos.go and each file like it those of one type of aggregate.
+// This file has the code that the statements of all projections share. store_tables.go has the
+// shared statements that write. store_videos.go, and each file like it, has the statements of one
+// type of aggregate.
 
 func readPositions(
 	ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, sql string, args ...any,
@@ -32,8 +33,9 @@ func readPositions(
 	return found, nil
 }
 
-// lockRows runs a statement that locks rows, and returns them by their ids. The plans of this
-// statement and of the upsert after it are kept: planning them was a third of a batch's cost.
+// lockRows runs a statement that locks rows, and returns them by their ids. Postgres keeps the
+// plans of this statement and of the upsert after it, because planning them was a third of a
+// batch's cost.
 func lockRows[S any](ctx context.Context, tx pgx.Tx, id func(row S) string, sql string, args ...any) (map[string]S, error) {
 	found := map[string]S{}
 	b := &pgx.Batch{}
@@ -71,10 +73,11 @@ func upsert[S any](
 	return written, nil
 }
 
-// readPage runs the statement page, whose rows are in the order of the column by, the highest
-// first. reached is how many of the wanted positions the projection has: joined is the table,
-// with its condition, in which to look for them, and ids are their keys there. One statement
-// reads both, so it reads them in one snapshot. An empty page is then a row without an item.
+// readPage runs the statement page. Its rows are in the order of the column by, highest first.
+// reached is how many of the wanted positions the projection has reached. joined is the table with
+// these positions and its join condition, and ids are their keys in that table. One statement reads
+// the page and the positions, so that both are of one snapshot. In its result, an empty page is a
+// row without an item.
 func readPage[T any](ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, by, page string, args []any,
 	wanted []consistency.Position, ids []string, joined string,
 ) (items []T, reached int, err error) {
@@ -103,10 +106,10 @@ func readPage[T any](ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, 
 }
 
 func collectPage[T any](rows pgx.Rows) (items []T, reached int, err error) {
-	items = []T{} // an empty page is no null
+	items = []T{} // so that an empty page is not null in JSON
 	for rows.Next() {
 		row := counted{rows, &reached}
-		if rows.RawValues()[0] == nil { // no key, no item
+		if rows.RawValues()[0] == nil { // a row without a key is a row without an item
 			return items, reached, row.Scan(make([]any, len(row.FieldDescriptions()))...)
 		}
 		item, err := pgx.RowToStructByNameLax[T](row)
@@ -118,9 +121,9 @@ func collectPage[T any](rows pgx.Rows) (items []T, reached int, err error) {
 	return items, reached, rows.Err()
 }
 
-// column is one column of the rows after steps, as an array for a statement. For a UUID, C
-// must be pgtype.UUID: pgx asks the server about the type of any other array of UUIDs, but
-// not behind a transaction pooler.
+// column returns one column of the rows after steps, as an array for a statement. For a UUID, C
+// must be pgtype.UUID. For any other array of UUIDs pgx asks the server about the type, but behind
+// a transaction pooler it does not.
 func column[S, C any](steps []inbox.Step[S], of func(row S) C) []C {
 	all := make([]C, len(steps))
 	for i, s := range steps {
@@ -129,7 +132,7 @@ func column[S, C any](steps []inbox.Step[S], of func(row S) C) []C {
 	return all
 }
 
-// pgID is NULL for the zero id.
+// pgID returns id for a statement. The zero id is NULL.
 func pgID(id uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: id != uuid.Nil} }
 
 func idsOf(positions []consistency.Position) (ids []string) {
@@ -145,11 +148,11 @@ type counted struct {
 	reached *int
 }
 
-// FieldDescriptions is pgx's.
+// FieldDescriptions leaves out the last column.
 func (r counted) FieldDescriptions() []pgconn.FieldDescription {
 	all := r.CollectableRow.FieldDescriptions()
 	return all[:len(all)-1]
 }
 
-// Scan is pgx's.
+// Scan reads the last column into r.reached, and the other columns into the given values.
 func (r counted) Scan(into ...any) error { return r.CollectableRow.Scan(append(into, r.reached)...) }

@@ -9,8 +9,8 @@ import (
 
 // This file has the statements that write to a projection's table, or to its shadow.
 
-// tableSQL is the statements that move the rows of a table: the one that is served, or its shadow in
-// a rebuild. Reads for users are of the served one.
+// tableSQL has the statements that move the rows of a table. The table is the served one, or its
+// shadow in a rebuild. Reads for users are always of the served table.
 type tableSQL struct{ table, positions, lock, upsert, incomplete, countIncomplete string }
 
 func (a videos) sql() *tableSQL {
@@ -23,9 +23,10 @@ func (a videos) sql() *tableSQL {
 //go:embed upsert.sql
 var upsertTemplate string
 
-// upsertSQL is the statement of upsert for a table with these columns of these types,
-// last_event_id, revision and incomplete. An absent row is inserted if it is still absent. An existing row is
-// locked, so its "conflict" is certain, and the statement finds it by its key with any plan.
+// upsertSQL returns the statement that upsert runs for a table with these columns of these types. It
+// adds the columns last_event_id, revision and incomplete. If the row was absent, the statement inserts
+// it unless it is there by now. If the row was there, it is locked, so its "conflict" is certain. The
+// statement then finds the row by its key with any plan.
 func upsertSQL(table, key, columns, types string) string {
 	columns += ", last_event_id, revision, incomplete"
 	var arrays []string

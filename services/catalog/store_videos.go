@@ -26,7 +26,7 @@ const videoTable = "video_projection"
 
 var videoKey = []string{"video_id"}
 
-// compared returns the videos to compare with their owner's.
+// compared returns the table of videos, for a comparison with the owner's table.
 func (a videos) compared() *reconcile.Table {
 	return reconcile.NewTable(a.db, a.sql().table, videoKey, videoColumns, reconcile.ColumnEpoch)
 }
@@ -102,20 +102,21 @@ func (a videos) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Video]
 		column(steps, func(v Video) string { return v.TenantID }))
 }
 
-// listVideos returns q's page and, if there is one, the video behind it: newest first,
-// since ids are UUIDs of version 7. A title search uses the trigram index where the
-// server has one; otherwise it reads titles until the page is full. reached counts the
-// positions in wanted that are reached in the page's own snapshot.
+// listVideos returns q's page and, if there is one, the next video behind it. The order is newest
+// first, because ids are UUIDs of version 7. A title search uses the trigram index if the server has
+// one. Otherwise it reads titles until the page is full. reached counts the positions in wanted that
+// the projection has reached in the snapshot of the page.
 //
-// A title search spans tenants for Postgres, and names its tenant itself: ILIKE is not
-// leakproof, and under row-level security the trigram index could not be used for it.
+// A title search has the scope of all tenants, and a condition on the tenant of its own. The reason
+// is that ILIKE is not leakproof, so that Postgres could not use the trigram index for it under
+// row-level security.
 func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID, wanted []consistency.Position,
 ) (videos []Video, reached int, err error) {
 	scope, joined := scopeOf(q.Caller), "video_projection p ON p.video_id = w.id"
 	sql := `SELECT ` + videoColumns + ` FROM video_projection WHERE deleted_at IS NULL AND video_id < $2`
 	args := []any{q.PageSize + 1, before}
-	// Only the conditions that the query has, so that each combination is planned for
-	// its index.
+	// The statement has only the conditions that the query has, so that each combination is planned
+	// for its index.
 	and := func(condition string, arg any) {
 		args = append(args, arg)
 		sql += fmt.Sprintf(" AND %s $%d", condition, len(args))

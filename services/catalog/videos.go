@@ -22,10 +22,9 @@ import (
 
 const videoType = "video"
 
-// Video is a video as the projection or its owner has it, and the JSON of REST.
-// A tombstone has ID, TenantID, Version, Epoch, LastEventID, UpdatedAt and DeletedAt, and
-// nothing else.
-// Columns find their fields by name.
+// Video is a video as the projection or its owner has it, and also the JSON of REST. A tombstone
+// has only ID, TenantID, Version, Epoch, LastEventID, UpdatedAt, DeletedAt and Completeness. Each
+// column has the name of its field.
 type Video struct {
 	ID              uuid.UUID  `json:"video_id" db:"video_id"`
 	UploaderID      uuid.UUID  `json:"uploader_id"`
@@ -33,14 +32,14 @@ type Video struct {
 	Description     string     `json:"description"`
 	DurationSeconds int64      `json:"duration_seconds"`
 	PublishedAt     *time.Time `json:"published_at"`
-	// Version is 0 where there is no video at all.
+	// Version is 0 if there is neither a video nor a tombstone.
 	Version   int64      `json:"version"`
 	Epoch     int64      `json:"-"`
 	CreatedAt *time.Time `json:"created_at"`
 	UpdatedAt time.Time  `json:"updated_at"`
 	DeletedAt *time.Time `json:"-"`
-	// LastEventID is the event that made Version, where that is known. Readers need
-	// neither it nor Completeness: both are read with the row's lock only.
+	// LastEventID is the event that made Version, if it is known. LastEventID and Completeness are
+	// read only when the row is locked, because readers do not need them.
 	LastEventID        uuid.NullUUID `json:"-"`
 	TenantID           string        `json:"-"`
 	inbox.Completeness `json:"-"`
@@ -62,7 +61,7 @@ func (v Video) position() consistency.Position {
 type videos struct {
 	db    *pgxpool.Pool
 	owner replicationv1.ReplicationServiceClient
-	// shadow says that the rows are those of the shadow in a rebuild.
+	// shadow selects the shadow table of a rebuild in place of the served table.
 	shadow bool
 }
 
@@ -100,7 +99,8 @@ func (videos) Decode(e eventing.Event) (inbox.Change, error) {
 	default:
 		return additive(e, &envelope, videoRevision)
 	}
-	// A payload of another type than e's is nil here, and names no video.
+	// If the payload is of another type than e, the variable payload is nil. Its video id is then
+	// empty, and agrees fails.
 	if err := agrees(e, &envelope, payload.GetVideoId(), payload.GetVersion()); err != nil {
 		return inbox.Change{}, err
 	}
@@ -108,7 +108,7 @@ func (videos) Decode(e eventing.Event) (inbox.Change, error) {
 	return inbox.Change{Event: e, Kind: kind, Payload: payload, Revision: videoRevision, Partial: partial}, nil
 }
 
-// isUnknownName reports whether field is none of those that an update can clear.
+// isUnknownName reports whether field is unknown to this build as a field that an update can clear.
 func isUnknownName(field string) bool {
 	return !slices.Contains([]string{"description", "duration_seconds", "published_at"}, field)
 }
@@ -121,7 +121,7 @@ func (videos) Position(v Video) inbox.Position {
 	}
 }
 
-// Apply is the row after c, from the row before.
+// Apply returns the row v after the change c.
 func (videos) Apply(v Video, c inbox.Change) Video {
 	e, completeness, tenant := c.Event, v.After(c), tenantOf(c.Event, v.TenantID)
 	switch p := c.Payload.(type) {
@@ -138,7 +138,7 @@ func (videos) Apply(v Video, c inbox.Change) Video {
 		v = Video{DeletedAt: &p.AsOf}
 	case Video:
 		if v = p; p.DeletedAt != nil {
-			v = Video{DeletedAt: p.DeletedAt} // as the event would have left it
+			v = Video{DeletedAt: p.DeletedAt} // the row that the event would have made
 		}
 	}
 	v.ID, v.Epoch, v.Version, v.UpdatedAt, v.LastEventID = uuid.MustParse(e.AggregateID), e.Epoch, e.Version, e.OccurredAt, known(e.ID)
@@ -146,8 +146,9 @@ func (videos) Apply(v Video, c inbox.Change) Video {
 	return v
 }
 
-// patched ignores cleared fields that it does not know, like every protobuf
-// reader: they are newer than this build, and the change is partial.
+// patched returns v with the fields that p sets or clears. Like every protobuf reader, it ignores
+// cleared fields that it does not know. Such fields are newer than this build, and the change is
+// partial.
 func patched(v Video, p *eventsv1.VideoUpdated) Video {
 	cleared := func(field string) bool { return slices.Contains(p.GetCleared(), field) }
 	if p.Title != nil {
@@ -165,12 +166,13 @@ func patched(v Video, p *eventsv1.VideoUpdated) Video {
 	return v
 }
 
-// Snapshot is the owner's state as a change.
+// Snapshot returns the owner's state as a change.
 func (a videos) Snapshot(v Video) inbox.Change {
 	return snapshot(inbox.Snapshot, v, videoType, v.id(), v.TenantID, a.Position(v))
 }
 
-// Fetch is FetchMany of one video.
+// Fetch is FetchMany for one video. The error is projection.ErrUnknown if the owner does not know
+// it.
 func (a videos) Fetch(ctx context.Context, id string, timeout time.Duration) (v Video, at time.Time, err error) {
 	v.ID, err = parseID(id)
 	if err := canonical(id, v.id(), err); err != nil {
@@ -214,7 +216,7 @@ func (a videos) List(ctx context.Context, from string, timeout time.Duration) (p
 	return pageOf(resp, resp.GetVideos(), func(p *videov1.Video) (Video, error) { return ownedVideo(p, p.GetVideoId()) })
 }
 
-// ownedVideo is the owner's answer about the video called id.
+// ownedVideo reads the owner's answer about the video with this id.
 func ownedVideo(p *videov1.Video, id string) (Video, error) {
 	if p.GetVideoId() != id || p.GetVersion() < 1 || p.GetEpoch() < 1 {
 		return Video{}, fmt.Errorf("%w: asked for video %s, got %q version %d epoch %d",

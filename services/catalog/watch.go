@@ -19,17 +19,19 @@ import (
 )
 
 const (
-	// CheckInterval is the time from the begin of one check to that of the next.
+	// CheckInterval is the default time from the start of one check to the start of the next.
 	CheckInterval = 24 * time.Hour
-	// checkRate lets a check read 86 million rows a day, in parts that take each database
-	// some tens of milliseconds every four seconds.
+	// checkRate is in rows per second, or 86 million rows a day. A check reads them in parts, every
+	// four seconds. A part takes each database some tens of milliseconds.
 	checkRate = 1000
-	// checkLease is longer than a part takes, and than the uncertain rows of a check do. If
-	// an instance dies, another one continues after it.
+	// checkLease is how long an instance holds a check after it saved its progress. It is longer
+	// than a part takes, and longer than the uncertain rows of a check take. If the instance dies,
+	// another one continues the check after the lease.
 	checkLease = 5 * time.Minute
 	// sayRebuild is the pause between two log lines of an instance about an open rebuild.
 	sayRebuild = 24 * time.Hour
-	// rebuildTimeout bounds the look for a rebuild, whose exchange locks the copies for a moment.
+	// rebuildTimeout bounds the query for an open rebuild. The exchange of a rebuild locks the
+	// copies for a moment, and the query waits for it.
 	rebuildTimeout = 5 * time.Second
 	// maxCheckLines bounds the log lines of one check, since each row may differ.
 	maxCheckLines = 100
@@ -37,15 +39,15 @@ const (
 
 var errCheckLost = errors.New("another instance holds the check")
 
-// checkPause is the pause between two looks whether a check is due, longer after failures in
-// a row.
+// checkPause is the pause before the next look whether a check is due. It grows with the failures
+// in a row.
 var checkPause = backoff.Policy{Base: 2 * time.Minute, Cap: time.Hour}
 
-// watch compares the projections with their owner, and the counters with the rows that they
-// count, slowly and again and again, in one instance at a time. It repairs nothing: a
-// difference is the trace of a fault, which a repair would remove before a person has seen
-// it. And an owner that is wrong itself, by a restore or by its address, would be copied
-// over a read model that is right.
+// watch compares the projections with their owner, and the counters with the rows that they count.
+// It does so slowly and repeatedly, in one instance at a time. It repairs nothing, for two reasons.
+// A difference is the trace of a fault, and a repair would remove the trace before a person has
+// seen it. And the owner may itself be wrong, after a restore or because its address is wrong. A
+// repair would then copy wrong rows over a read model that is right.
 type watch struct {
 	db        *pgxpool.Pool
 	checks    []reconcile.Checker
@@ -57,10 +59,10 @@ type watch struct {
 	began  time.Time
 
 	mu sync.Mutex
-	// last is the end of the last whole check, in any instance, by type, or the begin of the
-	// first one.
+	// last is, by aggregate type, the end of the last complete check in any instance. Before there
+	// was one, it is the start of the first check.
 	last map[string]time.Time
-	// rebuilds is 1 while a rebuild is open, and said the time of the line about it.
+	// rebuilds is 1 while a rebuild is open, and said is the time of the last log line about it.
 	rebuilds int64
 	said     time.Time
 }
@@ -99,8 +101,9 @@ func (w *watch) Run(ctx context.Context) error {
 	return nil
 }
 
-// pause lets the health check see that the loop is alive. The first one spreads out the
-// instances of a deployment, which have other things to do when they start.
+// pause waits until the next look is due, and calls heartbeat meanwhile. It returns false when ctx
+// has ended. The first pause spreads out the instances of a deployment, which have other things to
+// do when they start.
 func (w *watch) pause(ctx context.Context, failures int) bool {
 	const step = time.Minute
 	for left := checkPause.Delay(failures + 1); left > 0; left -= step {
@@ -125,8 +128,8 @@ func (w *watch) observe(o metric.Observer, age metric.Float64Observable, open me
 	}
 }
 
-// checkAll makes the checks that are due. A type that cannot be compared holds up no other
-// one.
+// checkAll makes the checks that are due. A type that cannot be compared does not stop the checks
+// of other types.
 func (w *watch) checkAll(ctx context.Context) (err error) {
 	err = w.lookForRebuild(ctx)
 	for _, c := range w.checks {
@@ -141,8 +144,8 @@ func (w *watch) checkAll(ctx context.Context) (err error) {
 	return err
 }
 
-// lookForRebuild keeps whether a rebuild is open, and says so once a day: an operator may have
-// forgotten its end.
+// lookForRebuild stores whether a rebuild is open. It logs an open rebuild once a day, because an
+// operator may have forgotten to finish it.
 func (w *watch) lookForRebuild(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, rebuildTimeout)
 	defer cancel()
@@ -186,7 +189,7 @@ func (w *watch) look(ctx context.Context, kind string) error {
 	return nil
 }
 
-// check makes one check, from an id on.
+// check makes one check, which begins at the id from.
 func (w *watch) check(ctx context.Context, c reconcile.Checker, from string) error {
 	seen := &watched{watch: w, kind: c.Type(), next: from}
 	unsettled, err := c.Check(ctx, reconcile.Options{From: from, Rate: checkRate}, seen)
@@ -214,7 +217,8 @@ func (w *watched) Passed(ctx context.Context, next string, rows int64) error {
 	return saveCheck(ctx, w.db, w.kind, w.holder, next, rows)
 }
 
-// Differ logs the rows. It holds the lease, too: where all rows differ, a part takes long.
+// Differ logs the rows that differ. It also renews the lease, because a part takes long if all of
+// its rows differ.
 func (w *watched) Differ(ctx context.Context, found []reconcile.Difference) error {
 	for _, d := range found {
 		w.differing++

@@ -17,9 +17,10 @@ import (
 // brokerRetry is the pause while the broker or the database is unavailable.
 var brokerRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
 
-// compareWindows logs an error for each subscription that can bring back events which the
-// inbox has forgotten. It does not stop the service: until an operator seeks, nothing is
-// wrong, and then versions still stop such events. Readers would lose the service at once.
+// compareWindows logs an error for each subscription that can bring back events which the inbox has
+// forgotten. It does not stop the service, because readers would lose the service at once. Such
+// events come only after an operator seeks, and even then their versions keep them from being
+// applied again.
 func compareWindows(ctx context.Context, client *pubsub.Client, subscriptions []string, remembers time.Duration, log *slog.Logger) {
 	for _, subscription := range subscriptions {
 		retention, err := awaitRetention(ctx, client, subscription)
@@ -35,7 +36,8 @@ func compareWindows(ctx context.Context, client *pubsub.Client, subscriptions []
 	}
 }
 
-// awaitRetention waits for the broker; any other error than its absence is the answer.
+// awaitRetention reads the retention of a subscription. It tries again while the broker or the
+// subscription is away, and returns any other error.
 func awaitRetention(ctx context.Context, client *pubsub.Client, subscription string) (r checkpoint.Retention, err error) {
 	for range brokerRetry.Attempts(ctx) {
 		r, err = checkpoint.ReadRetention(ctx, client, subscription)

@@ -2,8 +2,8 @@ package video
 
 import "example.com/lockstep/internal/auth"
 
-// access are the rules of access of all routes and RPCs. They say which kinds of callers get
-// in. Which rows a user may read and change is decided where the row is known:
+// access has the rules of access of all routes and RPCs. They say which kinds of callers are
+// allowed. Which rows a user may read and change is checked where the row is known, by
 // [aggregate.CheckOwner].
 var access = auth.Rules{
 	"GET /openapi.json": auth.Public,
@@ -28,7 +28,7 @@ var access = auth.Rules{
 	"/video.v1.EngagementService/PutEngagement":    auth.Users,
 	"/video.v1.EngagementService/DeleteEngagement": auth.Users,
 
-	// Rows of all users, tombstones with them.
+	// These return rows of all users, including tombstones.
 	"/video.replication.v1.ReplicationService/GetVideoRows":       auth.Services,
 	"/video.replication.v1.ReplicationService/GetEngagementRows":  auth.Services,
 	"/video.replication.v1.ReplicationService/ListVideoRows":      auth.Services,

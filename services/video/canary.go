@@ -16,10 +16,10 @@ import (
 	"example.com/lockstep/services/video/aggregate"
 )
 
-// canaryWriter commits a version of the synthetic video once in an interval, whatever the number of
-// instances: the row says when the last version was made, and its lock decides. The version
-// takes the way of a user's change from this transaction on. The video is of a tenant
-// without users, so that row-level security keeps it from every list.
+// canaryWriter commits a version of the synthetic video once per interval, whatever the number of
+// instances. The row says when its last version was made, and an instance decides under the row's
+// lock. From this transaction on, the version takes the same path as a user's change. The video
+// belongs to a tenant without users, so that row-level security keeps it out of every list.
 type canaryWriter struct {
 	writer   *aggregate.Writer
 	interval time.Duration
@@ -37,9 +37,9 @@ func newCanaryWriter(writer *aggregate.Writer, interval time.Duration, log *slog
 // canaryRetry is the pause after a commit that failed.
 var canaryRetry = backoff.Policy{Base: time.Second, Cap: 30 * time.Second}
 
-// run commits until ctx ends, then returns nil. heartbeat is called before each try.
+// run commits versions until ctx ends, then returns nil. It calls heartbeat before each try.
 func (c *canaryWriter) run(ctx context.Context, heartbeat func()) error {
-	// Instances that are due together compete for one lock, and all but one find nothing to do.
+	// Without jitter, all instances would compete for one lock at once, and all but one find nothing to do.
 	jitter := backoff.Policy{Base: c.interval / 10, Cap: c.interval / 10}
 	for failures := 0; ; {
 		heartbeat()
@@ -60,7 +60,7 @@ func (c *canaryWriter) run(ctx context.Context, heartbeat func()) error {
 	}
 }
 
-// commit commits the next version if that is due, and returns when the one after it is.
+// commit commits the next version if it is due, and returns when the version after it is due.
 func (c *canaryWriter) commit(ctx context.Context) (due time.Time, err error) {
 	caller, wrote := auth.Principal{Kind: auth.Everyone, Tenant: canary.Tenant}, false
 	result, err := aggregate.Write(ctx, c.writer, caller, canary.Video.String(), idempotency.Request{},
@@ -83,15 +83,15 @@ func (c *canaryWriter) commit(ctx context.Context) (due time.Time, err error) {
 	return result.Value.UpdatedAt.Add(c.interval), nil
 }
 
-// fresh reports whether v is younger than the interval. A version of the future is not: its
-// writer's clock was ahead.
+// fresh reports whether v is younger than the interval. A version with a time in the future is not
+// fresh, because its writer's clock was ahead.
 func (c *canaryWriter) fresh(v Video, now time.Time) bool {
 	age := now.Sub(v.UpdatedAt)
 	return v.Version > 0 && 0 <= age && age < c.interval
 }
 
-// nextCanary writes the version after v, or the first one, with its event. Each version changes
-// the title, as a user's change of one field does.
+// nextCanary writes the version after v, or the first version, with its event. Each later version
+// changes only the title, like a user's change of one field.
 func nextCanary(ctx context.Context, tx *aggregate.Tx, v Video) (Video, error) {
 	if v.Version == 0 {
 		v = Video{ID: canary.Video, UploaderID: canary.Video, Title: "Canary 1"}

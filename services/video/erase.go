@@ -21,15 +21,15 @@ import (
 	"example.com/lockstep/services/video/aggregate"
 )
 
-// Types are the types of the aggregates.
+// Types are the aggregate types of the service.
 var Types = []string{
 	aggregateType,
 	engagementType,
 }
 
-// Erasure removes a user's text and preferences from the service's schema. Rows become
-// tombstones as by Delete of each, so that replicas follow. Then the texts go that are
-// stored besides the rows.
+// Erasure removes a user's text and preferences from the service's schema. First it deletes each
+// row as Delete does, so that a tombstone stays and replicas follow. Then it removes the copies of
+// the text in published events and in answers to requests.
 type Erasure struct {
 	db       *pgxpool.Pool
 	services services
@@ -42,11 +42,12 @@ func NewErasure(db *pgxpool.Pool, o erasure.Options) *Erasure {
 	return &Erasure{db: db, services: newServices(db, func() {}), backlog: backlog.New(db), Options: o}
 }
 
-// eraser acts for the user, for whom no caller is there.
+// eraser returns the caller of the deletions, because an erasure has no request. It may act for
+// every user of the tenant.
 func eraser(tenant string) auth.Principal { return auth.Principal{Kind: auth.Everyone, Tenant: tenant} }
 
-// Owned returns those of the aggregates that are the user's. Other ids than a video's are
-// no video's: the audit table also has what was no event.
+// Owned returns the aggregates among ids that belong to the user. It leaves out ids that cannot be
+// a video's, because the audit table also has ids that came from no event.
 func (e *Erasure) Owned(ctx context.Context, kind string, ids []string) (owned []string, err error) {
 	if kind == engagementType {
 		return e.ownedEngagements(ids), nil
@@ -88,8 +89,8 @@ func (e *Erasure) Find(ctx context.Context) ([]erasure.Found, error) {
 	}, err
 }
 
-// Erase removes what Find counts. erased is called after each row. Events that are not
-// published within Wait keep their content, and their order: Find counts them afterwards.
+// Erase removes the data that Find counts. It calls erased after each row. Events that are not
+// published within Wait keep their content and their order, and Find counts them afterwards.
 func (e *Erasure) Erase(ctx context.Context, _ audit.Actor, erased func()) error {
 	limit := rate.NewLimiter(rate.Inf, 1)
 	if e.Rate > 0 {
@@ -97,7 +98,7 @@ func (e *Erasure) Erase(ctx context.Context, _ audit.Actor, erased func()) error
 	}
 	remove := func(err error) error {
 		if gone, ok := errors.AsType[*problem.Error](err); ok && gone.Code == problem.CodeGone {
-			err = nil // by its user, meanwhile
+			err = nil // the user has deleted the row meanwhile
 		}
 		if err != nil {
 			return err
@@ -136,9 +137,9 @@ func (e *Erasure) deleteVideos(ctx context.Context, eraser auth.Principal, remov
 	})
 }
 
-// removeAll removes the rows of all pages, until the list is empty: a row may be made
-// meanwhile. Each page begins behind the one before, because a list from its start would pass
-// all tombstones of the pages before.
+// removeAll removes the rows of all pages. It lists again until the list is empty, because a row
+// may be added meanwhile. Each page begins behind the page before, because a list from the start
+// would have to pass the tombstones of all pages before.
 func removeAll[T any](list func(token string) ([]T, string, error), remove func(T) error) error {
 	for removed, token := 0, ""; ; {
 		page, next, err := list(token)
@@ -160,11 +161,11 @@ func removeAll[T any](list func(token string) ([]T, string, error), remove func(
 	}
 }
 
-// publishing is the pause between two looks for events that have been published since.
+// publishing is the pause between two looks whether further events have been published.
 var publishing = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
 
-// forgetEvents removes the content of the events, until none waits to be published, or Wait is
-// over.
+// forgetEvents removes the content of the user's published events. It repeats that until no event
+// waits to be published, or until Wait has passed.
 func (e *Erasure) forgetEvents(ctx context.Context) error {
 	end := time.Now().Add(e.Wait)
 	for range publishing.Attempts(ctx) {
@@ -181,7 +182,7 @@ func (e *Erasure) forgetEvents(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// each calls do with all aggregates of the user, a batch of one type at a time.
+// each calls do with the ids of all aggregates of the user. A call has a batch of ids of one type.
 func (e *Erasure) each(ctx context.Context, do func(kind string, ids []string) error) error {
 	for kind, query := range map[string]string{
 		aggregateType:  selectUploads,
@@ -204,7 +205,7 @@ func (e *Erasure) each(ctx context.Context, do func(kind string, ids []string) e
 	return nil
 }
 
-// principal is the user's in idempotency keys of the default tenant.
+// principal returns the name that the user has in idempotency keys of the default tenant.
 func (e *Erasure) principal() string {
 	return auth.Principal{Kind: auth.User, User: e.User, Tenant: eventing.DefaultTenant}.Scope()
 }

@@ -10,7 +10,8 @@ import (
 	"example.com/lockstep/services/video/engagement"
 )
 
-// ownedEngagements returns those of the engagements that are the user's, whose id begins theirs.
+// ownedEngagements returns the engagements among ids that belong to the user. Their ids begin with
+// the user's id.
 func (e *Erasure) ownedEngagements(ids []string) (owned []string) {
 	for _, id := range ids {
 		if strings.HasPrefix(id, e.User.String()+":") {

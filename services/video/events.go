@@ -22,8 +22,7 @@ func createdEvent(ctx context.Context, v Video) (eventing.Event, error) {
 	})
 }
 
-// updatedEvent carries the changed fields and no others: applied to the version before, they
-// give v.
+// updatedEvent has only the changed fields. A consumer that applies them to the version before gets v.
 func updatedEvent(ctx context.Context, v Video, before aggregate.Revision, changed []field) (eventing.Event, error) {
 	p := &eventsv1.VideoUpdated{VideoId: v.ID.String(), Version: v.Version, OccurredAt: timestamppb.New(v.UpdatedAt)}
 	for _, f := range changed {
@@ -46,8 +45,8 @@ func deletedEvent(ctx context.Context, v Video, before aggregate.Revision, reaso
 	})
 }
 
-// newEvent completes the envelope around v's change and makes the outbox event of it.
-// before is the revision before it.
+// newEvent completes the envelope around the change to v, and returns its outbox event. before is
+// the revision before the change.
 func newEvent(
 	ctx context.Context, v Video, before aggregate.Revision, name string, envelope *eventsv1.Event,
 ) (eventing.Event, error) {

@@ -14,8 +14,8 @@ import (
 	"example.com/lockstep/services/video/aggregate"
 )
 
-// Video is the row in the store and the JSON of REST; grpc.go and events.go
-// turn it into messages. Columns find their fields by name. Times are UTC with microseconds.
+// Video is the row in the store and also the JSON of REST. grpc.go and events.go turn it into
+// messages. Each column has the name of its field. Times are in UTC, with microseconds.
 type Video struct {
 	ID              uuid.UUID  `json:"video_id" db:"video_id"`
 	UploaderID      uuid.UUID  `json:"uploader_id"`
@@ -35,8 +35,8 @@ const (
 	maxMask = 8
 )
 
-// restBody has the fields that a caller may write over REST. Absent means unchanged, null
-// cleared.
+// restBody has the fields that a caller may write over REST. An absent field stays unchanged, and
+// null clears a field.
 type restBody struct {
 	UploaderID      rest.Optional[string] `json:"uploader_id"`
 	Title           rest.Optional[string] `json:"title"`
@@ -54,29 +54,30 @@ type grpcBody interface {
 	GetPublishedAt() *timestamppb.Timestamp
 }
 
-// A field is one that callers can change, in every form that it takes. A new field is one
-// more type in fields, and a member of Video, restBody and grpcBody; docs/adapt.md has the
-// places outside this file.
+// A field is one field that callers can change, in all the forms that it has. To add a field, add a
+// type to fields and a member to Video, restBody and grpcBody. docs/adapt.md has the places outside
+// this file.
 type field interface {
-	name() string   // in REST, in field masks, in events and of the column
-	nullable() bool // null clears it over REST
-	// value is the field as REST and the row have it.
+	name() string   // the name in REST, in field masks, in events and of the column
+	nullable() bool // whether null clears the field over REST
+	// value returns the field's value, in the type that REST and the row have.
 	value(v Video) any
-	// set gives v the field of to, and reports whether they differed.
+	// set gives v the value that the field has in the video to, and reports whether the two values
+	// differed.
 	set(v *Video, to Video) (differed bool)
-	// check adds the violations of the rules.
+	// check adds to found the rules that the field of v violates.
 	check(v Video, found *problem.Violations)
 	// fromREST and fromGRPC read the field from a protocol into v.
 	fromREST(b restBody, v *Video, found *problem.Violations) (set, null bool)
 	fromGRPC(b grpcBody, v *Video, found *problem.Violations)
-	// message, created and updated write the field of v. cleared says that the event
-	// names the field as set to nothing.
+	// message, created and updated write the field of v into a message. cleared reports whether the
+	// event must name the field as cleared.
 	message(v Video, m *videov1.Video)
 	created(v Video, e *eventsv1.VideoCreated)
 	updated(v Video, e *eventsv1.VideoUpdated) (cleared bool)
 }
 
-// fields are all of them. The uploader is not one: it is given at creation only.
+// fields has every field except the uploader, which is given at creation only.
 var fields = []field{title{}, description{}, durationSeconds{}, publishedAt{}}
 
 type title struct{}
@@ -205,7 +206,8 @@ func assign[T comparable](at *T, to T) (differed bool) {
 	return differed
 }
 
-// read reads a member of a body.
+// read stores a member of a body in *to. It reports whether the body has the member, and whether it
+// is null.
 func read[T any](o rest.Optional[T], to *T) (set, null bool) {
 	*to = o.Value
 	return o.Set, o.Null

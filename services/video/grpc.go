@@ -41,8 +41,8 @@ func (g grpcServer) CreateVideo(ctx context.Context, req *videov1.CreateVideoReq
 	return &videov1.CreateVideoResponse{Video: v.proto(), ConsistencyToken: v.Token()}, aggregate.SetReplayed(ctx, result.Replayed)
 }
 
-// UpdateVideo clears a field that the mask names and the message leaves unset; JSON
-// says the same with null.
+// UpdateVideo clears a field that the mask names and the message leaves unset. In REST, null clears
+// a field.
 func (g grpcServer) UpdateVideo(ctx context.Context, req *videov1.UpdateVideoRequest) (*videov1.UpdateVideoResponse, error) {
 	mask := req.GetUpdateMask().GetPaths()
 	if len(mask) > maxMask { // before any work is done for each name
@@ -129,15 +129,15 @@ func (v Video) proto() *videov1.Video {
 	return m
 }
 
-// read is v in the answer to a read: with the id of its last event, for readers that keep a
-// copy. The answer to a write lacks that id, because a stored answer has the JSON fields only.
+// read returns v for the answer to a read. It adds the id of the last event and the tenant, for readers
+// that keep a copy. The answer to a write has neither, because stored answers have the JSON fields only.
 func (v Video) read() *videov1.Video {
 	m := v.proto()
 	m.LastEventId, m.TenantId = v.EventID(), v.TenantID
 	return m
 }
 
-// messages are videos in the answer to a read.
+// messages returns videos for the answer to a read.
 func messages(videos []Video) []*videov1.Video {
 	all := make([]*videov1.Video, len(videos))
 	for i, v := range videos {

@@ -12,8 +12,8 @@ import (
 	"example.com/lockstep/services/video/aggregate"
 )
 
-// Get returns a video of the caller's tenant that is not deleted, as it is now. The answer, or the error that
-// there is no such video, is of the database's state asOf.
+// Get returns a video of the caller's tenant that is not deleted. asOf is the state of the database
+// that the answer shows, and is also set with the error that there is no such video.
 func (s *Service) Get(ctx context.Context, caller auth.Principal, id uuid.UUID) (v Video, asOf aggregate.AsOf, err error) {
 	v, asOf, err = selectVideo(ctx, s.db, aggregate.Scope(caller), id)
 	if err != nil {
@@ -22,8 +22,8 @@ func (s *Service) Get(ctx context.Context, caller auth.Principal, id uuid.UUID) 
 	return v, asOf, v.Check(aggregateType, 0)
 }
 
-// GetMany returns the named videos, tombstones included, as they are now, with the
-// state as in Get, of all tenants. It is for replicas.
+// GetMany returns the named videos of all tenants, including tombstones, and the state of the
+// database as in Get. It is for replicas.
 func (s *Service) GetMany(ctx context.Context, ids []string) ([]Video, aggregate.AsOf, error) {
 	if err := aggregate.CheckVideoIDs(ids); err != nil {
 		return nil, aggregate.AsOf{}, err
@@ -43,9 +43,9 @@ type Filter struct {
 // text is the length of v's text in a message, in bytes.
 func (v Video) text() int { return len(v.Title) + len(v.Description) }
 
-// List returns up to size (1 to 200) videos of the caller's tenant that are not deleted, newest first, and fewer if they are very
-// long; and a token for the page behind them, which is empty on the last, and good for this
-// caller only.
+// List returns up to size (1 to 200) videos of the caller's tenant that are not deleted, newest
+// first. It returns fewer if they are very long. next is the token for the next page. It is empty
+// on the last page, and valid for this caller only.
 func (s *Service) List(
 	ctx context.Context, caller auth.Principal, f Filter, size int, token string,
 ) (videos []Video, next string, err error) {

@@ -13,16 +13,17 @@ import (
 	"example.com/lockstep/services/video/aggregate"
 )
 
-// turnWait is long for the rows of another caller, which take some tens of milliseconds.
+// turnWait is how long a caller waits for its turn. That is long, because the rows of another
+// caller take some tens of milliseconds.
 const turnWait = 2 * time.Second
 
-// replicationServer is the ReplicationService of proto/video/replication/v1. This file has
-// the rows themselves, replication_digests.go their digests.
+// replicationServer is the ReplicationService of proto/video/replication/v1. This file has the
+// calls that return rows, and replication_digests.go has the calls that return digests of rows.
 type replicationServer struct {
 	replicationv1.UnimplementedReplicationServiceServer
 	owner services
-	// turn belongs to one caller at a time, for a digest or a list: a check or a backfill must
-	// not hold more than one of the connections that requests share.
+	// turn belongs to one caller at a time, for a digest or a list. So checks and backfills
+	// together hold at most one of the connections that requests share.
 	turn chan struct{}
 }
 
@@ -63,8 +64,9 @@ func (s replicationServer) ListVideoRows(
 	}, nil
 }
 
-// await returns when it is the caller's turn. The caller calls leave. One that has to wait for
-// long is asked to come again: callers that have gone must not be served first.
+// await returns when it is the caller's turn. The caller must then call leave. A caller whose turn
+// does not come within turnWait gets an error that asks it to retry, so that a caller that has gone
+// away is not served first.
 func (s replicationServer) await(ctx context.Context) (leave func(), err error) {
 	long := time.NewTimer(turnWait)
 	defer long.Stop()
@@ -80,7 +82,7 @@ func (s replicationServer) await(ctx context.Context) (leave func(), err error) 
 	}
 }
 
-// asOf is the time of an answer; an unknown time is an unset field.
+// asOf returns the time of an answer. If the time is unknown, the field stays unset.
 func asOf(a reconcile.Answer) *timestamppb.Timestamp {
 	if a.AsOf.IsZero() {
 		return nil

@@ -55,7 +55,8 @@ func (s replicationServer) ListRowDigests(
 	return resp, nil
 }
 
-// enter returns the table of a request when it is the caller's turn. The caller calls leave.
+// enter waits for the caller's turn, and returns the table that the request names. The caller must
+// then call leave.
 func (s replicationServer) enter(
 	ctx context.Context, d *replicationv1.Definition,
 ) (table *reconcile.Table, leave func(), err error) {
@@ -71,7 +72,7 @@ func definition(d *replicationv1.Definition) reconcile.Definition {
 	return reconcile.Definition{Encoding: d.GetEncoding(), Fields: d.GetFields()}
 }
 
-// incomparable makes faults of the request known to the caller.
+// incomparable returns a problem that the caller sees if the request has caused err, and otherwise err.
 func incomparable(err error) error {
 	switch {
 	case errors.Is(err, reconcile.ErrDefinition):

@@ -21,7 +21,7 @@ var openAPI []byte
 // restAPI is the part of openapi.json that is about videos.
 type restAPI struct{ service *Service }
 
-// mount adds the routes of the videos and of the document to r.
+// mount adds to r the routes of videos and the route of openapi.json.
 func mount(r chi.Router, s *Service, log *slog.Logger) {
 	a := restAPI{s}
 	rest.OpenAPI(r, openAPI)
@@ -150,7 +150,7 @@ func (b restBody) video(found *problem.Violations) (given []string, v Video) {
 	return given, v
 }
 
-// writeResult answers a flat video with its token.
+// writeResult answers with one JSON object, which has the video's fields and its consistency token.
 func writeResult(w http.ResponseWriter, status int, result aggregate.Result[Video]) {
 	aggregate.WriteHeaders(w, result.Value.Version, result.Value.Token(), result.Replayed)
 	rest.WriteJSON(w, status, struct {

@@ -21,8 +21,7 @@ func names(all []field) (names []string) {
 	return names
 }
 
-// named are the fields with these names. Other names are left out; the protocols report
-// them.
+// named returns the fields with these names. It leaves out unknown names, which the protocols report.
 func named(names []string) (found []field) {
 	for _, name := range names {
 		if i := slices.IndexFunc(fields, func(f field) bool { return f.name() == name }); i >= 0 {
@@ -32,7 +31,8 @@ func named(names []string) (found []field) {
 	return found
 }
 
-// set gives v the named fields of to, and returns those that differed.
+// set gives v the values that the named fields have in the video to, and returns the fields whose
+// values differed.
 func (v *Video) set(names []string, to Video) (changed []field) {
 	for _, f := range named(names) {
 		if f.set(v, to) {
@@ -42,7 +42,7 @@ func (v *Video) set(names []string, to Video) (changed []field) {
 	return changed
 }
 
-// values are the named fields of v by their names, as REST writes them.
+// values returns the values of the named fields of v by name, as REST writes them.
 func (v Video) values(names []string) map[string]any {
 	values := map[string]any{}
 	for _, f := range named(names) {
@@ -54,7 +54,7 @@ func (v Video) values(names []string) map[string]any {
 	return values
 }
 
-// violations are the violations of the rules by the named fields of v.
+// violations returns the rules that the named fields of v violate.
 func (v Video) violations(names []string) (found problem.Violations) {
 	for _, f := range named(names) {
 		f.check(v, &found)

@@ -26,37 +26,38 @@ import (
 
 // Config is the configuration of a process that serves video.
 type Config struct {
-	// DatabaseURL connects as the role video_service. Behind a transaction
-	// pooler it says default_query_exec_mode=exec.
+	// DatabaseURL connects as the role video_service. Behind a transaction pooler it must have
+	// default_query_exec_mode=exec.
 	DatabaseURL string
 	// ListenURL connects to the same database without a transaction pooler, for LISTEN. If
-	// it is empty, LISTEN uses DatabaseURL. If that leads through a pooler, there is no
-	// LISTEN, and the relay polls.
+	// ListenURL is empty, LISTEN uses DatabaseURL. If DatabaseURL then leads through a pooler,
+	// there is no LISTEN, and the relay polls.
 	ListenURL string
 	// Retention is how long published events are kept; 0 or less is for ever.
 	Retention time.Duration
-	// TenantRate is that of outbox.Options.
+	// TenantRate is the field TenantRate of outbox.Options.
 	TenantRate int
-	// CanaryInterval is the time between two versions of the synthetic video, up to a minute.
-	// 0: none.
+	// CanaryInterval is the time between two versions of the synthetic video, up to a minute. With
+	// 0, the process writes no versions.
 	CanaryInterval time.Duration
 	// Project is the Google Cloud project of the topics.
 	Project string
-	// PubSubEndpoint is a regional endpoint (host:port): the order of a key
-	// holds within one region only. Empty is the global one.
+	// PubSubEndpoint is a regional endpoint (host:port), because the order of a key holds within
+	// one region only. If it is empty, the global endpoint is used.
 	PubSubEndpoint string
 	// Reflection lets every gRPC caller list the services and messages.
 	Reflection bool
-	// Admin is the listener of health, readiness and metrics. Nil: they are on the port of
+	// Admin is the listener of health, readiness and metrics. If it is nil, they are on the port of
 	// the API.
 	Admin net.Listener
 	// Auth says how callers prove who they are.
 	Auth auth.Config
-	// Limits are those of the users' rates, and of pages of other origins.
+	// Limits bound the rates of users, and say which web pages of other origins may call.
 	Limits serve.Options
 }
 
-// ReadEnvironment sets what the environment has, and reports faults to r.
+// ReadEnvironment sets the fields that environment variables have, and reports missing or invalid
+// ones to r.
 func (c *Config) ReadEnvironment(r *command.Environment) {
 	c.DatabaseURL, c.ListenURL = r.RequiredURL("DATABASE_URL"), r.URL("LISTEN_DATABASE_URL")
 	c.Project, c.PubSubEndpoint = r.Required("GOOGLE_CLOUD_PROJECT"), r.HostPort("PUBSUB_ENDPOINT", "")
@@ -72,12 +73,12 @@ func Topics(project string) map[string]string {
 	return names
 }
 
-// Serve runs the service on lis, which it closes, until ctx is cancelled, and drains
-// within 10 seconds: the API first, then the relay, then the parts that both use. It
-// starts without a database, or with one that is not migrated, and is unready until
-// that changes. When a part of it fails, all of it ends with that part's error.
+// Serve runs the service on lis, which it closes, until ctx is cancelled. Then it drains within 10
+// seconds, first the API, then the relay, then the parts that both use. It also starts if the
+// database is away or not migrated, and is unready until the database is usable. If one part fails,
+// all parts end, and Serve returns the error of that part.
 func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) error {
-	defer lis.Close() // for returns before the server has it
+	defer lis.Close() // in case Serve returns before the server owns lis
 	callers, err := auth.New(ctx, cfg.Auth, log)
 	if err != nil {
 		return err
@@ -139,8 +140,7 @@ type services struct {
 	comparable  map[string]*reconcile.Table // by aggregate type
 }
 
-// newServices returns services that call wake after each commit that left an event in the
-// outbox.
+// newServices returns services that call wake after each commit that added an event to the outbox.
 func newServices(db *pgxpool.Pool, wake func()) services {
 	writer := aggregate.NewWriter(db, wake)
 	return services{
@@ -153,7 +153,7 @@ func newServices(db *pgxpool.Pool, wake func()) services {
 	}
 }
 
-// register adds both protocols of all aggregates.
+// register adds the routes and the gRPC services of all aggregates.
 func (s services) register(router chi.Router, rpc grpc.ServiceRegistrar, log *slog.Logger) {
 	mount(router, s.videos, log)
 	registerGRPC(rpc, s.videos)

@@ -23,7 +23,7 @@ var (
 	placeholders = aggregate.Placeholders(columns)
 )
 
-// newTable returns the videos as read models compare theirs with them.
+// newTable returns the table of videos, for comparisons with read models.
 func newTable(db *pgxpool.Pool) *reconcile.Table {
 	return reconcile.NewTable(db, "videos", []string{"video_id"}, columns, outbox.PresentEpoch)
 }
@@ -39,22 +39,23 @@ func insertVideo(tx *aggregate.Tx, v Video) {
 	tx.Queue(`INSERT INTO videos (`+columns+`) VALUES (`+placeholders+`)`, v.arguments())
 }
 
-// updateVideo requires the row's lock. It names all columns, so that there is one list of
-// them. A column that keeps its value costs no index entry: the update stays heap-only.
+// updateVideo updates a row that tx has locked. It sets all columns, so that there is only one list
+// of columns. A column that keeps its value costs no index entry, because the update stays
+// heap-only.
 func updateVideo(tx *aggregate.Tx, v Video) {
 	tx.Queue(`UPDATE videos SET (`+columns+`) = (`+placeholders+`) WHERE video_id = @video_id`, v.arguments())
 }
 
-// lockVideo locks a video until its transaction ends, and reads it. Without such a video
-// it returns the zero Video.
+// lockVideo locks a video until its transaction ends, and reads it. If there is no such video, it
+// returns the zero Video.
 func lockVideo(ctx context.Context, tx *aggregate.Tx, id uuid.UUID) (v Video, err error) {
 	tx.Queue(`SELECT `+selected+` FROM videos WHERE video_id = $1 FOR UPDATE`, id).Query(aggregate.One(&v))
 	err = tx.Lock(ctx)
 	return v, err
 }
 
-// lockNamedVideo is lockVideo of a video that may not exist yet: the lock is on its name, so that
-// two first writers do not collide at the primary key.
+// lockNamedVideo is lockVideo for a video that may not exist yet. It first locks the video's name,
+// so that two first writers do not collide at the primary key.
 func lockNamedVideo(ctx context.Context, tx *aggregate.Tx, id uuid.UUID) (Video, error) {
 	tx.Queue(`SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, tx.OfTenant(id.String()))
 	return lockVideo(ctx, tx, id)
@@ -67,15 +68,16 @@ func selectVideo(ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, id u
 	return v, asOf, err
 }
 
-// selectVideos reads the videos of all tenants, and leaves out those that never existed. asOf is as in selectVideo.
+// selectVideos reads the videos with these ids, of all tenants. It leaves out videos that never
+// existed. asOf is as in selectVideo.
 func selectVideos(ctx context.Context, db *pgxpool.Pool, ids []string) (videos []Video, asOf aggregate.AsOf, err error) {
 	asOf, err = aggregate.SelectAsOf(ctx, db, tenant.Every, aggregate.All(&videos),
 		`SELECT `+selected+` FROM videos WHERE video_id = ANY ($1::uuid[])`, ids)
 	return videos, asOf, err
 }
 
-// selectPage returns up to limit videos with ids below before that are not deleted,
-// newest first. A statement for each filter lets each have its own plan.
+// selectPage returns up to limit videos that are not deleted and have ids below before, newest
+// first. The statement differs with the filter, so that each filter has its own plan.
 func selectPage(
 	ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, f Filter, before uuid.UUID, limit int,
 ) (page []Video, err error) {

@@ -9,10 +9,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// eraseBatch bounds the rows of one statement of an erasure: its locks last milliseconds.
+// eraseBatch bounds the rows of one statement of an erasure, so that its locks last milliseconds.
 const eraseBatch = 500
 
-// selectUploads are the ids of a user's videos, tombstones too: the next ones after an id.
+// selectUploads selects the ids of a user's videos that follow an id, including tombstones.
 const selectUploads = `SELECT video_id::text FROM videos WHERE uploader_id = $1 AND video_id > $2::text::uuid ORDER BY video_id LIMIT $3`
 
 // selectTenants returns the tenants in which a user has something that is not deleted.
@@ -27,7 +27,7 @@ func selectTenants(ctx context.Context, db *pgxpool.Pool, user uuid.UUID) ([]str
 	return tenants, nil
 }
 
-// selectOwned returns those of the videos that the user has uploaded, tombstones too.
+// selectOwned returns the videos among ids that the user has uploaded, including tombstones.
 func selectOwned(ctx context.Context, db *pgxpool.Pool, user uuid.UUID, ids []string) ([]string, error) {
 	return selectIDs(ctx, db, `SELECT video_id::text FROM videos WHERE uploader_id = $1 AND video_id = ANY ($2::uuid[])`, user, ids)
 }
@@ -41,8 +41,8 @@ func selectIDs(ctx context.Context, db *pgxpool.Pool, query string, args ...any)
 	return ids, nil
 }
 
-// countVideos counts a user's videos that are not deleted. A tombstone has nothing of the user but
-// the id.
+// countVideos counts a user's videos that are not deleted. The only data of the user in a tombstone
+// is the user's id.
 func countVideos(ctx context.Context, db *pgxpool.Pool, user uuid.UUID) (videos int64, err error) {
 	err = db.QueryRow(ctx, `SELECT count(*) FROM videos WHERE uploader_id = $1 AND deleted_at IS NULL`, user).Scan(&videos)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// selectEngaged are the ids of a user's engagements, tombstones too: the next ones after an id,
-// of which the video's counts.
+// selectEngaged selects the ids of a user's engagements that follow an id, including tombstones.
+// Only the video id in that id counts.
 const selectEngaged = `
 	SELECT concat(user_id, ':', video_id) FROM engagements
 	 WHERE user_id = $1 AND video_id > right($2::text, 36)::uuid ORDER BY video_id LIMIT $3`

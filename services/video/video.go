@@ -1,18 +1,18 @@
 // Package video owns videos, users' engagements with them, and the other aggregates of the
-// service: it alone creates, changes and deletes them, and publishes each change as an event.
+// service. Only this service creates, changes and deletes them. It publishes each change as an event.
 //
-// A write is one transaction, in [Service.Create], [Service.Update] and
-// [Service.Delete]: the row, its event in the outbox and, where the caller sent one, the
-// idempotency key commit together or not at all. The lock assigns the version, so
-// versions are in commit order, and each has exactly one event. A deletion leaves the row
-// as a tombstone without its content: its version never restarts, and a consumer that missed
-// the event can still learn of it.
+// A write is one transaction; see [Service.Create], [Service.Update] and [Service.Delete]. The row,
+// its event in the outbox and, if the caller sent one, the idempotency key commit together or not
+// at all. A write assigns the version while it holds the row's lock. So versions are in commit
+// order, and each version has exactly one event. A deletion leaves the row as a tombstone without
+// its content. So the version never restarts, and a consumer that missed the event can still learn
+// of the deletion.
 //
-// This file has the transactions; fields.go the fields of a video, one after the other,
-// and rules.go their use; read.go the reads, store.go all SQL, events.go the events,
-// rest.go and grpc.go the protocols for users, replication.go and replication_digests.go
-// the one for replicas, access.go the rules of who may call what, erase.go and store_erase.go the
-// erasure of a user, canary.go the synthetic video, serve.go the wiring. Each other aggregate has a package of its own
+// This file has the transactions. fields.go has the fields of a video, one after the other, and rules.go
+// uses them. read.go has the reads, store.go the SQL, and events.go the events. rest.go and grpc.go are
+// the protocols for users; replication.go and replication_digests.go are the protocol for replicas.
+// access.go says who may call what. erase.go and store_erase.go have the erasure of a user, canary.go
+// has the synthetic video, and serve.go the wiring. Each other aggregate has a package of its own
 // with the same files, the first one is engagement; package aggregate has the parts that all
 // share. internal/idempotency keeps the keys.
 package video
@@ -30,7 +30,7 @@ import (
 	"example.com/lockstep/services/video/aggregate"
 )
 
-// Service is the one writer of videos. Any number may run on one database.
+// Service is the only writer of videos. Any number of processes may run it on one database.
 type Service struct {
 	db     *pgxpool.Pool
 	writer *aggregate.Writer
@@ -41,11 +41,11 @@ func NewService(db *pgxpool.Pool, writer *aggregate.Writer) *Service {
 	return &Service{db: db, writer: writer}
 }
 
-// Create stores v, and assigns its ID, version and times. The uploader is a user that the
-// caller may act for. found are the violations that
-// the caller has found in the request; they are reported together with those of the rules.
+// Create stores v, and assigns its ID, version and times. The caller must be allowed to act for the
+// uploader. found are the violations that the protocol has found in the request. Create reports
+// them together with the violations of the rules.
 //
-// BEGIN, video, event, key and COMMIT take one round trip (TestRoundTrips).
+// The transaction makes one round trip (TestRoundTrips): BEGIN, the video, its event, the key, COMMIT.
 func (s *Service) Create(
 	ctx context.Context, v Video, o aggregate.WriteOptions, found problem.Violations,
 ) (aggregate.Result[Video], error) {
@@ -57,14 +57,14 @@ func (s *Service) Create(
 	if err != nil {
 		return aggregate.Result[Video]{}, err
 	}
-	// It may have to wait only for concurrent duplicates of this request.
+	// This write can only wait for the transaction of a concurrent duplicate of the request.
 	return aggregate.Write(ctx, s.writer, o.Caller, request.Name(), request, func(ctx context.Context, tx *aggregate.Tx) (Video, error) {
 		v.ID, v.Revision = aggregate.NewID(), aggregate.Revision{TenantID: tx.Tenant, Epoch: tx.Epoch}.Next()
 		event, err := createdEvent(ctx, v)
 		if err != nil {
 			return Video{}, err
 		}
-		if err := tx.Remember(v); err != nil { // first: a concurrent duplicate of this request waits here
+		if err := tx.Remember(v); err != nil { // first, so that a concurrent duplicate waits here
 			return Video{}, err
 		}
 		insertVideo(tx, v)
@@ -72,13 +72,13 @@ func (s *Service) Create(
 	})
 }
 
-// Update sets the named fields of a video to their values in to. If they have these
-// values already, it makes no version and no event and returns the video unchanged. The
-// caller may act for the uploader. found is as for Create.
+// Update gives the named fields of a video the values that they have in the parameter to. If the
+// fields have these values already, Update makes no version and no event, and returns the video
+// unchanged. The caller must be allowed to act for the uploader. found is as for Create.
 //
-// The transaction makes two round trips (TestRoundTrips): the first begins, locks and
-// reads the row, and finds the answer to an earlier request with the key; the second
-// writes row, key and event, and commits.
+// The transaction makes two round trips (TestRoundTrips). The first begins, locks and reads the
+// row, and reads the answer to an earlier request with the same key. The second writes the row, the
+// key and the event, and commits.
 func (s *Service) Update(
 	ctx context.Context, id uuid.UUID, names []string, to Video, o aggregate.WriteOptions, found problem.Violations,
 ) (aggregate.Result[Video], error) {
@@ -111,9 +111,9 @@ func (s *Service) Update(
 	})
 }
 
-// Delete makes a video a tombstone, in the round trips of Update, for the callers of
-// Update. A tombstone has ids, version and times, and nothing else. The reason, which may be
-// empty, travels in the event. found is as for Create.
+// Delete turns a video into a tombstone, which has only ids, version and times. It makes the same
+// round trips as Update and allows the same callers. The reason, which may be empty, is sent in the
+// event. found is as for Create.
 func (s *Service) Delete(
 	ctx context.Context, id uuid.UUID, reason string, o aggregate.WriteOptions, found problem.Violations,
 ) (aggregate.Result[Video], error) {
@@ -142,9 +142,9 @@ func (s *Service) Delete(
 	})
 }
 
-// checkWrite returns an error unless the caller may change v, which is locked. That there
-// is no such video, or that it was deleted, is said to every caller, as reads say it; the
-// version to those only that may change it.
+// checkWrite returns an error unless the caller may change v, which is locked. Like a read, it
+// tells every caller that there is no such video or that the video was deleted. Only a caller that
+// may change the video gets the error about its version.
 func (v Video) checkWrite(o aggregate.WriteOptions) error {
 	if err := v.Check(aggregateType, 0); err != nil {
 		return err

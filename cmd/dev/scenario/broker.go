@@ -16,7 +16,7 @@ import (
 	"example.com/lockstep/internal/topics"
 )
 
-// fault is one of the repository's own broker, in the JSON that it takes.
+// fault is one fault of the repository's own broker, in the JSON that the broker takes.
 type fault struct {
 	Kind   string `json:"kind"`
 	Method string `json:"method,omitempty"`
@@ -30,14 +30,14 @@ func (p *Pair) setFaults(ctx context.Context, all ...fault) error {
 
 func (p *Pair) withoutFaults(ctx context.Context) error { return p.setFaults(ctx) }
 
-// endLeases moves the clock of the broker ahead by a minute, the longest time for which a
-// message of a killed consumer stays hidden.
+// endLeases moves the clock of the broker ahead by a minute. A message of a killed consumer
+// stays hidden for at most that long.
 func (p *Pair) endLeases(ctx context.Context) error {
 	return p.control(ctx, http.MethodPost, "advance", map[string]any{"by": "1m"}, nil)
 }
 
-// acknowledged returns when catalog has acknowledged each message, also those that come once
-// more.
+// acknowledged returns when catalog has acknowledged each message, also those that the broker
+// sends again.
 func (p *Pair) acknowledged(ctx context.Context) error {
 	return until(ctx, "catalog has acknowledged each message", func(ctx context.Context) (bool, error) {
 		var backlog map[string]int
@@ -53,8 +53,8 @@ func (p *Pair) acknowledged(ctx context.Context) error {
 	})
 }
 
-// control sends a request, if there is one, to the broker's own endpoints, and reads the
-// answer, if it is wanted.
+// control sends a request to the broker's own endpoints and reads the answer. request is nil if
+// there is none, and answer is nil if it is not wanted.
 func (p *Pair) control(ctx context.Context, method, path string, request, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTime)
 	defer cancel()
@@ -85,7 +85,7 @@ func (p *Pair) control(ctx context.Context, method, path string, request, answer
 	}
 }
 
-// publish sends messages to the topic, past the outbox.
+// publish sends messages to the topic without the outbox.
 func (p *Pair) publish(ctx context.Context, topic string, messages ...*pubsubpb.PubsubMessage) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTime)
 	defer cancel()
@@ -103,8 +103,8 @@ func (p *Pair) publish(ctx context.Context, topic string, messages ...*pubsubpb.
 	return nil
 }
 
-// brokerState is whether the broker answers, and the faults that are set in it. Its own
-// endpoint answers during an injected outage; the page then says away.
+// brokerState returns the faults that are set in the broker, and whether the broker is up. The
+// broker's own endpoint answers even during an injected outage, and up is then false.
 func (p *Pair) brokerState(ctx context.Context) (faults string, up bool) {
 	ctx, cancel := context.WithTimeout(ctx, scrapeTime)
 	defer cancel()
@@ -130,6 +130,6 @@ func (p *Pair) brokerState(ctx context.Context) (faults string, up bool) {
 	case len(set.Faults) == 0:
 		return working, true
 	}
-	first := set.Faults[0] // a scenario sets one
+	first := set.Faults[0] // a scenario sets one fault at a time
 	return "injected fault: " + first.Kind + " " + first.Method, first != fault{Kind: "outage"}
 }

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// scrapeTime bounds one request for metrics: no process may be there to answer it.
+	// scrapeTime bounds one request for metrics, because there may be no process to answer it.
 	scrapeTime = 2 * time.Second
-	// maxMetrics bounds the answer: a service has a tenth of this.
+	// maxMetrics bounds the answer. The answer of a service has a tenth of this.
 	maxMetrics = 4 << 20
 )
 
-// video is a video as an answer of a service has it.
+// video is a video in an answer of a service.
 type video = walk.Answer
 
 func (p *Pair) create(ctx context.Context, title string) (video, error) {
@@ -31,7 +31,7 @@ func (p *Pair) create(ctx context.Context, title string) (video, error) {
 		fmt.Sprintf(`{"uploader_id":%q,"title":%q,"duration_seconds":60}`, walk.User, title))
 }
 
-// update sets a field that every update changes.
+// update sets the duration. Each update has another value of seconds, so each is a change.
 func (p *Pair) update(ctx context.Context, id uuid.UUID, seconds int) (video, error) {
 	return p.write(ctx, http.MethodPatch, "/v1/videos/"+id.String(), fmt.Sprintf(`{"duration_seconds":%d}`, 100+seconds))
 }
@@ -64,8 +64,8 @@ func (p *Pair) like(ctx context.Context, id uuid.UUID, n int) (liked []string, e
 	return liked, nil
 }
 
-// write sends a write, and once more if its connection was closed without an answer, as
-// Go's own client does for some of them. The idempotency key makes the two one.
+// write sends a write. If its connection was closed without an answer, write sends it once more,
+// as Go's own client does in some cases. The idempotency key makes the two requests one write.
 func (p *Pair) write(ctx context.Context, method, path, body string) (video, error) {
 	header := http.Header{}
 	if !p.once {
@@ -81,7 +81,7 @@ func (p *Pair) write(ctx context.Context, method, path, body string) (video, err
 	return v, err
 }
 
-// read asks catalog, with the token if there is one. A read may wait for the seconds.
+// read reads from catalog, with token unless token is empty. The read may wait for wait seconds.
 func (p *Pair) read(ctx context.Context, id uuid.UUID, token string, wait int) (video, error) {
 	header := http.Header{"Prefer": {fmt.Sprintf("wait=%d", wait)}}
 	if token != "" {
@@ -124,8 +124,8 @@ func (p *Pair) scrape(ctx context.Context, service string) (live.Samples, error)
 	return live.ParseSamples(io.LimitReader(response.Body, maxMetrics))
 }
 
-// shutdown counts the answered requests to a service that its end concerns: those that were
-// under way when it was asked to end, and those that came later. A nil shutdown counts none.
+// shutdown counts the answered requests that the end of a service concerns. They were under way
+// when the service was asked to end, or they came later. A nil shutdown counts none.
 type shutdown struct {
 	url string // base URL of the service
 
@@ -141,7 +141,7 @@ func (s *shutdown) begin() {
 	s.asked = time.Now()
 }
 
-// answered notes the end of a request that had started at a time.
+// answered notes the end of a request to url that began at started.
 func (s *shutdown) answered(url string, started time.Time) {
 	if s == nil || !strings.HasPrefix(url, s.url) {
 		return

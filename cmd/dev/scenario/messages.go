@@ -48,8 +48,8 @@ func (p *Pair) repeated(ctx context.Context) (float64, error) {
 	return m.Sum("inbox_events_total", `outcome="duplicate"`), err
 }
 
-// withheld makes the events of one video that the relay does not send: the broker refuses
-// them until video has handed back its leases and ended.
+// withheld creates a video and changes it with change. The events of the change are not sent,
+// because the broker refuses them until video has handed back its leases and ended.
 func (p *Pair) withheld(ctx context.Context, t *run, change func(video) video) video {
 	t.atEnd(p.startAll)
 	t.atEnd(p.withoutFaults)
@@ -128,7 +128,7 @@ func (p *Pair) poison(ctx context.Context, t *run) {
 	if len(events) == 0 {
 		failf("no event to change")
 	}
-	// The schema of the topic accepts this; it is no change of a video.
+	// The schema of the topic accepts this payload, although it is no change of a video.
 	bad := events[0]
 	bad.ID, bad.Version, bad.Type, bad.Payload = uuid.New(), 2, "VideoUpdated", []byte("\x0a\x07garbled")
 	must(p.publish(ctx, topics.Video, bad.Message()))

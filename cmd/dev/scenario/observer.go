@@ -11,23 +11,23 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
-// observer looks at the pair from outside: at the metrics of both services, and at the
-// tables of both databases. Each look has a pace of its own, so that a part that is away
-// holds up only its own numbers.
+// observer watches the pair from outside. It reads the metrics of both services, the tables of
+// both databases, and the state of the broker. It reads each of these at its own pace, so that a
+// part that is away holds up only its own numbers.
 type observer struct {
 	pair *Pair
 
 	mu                     sync.Mutex
 	writes, published      live.Counter
 	consumer               live.Consumer
-	video, catalog, broker bool // it answered the last look
+	video, catalog, broker bool // whether the part answered the last time
 	videoMemory            float64
 	tables                 tables
 	databaseUp             bool
 	brokerFaults           string
 }
 
-// run looks until ctx ends, while a browser looks at the page.
+// run reads until ctx ends, but only while a browser shows the page.
 func (o *observer) run(ctx context.Context, page *live.Page) {
 	var looks sync.WaitGroup
 	for _, look := range []func(context.Context){o.seeVideo, o.seeCatalog, o.seeTables, o.seeBroker} {

@@ -1,10 +1,10 @@
 // Package scenario attacks the running pair, one scenario at a time, and watches whether its
 // promises hold. The buttons of the live page are its scenarios.
 //
-// A scenario breaks one thing, writes while it is broken, repairs it, and then waits until
-// both services agree. It counts as seen only if the databases show it: each change has its
-// event, each event is applied, each video's in order, and nothing twice. No scenario ends
-// well by a timer.
+// A scenario breaks one thing, writes while it is broken, repairs it, and then waits until both
+// services agree. A promise counts as seen only if the databases show it: each change has its
+// event, each event is applied, the events of each video are in order, and nothing is applied
+// twice. No scenario succeeds because a timer ended.
 package scenario
 
 import (
@@ -26,13 +26,13 @@ import (
 )
 
 const (
-	// callTime bounds one call to a service: a read may wait for 10 s.
+	// callTime bounds one call to a service. A read may wait for 10 s.
 	callTime = 20 * time.Second
 	// queryTime bounds one query.
 	queryTime = 5 * time.Second
 	// repairTime bounds the repairs after a scenario.
 	repairTime = time.Minute
-	// glance is the pause between two looks at a state without a notification.
+	// glance is the pause between two checks of a state that sends no notification.
 	glance = 50 * time.Millisecond
 	// conns is how many calls are under way at once, at most.
 	conns = 16
@@ -42,7 +42,7 @@ const (
 type Config struct {
 	Video, Catalog       *process.Instance
 	VideoURL, CatalogURL string // base URLs of the services
-	AdminURL, OwnerURL   string // of the database: the administrator's, and that of video's role
+	AdminURL, OwnerURL   string // URLs of the database, for the administrator and for video's role
 	Postgres             *postgres.Server
 	Broker, Project      string         // host:port, and Google Cloud project
 	Issuer               *issuer.Issuer // nil: every caller may do everything
@@ -55,10 +55,10 @@ type Pair struct {
 	client walk.Client
 	faults bool      // the broker injects faults on demand
 	once   bool      // see withoutRetries
-	met    *shutdown // of a part, or nil
+	met    *shutdown // counts the requests to a part that is asked to end, or nil
 }
 
-// Open returns the pair. It asks the broker whether it injects faults.
+// Open returns the pair. It asks the broker whether the broker can inject faults.
 func Open(ctx context.Context, c Config) (_ *Pair, err error) {
 	p := &Pair{Config: c, client: walk.Client{
 		Client: http.Client{Timeout: callTime, Transport: &http.Transport{MaxIdleConnsPerHost: conns}},
@@ -71,13 +71,14 @@ func Open(ctx context.Context, c Config) (_ *Pair, err error) {
 	if p.db, err = pgxpool.New(ctx, c.AdminURL); err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	// Reading them changes nothing in a broker that another program has started.
+	// Reading the faults changes nothing in a broker that another program has started.
 	p.faults = p.control(ctx, http.MethodGet, "faults", nil, nil) == nil
 	return p, nil
 }
 
-// withoutRetries is p as clients see it that send each request once, on a connection of its
-// own: the one that a request fails on was not idle. met counts their requests.
+// withoutRetries returns p for clients that send each request once, on a connection of its own.
+// If such a request fails, the reason is not that its connection was idle. met counts the
+// requests.
 func (p *Pair) withoutRetries(met *shutdown) *Pair {
 	strict := *p
 	strict.once, strict.met = true, met
@@ -91,8 +92,8 @@ func (p *Pair) Close() {
 	p.client.CloseIdleConnections()
 }
 
-// until returns when the condition holds. It takes an error for "not yet": a part may be
-// away. The error of a wait that ctx ends has the last one.
+// until returns when condition holds. An error of condition counts as "not yet", because a part
+// may be away. If ctx ends first, the returned error has the last error of condition.
 func until(ctx context.Context, wanted string, condition func(context.Context) (bool, error)) error {
 	for {
 		holds, err := condition(ctx)
@@ -105,7 +106,7 @@ func until(ctx context.Context, wanted string, condition func(context.Context) (
 	}
 }
 
-// settled returns when catalog has these videos as their owner has them, and all their
+// settled returns when catalog has these videos in the same state as their owner, and all their
 // events have left.
 func (p *Pair) settled(ctx context.Context, ids ...uuid.UUID) error {
 	return until(ctx, "both services agree", func(ctx context.Context) (bool, error) {

@@ -22,12 +22,12 @@ func (p *Pair) startAll(ctx context.Context) error {
 	return p.ready(ctx)
 }
 
-// during runs an attack while clients write and read, after the first events have arrived.
-// They go on until it is over.
+// during runs attack while clients write and read. attack begins after the first events have
+// arrived. The clients go on until attack is over.
 func (p *Pair) during(ctx context.Context, attack func(context.Context)) (l *load) {
 	group, running := errgroup.WithContext(ctx)
 	over := make(chan struct{})
-	// The writers keep ctx: an attack that fails does not cut them off.
+	// The writers keep ctx, so that an attack that fails does not cut them off.
 	group.Go(func() (err error) {
 		l, err = p.writes(ctx, work{videos: 120, versions: 10, during: over, eachRead: true})
 		return err
@@ -103,7 +103,7 @@ func (p *Pair) killCatalog(ctx context.Context, t *run) {
 		must(p.Catalog.Start())
 	})
 	must(p.ready(ctx))
-	if p.faults { // else they come within a minute
+	if p.faults { // with another broker, the messages come again within a minute
 		t.sayf("It is ready. The broker's clock goes ahead by a minute: messages that were on their way to the old process come again.")
 		must(p.endLeases(ctx))
 		must(p.acknowledged(ctx))

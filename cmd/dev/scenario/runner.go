@@ -14,8 +14,7 @@ import (
 )
 
 const (
-	// runTime bounds one scenario. The longest wait is that for the leases of a killed
-	// relay, 20 s.
+	// runTime bounds one scenario. The longest wait is 20 s, for the leases of a killed relay.
 	runTime = 2 * time.Minute
 	// maxSaid bounds a sentence on the page.
 	maxSaid = 400
@@ -41,8 +40,8 @@ func NewRunner(p *Pair, page *live.Page) *Runner {
 	return &Runner{pair: p, page: page, observer: &observer{pair: p}}
 }
 
-// Run returns when ctx ends and the last scenario has repaired what it broke, except parts
-// that end with the pair.
+// Run returns when ctx ends and the last scenario has repaired what it broke. It does not repair
+// parts that end with the pair.
 func (r *Runner) Run(ctx context.Context) error {
 	var all errgroup.Group
 	all.Go(func() error { return r.page.Run(ctx, r.frame) })
@@ -77,7 +76,7 @@ func (r *Runner) play(ctx context.Context, name string) {
 	case context.Cause(running) != errEnded: //nolint:errorlint // a cause is the value itself
 		err = errors.Join(err, t.repaired(context.WithoutCancel(ctx)))
 	case t.needs == ourBroker:
-		// Another program may have started the broker, which then goes on without the pair.
+		// If another program has started the broker, the broker goes on without the pair.
 		err = errors.Join(err, r.pair.withoutFaults(context.WithoutCancel(ctx)))
 	}
 	if err != nil {
@@ -90,7 +89,7 @@ func (r *Runner) play(ctx context.Context, name string) {
 	r.note(live.Outcome{Name: name, Result: live.Held, Said: t.evidence()})
 }
 
-// oneLine is an error as a sentence of the page.
+// oneLine returns an error as one sentence for the page.
 func oneLine(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
 	if len(s) > maxSaid {

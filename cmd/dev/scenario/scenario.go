@@ -18,7 +18,7 @@ type scenario struct {
 	do                         func(*Pair, context.Context, *run)
 }
 
-// need is a thing that a scenario needs and that not every pair has.
+// need is something that a scenario needs and that not every pair has.
 type need int
 
 const (
@@ -85,7 +85,7 @@ var scenarios = []scenario{
 		ourPostgres, (*Pair).postgresOutage},
 }
 
-// Promises are those that the scenarios show.
+// Promises returns the promises that the scenarios show.
 func Promises() []live.Promise {
 	return []live.Promise{
 		{ID: "P1", Name: "atomic", Text: "A change and its event commit together or not at all."},
@@ -101,7 +101,8 @@ func Promises() []live.Promise {
 	}
 }
 
-// Buttons are the scenarios as buttons; those that this pair lacks something for say so.
+// Buttons returns the scenarios as buttons. A button says if the pair lacks something that it
+// needs.
 func (p *Pair) Buttons() (all []live.Button) {
 	for _, s := range scenarios {
 		b := live.Button{Name: s.name, Group: s.group, Label: s.label, Expect: s.expect}
@@ -123,8 +124,8 @@ type run struct {
 	repairs []func(context.Context) error
 }
 
-// atEnd repairs something when the scenario is over, also if it was cut off, but not when the
-// whole pair ends. The last repair comes first.
+// atEnd registers a repair for the end of the scenario. The repair also runs if the scenario was
+// cut off, but not when the whole pair ends. The last repair runs first.
 func (t *run) atEnd(repair func(context.Context) error) { t.repairs = append(t.repairs, repair) }
 
 func (t *run) repaired(ctx context.Context) (err error) {

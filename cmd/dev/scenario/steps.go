@@ -2,12 +2,12 @@ package scenario
 
 import "fmt"
 
-// A scenario is a script, like a test: the first step that fails ends it. The steps of a script
-// are calls of must and got, which panic with a failure; attempt makes it an error again.
+// A scenario is a script, like a test. The first step that fails ends it. The steps of a script
+// are calls of must and got, which panic with a failure. attempt turns the panic into an error.
 
 type failure struct{ error }
 
-// attempt takes the steps, and returns the error of the one that failed.
+// attempt runs the steps, and returns the error of the step that failed.
 func attempt(steps func()) (err error) {
 	defer func() {
 		switch p := recover().(type) {

@@ -11,7 +11,7 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// one is the one value of a query about videos.
+// one returns the single value that a query about videos gives.
 func one[T any](ctx context.Context, p *Pair, sql string, args ...any) (value T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTime)
 	defer cancel()
@@ -19,8 +19,8 @@ func one[T any](ctx context.Context, p *Pair, sql string, args ...any) (value T,
 	return value, err
 }
 
-// unsettled counts the videos that catalog does not have as their owner does, and their
-// events that have not left.
+// unsettled counts the videos that differ between catalog and their owner, and adds the number
+// of their events that have not left.
 func (p *Pair) unsettled(ctx context.Context, ids []uuid.UUID) (int64, error) {
 	return one[int64](ctx, p, `
 		SELECT (SELECT count(*) FROM video.videos v LEFT JOIN catalog.video_projection c USING (video_id)
@@ -34,7 +34,8 @@ type record struct {
 	Videos, Events int64
 	// Lost are videos that are missing, or older than a write that their owner has acknowledged.
 	Lost int64
-	// WithoutEvents are videos whose events are not those of version 1 to the present one.
+	// WithoutEvents are videos that do not have one event for each version from 1 to the present
+	// one.
 	WithoutEvents int64
 	// Unapplied are events that catalog has not settled.
 	Unapplied int64
@@ -94,7 +95,7 @@ func (p *Pair) parked(ctx context.Context, id uuid.UUID) (event uuid.UUID, found
 	return event, true, err
 }
 
-// lose marks an event as published that no relay has sent.
+// lose marks an event as published although no relay has sent it.
 func (p *Pair) lose(ctx context.Context, id uuid.UUID, version int64) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTime)
 	defer cancel()
@@ -125,7 +126,7 @@ func (p *Pair) events(ctx context.Context, aggregateType string, ids ...string) 
 	return pgx.CollectRows(rows, pgx.RowToStructByNameLax[eventing.Event])
 }
 
-// newest counts the events that catalog has settled, up to those of the last minute.
+// newest counts the events that catalog received in the last minute and has settled.
 func (p *Pair) newest(ctx context.Context) (int64, error) {
 	return one[int64](ctx, p, `SELECT count(*) FROM catalog.inbox
 		WHERE consumer = $1 AND status = 'done' AND received_at > now() - interval '1 minute'`,
@@ -138,7 +139,7 @@ type tables struct {
 	newest                            []live.Event
 }
 
-// maxCounted bounds the work of a count: the page does not need the exact number of a
+// maxCounted bounds the work of a count, because the page does not need the exact number of a
 // large backlog.
 const maxCounted = 10_000
 

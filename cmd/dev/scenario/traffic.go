@@ -29,8 +29,8 @@ const (
 const burstVideos, burstVersions = 200, 10
 
 // A backlog is 4,000 events. Clients, services, Postgres and browser share the processors, and
-// 1,000 writes a second take more than two of them. A backlog leaves faster than it came, and
-// lasts for longer than the two seconds that the page's rates are taken over.
+// 1,000 writes a second take more than two processors. A backlog leaves faster than it came. It
+// lasts for longer than the two seconds over which the page computes its rates.
 const backlogVideos, backlogVersions = 400, 10
 
 // maxVideos bounds the videos of one load, and so the queries about them.
@@ -39,7 +39,8 @@ const maxVideos = 2000
 // work is a load to be done: videos to create and to change up to a version.
 type work struct {
 	videos, versions int
-	// during, if it is set, is closed when the load may end. Until then further videos follow.
+	// during, if it is set, is closed when the load may end. Until then the clients create
+	// further videos.
 	during <-chan struct{}
 	// eachRead reads back each version, not only the last one; noRead reads none.
 	eachRead, noRead bool
@@ -50,7 +51,7 @@ type load struct {
 	promised promised
 	failed   int64
 	why      error // of the first request that failed
-	reads    int64 // with a token
+	reads    int64 // number of reads with a token
 	took     time.Duration
 
 	mu sync.Mutex
@@ -61,9 +62,9 @@ type promised map[uuid.UUID]int64
 
 func (p promised) ids() []uuid.UUID { return slices.Collect(maps.Keys(p)) }
 
-// writes does the work by several clients at once. A write that fails is counted and not
-// repeated: it may have committed. An answer to a read that is older than its token is an
-// error at once.
+// writes does the work with several clients at once. It counts a write that fails and does not
+// repeat it, because the write may have committed. If a read answers an older version than its
+// token, writes fails at once.
 func (p *Pair) writes(ctx context.Context, w work) (*load, error) {
 	l, started := &load{promised: promised{}}, time.Now()
 	var next atomic.Int64
@@ -144,14 +145,14 @@ func (p *Pair) readBack(ctx context.Context, l *load, id uuid.UUID, v video) err
 	return nil
 }
 
-// promise notes an acknowledged write. Those of one video come one after the other.
+// promise notes an acknowledged write. The writes of one video come one after the other.
 func (l *load) promise(id uuid.UUID, version int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.promised[id] = version
 }
 
-// missed counts a request that failed, and lets its part come back.
+// missed counts a request that failed, and waits so that the failed part can come back.
 func (l *load) missed(ctx context.Context, why error) {
 	l.mu.Lock()
 	l.failed++
@@ -160,11 +161,12 @@ func (l *load) missed(ctx context.Context, why error) {
 	backoff.Sleep(ctx, afterFailure, nil)
 }
 
-// agreed waits until both services agree on the videos, and then compares their account
-// with the acknowledged writes, and with P1, P2, P3 and P5.
+// agreed waits until both services agree on the videos. It then checks the account of both
+// databases against the acknowledged writes, and against P1, P2, P3 and P5.
 func (p *Pair) agreed(ctx context.Context, acknowledged promised) (r record) {
 	must(p.settled(ctx, acknowledged.ids()...))
-	// A row of the projection may have come by a repair, before the events behind it.
+	// A repair may have written a row of the projection before the events of that row are
+	// settled.
 	must(until(ctx, "catalog has settled every event", func(ctx context.Context) (settled bool, err error) {
 		r, err = p.account(ctx, acknowledged)
 		return r.Unapplied == 0, err

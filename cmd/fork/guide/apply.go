@@ -16,9 +16,9 @@ import (
 	"strings"
 )
 
-// Edit makes the edits of a chapter in the repository at root, new files and removed ones too. It
-// runs no command but `git rm` and `sed -i`, for which the files must be committed. It ends at the
-// first step that fails, and those before it stay done.
+// Edit makes the edits of a chapter in the repository at root, including new files and removed
+// files. It runs no command except `git rm` and `sed -i`, for which the files must be committed.
+// It ends at the first step that fails. The steps before that stay done.
 func (c Chapter) Edit(ctx context.Context, root string) error {
 	for _, step := range c.Steps {
 		if _, err := step.Apply(root); err != nil {
@@ -36,14 +36,15 @@ func (c Chapter) Edit(ctx context.Context, root string) error {
 	return nil
 }
 
-// named are the variables by which git, in a hook or in a linked worktree, names the repository that
-// it works in: `git rev-parse --local-env-vars`.
+// named are the variables with which git, in a hook or in a linked worktree, names the
+// repository that it works in. `git rev-parse --local-env-vars` lists them.
 var named = []string{
 	"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_DIR", "GIT_GRAFT_FILE", "GIT_IMPLICIT_WORK_TREE", "GIT_INDEX_FILE",
 	"GIT_NO_REPLACE_OBJECTS", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_REPLACE_REF_BASE", "GIT_SHALLOW_FILE", "GIT_WORK_TREE",
 }
 
-// Environment is that of a command which works in the repository of its directory, and in no other.
+// Environment returns the environment of a command that must work in the repository of its
+// directory only.
 func Environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
@@ -51,8 +52,8 @@ func Environment() []string {
 	})
 }
 
-// removes reports whether the step only removes files and lines of files: it is an edit, then,
-// although a shell makes it.
+// removes reports whether the step only removes files and lines of files. Such a step is an
+// edit, although a shell makes it.
 func (s Step) removes() bool {
 	for line := range strings.Lines(s.Text) {
 		if !strings.HasPrefix(line, "git rm ") && !strings.HasPrefix(line, "sed -i ") && !strings.HasPrefix(line, "  ") {
@@ -62,8 +63,8 @@ func (s Step) removes() bool {
 	return s.File == ""
 }
 
-// Apply makes the step's edits, or its new file, in the repository at root, and formats what is
-// Go. It returns the name of the file. Commands are not run.
+// Apply makes the step's edits or its new file in the repository at root, and formats Go. It
+// returns the name of the file. It does not run commands.
 func (s Step) Apply(root string) (name string, err error) {
 	if s.File == "" {
 		return "", nil
@@ -141,10 +142,10 @@ func apply(file, edit []string) ([]string, error) {
 	return append(result, file[next:]...), nil
 }
 
-// elided is the line of an edit for all lines up to the next one of the edit.
+// elided is the line of an edit that stands for all lines up to the next line of the edit.
 const elided = "-..."
 
-// expanded is the edit with the lines of the file in place of those that it elides.
+// expanded returns the edit with lines of the file in place of its elided lines.
 func expanded(file, edit []string) ([]string, error) {
 	at := slices.Index(edit, elided)
 	if at < 0 {
@@ -196,7 +197,8 @@ func find(file, old []string) (at int, err error) {
 	return places[0], nil
 }
 
-// squeezed is a line as it is compared: gofmt and a diff indent and align.
+// squeezed returns a line in the form for comparisons, because gofmt and a diff indent and align
+// lines.
 func squeezed(line string) string { return strings.Join(strings.Fields(line), " ") }
 
 func formatted(text string) (string, error) {
@@ -211,10 +213,10 @@ func write(name, text string) error {
 	return os.WriteFile(name, []byte(text), 0o644)
 }
 
-// firstNumber is that of the first migration that a service adds.
+// firstNumber is the number of the first migration that a service adds.
 const firstNumber = 1000
 
-// numbered is the name of a file with the next number of a migration in place of NNNNN.
+// numbered returns the name of a file, with the number of the next migration in place of NNNNN.
 func numbered(root, name string) (string, error) {
 	if !strings.Contains(name, "NNNNN") {
 		return name, nil

@@ -1,22 +1,22 @@
-// Package guide reads the change guide, docs/adapt.md, and makes its edits: for cmd/fork, which
-// leaves out the second aggregate by its chapter, and for a test that does each step in a copy of
-// the repository. Both take the text that people read.
+// Package guide reads the change guide, docs/adapt.md, and makes its edits. cmd/fork uses it to
+// leave out the second aggregate by the guide's chapter. A test uses it to do each step in a
+// copy of the repository. Both take the text that people read.
 //
 // A chapter begins with a heading of the second level. Its steps are the fenced blocks:
 //
-//   - diff: edits of the file that the paragraph before the block links to last. Each run of
-//     lines between lines that begin with @@ is one edit: the lines without a plus stand in
-//     the file, one after the other, in one place only. Spaces and tabs in them do not count,
-//     because gofmt aligns. A line +++ FILE begins the edits of another file. A line -... stands
-//     for all lines up to the next one of the edit, which then counts with its indentation.
+//   - diff: edits of the file that the paragraph before the block links to last. Lines that begin
+//     with @@ separate the edits. The lines of an edit without a plus stand in the file, one after
+//     the other, in one place only. Spaces and tabs in them do not count, because gofmt aligns.
+//     A line +++ FILE begins the edits of another file. A line -... stands for all lines up to the
+//     next line of the edit. The indentation of that next line does count.
 //   - sh: commands for a shell in the root of the repository. A block of git rm and sed -i is an
 //     edit of files, too.
-//   - another language: a new file, which the paragraph names last. NNNNN in its name is the
+//   - another language: a new file. The paragraph names the file last. NNNNN in that name is the
 //     next number of a migration.
 //   - text and console: something to look at, and no step
 //
-// A line <!-- tested with: COMMAND --> is a step, too: a command that stands for what happens in
-// the meantime, or one that looks at the outcome. Readers do not see it.
+// A line <!-- tested with: COMMAND --> is a step, too. Its command stands for something that
+// happens in the meantime, or looks at the outcome. Readers do not see the line.
 package guide
 
 import (
@@ -39,15 +39,15 @@ type Chapter struct {
 
 // Step is a fenced block: edits of a file, a new file, or commands.
 type Step struct {
-	// Line is that of the block in the document.
+	// Line is the line of the block in the document.
 	Line int
 	// Part is the heading of the third level above the block, or "".
 	Part string
 	// File is the file that the step edits or makes; "" for commands.
 	File string
-	// Edits are those of File. A step without them makes it of Text.
+	// Edits are the edits of File. A step without edits makes File from Text.
 	Edits []string
-	// Text is that of a new file, or of commands.
+	// Text is the text of a new file, or the commands.
 	Text string
 }
 
@@ -60,7 +60,7 @@ func Read(root string) ([]Chapter, error) {
 	return parse(string(text))
 }
 
-// Find returns the chapter whose title begins so.
+// Find returns the chapter whose title begins with title.
 func Find(chapters []Chapter, title string) (Chapter, error) {
 	for _, c := range chapters {
 		if strings.HasPrefix(c.Title, title) {
@@ -81,9 +81,9 @@ var (
 type reader struct {
 	chapters  []Chapter
 	part      string
-	paragraph string // the one above
-	ended     bool   // an empty line came behind it
-	kind      string // of the open block; "" outside of blocks
+	paragraph string // the paragraph above the line
+	ended     bool   // an empty line came behind the paragraph
+	kind      string // language of the open block; "" outside of blocks
 	block     []string
 	start     int
 }
@@ -171,8 +171,8 @@ func (r *reader) add(s Step) {
 	chapter.Steps = append(chapter.Steps, s)
 }
 
-// diff adds a step for each file of a diff. The paragraph above names the first one, unless the
-// block does.
+// diff adds a step for each file of a diff. The first file is named by the paragraph above,
+// unless the block names it.
 func (r *reader) diff(s Step) error {
 	if found := linked.FindAllStringSubmatch(r.paragraph, -1); len(found) > 0 {
 		s.File = found[len(found)-1][1]
@@ -195,7 +195,7 @@ func (r *reader) diff(s Step) error {
 	return nil
 }
 
-// edits are the runs of lines between those that begin with @@.
+// edits returns the runs of lines between the lines that begin with @@.
 func edits(block []string) (all []string) {
 	var run []string
 	for _, line := range append(block, "@@") {

@@ -1,10 +1,9 @@
-// Package broker starts a Pub/Sub on this machine and creates the
-// resources of the pair in one: the topics and subscriptions of [Topology],
-// with the topics' schemas.
+// Package broker starts a Pub/Sub on this machine. It also creates the resources of the pair in a
+// Pub/Sub: the topics and subscriptions of [Topology], with the topics' schemas.
 //
-// There are two. The repository's own, localpubsub, runs in this process and is
-// the default. The official emulator is a Java program of the Google Cloud CLI,
-// for a second opinion. Both lose their state when they end.
+// There are two kinds of Pub/Sub. localpubsub, the repository's own, runs in this process and is
+// the default. The official emulator is a Java program of the Google Cloud CLI, and is for a second
+// opinion. Both lose their state when they end.
 package broker
 
 import (
@@ -28,7 +27,8 @@ const (
 // Options selects and configures a Pub/Sub. Its zero value is usable.
 type Options struct {
 	Kind Kind
-	// Addr is the host:port to listen on. Empty: a free port of 127.0.0.1.
+	// Addr is the host:port to listen on. If it is empty, the server listens on a free port of
+	// 127.0.0.1.
 	Addr string
 }
 
@@ -40,9 +40,9 @@ type Server struct {
 	stop        func() error
 }
 
-// Start returns once the server answers. A taken port is an error that names
-// the port, a missing emulator one that names the packages to install
-// ([peer.ErrNotInstalled]). The caller closes the server.
+// Start returns when the server answers. If the port is taken, the error names the port. If the
+// emulator is missing, the error names the packages to install ([peer.ErrNotInstalled]). The caller
+// closes the server.
 func Start(ctx context.Context, opts Options) (*Server, error) {
 	if opts.Addr == "" {
 		opts.Addr = "127.0.0.1:0"
@@ -81,8 +81,7 @@ func startLocal(addr string) (*Server, error) {
 	return &Server{addr: local.Addr(), description: "the repository's own Pub/Sub", done: done, stop: stop}, nil
 }
 
-// Addr is the host:port that the server listens on; use it as
-// PUBSUB_EMULATOR_HOST.
+// Addr returns the host:port that the server listens on. PUBSUB_EMULATOR_HOST takes it.
 func (s *Server) Addr() string { return s.addr }
 
 // Description names the running server in a few words.

@@ -22,15 +22,16 @@ import (
 // connectTime bounds one attempt to connect.
 const connectTime = 2 * time.Second
 
-// everyCall waits for the broker, which may still be starting, and has a time limit.
+// everyCall makes every call wait for the broker, which may still be starting. It also gives every
+// call a time limit.
 const everyCall = `{"methodConfig":[{"name":[{}],"waitForReady":true,"timeout":"20s"}]}`
 
-// lookedUpLate is the scheme of addresses that are resolved for each attempt: a
-// restarted container may have another address.
+// lookedUpLate is the scheme of addresses that are resolved for each attempt, because a restarted
+// container may have another address.
 const lookedUpLate = "passthrough:///"
 
-// reconnect has short pauses, so that a publisher to a broker that has lost its
-// state finds it provisioned.
+// reconnect has short pauses, so that a broker that has lost its state is provisioned before a
+// publisher reaches it.
 var reconnect = backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 200 * time.Millisecond}
 
 // Provisioned is the result of [Provision], as full resource names.
@@ -38,18 +39,16 @@ type Provisioned struct {
 	Created, Existing []string
 	// Changed are existing topics and schemas that got a newer schema.
 	Changed []string
-	// Left are schemas that the broker cannot hold: the official emulator
-	// supports none of protocol buffers.
+	// Left are the schemas that the broker cannot hold. The official emulator supports no schemas
+	// of protocol buffers.
 	Left []string
 }
 
-// Provision creates the [Topology] in the project on the local broker at addr
-// (host:port), with the schemas of [schemas.Definition]. It connects only to
-// that address, in plain text, regardless of the environment, so it can never
-// change the real service. Existing resources stay as they are, except schemas,
-// which are updated; so Provision can be repeated, also after an error. A
-// schema that Pub/Sub would not accept as a revision of the existing one is an
-// error.
+// Provision creates the [Topology] in the project on the local broker at addr (host:port), with the
+// schemas of [schemas.Definition]. It connects only to that address, in plain text, regardless of
+// the environment, so it can never change the real service. Existing resources stay as they are,
+// except that schemas are updated. So Provision can be repeated, also after an error. It fails if
+// Pub/Sub would not accept a schema as a revision of the existing schema.
 func Provision(ctx context.Context, addr, project string) (Provisioned, error) {
 	conn, err := connect(addr)
 	if err != nil {
@@ -98,7 +97,7 @@ func (p *provisioner) parent() string { return "projects/" + p.project }
 // all creates each subscription right after its topic, because a subscription
 // does not get messages that were published before it.
 func (p *provisioner) all(ctx context.Context) error {
-	ours := sync.OnceValue(func() bool { return isOurs(ctx, p.addr) }) // asked when the broker has answered
+	ours := sync.OnceValue(func() bool { return isOurs(ctx, p.addr) }) // called only after the broker has answered
 	topics, subscriptions := fullTopology(p.project)
 	for _, topic := range topics {
 		if err := p.topic(ctx, topic); err != nil {
@@ -136,8 +135,8 @@ func (p *provisioner) topic(ctx context.Context, name string) error {
 	return p.attach(ctx, topic)
 }
 
-// created takes the outcome of a creation. It returns true if the resource is new, and
-// false if it existed.
+// created handles the outcome of a creation. It returns true if the resource is new, and false if
+// it existed.
 func (p *provisioner) created(name string, err error) (bool, error) {
 	switch status.Code(err) {
 	case codes.OK:
@@ -152,24 +151,24 @@ func (p *provisioner) created(name string, err error) (bool, error) {
 }
 
 const (
-	// askTime bounds the request for the kind of a broker that has answered
-	// before.
+	// askTime bounds the request that finds out the kind of the broker. The broker has answered
+	// another request before.
 	askTime = 5 * time.Second
 	// maxKept is the longest retention that other brokers accept.
 	maxKept = 7 * 24 * time.Hour
 )
 
-// fit removes the settings of a subscription that brokers other than the repository's
-// own do not support. The official emulator fails for ever on the dead-letter policy of
-// an ordered subscription, pstest, the Go client's fake, repeats a dead letter every
-// 10 ms, and both refuse a retention as long as Pub/Sub's.
+// fit removes the settings of a subscription that brokers other than the repository's own do not
+// support. The official emulator fails for ever on the dead-letter policy of an ordered
+// subscription. pstest, the Go client's fake, repeats a dead letter every 10 ms. Both refuse a
+// retention as long as Pub/Sub's.
 func fit(s *pubsubpb.Subscription) {
 	s.DeadLetterPolicy = nil
 	s.MessageRetentionDuration = durationpb.New(min(s.GetMessageRetentionDuration().AsDuration(), maxKept))
 }
 
-// isOurs recognises the repository's own broker by its endpoint for faults; no other
-// broker has one.
+// isOurs recognises the repository's own broker by its endpoint for faults, because no other broker
+// has such an endpoint.
 func isOurs(ctx context.Context, addr string) bool {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()

@@ -13,9 +13,9 @@ import (
 	"example.com/lockstep/deploy/schemas"
 )
 
-// schema updates the topic's schema to the present definition, and returns the
-// topic's reference to it; nil if the topic has no schema, or the broker
-// supports none.
+// schema updates the topic's schema to the present definition, and returns the settings with which
+// the topic refers to the schema. It returns nil if the topic has no schema, or if the broker
+// supports no schemas.
 func (p *provisioner) schema(ctx context.Context, topic string) (*pubsubpb.SchemaSettings, error) {
 	definition, err := schemas.Definition(topic)
 	if definition == "" || err != nil {
@@ -37,7 +37,8 @@ func (p *provisioner) schema(ctx context.Context, topic string) (*pubsubpb.Schem
 // schemaID is the name of a topic's schema in deploy/terraform.
 func schemaID(topic string) string { return strings.ReplaceAll(topic, ".", "-") }
 
-// put reads first, because brokers handle a second creation differently.
+// put creates the schema, or updates it. It reads the schema first, because brokers differ in their
+// answers to a second creation.
 func (p *provisioner) put(ctx context.Context, id string, want *pubsubpb.Schema) error {
 	name := want.GetName()
 	is, err := p.schemas.GetSchema(ctx, &pubsubpb.GetSchemaRequest{Name: name, View: pubsubpb.SchemaView_FULL})
@@ -66,8 +67,8 @@ func (p *provisioner) put(ctx context.Context, id string, want *pubsubpb.Schema)
 	return nil
 }
 
-// attach gives an existing topic the schema and encoding of want. If the topic
-// has them already, its bounds on revisions stay.
+// attach gives an existing topic the schema and encoding of want. If the topic has both already,
+// attach changes nothing, so that the topic's bounds on revisions stay.
 func (p *provisioner) attach(ctx context.Context, want *pubsubpb.Topic) error {
 	is, err := p.topics.GetTopic(ctx, &pubsubpb.GetTopicRequest{Topic: want.GetName()})
 	if err != nil {

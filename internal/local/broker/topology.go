@@ -10,31 +10,27 @@ import (
 )
 
 const (
-	// ackDeadline is the time for which a message of a crashed consumer stays
-	// hidden.
+	// ackDeadline is how long a message of a crashed consumer stays hidden.
 	ackDeadline = time.Minute
-	// retention is the period that a replay of a subscription can go back.
+	// retention is how far back a replay of a subscription can go.
 	retention = 7 * 24 * time.Hour
-	// deadRetention is the longest possible retention: a person has to look at
-	// dead letters.
+	// deadRetention is the longest possible retention, because dead letters wait for a person.
 	deadRetention = 31 * 24 * time.Hour
 	// minBackoff and maxBackoff bound the pause between two deliveries of a
 	// returned message.
 	minBackoff, maxBackoff = time.Second, time.Minute
-	// maxAttempts is a backstop, far above the attempts after which consumers
-	// write a dead letter themselves.
+	// maxAttempts is a backstop. Consumers write a dead letter themselves after far fewer attempts.
 	maxAttempts = 100
 )
 
-// Topology returns all topics and subscriptions of the pair, those of package topics, in an order in
-// which they can be created. The topics that services publish to come last: by
-// then, the creation of the others has warmed up a starting broker. Names are
-// short. A topic gets a schema if [schemas.Definition] has one for its
-// messages.
+// Topology returns all topics and subscriptions of the pair, with short names, in an order in which
+// they can be created. The topics are those of package topics and their dead-letter topics.
+// deploy/terraform creates the same topics and subscriptions. The topics that services publish to
+// come last, because the creation of the others warms up a starting broker. A topic gets a schema
+// if [schemas.Definition] has one for its messages.
 //
-// They are those of deploy/terraform. Consumers write
-// dead letters themselves; the policy is a backstop, and [Provision] leaves it
-// out for brokers that fail on it.
+// Consumers write dead letters themselves. The dead-letter policy is only a backstop, and
+// [Provision] leaves it out for brokers that fail on it.
 func Topology() (names []string, subscriptions []*pubsubpb.Subscription) {
 	for _, topic := range topics.Names() {
 		name := topics.Subscription(topic, topics.Catalog)

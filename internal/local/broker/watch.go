@@ -12,13 +12,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// lookAgain is the longest time until a resource is missed that was deleted on
-// a running broker. A broker that was away is checked as soon as it is back.
+// lookAgain is the longest time until Watch notices that a resource was deleted on a running
+// broker. Watch checks a broker that was away as soon as the broker is back.
 const lookAgain = 5 * time.Second
 
-// Missing returns the full names of those [Topology] resources that the local
-// broker at addr does not have. Like [Provision] it connects to that address
-// only.
+// Missing returns the full names of those [Topology] resources that the local broker at addr does
+// not have. Like [Provision], it connects only to that address.
 func Missing(ctx context.Context, addr, project string) ([]string, error) {
 	conn, err := connect(addr)
 	if err != nil {
@@ -28,14 +27,13 @@ func Missing(ctx context.Context, addr, project string) ([]string, error) {
 	return missing(ctx, conn, project)
 }
 
-// Watch provisions the local broker at addr, and again whenever a resource is
-// missing there, until ctx ends: the official emulator loses its state when it
-// restarts. Watch waits for a broker that is away. It calls said when
-// everything is there for the first time, after each provisioning that created
-// something, and for each error; it continues after errors.
+// Watch provisions the local broker at addr, and again whenever a resource is missing there, until
+// ctx ends. The official emulator needs this, because it loses its state when it restarts. Watch
+// waits for a broker that is away. It calls said when everything is there for the first time, after
+// each provisioning that created something, and for each error. It continues after errors.
 //
-// A message that is published between the creation of a topic and that of its
-// subscription reaches no subscriber. That window is one call long.
+// A message reaches no subscriber if it is published between the creation of a topic and the
+// creation of the topic's subscription. This window is one call long.
 func Watch(ctx context.Context, addr, project string, said func(Provisioned, error)) error {
 	conn, err := connect(addr)
 	if err != nil {

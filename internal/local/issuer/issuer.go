@@ -1,9 +1,9 @@
-// Package issuer is an OpenID Connect issuer for one machine: it gives a token to
-// every caller on loopback. `make run` and tests use it.
+// Package issuer is an OpenID Connect issuer for one machine. It gives a token to every caller on
+// loopback. `make run` and tests use it.
 //
-// It serves the discovery document and the public keys, as every issuer does, and
-// POST /token, which real issuers have behind a login. Its keys are made at the start and
-// are held in memory only, so a token ends with the issuer that signed it.
+// It serves the discovery document and the public keys, as every issuer does. It also serves POST
+// /token, which real issuers have behind a login. It makes its keys at the start and holds them
+// only in memory, so a token ends with the issuer that signed it.
 package issuer
 
 import (
@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	// Audience is what the tokens are for.
+	// Audience is the audience of the tokens.
 	Audience = "lockstep"
-	// lifetime of a token: a day of work.
+	// lifetime is how long a token is valid: a day of work.
 	lifetime = 12 * time.Hour
 	// ioTimeout bounds each part of a request.
 	ioTimeout = 5 * time.Second
@@ -43,8 +43,8 @@ type Issuer struct {
 	signer jose.Signer
 }
 
-// Start serves on lis, which it closes in the end. It refuses an address that other
-// machines reach.
+// Start serves on lis, and closes lis in the end. It refuses an address that other machines can
+// reach.
 func Start(lis net.Listener) (*Issuer, error) {
 	if at, ok := lis.Addr().(*net.TCPAddr); ok && !at.IP.IsLoopback() {
 		return nil, fmt.Errorf("an issuer for one machine must not listen on %s", at)
@@ -62,7 +62,7 @@ func Start(lis net.Listener) (*Issuer, error) {
 	return i, nil
 }
 
-// URL is the issuer's name and its address.
+// URL returns the address of the issuer, which is also its name.
 func (i *Issuer) URL() string { return i.url }
 
 // Close ends the issuer, and with it all its tokens.
@@ -107,14 +107,14 @@ func (i *Issuer) Rotate() error {
 	return nil
 }
 
-// Revoke publishes the newest key alone.
+// Revoke publishes only the newest key from now on.
 func (i *Issuer) Revoke() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.public = i.public[len(i.public)-1:]
 }
 
-// Keys are the published keys.
+// Keys returns the published keys.
 func (i *Issuer) Keys() jose.JSONWebKeySet {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -137,5 +137,5 @@ func answer(w http.ResponseWriter, document any) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(body) // the reader has gone otherwise
+	_, _ = w.Write(body) // it fails if the reader has gone
 }

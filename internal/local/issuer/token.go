@@ -19,12 +19,12 @@ import (
 const (
 	// askTime bounds the request for a token.
 	askTime = 5 * time.Second
-	// maxAnswer bounds what is read of its answer.
+	// maxAnswer bounds the body of the request for a token and the body of its answer, in bytes.
 	maxAnswer = 16 << 10
 )
 
-// Ask asks the issuer at that URL, which another process of this machine runs, for a
-// token of the user of the tenant with these roles.
+// Ask asks the issuer at address for a token of the user of the tenant with these roles. The issuer
+// runs in another process of this machine.
 func Ask(ctx context.Context, address, tenant string, user uuid.UUID, roles ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -63,7 +63,7 @@ func (i *Issuer) answerToken(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, token)
 }
 
-// local refuses a request under another name than this machine's. A page in a browser
+// local refuses a request that uses another name than this machine's. Otherwise a page in a browser
 // could reach the issuer under a name of its own that leads to loopback.
 func local(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -30,8 +30,8 @@ func places() []string {
 // downloaded.
 var ErrNotInstalled = errors.New("install Postgres (Debian and Ubuntu: apt-get install postgresql; macOS: brew install postgresql)")
 
-// findBinaries returns the directory with initdb and postgres: the one on the
-// PATH, else the newest installed one, else the downloaded one.
+// findBinaries returns the directory with initdb and postgres. It takes the directory on the PATH,
+// else the newest installed one, else the downloaded one.
 func findBinaries(ctx context.Context, log io.Writer) (string, error) {
 	return installedOr(places(), func() (string, error) { return download(ctx, log) })
 }
@@ -64,8 +64,8 @@ func installed(globs []string) string {
 	return slices.MaxFunc(found, func(a, b string) int { return major(a) - major(b) })
 }
 
-// realDir resolves links, because the server looks for its other files next to
-// its real path.
+// realDir returns the directory of a program. It resolves links, because the server looks for its
+// other files next to its real path.
 func realDir(program string) string {
 	if target, err := filepath.EvalSymlinks(program); err == nil {
 		program = target
@@ -85,8 +85,8 @@ func complete(dir string) bool {
 // lastNumber matches the major version in a path.
 var lastNumber = regexp.MustCompile(`(\d+)\D*$`)
 
-// major returns the last number in a path, such as 17 in
-// /usr/lib/postgresql/17/bin; 0 if there is none.
+// major returns the last number in a path, such as 17 in /usr/lib/postgresql/17/bin. It returns 0
+// if there is none.
 func major(path string) int {
 	match := lastNumber.FindStringSubmatch(path)
 	if match == nil {

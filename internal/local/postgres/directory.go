@@ -13,21 +13,21 @@ import (
 
 const (
 	prefix = "lockstep-postgres-"
-	// settled is the age from which a directory without a lock counts as left
-	// behind: by then its creator would have locked it.
+	// settled is the age from which a directory without a lock counts as left behind. A living
+	// creator would have locked it by then.
 	settled = time.Minute
 )
 
-// directory holds one server. Its lock is this process's claim: the kernel
-// releases it when the process dies, which marks the directory as left behind.
+// directory holds the files of one server. Its lock is this process's claim. The kernel releases
+// the lock when the process dies, which marks the directory as left behind.
 type directory struct {
 	path  string
-	owner *syscall.Credential // nil: this user
+	owner *syscall.Credential // nil if this user owns the directory
 	lock  *os.File
 }
 
-// newDirectory creates an empty directory that the server's user owns, after it
-// has removed the directories of killed processes.
+// newDirectory first removes the directories of killed processes. Then it creates an empty
+// directory that the server's user owns.
 func newDirectory(inMemory bool) (*directory, error) {
 	root, err := filepath.EvalSymlinks(temporary(inMemory))
 	if err != nil {
@@ -73,8 +73,8 @@ func (d *directory) remove() error {
 	return err
 }
 
-// sweep removes the directories that it can remove, and ignores failures: it is
-// only housekeeping.
+// sweep removes the directories that were left behind. It ignores failures, because it is only
+// housekeeping.
 func sweep(root string) {
 	found, _ := filepath.Glob(filepath.Join(root, prefix+"*")) // fails on a malformed pattern only
 	for _, path := range found {
@@ -101,7 +101,7 @@ func tryLock(path string) (*os.File, error) {
 	return f, nil
 }
 
-// unprivileged returns a user that owns little: Postgres's own if there is one.
+// unprivileged returns a user that owns little: the user postgres if there is one, else nobody.
 func unprivileged() (*syscall.Credential, error) {
 	u, err := user.Lookup("postgres")
 	if err != nil {

@@ -13,14 +13,15 @@ import (
 )
 
 const (
-	// downloaded is one major version behind the newest, as hosted Postgres is.
+	// downloaded is the version to download. It is one major version behind the newest, as hosted
+	// Postgres is.
 	downloaded = embeddedpostgres.V17
-	// downloadTime bounds the download of some 15 MB and its unpacking.
+	// downloadTime bounds the download of some 15 MB and the unpacking.
 	downloadTime = 5 * time.Minute
 )
 
-// download returns the directory of downloaded programs; only the first call on
-// a machine downloads them.
+// download returns the directory of the downloaded programs. Only the first call on a machine
+// downloads them.
 func download(ctx context.Context, log io.Writer) (string, error) {
 	cache, err := cacheDir()
 	if err != nil {
@@ -39,8 +40,8 @@ func downloadTo(ctx context.Context, cache string, log io.Writer, config embedde
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", err
 	}
-	// Unpacked in another directory and then moved as a whole, so that another
-	// process never finds a part.
+	// The programs are unpacked in another directory and then moved as a whole, so that another
+	// process never finds only some of them.
 	aside, err := os.MkdirTemp(cache, "unpack-")
 	if err != nil {
 		return "", err
@@ -55,9 +56,9 @@ func downloadTo(ctx context.Context, cache string, log io.Writer, config embedde
 	return bin, nil
 }
 
-// fetch unpacks the programs to dir/postgres. The library only does this when
-// it starts a server, and as root it cannot start one; so its error is ignored
-// if the programs are there afterwards.
+// fetch unpacks the programs to dir/postgres. The library unpacks them only when it starts a
+// server, and it cannot start one as root. So fetch ignores the library's error if the programs are
+// there afterwards.
 func fetch(ctx context.Context, dir string, config embeddedpostgres.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, downloadTime)
 	defer cancel()
@@ -87,7 +88,7 @@ func fetch(ctx context.Context, dir string, config embeddedpostgres.Config) erro
 	return errors.Join(err, errors.New("the archive holds no initdb and postgres"))
 }
 
-// cacheDir is a directory that the server's user can reach: not root's home.
+// cacheDir returns a directory that the server's user can reach. Root's home would not be one.
 func cacheDir() (string, error) {
 	if os.Geteuid() == 0 {
 		return "/var/cache/lockstep", nil

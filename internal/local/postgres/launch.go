@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// launches is the number of free ports that are tried: another process may
-	// take one between the choice and the server's bind.
+	// launches is how many free ports are tried. Another process may take a port between the choice
+	// and the server's bind.
 	launches = 5
 	// pollInterval is the pause between two probes of a starting server.
 	pollInterval = 20 * time.Millisecond
@@ -31,8 +31,8 @@ const (
 
 var errDied = errors.New("the server ended")
 
-// initialise creates the data directory. Sorting by bytes, with case rules from
-// Unicode, gives the same order and the same searches on every machine.
+// initialise creates the data directory. It sorts by bytes and takes case rules from Unicode, so
+// that the order and the searches are the same on every machine.
 func (s *Server) initialise(ctx context.Context) error {
 	ctype := "en_US.UTF-8"
 	if runtime.GOOS == "linux" {
@@ -63,15 +63,14 @@ func (s *Server) launch(ctx context.Context) error {
 	return fmt.Errorf("%w %d times: %s", errDied, launches, s.process.Output())
 }
 
-// launchAt returns errDied if the server ends at once, as it does if the port
-// is taken.
+// launchAt starts the server on port, and waits until it answers. It returns errDied if the server
+// ends at once, as it does if the port is taken.
 func (s *Server) launchAt(ctx context.Context, port int) (err error) {
 	s.port = port
 	s.url = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port)
 	cmd := exec.Command(filepath.Join(s.bin, "postgres"), s.arguments(port)...)
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = s.dir.path, environment(), s.dir.asOwner()
-	// If this process dies, Postgres quits at once: no program is left to read
-	// the data.
+	// If this process dies, Postgres quits at once, because no program is left to read the data.
 	if s.process, err = process.Start(cmd, syscall.SIGQUIT); err != nil {
 		return err
 	}
@@ -93,7 +92,7 @@ func (s *Server) arguments(port int) []string {
 	return args
 }
 
-// awaitReady returns errDied if the server ends instead.
+// awaitReady waits until the server answers. It returns errDied if the server ends instead.
 func (s *Server) awaitReady(ctx context.Context) error {
 	for {
 		err := s.probe(ctx)
@@ -110,8 +109,8 @@ func (s *Server) awaitReady(ctx context.Context) error {
 	}
 }
 
-// probe also checks the data directory: if the port was lost to another
-// Postgres, that one would answer.
+// probe connects to the server. It also checks the data directory, because another Postgres may
+// have taken the port and would answer.
 func (s *Server) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
@@ -132,8 +131,8 @@ func (s *Server) probe(ctx context.Context) error {
 	return nil
 }
 
-// environment is small on purpose: the caller's PG* variables must not reach
-// the server, and macOS refuses to start one without a locale.
+// environment is small on purpose. The caller's PG* variables must not reach the server, and macOS
+// refuses to start a server without a locale.
 func environment() []string {
 	return []string{"LC_ALL=C", "PATH=" + os.Getenv("PATH")}
 }

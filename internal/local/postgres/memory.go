@@ -8,15 +8,16 @@ import (
 )
 
 const (
-	// memory is where Linux keeps files in memory.
+	// memory is the directory in which Linux keeps files in memory.
 	memory = "/dev/shm"
-	// roomInMemory is free there, and freeMemory on the machine, where servers keep their files in
-	// memory: the databases of all tests that run at one time take less than 2 GB.
+	// roomInMemory must be free in /dev/shm, and freeMemory on the machine, before a server keeps
+	// its files in memory. The databases of all tests that run at one time take less than 2 GB.
 	roomInMemory, freeMemory = 4 << 30, 8 << 30
 )
 
-// temporary is the directory for the files of a server: where files are in memory, if that is asked
-// for and has room, unless TMPDIR names another one.
+// temporary returns the directory for the files of a server. It is TMPDIR if that is set. Otherwise
+// it is /dev/shm if inMemory asks for that and there is room, or else the system's temporary
+// directory.
 func temporary(inMemory bool) string {
 	if inMemory && os.Getenv("TMPDIR") == "" && hasRoom() {
 		return memory
@@ -36,9 +37,10 @@ func hasRoom() bool {
 	return err == nil && availableMemory(info) >= freeMemory
 }
 
-// availableMemory is in bytes, from the text of /proc/meminfo, and 0 if that does not have it.
+// availableMemory returns the available memory in bytes, from the text of /proc/meminfo. It returns
+// 0 if the text does not have it.
 func availableMemory(info []byte) (bytesFree uint64) {
 	_, value, _ := bytes.Cut(info, []byte("MemAvailable:"))
-	_, _ = fmt.Sscanf(string(value), "%d kB", &bytesFree) // else it stays 0
+	_, _ = fmt.Sscanf(string(value), "%d kB", &bytesFree) // if it fails, bytesFree stays 0
 	return bytesFree << 10
 }

@@ -1,12 +1,11 @@
-// Package postgres runs a private, temporary Postgres server for a laptop or a
-// test, and derives the URLs with which the services' roles connect to one.
+// Package postgres runs a private, temporary Postgres server for a laptop or a test. It also
+// derives the URLs with which the services' roles connect to a server.
 //
-// It uses the machine's own programs if there are any; else they are downloaded
-// once. The server lives in a temporary directory, listens on a free port of
-// 127.0.0.1 and trusts every local connection, so it must not hold valuable
-// data. Postgres refuses to run as root, so a root process runs it as an
-// unprivileged user. The server ends with this process, on Linux also when the
-// process is killed.
+// It uses the Postgres programs of the machine. If there are none, it downloads them once. The
+// server lives in a temporary directory, listens on a free port of 127.0.0.1 and trusts every local
+// connection, so it must not hold valuable data. Postgres refuses to run as root, so a root process
+// runs it as an unprivileged user. The server ends with this process. On Linux it does so even if
+// the process is killed.
 package postgres
 
 import (
@@ -22,24 +21,25 @@ import (
 )
 
 const (
-	// startTime bounds Start after any download: 0.7 s on an idle machine, far
-	// more on one that compiles on every core.
+	// startTime bounds Start after any download. A start takes 0.7 s on an idle machine, and far
+	// longer on a machine that compiles on every core.
 	startTime = 3 * time.Minute
-	// stopTime bounds Close: a fast shutdown rolls back open transactions, and
-	// writes one checkpoint.
+	// stopTime bounds Close. A fast shutdown rolls back open transactions, and writes one
+	// checkpoint.
 	stopTime = 10 * time.Second
 )
 
 // Options configures a server. Its zero value is silent and fast.
 type Options struct {
-	// Log gets a line before a download, which takes a while. Nil: no output.
+	// Log gets a line before a download, which takes a while. If it is nil, there is no output.
 	Log io.Writer
 	// Sync makes commits reach the disk, as in production. Without it the
 	// server is several times faster, but an operating system crash destroys
 	// its data.
 	Sync bool
 	// InMemory keeps the server's files in memory where Linux has room for them, unless TMPDIR
-	// names a directory. A database is created there in a sixth of the time. Not together with Sync.
+	// names a directory. Creating a database then takes a sixth of the time. InMemory is not for
+	// use with Sync.
 	InMemory bool
 }
 
@@ -53,12 +53,12 @@ type Server struct {
 	process *process.Process
 	port    int
 	done    chan struct{}
-	crashed atomic.Pointer[process.Process] // the last one that Crash ended
+	crashed atomic.Pointer[process.Process] // the last process that Crash ended
 }
 
-// Start returns once the server accepts connections. If no Postgres can be
-// obtained, its error wraps [ErrNotInstalled], which names in one line the
-// package to install. The caller closes the server.
+// Start returns when the server accepts connections. If no Postgres can be obtained, the error
+// wraps [ErrNotInstalled], which names in one line the package to install. The caller closes the
+// server.
 func Start(ctx context.Context, opts Options) (*Server, error) {
 	if opts.Log == nil {
 		opts.Log = io.Discard
@@ -85,7 +85,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	return s, nil
 }
 
-// URL connects as the superuser postgres to the database postgres.
+// URL returns a URL that connects as the superuser postgres to the database postgres.
 func (s *Server) URL() string { return s.url }
 
 // Description names the running server and its programs in a few words.
@@ -103,9 +103,9 @@ func (s *Server) watch(p *process.Process) {
 	}
 }
 
-// Crash ends the server without a shutdown: sessions break, and no checkpoint is written.
-// The data stays. Recover starts the server again. The two, and Close, must not be called
-// at the same time.
+// Crash ends the server without a shutdown. Sessions break, and no checkpoint is written, but the
+// data stays. Recover starts the server again. Crash, Recover and Close must not be called at the
+// same time.
 func (s *Server) Crash() error {
 	s.crashed.Store(s.process)
 	return s.process.Stop(syscall.SIGQUIT, stopTime) // SIGQUIT asks Postgres to abort

@@ -18,21 +18,20 @@ import (
 )
 
 const (
-	// passwordTime bounds setting a password, with its retries.
+	// passwordTime bounds the setting of a password, including retries.
 	passwordTime = 30 * time.Second
 	// concurrentUpdate is Postgres's error code for two sessions that change
 	// one role at the same time.
 	concurrentUpdate = "XX000"
 )
 
-// ServiceURL returns the URL with which role connects: the administrator's,
-// with another user and, unless database is empty, another database.
+// ServiceURL returns the URL with which role connects. It is the administrator's URL with another
+// user and, unless database is empty, another database.
 //
-// If the administrator needs a password, the role needs one too. ServiceURL
-// then sets one that is derived from the administrator's, so that all callers
-// for the same cluster get the same URL, however often and at the same time
-// they call. If the administrator has none (trust), it changes nothing. The
-// role must exist.
+// If the administrator needs a password, the role needs one too. ServiceURL then sets a password
+// that is derived from the administrator's. All callers for the same cluster thus get the same URL,
+// even if they call repeatedly or at the same time. If the administrator has no password (trust),
+// ServiceURL changes nothing. The role must exist.
 func ServiceURL(ctx context.Context, adminURL, database, role string) (string, error) {
 	u, err := parse(adminURL)
 	if err != nil {
@@ -56,7 +55,8 @@ func ServiceURL(ctx context.Context, adminURL, database, role string) (string, e
 	return u.String(), nil
 }
 
-// parse also removes the parameters that would override parts of the URL.
+// parse parses the administrator's URL. It removes the parameters that would override parts of the
+// URL.
 func parse(adminURL string) (*url.URL, error) {
 	if !strings.HasPrefix(adminURL, "postgres://") && !strings.HasPrefix(adminURL, "postgresql://") {
 		return nil, errors.New("administrator's database URL: " +
@@ -77,7 +77,7 @@ func parse(adminURL string) (*url.URL, error) {
 	return u, nil
 }
 
-// derivePassword needs no escaping in SQL: it is hexadecimal.
+// derivePassword returns a password in hexadecimal, which needs no escaping in SQL.
 func derivePassword(adminPassword, role string) string {
 	mac := hmac.New(sha256.New, []byte(adminPassword))
 	mac.Write([]byte(role))

@@ -13,14 +13,15 @@ import (
 )
 
 const (
-	// endTime bounds the end after SIGTERM: a service drains within 10 s.
+	// endTime bounds the wait for the end of the process. After SIGTERM a service drains within 10
+	// s.
 	endTime = 15 * time.Second
-	// inherited is the file descriptor of the listener in the service: the first after
+	// inherited is the file descriptor of the listener in the service. It is the first one after
 	// stdin, stdout and stderr.
 	inherited = 3
 )
 
-// Listener is the inherited listener, in the process of the service.
+// Listener returns the inherited listener. The process of the service calls it.
 func Listener() (net.Listener, error) {
 	file := os.NewFile(inherited, "listener")
 	defer file.Close()
@@ -31,8 +32,8 @@ func Listener() (net.Listener, error) {
 	return lis, nil
 }
 
-// Command is the service: its program with arguments, its whole environment, and the writer
-// of its log lines.
+// Command describes the service: its program with arguments, its whole environment, and the writer
+// for its log lines.
 type Command struct {
 	Path string
 	Args []string
@@ -42,34 +43,33 @@ type Command struct {
 
 // State is the state of an instance at one time.
 type State struct {
-	// PID is the number of the running process; 0 if none runs.
+	// PID is the number of the running process, or 0 if none runs.
 	PID int
-	// Starts counts the processes so far.
+	// Starts is how many processes were started so far.
 	Starts int
 }
 
-// Instance is a service whose process can be stopped, killed and started again behind one
-// listener. Its methods may be called at the same time; they take turns.
+// Instance is a service. Its process can be stopped, killed and started again while the listener
+// stays open. The methods of Instance may be called at the same time, and take turns.
 //
-// The listener is this process's. The service inherits it, and finds it by [Listener]. While
-// no process runs, connections wait in the listener's queue and are served by the next one,
-// as by a socket of systemd. So a request fails by a kill only if the killed process had
-// taken it.
+// The listener belongs to this process. The service inherits it, and gets it from [Listener]. While
+// no process runs, connections wait in the listener's queue, as with a socket of systemd. The next
+// process serves them. So a kill fails only the requests that the killed process had taken.
 type Instance struct {
 	command  Command
 	listener *os.File
 	failed   chan error
 
-	acting sync.Mutex // held by an action from its begin to its end
+	acting sync.Mutex // held during all of Start, Stop or Kill
 
 	mu      sync.Mutex // guards the rest
-	running *Process   // the last one, which may have ended
-	asked   bool       // to end
+	running *Process   // the last process, which may have ended
+	asked   bool       // whether the last process was asked to end
 	starts  int
 }
 
-// NewInstance returns an instance without a process. It serves connections of lis, which stays the
-// caller's. Close the instance after the last use.
+// NewInstance returns an instance without a process. The instance serves connections of lis. The
+// caller still closes lis. Close the instance after the last use.
 func NewInstance(c Command, lis *net.TCPListener) (*Instance, error) {
 	file, err := lis.File()
 	if err != nil {
@@ -78,7 +78,7 @@ func NewInstance(c Command, lis *net.TCPListener) (*Instance, error) {
 	return &Instance{command: c, listener: file, failed: make(chan error, 1)}, nil
 }
 
-// Start starts a process. It is an error if one runs. Start does not wait until the
+// Start starts a process. It returns an error if one runs already. It does not wait until the
 // process is ready.
 func (i *Instance) Start() error {
 	i.acting.Lock()
@@ -100,7 +100,7 @@ func (i *Instance) Start() error {
 	return nil
 }
 
-// watch reports an unrequested end.
+// watch sends an error to i.failed if the process ends without Stop or Kill.
 func (i *Instance) watch(running *Process) {
 	<-running.Done()
 	i.mu.Lock()
@@ -114,7 +114,7 @@ func (i *Instance) watch(running *Process) {
 	}
 }
 
-// Stop asks the process to drain, and waits until it has ended. Without a process it does
+// Stop asks the process to drain, and waits until it has ended. If there is no process, Stop does
 // nothing.
 func (i *Instance) Stop() error { return i.end(syscall.SIGTERM) }
 
@@ -134,7 +134,7 @@ func (i *Instance) end(sig syscall.Signal) error {
 	return running.Stop(sig, endTime)
 }
 
-// State is the present state.
+// State returns the present state.
 func (i *Instance) State() State {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -145,7 +145,7 @@ func (i *Instance) State() State {
 	return s
 }
 
-// Failed gets an error when a process ends that neither Stop nor Kill has ended.
+// Failed returns a channel that gets an error when a process ends without Stop or Kill.
 func (i *Instance) Failed() <-chan error { return i.failed }
 
 // Close stops the process and gives up the listener.

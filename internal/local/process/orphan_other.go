@@ -4,5 +4,5 @@ package process
 
 import "syscall"
 
-// dieWithParent has no counterpart outside Linux.
+// dieWithParent does nothing outside Linux, where no such signal exists.
 func dieWithParent(*syscall.SysProcAttr, syscall.Signal) {}

@@ -1,9 +1,9 @@
 // Package process runs a server program that must not outlive this process.
 //
-// On Linux the kernel ends the child when this process ends, even by SIGKILL.
-// Elsewhere only an orderly exit that calls [Process.Stop] does. A child has a
-// process group of its own, so a Ctrl-C in the terminal reaches this process
-// alone, which then stops its children when nothing needs them any more.
+// On Linux the kernel ends the child when this process ends, even by SIGKILL. On other systems the
+// child ends only if this process calls [Process.Stop] before it exits. A child has a process group
+// of its own, so only this process receives a Ctrl-C in the terminal. This process then stops its
+// children when nothing needs them any more.
 //
 // An [Instance] is a service whose process may be replaced by another one.
 package process
@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// drainTime bounds the wait for output after the child is gone: a grandchild
-// may hold the pipe a little longer.
+// drainTime bounds the wait for output after the child has ended, because a grandchild may hold the
+// pipe a little longer.
 const drainTime = 2 * time.Second
 
 // Process is a running child.
@@ -30,9 +30,8 @@ type Process struct {
 	done   chan struct{}
 }
 
-// Start starts cmd, and keeps its output for [Process.Output]. If cmd has a Stderr, the
-// output goes there, too. On Linux cmd gets the signal orphaned when this process ends
-// before it.
+// Start starts cmd, and keeps its output for [Process.Output]. If cmd has a Stderr, the output goes
+// there, too. On Linux, if this process ends before cmd, cmd gets the signal orphaned.
 func Start(cmd *exec.Cmd, orphaned syscall.Signal) (*Process, error) {
 	p := &Process{cmd: cmd, done: make(chan struct{})}
 	var out io.Writer = &p.output
@@ -54,8 +53,8 @@ func Start(cmd *exec.Cmd, orphaned syscall.Signal) (*Process, error) {
 	return p, nil
 }
 
-// run keeps its thread to itself until the child has ended: Linux treats the end of the
-// thread that started the child as the end of the parent.
+// run locks its goroutine to a thread until the child has ended, because Linux treats the end of
+// the thread that started the child as the end of the parent.
 func (p *Process) run(started chan<- error) {
 	runtime.LockOSThread()
 	err := p.cmd.Start()
@@ -79,14 +78,14 @@ func (p *Process) ended() bool {
 	}
 }
 
-// PID is the number of the process. It may have ended.
+// PID returns the number of the process, which may have ended.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Output returns the end of the child's output.
 func (p *Process) Output() string { return p.output.String() }
 
-// Stop sends sig and waits until the child has ended. After grace it kills the
-// child, and says so in its error. Stopping an ended child does nothing.
+// Stop sends sig and waits until the child has ended. If that takes longer than grace, Stop kills
+// the child and returns an error that says so. If the child has ended already, Stop does nothing.
 func (p *Process) Stop(sig syscall.Signal, grace time.Duration) error {
 	if p.ended() {
 		return nil
@@ -102,7 +101,8 @@ func (p *Process) Stop(sig syscall.Signal, grace time.Duration) error {
 	return fmt.Errorf("stop %s: killed, still running %s after %s", p.cmd.Path, grace, sig)
 }
 
-// keep is how much output explains a failed start: some thirty lines.
+// keep is how many bytes of output are kept. They are some thirty lines, which explain a failed
+// start.
 const keep = 4 << 10
 
 // tail keeps the last bytes that were written to it. Its zero value is ready.

@@ -18,20 +18,20 @@ import (
 )
 
 const (
-	// lease is longer than the steps between two renewals: an attempt and a pause.
+	// lease is longer than the time between two renewals, which is an attempt and a pause.
 	lease = 30 * time.Second
-	// pageTimeout bounds an attempt to fill a page, which takes less than a second.
+	// pageTimeout bounds an attempt to fill a page. An attempt takes less than a second.
 	pageTimeout = 15 * time.Second
 	// step is the longest pause without a renewal.
 	step = 5 * time.Second
-	// outage is how long the owner or the database may be away: a restart. It covers clocks of
-	// the two databases that differ by some seconds, too.
+	// outage is how long the owner or the database may be away, for example for a restart. It also
+	// covers clocks of the two databases that differ by some seconds.
 	outage = 30 * time.Second
-	// patience is the time from the first failed attempt for a page after which no other
-	// follows. The last one began an outage later at least.
+	// patience is how long after the first failed attempt for a page another attempt may follow. So
+	// the last attempt begins an outage after the first failure, or later.
 	patience = outage + pageTimeout
-	// maxFailed bounds the rows of a Run that cannot be written. Each has a line in the log and
-	// costs a transaction: a table that refuses all rows is not to be filled to the end.
+	// maxFailed bounds the rows of a Run that cannot be written. Each costs a line in the log and a
+	// transaction. So a Run does not go on to the end with a table that refuses all rows.
 	maxFailed = 1000
 )
 
@@ -43,8 +43,8 @@ var (
 	// ErrReplica means that the owner answers from a replica that has not reached the time at
 	// which the backfill started.
 	ErrReplica = errors.New("the owner answers from a replica that lags")
-	// ErrRefused means that the table refuses many rows. What is filled stays, and the next Run
-	// goes on behind them.
+	// ErrRefused means that the table refuses many rows. Rows that are filled stay, and the next
+	// Run goes on after the refused rows.
 	ErrRefused = errors.New("the table refuses many rows")
 )
 
@@ -57,30 +57,31 @@ func CheckFailed(rows int64) error {
 		ErrRefused, rows)
 }
 
-// Filler is the read model of one type of aggregate: a *projection.Projection.
+// Filler is the read model of one type of aggregate, such as a *projection.Projection.
 type Filler interface {
 	// Type is the aggregate type.
 	Type() string
-	// Fill writes the page of the owner's rows that begins at an id, or the first one.
+	// Fill writes the page of the owner's rows that begins at the id from, or the first page if
+	// from is empty.
 	Fill(ctx context.Context, from string) (projection.Filled, error)
 }
 
 // State is how far the backfill of a type has come.
 type State struct {
 	Type string `json:"aggregate_type"`
-	// RowsRead are rows of the owner. RowsWritten may lack rows of a page during which the
-	// process was killed.
+	// RowsRead counts the owner's rows that were read. RowsWritten may lack rows of a page during
+	// which the process was killed.
 	RowsRead    int64 `json:"rows_read"`
 	RowsWritten int64 `json:"rows_written"`
-	// RowsFailed are rows that this Run, which does not count those of another one, could not
-	// write. Package reconcile finds them all.
+	// RowsFailed counts the rows that this Run could not write. It does not include the rows of an
+	// earlier Run. Package reconcile finds them all.
 	RowsFailed int64 `json:"rows_failed"`
-	// StartedAt is nil before the first backfill, FinishedAt until the end of this one.
+	// StartedAt is nil before the first backfill. FinishedAt is nil until the end of this one.
 	StartedAt  *time.Time `json:"started_at"`
 	FinishedAt *time.Time `json:"finished_at"`
 	// Estimate is about how many rows the owner has, 0 before the first page.
 	Estimate int64 `json:"-"`
-	// Err is the error of an attempt that another one follows, else nil.
+	// Err is the error of an attempt that is followed by another one, or nil.
 	Err error `json:"-"`
 
 	next string
@@ -90,16 +91,16 @@ type State struct {
 type Options struct {
 	// Rate is the most rows per second; 0 is no limit.
 	Rate int
-	// Restart begins with the first page, also if the last backfill has finished or was cut off.
+	// Restart begins with the first page, even if the last backfill has finished or was cut off.
 	Restart bool
 }
 
-// Run fills the whole read model, and returns when it is done. It continues a backfill that
-// was cut off, and returns at once the State of one that has finished, unless o says
-// Restart. passed gets the State at the begin, after each page, and with Err after each
-// attempt that failed. Database and owner may be away for half a minute. After that Run
-// returns the error, and the next Run continues. The error is ErrRunning if another process
-// has the lease, and ErrRefused if more than 1000 rows could not be written.
+// Run fills the whole read model, and returns when it is done. It continues a backfill that was cut
+// off. If the last backfill has finished, Run returns its State at once, unless o.Restart is set.
+// passed gets the State at the begin, after each page, and with Err after each attempt that failed.
+// Database and owner may be away for half a minute. After that Run returns the error, and the next
+// Run continues. The error is ErrRunning if another process has the lease, and ErrRefused if more
+// than 1000 rows could not be written.
 func Run(ctx context.Context, db *pgxpool.Pool, f Filler, o Options, passed func(State)) (s State, err error) {
 	r := &run{db: bounded.Pool{DB: db, Limit: storeTimeout}, filler: f, passed: passed, holder: pgtype.UUID{Bytes: uuid.New(), Valid: true}}
 	if s, err = r.claim(ctx, o.Restart); err != nil || s.FinishedAt != nil {
@@ -131,7 +132,7 @@ type run struct {
 	db     bounded.Pool
 	filler Filler
 	passed func(State)
-	// holder is the name of this run.
+	// holder identifies this run in the lease.
 	holder pgtype.UUID
 }
 
@@ -161,8 +162,8 @@ func (r *run) report(s State, err error) {
 	r.passed(s)
 }
 
-// renew renews the lease. Its error is ErrRunning: if the database is away, the next attempt
-// for a page finds it so, and has the patience.
+// renew renews the lease. It returns no other error than ErrRunning. If the database is away, the
+// next attempt for a page fails too, and patience bounds these attempts.
 func (r *run) renew(ctx context.Context, s State) error {
 	_, err := r.save(ctx, s, false)
 	if errors.Is(err, ErrRunning) {

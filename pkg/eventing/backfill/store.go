@@ -13,16 +13,16 @@ import (
 // storeTimeout bounds a statement.
 const storeTimeout = 5 * time.Second
 
-// maxAge is how old a backfill may be that is continued. Older pages say little of the present:
-// the subscription may have been made again since, and the table restored.
+// maxAge is the greatest age of a backfill that is continued. Pages of an older one say little of
+// the present, because the subscription may have been created again since, or the table restored.
 const maxAge = 7 * 24 * time.Hour
 
 //go:embed begin.sql
 var beginBackfill string
 
-// claim takes the lease, if no other process has it, of a backfill that is to be continued
-// or started; one older than maxAge begins again. A lease that ends later than any can is from a clock that was set back, and
-// counts as none.
+// claim takes the lease of a backfill that is to be started or continued, unless another process
+// has it. A backfill older than maxAge begins again. A lease that ends later than any lease can end
+// was written before the clock was set back, and counts as none.
 func (r *run) claim(ctx context.Context, restart bool) (s State, err error) {
 	s.Type = r.filler.Type()
 	var leased bool
@@ -58,8 +58,8 @@ func (r *run) claim(ctx context.Context, restart bool) (s State, err error) {
 //go:embed save.sql
 var saveBackfill string
 
-// save keeps how far the backfill has come, and renews the lease unless it is done. It writes
-// the whole state: when the answer to a save was lost, the next one changes nothing.
+// save writes how far the backfill has come, and renews the lease unless the backfill is done. It
+// writes the whole state, so to repeat a save with a lost answer changes nothing.
 func (r *run) save(ctx context.Context, s State, done bool) (State, error) {
 	err := r.db.Statement("save backfill", saveBackfill, s.Type, r.holder, s.next, s.RowsRead, s.RowsWritten, done, lease.Microseconds()).
 		Scan(ctx, &s.FinishedAt)
@@ -69,7 +69,7 @@ func (r *run) save(ctx context.Context, s State, done bool) (State, error) {
 	return s, err
 }
 
-// release gives the lease back, so that the next backfill need not wait for its end.
+// release gives the lease back, so that the next backfill need not wait until the lease ends.
 func (r *run) release(ctx context.Context) {
 	_, _ = r.db.Statement("release backfill", `UPDATE backfills SET leased_until = NULL WHERE aggregate_type = $1 AND holder = $2`,
 		r.filler.Type(), r.holder).Exec(context.WithoutCancel(ctx))

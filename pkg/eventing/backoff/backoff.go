@@ -1,4 +1,4 @@
-// Package backoff spaces out the attempts of whatever is tried again.
+// Package backoff makes the pauses between the attempts of an action that is tried again.
 package backoff
 
 import (
@@ -20,7 +20,7 @@ type Policy struct {
 	Cap time.Duration
 }
 
-// Delay is the wait before the next try, after attempt failures (from 1).
+// Delay returns the wait before the next try. attempt is the number of failures so far, from 1 on.
 func (p Policy) Delay(attempt int) time.Duration {
 	return time.Duration(rand.Int64N(int64(p.ceiling(attempt)) + 1))
 }
@@ -39,17 +39,17 @@ func (p Policy) ceiling(attempt int) time.Duration {
 // minDelay keeps a Policy from becoming a loop without pauses.
 const minDelay = time.Millisecond
 
-// Within is p as a setting of something that has a policy of its own and bears no pause
-// above most: a Base or Cap of zero is that of own, and each is clamped to between a
-// millisecond and most. A Cap below Base bounds every delay alone.
+// Within returns p as a setting for a caller with the policy own that accepts no pause above most.
+// A zero Base or Cap is taken from own, and each is clamped to between a millisecond and most. If
+// Cap is below Base, Cap alone bounds every delay.
 func (p Policy) Within(own Policy, most time.Duration) Policy {
 	base := min(max(cmp.Or(p.Base, own.Base), minDelay), most)
 	return Policy{Base: base, Cap: min(max(cmp.Or(p.Cap, own.Cap), minDelay), most)}
 }
 
-// Attempts yields attempts from 1 on, each with the pause that follows it unless the
-// caller's loop ends. The sequence ends when ctx ends. The first attempt comes at once,
-// even if ctx has ended: so the caller has an error to return.
+// Attempts yields attempts from 1 on, each with the pause that follows it unless the caller's loop
+// ends. The sequence ends when ctx ends. The first attempt comes at once, even if ctx has ended, so
+// that the caller has an error to return.
 func (p Policy) Attempts(ctx context.Context) iter.Seq2[int, time.Duration] {
 	return func(yield func(int, time.Duration) bool) {
 		for attempt := 1; ; attempt++ {

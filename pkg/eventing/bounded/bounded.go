@@ -1,5 +1,5 @@
-// Package bounded runs statements within a time limit: neither a server that does not answer
-// nor a lock of another session holds up a caller for longer.
+// Package bounded runs statements within a time limit. Neither a server that does not answer nor a
+// lock of another session holds up a caller for longer than the limit.
 package bounded
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Pool is a pool with a limit for each statement or transaction. The wait for a connection is
-// part of it.
+// Pool is a pool with a limit for each statement or transaction. The limit includes the wait for a
+// connection.
 type Pool struct {
 	DB    *pgxpool.Pool
 	Limit time.Duration
@@ -50,7 +50,7 @@ func (s Statement) Exec(ctx context.Context) (rows int64, err error) {
 // Collect runs a statement and returns its rows.
 func Collect[T any](ctx context.Context, s Statement, row pgx.RowToFunc[T]) (all []T, err error) {
 	err = s.pool.run(ctx, s.name, func(ctx context.Context) (err error) {
-		rows, _ := s.pool.DB.Query(ctx, s.sql, s.args...) // its error is that of rows
+		rows, _ := s.pool.DB.Query(ctx, s.sql, s.args...) // CollectRows returns the error
 		all, err = pgx.CollectRows(rows, row)
 		return err
 	})

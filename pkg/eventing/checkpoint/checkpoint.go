@@ -19,7 +19,7 @@ import (
 const (
 	// queryTimeout bounds a statement that is not part of a caller's transaction.
 	queryTimeout = 5 * time.Second
-	// keepInstances is how long the row of an instance stays after the group's newest save.
+	// keepInstances is how much older than the group's newest save an instance's row may become.
 	keepInstances = 7 * 24 * time.Hour
 	// logEvery is the pause between two lines about saves.
 	logEvery = time.Minute
@@ -55,8 +55,8 @@ type Store struct {
 	saves, failure metric.Int64Counter
 }
 
-// New returns the checkpoints of a group in db. by names the writer in the table: a
-// revision, or a host.
+// New returns the checkpoints of a group in db. by is the name of the writer in the table, such
+// as a revision or a host.
 func New(db *pgxpool.Pool, names Names, by string, log *slog.Logger) *Store {
 	meter := instrument.For("example.com/lockstep/pkg/eventing/checkpoint")
 	s := &Store{
@@ -81,9 +81,9 @@ type Saved struct {
 	lag      int64
 }
 
-// Save adds the save of an instance's offset to b, which its caller sends within the
-// transaction of the effects, before other statements. The caller then calls [Saved.End].
-// The position moves forward only: a repeated or earlier offset leaves it, and is no error.
+// Save adds a statement to b that saves an instance's offset. The caller sends b within the
+// transaction of the effects, before other statements, and then calls [Saved.End]. The position
+// only moves forward. A repeated or earlier offset does not change it, and is no error.
 func (s *Store) Save(b *pgx.Batch, instance string, o Offset) *Saved {
 	if s == nil {
 		return nil
@@ -108,7 +108,7 @@ func (s *Store) Save(b *pgx.Batch, instance string, o Offset) *Saved {
 	return saved
 }
 
-// End records the end of the save's transaction, with its error.
+// End records the end of the save's transaction. err is the error of that transaction, or nil.
 func (s *Saved) End(ctx context.Context, err error) {
 	switch {
 	case s == nil:
@@ -129,7 +129,8 @@ func (s *Store) committed(ctx context.Context, saved *Saved) {
 	}
 }
 
-// Forget deletes the rows of instances that have not saved for long, while others have.
+// Forget deletes the rows of instances whose last save is older than the group's newest save by
+// keepInstances.
 func (s *Store) Forget(ctx context.Context) error {
 	if s == nil {
 		return nil

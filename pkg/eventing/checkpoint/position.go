@@ -11,21 +11,22 @@ import (
 	"example.com/lockstep/pkg/eventing/bounded"
 )
 
-// Position is the position of a group. The zero value is that of a group that has saved
-// nothing.
+// Position is the position of a group. If the group has saved nothing, only Group and
+// Subscription are set.
 type Position struct {
 	Group        string `db:"consumer_group" json:"group"`
 	Subscription string `json:"subscription"`
-	// SafePosition is a publish time: a seek to it, or to an earlier one, acknowledges no
-	// message that the broker has delivered and that was not applied. No table knows those
-	// that it has not delivered: in a backlog, and for a seek to the first message, see
-	// Retention. The view's migrations have the rule and its limits.
+	// SafePosition is a publish time. A seek to it, or to an earlier time, acknowledges no
+	// message that the broker has delivered and that was not applied. No table has the messages
+	// that the broker has not delivered. If there is a backlog, and for a seek to the first
+	// message, see Retention. The view's migrations have the rule and its limits.
 	SafePosition time.Time `json:"safe_position"`
-	// PublishTime is the greatest that any instance has saved. It is no safe position.
+	// PublishTime is the greatest publish time that any instance has saved. It is no safe
+	// position.
 	PublishTime time.Time `json:"publish_time"`
 	// OldestHeld is the publish time of the oldest event that waits in the inbox.
 	OldestHeld *time.Time `json:"oldest_held,omitempty"`
-	// Instances have saved within the last hour before UpdatedAt.
+	// Instances is how many instances have saved within the last hour before UpdatedAt.
 	Instances int64     `json:"instances"`
 	UpdatedAt time.Time `json:"updated_at"`
 }

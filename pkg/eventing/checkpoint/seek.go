@@ -15,11 +15,11 @@ import (
 	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
-// brokerTimeout bounds one call of the broker: less than a session of the service's role may
-// be idle within a transaction.
+// brokerTimeout bounds one call of the broker. It is less than the time for which a session of
+// the service's role may be idle within a transaction.
 const brokerTimeout = 8 * time.Second
 
-// groupLock is the lock of a group: seeks take turns.
+// groupLock is the lock that makes the seeks of a group take turns.
 const groupLock = `hashtext('lockstep offset reset ' || $1)`
 
 // ErrBusy means that another seek of the group is under way.
@@ -30,14 +30,15 @@ var ErrDiscards = errors.New("a seek to after the safe position gives up message
 
 // Retention is how far back the messages of a subscription reach.
 type Retention struct {
-	// Replay is how far back a seek brings back acknowledged messages. Zero: none.
+	// Replay is how far back a seek can bring back acknowledged messages. Zero means that it
+	// brings back none.
 	Replay time.Duration
-	// Oldest is the greatest age of any message, also of one that was never acknowledged. A
-	// seek as far back acknowledges none.
+	// Oldest is the greatest age of any message, even one that was never acknowledged. A seek
+	// that goes back as far acknowledges no message.
 	Oldest time.Duration
 }
 
-// ReadRetention returns the retention of a subscription, its topic's included.
+// ReadRetention returns the retention of a subscription, including the retention of its topic.
 func ReadRetention(ctx context.Context, client *pubsub.Client, subscription string) (r Retention, err error) {
 	ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
 	defer cancel()
@@ -55,7 +56,7 @@ func ReadRetention(ctx context.Context, client *pubsub.Client, subscription stri
 	return r, nil
 }
 
-// Now is the present time by the database's clock, which stamps the table.
+// Now returns the present time by the database's clock, which also sets the times in the table.
 func (s *Store) Now(ctx context.Context) (now time.Time, err error) {
 	err = s.db.Statement("read the clock", `SELECT clock_timestamp()`).Scan(ctx, &now)
 	return now, err
@@ -77,18 +78,18 @@ func (s *Store) seek(ctx context.Context, client *pubsub.Client, to time.Time) e
 	return nil
 }
 
-// Start lets a deployment seek its subscription, once: to so long before the group's safe
-// position, or, if back is zero, to before the oldest message that the subscription has.
-// Several instances that start at once, and those that start later, find the deployment's
-// row. The row is written in a transaction that ends after the seek, and the others wait for
-// it, as they do for a reset. If the process ends in between, there is no row, and another
-// instance seeks.
+// Start seeks the subscription once for each deployment. It seeks to the group's safe position
+// minus back or, if back is zero, to before the oldest message that the subscription has. The
+// first instance writes a row for the deployment in a transaction that ends after the seek.
+// Instances that start at the same time wait for that transaction, as they do for a reset. They
+// and later instances find the row, and do not seek. If the process ends before the commit, there
+// is no row, and another instance seeks.
 //
-// It returns the time that it has sought to. The zero time says that there was no seek, which
-// is as safe: the consumer goes on with what is not acknowledged. The reasons are logged:
-// the deployment has decided before; the group has no position, from which back could count;
-// or the messages of an earlier seek may still come again. A seek to back before those would
-// take each deployment further back than the one before it.
+// Start returns the time that it has sought to, or the zero time if there was no seek. To start
+// without a seek is as safe, because the consumer goes on with the messages that are not
+// acknowledged. The log has the reason. Either the deployment has a row already, or the group has
+// no position from which to subtract back, or the messages of an earlier seek may still come
+// again. In the last case a seek would take each deployment further back than the one before it.
 func (s *Store) Start(ctx context.Context, client *pubsub.Client, deployment string, back time.Duration) (sought time.Time, err error) {
 	retention, err := ReadRetention(ctx, client, s.names.Subscription)
 	if err != nil {
@@ -104,8 +105,8 @@ func (s *Store) Start(ctx context.Context, client *pubsub.Client, deployment str
 		if err != nil {
 			return err
 		}
-		// Without a position, any message that the subscription has may be undelivered: the row
-		// says so to later deployments.
+		// Without a position, any message that the subscription has may be undelivered. The row's
+		// time tells that to later deployments.
 		n, err := s.write(ctx, tx, "start "+deployment, "start", to, s.by)
 		switch {
 		case err != nil:
@@ -126,8 +127,9 @@ func (s *Store) Start(ctx context.Context, client *pubsub.Client, deployment str
 	return sought, nil
 }
 
-// startAt is the time of a deployment's row, and the reason why it must not be sought to; an
-// empty reason is none. back and oldest count from the present or from the safe position.
+// startAt returns the time for a deployment's row, and the reason why there must be no seek to
+// that time. The reason is empty if there may be one. oldest counts back from the present, and
+// back from the safe position.
 func (s *Store) startAt(ctx context.Context, tx pgx.Tx, back, oldest time.Duration) (to time.Time, why string, err error) {
 	var now time.Time
 	var replaying bool
@@ -154,17 +156,17 @@ func (s *Store) startAt(ctx context.Context, tx pgx.Tx, back, oldest time.Durati
 	return at.SafePosition.Add(-back), "", nil
 }
 
-// Reset moves the subscription to a time, and the group's position with it, also backward.
-// The rows of the instances go; their next saves make them again. Those of the deployments
-// stay, so that none seeks once more, and get the new position. An entry of audit has the
-// rows from before and the new position.
+// Reset moves the subscription to a time, forward or backward, and the group's position with it.
+// The rows of the instances are deleted, and their next saves insert them again. The rows of the
+// deployments stay, so that no deployment seeks once more, and get the new position. An entry in
+// the audit table has the rows from before and the new position.
 //
-// It returns ErrDiscards if to is after the group's safe position and discard is false, and
-// ErrBusy if another one, or the start of a deployment, is under way: in both cases nothing was moved. The entry of audit
-// is committed before the seek: no seek is without an entry, although the process may end at
-// any moment. An entry may be without a seek, and the error says so. The rows are replaced
-// after the seek, because their locks would hold up the batches of the instances for as long
-// as the broker takes. Reset may be repeated.
+// Reset returns ErrDiscards if to is after the group's safe position and discard is false, and
+// ErrBusy if another reset, or the start of a deployment, is under way. In both cases nothing was
+// moved. The audit entry is committed before the seek. So there is no seek without an entry,
+// although the process may end at any moment. If there is an entry without a seek, the error says
+// so. The rows are replaced after the seek, because their locks would hold up the batches of the
+// instances for as long as the broker takes. Reset may be repeated.
 func (s *Store) Reset(ctx context.Context, client *pubsub.Client, to time.Time, discard bool, o audit.Actor) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*queryTimeout+brokerTimeout)
 	defer cancel()
@@ -197,11 +199,13 @@ func (s *Store) Reset(ctx context.Context, client *pubsub.Client, to time.Time, 
 	})
 }
 
-// recordReset writes the entry of audit, unless the reset discards messages and must not. A
-// person may have decided on a position that others have moved since.
+// recordReset writes the audit entry. It returns ErrDiscards if the reset would discard messages
+// and must not. It reads the position again, because the position may have moved since a person
+// decided.
 func (s *Store) recordReset(ctx context.Context, to time.Time, discard bool, o audit.Actor) error {
-	// With the seek, this takes less than a session of the service's role may be idle within a
-	// transaction: the caller's holds the lock.
+	// The caller's transaction holds the lock and is idle meanwhile. This statement's time and
+	// the seek's together are less than a session of the service's role may be idle within a
+	// transaction.
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	at, err := s.Load(ctx)
@@ -226,7 +230,7 @@ func (s *Store) recordReset(ctx context.Context, to time.Time, discard bool, o a
 	})
 }
 
-// write inserts a row that is no instance's, unless it exists.
+// write inserts the row of a reset or of a deployment, unless it exists.
 func (s *Store) write(ctx context.Context, tx pgx.Tx, instance, source string, to time.Time, by string) (rows int64, err error) {
 	tag, err := tx.Exec(ctx, `
 		INSERT INTO `+s.table+` (consumer_group, instance, source, subscription, message_id, publish_time, lag_millis, updated_by)

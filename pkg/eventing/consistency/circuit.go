@@ -11,37 +11,37 @@ import (
 )
 
 const (
-	// openAfter is how many failures in a row open the circuit: more than one broken
-	// connection causes.
+	// openAfter is how many failures in a row open the circuit. One broken connection causes fewer.
 	openAfter = 5
-	// queueFactor is how many callers may wait for each of those under way.
+	// queueFactor is how many callers may wait for each call that may be under way.
 	queueFactor = 16
 )
 
-// pauses are between opening and a probe. Jitter never makes them less than half.
+// pauses is the policy of the time from the opening, or a failed probe, to the next probe. That
+// time is never less than half of Base.
 var pauses = backoff.Policy{Base: 500 * time.Millisecond, Cap: 4 * time.Second}
 
-// errOpen is the error of do if it did not call: the circuit is open, or too many calls
-// are under way and waiting.
+// errOpen is the error of do if it made no call, because the circuit is open, or too many calls are
+// under way and waiting.
 var errOpen = errors.New("circuit is open")
 
-// circuit keeps a slow or unavailable owner from taking its callers down with it. It
-// bounds how many calls are under way and how many wait for their turn, and after some
-// failures in a row lets none through for a while. Then one call at a time probes, until
-// one succeeds.
+// circuit is a circuit breaker. It keeps a slow or unavailable owner from taking its callers down
+// with it. It bounds how many calls are under way and how many wait for their turn. After openAfter
+// failures in a row it lets no call through for a while. Then it lets one call at a time through as
+// a probe, until one succeeds.
 type circuit struct {
 	timeout      time.Duration
 	slots, queue chan struct{}
 
 	mu       sync.Mutex
 	failures int // in a row
-	trips    int // probes that failed in a row, and the opening
+	trips    int // the opening, and the probes that have failed in a row since
 	until    time.Time
 	probing  bool
 }
 
-// newCircuit returns a closed circuit that lets atOnce calls be under way. A call has
-// timeout, of which the wait for its turn is a part.
+// newCircuit returns a closed circuit that lets atOnce calls be under way. timeout bounds each
+// call, including the wait for its turn.
 func newCircuit(atOnce int, timeout time.Duration) *circuit {
 	return &circuit{timeout: timeout, slots: make(chan struct{}, atOnce), queue: make(chan struct{}, (queueFactor+1)*atOnce)}
 }

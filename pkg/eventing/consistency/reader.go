@@ -10,21 +10,21 @@ import (
 )
 
 const (
-	// FetchTimeout is short: the reader has waited before, and a draining server
-	// gives it 4 s.
+	// FetchTimeout is short, because the reader has waited before, and a draining server gives the
+	// reader 4 s.
 	FetchTimeout = 3 * time.Second
 	// fetchesAtOnce bounds the concurrent calls to the owner on behalf of readers.
 	fetchesAtOnce = 64
 )
 
 var (
-	// ErrOwnerUnavailable is wrapped by the error of a call to the owner without an
-	// answer, or without a valid one.
+	// ErrOwnerUnavailable is wrapped by the error of a call to the owner that got no answer, or no
+	// valid one.
 	ErrOwnerUnavailable = errors.New("owner cannot be asked")
 	// ErrAhead is the error of a requirement for a version that the owner does not have.
 	ErrAhead = errors.New("the consistency token is ahead of the owner")
-	// ErrBusy is wrapped by the error of a read that was not begun, because too many of
-	// its kind are under way. A reader that allows stale data gets that at once.
+	// ErrBusy is wrapped by the error of a read that was not begun, because too many reads of its
+	// kind are under way. A reader that allows stale data gets stale data at once.
 	ErrBusy = errors.New("too many reads are under way")
 )
 
@@ -33,17 +33,17 @@ type Freshness int
 
 // The results of a read of the projection.
 const (
-	Absent  Freshness = iota // it has nothing to show, not even stale data
-	Behind                   // it has something older than required
-	Reached                  // it has the required version, or something newer
+	Absent  Freshness = iota // the projection has nothing to show, not even stale data
+	Behind                   // the projection has something older than required
+	Reached                  // the projection has the required version, or something newer
 )
 
 // Query is one read of a projection. It keeps the data that it has read last.
 type Query interface {
 	// ReadProjection reads the projection, and compares it with the requirement.
 	ReadProjection(ctx context.Context) (Freshness, error)
-	// FetchFromOwner reads the owner's state. It fails with ErrAhead if that does not
-	// meet the requirement, and with ErrOwnerUnavailable if the owner does not answer.
+	// FetchFromOwner reads the owner's state. It returns ErrAhead if the owner's state does not
+	// meet the requirement, and ErrOwnerUnavailable if the owner does not answer.
 	FetchFromOwner(ctx context.Context) error
 }
 
@@ -58,11 +58,10 @@ func NewReader(waiters *Waiters) *Reader {
 	return &Reader{waiters: waiters, circuit: newCircuit(fetchesAtOnce, FetchTimeout)}
 }
 
-// Read has q read the projection until it meets required. If that does not happen within
-// required's wait, q fetches the owner's state. The outcome is Stale if required allows
-// stale data and the last read of the projection found only older data; the caller then
-// shows that. Besides the errors of q, Read has ErrTooManyWaiters and
-// ErrOwnerUnavailable.
+// Read calls q.ReadProjection until the projection meets required. If that does not happen within
+// required's wait, Read calls q.FetchFromOwner. The outcome is Stale if required allows stale data
+// and the last read of the projection found only older data; the caller then shows the older data.
+// Besides the errors of q, Read returns ErrTooManyWaiters and ErrOwnerUnavailable.
 func (r *Reader) Read(ctx context.Context, required Requirement, q Query) (outcome Outcome, err error) {
 	if required.isDemand() {
 		defer func() {
@@ -78,13 +77,14 @@ func (r *Reader) Read(ctx context.Context, required Requirement, q Query) (outco
 	return outcome, err
 }
 
-// isDemand reports whether the reader asks for fresh data: the outcome counts for the
-// objective. A reader with [MinimizeLatency] takes old data in any case.
+// isDemand reports whether the reader asks for fresh data. If so, the outcome counts for the
+// objective of fresh reads. A reader with [MinimizeLatency] takes old data in any case.
 func (r Requirement) isDemand() bool {
 	return (len(r.positions) > 0 || r.FullyConsistent()) && r.mode != MinimizeLatency
 }
 
-// staleInstead is the outcome for a reader that prefers stale data to the error cause.
+// staleInstead returns the outcome for a reader that prefers stale data to an error. cause is the
+// error.
 func staleInstead(ctx context.Context, required Requirement, q Query, cause error) (Outcome, error) {
 	switch {
 	case errors.Is(cause, ErrBusy):
@@ -104,13 +104,14 @@ func staleInstead(ctx context.Context, required Requirement, q Query, cause erro
 	return Stale, nil
 }
 
-// read also returns the result of the last read of the projection.
+// read is Read without the fallback to stale data. It also returns the result of the last read of
+// the projection.
 func (r *Reader) read(ctx context.Context, required Requirement, q Query) (Outcome, Freshness, error) {
 	if required.FullyConsistent() {
 		return r.readOwner(ctx, required, q)
 	}
-	// The reader is added before its own read, so that it misses no commit between that and the
-	// wait. Where there is no room it reads all the same: most readers need no wait.
+	// The waiter is added before the read, so that it misses no commit between the read and the
+	// wait. If there is no room, the reader reads all the same, because most readers need no wait.
 	early := r.addEarly(required)
 	if early != nil {
 		defer r.waiters.remove(early)
@@ -128,7 +129,7 @@ func (r *Reader) read(ctx context.Context, required Requirement, q Query) (Outco
 	if err != nil {
 		return Failed, found, err
 	}
-	if reached { // when thousands of waits end at once, another read would overload the database
+	if reached { // otherwise skip the read: thousands at once would overload the database
 		if found, err = q.ReadProjection(ctx); err != nil {
 			return Failed, found, err
 		}
@@ -139,7 +140,8 @@ func (r *Reader) read(ctx context.Context, required Requirement, q Query) (Outco
 	return r.fetch(ctx, q, found)
 }
 
-// addEarly adds a reader that would wait. It returns nil if there is no room, or nothing to wait for.
+// addEarly adds a waiter before the read. It returns nil if there is no room, or nothing to wait
+// for.
 func (r *Reader) addEarly(required Requirement) *waiter {
 	if required.wait <= 0 || required.mode == MinimizeLatency || len(required.positions) == 0 {
 		return nil
@@ -151,8 +153,8 @@ func (r *Reader) addEarly(required Requirement) *waiter {
 	return early
 }
 
-// readOwner is read for a fully-consistent requirement. The projection never meets it,
-// and is read only as the stale data that the reader may allow.
+// readOwner is read for a fully-consistent requirement. The projection never meets such a
+// requirement. It is read only if the reader allows stale data.
 func (r *Reader) readOwner(ctx context.Context, required Requirement, q Query) (Outcome, Freshness, error) {
 	found := Absent
 	if required.staleIfError {
@@ -164,8 +166,8 @@ func (r *Reader) readOwner(ctx context.Context, required Requirement, q Query) (
 	return r.fetch(ctx, q, min(found, Behind))
 }
 
-// wait returns when the projection meets required, or when the wait is over; reached
-// tells which. early is nil if there was no room before the read.
+// wait returns when the projection meets required, or when the wait is over. reached is true in the
+// first case. early is nil if there was no room before the read.
 func (r *Reader) wait(ctx context.Context, required Requirement, early *waiter) (reached bool, err error) {
 	if required.wait <= 0 {
 		return false, nil
@@ -183,8 +185,8 @@ func (r *Reader) wait(ctx context.Context, required Requirement, early *waiter) 
 	return reached, ctx.Err()
 }
 
-// budget is the wait within ctx's deadline. Half of the deadline is kept for the call to
-// the owner: a wait that used up all of it would be useless.
+// budget returns how long r may wait within ctx's deadline. Half of the time left is kept for the
+// call to the owner, because a wait that used up all of it would leave no time for that call.
 func (r Requirement) budget(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
 		return min(r.wait, time.Until(deadline)/2)
@@ -192,9 +194,9 @@ func (r Requirement) budget(ctx context.Context) time.Duration {
 	return r.wait
 }
 
-// fetch has q call the owner behind a circuit: a slow owner must not delay the readers
-// that do not need it. It leaves a tenth of ctx's deadline, in which the reader can be
-// told that no answer came.
+// fetch calls the owner through q behind a circuit breaker, so that a slow owner does not delay the
+// readers that do not need it. It keeps back a tenth of the time to ctx's deadline, in which the
+// reader can be told that no answer came.
 func (r *Reader) fetch(ctx context.Context, q Query, found Freshness) (Outcome, Freshness, error) {
 	fetching := ctx
 	if deadline, ok := ctx.Deadline(); ok {
@@ -225,5 +227,5 @@ func answerOf(err error, away bool) string {
 	case away:
 		return "away"
 	}
-	return "answered" // also with an error that is the reader's own
+	return "answered" // also if the error is the reader's own
 }

@@ -14,13 +14,15 @@ const (
 
 // Request is a reader's wish for the freshness of its answer, as the client wrote it.
 type Request struct {
-	// Tenant is the reader's: a token of another one is refused. Empty is eventing.DefaultTenant.
+	// Tenant is the reader's tenant. A token of another tenant is refused. Empty means
+	// eventing.DefaultTenant.
 	Tenant string
 	// Token is a consistency token's text, or empty.
 	Token string
-	// Mode is empty if the reader named none: the token's presence then decides.
+	// Mode is empty if the reader named none. If the request has a token, the token's positions are
+	// then required.
 	Mode Mode
-	// StaleIfError prefers a stale answer to none.
+	// StaleIfError prefers a stale answer to an error.
 	StaleIfError bool
 	// Wait is the longest wait for the projection.
 	Wait time.Duration
@@ -79,8 +81,8 @@ func (q Request) Requirement(aggregateType string, valid func(id string) bool) (
 // FullyConsistent reports whether the owner's own state is required.
 func (r Requirement) FullyConsistent() bool { return r.mode == FullyConsistent }
 
-// RejectFullyConsistent is an InvalidRequestError for a fully-consistent requirement: it
-// is for reads that are served from the projection only.
+// RejectFullyConsistent returns an InvalidRequestError for a fully-consistent requirement. It is
+// called by reads that are served from the projection only.
 func (r Requirement) RejectFullyConsistent() error {
 	if r.FullyConsistent() {
 		return &InvalidRequestError{r.modeField, "fully-consistent is for single reads; a list is at least as fresh as its token"}
@@ -157,6 +159,6 @@ const (
 	Fresh     Outcome = "fresh"     // the projection was there already
 	Waited    Outcome = "waited"    // the projection got there within the wait
 	Authority Outcome = "authority" // the owner answered
-	Stale     Outcome = "stale"     // not met, which the reader had allowed
+	Stale     Outcome = "stale"     // not met, but the reader had allowed stale data
 	Failed    Outcome = "failed"    // not met, answered with an error
 )

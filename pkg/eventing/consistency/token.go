@@ -23,23 +23,22 @@ type Position struct {
 	Version int64
 }
 
-// PositionOf is the position of a projection that e has led to.
+// PositionOf returns the position of a projection after e.
 func PositionOf(e eventing.Event) Position {
 	return Position{AggregateType: e.AggregateType, AggregateID: e.AggregateID, Epoch: e.Epoch, Version: e.Version}
 }
 
-// Unknown is p's aggregate, at a position that is not known.
+// Unknown returns p's aggregate at a position that is not known.
 func (p Position) Unknown() Position {
 	return Position{AggregateType: p.AggregateType, AggregateID: p.AggregateID}
 }
 
-// Key identifies the aggregate; it is the eventing.Event.Key of the events that
-// bring a projection there.
+// Key identifies the aggregate. It equals eventing.Event.Key of the aggregate's events.
 func (p Position) Key() string { return eventing.Key(p.AggregateType, p.AggregateID) }
 
-// Reached reports whether a projection at (epoch, version) is as fresh as p. One of a
-// later epoch is, at any version: the owner was restored, and the writes that it lost
-// will not come back.
+// Reached reports whether a projection at (epoch, version) is as fresh as p. A projection of a
+// later epoch is, at any version, because the owner was restored, and the writes that it lost will
+// not come back.
 func (p Position) Reached(epoch, version int64) bool {
 	return epoch > p.Epoch || epoch == p.Epoch && version >= p.Version
 }
@@ -48,18 +47,19 @@ func (p Position) compare(q Position) int {
 	return cmp.Or(cmp.Compare(p.AggregateType, q.AggregateType), cmp.Compare(p.AggregateID, q.AggregateID))
 }
 
-// Token names states that a reader has a right to see: versions that writes have
-// made, at most one of each aggregate. To callers it is opaque text. The zero
-// Token demands nothing and has no text.
+// Token names versions of aggregates that a reader has a right to see, at most one version of each
+// aggregate. To callers a token is opaque text. The zero Token demands nothing, and its text is
+// empty.
 type Token struct {
-	// Tenant owns the aggregates. Empty is eventing.DefaultTenant, and Parse leaves it empty
-	// for that tenant: tokens of a system without tenants are shorter.
+	// Tenant owns the aggregates. Empty means eventing.DefaultTenant. The text leaves that tenant
+	// out, so that tokens of a system without tenants are shorter, and Parse then leaves Tenant
+	// empty.
 	Tenant string
 	// Positions are in order of type and id, as Merge leaves them.
 	Positions []Position
 }
 
-// What Parse's and Merge's errors wrap.
+// The errors that Parse and Merge wrap.
 var (
 	ErrMalformed    = errors.New("malformed consistency token")
 	ErrTooLarge     = errors.New("the tokens name too many aggregates")
@@ -69,8 +69,8 @@ var (
 const (
 	// MaxLength is the longest token text, in bytes.
 	MaxLength = 4096
-	// MaxPositions is how many aggregates a token may name: each can cost its
-	// reader's service a question to the owner.
+	// MaxPositions is how many aggregates a token may name. Each can cost the service of the reader
+	// a call to the owner.
 	MaxPositions = 32
 )
 
@@ -78,8 +78,9 @@ const (
 // from this one.
 const format = 2
 
-// Merge returns the token that is reached when each of tokens is. A result beyond the
-// limits is an error: the caller must decide which positions it no longer needs.
+// Merge returns the token that is reached when each of tokens is reached. If the result is beyond
+// the limits, the error is ErrTooLarge. The caller must then decide which positions it no longer
+// needs.
 func Merge(tokens ...Token) (Token, error) {
 	var merged Token
 	for _, t := range tokens {
@@ -92,7 +93,7 @@ func Merge(tokens ...Token) (Token, error) {
 		merged.Tenant = t.Tenant
 		merged.Positions = append(merged.Positions, t.Positions...)
 	}
-	// Of one aggregate the furthest comes first, and the others are dropped.
+	// The furthest position of each aggregate comes first, and its other positions are dropped.
 	slices.SortFunc(merged.Positions, func(p, q Position) int {
 		return cmp.Or(p.compare(q), cmp.Compare(q.Epoch, p.Epoch), cmp.Compare(q.Version, p.Version))
 	})
@@ -103,8 +104,8 @@ func Merge(tokens ...Token) (Token, error) {
 	return merged, nil
 }
 
-// String is the token as callers carry it: URL-safe, without padding. A video's
-// has 42 characters; each further one adds some 25.
+// String returns the token as callers carry it, in URL-safe base64 without padding. The token of a
+// video has 42 characters, and each further video adds some 25.
 func (t Token) String() string {
 	if len(t.Positions) == 0 {
 		return ""
@@ -115,7 +116,7 @@ func (t Token) String() string {
 	}
 	b := appendText([]byte{format}, tenant)
 	for i, p := range t.Positions {
-		// A type is said once: an empty one is the one before.
+		// A type is written once. An empty type is the type of the position before.
 		if i > 0 && p.AggregateType == t.Positions[i-1].AggregateType {
 			b = appendText(b, "")
 		} else {
@@ -140,7 +141,8 @@ func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// appendID writes a UUID as its 16 bytes, behind a length of 0 that no id has.
+// appendID writes a UUID as a length of 0, which no id has, and its 16 bytes. It writes another id
+// as text.
 func appendID(b []byte, s string) []byte {
 	if id, err := uuid.Parse(s); err == nil && id.String() == s {
 		return append(append(b, 0), id[:]...)
@@ -148,9 +150,8 @@ func appendID(b []byte, s string) []byte {
 	return appendText(b, s)
 }
 
-// Parse reads a token. The checksum catches truncation and typing errors; it is
-// no signature: a caller can forge a token, and gets no more than a bounded wait
-// for it.
+// Parse reads a token. The checksum catches truncation and typing errors. It is no signature, so a
+// caller can forge a token, but gets no more than a bounded wait for it.
 func Parse(s string) (Token, error) {
 	if len(s) > MaxLength {
 		return Token{}, fmt.Errorf("%w: %d bytes, at most %d", ErrMalformed, len(s), MaxLength)
@@ -171,8 +172,9 @@ func Parse(s string) (Token, error) {
 	for len(r.b) > 0 && len(t.Positions) < MaxPositions {
 		t.Positions = append(t.Positions, r.position(t.Positions))
 	}
-	// Another order, or another notation than String's, would be a second text for the
-	// same token. Positions beyond the limit are not in t, and so not in its text.
+	// A text in another order, or another notation than String's, would be a second text for the
+	// same token. A text with positions beyond the limit fails here too, because t does not have
+	// them.
 	if r.failed || len(t.Positions) == 0 || t.String() != s {
 		return Token{}, fmt.Errorf("%w: bad content", ErrMalformed)
 	}
@@ -211,13 +213,14 @@ func (r *reader) id() string {
 	if n := r.number(); n != 0 {
 		return r.utf8(n)
 	}
-	id, _ := uuid.FromBytes(r.bytes(int64(len(uuid.Nil)))) // too few have failed the reader
+	id, _ := uuid.FromBytes(r.bytes(int64(len(uuid.Nil)))) // if there are too few bytes, r has failed
 	return id.String()
 }
 
 func (r *reader) utf8(n int64) string {
 	s := string(r.bytes(n))
-	// No event has such an id, and one query asks for the aggregates of all readers.
+	// No event has a text that Postgres refuses. Such a text must not get into the query, which
+	// serves all readers.
 	r.failed = r.failed || eventing.Storable(s) != s
 	return s
 }

@@ -24,12 +24,12 @@ const (
 // hold, is reached; the caller should answer at once that it is busy.
 var ErrTooManyWaiters = fmt.Errorf("%w: too many readers are waiting", ErrBusy)
 
-// Projection is what readers wait for: the tables of a service, of one or several types of
+// Projection is the tables of a service that readers wait for, with one or several types of
 // aggregates.
 type Projection interface {
-	// Positions returns the positions of those aggregates that the projection has. Only the
-	// type and id of the arguments matter. They come from readers' tokens: Positions must
-	// skip an id that cannot exist, since an error fails the read for all readers.
+	// Positions returns the positions of the given aggregates, except those that the projection
+	// does not have. Only the type and id of the arguments matter. They come from readers' tokens.
+	// Positions must skip an id that cannot exist, because an error fails the read for all readers.
 	Positions(ctx context.Context, aggregates []Position) ([]Position, error)
 }
 
@@ -58,19 +58,18 @@ type entry struct {
 	moved trace.SpanContext
 }
 
-// waiter is one reader. It is owned by Waiters.mu until done is closed.
+// waiter is one reader. Waiters.mu guards it until done is closed.
 type waiter struct {
 	wanted  []Position
 	missing int
-	counted bool // it has one of the places
+	counted bool // it has taken one of the places
 	// commits are the spans of the commits that it waited for, as far as they are known.
 	commits []trace.Link
 	done    chan struct{}
 }
 
 // NewWaiters returns a set of at most limit readers of a projection, with at most 24 MiB of
-// positions. It receives the commits of other processes through others, and sends them its
-// own.
+// positions. Through others it learns of the commits of other processes, and announces its own.
 func NewWaiters(limit int, projection Projection, others *notify.Notifier) *Waiters {
 	return &Waiters{
 		max: limit, projection: projection, notifier: others, metrics: newMetrics(), wake: make(chan struct{}, 1),
@@ -79,8 +78,8 @@ func NewWaiters(limit int, projection Projection, others *notify.Notifier) *Wait
 }
 
 // Wait returns true as soon as the projection is known to be at all wanted positions or beyond.
-// wanted names an aggregate once at most. Wait returns false when ctx ends or Drain is
-// called before. Without Run the projection is not read.
+// wanted must name each aggregate at most once. Wait returns false if ctx ends or Drain is called
+// first. Without Run the projection is not read.
 func (w *Waiters) Wait(ctx context.Context, wanted ...Position) (bool, error) {
 	r, err := w.add(wanted)
 	if err != nil {
@@ -90,7 +89,7 @@ func (w *Waiters) Wait(ctx context.Context, wanted ...Position) (bool, error) {
 	return w.await(ctx, r)
 }
 
-// await is Wait of a reader that was added before.
+// await is Wait for a reader that was added before.
 func (w *Waiters) await(ctx context.Context, r *waiter) (bool, error) {
 	if err := w.takePlace(r); err != nil {
 		return false, err
@@ -147,11 +146,12 @@ func (w *Waiters) Drain() {
 	}
 }
 
-// add adds a reader: from now on no commit is missed. It has no place yet.
+// add adds a reader, which misses no commit from now on. It has no place yet; see takePlace.
 func (w *Waiters) add(wanted []Position) (*waiter, error) { return w.addWithin(maxBytes, wanted) }
 
-// addEarly is add of a reader that may not have to wait. It leaves half of the memory to
-// those that do: where the database is slow, many readers are in their own read.
+// addEarly is add for a reader that may not have to wait. Such readers get at most half of the
+// memory. The rest is left to readers that wait, because many readers are in their own read when
+// the database is slow.
 func (w *Waiters) addEarly(wanted []Position) (*waiter, error) {
 	return w.addWithin(maxBytes/2, wanted)
 }
@@ -178,7 +178,7 @@ func (w *Waiters) addWithin(bytes int, wanted []Position) (*waiter, error) {
 	return r, nil
 }
 
-// takePlace gives r one of the places of waiting readers. Without one it ends r's wait.
+// takePlace gives r one of the places of waiting readers. If there is none, it ends r's wait.
 func (w *Waiters) takePlace(r *waiter) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -196,7 +196,8 @@ func (w *Waiters) takePlace(r *waiter) error {
 	return nil
 }
 
-// readFor has the projection read for r: it may have moved between the reader's own read and add.
+// readFor requests a read for r, because the projection may have moved between the reader's own
+// read and add.
 func (w *Waiters) readFor(r *waiter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -263,7 +264,7 @@ func (w *Waiters) reached(found []Position) {
 	}
 }
 
-// reach ends the waits for at, of the aggregate with that key. w.mu is locked.
+// reach ends the waits of the aggregate key for positions that at reaches. w.mu is locked.
 func (w *Waiters) reach(key string, at Position) {
 	s := w.entries[key]
 	if s == nil {

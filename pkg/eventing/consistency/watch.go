@@ -14,13 +14,15 @@ import (
 )
 
 const (
-	// readTimeout bounds one read of positions, of maxRead aggregates.
+	// readTimeout bounds one read of the positions of up to maxRead aggregates.
 	readTimeout = 5 * time.Second
 	maxRead     = 10_000
-	// The interval of reads of all awaited aggregates. While LISTEN works, they only
-	// find commits whose notification was lost.
+	// idlePoll is the interval of the reads of all awaited aggregates while LISTEN works. These
+	// reads only find commits with a lost notification. Without LISTEN the interval is
+	// fallbackPoll, or longer if reads take long.
 	idlePoll, fallbackPoll = 2 * time.Second, 50 * time.Millisecond
-	// pollShare keeps polling for very many readers below a tenth of the time.
+	// pollShare is the ratio of the interval without LISTEN to the time of a read, up to idlePoll.
+	// It keeps polling for very many readers to about a tenth of the time.
 	pollShare = 10
 )
 
@@ -40,8 +42,8 @@ func (w *Waiters) Run(ctx context.Context, log *slog.Logger, heartbeat func()) e
 	return g.Wait()
 }
 
-// watch reads the dirty aggregates until ctx ends. There is one read at a time:
-// aggregates that become dirty meanwhile share the next one.
+// watch reads the dirty aggregates until ctx ends. It makes one read at a time. Aggregates that
+// become dirty during a read share the next one.
 func (w *Waiters) watch(ctx context.Context, log *slog.Logger, connected func() bool, heartbeat func()) {
 	defer w.observe()()
 	everything := func(string) bool { return true }
@@ -67,7 +69,8 @@ func (w *Waiters) watch(ctx context.Context, log *slog.Logger, connected func() 
 			w.markDirty(everything)
 			continue
 		}
-		// Short reads of few aggregates must not make the next read of all of them soon.
+		// A short read of few aggregates must not shorten the pause before the next read of all of
+		// them.
 		took, failures = max(took/2, time.Since(began)), 0
 	}
 }
@@ -129,6 +132,6 @@ func (w *Waiters) markDirty(matches func(key string) bool) {
 func (w *Waiters) wakeSoon() {
 	select {
 	case w.wake <- struct{}{}:
-	default: // it is about to read anyway
+	default: // watch is about to read anyway
 	}
 }

@@ -1,15 +1,15 @@
 // Package hook calls the functions by which the user of a relay or a consumer observes
 // errors and discards.
 //
-// One goroutine makes the calls of one relay or consumer, one at a time, in the order of
-// their causes, outside of locks and transactions. So a call that blocks delays the
-// calls behind it, and no event. Up to 1,000 calls wait. A call beyond that is dropped, with a
-// warning in the log and hook.dropped_calls: the metrics count its cause all the same. A panic is
-// recovered and logged.
+// One goroutine makes the calls of one relay or consumer, one at a time, in the order of their
+// causes, outside of locks and transactions. So a call that blocks delays the calls behind it, but
+// no event. Up to 1,000 calls wait. A call beyond that is dropped, with a warning in the log, and
+// is counted in hook.dropped_calls. The metrics count the error or discard that caused it all the
+// same. A panic is recovered and logged.
 //
-// A call is made at most once: a process that dies loses the calls that wait. At the end of
-// Run they have a short time, which the relay or the consumer states. Then the context
-// of the call in hand ends, and the rest is dropped.
+// A call is made at most once, because a process that dies loses the calls that wait. At the end of
+// Run the waiting calls have a short time, which the relay or the consumer states. Then the context
+// of the running call ends, and the rest is dropped.
 package hook
 
 import (
@@ -23,8 +23,8 @@ import (
 	"example.com/lockstep/pkg/eventing/instrument"
 )
 
-// maxWaiting bounds the memory of the calls that wait, each of about 2 KB: no call has a
-// payload. It is many times the causes that a second brings in a bad hour.
+// maxWaiting bounds the memory of the calls that wait. Each takes about 2 KB, because no call has a
+// payload. The bound is many times the calls that one second brings in a bad hour.
 const maxWaiting = 1000
 
 // Calls are the calls of one relay or consumer.
@@ -34,13 +34,13 @@ type Calls struct {
 	dropped metric.Int64Counter
 }
 
-// call is a call of the function that name tells the user.
+// call is a call of a hook. name is the hook's name in logs and metrics.
 type call struct {
 	name string
 	do   func(context.Context)
 }
 
-// New returns calls of the named hooks, which Start begins to make.
+// New returns the calls of the named hooks. Start begins to make them.
 func New(log *slog.Logger, hooks ...string) *Calls {
 	dropped := instrument.For("example.com/lockstep/pkg/eventing/hook").Counter("hook.dropped_calls", "{call}",
 		"Calls of a user's function that were not made: it is too slow, or had not returned when the process ended")
@@ -64,8 +64,8 @@ func (c *Calls) Add(ctx context.Context, name string, do func(context.Context)) 
 	}
 }
 
-// Start makes the calls until stop is called, which returns when each has returned, or when
-// its context ends. The calls have the values of ctx, and its end does not concern them.
+// Start makes the calls until stop is called. stop returns when each call has returned, or when its
+// context ends. The calls have the values of ctx, but do not end with ctx.
 func (c *Calls) Start(ctx context.Context) (stop func(until context.Context)) {
 	calling, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	last, ended := make(chan struct{}), make(chan struct{})
@@ -98,7 +98,7 @@ func (c *Calls) drop(ctx context.Context) (n int) {
 	}
 }
 
-// run makes the calls. After last is closed, it ends with the last call that waits.
+// run makes the calls. After last is closed, it makes the calls that still wait, and ends.
 func (c *Calls) run(ctx context.Context, last <-chan struct{}) {
 	for ctx.Err() == nil {
 		select {

@@ -22,9 +22,10 @@ type pendingAck struct {
 // ackTimeout bounds the wait for the broker's answer to an ack.
 const ackTimeout = 10 * time.Second
 
-// afterCommit acknowledges the events of a committed transaction, and blocks the aggregates
-// that have a gap. A duplicate that was in a failed transaction before may have been
-// committed by that one, and its readers were not notified: it has moved, too.
+// afterCommit acknowledges the events of a committed transaction, and blocks the aggregates that
+// have a gap or have diverged. If a duplicate was in a failed transaction before, that
+// transaction may have committed it without notifying its readers. So the duplicate also counts
+// as moved.
 func (c *Consumer) afterCommit(ctx context.Context, batch []*delivery, outcomes map[uuid.UUID]Outcome, tried *attempt) {
 	c.metrics.handled(ctx, batch, outcomes)
 	var moved []consistency.Position
@@ -65,9 +66,9 @@ func moveTo(moved []consistency.Position, at consistency.Position) []consistency
 	return append(moved, at)
 }
 
-// ack tells the broker that d needs nothing more. It may be called again, for messages that
-// have joined d since. Where the subscription is exactly-once, watchAcks reads the broker's
-// answer later; elsewhere there is none.
+// ack tells the broker that d needs nothing more. It may be called again for messages that have
+// joined d since. If the subscription is exactly-once, watchAcks reads the broker's answer later.
+// Otherwise the broker does not answer.
 func (c *Consumer) ack(ctx context.Context, d *delivery) {
 	d.finished = true
 	for _, m := range d.takeUnanswered() {
@@ -80,7 +81,7 @@ func (c *Consumer) ack(ctx context.Context, d *delivery) {
 		default:
 			select {
 			case c.acks <- ack:
-			default: // as many as can be outstanding wait already
+			default: // full: the answer to this ack is not read
 			}
 		}
 	}
@@ -98,7 +99,7 @@ func (c *Consumer) watchAcks(ctx context.Context) {
 	}
 }
 
-// checkAck counts an ack that the broker refused: the lease was lost. The message comes
+// checkAck counts an ack that the broker refused because the lease was lost. The message comes
 // again, and is then a duplicate.
 func (c *Consumer) checkAck(ctx context.Context, ack pendingAck) {
 	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
@@ -110,8 +111,8 @@ func (c *Consumer) checkAck(ctx context.Context, ack pendingAck) {
 	}
 }
 
-// giveBack nacks all deliveries, so that the broker delivers them again. No process has
-// died over these, so a recorded start is taken back first.
+// giveBack nacks all deliveries that are not finished, so that the broker delivers them again.
+// They have not ended the process, so their recorded starts are taken back first.
 func (c *Consumer) giveBack(ctx context.Context, all ...*delivery) {
 	var started []*delivery
 	for _, d := range all {

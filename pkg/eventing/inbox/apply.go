@@ -15,14 +15,11 @@ import (
 	"example.com/lockstep/pkg/eventing/checkpoint"
 )
 
-// apply handles batch, which mergeDuplicates has ordered: each delivery is acknowledged,
-// blocked, or dead-lettered. It returns the deliveries that it did not reach before ctx
-// ended.
-//
-// process applies batch, with care for events that may end the process: see "Crash loops" in
-// the package doc. Events that may be in a crash loop are recorded together and applied
-// together. If the row shows that an event was started before, it is counted and applied
-// alone.
+// process applies batch, with care for events that may end the process: see "Crash loops" in the
+// package doc. It first records the starts of the events that may be in a crash loop. Events
+// without an earlier start are applied together. An event that was started before is applied
+// alone, after another start of it was recorded. Other events of its aggregate are applied alone,
+// too. process returns the deliveries that it did not finish before ctx ended.
 func (c *Consumer) process(ctx context.Context, batch []*delivery) (unfinished []*delivery) {
 	if err := c.markStarted(ctx, batch); err != nil {
 		return batch
@@ -55,8 +52,11 @@ func (c *Consumer) process(ctx context.Context, batch []*delivery) (unfinished [
 	return unfinished
 }
 
-// An outage of the database is waited out here. Nothing else is applied meanwhile, the
-// budget fills up, and the client stops pulling.
+// apply handles batch, which mergeDuplicates has ordered. Each delivery is acknowledged, blocked
+// or dead-lettered. apply returns the deliveries that it did not reach before ctx ended.
+//
+// apply waits during an outage of the database. Nothing else is applied meanwhile, so the budget
+// fills up and the client stops pulling.
 func (c *Consumer) apply(ctx context.Context, batch []*delivery) (unfinished []*delivery) {
 	for failures := 1; ; failures++ {
 		c.heartbeat()
@@ -93,8 +93,9 @@ func (c *Consumer) apply(ctx context.Context, batch []*delivery) (unfinished []*
 	}
 }
 
-// filterBlocked takes out the deliveries that must not be applied now: events of blocked
-// aggregates, and messages that belong in the dead letters.
+// filterBlocked returns the deliveries that can be applied now. It queues or blocks events of
+// blocked aggregates and unknown events, dead-letters invalid messages, and acks deliveries that
+// are finished.
 func (c *Consumer) filterBlocked(ctx context.Context, batch []*delivery) (rest []*delivery) {
 	for _, d := range batch {
 		switch {
@@ -127,25 +128,26 @@ func (c *Consumer) bisect(ctx context.Context, batch []*delivery) (unfinished []
 	return append(unfinished, c.apply(ctx, batch[half:])...)
 }
 
-// begin queues BEGIN and the settings of batch's transaction, which travel with its first
-// statements. lock_timeout bounds the wait for each lock. The plans of those first statements do
-// not depend on statistics, so the session keeps them.
+// begin queues BEGIN and the settings of batch's transaction, which are sent with its first
+// statements. lock_timeout bounds the wait for each lock. The plans of these first statements do
+// not depend on statistics, so the session uses generic plans and keeps them.
 func begin(b *pgx.Batch, batch []*delivery) {
 	b.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	b.Queue(`SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('lock_timeout', $1, true)`,
 		strconv.FormatInt(lockWait(batch).Milliseconds(), 10))
 }
 
-// planEachTime queues a setting that makes Postgres plan every further statement for the arrays
-// that it brings. A plan from before the tables filled up would scan them for each batch until
-// the next ANALYZE. A handler that knows better sets plan_cache_mode for its own statements.
+// planEachTime queues a setting that makes Postgres plan each further statement anew, for the
+// arrays in its parameters. A plan from before the tables filled up would scan the tables for
+// each batch until the next ANALYZE. A handler that knows better sets plan_cache_mode for its own
+// statements.
 func planEachTime(b *pgx.Batch) {
 	b.Queue(`SELECT set_config('plan_cache_mode', 'force_custom_plan', true)`)
 }
 
-// A transaction waits so long for a lock. The wait is halved with the batch, so that
-// one locked row costs all other events little more than the first wait. It is short for
-// an event that is tried again.
+// maxLockWait and minLockWait bound how long a transaction waits for a lock. The wait is halved
+// each time the batch is halved, so that one locked row costs all other events little more than
+// the first wait. For an event that was put off before, the wait is minLockWait.
 const (
 	maxLockWait = time.Second
 	minLockWait = 50 * time.Millisecond
@@ -158,8 +160,9 @@ func lockWait(batch []*delivery) time.Duration {
 	return max(minLockWait, maxLockWait>>batch[0].bisections)
 }
 
-// tryBatch applies batch in one transaction and returns each event's outcome; a duplicate
-// has none. The offset of batch is saved with it. The transaction outlives ctx by drainTime.
+// tryBatch applies batch in one transaction, which also saves the offset of batch. It returns the
+// outcome of each event. A duplicate has no outcome. If ctx ends, the transaction has drainTime
+// left.
 func (c *Consumer) tryBatch(ctx context.Context, batch []*delivery) (map[uuid.UUID]Outcome, error) {
 	txCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchTimeout)
 	defer cancel()
@@ -179,7 +182,7 @@ func (c *Consumer) tryBatch(ctx context.Context, batch []*delivery) (map[uuid.UU
 	return outcomes, err
 }
 
-// transact is the transaction that the statements in first begin.
+// transact runs the transaction that the statements in first begin, and commits it.
 func (c *Consumer) transact(ctx context.Context, first *pgx.Batch, batch []*delivery) (map[uuid.UUID]Outcome, error) {
 	tx, notDone, err := c.store.accept(ctx, first, batch)
 	defer func() { _ = tx.Rollback(ctx) }() // after Commit it does nothing
@@ -203,7 +206,8 @@ func (c *Consumer) transact(ctx context.Context, first *pgx.Batch, batch []*deli
 	return outcomes, tx.Commit(ctx)
 }
 
-// change has the handler apply changes, and adds their outcomes.
+// change lets the handler apply changes, and adds their outcomes to outcomes. It marks the events
+// that need their owner as held.
 func (c *Consumer) change(ctx context.Context, tx pgx.Tx, changes []Change, outcomes map[uuid.UUID]Outcome) error {
 	if len(changes) == 0 {
 		return nil

@@ -13,12 +13,12 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
-// slotCount bounds the concurrent repairs, because an owner may have much to repair,
-// and the concurrent publishes of dead letters. These have slots of their own: an owner
-// that hangs must not delay them.
+// slotCount bounds the concurrent repairs, because one owner may have many aggregates to repair.
+// It also bounds the concurrent publishes of dead letters, which have slots of their own, so that
+// an owner that hangs does not delay them.
 const slotCount = 16
 
-// lockRetry has a high cap: each try costs the worker minLockWait.
+// lockRetry has a high cap because each try costs the worker minLockWait.
 var lockRetry = backoff.Policy{Base: 200 * time.Millisecond, Cap: 30 * time.Second}
 
 // reason is why an aggregate is blocked.
@@ -37,9 +37,8 @@ func (r reason) String() string {
 	return [...]string{"gap", "failed", "locked", "unknown", "dead_letter"}[r]
 }
 
-// blockedAggregates are the deliveries of the aggregates that cannot continue now, the head
-// of each first. The worker goroutine owns byKey; other goroutines reach it through
-// released.
+// blockedAggregates holds the deliveries of each aggregate that cannot continue now, its head
+// first. The worker goroutine owns byKey. Other goroutines send a key to released instead.
 type blockedAggregates struct {
 	byKey    map[string][]*delivery
 	counts   [reasons]atomic.Int64
@@ -70,7 +69,7 @@ func (h *blockedAggregates) unblock(key string) []*delivery {
 	return blocked
 }
 
-// all unblocks everything. The context of the blocks has ended.
+// all unblocks all aggregates. The context of the blocks must have ended.
 func (h *blockedAggregates) all() (blocked []*delivery) {
 	h.running.Wait()
 	for key := range h.byKey {
@@ -79,8 +78,8 @@ func (h *blockedAggregates) all() (blocked []*delivery) {
 	return blocked
 }
 
-// block blocks d's aggregate until until returns. If it is blocked already, the release of
-// the first block releases this one too.
+// block blocks d's aggregate until the function until returns. If the aggregate is blocked
+// already, d joins that block, and until is not called.
 func (c *Consumer) block(ctx context.Context, d *delivery, why reason, until func(context.Context)) {
 	h, key := c.blocked, d.key()
 	blocked := h.has(key)
@@ -99,8 +98,8 @@ func (c *Consumer) block(ctx context.Context, d *delivery, why reason, until fun
 	})
 }
 
-// eventFailed handles an event that failed alone: it is tried again later, alone, or
-// dead-lettered. It returns d when ctx ended before either.
+// eventFailed handles an event that failed alone. The event is tried again after a pause, or
+// dead-lettered. eventFailed returns d if ctx ended before that was decided.
 func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, class fault) []*delivery {
 	ctx = d.in(ctx)
 	if class == locked || class == timedOut && c.slow.add(d.key(), maxSlow) {
@@ -130,8 +129,8 @@ func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, cl
 	return nil
 }
 
-// putOff blocks d's aggregate for a while, without counting anything against d: another
-// transaction holds a lock that it needs, or everything takes too long now.
+// putOff blocks d's aggregate for a while and counts no failure of d, because another transaction
+// holds a lock that d needs, or because events of several aggregates have met a time limit.
 func (c *Consumer) putOff(ctx context.Context, d *delivery, cause error, class fault) []*delivery {
 	if d.starts > 0 { // the attempt has ended, and this process lives
 		if err := c.store.unmarkStarted(ctx, []*delivery{d}); err != nil {

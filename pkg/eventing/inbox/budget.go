@@ -14,7 +14,7 @@ const perMessage = 1 << 10
 // load is a number of messages and the bytes that they take.
 type load struct{ messages, bytes int64 }
 
-// loadOf counts the data twice: as it came, and decoded.
+// loadOf returns the load of m. It counts the data twice, as received and as decoded.
 func loadOf(m *pubsub.Message) load {
 	n := perMessage + 2*len(m.Data) + len(m.OrderingKey)
 	for key, value := range m.Attributes {
@@ -40,7 +40,7 @@ type budget struct {
 	mu    sync.Mutex
 	used  load
 	queue []*waiter
-	// changed is closed at the next release, if a caller waits for that.
+	// changed is closed at the next release. It is nil if no caller waits for that.
 	changed chan struct{}
 }
 
@@ -50,15 +50,16 @@ type waiter struct {
 	admitted chan struct{}
 }
 
-// acquire waits for room for l, first come, first served, and reports whether it got any
-// before ctx ended. A message that is larger than the budget passes alone.
+// acquire waits for room for l, first come, first served, and reports whether it got the room
+// before ctx ended. A message that is larger than the budget gets room when no other message is
+// in hand.
 //
-// A large message holds up smaller ones behind it that would fit. If they overtook it, a
-// steady load of them would take each part of the budget as it comes free, and the large
-// one would wait for ever, and its aggregate with it. This way it waits until enough
-// messages in hand are acknowledged. The largest message of Pub/Sub takes less than a third
-// of the default budget: the queue does not stand still unless blocked aggregates hold two
-// thirds of it.
+// A large message holds up smaller messages behind it, even if they would fit. If small messages
+// overtook it, a steady load of them would take each part of the budget as it comes free, and the
+// large message and its aggregate would wait for ever. In order, the large message waits only
+// until enough messages in hand are acknowledged. The largest message of Pub/Sub takes less than
+// a third of the default budget, so the queue stands still only if blocked aggregates hold two
+// thirds of the budget.
 func (b *budget) acquire(ctx context.Context, l load) bool {
 	b.mu.Lock()
 	if len(b.queue) == 0 && b.fits(l) {
@@ -77,7 +78,8 @@ func (b *budget) acquire(ctx context.Context, l load) bool {
 	}
 }
 
-// withdraw takes w out of the queue, unless it was admitted meanwhile.
+// withdraw takes w out of the queue and returns true, or returns false if w was admitted
+// meanwhile.
 func (b *budget) withdraw(w *waiter) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

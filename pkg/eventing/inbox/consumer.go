@@ -16,41 +16,43 @@ import (
 )
 
 const (
-	// maxBatch is how many messages share a transaction: beyond a thousand, round trips and
-	// commit are a small part of the cost.
+	// maxBatch is the most messages that share a transaction. From a thousand messages on, round
+	// trips and commit are a small part of the cost.
 	maxBatch = 1000
-	// At most this much is in hand. Bytes bound memory. Messages bound throughput as well,
-	// to this many per 100 ms, because acks leave in such bundles.
+	// maxBytes and maxMessages bound the messages in hand. maxBytes bounds memory. maxMessages
+	// bounds throughput as well, to maxMessages per 100 ms, because acks leave in bundles every
+	// 100 ms.
 	maxBytes    = 64 << 20
 	maxMessages = 10_000
-	// maxExtension is how long the client keeps a lease: longer than most outages. A
+	// maxExtension is how long the client keeps a lease, which is longer than most outages. A
 	// message with an expired lease is merely delivered again.
 	maxExtension = 24 * time.Hour
 
-	// batchTimeout bounds one transaction. It is longer than an ack deadline,
-	// which does not matter while the client extends it.
+	// batchTimeout bounds one transaction. It may be longer than an ack deadline, because the
+	// client extends the deadline.
 	batchTimeout = 30 * time.Second
 	// drainTime bounds the transaction in hand after Run is cancelled.
 	drainTime = 3 * time.Second
-	// hookTime is what the hooks' calls get after everything else: a server leaves a process
-	// 10 seconds.
+	// hookTime is how long the hooks' calls may take after everything else has ended. A server
+	// gives a process 10 seconds to end.
 	hookTime = 500 * time.Millisecond
-	// pullWorks is how long a stream must last to count as working. One that is refused ends
-	// after a round trip.
+	// pullWorks is how long a stream must last to count as working. A refused stream ends after a
+	// round trip.
 	pullWorks = 5 * time.Second
 	// heartbeatEvery is how often an idle consumer shows that it is alive.
 	heartbeatEvery = 10 * time.Second
 )
 
-// onTheWire is the number of message bytes that the client asks for and lets wait. In hand
-// they take twice as much.
+// onTheWire returns how many message bytes the client may ask for and keep waiting, of a budget
+// of bytes. Messages take twice as many bytes in hand.
 func onTheWire(bytes int64) int64 { return max(1, bytes/2) }
 
-// Receive brings messages to deliver until ctx ends, and returns when each is acked or
-// nacked: a pubsub.Subscriber's Receive is one.
+// Receive passes messages to deliver until ctx ends, and returns when each message is acked or
+// nacked. The method Receive of a pubsub.Subscriber is a Receive.
 type Receive func(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error
 
-// Consumer applies the events of one subscription. Any number may run on it.
+// Consumer applies the events of one subscription. Any number of consumers may share a
+// subscription.
 type Consumer struct {
 	store      store
 	subscriber *pubsub.Subscriber
@@ -67,8 +69,8 @@ type Consumer struct {
 	waiting  turns
 	blocked  *blockedAggregates
 	acks     chan pendingAck
-	// uncleanStartUntil is the end of the time after an unclean start in which a delivery
-	// without a delivery count may be in a crash loop.
+	// uncleanStartUntil is set after an unclean start. Until then a delivery without a delivery
+	// count may be in a crash loop.
 	uncleanStartUntil time.Time
 	stalls            stallDetector
 	slow              streak
@@ -76,10 +78,10 @@ type Consumer struct {
 	repairs           *recentRepairs
 }
 
-// NewConsumer returns a consumer of a subscription of client's project. Dead letters go to
-// the topic `<subscription>.dlq`. The inbox is the one that db's search_path finds. The
-// consumer calls heartbeat at least every ten seconds while it is alive, also without a
-// broker, and at least every minute while the database or the handler hangs.
+// NewConsumer returns a consumer of a subscription of client's project. Dead letters go to the
+// topic `<subscription>.dlq`. The table inbox is found through db's search_path. The consumer
+// calls heartbeat at least every ten seconds while it is alive, even if the broker is
+// unavailable, and at least every minute while the database or the handler hangs.
 func NewConsumer(
 	db *pgxpool.Pool, client *pubsub.Client, subscription string, h Handler, log *slog.Logger, heartbeat func(), opts Options,
 ) *Consumer {
@@ -102,7 +104,7 @@ func NewConsumer(
 		options:   opts,
 		calls:     hook.New(log.With("component", "consumer", "subscription", subscription), "OnDeadLetter", "OnDiverged"),
 		budget:    &budget{limit: limit},
-		// As wide as the budget: callbacks wait for that alone.
+		// The channel is as wide as the budget, so that callbacks wait for the budget alone.
 		incoming: make(chan *delivery, maxMessages),
 		waiting:  turns{lanes: map[string]*lane{}},
 		blocked:  newBlockedAggregates(),
@@ -114,9 +116,9 @@ func NewConsumer(
 	return c
 }
 
-// Run consumes until ctx ends, then finishes the transaction in hand, gives
-// everything else back to the broker, and returns nil. It fails where another
-// consumer of the subscription runs with the same [Streams].
+// Run consumes until ctx ends, then finishes the transaction in hand, gives all other messages
+// back to the broker, and returns nil. It returns an error if another consumer of the
+// subscription already runs with the same [Streams].
 func (c *Consumer) Run(ctx context.Context) error {
 	leave, err := c.options.Streams.enter(c.subscriber.String(), c.budget)
 	if err != nil {
@@ -126,7 +128,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	return c.RunFrom(ctx, c.pull)
 }
 
-// RunFrom is Run with messages from elsewhere, such as a test's memory.
+// RunFrom is Run with messages from another source, such as the memory of a test.
 func (c *Consumer) RunFrom(ctx context.Context, receive Receive) error {
 	defer c.metrics.unregister()
 	stopCalls := c.calls.Start(ctx)
@@ -164,9 +166,9 @@ func (c *Consumer) RunFrom(ctx context.Context, receive Receive) error {
 	}
 }
 
-// receive keeps a stream open. The client reopens a broken one itself. It reports a
-// subscription that is missing or refused, and receive waits until an operator has repaired
-// that.
+// receive keeps a stream open. The client itself reopens a broken stream. If the subscription is
+// missing or access is refused, the client returns an error, and receive tries again until an
+// operator has repaired the cause.
 func (c *Consumer) receive(ctx context.Context, receive Receive) {
 	for failures := 0; ; {
 		opened := time.Now()
@@ -181,9 +183,9 @@ func (c *Consumer) receive(ctx context.Context, receive Receive) {
 			if d.attempt() > 1 {
 				c.metrics.redelivered(ctx)
 			}
-			// Return at once: the client hands out the next message of a key
-			// only then, and a callback that waited for the commit would make
-			// every batch one message per key.
+			// Return at once, because only then does the client hand out the next message of the
+			// same key. If a callback waited for the commit, every batch would have one message
+			// per key.
 			select {
 			case c.incoming <- d:
 			case <-ctx.Done():
@@ -234,16 +236,16 @@ func (c *Consumer) work(ctx context.Context) {
 		case <-more:
 			batch = c.gather()
 		}
-		// More events may wait behind a blocked one than a transaction should have.
+		// More events may wait behind a blocked event than fit into one transaction.
 		for part := range slices.Chunk(mergeDuplicates(batch), maxBatch) {
 			unfinished = append(unfinished, c.process(ctx, part)...)
 		}
 	}
 }
 
-// gather takes the next batch from the messages that wait, after all that have arrived
-// already are among them. It does not wait for more: a lone message is applied at once, and
-// under load the next batch fills up while this one commits.
+// gather adds all messages that have arrived to those that wait, and takes the next batch. It
+// does not wait for more messages. So a lone message is applied at once, and under load the next
+// batch fills up while this one commits.
 func (c *Consumer) gather() []*delivery {
 	now := time.Now()
 	for {

@@ -16,8 +16,8 @@ const (
 	// maxStarts is how many times an event may be started without a recorded end. After
 	// that it counts as the cause of the process's end.
 	maxStarts = 3
-	// uncleanStartTime is how long a start after an unclean end records the starts of
-	// events: the leases of the former process have ended by then.
+	// uncleanStartTime is how long the consumer records the starts of events after an unclean
+	// start. By then the leases of the former process have ended.
 	uncleanStartTime = 2 * time.Minute
 )
 
@@ -34,8 +34,8 @@ func (c *Consumer) register(ctx context.Context) {
 	})
 }
 
-// markStarted records the first start of the events in batch that may be in a crash loop,
-// and marks those that were started before. Its error is that of ctx.
+// markStarted records the first start of the events in batch that may be in a crash loop, and
+// marks events that were started before. It returns an error only if ctx has ended.
 func (c *Consumer) markStarted(ctx context.Context, batch []*delivery) error {
 	var suspects []*delivery
 	for _, d := range batch {
@@ -61,8 +61,9 @@ func (c *Consumer) markStarted(ctx context.Context, batch []*delivery) error {
 	})
 }
 
-// markStartedAgain records that d, which is alone, is started once more. After too many
-// starts, d belongs in the dead letters. Its error is that of ctx.
+// markStartedAgain records another start of d if d was started before. The caller then applies d
+// alone. After maxStarts starts, d belongs in the dead letters. markStartedAgain returns an error
+// only if ctx has ended.
 func (c *Consumer) markStartedAgain(ctx context.Context, d *delivery) error {
 	if !d.startedBefore || d.starts > 0 || d.invalid != nil {
 		return ctx.Err()
@@ -96,7 +97,7 @@ func (c *Consumer) persist(ctx context.Context, what string, write func() error)
 	return ctx.Err()
 }
 
-// waitOut is the pause after so many failures in a row.
+// waitOut logs an outage and pauses. failures is how many writes or batches have failed in a row.
 func (c *Consumer) waitOut(ctx context.Context, what string, err error, failures int) {
 	if ctx.Err() != nil {
 		return
@@ -109,9 +110,9 @@ func (c *Consumer) waitOut(ctx context.Context, what string, err error, failures
 	backoff.Sleep(ctx, pause, nil)
 }
 
-// markStarted records, in a commit of its own, that batch is about to be applied. first are
-// the events that were never started before. before are those that were, and are not done;
-// their rows stay as they are.
+// markStarted records, in a commit of its own, that batch is about to be applied. first has the
+// events that were never started before. before has the events that were started before and are
+// not done, whose rows stay as they are.
 func (s store) markStarted(ctx context.Context, batch []*delivery) (first, before map[*delivery]bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -149,16 +150,16 @@ func (s store) markStartedAgain(ctx context.Context, d *delivery) (n int, err er
 	return n, err
 }
 
-// unmarkStarted takes back one recorded start of batch: this instance lives, and gives the
-// batch back.
+// unmarkStarted takes back one recorded start of each event in batch, because the event has not
+// ended the process.
 func (s store) unmarkStarted(ctx context.Context, batch []*delivery) error {
 	_, err := s.within(probeTimeout).Statement("take beginnings back", `
 		UPDATE inbox i SET begun = greatest(begun - 1, 0) `+joinedRows, s.rows(batch)...).Exec(ctx)
 	return err
 }
 
-// register writes that this instance has started, and reports whether another one has not
-// ended.
+// register writes that this instance has started, and reports whether another instance of the
+// consumer has not recorded its end.
 func (s store) register(ctx context.Context) (others bool, err error) {
 	err = s.within(queryTimeout).Statement("register", `
 		WITH own AS (

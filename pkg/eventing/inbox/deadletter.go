@@ -21,14 +21,14 @@ const (
 	AttrDeadLetterAttempts = "dead_letter_attempts"
 )
 
-// errKeyMismatch is the error for a message whose ordering key is not its aggregate's: no
-// order was promised for it.
+// errKeyMismatch is the error for a message whose ordering key is not its aggregate id. No order
+// was promised for such a message.
 var errKeyMismatch = errors.New("ordering key differs from aggregate_id")
 
 const deadLetterTimeout = 10 * time.Second
 
-// deadLetters is the topic for messages that cannot be processed. The consumer writes it
-// itself, because the broker's own dead-lettering knows no reason, and breaks the order of
+// deadLetters is the topic for messages that cannot be processed. The consumer publishes to the
+// topic itself, because the broker's own dead-lettering gives no reason, and breaks the order of
 // a key.
 type deadLetters struct {
 	client *vkit.TopicAdminClient
@@ -44,17 +44,18 @@ func (t deadLetters) publish(ctx context.Context, d *delivery, reason error, att
 	return err
 }
 
-// Limits of a message (https://cloud.google.com/pubsub/quotas#resource_limits).
-// Bytes are under the limit of 10 MB for a request, with room for attributes.
+// maxAttributes and maxDeadLetterBytes are limits of a message
+// (https://cloud.google.com/pubsub/quotas#resource_limits). maxDeadLetterBytes is below the limit
+// of 10 MB for a request, which leaves room for attributes.
 const (
 	maxAttributes      = 100
 	maxDeadLetterBytes = 9_500_000
 )
 
-// deadLetterMessage is m with the reason why it is dead. A message at the limits has no
-// room for the reason. So attributes that are no event's are left out first, and data
-// beyond any event's is cut off. If the broker refused the dead letter, it would be tried
-// again for ever.
+// deadLetterMessage returns m with the reason why it is dead. A message at the limits has no room
+// for the reason. So attributes that no event has are left out first, and data that is longer
+// than any event's is cut off. If the broker refused the dead letter, the consumer would try to
+// publish it for ever.
 func deadLetterMessage(m *pubsub.Message, reason string, attempts int) *pubsubpb.PubsubMessage {
 	data := m.Data
 	if len(data) > maxDeadLetterBytes {
@@ -77,9 +78,9 @@ func deadLetterMessage(m *pubsub.Message, reason string, attempts int) *pubsubpb
 	return &pubsubpb.PubsubMessage{Data: data, Attributes: attrs, OrderingKey: m.OrderingKey}
 }
 
-// deadLetter blocks d's aggregate until d is dead-lettered: published, then marked dead in
-// the inbox, then acknowledged. A crash in between repeats a step: a dead letter may be
-// there twice, none is lost. Other aggregates go on meanwhile.
+// deadLetter blocks d's aggregate until d is dead-lettered. d is published, then marked dead in
+// the inbox, then acknowledged. A crash in between repeats a step, so a dead letter may be there
+// twice, but none is lost. Other aggregates go on meanwhile.
 func (c *Consumer) deadLetter(ctx context.Context, d *delivery, reason error, attempts int) {
 	d.invalid = reason
 	c.block(d.in(ctx), d, pendingDeadLetter, func(ctx context.Context) {

@@ -8,43 +8,44 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// Kind decides which state a change requires.
+// Kind is the kind of a change. It decides in which states of a row the change may be applied:
+// see rules.
 type Kind int
 
 // The kinds of changes.
 const (
-	// Created carries everything, and is an aggregate's first.
+	// Created carries everything, and is the first change of an aggregate.
 	Created Kind = iota + 1
 	// Updated carries the difference to its direct predecessor.
 	Updated
 	// Deleted leaves a tombstone, from any state.
 	Deleted
-	// Snapshot carries everything: the state of a living aggregate as its
-	// owner has it. (The state of a deleted one is Deleted.)
+	// Snapshot carries everything. It is the state of a living aggregate as its owner has it.
+	// (The owner's state of a deleted aggregate is a Deleted.)
 	Snapshot
-	// Put carries everything too, of an aggregate that may return from its
-	// deletion: as an event, or as its owner has it. It never is a gap.
+	// Put also carries everything, as an event or as the owner's state. Its aggregate may return
+	// from its deletion. A Put is never a gap.
 	Put
-	// Skipped carries nothing: its owner gave the event up. Only the owner's state
+	// Skipped carries nothing, because its owner gave the event up. Only the owner's state
 	// contains the change.
 	Skipped
 )
 
-// Position is a read model's state of one aggregate. The zero Position is that of an
-// unknown aggregate.
+// Position is a read model's state of one aggregate. The zero Position means that the read model
+// does not know the aggregate.
 type Position struct {
 	Epoch, Version int64
 	// Deleted says that there is a tombstone.
 	Deleted bool
-	// EventID is the event that made Version, and At is when it occurred. Either
-	// may be zero, for unknown: then it contradicts nothing.
+	// EventID is the id of the event that made Version, and At is when that event occurred. A
+	// zero value means unknown, and contradicts nothing.
 	EventID uuid.UUID
 	At      time.Time
-	// Completeness is the row's; the zero value where a service keeps none.
+	// Completeness is the completeness of the row. It is zero if the service keeps none.
 	Completeness
 }
 
-// state is the part of a Position that rules depends on.
+// state is the part of a Position that selects a condition in the map rules.
 type state int
 
 const (
@@ -78,7 +79,7 @@ func (p Position) follows(q Position) bool {
 	return p.Epoch == q.Epoch && p.Version == q.Version+1
 }
 
-// positionOf is the position at which e leaves its aggregate.
+// positionOf returns the position of e's aggregate after e.
 func positionOf(e eventing.Event) Position {
 	return Position{Epoch: e.Epoch, Version: e.Version, EventID: e.ID, At: e.OccurredAt}
 }
@@ -86,15 +87,15 @@ func positionOf(e eventing.Event) Position {
 // condition reports whether a change from one position to another is allowed.
 type condition func(from, to Position) bool
 
-// rules has the condition for each change that is newer than the row. An absent rule is
-// a gap: only the owner knows the state.
+// rules has the conditions under which a change that is newer than the row is applied. A change
+// without a condition is a gap, because only the owner knows the state.
 //
 //	change    on nothing    on a living aggregate     on a tombstone
 //	Created   version 1     gap                       gap
 //	Updated   gap           direct successor          gap
 //	Deleted   applied       applied                   applied
-//	Snapshot  applied       applied                   a later epoch: a deletion
-//	                                                  is final within its own
+//	Snapshot  applied       applied                   applied in a later epoch, because a
+//	                                                  deletion is final within its own epoch
 //	Put       applied       applied                   applied
 //	Skipped   gap           gap                       gap
 var rules = map[Kind]map[state]condition{
@@ -114,8 +115,8 @@ func differ(known, other uuid.UUID) bool {
 }
 func isAfter(other, known time.Time) bool { return !known.IsZero() && other.After(known) }
 
-// another reports whether p and q, of one version, are by different events. Where an id is
-// unknown, the times decide: an event's time is that of the row that it has made.
+// another reports whether p and q, which have one version, were made by different events. If
+// either id is unknown, the times decide, because a row has the time of the event that made it.
 func another(p, q Position) bool {
 	if p.EventID != uuid.Nil && q.EventID != uuid.Nil {
 		return p.EventID != q.EventID
@@ -123,10 +124,10 @@ func another(p, q Position) bool {
 	return !p.At.IsZero() && !q.At.IsZero() && !p.At.Equal(q.At)
 }
 
-// Decide is the one rule by which a read model moves: the outcome of c if the model is
-// at p. Positions compare by (epoch, version). A change of another history than p's is
-// Diverged. A change that is not newer is Stale: seen, or overtaken. A newer one is
-// Applied if its condition in rules holds, else it is a Gap.
+// Decide is the rule by which events move a read model. It returns the outcome of c if the model
+// is at p. Positions compare by (epoch, version). A change of another history than p's is
+// Diverged. A change that is not newer is Stale, because it was seen or overtaken. A newer change
+// is Applied if its condition in rules holds, and otherwise is a Gap.
 func Decide(p Position, c Change) Outcome {
 	to := positionOf(c.Event)
 	switch {
@@ -141,11 +142,11 @@ func Decide(p Position, c Change) Outcome {
 	return Gap
 }
 
-// contradicts reports whether e is of another history than p, within one epoch: the owner
-// has lost commits and then made their versions a second time. There are three signs. There
-// is another event at p of e's version (another). The event before e was another one than
-// the one at p. Or e is below p and occurred later, or above and earlier. Unknown ids and
-// times contradict nothing.
+// contradicts reports whether e is of another history than p, within one epoch, because the owner
+// has lost commits and then made their versions a second time. There are three signs. p has e's
+// version, but by another event (another). Or e directly follows p, but e's predecessor is
+// another event than p's. Or e is below p and occurred later, or is above p and occurred earlier.
+// Unknown ids and times contradict nothing.
 func contradicts(p Position, e eventing.Event) bool {
 	to := positionOf(e)
 	switch {
@@ -159,28 +160,28 @@ func contradicts(p Position, e eventing.Event) bool {
 	return to.follows(p) && differ(p.EventID, e.PreviousEventID) || isAfter(p.At, to.At)
 }
 
-// Completeness is a row's record of the build that wrote its state. An event may say more
-// than the consumer's build understands: a field, or a type of event, that the owner's
-// newer build writes. The consumer applies what it understands, the row moves to the
-// event's version, and no gap ever tells that the rest is missing. So the row is
-// incomplete, and a build that understands more takes the owner's state. The zero
-// Completeness is that of a row from before the record: it counts as complete.
+// Completeness records which build wrote a row's state, and whether the state is complete. An
+// event may say more than the consumer's build understands, such as a field or a type of event
+// that the owner's newer build writes. The consumer applies the part that it understands, and the
+// row moves to the event's version, so no gap ever tells that the rest is missing. Therefore the
+// row is marked incomplete, and a build that understands more takes the owner's state. A row from
+// before this record existed has the zero Completeness, and counts as complete.
 //
-// A revision is a number that grows with what builds understand: see
+// A revision is a number that is higher for a build that understands more: see
 // projection.Revision.
 type Completeness struct {
-	// Revision is that of the build that wrote the state.
+	// Revision is the revision of the build that wrote the state.
 	Revision int64
-	// Incomplete says that the owner's state has more.
+	// Incomplete says that the owner's state has more than the row.
 	Incomplete bool
 }
 
-// After is the completeness of a row after change, where it was c before.
+// After returns the completeness of a row after change. c is its completeness before.
 //
-// A change of everything makes a row complete, except one that a build of a higher
-// revision has written: it has columns that this build does not know, and cannot clear.
-// A change of a part keeps the rest: an incomplete row stays incomplete, and a complete
-// one keeps the higher revision.
+// A change that carries everything makes the row complete, unless the change is partial or a
+// build of a higher revision wrote the row. That build may have written columns that this build
+// does not know, and cannot clear. A change of a part (Updated) keeps the rest of the row. So an
+// incomplete row stays incomplete, and a complete row keeps the higher revision.
 func (c Completeness) After(change Change) Completeness {
 	switch {
 	case change.Kind != Updated:
@@ -193,6 +194,6 @@ func (c Completeness) After(change Change) Completeness {
 	return Completeness{Revision: max(c.Revision, change.Revision)}
 }
 
-// improvedBy reports whether a state that a build of revision reads from the owner has more
-// than the row, although it may be of the row's version.
+// improvedBy reports whether the owner's state, as a build of revision reads it, has more than
+// the row. The two may have the same version.
 func (c Completeness) improvedBy(revision int64) bool { return c.Incomplete && c.Revision < revision }

@@ -16,36 +16,37 @@ import (
 // delivery is an event in hand, with every message that brought it.
 type delivery struct {
 	change Change
-	// invalid is the reason why it belongs in the dead letters.
+	// invalid is the reason why the event belongs in the dead letters, or nil.
 	invalid  error
 	messages []*pubsub.Message
 
-	// received is when the first message came, until a span begins there.
+	// received is when the first message came. It is reset when a span begins at that time.
 	received time.Time
-	// starts is how many times the event was applied without a recorded end, this time
-	// included; 0 while this time is not recorded. It is the column begun.
+	// starts is how many times the event was started without a recorded end, including the
+	// present start. It is 0 while the present start is not recorded. It is the column begun.
 	starts int
-	// startedBefore says that an earlier process started to apply it and ended before the
+	// startedBefore says that an earlier process started to apply the event, and ended before the
 	// result was recorded.
 	startedBefore bool
-	// gaps counts the gaps that it met.
+	// gaps counts how many times the event met a gap or had diverged.
 	gaps int
-	// diverged says that it was found to be of another history, and reported.
+	// diverged says that the event was found to be of another history, and was reported.
 	diverged bool
-	// lost says that its owner has no such event any more.
+	// lost says that the owner no longer has the event.
 	lost bool
-	// putOffs counts how many times it was put off because of another transaction's lock,
-	// or because everything took too long.
+	// putOffs counts how many times the event was put off because of another transaction's lock,
+	// or because events of several aggregates met a time limit.
 	putOffs int
-	// bisections counts the batches that failed with it and were halved.
+	// bisections counts the batches with the event that failed and were halved.
 	bisections int
-	// poison says that its type is unknown and that the event is at fault, not this build.
+	// poison says that this build does not know the event, and that the event is at fault, not
+	// the build.
 	poison bool
-	// tried says that a transaction with it has failed. Whether its COMMIT arrived may be
-	// unknown.
+	// tried says that a transaction with the event has failed. Its COMMIT may have arrived all
+	// the same.
 	tried bool
-	// finished says that it needs nothing more. answered is how many of its messages have
-	// been acked or nacked: messages that join a finished delivery still need that.
+	// finished says that the event needs nothing more. answered is how many of its messages have
+	// been acked or nacked. A message that joins a finished delivery still has to be acked.
 	finished bool
 	answered int
 }
@@ -74,8 +75,8 @@ func (d *delivery) is(e eventing.Event) bool {
 	return d.event().Key() == e.Key() && d.event().Version == e.Version
 }
 
-// key names the aggregate, within which events keep their order, or a message that is no
-// event.
+// key identifies the event's aggregate, within which events keep their order. A message that is
+// no event has a key of its own.
 func (d *delivery) key() string {
 	if !d.isEvent() {
 		return "message " + d.message().ID
@@ -84,7 +85,7 @@ func (d *delivery) key() string {
 }
 
 // attempt is how many times the broker has delivered d, by its own count. It is 0 if the
-// subscription has no dead-letter policy: then the broker does not count.
+// subscription has no dead-letter policy, because then the broker does not count.
 func (d *delivery) attempt() int {
 	most := 0
 	for _, m := range d.messages {
@@ -95,8 +96,8 @@ func (d *delivery) attempt() int {
 	return most
 }
 
-// takeUnanswered returns the messages that are in hand, for the one ack or nack that each
-// of them gets.
+// takeUnanswered returns the messages that were neither acked nor nacked yet, and counts them as
+// answered. The caller acks or nacks each of them.
 func (d *delivery) takeUnanswered() []*pubsub.Message {
 	leaving := d.messages[d.answered:]
 	d.answered = len(d.messages)
@@ -106,13 +107,13 @@ func (d *delivery) takeUnanswered() []*pubsub.Message {
 // in is ctx within the trace of d's event.
 func (d *delivery) in(ctx context.Context) context.Context { return d.event().InTrace(ctx) }
 
-// logFor is the log of d; its lines are logged in the trace of d.
+// logFor returns the log for lines about d. The caller logs them in the trace of d (method in).
 func (c *Consumer) logFor(d *delivery) *slog.Logger {
 	return c.logOf(d.event(), d.message().ID)
 }
 
-// logOf is the log of an event and the message that brought it. A message that is no event
-// has its id alone.
+// logOf returns the log for lines about an event and the message that brought it. For a message
+// that is no event, the lines have only the message's id.
 func (c *Consumer) logOf(e eventing.Event, message string) *slog.Logger {
 	return c.log.With(append(e.LogAttrs(), "message_id", message)...)
 }
@@ -120,8 +121,8 @@ func (c *Consumer) logOf(e eventing.Event, message string) *slog.Logger {
 // age is how long ago the owner made the change.
 func (d *delivery) age() time.Duration { return time.Since(d.change.Event.OccurredAt) }
 
-// mergeDuplicates merges deliveries of one event, and sorts the rest into the one order in
-// which batches take their locks: by aggregate, each in version order.
+// mergeDuplicates merges the deliveries of one event, and sorts batch by aggregate and version.
+// All batches take the locks of the read model's rows in this order.
 func mergeDuplicates(batch []*delivery) []*delivery {
 	type keyed struct {
 		*delivery

@@ -1,6 +1,5 @@
-// Package inbox applies events to a read model, each once and forward only: the
-// idempotent consumer (Richardson, "Microservices Patterns", 2018) over
-// StreamingPull.
+// Package inbox applies events to a read model, each once, and moves its rows forward only. It is
+// the idempotent consumer (Richardson, "Microservices Patterns", 2018) over StreamingPull.
 //
 //	Receive: parse, decode, queue, return at once
 //	      │
@@ -10,15 +9,16 @@
 //	      ▼ one transaction
 //	inbox rows ─▶ read the rows ─▶ Decide ─▶ one write ─▶ commit ─▶ ack, wake readers
 //
-// A service brings a Handler. Its Apply takes one event at a time (Each), or one read and
-// one write for many (ApplyChanges, over the service's Rows). Route joins the handlers of
-// several types.
+// A service implements Handler. Its Apply can take one event at a time (Each), or many events
+// with one read and one write (ApplyChanges, over the service's Rows). Route combines the
+// handlers of several types.
 //
 // Files, in the order of an event:
 //
 //	consumer.go      Consumer: receives messages and gathers batches
-//	stream.go        opens the streams, within the budget of budget.go; pulls.go receives of them
-//	delivery.go      a message in hand, decoded by the Handler of handler.go, or of route.go
+//	stream.go        opens the streams, within the budget of budget.go
+//	pulls.go         receives the messages of the streams, and ends the streams
+//	delivery.go      an event in hand, decoded by a Handler (handler.go, route.go)
 //	turns.go         shares a batch out by tenant
 //	apply.go         runs the transaction of a batch, or of its halves
 //	crashloop.go     records starts of events that may end the process
@@ -26,10 +26,10 @@
 //	rows.go          moves the read model's rows by the rule in decide.go
 //	acks.go          acks after the commit, nacks at the end of the process
 //
-// For events that are not applied: fault.go has the cause of an error, blocked.go the blocked
+// Files for events that are not applied: fault.go classifies errors, blocked.go keeps the blocked
 // aggregates, repair.go asks the owner, owner.go judges the owner's answer, unknown.go waits for
-// a newer build, deadletter.go publishes dead letters. maintain.go deletes old rows;
-// options.go has the settings, telemetry.go the metrics, trace.go the spans.
+// a newer build, and deadletter.go publishes dead letters. Other files: maintain.go deletes old
+// rows, options.go has the settings, telemetry.go the metrics, and trace.go the spans.
 //
 // # Life of a delivery
 //
@@ -55,125 +55,129 @@
 //	      └─ failed for the last time, or permanent
 //	            └─▶ blocked ─▶ dead letter published ─▶ row dead ─▶ acked
 //
-// Later events of a blocked aggregate wait behind its head. At the end of the process
-// each state ends in a nack, but for the transaction in hand, which gets 3 s.
+// Later events of a blocked aggregate wait behind its first event, the head. At the end of the
+// process, messages in any of these states are nacked, except that the transaction in hand gets
+// three seconds to finish.
 //
 // # Why dedup and effect share a transaction
 //
-// The inbox row and the effect commit together, and the ack follows. A crash
-// before the commit leaves neither, and the message comes again; a crash after
-// it leaves both, and the redelivery finds the row. A row that is done
-// short-circuits, whichever instance wrote it. While another transaction has the row,
-// a concurrent duplicate waits until that one has ended. Versions guard the effect a
-// second time, for the day when inbox rows have been purged (32 days after they came
-// unless Options say otherwise, which is longer than Pub/Sub can replay; those of every
-// consumer).
+// The inbox row and the effect are committed together, and the message is acked afterwards. A
+// crash before the commit leaves neither, and the message is delivered again. A crash after the
+// commit leaves both, and the redelivery finds the row. If the row is done, the event is not
+// applied again, whichever instance wrote the row. If another transaction holds the row, a
+// concurrent duplicate waits until that transaction has ended.
+//
+// Versions prevent a second effect even after the inbox row was purged. A consumer purges the
+// rows of all consumers 32 days after they came, unless Options say otherwise. That is longer
+// than Pub/Sub can replay.
 //
 // # Offsets
 //
 // With Options.Checkpoints a batch also saves its offset, the greatest publish time of its
-// messages, in the same transaction and round trip: see package checkpoint, also for the
-// reason why no consumer seeks by it.
+// messages, in the same transaction and round trip. Package checkpoint has the details, and the
+// reason why no consumer seeks to its offset by itself.
 //
 // # Order
 //
-// Delivery order is not relied upon: a redelivery repeats acknowledged
-// successors, dead letters and nacks break it, two instances overtake each
-// other. Decide compares versions under the row's lock. After a Gap the
-// aggregate is blocked: its later events queue up behind, its owner is asked for
-// the present state, outside of any transaction, and then the queue continues,
-// most of it stale. While the owner is unavailable the gap stays open, in a metric and
-// in the inbox row; no event is skipped.
+// The consumer does not rely on the order of delivery, because a redelivery repeats acknowledged
+// successors, dead letters and nacks break the order, and two instances overtake each other.
+// Instead Decide compares versions under the row's lock. After a Gap the aggregate is blocked.
+// Its later events queue up, and the consumer asks the owner for the present state, outside of
+// any transaction. Then the queue continues, and most of its events are stale. While the owner is
+// unavailable, the gap stays open, which a metric and the inbox row show. No event is skipped.
 //
-// A repair waits until a second has passed since the one before, of the same
-// aggregate: a producer that leaves out versions costs its owner a call a second.
-// Later events queue up behind meanwhile, and most are stale afterwards.
+// Two repairs of one aggregate are at least a second apart, so that a producer that leaves out
+// versions costs its owner one call a second. Later events queue up meanwhile, and most of them
+// are stale afterwards.
 //
 // # Another history
 //
-// An owner that loses commits (a failover, a restore) makes their versions again.
-// Within one epoch Decide knows an event of another history than the row's: another
-// event of the row's version (by its time, where the id of either is unknown), a direct
-// successor of another event, a lower version of a later time or a higher one of an
-// earlier time. That is Diverged, and is treated like a gap: the row takes the owner's
-// state, by the rule Adopt, also one of a lower version.
+// An owner that loses commits (by a failover or a restore) assigns their versions again. Within
+// one epoch, Decide recognizes an event of another history than the row's by one of these signs:
 //
-// Has then decides about the event, by the owner's answer:
+//   - It has the row's version, but another id, or another time if either id is unknown.
+//   - It has the next version, but its direct predecessor is another event than the row's.
+//   - It has a lower version and a later time, or a higher version and an earlier time.
 //
-//	the owner has it, or went beyond     stale
-//	another event of its version         lost
-//	is lower, and changed after it       lost
-//	is lower, 30 seconds after it        lost
-//	is lower, and may be a replica       blocked, and the owner is asked again
-//	is of a lower epoch                  the same: a former owner, or a restored one
-//	                                     whose operator has not begun an epoch yet
-//	contradicts it, but is of before it  the same: that may be a former primary;
-//	                                     lost 30 seconds after it
-//	does not know the aggregate          blocked, and the owner is asked again
-//	does not know it, 30 seconds after   dead letter: another owner, or a lost creation
+// Its outcome is Diverged, which is handled like a gap. The row takes the owner's state by the
+// rule Adopt, even a state of a lower version.
 //
-// A lost event is acknowledged and counted. A service without event ids or times in
-// its rows has Positions without them, and no event of it is Diverged.
+// Has then decides about the event by the owner's answer, which
+//
+//	has the event, or is beyond it         stale
+//	contradicts the event                  lost, except as follows
+//	contradicts the event, but its last    blocked, and the owner is asked again, because the
+//	  change was before the event            answer may be from a former primary; lost if the
+//	                                         answer is from 30 seconds after the event
+//	is lower, and changed after the event  lost
+//	is lower, 30 seconds after the event   lost
+//	is lower, and may be from a replica    blocked, and the owner is asked again
+//	is of a lower epoch                    blocked, and the owner is asked again: it is a former
+//	                                         owner, or a restored one whose operator has not
+//	                                         begun an epoch yet
+//	does not know the aggregate            blocked, and the owner is asked again
+//	the same, 30 seconds after the event   dead letter: the event has another owner, or the
+//	                                         creation was lost
+//
+// A lost event is acknowledged and counted. If a service keeps neither event ids nor times in its
+// rows, its Positions have none, and no event is Diverged.
 //
 // # Identity
 //
-// An event is its id, aggregate and version together. A row of the inbox has the id
-// as its key, and every statement compares the rest: of two events with one id the
-// second is a permanent error, in each status of the first. A key of all of them
-// would let both be applied; it takes 115 bytes of index for a row instead of 59, of
-// 329 instead of 273 in all, and 1.16 times as long to write. The release before could
-// not run at the same time, because its statements name the key of their conflict.
+// An event is identified by its id, aggregate and version together. The key of an inbox row is
+// An event is identified by its id, aggregate and version together. The key of an inbox row is
+// the id alone, and the statements also compare the aggregate and the version. If two events have
+// the same id, the second is a permanent error, whatever the status of the first. With a key of
+// id, aggregate and version, both would be applied. A row would then take 115 bytes of index
+// instead of 59 (329 bytes instead of 273 in all), and 1.16 times as long to write. The previous
+// release could not run at the same time, because its statements name the key in ON CONFLICT.
 //
 // # Cause of an error
 //
-// Consumer.classify decides it, for every error of a transaction.
+// Consumer.classify decides the cause of each error of a transaction.
 //
-// An outage (connection, failover, deadlock, a missing grant or migration) is
-// waited out with the messages in hand. The client keeps their leases, the budget
-// fills up, and no event's attempts are spent.
+// In an outage (connection, failover, deadlock, a missing grant or migration) the consumer waits
+// with the messages in hand. The client keeps their leases, the budget fills up, and no event
+// spends an attempt.
 //
-// A time limit is an outage too when the smallest write does not pass in time
-// either: a database that answers SELECT 1 may not take writes. So it is when the
-// process stood still meanwhile (stopped, or without CPU). Otherwise the batch is
-// halved. The time limit counts against the event that is alone, unless events of three
-// aggregates in a row have met a time limit with no success in between.
+// A time limit also counts as an outage in two cases: the smallest write does not succeed in time
+// either (a database that answers SELECT 1 may not take writes), or the process did not run
+// meanwhile (it was stopped, or got no CPU). Otherwise the batch is halved until an event is
+// alone. The time limit counts against that event, unless events of three aggregates in a row
+// have met a time limit with no success in between.
+// If another transaction holds a lock (SQLSTATE 55P03), the batch is halved. A whole batch waits
+// a second for the lock, and its halves wait less. If an event that is alone meets the lock, its
+// aggregate is blocked. The event is tried again after pauses of up to 30 s, for as long as it
+// takes, and spends no attempts.
 //
-// A lock of another transaction (SQLSTATE 55P03) halves the batch, which waits a
-// second for it, the halves less. Then it blocks the aggregate of the event that
-// is alone, which is tried again after pauses of up to 30 s, for as long as it
-// takes. It spends no attempts.
+// An event's own failures are counted in its inbox row. The event is dead-lettered at the fifth
+// failure (MaxAttempts), at once if the handler returns eventing.Permanent, and without a try if
+// it cannot be decoded. The message is published to `<subscription>.dlq` with the reason, the row
+// becomes dead, and the message is acknowledged. Later events of the aggregate wait until then.
 //
-// An event's own failure is counted in its inbox row; at the fifth (MaxAttempts), at once when
-// the handler says eventing.Permanent, and without trying when it cannot be
-// decoded, the message is published to `<subscription>.dlq` with its reason, the
-// row becomes dead, and the message is acknowledged. Those behind it in its
-// aggregate wait until then.
-//
-// If Decode returns ErrUnknown, the event is poison, or the build is older than its
-// producer's. The event is blocked until there are ten times as many known events as
-// aggregates with unknown ones, or for ten seconds if fewer than ten aggregates are blocked; then
-// it is dead-lettered.
-// While ten aggregates or more are blocked so, and known events do not outnumber them,
-// none of them is dead-lettered: an error in the log shows it, and
-// `inbox_blocked_aggregates{reason="unknown"}`. The next build finds all their events. A
-// new type of event that is rare among known ones is dead-lettered by an old build: deploy
-// the reader first.
+// If Decode returns ErrUnknown, either the event is poison or the build is older than its
+// producer's. The event is blocked until the known events that were handled meanwhile are ten
+// times as many as the aggregates with unknown events, or for ten seconds if fewer than ten
+// aggregates are blocked so. Then it is dead-lettered. While ten or more aggregates are blocked
+// so, and known events do not outnumber them, none of their events is dead-lettered. An error in
+// the log and `inbox_blocked_aggregates{reason="unknown"}` show that. The next build finds all of
+// these events. An old build dead-letters a new type of event that is rare among known ones, so
+// deploy the reader first.
 //
 // # Settings and hooks
 //
-// Options have the attempts and the pauses. Each bound keeps a promise: an event's last attempt
-// comes while the client still keeps its lease, and the consumer shows every minute
-// that it is alive. The pause for a lock is no setting, because each try costs all
-// events minLockWait.
+// Options set the attempts and the pauses, within bounds. The bounds guarantee that the client
+// still keeps an event's lease at its last attempt, and that the consumer shows every minute that
+// it is alive. The pause for a lock cannot be set, because each try costs all events minLockWait.
 //
-// OnDeadLetter and OnDiverged observe dead letters and divergences besides metrics and log,
-// at most once, outside of transactions: package hook has the contract.
+// OnDeadLetter and OnDiverged report dead letters and divergences, in addition to metrics and
+// log. Each call is made at most once, outside of transactions. Package hook has the contract.
 //
 // # Crash loops
 //
-// An event that ends the process uses up an attempt, but the process cannot count it any
-// more. So the start of an event that may do that is recorded before it is applied
-// (crashloop.go), in the column begun. To record every start would cost a commit per batch.
+// If an event ends the process, the process can no longer count the attempt. So the start of an
+// event that may do so is recorded in the column begun before the event is applied
+// (crashloop.go). Other starts are not recorded, because that would cost a commit per batch.
 //
 //	delivered the first time, after a clean start ────────────────▶ applied in its batch
 //
@@ -190,48 +194,51 @@
 //	                                     ▼ begun would be 4
 //	                                dead letter: the process ended 3 times
 //
-// An event that shared a batch with the faulty one is counted once; applied alone, it
-// succeeds. A start is unclean if another instance of the consumer has not written its
-// end (table inbox_runs): it was killed, or is a neighbour that is alive, which costs a
-// commit per batch for these 2 minutes.
+// If an event shared a batch with the faulty one, one start of it is counted. It then succeeds
+// when it is applied alone. A start of the consumer is unclean if another instance of the
+// consumer has not recorded its end (table inbox_runs). Either that instance was killed, or it is
+// a neighbour that is alive, which costs a commit per batch for these 2 minutes.
 //
 // # Blocked aggregates
 //
-// The first event of a blocked aggregate, its head, is always worked on: repaired,
-// tried again or dead-lettered, however much is blocked. Repairs and dead letters have 16
-// slots each, so that an owner that hangs delays no dead letter.
+// The consumer works on the first event of each blocked aggregate, its head, however many
+// aggregates are blocked. The head is repaired, tried again or dead-lettered. Repairs and dead
+// letters have 16 slots each, so that an owner that hangs delays no dead letter.
 //
-// While the process runs, no message is nacked: on an ordered subscription a nack
-// redelivers everything behind it, and each redelivery counts towards the subscription's
-// own dead-letter policy. Every message is acked or nacked once, also one that joins an
-// event in hand.
+// While the process runs, no message is nacked, because on an ordered subscription a nack
+// redelivers every message behind it, and each redelivery counts towards the subscription's own
+// dead-letter policy. Every message is acked or nacked once, even a message that joins an event
+// in hand.
 //
 // # Tenants
 //
-// The messages in hand are taken into batches by round robin over their tenants, 16 of one
-// at a time. While messages of two tenants were met within a minute, a batch has 100
-// messages in place of 1,000, so that a message waits for less. The order of the broker's
-// own backlog is the relay's concern: see package outbox.
+// Batches take the messages in hand by round robin over the tenants, 16 messages of one tenant at
+// a time. If messages of two tenants came within the last minute, a batch has at most 100
+// messages instead of 1,000, so that a message waits for a shorter transaction. The relay decides
+// the order of the broker's own backlog: see package outbox.
 //
 // # Bounds
 //
-// A budget counts the messages in hand, from callback to ack: 10,000 messages, and 64
-// MiB with the data counted twice, as received and as decoded. At the bound, callbacks
-// wait. (The client's own flow control ends when a callback returns, and the server's
-// counts by stream: after each broken stream there is as much again. So [Streams] opens
-// each stream for the rest of the budget, and reopens it when twice as much is free. A
-// stream that is opened without room is for one message, which waits in its callback.)
-// In addition, callbacks that wait have at most half of the budget, which is the limit
-// of a stream and of the client, and one response of 20 MiB is being decoded.
+// A budget bounds the messages in hand, from callback to ack, to 10,000 messages and 64 MiB. The
+// data counts twice, as received and as decoded. When the budget is used up, callbacks wait. The
+// messages in waiting callbacks come on top. They take at most half of the budget, which is the
+// limit of a stream and of the client, and one response of 20 MiB that is being decoded.
 //
-// Blocked aggregates have their messages in hand. When they use up the budget, the
-// consumer stops pulling until one of them continues: other messages wait at the
-// broker, neither lost nor counted. `inbox_in_flight_messages` and
+// Pub/Sub's flow control does not bound the messages in hand. The client's flow control ends when
+// a callback returns. The server's counts by stream, so that each broken stream adds as much
+// again. Therefore [Streams] opens each stream for the rest of the budget, and reopens it when
+// twice as much is free. If there is no room, the stream is opened for one message, which waits
+// in its callback.
+//
+// The messages of blocked aggregates stay in hand. If they use up the budget, the consumer stops
+// pulling until one of the aggregates continues. Other messages then wait at the broker. They are
+// not lost, and no deliveries of them are counted. `inbox_in_flight_messages` and
 // `inbox_in_flight_bytes` show that.
 //
-// The client keeps leases for up to a day. The broker delivers a message that is held
-// longer once a day, and the consumer joins it to the held one. Only the end of a
-// process and a stream that breaks during a delivery make the broker count more.
+// The client keeps leases for up to a day. If a message is held longer, the broker delivers it
+// again once a day, and the consumer joins the new message to the held one. Apart from that, the
+// broker's delivery count grows only when a process ends or when a stream breaks during a
+// delivery.
 //
 // A transaction has at most 1,000 events and 30 seconds.
 //
@@ -243,22 +250,21 @@
 //
 // # Exactly-once subscriptions
 //
-// Pub/Sub's exactly-once is about acks, not effects. The consumer reads the results of
-// acks: a refused ack is counted and logged, and its message, which comes again, is a
-// duplicate.
+// Pub/Sub's exactly-once concerns acks, not effects. The consumer reads the results of acks. A
+// refused ack is counted and logged. Its message comes again, and is then a duplicate.
 //
 // # Shutdown
 //
-// The transaction in hand gets three seconds, everything else is given back, also what is
-// on its way in a stream: with [Streams], the consumer half-closes its streams and reads them
-// to their end, for a second at most. Without them the client leaves such messages unread, and
-// they come again only when their leases end, up to a minute later. How Pub/Sub itself answers
-// a half-close is not documented. The official emulator and the repository's own broker end the
-// stream behind what they have sent; with another answer, or none, the end is as without
-// Streams.
+// The transaction in hand gets three seconds, and all other messages are nacked. With [Streams]
+// these include the messages that are on their way in a stream: the consumer half-closes its
+// streams and reads them to their end, for a second at most. Without Streams the client leaves
+// such messages unread, and they come again only when their leases end, up to a minute later.
+// Pub/Sub does not document how it answers a half-close. The official emulator and the
+// repository's own broker end the stream after the messages that they have sent. If Pub/Sub
+// answers differently, or not at all, the end is the same as without Streams.
 //
-// The broker may send a message that was given back to the very stream that is closing. A
-// retry policy on the subscription delays the redelivery, which prevents that.
+// The broker may send a nacked message to the same stream again while the stream closes. A retry
+// policy on the subscription delays the redelivery, which prevents that.
 //
 // # Crash points
 //

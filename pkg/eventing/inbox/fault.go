@@ -12,32 +12,34 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// fault is the cause of an error. Consumer.classify is the one place that decides it.
+// fault is the cause of an error. Only Consumer.classify decides it.
 type fault int
 
 const (
-	// eventFault is the fault of the event or its handler: it is counted.
+	// eventFault means that the event or its handler is at fault. The failure counts as an
+	// attempt.
 	eventFault fault = iota
-	// timedOut means that a time limit has ended the transaction. The event is at fault
-	// while others succeed, and the failure is counted.
+	// timedOut means that a time limit has ended the transaction. The event is at fault, and the
+	// failure counts as an attempt, unless events of other aggregates time out as well: see
+	// maxSlow.
 	timedOut
-	// locked is the fault of another transaction that holds a lock which the event needs.
-	// It costs the event's aggregate time, and spends no attempt.
+	// locked means that another transaction holds a lock that the event needs. The event's
+	// aggregate waits, and no attempt is spent.
 	locked
-	// outage is the fault of the database or the network, which time repairs. It is waited
-	// out and spends no attempt.
+	// outage means that the database or the network is at fault, which passes with time. The
+	// consumer waits for that, and no attempt is spent.
 	outage
 )
 
 func (f fault) String() string { return [...]string{"failed", "timeout", "locked", "outage"}[f] }
 
-// handlerError is an error of the handler's, not of the transaction around it.
+// handlerError is an error that the handler returned, not the transaction around it.
 type handlerError struct{ error }
 
 func (e handlerError) Unwrap() error { return e.error }
 
-// classify decides the cause of err, the error of a transaction that began at began. A time
-// limit is an outage when the process did not run, or when the database does not take the
+// classify decides the cause of err, the error of a transaction that began at began. A time limit
+// counts as an outage if the process did not run meanwhile, or if the database does not take the
 // smallest write in time either.
 func (c *Consumer) classify(ctx context.Context, err error, began time.Time) fault {
 	f := faultOf(err)
@@ -49,7 +51,7 @@ func (c *Consumer) classify(ctx context.Context, err error, began time.Time) fau
 
 func faultOf(err error) fault {
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		return outage // whatever the server answered: no event was part of it
+		return outage // whatever the server answered, because no event was sent yet
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return faultOfState(pg.Code)
@@ -60,15 +62,16 @@ func faultOf(err error) fault {
 	var network net.Error
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
 		errors.As(err, &network) ||
-		// A connection that broke during a statement leaves no SQLSTATE. If the statement
-		// was COMMIT, it may have succeeded: the batch is applied again, and finds that.
+		// A connection that broke during a statement leaves no SQLSTATE. If the statement was
+		// COMMIT, it may have succeeded. The batch is then applied again, and finds its events
+		// done.
 		pgconn.SafeToRetry(err) || isBrokenConnection(err) {
 		return outage
 	}
 	return eventFault
 }
 
-// faultOfState classifies SQLSTATEs, by class where the whole class is meant
+// faultOfState classifies an SQLSTATE. Some classes are classified as a whole
 // (https://www.postgresql.org/docs/current/errcodes-appendix.html).
 func faultOfState(code string) fault {
 	switch code {
@@ -77,11 +80,11 @@ func faultOfState(code string) fault {
 		return timedOut
 	case "55P03": // another transaction holds a lock for long
 		return locked
-	case "40001", "40P01", // serialization failure, deadlock: the others went first
+	case "40001", "40P01", // serialization failure, deadlock: other transactions went first
 		"25006",                            // read-only: a failover is under way
 		"42501",                            // a missing grant: every event would fail
 		"42P01", "42703", "42883", "3F000", // a missing table, column, function or schema: not migrated yet
-		"26000", "42P05": // another session than before: a pooler, and a mode that is not for it
+		"26000", "42P05": // the session has changed: a pooler is used with an unsuitable query mode
 		return outage
 	}
 	switch code[:2] {
@@ -99,15 +102,15 @@ func isBrokenConnection(err error) bool {
 		strings.Contains(err.Error(), "conn closed")
 }
 
-// Events of maxSlow aggregates that meet a time limit, with no success in between, are no
-// longer at fault.
+// maxSlow is how many aggregates must have met a time limit, with no success in between, for a
+// time limit to count no longer against its event.
 const maxSlow = 3
 
 // streak is the set of aggregates whose events failed since the last success. The worker
 // goroutine owns it.
 type streak struct{ keys map[string]struct{} }
 
-// add reports whether there are as many as most now.
+// add adds an aggregate, and reports whether the streak has at least most aggregates now.
 func (s *streak) add(key string, most int) bool {
 	if s.keys == nil {
 		s.keys = map[string]struct{}{}
@@ -118,7 +121,7 @@ func (s *streak) add(key string, most int) bool {
 	return len(s.keys) >= most
 }
 
-// succeeded notes that n events were handled: the database and this build are fine.
+// succeeded notes that n events were handled, which shows that the database and this build work.
 func (c *Consumer) succeeded(n int) {
 	clear(c.slow.keys)
 	c.unknown.success(n)
@@ -126,18 +129,19 @@ func (c *Consumer) succeeded(n int) {
 
 const (
 	tickEvery = 250 * time.Millisecond
-	// stallTime is the delay of a tick from which on the process counts as stalled: it was
-	// stopped, or got no CPU.
+	// stallTime is the time between two ticks from which on the process counts as stalled,
+	// because it was stopped or got no CPU.
 	stallTime = time.Second
 )
 
-// stallDetector notices that the process did not run for a while: a time limit that passed
-// meanwhile is no event's fault. Instants compare by the monotonic clock, because the wall
-// clock may step back. A tick is late by either clock, because the monotonic clock may
-// stand still with the machine. A wall clock that steps forward looks like that, once.
+// stallDetector notices that the process did not run for a while. If a time limit passed
+// meanwhile, no event is at fault. Instants are compared by the monotonic clock, because the wall
+// clock may step back. A tick is late if it is late by either clock, because the monotonic clock
+// may stand still while the machine is suspended. A wall clock that steps forward looks like a
+// stall, once.
 type stallDetector struct{ last, stalled atomic.Pointer[reading] }
 
-// reading is both clocks at one instant.
+// reading is the time by both clocks at one instant.
 type reading struct {
 	monotonic time.Time
 	wall      int64
@@ -168,8 +172,8 @@ func (p *stallDetector) note(now reading) {
 	p.last.Store(&now)
 }
 
-// stalledSince reports whether the process stalled after t. The caller may ask before the
-// next tick.
+// stalledSince reports whether the process stalled after t. It also reads the clocks now, because
+// the caller may ask before the next tick.
 func (p *stallDetector) stalledSince(t time.Time) bool {
 	stalled := p.stalled.Load()
 	return stalled != nil && !stalled.monotonic.Before(t) || p.late(readClocks())

@@ -12,78 +12,81 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
-// Outcome is the result of applying a change.
+// Outcome is the result of applying a change. The zero Outcome stands for a duplicate: the event
+// was done before, and no change was applied.
 type Outcome int
 
-// The outcomes of applying a change.
+// The outcomes of applying a change. They begin at 1, because 0 is a duplicate.
 const (
 	// Applied means that the read model moved to the event's version.
 	Applied Outcome = iota + 1
 	// Stale means that the read model was there already or beyond. Nothing was
 	// written.
 	Stale
-	// Gap means that the read model lacks the version before. Nothing was
-	// written; the consumer repairs the aggregate from its owner.
+	// Gap means that the read model lacks the version before the event's. Nothing was written.
+	// The consumer repairs the aggregate from its owner.
 	Gap
-	// Diverged means that the read model has another history than the event: the
-	// owner has lost commits. Nothing was written; the consumer takes the owner's
-	// state, also one of a lower version.
+	// Diverged means that the event is of another history than the read model, because the owner
+	// has lost commits. Nothing was written. The consumer takes the owner's state, even one of a
+	// lower version.
 	Diverged
-	// Lost means that the owner has no such event any more. Nothing was written.
+	// Lost means that the owner no longer has the event. Nothing was written.
 	Lost
 	outcomeCount
 )
 
+// String returns the outcome's name in metrics and logs. The zero Outcome, which has no constant,
+// is a duplicate.
 func (o Outcome) String() string {
 	return [outcomeCount]string{"duplicate", Applied: "applied", Stale: "stale", Gap: "gap", Diverged: "diverged", Lost: "lost"}[o]
 }
 
-// needsOwner reports whether an event waits until its owner's state is there.
+// needsOwner reports whether an event must wait until the read model has its owner's state.
 func (o Outcome) needsOwner() bool { return o == Gap || o == Diverged }
 
 // Change is an event and its decoded payload.
 type Change struct {
 	Event eventing.Event
-	// Kind decides which state the change requires.
+	// Kind decides in which states of the row the change may be applied.
 	Kind Kind
 	// Payload is the service's own: its Decode makes it, its Apply reads it.
 	Payload any
-	// Revision is that of the build that has decoded Payload, and Partial says that
-	// Payload has more than this build understands: see Completeness. A service that
-	// keeps no Completeness leaves both zero.
+	// Revision is the revision of the build that decoded Payload. Partial says that the event has
+	// more than this build understands: see Completeness. A service that keeps no Completeness
+	// leaves both zero.
 	Revision int64
 	Partial  bool
 }
 
-// Handler is a service's treatment of its events. ApplyChanges and Each make its Apply
-// of smaller parts, Route joins the handlers of several types.
+// Handler processes the events of a service. ApplyChanges and Each help to write its Apply. Route
+// combines the handlers of several types.
 type Handler interface {
-	// Decode reads e's payload and checks it against e's attributes, once and
-	// outside of any transaction. No error of Decode is retried: e goes to the dead
-	// letters. An error that is ErrUnknown says that a newer build may know e: when
-	// many aggregates have such events, the consumer holds them instead.
+	// Decode reads e's payload and checks it against e's attributes. It is called once for each
+	// message, outside of any transaction. If it returns an error, e goes to the dead letters
+	// without a retry. ErrUnknown means that a newer build may know e. If many aggregates have
+	// such events, the consumer holds them instead of dead-lettering them.
 	Decode(e eventing.Event) (Change, error)
-	// Apply brings the read model forward by changes, within tx, and returns the
-	// outcome of each. They are ordered by aggregate (eventing.Event.Key), and
-	// by version within one. An error rolls all of them back, and they are tried
-	// again in smaller parts until the one at fault is alone;
-	// eventing.Permanent then sends it to the dead letters at once, otherwise it
-	// is tried a few times first. Apply locks rows in the order of their ids,
-	// and must not call another service, since it holds locks. Settings that Apply makes for its
-	// transaction, such as txn.KeepPlans, also hold for the handlers of other types in a Route.
+	// Apply moves the read model forward by changes, within tx, and returns the outcome of each.
+	// The changes are ordered by aggregate (eventing.Event.Key), and by version within an
+	// aggregate. An error rolls all of them back, and they are tried again in smaller parts until
+	// the change at fault is alone. After eventing.Permanent its event goes to the dead letters
+	// at once. After other errors it is tried a few times first. Apply locks rows in the order of
+	// their ids, and must not call another service while it holds these locks. Settings that
+	// Apply makes for its transaction, such as txn.KeepPlans, also hold for the handlers of other
+	// types in a Route.
 	Apply(ctx context.Context, tx pgx.Tx, changes []Change) ([]Outcome, error)
-	// Repair gives e's aggregate the owner's state, in transactions of its own: of
-	// e.Version or beyond, or of any version if the owner has lost e. Then the error
-	// is ErrLost, and the consumer acknowledges e. The consumer repeats Repair after
-	// other errors until it succeeds, except after eventing.Permanent ones.
+	// Repair gives e's aggregate the owner's state, in transactions of its own. The state has
+	// e.Version or a later one. If the owner has lost e, the state may have any version, and
+	// Repair returns ErrLost. The consumer then acknowledges e. After any other error the
+	// consumer repeats Repair until it succeeds, unless the error is eventing.Permanent.
 	Repair(ctx context.Context, e eventing.Event) error
-	// Committed receives, after each commit, the aggregates that moved, and the positions that
-	// the read model has reached. Version 0 stands for a position that the caller does not
-	// know. ctx has the trace of the commit. It must not block.
+	// Committed is called after a commit, with the position of each aggregate that moved. Version
+	// 0 stands for a position that the caller does not know. ctx has the trace of the commit.
+	// Committed must not block.
 	Committed(ctx context.Context, moved ...consistency.Position)
 }
 
-// Each applies changes one at a time. A Handler's Apply may consist of it.
+// Each calls apply for one change at a time. A Handler's Apply may consist of this call.
 func Each(
 	ctx context.Context, tx pgx.Tx, changes []Change, apply func(context.Context, pgx.Tx, Change) (Outcome, error),
 ) ([]Outcome, error) {
@@ -111,10 +114,10 @@ func ApplyOne(ctx context.Context, tx pgx.Tx, h Handler, e eventing.Event) (Outc
 	return outcomes[0], nil
 }
 
-// guarded holds a Handler to its contract.
+// guarded turns the panics of a Handler into errors, and checks how many outcomes it returns.
 type guarded struct{ Handler }
 
-// read is Decode with permanent errors.
+// read calls Decode, and makes its errors permanent.
 func (h guarded) read(e eventing.Event) (c Change, err error) {
 	defer func() {
 		c.Event = e
@@ -125,7 +128,7 @@ func (h guarded) read(e eventing.Event) (c Change, err error) {
 	return h.Decode(e)
 }
 
-// do is Apply with an outcome for each change.
+// do calls Apply, and checks that there is an outcome for each change.
 func (h guarded) do(ctx context.Context, tx pgx.Tx, changes []Change) (outcomes []Outcome, err error) {
 	defer func() { err = orPanic(recover(), err) }()
 	outcomes, err = h.Apply(ctx, tx, changes)
@@ -135,8 +138,8 @@ func (h guarded) do(ctx context.Context, tx pgx.Tx, changes []Change) (outcomes 
 	return outcomes, err
 }
 
-// panicError is a handler's panic. The process lives: a message that panics must
-// not come back for ever.
+// panicError is a handler's panic. A panic does not end the process, because its message would
+// come back and end each process again, for ever.
 type panicError struct {
 	value any
 	stack []byte
@@ -144,19 +147,20 @@ type panicError struct {
 
 func (e *panicError) Error() string { return fmt.Sprintf("handler panicked: %v", e.value) }
 
-// orPanic is err, or the recovered panic if there is one.
+// orPanic returns err, or the recovered panic as an error if there is one.
 func orPanic(recovered any, err error) error {
 	if recovered == nil {
 		return err
 	}
-	// An error that is thrown keeps its nature: a broken connection is one.
+	// If the value of the panic is an error, such as a broken connection, it stays in the chain,
+	// so that it can be classified.
 	if thrown, ok := recovered.(error); ok {
 		return errors.Join(&panicError{value: recovered, stack: debug.Stack()}, thrown)
 	}
 	return &panicError{value: recovered, stack: debug.Stack()}
 }
 
-// runs cuts s where key changes.
+// runs splits s into parts whose consecutive elements have the same key.
 func runs[T any, K comparable](s []T, key func(T) K) (parts [][]T) {
 	for start, i := 0, 1; i <= len(s); i++ {
 		if i == len(s) || key(s[i]) != key(s[start]) {

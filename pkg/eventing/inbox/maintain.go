@@ -12,23 +12,24 @@ import (
 )
 
 const (
-	// Retention is how long the row of a finished event is kept unless Options say
-	// otherwise: a day longer than Pub/Sub can replay anything
-	// (https://cloud.google.com/pubsub/quotas: 31 days). The version stops an event that
-	// comes later still.
+	// Retention is how long the row of a finished event is kept unless Options say otherwise. It
+	// is a day longer than Pub/Sub can replay anything, which is 31 days
+	// (https://cloud.google.com/pubsub/quotas). The version stops an event that comes later
+	// still.
 	Retention = 32 * 24 * time.Hour
 	// maintainEvery is the pause between two rounds of maintenance.
 	maintainEvery = time.Minute
-	// purgeBatch rows go in one transaction, purgePause apart.
+	// purgeBatch is how many rows are deleted in one transaction. purgePause is the pause between
+	// two such transactions.
 	purgeBatch = 1000
 	purgePause = 100 * time.Millisecond
-	// forgetInstanceAfter is how long an instance that ended badly is remembered: longer
+	// forgetInstanceAfter is how long an instance that ended badly is remembered. It is longer
 	// than uncleanStartTime, so that every neighbour has started again meanwhile.
 	forgetInstanceAfter = 3 * maintainEvery
 )
 
-// maintain purges finished rows and writes this instance's heartbeat, until ctx ends. Any
-// number of instances may: they skip each other's rows.
+// maintain purges finished rows and writes this instance's heartbeat, until ctx ends. Any number
+// of instances may do so at once, because they skip each other's rows.
 func (c *Consumer) maintain(ctx context.Context) {
 	for backoff.Sleep(ctx, maintainEvery/2+rand.N(maintainEvery), nil) {
 		if err := c.store.heartbeat(ctx); err != nil && ctx.Err() == nil {
@@ -41,8 +42,8 @@ func (c *Consumer) maintain(ctx context.Context) {
 	}
 }
 
-// purgeAll deletes old finished rows of every consumer: a renamed consumer purges nothing
-// any more.
+// purgeAll deletes old finished rows of every consumer, because a consumer that was renamed no
+// longer purges the rows of its old name.
 func (c *Consumer) purgeAll(ctx context.Context) {
 	consumers, err := c.store.consumers(ctx)
 	if err != nil && ctx.Err() == nil {
@@ -68,8 +69,8 @@ func (c *Consumer) purge(ctx context.Context, consumer string) {
 	}
 }
 
-// consumers are all names with rows in the inbox, also those that no consumer has any more.
-// The query asks the index for one name after the other.
+// consumers returns all consumer names in the inbox, even names that no consumer has any more.
+// The query reads one name after the other from the index.
 func (s store) consumers(ctx context.Context) ([]string, error) {
 	return bounded.Collect(ctx, s.within(queryTimeout).Statement("find consumers", `
 		WITH RECURSIVE known (consumer) AS (
@@ -90,8 +91,8 @@ func (s store) purge(ctx context.Context, consumer string, age time.Duration) (r
 		     FOR UPDATE SKIP LOCKED))`, consumer, age, purgeBatch).Exec(ctx)
 }
 
-// heartbeat shows that this instance is running, and forgets instances of any consumer that
-// have not shown it for long.
+// heartbeat writes that this instance is running. It deletes the records of instances, of any
+// consumer, that have not done so for forgetInstanceAfter.
 func (s store) heartbeat(ctx context.Context) error {
 	if _, err := s.register(ctx); err != nil {
 		return err

@@ -14,12 +14,12 @@ const (
 	// maxAttempts is how many times an event may fail by its own fault before it goes to
 	// the dead letters.
 	maxAttempts = 5
-	// mostAttempts and mostPause together stay below half of maxExtension: the client keeps
-	// the lease of an event until its last attempt.
+	// mostAttempts times mostPause is less than half of maxExtension, so that the client still
+	// keeps the lease of an event at its last attempt.
 	mostAttempts = 100
 	mostPause    = 5 * time.Minute
-	// mostOutagePause leaves room for one statement in the minute in which the consumer
-	// shows that it is alive.
+	// mostOutagePause leaves time for one statement in each minute, because the consumer shows
+	// every minute that it is alive.
 	mostOutagePause = 30 * time.Second
 )
 
@@ -32,16 +32,18 @@ var (
 	outageRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
 )
 
-// Options has a safe zero value. [NewConsumer] clamps what lies outside of its bounds.
+// Options are the settings of a Consumer. The zero value is safe. [NewConsumer] clamps attempts
+// and pauses to their bounds.
 type Options struct {
 	// Bytes bounds the messages in hand. Zero: 64 MiB.
 	Bytes int64
 	// Retention is how long the row of a settled event is kept. Zero: [Retention].
 	Retention time.Duration
-	// Streams are those of the client's connection. Nil: each stream asks for the whole
-	// budget, which [Streams] avoid.
+	// Streams are the [Streams] of the client's connection. If Streams is nil, each stream asks
+	// for the whole budget.
 	Streams *Streams
-	// Checkpoints get the offset of each batch, in its transaction. Nil: none is saved.
+	// Checkpoints stores the offset of each batch, in the batch's transaction. If Checkpoints is
+	// nil, no offset is saved.
 	Checkpoints *checkpoint.Store
 
 	// MaxAttempts is how many times an event fails by its own fault before it is
@@ -50,26 +52,27 @@ type Options struct {
 	// RetryBackoff is the pause of an aggregate after a failure of its event. Zero is 200 ms
 	// to 5 s; it is clamped to 5 min.
 	RetryBackoff backoff.Policy
-	// RepairBackoff is the pause between two repairs of a gap of which the owner did not give
-	// the state. Zero is 200 ms to 10 s; it is clamped to 5 min.
+	// RepairBackoff is the pause before another repair of a gap that the last repair did not
+	// close. Zero is 200 ms to 10 s; it is clamped to 5 min.
 	RepairBackoff backoff.Policy
 	// OutageBackoff is the pause while the database or the subscription is unavailable. Zero
 	// is 100 ms to 5 s; it is clamped to 30 s.
 	OutageBackoff backoff.Policy
 
-	// The hooks observe discards besides metrics and log. Each may be nil. Package hook has
-	// their contract. At the end of Run they have half a second.
+	// The hooks below report discarded events, in addition to metrics and log. Each may be nil.
+	// Package hook has their contract. At the end of Run they get half a second.
 
-	// OnDeadLetter receives each message that was dead-lettered, after its row in the inbox
-	// says so.
+	// OnDeadLetter is called for each message that was dead-lettered, after its inbox row was
+	// marked dead.
 	OnDeadLetter func(context.Context, DeadLetter)
-	// OnDiverged receives each event that shows that its owner has lost commits. The
-	// consumer takes the owner's state. The event is without its payload. A consumer
-	// that starts before that is done may report it once more.
+	// OnDiverged is called for each event that shows that its owner has lost commits. The event
+	// has no payload. The consumer then takes the owner's state. If the consumer restarts before
+	// that is done, it may report the event once more.
 	OnDiverged func(context.Context, eventing.Event)
 }
 
-// within returns o with its zero values replaced, within the bounds.
+// within returns o with defaults in place of zero values, and with attempts and pauses clamped to
+// their bounds.
 func (o Options) within() Options {
 	o.Bytes, o.Retention = cmp.Or(o.Bytes, maxBytes), cmp.Or(o.Retention, Retention)
 	if o.MaxAttempts <= 0 {
@@ -84,11 +87,12 @@ func (o Options) within() Options {
 
 // DeadLetter is a message that the consumer has put into the dead-letter topic.
 type DeadLetter struct {
-	// MessageID is the broker's, of the message that was dead-lettered.
+	// MessageID is the broker's id of the dead-lettered message.
 	MessageID string
-	// Event is without its payload. It is the zero Event where the message is none.
+	// Event has no payload. It is the zero Event if the message has no event.
 	Event eventing.Event
-	// Reason is why, after so many attempts.
+	// Reason is the error for which the message was dead-lettered. Attempts is how many failures
+	// of the event were counted.
 	Reason   error
 	Attempts int
 }

@@ -13,17 +13,18 @@ import (
 )
 
 const (
-	// drainStreams bounds the end of half-closed streams when their consumer ends. It leaves
-	// half of drainTime to the messages that they have brought.
+	// drainStreams is how long half-closed streams may take to end when their consumer ends. It
+	// leaves more than half of drainTime for the messages that they have brought.
 	drainStreams = time.Second
-	// receiptTime is more than the time for which the client keeps back the receipts of
-	// messages. A receipt extends the lease: behind a nack, it would hide the message again.
+	// receiptTime is longer than the client delays the receipts of messages. A receipt extends a
+	// lease, so a receipt behind a nack would hide the message again.
 	receiptTime = 300 * time.Millisecond
 )
 
-// pull is the client's Receive, but for the end: the client has read its streams to their end
-// before it is told to close them. What they bring meanwhile is delivered, to be given back,
-// only then. If the broker went on sending, it would send one window, not its whole backlog.
+// pull is the client's Receive, except for the end. When ctx ends, the streams are half-closed
+// and read to their end before the client is told to close them. Messages that they bring
+// meanwhile are delivered only after that, and so are given back. If the broker goes on sending,
+// it therefore sends one window and not its whole backlog.
 func (c *Consumer) pull(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error {
 	pulls := c.options.Streams.of(c.subscriber.String())
 	if pulls == nil {
@@ -57,7 +58,7 @@ type pulls struct {
 	budget *budget
 
 	mu    sync.Mutex
-	ended bool // no stream is opened any more that brings messages
+	ended bool // no stream that brings messages is opened any more
 	open  map[*pull]struct{}
 }
 
@@ -67,7 +68,7 @@ func (p *pulls) ends() bool {
 	return p.ended
 }
 
-// add reports whether the stream may be opened: the consumer goes on.
+// add adds a stream, and reports whether it may be opened. It may not once the consumer ends.
 func (p *pulls) add(one *pull) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,7 +93,8 @@ func (p *pulls) end() {
 	open := slices.Collect(maps.Keys(p.open))
 	p.mu.Unlock()
 	for _, one := range open {
-		go func() { _ = one.CloseSend() }() // waits for a request that is being sent; of a broken stream it is not missed
+		// CloseSend waits for a request that is being sent. The error of a broken stream does not matter.
+		go func() { _ = one.CloseSend() }()
 	}
 	limit := time.After(drainStreams)
 	for _, one := range open {

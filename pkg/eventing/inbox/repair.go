@@ -20,14 +20,15 @@ const (
 	// repairEvery is the least time between two repairs of an aggregate: see "Order" in the
 	// package doc.
 	repairEvery = time.Second
-	// alarming is how many failed repairs of one gap are an error in the log.
+	// alarming is the number of failed repairs of one gap from which on they are errors in the
+	// log.
 	alarming = 10
 )
 
-// repair blocks d's aggregate until it has its owner's state, because d met a gap or has
-// diverged. When it is unblocked, d is stale or lost, and the events behind it continue. An
-// owner that may have been a former primary leaves d diverged: it is asked again, and the
-// divergence is reported once.
+// repair blocks d's aggregate until the read model has the owner's state, because d met a gap or
+// has diverged. When the aggregate is unblocked, d is stale or lost, and the events behind it
+// continue. If the owner's answer may be from a former primary, d stays diverged, and the owner
+// is asked again. The divergence is reported once.
 func (c *Consumer) repair(ctx context.Context, d *delivery, o Outcome) {
 	ctx = d.in(ctx)
 	switch {
@@ -80,7 +81,7 @@ func (c *Consumer) repairOnce(ctx context.Context, e eventing.Event) (err error)
 	return c.handler.Repair(ctx, e)
 }
 
-// repairFailed makes it visible, in the inbox row too, that a gap stays open.
+// repairFailed shows in metric, log and inbox row that a gap stays open.
 func (c *Consumer) repairFailed(ctx context.Context, d *delivery, err error, attempt int, pause time.Duration) {
 	if ctx.Err() != nil {
 		return
@@ -96,7 +97,7 @@ func (c *Consumer) repairFailed(ctx context.Context, d *delivery, err error, att
 	}
 }
 
-// recentRepairs remembers when aggregates were repaired, for twice repairEvery at least.
+// recentRepairs remembers when aggregates were repaired, for at least twice repairEvery.
 type recentRepairs struct {
 	mu    sync.Mutex
 	at    map[string]time.Time

@@ -10,8 +10,8 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
-// Route is the handler of a subscription that carries several types of aggregates. It
-// has the handler of each type; an event of any other type is unknown.
+// Route is the Handler of a subscription that carries several types of aggregates. It maps each
+// type to its handler. An event of any other type is unknown (ErrUnknown).
 type Route map[string]Handler
 
 // Decode calls the handler of the event's type.
@@ -35,7 +35,7 @@ func (r Route) Apply(ctx context.Context, tx pgx.Tx, changes []Change) (all []Ou
 	return all, nil
 }
 
-// Repair is that of the event's type.
+// Repair calls the handler of the event's type.
 func (r Route) Repair(ctx context.Context, e eventing.Event) error {
 	h, ok := r[e.AggregateType]
 	if !ok {

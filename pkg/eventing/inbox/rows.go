@@ -8,45 +8,45 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// maxDecisions: a row that appeared between read and write is there at the
-// second read, and locked. One more is margin.
+// maxDecisions is how often a move is decided at most. A row that appeared between read and write
+// is found and locked by the second read. The third is margin.
 const maxDecisions = 3
 
 // Step is a batch's change of one row.
 type Step[S any] struct {
 	ID string
-	// Old is the row as Lock returned it; the zero S where there was none.
+	// Old is the row as Lock returned it, or the zero S if there was none.
 	Old S
 	New S
 }
 
 // Rows is a service's table with one row, or tombstone, per aggregate. ApplyChanges and
-// AdoptChanges move its rows: a batch is one read and one write, however many rows and
-// changes it has.
+// AdoptChanges move its rows. A batch takes one read and one write, however many rows and changes
+// it has.
 type Rows[S any] interface {
-	// Lock returns the rows with these ids by id, and locks them, in the order
-	// of their ids, until tx ends. Where there is no row there is no entry.
+	// Lock returns the rows with these ids, by id, and locks them in the order of their ids until
+	// tx ends. A row that does not exist has no entry.
 	Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[string]S, error)
 	// Position is the position of a row. The zero S has the zero Position.
 	Position(row S) Position
-	// Apply is the row after c, from the row before. It writes nothing.
+	// Apply returns the row after c, from the row before c. It writes nothing.
 	Apply(row S, c Change) S
-	// Upsert puts each New in place of its Old, and returns the ids of the rows that
-	// it has written, in any order. An Old that is there is locked. An Old that is
-	// absent could not be locked: if its row has appeared since, Upsert does not
-	// change it, and the change is decided again. Counters change here, by
-	// f(New) − f(Old), and only for the rows that are written.
+	// Upsert writes each New in place of its Old, and returns the ids of the rows that it has
+	// written, in any order. A row that Lock returned is locked. A row that did not exist could
+	// not be locked. If it has appeared since, Upsert does not change it, and the change is
+	// decided again. Upsert also changes counters, by f(New) − f(Old), and only for the rows that
+	// it writes.
 	Upsert(ctx context.Context, tx pgx.Tx, steps []Step[S]) (written []string, err error)
 }
 
-// ApplyChanges brings rows forward by changes, by the rule Decide. The changes are
-// ordered by aggregate and version, and all of one aggregate type.
+// ApplyChanges applies changes to rows by the rule Decide. The changes are ordered by aggregate
+// and version, and all are of one aggregate type.
 func ApplyChanges[S any](ctx context.Context, tx pgx.Tx, rows Rows[S], changes []Change) ([]Outcome, error) {
 	return mover[S]{rows: rows, rule: Decide}.move(ctx, tx, changes)
 }
 
-// AdoptChanges brings rows to their owner's state at asOf, one change for each, by the
-// rule Adopt. The changes are ordered by aggregate. The zero asOf is unknown.
+// AdoptChanges applies the owner's state at asOf to rows by the rule Adopt. There is one change
+// for each row, and the changes are ordered by aggregate. A zero asOf means unknown.
 func AdoptChanges[S any](ctx context.Context, tx pgx.Tx, rows Rows[S], changes []Change, asOf time.Time) ([]Outcome, error) {
 	return mover[S]{rows: rows, owned: true, rule: func(p Position, c Change) Outcome { return Adopt(p, c, asOf) }}.move(ctx, tx, changes)
 }
@@ -56,9 +56,8 @@ func AdvanceChanges[S any](ctx context.Context, tx pgx.Tx, rows Rows[S], changes
 	return mover[S]{rows: rows, owned: true, rule: func(p Position, c Change) Outcome { return Advance(p, c, asOf) }}.move(ctx, tx, changes)
 }
 
-// ReplaceChanges brings rows to their owner's state at asOf, as AdoptChanges does, by the rule
-// Replace. seen has the positions, by id, at which they were found to differ; a row without
-// one was found to be missing.
+// ReplaceChanges is AdoptChanges by the rule Replace. seen has, by id, the position at which each
+// row was found to differ. A row without an entry was found to be missing.
 func ReplaceChanges[S any](
 	ctx context.Context, tx pgx.Tx, rows Rows[S], changes []Change, seen map[string]Position, asOf time.Time,
 ) ([]Outcome, error) {
@@ -71,7 +70,7 @@ func ReplaceChanges[S any](
 type mover[S any] struct {
 	rows Rows[S]
 	rule func(p Position, c Change) Outcome
-	// owned says that the changes are the owner's state: it also replaces another history.
+	// owned says that the changes are the owner's state, which also replaces another history.
 	owned bool
 }
 
@@ -98,7 +97,7 @@ func (m mover[S]) move(ctx context.Context, tx pgx.Tx, changes []Change) ([]Outc
 	return nil, fmt.Errorf("%s changed %d times between read and write", open[0].changes[0].Event.Key(), maxDecisions)
 }
 
-// aggregate is the changes of one aggregate, and what becomes of them.
+// aggregate has the changes of one aggregate, and their outcomes.
 type aggregate struct {
 	changes  []Change
 	outcomes []Outcome
@@ -106,8 +105,8 @@ type aggregate struct {
 
 func (a aggregate) id() string { return a.changes[0].Event.AggregateID }
 
-// try decides, and writes the rows that move. It returns the aggregates whose row has
-// appeared since the read.
+// try decides the changes once, and writes the rows that move. It returns the aggregates whose
+// rows have appeared since the read, and so were not written.
 func (m mover[S]) try(ctx context.Context, tx pgx.Tx, all []aggregate) (again []aggregate, err error) {
 	ids := make([]string, len(all))
 	for i, a := range all {
@@ -145,7 +144,7 @@ func (m mover[S]) try(ctx context.Context, tx pgx.Tx, all []aggregate) (again []
 	return again, nil
 }
 
-// next is the row after a's changes, and whether any of them moved it.
+// next returns the row after a's changes, and whether any of them moved it.
 func (m mover[S]) next(row S, a aggregate) (_ S, moved bool) {
 	for i, c := range a.changes {
 		var moves bool

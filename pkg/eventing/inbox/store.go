@@ -24,20 +24,20 @@ const (
 	probeTimeout = 2 * time.Second
 )
 
-// store holds the statements of the consumer. maintain.go has those of the maintenance,
-// crashloop.go those of the crash-loop quarantine.
+// store has the SQL statements of the consumer. The statements of the maintenance are in
+// maintain.go, those against crash loops in crashloop.go.
 type store struct {
 	db       *pgxpool.Pool
 	consumer string
-	// instance tells this consumer from others of its name.
+	// instance distinguishes this consumer from others of the same name.
 	instance uuid.UUID
 }
 
-// within are statements with a limit, outside of a batch's transaction.
+// within runs statements with a time limit, outside of a batch's transaction.
 func (s store) within(limit time.Duration) bounded.Pool { return bounded.Pool{DB: s.db, Limit: limit} }
 
-// uuidArray is ids in pgtype's own type. pgx sends that as an array without asking the
-// server for its type first, which not every mode can do.
+// uuidArray converts ids to pgtype's own type. pgx sends that type as an array without asking the
+// server for its type first, which is not possible in every query mode.
 func uuidArray(ids ...uuid.UUID) []pgtype.UUID {
 	all := make([]pgtype.UUID, len(ids))
 	for i, id := range ids {
@@ -55,21 +55,23 @@ func ids(batch []*delivery) []pgtype.UUID {
 }
 
 const (
-	// rowColumns are a delivery's part of its inbox row, as parameters $2 to $8.
+	// rowColumns are the columns of an inbox row that a delivery fills. rowsOf has the values of
+	// all but consumer, as the parameters $2 to $8.
 	rowColumns = `consumer, event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time`
 	rowsOf     = `unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::timestamptz[])
 		       AS e (event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time)`
 )
 
-// sameAs is the SQL condition that the inbox row i is of the same event as row, which has the
-// same id. The key of an inbox row is the event's id alone, but two events with one id differ
-// if their aggregates or versions do: see "Identity" in the package doc. So each statement
-// that finds inbox rows by id has this condition, or follows one that had it.
+// sameAs returns the SQL condition that the inbox row i is of the same event as row, which has
+// the same id. The key of an inbox row is the event's id alone, but two events with one id are
+// different events if their aggregates or versions differ: see "Identity" in the package doc. So
+// each statement that finds inbox rows by id has this condition, or follows a statement that had
+// it.
 func sameAs(row string) string {
 	return fmt.Sprintf(`(i.aggregate_type, i.aggregate_id, i.version) = (%[1]s.aggregate_type, %[1]s.aggregate_id, %[1]s.version)`, row)
 }
 
-// joinedRows joins the inbox rows i of the deliveries, as an UPDATE's FROM and WHERE.
+// joinedRows is the FROM and WHERE of an UPDATE of the inbox rows i of the deliveries.
 var joinedRows = `FROM ` + rowsOf + `
 		 WHERE i.consumer = $1 AND i.event_id = e.event_id AND ` + sameAs("e")
 
@@ -85,11 +87,12 @@ func (s store) rows(batch []*delivery) []any {
 	return []any{s.consumer, ids(batch), types, aggTypes, aggIDs, versions, messages, times}
 }
 
-// accept writes the inbox rows of batch and returns the events that are not done yet. It
-// locks all of the rows, in the order of their ids: a second consumer with one of these
-// events waits here, and then finds it done. A row of another event with the same id is an
-// error in any status: its producer uses ids twice. The statement goes to the server with
-// those that are in first, which begin the transaction. The caller ends tx in any case.
+// accept writes the inbox rows of batch and returns the events that were not done yet. It locks
+// all of the rows, in the order of their ids. So a second consumer with one of these events waits
+// here, and then finds the event done. If a row with an event's id is of another event, accept
+// fails, whatever the row's status, because the producer has used the id twice. The statement
+// goes to the server together with the statements in first, which begin the transaction. The
+// caller ends tx in any case.
 func (s store) accept(ctx context.Context, first *pgx.Batch, batch []*delivery) (tx pgx.Tx, notDone map[*delivery]bool, err error) {
 	first.Queue(`
 		INSERT INTO inbox AS i (`+rowColumns+`, status, processed_at)
@@ -116,7 +119,7 @@ func (s store) accept(ctx context.Context, first *pgx.Batch, batch []*delivery) 
 }
 
 // seeAgain notes a further delivery of the events that are done. It fails if the row with an
-// event's id is another event's.
+// event's id is of another event.
 func (s store) seeAgain(ctx context.Context, tx pgx.Tx, notDone map[*delivery]bool, batch []*delivery) error {
 	seen := byID(slices.DeleteFunc(slices.Clone(batch), func(d *delivery) bool { return notDone[d] }))
 	rows, _ := tx.Query(ctx, `
@@ -133,9 +136,9 @@ func (s store) seeAgain(ctx context.Context, tx pgx.Tx, notDone map[*delivery]bo
 }
 
 // markBlocked changes, within tx, the rows of events that cannot continue from done to held.
-// accept has checked that the rows belong to these events. The settings of the planner are the
-// handler's by then: with txn.KeepPlans, a plan from before the inbox filled up would read all
-// events of the consumer.
+// accept has checked that the rows belong to these events. markBlocked sets the planner's
+// settings again, because the handler may have changed them. With txn.KeepPlans, a plan from
+// before the inbox filled up would read all events of the consumer.
 func (s store) markBlocked(ctx context.Context, tx pgx.Tx, events []uuid.UUID, why string) error {
 	if len(events) == 0 {
 		return nil
@@ -183,7 +186,7 @@ func matching(rows pgx.Rows, batch []*delivery) (map[*delivery]bool, error) {
 	return own, err
 }
 
-// countAttempt counts a failure of d's own and returns how many there have been.
+// countAttempt counts a failure by d's own fault, and returns how many there have been.
 func (s store) countAttempt(ctx context.Context, d *delivery, cause error, class fault) (int, error) {
 	return s.writeUnfinished(ctx, d, "held", class.String()+": "+cause.Error(), 1)
 }
@@ -195,8 +198,8 @@ func (s store) markDead(ctx context.Context, d *delivery, reason error) error {
 }
 
 func (s store) writeUnfinished(ctx context.Context, d *delivery, status, why string, attempts int) (total int, err error) {
-	// A row that is done stays done: another process has applied the event meanwhile. If
-	// the row with this id is another event's, it stays as it is, and d has no row.
+	// A row that is done stays done, because another process has applied the event meanwhile. If
+	// the row with this id is of another event, it stays as it is, and d has no row.
 	err = s.within(queryTimeout).Statement("write inbox", `
 		INSERT INTO inbox AS i (`+rowColumns+`, status, attempts, last_error)
 		SELECT $1, e.*, $9, $10::int, $11 FROM `+rowsOf+`
@@ -212,8 +215,8 @@ func (s store) writeUnfinished(ctx context.Context, d *delivery, status, why str
 	return total, err
 }
 
-// writes reports whether the database takes the smallest write in time. A database that
-// answers may not: its disk is full or slow, or a standby is unavailable.
+// writes reports whether the database takes the smallest write in time. A database that answers
+// queries may not, because its disk is full or slow, or because a standby is unavailable.
 func (s store) writes(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

@@ -14,19 +14,19 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Streams make each stream that is opened, or opened again, ask the broker for no more
-// messages than its consumer has room for. The client asks for the whole budget with every
-// stream, so that after some breaks of the connection more messages are under way than fit.
-// The client leaves the excess unread in the connection. No process extends the leases of
-// those messages, so the broker delivers them again and again, and counts deliveries that no
-// consumer received.
+// Streams limits each stream that the client opens or reopens to the messages for which the
+// consumer has room. Without Streams the client asks for the whole budget with every stream.
+// After some breaks of the connection more messages are then under way than fit. The client
+// leaves the excess unread in the connection. No process extends the leases of those messages, so
+// the broker delivers them again and again, and counts deliveries that no consumer received.
 //
-// When a consumer ends, they also have the broker send what is on its way, and no more:
-// the client by itself leaves messages unread, and those come again only when their leases
-// end, after a minute.
+// When a consumer ends, Streams also makes the broker send the messages that are on their way,
+// and no more. The client by itself leaves these messages unread, and they come again only when
+// their leases end, after a minute.
 //
-// Streams belong to a connection: [Streams.DialOption] goes into the client and [Options]
-// into its consumers, at most one for each subscription.
+// Streams belongs to one connection. [Streams.DialOption] goes into the client of that
+// connection. Streams itself goes into the [Options] of its consumers, at most one for each
+// subscription.
 type Streams struct {
 	mu   sync.Mutex
 	pull map[string]*pulls
@@ -35,11 +35,11 @@ type Streams struct {
 // NewStreams returns the streams of a future connection.
 func NewStreams() *Streams { return &Streams{pull: map[string]*pulls{}} }
 
-// DialOption is for the client's connection.
+// DialOption returns the option for dialing the client's connection.
 func (s *Streams) DialOption() grpc.DialOption { return grpc.WithChainStreamInterceptor(s.intercept) }
 
-// enter bounds the streams of a subscription by b until leave is called. A nil s bounds
-// none.
+// enter limits the streams of a subscription to the budget b until leave is called. If s is nil,
+// enter does nothing.
 func (s *Streams) enter(subscription string, b *budget) (leave func(), err error) {
 	if s == nil {
 		return func() {}, nil
@@ -57,7 +57,8 @@ func (s *Streams) enter(subscription string, b *budget) (leave func(), err error
 	}, nil
 }
 
-// of returns nil for a subscription without a consumer, and for a nil s.
+// of returns the streams of a subscription's consumer. It returns nil if there is no consumer, or
+// if s is nil.
 func (s *Streams) of(subscription string) *pulls {
 	if s == nil {
 		return nil
@@ -87,9 +88,10 @@ type pull struct {
 	grpc.ClientStream
 
 	streams *Streams
-	// client ends when the client has no use for the stream any more.
+	// client is the client's context. It ends when the client no longer needs the stream.
 	client context.Context //nolint:containedctx // as ctx
-	// ctx is the stream's own. It ends when there is more room.
+	// ctx is the stream's own context. It ends with the stream, or to make the client open a
+	// stream with more room.
 	ctx    context.Context //nolint:containedctx // it ends with the stream that it belongs to
 	cancel context.CancelCauseFunc
 
@@ -100,15 +102,15 @@ type pull struct {
 
 var errMoreRoom = errors.New("there is more room than the stream was opened for")
 
-// endTime bounds the end of a half-closed stream.
+// endTime is how long a half-closed stream may take to end.
 const endTime = 10 * time.Second
 
-// SendMsg bounds the stream with its first request. Where there is no room at all the
-// stream is for one message, which then waits in its callback: if the stream were not
+// SendMsg limits the stream to the room in the budget, in its first request. If there is no room,
+// the stream is opened for one message, which then waits in its callback. If the stream were not
 // opened, the client's keep-alives would queue up.
 //
-// The client's keep-alives after the half-close are dropped: an error would make the client
-// cancel the stream.
+// After the half-close SendMsg drops the client's keep-alives, because an error would make the
+// client cancel the stream.
 func (p *pull) SendMsg(m any) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,12 +147,13 @@ func (p *pull) CloseSend() error {
 	return p.ClientStream.CloseSend()
 }
 
-// widen ends the stream when there is room for twice as much as it was opened for, and for
-// a worthwhile part of the budget. The client then opens another.
+// widen ends the stream when there is room for twice as much as it was opened for, but at least
+// for a sixteenth and at most for three quarters of the budget. The client then opens another
+// stream.
 //
-// The server ends a half-closed stream behind the messages that it has sent. A cancel would
-// lose those on the way: each would come again when its lease ends, after a minute, with a
-// delivery more on its count.
+// widen half-closes the stream, because the server ends a half-closed stream after the messages
+// that it has sent. A cancel would lose the messages on their way. Each would come again when its
+// lease ends, after a minute, and its delivery count would be one higher.
 func (p *pull) widen(b *budget, room, most load) {
 	least, twice := b.limit.part(1, 16), room.plus(room)
 	enough := load{
@@ -159,7 +162,7 @@ func (p *pull) widen(b *budget, room, most load) {
 	if err := b.wait(p.ctx, enough); err != nil {
 		return
 	}
-	_ = p.CloseSend() // of a broken stream: it is not missed
+	_ = p.CloseSend() // the error of a broken stream does not matter
 	select {
 	case <-p.ctx.Done():
 	case <-time.After(endTime):
@@ -167,11 +170,12 @@ func (p *pull) widen(b *budget, room, most load) {
 	}
 }
 
-// RecvMsg makes a cancel for more room look like a network error. The client opens another
-// stream after that, as it does after an end without an error.
+// RecvMsg reports a cancel for more room as a network error. After a network error, as after an
+// end without an error, the client opens another stream.
 //
-// While the consumer ends, the end of a stream is not told before the client gives it up: by
-// an error that cannot be retried the client would drop the acks that it has not sent yet.
+// While the consumer ends, RecvMsg does not report the end of a stream until the client gives the
+// stream up. After an error that cannot be retried the client would drop the acks that it has not
+// sent yet.
 func (p *pull) RecvMsg(m any) error {
 	err := p.ClientStream.RecvMsg(m)
 	if err == nil {

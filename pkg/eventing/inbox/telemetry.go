@@ -92,8 +92,8 @@ func (m *metrics) batch(ctx context.Context, n int, took time.Duration) {
 	m.duration.Record(ctx, took.Seconds(), m.subscription)
 }
 
-// handled counts a batch whose transaction was committed just now: each divergence
-// once, however often the owner is asked about it.
+// handled counts the events of a batch whose transaction was just committed. It counts each
+// divergence once, however often the owner is asked about it.
 func (m *metrics) handled(ctx context.Context, batch []*delivery, outcomes map[uuid.UUID]Outcome) {
 	var counts [outcomeCount]int64
 	for _, d := range batch {

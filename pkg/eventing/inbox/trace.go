@@ -13,9 +13,9 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// attempt has the spans of one try to apply a batch: one for each event whose trace is
-// sampled, in that trace, and one for the transaction that they share, in the first of them.
-// It is nil where none is sampled.
+// attempt has the spans of one try to apply a batch. Each event whose trace is sampled has a span
+// in its trace. The transaction that they share has a span in the first of these traces. attempt
+// is nil if no trace is sampled.
 type attempt struct {
 	process map[*delivery]trace.Span
 	apply   trace.Span
@@ -39,8 +39,8 @@ func (c *Consumer) startAttempt(ctx context.Context, batch []*delivery, began ti
 	return a
 }
 
-// startProcess begins the span of d: when it was received or, if it has been tried before,
-// now.
+// startProcess begins the span of d. The span starts when d was received or, if d has been tried
+// before, at began.
 func (c *Consumer) startProcess(ctx context.Context, d *delivery, began time.Time) (context.Context, trace.Span) {
 	e := d.event()
 	start := began

@@ -3,8 +3,9 @@ package inbox
 import "time"
 
 const (
-	// While several tenants are active a quarter of what waits shares a transaction, between these:
-	// a message waits for the transaction in hand and for its own. 100 messages take some 15 ms.
+	// While several tenants are active, a batch has a quarter of the waiting messages, but at
+	// least leastShared and at most sharedBatch. It is small because a message waits for the
+	// transaction in hand and for its own. 100 messages take some 15 ms.
 	sharedBatch, leastShared = 100, 8
 	// quantum is how many messages of a tenant are taken before it is the next one's turn.
 	quantum = 16
@@ -12,17 +13,17 @@ const (
 	activeFor = time.Minute
 )
 
-// turns are the messages in hand that are in no batch yet. They leave by round robin over
-// their tenants, those of one tenant in the order in which they came: a tenant's message
-// waits for one quantum of each other tenant, whatever these have in hand. The budget bounds
-// them. Only the working goroutine uses them.
+// turns has the messages in hand that are in no batch yet. They leave by round robin over their
+// tenants, and the messages of one tenant leave in the order in which they came. So a tenant's
+// next message waits for one quantum of each other tenant, however many messages the others have
+// in hand. The budget bounds the messages. Only the worker goroutine uses turns.
 type turns struct {
-	// lanes are those of the tenants with messages, next has them in their order.
+	// lanes has the tenants with messages. next has the same lanes in the order of their turns.
 	lanes map[string]*lane
 	next  []*lane
 	count int
-	// last is the tenant of the last message, and changed the last time when it was another
-	// one than before.
+	// last is the tenant of the last message. changed is the last time when a message came from
+	// another tenant than the message before.
 	last    string
 	changed time.Time
 }
@@ -63,7 +64,7 @@ func (t *turns) take(n int) []*delivery {
 		l := t.next[0]
 		k := min(quantum, len(l.messages), n-len(batch))
 		batch = append(batch, l.messages[:k]...)
-		clear(l.messages[:k]) // their memory is the budget's
+		clear(l.messages[:k]) // keeps no message in memory that the budget has released
 		l.messages = l.messages[k:]
 		t.next = t.next[1:]
 		if len(l.messages) > 0 {

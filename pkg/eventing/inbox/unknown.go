@@ -7,29 +7,29 @@ import (
 	"time"
 )
 
-// ErrUnknown is for Decode: the event is of a type, or has a version of its schema, that
-// this build does not know. The event may be poison, or the build may be older than its
-// producer's.
+// ErrUnknown is returned by Decode if this build does not know the event's type, or the version
+// of its schema. The event may be poison, or the build may be older than its producer's.
 var ErrUnknown = errors.New("this build does not know it")
 
 const (
 	// unknownTime is how long an unknown event waits for others like it.
 	unknownTime = 10 * time.Second
-	// maxUnknown aggregates with unknown events are the build's fault.
+	// maxUnknown is the number of aggregates with unknown events from which on the build counts
+	// as at fault.
 	maxUnknown = 10
-	// If so many known events are handled for each aggregate with an unknown one, the build
-	// is right for the stream.
+	// knownPerUnknown is how many known events must be handled for each aggregate with an unknown
+	// event, to show that the build is right for the stream.
 	knownPerUnknown = 10
 )
 
-// unknowns are the aggregates whose next event this build does not know. If they are few, the
-// events are poison. If they are many, and few known events succeed, the consumer was deployed
-// after its producer: then the events must not become dead letters.
+// unknowns is the set of aggregates whose next event this build does not know. If the aggregates
+// are few, their events are poison. If they are many, and few known events succeed, the producer
+// was deployed before the consumer. Then the events must not become dead letters.
 type unknowns struct {
 	mu      sync.Mutex
 	keys    map[string]struct{}
 	handled int64
-	// handledAtFirst is the count of handled events when the first of keys came.
+	// handledAtFirst is the value of handled when the first aggregate entered keys.
 	handledAtFirst int64
 	changed        chan struct{}
 	warnedAt       time.Time
@@ -71,17 +71,19 @@ func (u *unknowns) outnumbered(since int64) bool {
 	return u.handled-since >= knownPerUnknown*int64(len(u.keys))
 }
 
-// poison reports whether an unknown event is at fault. since is the count of handled events
-// when it came, and late says that its waiting time is over. It is at fault if known events
-// have outnumbered unknown ones since, or if it is late and one of few. If not, changed is
-// closed when that may have changed.
+// poison reports whether an unknown event is at fault. since is the count of handled events when
+// the event came. late says that the event has waited for unknownTime. The event is at fault if
+// enough known events were handled since (knownPerUnknown), or if it is late and fewer than
+// maxUnknown aggregates have unknown events. Otherwise the caller asks again when changed is
+// closed, or when the event is late.
 func (u *unknowns) poison(since int64, late bool) (is bool, changed <-chan struct{}) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.outnumbered(since) || late && len(u.keys) < maxUnknown, u.changed
 }
 
-// warnDue reports whether it is time to log that this build seems to be wrong.
+// warnDue reports whether it is time to log that this build seems to be too old, which is at most
+// once in unknownTime. aggregates is the number of aggregates with unknown events.
 func (u *unknowns) warnDue() (aggregates int, now bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -92,9 +94,9 @@ func (u *unknowns) warnDue() (aggregates int, now bool) {
 	return len(u.keys), true
 }
 
-// awaitVerdict blocks d's aggregate until it is clear that d is poison. If the build is
-// wrong, that never happens: nothing is dead-lettered, and when the process ends the
-// messages go back to the broker for the next build.
+// awaitVerdict blocks d's aggregate until d is found to be poison. If the build is too old, that
+// never happens. Then nothing is dead-lettered, and when the process ends, the messages go back
+// to the broker for the next build.
 func (c *Consumer) awaitVerdict(ctx context.Context, d *delivery) {
 	c.block(ctx, d, unknownEvent, func(ctx context.Context) {
 		since := c.unknown.enter(d.key())

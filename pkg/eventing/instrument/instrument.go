@@ -14,9 +14,9 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// The buckets of histograms: OpenTelemetry's own are made for milliseconds.
+// The buckets of histograms. OpenTelemetry's own buckets are made for milliseconds.
 var (
-	// seconds covers the duration of a commit, 1 ms, up to that of an outage, 30 minutes.
+	// seconds covers durations from a commit, 1 ms, to an outage, 30 minutes.
 	seconds = metric.WithExplicitBucketBoundaries(
 		0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 	// sizes covers a single event up to the largest batch.
@@ -34,8 +34,8 @@ func (m Meter) Counter(name, unit, about string) metric.Int64Counter {
 	return made(m.meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(about)))
 }
 
-// Begin gives a counter the given series, each at 0; without any, the one without
-// attributes. Prometheus sees no increase in a series that begins with its first event, so
+// Begin adds 0 to each of the given series of a counter. If none is given, it adds 0 to the series
+// without attributes. Prometheus sees no increase in a series that begins with its first event, so
 // an alert on that event would never fire.
 func Begin(c metric.Int64Counter, series ...metric.MeasurementOption) {
 	if len(series) == 0 {
@@ -46,14 +46,13 @@ func Begin(c metric.Int64Counter, series ...metric.MeasurementOption) {
 	}
 }
 
-// Level counts things that come and go. It is observed by callbacks of Observe, whose values
-// are added up.
+// Level counts things that come and go. Callbacks of Observe report its values, which are added up.
 func (m Meter) Level(name, unit, about string) metric.Int64ObservableUpDownCounter {
 	return made(m.meter.Int64ObservableUpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(about)))
 }
 
-// Sum is a counter of sums that its callers keep. It is observed by callbacks of Observe, whose
-// values are added up.
+// Sum is a counter of sums that its callers keep. Callbacks of Observe report its values, which are
+// added up.
 func (m Meter) Sum(name, unit, about string) metric.Float64ObservableCounter {
 	return made(m.meter.Float64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(about)))
 }
@@ -73,7 +72,7 @@ func (m Meter) Set(name, unit, about string) metric.Int64Gauge {
 	return made(m.meter.Int64Gauge(name, metric.WithUnit(unit), metric.WithDescription(about)))
 }
 
-// Gauge is observed by a callback of Observe.
+// Gauge is a gauge with a value that a callback of Observe reports.
 func (m Meter) Gauge(name, unit, about string) metric.Int64ObservableGauge {
 	return made(m.meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(about)))
 }
@@ -100,16 +99,16 @@ func made[I any](instrument I, err error) I {
 	return instrument
 }
 
-// MaxValues bounds the values that a [Few] has by name: ten lines of a chart can be told
-// apart, and each series costs the collector memory for each instance.
+// MaxValues bounds the values that a [Few] has by name. Ten lines of a chart can be told apart, and
+// each series costs the collector memory for each instance.
 const MaxValues = 10
 
-// Other is the label of all further values.
+// Other is the value of the label for all further values.
 const Other = "other"
 
-// Few is a label with values that grow with the data, such as tenants. The first [MaxValues]
-// that it meets have their names, because a counter never leaves a name again; the rest
-// are together in [Other].
+// Few is a label with values that grow in number with the data, such as tenants. The first
+// [MaxValues] values keep their names, because a series of a counter never ends. All later values
+// share [Other].
 type Few struct {
 	key string
 
@@ -117,10 +116,10 @@ type Few struct {
 	names map[string]metric.MeasurementOption
 }
 
-// NewFew returns the label.
+// NewFew returns a label with the name key.
 func NewFew(key string) *Few { return &Few{key: key, names: map[string]metric.MeasurementOption{}} }
 
-// Of is the label with a value.
+// Of returns the label with a value, or with [Other].
 func (f *Few) Of(value string) metric.MeasurementOption {
 	f.mu.Lock()
 	defer f.mu.Unlock()

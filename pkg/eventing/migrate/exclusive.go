@@ -16,14 +16,15 @@ const unlockTime = 5 * time.Second
 // lockPause is the pause between two attempts to get the lock.
 var lockPause = backoff.Policy{Base: 50 * time.Millisecond, Cap: time.Second}
 
-// lockName is the name of a schema's lock. Package rebuild tries it when it creates its tables:
-// without it a migration and a rebuild would each look for the other one, and both begin.
+// lockName is the name of a schema's lock. Package rebuild tries the same lock when it creates its
+// tables. Without the lock, a migration and a rebuild could each look for the other one at the same
+// time, and both begin.
 const lockName = `hashtext('lockstep migrate ' || current_schema())`
 
 // exclusive runs do while no other Up does, and no rebuild begins. It tries the lock again and
-// again: a statement that waits for it would have a snapshot, and CREATE INDEX CONCURRENTLY of
-// the holder would wait for that. A rebuild holds the lock for milliseconds, another Up until its
-// end, and ctx bounds the attempts.
+// again. A statement that waits for the lock would have a snapshot, and CREATE INDEX CONCURRENTLY
+// of the holder would wait for the end of that snapshot. A rebuild holds the lock for milliseconds,
+// and another Up until its end. ctx bounds the attempts.
 func (s Schema) exclusive(ctx context.Context, db *sql.DB, do func() error) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -42,7 +43,7 @@ func (s Schema) exclusive(ctx context.Context, db *sql.DB, do func() error) erro
 	return ctx.Err()
 }
 
-// unlock ends the lock before Up returns: the server ends a session later.
+// unlock releases the lock before Up returns, because the server ends the session only later.
 func unlock(ctx context.Context, conn *sql.Conn) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTime)
 	defer cancel()

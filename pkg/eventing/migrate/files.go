@@ -75,8 +75,8 @@ func (f folder) numbers() (numbers []int64) {
 	return numbers
 }
 
-// files returns an error unless each number is used once, and on the side that the
-// package doc gives it to.
+// files returns all migrations of s. It returns an error if a number is used twice, or is outside
+// of the range that the package doc gives to its side.
 func (s Schema) files() (folder, error) {
 	all := folder{}
 	for _, part := range append([]embed.FS{role}, s.Parts...) {
@@ -99,7 +99,7 @@ func (s Schema) files() (folder, error) {
 	return all, err
 }
 
-// add adds the files of part, each under the number that here returns for its own.
+// add adds the files of part. here returns the number of a file in this schema for its own number.
 func (f folder) add(part embed.FS, here func(number int64) (int64, error)) error {
 	return fs.WalkDir(part, ".", func(at string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {

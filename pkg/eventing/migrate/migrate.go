@@ -17,12 +17,11 @@
 //	}
 //
 // All migrations of a schema are one sequence of goose, recorded in the schema's table
-// goose_db_version. The SQL of the library names no schema and no role. While it runs,
-// search_path is the schema alone, the setting eventing.role is the service's role, and
-// eventing.request_role that of its requests, or empty.
-// A migration grants that role the rights that the library's code needs, and no more: a
-// service that made these grants would copy the library's knowledge of its statements. A
-// service may use both settings in its own migrations.
+// goose_db_version. The SQL of the library names no schema and no role. While it runs, search_path
+// is the schema alone, the setting eventing.role is the service's role, and eventing.request_role
+// is the role of the service's requests, or empty. A migration grants the service's role the rights
+// that the library's code needs, and no more. A service that made these grants would copy the
+// library's knowledge of its statements. A service may use both settings in its own migrations.
 //
 // # Numbers
 //
@@ -30,11 +29,11 @@
 //	100 …  999  the library: 1xx role, 2xx outbox, 3xx inbox, 4xx operator
 //	1000 …      the service's own
 //
-// A new schema thus gets the library's tables before its own. A later release of the
-// library brings a number below those that the service has applied already. [Schema.Up]
-// applies it then, and [Schema.Check] compares the set of numbers and not the highest
-// one. So a migration of the library touches the library's tables only, and a migration
-// of a service never touches them: both orders have the same result.
+// A new schema thus gets the library's tables before its own. A later release of the library brings
+// a number below those that the service has applied already. [Schema.Up] applies it all the same,
+// and [Schema.Check] compares the set of numbers and not the highest one. Both orders must have the
+// same result. So a migration of the library touches the library's tables only, and a migration of
+// a service never touches these.
 //
 // An older schema has some of the library's migrations under numbers of its own. It
 // names them in [Schema.Earlier], and they keep these numbers.
@@ -68,43 +67,42 @@ var ErrBehind = errors.New("the schema is behind the binary")
 // (CVE-2024-10976).
 var ErrServer = errors.New("the server's row-level security is not safe: it must be 15.9, 16.5, 17.1 or later")
 
-// ErrRebuild is the error of migrations that would change tables of which package rebuild makes
-// a copy. The copy would stay as it was: a dropped column, and a constraint that is relaxed,
-// make the triggers fail that write to it, and with them the events.
+// ErrRebuild is the error of migrations that would change tables while package rebuild makes a copy
+// of them. The copy would stay as it was. A dropped column, or a constraint that is relaxed, would
+// make the triggers that write to the copy fail, and with them the events.
 var ErrRebuild = errors.New("a rebuild of the read model is open")
 
-// versions is goose's table. The migration of the role grants the service to read it.
+// versions is goose's table. The migration of the role grants the service the right to read it.
 const versions = "goose_db_version"
 
 // Schema is the schema of one service: the parts of the library that it uses, and its
 // own migrations.
 type Schema struct {
-	// Name is a lower-case identifier: goose does not quote it. The table of applied
+	// Name is a lower-case identifier, because goose does not quote it. The table of applied
 	// versions is in this schema, too.
 	Name string
 	// Role is the service's role, which owns nothing. The first migration creates it
 	// unless it exists.
 	Role string
 	// RequestRole is the role that requests run as where rows belong to tenants; see
-	// pkg/eventing/tenant. Empty: there is none, and every statement runs as Role. A schema
-	// has it from its first migration on, or never: the library's migrations run once.
+	// pkg/eventing/tenant. If it is empty, every statement runs as Role. A schema has it from its
+	// first migration on, or never, because the library's migrations run once.
 	RequestRole string
 	// Parts are parts of the library: [Outbox], [Inbox], [Operator].
 	Parts []embed.FS
 	// Own holds the service's own migrations, in any folder.
 	Own embed.FS
-	// Earlier is for a schema that is older than the library's own numbers: it maps the
-	// library's number of a migration to the number that the schema has it under.
+	// Earlier is for a schema that is older than the library's own numbers. It maps the library's
+	// number of a migration to the migration's number in the schema.
 	Earlier map[int64]int64
 }
 
-// Up brings the schema in the database at adminURL to its newest version. It connects
-// as the schema's owner or an administrator. Each migration is a transaction of its
-// own, unless it says otherwise. Up is idempotent, and safe to run from several
-// processes at once: they take turns behind an advisory lock. An outbox that was
-// restored gets the size that it was created with. Up returns [ErrRebuild] if it would apply a
-// migration while there is a rebuild, and none begins while Up runs. Only ctx bounds Up: an index
-// on a large table takes minutes.
+// Up brings the schema in the database at adminURL to its newest version. It connects as the
+// schema's owner or an administrator. Each migration is a transaction of its own, unless it says
+// otherwise. Up is idempotent, and safe to run from several processes at once, because they take
+// turns behind an advisory lock. Up gives a restored outbox the size that it was created with. Up
+// returns [ErrRebuild] if it would apply a migration while there is a rebuild, and no rebuild
+// begins while Up runs. Only ctx bounds Up, because an index on a large table takes minutes.
 func (s Schema) Up(ctx context.Context, adminURL string, log *slog.Logger) error {
 	db, err := s.open(adminURL)
 	if err != nil {
@@ -156,7 +154,7 @@ func (s Schema) open(adminURL string) (*sql.DB, error) {
 	})), nil
 }
 
-// provider creates the schema first: goose keeps its table there.
+// provider creates the schema first, because goose keeps its table there.
 func (s Schema) provider(ctx context.Context, db *sql.DB) (*goose.Provider, error) {
 	files, err := s.files()
 	if err != nil {
@@ -176,17 +174,17 @@ func (s Schema) provider(ctx context.Context, db *sql.DB) (*goose.Provider, erro
 	return goose.NewProvider("", db, files, goose.WithStore(store), goose.WithSessionLocker(locker), goose.WithAllowOutofOrder(true))
 }
 
-// create is one transaction, as the statements of one simple query are. CREATE SCHEMA IF
-// NOT EXISTS fails when two sessions create it at once.
+// create sends both statements as one simple query, which is one transaction. The lock is needed
+// because CREATE SCHEMA IF NOT EXISTS fails when two sessions create the schema at once.
 func (s Schema) create(ctx context.Context, db *sql.DB) error {
 	const locked = `SELECT pg_advisory_xact_lock(hashtext('lockstep create schema')); CREATE SCHEMA IF NOT EXISTS `
 	_, err := db.ExecContext(ctx, locked+pgx.Identifier{s.Name}.Sanitize())
 	return err
 }
 
-// Check returns [ErrBehind] unless the schema has every migration that this binary
-// carries, and [ErrServer] on a server of an older minor release. Others are fine: during a
-// rollout the schema moves first. pool connects as the service's role.
+// Check returns [ErrBehind] unless the schema has every migration that this binary carries, and
+// [ErrServer] if the schema has a request role on a server with that fault. Further migrations are
+// fine, because during a rollout the schema moves first. pool connects as the service's role.
 func (s Schema) Check(ctx context.Context, pool *pgxpool.Pool) error {
 	files, err := s.files()
 	if err != nil {
@@ -210,17 +208,17 @@ func (s Schema) Check(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
-// unsafe reports whether a server's version, as server_version_num has it, is one of ErrServer.
+// unsafe reports whether a version, in the form of server_version_num, has the fault of ErrServer.
 func unsafe(version int) bool {
 	first, known := map[int]int{12: 21, 13: 17, 14: 14, 15: 9, 16: 5, 17: 1}[version/10000]
 	return known && version%10000 < first
 }
 
-// extendOutbox gives the file of an outbox at least 64 pages, as migration 203 has done: a
-// restored dump and VACUUM FULL write a new file, as small as its rows. Append's statement
-// is planned once for each session. While the file is smaller, that plan reads the whole
-// table for each event, and goes on with that when the table has grown. Rows that are
-// rolled back extend the file, and vacuum does not truncate it.
+// extendOutbox extends the file of an outbox to at least 64 pages, as migration 203 has done. A
+// restored dump and VACUUM FULL write a new file, as small as its rows. Append's statement is
+// planned once for each session. A plan that is made while the file is smaller reads the whole
+// table for each event, and goes on with that when the table has grown. Rows that are rolled back
+// extend the file, and vacuum does not truncate it.
 func extendOutbox(ctx context.Context, db *sql.DB) error {
 	const pages = 64
 	var small bool

@@ -21,9 +21,9 @@ func (n *Notifier) pooled() bool {
 	return n.listenURL == "" && mode != pgx.QueryExecModeCacheStatement
 }
 
-// listen keeps a connection that receives notifications, unless none is
-// possible. One failure is likely to be permanent: a new connection of the
-// pool's own way that receives nothing. It is retried after a longer pause.
+// listen keeps a connection that receives notifications, unless none is possible. If a new
+// connection, made in the pool's own way, receives nothing, the cause is likely to be permanent.
+// Then the next attempt follows after a longer pause.
 func (n *Notifier) listen(ctx context.Context, onNotify func(Notification)) {
 	if n.pooled() {
 		n.log.InfoContext(ctx, "other instances are not heard behind a transaction pooler without a URL to listen at, polling does all")
@@ -48,9 +48,8 @@ func (n *Notifier) listen(ctx context.Context, onNotify func(Notification)) {
 	}
 }
 
-// listenOnce listens on one connection until it fails. A probe shows that the
-// connection works, at first and after each silence; the other processes ignore
-// it.
+// listenOnce listens on one connection until it fails. It sends a probe, at first and after each
+// silence, which shows that the connection works. The other processes ignore the probe.
 func (n *Notifier) listenOnce(ctx context.Context, onNotify func(Notification)) error {
 	conn, err := n.connect(ctx)
 	if err != nil {
@@ -88,7 +87,7 @@ func (n *Notifier) receive(notification string, onNotify func(Notification)) {
 	switch {
 	case !n.connected.Swap(true):
 		onNotify(Notification{everything: true})
-	case sender != n.id && text != "": // else a probe
+	case sender != n.id && text != "": // else a probe, or this process's own
 		onNotify(parse(text))
 	}
 }

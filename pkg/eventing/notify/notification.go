@@ -6,12 +6,12 @@ import (
 	"hash/fnv"
 )
 
-// maxKeys is the largest number of keys in one notification: its text has 8,000 bytes at
-// most, and each key takes six.
+// maxKeys is the largest number of keys in one notification. The text of a notification has 8,000
+// bytes at most, and each key takes six.
 const maxKeys = 1000
 
-// Notification is a set of published keys. It holds their hashes, so it may contain a key
-// too many, never one too few. The zero Notification is empty.
+// Notification is a set of published keys. It holds their hashes, so it may mention a key that was
+// not published, but it never misses one that was. The zero Notification is empty.
 type Notification struct {
 	hashes     map[uint32]struct{}
 	everything bool

@@ -1,15 +1,14 @@
 // Package notify lets the processes on one database notify each other of changes, over
 // LISTEN and NOTIFY.
 //
-// A notification is only a hint: it can get lost with a connection, and behind a
-// transaction pooler none arrives at all. If a pool's URL shows that there is a pooler (a
-// default_query_exec_mode without prepared statements), the pool is not used for LISTEN,
-// which would stay behind in a server session of the pooler. So every listener polls too,
-// and a Notifier reports whether it receives notifications (Connected). A connection to a
-// server that vanished silently looks like a connection without notifications, so a
-// Notifier that has received nothing for 30 s sends itself a probe. Publish works outside
-// the transactions that it reports, because NOTIFY takes a lock at commit that the whole
-// cluster shares; it costs a writer only a mutex.
+// A notification is only a hint. It can get lost with a connection, and behind a transaction pooler
+// none arrives at all. So every listener polls too, and a Notifier reports whether it receives
+// notifications (Connected). If a pool's URL shows that there is a pooler (a
+// default_query_exec_mode without prepared statements), the pool is not used for LISTEN, which
+// would stay behind in a server session of the pooler. A connection to a server that vanished
+// silently looks like a connection without notifications, so a Notifier that has received nothing
+// for 30 s sends itself a probe. Publish works outside the transactions that it reports, because
+// NOTIFY takes a lock at commit that the whole cluster shares. Publish costs a writer only a mutex.
 package notify
 
 import (
@@ -41,7 +40,7 @@ type pauses struct {
 	// probed; answer bounds the wait for the probe.
 	silence, answer time.Duration
 	// retry is the pause after a connection has failed. noDelivery is the pause after a new
-	// connection of the pool's own way has received nothing: the likely cause is a pooler,
+	// connection, made in the pool's own way, has received nothing. The likely cause is a pooler,
 	// which is permanent, but it may be a short stall.
 	retry, noDelivery backoff.Policy
 }
@@ -55,8 +54,8 @@ var defaultPauses = pauses{
 // errNoDelivery is returned for a connection that accepts LISTEN and receives nothing.
 var errNoDelivery = errors.New("notifications do not arrive, as through a transaction pooler")
 
-// Notifier is one process's end. Notifiers of the same name and schema receive each other's
-// notifications.
+// Notifier sends and receives the notifications of one process. Notifiers of the same name and
+// schema receive each other's notifications.
 type Notifier struct {
 	// Every is the least pause between two notifications. It may be changed before Run.
 	Every time.Duration
@@ -83,10 +82,10 @@ func New(db *pgxpool.Pool, listenURL, name string, log *slog.Logger) *Notifier {
 	}
 }
 
-// Connected reports whether this process receives the notifications of the others.
+// Connected reports whether this process receives the notifications of the other processes.
 func (n *Notifier) Connected() bool { return n.connected.Load() }
 
-// Publish notifies the others of keys, usually within a few milliseconds. It never blocks.
+// Publish notifies the other processes of keys, usually within a few milliseconds. It never blocks.
 // Without Run no notification is sent.
 func (n *Notifier) Publish(keys ...string) {
 	n.mu.Lock()
@@ -100,9 +99,9 @@ func (n *Notifier) Publish(keys ...string) {
 	}
 }
 
-// Run sends and receives notifications until ctx ends, and then returns nil. It calls
-// onNotify, which must not block, with the notifications of the others, and with a
-// Notification of everything each time that Connected has changed: this process does not
+// Run sends and receives notifications until ctx ends, and then returns nil. It calls onNotify,
+// which must not block, with the notifications of the other processes. It also calls onNotify with
+// a Notification of everything each time that Connected has changed, because this process does not
 // know the notifications that were sent between two connections.
 func (n *Notifier) Run(ctx context.Context, onNotify func(Notification)) error {
 	var g errgroup.Group
@@ -132,8 +131,8 @@ func (n *Notifier) publishLoop(ctx context.Context) {
 // channel is the channel's name; both sides cut it at 63 bytes in the same way.
 const channel = `$1 || '.' || current_schema()`
 
-// send does not wait for the disk: if a crash loses a notification, a poll
-// finds the same change.
+// send does not wait for the disk, because a poll finds the same change if a crash loses a
+// notification.
 func (n *Notifier) send(ctx context.Context, news Notification) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -14,40 +14,40 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// MaxPayloadBytes is the largest payload that Append takes. Pub/Sub would take
-// 10 MB; a relay holds a few thousand events in memory.
+// MaxPayloadBytes is the largest payload that Append accepts. It is far below Pub/Sub's limit of
+// 10 MB, because a relay holds a few thousand events in memory.
 const MaxPayloadBytes = 256 << 10
 
-// The errors of Append, besides those for events that cannot be sent.
+// The errors of Append, in addition to errors about invalid events.
 var (
 	// ErrPayloadTooLarge means that a payload is over MaxPayloadBytes. Larger data belongs
 	// in object storage, with its address in the event: the claim check pattern (Hohpe and
 	// Woolf, "Enterprise Integration Patterns", 2003).
 	ErrPayloadTooLarge = errors.New("payload too large for an event")
-	// ErrVersionTaken means that the aggregate has an event of that version: two
+	// ErrVersionTaken means that the aggregate already has an event of that version. Two
 	// transactions decided on the same state, and this one must be rolled back.
 	ErrVersionTaken = errors.New("the aggregate has an event of this version")
-	// ErrVersionSkipped means that the aggregate has no event of the version before: the
-	// owner has lost a version, or leaves some without an event.
+	// ErrVersionSkipped means that the aggregate has no event of the version before. The
+	// owner has lost a version, or has written a version without an event.
 	ErrVersionSkipped = errors.New("the aggregate has no event of the version before")
-	// ErrSourceAnswered means that the aggregate has an event that answers the same source
-	// event: the transaction is a repetition, to be rolled back and counted as done.
+	// ErrSourceAnswered means that the aggregate already has an event that answers the same
+	// source event. The transaction is a repetition. The caller rolls it back and treats it as
+	// done.
 	ErrSourceAnswered = errors.New("the source event is answered already")
 )
 
 // Append writes events to the outbox within tx, in one statement. They become visible to
 // the relay when tx commits, and are gone when it rolls back.
 //
-// The statements queued on with, which may be nil, travel in the same round trip, ahead of
-// the events. An owner queues the statement that changes its row there, so that row and
-// event cost one round trip together. Their callbacks have run when Append returns.
+// The parameter with may be nil. Statements queued on it are sent in the same round trip, before
+// the events. An owner queues the statement that changes its row, so row and event together
+// cost one round trip. The callbacks of these statements have run when Append returns.
 //
-// Nothing is sent when an event is invalid; the error names the field. The first event of
-// an aggregate may have any version. From then on an event is refused if its version is not
-// the next, however long ago the newest one was published and purged. A second event of one
-// aggregate for one source event is refused, too, and an event of another epoch than the
-// present one. After any error the caller rolls back. An event without a trace context gets
-// that of ctx.
+// If an event is invalid, Append sends nothing, and the error names the field. The first event
+// of an aggregate may have any version. Each later event must have the next version, even if
+// the newest event was published and purged long ago. Append also refuses a second event of an
+// aggregate for the same source event, and an event of an epoch that is not the present one.
+// After any error the caller rolls back. An event without a trace context gets the one of ctx.
 func Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, events ...eventing.Event) error {
 	b := with
 	if b == nil {
@@ -82,10 +82,11 @@ func Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, events ...eventing.
 const stored = `id, aggregate_type, aggregate_id, event_type, version, schema_version,
 	payload, occurred_at, tenant_id, epoch, traceparent, source_event_id, previous_event_id`
 
-// follows is true for an event e that is its aggregate's first or next one; for any other
-// outbox_refuses raises the error. It is one probe of the unique key, and no function:
-// a function in PL/pgSQL took a third of an event's cost. For a row from before the
-// column gapless, the purge may have deleted later versions.
+// follows is true for an event e that is its aggregate's first or next one. For any other event
+// the function outbox_refuses or outbox_refuses_epoch raises an error. The check is a subquery
+// that looks into the unique key once. It is no function, because a function in PL/pgSQL took a
+// third of an event's cost. If a row was written before the column gapless existed, the purge
+// may have deleted later versions, so any later version is accepted.
 const follows = `CASE WHEN e.epoch <> ` + PresentEpoch + ` THEN outbox_refuses_epoch(e.epoch, ` + PresentEpoch + `) ELSE coalesce((
 			SELECT CASE WHEN o.version = e.version - 1 OR NOT o.gapless AND o.version < e.version THEN true
 			            ELSE outbox_refuses(e.aggregate_type, e.aggregate_id, e.version, o.version) END
@@ -106,14 +107,15 @@ func insertOne(b *pgx.Batch, e eventing.Event) {
 		maybe(e.SourceEventID), maybe(e.PreviousEventID))
 }
 
-// maybe is id, or NULL where there is none. pgx can send pgtype's own type in arrays
-// without asking the server.
+// maybe returns id, or NULL for the zero id. It returns a type of pgtype, because pgx can send
+// arrays of that type without asking the server.
 func maybe(id uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: id != uuid.Nil} }
 
-// insertMany costs more than insertOne for one event, and less for two.
+// insertMany inserts several events with one statement. It costs more than insertOne for one
+// event, and less than two calls for two events.
 //
-// A statement does not see its own rows: the database checks the first event of each
-// aggregate, and inSequence has checked the others.
+// A statement does not see the rows that it inserts. So the database checks only the first event
+// of each aggregate, and inSequence has checked the others.
 func insertMany(b *pgx.Batch, events []eventing.Event, first []bool) {
 	n := len(events)
 	ids, sources, previous := make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]pgtype.UUID, n)
@@ -137,8 +139,9 @@ func insertMany(b *pgx.Batch, events []eventing.Event, first []bool) {
 		ids, types, aggregates, names, versions, schemas, payloads, times, tenants, epochs, traces, sources, previous, first)
 }
 
-// inSequence reports for each event whether it is the first of its aggregate here. It
-// refuses an event that does not follow the one before it, and events of two epochs.
+// inSequence reports for each event whether it is the first of its aggregate in events. It
+// returns an error if an event does not have the version after its predecessor in events, or
+// if the events have different epochs.
 func inSequence(events []eventing.Event) (first []bool, err error) {
 	type aggregate struct{ kind, id string }
 	newest := make(map[aggregate]int64, len(events))
@@ -162,7 +165,8 @@ func inSequence(events []eventing.Event) (first []bool, err error) {
 	return first, nil
 }
 
-// notNull is payload as the database stores it: an event may need nothing beyond its type.
+// notNull returns payload, or an empty slice if it is nil, because the column is NOT NULL. An
+// event may have no payload.
 func notNull(payload []byte) []byte {
 	if payload == nil {
 		return []byte{}
@@ -181,16 +185,16 @@ func check(e eventing.Event) error {
 }
 
 const (
-	// skipped is the code of the error that outbox_refuses raises for a version that is
-	// not the next. For a taken version it raises the error of the unique key.
+	// skipped is the code of the error that outbox_refuses raises if the version before is
+	// missing. If the version is taken, outbox_refuses raises the error of the unique key.
 	skipped = "LS002"
-	// epochEnded is that of outbox_refuses_epoch.
+	// epochEnded is the code of the error that outbox_refuses_epoch raises.
 	epochEnded = "LS004"
 )
 
-// named wraps the database's error for a violated key or rule of the outbox in the error
-// variable that this package has for it. Other errors, such as those of the caller's own
-// statements, stay as they are.
+// named wraps the database's error for a violated key or rule of the outbox in the matching error
+// variable of this package. Other errors, such as errors of the caller's own statements, stay
+// unchanged.
 func named(err error) error {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {

@@ -49,7 +49,8 @@ func (r *Relay) step(ctx context.Context, s *claimSchedule, claimed chan<- *leas
 	}
 }
 
-// claimWithRoom claims new events, or waits for room.
+// claimWithRoom claims new events if there is room for them. Otherwise it waits until there may
+// be room.
 func (r *Relay) claimWithRoom(ctx context.Context, s *claimSchedule, paused []string, wakeup bool, claimed chan<- *leasedBatch) {
 	if !r.inFlight.reserve(byClaim) {
 		if wakeup {
@@ -63,7 +64,7 @@ func (r *Relay) claimWithRoom(ctx context.Context, s *claimSchedule, paused []st
 	}
 }
 
-// pausedTypes are the aggregate types of paused topics.
+// pausedTypes returns the aggregate types of paused topics.
 func (r *Relay) pausedTypes() (kinds []string) {
 	for kind, p := range r.pauses {
 		if p.paused() {
@@ -73,8 +74,8 @@ func (r *Relay) pausedTypes() (kinds []string) {
 	return kinds
 }
 
-// claimFailed notes that the database has not answered a claim. The wake-up that the claim has
-// taken counts again.
+// claimFailed notes that a claim has failed. It makes the next claim due after the pause, because
+// the failed claim has consumed a wake-up.
 func (r *Relay) claimFailed(ctx context.Context, s *claimSchedule, err error) {
 	pause := s.failed(time.Now(), r.options.OutageBackoff)
 	s.pollAt = s.pausedUntil
@@ -83,7 +84,7 @@ func (r *Relay) claimFailed(ctx context.Context, s *claimSchedule, err error) {
 		"error", err, "failures", s.failures, "retry_in_ms", pause.Milliseconds())
 }
 
-// waitForWork waits for so long at most, or until there may be something to claim.
+// waitForWork waits until there may be something to claim, but not longer than wait.
 func (r *Relay) waitForWork(ctx context.Context, wait time.Duration) {
 	if wait <= 0 {
 		return
@@ -99,15 +100,15 @@ func (r *Relay) waitForWork(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// claimNew claims new events and the events behind published ones. Room for them is
-// reserved.
+// claimNew claims new events and the events behind published ones. The caller has reserved room
+// for them.
 func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string, claimed chan<- *leasedBatch) error {
 	todo := r.followUps.take(r.claimEvents())
 	at, lows, bound := versionsOf(todo.after)
 	bound = queue.Earliest(bound, todo.seen)
 	sent := time.Now()
-	// The claim is not cancelled with ctx: a cancelled claim may still commit after
-	// the leases were handed back.
+	// The claim is not cancelled with ctx, because a cancelled claim may still commit after
+	// the relay has handed back its leases.
 	claiming, done := outlive(ctx, r.drainFor)
 	defer done()
 	claim := r.claimLimits(paused, todo.alive, todo.held)
@@ -130,7 +131,8 @@ func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string,
 	return nil
 }
 
-// versionsOf are the versions, the low of each one's aggregate, and the earliest of these.
+// versionsOf returns the versions in after, the low of each of their aggregates, and the earliest
+// of these lows.
 func versionsOf(after []followUp) (at []queue.AggregateVersion, lows map[aggregateKey]queue.TxSnapshot, first queue.TxSnapshot) {
 	at, lows = make([]queue.AggregateVersion, len(after)), make(map[aggregateKey]queue.TxSnapshot, len(after))
 	for i, p := range after {
@@ -142,27 +144,27 @@ func versionsOf(after []followUp) (at []queue.AggregateVersion, lows map[aggrega
 // aggregateKey names an aggregate.
 type aggregateKey struct{ kind, id string }
 
-// claimResult is the result of one claim, with the limits that it had and the time when it
-// was sent. low saw none of its events. It is empty if the claim found retries only.
+// claimResult is the result of one claim, with the limits of the claim and the time when it was
+// sent. low is a snapshot that saw none of the claimed events. It is empty if the claim looked
+// for retries or for events behind published ones only.
 type claimResult struct {
 	queue.Claimed
 
 	claim queue.Claim
 	sent  time.Time
 	low   queue.TxSnapshot
-	lows  map[aggregateKey]queue.TxSnapshot // of single aggregates, where lower; may be nil
-	// retries says that the claim was one of retries.
+	lows  map[aggregateKey]queue.TxSnapshot // like low, for the aggregates of published versions; may be nil
+	// retries says that the claim looked for retries.
 	retries bool
-	// candidates says that the events were claimed to choose probes from. They do not use
-	// the room that other claims reserve. The chosen ones, by head, probe a topic's pause
-	// in that state.
+	// candidates says that the events were claimed to choose probes from. They do not use the
+	// room that other claims reserve. chosen has the heads of the batches that are probes, and
+	// state is the state of the topic's pause in which they were chosen.
 	candidates bool
 	chosen     map[uuid.UUID]bool
 	state      int
 }
 
-// full reports whether the claim's limits may have cut something off: a head, or the end of
-// a batch.
+// full reports whether the claim's limits may have left out a head or the end of a batch.
 func (c claimResult) full() bool {
 	bytes := 0
 	for _, r := range c.Batches {
@@ -178,9 +180,9 @@ func (c claimResult) events() (n int) {
 	return n
 }
 
-// dispatch sends the batches of a claim to the publishers. From now on they count as in
-// flight, in place of the room that was reserved for the claim. The tenants that it shows to be
-// busy are held from now on. dispatch returns how many of the batches are probes.
+// dispatch sends the batches of a claim to the publishers. It counts them as in flight and
+// frees the room that was reserved for the claim. From now on the tenants that the claim shows to
+// be busy are held. dispatch returns how many of the batches are probes.
 func (r *Relay) dispatch(b claimResult, claimed chan<- *leasedBatch) (probes int) {
 	added := r.inFlight.add(b)
 	if !b.candidates {
@@ -199,8 +201,8 @@ func (r *Relay) dispatch(b claimResult, claimed chan<- *leasedBatch) (probes int
 	return probes
 }
 
-// holdBusy holds the tenants that a claim has shown to be busy, while several are active: over
-// their rate, or with more events on their way to the broker than their share.
+// holdBusy holds busy tenants after a claim, if several tenants are active. A tenant is busy if it
+// is over its rate, or has more events on their way to the broker or in flight than it may have.
 func (r *Relay) holdBusy(b claimResult) {
 	now := time.Now()
 	busy := r.tenants.claimed(b.Batches, len(b.claim.Alive)+1, now)
@@ -212,7 +214,7 @@ func (r *Relay) holdBusy(b claimResult) {
 	}
 }
 
-// claimLimits returns the name and the limits of this relay's next claim.
+// claimLimits returns this relay's token and the limits of its next claim.
 func (r *Relay) claimLimits(paused, alive, held []string) queue.Claim {
 	aggregates, versions := r.claimSize.limits()
 	events := r.claimEvents()
@@ -222,7 +224,7 @@ func (r *Relay) claimLimits(paused, alive, held []string) queue.Claim {
 	}
 }
 
-// claimEvents is how many events the next claim takes.
+// claimEvents returns how many events the next claim takes at most.
 func (r *Relay) claimEvents() int {
 	if !r.tenants.shared(time.Now()) {
 		return claimEvents
@@ -231,25 +233,25 @@ func (r *Relay) claimEvents() int {
 }
 
 const (
-	// A claim takes at least so many aggregates, and at most.
+	// minAggregates and maxAggregates bound the limit of aggregates of a claim.
 	minAggregates, maxAggregates = 16, 500
-	// minPerAggregate and maxPerAggregate bound how many versions of one aggregate a claim
-	// takes: the lower bound if there are as many, the upper bound as many as a request
-	// takes.
+	// minPerAggregate and maxPerAggregate bound the limit of versions of one aggregate in a
+	// claim. The upper bound is the number of messages that a request takes.
 	minPerAggregate = 100
 	maxPerAggregate = maxRequestMessages
 )
 
-// claimSize is how many aggregates, and how many versions of one, the next claim takes. It
-// learns from each claim.
+// claimSize is how many aggregates the next claim takes, and how many versions of each. It adapts
+// to the result of each claim.
 //
-// An aggregate has one request on its way at a time, so the duration of a request bounds
-// how many of its events leave per second, unless more of them share the request. But a
-// claim is bounded, and one aggregate that is far behind must not fill it while others
-// wait. So the number of versions grows as long as there is room for all.
+// An aggregate has only one request on its way at a time. So more of its events leave per second
+// only if more of them share a request. But the size of a claim is bounded, and an aggregate that
+// is far behind must not fill a claim while others wait. So the number of versions grows only
+// while the claims have room for all aggregates.
 type claimSize struct {
 	mu sync.Mutex
-	// aggregates are likely to fill a claim.
+	// aggregates is the number of aggregates that are likely to fill a claim. versions is the
+	// limit of versions of one aggregate.
 	aggregates, versions int
 }
 
@@ -263,13 +265,13 @@ func (l *claimSize) limits() (aggregates, versions int) {
 	return l.aggregates, l.versions
 }
 
-// observe learns from a claim with a limit of events how many aggregates fill one of full
-// size, and whether there was room for more versions.
+// observe adapts to the batches of a claim. It computes how many aggregates would fill a claim of
+// full size, and whether there was room for more versions. limit is the claim's limit of events.
 func (l *claimSize) observe(batches []queue.Batch, limit int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// more is how much twice the versions would add, if each batch at the limit has as
-	// many events behind it.
+	// more and moreBytes are how much the claim would grow with twice the versions, if each
+	// batch that has reached the limit of versions has as many events behind it.
 	events, bytes, more, moreBytes := 0, 0, 0, 0
 	for _, b := range batches {
 		events, bytes = events+len(b), bytes+b.Bytes()

@@ -2,27 +2,28 @@
 // outbox (Richardson, "Microservices Patterns", 2018), relayed from inside the
 // process that writes it.
 //
-// Append writes an event in the transaction that makes the change. Relay finds
-// it after the commit, publishes it, and marks it. Any number of relays share
-// one outbox. Package queue has the statements, with their reasons.
+// Append writes an event in the transaction that makes the change. After the commit a
+// Relay finds the event, publishes it, and marks it as published. Any number of relays
+// may share one outbox. Package queue has the SQL statements and explains them.
 //
-// Files, in the order of an event:
+// Files, in the order in which an event passes through them:
 //
-//	append.go        Append writes the event; epoch.go has the owner's epoch for it
+//	append.go        Append writes the event; epoch.go reads the owner's epoch for it
 //	relay.go         Relay: its goroutines, Wake; options.go has its settings and hooks
 //	scheduler.go     decides what to claim next
 //	claimer.go       claims new events, scanner.go retries and rows that a claim missed
-//	inflight.go      the leased batches; shares.go: of each tenant, on the way to the broker
-//	tenants.go       knows the tenants above their rate; held.go has their events wait for the
-//	                 turns of turner.go
+//	inflight.go      keeps the leased batches; shares.go counts each tenant's events on their
+//	                 way to the broker
+//	tenants.go       detects tenants above their rate; held.go makes their events wait for turns,
+//	                 which turner.go claims
 //	publisher.go     publishes a batch
-//	settlement.go    turns the broker's answer into a result: published, again, or parked
-//	settler.go       marks results, renews leases
-//	followups.go     work that one goroutine leaves for another
+//	settlement.go    turns the broker's answer into a result: published, to be retried, or parked
+//	settler.go       writes results into the table, renews leases
+//	followups.go     keeps the work that one goroutine leaves for another
 //	maintain.go      deletes published events after the retention; reads the backlog
 //
-// Off that way: pause.go pauses a topic that fails, prober.go probes it; heartbeat.go
-// keeps the relay's row and computes the snapshot in it; telemetry.go has the metrics,
+// The other files: pause.go pauses a topic that fails, and prober.go probes it. heartbeat.go
+// keeps the relay's row and computes the snapshot in it. telemetry.go has the metrics,
 // trace.go the spans.
 //
 // # States of an event
@@ -43,33 +44,38 @@
 //
 // # Invariants
 //
-//   - A relay sends an aggregate's events from the oldest pending one upwards,
-//     each request after the acknowledgement of the one before. Hence the first
-//     sending of version n+1 is in the same request as version n's, behind it, or
-//     after its acknowledgement.
-//   - That holds even between a relay that lost its lease without noticing and
-//     its successor: a batch of the first relay begins at a row that was the oldest
-//     pending one when it claimed, so it can only repeat, never run ahead. The lease
-//     keeps repeats rare; order does not depend on it.
-//   - Only the relay with the lease marks. A relay that was overtaken marks nothing,
-//     and its events are sent again.
+//   - A relay sends an aggregate's events from the oldest pending one upwards. It starts
+//     a request only after the acknowledgement of the request before. Hence version n+1
+//     is first sent either behind version n in the same request, or after the
+//     acknowledgement of version n.
+//   - This order holds even if a relay loses its lease without noticing and another relay
+//     takes over. A batch of the first relay begins at the row that was the oldest
+//     pending one when the relay claimed it. So the first relay can only repeat events,
+//     never run ahead. The lease keeps repeats rare; order does not depend on the lease.
+//   - Only the relay that has the lease marks events as published. A relay that has lost
+//     its lease marks nothing, and the events of its batch are sent again.
 //   - A parked event blocks its own aggregate, and no other.
 //
 // # Goroutines
 //
-// Four goroutines claim: one new events, one retries and scans, one for held tenants, one
-// probes for paused topics. 128 goroutines publish, one settles. One writes a heartbeat
-// every few seconds: the relay's row in the table of relays, with the snapshot from which
-// another relay must scan if this one dies (its low). One reads the backlog for the metrics.
+// Four goroutines claim: the first claims new events, the second claims retries and scans,
+// the third claims for held tenants, and the fourth claims probes for paused topics. 128
+// goroutines publish. One goroutine settles, which means that it writes results into the
+// table. One reads the backlog for the metrics. One writes a heartbeat every few seconds.
+//
+// The heartbeat is the relay's row in the table of relays. It contains the relay's low
+// watermark, in short its low: a database snapshot in which no unfinished event of the relay
+// was visible yet. If the relay dies, another relay scans the rows that the low did not see.
+//
 // A slow or failed statement of a scan, a turn, a probe or a heartbeat does not stop the
-// claims, and turns and scans wait for none of the others. The goroutines leave work for
-// each other in followUps; the leased batches are inFlight.
+// claims of new events. Turns and scans do not wait for the other goroutines either. The
+// goroutines leave work for each other in followUps. The leased batches are in inFlight.
 //
 // # Scheduler
 //
-// Each claiming goroutine is a state machine. claimSchedule, scanSchedule and turnSchedule
-// decide the next state from the time and the due times, without a database (scheduler.go);
-// the probes' state is in each topic's pause (pause.go).
+// Each claiming goroutine is a state machine. For the first three, claimSchedule, scanSchedule
+// and turnSchedule (scheduler.go) compute the next state from the time and the due times. They
+// need no database. The state of the probes is kept in each topic's pause (pause.go).
 //
 //	           row written               nothing due
 //	register ───────────────▶ new ──────────────────────▶ idle
@@ -81,14 +87,14 @@
 //
 //	       ┌──────────▶ retry   the first retry is due, and every 2.5 to 5 s
 //	       │
-//	idle ◀─┼──────────▶ scan    page by page, from the lowest snapshot that was asked for: a
+//	idle ◀─┼──────────▶ scan    page by page, from the earliest snapshot asked for, because a
 //	  ▲    │                    claim was truncated, or had to skip rows or leases; a batch
-//	  │    │                    was handed back or given up; a relay has died; this one is
+//	  │    │                    was handed back or given up; a relay has died; this relay is
 //	  │    │                    new, or meets another server; a topic has resumed
 //	  │    │
 //	  │    └──────────▶ sweep   every 2.5 to 5 s the next 1,000 rows of the whole table
 //	  │ OutageBackoff  │
-//	  └─────── pause ◀─┘ a statement of one failed: the others go on
+//	  └─────── pause ◀─┘ the action whose statement failed pauses; the other two go on
 //
 //	      every 20 ms while a tenant is held
 //	idle ◀──────────────────────────────────▶ turn ──▶ pause (OutageBackoff) if a statement failed
@@ -103,151 +109,187 @@
 //
 //	state     action                         leaves it when
 //	register  writes the relay's row         the row is written
-//	new       claims events that committed   the claim is answered; it begins when there is
-//	          since the last claim, and      room for another claim in flight
+//	new       claims events that committed   the claim is answered; the claim is sent when
+//	          since the last claim, and      there is room for its events in flight
 //	          events behind published ones
-//	retry     claims due retries             as new
-//	scan      claims among 2,000 rows        as new; due retries come between two pages
-//	          that a low did not see
-//	sweep     claims among 1,000 rows        as new
-//	turn      claims up to 500 events of     as new; at most four claims a turn for each
-//	          the next held tenant           held tenant
+//	retry     claims due retries             as in state new
+//	scan      claims among the next 2,000    as in state new; due retries are claimed
+//	          rows that the snapshot where   between two pages
+//	          the scan began did not see
+//	sweep     claims among 1,000 rows        as in state new
+//	turn      claims up to 500 events of     as in state new; at most four claims a turn for
+//	          the next held tenant           each held tenant
 //	search    claims candidates for a probe  candidates are leased, or there are none
 //	probe     publishes the chosen events    each has a result
 //	pause     nothing, even if work is due   its time is over
 //	idle      nothing                        the time or a signal that the arrow names
 //
-// After a pause the failed action is due again. While every topic is paused, the first
-// machine pauses too. A wake-up during a pause is kept for the state after it. Before the
-// relay has its row, scans stay idle.
+// After a pause the failed action is due again. While every topic is paused, the claims of
+// new events pause too. A wake-up during a pause takes effect after the pause. Scans and turns
+// stay idle until the relay has its row in the table of relays.
 //
 // # Tenants
 //
-// A broker delivers in about the order of publishing, and consumers apply in that order.
-// So one tenant's event passes another tenant's million only if the relay does not publish
-// those ahead of it. While events of several tenants come (within a minute), a claim takes 100
-// events in place of 2,000. A tenant above TenantRate, 1,000 events a second, or with more events
-// on their way to the broker than its share, is held:
+// A broker delivers in about the order of publishing, and consumers apply events in that
+// order. So one tenant's event overtakes another tenant's million events only if the relay
+// does not publish the million first. Several tenants are active while the relay has met
+// events of more than one tenant within the last minute. During that time a claim takes 100
+// events instead of 2,000, and a tenant is held if one of these is true:
+//
+//   - It is above TenantRate, by default 1,000 events a second.
+//   - It has more events on their way to the broker than its share.
+//   - It has more than 1,500 events in flight, including events that are published and
+//     cannot be marked.
+//
+// A held tenant is released when it has caught up, or when no other tenant is active:
 //
 //	        too many events while            it has caught up, or
 //	        others are active                no other is active
 //	served ──────────────────▶ held ─────────────────────────────────▶ served
 //
-// The share holds where the broker or the machine takes less than TenantRate: without it the busiest
-// tenants, below their rates, have all the relay's room, and an event of another one waits behind
-// thousands. It is 500 events, or a fair part of the 2,000 of all tenants: those with few leave the
-// rest to the others. An event counts until the broker has answered. 50 events of each tenant may
-// always be on their way: those of more than 40 are more than the 2,000, up to the relay's room.
-// Where the 2,000 are, claims take 50, and a tenant with more is held. So is one with more than
-// 1,500 events in flight, also if they are published and cannot be marked.
+// An event is on its way to the broker from its claim until the broker has answered. All
+// tenants together share 2,000 such events. A tenant's share is at most 500 of them: tenants
+// that need few events leave the rest to the others. While the 2,000 are used up, a claim takes
+// 50 events, and a tenant with more than 50 on their way is held. Each tenant may always have
+// 50 on their way. So more than 40 tenants can exceed the 2,000 together, up to the 6,000
+// events that a relay holds.
 //
-// Claims, scans and the sweep skip a held tenant's events. Every 20 ms the held tenants have turns,
-// one after the other: a goroutine of their own claims behind a tenant's published events, or in the
-// next page of a scan that is the tenant's own. That scan goes through the pages that scans for all
-// have skipped, and ends at the snapshot of the last claim. A turn takes what the tenant's rate
-// allows and its share leaves. A tenant can save up the events of two rounds of turns, and as many
-// as it has on the way: so a pause of the relay is followed by no burst, and a tenant far from the
-// broker fills its share. A claim that takes more than 50 ms lowers its rate. Each held tenant
-// leaves at TenantRate at most, of which each relay has an equal part: a tenant below the rate,
-// which was held for a backlog that an outage had left, catches up however many others do, where the
-// broker answers its share fast enough. A tenant has caught up when its scan is complete and nothing
-// of its is on its way, or when no turn was full for five seconds. The relays tell each other in
-// their heartbeats of the last two tenants that they met, since one of them may meet the busy tenant
-// only. The relay's low covers skipped events, so the turns of a relay that dies are found by
-// another one's scan.
+// The share is needed where the broker or the machine takes fewer events per second than
+// TenantRate. There no tenant is above its rate. Without shares the busiest tenants would fill
+// the relay, and an event of another tenant would wait behind thousands.
 //
-// During a tenant's scan the relay's low stays where the scan began: if the relay dies, another
-// one reads all rows since then before it finds those that were leased.
+// Claims, scans and the sweep skip the events of held tenants. Instead, held tenants have
+// turns: every 20 ms a separate goroutine claims for one held tenant after the other. Such a
+// claim looks for events behind the tenant's published ones, or it reads the next page of the
+// tenant's own scan. The tenant's scan reads the rows among which claims and the common scans
+// have skipped events of the tenant, up to the snapshot of the last claim.
 //
-// Retries are claimed in the order of their times, for all tenants, and do not count for a
-// tenant's share: while several are active, about 500 of them are on their way. A relay that meets one
-// tenant holds none. More than 64 tenants are not held at a time. A claim of a turn reads up to
-// 500 rows, of all tenants: with many held tenants among each other's rows, the pages bound the
-// rate.
+// A turn takes as many events as the tenant's rate allows and as its share leaves room for.
+// From one turn to the next a tenant can save up the events of two rounds of turns, plus as
+// many events as it has on their way to the broker. The limit of two rounds prevents a burst
+// after a pause of the relay. The second part lets a tenant fill its share where the broker
+// takes long to answer. If a claim takes more than 50 ms, the tenant gets less than its rate.
+//
+// The events of each held tenant leave at TenantRate at most, and each relay has an equal part
+// of that rate. A tenant that writes less than TenantRate and is held because of a backlog from
+// an outage therefore catches up, however many other tenants are held, if the broker answers its
+// share fast enough. A tenant has caught up when its scan is complete and either the relay has
+// no other unfinished work of the tenant, or no turn was full for five seconds.
+//
+// Each relay writes into its heartbeat the last two tenants that it met, because another relay
+// may meet events of the busy tenant only. The relay's low covers skipped events: if the relay
+// dies, another relay's scan finds the events that waited for turns. During a tenant's scan the
+// low stays where the scan began. If the relay dies then, another relay reads all rows since
+// that snapshot before it finds the leased ones.
+//
+// Limits:
+//
+//   - Retries are claimed in the order of their times, for all tenants. They do not count
+//     against a tenant's share. While several tenants are active, about 500 retries are on
+//     their way to the broker.
+//   - A relay that meets only one tenant does not hold it.
+//   - At most 64 tenants are held at a time.
+//   - A claim of a turn reads up to 500 rows of all tenants. If the rows of many held tenants
+//     are mixed, few of the 500 belong to the tenant, and it may get less than its rate.
 //
 // # Faults
 //
-// A rejection (INVALID_ARGUMENT for a message sent alone) spends an attempt. A refused
-// request of several messages does not tell which one is bad, so the oldest goes alone
-// first, and then more at a time. Every other failure is an outage. It spends no attempt,
-// and the aggregate is tried again after a jittered pause. Three outages in a row, or one
-// that is the topic's own (missing, forbidden, over its quota), pause the topic: from then
-// on it gets only probes of one event, behind a capped, jittered backoff. Other topics go
-// on.
+// A rejection (INVALID_ARGUMENT for a message sent alone) spends an attempt. If the broker
+// refuses a request of several messages, its answer does not say which message is bad. So the
+// relay sends the oldest one alone, and then more at a time.
 //
-// Rejections of three different aggregates, with no success since the first of them,
-// are a fault of the topic, too: a schema, a policy. They pause it, and from then on
-// spend no attempt and park no event. Only the attempts that two aggregates spent before
-// that are lost. Such a topic is probed with one event of another aggregate each time, then
-// with four, sixteen and up to 64 aggregates' events, each in a request of its own: a
-// refusal costs the broker nothing, and if the topic is well, and many events are bad, one
-// success shows it. If the topic accepts another aggregate's event after a refusal,
-// the refused event is at fault and not the topic: later rejections count against that event.
-// Hence one or two aggregates that write alone and are refused are parked, as bad events
-// are among good ones. Three that are alone wait, and the topic is paused, until another
-// aggregate writes.
+// Every other failure is an outage. It spends no attempt, and the relay tries the aggregate
+// again after a jittered pause. A topic is paused by three outages in a row, or by one outage
+// that concerns the whole topic (missing, forbidden, over its quota). The relay then sends the
+// topic only probes of one event, with a capped, jittered backoff. Other topics go on.
 //
-// A row that another session has locked keeps its own aggregate from being marked, and
-// no other: settling waits 100 ms, then goes around it, and tries again while the
-// lease is renewed. If the database does not mark all results in time, the next statement
-// has half as many, down to a part of one batch; the rest of that batch is sent again.
+// Rejections of three different aggregates, with no success since the first of them, also
+// count as a fault of the topic, such as its schema or a policy. They pause the topic. From
+// then on rejections spend no attempt and park no event. Only the attempts that two aggregates
+// spent before that are lost. The first probe of such a topic is one event. Later probes are
+// events of four, sixteen and up to 64 aggregates, each in a request of its own, preferably of
+// aggregates that were not refused. A refusal costs the broker nothing. If the topic is well and
+// only many events are bad, one success among the probes shows it.
 //
-// After Run's context has ended, publishes and claims in flight get 3 s. Writing their
-// results may take 0.8 s more. If the database hangs, the results that it did not
-// write stay leased until the leases run out.
+// If the topic accepts another aggregate's event after a refusal, the refused event is at
+// fault and not the topic. Later rejections spend attempts of that event. If only one or
+// two aggregates write to a topic and are refused, their events are parked, as a bad event
+// among good ones is. If three aggregates write and all of them are refused, the topic stays
+// paused, and they wait until another aggregate writes.
+//
+// A row that another session has locked keeps only its own aggregate from being marked.
+// Settling waits 100 ms for the lock, then marks the other batches, and tries the locked one
+// again while its lease is renewed. If the database does not mark all results in time, the
+// next statement has half as many, down to a part of one batch. The rest of that batch is sent
+// again.
+//
+// After Run's context has ended, publishes and claims in flight get 3 s. Writing their results
+// may take 0.8 s more. If the database hangs, the batches whose results were not written stay
+// leased until their leases run out.
 //
 // # Settings and hooks
 //
-// Options have the attempts and the pauses. Each bound keeps a promise: with one attempt, a
-// fault of the topic would park the first two aggregates that meet it; a retry more than
-// queue.MaxRetry away counts as due; and after longer pauses in an outage, a killed relay's
-// events would leave too late. The limits of leases, claims and requests are no settings,
-// because order and the drain at the end depend on them.
+// Options set the number of attempts and the pauses, within bounds. Each bound has a reason.
+// With only one attempt, a fault of the topic would park the first two aggregates that meet it.
+// A retry that is more than queue.MaxRetry away counts as due. With longer pauses in an outage,
+// the events of a killed relay would leave too late. The limits of leases, claims and requests
+// are not configurable, because order and the drain at the end depend on them.
 //
-// OnRefused and OnPaused observe refusals and pauses besides metrics and log. They see
-// a refusal after it was written, and are called at most once, outside of everything that
-// moves events: package hook has the contract.
+// The hooks OnRefused and OnPaused observe refusals and pauses, in addition to metrics and log.
+// OnRefused is called after the refusal was written to the outbox. Each observation calls its
+// hook at most once. No goroutine that moves events waits for a hook. Package hook has the
+// contract.
 //
 // # Crash points
 //
 //	before the claim commits      nothing happened
 //	a claim's answer is lost      for 25 s the relay treats leases under its own token as
 //	                              ownerless, and scans for the rows that they cover
-//	leased, not published         the lease runs out, another relay sends them
-//	published, not acknowledged   as above: they arrive twice
-//	acknowledged, not marked      as above
-//	some batches marked           each batch is marked in one statement, or up to one of
-//	                              its versions; the rest arrives twice
-//	the primary, synchronous      as above: the claim's commit waited for the standby
-//	the primary, asynchronous     rows that only it had are lost, sent ones included
+//	leased, not published         the lease runs out, and another relay sends the events
+//	published, not acknowledged   another relay sends the events again: they arrive twice
+//	acknowledged, not marked      the events arrive twice
+//	some batches marked           one statement marks a batch, or its first versions; events
+//	                              that are not marked arrive twice
+//	the primary fails, with a     as for a relay that crashes, because the claim's commit
+//	synchronous standby           waited for the standby
+//	the primary fails, with an    rows that only the primary had are lost, even if their
+//	asynchronous standby          events were sent
 //
 // # Waking up
 //
-// Wake, called after a commit, makes the relay of this process claim at once, and
-// notifies the others in a NOTIFY of its own, once a second at most. The business
-// transaction has no NOTIFY: that takes a lock that the whole cluster shares, measured
-// at half of the commits with 32 writers. A relay that cannot LISTEN polls, and no
-// promise depends on more than polling: at once after a claim that found something, else
-// after a jittered pause that grows to 5 s. Retries are claimed when they are due, and
-// every 5 s. The events of a killed relay leave when their leases have run out and the
-// others have missed its heartbeats, after 15 to 20 s.
+// Wake, called after a commit, makes the relay of this process claim at once. It notifies the
+// other relays with a NOTIFY in a separate transaction, at most once a second. The business
+// transaction itself has no NOTIFY, because NOTIFY takes a lock that the whole cluster shares.
+// Measured with 32 writers, that lock cost half of the commits. A relay that cannot LISTEN
+// polls. No promise depends on more than polling.
+//
+// After a claim that was cut off by its limits, the relay claims again at once. Otherwise it
+// polls after a jittered pause of up to 100 ms. Each claim in a row that finds nothing doubles
+// the pause, up to 5 s. Retries are claimed when they are due, and at least every 5 s. The
+// events of a killed relay leave after 15 to 20 s, when their leases have run out and the other
+// relays have missed its heartbeats.
 //
 // # Consume and emit
 //
-// A service that answers events with events applies and appends in the one
-// transaction that its inbox commits. SourceEventID then stops a replay that the
-// inbox has forgotten: pkg/eventing/emit_test.go is such a service.
+// A service that answers events with events applies the event and appends its answer in one
+// transaction, which its inbox commits. If the inbox has forgotten an event that is delivered
+// again, SourceEventID keeps the answer from being appended twice. pkg/eventing/emit_test.go is
+// such a service.
 //
 // # Limits
 //
-// A relay holds up to 6,000 events and 24 MiB of payloads, and 6,000 published versions
-// behind which events may follow: beyond that it scans. On top of these it holds up to
-// 256 events of paused topics, which probes are chosen from. A scan for probes that finds
-// none is repeated after 20 times its own duration, or after 30 s. The newest event of
-// an aggregate is never purged, only emptied: by it Append knows the next version. A
-// request carries one ordering key, hence one aggregate, which has one request on its
-// way at a time: 100 pending versions of one cost a request, and so does one of each of
-// 100. An aggregate that is behind gets up to 1,000 versions into a request, as many as
-// Pub/Sub takes, if the claim has room for all aggregates: up to 100 while several tenants are
-// active.
+// A relay holds up to 6,000 events with 24 MiB of payloads. It also remembers 6,000 published
+// versions behind which events may follow. If there are more, it scans for the events behind
+// them. In addition it holds up to 256 events of paused topics, from which probes are chosen.
+// A scan for probes that finds no event is repeated after 20 times its own duration, and after
+// 30 s at most.
+//
+// The newest event of an aggregate is never purged. The purge only empties its payload, because
+// Append derives the next version from this event.
+//
+// A request carries one ordering key, hence events of one aggregate. An aggregate has one
+// request on its way at a time. So 100 pending versions of one aggregate cost one request, and
+// one version each of 100 aggregates costs 100 requests. A request carries up to 1,000 versions
+// of an aggregate that is behind, as many as Pub/Sub takes, if the claim has room for all
+// aggregates. While several tenants are active, it carries up to 100.
 package outbox

@@ -9,17 +9,17 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// PresentEpoch is a subquery: the epoch in which an owner is. A read that has it among its
-// columns gets row and epoch from one snapshot.
+// PresentEpoch is a SQL subquery for an owner's present epoch. A query that has it among its
+// columns reads row and epoch from one snapshot.
 const PresentEpoch = `(SELECT max(epoch) FROM outbox_epochs)`
 
-// ErrEpochEnded means that an event is of another epoch than the owner's present one. The
-// caller rolls back, and decides again in the present epoch.
+// ErrEpochEnded means that the epoch of an event is not the owner's present epoch. The caller
+// rolls back, and decides again in the present epoch.
 var ErrEpochEnded = errors.New("the epoch of the event is not the present one")
 
-// Epoch is the present epoch of an owner, read once. Append refuses events of any other,
-// so that a value which has become old in the meantime does no harm: after ErrEpochEnded
-// the caller calls Forget and tries again.
+// Epoch caches the present epoch of an owner. An outdated value does no harm, because Append
+// refuses events of any other epoch than the present one. After ErrEpochEnded the caller calls
+// Forget and tries again.
 type Epoch struct {
 	db    *pgxpool.Pool
 	known atomic.Int64 // 0: not read yet
@@ -28,8 +28,8 @@ type Epoch struct {
 // NewEpoch returns the epoch of the outbox that db's search_path finds.
 func NewEpoch(db *pgxpool.Pool) *Epoch { return &Epoch{db: db} }
 
-// Present returns the epoch. It asks the database at the first call, and at the first
-// after Forget.
+// Present returns the epoch. It reads the epoch from the database at the first call, and at the
+// first call after Forget.
 func (e *Epoch) Present(ctx context.Context) (int64, error) {
 	if known := e.known.Load(); known > 0 {
 		return known, nil
@@ -42,5 +42,5 @@ func (e *Epoch) Present(ctx context.Context) (int64, error) {
 	return present, nil
 }
 
-// Forget makes the next Present ask the database.
+// Forget makes the next call of Present read the epoch from the database.
 func (e *Epoch) Forget() { e.known.Store(0) }

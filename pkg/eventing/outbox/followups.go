@@ -8,33 +8,34 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// followUps is the work that one goroutine of a relay leaves for another: claims, scans
-// and retries with their times. It also has what the relay's low watermark needs
-// (see low): the snapshot from which another relay must scan if this one dies.
+// followUps is the work that one goroutine of a relay leaves for another: claims, scans and
+// retries, with the times when they are due. The relay's low watermark is computed from it
+// (see the method low). In the names of fields and in comments, a "low" is a snapshot that did
+// not see the events that it stands for. So a scan of the rows that the low did not see finds
+// them.
 //
-// All unfinished work is in one of these lists or in flight. Work that moves from a
-// list to the batches in flight is added there before it is removed here, and the
-// other way round. The lock of followUps is taken before the lock of inFlight.
+// All unfinished work is either in one of these lists or in flight. Work that moves between a
+// list and the batches in flight is added to its new place before it is removed from the old
+// one. The lock of followUps is taken before the lock of inFlight.
 type followUps struct {
 	mu sync.Mutex
-	// seen is the snapshot of the last claim: new events are those committed since.
-	// It is empty until the relay has its row in the table of relays.
+	// seen is the snapshot of the last claim of new events. An event is new if it was
+	// committed after that. seen is empty until the relay has its row in the table of relays.
 	seen queue.TxSnapshot
-	// published are the last published versions of aggregates. Each relay that saw the
-	// events behind them passed these over, because their predecessors were not
-	// published yet. So the relay that published the predecessors must claim them.
+	// published are the last published versions of aggregates. Relays that saw an event
+	// behind such a version skipped the event, because its predecessor was not published
+	// yet. So the relay that published the predecessor must claim the event.
 	published versions
-	// A scan from scanLow is due at scanAt. scanningLow is the start of the scan that
-	// is running. pausedLow is the start of a scan that waits until a topic takes
-	// events again.
+	// A scan that starts at scanLow is due at scanAt. scanningLow is the start of the scan that
+	// is running. pausedLow is the start of the scan that is due when a topic resumes.
 	scanLow, scanningLow, pausedLow queue.TxSnapshot
 	scanAt                          time.Time
 	// probeLow is the start of a running search for probes.
 	probeLow queue.TxSnapshot
 	// skippedTypes are the aggregate types that claims have skipped since pausedLow.
 	skippedTypes []string
-	// held are the tenants that wait for turns, the next one first. Their published versions
-	// are not in published.
+	// held are the tenants that wait for turns. The tenant with the next turn comes first. The
+	// published versions of held tenants are not in the field published.
 	held []*heldTenant
 	// retryAt is when the first of the retries that this relay has postponed is due.
 	retryAt time.Time
@@ -42,26 +43,26 @@ type followUps struct {
 	// relays' tokens.
 	pausedTypes, aliveRelays []string
 	// unknownLeasesUntil is when the last lease ends that this relay may have without
-	// knowing it: a failed claim may have been committed.
+	// knowing it. The relay does not know whether a failed claim was committed.
 	unknownLeasesUntil time.Time
 	// wakeClaims wakes the claim loop, wakeScans the scan loop, wakeTurns the loop of turns.
 	wakeClaims, wakeScans, wakeTurns chan struct{}
 }
 
-// followUp is a published version. low saw no pending event behind it.
+// followUp is a published version. low is a snapshot that saw no pending event behind it.
 type followUp struct {
 	queue.AggregateVersion
 	low    queue.TxSnapshot
 	tenant string
 }
 
-// versions are published versions, the oldest first.
+// versions is a list of published versions, the oldest first.
 type versions struct {
 	list []followUp
-	// takenLow is the low of those that a claim on its way has taken.
+	// takenLow is the low of the versions that a running claim has taken.
 	takenLow queue.TxSnapshot
-	// dueAt is when they are worth a claim of their own. Before that, they go along with any
-	// claim that is made. It is zero while there are none.
+	// dueAt is when the versions in list justify a claim. Before that time a claim that is made
+	// for another reason takes them along. dueAt is zero while list is empty.
 	dueAt time.Time
 }
 
@@ -69,7 +70,7 @@ func (v *versions) add(p followUp, dueAt time.Time) {
 	v.list, v.dueAt = append(v.list, p), soonest(v.dueAt, dueAt)
 }
 
-// take hands over up to n of them to a claim.
+// take hands over up to n versions to a claim.
 func (v *versions) take(n int) []followUp {
 	n = min(n, len(v.list))
 	taken := v.list[:n:n]
@@ -80,7 +81,7 @@ func (v *versions) take(n int) []followUp {
 	return taken
 }
 
-// giveBack ends a claim that has failed.
+// giveBack puts the versions of a failed claim back into list.
 func (v *versions) giveBack(taken []followUp) {
 	v.takenLow = ""
 	if v.list = append(taken, v.list...); len(v.list) > 0 {
@@ -88,8 +89,8 @@ func (v *versions) giveBack(taken []followUp) {
 	}
 }
 
-// dropExcess drops the oldest ones beyond the bound. A scan from low finds the events behind
-// them; it is empty if there are none.
+// dropExcess drops the oldest versions beyond maxFollowUps. A scan from low finds the events
+// behind the dropped versions. low is empty if none were dropped.
 func (v *versions) dropExcess() (low queue.TxSnapshot) {
 	over := len(v.list) - maxFollowUps
 	if over <= 0 {
@@ -100,7 +101,7 @@ func (v *versions) dropExcess() (low queue.TxSnapshot) {
 	return low
 }
 
-// low saw no pending event behind any of them.
+// low returns a snapshot that saw no pending event behind any of the versions.
 func (v *versions) low() queue.TxSnapshot { return lowest(v.takenLow, v.list) }
 
 func lowest(low queue.TxSnapshot, of []followUp) queue.TxSnapshot {
@@ -116,18 +117,20 @@ func newFollowUps() *followUps {
 
 const (
 	// followUpDelay is how long an event behind a published one may wait if Settle did
-	// not see it. Such an event was committed while Settle ran, which is rare, and a
-	// claim per published event would be most of a relay's cost at low load.
+	// not see it. Such an event is rare, because it was committed while Settle ran. Without
+	// the delay each published event would cause a claim, and these claims would be most of
+	// a relay's cost at low load.
 	followUpDelay = 20 * time.Millisecond
-	// heldFollowUpDelay is that of a held tenant. Its events wait in any case, and so some
-	// hundreds of its published versions share a claim.
+	// heldFollowUpDelay takes the place of followUpDelay for a held tenant. The tenant's events
+	// wait in any case. With the longer delay one claim serves some hundreds of versions.
 	heldFollowUpDelay = 250 * time.Millisecond
-	// maxFollowUps bounds the versions. Beyond it a scan finds the events behind them.
+	// maxFollowUps bounds a list of versions. For dropped versions, a scan finds the events
+	// behind them.
 	maxFollowUps = maxEvents
 )
 
-// settled notes the follow-ups of results that have been written. Their batches are still
-// in flight. followed says that Settle saw an event behind one of them.
+// settled notes the follow-ups of results that have been written. The batches of the results
+// are still in flight. followed says that Settle saw an event behind a published one.
 func (a *followUps) settled(written []*unsettled, followed bool) {
 	now := time.Now()
 	claimAt := now.Add(followUpDelay)
@@ -164,7 +167,7 @@ func (a *followUps) follow(u *unsettled, now, claimAt time.Time) {
 			return
 		}
 		a.published.add(p, claimAt)
-	case s.Batch[0].Retry: // handed back: still a retry, and due
+	case s.Batch[0].Retry: // the batch was handed back, and ClaimRetries finds it at once
 		a.retryAt = soonest(a.retryAt, now)
 	case slices.Contains(a.pausedTypes, s.Batch[0].AggregateType):
 		a.noteSkippedTypes(low, s.Batch[0].AggregateType)
@@ -173,32 +176,33 @@ func (a *followUps) follow(u *unsettled, now, claimAt time.Time) {
 	}
 }
 
-// dropExcess expects the lock. It schedules a scan in place of the versions that it drops.
+// dropExcess expects the lock. It drops versions beyond the bound, and schedules a scan that
+// finds the events behind them.
 func (a *followUps) dropExcess() {
 	if low := a.published.dropExcess(); low != "" {
 		a.addScan(low, time.Now())
 	}
 }
 
-// toClaim is what a claim of new events begins with: the snapshot of the last one, published
-// versions, the other relays, and the tenants that it skips.
+// toClaim is the input of a claim of new events: the snapshot of the last claim, published
+// versions, the other relays' tokens, and the tenants to skip.
 type toClaim struct {
 	seen        queue.TxSnapshot
 	after       []followUp
 	alive, held []string
 }
 
-// take hands over up to n versions, oldest first, to a claim that ends with claimed or
-// giveBack.
+// take returns the input of a claim of new events, with up to n published versions, the oldest
+// first. The caller ends the claim with claimed or giveBack.
 func (a *followUps) take(n int) toClaim {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return toClaim{a.seen, a.published.take(n), a.aliveRelays, a.heldNames()}
 }
 
-// claimed ends a claim that take has started: its events are in flight. The claim has
-// skipped new events of the held tenants, and the paused types, whose events may be as old
-// as from.
+// claimed ends a claim that take has started. The events of the claim are in flight already.
+// The claim has skipped new events of the held tenants, and events of the paused types. A
+// scan from the snapshot from finds the latter.
 func (a *followUps) claimed(seen queue.TxSnapshot, taken toClaim, from queue.TxSnapshot, paused ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -207,7 +211,7 @@ func (a *followUps) claimed(seen queue.TxSnapshot, taken toClaim, from queue.TxS
 	a.seen, a.published.takenLow = seen, ""
 }
 
-// giveBack ends a claim that take has started and that failed.
+// giveBack ends a failed claim that take has started.
 func (a *followUps) giveBack(after []followUp) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -215,8 +219,8 @@ func (a *followUps) giveBack(after []followUp) {
 	a.dropExcess()
 }
 
-// forgetRetries forgets the retries that were postponed until now: a claim of retries is
-// on its way.
+// forgetRetries clears the due time of the retries that were postponed so far. The caller is
+// about to claim them.
 func (a *followUps) forgetRetries() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -226,10 +230,10 @@ func (a *followUps) forgetRetries() {
 // dueTimes is the input of the schedules.
 type dueTimes struct {
 	registered      bool
-	claimAt         time.Time // when published versions are worth a claim, or zero
-	scanAt, retryAt time.Time // or zero
+	claimAt         time.Time // when published versions justify a claim, or zero
+	scanAt, retryAt time.Time // each may be zero
 	held            bool      // a tenant waits for turns
-	retriesWait     bool      // for others on their way to the broker
+	retriesWait     bool      // no retry may be claimed, because too many are on their way to the broker
 }
 
 func (a *followUps) due() dueTimes {
@@ -238,7 +242,7 @@ func (a *followUps) due() dueTimes {
 	return dueTimes{registered: a.seen != "", claimAt: a.published.dueAt, scanAt: a.scanAt, retryAt: a.retryAt, held: len(a.held) > 0}
 }
 
-// soonest is the earlier of two times. The zero time is none.
+// soonest returns the earlier of two times. A zero time counts as none.
 func soonest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

@@ -13,11 +13,11 @@ import (
 // registration is the relay's row in the table of relays.
 type registration struct {
 	mu         sync.Mutex
-	server     time.Time // of the last heartbeat that was answered
+	server     time.Time // the field Server of the last heartbeat that was answered
 	unanswered bool      // a later heartbeat was not answered
 }
 
-// register writes the relay into the table of relays, before its first claim.
+// register writes the relay's row into the table of relays. That precedes its first claim.
 func (r *Relay) register(ctx context.Context, s *claimSchedule) {
 	if err := r.writeHeartbeat(ctx, false); err != nil {
 		r.claimFailed(ctx, s, err)
@@ -46,7 +46,7 @@ func (r *Relay) writeHeartbeat(ctx context.Context, ended bool) error {
 	low := r.followUps.low(r.inFlight)
 	first, server := low == "", r.registration.server
 	if r.registration.unanswered {
-		server = time.Time{} // events that it may have taken over are covered by its row
+		server = time.Time{} // if that heartbeat took over events of dead relays, the row's low covers them
 	}
 	b, err := r.queue.Heartbeat(ctx, r.token, low, r.tenants.lastActive(time.Now()), server, ended)
 	if err != nil {
@@ -62,8 +62,8 @@ func (r *Relay) writeHeartbeat(ctx context.Context, ended bool) error {
 	return nil
 }
 
-// deregister writes that the relay has ended. Without it the others wait until they take it
-// for dead.
+// deregister writes into the relay's row that the relay has ended. Otherwise the other relays
+// would notice that only after some missed heartbeats.
 func (r *Relay) deregister(closing context.Context) {
 	if !r.followUps.due().registered || closing.Err() != nil {
 		return
@@ -73,11 +73,11 @@ func (r *Relay) deregister(closing context.Context) {
 	}
 }
 
-// low is the relay's low watermark: a snapshot that saw none of the events that are
-// unfinished, in the lists and in the batches in flight. One critical section reads
-// both: while the lists are locked, a batch that moves into a list stays in flight, and
-// a version that has left a list is in flight. Three separate reads could miss a batch
-// that moves twice between them.
+// low returns the relay's low watermark: a snapshot that saw none of the unfinished events, which
+// are those in the lists and in the batches in flight. One critical section reads the lists and
+// the batches. While the lists are locked, a batch that moves into a list stays in flight, and
+// a version that has left a list is in flight. Separate reads could miss a batch that moves
+// twice between them.
 func (a *followUps) low(f *inFlight) queue.TxSnapshot {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -89,9 +89,9 @@ func (a *followUps) low(f *inFlight) queue.TxSnapshot {
 }
 
 // heartbeatWritten records the answer to a heartbeat. own is the low watermark that the
-// relay wrote. A lower one in the answer covers events of dead relays or of no relay, and
-// the relay scans from there. restart reports that the relay's row is new, or that the
-// database's server is another one.
+// relay wrote. If the low in the answer is lower, it covers events of dead relays or of no relay,
+// and the relay scans from it. restart says that the relay's row is new, or that the database's
+// server is not the one of the heartbeat before.
 func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, own queue.TxSnapshot, restart bool) {
 	a.mu.Lock()
 	a.aliveRelays = b.Alive
@@ -106,7 +106,7 @@ func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, own queue.TxSnapsh
 	signal(a.wakeScans)
 }
 
-// scheduleScan asks for a scan of the rows that from did not see.
+// scheduleScan schedules a scan of the rows that the snapshot from did not see.
 func (a *followUps) scheduleScan(from queue.TxSnapshot, at time.Time) {
 	a.mu.Lock()
 	a.addScan(from, at)
@@ -114,13 +114,13 @@ func (a *followUps) scheduleScan(from queue.TxSnapshot, at time.Time) {
 	signal(a.wakeScans)
 }
 
-// addScan expects the lock. The scan merges with one that is asked for already: it begins
-// at the lower snapshot, at the earlier time.
+// addScan expects the lock. If a scan is scheduled already, the two become one scan, which begins
+// at the earlier snapshot and is due at the earlier time.
 func (a *followUps) addScan(from queue.TxSnapshot, at time.Time) {
 	a.scanLow, a.scanAt = queue.Earliest(a.scanLow, from), soonest(a.scanAt, at)
 }
 
-// beginScan hands over the start of the scan that is due.
+// beginScan begins the scan that is due, and returns the snapshot at which it starts.
 func (a *followUps) beginScan() queue.TxSnapshot {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -128,8 +128,8 @@ func (a *followUps) beginScan() queue.TxSnapshot {
 	return a.scanningLow
 }
 
-// pageScanned notes the types and the tenants that a page of the scan has skipped. The page is
-// that part of the table.
+// pageScanned notes the types and the tenants that a page of the scan has skipped. part is the
+// part of the table that the page has read.
 func (a *followUps) pageScanned(part queue.Cursor, paused, held []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -144,8 +144,8 @@ func (a *followUps) endScan() {
 	a.scanningLow = ""
 }
 
-// setProbeLow notes the start of a search for probes. It is empty when the search has
-// ended: its candidates are in flight.
+// setProbeLow notes the snapshot at which a search for probes starts. from is empty when the
+// search has ended, because its candidates are in flight then.
 func (a *followUps) setProbeLow(from queue.TxSnapshot) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -157,13 +157,13 @@ func (a *followUps) setProbeLow(from queue.TxSnapshot) {
 func (a *followUps) topicResumed() {
 	a.mu.Lock()
 	a.schedulePausedScan()
-	a.pausedTypes = nil // the next claim finds out which topics still are paused
+	a.pausedTypes = nil // the next step of the claim loop sets the types that are still paused
 	a.mu.Unlock()
 	signal(a.wakeClaims)
 	signal(a.wakeScans)
 }
 
-// schedulePausedScan expects the lock.
+// schedulePausedScan expects the lock. It schedules a scan of the events of skipped types.
 func (a *followUps) schedulePausedScan() {
 	if a.pausedLow != "" {
 		a.addScan(a.pausedLow, time.Now())
@@ -171,7 +171,8 @@ func (a *followUps) schedulePausedScan() {
 	a.pausedLow, a.skippedTypes = "", nil
 }
 
-// noteSkippedTypes expects the lock. It notes that a claim has skipped these types.
+// noteSkippedTypes expects the lock. It notes that a claim has skipped events of these types. A
+// scan from the snapshot from finds them.
 func (a *followUps) noteSkippedTypes(from queue.TxSnapshot, paused ...string) {
 	if len(paused) == 0 {
 		return
@@ -185,8 +186,8 @@ func (a *followUps) noteSkippedTypes(from queue.TxSnapshot, paused ...string) {
 }
 
 // setPausedTypes records the types of paused topics. A topic may resume during a claim that
-// skips its type. Then topicResumed precedes the claim's noteSkippedTypes and schedules no
-// scan for it. So a skipped type that is no longer paused gets its scan here.
+// skips its type. Then topicResumed runs before the claim's noteSkippedTypes, and schedules no
+// scan for the type. So setPausedTypes schedules a scan if a skipped type is no longer paused.
 func (a *followUps) setPausedTypes(paused []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -197,16 +198,17 @@ func (a *followUps) setPausedTypes(paused []string) {
 	}
 }
 
-// exclusions are the types and the tenants that a scan must skip, and the relays whose leases
-// it can ignore because these relays answer for them.
+// exclusions returns the types and the tenants that a scan must skip, and the tokens of the other
+// living relays. A scan can ignore the leases of these relays, because each relay takes care of
+// its own leases.
 func (a *followUps) exclusions() (paused, alive, held []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.pausedTypes, a.aliveRelays, a.heldNames()
 }
 
-// noteUnknownLeases notes that a statement that leases has failed: it may have been
-// committed all the same.
+// noteUnknownLeases notes that a statement that writes leases has failed. It may have been
+// committed nevertheless.
 func (a *followUps) noteUnknownLeases() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

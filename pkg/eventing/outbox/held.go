@@ -7,39 +7,43 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// heldTenant is a tenant whose events leave in turns: claims of the relay skip them. Its
-// low watermarks are part of the relay's.
+// heldTenant is a tenant whose events leave in turns. The relay's other claims and scans skip
+// them. The fields low, scanningLow, leftLow and skippedLow are snapshots that did not see certain
+// unfinished events, and so count for the relay's low watermark.
 type heldTenant struct {
 	name string
-	// low saw none of the events that claims have skipped since the tenant's scan began, and
-	// scanningLow none of those that the scan goes through. parts are the rest of it. began
-	// says that one has begun. leftLow saw none of those that a turn had to leave, because
-	// another session had locked or leased them: a scan finds them from leftAt on.
+	// low saw none of the events that claims have skipped since the tenant's scan began.
+	// scanningLow saw none of the events that the running scan reads. leftLow saw none of the
+	// events that a turn could not claim because another session had locked or leased them. A
+	// scan for these is due at leftAt. parts are the unread parts of the running scan. began
+	// says that a scan of the tenant has begun.
 	low, scanningLow, leftLow queue.TxSnapshot
 	leftAt                    time.Time
 	parts                     []queue.Cursor
 	began                     bool
-	// skipped are the parts of the table that scans for all have read without the tenant's
-	// events, and skippedLow saw none of these. seen is the snapshot of the latest turn: it
-	// may have left events that no claim had seen by then.
+	// skipped are the parts of the table in which scans for all tenants have skipped the
+	// tenant's events. skippedLow saw none of these events. seen is the latest snapshot of the
+	// turns. The turns may have left events that no claim of new events has seen yet.
 	skipped          []queue.Cursor
 	skippedLow, seen queue.TxSnapshot
-	// pageNext says that a page of the scan comes before the next versions.
+	// pageNext says that the next turn reads a page of the scan, before it claims behind
+	// published versions again.
 	pageNext bool
-	// behindAt is the last time when a turn could have claimed more.
+	// behindAt is the last time at which the tenant may have had more events than a turn took.
 	behindAt time.Time
-	// saved are the events that the rate allows.
+	// saved has the number of events that the tenant's rate allows.
 	saved savings
-	// published are the tenant's part of followUps.published.
+	// published has the tenant's published versions, which are not in followUps.published.
 	published versions
 }
 
-// lowest saw none of the tenant's events that are unfinished and not in flight.
+// lowest returns a snapshot that saw none of the tenant's unfinished events, except those in
+// flight.
 func (h *heldTenant) lowest() queue.TxSnapshot {
 	return queue.Earliest(h.low, h.scanningLow, h.leftLow, h.skippedLow, h.published.low())
 }
 
-// hold makes tenants wait for turns. Claims that are on their way do not skip them yet.
+// hold makes tenants wait for turns. Claims that are already running do not skip their events.
 func (a *followUps) hold(tenants []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -60,7 +64,7 @@ func (a *followUps) hold(tenants []string) {
 	signal(a.wakeTurns)
 }
 
-// heldTenant expects the lock. It is nil if the tenant is not held.
+// heldTenant expects the lock. It returns nil if the tenant is not held.
 func (a *followUps) heldTenant(name string) *heldTenant {
 	for _, h := range a.held {
 		if h.name == name {
@@ -70,7 +74,7 @@ func (a *followUps) heldTenant(name string) *heldTenant {
 	return nil
 }
 
-// heldTenants is how many tenants are held.
+// heldTenants returns how many tenants are held.
 func (a *followUps) heldTenants() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -86,9 +90,9 @@ func (a *followUps) heldNames() []string {
 	return names
 }
 
-// noteSkippedTenants expects the lock. It notes that a claim has skipped these tenants'
-// events, which may be as old as from. A tenant that was released during the claim gets a
-// scan for them.
+// noteSkippedTenants expects the lock. It notes that a claim has skipped these tenants' events.
+// The snapshot from saw none of the skipped events. If a tenant was released during the claim, a
+// scan for all tenants is scheduled, which finds its events.
 func (a *followUps) noteSkippedTenants(from queue.TxSnapshot, tenants []string) {
 	for _, name := range tenants {
 		if h := a.heldTenant(name); h != nil {
@@ -100,9 +104,9 @@ func (a *followUps) noteSkippedTenants(from queue.TxSnapshot, tenants []string) 
 	}
 }
 
-// noteSkippedPart expects the lock. It notes that a page of the scan, which is this part of the
-// table, had none of these tenants' events. So a tenant's own scan reads that part once, and
-// not all that the scan goes through.
+// noteSkippedPart expects the lock. It notes that the scan for all tenants has skipped these
+// tenants' events in a part of the table. So a tenant's own scan reads only the parts that were
+// skipped, and each of them once.
 func (a *followUps) noteSkippedPart(part queue.Cursor, tenants []string) {
 	for _, name := range tenants {
 		if h := a.heldTenant(name); h != nil {
@@ -114,10 +118,11 @@ func (a *followUps) noteSkippedPart(part queue.Cursor, tenants []string) {
 	}
 }
 
-// turn is the next of the held tenants that has work, is allowed a claim by one of so many relays,
-// and has room on the way to the broker. events are how many it may claim: behind versions,
-// or if there are none in the next page of its scan, which take turns. The tenant is nil if there is
-// none.
+// turn returns the next held tenant that has work, and whose rate and share allow a claim. relays
+// is the number of living relays, among which the rate is divided. events is how many events the
+// turn may claim. If after has versions, the turn claims the events behind them, otherwise it reads
+// the next page of the tenant's scan. The two kinds alternate. h is nil if no tenant can have a
+// turn.
 func (a *followUps) turn(t *tenantRates, f *inFlight, relays int) (h *heldTenant, events int, after []followUp) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -128,7 +133,7 @@ func (a *followUps) turn(t *tenantRates, f *inFlight, relays int) (h *heldTenant
 		sending, room := f.ofTenant(h.name)
 		h.saved.earn(sending, rate, len(a.held), now)
 		if events = h.saved.allowance(room, rate); events == 0 {
-			h.behindAt = now // nothing tells whether it has caught up
+			h.behindAt = now // without a turn it is unknown whether the tenant has caught up
 			continue
 		}
 		if len(h.parts) == 0 {
@@ -147,7 +152,7 @@ func (a *followUps) turn(t *tenantRates, f *inFlight, relays int) (h *heldTenant
 	return nil, 0, nil
 }
 
-// turned notes the claim of a turn that has ended now.
+// turned notes the claim of a turn that has ended at now.
 func (a *followUps) turned(h *heldTenant, c claimResult, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -157,8 +162,8 @@ func (a *followUps) turned(h *heldTenant, c claimResult, now time.Time) {
 	}
 }
 
-// withoutTurns notes that there could be no turn until now: nothing tells whether a tenant has
-// caught up.
+// withoutTurns notes that no turn was possible until now. So it is unknown whether a tenant has
+// caught up, and tenants save up no events for that time.
 func (a *followUps) withoutTurns(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -168,9 +173,10 @@ func (a *followUps) withoutTurns(now time.Time) {
 	}
 }
 
-// releaseCaughtUp releases the tenants that have caught up, or all of them if no other is
-// active: claims find their events again, and a scan for all those that they have skipped.
-// The goroutine of the turns calls it, so no turn is on its way.
+// releaseCaughtUp releases the tenants that have caught up, or all held tenants unless several
+// tenants are active. Claims then take the events of released tenants again, and a scan for all
+// tenants finds the events that were skipped. Only the goroutine of the turns calls
+// releaseCaughtUp, so no turn is running meanwhile.
 func (a *followUps) releaseCaughtUp(f *inFlight, shared bool, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -183,9 +189,10 @@ func (a *followUps) releaseCaughtUp(f *inFlight, shared bool, now time.Time) {
 	}
 }
 
-// begin starts the tenant's scan, if claims or scans have skipped events of its. It ends at the
-// snapshot of the last claim of new events: the next ones skip what comes later, and note it
-// in low. What a turn has left may be later than that.
+// begin starts the tenant's scan if claims or scans have skipped events of the tenant. The scan
+// ends at the snapshot of the last claim of new events, because later claims skip later events and
+// note them in low. The scan ends later if a turn has a later snapshot, since that turn may have
+// left later events.
 func (h *heldTenant) begin(seen queue.TxSnapshot, now time.Time) {
 	from := h.low
 	if h.leftLow != "" && !now.Before(h.leftAt) {
@@ -202,8 +209,8 @@ func (h *heldTenant) begin(seen queue.TxSnapshot, now time.Time) {
 	h.low, h.skipped, h.skippedLow = "", nil, ""
 }
 
-// left notes that a turn, which saw seen, had to leave events that low did not see, until some
-// time.
+// left notes that a turn with the snapshot seen could not claim some events, because they are
+// locked or leased. low did not see these events. They may be free at until.
 func (a *followUps) left(h *heldTenant, low, seen queue.TxSnapshot, until time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -211,13 +218,14 @@ func (a *followUps) left(h *heldTenant, low, seen queue.TxSnapshot, until time.T
 	h.leftLow, h.leftAt = queue.Earliest(h.leftLow, low), soonest(h.leftAt, until)
 }
 
-// follow takes in a published version, which is worth a claim from then on.
+// follow adds a published version. From the time at on, it justifies a claim.
 func (h *heldTenant) follow(p followUp, at time.Time) {
 	h.published.add(p, at)
 	h.low = queue.Earliest(h.low, h.published.dropExcess())
 }
 
-// release expects the lock.
+// release expects the lock. It ends the holding of a tenant, and passes the tenant's follow-ups
+// to the claims and scans for all tenants.
 func (a *followUps) release(h *heldTenant) {
 	a.held = slices.DeleteFunc(a.held, func(other *heldTenant) bool { return other == h })
 	if low := queue.Earliest(h.low, h.scanningLow, h.leftLow, h.skippedLow); low != "" {
@@ -233,9 +241,9 @@ func (a *followUps) release(h *heldTenant) {
 	}
 }
 
-// turnFollowed ends a turn's claim of follow-ups, which saw seen and whose events are in
-// flight. from is where a scan must begin that finds those that the claim had to leave, such
-// as those of paused types; empty means that there are none.
+// turnFollowed ends a turn's claim behind published versions. The claimed events are in flight,
+// and seen is the snapshot of the claim. A scan from the snapshot from finds the events that the
+// claim had to leave, such as events of paused types. from is empty if there are none.
 func (a *followUps) turnFollowed(h *heldTenant, from, seen queue.TxSnapshot, paused []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -244,7 +252,8 @@ func (a *followUps) turnFollowed(h *heldTenant, from, seen queue.TxSnapshot, pau
 	h.published.takenLow, h.low = "", queue.Earliest(h.low, from)
 }
 
-// turnScanned ends a turn's claim of a page, which has skipped the paused types.
+// turnScanned ends a turn's claim in the page p. The claim has skipped events of the types in
+// paused.
 func (a *followUps) turnScanned(h *heldTenant, p queue.Page, paused []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -254,7 +263,7 @@ func (a *followUps) turnScanned(h *heldTenant, p queue.Page, paused []string) {
 	}
 }
 
-// turnFailed gives back what a turn has taken.
+// turnFailed gives back the published versions that a failed turn has taken.
 func (a *followUps) turnFailed(h *heldTenant, after []followUp) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

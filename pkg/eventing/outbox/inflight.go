@@ -13,23 +13,23 @@ import (
 // leasedBatch is a batch that this relay has claimed and not settled yet.
 type leasedBatch struct {
 	events queue.Batch
-	// probe is the state of the topic's pause that the batch probes, or 0. candidate says
-	// that the batch was claimed to choose probes from.
+	// probe is the state of the topic's pause in which the batch was chosen as a probe, or 0 if
+	// it is no probe. candidate says that the batch was claimed to choose probes from.
 	probe     int
 	candidate bool
-	// retry says that a claim of retries has found the batch. answered, of inFlight, says that the
-	// broker has answered.
+	// retry says that a claim of retries has found the batch. answered says that the broker has
+	// answered. It is guarded by the lock of inFlight.
 	retry, answered bool
 	// low and lowBehind are snapshots from which another relay can scan. low saw no pending
-	// event of the aggregate, lowBehind saw none behind the batch. A batch that begins with
-	// a retry needs neither for the events that its claim saw: the retry is found by its
-	// retry time, and Settle makes the event behind it a retry, too.
+	// event of the aggregate. lowBehind saw no pending event behind the batch. If a batch begins
+	// with a retry, the events that its claim saw need no scan, because relays find the retry by
+	// its retry time, and Settle makes the event behind the retry a retry, too.
 	low, lowBehind queue.TxSnapshot
 
 	mu sync.Mutex
-	// leaseUntil is the relay's own time for the end of the lease. It is always earlier
-	// than the database's, because it counts on the monotonic clock from before the claim
-	// was sent. So neither a slow answer nor a wrong clock makes it late.
+	// leaseUntil is when the lease ends by the relay's own clock. It is always earlier than
+	// the end by the database's clock, because the relay counts on its monotonic clock from
+	// before the claim was sent. So neither a slow answer nor a wrong clock makes it late.
 	leaseUntil time.Time
 }
 
@@ -62,17 +62,18 @@ type inFlight struct {
 	batches       map[uuid.UUID]*leasedBatch // by head
 	events, bytes int
 	reserved      int // claims on their way
-	candidates    int // batches besides, to choose probes from
-	// leased are the events of each tenant, and sending those that the broker has not answered yet.
-	// Those of all tenants that claims of retries have found count apart, as retrying.
+	candidates    int // batches to choose probes from, which events and bytes do not include
+	// leased counts the events of each tenant. sending counts those of them that the broker has
+	// not answered yet, without the events that claims of retries have found. retrying counts
+	// the latter, for all tenants together.
 	leased   map[string]int
 	sending  map[string]int
 	retrying int
-	// served numbers the grants of room: each claimant has the number of its latest one. waiting
-	// has the claimants that were refused room.
+	// Each grant of room has a number. served is the number of each claimant's latest grant.
+	// waiting says which claimants were refused room and still wait for it.
 	served  [claimants]int
 	waiting [claimants]bool
-	// There may be room again: one signal for each claimant.
+	// room has a channel for each claimant. A signal in it says that there may be room again.
 	room [claimants]chan struct{}
 }
 
@@ -84,8 +85,8 @@ func newInFlight() *inFlight {
 	return f
 }
 
-// reserve keeps room for one more claim until add or release, and reports whether there was
-// room. Of the claimants that wait for room, the one that has not had it for longest comes
+// reserve reserves room for one more claim until add or release, and reports whether there was
+// room. Among the claimants that wait for room, the one whose latest grant is the oldest comes
 // first.
 func (f *inFlight) reserve(by claimant) bool {
 	f.mu.Lock()
@@ -99,8 +100,8 @@ func (f *inFlight) reserve(by claimant) bool {
 	return true
 }
 
-// withdraw notes that a claimant has something else to do than to wait for room: no other one waits for
-// it from now on.
+// withdraw notes that a claimant no longer waits for room. From now on it keeps no other claimant
+// from getting room.
 func (f *inFlight) withdraw(by claimant) {
 	f.mu.Lock()
 	waited := f.waiting[by]
@@ -111,7 +112,7 @@ func (f *inFlight) withdraw(by claimant) {
 	}
 }
 
-// isAnothersTurn expects the lock.
+// isAnothersTurn expects the lock. It reports whether a claimant with an older grant waits.
 func (f *inFlight) isAnothersTurn(by claimant) bool {
 	for other, waits := range f.waiting {
 		if waits && f.served[other] < f.served[by] {
@@ -121,7 +122,7 @@ func (f *inFlight) isAnothersTurn(by claimant) bool {
 	return false
 }
 
-// release gives back the room of a claim that took nothing.
+// release gives back the room that was reserved for a claim, if the claim has no result to add.
 func (f *inFlight) release() {
 	f.mu.Lock()
 	f.reserved--
@@ -135,15 +136,15 @@ func (f *inFlight) signalRoom() {
 	}
 }
 
-// hasRoomForProbes reports whether there is room for the candidates of another probe. Only
-// one goroutine asks, so nothing is reserved.
+// hasRoomForProbes reports whether there is room for the candidates of another probe. Only one
+// goroutine claims candidates, so it need not reserve the room.
 func (f *inFlight) hasRoomForProbes() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.candidates+candidatesPerProbe <= maxCandidates
 }
 
-// has reports whether a batch is in flight that matches.
+// has reports whether a batch in flight matches.
 func (f *inFlight) has(matches func(queue.Batch) bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -155,20 +156,20 @@ func (f *inFlight) has(matches func(queue.Batch) bool) bool {
 	return false
 }
 
-// total is how many events are in flight.
+// total returns how many events are in flight.
 func (f *inFlight) total() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.events + f.candidates
 }
 
-// add takes in the batches of a claim, in place of the room reserved for them. It skips a
-// batch that is in flight already, under a lease that ran out unnoticed: that batch keeps
-// its publisher.
+// add adds the batches of a claim and frees the room that was reserved for them. It skips a
+// batch whose head is in flight already. That happens if the lease ran out unnoticed and this
+// relay claimed the batch again. The earlier batch stays with its publisher.
 func (f *inFlight) add(c claimResult) []*leasedBatch {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	defer f.signalRoom() // a claim that took less than its room leaves some to the others
+	defer f.signalRoom() // the claim may have taken less than its room
 	if !c.candidates {
 		f.reserved--
 	}
@@ -187,7 +188,7 @@ func (f *inFlight) add(c claimResult) []*leasedBatch {
 		switch {
 		case b[0].Retry:
 			h.low = c.Seen
-		case full || len(b) >= c.claim.PerAggregate: // otherwise the batch has all visible events
+		case full || len(b) >= c.claim.PerAggregate: // otherwise the batch has all events that the claim saw
 			h.lowBehind = h.low
 		}
 		f.batches[b.Head()] = h
@@ -207,7 +208,8 @@ func (f *inFlight) remove(batches []*leasedBatch) {
 	f.signalRoom()
 }
 
-// account expects the lock. It adds a batch to the bounded totals, or takes it away.
+// account expects the lock. It adds a batch to the totals if sign is 1, and subtracts it if sign
+// is -1.
 func (f *inFlight) account(h *leasedBatch, sign int) {
 	if h.candidate {
 		f.candidates += sign
@@ -224,7 +226,7 @@ func (f *inFlight) account(h *leasedBatch, sign int) {
 	}
 }
 
-// low is a snapshot that saw none of the events in flight.
+// low returns a snapshot that saw none of the events in flight.
 func (f *inFlight) low() (low queue.TxSnapshot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -247,7 +249,7 @@ func (f *inFlight) dueForRenewal() map[uuid.UUID]*leasedBatch {
 	return due
 }
 
-// signal leaves one signal in c for its reader. A second one would say nothing more.
+// signal leaves one signal in c for its reader. If there is one already, signal does nothing.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

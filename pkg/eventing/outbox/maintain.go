@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// purgeEvery is the pause between two passes over the table, and purgeLook how often a
-	// relay looks for a part of a pass to do.
+	// purgeEvery is the pause between two passes over the table. purgeLook is how often a relay
+	// looks for a range of pages to purge.
 	purgeEvery = time.Hour
 	purgeLook  = time.Minute
-	// purgeRange is how many pages a relay takes at a time, 64 MB, and purgePause the pause
-	// between two statements on them.
+	// purgeRange is how many pages a relay takes at a time, which are 64 MB. purgePause is the
+	// pause between two statements on these pages.
 	purgeRange = 64 * queue.PurgePages
 	purgePause = 50 * time.Millisecond
 )
@@ -23,8 +23,8 @@ const (
 // purgeAgain is the pause after a purge that failed.
 var purgeAgain = backoff.Policy{Base: time.Second, Cap: time.Minute}
 
-// purge deletes old published events from this relay's share of the table's pages. After
-// an error it pauses, and continues the same pass.
+// purge deletes old published events from the ranges of pages that this relay takes. After an
+// error it pauses, and then continues at the same page.
 func (r *Relay) purge(ctx context.Context) {
 	failures := 0
 	failed := func(err error) {
@@ -61,8 +61,8 @@ func (r *Relay) purge(ctx context.Context) {
 }
 
 const (
-	// The backlog is read for the metrics every watchEvery. If that takes long, a twentieth
-	// of the time is spent on it, but the pause is watchLeast at most.
+	// The backlog is read for the metrics every watchEvery. If the reading takes long, the pause
+	// after it is watchShare times as long as the reading, but watchLeast at most.
 	watchEvery = 2 * time.Second
 	watchShare = 20
 	watchLeast = 30 * time.Second
@@ -70,12 +70,12 @@ const (
 	staleAfter = 2 * watchLeast
 )
 
-// backlogReading is the backlog at a time.
+// backlogReading is the backlog as it was read at a certain time.
 type backlogReading struct {
 	queue.Backlog
 	tenants []queue.TenantBacklog
 	at      time.Time // zero: never read
-	// failed reports that the latest reading failed; Backlog is from the one before.
+	// failed reports that the latest reading failed. Backlog is then from an earlier reading.
 	failed bool
 }
 
@@ -86,8 +86,8 @@ func (s *backlogReading) known() int64 {
 	return 1
 }
 
-// grown is an age of the reading. While the backlog is unknown, it grows with the time since
-// then.
+// grown returns an age from the reading. While the backlog is unknown, it adds the time since the
+// reading.
 func (s *backlogReading) grown(age time.Duration) time.Duration {
 	if age == 0 || s.known() == 1 {
 		return age

@@ -10,68 +10,70 @@ import (
 )
 
 const (
-	// maxAttempts is how often an event is refused before it is parked.
+	// maxAttempts is the default of Options.MaxAttempts.
 	maxAttempts = 5
-	// A third aggregate's refusal shows that the topic is at fault. With a single attempt the
-	// first two would be parked by then.
+	// leastAttempts is 2, because only the refusal of a third aggregate shows that the topic is
+	// at fault. With a single attempt the first two aggregates would be parked by then.
 	leastAttempts = 2
-	// mostAttempts parks an event within about two hours even at the longest pauses that
-	// rejectionPause has: until it is parked, no alert says that it needs a person.
+	// mostAttempts is low enough that an event is parked within about two hours, even at the
+	// longest pauses of rejectionPause. Until it is parked, no alert says that somebody must act.
 	mostAttempts = 100
 
-	// mostRejectionPause leaves a minute to clocks that step back: a retry time further
-	// away than queue.MaxRetry counts as none.
+	// mostRejectionPause is a minute below queue.MaxRetry. A retry time further away than
+	// queue.MaxRetry counts as due. So the database's clock may step back by up to a minute.
 	mostRejectionPause = queue.MaxRetry - time.Minute
-	// mostOutagePause is short enough that a killed relay's events leave within 30 s although
-	// the first scan for them has failed.
+	// mostOutagePause is short enough that a killed relay's events leave within 30 s even if the
+	// first scan for them fails.
 	mostOutagePause = 10 * time.Second
 )
 
-// rejectionPause is the pause of an aggregate whose event was refused.
+// rejectionPause is the default pause of an aggregate after a refusal of its event.
 var rejectionPause = backoff.Policy{Base: time.Second, Cap: time.Minute}
 
-// Options has a safe zero value. [NewRelay] clamps what lies outside of its bounds.
+// Options has a safe zero value. [NewRelay] clamps values that are out of bounds.
 type Options struct {
-	// Retention is how long published events stay in the table; 0 is for ever.
+	// Retention is how long published events stay in the table. 0 means forever.
 	Retention time.Duration
-	// ListenURL connects to the same database, as the same role, in a way that keeps a
-	// session: LISTEN does not work through a transaction pooler. Empty means the pool's
-	// own way.
+	// ListenURL connects to the same database as the same role, through a connection that keeps
+	// its session, because LISTEN does not work through a transaction pooler. If it is empty, the
+	// relay connects as the pool does.
 	ListenURL string
-	// TenantRate is in events per second. While several tenants are active, a tenant above
-	// it, or with more than its share of the events on their way to the broker, which is 500 at
-	// most, waits for turns, and its events leave at this rate at most, of which each relay has an
-	// equal share. It should be well below the rate at which the slowest consumer applies events.
-	// 0 is [DefaultTenantRate], and with [NoTenantRate] no tenant waits.
+	// TenantRate is in events per second. While several tenants are active, a tenant waits for
+	// turns if it is above this rate, or if it has more events on their way to the broker than its
+	// share, which is 500 at most. Its events then leave at this rate at most, of which each relay
+	// has an equal part. TenantRate should be well below the rate at which the slowest consumer
+	// applies events. 0 means [DefaultTenantRate]. With [NoTenantRate] no tenant waits.
 	TenantRate int
-	// Canary is a tenant with a few events that only measure. It does not count among the active
-	// tenants, so that another one next to it is not held. Empty: there is none.
+	// Canary is a tenant whose few events only serve for measuring. It does not count as an
+	// active tenant, so a tenant is not held only because the canary is active. Empty means that
+	// there is no canary.
 	Canary string
 
-	// MaxAttempts is how many times the broker refuses an event before the relay parks it.
-	// 0 or less is 5; it is clamped to 2…100.
+	// MaxAttempts is how many refusals by the broker make the relay park an event. 0 or less
+	// means 5. Other values are clamped to 2…100.
 	MaxAttempts int
-	// RejectionBackoff is the pause of an aggregate after a refusal of its event. Zero is
-	// 1 s to 1 min; it is clamped to 4 min.
+	// RejectionBackoff is the pause of an aggregate after a refusal of its event. The zero value
+	// means 1 s to 1 min. Pauses are clamped to 4 min.
 	RejectionBackoff backoff.Policy
 	// OutageBackoff is the pause of claims after a failure of the database, and of a topic
-	// and its aggregates after a failure of the broker. Zero is 200 ms to 5 s; it is
-	// clamped to 10 s. Results of publishes are written again after pauses of up to 5 s
-	// whatever it says, because their leases run out.
+	// and its aggregates after a failure of the broker. The zero value means 200 ms to 5 s.
+	// Pauses are clamped to 10 s. OutageBackoff does not apply to writing the results of
+	// publishes. Because their leases run out, results are written again after pauses of up to 5 s.
 	OutageBackoff backoff.Policy
 
-	// The hooks observe errors and discards besides metrics and log. Each may be nil.
-	// Package hook has their contract. At the end of Run they have the rest of its 3.8 seconds.
+	// The hooks observe errors and discards, in addition to metrics and log. Each may be nil.
+	// Package hook has their contract. When Run ends, calls that still wait are made until 3.8 s
+	// after the end of Run's context.
 
-	// OnRefused receives each refusal that counts against its event, the last of which
-	// parks it, after it was written to the outbox. Where another relay has taken over the
-	// lease meanwhile, that relay decides again.
+	// OnRefused receives each refusal that spends an attempt of its event, after the refusal was
+	// written to the outbox. The last refusal parks the event. If another relay has taken over the
+	// lease meanwhile, the refusal is not written, and the other relay sends the event again.
 	OnRefused func(context.Context, Refusal)
 	// OnPaused receives each pause of a topic, and each failed probe that prolongs it.
 	OnPaused func(context.Context, Pause)
 }
 
-// within returns o with its zero values replaced, within the bounds.
+// within returns o with defaults in place of zero values, and with all values within the bounds.
 func (o Options) within() Options {
 	if o.MaxAttempts <= 0 {
 		o.MaxAttempts = maxAttempts
@@ -84,22 +86,22 @@ func (o Options) within() Options {
 
 // Refusal is an event that the broker has refused.
 type Refusal struct {
-	// Event is without its payload.
+	// Event is the refused event without its payload.
 	Event eventing.Event
-	// Attempt counts from 1. Parked says that it was the last: the event holds up its
-	// aggregate until an operator acts.
+	// Attempt counts from 1. Parked says that this was the last attempt. A parked event blocks
+	// its aggregate until an operator acts.
 	Attempt int
 	Parked  bool
 	Err     error
 }
 
-// Pause is a topic to which the relay sends nothing but probes. Nothing is lost.
+// Pause is a topic to which the relay sends only probes. No event is lost.
 type Pause struct {
 	Topic string
-	// Cause is "outage" or "refusals", and Err the last error.
+	// Cause is "outage" or "refusals". Err is the last error.
 	Cause string
 	Err   error
-	// Since is the same for each failed probe of one pause. Failures counts them, from 1.
+	// Since is when the pause began. Failures is 1 at that time, and each failed probe adds 1.
 	Since    time.Time
 	Failures int
 }
@@ -121,7 +123,7 @@ func (r *Relay) observeRefusals(ctx context.Context, written []*unsettled) {
 	}
 }
 
-// observePause calls OnPaused.
+// observePause calls OnPaused if it is set.
 func (r *Relay) observePause(ctx context.Context, p Pause) {
 	if r.options.OnPaused != nil {
 		r.calls.Add(ctx, "OnPaused", func(ctx context.Context) { r.options.OnPaused(ctx, p) })

@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// pauseAfter is how many failures in a row, with no success between them, are taken for
-	// an outage of the topic rather than of some aggregates.
+	// pauseAfter is how many failures in a row, with no success between them, count as an
+	// outage of the whole topic and not only of some aggregates.
 	pauseAfter = 3
-	// refusedAfter is how many different aggregates must be refused, with no success since,
-	// for that to be the topic's fault. It is low because the two mistakes do not cost the
-	// same. Aggregates that are parked for a fault of the topic need an operator each. A
-	// topic that is paused for a fault of some aggregates resumes with the first success,
-	// and a probe of any other aggregate suffices for that. One or two aggregates that
-	// write alone are parked: their case looks like that of bad events.
+	// refusedAfter is how many different aggregates must be refused, with no success in
+	// between, before the relay blames the topic. It is low because parking by mistake costs
+	// more than pausing by mistake. If a fault of the topic parks events, an operator must
+	// release each of them. If faults of some aggregates pause the topic, it resumes with the
+	// first success, and a probe of any other aggregate suffices for that. If only one or two
+	// aggregates write, they are parked, because nothing tells a bad topic from bad events.
 	refusedAfter = 3
 	// maxRemembered bounds how many refused aggregates a topic remembers. Beyond it, bad
 	// aggregates can pause the topic once more.
@@ -30,36 +30,37 @@ const (
 	causeRefusals = "refusals"
 )
 
-// topicPause pauses one topic while it is out, and probes it: see "Faults" in the package
-// doc. It is not the circuit breaker of the reads: that one lets calls wait and counts their
-// failures, while this one takes events of its own choice as probes, and decides whether a
-// refusal is about the event or about the topic.
+// topicPause pauses one topic while the topic fails, and decides about its probes. See "Faults"
+// in the package doc. It differs from the circuit breaker for reads, which makes calls wait
+// and counts their failures. A topicPause chooses the events that serve as probes, and decides
+// whether a refusal is the fault of the event or of the topic.
 type topicPause struct {
 	topic   string
-	types   []string // the aggregate types that go there
+	types   []string // the aggregate types that are published to the topic
 	backoff backoff.Policy
 
 	mu sync.Mutex
-	// state counts the pauses and their ends: it is odd during a pause. A probe carries
-	// the state that it was sent in. In another state its failure says nothing.
+	// state is incremented when a pause begins and when it ends, so it is odd during a pause.
+	// A probe carries the state in which it was chosen. If the state has changed since then,
+	// a failure of the probe says nothing about the topic.
 	state         int
-	outagesInARow int       // since the last answer
-	pauses        int       // since the last success: the first, and one more for each probe that failed
-	retryAt       time.Time // zero: not paused
-	since         time.Time // paused since
+	outagesInARow int       // since the last answer of the broker
+	pauses        int       // 1 for a pause, plus 1 for each failed probe since; 0 while not paused
+	retryAt       time.Time // when the next probe is due; zero if the topic is not paused
+	since         time.Time // when the last pause began
 	cause         string    // of the last pause
 	probesOut     int       // probes without a result
 	scan          probeScan // used by the probing goroutine only
-	// refused are the aggregates that were refused since the last success. From
-	// refusedAfter on, no refusal counts against an event, not even after a pause that
-	// ended because there was nothing to probe with.
+	// refused are the aggregates that were refused since the last success. While it has
+	// refusedAfter or more, no refusal counts against an event. That holds even after a pause
+	// that ended because there was no event to probe with.
 	refused map[string]bool
-	// knownBad are the aggregates that were refused before a success of another aggregate.
-	// The topic was well then, so their refusals say nothing about it.
+	// knownBad are the aggregates that were refused before another aggregate succeeded. The
+	// success showed that the topic works, so refusals of these aggregates say nothing about it.
 	knownBad map[string]bool
 }
 
-// newTopicPauses returns the pause of each topic, by aggregate type.
+// newTopicPauses returns the topicPause of each aggregate type. Types of one topic share one.
 func newTopicPauses(topics map[string]string, pause backoff.Policy) map[string]*topicPause {
 	byTopic, byType := map[string]*topicPause{}, map[string]*topicPause{}
 	for kind, topic := range topics {
@@ -83,21 +84,21 @@ func (p *topicPause) paused() bool {
 // isPaused expects the lock.
 func (p *topicPause) isPaused() bool { return !p.retryAt.IsZero() }
 
-// admits reports whether a batch may be sent: a probe of that state, or with 0 any other
-// batch.
+// admits reports whether a batch may be sent. probe is the state in which the batch was chosen
+// as a probe, or 0 for any other batch.
 func (p *topicPause) admits(probe int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.isPaused() || probe == p.state
 }
 
-// isLate expects the lock. It reports whether the topic has changed its state since the probe
-// was chosen.
+// isLate expects the lock. It reports whether a batch is a probe, and the state has changed
+// since it was chosen.
 func (p *topicPause) isLate(probe int) bool { return probe != 0 && probe != p.state }
 
-// failed counts an outage that a batch met: a probe of that state, or with 0 another batch.
-// It returns how long the batch's aggregate waits. paused says that the topic is paused
-// from now on.
+// failed counts an outage that a batch met. probe is as in admits. wait is how long the
+// batch's aggregate waits. paused reports whether this failure has paused the topic or
+// prolonged its pause.
 func (p *topicPause) failed(err error, probe int) (wait time.Duration, paused bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,17 +119,16 @@ func (p *topicPause) failed(err error, probe int) (wait time.Duration, paused bo
 
 // verdict is the decision about a refusal.
 type verdict struct {
-	// onEvent says that the event is at fault: it has used an attempt. If it is false, the
-	// topic may be at fault: the event waits for as long as wait says, and keeps its attempts.
+	// onEvent says that the event is at fault and has used an attempt. If onEvent is false, the
+	// topic may be at fault. The event then keeps its attempts and waits for the duration wait.
 	onEvent bool
 	wait    time.Duration
-	// paused says that the topic is paused from now on, or that its probe shows that it
-	// still is. resumed says that its pause has ended.
+	// paused says that the refusal has paused the topic or prolonged its pause. resumed says
+	// that the refusal has ended the pause.
 	paused, resumed bool
 }
 
-// refusal counts a refused event of the aggregate: of a probe of that state, or with 0 of
-// another batch.
+// refusal counts a refused event of the aggregate and decides about it. probe is as in admits.
 func (p *topicPause) refusal(aggregate string, probe int) verdict {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -146,8 +146,8 @@ func (p *topicPause) refusal(aggregate string, probe int) verdict {
 	wait := p.backoff.Delay(p.pauses + 1)
 	switch {
 	case len(p.refused) < refusedAfter:
-		// The outage, if there was one, is over. A probe spends no attempt: it was sent
-		// to test the topic.
+		// The broker has answered, so an outage, if there was one, is over. A refused probe
+		// spends no attempt, because it was sent to test the topic.
 		resumed := p.resume()
 		return verdict{onEvent: !resumed, resumed: resumed}
 	case p.isPaused():
@@ -158,7 +158,7 @@ func (p *topicPause) refusal(aggregate string, probe int) verdict {
 	}
 }
 
-// pause expects the lock.
+// pause expects the lock. It begins a pause, or prolongs the present one after a failed probe.
 func (p *topicPause) pause(cause string) {
 	now := time.Now()
 	if !p.isPaused() {
@@ -170,8 +170,8 @@ func (p *topicPause) pause(cause string) {
 	p.retryAt = now.Add(p.backoff.Delay(p.pauses))
 }
 
-// succeeded notes that the broker took an event of the aggregate, which ends the pause. It
-// reports whether there was one.
+// succeeded notes that the broker accepted an event of the aggregate. That ends the pause of
+// the topic. succeeded reports whether the topic was paused.
 func (p *topicPause) succeeded(aggregate string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -184,8 +184,9 @@ func (p *topicPause) succeeded(aggregate string) bool {
 	return p.resume()
 }
 
-// resumeIdle ends the pause of that state, because no event waits for the topic, and
-// reports whether it did. The next refusal or outage pauses the topic again.
+// resumeIdle ends the pause because no event waits for the topic, unless the state has changed
+// meanwhile. It reports whether it ended the pause. If the pause was for refusals, the next
+// refusal pauses the topic again.
 func (p *topicPause) resumeIdle(state int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,22 +203,22 @@ func (p *topicPause) resume() bool {
 	return wasPaused
 }
 
-// forget forgets a parked aggregate: its next refusal is a new case.
+// forget removes a parked aggregate from knownBad. Its next refusal counts like a first one.
 func (p *topicPause) forget(aggregate string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.knownBad, aggregate)
 }
 
-// failures is how many times in a row the topic was found to be out.
+// failures returns how many times in a row the topic was paused or a probe failed.
 func (p *topicPause) failures() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pauses
 }
 
-// reason is why the topic is paused, and since when. since is zero while it is
-// not.
+// reason returns why the topic is paused, and since when. since is zero if the topic is not
+// paused.
 func (p *topicPause) reason() (cause string, since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,23 +12,23 @@ import (
 )
 
 const (
-	// candidatesPerProbe is how many aggregates probes are chosen from, at most. The others
-	// go back. probeBytes bounds their payloads.
+	// candidatesPerProbe is the largest number of aggregates among which probes are chosen.
+	// Aggregates that are not chosen are handed back. probeBytes bounds the payloads of all.
 	candidatesPerProbe = 64
 	probeBytes         = 1 << 20
-	// maxCandidates bounds the batches in flight that probes were chosen from. They come on
-	// top of maxEvents: claims and scans do not wait for them.
+	// maxCandidates bounds the batches in flight that were claimed to choose probes from. They
+	// do not count against maxEvents, so claims and scans do not wait for them.
 	maxCandidates = 4 * candidatesPerProbe
 	// probeTimeout bounds one search for candidates.
 	probeTimeout = queue.Timeout
-	// probeScanShare is by how much the pause after a scan that found nothing is longer
-	// than the scan, and probeScanPause the longest pause.
+	// A pause follows a scan that found nothing. It is probeScanShare times as long as the scan,
+	// and probeScanPause at most.
 	probeScanShare = 20
 	probeScanPause = 30 * time.Second
 )
 
-// probeLoop probes the paused topics until ctx ends. Claims and scans never wait for it.
-// Its statements end with flying, as in claimNew.
+// probeLoop probes the paused topics until ctx ends. Claims and scans never wait for it. Its
+// statements are cancelled when flying ends, and not when ctx ends (see claimNew).
 func (r *Relay) probeLoop(ctx, flying context.Context, claimed chan<- *leasedBatch) {
 	for ctx.Err() == nil {
 		again := r.probe(flying, claimed)
@@ -70,10 +70,11 @@ func (r *Relay) probeTopic(ctx context.Context, p *topicPause, state int, claime
 			"error", err, "failures", p.scan.failures, "retry_in_ms", pause.Milliseconds())
 		return
 	case len(found.Batches) > 0:
-		// Batches that are not chosen go back by themselves: the topic is paused.
+		// A batch that is not chosen is handed back, because publish does not send it while the
+		// topic is paused.
 		found.chosen, found.state = p.chooseProbes(state, found.Batches), state
 		for range len(found.chosen) - r.dispatch(found, claimed) {
-			p.postpone(state, 0) // the batch is in flight already
+			p.postpone(state, 0) // a chosen batch was in flight already, so dispatch has skipped it
 		}
 	case len(p.scan.parts) > 0:
 		p.postpone(state, 0)
@@ -89,11 +90,12 @@ func (r *Relay) probeTopic(ctx context.Context, p *topicPause, state int, claime
 	p.scan.succeeded()
 }
 
-// candidates claims events that probes are chosen from: retries, which failed there before,
-// or events that claims have skipped. The order of the two alternates with each probe,
-// because many bad events would otherwise keep the good ones from being found.
-// For the same reason the scan of a topic that refuses events skips retries: a bad event
-// that was probed is one from then on. all says that none of the skipped events is left.
+// candidates claims events from which probes are chosen. These are either retries, which failed at
+// the topic before, or events that claims have skipped. The two are tried in an order that
+// alternates with each probe, because many bad events would otherwise keep the good ones from
+// being found. For the same reason the scan skips retries if the topic refuses events, because
+// a bad event is a retry once it has been probed. retryIn is how long it takes until the next
+// retry is due, or zero. all says that no skipped event is left.
 func (r *Relay) candidates(ctx context.Context, p *topicPause) (found claimResult, retryIn time.Duration, all bool, err error) {
 	var others []string
 	for kind, other := range r.pauses {
@@ -120,21 +122,21 @@ func (r *Relay) candidates(ctx context.Context, p *topicPause) (found claimResul
 	return found, retryIn, all, err
 }
 
-// probeScan is a scan of all events that a relay may have unfinished, a page at a time. It
-// may read everything that was written since a topic was paused, hence its pauses.
+// probeScan is a scan, page by page, of all events that a relay may not have finished. It may
+// read everything that was written since a topic was paused, so there are pauses between scans.
 type probeScan struct {
-	outages // of the searches
+	outages // counts failed searches
 
 	low   queue.TxSnapshot
-	parts []queue.Cursor // the rest; none: the next scan begins
+	parts []queue.Cursor // the unread parts; if there are none, the next page begins a new scan
 	took  time.Duration
 	// notBefore is when the next scan may begin.
 	notBefore time.Time
 }
 
-// claimPaused claims among the next page of all events that this relay may have unfinished.
-// all says that this was the last page, and that no page had a candidate. A failed page
-// ends the scan: the next search begins with the retries.
+// claimPaused claims candidates in the next page of the scan s. all says that this was the last
+// page, and that no page had a candidate. A failed page ends the scan. Until a new scan may begin,
+// searches find retries only.
 func (r *Relay) claimPaused(ctx context.Context, claim queue.Claim, s *probeScan) (b claimResult, all bool, err error) {
 	if len(s.parts) == 0 {
 		if time.Now().Before(s.notBefore) {
@@ -160,8 +162,8 @@ func (r *Relay) claimPaused(ctx context.Context, claim queue.Claim, s *probeScan
 	return b, all, err
 }
 
-// startProbe returns the state in which the caller may probe the paused topic, or 0. It
-// reserves the probe: no other caller may probe until this one has a result.
+// startProbe returns the state in which the caller may probe the paused topic, or 0 if no probe is
+// due. Until this probe has a result, startProbe returns 0.
 func (p *topicPause) startProbe() (state int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -172,9 +174,9 @@ func (p *topicPause) startProbe() (state int) {
 	return p.state
 }
 
-// chooseProbes returns the heads of the probes among batches, for that state. It returns
-// none if a batch in flight has ended the state. It prefers aggregates that have not been
-// refused.
+// chooseProbes chooses probes among batches and returns their heads. It prefers aggregates that
+// have not been refused. It returns none if state is over, because of the result of a batch that
+// was in flight.
 func (p *topicPause) chooseProbes(state int, batches []queue.Batch) map[uuid.UUID]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,22 +204,22 @@ func (p *topicPause) chooseProbes(state int, batches []queue.Batch) map[uuid.UUI
 	return probes
 }
 
-// nextProbe is when to ask again whether a probe is due.
+// nextProbe returns when to ask again whether a probe is due.
 func (p *topicPause) nextProbe() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.probesOut > 0 { // its result wakes the probe loop
+	if p.probesOut > 0 { // the result of a probe wakes the probe loop
 		return time.Now().Add(publishTimeout)
 	}
 	return p.retryAt
 }
 
-// postpone takes back a probe of that state that was not sent. If no other probe is out,
-// the next one may be sent after d.
+// postpone notes that a probe, which was chosen in the given state, was not sent. If no other
+// probe is out, the next one may be sent after d.
 func (p *topicPause) postpone(state int, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.state != state { // a batch in flight has changed it
+	if p.state != state { // the result of a batch in flight has changed it
 		return
 	}
 	p.probesOut--
@@ -227,8 +229,8 @@ func (p *topicPause) postpone(state int, d time.Duration) {
 	}
 }
 
-// probeFailed expects the lock. It notes that a probe has failed. When none is out any
-// more, the topic is still out.
+// probeFailed expects the lock. It notes that a probe has failed. If no other probe is out, it
+// prolongs the pause and returns true.
 func (p *topicPause) probeFailed(cause string) bool {
 	p.probesOut--
 	if p.probesOut > 0 {

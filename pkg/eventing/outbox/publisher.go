@@ -16,10 +16,10 @@ import (
 
 // publisher sends the events of one aggregate, in order.
 //
-// It calls the Publish method itself instead of using the client's Publisher. So a request
-// is exactly some successive versions of one aggregate, and it ends when its context does.
-// (The client's Publisher goes on for 60 s after its caller has given up, and its message
-// may land behind later ones.) No key is ever left paused.
+// It calls the gRPC method Publish itself instead of using the client's Publisher. So a request
+// contains only successive versions of one aggregate, and ends when its context ends. No ordering
+// key is ever left paused. (The client's Publisher goes on for 60 s after its caller has given
+// up, and its message may arrive after later ones.)
 type publisher struct {
 	client *vkit.TopicAdminClient
 	topics map[string]string
@@ -28,15 +28,16 @@ type publisher struct {
 const (
 	// maxRequestMessages is how many messages Pub/Sub takes in a request.
 	maxRequestMessages = 1000
-	// maxRequestBytes is under Pub/Sub's 10 MB, with room for attributes.
+	// maxRequestBytes is below Pub/Sub's limit of 10 MB.
 	maxRequestBytes = 8 << 20
 	// attributeBytes is a generous estimate for the attributes of one message.
 	attributeBytes = 1 << 10
 )
 
-// report is the result of publishing a batch. Its first published events are acknowledged.
-// err, if any, is why the next event is not: a rejection of that event if rejected, else an
-// outage. The events behind it were not sent, or may or may not have arrived.
+// report is the result of publishing a batch. The broker has acknowledged as many events of the
+// batch, from the first on, as published says. If the next event failed, err is why. If rejected
+// is true, the broker refused that event, otherwise err is an outage. Later events were not
+// sent, or it is unknown whether they arrived.
 type report struct {
 	published int
 	requests  int
@@ -47,10 +48,10 @@ type report struct {
 	ended     time.Time
 }
 
-// publish sends the events of h in version order, in as few requests as the limits allow,
-// each only after the one before was acknowledged. It stops at the first failure, and
-// starts no request after ctx has ended, while pause does not admit it, or with a lease
-// that may end before the request. flying is the context of requests in flight.
+// publish sends the events of h in version order, in as few requests as the limits allow. It
+// starts a request only after the request before was acknowledged, and stops at the first
+// failure. It starts no request after ctx has ended, if pause does not admit the batch, or if
+// the lease may end before the request does. flying is the context of requests in flight.
 func (p publisher) publish(ctx, flying context.Context, h *leasedBatch, pause *topicPause) (rep report) {
 	start := time.Now()
 	defer func() {
@@ -70,8 +71,8 @@ func (p publisher) publish(ctx, flying context.Context, h *leasedBatch, pause *t
 		err := p.request(flying, topic, batch[:n])
 		rep.requests++
 		if n > 1 && isRejection(err) {
-			// A refused request does not tell which of its events is bad. The oldest
-			// goes alone, and then more at a time, because the others may be sound.
+			// The answer does not say which event of the request is bad. So the oldest
+			// is sent alone, and then more at a time, because the others may be good.
 			n, most = 1, 1
 			err = p.request(flying, topic, batch[:n])
 			rep.requests++
@@ -87,7 +88,8 @@ func (p publisher) publish(ctx, flying context.Context, h *leasedBatch, pause *t
 	return rep
 }
 
-// fitting is how many events fit into one request by their bytes: at least one.
+// fitting returns how many of the first events fit into one request by their size in bytes. It
+// returns at least 1.
 func fitting(r queue.Batch) int {
 	size := 0
 	for i, e := range r {
@@ -99,7 +101,7 @@ func fitting(r queue.Batch) int {
 	return len(r)
 }
 
-// request publishes batch in one request, which the broker takes whole or not at all.
+// request publishes batch in one request. The broker accepts the whole request or nothing of it.
 func (p publisher) request(ctx context.Context, topic string, batch queue.Batch) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
@@ -114,8 +116,8 @@ func (p publisher) request(ctx context.Context, topic string, batch queue.Batch)
 	return err
 }
 
-// isRejection reports whether the broker refused the message itself. Any other error is a
-// fault of the network, the topic or the quota, which time or an operator repairs.
+// isRejection reports whether the broker refused the message itself. Any other error is a fault
+// of the network, the topic or the quota, which passes with time or is repaired by an operator.
 func isRejection(err error) bool {
 	return err != nil && status.Code(err) == codes.InvalidArgument
 }
@@ -130,8 +132,8 @@ func isTopicFault(err error) bool {
 	}
 }
 
-// send publishes a batch and gives the result to its topic's pause, if it has a topic. ctx
-// and flying are those of publish.
+// send publishes a batch. If the batch has a topic, send passes the result to the topic's pause.
+// ctx and flying are as in publish.
 func (r *Relay) send(ctx, flying context.Context, h *leasedBatch) report {
 	p := r.pauses[h.events[0].AggregateType]
 	rep := r.publisher.publish(ctx, flying, h, p)
@@ -141,8 +143,8 @@ func (r *Relay) send(ctx, flying context.Context, h *leasedBatch) report {
 	return rep
 }
 
-// updatePause gives the result of a batch to its topic's pause. It turns a refusal that is the
-// topic's fault into an outage.
+// updatePause passes the result of a batch to its topic's pause. If a refusal is the topic's
+// fault, updatePause changes rep so that it counts as an outage.
 func (r *Relay) updatePause(ctx, flying context.Context, p *topicPause, h *leasedBatch, rep *report) {
 	key := h.events[0].Key()
 	if rep.published > 0 && p.succeeded(key) {
@@ -167,7 +169,7 @@ func (r *Relay) updatePause(ctx, flying context.Context, p *topicPause, h *lease
 		failures := p.failures()
 		r.log.WarnContext(ctx, "relay is held up, nothing is lost", "topic", p.topic, "cause", cause,
 			"paused_since", since, "failures", failures, "error", rep.err)
-		if !since.IsZero() { // it has not resumed meanwhile
+		if !since.IsZero() { // otherwise the topic has resumed meanwhile
 			r.observePause(ctx, Pause{Topic: p.topic, Cause: cause, Since: since, Failures: failures, Err: rep.err})
 		}
 	}

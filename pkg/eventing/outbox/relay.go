@@ -19,27 +19,29 @@ import (
 )
 
 const (
-	// renewEvery leaves two more tries before a lease runs out.
+	// renewEvery is the age at which a lease is renewed. If that fails, there is time for two
+	// more tries before the lease runs out.
 	renewEvery = queue.LeaseTime / 3
-	// publishTimeout bounds one publish request. A request is never started unless the
-	// lease is valid for longer.
+	// publishTimeout bounds one publish request. A request starts only if its lease lasts
+	// longer than that.
 	publishTimeout = 8 * time.Second
 	// drainTime is the time that publishes and claims in flight get after Run is cancelled.
-	// settleTime is the time after that for writing their results: the server in front
-	// leaves a process 4 of its 10 seconds.
+	// settleTime is the time after that for writing their results. Together they are less than
+	// 4 s, because the shutdown of the server takes up to 6 of a process's 10 seconds.
 	drainTime  = 3 * time.Second
 	settleTime = 800 * time.Millisecond
 
-	// A claim takes at most this much: enough that its round trip is a small part of the
-	// work, little enough that its first events are soon on their way.
+	// claimEvents and claimBytes limit what a claim takes. They are large enough that the round
+	// trip of a claim is a small part of the work, and small enough that its first events are
+	// soon on their way.
 	claimEvents = 2000
 	claimBytes  = 8 << 20
-	// A relay holds at most this much: three claims, of which one is being published while
-	// another is settled.
+	// maxEvents and maxBytes limit what a relay holds: three claims, so that one claim can be
+	// published while another is settled.
 	maxEvents = 3 * claimEvents
 	maxBytes  = 3 * claimBytes
-	// publishesInFlight keep a slow broker busy. The client spreads them over connections
-	// of 100 streams each.
+	// publishesInFlight is how many goroutines publish, enough to keep a slow broker busy. The
+	// client spreads their requests over connections of 100 streams each.
 	publishesInFlight = 128
 
 	// notifyEvery is the least time between two notifications about this process's commits.
@@ -47,15 +49,15 @@ const (
 )
 
 var (
-	// idlePause is the pause after a claim that found nothing. Its cap is the price of a
-	// lost notification.
+	// idlePause is the pause after a claim that found nothing. Its cap is how long events wait
+	// if a notification is lost.
 	idlePause = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
-	// outagePause is the pause after a failure of the database or the broker, unless Options
-	// say otherwise.
+	// outagePause is the pause after a failure of the database or the broker. Options may replace
+	// it.
 	outagePause = backoff.Policy{Base: 200 * time.Millisecond, Cap: 5 * time.Second}
 )
 
-// Relay publishes the outbox of one service. Any number may run on one outbox.
+// Relay publishes the outbox of one service. Any number of relays may run on one outbox.
 type Relay struct {
 	queue     queue.Queue
 	publisher publisher
@@ -65,9 +67,9 @@ type Relay struct {
 	log       *slog.Logger
 	heartbeat func()
 	metrics   *metrics
-	// token is this relay's name on its leases.
+	// token identifies this relay on its leases.
 	token string
-	// drainFor and settleFor are drainTime and settleTime; tests have others.
+	// drainFor and settleFor are drainTime and settleTime, except in tests.
 	drainFor, settleFor time.Duration
 
 	inFlight     *inFlight
@@ -76,19 +78,19 @@ type Relay struct {
 	registration registration
 	claimSize    *claimSize
 	tenants      *tenantRates
-	// wakeups signals new events to the claims, wakeProbes that a paused topic may be due for
-	// a probe.
+	// wakeups signals new events to the claim loop. wakeProbes signals the probe loop that a
+	// paused topic may be due for a probe.
 	wakeups, wakeProbes chan struct{}
-	// failures counts, in a row, the claims that the database did not answer.
+	// failures is how many claims in a row have failed.
 	failures atomic.Int64
 	// backlog is the last reading of the backlog.
 	backlog atomic.Pointer[backlogReading]
 }
 
 // NewRelay returns a relay of the outbox that db's search_path finds. topics maps aggregate
-// types to full topic names (projects/P/topics/T); an event of any other type is parked.
-// The relay calls heartbeat at least every few seconds while it is alive, whatever the
-// state of database and broker.
+// types to full topic names (projects/P/topics/T). An event of any other type is parked. While
+// the relay is alive, it calls heartbeat at least every few seconds, even if the database or the
+// broker is down.
 func NewRelay(
 	db *pgxpool.Pool, client *pubsub.Client, topics map[string]string, log *slog.Logger, heartbeat func(), o Options,
 ) *Relay {
@@ -119,23 +121,23 @@ func NewRelay(
 }
 
 // Wake makes the relay claim now, and the relays of other processes soon. Call it after the
-// commit of a transaction that appended events. It never blocks, and is only a hint: relays
-// poll all the same.
+// commit of a transaction that appended events. It never blocks. It is only a hint, because
+// relays also poll.
 func (r *Relay) Wake() {
 	signal(r.wakeups)
 	r.notifier.Publish("") // no keys: a relay claims whatever is new
 }
 
-// onNotify wakes the claims when another relay has notified this one, and when
-// notifications begin to arrive: no notification has told of earlier commits.
+// onNotify wakes the claim loop when another relay has notified this one, and when the connection
+// for notifications comes or goes, because notifications between two connections are lost.
 func (r *Relay) onNotify(notify.Notification) { signal(r.wakeups) }
 
-// Run relays until ctx ends, then lets publishes in flight finish for up to three seconds,
-// hands back its leases, and returns nil, no later than 0.8 seconds after that, whatever
-// the database does. A relay runs once.
+// Run relays events until ctx ends. Then it lets publishes in flight finish for up to three
+// seconds, writes their results and hands back its leases for up to 0.8 seconds more, and
+// returns nil. It keeps these limits even if the database hangs. A Relay can run only once.
 //
-// It is a pipeline: one goroutine claims, some publish, one settles, so that the database
-// and the broker are busy at the same time.
+// Run is a pipeline. Some goroutines claim, some publish, and one settles, so the database and
+// the broker are busy at the same time.
 func (r *Relay) Run(ctx context.Context) error {
 	defer r.metrics.unregister()
 	flying, land := outlive(ctx, r.drainFor)
@@ -143,7 +145,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	closing, closed := outlive(ctx, r.drainFor+r.settleFor)
 	defer closed()
 	stopCalls := r.calls.Start(ctx)
-	// The channels take everything that may be in flight: no send ever waits.
+	// The channels have room for everything that may be in flight, so no send ever waits.
 	const most = maxEvents + maxCandidates
 	claimed, results := make(chan *leasedBatch, most), make(chan publishResult, most)
 	var publishing, settling, background sync.WaitGroup
@@ -179,7 +181,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	return nil
 }
 
-// outlive returns a context that ends d after ctx has.
+// outlive returns a context that ends d after ctx has ended.
 func outlive(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	longer, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

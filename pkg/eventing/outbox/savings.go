@@ -2,40 +2,43 @@ package outbox
 
 import "time"
 
-// slowClaim is the longest time of a claim for which a held tenant saves up: the rate of one that is
-// slower ends with it. A pause of the process is no claim.
+// slowClaim is the longest time per claim for which a held tenant saves up events. If claims take
+// longer, the tenant gets less than its rate. The limit also keeps a pause of the process from
+// counting as time in which events were saved up.
 const slowClaim = 50 * time.Millisecond
 
-// savings are the events that a held tenant's rate allows. They are parts of events, so that no rate is
-// too low for a turn.
+// savings has the number of events that a held tenant's rate allows. It counts fractions of events, so
+// that even a low rate allows an event after some turns.
 type savings struct {
 	events float64
-	// sending are the events that were on the way to the broker at the time at, and a part of those
-	// before: see earn.
+	// sending is the number of the tenant's events that were on their way to the broker at the time
+	// at. If it was higher before, it falls no faster than the rate: see earn.
 	sending float64
 	at      time.Time
 }
 
-// earn adds what the rate of events per second allows since the last call: in one round through so many
-// held tenants.
+// earn adds the events that the rate allows for the time since the last call. That time counts up to
+// the length of one round of turns. rate is in events per second, held is the number of held tenants,
+// and sending is how many of the tenant's events are on their way to the broker.
 //
-// The tenant may save up the events of two rounds, because a scan and the events behind published
-// ones take turns, and as many as are on their way. So one that is far from the broker fills its
-// share within some answers, and one next to the broker has no burst after a pause of the relay. The
-// second part falls at the rate: the events behind answered ones are found some time later.
+// The tenant may save up the events of two rounds, because turns alternate between the scan and the
+// events behind published ones. It may save up as many events again as are on their way. So a tenant
+// fills its share within some answers of a slow broker, and has no burst after a pause of the
+// relay if the broker is fast. The second part falls no faster than the rate, because the events
+// behind answered ones are found some time after the answer.
 func (s *savings) earn(sending int, rate float64, held int, now time.Time) {
 	passed := now.Sub(s.at)
 	earned := rate * min(passed, turnEvery+time.Duration(held)*slowClaim).Seconds()
 	s.sending = max(float64(sending), s.sending-rate*passed.Seconds())
-	most := 2*max(earned, perTurn(rate)) + s.sending + 1 // the part of an event that is left of a claim
+	most := 2*max(earned, perTurn(rate)) + s.sending + 1 // 1 for the fraction of an event that a claim leaves
 	s.events, s.at = min(s.events+earned, most, tenantEvents), now
 }
 
-// skip passes over a time in which there were no turns.
+// skip notes that no turn was possible until now, so that earn adds nothing for that time.
 func (s *savings) skip(now time.Time) { s.at = now }
 
-// allowance is how many events a turn may claim where there is room for so many. It is 0 where they
-// are too few to pay for a claim, which costs the rows that it reads.
+// allowance returns how many events a turn may claim. room is how many the share allows. allowance
+// returns 0 if the events are too few to justify the rows that a claim reads.
 func (s *savings) allowance(room int, rate float64) int {
 	n := min(room, int(s.events))
 	if float64(n) < min(fewEvents/2, max(1, perTurn(rate)/2)) {
@@ -44,8 +47,8 @@ func (s *savings) allowance(room int, rate float64) int {
 	return n
 }
 
-// spend takes away the events of a claim.
+// spend subtracts the events of a claim.
 func (s *savings) spend(events int) { s.events -= float64(events) }
 
-// perTurn is how many events a rate allows in the time of a turn.
+// perTurn returns how many events a rate allows in turnEvery.
 func perTurn(rate float64) float64 { return rate * turnEvery.Seconds() }

@@ -8,9 +8,10 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// scanLoop finds the events that the claims cannot see: retries that are due, events that
-// dead relays had leased, events that a claim had to leave. Its statements may be slow and
-// may fail; no new event waits for them. They end with flying, as in claimNew.
+// scanLoop claims the events that claims of new events do not find: retries that are due, events
+// that dead relays had leased, and events that a claim had to skip. Its statements may be slow
+// and may fail, but no new event waits for them. They are cancelled when flying ends, and not when
+// ctx ends (see claimNew).
 func (r *Relay) scanLoop(ctx, flying context.Context, claimed chan<- *leasedBatch) {
 	s := newScanSchedule()
 	for ctx.Err() == nil {
@@ -18,7 +19,7 @@ func (r *Relay) scanLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 		due.retriesWait = r.retriesWait()
 		todo, until := s.next(time.Now(), due)
 		if todo == actIdle {
-			r.inFlight.withdraw(byScan) // it may have waited for room for retries, which wait now
+			r.inFlight.withdraw(byScan) // it may have waited for room for retries that may not be claimed now
 		}
 		switch todo { //nolint:exhaustive // the other actions are claims, which need room
 		case actIdle:
@@ -38,7 +39,8 @@ func (r *Relay) scanLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 	}
 }
 
-// scanFailed hands the room back. The due time that a claim of retries has taken counts again.
+// scanFailed releases the room of a failed claim. If it was a claim of retries, scanFailed makes
+// the next one due after the pause, because the failed claim has cleared the due time of retries.
 func (r *Relay) scanFailed(ctx context.Context, s *scanSchedule, todo action, err error) {
 	r.inFlight.release()
 	r.followUps.noteUnknownLeases()
@@ -50,15 +52,16 @@ func (r *Relay) scanFailed(ctx context.Context, s *scanSchedule, todo action, er
 		"error", err, "failures", s.outages[todo].failures, "retry_in_ms", pause.Milliseconds())
 }
 
-// retriesWait reports whether the retries that are due wait for others on their way to the broker.
+// retriesWait reports whether due retries must wait, because too many retries are on their way to
+// the broker while several tenants are active.
 func (r *Relay) retriesWait() bool { return r.tenants.shared(time.Now()) && r.inFlight.retriesWait() }
 
-// scan makes the claim that is due. Room for it is reserved.
+// scan makes the claim todo. The caller has reserved room for it.
 func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed chan<- *leasedBatch) error {
 	sent := time.Now()
 	paused, alive, held := r.followUps.exclusions()
 	claim := r.claimLimits(paused, alive, held)
-	// A claim of retries finds those later that wait now.
+	// A later claim of retries finds the retries that are skipped here.
 	claim.SkipRetries = r.retriesWait()
 	switch todo { //nolint:exhaustive // the other actions claim nothing
 	case actRetries:

@@ -9,17 +9,17 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// The schedules are the relay's scheduler: three state machines without a database. Each
-// decides the next action of one goroutine from the time and the due times: claimSchedule
-// for the claims of new events, scanSchedule for scans and retries, turnSchedule for the
-// turns of held tenants. The package doc has their diagrams.
+// The relay's scheduler consists of three state machines, which use no database. Each computes
+// the next action of one goroutine from the time and the due times. claimSchedule is for claims
+// of new events, scanSchedule for scans and retries, and turnSchedule for the turns of held
+// tenants. The package doc has diagrams of them.
 
 // action is the next step of a schedule.
 type action int
 
 const (
-	actIdle      action = iota // wait until the time that comes with it, or until there may be work
-	actPause                   // wait until that time, whatever there is to do
+	actIdle      action = iota // wait until the time that next returns, or until there may be work
+	actPause                   // wait until the time that next returns, even if there is work
 	actRegister                // write the relay into the table of relays
 	actClaim                   // claim new events
 	actRetries                 // claim the retries that are due
@@ -30,18 +30,20 @@ const (
 )
 
 const (
-	// scanRows is how many rows a page of a scan reads, and sweepRows how many a page of
-	// the sweep reads.
+	// scanRows is how many rows a page of a scan reads. sweepRows is how many a page of the
+	// sweep reads.
 	scanRows, sweepRows = 2000, 1000
-	// scanEvery is the pause before a scan for rows that a claim or another scan had to
-	// skip, and between two pages of the sweep.
+	// scanEvery is the longest pause between two claims of retries, between two pages of the
+	// sweep, and before a scan for rows that a claim or another scan had to skip. Each pause is
+	// jittered.
 	scanEvery = 5 * time.Second
-	// heartbeatEvery is how often a waiting relay shows that it is alive.
+	// heartbeatEvery is the longest time that a relay waits before it calls the heartbeat
+	// function of NewRelay again.
 	heartbeatEvery = 5 * time.Second
 )
 
-// outages are the failures in a row of one goroutine's statements, with the end of the pause
-// after the last one. Other goroutines go on.
+// outages counts the failures in a row of one kind of statement, and has the end of the pause
+// after the last failure. Statements of other kinds go on.
 type outages struct {
 	failures    int
 	pausedUntil time.Time
@@ -66,15 +68,16 @@ type claimSchedule struct {
 	emptyPolls int // claims in a row that found nothing
 }
 
-// next returns the action that is due, or the time until which to wait. wakeup says that
-// something was committed, allPaused that every topic is paused.
+// next returns the next action. For actIdle and actPause it also returns the time until which to
+// wait. wakeup says that events may have been committed. allPaused says that every topic is
+// paused.
 func (c *claimSchedule) next(now time.Time, due dueTimes, wakeup, allPaused bool) (action, time.Time) {
 	switch {
-	case now.Before(c.pausedUntil): // new work does not make the database come back
+	case now.Before(c.pausedUntil): // even if there is new work, because it does not repair the database
 		return actPause, c.pausedUntil
 	case !due.registered:
 		return actRegister, now
-	case allPaused: // nor a topic
+	case allPaused: // new work does not repair a topic either
 		return actPause, now.Add(heartbeatEvery)
 	case wakeup || !now.Before(c.pollAt) || !due.claimAt.IsZero() && !now.Before(due.claimAt):
 		return actClaim, now
@@ -83,7 +86,7 @@ func (c *claimSchedule) next(now time.Time, due dueTimes, wakeup, allPaused bool
 	}
 }
 
-// claimed plans the next poll after a successful claim that was sent then.
+// claimed plans the next poll after a successful claim. sent is when that claim was sent.
 func (c *claimSchedule) claimed(sent time.Time, batches int, truncated bool) {
 	c.succeeded()
 	c.emptyPolls++
@@ -91,22 +94,23 @@ func (c *claimSchedule) claimed(sent time.Time, batches int, truncated bool) {
 		c.emptyPolls = 1
 	}
 	if c.pollAt = sent.Add(idlePause.Delay(c.emptyPolls)); truncated {
-		c.pollAt = sent // there may be more that is new
+		c.pollAt = sent // there may be more new events
 	}
 }
 
 // scanSchedule is the schedule of scans and retries.
 type scanSchedule struct {
-	// outages are those of each kind of action: while one pauses, the others go on.
+	// outages has the failures of each action. While one action pauses, the others go on.
 	outages [actSweepPage + 1]outages
-	// parts are the rest of the running scan, which began at low.
+	// parts are the unread parts of the running scan. The scan reads the rows that low did not
+	// see.
 	parts []queue.Cursor
 	low   queue.TxSnapshot
-	// sweep is the rest of the pass through the whole table. It finds rows that no relay
-	// knows of, such as rows changed by hand.
+	// sweep has the unread parts of the pass through the whole table. The sweep finds rows that
+	// no relay knows of, such as rows changed by hand.
 	sweep []queue.Cursor
-	// retryAt and sweepAt are the times of the next claim of retries and of the next page of
-	// the sweep if nothing makes them due earlier.
+	// retryAt is when retries are claimed next if nothing makes them due earlier. sweepAt is
+	// when the next page of the sweep is due.
 	retryAt, sweepAt time.Time
 }
 
@@ -114,7 +118,7 @@ func newScanSchedule() *scanSchedule {
 	return &scanSchedule{sweep: queue.Beginning.Since(), retryAt: time.Now()}
 }
 
-// next returns the action that is due, or the time until which to wait.
+// next returns the action that is due, or actIdle and the time until which to wait.
 func (s *scanSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
 	retryAt, sweepAt := s.after(actRetries, soonest(s.retryAt, due.retryAt)), s.after(actSweepPage, s.sweepAt)
 	scan, scanAt := actStartScan, due.scanAt
@@ -137,13 +141,14 @@ func (s *scanSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
 	}
 }
 
-// after is at, or the end of the action's pause.
+// after returns the later one of at and the end of the action's pause after a failure.
 func (s *scanSchedule) after(a action, at time.Time) time.Time {
 	return slices.MaxFunc([]time.Time{at, s.outages[a].pausedUntil}, time.Time.Compare)
 }
 
-// retried plans the next claim of retries after one that was sent then: at once if it was
-// truncated, else when the next retry is due, after in. Zero is none.
+// retried plans the next claim of retries after a successful one, which was sent at now. If the
+// claim was truncated, the next one is due at once. Otherwise it is due after in, when the next
+// retry is due, or after scanEvery at most. in is zero if there is no later retry.
 func (s *scanSchedule) retried(now time.Time, truncated bool, in time.Duration) {
 	s.outages[actRetries].succeeded()
 	switch s.retryAt = now.Add(jittered(scanEvery)); {
@@ -157,14 +162,14 @@ func (s *scanSchedule) retried(now time.Time, truncated bool, in time.Duration) 
 // started begins a scan of the rows that low did not see.
 func (s *scanSchedule) started(low queue.TxSnapshot) { s.low, s.parts = low, low.Since() }
 
-// paged continues behind a page, and reports whether the scan is complete.
+// paged notes that the scan has read the page p, and reports whether the scan is complete.
 func (s *scanSchedule) paged(p queue.Page) (through bool) {
 	s.outages[actScanPage].succeeded()
 	s.parts = behind(s.parts, p)
 	return len(s.parts) == 0
 }
 
-// swept continues behind a page of the sweep.
+// swept notes that the sweep has read the page p, and plans the next page.
 func (s *scanSchedule) swept(now time.Time, p queue.Page) {
 	s.outages[actSweepPage].succeeded()
 	if s.sweepAt = now.Add(jittered(scanEvery)); p.Truncated {
@@ -179,12 +184,14 @@ func (s *scanSchedule) swept(now time.Time, p queue.Page) {
 type turnSchedule struct {
 	outages
 
-	// at is the time of the next turn, and claims are those of the present one.
+	// at is when the next round of turns begins. claims is the number of claims in the present
+	// round.
 	at     time.Time
 	claims int
 }
 
-// next returns the action that is due, or the time until which to wait.
+// next returns the next action. For actIdle and actPause it also returns the time until which to
+// wait.
 func (s *turnSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
 	switch {
 	case now.Before(s.pausedUntil):
@@ -198,9 +205,9 @@ func (s *turnSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
 	}
 }
 
-// turned plans the next claim of a turn of so many held tenants, after one that ended now: at
-// once, unless the turn is over. Between two turns the database has time for others, however
-// long the claims take.
+// turned plans the next claim for held tenants after one that ended at now. held is the number
+// of held tenants. The next claim is due at once, unless the round of turns is over. The pause
+// between two rounds leaves the database time for other statements, however long claims take.
 func (s *turnSchedule) turned(now time.Time, over bool, held int) {
 	s.claims++
 	if over || s.claims >= turnClaims*held {
@@ -208,8 +215,8 @@ func (s *turnSchedule) turned(now time.Time, over bool, held int) {
 	}
 }
 
-// behind is the rest of a scan behind the page that was read of its first part. A truncated
-// page is read again.
+// behind returns the unread parts of a scan after the page p of the first part was read. A
+// truncated page is read again.
 func behind(parts []queue.Cursor, p queue.Page) []queue.Cursor {
 	switch {
 	case p.Truncated:
@@ -221,7 +228,7 @@ func behind(parts []queue.Cursor, p queue.Page) []queue.Cursor {
 	return parts
 }
 
-// jittered is between half of d and d.
+// jittered returns a random duration between half of d and d.
 func jittered(d time.Duration) time.Duration { //nolint:unparam // both pauses happen to be 5 s
 	return d/2 + time.Duration(rand.Int64N(int64(d/2)))
 }

@@ -7,26 +7,27 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// publishResult is a batch whose publishing has ended, with the result.
+// publishResult is a batch that has been sent, with the result of publishing it.
 type publishResult struct {
 	batch  *leasedBatch
 	report report
 }
 
-// settlement turns a result into the settlement that is written back.
+// settlement turns a result into the settlement that is written into the table.
 func (r *Relay) settlement(ctx context.Context, p publishResult) queue.Settlement {
 	o := queue.Settlement{Batch: p.batch.events, Published: p.report.published}
 	switch {
 	case p.report.err == nil || p.report.published == len(p.batch.events):
 	case p.report.rejected:
 		o.Failure = r.reject(ctx, p.batch.events[o.Published], p.report.err)
-	case ctx.Err() == nil: // otherwise the shutdown cut it off
+	case ctx.Err() == nil: // otherwise the shutdown may have caused the error
 		o.Failure = &queue.Failure{Reason: p.report.err.Error(), RetryIn: p.report.wait}
 	}
 	return o
 }
 
-// reject is the failure of a refused event: a retry, or at the last refusal parking.
+// reject returns the failure of a refused event. The event is retried, or parked if this was its
+// last attempt.
 func (r *Relay) reject(ctx context.Context, e queue.Event, reason error) *queue.Failure {
 	attempt := e.Rejections + 1
 	park := attempt >= r.options.MaxAttempts

@@ -10,7 +10,7 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// unsettled is a result that is to be written back.
+// unsettled is a result of publishing that is not yet written into the table.
 type unsettled struct {
 	publishResult
 
@@ -19,32 +19,34 @@ type unsettled struct {
 	notBefore  time.Time // when to try next
 }
 
-// weight counts its events against the settler's limit: at least one.
+// weight is how much the result counts against the settler's limit: its published events, and
+// at least 1.
 func (u *unsettled) weight() int { return max(1, u.settlement.Published) }
 
-// settler writes results back. Only the settling goroutine uses it. The batches of its
-// results are still in flight, which bounds their number.
+// settler writes results into the table. Only the settling goroutine uses it. The batches of
+// waiting results count as in flight, and the bound of inFlight limits their number.
 type settler struct {
 	*Relay
 
 	waiting []*unsettled
-	// limit is how many events one statement marks. It follows the database: half as many
-	// after a statement that ran out of time, twice as many after a quick one.
+	// limit is how many events one statement marks. It adapts to the database's speed. A
+	// statement that runs out of time halves it, and a quick statement doubles it.
 	limit int
 }
 
 const (
-	// renewLook is how often a relay looks for leases to renew. It is short enough that
-	// there is still time for a renewal after a statement that ran into its time limit.
+	// renewLook is how often a relay looks for leases to renew. It is short enough that a
+	// lease can still be renewed after a statement that ran into its time limit.
 	renewLook = renewEvery / 4
-	// quick is the duration up to which the next statement may have more to do.
+	// quick is the longest duration of a statement after which the next one may mark more events.
 	quick = queue.Timeout / 10
 )
 
-// settleLoop writes results back, all that have arrived meanwhile in one statement. It ends
-// when results is closed and nothing is left, or when closing ends. Between two statements
-// it renews leases. So settling and renewing never wait for each other's row locks, and a
-// statement that keeps failing does not cost the other leases.
+// settleLoop writes results into the table. One statement writes all results that arrived
+// during the statement before. The loop ends when results is closed and nothing is left, or when
+// closing ends. Between two statements it renews leases. So settling and renewing never wait
+// for each other's row locks, and leases are renewed even while a settling statement keeps
+// failing.
 func (r *Relay) settleLoop(ctx, closing context.Context, results <-chan publishResult) {
 	s := &settler{Relay: r, limit: maxEvents}
 	renew := time.NewTicker(renewLook)
@@ -72,7 +74,7 @@ func (r *Relay) settleLoop(ctx, closing context.Context, results <-chan publishR
 	}
 }
 
-// settleDue settles all results that are due, in as many statements as it takes.
+// settleDue settles all results that are due, in as many statements as needed.
 func (s *settler) settleDue(ctx, closing context.Context, renew <-chan time.Time) {
 	for batch := s.take(); len(batch) > 0 && closing.Err() == nil; batch = s.take() {
 		s.settle(ctx, closing, batch)
@@ -84,8 +86,8 @@ func (s *settler) settleDue(ctx, closing context.Context, renew <-chan time.Time
 	}
 }
 
-// take removes results from waiting and returns them for the next statement: those that are
-// due, with no more events than the limit.
+// take removes the results for the next statement from waiting and returns them. They are due,
+// and have no more events than the limit, except for a single batch that is larger.
 func (s *settler) take() (part []*unsettled) {
 	now, weight := time.Now(), 0
 	s.waiting = slices.DeleteFunc(s.waiting, func(u *unsettled) bool {
@@ -96,14 +98,15 @@ func (s *settler) take() (part []*unsettled) {
 		return true
 	})
 	if len(part) == 1 && weight > s.limit {
-		// One batch is over the limit by itself. Its unmarked rest loses its lease and is
-		// sent again: a repeat, because the statement would never pass otherwise.
+		// One batch alone is over the limit. Only its first events are marked, because a
+		// statement for all of them would run out of time again. The rest loses its lease and
+		// is sent a second time.
 		part[0].settlement = queue.Settlement{Batch: part[0].settlement.Batch, Published: s.limit}
 	}
 	return part
 }
 
-// untilNext is how long until a result is due.
+// untilNext returns how long it takes until the next result is due.
 func (s *settler) untilNext() time.Duration {
 	wait := queue.LeaseTime
 	for _, u := range s.waiting {
@@ -112,8 +115,8 @@ func (s *settler) untilNext() time.Duration {
 	return max(0, wait)
 }
 
-// settle writes results back. A result that could not be written is tried again while its
-// lease lasts. When the lease runs out, its events are sent again.
+// settle writes results in one statement. A result that could not be written is tried again
+// while its lease lasts. When the lease has run out, a relay sends its events again.
 func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 	settlements, weight := make([]queue.Settlement, len(part)), 0
 	for i, u := range part {
@@ -149,13 +152,13 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 	}
 }
 
-// failed tries results again that could not be written: at once and in halves if the
-// statement's time was too short for them, else later.
+// failed schedules results that could not be written for another try. If the statement ran out
+// of time, they are tried again at once, in halves. Otherwise they are tried after a pause.
 func (s *settler) failed(ctx context.Context, part []*unsettled, weight int, err error) {
 	s.log.WarnContext(ctx, "relay cannot mark what it published", "error", err, "events", weight, "attempt", part[0].tries+1)
 	if queue.IsTimeout(err) && weight > 1 {
 		s.limit = max(1, weight/2)
-		for _, u := range part { // at once: a half of them may pass in time
+		for _, u := range part { // at once, because half of them may take little enough time
 			u.notBefore = time.Now()
 		}
 		s.keepLeased(part)
@@ -164,7 +167,7 @@ func (s *settler) failed(ctx context.Context, part []*unsettled, weight int, err
 	s.retryLater(part)
 }
 
-// retryLater tries results again after a pause.
+// retryLater schedules results for another try after a pause.
 func (s *settler) retryLater(part []*unsettled) {
 	for _, u := range part {
 		u.tries++
@@ -174,7 +177,7 @@ func (s *settler) retryLater(part []*unsettled) {
 }
 
 // keepLeased puts the results whose leases still last back into waiting. It gives up the
-// others: a scan finds their events when the leases have run out.
+// results whose leases have run out, and schedules a scan that finds their events.
 func (s *settler) keepLeased(part []*unsettled) {
 	var lost []*unsettled
 	for _, u := range part {
@@ -182,7 +185,7 @@ func (s *settler) keepLeased(part []*unsettled) {
 			s.waiting = append(s.waiting, u)
 		} else {
 			lost = append(lost, u)
-			s.followUps.noteUnknownLeases() // a renewal may have been committed
+			s.followUps.noteUnknownLeases() // a renewal that failed may have been committed
 			s.followUps.scheduleScan(u.batch.low, time.Now().Add(queue.LeaseTime))
 		}
 	}
@@ -197,9 +200,9 @@ func (s *settler) forget(results []*unsettled) {
 	s.inFlight.remove(batches)
 }
 
-// renew extends the leases that have lasted for a third of their time. A batch whose lease
-// another relay has taken over starts no further request. A row that another transaction
-// has locked keeps its lease as it was.
+// renew extends the leases that have used up a third of their time. For a batch whose lease
+// another relay has taken over, no further request starts. The lease of a row that another
+// transaction has locked stays as it was.
 func (r *Relay) renew(ctx context.Context) {
 	due := r.inFlight.dueForRenewal()
 	if len(due) == 0 {
@@ -223,11 +226,12 @@ func (r *Relay) renew(ctx context.Context) {
 	}
 }
 
-// gatherTime is how long a result waits for others at most.
+// gatherTime is the longest time that a result waits for other results.
 const gatherTime = 2 * time.Millisecond
 
-// gather adds the results that have arrived too. While most events in flight still have no
-// result, it waits a moment: a statement costs the same for a few.
+// gather returns first and the other results that have arrived. If these have fewer than half of
+// the events in flight, gather waits for more, up to gatherTime, because a statement for a few
+// results costs as much as a statement for one.
 func (r *Relay) gather(first publishResult, results <-chan publishResult) []publishResult {
 	batch, events := []publishResult{first}, len(first.batch.events)
 	timer := time.NewTimer(gatherTime)

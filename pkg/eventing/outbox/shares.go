@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// accountSending expects the lock.
+// accountSending expects the lock. It adds the events of a batch to those on their way to the
+// broker if sign is 1, and subtracts them if sign is -1.
 func (f *inFlight) accountSending(h *leasedBatch, sign int) {
 	n, tenant := sign*len(h.events), h.events.Tenant()
 	if h.retry {
@@ -15,8 +16,8 @@ func (f *inFlight) accountSending(h *leasedBatch, sign int) {
 	}
 }
 
-// answer notes that the broker has answered a batch. No event waits behind it from now on, however
-// long it takes to be settled.
+// answer notes that the broker has answered a batch. From now on no event waits behind the batch,
+// even if settling it takes long.
 func (f *inFlight) answer(h *leasedBatch) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -26,8 +27,8 @@ func (f *inFlight) answer(h *leasedBatch) {
 	h.answered = true
 }
 
-// ofTenant is how many events of a tenant are on their way to the broker, and for how many more there
-// is room while several are active.
+// ofTenant returns how many events of a tenant are on their way to the broker, and how many more may
+// be claimed while several tenants are active.
 func (f *inFlight) ofTenant(tenant string) (sending, room int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -36,14 +37,16 @@ func (f *inFlight) ofTenant(tenant string) (sending, room int) {
 	return sending, min(room, tenantLeases-f.leased[tenant])
 }
 
-// roomOfAll is how many more events of all tenants may go to the broker while several are active.
+// roomOfAll returns how many more events of all tenants together may be claimed while several
+// tenants are active.
 func (f *inFlight) roomOfAll() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return allTenantsEvents - f.sendingAll()
 }
 
-// sendingAll expects the lock.
+// sendingAll expects the lock. It returns how many events of all tenants are on their way to the
+// broker.
 func (f *inFlight) sendingAll() (events int) {
 	for _, n := range f.sending {
 		events += n
@@ -51,9 +54,10 @@ func (f *inFlight) sendingAll() (events int) {
 	return events
 }
 
-// crowding are the tenants, but for one, that have more events in flight than they may while several
-// are active: than their share of those on the way to the broker, or than a few where there is no
-// room. Those with the most come first.
+// crowding returns the tenants, except for the tenant but, that have more events than they may have
+// while several tenants are active. The limits are the share and tenantLeases. While all tenants
+// together have used up allTenantsEvents, the share is fewEvents. Tenants with the most events in
+// flight come first.
 func (f *inFlight) crowding(but string) (tenants []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -70,9 +74,9 @@ func (f *inFlight) crowding(but string) (tenants []string) {
 	return tenants
 }
 
-// share expects the lock. It is how many events of one tenant may be on their way to the broker
-// while several are active: all of them share allTenantsEvents, those with few leaving the rest to
-// the others (max-min fairness).
+// share expects the lock. It returns how many events of one tenant may be on their way to the
+// broker while several tenants are active. The tenants share allTenantsEvents by max-min fairness:
+// tenants with fewer events than a fair part leave the rest to the others.
 func (f *inFlight) share() int {
 	left, tenants := allTenantsEvents, len(f.sending)
 	for _, events := range slices.Sorted(maps.Values(f.sending)) {
@@ -84,8 +88,8 @@ func (f *inFlight) share() int {
 	return tenantEvents
 }
 
-// retriesWait reports whether no further retries may go to the broker while several tenants are
-// active.
+// retriesWait reports whether retryEvents retries are on their way to the broker. While several
+// tenants are active, no further ones may be claimed then.
 func (f *inFlight) retriesWait() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

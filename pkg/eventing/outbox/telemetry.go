@@ -85,15 +85,15 @@ func newMetrics(r *Relay) *metrics {
 	return &m
 }
 
-// refusalCodes are the codes of a rejection: the broker's, and that of an event without a
-// topic.
+// refusalCodes are the codes of a rejection: InvalidArgument from the broker, and Unknown for an
+// event whose type has no topic.
 var refusalCodes = []codes.Code{codes.InvalidArgument, codes.Unknown}
 
 func failure(kind string, code codes.Code) metric.MeasurementOption {
 	return metric.WithAttributes(attribute.String("kind", kind), attribute.String("code", code.String()))
 }
 
-// tries is the highest count of failures in a row, of the topics and the database.
+// tries returns the highest count of failures in a row, among the topics and the database.
 func (r *Relay) tries() int64 {
 	tries := r.failures.Load()
 	for _, p := range r.pauses {
@@ -177,7 +177,8 @@ func (m tenantMetrics) observe(o metric.Observer, b *backlogReading, held int) {
 	}
 }
 
-// labelled are the first of all, which have the most events, by name, and the rest in one.
+// labelled returns the first backlogs of all unchanged, and the sum of the rest under one name.
+// all is sorted, with the tenants that have the most events first.
 func labelled(all []queue.TenantBacklog) []queue.TenantBacklog {
 	if len(all) <= instrument.MaxValues {
 		return all

@@ -10,55 +10,62 @@ import (
 )
 
 const (
-	// DefaultTenantRate is in events per second: a tenth of the lowest rate at which the
-	// pair has run on two cores, so that a held tenant leaves most of the work to others.
+	// DefaultTenantRate is in events per second. It is a tenth of the lowest rate that the pair
+	// of services has reached on two cores, so a held tenant leaves most of the capacity to
+	// other tenants.
 	DefaultTenantRate = 1000
-	// NoTenantRate is the TenantRate of a relay that holds no tenant.
+	// NoTenantRate is the TenantRate with which a relay never holds a tenant.
 	NoTenantRate = -1
-	// activeFor is the time after an event in which its tenant counts as active. A tenant
-	// with an event a minute is protected all the time.
+	// activeFor is how long a tenant counts as active after one of its events. So a tenant with
+	// an event a minute is protected all the time.
 	activeFor = time.Minute
-	// sharedEvents is the limit of a claim while several tenants are active: a tenant that
-	// becomes busy has about two such claims on their way before it is held. fewEvents of each
-	// tenant may always be on their way, and are a claim where allTenantsEvents are.
+	// sharedEvents limits the events of a claim while several tenants are active. A tenant that
+	// becomes busy has about two such claims on their way before it is held. fewEvents is how
+	// many events of each tenant may always be on their way. It is also the limit of a claim
+	// while allTenantsEvents are on their way.
 	sharedEvents, fewEvents = 100, 50
-	// tenantEvents is how many events of one tenant may be on their way to the broker while
-	// several are active, whatever its rate, and allTenantsEvents how many of all: an event of
-	// another tenant waits behind those. A broker that takes less than TenantRate would
-	// otherwise leave the whole room to the busiest tenants. Retries of all tenants, which are
-	// claimed in the order of their times, have retryEvents.
+	// While several tenants are active, tenantEvents is how many events of one tenant may be on
+	// their way to the broker, whatever its rate, and allTenantsEvents is how many of all
+	// tenants. An event of another tenant waits behind these. Without the two limits the busiest
+	// tenants would fill the relay where the broker takes fewer events than TenantRate.
+	// retryEvents is the limit for the retries of all tenants, which are claimed in the order of
+	// their times.
 	tenantEvents, allTenantsEvents, retryEvents = 500, 2000, 500
-	// tenantLeases is how many events of one tenant may be in flight while several are active, also
-	// those that the broker has answered and that cannot be marked: three eighths of the relay's room.
+	// tenantLeases is how many events of one tenant may be in flight while several tenants are
+	// active: three eighths of the 4,000 with which the relay has room for another claim. It
+	// includes events that the broker has answered and that cannot be marked.
 	tenantLeases = 1500
-	// turnEvery is the pause between the turns of held tenants. A turn is that much of the
-	// rate, so an event of another tenant meets a few dozen requests of theirs.
+	// turnEvery is the pause between two rounds of turns. A turn takes the events that the rate
+	// allows in that time. So an event of another tenant waits behind a few dozen requests of
+	// held tenants.
 	turnEvery = 20 * time.Millisecond
-	// turnRows limits the rows that a claim of a turn reads, and turnClaims the claims of a
-	// turn for each held tenant. Other tenants' rows between a tenant's own would leave the
-	// database's work and the turn's duration without a bound.
+	// turnRows limits the rows that a claim of a turn reads. turnClaims limits the claims of a
+	// round of turns, per held tenant. Without these limits the database's work and the
+	// duration of a turn would grow with the rows of other tenants that lie between a tenant's
+	// own rows.
 	turnRows, turnClaims = 500, 4
-	// caughtUpFor is the time after which a held tenant is released if no turn has left
-	// events of it.
+	// caughtUpFor is the time after which a held tenant is released if no turn was full.
 	caughtUpFor = 5 * time.Second
-	// maxHeld bounds the held tenants, hence the parameters of a claim and the cursors. A
-	// further tenant is not held.
+	// maxHeld bounds the number of held tenants, and so the parameters of a claim and the
+	// number of cursors. While maxHeld tenants are held, no other one is.
 	maxHeld = 64
-	// maxTenants bounds the tenants whose rates are known. Beyond it all begin again.
+	// maxTenants bounds the tenants whose rates are measured. If there are more, all
+	// measurements begin again.
 	maxTenants = 1024
 )
 
-// tenantRates knows which tenants are active, and which are over their rate: see "Tenants" in the
-// package doc. Each relay has its own, so its shares are those of one of the living relays.
+// tenantRates knows which tenants are active, and which are over their rate. See "Tenants" in
+// the package doc. Each relay measures for itself, so it divides the rate by the number of living
+// relays.
 type tenantRates struct {
 	perSecond int
-	// canary is a tenant that does not count.
+	// canary is a tenant that neither counts as active nor is held.
 	canary string
 
 	mu sync.Mutex
-	// last is the tenant of the newest event, which came at the time at. previous is the tenant
-	// before it, with its newest event at previousAt, and changed the time of the last switch
-	// from one to another.
+	// last is the tenant of the newest event, and at is when that event was claimed. previous is
+	// the tenant before last, and previousAt is when its newest event was claimed. changed is
+	// when this relay or another one last met a tenant other than last while last was active.
 	last, previous          string
 	at, previousAt, changed time.Time
 	limits                  map[string]*rate.Limiter
@@ -91,13 +98,13 @@ func (t *tenantRates) claims(tenant string, now time.Time) {
 	t.last, t.at = tenant, now
 }
 
-// lastActive are up to two tenants whose events this relay has claimed, while they count as
-// active. One of them is another one than the busiest.
+// lastActive returns up to two active tenants whose events this relay has claimed last. If it
+// returns two, at least one of them is not the busiest tenant.
 func (t *tenantRates) lastActive(now time.Time) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	// Relays that went on naming a silent tenant would keep each other sharing.
+	// If relays went on naming a silent tenant, they would keep each other in the state sharing.
 	case t.sharing(now) && t.previous != "" && now.Sub(t.previousAt) < activeFor:
 		return []string{t.last, t.previous}
 	case t.active(now):
@@ -114,13 +121,14 @@ func (t *tenantRates) shared(now time.Time) bool {
 	return t.sharing(now)
 }
 
-// sharing expects the lock.
+// sharing expects the lock. It is shared for callers that have it.
 func (t *tenantRates) sharing(now time.Time) bool {
 	return t.perSecond > 0 && !t.changed.IsZero() && now.Sub(t.changed) < activeFor
 }
 
-// claimed counts the events of a claim by one of so many relays, and returns the tenants
-// that are over their rate while several are active.
+// claimed counts the events of a claim. relays is the number of living relays, among which the
+// rate is divided. claimed returns the tenants that are over their rate, or none unless several
+// tenants are active.
 func (t *tenantRates) claimed(batches []queue.Batch, relays int, now time.Time) (busy []string) {
 	events := map[string]int{}
 	for _, b := range batches {
@@ -134,7 +142,7 @@ func (t *tenantRates) claimed(batches []queue.Batch, relays int, now time.Time) 
 		t.claims(tenant, now)
 		l := t.limit(tenant)
 		l.SetLimitAt(now, rate.Limit(t.perSecond)/rate.Limit(relays))
-		if !l.AllowN(now, n) { // nor if a claim has more than the burst
+		if !l.AllowN(now, n) { // it also returns false if n is more than the burst
 			busy = append(busy, tenant)
 		}
 	}
@@ -151,7 +159,8 @@ func (t *tenantRates) limit(tenant string) *rate.Limiter {
 		if len(t.limits) >= maxTenants {
 			clear(t.limits)
 		}
-		// A tenth of a second: another tenant's event waits behind a burst.
+		// The burst is a tenth of a second of the rate, because other tenants' events wait behind
+		// a burst.
 		l = rate.NewLimiter(rate.Limit(t.perSecond), max(1, t.perSecond/10))
 		t.limits[tenant] = l
 	}

@@ -16,9 +16,9 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// created returns events with the trace context that each was created in: a span of its own
-// where the caller's trace is sampled. The span is the parent of all that becomes of the
-// event.
+// created returns events with the trace context in which each was created. If the caller's trace
+// is sampled, that is a span of its own for each event, which is the parent of all later spans
+// of the event. An event keeps a trace context of its own that is not the caller's.
 func created(ctx context.Context, events []eventing.Event) []eventing.Event {
 	recording := trace.SpanFromContext(ctx).IsRecording()
 	callers := eventing.TraceParent(ctx)
@@ -29,7 +29,7 @@ func created(ctx context.Context, events []eventing.Event) []eventing.Event {
 	for i := range events {
 		e := &events[i]
 		if e.TraceParent != "" && e.TraceParent != callers {
-			continue // its owner has chosen another one
+			continue // the owner has chosen another trace context
 		}
 		e.TraceParent = callers
 		if recording {
@@ -43,9 +43,10 @@ func created(ctx context.Context, events []eventing.Event) []eventing.Event {
 	return events
 }
 
-// startSend begins the span of one publish request, in the trace of the first of its events
-// that is sampled, with a link to the creation of each, which describes the event. Where none
-// is sampled there is no span: the decision was made with the request that wrote the event.
+// startSend begins the span of one publish request. The span belongs to the trace of the request's
+// first sampled event. It has a link to the "create" span of each sampled event, and that span
+// describes the event. If no event is sampled, there is no span, because the request that wrote an
+// event has decided whether it is sampled.
 func startSend(ctx context.Context, topic string, batch queue.Batch) (context.Context, trace.Span) {
 	var links []trace.Link
 	for _, e := range batch {

@@ -8,9 +8,9 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// turnLoop claims the events of held tenants, until ctx ends. A scan may read for seconds, and
-// may fail again and again, so turns do not wait for scans. Their statements end with flying,
-// as in claimNew.
+// turnLoop claims the events of held tenants, until ctx ends. It runs apart from the scan loop,
+// because a scan may read for seconds, and may fail again and again. Its statements are cancelled
+// when flying ends, and not when ctx ends (see claimNew).
 func (r *Relay) turnLoop(ctx, flying context.Context, claimed chan<- *leasedBatch) {
 	var s turnSchedule
 	for ctx.Err() == nil {
@@ -42,8 +42,8 @@ func (r *Relay) turnLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 	}
 }
 
-// takeTurn makes a claim for the held tenant that is next: among the events behind its
-// published ones, or in a page of its scan. Room for it is reserved.
+// takeTurn makes a claim for the next held tenant, either of events behind its published ones or
+// in a page of its scan. The caller has reserved room for the claim.
 func (r *Relay) takeTurn(ctx context.Context, s *turnSchedule, claimed chan<- *leasedBatch) error {
 	paused, alive, held := r.followUps.exclusions()
 	claim := r.claimLimits(paused, alive, nil)
@@ -55,12 +55,13 @@ func (r *Relay) takeTurn(ctx context.Context, s *turnSchedule, claimed chan<- *l
 		s.turned(now, true, len(held))
 		return nil
 	}
-	// One aggregate more than events: the number of aggregates never ends the claim.
+	// The limit of aggregates is above the limit of events, so it never truncates the claim.
 	claim.Tenant, claim.Events, claim.Aggregates = h.name, n, n+1
 	var got queue.Claimed
 	var err error
 	if len(after) > 0 {
-		// Rounded up: if each aggregate has as many, the claim is full, and the tenant is behind.
+		// It is rounded up. So if each aggregate has as many events, the claim is full, which
+		// shows that the tenant has not caught up.
 		claim.PerAggregate = (n + len(after) - 1) / len(after)
 		got, err = r.claimBehind(ctx, h, after, claim, claimed)
 	} else {
@@ -76,7 +77,7 @@ func (r *Relay) takeTurn(ctx context.Context, s *turnSchedule, claimed chan<- *l
 	return nil
 }
 
-// claimBehind claims events behind published ones of a held tenant.
+// claimBehind claims the events behind published ones of a held tenant.
 func (r *Relay) claimBehind(
 	ctx context.Context, h *heldTenant, after []followUp, claim queue.Claim, claimed chan<- *leasedBatch,
 ) (queue.Claimed, error) {
@@ -98,7 +99,7 @@ func (r *Relay) claimBehind(
 	return c, nil
 }
 
-// claimHeldPage claims in the next page of a held tenant's scan.
+// claimHeldPage claims the tenant's events in the next page of a held tenant's scan.
 func (r *Relay) claimHeldPage(
 	ctx context.Context, h *heldTenant, claim queue.Claim, claimed chan<- *leasedBatch,
 ) (queue.Claimed, error) {

@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// completeEvery is the pause between two passes over the incomplete rows. A new build
-	// finds those of the build before at its start; later ones come from instances of the
-	// older build that still run.
+	// completeEvery is the longest pause between two passes over the incomplete rows. A new build
+	// finds the incomplete rows of the older build at its start. Later ones come from instances of
+	// the older build that still run.
 	completeEvery = time.Minute
-	// completePause is the pause between two calls to the owner: an instance makes at most
-	// 20 calls a second, of up to consistency.MaxPositions rows.
+	// completePause is the pause between two calls to the owner. So an instance makes at most 20
+	// calls a second, of up to consistency.MaxPositions rows each.
 	completePause = 50 * time.Millisecond
 	// queryTimeout bounds a statement of a pass.
 	queryTimeout = 5 * time.Second
 	// maxCounted bounds the count of incomplete rows.
 	maxCounted = 10_000
-	// maxRefused is how many rows that cannot be written end a pass: each has a line in the log,
-	// and the next pass, which goes on behind them, comes up to a minute later.
+	// maxRefused is how many rows that cannot be written end a pass. Each has a line in the log.
+	// The next pass begins up to a minute later, and goes on after these rows.
 	maxRefused = 100
 )
 
@@ -30,9 +30,9 @@ var completeRetry = backoff.Policy{Base: time.Second, Cap: time.Minute}
 
 // IncompleteRows is a table whose rows have an inbox.Completeness.
 type IncompleteRows interface {
-	// Incomplete returns the ids of up to limit rows that are incomplete and of a lower
-	// revision than this build's, after the id called after, in the order of their keys.
-	// One FetchMany can fetch them all.
+	// Incomplete returns the ids of up to limit rows that are incomplete and of a lower revision
+	// than this build's. The ids come after the id after, in the order of the keys. One FetchMany
+	// must be able to fetch them all.
 	Incomplete(ctx context.Context, after string, limit int) (ids []string, err error)
 	// CountIncomplete counts up to limit incomplete rows, of any revision.
 	CountIncomplete(ctx context.Context, limit int) (int64, error)
@@ -48,16 +48,16 @@ type Completion[S any] struct {
 	after string
 }
 
-// NewCompletion returns the completion of p's table, which is rows.
+// NewCompletion returns the completion of p. rows is p's table.
 func NewCompletion[S any](p *Projection[S], rows IncompleteRows) *Completion[S] {
 	return &Completion[S]{Projection: p, rows: rows}
 }
 
-// Run works until ctx ends, and returns nil. The load is bounded: a page of rows and a
-// call to the owner at a time, with a pause between. While the owner or the database is
-// unavailable it waits, with backoff. A row that cannot be read or written is left, with a line
-// in the log, and holds up no other one. Several instances do the same work; a row that is
-// up to date is not written again. heartbeat is called at least every two minutes.
+// Run works until ctx ends, and returns nil. It bounds the load: it makes one call to the owner for
+// one page of rows at a time, with a pause between two pages. While the owner or the database is
+// unavailable it waits, with backoff. A row that cannot be read or written is skipped, with a line
+// in the log, and does not hold up other rows. Several instances do the same work, but a row that
+// is up to date is not written again. Run calls heartbeat at least every two minutes.
 func (c *Completion[S]) Run(ctx context.Context, heartbeat func()) error {
 	for failures := 0; ctx.Err() == nil; {
 		heartbeat()
@@ -75,8 +75,8 @@ func (c *Completion[S]) Run(ctx context.Context, heartbeat func()) error {
 	return nil
 }
 
-// pass goes over the incomplete rows once, in the order of their keys, or up to maxRefused rows
-// that cannot be written.
+// pass goes over the incomplete rows once, in the order of their keys. It ends early after
+// maxRefused rows that cannot be written.
 func (c *Completion[S]) pass(ctx context.Context, heartbeat func()) error {
 	completed, refused := 0, 0
 	for ctx.Err() == nil && refused < maxRefused {
@@ -109,9 +109,9 @@ func (c *Completion[S]) next(ctx context.Context, after string) ([]string, error
 	return c.rows.Incomplete(ctx, after, consistency.MaxPositions)
 }
 
-// complete takes the owner's state of these aggregates, and returns how many rows it has
-// moved, and how many cannot be written. A row that the owner does not know, or answers about
-// from an earlier time, is left for the next pass.
+// complete writes the owner's state of these aggregates. It returns how many rows it has moved, and
+// how many could not be written. A row is left for the next pass if the owner does not know it, or
+// if the owner's answer is from before the row.
 func (c *Completion[S]) complete(ctx context.Context, ids []string) (written, failed int, err error) {
 	rows, _, asOf, err := c.aggregate.FetchMany(ctx, ids, repairTimeout)
 	if err != nil {

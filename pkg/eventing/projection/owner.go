@@ -15,12 +15,12 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
-// Revision is the inbox.Completeness.Revision of a build: the number of fields that it
-// knows in the messages that a projection is made of, which are the envelope of the events, with
-// each payload that it can have (the messages of a oneof), and the owner's answers. A contract
-// only ever gains fields, so of two builds the one that understands more has the higher revision.
-// Each field that counts must also be applied: a build that has the contract's new field and not
-// its column would count as complete.
+// Revision returns the inbox.Completeness.Revision of a build. It is the number of fields that the
+// build knows in messages, including the fields of each message of a oneof. messages are all that a
+// projection is made of: the envelope of the events, with each payload as a oneof, and the owner's
+// answers. A contract only ever gains fields, so of two builds the one that understands more has
+// the higher revision. Each counted field must also be applied, because a build with the contract's
+// new field and without its column would count as complete.
 func Revision(messages ...proto.Message) (fields int64) {
 	for _, m := range messages {
 		of := m.ProtoReflect().Descriptor().Fields()

@@ -5,12 +5,12 @@
 //	                            │    ▲              │ not there in time
 //	                        gap └─ owner ───────────┘
 //
-// A service implements [Aggregate] for each type: its SQL, its events, and the call to
-// the owner. [Projection] does the rest. Package inbox has the rule by which a row
-// moves, package consistency the requirements of readers. This package adds the owner's
-// state, which both need: it is applied by the rule inbox.Adopt, and the readers that
-// wait for it are notified. If a row's history was lost by the owner, the owner's state
-// replaces the row at any version, and the divergence is reported.
+// A service implements [Aggregate] for each type, with its SQL, its events, and the call to the
+// owner. [Projection] does the rest. Package inbox has the rule by which a row moves, and package
+// consistency the requirements of readers. Both need the owner's state, which this package adds. It
+// applies the state by the rule inbox.Adopt, and notifies the readers that wait for it. If the
+// owner has lost a row's history, the owner's state replaces the row at any version, and the
+// divergence is reported.
 package projection
 
 import (
@@ -37,7 +37,7 @@ import (
 )
 
 const (
-	// repairTimeout is longer than a reader's, because no reader waits for a repair.
+	// repairTimeout is longer than consistency.FetchTimeout, because no reader waits for a repair.
 	repairTimeout = 5 * time.Second
 	// writeTimeout bounds a repair's transaction, waits for locks included.
 	writeTimeout = 5 * time.Second
@@ -46,8 +46,8 @@ const (
 // ErrUnknown is the owner's answer that there never was such an aggregate.
 var ErrUnknown = errors.New("owner does not know it")
 
-// Aggregate is one type of aggregate that a service projects, with S as its rows. Its Apply
-// makes a tombstone of a change with the payload Lost.
+// Aggregate is one type of aggregate that a service projects, with S as its rows. The method Apply
+// turns a change with the payload Lost into a tombstone.
 type Aggregate[S any] interface {
 	inbox.Rows[S]
 
@@ -55,21 +55,21 @@ type Aggregate[S any] interface {
 	Type() string
 	// Decode returns the change that e describes, as inbox.Handler documents it.
 	Decode(e eventing.Event) (inbox.Change, error)
-	// Snapshot is the owner's state as a change.
+	// Snapshot returns the owner's state as a change.
 	Snapshot(row S) inbox.Change
-	// Fetch returns an aggregate or its tombstone as the owner has it. The answer
-	// contains everything that had committed by asOf; the zero asOf is unknown. An
-	// error is ErrUnknown, also with an asOf, consistency.ErrOwnerUnavailable, or the
-	// error of the caller's ctx. With ErrUnknown the row has its id and the owner's epoch,
-	// 0 if that is unknown.
+	// Fetch returns an aggregate or its tombstone as the owner has it. The answer contains
+	// everything that had committed by asOf; a zero asOf means that the time is unknown. The error
+	// is ErrUnknown, consistency.ErrOwnerUnavailable, or the error of the caller's ctx. ErrUnknown
+	// may come with an asOf. With ErrUnknown the row has its id and the owner's epoch, or 0 if the
+	// epoch is unknown.
 	Fetch(ctx context.Context, id string, timeout time.Duration) (row S, asOf time.Time, err error)
-	// FetchMany is Fetch for up to consistency.MaxPositions aggregates in one call. It
-	// leaves out aggregates that the owner does not know, and has no ErrUnknown. epoch and
-	// asOf are those of all, of the aggregates that are left out, too.
+	// FetchMany is Fetch for up to consistency.MaxPositions aggregates in one call. It leaves out
+	// aggregates that the owner does not know, and never returns ErrUnknown. epoch and asOf hold
+	// for all ids, including those that are left out.
 	FetchMany(ctx context.Context, ids []string, timeout time.Duration) (rows []S, epoch int64, asOf time.Time, err error)
-	// List returns a page of all aggregates of the owner, tombstones included, from an id
-	// on; an empty from is the first. Its errors are those of Fetch but ErrUnknown, or a
-	// permanent one (eventing.Permanent) if the owner is of a release that does not list.
+	// List returns a page of the owner's aggregates, tombstones included, that begins at the id
+	// from. An empty from means the first page. It returns the errors of Fetch except ErrUnknown,
+	// or a permanent error (eventing.Permanent) if the owner's release does not list.
 	List(ctx context.Context, from string, timeout time.Duration) (OwnersPage[S], error)
 }
 
@@ -77,10 +77,10 @@ type Aggregate[S any] interface {
 type Projection[S any] struct {
 	aggregate Aggregate[S]
 	db        bounded.Pool
-	writer    *txn.Writer // of owner's states that no event and no reader waits for
+	writer    *txn.Writer // writes owner's states that no event and no reader waits for
 	waiters   *consistency.Waiters
 	log       *slog.Logger
-	// partialLog bounds the lines about changes that this build understands in part.
+	// partialLog bounds the lines about changes that this build understands only in part.
 	partialLog rate.Sometimes
 	// oddLog bounds the lines about rows that cannot be written.
 	oddLog rate.Sometimes
@@ -100,7 +100,8 @@ func New[S any](db *pgxpool.Pool, aggregate Aggregate[S], waiters *consistency.W
 	return p
 }
 
-// Decode is that of the aggregate.
+// Decode calls the aggregate's Decode, and reports a change that has more than this build
+// understands.
 func (p *Projection[S]) Decode(e eventing.Event) (inbox.Change, error) {
 	c, err := p.aggregate.Decode(e)
 	if err == nil {
@@ -119,11 +120,11 @@ func (p *Projection[S]) Committed(ctx context.Context, moved ...consistency.Posi
 	p.waiters.Notify(ctx, moved...)
 }
 
-// Repair gives e's aggregate the owner's state, in a transaction of its own. The owner
-// is asked before the transaction, so that a slow one holds no lock. An owner that does
-// not have e has lost it (inbox.ErrLost), or is behind and may have answered from a
-// replica (inbox.ErrBehind). An owner that does not know the aggregate is behind while
-// inbox.MayLag holds, and a permanent error afterwards.
+// Repair gives e's aggregate the owner's state, in a transaction of its own. It asks the owner
+// before the transaction, so that a slow owner holds no lock. If the owner does not have e, the
+// error is inbox.ErrLost if the owner has lost e, and inbox.ErrBehind if the answer may come from a
+// replica that lags. If the owner does not know the aggregate, the error is inbox.ErrBehind while
+// inbox.MayLag holds, and permanent afterwards.
 func (p *Projection[S]) Repair(ctx context.Context, e eventing.Event) error {
 	row, asOf, err := p.aggregate.Fetch(ctx, e.AggregateID, repairTimeout)
 	switch {
@@ -204,13 +205,13 @@ func (p *Projection[S]) diverged(ctx context.Context, e eventing.Event) {
 		e.LogAttrs()...)
 }
 
-// unknownSeen reports that c has more than this build understands. It counts a change
-// whenever it is decoded, also again; the log gets a line a minute.
+// unknownSeen reports c if it has more than this build understands. It counts a change each time
+// the change is decoded, and logs at most one line a minute.
 func (p *Projection[S]) unknownSeen(c inbox.Change) {
 	if !c.Partial {
 		return
 	}
-	ctx := c.Event.InTrace(context.Background()) // Decode has none
+	ctx := c.Event.InTrace(context.Background()) // Decode has no context
 	partialChanges.Add(ctx, 1, p.ofType())
 	p.partialLog.Do(func() {
 		p.log.WarnContext(ctx, "event has more than this build understands: its row stays incomplete until a newer build runs",
@@ -218,7 +219,8 @@ func (p *Projection[S]) unknownSeen(c inbox.Change) {
 	})
 }
 
-// oddLines is how many rows that cannot be written have a line each. A table can refuse all.
+// oddLines is how many of the rows that cannot be written have a line each. A table can refuse all
+// rows.
 const oddLines = 100
 
 // left reports a row that is left as it is.

@@ -14,12 +14,12 @@ import (
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
-// FetchRequired returns the owner's state of an aggregate to a reader of that tenant with
-// that requirement, which concerns this aggregate only. The error is consistency.ErrAhead if
-// the owner's state does not meet the requirement. It is ErrUnknown if the owner does not
-// know the aggregate, and nothing is required of it, or a position of an earlier epoch than
-// the owner's: all that made the aggregate is lost. An aggregate of another tenant is one
-// that the owner does not know: a token is no proof that its bearer may see what it names.
+// FetchRequired returns the owner's state of an aggregate to a reader of tenant. required concerns
+// this aggregate only. The error is consistency.ErrAhead if the owner's state does not meet
+// required. It is ErrUnknown if the owner does not know the aggregate, and required is empty or has
+// a position of an earlier epoch than the owner's. The owner has then lost all writes of that
+// position. An aggregate of another tenant counts as unknown, because a token does not prove that
+// its bearer may see what it names.
 func (p *Projection[S]) FetchRequired(ctx context.Context, tenant, id string, required consistency.Requirement) (row S, err error) {
 	row, _, err = p.aggregate.Fetch(ctx, id, consistency.FetchTimeout)
 	if err != nil && !errors.Is(err, ErrUnknown) {
@@ -52,10 +52,10 @@ func (p *Projection[S]) position(row S) consistency.Position {
 // Page is one page of a list of the table's rows of one tenant. It keeps the rows of its last
 // Read.
 type Page interface {
-	// Tenant is the reader's. The positions that a reader requires may name aggregates of
-	// others: those are not there.
+	// Tenant returns the reader's tenant. The positions that a reader requires may name aggregates
+	// of other tenants. Such aggregates are not in the list.
 	Tenant() string
-	// Positions is that of a consistency.Projection, of the reader's tenant only.
+	// Positions is as in consistency.Projection, for aggregates of the reader's tenant only.
 	Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error)
 	// Read reads the page, and counts the positions that the table has reached in the
 	// page's own snapshot.
@@ -106,7 +106,7 @@ func (q listQuery[S]) ReadProjection(ctx context.Context) (consistency.Freshness
 	return consistency.Reached, err
 }
 
-// FetchFromOwner brings the table forward, and reads the page.
+// FetchFromOwner writes the owner's state to the table, and reads the page.
 func (q listQuery[S]) FetchFromOwner(ctx context.Context) (err error) {
 	if q.required, err = q.fetchUnmet(ctx); err != nil {
 		return err
@@ -118,9 +118,9 @@ func (q listQuery[S]) FetchFromOwner(ctx context.Context) (err error) {
 	return err
 }
 
-// fetchUnmet moves the table forward to the requirement with the owner's state. It asks
-// once, for any number of aggregates, and writes nothing if the owner does not have all
-// of them. left is the requirement without the aggregates that the owner has lost.
+// fetchUnmet brings the table up to the requirement with the owner's state. It makes one call, for
+// any number of aggregates, and writes nothing if the owner's state does not meet the requirement.
+// left is the requirement without the aggregates that the owner has lost.
 func (q listQuery[S]) fetchUnmet(ctx context.Context) (left consistency.Requirement, err error) {
 	stale, err := unmet(ctx, q.page, q.required)
 	if err != nil || len(stale) == 0 {
@@ -135,8 +135,8 @@ func (q listQuery[S]) fetchUnmet(ctx context.Context) (left consistency.Requirem
 		return left, err
 	}
 	rows = slices.DeleteFunc(rows, func(row S) bool { return q.tenant(row) != q.page.Tenant() })
-	// What the owner does not know is at version 0 of its epoch, which an earlier epoch's
-	// positions have reached.
+	// An aggregate that the owner does not know counts as version 0 of the owner's epoch. This
+	// meets a required position of an earlier epoch.
 	at := make(map[string]consistency.Position, len(ids))
 	for _, id := range ids {
 		at[id] = consistency.Position{AggregateType: q.Type(), AggregateID: id, Epoch: epoch}

@@ -23,21 +23,21 @@ import (
 // partRows bounds the rows, and with them the locks, of one transaction.
 const partRows = 32
 
-// Type is that of the aggregate.
+// Type returns the type of the aggregate.
 func (p *Projection[S]) Type() string { return p.aggregate.Type() }
 
-// Replace is that of a reconcile.Model. The owner is asked for each row before the
-// transaction that writes it, as in Repair.
+// Replace implements reconcile.Model. It asks the owner for each row before the transaction that
+// writes the row, as in Repair.
 //
-// A row that the owner does not know becomes a tombstone of its own version, and is not
-// removed. Readers are told that it is gone either way. But the broker may still have
-// events of the lost history, for as long as it keeps messages: on a tombstone they are
-// stale, without a row they would make the aggregate again. And an aggregate that the owner
-// puts again, or gets back by another restore, replaces the tombstone by the usual rules.
+// A row that the owner does not know becomes a tombstone of its own version, and is not removed.
+// Readers are told that it is gone either way. But the broker may still have events of the lost
+// history, for as long as it keeps messages. On a tombstone such events are stale; without a row
+// they would create the aggregate again. If the owner puts the aggregate again, or gets it back by
+// another restore, the aggregate replaces the tombstone by the usual rules.
 //
-// A row that cannot be read or written is left: by itself it is at fault, and holds up no other
-// row. The log has a line about each of the first 100 that a Projection meets, and then one line
-// a minute.
+// A row that cannot be read or written is skipped, because the fault is its own and must not hold
+// up other rows. The log has a line about each of the first 100 such rows of a Projection, and then
+// one line a minute.
 func (p *Projection[S]) Replace(ctx context.Context, by audit.Actor, seen []reconcile.Row) (replaced []string, err error) {
 	return inParts(seen, partRows, func(part []reconcile.Row) ([]string, error) {
 		return p.replace(ctx, by, part)
@@ -46,8 +46,9 @@ func (p *Projection[S]) Replace(ctx context.Context, by audit.Actor, seen []reco
 	})
 }
 
-// inParts has write write rows, up to most in one transaction, and returns the ids that it returns. If
-// a row's content is at fault, its part is written row by row, and left receives the row.
+// inParts calls write for parts of up to most rows, each one transaction, and returns the ids that
+// write returns. If the content of a row is at fault, its part is written row by row, and left
+// receives the row.
 func inParts[R any](rows []R, most int, write func([]R) ([]string, error), left func(R, error)) (written []string, err error) {
 	for part := range slices.Chunk(rows, most) {
 		ids, err := write(part)
@@ -65,8 +66,8 @@ func inParts[R any](rows []R, most int, write func([]R) ([]string, error), left 
 	return written, nil
 }
 
-// isOdd reports whether a row's content is the cause of an error: the row has a value that Go
-// cannot read, such as an infinite time, or the table refuses the owner's.
+// isOdd reports whether the content of a row is the cause of err. Either the row has a value that
+// Go cannot read, such as an infinite time, or the table refuses a value of the owner's row.
 func isOdd(err error) bool {
 	if _, ok := errors.AsType[pgx.ScanArgError](err); ok {
 		return true
@@ -116,12 +117,12 @@ func position(row reconcile.Row) inbox.Position {
 	return inbox.Position{Epoch: row.Epoch, Version: row.Version, Deleted: row.Deleted, EventID: row.EventID, At: row.At}
 }
 
-// Lost is the payload of a Deleted change that no event has made: as of a time, the owner
-// does not know the aggregate.
+// Lost is the payload of a Deleted change that comes from no event. At the time AsOf the owner did
+// not know the aggregate.
 type Lost struct{ AsOf time.Time }
 
-// ownersState is the owner's state of a row as a change: a tombstone if the owner does not know
-// it, and the zero Change if the answer may be from before the row.
+// ownersState returns the owner's state of a row as a change. The change is a tombstone if the
+// owner does not know the row, and zero if the answer may be from before the row.
 func (p *Projection[S]) ownersState(ctx context.Context, row reconcile.Row) (c inbox.Change, asOf time.Time, err error) {
 	owners, asOf, err := p.aggregate.Fetch(ctx, row.ID, repairTimeout)
 	if err == nil {
@@ -139,7 +140,8 @@ func (p *Projection[S]) ownersState(ctx context.Context, row reconcile.Row) (c i
 	return inbox.Change{Kind: inbox.Deleted, Event: last, Payload: Lost{cmp.Or(asOf, time.Now().UTC())}}, asOf, nil
 }
 
-// subjects are the rows that were written, with the row before, for the audit table.
+// subjects returns an audit subject for each row that was written, with the former row as its
+// Record.
 func (p *Projection[S]) subjects(owned ownerState, before map[string]S) (subjects []audit.Subject) {
 	for i, c := range owned.changes {
 		if !owned.written(i) {
@@ -154,8 +156,8 @@ func (p *Projection[S]) subjects(owned ownerState, before map[string]S) (subject
 	return subjects
 }
 
-// record is a row as JSON. One that JSON cannot express, such as a time after the year 9999,
-// is kept as text: it must not hinder its own repair.
+// record returns a row as JSON. A row that JSON cannot express, such as one with a time after the
+// year 9999, is kept as text, so that it can be repaired all the same.
 func record(row any, at inbox.Position) json.RawMessage {
 	type kept struct {
 		Row     any        `json:"row"`

@@ -9,25 +9,25 @@ import (
 	"example.com/lockstep/pkg/eventing/bounded"
 )
 
-// ErrMirror is returned if rows of the served table keep coming that the shadow lacks: the
-// mirror's triggers are disabled, or gone.
+// ErrMirror means that the shadow still lacks rows of the served table after they were carried
+// over. The triggers of the mirror are then disabled, or gone.
 var ErrMirror = errors.New("the mirror does not copy what is written to the served table")
 
 // carryRows is the length of a page of carry. It bounds the rows that are read, and in the
 // worst case locked, by one transaction.
 const carryRows = 10_000
 
-// carry gives the shadow those rows of a page of the served table that it lacks or has older
-// versions of. $1 is the id before the page, as in package reconcile. One statement reads
-// both tables in one snapshot, in which the mirror has copied what is written; a row that is
-// newer by the time of the write stays.
+// carry copies the rows of a page of the served table that the shadow lacks, or has in an older
+// version. $1 is the id before the page, as in package reconcile. One statement reads both tables
+// in one snapshot, in which the mirror has copied each row that was written. If a row of the shadow
+// has become newer before the statement writes it, the newer row stays.
 //
 //go:embed carry.sql
 var carry string
 
-// carryAll carries the rows over that the owner's pages did not bring: those that the owner
-// does not know, or has in an older version. After a pass that found some, a second one finds
-// none, or the mirror fails.
+// carryAll carries over the rows that the owner's pages did not bring, because the owner does not
+// know them or has an older version. If the first pass over a table finds such rows, a second pass
+// must find none. Otherwise the mirror fails.
 func (r *Rebuild) carryAll(ctx context.Context) error {
 	for _, p := range r.parts {
 		left, err := r.carry(ctx, p)
@@ -44,7 +44,7 @@ func (r *Rebuild) carryAll(ctx context.Context) error {
 	return nil
 }
 
-// carry returns how many rows the shadow lacked.
+// carry carries over the rows of one table, and returns how many rows the shadow lacked.
 func (r *Rebuild) carry(ctx context.Context, p Part) (lacking int64, err error) {
 	var statement string
 	err = bounded.Run(ctx, shortTime, func(ctx context.Context) (err error) {
@@ -56,7 +56,7 @@ func (r *Rebuild) carry(ctx context.Context, p Part) (lacking int64, err error) 
 	if err != nil {
 		return 0, err
 	}
-	// The first id is before the first row: nothing has the nil UUID.
+	// Start is an id before the first row, because no row has the nil UUID.
 	for after := p.Key.Start(); after != ""; {
 		var n int64
 		err := r.retry(ctx, longTime, func(ctx context.Context) error {

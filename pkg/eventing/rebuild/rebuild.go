@@ -22,29 +22,30 @@ import (
 
 const (
 	// lockTime is how long a transaction waits for a lock. Events and reads queue behind the
-	// rebuild for no longer, and Postgres, which looks for deadlocks after a second, aborts
-	// none of theirs.
+	// rebuild for no longer. Postgres looks for deadlocks only after a second, so it aborts none of
+	// their transactions.
 	lockTime = 200 * time.Millisecond
-	// calmTime is how long a transaction waits for the end of a vacuum or the like on a table:
-	// longer than deadlock_timeout, of a second, after which Postgres ends an autovacuum that is in
-	// the way. Events and reads do not queue behind this lock.
+	// calmTime is how long a transaction waits until a vacuum or a similar command on a table has
+	// ended. It is longer than deadlock_timeout (a second), after which Postgres ends an autovacuum
+	// that is in the way. Events and reads do not queue behind this lock.
 	calmTime = 3 * time.Second
-	// shortTime bounds a transaction, tableTime one that locks tables, and longTime one that reads
-	// or cleans a table.
+	// shortTime bounds a transaction, tableTime a transaction that locks tables, and longTime a
+	// transaction that reads or cleans a table.
 	shortTime, tableTime, longTime = 5 * time.Second, 30 * time.Second, 15 * time.Minute
-	// attempts take a minute.
+	// attempts bounds the attempts of retry. With their pauses they take a minute.
 	attempts = 60
 
 	undefinedTable = "42P01"
 )
 
-// again is the pause between two attempts, in which nothing waits behind the rebuild.
+// again is the pause between two attempts. During the pause no event or read waits behind the
+// rebuild.
 var again = backoff.Policy{Base: 100 * time.Millisecond, Cap: 2 * time.Second}
 
 var (
 	// ErrBusy means that another process works on the rebuild.
 	ErrBusy = errors.New("another process rebuilds the read model")
-	// ErrMigrating means that a migration of the schema runs: its end is the time to begin.
+	// ErrMigrating means that a migration of the schema is running. Begin when it has ended.
 	ErrMigrating = errors.New("a migration of the schema runs: begin when it has ended")
 	// ErrPhase means that the rebuild's phase does not allow the action.
 	ErrPhase = errors.New("not in this phase of a rebuild")
@@ -52,15 +53,16 @@ var (
 
 // Part is one table of a read model.
 type Part struct {
-	// Table is its name, and Key its primary key. It has the columns epoch and version. Rows come
-	// to the shadow in another order than to the table: a unique index besides the key's must be of
-	// values that never move from one row to another, such as the id of the last event. With such an
-	// index a transaction may fail with unique_violation that writes a row while the rebuild copies
-	// it, since ON CONFLICT waits for the key's index only: it succeeds when it is tried again.
+	// Table is the table's name, and Key its primary key. The table has the columns epoch and
+	// version. Rows come to the shadow in another order than to the table. So another unique index
+	// must be on values that never move from one row to another, such as the id of the last event.
+	// With such an index, a transaction that writes a row while the rebuild copies the row may fail
+	// with unique_violation, because ON CONFLICT waits for the key's index only. It succeeds when
+	// it is tried again.
 	Table string
 	Key   reconcile.Key
-	// Shadow fills the shadow. Before and After compare with the owner: Before the shadow, and
-	// After the served table.
+	// Shadow fills the shadow. Before compares the shadow with the owner, and After compares the
+	// served table with the owner.
 	Shadow        backfill.Filler
 	Before, After reconcile.Comparison
 }
@@ -70,15 +72,15 @@ type Rebuild struct {
 	db    *pgxpool.Pool
 	parts []Part
 	after string
-	// tables and shadows are the names, and subjects the tables for the audit table.
+	// tables and shadows are the names of the tables. subjects name the parts in the audit table.
 	tables, shadows []string
 	subjects        []audit.Subject
 }
 
-// New returns the rebuild of a read model of these parts in db. db connects as the owner of the
-// schema, past a transaction pooler, and prepares its sessions with Session. after is a statement that runs after
-// each exchange, outside of its locks, and again after a crash: it brings up to date what
-// triggers have counted of the rows. It may be empty.
+// New returns the rebuild of a read model that consists of parts, in db. db connects as the owner
+// of the schema, without a transaction pooler, and prepares its sessions with Session. after is a
+// statement that corrects what triggers have counted of the rows. It runs after each exchange,
+// outside of the exchange's locks, and again after a crash. It may be empty.
 func New(db *pgxpool.Pool, after string, parts ...Part) *Rebuild {
 	r := &Rebuild{db: db, parts: parts, after: after}
 	for _, p := range parts {
@@ -88,9 +90,9 @@ func New(db *pgxpool.Pool, after string, parts ...Part) *Rebuild {
 	return r
 }
 
-// Session prepares a session for a rebuild in a schema: the schema alone is on the search_path,
-// no transaction waits for a lock longer than a moment, and settings of the role or of the
-// database bound no statement, which has a limit of its own.
+// Session returns a function that prepares a session for a rebuild in schema. The schema alone is
+// on the search_path, and no transaction waits for a lock longer than lockTime. Timeouts of the
+// role or of the database are turned off, because each statement has a limit of its own.
 func Session(schema string) func(context.Context, *pgx.Conn) error {
 	return func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, `SELECT set_config('search_path', $1, false), set_config('lock_timeout', $2, false),
@@ -101,9 +103,10 @@ func Session(schema string) func(context.Context, *pgx.Conn) error {
 	}
 }
 
-// Rollback exchanges the tables back. The table of before has had all events since, so no read
-// gets older. It reads both tables first, for rows that only the new one has, and again if there
-// are such rows. It may be repeated.
+// Rollback exchanges the tables back. The mirror has copied all events since the exchange into the
+// former table, so no read gets older. Before the exchange, Rollback reads both tables for rows
+// that only the new one has. If there are such rows, it copies them and reads both tables again. It
+// may be repeated.
 func (r *Rebuild) Rollback(ctx context.Context, by audit.Actor) error {
 	return r.alone(ctx, func() error {
 		s, err := r.State(ctx)
@@ -121,10 +124,10 @@ func (r *Rebuild) Rollback(ctx context.Context, by audit.Actor) error {
 	})
 }
 
-// Finish removes the tables that are not served, and ends the rebuild in any phase. While the
-// served rows are not checked yet, it requires unchecked: then rows may stay that differ from
-// their owner's. If the statement after the exchange fails, it removes the tables, and returns
-// that error.
+// Finish removes the tables that are not served, and ends the rebuild in any phase. In the phase
+// Checking, when served rows may still differ from their owner's, it requires unchecked. If the
+// statement after the exchange fails, Finish removes the tables all the same, and returns the error
+// of the statement.
 func (r *Rebuild) Finish(ctx context.Context, by audit.Actor, unchecked bool) error {
 	return r.alone(ctx, func() error {
 		s, err := r.State(ctx)
@@ -136,7 +139,7 @@ func (r *Rebuild) Finish(ctx context.Context, by audit.Actor, unchecked bool) er
 			return fmt.Errorf("%w: there is nothing to remove", ErrPhase)
 		case s.Phase == Checking && !unchecked:
 			return fmt.Errorf("%w: the new rows are not checked yet", ErrPhase)
-		case s.Phase == Checking, s.Phase == RolledBack: // which may have died before
+		case s.Phase == Checking, s.Phase == RolledBack: // the process may have died before it ran the statement
 			after = r.runAfter(ctx)
 		}
 		err = r.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
@@ -169,9 +172,9 @@ func (r *Rebuild) runAfter(ctx context.Context) error {
 	return nil
 }
 
-// alone runs do while no other process does. The lock ends with its session, so with the
-// process. A process that has lost the session goes on: two at once do the same work twice, and
-// the second one to move the rebuild on gets ErrPhase: see State.update.
+// alone runs do under a lock that admits one process. The lock ends with its session, and so with
+// the process. A process that has lost its session goes on. Then two processes may do the same
+// work, and the second one to move the rebuild on gets ErrPhase; see State.update.
 func (r *Rebuild) alone(ctx context.Context, do func() error) error {
 	return r.session(ctx, func(conn *pgx.Conn) error {
 		var got bool
@@ -200,22 +203,22 @@ func (r *Rebuild) session(ctx context.Context, do func(conn *pgx.Conn) error) er
 	defer func() {
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), shortTime)
 		defer cancel()
-		// The server ends the session in any case, but later than Close returns.
+		// Close returns before the server ends the session, so the lock is released first.
 		_, _ = conn.Exec(ending, `SELECT pg_advisory_unlock_all()`)
 		_ = conn.Close(ending)
 	}()
 	return do(conn)
 }
 
-// inTx runs do in a transaction that locks tables, again until it gets its locks.
+// inTx runs do in a transaction that locks tables. It tries again until it gets its locks.
 func (r *Rebuild) inTx(ctx context.Context, do func(ctx context.Context, tx pgx.Tx) error) error {
 	return r.retry(ctx, tableTime, func(ctx context.Context) error {
 		return pgx.BeginFunc(ctx, r.db, func(tx pgx.Tx) error { return do(ctx, tx) })
 	})
 }
 
-// retry runs do, each time within a limit, until it gets the locks that it needs, and the owner
-// answers.
+// retry runs do until it gets the locks that it needs and the owner answers. within limits each
+// attempt.
 func (r *Rebuild) retry(ctx context.Context, within time.Duration, do func(ctx context.Context) error) (err error) {
 	for attempt := range again.Attempts(ctx) {
 		err = bounded.Run(ctx, within, do)
@@ -229,8 +232,8 @@ func (r *Rebuild) retry(ctx context.Context, within time.Duration, do func(ctx c
 // lockErrors are lock_not_available and deadlock_detected.
 var lockErrors = map[string]bool{"55P03": true, "40P01": true}
 
-// passing reports whether err is a lock that was not got, or an owner that does not answer, or
-// answers from too long ago.
+// passing reports whether err may pass: a lock was not granted, the owner does not answer, or its
+// answer is from too long ago.
 func passing(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	away := errors.Is(err, consistency.ErrOwnerUnavailable) && !eventing.IsPermanent(err)

@@ -7,20 +7,20 @@ import (
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
 
-// maxLost bounds the lost rows that are remembered until the end of a comparison. If there are
-// more, and not too many, another comparison repairs them.
+// maxLost bounds the lost rows that are kept until the end of a comparison. If there are more, but
+// not so many that the owner is doubtful, another comparison repairs them.
 const maxLost = 10_000
 
 // outcome is the result of a comparison, in rows.
 type outcome struct {
-	// differ is the rows that are to be repaired, and written those of them that were.
+	// differ counts the rows that are to be repaired, and written the rows that were repaired.
 	differ, written int
-	// left rows differ still, and stand as they were seen. moved rows are to be compared again:
-	// something else wrote them before their repair, or after it.
+	// left counts the rows that still differ and are as they were seen. moved counts the rows that
+	// are to be compared again, because something else wrote them before or after their repair.
 	left, moved int
-	// unsettled rows could not be compared.
+	// unsettled counts the rows that could not be compared.
 	unsettled int
-	// more says that there are more losses than maxLost.
+	// more means that there are more losses than maxLost.
 	more bool
 }
 
@@ -35,8 +35,8 @@ func (w *worker) repair(ctx context.Context, p Part) error {
 	}
 }
 
-// pass makes one comparison. Lost rows wait for its end, which shows how many they are: nothing
-// is lost without a word.
+// pass makes one comparison. Unless losses are accepted, lost rows are repaired only at its end.
+// Their number is known then, and ErrLosses is returned if it makes the owner doubtful.
 func (w *worker) pass(ctx context.Context, o *repairs) (outcome, error) {
 	rows, err := o.comparison.Reader.Estimate(ctx)
 	if err != nil {
@@ -60,30 +60,31 @@ type repairs struct {
 
 	part       Part
 	comparison reconcile.Comparison
-	// phase is Comparing for a shadow, and Checking for a served table. Rows that are ahead of
-	// their owner's are repaired in the served table only: in the shadow they would then be
-	// older than the served ones. They are losses in any case.
+	// phase is Comparing for a shadow, and Checking for a served table. A row that is ahead of its
+	// owner's counts as a loss in both, but is repaired in the served table only. A repair in the
+	// shadow would make it older than the served row.
 	phase Phase
-	// deciding says that nothing is written: the comparison shows whether the owner is doubtful.
+	// deciding means that nothing is written. The comparison only shows whether the owner is
+	// doubtful.
 	deciding bool
-	// accept says that losses are repaired at once.
+	// accept means that losses are repaired at once.
 	accept bool
-	// rows is the number of the owner's, and read that of the served table's before the
-	// comparison: a repair adds the rows that are missing, and those of the wrong owner are many.
+	// rows counts the owner's rows. read is the number of rows of the served table before the
+	// comparison, because a repair adds missing rows, of which a wrong owner may have many.
 	rows, read int64
 	losses     int
-	// lost are the losses to repair.
+	// lost are the losses that are repaired at the end.
 	lost []reconcile.Difference
 }
 
-// Passed shows the progress.
+// Passed reports the progress.
 func (o *repairs) Passed(_ context.Context, _ string, rows int64) error {
 	o.rows += rows
 	o.seen.Passed(rows)
 	return nil
 }
 
-// Differ repairs the rows.
+// Differ repairs the rows that may be repaired now, and keeps or counts the others.
 func (o *repairs) Differ(ctx context.Context, differences []reconcile.Difference) error {
 	var found []reconcile.Difference
 	for _, d := range differences {
@@ -105,8 +106,9 @@ func (o *repairs) Differ(ctx context.Context, differences []reconcile.Difference
 	return o.replace(ctx, found)
 }
 
-// repairLosses repairs the lost rows, unless they are doubtful. The rows of the served table
-// count for that, and not those of a shadow: it has the owner's by now, whichever owner that is.
+// repairLosses repairs the lost rows, unless their number makes the owner doubtful. That number is
+// compared with the rows of the served table. A shadow does not count, because it has the rows of
+// this owner, whether the owner is the right one or not.
 func (o *repairs) repairLosses(ctx context.Context) error {
 	if !o.accept && reconcile.Doubtful(o.losses, o.rows, o.read) {
 		return fmt.Errorf("%w: %d rows; it has %d, and the read model %d", ErrLosses, o.losses, o.rows, o.read)
@@ -114,7 +116,8 @@ func (o *repairs) repairLosses(ctx context.Context) error {
 	return o.replace(ctx, o.lost)
 }
 
-// count returns the rows of a served table. Statistics may be from before most of them.
+// count returns the number of rows of a served table. Statistics may be from before most of the
+// rows.
 func (w *worker) count(ctx context.Context, p Part) (rows int64, err error) {
 	err = w.retry(ctx, longTime, func(ctx context.Context) error {
 		return w.db.QueryRow(ctx, p.sql(`SELECT count(*) FROM {table}`)).Scan(&rows)
@@ -125,8 +128,8 @@ func (w *worker) count(ctx context.Context, p Part) (rows int64, err error) {
 	return rows, nil
 }
 
-// replace counts rows that an attempt has written once: the next one does not find them where
-// they were.
+// replace repairs the rows in found. It counts each written row once over all attempts, because an
+// attempt does not write again what an earlier one has written.
 func (o *repairs) replace(ctx context.Context, found []reconcile.Difference) error {
 	if len(found) == 0 {
 		return nil
@@ -147,9 +150,9 @@ func (o *repairs) replace(ctx context.Context, found []reconcile.Difference) err
 	return o.verify(ctx, found, written)
 }
 
-// verify looks at the rows once more after their repair, and names those that are left. A row
-// that was not written, and does not stand, may have moved with its damage: an event changes a
-// part of a row.
+// verify looks at the rows once more after their repair, and names the rows that are left. A row
+// counts as moved if it differs and has changed since, or if it was not written and no longer
+// differs. An event may have moved it with its damage, because an event changes a part of a row.
 func (o *repairs) verify(ctx context.Context, found []reconcile.Difference, written map[string]bool) error {
 	var differ []reconcile.Difference
 	err := o.retry(ctx, longTime, func(ctx context.Context) (err error) {

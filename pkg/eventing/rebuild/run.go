@@ -16,13 +16,14 @@ import (
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
 
-// maxChecks bounds the comparisons of a table after the exchange that repair rows. From the
-// second one on, only rows that moved while they were repaired are repaired, and rows that
-// cannot be written are found again.
+// maxChecks bounds the comparisons of a table after the exchange that repair rows. From the second
+// one on, the only rows to repair are rows that moved during their repair, and rows that cannot be
+// written, which each comparison finds again.
 const maxChecks = 5
 
 var (
-	// ErrLosses means that so many rows are lost at the owner that it may be the wrong one.
+	// ErrLosses means that the owner lacks so many rows of the read model that it may be the wrong
+	// one.
 	ErrLosses = errors.New("the owner may be the wrong one, or may have lost rows")
 	// ErrUnsettled means that rows could not be compared with their owner's.
 	ErrUnsettled = errors.New("rows could not be compared")
@@ -32,44 +33,47 @@ var (
 type Options struct {
 	// Rate is the most rows per second that are filled; 0 is no limit.
 	Rate int
-	// AcceptLosses has rows repaired that the owner does not have, or has lost, however many.
+	// AcceptLosses allows the repair of rows that the owner does not have or has lost, however many
+	// they are.
 	AcceptLosses bool
-	// Comparison is for the comparisons.
+	// Comparison holds the options of the comparisons with the owner.
 	Comparison reconcile.Options
 }
 
-// Observer receives how far a rebuild is.
+// Observer receives the progress of a rebuild.
 type Observer interface {
-	// Begin says that a phase begins with a type of aggregate, which has about total rows.
+	// Begin reports that a phase begins to work on an aggregate type, which has about total rows.
 	Begin(p Phase, aggregateType string, total int64)
-	// Passed says that rows more are done.
+	// Passed reports that this number of further rows is done.
 	Passed(rows int64)
-	// Left names a row of the served table that differs still after its repair, and stands as
-	// it was. A later comparison may name it again.
+	// Left names a row of the served table that still differs after its repair, and is otherwise
+	// unchanged. A later comparison may name the row again.
 	Left(aggregateType, id string, kind reconcile.Kind)
 }
 
 // Result counts the rows of one Run.
 type Result struct {
-	// Filled is the owner's rows that were read.
+	// Filled counts the owner's rows that were read.
 	Filled int64 `json:"filled"`
-	// Repaired rows of the shadow differed from the owner's, and RepairedAfter of the
-	// table after it was served.
+	// Repaired counts the rows that were repaired in the shadow. RepairedAfter counts the rows that
+	// were repaired in the new table after the exchange.
 	Repaired      int `json:"repaired"`
 	RepairedAfter int `json:"repaired_after"`
-	// Left rows of the served table differ still after a repair that nothing has overtaken.
-	// Unsettled rows could not be compared, or moved before each repair.
+	// Left counts served rows that still differ after their repair, although nothing else has
+	// written them. Unsettled counts rows that could not be compared, or that moved at each repair.
 	Left      int `json:"left"`
 	Unsettled int `json:"unsettled"`
 }
 
-// Run takes the rebuild to the phase Done, from where it is; without a rebuild it begins one.
-// It returns ErrPhase if the rebuild is done before, or rolled back, and ErrShape before the exchange if a migration ran in
-// between. It returns ErrLosses if the read model has many rows that the owner lacks, unless o
-// accepts them: then nothing is exchanged, and no served row is repaired. It returns ErrUnsettled
-// in the phase Checking while rows cannot be compared, and backfill.ErrRefused in the phase
-// Filling if the shadow refuses many rows. Any error, and any death of the process, leaves a
-// state from which Run goes on.
+// Run takes the rebuild from its present phase to the phase Done. If there is no rebuild, it begins
+// one. After any error, and after any death of the process, the next Run continues. Run returns
+//
+//   - ErrPhase if the rebuild was done or rolled back before.
+//   - ErrShape before the exchange if a migration has run since the begin.
+//   - ErrLosses if the read model has many rows that the owner lacks, unless o accepts them. Then
+//     nothing is exchanged, and no served row is repaired.
+//   - ErrUnsettled in the phase Checking while rows cannot be compared.
+//   - backfill.ErrRefused in the phase Filling if the shadow refuses many rows.
 func (r *Rebuild) Run(ctx context.Context, by audit.Actor, o Options, seen Observer) (result Result, err error) {
 	w := &worker{Rebuild: r, by: by, options: o, seen: seen, limit: reconcile.Options{Rate: o.Rate}.Limiter()}
 	err = r.alone(ctx, func() error {
@@ -95,10 +99,10 @@ type worker struct {
 	seen    Observer
 	limit   *rate.Limiter
 	result  Result
-	failed  int64 // are rows that could not be filled
+	failed  int64 // counts rows that could not be filled
 }
 
-// step does the work of a phase, and enters the next one.
+// step does the work of the present phase, and enters the next one.
 func (w *worker) step(ctx context.Context, s State) error {
 	switch s.Phase {
 	case None:
@@ -134,8 +138,9 @@ func (w *worker) fill(ctx context.Context, s State) error {
 	return w.enter(ctx, s, Comparing)
 }
 
-// fillPart fills one shadow. After the last page it leaves that page's begin in the state: an
-// empty id is the first row. A page of before the rebuild is asked for again.
+// fillPart fills one shadow. After the last page the state keeps the first id of that page, because
+// an empty id means the first row of the table. A page that the owner read before the rebuild began
+// is requested again.
 func (w *worker) fillPart(ctx context.Context, s State, p Part, from string) error {
 	for started := false; ; started = true {
 		var f projection.Filled
@@ -170,8 +175,8 @@ func (w *worker) fillPart(ctx context.Context, s State, p Part, from string) err
 	}
 }
 
-// compare repairs the shadow, and has it served. What could not be decided is compared again
-// after the exchange.
+// compare repairs the shadow, and exchanges the tables. Rows that could not be compared are
+// compared again after the exchange.
 func (w *worker) compare(ctx context.Context, s State) error {
 	for _, p := range w.parts {
 		if _, err := w.carry(ctx, p); err != nil {
@@ -189,8 +194,8 @@ func (w *worker) compare(ctx context.Context, s State) error {
 	return w.swap(ctx, w.by, "rebuild switch", s, Checking)
 }
 
-// vacuum is for the plans of the first readers, which need the statistics. It waits for its
-// lock for as long as that takes: no reader waits behind it, and Postgres ends an autovacuum of
+// vacuum makes the statistics that the plans of the first readers need. It waits for its lock
+// without a limit of its own, because no reader waits behind it, and Postgres ends an autovacuum of
 // the table.
 func (w *worker) vacuum(ctx context.Context, p Part) error {
 	return bounded.Run(ctx, longTime, func(ctx context.Context) error {
@@ -204,9 +209,10 @@ func (w *worker) vacuum(ctx context.Context, p Part) error {
 	})
 }
 
-// check repairs the served rows. A comparison of all tables comes first and writes nothing: the
-// table of before has each row that is written, so no rollback undoes what the wrong owner would
-// cost. Another owner than before the exchange is possible: another process may have begun.
+// check repairs the served rows. First it compares all tables without writing, to detect a wrong
+// owner. The mirror copies each row that is written into the former table, so a rollback would not
+// undo the damage of a wrong owner. The owner may be another one than before the exchange, because
+// another process may have begun.
 func (w *worker) check(ctx context.Context, s State) error {
 	if err := w.runAfter(ctx); err != nil {
 		return err
@@ -232,8 +238,9 @@ func (w *worker) check(ctx context.Context, s State) error {
 	return w.enter(ctx, s, Done)
 }
 
-// checkPart repairs the rows of a table, if the comparison before has found any, until each row
-// is its owner's or stands as it was seen: another repair would not write it either.
+// checkPart repairs the rows of a table, if the comparison found has found any. It goes on until
+// each row equals its owner's, or is as it was seen. Another repair would not write such a row
+// either.
 func (w *worker) checkPart(ctx context.Context, p Part, found outcome) (err error) {
 	accept := w.options.AcceptLosses
 	found.moved = found.differ

@@ -14,30 +14,31 @@ import (
 // Shadow is the name of a table's shadow.
 func Shadow(table string) string { return table + "_shadow" }
 
-// copyTable is the statements that make the shadow $2 of a table $1. LIKE copies neither the
-// owner nor rights and policies nor storage options, targets of statistics and the replica identity. Default
-// privileges may have given others.
+// copyTable selects the statements that complete the shadow $2 of table $1. LIKE does not copy the
+// owner, rights, policies, storage options, statistics targets or the replica identity. Rights that
+// the shadow got by default privileges are revoked.
 //
 //go:embed copy_table.sql
 var copyTable string
 
-// roles are those of a policy.
+// roles is the SQL expression for the roles of a policy.
 const roles = `
 	(SELECT string_agg(CASE role WHEN 0 THEN 'PUBLIC' ELSE quote_ident(role::regrole::text) END, ', ') FROM unnest(polroles) AS role)`
 
-// mirror copies the rows that a statement writes, as they are written, in the order of their
-// keys. It names its tables: after an exchange it copies in the other direction.
+// mirror creates the triggers that copy each row that a statement writes, in the order of the keys.
+// Their function refers to the tables by name, so after an exchange it copies in the other
+// direction.
 //
 //go:embed mirror.sql
 var mirror string
 
-// noMigration tries the lock that package migrate holds while it migrates the schema. The lock is
-// that of the transaction: the next migration finds the state, and is refused.
+// noMigration tries to get the lock that package migrate holds while it migrates the schema. The
+// lock ends with the transaction. The next migration finds the table rebuild_state, and is refused.
 const noMigration = `SELECT pg_try_advisory_xact_lock(hashtext('lockstep migrate ' || current_schema()))`
 
-// create makes the shadows, the mirrors and the state, all or none of them, and returns
-// ErrMigrating during a migration. The triggers wait for the writers under way: a row that none
-// of them copies is a row that the served table does not have yet.
+// create makes the shadows, the mirrors and the state, all or none of them. It returns ErrMigrating
+// during a migration. Creating the triggers waits for the running writers of the table. So each row
+// was committed before, or the mirror copies it.
 func (r *Rebuild) create(ctx context.Context, by audit.Actor) error {
 	err := r.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		var quiet bool
@@ -103,7 +104,7 @@ func (r *Rebuild) drop(ctx context.Context, tx pgx.Tx, s State) error {
 	return err
 }
 
-// withColumns fills in a statement's parts that depend on the table and its columns.
+// withColumns fills in the placeholders of a statement that depend on the table and its columns.
 func (p Part) withColumns(ctx context.Context, db querier, statement string) (string, error) {
 	var schema, columns, excluded, served string
 	err := db.QueryRow(ctx, `
@@ -121,7 +122,7 @@ func (p Part) withColumns(ctx context.Context, db querier, statement string) (st
 		"{columns}", columns, "{excluded}", excluded, "{s.columns}", served).Replace(statement)), nil
 }
 
-// sql fills in a statement's parts that depend on the table.
+// sql fills in the placeholders of a statement that depend on the table only.
 func (p Part) sql(statement string) string {
 	of := func(alias string) string { return alias + strings.Join(p.Key, ", "+alias) }
 	return strings.NewReplacer("{table}", pgx.Identifier{p.Table}.Sanitize(), "{shadow}", pgx.Identifier{Shadow(p.Table)}.Sanitize(),

@@ -11,21 +11,22 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ErrShape is returned if a table and its shadow differ in more than their rows: a migration
-// has changed the served one since, and the rebuild must be finished and started again; or, at
-// the begin, it has something that a shadow cannot have, such as a foreign key.
+// ErrShape means that a table and its shadow differ in more than their rows. Either a migration has
+// changed the served table during the rebuild. Then the rebuild must be finished and started again.
+// Or, at the begin, the table has something that a shadow cannot have, such as a foreign key.
 var ErrShape = errors.New("the table and its shadow have different shapes")
 
-// shape is what readers and writers of table $1 see of it, apart from its rows and from the
-// names of its indexes. An index that is not valid yet has no equal. Triggers and views follow
-// the name of the table, so that a shadow has none; but a disabled trigger would be enabled, and
-// a view of a role that this one is no member of cannot be made again. What else depends on the
-// table, such as a publication, a sequence or a function, would stay with the old one.
+// shape lists what readers and writers of table $1 see of it, except its rows and the names of its
+// indexes. An index that is not valid yet has no equal. Triggers and views are left out, because
+// the exchange creates them again. But the exchange would enable a disabled trigger, and cannot
+// create a view of a role that this one is no member of, so these are listed. Other dependants,
+// such as a publication, a sequence or a function, are listed because they would stay with the old
+// table.
 //
 //go:embed shape.sql
 var shape string
 
-// definition is an index without its name.
+// definition is the SQL expression for the definition of an index without its name.
 const definition = `concat(i.indisunique, substr(pg_get_indexdef(i.indexrelid), strpos(pg_get_indexdef(i.indexrelid), ' USING ')))`
 
 // querier is a pool, or a transaction.

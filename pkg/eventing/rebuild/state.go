@@ -13,10 +13,10 @@ import (
 	"example.com/lockstep/pkg/eventing/bounded"
 )
 
-// Phase is a phase of a rebuild; the package doc has what each does.
+// Phase is a phase of a rebuild. The package doc describes each.
 type Phase string
 
-// The phases. None is that of a read model without a rebuild.
+// The phases. None means that there is no rebuild.
 const (
 	None       Phase = ""
 	Filling    Phase = "filling"
@@ -26,13 +26,13 @@ const (
 	RolledBack Phase = "rolled back"
 )
 
-// State is how far a rebuild is. The zero State is that there is none.
+// State is the progress of a rebuild. The zero State means that there is no rebuild.
 type State struct {
 	Phase Phase `json:"phase"`
-	// AggregateType and Next are where filling continues.
+	// AggregateType and Next are the type and the id at which filling continues.
 	AggregateType string `json:"aggregate_type"`
 	Next          string `json:"next_id"`
-	// Rows of the owner have been read.
+	// Rows counts the owner's rows that have been read.
 	Rows      int64     `json:"rows"`
 	StartedBy string    `json:"started_by"`
 	StartedAt time.Time `json:"started_at"`
@@ -49,7 +49,7 @@ type execer interface {
 //go:embed create_state.sql
 var createState string
 
-// State returns how far the rebuild is.
+// State returns the progress of the rebuild.
 func (r *Rebuild) State(ctx context.Context) (s State, err error) {
 	ctx, cancel := context.WithTimeout(ctx, shortTime)
 	defer cancel()
@@ -67,12 +67,12 @@ func (r *Rebuild) State(ctx context.Context) (s State, err error) {
 	return s, nil
 }
 
-// advance saves where the filling that s began continues.
+// advance saves the type and the id at which the filling of s continues, and adds rows to its rows.
 func (r *Rebuild) advance(ctx context.Context, s State, aggregateType, next string, rows int) error {
 	return r.save(ctx, s, `aggregate_type = $3, next_id = $4, rows = rows + $5`, aggregateType, next, rows)
 }
 
-// enter saves the phase after that of s.
+// enter saves p as the phase after the phase of s.
 func (r *Rebuild) enter(ctx context.Context, s State, p Phase) error {
 	return r.save(ctx, s, `phase = $3`, p)
 }
@@ -87,9 +87,9 @@ func (r *Rebuild) save(ctx context.Context, s State, set string, args ...any) er
 	return nil
 }
 
-// update runs a statement over the row of the state, if it is still the same rebuild in the
-// same phase as in s: else it returns ErrPhase. A process that has lost its lock may be the
-// second one, and must not undo what the other one has decided.
+// update runs a statement on the row of rebuild_state if the row still has the rebuild and the
+// phase of s. Otherwise it returns ErrPhase. A process that has lost its lock may run next to
+// another one, and must not undo what the other one has decided.
 func (s State) update(ctx context.Context, db execer, sql string, args ...any) error {
 	tag, err := db.Exec(ctx, sql+` WHERE phase = $1 AND started_at = $2`, append([]any{s.Phase, s.StartedAt}, args...)...)
 	pg, ok := errors.AsType[*pgconn.PgError](err)
@@ -104,13 +104,13 @@ var ErrDisk = errors.New("too little free disk")
 
 // Need is the disk space that a rebuild takes, in bytes.
 type Need struct {
-	// Copy is for the shadow tables with their indexes: the size of the served ones, and a
-	// fifth more for the pages that rows leave which change meanwhile.
+	// Copy is the space of the shadow tables with their indexes. It is the size of the served
+	// tables, and a fifth more for the old versions of rows that change meanwhile.
 	Copy int64 `json:"copy_bytes"`
-	// Log is for the write-ahead log of that, five times the size of the tables: 50,000 rows
-	// wrote 2.2 times, and a million 7.5 times together with 122,000 writes of clients. Each page
-	// of an index is logged as a whole after each checkpoint, and a slow replica or archive keeps
-	// the log for as long as it lags.
+	// Log is the space of the write-ahead log of the copy, five times the size of the tables.
+	// 50,000 rows wrote 2.2 times their size, and a million rows 7.5 times together with 122,000
+	// writes of clients. After each checkpoint each page of an index is logged as a whole. A slow
+	// replica or archive keeps the log for as long as it lags.
 	Log int64 `json:"log_bytes"`
 }
 
@@ -125,8 +125,8 @@ func (r *Rebuild) Need(ctx context.Context) (n Need, err error) {
 	return n, err
 }
 
-// CheckDisk returns ErrDisk if free, a size as Postgres writes it, such as 40 GB, is less than
-// n. Only an operator knows it: SQL does not see the disk.
+// CheckDisk returns ErrDisk if free is less than n. free is a size as Postgres writes it, such as
+// 40 GB. An operator has to state it, because SQL does not see the disk.
 func (r *Rebuild) CheckDisk(ctx context.Context, n Need, free string) error {
 	var enough bool
 	var text string

@@ -13,15 +13,17 @@ import (
 	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
-// exchange is the statements that exchange the table $1 with its shadow $2, in their order:
-// names, indexes by their definitions, triggers and views.
+// exchange selects the statements that exchange table $1 with its shadow $2, in their order. They
+// exchange the names of the tables, and of indexes with the same definition, and create triggers
+// and views again.
 //
 //go:embed exchange.sql
 var exchange string
 
-// swap exchanges the tables of the rebuild s in one transaction, and enters a phase. Nothing is read or written
-// while it holds its locks, which takes milliseconds. It waits for each lock for a moment only,
-// because readers queue behind it: then it gives way to them, and tries again.
+// swap exchanges the tables of the rebuild s in one transaction, and enters the phase to. Nothing
+// is read or written while it holds its locks, which takes milliseconds. It waits for each lock
+// only for lockTime, because readers queue behind it. Then it lets the readers pass, and tries
+// again.
 func (r *Rebuild) swap(ctx context.Context, by audit.Actor, action string, s State, to Phase) error {
 	if err := r.carryAll(ctx); err != nil {
 		return since(err)
@@ -46,7 +48,7 @@ func (r *Rebuild) swap(ctx context.Context, by audit.Actor, action string, s Sta
 	return nil
 }
 
-// since adds to an ErrShape what an operator does about it, once there is a rebuild.
+// since adds to an ErrShape during a rebuild how an operator resolves it.
 func since(err error) error {
 	if errors.Is(err, ErrShape) {
 		return fmt.Errorf("a migration ran since the begin: finish this rebuild, and begin another one: %w", err)
@@ -54,7 +56,7 @@ func since(err error) error {
 	return err
 }
 
-// lock locks the served tables first, like the transactions that the mirrors are part of.
+// lock locks the served tables before the shadows, as the transactions with a mirror do.
 func (r *Rebuild) lock(ctx context.Context, tx pgx.Tx) error {
 	tables := slices.Concat(r.tables, r.shadows)
 	if err := calm(ctx, tx, tables); err != nil {
@@ -64,9 +66,9 @@ func (r *Rebuild) lock(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// calm waits until no vacuum, ANALYZE or CREATE INDEX CONCURRENTLY works on the tables, and
-// lets none begin before the transaction ends. Without it an autovacuum would outlive all
-// attempts: Postgres ends it for a transaction that waits longer than lockTime.
+// calm waits until no vacuum, ANALYZE or CREATE INDEX CONCURRENTLY works on the tables, and lets
+// none begin before the transaction ends. Without calm an autovacuum would outlive all attempts,
+// because Postgres ends it only for a transaction that waits longer than lockTime.
 func calm(ctx context.Context, tx pgx.Tx, tables []string) error {
 	_, err := tx.Exec(ctx, fmt.Sprintf(`
 		SET LOCAL lock_timeout = %d; LOCK TABLE %s IN SHARE UPDATE EXCLUSIVE MODE; SET LOCAL lock_timeout = %d`,

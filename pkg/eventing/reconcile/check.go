@@ -13,49 +13,50 @@ import (
 )
 
 const (
-	// DefaultGrace is far above the time that an event takes while nothing is at fault.
+	// DefaultGrace is far longer than an event takes while nothing is at fault.
 	DefaultGrace = 30 * time.Second
-	// maxPending bounds the rows that are remembered to be looked at again.
+	// maxPending bounds the uncertain rows that are kept in memory to be looked at again.
 	maxPending = 10_000
-	// maxAge bounds the time that they are remembered, and with it the work that is done
-	// again when another instance continues a check.
+	// maxAge bounds how long an uncertain row is kept. It also bounds the work that is repeated
+	// when another instance continues a check.
 	maxAge = time.Minute
 	// graces is how many grace periods a row may stay uncertain.
 	graces = 4
 )
 
-// errAnswer is an answer of the owner that would not let the check end.
+// errAnswer means that the owner's answer does not fit the question, so that the check might not
+// end.
 var errAnswer = errors.New("the owner's answer is no answer to the question")
 
 // again is the pause between two looks at the uncertain rows.
 var again = backoff.Policy{Base: 250 * time.Millisecond, Cap: 2 * time.Second}
 
-// Model is the read model of one type of aggregate: a *projection.Projection.
+// Model is the read model of one type of aggregate. A *projection.Projection is a Model.
 type Model interface {
 	// Type is the aggregate type.
 	Type() string
-	// Replace writes the owner's present state over each row that is still where it was
-	// seen, and keeps the row before in the audit table. It returns the ids of the rows
-	// that it has written.
+	// Replace writes the owner's present state over each row that is still where it was seen, and
+	// keeps the previous row in the audit table. It returns the ids of the rows that it has
+	// written.
 	Replace(ctx context.Context, by audit.Actor, seen []Row) (replaced []string, err error)
 }
 
-// Checker is a part of a read model that can be checked and repaired: a Comparison of rows
-// with their owner's, or a Recount of counters.
+// Checker checks and repairs a part of a read model. It is a Comparison of rows with their
+// owner's, or a Recount of counters.
 type Checker interface {
-	// Type is the type that the results name: the aggregate type, or that of the Counters.
+	// Type is the type in the results. It is the aggregate type, or the Type of the Counters.
 	Type() string
-	// Estimate is about how many rows a check reads.
+	// Estimate returns about how many rows a check reads.
 	Estimate(ctx context.Context) (rows int64, err error)
 	// Start is the first id of a whole check.
 	Start() string
-	// Check reports the rows that differ to seen, whose error ends it, from o.From on. It
-	// returns how many rows could not be checked.
+	// Check checks the rows from o.From on, and passes the differences to seen. An error of seen
+	// ends the check. Check returns how many rows could not be checked.
 	Check(ctx context.Context, o Options, seen Observer) (unsettled int, err error)
 	// Repair removes those differences that still exist, and keeps the previous rows in the audit
 	// table. It returns the ids that it has changed.
 	Repair(ctx context.Context, by audit.Actor, found []Difference) (repaired []string, err error)
-	// Still returns those of the differences that remain after a repair.
+	// Still returns the differences that remain after a repair.
 	Still(ctx context.Context, found []Difference) (left []Difference, err error)
 }
 
@@ -69,7 +70,7 @@ type Comparison struct {
 // Type is the aggregate type.
 func (c Comparison) Type() string { return c.Model.Type() }
 
-// Estimate is that of the reader's table.
+// Estimate returns about how many rows the reader's table has.
 func (c Comparison) Estimate(ctx context.Context) (rows int64, err error) {
 	return c.Reader.Estimate(ctx)
 }
@@ -89,18 +90,18 @@ type Options struct {
 
 // Observer receives the results of a check.
 type Observer interface {
-	// Passed says that the rows below next are checked, and rows more than before were read:
-	// some of them again by a check that continues another one. Without
-	// progress it is called with 0 rows, so that the observer knows that the check goes on.
+	// Passed says that all rows below next are checked. rows is how many rows were read since the
+	// last call. A check that continues another one reads some rows again. Without progress
+	// Passed is called with 0 rows, so that the observer knows that the check goes on.
 	Passed(ctx context.Context, next string, rows int64) error
-	// Differ receives rows that certainly differ, each once in a check.
+	// Differ receives rows that certainly differ. A check reports each row once.
 	Differ(ctx context.Context, found []Difference) error
 }
 
-// Check compares all rows from o.From on, and returns how many rows could not be decided: they
-// changed faster than they could be compared, or the owner's answers are from before them. It
-// reads both tables in parts, in the order of their ids, and reports the rows that differ to
-// seen, whose error ends it.
+// Check compares all rows from o.From on, in parts and in the order of their ids. It passes the
+// rows that differ to seen, and ends with an error of seen. It returns how many rows could not be
+// decided, because they changed faster than they could be compared, or because the owner's
+// answers are from before them.
 func (c Comparison) Check(ctx context.Context, o Options, seen Observer) (unsettled int, err error) {
 	r := &run{
 		Comparison: c, definition: c.Reader.Definition(), grace: cmp.Or(o.Grace, DefaultGrace),
@@ -136,8 +137,8 @@ func (c Comparison) Repair(ctx context.Context, by audit.Actor, found []Differen
 	return c.Model.Replace(ctx, by, seen)
 }
 
-// Still compares the rows of the differences once more. One that was repaired, and that a
-// user has changed since, is no difference: its event is on its way.
+// Still compares the rows of the differences once more. If a row was repaired and a user has
+// changed it since, the new difference does not count, because the event is on its way.
 func (c Comparison) Still(ctx context.Context, found []Difference) (left []Difference, err error) {
 	r := &run{Comparison: c, definition: c.Reader.Definition()}
 	for _, d := range found {

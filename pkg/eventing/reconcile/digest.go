@@ -16,7 +16,7 @@ import (
 // statementTimeout bounds each statement, in the database too.
 const statementTimeout = 10 * time.Second
 
-// Part is that of an Owner.
+// Part implements Owner.
 func (t *Table) Part(ctx context.Context, d Definition, from string) (p Part, err error) {
 	if err := t.check(d, from); err != nil {
 		return p, err
@@ -30,19 +30,19 @@ func (t *Table) Part(ctx context.Context, d Definition, from string) (p Part, er
 		return Part{}, err
 	}
 	p.Until = t.End()
-	if len(p.Leaves) > PartRows/leafRows { // the last one is the row behind the part
+	if len(p.Leaves) > PartRows/leafRows { // the last leaf is the row behind the part
 		last := len(p.Leaves) - 1
 		p.Leaves, p.Until = p.Leaves[:last], p.Leaves[last].From
 	}
 	if len(p.Leaves) == 0 {
 		p.Leaves = []Leaf{{}}
 	}
-	p.Leaves[0].From = from // rows before the owner's first one belong to it, too
+	p.Leaves[0].From = from // the reader's rows before the owner's first row belong to this leaf
 	return p, nil
 }
 
-// Page is that of an Owner. An infinite time, which a Go program cannot read, is the first or
-// the last one.
+// Page implements Owner. A Go program cannot read an infinite time, so Page returns the first or
+// the last finite time instead.
 func (t *Table) Page(ctx context.Context, d Definition, r Range) (p Page, err error) {
 	if err := t.check(d, r.From, r.Until); err != nil {
 		return p, err
@@ -61,7 +61,7 @@ func (t *Table) Page(ctx context.Context, d Definition, r Range) (p Page, err er
 	return p, nil
 }
 
-// own is a leaf of the reader's table, by its number.
+// own is a leaf of the reader's table. N is its number in the owner's Part.
 type own struct {
 	N      int
 	Rows   int64
@@ -69,8 +69,9 @@ type own struct {
 	Epoch  int64
 }
 
-// leaves digests the table's rows in the ranges of p, which begins at from. Of many more
-// rows than the owner has, it reads a part only; complete says that it has read all.
+// leaves digests the table's rows in the ranges of p, which begins at from. If the table has many
+// more rows there than the owner, leaves reads only a part of them. complete says that it has
+// read all.
 func (t *Table) leaves(ctx context.Context, d Definition, from string, p Part) (found []own, complete bool, err error) {
 	bounds := make([]string, len(p.Leaves)-1)
 	for i := range bounds {
@@ -95,14 +96,14 @@ func (t *Table) leaves(ctx context.Context, d Definition, from string, p Part) (
 	return found, rows < most, nil
 }
 
-// Estimate is about how many rows the table has, by the planner's statistics.
+// Estimate returns about how many rows the table has, by the planner's statistics.
 func (t *Table) Estimate(ctx context.Context) (rows int64, err error) {
 	err = bounded.Pool{DB: t.db, Limit: statementTimeout}.Statement("estimate "+t.name,
 		`SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = $1::text::regclass`, t.name).Scan(ctx, &rows)
 	return rows, err
 }
 
-// collect runs a statement by query. Its error begins with name.
+// collect runs a statement with t.query and returns its rows. Its error begins with name.
 func collect[T any](ctx context.Context, t *Table, name, sql string, args ...any) (all []T, a Answer, err error) {
 	a, err = t.query(ctx, func(rows pgx.Rows) (err error) {
 		all, err = pgx.CollectRows(rows, pgx.RowToStructByName[T])
@@ -114,8 +115,8 @@ func collect[T any](ctx context.Context, t *Table, name, sql string, args ...any
 	return all, a, err
 }
 
-// query runs a statement, in which times are in UTC: they become text. The time of the
-// answer is read before the rows, so that all that had committed by then is in them.
+// query runs a statement. Times are in UTC, because they become text. The time of the answer is
+// read before the rows, so that everything that had committed by then is in the rows.
 func (t *Table) query(ctx context.Context, read func(pgx.Rows) error, sql string, args ...any) (a Answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -137,9 +138,9 @@ func (t *Table) query(ctx context.Context, read func(pgx.Rows) error, sql string
 	return a, err
 }
 
-// sql fills in the parts of a statement that depend on the table. $1 is the first id of a
-// range, and $2 the id behind it. The fields are in one order, whichever d has: a statement
-// for each order would be one more that a connection keeps.
+// sql fills in the parts of a statement that depend on the table. $1 is the first id of a range,
+// and $2 the id behind the range. The fields are sorted, whatever their order in d, because a
+// connection would keep another statement for each order.
 func (t *Table) sql(d Definition, statement string) string {
 	fields := append([]string{"created_at"}, slices.Sorted(slices.Values(d.Fields))...)
 	text := fmt.Sprintf(`json_build_array(%s, version, updated_at, deleted_at,

@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// listRows is the most rows of a Listing: its reader writes them within the time of one
-	// request.
+	// listRows is the most rows of a Listing. The reader can write that many within the time of
+	// one request.
 	listRows = 500
-	// listBytes bounds the content of a Listing's rows. A message of 4 MiB holds it with
-	// its framing, and the longest row besides.
+	// listBytes bounds the content of a Listing's rows. A message of 4 MiB has room for this
+	// content, its framing, and the longest row besides.
 	listBytes = 1 << 20
 )
 
@@ -26,13 +26,14 @@ type Listing[R any] struct {
 	Rows []R
 	// Next is the id at which the next Listing begins; empty after the last row.
 	Next string
-	// Estimate is that of the table.
+	// Estimate is about how many rows the table has.
 	Estimate int64
 }
 
-// List lists the rows of an owner's table from an id on, tombstones too: up to 500, and
-// fewer if they are long, but at least one if there is any. An empty from is the table's
-// first id. columns are R's fields, by name, and RowTo reads them; id returns the id of a row.
+// List lists the rows of an owner's table from an id on, including tombstones. It returns up to
+// 500 rows, and fewer if they are long, but at least one if there is any. If from is empty, it
+// begins at the table's first id. columns are R's fields, by name, and RowTo reads them. id
+// returns the id of a row.
 func List[R any](ctx context.Context, t *Table, columns, from string, id func(R) string) (l Listing[R], err error) {
 	from = cmp.Or(from, t.Start())
 	if err := t.Key.check(from); err != nil {
@@ -70,22 +71,23 @@ func (l *Listing[R]) read(rows pgx.Rows, id func(R) string) error {
 	return rows.Err()
 }
 
-// The range of the times that an owner's row has for its readers, which is that of JSON and
-// protobuf. The first day is not that of Go's zero time, which is no time.
+// firstDay and lastDay bound the times that an owner's row has for its readers. They are the
+// range of JSON and protobuf, but firstDay is not the day of Go's zero time, which means no time.
 var (
 	firstDay = time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC)
 	lastDay  = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 )
 
-// RowTo is pgx.RowToStructByName of an owner's row. A time that is infinite, which a Go program
-// cannot read, or outside of the years 1 to 9999, is the first or the last day of them: one such
-// row must not keep the others of its page from the reader. Its digest shows it afterwards.
+// RowTo is pgx.RowToStructByName for an owner's row. If a time is outside of the years 1 to 9999,
+// or infinite, which a Go program cannot read, RowTo returns the first or the last day of these
+// years instead. Otherwise one such row would keep the other rows of its page from the reader.
+// The digest of such a row shows the difference afterwards.
 func RowTo[R any](row pgx.CollectableRow) (R, error) { return pgx.RowToStructByName[R](finite{row}) }
 
 // finite is a row whose times are brought into range.
 type finite struct{ pgx.CollectableRow }
 
-// Scan is that of a pgx.CollectableRow.
+// Scan implements pgx.CollectableRow.
 func (f finite) Scan(dest ...any) error {
 	for i, field := range f.FieldDescriptions() {
 		if field.DataTypeOID != pgtype.TimestamptzOID {
@@ -107,13 +109,13 @@ func (f finite) Scan(dest ...any) error {
 	return f.CollectableRow.Scan(dest...)
 }
 
-// errNull means that a time has no value, and needs one.
+// errNull means that a time is NULL although it needs a value.
 var errNull = errors.New("the time is NULL")
 
 // inRange receives a time, or nil for NULL, from Postgres.
 type inRange func(*time.Time) error
 
-// ScanTimestamptz is that of a pgtype.TimestamptzScanner.
+// ScanTimestamptz implements pgtype.TimestamptzScanner.
 func (set inRange) ScanTimestamptz(t pgtype.Timestamptz) error {
 	year := t.Time.UTC().Year()
 	switch {

@@ -10,30 +10,30 @@ import (
 	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
-// Counters is a table of counters that a read model derives from its own rows, such as the
-// likes of each video. The ids are UUIDs. The owner has no part in it: rows and counters are
-// read in one snapshot, so that a difference is certain at once.
+// Counters is a table of counters that a read model derives from its own rows, such as the likes
+// of each video. The ids are UUIDs. The owner has no part in the counters. Rows and counters are
+// read in one snapshot, so a difference is certain at once.
 type Counters interface {
 	// Type names the counters in results, next to the aggregate types.
 	Type() string
-	// Estimate is about how many counters there are.
+	// Estimate returns about how many counters there are.
 	Estimate(ctx context.Context) (rows int64, err error)
-	// Count counts the rows of the first ids of a range again, of about PartRows rows.
+	// Count counts again the rows of the first ids in a range, which have about PartRows rows.
 	Count(ctx context.Context, in Range) (Counted, error)
-	// Recount gives the counters with these ids the values that their rows have, and keeps
-	// the differences in the audit table. It returns the ids whose counters were wrong.
+	// Recount sets the counters with these ids to the values that their rows have, and keeps the
+	// differences in the audit table. It returns the ids whose counters were wrong.
 	Recount(ctx context.Context, by audit.Actor, ids []string) (wrong []string, err error)
 }
 
 // Counted is a part of a recount.
 type Counted struct {
-	// Until is the id behind the part; that of the range if there are no more.
+	// Until is the id behind the part. It is the range's Until if there are no more ids.
 	Until string
 	// Rows is the number of the counters.
 	Rows int64
-	// Wrong are the ids whose counters are not those of their rows.
+	// Wrong are the ids whose counters differ from their rows.
 	Wrong []string
-	// Uncounted ids have more rows than can be counted in the time of one statement.
+	// Uncounted is how many ids have more rows than can be counted in the time of one statement.
 	Uncounted int
 }
 
@@ -43,7 +43,7 @@ type Recount struct{ Counters }
 // Start is the lowest id.
 func (Recount) Start() string { return uuid.Nil.String() }
 
-// Check counts all rows again from o.From on. What it cannot count is unsettled.
+// Check counts all rows again from o.From on. Ids that it cannot count are unsettled.
 func (c Recount) Check(ctx context.Context, o Options, seen Observer) (unsettled int, err error) {
 	limit, end := o.Limiter(), uuid.Max.String()
 	seen = metered{seen, c.Type()}
@@ -72,12 +72,12 @@ func (c Recount) Check(ctx context.Context, o Options, seen Observer) (unsettled
 	return unsettled, nil
 }
 
-// Repair counts the rows of the differences once more.
+// Repair counts the rows of the differences once more, and corrects the counters.
 func (c Recount) Repair(ctx context.Context, by audit.Actor, found []Difference) (repaired []string, err error) {
 	return c.Recount(ctx, by, ids(found))
 }
 
-// Still counts each difference's rows by themselves.
+// Still counts the rows of the differences once more, one id at a time.
 func (c Recount) Still(ctx context.Context, found []Difference) (left []Difference, err error) {
 	for _, id := range ids(found) {
 		part, err := c.Count(ctx, Only(id))

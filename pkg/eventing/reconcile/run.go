@@ -20,14 +20,14 @@ type run struct {
 	limit      *rate.Limiter
 	// from is the id before which all rows were compared.
 	from string
-	// shown is the time of the last sign to the observer.
+	// shown is when the observer was last told that the check goes on.
 	shown time.Time
 	// pending are the uncertain rows, in the order of their ids and of their first sighting.
 	pending   []*sighting
 	unsettled int
 }
 
-// patience is how long a row may stay uncertain, as a difference of a kind. What the owner
+// patience is how long a row may stay uncertain as a difference of kind k. A row that the owner
 // may have lost is not certain before lossTime is over.
 func (r *run) patience(k Kind) time.Duration {
 	if k == Missing || k == Behind {
@@ -67,8 +67,8 @@ func (r *run) part(ctx context.Context, from string) (next string, err error) {
 	return owners.Until, r.passed(ctx, owners.Until, rows)
 }
 
-// passed reports the progress. An uncertain row is not checked yet: the check that continues
-// this one judges it again.
+// passed reports the progress, up to the first uncertain row. That row is not checked yet, and a
+// check that continues this one judges it again.
 func (r *run) passed(ctx context.Context, next string, rows int64) error {
 	r.from, r.shown = next, time.Now()
 	if len(r.pending) > 0 {
@@ -77,7 +77,8 @@ func (r *run) passed(ctx context.Context, next string, rows int64) error {
 	return r.observer.Passed(ctx, next, rows)
 }
 
-// compare returns the ranges in which the two sides differ; neighbours are one range.
+// compare returns the ranges in which the two sides differ. Neighbouring ranges are joined into
+// one.
 func compare(owners Part, mine []own, complete bool) (dirty []Range) {
 	byLeaf := make([]own, len(owners.Leaves))
 	last := len(owners.Leaves)
@@ -134,11 +135,11 @@ func (r *run) drill(ctx context.Context, in Range) error {
 	return nil
 }
 
-// alive shows the observer that the check goes on: many rows may be read before a part is
+// alive shows the observer that the check goes on, because many rows may be read before a part is
 // passed.
 func (r *run) alive(ctx context.Context) error { return r.passed(ctx, r.from, 0) }
 
-// judge reports the rows that certainly differ, and remembers those that may.
+// judge reports the rows that certainly differ, and remembers the rows that may differ.
 func (r *run) judge(ctx context.Context, mine, owners Page) error {
 	var found []Difference
 	pairs := map[string][2]Row{}

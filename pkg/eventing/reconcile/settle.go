@@ -8,8 +8,8 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
-// signEvery is the most time between two signs that the check goes on, besides that of one look
-// at an uncertain row. Many looks at a slow owner take longer than an observer waits.
+// signEvery is the longest time between two signs that the check goes on, plus the time of one
+// look at an uncertain row. Many looks at a slow owner take longer than an observer waits.
 const signEvery = 10 * time.Second
 
 // settleOld settles the uncertain rows if there are many, or if one has waited for long.
@@ -50,7 +50,8 @@ func (r *run) settle(ctx context.Context) error {
 	return nil
 }
 
-// lookAgain returns the kind of the difference if the row is still uncertain.
+// lookAgain looks at an uncertain row and reports a certain difference. If the row is still
+// uncertain, it returns the kind of the difference.
 func (r *run) lookAgain(ctx context.Context, s *sighting) (open Kind, err error) {
 	if err := r.limit.Wait(ctx); err != nil {
 		return "", err
@@ -69,8 +70,8 @@ func (r *run) lookAgain(ctx context.Context, s *sighting) (open Kind, err error)
 	return "", r.observer.Differ(ctx, []Difference{{s.id, kind, reader, owner}})
 }
 
-// look reads a row of both sides, the owner's first: a change that the reader shows in
-// addition is a newer one.
+// look reads a row of both sides, the owner's first. So a change that only the reader shows is
+// newer than the owner's answer.
 func (r *run) look(ctx context.Context, id string) (reader, owner Row, a Answer, err error) {
 	owners, err := r.Owner.Page(ctx, r.definition, Only(id))
 	if err != nil {

@@ -16,23 +16,25 @@ const (
 	// PartRows is the most rows that one call digests or lists. Hashing them takes the
 	// database some tens of milliseconds, and their list fits into a message of 4 MiB.
 	PartRows = 4096
-	// leafRows is the length of a digest's range. A shorter one makes the list of digests
-	// longer, a longer one the list of rows for each difference.
+	// leafRows is the number of rows of one digest. With fewer rows the list of digests is
+	// longer. With more rows the list of rows for each difference is longer.
 	leafRows = 64
-	// encoding is the number of the rules by which a row becomes text, of [Table.text]. It
-	// changes with them.
+	// encoding is the number of the rules in Table.sql by which a row becomes text. It changes
+	// when the rules change.
 	encoding = 1
 )
 
-// ColumnEpoch is the epoch of a read model's row: its column. The rows of an owner have none,
-// and the owner's present one, outbox.PresentEpoch, in its place.
+// ColumnEpoch is the SQL expression for the epoch of a read model's row, which has a column for
+// it. The rows of an owner have no such column, and use the owner's present epoch,
+// outbox.PresentEpoch, instead.
 const ColumnEpoch = "epoch"
 
 // ErrDefinition means that the two sides cannot compare their rows: one of them does not
 // know a field, or makes digests by other rules.
 var ErrDefinition = errors.New("the two builds cannot be compared")
 
-// ReasonIncomparable is the stable reason of ErrDefinition between two services.
+// ReasonIncomparable is the stable error reason that stands for ErrDefinition between two
+// services.
 const ReasonIncomparable = "CANNOT_COMPARE"
 
 // Definition says what a digest is of.
@@ -42,7 +44,7 @@ type Definition struct {
 	Fields []string
 }
 
-// Range is the ids from From up to, and without, Until.
+// Range has the ids from From up to Until, without Until itself.
 type Range struct{ From, Until string }
 
 // Leaf is the digest of the rows from an id on, up to the next leaf.
@@ -54,7 +56,7 @@ type Leaf struct {
 
 // Answer is the state of the database that answered.
 type Answer struct {
-	// AsOf is a time at which all that had committed is in the answer; the zero time is
+	// AsOf is a time. Everything that had committed by then is in the answer. The zero time means
 	// unknown.
 	AsOf time.Time
 	// Epoch is the owner's present epoch.
@@ -93,14 +95,15 @@ type Page struct {
 	Until string
 }
 
-// Owner answers for the owner's table: a *Table in its own process, a client of its service
-// in another one. An error is ErrDefinition where the two builds do not fit.
+// Owner answers for the owner's table. In the owner's process it is a *Table, in another process
+// a client of the owner's service. The error is ErrDefinition if the two builds cannot be
+// compared.
 type Owner interface {
-	// Part digests the rows from an id on, up to PartRows. Its Until is the table's End if no
-	// row follows.
+	// Part digests the rows from an id on, up to PartRows rows. Its Until is the table's End if
+	// no row follows.
 	Part(ctx context.Context, d Definition, from string) (Part, error)
-	// Page lists the rows of a range from its begin, up to PartRows. Its Until is that of the
-	// range if there are no more.
+	// Page lists the rows of a range from its begin, up to PartRows rows. Its Until is the
+	// range's Until if no row follows.
 	Page(ctx context.Context, d Definition, r Range) (Page, error)
 }
 
@@ -116,9 +119,10 @@ type Table struct {
 	epoch  string
 }
 
-// NewTable returns the table with this name, which db's search_path finds. Its key is columns
-// of UUIDs. columns are all that count, separated by commas; those of the key and of every
-// table may be among them. epoch is the SQL expression of a row's epoch, such as ColumnEpoch.
+// NewTable returns the table with this name, which is found through db's search_path. key has
+// columns of UUIDs. columns are the columns to compare, separated by commas. The columns of the
+// key, and those that every table has, may be among them. epoch is the SQL expression of a row's
+// epoch, such as ColumnEpoch.
 func NewTable(db *pgxpool.Pool, name string, key Key, columns, epoch string) *Table {
 	common := append([]string{"version", "epoch", "last_event_id", "created_at", "updated_at", "deleted_at"}, key...)
 	t := &Table{Key: key, db: db, name: name, epoch: epoch}
@@ -131,12 +135,12 @@ func NewTable(db *pgxpool.Pool, name string, key Key, columns, epoch string) *Ta
 	return t
 }
 
-// Definition is that of all of the table's fields.
+// Definition returns the Definition that has all of the table's fields.
 func (t *Table) Definition() Definition { return Definition{Encoding: encoding, Fields: t.fields} }
 
-// check returns an error unless the table can make digests by d. It is also the reason why a
-// field of a request may become part of a statement: each at most once, so that the columns
-// bound its length and its cost.
+// check returns an error unless the table can make digests by d. Because of this check a field of
+// a request may become part of a statement. Each field may occur once, so that the columns bound
+// the statement's length and cost.
 func (t *Table) check(d Definition, ids ...string) error {
 	if d.Encoding != encoding {
 		return fmt.Errorf("%w: digests by rules %d, and not %d", ErrDefinition, encoding, d.Encoding)
@@ -157,8 +161,9 @@ func (t *Table) check(d Definition, ids ...string) error {
 	return nil
 }
 
-// Key is the columns of a table's key, all of them UUIDs. An id is the aggregate id of events: these
-// UUIDs, joined by colons. As text in the collation "C" ids have the order of their keys.
+// Key is the columns of a table's key, all of them UUIDs. The id of a row, which is the aggregate
+// id of its events, is these UUIDs joined by colons. As text in the collation "C", ids have the
+// order of their keys.
 type Key []string
 
 // ErrID is returned for a text that is no id of the table.
@@ -167,7 +172,7 @@ var ErrID = errors.New("not an id of this table")
 // Start is the lowest id of the table.
 func (k Key) Start() string { return k.id(uuid.Nil) }
 
-// End is above the id of each row: the Max UUID of RFC 9562 is the id of nothing.
+// End is above the id of each row, because the Max UUID of RFC 9562 is the id of nothing.
 func (k Key) End() string { return k.id(uuid.Max) }
 
 func (k Key) id(part uuid.UUID) string {
@@ -177,7 +182,7 @@ func (k Key) id(part uuid.UUID) string {
 // IDExpr is the SQL expression of a row's id.
 func (k Key) IDExpr() string { return strings.Join(k, "::text || ':' || ") + "::text" }
 
-// KeyExpr is the SQL expression of the key in the id that a parameter such as $1 has.
+// KeyExpr is the SQL expression that makes the key from the id in a parameter such as $1.
 func (k Key) KeyExpr(parameter string) string {
 	parts := make([]string, len(k))
 	for i := range k {
@@ -186,7 +191,7 @@ func (k Key) KeyExpr(parameter string) string {
 	return "(" + strings.Join(parts, ", ") + ")"
 }
 
-// check accepts the canonical form only, which is the one that compares as text.
+// check accepts only the canonical form of an id, which is the form that compares as text.
 func (k Key) check(id string) error {
 	parts := strings.Split(id, ":")
 	if len(parts) != len(k) {
@@ -200,7 +205,7 @@ func (k Key) check(id string) error {
 	return nil
 }
 
-// Only is the range of one id, in the canonical form.
+// Only returns the range that has one id. The id must be in the canonical form.
 func Only(id string) Range {
 	at := strings.LastIndexByte(id, ':') + 1
 	next := uuid.MustParse(id[at:]) // ids come from the tables

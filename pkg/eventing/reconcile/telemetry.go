@@ -16,7 +16,7 @@ var (
 		"Rows that certainly differed from their owner's, and wrong counters, in each check again")
 )
 
-// Begin gives the counters of c's type their series, each at 0, which takes no check: see
+// Begin gives the counters of c's type their series, each at 0, even if no check has run yet: see
 // [instrument.Begin].
 func Begin(c Checker) {
 	instrument.Begin(checked, ofType(c.Type()))
@@ -33,7 +33,7 @@ func ofKind(name string, k Kind) metric.MeasurementOption {
 	return metric.WithAttributes(attribute.String("aggregate_type", name), attribute.String("kind", string(k)))
 }
 
-// metered is an Observer whose results are counted first, as those of one type.
+// metered counts the results of a check as those of one type, and passes them to its Observer.
 type metered struct {
 	Observer
 

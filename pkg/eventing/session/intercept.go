@@ -12,20 +12,20 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// The places of tokens: in fields of messages, and in headers and metadata.
+// The names of the fields, and of the header and metadata, that carry tokens.
 const (
 	demandField = "at_least_as_fresh"
 	answerField = "consistency_token"
 	header      = "Consistency-Token"
 )
 
-// Intercept is a gRPC client interceptor. A request with an empty field
-// at_least_as_fresh is sent with the session's token. The token of an answer is
-// kept, from its metadata or its field consistency_token, also for an error. A
-// call without a session is not changed.
+// Intercept is a gRPC client interceptor. A request with an empty field at_least_as_fresh is sent
+// with the session's token. Intercept keeps the token of an answer, from its metadata or its field
+// consistency_token, and from the metadata of an error too. A call without a session is not
+// changed.
 //
-// If the token of an answer cannot be kept, the call returns an error although
-// it was carried out: the session's next read might be older than it should be.
+// If the token of an answer cannot be kept, the call returns an error although it was carried out,
+// because the session's next read might be older than it should be.
 func Intercept(
 	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {

@@ -11,8 +11,8 @@
 //	videos.UpdateVideo(ctx, change)        // the answer's token is kept
 //	catalog.GetVideo(ctx, &GetVideoRequest{VideoId: id}) // and sent
 //
-// A session belongs to one user: its reads wait for all its own writes, and not
-// for those of others.
+// A session belongs to one user. Its reads wait for all its own writes, but not for the writes of
+// other sessions.
 package session
 
 import (
@@ -24,9 +24,9 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
-// Session remembers the newest state of each aggregate that it has met, of at
-// most the last [consistency.MaxPositions] of them. The zero Session has met
-// none. It is safe for concurrent use.
+// Session remembers the newest state of each aggregate that it has met, for at most the last
+// [consistency.MaxPositions] aggregates. The zero Session has met none. It is safe for concurrent
+// use.
 type Session struct {
 	mu     sync.Mutex
 	tenant string

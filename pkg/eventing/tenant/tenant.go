@@ -1,16 +1,15 @@
 // Package tenant confines the statements of a request to the rows of one tenant, with
 // Postgres' row-level security.
 //
-// A service has two roles. Its loops and commands (the relay, the consumer, repairs) run
-// as the role that the process connects as: its policy spans tenants. A request runs as
-// the request role of [migrate.Schema], which sees the rows of one tenant, and none at
-// all without one. [Scope.Enter] sets both role and tenant for a transaction, and the
-// database takes them back at its end: no connection keeps them, also behind a pooler
-// that lends a connection for one transaction. It is a statement in the request's first
-// batch, hence no round trip.
+// A service has two roles. Its loops and commands (the relay, the consumer, repairs) run as the
+// role that the process connects as. The policy of that role spans tenants. A request runs as the
+// request role of [migrate.Schema], which sees the rows of one tenant, and no row if no tenant is
+// set. [Scope.Enter] sets both role and tenant for a transaction, and the database resets them at
+// its end. So no connection keeps them, even behind a pooler that lends a connection for one
+// transaction. Enter is a statement in the request's first batch, and so costs no round trip.
 //
-// It protects from statements that forget the tenant, and not from statements that a
-// caller could write: the process may set both settings.
+// The package protects from statements that forget the tenant. It does not protect from statements
+// that a caller could write, because the process may set both settings.
 //
 // [migrate.Schema]: https://pkg.go.dev/example.com/lockstep/pkg/eventing/migrate#Schema
 package tenant
@@ -24,7 +23,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Scope is the rows that statements see and change. The zero Scope sees none: its
+// Scope determines the rows that statements see and change. The zero Scope sees none, and its
 // statements fail.
 type Scope struct {
 	role, tenant string
@@ -35,19 +34,20 @@ type Scope struct {
 // for replicas, loops and commands.
 var Every = Scope{every: true}
 
-// One is the rows of one tenant, by the request role of the schema.
+// One returns the scope of the rows of one tenant. requestRole is the request role of the schema.
 func One(requestRole, tenant string) Scope { return Scope{role: requestRole, tenant: tenant} }
 
-// Enter queues the change of role and tenant on b, the first batch of a transaction or a
-// batch of its own, which Postgres runs as one transaction.
+// Enter queues the change of role and tenant on b. b is the first batch of a transaction, or a
+// batch outside of one, which Postgres runs as one transaction.
 func (s Scope) Enter(b *pgx.Batch) {
 	if !s.every {
 		b.Queue(`SELECT set_config('role', $1, true), set_config('eventing.tenant', $2, true)`, s.role, s.tenant)
 	}
 }
 
-// EnterLimited is Enter, and limits how long a statement of the transaction waits for a lock, in one
-// statement: each takes 7 % of a small transaction's throughput (7,515/s without any, 7,000 with one).
+// EnterLimited is Enter, and also limits how long a statement of the transaction waits for a lock.
+// It queues one statement for both, because each statement takes 7 % of a small transaction's
+// throughput (7,515/s without any, 7,000 with one).
 func (s Scope) EnterLimited(b *pgx.Batch, lockTimeout time.Duration) {
 	limit := fmt.Sprint(lockTimeout.Milliseconds())
 	if s.every {
@@ -62,7 +62,7 @@ func (s Scope) EnterLimited(b *pgx.Batch, lockTimeout time.Duration) {
 // rows.
 func (s Scope) Read(ctx context.Context, db *pgxpool.Pool, read func(pgx.Rows) error, query string, args ...any) error {
 	if s.every {
-		rows, _ := db.Query(ctx, query, args...) // its error is that of rows
+		rows, _ := db.Query(ctx, query, args...) // rows has the error too
 		defer rows.Close()
 		return read(rows)
 	}
@@ -70,8 +70,9 @@ func (s Scope) Read(ctx context.Context, db *pgxpool.Pool, read func(pgx.Rows) e
 	s.Enter(b)
 	var refused error
 	b.Queue(query, args...).Query(func(rows pgx.Rows) error {
-		// pgx would take it for an error of the batch, forget the statements, and prepare and
-		// plan them again for the next one; no row is what a reader finds who comes early.
+		// pgx would take the error of read for an error of the batch, forget the statements, and
+		// prepare and plan them again for the next batch. Such an error is common: a reader that
+		// comes early finds no row.
 		refused = read(rows)
 		return nil
 	})

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// maxBehindLock is how many requests of a process may wait for a row that another
-// transaction has been found to hold. While writes to a row succeed, any number wait.
+// maxBehindLock is how many requests of a process may wait for a row that another transaction was
+// found to hold. While writes to a row succeed, any number may wait.
 const maxBehindLock = 8
 
 // gate lets one caller at a time in for each key. A caller that waits there holds no
@@ -16,19 +16,18 @@ type gate struct {
 	keys map[string]*place
 }
 
-// place is a key with callers that are in or wait. It is owned by gate.mu, except turn,
-// which the caller that is in holds.
+// place is the state of a key that has callers. gate.mu guards all fields but turn, which is held
+// by the caller that is in.
 type place struct {
 	turn chan struct{}
-	// callers is the number of those that are in and of those that wait.
+	// callers counts the caller that is in and the callers that wait.
 	callers int
-	// locked: the caller that is in, or the last one that was, has met another
-	// transaction's lock.
+	// locked says that the last try of a caller for this key met another transaction's lock.
 	locked bool
 }
 
-// enter returns when the caller is in for key. ok is false when ctx has ended before,
-// or too many callers wait for a lock. A caller that is in calls leave.
+// enter waits until the caller is in for key. ok is false if ctx ended before, or if too many
+// callers wait for a lock. A caller that is in must call leave.
 func (g *gate) enter(ctx context.Context, key string) (p *place, ok bool) {
 	if p, ok = g.join(key); !ok {
 		return nil, false

@@ -11,29 +11,32 @@ import (
 	"example.com/lockstep/pkg/eventing/tenant"
 )
 
-// Tx is the transaction of a [Writer]. It spends no round trip on BEGIN, which travels with the
-// first batch, and none on COMMIT if the caller names the last batch: see [Tx.Last]. A first
-// statement that is not in a batch costs the round trip of BEGIN. It has no large objects and no
-// savepoints: a savepoint's statements would run behind its end, and in no tenant's scope.
+// Tx is the transaction of a [Writer]. BEGIN is sent with the first batch, and COMMIT with the
+// last batch if the caller names it (see [Tx.Last]), so neither costs a round trip. If the first
+// statement is not in a batch, BEGIN costs a round trip. Tx has no large objects. It has no
+// savepoints, because a savepoint's statements would run after the end of the transaction, and
+// outside of the tenant's scope.
 type Tx struct {
 	tx    pgx.Tx // nil until BEGIN has been sent
 	conn  *pgx.Conn
 	scope tenant.Scope
-	// last says that the next batch commits, ended that it has been sent.
+	// last says that the next batch commits. ended says that this batch has been sent, or that
+	// Enter came too late. committed says that COMMIT has succeeded.
 	last, ended, committed bool
 }
 
-// Enter confines the transaction to the rows of a tenant, from its first batch on. In a transaction
-// that has begun, all statements fail from then on: none runs in another scope than its caller's.
+// Enter confines the transaction to the rows of a tenant, from its first batch on. If the
+// transaction has already begun, all further statements fail, so that none runs in another scope
+// than its caller's.
 func (t *Tx) Enter(s tenant.Scope) {
 	t.scope = s
 	t.ended = t.ended || t.tx != nil
 }
 
-// Last returns the transaction for its last batch, which commits it: the transaction has
-// committed when that batch is closed without an error. A callback of that batch must not
-// return an error of its own, since COMMIT is on its way by then: what must stop the
-// transaction has to be an error of the database. Statements after that batch fail with
+// Last returns the transaction for its last batch, which also commits. The transaction has
+// committed when that batch is closed without an error. COMMIT is on its way when a callback of
+// that batch runs, so the callback must not return an error of its own. Only an error of the
+// database can stop the transaction then. Statements after that batch fail with
 // [pgx.ErrTxClosed].
 func (t *Tx) Last() pgx.Tx {
 	t.last = true
@@ -92,7 +95,8 @@ func (t *Tx) begin(ctx context.Context) error {
 	return nil
 }
 
-// ErrOwned is the error of what a transaction leaves to its Writer, and of savepoints.
+// ErrOwned is returned by Commit and Rollback, because the Writer ends the transaction, and by
+// Begin, because there are no savepoints.
 var ErrOwned = errors.New("the writer ends the transaction, which has no savepoints")
 
 // Begin fails with ErrOwned.
@@ -101,13 +105,13 @@ func (*Tx) Begin(context.Context) (pgx.Tx, error) { return nil, ErrOwned }
 // Commit fails with ErrOwned: see [Tx.Last].
 func (*Tx) Commit(context.Context) error { return ErrOwned }
 
-// Rollback fails with ErrOwned: the caller returns an error.
+// Rollback fails with ErrOwned. To roll back, the caller returns an error to [Writer.Write].
 func (*Tx) Rollback(context.Context) error { return ErrOwned }
 
 // LargeObjects are not supported: their methods panic.
 func (*Tx) LargeObjects() pgx.LargeObjects { return pgx.LargeObjects{} }
 
-// Exec is that of pgx.Tx.
+// Exec implements pgx.Tx.
 func (t *Tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	if err := t.begin(ctx); err != nil {
 		return pgconn.CommandTag{}, err
@@ -115,7 +119,7 @@ func (t *Tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandT
 	return t.tx.Exec(ctx, sql, args...)
 }
 
-// Query is that of pgx.Tx.
+// Query implements pgx.Tx.
 func (t *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	if err := t.begin(ctx); err != nil {
 		return pgx.FailedBatchResults(&pgx.Batch{}, err).Query()
@@ -123,7 +127,7 @@ func (t *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, erro
 	return t.tx.Query(ctx, sql, args...)
 }
 
-// QueryRow is that of pgx.Tx.
+// QueryRow implements pgx.Tx.
 func (t *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	if err := t.begin(ctx); err != nil {
 		return pgx.FailedBatchResults(&pgx.Batch{}, err).QueryRow()
@@ -131,7 +135,7 @@ func (t *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	return t.tx.QueryRow(ctx, sql, args...)
 }
 
-// CopyFrom is that of pgx.Tx.
+// CopyFrom implements pgx.Tx.
 func (t *Tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, from pgx.CopyFromSource) (int64, error) {
 	if err := t.begin(ctx); err != nil {
 		return 0, err
@@ -139,7 +143,7 @@ func (t *Tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []strin
 	return t.tx.CopyFrom(ctx, table, columns, from)
 }
 
-// Prepare is that of pgx.Tx.
+// Prepare implements pgx.Tx.
 func (t *Tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
 	if err := t.begin(ctx); err != nil {
 		return nil, err
@@ -147,14 +151,16 @@ func (t *Tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDe
 	return t.tx.Prepare(ctx, name, sql)
 }
 
-// Conn is the transaction's connection. BEGIN goes with the first statement of t, not of the connection.
+// Conn returns the transaction's connection. Only a statement of t sends BEGIN first, not a
+// statement that is run on the connection.
 func (t *Tx) Conn() *pgx.Conn { return t.conn }
 
-// errLastFailed is the error of a do that returned none although its last batch failed. A
-// second COMMIT would succeed without a transaction.
+// errLastFailed is the error if the function do returned none although its last batch failed.
+// Another COMMIT would succeed although there is no transaction.
 var errLastFailed = errors.New("the last batch of the transaction has failed, or was not closed")
 
-// end commits the transaction if do returned no error, unless it has committed, and else rolls it back.
+// end ends the transaction after the function do, whose error is failed. It rolls back if do or its
+// last batch failed. Otherwise it commits, unless do has already committed.
 func (t *Tx) end(ctx context.Context, failed error) error {
 	switch {
 	case t.tx == nil || t.committed:
@@ -164,6 +170,6 @@ func (t *Tx) end(ctx context.Context, failed error) error {
 	case failed == nil:
 		failed = errLastFailed
 	}
-	_ = t.tx.Rollback(ctx) // a connection that cannot is closed
+	_ = t.tx.Rollback(ctx) // a connection that cannot roll back is closed
 	return failed
 }

@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	// lockTime is how long a transaction holds its connection while it waits for a
-	// lock: far above the transactions of healthy writers.
+	// lockTime is how long a transaction may hold its connection while it waits for a lock.
+	// Transactions of healthy writers take far less.
 	lockTime = 100 * time.Millisecond
-	// lockBudget is how long a request waits for a lock, over all of its tries, and
-	// for its turn to try.
+	// lockBudget is how long a request may wait in all, for locks over all of its tries, and for
+	// its turn to try.
 	lockBudget = 2 * time.Second
 )
 
@@ -35,18 +35,17 @@ var ErrLocked = errors.New("another transaction holds the rows")
 // lockRetry is the pause between two tries, in which no connection is held.
 var lockRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 500 * time.Millisecond}
 
-// Writer runs the write transactions of requests. It bounds the connections that wait
-// for locks which other transactions hold, be it one row's or every row's:
+// Writer runs the write transactions of requests. It bounds the connections that wait for locks
+// of other transactions, whether on one row or on every row:
 //
-//   - Of the requests for one key, one at a time is in the database. The others wait
-//     for it without a connection.
-//   - A transaction waits for a lock for 100 ms. Then it ends, the connection is free,
-//     and the request tries again after a pause, for 2 s in all; then it fails with
-//     [ErrLocked]. While a key is found locked, eight
-//     requests wait for it, and further ones fail at once.
+//   - Of the requests for one key, only one at a time is in the database. The others wait for
+//     it without a connection.
+//   - A transaction waits for a lock for 100 ms. Then it ends, the connection is free, and the
+//     request tries again after a pause. After 2 s in all the request fails with [ErrLocked].
+//     While a key is found locked, eight requests wait for it, and further ones fail at once.
 //   - Writes leave one connection of the pool to reads.
 //
-// Between processes the lock itself keeps the order, as ever.
+// Between processes, only the lock itself keeps the order.
 type Writer struct {
 	db     *pgxpool.Pool
 	gate   gate
@@ -68,9 +67,9 @@ func NewWriter(db *pgxpool.Pool) *Writer {
 }
 
 // Write runs do in a transaction, with the isolation that the services are written for,
-// regardless of the role's default. key is a name for the rows that do locks; it is
-// empty if other transactions cannot hold any of them. do may run several times: all runs
-// but the last have changed nothing. do commits with [Tx.Last]; else Write commits.
+// regardless of the role's default. key is a name for the rows that do locks. It is empty if
+// other transactions cannot hold any of them. do may run several times, and all runs but the last
+// have changed nothing. If do does not commit with [Tx.Last], Write commits.
 //
 // In this repository the caller is the service video, in package aggregate: its do runs the
 // closure of a Create, Update, Put or Delete.
@@ -99,9 +98,8 @@ func (w *Writer) Write(ctx context.Context, key string, do func(*Tx) error) erro
 	return w.gaveUp(ctx, err)
 }
 
-// try waits for a connection that a write may take, no longer than patient, and runs
-// the transaction. committed says that do's last batch has committed it, whatever do did
-// afterwards.
+// try waits for its turn, no longer than patient, takes a connection, and runs the transaction.
+// committed says that do's last batch has committed the transaction, whatever do did afterwards.
 func (w *Writer) try(patient, ctx context.Context, do func(*Tx) error) (committed bool, err error) {
 	select {
 	case w.turns <- struct{}{}:
@@ -115,7 +113,7 @@ func (w *Writer) try(patient, ctx context.Context, do func(*Tx) error) (committe
 	}
 	defer conn.Release()
 	t := &Tx{conn: conn.Conn(), scope: tenant.Every}
-	// A panic leaves the transaction open: Release closes such a connection.
+	// A panic leaves the transaction open. Release then closes the connection.
 	err = t.end(ctx, do(t))
 	return t.committed, err
 }
@@ -125,8 +123,8 @@ func isLocked(err error) bool {
 	return ok && pg.Code == "55P03" // lock_not_available
 }
 
-// gaveUp returns the error of a request that ran out of its own time, or else of the
-// time for locks.
+// gaveUp returns the error of a request that was not served. It is the error of ctx if the
+// request's own time is over. Otherwise it is ErrLocked, with cause if there is one.
 func (w *Writer) gaveUp(ctx context.Context, cause error) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -1,16 +1,18 @@
-// Package aggregate has the parts of a write and a read that the aggregates of the
-// video service share. An aggregate is a row with a version and the events that lead to it:
-// package video has the videos, and each other aggregate is a package of its own.
+// Package aggregate has the parts of a write and of a read that all aggregates of the video
+// service share. An aggregate is a row with a version, together with the events that lead to
+// it. Package video has the videos. Each other aggregate has a package of its own.
 //
-// A write goes this way:
+// A write makes these calls, in this order:
 //
-//	video.Service.Update, Create, Delete     validates, and calls
-//	aggregate.Write                          the present epoch; again if it ends, or the earlier answer
-//	txn.Writer.Write                         turns, waits for locks
-//	the closure of Update                    queues the SELECT … FOR UPDATE, then
-//	Tx.Lock                                  first round trip: BEGIN, settings, the lock, an earlier answer
-//	the closure of Update                    decides, queues the UPDATE, then
-//	Tx.Store, Tx.Append                      last round trip: the answer, the event, COMMIT
+//	video.Service.Update, Create, Delete     validates the request, and calls Write
+//	aggregate.Write                          reads the present epoch, and starts again if that epoch ends;
+//	                                         if the request was answered before, returns that answer
+//	txn.Writer.Write                         waits for its turn, and tries again while the row is locked
+//	the closure of Update                    queues the SELECT … FOR UPDATE, and calls Lock
+//	Tx.Lock                                  makes the first round trip: BEGIN, settings, the lock,
+//	                                         the answer to an earlier request
+//	the closure of Update                    decides, queues the UPDATE, and calls Store
+//	Tx.Store, Tx.Append                      make the last round trip: the answer, the event, COMMIT
 //
 // Files:
 //
@@ -19,6 +21,6 @@
 //   - revision.go: versions, times, and the preconditions of a write
 //   - owner.go: the user that a row belongs to, and the callers that may act for that user
 //   - events.go: the parts of an event that do not depend on its type
-//   - store.go: reads with the time that they reflect
+//   - store.go: reads, with the time of the state that they return
 //   - rest.go, grpc.go: the headers and the metadata of a write
 package aggregate

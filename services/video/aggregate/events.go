@@ -10,10 +10,11 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
-// schemaVersion is that of the envelopes of every aggregate.
+// schemaVersion is the schema version of the envelopes of all aggregates.
 const schemaVersion = 1
 
-// EventID is r's event as messages name it; it is empty for an unknown event.
+// EventID returns the id of the event that made r, as text for messages. It is empty if that event
+// is unknown.
 func (r Revision) EventID() string {
 	if !r.LastEventID.Valid {
 		return ""
@@ -21,18 +22,18 @@ func (r Revision) EventID() string {
 	return r.LastEventID.UUID.String()
 }
 
-// Position is the position of the row at r.
+// Position returns the position of the row at revision r.
 func (r Revision) Position(aggregateType, id string) consistency.Position {
 	return consistency.Position{AggregateType: aggregateType, AggregateID: id, Epoch: r.Epoch, Version: r.Version}
 }
 
-// Token is the consistency token of the row's position at.
+// Token returns the consistency token for at, the position of the row.
 func (r Revision) Token(at consistency.Position) string {
 	return consistency.Token{Tenant: r.TenantID, Positions: []consistency.Position{at}}.String()
 }
 
-// Event is the event that led the row at position at from the revision before to r,
-// without its payload.
+// Event returns the event that changed the row from the revision before to r, without its payload.
+// at is the position of the row at r.
 func (r Revision) Event(ctx context.Context, at consistency.Position, before Revision, name string) eventing.Event {
 	return eventing.Event{
 		ID:              r.LastEventID.UUID,
@@ -49,7 +50,7 @@ func (r Revision) Event(ctx context.Context, at consistency.Position, before Rev
 	}
 }
 
-// Encode returns e with its payload, the envelope.
+// Encode returns e with envelope, encoded, as its payload.
 func Encode(e eventing.Event, envelope proto.Message) (eventing.Event, error) {
 	var err error
 	if e.Payload, err = proto.Marshal(envelope); err != nil {

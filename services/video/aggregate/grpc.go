@@ -21,7 +21,8 @@ func CallOptions(ctx context.Context, expectedVersion int64, found *problem.Viol
 	}
 }
 
-// SetReplayed sends, as response metadata, the fact that REST sends as a header.
+// SetReplayed sends idempotency-replayed as response metadata if replayed is true. REST sends it as
+// a header.
 func SetReplayed(ctx context.Context, replayed bool) error {
 	if !replayed {
 		return nil
@@ -34,8 +35,8 @@ func RefuseTombstones(req interface{ GetIncludeDeleted() bool }, found *problem.
 	found.Require(!req.GetIncludeDeleted(), "include_deleted", "must not be set: only video.replication.v1 returns deleted rows")
 }
 
-// WithAsOf adds the time and the epoch of the answer to the error that there is no such
-// row, as any other answer has them.
+// WithAsOf adds the time and the epoch of asOf to a not-found error. An answer with a row has both,
+// too. Other errors stay as they are.
 func WithAsOf(err error, asOf AsOf) error {
 	none, ok := errors.AsType[*problem.Error](err)
 	if !ok || none.Code != problem.CodeNotFound {
@@ -49,7 +50,7 @@ func WithAsOf(err error, asOf AsOf) error {
 	return &dated
 }
 
-// Timestamp is t in a message; an unknown time is an unset field.
+// Timestamp returns t for a message. If t is nil, the time is unknown and the field stays unset.
 func Timestamp(t *time.Time) *timestamppb.Timestamp {
 	if t == nil {
 		return nil

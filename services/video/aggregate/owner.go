@@ -14,8 +14,9 @@ func CheckOwner(caller auth.Principal, user uuid.UUID) error {
 	return auth.Denied("This belongs to another user.")
 }
 
-// OwnUser is the user that a new row belongs to if the request names none: the caller. It
-// is uuid.Nil for a caller that acts for many users, and has to name one.
+// OwnUser returns the user that a new row belongs to if the request names none, which is the
+// caller. It returns uuid.Nil for an admin, because an admin acts for many users and has to name
+// one.
 func OwnUser(caller auth.Principal) uuid.UUID {
 	if caller.Admin {
 		return uuid.Nil

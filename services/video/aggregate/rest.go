@@ -12,7 +12,8 @@ import (
 	"example.com/lockstep/internal/rest"
 )
 
-// MaxBody holds the largest video with every character escaped.
+// MaxBody is the largest body of a request, in bytes. The largest video fits with every character
+// escaped.
 const MaxBody = 256 << 10
 
 // HTTPOptions reads the caller of a write, its headers and its query; parameters are the allowed
@@ -24,8 +25,8 @@ func HTTPOptions(r *http.Request, found *problem.Violations, parameters ...strin
 	return o, rest.Query(r, found, parameters...)
 }
 
-// WriteHeaders sets the headers of every answer to a write, with the position that the
-// write has reached.
+// WriteHeaders sets the headers that every answer to a write has. token names the position of the
+// row after the write.
 func WriteHeaders(w http.ResponseWriter, version int64, token string, replayed bool) {
 	w.Header().Set("ETag", rest.ETag(version))
 	w.Header().Set("Consistency-Token", token)
@@ -34,8 +35,8 @@ func WriteHeaders(w http.ResponseWriter, version int64, token string, replayed b
 	}
 }
 
-// Given drops the fields of a new row that have their zero value: a protocol may be
-// unable to distinguish these from absent fields.
+// Given removes the fields that have their zero value, because a protocol may be unable to
+// distinguish such a field from an absent one.
 func Given(fields map[string]any) map[string]any {
 	maps.DeleteFunc(fields, func(_ string, value any) bool { return value == nil || reflect.ValueOf(value).IsZero() })
 	return fields

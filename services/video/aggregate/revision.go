@@ -11,31 +11,31 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
-// MaxSeconds is ten years, the limit of every duration: more is a mistake in the unit.
+// MaxSeconds is the limit of every duration, ten years. A longer duration is a mistake in the unit.
 const MaxSeconds = 10 * 365 * 24 * 60 * 60
 
-// Revision is the part that the rows of all aggregates have. The zero Revision is that of
-// a row that never existed.
+// Revision is the part that the rows of all aggregates have. A row that never existed has the zero
+// Revision.
 type Revision struct {
-	Version   int64      `json:"version"`    // 1, and one more with each change
-	CreatedAt time.Time  `json:"created_at"` // of this life: a row may be put again after its deletion
+	Version   int64      `json:"version"`    // begins at 1 and grows by 1 with each change
+	CreatedAt time.Time  `json:"created_at"` // of the last creation; a row may be put again after its deletion
 	UpdatedAt time.Time  `json:"updated_at"`
 	DeletedAt *time.Time `json:"deleted_at,omitempty"` // on tombstones only
-	// LastEventID is the event that made Version; unknown in rows from before it was
-	// kept.
+	// LastEventID is the event that made Version. It is unknown in rows that were written before
+	// the service stored it.
 	LastEventID uuid.NullUUID `json:"-"`
 	// TenantID is the tenant that the row belongs to, from its first version on.
 	TenantID string `json:"-"`
-	// Epoch is the owner's, not the row's: the one in which the row was read or written.
+	// Epoch is the owner's epoch when the row was read or written. It is not part of the row.
 	Epoch int64 `json:"-"`
 }
 
 func (r *Revision) complete(tenant string, epoch int64) { r.TenantID, r.Epoch = tenant, epoch }
 
-// Exists is false of a tombstone, and of a row that never existed.
+// Exists reports whether there is a row and it is not a tombstone.
 func (r Revision) Exists() bool { return r.Version > 0 && r.DeletedAt == nil }
 
-// Next is the revision after r, which a new event makes.
+// Next returns the revision that a new event makes of r.
 func (r Revision) Next() Revision {
 	next := Revision{
 		Version: r.Version + 1, CreatedAt: r.CreatedAt, UpdatedAt: after(r.UpdatedAt),
@@ -47,15 +47,15 @@ func (r Revision) Next() Revision {
 	return next
 }
 
-// Tombstone is Next of a deletion.
+// Tombstone returns the revision that a new event makes of r if the event is a deletion.
 func (r Revision) Tombstone() Revision {
 	next := r.Next()
 	next.DeletedAt = new(next.UpdatedAt)
 	return next
 }
 
-// Check returns an error if the row of that type of aggregate cannot be changed or shown: it
-// never existed, was deleted, or is not at version want; 0 or less accepts any version.
+// Check returns an error if the row never existed, was deleted, or is not at version want. A want
+// of 0 or less accepts any version. kind is the aggregate's type.
 func (r Revision) Check(kind string, want int64) error {
 	switch {
 	case r.Version == 0:
@@ -68,8 +68,8 @@ func (r Revision) Check(kind string, want int64) error {
 	return r.CheckVersion(kind, want)
 }
 
-// CheckVersion returns an error if the row, which may be deleted or absent, is not at
-// version want; 0 or less accepts any version.
+// CheckVersion returns an error if the row is not at version want. A want of 0 or less accepts any
+// version. The row may be deleted or absent.
 func (r Revision) CheckVersion(kind string, want int64) error {
 	if want <= 0 || want == r.Version {
 		return nil
@@ -79,8 +79,8 @@ func (r Revision) CheckVersion(kind string, want int64) error {
 	return e
 }
 
-// after is now, or just after t if the clock was set back or another instance's clock
-// is ahead: a row's times never decrease with its version.
+// after returns the present time, or one microsecond after t if that is later. So the times of a
+// row grow with its version, even if the clock was set back or another instance's clock is ahead.
 func after(t time.Time) time.Time {
 	t = t.Add(time.Microsecond)
 	if clock := Micros(time.Now()); clock.After(t) {
@@ -89,15 +89,15 @@ func after(t time.Time) time.Time {
 	return t
 }
 
-// Micros is t as the database keeps it.
+// Micros returns t as the database stores it, in UTC and whole microseconds.
 func Micros(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
-// NewID sorts by time, so that new rows go to the end of the index and the
-// newest rows are a range of it. Its randomness cannot fail.
+// NewID returns a UUID of version 7. These ids sort by time, so that new rows go to the end of the
+// index and the newest rows are one range of it. NewID cannot fail, because Go's randomness cannot.
 func NewID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
 // CheckVideoIDs fails unless ids, the field video_ids of a request, are 1 to
-// [consistency.MaxPositions] UUIDs: a token names no more aggregates.
+// [consistency.MaxPositions] UUIDs. A token does not name more aggregates either.
 func CheckVideoIDs(ids []string) error {
 	var found problem.Violations
 	found.Require(1 <= len(ids) && len(ids) <= consistency.MaxPositions, "video_ids",

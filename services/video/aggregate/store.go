@@ -19,12 +19,12 @@ import (
 const (
 	// RevisionColumns are the columns of a Revision.
 	RevisionColumns = `version, created_at, updated_at, deleted_at, last_event_id, tenant_id`
-	// SelectRevision are those of a query, which also reads the owner's epoch, in the
-	// snapshot of the row.
+	// SelectRevision are the columns that a query of a Revision reads. They include the owner's
+	// epoch, in the same snapshot as the row.
 	SelectRevision = RevisionColumns + `, ` + outbox.PresentEpoch + ` AS epoch`
 )
 
-// Arguments are r by its columns.
+// Arguments returns the values of r by the names of their columns.
 func (r Revision) Arguments() pgx.NamedArgs {
 	return pgx.NamedArgs{
 		"version": r.Version, "created_at": r.CreatedAt, "updated_at": r.UpdatedAt, "deleted_at": r.DeletedAt,
@@ -32,26 +32,26 @@ func (r Revision) Arguments() pgx.NamedArgs {
 	}
 }
 
-// Placeholders are the names of columns in pgx.NamedArgs.
+// Placeholders turns a list of columns, such as "a, b", into the list of their pgx.NamedArgs, "@a, @b".
 func Placeholders(columns string) string { return "@" + strings.ReplaceAll(columns, ", ", ", @") }
 
-// AsOf is the state of the database that answered.
+// AsOf says which state of the database an answer shows.
 type AsOf struct {
-	// Time is no later than the answer: all that had committed by then is in it. On a
-	// standby it is the time up to which the standby has replayed, and nil if that is not
-	// known.
+	// Time is the time of the state, and no later than the answer. The answer shows everything that
+	// had committed by then. On a standby, Time is the time up to which the standby has replayed,
+	// or nil if that is not known.
 	Time *time.Time
-	// Epoch is the owner's epoch, also where it has no row. The owner cannot have begun it
-	// after the rows were read.
+	// Epoch is the owner's epoch. It is set even if there is no row. The owner had begun this epoch
+	// before the rows were read.
 	Epoch int64
 }
 
-// Scope is the rows of one tenant, for a request.
+// Scope returns the scope of a request, which is the rows of the caller's tenant.
 func Scope(caller auth.Principal) tenant.Scope {
 	return tenant.One(migrations.Video.RequestRole(), caller.Tenant)
 }
 
-// SelectAsOf reads the state of the database, and then rows in scope.
+// SelectAsOf reads the state that the database is in, and then runs query on the rows in scope.
 func SelectAsOf(
 	ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, read func(pgx.Rows) error, query string, args ...any,
 ) (asOf AsOf, err error) {
@@ -79,7 +79,8 @@ func One[T any](found *T) func(pgx.Rows) error {
 	}
 }
 
-// All reads all rows into found, as replicas get them.
+// All reads all rows into found. Their times are in the range that replicas can read; see
+// reconcile.RowTo.
 func All[T any](found *[]T) func(pgx.Rows) error {
 	return func(rows pgx.Rows) (err error) {
 		*found, err = pgx.CollectRows(rows, reconcile.RowTo[T])

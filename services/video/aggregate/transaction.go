@@ -16,12 +16,11 @@ import (
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
-// writeTimeout ends a transaction no later than the database's own limits for
-// the role do.
+// writeTimeout ends a transaction. It is not longer than the database's own limits for the role.
 const writeTimeout = 10 * time.Second
 
-// Writer runs the write transactions of a process. All aggregates share one, since it
-// leaves one connection of the pool to reads.
+// Writer runs the write transactions of a process. All aggregates share one Writer, so that it can
+// keep one connection of the pool free for reads.
 type Writer struct {
 	db     *pgxpool.Pool
 	writer *txn.Writer
@@ -29,9 +28,8 @@ type Writer struct {
 	wake   func() // outbox.Relay.Wake
 }
 
-// NewWriter returns a writer on the schema that db's search_path finds. wake is called
-// after each commit that left an event in the outbox; the process passes the relay's
-// [outbox.Relay.Wake].
+// NewWriter returns a writer on the schema that db's search_path finds. The writer calls wake after
+// each commit that added an event to the outbox. The process passes [outbox.Relay.Wake].
 func NewWriter(db *pgxpool.Pool, wake func()) *Writer {
 	return &Writer{db: db, writer: txn.NewWriter(db), epoch: outbox.NewEpoch(db), wake: wake}
 }
@@ -39,29 +37,29 @@ func NewWriter(db *pgxpool.Pool, wake func()) *Writer {
 // WriteOptions are the caller, the idempotency keys and the precondition of a write.
 type WriteOptions struct {
 	Caller auth.Principal
-	// Keys are the values of Idempotency-Key, of which there may be one: a
-	// retry with it within 24 hours gets the first answer.
+	// Keys are the values of the header Idempotency-Key. At most one is allowed. A retry with the
+	// same key within 24 hours gets the first answer.
 	Keys []string
-	// IfVersion makes the write fail unless the row has this version; 0 accepts any
-	// version or none, rest.Any any existing row.
+	// IfVersion makes the write fail unless the row has this version. 0 requires nothing, and
+	// rest.Any requires only that the row exists.
 	IfVersion int64
 }
 
-// Result is an aggregate in the state that the write gave it. If Replayed, an earlier write
-// with the same key gave it that state.
+// Result is an aggregate in the state that the write gave it. Replayed reports that an earlier
+// write with the same key made that state.
 type Result[T any] struct {
 	Value    T
 	Replayed bool
 }
 
-// Write runs do in a transaction and returns the value that do has stored. name is a name
-// for the row that do locks; it is empty if other transactions cannot hold it. do may run
-// several times, since another transaction may hold the row: all runs but the last have
-// changed nothing. If the request has its answer already, Write returns that answer.
+// Write runs do in a transaction and returns the value that do has stored. name is a name for the
+// row that do locks. It is empty if no other transaction can hold that row. Write may run do
+// several times, because another transaction may hold the row. Every run but the last has changed
+// nothing. If an earlier request with the same key was answered, Write returns that answer.
 //
-// In this repository do is a closure in a method of a Service, such as Create, Update or Delete
-// of package video: it locks the row if there is one, decides, and stores the new
-// state with its event. do gets a context that ends with writeTimeout. T embeds a Revision.
+// In this repository do is a closure in a method of a Service, such as Create, Update or Delete of
+// package video. The closure locks the row if there is one, decides, and stores the new state with
+// its event. The context of do ends after writeTimeout. T embeds a Revision.
 func Write[T any, P rowOf[T]](
 	ctx context.Context, w *Writer, caller auth.Principal, name string, r idempotency.Request, do func(context.Context, *Tx) (T, error),
 ) (Result[T], error) {
@@ -69,7 +67,7 @@ func Write[T any, P rowOf[T]](
 	defer cancel()
 	name = ofTenant(caller.Tenant, name)
 	result, t, err := writeInEpoch(ctx, w, caller, name, r, do)
-	for errors.Is(err, outbox.ErrEpochEnded) { // an operator has begun another one since
+	for errors.Is(err, outbox.ErrEpochEnded) { // an operator has begun another epoch
 		w.epoch.Forget()
 		result, t, err = writeInEpoch(ctx, w, caller, name, r, do)
 	}
@@ -85,8 +83,8 @@ func Write[T any, P rowOf[T]](
 	return result, nil
 }
 
-// writeInEpoch is Write in the epoch that is taken for the present one. t is the transaction of
-// the last run; it is nil if there was none.
+// writeInEpoch runs do in the epoch that the process takes for the present one. t is the
+// transaction of the last run of do. It is nil if do did not run.
 func writeInEpoch[T any](
 	ctx context.Context, w *Writer, caller auth.Principal, name string, r idempotency.Request, do func(context.Context, *Tx) (T, error),
 ) (result Result[T], t *Tx, err error) {
@@ -102,9 +100,9 @@ func writeInEpoch[T any](
 	return result, t, err
 }
 
-// replay returns the answer that another transaction has stored, which t may have read.
-// Its epoch is read again, which is safe: keys and rows are restored together, so an answer that
-// is stored implies its write.
+// replay returns the answer that another transaction has stored. t may have read it already. replay
+// reads the present epoch again for the answer. That is safe because keys and rows are restored
+// together, so if an answer is stored, its write is stored, too.
 func replay[T any, P rowOf[T]](ctx context.Context, w *Writer, r idempotency.Request, t *Tx) (Result[T], error) {
 	result := Result[T]{Replayed: true}
 	w.epoch.Forget()
@@ -112,7 +110,7 @@ func replay[T any, P rowOf[T]](ctx context.Context, w *Writer, r idempotency.Req
 	if err == nil {
 		err = r.Replay(ctx, w.db, t.answered, &result.Value)
 	}
-	P(&result.Value).complete(t.Tenant, epoch) // the stored answer has neither
+	P(&result.Value).complete(t.Tenant, epoch) // the stored answer has no tenant and no epoch
 	return result, err
 }
 
@@ -122,15 +120,15 @@ type rowOf[T any] interface {
 	complete(tenant string, epoch int64)
 }
 
-// Tx is the transaction of one write. Statements are queued, and each of its round trips
-// sends them all. A write makes two round trips, Lock and Store, or Append alone if it has
-// nothing to lock: BEGIN travels with the first, COMMIT with the last (TestRoundTrips).
+// Tx is the transaction of one write. Statements are queued, and each round trip sends all that are
+// queued. A write makes two round trips, Lock and Store. A write that locks nothing makes one,
+// Append. BEGIN is sent with the first round trip, and COMMIT with the last (TestRoundTrips).
 type Tx struct {
 	tx *txn.Tx
 	// Tenant owns all rows that the transaction sees and writes.
 	Tenant string
-	// Epoch is the present one as far as the process knows. Append refuses events of any
-	// other, and Write runs the transaction again.
+	// Epoch is the owner's present epoch, as far as the process knows. If that epoch has ended,
+	// Append refuses the events, and Write runs the transaction again.
 	Epoch    int64
 	request  idempotency.Request
 	batch    *pgx.Batch
@@ -143,11 +141,11 @@ func newTx(tx *txn.Tx, caller auth.Principal, epoch int64, r idempotency.Request
 	return &Tx{tx: tx, Tenant: caller.Tenant, Epoch: epoch, request: r, batch: &pgx.Batch{}}
 }
 
-// OfTenant is a name for locks. Writers of another tenant must not be able to hold it: they
-// learn that there is no such row only when they have it.
+// OfTenant adds the tenant to the name of a lock. Otherwise a writer of another tenant could hold
+// the lock, because it learns that its tenant has no such row only after it has the lock.
 func (t *Tx) OfTenant(name string) string { return ofTenant(t.Tenant, name) }
 
-// ofTenant gives the names of the default tenant no prefix, so that releases of before tenants
+// ofTenant adds no prefix for the default tenant, so that releases from before there were tenants
 // take the same locks.
 func ofTenant(tenant, name string) string {
 	if tenant == eventing.DefaultTenant || name == "" {
@@ -159,12 +157,11 @@ func ofTenant(tenant, name string) string {
 // Queue adds a statement to the next round trip.
 func (t *Tx) Queue(sql string, args ...any) *pgx.QueuedQuery { return t.batch.Queue(sql, args...) }
 
-// Lock is a round trip: it sends the queued statements, of which the first locks the row,
-// and asks for the answer to an earlier request with the same idempotency key. The lock
-// comes first: a request that waited for it then sees the answer that the request before
-// it has stored. If there is an answer, Lock fails with [idempotency.ErrAnswered] before
-// the caller looks at the row: this very request may have deleted the row or moved its
-// version.
+// Lock makes a round trip. It sends the queued statements, of which the first locks the row, and
+// then asks for the answer to an earlier request with the same idempotency key. The lock comes
+// first, so that a request that waited for it sees the answer that the request before it has
+// stored. If there is an answer, Lock fails with [idempotency.ErrAnswered] before the caller looks
+// at the row, because the earlier request may have deleted the row or changed its version.
 func (t *Tx) Lock(ctx context.Context) error {
 	t.request.Recall(t.batch, &t.answered)
 	locking := t.batch
@@ -178,17 +175,17 @@ func (t *Tx) Lock(ctx context.Context) error {
 	return nil
 }
 
-// Remember queues the answer to the request under its idempotency key. A concurrent
-// duplicate of this request waits there.
+// Remember queues the answer to the request under its idempotency key. A concurrent duplicate of
+// this request waits at the same statement until this transaction ends.
 func (t *Tx) Remember(answer any) error { return t.request.Remember(t.batch, answer) }
 
-// Append is the last round trip: it sends the queued statements and the events, and commits.
+// Append makes the last round trip. It sends the queued statements and the events, and commits.
 func (t *Tx) Append(ctx context.Context, events ...eventing.Event) error {
 	t.events = len(events)
 	return outbox.Append(ctx, t.tx.Last(), t.batch, events...)
 }
 
-// Store is Remember and Append. Without an event, nothing but the answer is stored.
+// Store calls Remember and Append. If there is no event, it stores only the answer.
 func (t *Tx) Store(ctx context.Context, answer any, events ...eventing.Event) error {
 	if err := t.Remember(answer); err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Package engagement owns users' engagements with videos: the second aggregate of the
-// video service, with the same transaction, events and protocols as the videos.
+// Package engagement owns users' engagements with videos, which are the second aggregate of the
+// video service. Its transaction, events and protocols are like those of videos.
 //
 // This file has the transactions; read.go the reads, store.go all SQL, events.go the
 // events, rest.go and grpc.go the protocols.
@@ -21,9 +21,9 @@ import (
 
 const aggregateType = "engagement"
 
-// Engagement is a user's engagement with a video: the row in the store and the JSON of
-// REST. A tombstone has ids, version and times, and nothing else; after it, the
-// versions go on.
+// Engagement is a user's engagement with a video. It is the row in the store and also the JSON of
+// REST. A tombstone has only ids, version and times. If the user engages again, the versions
+// continue from the tombstone.
 type Engagement struct {
 	UserID         uuid.UUID `json:"user_id"`
 	VideoID        uuid.UUID `json:"video_id"`
@@ -33,7 +33,7 @@ type Engagement struct {
 	aggregate.Revision
 }
 
-// Service is the one writer of engagements. Any number may run on one database.
+// Service is the only writer of engagements. Any number of processes may run it on one database.
 type Service struct {
 	db     *pgxpool.Pool
 	writer *aggregate.Writer
@@ -44,15 +44,14 @@ func NewService(db *pgxpool.Pool, writer *aggregate.Writer) *Service {
 	return &Service{db: db, writer: writer}
 }
 
-// Put stores a user's whole engagement with a video. If the stored one is equal, that
-// makes no version and no event. A deleted video takes no engagement. The caller may act
-// for the user. found are the
-// violations that the caller has found in the request; they are reported together with
-// those of the rules.
+// Put stores a user's whole engagement with a video. If the stored engagement is equal, Put makes
+// no version and no event. It fails if the video was deleted or never existed. The caller must be
+// allowed to act for the user. found are the violations that the protocol has found in the request.
+// Put reports them together with the violations of the rules.
 //
-// The transaction makes two round trips (TestRoundTrips): the first begins, locks and
-// reads the engagement, reads its video, and finds the answer to an earlier request with
-// the key; the second writes row, key and event, and commits.
+// The transaction makes two round trips (TestRoundTrips). The first begins, locks and reads the
+// engagement, and reads its video and the answer to an earlier request with the same key. The
+// second writes the row, the key and the event, and commits.
 func (s *Service) Put(
 	ctx context.Context, to Engagement, o aggregate.WriteOptions, found problem.Violations,
 ) (aggregate.Result[Engagement], error) {
@@ -89,9 +88,9 @@ func (s *Service) Put(
 	})
 }
 
-// Delete makes an engagement a tombstone, also after the video was deleted: users can
-// always take back an engagement. It makes the round trips of Put; callers and found are as
-// for Put.
+// Delete turns an engagement into a tombstone. It also works after the video was deleted, so that
+// users can always take back an engagement. It makes two round trips, like Put. The caller and
+// found are as for Put.
 func (s *Service) Delete(
 	ctx context.Context, user, video uuid.UUID, o aggregate.WriteOptions, found problem.Violations,
 ) (aggregate.Result[Engagement], error) {
@@ -122,8 +121,8 @@ func (s *Service) Delete(
 	})
 }
 
-// checkPut is the precondition of Put: a version also holds of a tombstone and, as 0, of
-// an engagement that never existed, but rest.Any wants an existing one.
+// checkPut checks the precondition want of Put. A version in want may be the version of a
+// tombstone. rest.Any requires an engagement that exists. 0 requires nothing.
 func (e Engagement) checkPut(want int64) error {
 	if want == rest.Any && !e.Exists() {
 		return problem.New(problem.CodeStale, "VERSION_MISMATCH", "There is no such engagement.")
@@ -135,7 +134,7 @@ func (e Engagement) same(as Engagement) bool {
 	return e.Liked == as.Liked && e.Bookmarked == as.Bookmarked && e.WatchedSeconds == as.WatchedSeconds
 }
 
-// given is the caller's input, by REST's names.
+// given returns the caller's input by REST's names, without zero values.
 func (e Engagement) given() map[string]any {
 	return aggregate.Given(map[string]any{"liked": e.Liked, "bookmarked": e.Bookmarked, "watched_seconds": e.WatchedSeconds})
 }
@@ -147,7 +146,7 @@ func (e Engagement) violations() (found problem.Violations) {
 	return found
 }
 
-// path is e's path in REST; the idempotency keys of all protocols are bound to it.
+// path returns e's path in REST. In all protocols, idempotency keys are bound to this path.
 func (e Engagement) path() string {
 	return "/v1/users/" + e.UserID.String() + "/engagements/" + e.VideoID.String()
 }

@@ -10,7 +10,7 @@ import (
 	"example.com/lockstep/services/video/aggregate"
 )
 
-// putEvent carries all of e: consumers need no event before it.
+// putEvent has all fields of e, so that consumers need no event before it.
 func putEvent(ctx context.Context, e Engagement, before aggregate.Revision) (eventing.Event, error) {
 	return newEvent(ctx, e, before, "EngagementPut", &eventsv1.Event{
 		EventType: eventsv1.EventType_EVENT_TYPE_ENGAGEMENT_PUT,
@@ -32,8 +32,8 @@ func deletedEvent(ctx context.Context, e Engagement, before aggregate.Revision) 
 	})
 }
 
-// newEvent completes the envelope around e's change and makes the outbox event
-// of it. before is the revision before it.
+// newEvent completes the envelope around the change to e, and returns its outbox event. before is
+// the revision before the change.
 func newEvent(
 	ctx context.Context, e Engagement, before aggregate.Revision, name string, envelope *eventsv1.Event,
 ) (eventing.Event, error) {

@@ -94,15 +94,16 @@ func (e Engagement) proto() *videov1.Engagement {
 	}
 }
 
-// read adds the event's id and the tenant, which replicas store. Answers to writes do not have
-// them, because the answer to a retry has only the fields of the JSON.
+// read returns e for the answer to a read. It adds the id of the last event and the tenant, which
+// replicas store. The answer to a write has neither, because a stored answer has only the JSON
+// fields.
 func (e Engagement) read() *videov1.Engagement {
 	p := e.proto()
 	p.LastEventId, p.TenantId = e.EventID(), e.TenantID
 	return p
 }
 
-// Messages are engagements in the answer to a read.
+// Messages returns engagements for the answer to a read.
 func Messages(engagements []Engagement) []*videov1.Engagement {
 	all := make([]*videov1.Engagement, len(engagements))
 	for i, e := range engagements {

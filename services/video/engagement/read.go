@@ -14,8 +14,8 @@ import (
 	"example.com/lockstep/services/video/aggregate"
 )
 
-// Get returns an engagement that is not deleted, as it is now. The result, also a
-// not-found error, is of the database's state asOf. The caller may act for the user.
+// Get returns an engagement that is not deleted. asOf is the state of the database that the answer
+// shows, and is also set with a not-found error. The caller must be allowed to act for the user.
 func (s *Service) Get(
 	ctx context.Context, caller auth.Principal, user, video uuid.UUID,
 ) (e Engagement, asOf aggregate.AsOf, err error) {
@@ -29,8 +29,8 @@ func (s *Service) Get(
 	return e, asOf, e.Check(aggregateType, 0)
 }
 
-// GetMany returns a user's engagements with the named videos, tombstones included, as
-// they are now, with the state as in Get. It is for replicas.
+// GetMany returns a user's engagements with the named videos, including tombstones, and the state
+// of the database as in Get. It is for replicas.
 func (s *Service) GetMany(ctx context.Context, user uuid.UUID, videos []string) ([]Engagement, aggregate.AsOf, error) {
 	if err := aggregate.CheckVideoIDs(videos); err != nil {
 		return nil, aggregate.AsOf{}, err
@@ -42,15 +42,15 @@ func (s *Service) GetMany(ctx context.Context, user uuid.UUID, videos []string) 
 	return found, asOf, nil
 }
 
-// ListRows lists the engagements of all users in table, which is that of NewTable, as a
-// replica fills its copy with them.
+// ListRows lists the engagements of all users, including tombstones, from the id from on. Replicas
+// fill their copies from it. table is the table that NewTable returns.
 func ListRows(ctx context.Context, table *reconcile.Table, from string) (reconcile.Listing[Engagement], error) {
 	return reconcile.List(ctx, table, selected, from, Engagement.id)
 }
 
-// List returns up to size (1 to 200) of a user's engagements that are not deleted, newest
-// video first, and a token for the page behind them, which is empty on the last, and good for
-// this caller only. The caller may act for the user.
+// List returns up to size (1 to 200) of a user's engagements that are not deleted, newest video first.
+// next is the token for the next page. It is empty on the last page, and valid for this caller only.
+// The caller must be allowed to act for the user.
 func (s *Service) List(
 	ctx context.Context, caller auth.Principal, user uuid.UUID, size int, token string,
 ) (page []Engagement, next string, err error) {

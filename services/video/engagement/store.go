@@ -22,23 +22,23 @@ const (
 
 var placeholders = aggregate.Placeholders(columns)
 
-// NewTable returns the engagements as read models compare theirs with them.
+// NewTable returns the table of engagements, for comparisons with read models.
 func NewTable(db *pgxpool.Pool) *reconcile.Table {
 	return reconcile.NewTable(db, "engagements", []string{"user_id", "video_id"}, columns, outbox.PresentEpoch)
 }
 
-// lockEngagement locks an engagement until its transaction ends, also if it does not
-// exist: the lock is on its name, so that two first writers do not collide at the
-// primary key. If there never was one, the version is 0.
+// lockEngagement locks an engagement until its transaction ends, and reads it. It locks the
+// engagement's name. So it can lock an engagement that does not exist, and two first writers do not
+// collide at the primary key. If the engagement never existed, its version is 0.
 func lockEngagement(ctx context.Context, tx *aggregate.Tx, user, video uuid.UUID) (e Engagement, err error) {
 	queueLock(tx, user, video, &e)
 	err = tx.Lock(ctx)
 	return e, err
 }
 
-// lockWithVideo is lockEngagement, with the revision of the video. The video is read after
-// the lock, and not locked: a like must not wait for the video's writers, nor they for a
-// thousand likes.
+// lockWithVideo is lockEngagement, and returns the revision of the video, too. The video is read
+// after the lock is taken. The video itself is not locked, because a like must not wait for the
+// video's writers, and they must not wait for a thousand likes.
 func lockWithVideo(ctx context.Context, tx *aggregate.Tx, user, video uuid.UUID) (e Engagement, of aggregate.Revision, err error) {
 	queueLock(tx, user, video, &e)
 	tx.Queue(`SELECT `+aggregate.SelectRevision+` FROM videos WHERE video_id = $1`, video).Query(aggregate.One(&of))
@@ -48,12 +48,12 @@ func lockWithVideo(ctx context.Context, tx *aggregate.Tx, user, video uuid.UUID)
 
 func queueLock(tx *aggregate.Tx, user, video uuid.UUID, e *Engagement) {
 	name := Engagement{UserID: user, VideoID: video}
-	e.TenantID, e.Epoch = tx.Tenant, tx.Epoch // where there never was one
+	e.TenantID, e.Epoch = tx.Tenant, tx.Epoch // kept if the engagement never existed
 	tx.Queue(`SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, tx.OfTenant(name.id()))
 	tx.Queue(`SELECT `+selected+` FROM engagements WHERE user_id = $1 AND video_id = $2`, user, video).Query(aggregate.One(e))
 }
 
-// writeEngagement requires the lock.
+// writeEngagement inserts or updates an engagement that tx has locked.
 func writeEngagement(tx *aggregate.Tx, e Engagement) {
 	args := e.Arguments()
 	maps.Copy(args, pgx.NamedArgs{
@@ -73,7 +73,7 @@ func selectEngagement(
 	return e, asOf, err
 }
 
-// selectWith returns a user's engagements with the videos, and leaves out those that
+// selectWith returns a user's engagements with the named videos. It leaves out engagements that
 // never existed. asOf is as in selectEngagement.
 func selectWith(ctx context.Context, db *pgxpool.Pool, user uuid.UUID, videos []string,
 ) (found []Engagement, asOf aggregate.AsOf, err error) {
@@ -82,8 +82,8 @@ func selectWith(ctx context.Context, db *pgxpool.Pool, user uuid.UUID, videos []
 	return found, asOf, err
 }
 
-// selectPage returns up to limit of a user's engagements with videos below before that are
-// not deleted, the highest first.
+// selectPage returns up to limit of a user's engagements that are not deleted and have video ids
+// below before, highest video id first.
 func selectPage(
 	ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, user, before uuid.UUID, limit int,
 ) (page []Engagement, err error) {

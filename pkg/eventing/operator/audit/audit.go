@@ -102,8 +102,8 @@ func History(ctx context.Context, db *pgxpool.Pool, event uuid.UUID) ([]Entry, e
 // recordedPage bounds the ids of one Recorded.
 const recordedPage = 500
 
-// Recorded returns the ids of aggregates of a type that have entries with a Record: up to
-// 500 of those after an id, in order. Fewer are the last.
+// Recorded returns the ids of aggregates of a type that have entries with a Record, in order. It
+// begins behind the id after, and returns up to 500. last means that there are no more.
 func Recorded(ctx context.Context, db *pgxpool.Pool, aggregateType, after string) (ids []string, last bool, err error) {
 	ids, err = bounded.Collect(ctx, bounded.Pool{DB: db, Limit: queryTimeout}.Statement("read audit", `
 		SELECT DISTINCT aggregate_id FROM operator_actions
@@ -112,8 +112,8 @@ func Recorded(ctx context.Context, db *pgxpool.Pool, aggregateType, after string
 	return ids, len(ids) < recordedPage, err
 }
 
-// Naming returns those of the aggregates that have an entry with text, such as a person's id, in
-// its Record.
+// Naming returns the ids of the given aggregates that have an entry with text in its Record. text
+// is, for example, a person's id.
 func Naming(ctx context.Context, db *pgxpool.Pool, aggregateType string, ids []string, text string) ([]string, error) {
 	return bounded.Collect(ctx, bounded.Pool{DB: db, Limit: queryTimeout}.Statement("read audit", `
 		SELECT DISTINCT aggregate_id FROM operator_actions
@@ -121,9 +121,9 @@ func Naming(ctx context.Context, db *pgxpool.Pool, aggregateType string, ids []s
 		 ORDER BY aggregate_id`, aggregateType, ids, text), pgx.RowTo[string])
 }
 
-// Forget removes the Record of all entries about these aggregates, which may hold a
-// person's text, and returns their number. Action, person, time and reason stay. If there
-// was a Record, an entry of a has their number.
+// Forget removes the Record of all entries about these aggregates, because it may hold a person's
+// text, and returns the number of entries. Action, person, time and reason stay. If there was a
+// Record, Forget adds an entry of a with the number.
 func Forget(ctx context.Context, db *pgxpool.Pool, a Actor, aggregateType string, ids []string) (forgotten int64, err error) {
 	if err := a.Validate(); err != nil {
 		return 0, fmt.Errorf("forget records: %w", err)

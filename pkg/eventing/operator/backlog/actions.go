@@ -116,7 +116,8 @@ func (b *Backlog) eachPage(ctx context.Context, age time.Duration, o *audit.Acto
 //go:embed purge_page.sql
 var purgePage string
 
-// page does so for the next purgeBatch events; read is their number.
+// page deletes or counts the old events among the next purgeBatch events, which come after the id
+// after. read is how many events it has read, and last the id of the last one.
 func (b *Backlog) page(
 	ctx context.Context, age time.Duration, o *audit.Actor, after uuid.UUID,
 ) (read, old int64, last uuid.UUID, err error) {
@@ -141,7 +142,7 @@ func (b *Backlog) page(
 // Contents are numbers of events that still have their payload in the outbox.
 type Contents struct {
 	Published int64
-	// Waiting are not published: pending, or parked.
+	// Waiting counts events that are not published, be they pending or parked.
 	Waiting int64
 }
 
@@ -154,11 +155,11 @@ func (b *Backlog) Contents(ctx context.Context, aggregateType string, ids []stri
 	return c, err
 }
 
-// Forget does with the published events of these aggregates as Purge does, whatever their
-// age, and empties the newest of each: Append needs the row, and not the payload. It
-// returns the number of events that waited when its last statement began, also if they are
-// published by now. They keep their payload: without it, or behind a later one, consumers could
-// not apply them.
+// Forget deletes the published events of these aggregates, whatever their age, except the newest of
+// each. It empties the newest, because Append needs the row but not the payload. It returns the
+// number of events that waited to be published when its last statement began, even if they are
+// published by now. Waiting events keep their payload, because consumers could not apply an event
+// without its payload, or one that is sent after a later event.
 func (b *Backlog) Forget(ctx context.Context, aggregateType string, ids []string) (waiting int64, err error) {
 	for {
 		forgotten, waiting, err := b.forget(ctx, aggregateType, ids)
@@ -171,7 +172,7 @@ func (b *Backlog) Forget(ctx context.Context, aggregateType string, ids []string
 //go:embed forget.sql
 var forgetPayloads string
 
-// forget does so with the first of them.
+// forget does the work of Forget for the first forgetBatch events.
 func (b *Backlog) forget(ctx context.Context, aggregateType string, ids []string) (forgotten, waiting int64, err error) {
 	err = b.db.Statement("forget payloads", forgetPayloads, aggregateType, ids, forgetBatch).Scan(ctx, &forgotten, &waiting)
 	return forgotten, waiting, err

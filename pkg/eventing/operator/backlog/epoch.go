@@ -11,7 +11,7 @@ import (
 	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
-// Epoch is a life of the owner's database. The first is 1.
+// Epoch is a life of the owner's database, which a restore ends. The first epoch is 1.
 type Epoch struct {
 	Epoch        int64     `json:"epoch"`
 	BeganAt      time.Time `json:"began_at"`
@@ -28,13 +28,13 @@ func (b *Backlog) Epochs(ctx context.Context) ([]Epoch, error) {
 		`SELECT `+epochColumns+` FROM outbox_epochs ORDER BY epoch DESC`), pgx.RowToStructByName[Epoch])
 }
 
-// BeginEpoch begins a new epoch and returns it. Every event from then on is of the new
-// epoch: the owner's next write meets outbox.ErrEpochEnded, and decides again. Transactions
-// that are open may still commit events of the epoch before. In each aggregate these precede
-// the events of the new epoch, since the row's lock is held until the commit.
+// BeginEpoch begins a new epoch and returns it. The owner's next write gets outbox.ErrEpochEnded,
+// and decides again, so every event from then on is of the new epoch. Transactions that are open
+// may still commit events of the former epoch. In each aggregate these events precede the events of
+// the new epoch, because the row's lock is held until the commit.
 //
-// The number is the time in seconds. A count would repeat a number when a second restore
-// takes a backup from before the first.
+// The number of an epoch is the time in seconds. A count would repeat a number if a second restore
+// took a backup from before the first restore.
 func (b *Backlog) BeginEpoch(ctx context.Context, o audit.Actor) (Epoch, error) {
 	if err := o.Validate(); err != nil {
 		return Epoch{}, fmt.Errorf("begin epoch: %w", err)

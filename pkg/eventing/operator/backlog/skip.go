@@ -21,8 +21,7 @@ import (
 // caller.
 const publishWindow = 30 * time.Second
 
-// look is the pause between two attempts to skip an event for which the wait is
-// not over.
+// look is the pause between two attempts to skip an event while a publish of it could still arrive.
 var look = backoff.Policy{Base: 500 * time.Millisecond, Cap: 2 * time.Second}
 
 // Plan describes the effect of skipping an event.
@@ -30,9 +29,8 @@ type Plan struct {
 	Event Event `json:"event"`
 	// Newest means that no later event of its aggregate exists.
 	Newest bool `json:"newest"`
-	// Marker means that the event is itself the marker of an earlier skip, and
-	// that the broker refuses the marker too: a skip would leave nothing in its
-	// place.
+	// Marker means that the event is itself the marker of an earlier skip, and that the broker
+	// refuses the marker too. A skip would leave nothing in its place.
 	Marker bool `json:"marker"`
 	// Blocked counts the events that a skip would unblock.
 	Blocked int64 `json:"blocked"`
@@ -65,10 +63,9 @@ func (b *Backlog) PlanSkip(ctx context.Context, id uuid.UUID) (Plan, error) {
 // Then the version stays missing, and consumers notice the gap with the
 // aggregate's next event.
 //
-// Skip first waits, for as long as ctx allows, until no attempt to publish the
-// event can arrive any more; that is over half a minute after the parking. If
-// another operator retried or skipped the event meanwhile, the error is
-// ErrNotParked or ErrUnknown.
+// Skip first waits, for as long as ctx allows, until no attempt to publish the event can arrive any
+// more. The wait ends half a minute after the parking. If another operator retried or skipped the
+// event meanwhile, the error is ErrNotParked or ErrUnknown.
 func (b *Backlog) Skip(ctx context.Context, o audit.Actor, id uuid.UUID) error {
 	for range look.Attempts(ctx) {
 		done, err := b.skip(ctx, o, id)

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// maxGroups bounds the lists of a Status: if more aggregates have parked
-// events, they have one cause, which the first hundred show.
+// maxGroups bounds the lists of a Status. If more aggregates have parked events, the events have
+// one cause, which the first hundred show.
 const maxGroups = 100
 
 // Status describes an outbox at one moment.
@@ -48,7 +48,7 @@ type Aggregate struct {
 	Version       int64     `json:"version"`
 	ParkedAt      time.Time `json:"parked_at"`
 	Reason        string    `json:"reason"`
-	// Blocked counts the events behind it.
+	// Blocked counts the events behind the parked event.
 	Blocked int64 `json:"blocked"`
 }
 
@@ -104,7 +104,7 @@ func (s *Status) read(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// Sendable reports whether relays would still publish an event: one that is
+// Sendable reports whether there is an event that relays would still publish, which is one that is
 // neither parked nor behind a parked one.
 func (b *Backlog) Sendable(ctx context.Context) (yes bool, err error) {
 	err = b.db.Statement("look for events to publish", `

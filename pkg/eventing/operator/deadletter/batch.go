@@ -17,9 +17,8 @@ import (
 const (
 	// maxBytes bounds the message data that a Batch keeps in memory.
 	maxBytes = 64 << 20
-	// pollInterval is the pause after an empty pull. Three empty pulls in a row mean
-	// an empty subscription: a single one may come from a server that has no
-	// message ready.
+	// pollInterval is the pause after an empty pull. Three empty pulls in a row mean an empty
+	// subscription. A single one may come from a server that has no message ready.
 	pollInterval  = 200 * time.Millisecond
 	maxEmptyPulls = 3
 	// quiet is the time without an arrival after which the missing messages of
@@ -27,13 +26,13 @@ const (
 	quiet = 2 * time.Second
 )
 
-// Batch holds the dead letters that were pulled, and those with an inbox row
-// only. Only one goroutine may use it. Release it after use.
+// Batch holds the dead letters with a pulled message, and the dead letters that have only an inbox
+// row. Only one goroutine may use it. Release it after use.
 type Batch struct {
 	queue *Queue
 	// Letters are in redrive order: by aggregate, each in version order.
 	Letters []Letter
-	// Partial means that there are more than a Batch holds: settle these first.
+	// Partial means that there are more dead letters than a Batch holds. Settle these first.
 	Partial  bool
 	messages map[string][]*message // by Letter.place
 }
@@ -90,8 +89,8 @@ func (h *Batch) pull(ctx context.Context) error {
 	}
 }
 
-// keep adds messages by their place, which it takes off missing, and returns the size
-// of their data.
+// keep adds messages by their place, and removes their places from missing. It returns the size of
+// the messages' data.
 func (h *Batch) keep(messages []*message, missing map[string]bool) (bytes int) {
 	for _, m := range messages {
 		place := m.letter(0).place()
@@ -151,7 +150,7 @@ func (h *Batch) first(l Letter) *message {
 	return nil
 }
 
-// Content returns the message of l: nil, nil if none is leased.
+// Content returns the data and attributes of the message of l, or nil, nil if no message is leased.
 func (h *Batch) Content(l Letter) (data []byte, attributes map[string]string) {
 	if m := h.first(l); m != nil {
 		return m.data, m.attributes
@@ -159,8 +158,8 @@ func (h *Batch) Content(l Letter) (data []byte, attributes map[string]string) {
 	return nil, nil
 }
 
-// Aggregate returns the aggregate that l is about. Of a message that is no event it is the
-// one that the attributes name, if any.
+// Aggregate returns the aggregate that l is about. For a message that is no event, it returns the
+// aggregate that the attributes name, if any.
 func (h *Batch) Aggregate(l Letter) (aggregateType, id string) {
 	if m := h.first(l); m != nil && m.invalid != nil {
 		return eventing.Storable(m.attributes[eventing.AttrAggregateType]), eventing.Storable(m.attributes[eventing.AttrAggregateID])

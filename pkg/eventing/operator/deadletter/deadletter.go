@@ -14,29 +14,26 @@
 //
 // # Leasing messages
 //
-// Pub/Sub has no way to read messages without taking them: the messages that
-// are shown are leased, and meanwhile hidden from all other consumers. A Batch
-// holds the messages that Collect pulled; Release gives back those that have
-// not been settled. If the process dies before, the messages come back after
-// ten minutes. A message is acknowledged only after its effect and the audit
-// entry are committed (package audit).
+// Pub/Sub has no way to read messages without taking them. So the messages that are shown are
+// leased, and meanwhile hidden from all other consumers. A Batch holds the messages that Collect
+// pulled. Release gives back the messages that have not been settled. If the process dies before
+// Release, they come back after ten minutes. A message is acknowledged only after its effect and
+// the audit entry are committed (package audit).
 //
 // # What can be done
 //
-// Redrive applies the event in one transaction with its inbox row, as the
-// consumer would have done, and never publishes: other subscribers see nothing
-// of it. A row with status done short-circuits, so redriving is safe against
-// another operator, the consumer, and itself. Events of one aggregate go in
-// version order; if one fails, those behind it are not touched. Discard gives a
-// dead letter up, once its aggregate has its owner's state; the audit entry
-// keeps the message.
+// Redrive applies the event in one transaction with its inbox row, as the consumer would have done.
+// It never publishes, so other subscribers see nothing of it. It does nothing if the row has the
+// status done, so it is safe next to another operator or the consumer, and may be repeated. Events
+// of one aggregate go in version order. If one fails, the events behind it are not touched. Discard
+// gives a dead letter up, once its aggregate has its owner's state. The audit entry keeps the
+// message.
 //
 // # An id that was used twice
 //
-// A dead letter is identified by its event's id, aggregate and version
-// together, like a row of the inbox. Of two events with one id only the first
-// has a row. The dead letter of the other one has only its message, which
-// cannot be redriven.
+// A dead letter is identified by its event's id, aggregate and version together, like a row of the
+// inbox. If two events have the same id, only the first has a row. The dead letter of the second
+// has only its message, and cannot be redriven.
 package deadletter
 
 import (
@@ -88,7 +85,7 @@ func (b *Queue) source(consumer string) string {
 
 // Letter is one dead letter, as known from the inbox, the message, or both.
 type Letter struct {
-	// Subscription is that of the consumer that could not process it.
+	// Subscription is the subscription of the consumer that could not process the event.
 	Subscription string `json:"subscription"`
 	// EventID is uuid.Nil for a message that is no event.
 	EventID       uuid.UUID `json:"event_id"`
@@ -96,8 +93,8 @@ type Letter struct {
 	AggregateID   string    `json:"aggregate_id"`
 	Version       int64     `json:"version"`
 	Type          string    `json:"event_type"`
-	// Status is that of the inbox row; "none" if there is no row. "done" means
-	// that the event has been applied since, and only its message is left.
+	// Status is the status of the inbox row, or "none" if there is no row. "done" means that the
+	// event has been applied since, and only its message is left.
 	Status string `json:"status"`
 	// Reason and Attempts come from the inbox row if there is one, else from
 	// the message. If the broker dead-lettered the message, and not the
@@ -107,7 +104,7 @@ type Letter struct {
 	// Since is the time when the event was first received, or its message
 	// published.
 	Since time.Time `json:"since"`
-	// MessageID is the first message's; empty if no message is leased.
+	// MessageID is the id of the first message. It is empty if no message is leased.
 	MessageID string `json:"message_id"`
 	// Messages counts the leased copies: a crash may have left a second one.
 	Messages int `json:"messages"`
@@ -123,8 +120,8 @@ func (l Letter) ID() string {
 	return l.EventID.String()
 }
 
-// place identifies l among all dead letters. A producer may have used an id
-// twice.
+// place identifies l among all dead letters. The id alone does not, because a producer may have
+// used it twice.
 func (l Letter) place() string {
 	return fmt.Sprint(l.Subscription, "/", l.ID(), "/", l.AggregateType, "/", l.AggregateID, "/", l.Version)
 }

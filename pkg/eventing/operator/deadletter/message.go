@@ -17,9 +17,8 @@ const (
 	// callTimeout bounds one call to the broker.
 	callTimeout = 10 * time.Second
 	// lease is the longest lease that Pub/Sub grants
-	// (https://cloud.google.com/pubsub/docs/lease-management): a redrive of
-	// many events needs it, and unsettled messages are given back long before
-	// its end.
+	// (https://cloud.google.com/pubsub/docs/lease-management). A redrive of many events needs it.
+	// Unsettled messages are given back long before its end.
 	lease = 10 * time.Minute
 	// perCall is the largest number of messages in one call.
 	perCall = 1000
@@ -36,13 +35,12 @@ type message struct {
 	invalid        error // the reason why it is no event
 }
 
-// byTheBroker starts the reason of a dead letter that the consumer did not
-// write.
+// byTheBroker begins the reason of a dead letter that was written by the broker instead of the
+// consumer.
 const byTheBroker = "dead-lettered by the broker, after as many deliveries as its policy allows"
 
-// why returns the known reason. If the broker itself dead-lettered the message,
-// the result says so first: the broker does not look at the event, so the event
-// may be good.
+// why returns the known reason. If the broker itself dead-lettered the message, the result says so
+// first. The broker does not look at the event, so the event may be good.
 func (m *message) why(known string) string {
 	if _, ok := m.attributes[inbox.AttrDeadLetterReason]; ok {
 		return known

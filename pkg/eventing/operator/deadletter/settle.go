@@ -42,13 +42,14 @@ const (
 )
 
 var (
-	// ErrNoMessage is returned for a dead letter without a message: it has
-	// expired, or another operator has it leased.
+	// ErrNoMessage is returned for a dead letter without a message. The message has expired, or
+	// another operator has it leased.
 	ErrNoMessage = errors.New("its message is not in the subscription: it has expired, or another operator has it leased")
 	// ErrIDTaken is returned for a dead letter with an event id that another
 	// event also has. It has no row of its own, so it can only be discarded.
 	ErrIDTaken = errors.New("event_id: another event has it, too")
-	// errNeedsOwner rolls the transaction back.
+	// errNeedsOwner rolls the transaction back. The read model takes its owner's state before the
+	// next try.
 	errNeedsOwner = errors.New("the read model needs its owner's state")
 )
 
@@ -95,9 +96,8 @@ func repair(ctx context.Context, handler inbox.Handler, e eventing.Event) error 
 	return nil
 }
 
-// apply is the consumer's transaction for one event. A concurrent apply of the
-// same event waits on the inbox row, and then finds it done. A lost event has
-// no effect.
+// apply is the consumer's transaction for one event. A concurrent apply of the same event waits on
+// the inbox row, and then finds the event done. If lost is set, the event has no effect.
 func (b *Queue) apply(
 	ctx context.Context, o audit.Actor, handler inbox.Handler, m *message, l Letter, lost bool,
 ) (result Result, err error) {
@@ -212,7 +212,7 @@ func (h *Batch) catchUp(ctx context.Context, handler inbox.Handler, l Letter) er
 	if l.EventID == uuid.Nil {
 		return nil
 	}
-	// Without a message there is no epoch, and any state is accepted.
+	// Without a message the event has no epoch, so any state of the owner is accepted.
 	e := eventing.Event{ID: l.EventID, AggregateType: l.AggregateType, AggregateID: l.AggregateID, Version: l.Version}
 	if m := h.first(l); m != nil {
 		e = m.event

@@ -51,13 +51,13 @@ type Eraser interface {
 	Find(ctx context.Context) ([]Found, error)
 	// Erase removes what Find counts, as far as it can. erased is called after each row.
 	Erase(ctx context.Context, by audit.Actor, erased func()) error
-	// Owned returns those of the aggregates that belong to the user, deleted ones too.
+	// Owned returns the ids of the given aggregates that belong to the user, deleted ones too.
 	Owned(ctx context.Context, aggregateType string, ids []string) ([]string, error)
 }
 
-// Run erases all data that e finds, and the records in the audit table about the user's
-// aggregates of these types. It returns the rest. Two entries of by tell of it: one before the
-// first change, and one with the rest.
+// Run erases all data that e finds, and the records in the audit table about the user's aggregates
+// of these types. It returns what is left. It writes two audit entries of by: one before the first
+// change, and one with what is left.
 func Run(
 	ctx context.Context, db *pgxpool.Pool, e Eraser, o Options, by audit.Actor, types []string, erased func(),
 ) (left []Found, err error) {

@@ -1,5 +1,5 @@
-// Package receipt shows what became of an event at the consumers of a service: its rows
-// in the inbox, and what operators did to it.
+// Package receipt shows what became of an event at the consumers of a service. It shows the event's
+// rows in the inbox, and the actions of operators on it.
 package receipt
 
 import (
@@ -19,8 +19,8 @@ import (
 // queryTimeout bounds each statement.
 const queryTimeout = 15 * time.Second
 
-// ErrUnknown is returned for an event that is in neither the inbox nor the audit table:
-// it has not arrived, or arrived before the inbox's retention.
+// ErrUnknown is returned for an event that is in neither the inbox nor the audit table. It has not
+// arrived, or has left the inbox after the retention.
 var ErrUnknown = errors.New("no consumer knows this event: it has not arrived, or left the inbox after its retention")
 
 // Receipt is an event's row in the inbox of one consumer.
@@ -50,7 +50,8 @@ var findReceipts string
 // Find returns the event's receipts, ordered by consumer, and the actions on it, oldest
 // first. The error is ErrUnknown if there is neither.
 func Find(ctx context.Context, db *pgxpool.Pool, event uuid.UUID) ([]Receipt, []audit.Entry, error) {
-	// The inbox's key begins with the consumer, of which there are few.
+	// The inbox's key begins with the consumer. There are few consumers, so the statement looks
+	// under each.
 	found, err := bounded.Collect(ctx,
 		bounded.Pool{DB: db, Limit: queryTimeout}.Statement("read inbox", findReceipts, event), pgx.RowToStructByName[Receipt])
 	if err != nil {

@@ -12,9 +12,10 @@ import (
 // Backlog is the state of the outbox. Counting stops at CountLimit.
 type Backlog struct {
 	Pending, Parked int64
-	// Oldest is the age of the oldest event that is neither published, parked nor waiting
-	// behind a parked one, and of none of the tenants that were left out; zero when there is
-	// none. If more than CountLimit such events are pending, it is that of the first ones.
+	// Oldest is the age of the oldest event that is neither published nor parked nor waiting
+	// behind a parked one, or zero if there is none. Events of tenants that were left out do
+	// not count. If there are more than CountLimit such events, Oldest covers the first ones
+	// that were found.
 	Oldest time.Duration
 }
 
@@ -22,21 +23,22 @@ type Backlog struct {
 type TenantBacklog struct {
 	Tenant          string
 	Pending, Parked int64
-	// Oldest is the age of the oldest of them that is not parked; zero if there is none.
+	// Oldest is the age of the tenant's oldest event among these that is not parked, or zero if
+	// there is none.
 	Oldest time.Duration
 }
 
 const (
-	// CountLimit is how far Backlog counts.
+	// CountLimit is the number of events at which Backlog stops counting.
 	CountLimit = 10_000
-	// maxTenantsCounted bounds the answer of Backlog.
+	// maxTenantsCounted is how many tenants Backlog returns at most.
 	maxTenantsCounted = 256
 )
 
-// Backlog reads the state of the outbox, and of its tenants, those with the most pending
-// events first. Backlog.Oldest leaves out the given tenants. Its cost is that of everything written since the
-// relays last finished all their work, and of the dead entries among it. So it is read
-// apart from the claims, and may run into its time limit while they do not.
+// Backlog reads the state of the outbox and of its tenants. The tenants with the most pending
+// events come first. The field Oldest of b does not include the tenants in without. Backlog reads
+// all rows that were written since the relays last finished all their work, including dead
+// entries. So it runs apart from the claims, and may run out of time when they do not.
 func (q Queue) Backlog(ctx context.Context, without ...string) (b Backlog, tenants []TenantBacklog, err error) {
 	ctx, cancel := context.WithTimeout(ctx, ScanTimeout)
 	defer cancel()

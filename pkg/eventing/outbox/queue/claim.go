@@ -12,24 +12,26 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// Claim is the name and the limits of a claim.
+// Claim has the limits of a claim, and the relay that makes it.
 type Claim struct {
-	// Token is the relay's name on its leases.
+	// Token identifies the relay on its leases.
 	Token string
-	// Alive are the tokens of the other living relays, which answer for their own leases.
+	// Alive are the tokens of the other living relays, which take care of their own leases.
 	Alive []string
-	// UnknownLeases says that Token may have leases that its relay does not know of.
+	// UnknownLeases says that the table may have leases under Token that the relay does not
+	// know of.
 	UnknownLeases bool
-	// Aggregates, Events and PerAggregate are counts, Bytes those of payloads.
+	// Aggregates and Events limit the numbers of aggregates and events of the claim.
+	// PerAggregate limits the events of one aggregate. Bytes limits the size of the payloads.
 	Aggregates, Events, PerAggregate, Bytes int
 	// Without are aggregate types to skip.
 	Without []string
-	// SkipRetries has a Scan skip the events that ClaimRetries finds.
+	// SkipRetries makes Scan skip the events that ClaimRetries finds.
 	SkipRetries bool
-	// WithoutTenants has ClaimNew and Scan skip the events of these tenants, except those
-	// that follow a version in ClaimNew's after.
+	// WithoutTenants makes ClaimNew and Scan skip the events of these tenants. ClaimNew does
+	// not skip events that follow a version in its parameter after.
 	WithoutTenants []string
-	// Tenant has Scan claim events of this tenant only. Empty means all tenants.
+	// Tenant makes Scan claim events of this tenant only. Empty means all tenants.
 	Tenant string
 }
 
@@ -38,29 +40,29 @@ type Claimed struct {
 	Batches []Batch
 	// Seen is the snapshot of the claim.
 	Seen TxSnapshot
-	// Truncated says that there was more than the limits allow.
+	// Truncated says that there were more events than the limits allow.
 	Truncated bool
-	// Skipped says that the claim could not take some heads that no living relay answers
-	// for: their rows were locked, or leased by a relay that is not alive. FreeIn is when
-	// the last of those leases ends; it is zero if there are none.
+	// Skipped says that the claim could not take some heads that no living relay takes care
+	// of. The row of such a head was locked, or leased by a relay that is not alive. FreeIn is
+	// the time until the last of these leases ends, or zero if there are none.
 	Skipped bool
 	FreeIn  time.Duration
 }
 
 const (
-	// newRows is how many new events a claim reads. If there are more, Truncated says so
-	// and a scan finds them.
+	// newRows is how many new events a claim reads. If there are more, the claim sets Truncated,
+	// and the caller schedules a scan that finds the others.
 	newRows = 2000
 	// retryRows is how many due retries a claim reads.
 	retryRows = 1000
-	// MaxRetry is longer than any retry is put off. A retry time that is further away was
-	// written before the database's clock was set back.
+	// MaxRetry is longer than the longest pause before a retry. A retry time that is further
+	// away was written before the database's clock was set back, and counts as due.
 	MaxRetry = 5 * time.Minute
 )
 
-// ClaimNew claims the events that were committed since a snapshot, and those that follow
-// the versions in after, which this relay has just published. Its cost depends on the
-// events that it finds, and on nothing else in the table.
+// ClaimNew claims the events that were committed after the snapshot since, and the events that
+// follow the versions in after, which the relay has just published. Its cost depends only on the
+// events that it finds, and not on other rows of the table.
 func (q Queue) ClaimNew(ctx context.Context, c Claim, since TxSnapshot, after []AggregateVersion) (Claimed, error) {
 	var done versionArrays
 	for _, p := range after {
@@ -73,7 +75,8 @@ func (q Queue) ClaimNew(ctx context.Context, c Claim, since TxSnapshot, after []
 	return got, err
 }
 
-// Cursor is the progress of a scan: behind an event of a transaction.
+// Cursor is the progress of a scan in a part of the table. The scan has read everything up to the
+// event id of the transaction xact, and ends with the rows of the transaction to.
 type Cursor struct {
 	xact, to string
 	id       uuid.UUID
@@ -82,15 +85,15 @@ type Cursor struct {
 // Page is the result of one page of a scan.
 type Page struct {
 	Claimed
-	// Next is where the scan continues. Done says that nothing is left there.
+	// Next is where the scan continues. Done says that no rows are left there.
 	Next Cursor
 	Done bool
 }
 
-// Scan claims among the next rows of the table, in the order of the transactions that wrote
-// them. It finds the events that ClaimNew cannot: those that a dead relay had leased, and
-// those that a claim had to leave. Its cost is that of the rows that it reads, published
-// ones included.
+// Scan reads the next rows of the table, in the order of the transactions that wrote them, and
+// claims among them. It finds the events that ClaimNew cannot find: events that a dead relay had
+// leased, and events that a claim had to skip. Its cost depends on the rows that it reads,
+// including published ones.
 func (q Queue) Scan(ctx context.Context, c Claim, from Cursor, rows int) (Page, error) {
 	var found int
 	var xact *string
@@ -111,8 +114,9 @@ func (q Queue) Scan(ctx context.Context, c Claim, from Cursor, rows int) (Page, 
 	return p, nil
 }
 
-// asWritten are the tenants as rows name them: the default tenant's rows have an empty name,
-// too. It is never nil, which no row would match.
+// asWritten returns the tenants as the column tenant_id has them. Rows of the default tenant may
+// also have an empty name. The result is never nil, because nil would be NULL in SQL, and a
+// comparison with NULL is never true.
 func asWritten(tenants ...string) []string {
 	names := append([]string{}, tenants...)
 	if slices.Contains(names, eventing.DefaultTenant) {
@@ -121,17 +125,18 @@ func asWritten(tenants ...string) []string {
 	return names
 }
 
-// ClaimRetries claims the events with a retry that is due, the longest due first, and
-// returns in how long the next one is; zero if there is none.
+// ClaimRetries claims the events whose retry is due, the ones that have been due for longest
+// first. next is the time until the next retry is due, or zero if there is none.
 func (q Queue) ClaimRetries(ctx context.Context, c Claim) (got Claimed, next time.Duration, err error) {
 	var seconds float64
 	got, err = q.claim(ctx, "claim retries", ScanTimeout, claimRetries, c, []any{retryRows}, &seconds)
 	return got, time.Duration(seconds * float64(time.Second)), err
 }
 
-// claim runs a statement that ends like all claims (see isHead), within a time limit. own are
-// the arguments that only this statement has, from $10 on. more are the targets of the
-// columns that only this statement has, behind those of the report.
+// claim runs a claiming statement within the time limit. All claims share their last part, see
+// "claim candidates" in claim.sql. own are the arguments that only this statement has, from $10
+// on. more are the targets of the columns that only this statement has. They follow the columns
+// of the report.
 func (q Queue) claim(
 	ctx context.Context, what string, limit time.Duration, sql string, c Claim, own []any, more ...any,
 ) (got Claimed, err error) {
@@ -158,9 +163,9 @@ func (q Queue) claim(
 	return got, nil
 }
 
-// claimEvents runs the statement of a claim. The first columns of each row, the same in all
-// rows, go to report; the others are a claimed event. A claim without events returns one
-// row with null in these.
+// claimEvents runs the statement of a claim. The first columns of each row are scanned into
+// report, and are the same in all rows. The other columns are a claimed event. If a claim has no
+// events, it returns one row in which these columns are null.
 func (q Queue) claimEvents(ctx context.Context, sql string, args []any, report ...any) (events []Event, err error) {
 	err = q.query(ctx, genericPlan, sql, args, func(rows pgx.Rows) (err error) {
 		events, err = readEvents(rows, report)
@@ -180,7 +185,7 @@ func readEvents(rows pgx.Rows, report []any) (events []Event, err error) {
 		}
 		nothing := rows.RawValues()[len(report)] == nil
 		if nothing {
-			to = make([]any, len(to)) // which scans none of them
+			to = make([]any, len(to)) // a nil target skips its column
 		}
 		if err := rows.Scan(append(report, to...)...); err != nil {
 			return nil, err

@@ -1,75 +1,76 @@
-// Package queue is the outbox table seen as a queue: the statements with which
-// relays find, lease and mark its rows. Package outbox drives them.
+// Package queue uses the outbox table as a queue. It has the statements with which relays
+// find, lease and mark the rows of the table. Package outbox calls them.
 //
-// Files, in the order of an event: queue.go has the types and runs the statements; claim.go
-// finds and leases events, claim.sql has its SQL and the rule for a head; settle.go marks
-// results and renews leases; purge.go deletes published rows after the retention. Off that
-// way: sql.go executes the templates of SQL, snapshot.go compares snapshots, heartbeats.go has
-// the table of relays, backlog.go the figures for the metrics. Each has its statements in the
-// .sql file of its name.
+// Files, in the order in which an event passes through them: queue.go has the types and runs
+// the statements. claim.go finds and leases events; claim.sql has its SQL and the rule for a
+// head. settle.go marks results and renews leases. purge.go deletes published rows after the
+// retention. The other files: sql.go executes the SQL templates, snapshot.go compares snapshots,
+// heartbeats.go writes the table of relays, and backlog.go reads the figures for the metrics.
+// The SQL of claim.go, settle.go, purge.go, heartbeats.go and backlog.go is in .sql files.
 //
 // # Ownership of an aggregate
 //
-// Claiming rows with SKIP LOCKED alone lets two relays hold two versions of one
-// aggregate and send the later first. Ordering by time, sequence or transaction
-// id does not help: a lower one can commit later. Versions are assigned under the
-// aggregate's row lock, so versions commit in order, and the lowest pending one
-// is well defined in every snapshot. That row, the head, is the aggregate's lock:
-// FOR UPDATE SKIP LOCKED on it decides between relays, and the lease
-// (lock_token, locked_at) is written to it alone. The versions behind it are
-// claimed along, without a write.
+// If relays only claimed rows with SKIP LOCKED, two relays could hold two versions of one
+// aggregate and send the later one first. Ordering by time, sequence or transaction id does
+// not help, because a row with a lower value can commit later. Versions are assigned under
+// the aggregate's row lock. So versions commit in order, and each snapshot shows which pending
+// version is the lowest. The row of that version is the head, and serves as the aggregate's
+// lock. FOR UPDATE SKIP LOCKED on the head decides between relays, and only the head gets the
+// lease (lock_token, locked_at). The versions behind the head are claimed with it, without a
+// write.
 //
-// A row is a head if the version before it is published or gone. A relay leaves a row
-// alone that is not a head. The relay that publishes the version before looks for the
-// next version after its mark. It sees each version that committed before the mark; a
-// version that commits later is a head at once.
+// A row is a head if the version before it is published or deleted. A relay does not claim a
+// row that is not a head. Instead, the relay that publishes the version before marks it as
+// published, and then looks for the next version. It finds the next version if that has
+// committed before the mark. A version that commits after the mark is a head at once.
 //
-// Times are the database's. A time in the future counts as none: a lease of more than
-// a second ahead, a retry of more than [MaxRetry]. A failover to a host with a slow
-// clock leaves such times.
+// All times are the database's. A failover to a host with a slow clock leaves times in the
+// future. So a lease time more than a second ahead, and a retry time more than [MaxRetry]
+// ahead, are ignored.
 //
 // # Where to look
 //
-// There is no index of pending events: each event would enter and leave it, and dead
-// entries stay in an index for as long as a transaction somewhere keeps vacuum away.
-// A relay finds each pending event in one of these ways:
+// There is no index of pending events. Each event would enter and leave it, and dead entries
+// stay in an index while any old transaction keeps vacuum from removing them. A relay finds
+// each pending event in one of these ways:
 //
-//   - It is new: ClaimNew asks for rows of transactions that began after the relay's
-//     last snapshot, and of those that were open in it. That is exact, however
-//     transactions overlap, and touches no row that is older.
-//   - It follows an event that the relay has just published: ClaimNew asks for that,
-//     too.
-//   - It is to be retried, or an operator has released it, or it is behind a retry that
-//     is published: next_retry_at is set, and has an index of very few rows.
-//     ClaimRetries.
-//   - A relay had leased it, or had to skip it, and died. Each relay keeps a row in
-//     outbox_relays with its low: a snapshot that saw none of the relay's unfinished
-//     events. Heartbeat writes the row every few seconds. A relay that finds an abandoned
-//     row deletes it and lowers its own low in one statement, and then reads the rows
-//     that the low did not see, by transaction, in pages: Scan.
+//   - The event is new. ClaimNew reads the rows of transactions that began after the relay's
+//     last snapshot, and of transactions that were open in that snapshot. However transactions
+//     overlap, it finds each new row and reads no older one.
+//   - The event follows an event that the relay has just published. ClaimNew looks for such
+//     events, too.
+//   - The event is to be retried, or an operator has released it, or it is behind a retry
+//     that is published. Then next_retry_at is set, and ClaimRetries finds the event with
+//     an index that has very few rows.
+//   - A relay had leased the event, or had to skip it, and died. Each relay keeps a row in
+//     outbox_relays with its low, which is a snapshot that saw none of the relay's unfinished
+//     events. Heartbeat writes the row every few seconds. A relay that finds the row of a dead
+//     relay deletes that row and takes over its low, in one statement. Then it reads the rows
+//     that the low did not see with Scan, page by page, in the order of their transactions.
 //
-// So at each moment, for each pending event that is neither to be retried nor parked nor
-// behind such an event, some row of outbox_relays has a low that did not see it. That
-// is true of the database's state, hence also of the state that a failover leaves: a
-// relay that meets another server begins again from the least of all lows. A low of
-// another cluster (its transactions are in the future here) means the whole table, and
-// so does an empty table of relays.
+// So at each moment, for each pending event that is neither parked nor to be retried nor
+// behind such an event, some row of outbox_relays has a low that did not see the event. That
+// is a property of the database's state, so it also holds in the state that a failover leaves.
+// A relay that meets another server begins again from the earliest of all lows. If a low comes
+// from another cluster, its transactions are in the future here, and the relay scans the whole
+// table. It does the same if the table of relays is empty.
 //
-// A sweep through the whole table, a page of 1,000 rows every few seconds, finds the
-// rest: rows that were changed by hand.
+// A sweep through the whole table finds the remaining rows, such as rows that were changed by
+// hand. It reads a page of 1,000 rows every few seconds.
 //
 // # The shape of the table
 //
-// Three B-trees, and no column of theirs is ever updated: by id, by (aggregate_type,
-// aggregate_id, version), and by (xact, the bytes of id). Partial ones have an entry only
-// for a row that is parked, to be retried, or an answer. So the lease and the mark are
-// HOT: they write a new version of the row into the row's page, where the fillfactor
-// of 50 leaves room, and nothing else. A published row takes twice the space of
-// its data for that; the log (which a replica receives and an archive keeps) takes
-// less than half of its former size.
+// The table has three full B-trees: on id, on (aggregate_type, aggregate_id, version), and on
+// (xact, the bytes of id). None of their columns is ever updated. Partial indexes have an
+// entry only for a row that is parked, to be retried, or an answer. So lease and mark are HOT
+// updates. They only write a new version of the row into the row's page, where the fillfactor
+// of 50 leaves room. In return a published row takes twice the space of its data. The
+// write-ahead log, which replicas receive and archives keep, is less than half as large as with
+// the first design below.
 //
-// Measured on Postgres 15, 20,000 events of 300 bytes, each its own transaction with
-// nothing else in it, leased and marked 20 (and 200) at a time, before any vacuum:
+// The next table was measured on Postgres 15 before any vacuum, with 20,000 events of 300
+// bytes. Each event had its own transaction with nothing else in it. 20 events (in parentheses:
+// 200) were leased and marked at a time.
 //
 //	                                              log per event    updates HOT   heap + indexes, per event
 //	id, key, new and pending rows (four), ff 90   2,308 (2,582)     8 % (7 %)    1,629 B
@@ -80,50 +81,51 @@
 //	the same, ff 60                               1,277 (1,346)    80 % (76 %)   1,356 B
 //	the same, ff 50                                 996   (994)   100 % (100 %)  1,350 B
 //
-// The index on id is in the first line only; it costs the others some 170 bytes of log,
-// and stays: it refuses an event id that is used twice, and finds the event that a log
-// line names. The present table, with that index, costs 1,198 bytes by the relay's own
-// statements (write.wal_bytes_per_event of the benchmarks). A table of the
-// first line's form takes 2,504 there: that is another run, with 100 events leased and
-// marked at a time, and with the columns that the table has today.
+// Only the first line includes the index on id. For the other lines that index would add some
+// 170 bytes of log. The table has the index nevertheless, because it refuses an event id that
+// is used twice, and finds the event that a log line names. The present table, with that index,
+// costs 1,198 bytes of log per event with the relay's own statements (write.wal_bytes_per_event
+// of the benchmarks). With the indexes of the first line it costs 2,504 bytes. This figure differs
+// from the first line's, because it is from another run, with 100 events leased and marked at a
+// time, and with today's columns.
 //
 // # Cost of a claim
 //
-// A claim costs the rows that it finds, and nothing else in the table. The benchmarks
-// compare it with that in an empty table: with 10,000,000 published rows, with 200,000
-// published under a long-running transaction, and with 1,000,000 waiting behind 1,000
-// parked ones. Every statement that reads dead entries or published rows (a scan, the
-// retries, the backlog for the metrics) has its own goroutine and its own time limit:
-// no new event waits for it.
+// The cost of a claim depends only on the rows that it finds, and not on other rows of the
+// table. The benchmarks compare the cost in an empty table with the cost in three others: with
+// 10,000,000 published rows, with 200,000 rows published during a long-running transaction, and
+// with 1,000,000 rows that wait behind 1,000 parked ones. Scans, claims of retries and the
+// reading of the backlog also read dead entries or published rows. They have their own
+// goroutines and time limits, so no new event waits for them.
 //
-// Rejected designs, tried or too costly to try:
+// Rejected designs, which were tried or were too costly to try:
 //
-//   - A partial index by time with a cursor in it: rows that commit late fall
-//     behind the cursor, and a look back reads dead entries again.
-//   - A partial index of pending rows by aggregate, and a scan along it: a fourth tree,
-//     no HOT update, and under a long-running transaction 0.4 s for each million rows published
-//     since, every few seconds; with 9 million the scan never finished in time.
-//   - A table of heads or lanes: a third write in the business transaction, and
+//   - A partial index by time, with a cursor that moves along it. Rows that commit late are
+//     behind the cursor, and looking back reads dead entries again.
+//   - A partial index of pending rows by aggregate, with a scan along it. It is a fourth tree
+//     and prevents HOT updates. During a long-running transaction the scan, every few seconds,
+//     took 0.4 s for each million rows published since then. With 9 million it never finished
+//     in time.
+//   - A table of heads or lanes. It needs a third write in the business transaction, and has
 //     the same dead entries in its own index.
-//   - A lease on each claimed row: one more version of every row in the table.
-//   - BRIN on id in place of the tree: in pages that the purge has emptied, each insert
-//     would widen its range, which is a write to the log again.
-//   - The check that a version is the next one as a function in PL/pgSQL: with 16 writers
-//     it took a third of an event's cost, most of it for the call itself. The check is a
-//     subquery of the INSERT now. The planner never reads the whole table for it, because
-//     the file never has fewer than 64 pages.
-//   - CHECK constraints: Postgres parses each of them again for each INSERT and UPDATE.
-//     Three of them took a tenth of an event's cost.
-//   - The lowest transaction id as a relay's low, rather than a snapshot: one transaction
-//     that stays open for hours and has written something would hold it back.
-//   - Planning each claim again, by the statistics of the moment: a claim of one
-//     event takes 3 ms instead of 0.3, which at low load is most of a relay's cost
-//     and a good part of an event's latency. Sessions keep the plans now. A plan that
-//     was made for a small table must not read all of a large one, so the planner may
-//     use nothing but indexes.
-//   - Trust in statistics: if they call the table empty, all joins cost the same, and
-//     so do all indexes with the column, in any position. With an index on (xact, id),
-//     a lookup of an id read all of that index. So no two full indexes have a column
-//     in common, rows are looked up one by one (LATERAL) or named in arrays, and
-//     the service's role has jit off: compiling a claim took 200 ms.
+//   - A lease on each claimed row. It writes one more version of every row.
+//   - A BRIN index on id in place of the B-tree. In pages that the purge has emptied, each
+//     insert would widen the range of its pages, which is again a write to the log.
+//   - A function in PL/pgSQL that checks whether a version is the next one. With 16 writers it
+//     took a third of an event's cost, most of it for the call itself. Now the check is a
+//     subquery of the INSERT. The planner never reads the whole table for it, because the
+//     table's file never has fewer than 64 pages.
+//   - CHECK constraints. Postgres parses each of them again for each INSERT and UPDATE. Three
+//     of them took a tenth of an event's cost.
+//   - The lowest open transaction id as a relay's low, instead of a snapshot. One transaction
+//     that has written something and stays open for hours would keep that low from advancing.
+//   - Planning each claim again with the current statistics. A claim of one event then takes
+//     3 ms instead of 0.3 ms, which at low load is most of a relay's cost and a good part of an
+//     event's latency. Now sessions keep the plans. A plan that was made for a small table must
+//     not read all of a large one, so the planner may use only indexes.
+//   - Trust in statistics. If they say that the table is empty, all joins have the same
+//     estimated cost, and so have all indexes with the column, in any position. With an index
+//     on (xact, id), a lookup of an id read all of that index. So no two full indexes have a
+//     column in common, and rows are looked up one by one (LATERAL) or named in arrays. In
+//     addition, jit is off for the service's role, because compiling a claim took 200 ms.
 package queue

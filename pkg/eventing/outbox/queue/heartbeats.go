@@ -7,39 +7,41 @@ import (
 )
 
 const (
-	// HeartbeatEvery is how often a relay writes its low: the place from which another
-	// relay must scan if this one dies.
+	// HeartbeatEvery is how often a relay writes its low, which is the snapshot from which
+	// another relay must scan if this one dies.
 	HeartbeatEvery = 5 * time.Second
-	// deadAfter is the age of the last heartbeat at which others take a relay for dead: two
-	// heartbeats are missing. A mistake costs a scan and nothing else.
+	// deadAfter is the age of a relay's last heartbeat at which other relays regard it as dead.
+	// By then two heartbeats are missing. A mistake only costs a scan.
 	deadAfter = 3 * HeartbeatEvery
 )
 
 // HeartbeatResult is the answer to a relay that has written its row.
 type HeartbeatResult struct {
-	// Low is a snapshot that saw none of the events that may be unfinished: those of the
-	// relay, those of dead relays that it has taken over, and those of no relay.
+	// Low is a snapshot that saw none of the events that may be unfinished: events of the
+	// relay, events of dead relays that it has taken over, and events of no relay.
 	Low TxSnapshot
-	// Alive are the other relays, and Tenants the last ones that they met.
+	// Alive are the tokens of the other living relays. Tenants are the last tenants that these
+	// relays met.
 	Alive, Tenants []string
-	// Seen is the snapshot of the heartbeat. Server tells one run of the database's server
-	// from another.
+	// Seen is the snapshot of the heartbeat. Server is when the database's server was started,
+	// so it differs after a restart or a failover.
 	Seen   TxSnapshot
 	Server time.Time
 }
 
-// heartbeat writes a relay's row, and deletes those of dead relays for it: see "Where to
-// look" in the package doc. A relay scans from the least of all rows if it has no row,
-// because it is new or was taken for dead, or if it meets another server than before. If
-// there is no row, or a row comes from another cluster, it scans from the beginning.
+// heartbeat writes a relay's row and deletes the rows of dead relays, whose lows the relay takes
+// over. See "Where to look" in the package doc. The relay scans from the earliest low of all
+// rows if it has no row, because it is new or was regarded as dead, or if the database's server
+// has changed. It scans from the beginning of the table if there is no row at all, or if a low
+// comes from another cluster.
 //
 //go:embed heartbeat.sql
 var heartbeat string
 
-// Heartbeat writes the row of a relay. ended reports that the relay has ended; otherwise it
-// is alive. low is its low watermark, a snapshot from before all events that may be
-// unfinished in the relay; empty means that there are none. tenants are those that
-// it met last. server is the Server of the last answered heartbeat, or zero.
+// Heartbeat writes the row of a relay. ended says that the relay has ended. low is the relay's low
+// watermark, which is a snapshot from before all events that may be unfinished in the relay. An
+// empty low means that there are none. tenants are the tenants that the relay met last. server is
+// the field Server of the last answered heartbeat, or zero.
 func (q Queue) Heartbeat(
 	ctx context.Context, token string, low TxSnapshot, tenants []string, server time.Time, ended bool,
 ) (b HeartbeatResult, err error) {

@@ -12,13 +12,13 @@ import (
 // rows at most.
 const PurgePages = 128
 
-// NextPurgeRange takes the next pages of the table for the caller to purge, from first on.
-// No other relay gets them. due is false while another relay is taking pages, and if the last
-// pages of a pass were taken less than the duration every ago.
+// NextPurgeRange reserves the next pages of the table, from first on, for the caller to purge. No
+// other relay gets these pages in this pass. due is false while another relay is reserving pages,
+// and if the last pass over the table ended less than the duration every ago.
 //
-// The relays of an outbox share one pass over its table in this way, and a pass continues
-// where the last of them ended. A row is written for each range, not for each Purge: while
-// a long-running transaction keeps its dead versions, they are few. If a relay dies, the
+// So the relays of an outbox share one pass over its table. Each range begins where the range
+// before ended. The progress is one row, which is updated once per range and not for each Purge,
+// so it has few dead versions while a long-running transaction keeps them. If a relay dies, the
 // rest of its range waits for the next pass.
 func (q Queue) NextPurgeRange(ctx context.Context, every time.Duration, pages int) (first int, due bool, err error) {
 	err = q.quick("find what to purge", takePurgePages, every, pages).Scan(ctx, &first)
@@ -29,15 +29,15 @@ func (q Queue) NextPurgeRange(ctx context.Context, every time.Duration, pages in
 }
 
 // Purge deletes events that were published more than retention ago from the pages of the
-// table that begin at page, in a transaction of its own. more says that there are pages
-// behind them.
+// table that begin at page, in a transaction of its own. more says that the table has pages
+// behind these.
 //
-// The newest event of an aggregate stays, without its payload: by it Append knows which
-// version is the next.
+// The newest event of an aggregate stays, without its payload, because Append derives the next
+// version from it.
 //
-// Purge goes by the table's pages because that needs no index. An index on published_at
-// would cost every event another entry, and its lower end would be dead whenever a long
-// transaction holds vacuum up.
+// Purge reads the table page by page, because that needs no index. An index on published_at
+// would cost another entry for each event, and its lower end would consist of dead entries
+// whenever a long transaction delays vacuum.
 func (q Queue) Purge(ctx context.Context, retention time.Duration, page int) (deleted int64, more bool, err error) {
 	err = q.quick("purge published events", purge,
 		page, page+PurgePages, retention).Scan(ctx, &deleted, &more)

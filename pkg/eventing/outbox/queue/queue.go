@@ -14,22 +14,22 @@ import (
 )
 
 const (
-	// LeaseTime is how long a lease lasts without a renewal, by the database's clock. The
-	// aggregates of a relay that died wait that long for another relay.
+	// LeaseTime is how long a lease lasts without a renewal, by the database's clock. After a
+	// relay has died, its leased aggregates wait that long for another relay.
 	LeaseTime = 20 * time.Second
-	// Timeout bounds each statement. It is well below the lease, so that the relay notices
-	// a stuck database while the lease still holds.
+	// Timeout bounds each statement, except those that ScanTimeout bounds. It is well below
+	// LeaseTime, so the relay notices a stuck database while its leases still last.
 	Timeout = 5 * time.Second
-	// ScanTimeout bounds the statements of loops other than the claims.
+	// ScanTimeout bounds scans, claims of retries, and the reading of the backlog.
 	ScanTimeout = 12 * time.Second
 )
 
-// Queue holds every statement that a relay runs on the outbox that db's search_path finds.
-// Times are the database's, because instances' clocks differ.
+// Queue runs the statements of a relay on the outbox that db's search_path finds. The statements
+// use the database's clock, because the clocks of instances differ.
 type Queue struct {
 	db *pgxpool.Pool
 	// keepsStatements says that db's sessions keep prepared statements. Behind a
-	// transaction pooler they do not, and db's configuration says so.
+	// transaction pooler they do not, and then db's configuration says so.
 	keepsStatements bool
 }
 
@@ -42,33 +42,33 @@ func New(db *pgxpool.Pool) Queue {
 type Event struct {
 	eventing.Event
 	// Rejections is how many times the broker has refused the event since an operator last
-	// released it: the column publish_attempts, which counts nothing else.
+	// released it. It is the column publish_attempts, which does not count outages.
 	Rejections int
-	// Retry says that the event has a retry time (next_retry_at). Until it is published,
-	// ClaimRetries finds it, and the events behind it with it.
+	// Retry says that the event has a retry time (next_retry_at). Until the event is published,
+	// ClaimRetries finds it, together with the events behind it.
 	Retry bool
 }
 
-// Batch is successive pending events of one aggregate, at least one. The first is the
-// aggregate's oldest pending event, and carries the lease of them all.
+// Batch has one or more successive pending events of one aggregate. The first one is the
+// aggregate's oldest pending event. Its row carries the lease of the whole batch.
 type Batch []Event
 
-// Head is the event that carries the batch's lease.
+// Head returns the id of the event that carries the batch's lease.
 func (b Batch) Head() uuid.UUID { return b[0].ID }
 
 // Key identifies the batch's aggregate.
 func (b Batch) Key() string { return b[0].Key() }
 
-// Tenant owns the batch's aggregate.
+// Tenant returns the tenant that owns the batch's aggregate.
 func (b Batch) Tenant() string { return b[0].Tenant() }
 
-// Last is the version of the batch's last event.
+// Last returns the version of the batch's last event.
 func (b Batch) Last() AggregateVersion {
 	e := b[len(b)-1]
 	return AggregateVersion{AggregateType: e.AggregateType, AggregateID: e.AggregateID, Version: e.Version}
 }
 
-// Bytes is the memory of the batch's payloads.
+// Bytes returns the size of the batch's payloads.
 func (b Batch) Bytes() int {
 	n := 0
 	for _, e := range b {
@@ -77,13 +77,13 @@ func (b Batch) Bytes() int {
 	return n
 }
 
-// AggregateVersion is a version of an aggregate. The zero value is before all others.
+// AggregateVersion is a version of an aggregate. The zero value sorts before all others.
 type AggregateVersion struct {
 	AggregateType, AggregateID string
 	Version                    int64
 }
 
-// versionArrays are versions as statements take them.
+// versionArrays has versions in the form of a statement's parameters, as one array per column.
 type versionArrays struct {
 	types, ids []string
 	versions   []int64
@@ -93,8 +93,9 @@ func (p *versionArrays) add(at AggregateVersion) {
 	p.types, p.ids, p.versions = append(p.types, at.AggregateType), append(p.ids, at.AggregateID), append(p.versions, at.Version)
 }
 
-// byAggregate groups events, which come by aggregate in version order. It compares both
-// halves of an aggregate's name: joined, two names can look alike.
+// byAggregate groups events into batches. The events are sorted by aggregate and version.
+// byAggregate compares type and id separately, because the concatenations of two different pairs
+// can be equal.
 func byAggregate(events []Event) []Batch {
 	var out []Batch
 	for start, i := 0, 1; i <= len(events); i++ {
@@ -106,17 +107,19 @@ func byAggregate(events []Event) []Batch {
 	return out
 }
 
-// genericPlan is for the next statement alone, since the transaction ends with it.
+// genericPlan makes settings for the next statement only, because the transaction ends with it.
 const genericPlan = txn.KeepPlans + `, set_config('enable_sort', 'off', true)`
 
-// genericPlanShortWait is genericPlan for a statement that has a second way around locked
-// rows. A claim has its rows locked for some milliseconds.
+// genericPlanShortWait is genericPlan with a short wait for locks. It is for a statement with an
+// alternative that skips locked rows. The wait is longer than the few milliseconds for which a
+// claim locks its rows.
 const genericPlanShortWait = genericPlan + `, set_config('lock_timeout', '100ms', true)`
 
-// query runs one statement after setup, which prepares its session, and has read read the rows.
+// query runs one statement and calls read with its rows. Before that it runs the statement setup
+// in the same transaction, unless the sessions keep no prepared statements.
 func (q Queue) query(ctx context.Context, setup, sql string, args []any, read func(pgx.Rows) error) error {
 	if !q.keepsStatements {
-		rows, _ := q.db.Query(ctx, sql, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...) // its error is that of rows
+		rows, _ := q.db.Query(ctx, sql, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...) // rows has the error
 		defer rows.Close()
 		return read(rows)
 	}
@@ -126,7 +129,7 @@ func (q Queue) query(ctx context.Context, setup, sql string, args []any, read fu
 	return q.db.SendBatch(ctx, b).Close()
 }
 
-// queryRow is query for a statement that always has one row.
+// queryRow is query for a statement that always returns one row. It scans the row into to.
 func (q Queue) queryRow(ctx context.Context, setup, sql string, args []any, to ...any) error {
 	return q.query(ctx, setup, sql, args, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, to, func() error { return nil })
@@ -134,7 +137,8 @@ func (q Queue) queryRow(ctx context.Context, setup, sql string, args []any, to .
 	})
 }
 
-// quick is a statement within Timeout whose plan the session need not keep, unlike query's.
+// quick returns a statement that Timeout bounds. In contrast to query, the session does not keep
+// its plan.
 func (q Queue) quick(name, sql string, args ...any) bounded.Statement {
 	return bounded.Pool{DB: q.db, Limit: Timeout}.Statement(name, sql, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
 }

@@ -17,17 +17,18 @@ type Settlement struct {
 	Batch Batch
 	// Published is how many of the batch's events, from its first, the broker acknowledged.
 	Published int
-	// Failure is nil if Settle shall hand the rest of the batch, if any, back unchanged.
+	// Failure is the failure of the first unpublished event. If it is nil, Settle hands the rest
+	// of the batch back unchanged.
 	Failure *Failure
 }
 
-// Failure is why the first unpublished event of a batch is not tried again at once.
+// Failure says why the first unpublished event of a batch is not tried again at once.
 type Failure struct {
 	Reason string
-	// RetryIn is when it is tried again.
+	// RetryIn is the time until the event is tried again.
 	RetryIn time.Duration
-	// Rejected says that the broker refused this very event, which spends an attempt. Any
-	// other failure spends none.
+	// Rejected says that the broker refused this event itself, which spends an attempt. Any
+	// other failure spends no attempt.
 	Rejected bool
 	// Park keeps the event from being tried again until an operator acts.
 	Park bool
@@ -35,18 +36,18 @@ type Failure struct {
 
 // Settled is the result of Settle.
 type Settled struct {
-	// Lost is the number of batches with a lease that another relay has taken over.
+	// Lost is the number of batches whose lease another relay has taken over.
 	Lost int
-	// Followed reports whether a published event had a successor already, in the
-	// statement's snapshot.
+	// Followed reports whether, in the statement's snapshot, a published event already had a
+	// pending event behind it.
 	Followed bool
-	// Locked are the heads of the batches that Settle has skipped because a session that is
-	// not a relay has locked one of their rows.
+	// Locked are the heads of the batches that Settle has skipped, because another session has
+	// locked one of their rows.
 	Locked []uuid.UUID
 }
 
-// Settle writes the results of batches in one statement. token is the fence: Settle writes
-// nothing of a batch with a lost lease. A locked row blocks its own batch and no other.
+// Settle writes the results of batches in one statement. It writes nothing of a batch whose lease
+// is no longer token's. A locked row keeps only its own batch from being written.
 func (q Queue) Settle(ctx context.Context, token string, outcomes []Settlement) (s Settled, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -85,7 +86,7 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Settlement) 
 	}
 	var held int
 	err = errLocked
-	if q.keepsStatements { // otherwise the wait for a lock cannot be limited
+	if q.keepsStatements { // otherwise no lock_timeout can be set, and only settleAroundLocks is tried
 		err = q.queryRow(ctx, genericPlanShortWait, settle, args, &held, &s.Followed, &s.Locked)
 	}
 	if isLocked(err) {
@@ -98,9 +99,9 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Settlement) 
 	return s, nil
 }
 
-// Renew extends the leases under token of the batches with these heads. It returns the
-// heads that it has extended, and those whose lease is not token's any more. A head that
-// another session has locked is in neither.
+// Renew extends the leases of the batches with these heads, if the leases are still token's. held
+// are the heads whose leases it has extended. lost are the heads whose leases are no longer
+// token's. A head that another session has locked is in neither.
 func (q Queue) Renew(ctx context.Context, token string, heads []uuid.UUID) (held, lost []uuid.UUID, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -116,7 +117,7 @@ const (
 	queryCanceled    = "57014"
 )
 
-// errLocked stands for a statement that was not tried.
+// errLocked stands for the error of a first statement that was not tried.
 var errLocked = &pgconn.PgError{Code: lockNotAvailable}
 
 func isLocked(err error) bool {
@@ -124,8 +125,8 @@ func isLocked(err error) bool {
 	return ok && e.Code == lockNotAvailable
 }
 
-// IsTimeout reports whether a statement ran out of time. A statement that does less may
-// then pass.
+// IsTimeout reports whether err means that a statement ran out of time. A statement with less to
+// do may then succeed.
 func IsTimeout(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err) || ok && e.Code == queryCanceled

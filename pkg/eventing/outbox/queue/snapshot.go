@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// TxSnapshot is Postgres's pg_snapshot: the transactions that a statement saw. The empty
-// one is none.
+// TxSnapshot is Postgres's pg_snapshot in text form. It says which transactions a statement saw.
+// An empty TxSnapshot means that there is none.
 type TxSnapshot string
 
-// Beginning is before all transactions.
+// Beginning is a snapshot that saw no transaction.
 const Beginning TxSnapshot = "1:1:"
 
-// orNull is s as a parameter of a statement.
+// orNull returns s as a parameter of a statement, which is NULL if s is empty.
 func (s TxSnapshot) orNull() *string {
 	if s == "" {
 		return nil
@@ -22,8 +22,8 @@ func (s TxSnapshot) orNull() *string {
 	return (*string)(&s)
 }
 
-// parts are the lowest open transaction, the first one that had not begun, and all open
-// ones.
+// parts returns the lowest open transaction, the first transaction that had not begun, and all
+// open transactions.
 func (s TxSnapshot) parts() (xmin, xmax uint64, open []string) {
 	low, rest, _ := strings.Cut(string(s), ":")
 	high, list, _ := strings.Cut(rest, ":")
@@ -35,8 +35,8 @@ func (s TxSnapshot) parts() (xmin, xmax uint64, open []string) {
 	return xmin, xmax, open
 }
 
-// before reports whether s saw less than t. Snapshots of one server are in order: a later
-// one sees everything that an earlier one saw.
+// before reports whether s saw less than t. Snapshots of one server are ordered, because a later
+// snapshot sees everything that an earlier one saw.
 func (s TxSnapshot) before(t TxSnapshot) bool {
 	smin, smax, sopen := s.parts()
 	tmin, tmax, topen := t.parts()
@@ -50,7 +50,7 @@ func (s TxSnapshot) before(t TxSnapshot) bool {
 	}
 }
 
-// Earliest is the snapshot that saw the least. Empty ones do not count.
+// Earliest returns the snapshot that saw the least. It ignores empty ones.
 func Earliest(all ...TxSnapshot) (first TxSnapshot) {
 	for _, s := range all {
 		if s != "" && (first == "" || s.before(first)) {
@@ -60,7 +60,7 @@ func Earliest(all ...TxSnapshot) (first TxSnapshot) {
 	return first
 }
 
-// Latest is the one of two snapshots that saw more. An empty one does not count.
+// Latest returns the snapshot that saw more. It ignores an empty one.
 func Latest(a, b TxSnapshot) TxSnapshot {
 	if a == "" || b != "" && a.before(b) {
 		return b
@@ -68,8 +68,8 @@ func Latest(a, b TxSnapshot) TxSnapshot {
 	return a
 }
 
-// Since are the parts of the table with all rows that s did not see: the rows of each
-// transaction that was open, and those of all later ones.
+// Since returns the parts of the table that contain all rows that s did not see. There is one
+// part for each transaction that was open in s, and one for all later transactions.
 func (s TxSnapshot) Since() []Cursor {
 	_, xmax, open := s.parts()
 	var parts []Cursor
@@ -80,7 +80,7 @@ func (s TxSnapshot) Since() []Cursor {
 	return append(parts, cursor(xmax, math.MaxUint64))
 }
 
-// Until is Since without the rows of transactions that had not begun in t.
+// Until returns the parts of Since without the rows of transactions that had not begun in t.
 func (s TxSnapshot) Until(t TxSnapshot) []Cursor {
 	parts := s.Since()
 	_, xmax, _ := t.parts()
@@ -88,8 +88,9 @@ func (s TxSnapshot) Until(t TxSnapshot) []Cursor {
 	return parts
 }
 
-// Through is the part of the table that the page p has read, from c on. It has an end even if p
-// is the last page of a part without one: later rows are found by later claims.
+// Through returns the part of the table that the page p has read, which begins at c. If p is the
+// last page of a part that has no end, Through ends the part at p's snapshot. Later claims find
+// later rows.
 func (c Cursor) Through(p Page) Cursor {
 	end := number(p.Next.xact)
 	if p.Done {
@@ -103,8 +104,8 @@ func (c Cursor) Through(p Page) Cursor {
 // maxParts bounds the parts that Join returns.
 const maxParts = 64
 
-// Join adds a part to others. The result has all of them, merged where they touch, and into one
-// beyond maxParts.
+// Join adds part to parts, and merges parts that overlap or touch. If the result would have more than
+// maxParts, Join merges all of them into one part, with everything that lies between them.
 func Join(parts []Cursor, part Cursor) []Cursor {
 	var apart []Cursor
 	for _, p := range parts {
@@ -123,7 +124,7 @@ func Join(parts []Cursor, part Cursor) []Cursor {
 	return []Cursor{part}
 }
 
-// hull is the smallest part that has both.
+// hull returns the smallest part that contains both c and d.
 func (c Cursor) hull(d Cursor) Cursor {
 	if x, y := number(c.xact), number(d.xact); y < x || y == x && bytes.Compare(d.id[:], c.id[:]) < 0 {
 		c.xact, c.id = d.xact, d.id
@@ -139,9 +140,10 @@ func number(xact string) uint64 {
 	return n
 }
 
-// cursor is the start of the part that has all rows of the transactions first to last.
+// cursor returns a cursor at the start of the part with all rows of the transactions first to last.
 func cursor(first, last uint64) Cursor {
-	// Behind the largest id of the transaction before.
+	// A scan reads rows behind the cursor, so it starts at the largest id of the transaction
+	// before first.
 	return Cursor{xact: strconv.FormatUint(max(first, 1)-1, 10), to: strconv.FormatUint(last, 10), id: [16]byte(everyBit)}
 }
 

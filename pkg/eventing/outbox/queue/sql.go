@@ -6,8 +6,8 @@ import (
 	"text/template"
 )
 
-// statements are templates of SQL, which share parts. They are executed once: a statement has
-// no value of a caller but its parameters.
+// statements has the SQL templates, which share parts. Each template is executed once, at the
+// start. Values of callers are only passed as parameters of the statements.
 //
 //go:embed claim.sql settle.sql purge.sql
 var statements embed.FS
@@ -33,7 +33,8 @@ func statement(name string) string {
 	return sql.String()
 }
 
-// columns are the columns of an event, of table alias t and in the order of readEvents.
+// columns returns the columns of an event for the table alias t, in the order that readEvents
+// expects.
 func columns(t string) string {
 	return strings.ReplaceAll(`t.id, t.aggregate_type, t.aggregate_id, t.event_type, t.version, t.schema_version,
 	       t.payload, t.occurred_at, t.tenant_id, t.epoch, t.traceparent, t.publish_attempts,

@@ -39,7 +39,7 @@ var environment = `  LISTEN_DATABASE_URL    the same database past a transaction
 var readModel = operator.ReadModel{
 	Subscriptions: topics.Subscriptions(topics.Catalog), OwnerVariable: "VIDEO_SERVICE_ADDR",
 	Types: catalog.Types, Schema: string(migrations.Catalog), Offsets: catalog.EngagementOffsets, Positions: catalog.Positions,
-	// No reader waits for what a tool writes.
+	// In the process of a tool no reader waits for the projections.
 	Projections: func(db *pgxpool.Pool, owner *grpc.ClientConn) operator.Projections {
 		return catalog.NewProjector(db, owner, catalog.NewWaiters(0, db, "", slog.Default()), slog.Default())
 	},
@@ -53,8 +53,8 @@ var readModel = operator.ReadModel{
 
 func main() { os.Exit(service().Main()) }
 
-// leastRetention is a day longer than a subscription keeps messages by default. Until
-// then messages may come again, and the inbox must still know them.
+// leastRetention is a day longer than a subscription keeps messages by default. As long as it keeps
+// a message, the message may come again, and the inbox must still know its event.
 const leastRetention = 8 * 24 * time.Hour
 
 // retention is the value of a flag that is not below leastRetention.
