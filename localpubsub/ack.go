@@ -68,8 +68,8 @@ func (s *subscription) parseAckIDs(texts []string) ([]ackID, error) {
 	return ids, nil
 }
 
-// current returns the entry that the ack id is valid for, or nil if the message
-// has been delivered again or settled since.
+// current returns the entry whose latest delivery has this ack id. It returns
+// nil if the message has been delivered again or settled since that delivery.
 func (s *subscription) current(id ackID) *entry {
 	if e := s.delivered[id.message]; e != nil && e.serial == id.serial {
 		return e
@@ -77,7 +77,7 @@ func (s *subscription) current(id ackID) *entry {
 	return nil
 }
 
-// acknowledge settles the messages that the ids are still valid for. Without
+// acknowledge settles the messages for which the ids are still valid. Without
 // exactly-once delivery, an acknowledgement after the deadline counts if the
 // message has not been delivered again, and is ignored otherwise. With
 // exactly-once delivery, failed lists each id that did not count.
@@ -110,8 +110,8 @@ func (s *subscription) acknowledge(texts []string) (failed failures, err error) 
 	return failed.reported(s), nil
 }
 
-// settleOnce applies an acknowledgement with exactly-once delivery, and returns
-// the reason if it does not count.
+// settleOnce applies an acknowledgement with exactly-once delivery. If the
+// acknowledgement does not count, it returns the reason.
 func (s *subscription) settleOnce(e *entry) (reason string) {
 	switch {
 	case e.state != leased:
@@ -123,29 +123,29 @@ func (s *subscription) settleOnce(e *entry) (reason string) {
 	return ""
 }
 
-// settleLate applies an acknowledgement without exactly-once delivery, which
-// may come after the deadline.
+// settleLate applies an acknowledgement without exactly-once delivery. It may
+// come after the deadline.
 func (s *subscription) settleLate(e *entry) {
 	switch {
 	case e.state == leased && s.server.faults.resend(e):
 		s.giveBack(e)
 	case e.state != leased && e.queue != nil && e.queue.cursor != e:
-		// An earlier message of its key is not acknowledged, so this one is
+		// An earlier message of the key is not acknowledged, so this message is
 		// delivered again.
 	default:
 		s.settle(e)
 	}
 }
 
-// modify gives leases a new deadline from now on; zero is a nack.
+// modify sets the deadline of leases to a time from now on. Zero is a nack.
 func (s *subscription) modify(texts []string, deadline time.Duration) (failed failures, err error) {
 	ids, err := s.parseAckIDs(texts)
 	if err != nil {
 		return nil, err
 	}
 	if deadline == 0 {
-		// A nack returns the later leased messages of its key too. Reversed,
-		// their own nacks are counted first.
+		// A nack also returns the later leased messages of its key. The reverse
+		// order counts the nacks of those later messages first.
 		slices.Reverse(ids)
 	}
 	s.lock()
@@ -168,8 +168,8 @@ func (s *subscription) modify(texts []string, deadline time.Duration) (failed fa
 	return failed.reported(s), nil
 }
 
-// failures are the ack ids of a request that did not count, with the reason.
-// Only an exactly-once subscription reports them.
+// failures maps the ack ids of a request that did not count to the reason. Only
+// an exactly-once subscription reports them.
 type failures map[string]string
 
 func (f *failures) add(id ackID, reason string) {
@@ -186,7 +186,8 @@ func (f failures) reported(s *subscription) failures {
 	return f
 }
 
-// err is the status that a call returns; its details name each id.
+// err returns the status of the call, with each id in its details. It returns
+// nil if no id failed.
 func (f failures) err() error {
 	if len(f) == 0 {
 		return nil
@@ -201,7 +202,7 @@ func (f failures) err() error {
 	return detailed.Err()
 }
 
-// of lists the ids that failed for this reason.
+// of returns the ids that failed for this reason.
 func (f failures) of(reason string) (ids []string) {
 	for id, why := range f {
 		if why == reason {
@@ -211,7 +212,7 @@ func (f failures) of(reason string) (ids []string) {
 	return ids
 }
 
-// others are the ids that did not fail.
+// others returns the ids that did not fail.
 func (f failures) others(ids []string) []string {
 	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { _, failed := f[id]; return failed })
 }

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Clock is the time of a server: publish times, leases, backoff, retention and
+// Clock is the time of a server. Publish times, leases, backoff, retention and
 // expiry all follow it. A running clock follows the machine's clock and can be
 // advanced. A still clock moves only when it is advanced, so that a test of a
-// week's retention does not take a week. Waits of an injected latency always
+// week's retention does not take a week. The waits of injected latency always
 // follow the machine's clock.
 //
 // A Clock is safe for concurrent use and may be shared between servers.
@@ -17,7 +17,7 @@ type Clock struct {
 	mu     sync.Mutex
 	still  bool
 	now    time.Time     // of a still clock
-	ahead  time.Duration // of a running clock: its lead over the machine's
+	ahead  time.Duration // how far a running clock is ahead of the machine's clock
 	alarms alarmHeap
 	timer  *time.Timer
 }
@@ -25,10 +25,11 @@ type Clock struct {
 // NewClock returns a clock that runs.
 func NewClock() *Clock { return &Clock{} }
 
-// NewStillClock returns a clock that stays at one time until [Clock.Advance].
+// NewStillClock returns a clock that stays at the time at until
+// [Clock.Advance].
 func NewStillClock(at time.Time) *Clock { return &Clock{still: true, now: at} }
 
-// Now is the clock's time.
+// Now returns the clock's time.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,7 +57,8 @@ func (c *Clock) Advance(d time.Duration) {
 	c.ring()
 }
 
-// ring runs the alarms that are due. An alarm may set itself or others again.
+// ring runs the alarms that are due. An alarm may set itself or other alarms
+// again.
 func (c *Clock) ring() {
 	for {
 		c.mu.Lock()
@@ -85,12 +87,13 @@ func (c *Clock) setTimer() {
 	c.timer.Reset(wait)
 }
 
-// An alarm calls ring once when its time has come, on a goroutine of the clock.
+// An alarm calls ring once when its time has come, on the goroutine of Advance
+// or of the clock's timer.
 type alarm struct {
 	clock *Clock
 	ring  func()
 	at    time.Time
-	index int // in the clock's heap, -1 outside
+	index int // in the clock's heap; -1 if the alarm is not set
 }
 
 func (c *Clock) newAlarm(ring func()) *alarm {

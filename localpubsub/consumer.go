@@ -2,18 +2,18 @@ package localpubsub
 
 import "time"
 
-// A consumer takes messages of a subscription: it is a stream, or one unary
-// pull. Its messages stay leased when it ends, until their deadline.
+// A consumer takes messages of a subscription. It is a stream or one unary
+// pull. When it ends, its messages stay leased until their deadline.
 type consumer struct {
 	streaming   bool
 	closed      bool
-	maxMessages int64 // outstanding; 0: no limit
+	maxMessages int64 // limit on outstanding messages; 0 means none
 	maxBytes    int64
 	messages    int64
 	bytes       int64
 	deadline    time.Duration // of a lease
 	keys        fifo[*keyQueue]
-	work        chan struct{} // of size one: there may be messages to take
+	work        chan struct{} // of size one; a signal means that there may be messages to take
 }
 
 func newConsumer(deadline time.Duration) *consumer {
@@ -21,7 +21,8 @@ func newConsumer(deadline time.Duration) *consumer {
 }
 
 // room reports whether flow control permits more messages. The last message may
-// exceed the limit of bytes; otherwise a large one would never be delivered.
+// exceed the limit of bytes. Otherwise a message above the limit would never be
+// delivered.
 func (c *consumer) room() bool {
 	return !c.closed && (c.maxMessages <= 0 || c.messages < c.maxMessages) && (c.maxBytes <= 0 || c.bytes < c.maxBytes)
 }
@@ -39,7 +40,7 @@ func (s *subscription) join(c *consumer) {
 	s.touch()
 }
 
-// leave removes c. Keys that wait in its line go to other consumers as soon as
+// leave removes c. Keys that wait in c's line go to other consumers as soon as
 // none of their messages is outstanding.
 func (s *subscription) leave(c *consumer) {
 	c.closed = true
@@ -60,7 +61,7 @@ func (s *subscription) leave(c *consumer) {
 		s.returnMessages(c)
 	}
 	s.touch()
-	s.wake() // it may have been the consumer that was notified of work
+	s.wake() // c may have been the consumer that was notified of work
 }
 
 // returnMessages makes all messages that are leased to c ready at once, without
@@ -73,14 +74,14 @@ func (s *subscription) returnMessages(c *consumer) {
 		}
 	}
 	for _, e := range back {
-		if e.consumer == c { // an earlier one of its key may have released it
+		if e.consumer == c { // giving back an earlier message of its key may have released it
 			s.giveBack(e)
 		}
 	}
 }
 
-// wake notifies one consumer of work: of those with room, the one with the
-// fewest outstanding messages.
+// wake notifies one consumer of work. Of the consumers with room, it takes the
+// one with the fewest outstanding messages.
 func (s *subscription) wake() {
 	var leastLoaded *consumer
 	for _, c := range s.consumers {

@@ -11,15 +11,15 @@ import (
 // maxControl bounds the body of a control request.
 const maxControl = 1 << 20
 
-// control serves drills that run in another process:
+// control serves the requests of drills that run in another process:
 //
 //	PUT  /control/faults   {"seed": 7, "faults": [{"kind": "latency", "delay": "5ms"}]}
 //	GET  /control/faults
 //	POST /control/advance  {"by": "10m"}
-//	GET  /control/backlog  {"projects/p/subscriptions/s": 3}: messages without an acknowledgement
-//	POST /reset            as the official emulator: forget everything
+//	GET  /control/backlog  answers {"projects/p/subscriptions/s": 3}, the messages without an acknowledgement
+//	POST /reset            forgets everything, as in the official emulator
 //
-// and, from rest, everything below /v1/.
+// Everything below /v1/ is served by rest.
 func (s *Server) control(rest http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("PUT /control/faults", s.putFaults)
@@ -91,7 +91,8 @@ func (s *Server) advance(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// decodeControl also writes the answer to an invalid body.
+// decodeControl decodes the body into the value. If the body is invalid, it
+// writes the answer and returns false.
 func decodeControl(w http.ResponseWriter, r *http.Request, into any) bool {
 	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxControl))
 	decoder.DisallowUnknownFields()

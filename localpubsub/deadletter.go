@@ -9,8 +9,8 @@ import (
 	"example.com/lockstep/localpubsub/internal/resource"
 )
 
-// The attributes of a dead letter, in addition to those of the message itself
-// (https://cloud.google.com/pubsub/docs/handling-failures).
+// The attributes that a dead letter has in addition to the attributes of the
+// message itself (https://cloud.google.com/pubsub/docs/handling-failures).
 const (
 	deadLetterCount        = "CloudPubSubDeadLetterSourceDeliveryCount"
 	deadLetterSubscription = "CloudPubSubDeadLetterSourceSubscription"
@@ -19,9 +19,9 @@ const (
 )
 
 // deadLetter sends the entry to the dead letter topic if this failure was its
-// last allowed one, and reports whether it did. The later messages of its key
-// are then delivered without it. If the dead letter topic is missing, the
-// message stays and is delivered again, as documented.
+// last allowed one, and reports whether it did. After that, the later messages
+// of the entry's key are delivered without it. If the dead letter topic is
+// missing, the message stays and is delivered again, as documented.
 func (s *subscription) deadLetter(e *entry) bool {
 	if s.maxAttempts == 0 || e.failures < s.maxAttempts {
 		return false
@@ -35,8 +35,9 @@ func (s *subscription) deadLetter(e *entry) bool {
 		return false
 	}
 	s.after(func() {
-		// The topic accepts the message, or was deleted meanwhile; then no
-		// subscriber can tell the difference.
+		// The topic accepts the message even if it was deleted after the check
+		// above. It has no subscription then, so no subscriber can tell the
+		// difference.
 		_, _ = to.publish([]*pubsubpb.PubsubMessage{dead})
 	})
 	s.release(e)

@@ -24,8 +24,8 @@ func (s *subscription) add(m *message) {
 	s.offer(q)
 }
 
-// take leases messages to c: as many as its flow control has room for, at most
-// limit, and about maxResponse bytes.
+// take leases messages to c. It takes at most limit messages, about maxResponse
+// bytes, and no more than c's flow control has room for.
 func (s *subscription) take(c *consumer, limit int) []*entry {
 	var batch []*entry
 	var size int64
@@ -66,7 +66,7 @@ func (s *subscription) nextUnkeyed() *entry {
 	for s.ready.len() > 0 {
 		s.server.faults.reorder(s.ready.len(), s.ready.promote)
 		if e := s.ready.pop(); e.state == ready {
-			return e // the others were acknowledged late, or are past their retention
+			return e // an entry in another state was acknowledged late, or is past its retention
 		}
 	}
 	return nil
@@ -89,9 +89,9 @@ func (s *subscription) lease(e *entry, c *consumer, now time.Time) {
 	s.timers.set(e, now.Add(c.deadline).UnixNano())
 }
 
-// release ends a lease, if there is one: the consumer's flow control has room
-// again, and the key is free when no other message of it is leased. The caller
-// sets the entry's next state.
+// release ends a lease, if there is one. The consumer's flow control then has
+// room again, and the key is free if no other message of it is leased. The
+// caller sets the entry's next state.
 func (s *subscription) release(e *entry) {
 	s.timers.clear(e)
 	c := e.consumer
@@ -115,7 +115,8 @@ func (s *subscription) release(e *entry) {
 	}
 }
 
-// settle applies an acknowledgement that counts.
+// settle acknowledges the entry. The caller has checked that the
+// acknowledgement counts.
 func (s *subscription) settle(e *entry) {
 	s.release(e)
 	delete(s.delivered, e.id)
@@ -143,10 +144,10 @@ func (s *subscription) retire(e *entry) {
 	e.drop()
 }
 
-// fail handles a nack or a missed deadline of a leased entry. The last failure
-// allowed sends it to the dead letter topic. After any other, the entry waits
-// for its backoff and is delivered again; in a key, so are all messages that
-// were sent after it.
+// fail handles a nack or a missed deadline of a leased entry. The last allowed
+// failure sends the entry to the dead letter topic. After any earlier failure,
+// the entry waits for its backoff and is then delivered again. If it has a key,
+// all messages of the key that were sent after it are delivered again, too.
 func (s *subscription) fail(e *entry, now time.Time) {
 	e.failures++
 	if s.deadLetter(e) {
@@ -174,7 +175,7 @@ func (s *subscription) giveBack(e *entry) {
 	s.resume(e)
 }
 
-// resume makes an entry ready that is not leased.
+// resume makes an entry ready. The entry must not be leased.
 func (s *subscription) resume(e *entry) {
 	e.state = ready
 	if e.queue != nil {
@@ -185,8 +186,9 @@ func (s *subscription) resume(e *entry) {
 	s.wake()
 }
 
-// backoff doubles from the policy's minimum to its maximum with each failure;
-// without a policy a message comes again at once
+// backoff returns the wait after so many failures. The wait doubles with each
+// failure, from the policy's minimum to its maximum. Without a policy it is
+// zero, and a message is delivered again at once
 // (https://cloud.google.com/pubsub/docs/handling-failures).
 func (s *subscription) backoff(failures int32) time.Duration {
 	if s.maxBackoff == 0 {
@@ -201,7 +203,7 @@ func (s *subscription) backoff(failures int32) time.Duration {
 	return min(wait, s.maxBackoff)
 }
 
-// tick handles all that is due by the clock: ends of leases and backoffs,
+// tick handles everything that is due by the clock: ended leases and backoffs,
 // messages past their retention, and the expiry of an unused subscription.
 func (s *subscription) tick() {
 	s.lock()
@@ -213,8 +215,9 @@ func (s *subscription) tick() {
 	s.schedule()
 }
 
-// expireLeases ends the leases and backoffs that are due. A call whose answer
-// depends on them runs it first, because the alarm rings late on a busy machine.
+// expireLeases ends the leases and backoffs that are due. The alarm rings late
+// on a busy machine, so a call first runs expireLeases if its answer depends on
+// leases.
 func (s *subscription) expireLeases(now time.Time) {
 	var late []*entry
 	for e := s.timers.due(now.UnixNano()); e != nil; e = s.timers.due(now.UnixNano()) {
@@ -224,8 +227,8 @@ func (s *subscription) expireLeases(now time.Time) {
 		}
 		s.resume(e)
 	}
-	// A missed deadline also returns the later leased messages of its key. In
-	// reverse order, their own missed deadlines are counted first.
+	// A missed deadline also returns the later leased messages of its key. The
+	// reverse order counts the missed deadlines of those later messages first.
 	slices.SortFunc(late, func(a, b *entry) int { return cmp.Compare(b.id, a.id) })
 	for _, e := range late {
 		s.fail(e, now)

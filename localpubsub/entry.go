@@ -17,10 +17,10 @@ type entry struct {
 	prev, next   *entry // in the subscription, in publish order
 	kprev, knext *entry // in its key's queue, in publish order
 	queue        *keyQueue
-	consumer     *consumer // that has it on lease
-	serial       uint64    // of its last delivery; part of the ack id
+	consumer     *consumer // that has leased the message
+	serial       uint64    // of the last delivery; part of the ack id
 	deadline     int64     // of the lease or of the backoff, ns
-	timer        int       // in the subscription's timers, -1 outside
+	timer        int       // index in the subscription's timers; -1 if it is not there
 	failures     int32     // nacks and missed deadlines
 	state        state
 }
@@ -63,7 +63,8 @@ func (l *entryList) remove(e *entry) {
 	e.prev, e.next = nil, nil
 }
 
-// timers holds the entries with a running deadline: leased and waiting ones.
+// timers is a heap of the leased and waiting entries, the earliest deadline
+// first.
 type timers []*entry
 
 func (t *timers) set(e *entry, deadline int64) {

@@ -14,18 +14,19 @@ import (
 type Kind string
 
 // The faults of calls. They apply to the method that the fault names, or to all
-// methods.
+// methods if it names none.
 const (
-	// Latency delays a call; on a stream, each response.
+	// Latency delays a call. On a stream it delays each response.
 	Latency Kind = "latency"
-	// Outage answers UNAVAILABLE without doing anything, and ends streams.
+	// Outage answers UNAVAILABLE without carrying out the request, and ends
+	// streams.
 	Outage Kind = "outage"
-	// Throttle answers RESOURCE_EXHAUSTED without doing anything.
+	// Throttle answers RESOURCE_EXHAUSTED without carrying out the request.
 	Throttle Kind = "throttle"
 	// AnswerLost carries out the request and then answers UNAVAILABLE.
 	AnswerLost Kind = "answer_lost"
 	// Late waits like Latency, but carries out the request even if the caller
-	// gives up meanwhile.
+	// gives up during the wait.
 	Late Kind = "late"
 )
 
@@ -34,50 +35,55 @@ const (
 	// Reject refuses a publish with INVALID_ARGUMENT if one of its messages has
 	// the ordering key Key, or Key as the value of any attribute.
 	Reject Kind = "reject"
-	// Repeat publishes the messages of a request twice: same content, other
-	// ids.
+	// Repeat publishes the messages of a request twice, with the same content
+	// and other ids.
 	Repeat Kind = "repeat"
 	// Resend delivers a message again although its acknowledgement was answered
-	// with OK. It does not apply to exactly-once subscriptions.
+	// with OK. Resend does not apply to exactly-once subscriptions.
 	Resend Kind = "resend"
 	// AckLost answers OK to acknowledgements and drops them, so that the
-	// messages come again after their deadline. It does not apply to
+	// messages come again after their deadline. AckLost does not apply to
 	// exactly-once subscriptions.
 	AckLost Kind = "ack_lost"
-	// Reorder delivers messages in another order than that of publishing where
-	// the service may do so: messages without key, and keys among each other.
+	// Reorder delivers messages in another order than they were published,
+	// where the service may do so. It reorders messages without key, and the
+	// keys relative to each other.
 	Reorder Kind = "reorder"
-	// Reset ends a stream instead of sending a response; its messages stay
-	// leased.
+	// Reset ends a stream instead of sending a response. The stream's messages
+	// stay leased.
 	Reset Kind = "reset"
 	// Slow limits a stream to Rate messages per second.
 	Slow Kind = "slow"
 )
 
-// Fault is one failure to inject. The seed and the number of earlier
-// opportunities (for Resend: the serial number of the delivery) decide whether
-// it strikes, so the same traffic meets the same faults again.
+// Fault is one failure to inject. At each opportunity, the seed and the number
+// of earlier opportunities decide whether the fault strikes. For Resend, the
+// serial number of the delivery takes the place of that number. So the same
+// traffic meets the same faults again.
 type Fault struct {
 	Kind Kind `json:"kind"`
-	// Method is the RPC's name, such as Publish or StreamingPull. Empty: any.
-	// Only faults of calls use it.
+	// Method is the RPC's name, such as Publish or StreamingPull. Empty means
+	// any method. Only faults of calls use it.
 	Method string `json:"method,omitempty"`
-	// Probability of the fault at each opportunity, up to 1. Zero: always.
+	// Probability is the fault's probability at each opportunity, up to 1. Zero
+	// means that the fault always strikes.
 	Probability float64 `json:"probability,omitempty"`
-	// Times bounds how often the fault strikes. Zero: without limit.
+	// Times bounds how often the fault strikes. Zero means no limit.
 	Times int64 `json:"times,omitempty"`
-	// Delay is the least wait of Latency and Late. Zero: only Mean counts.
+	// Delay is the least wait of Latency and Late. If it is zero, only Mean
+	// counts.
 	Delay Duration `json:"delay,omitzero"`
 	// Mean is the mean of an exponentially distributed wait that is added to
-	// Delay and cut at ten times the mean. Zero: the wait is always Delay.
+	// Delay. The added wait is at most ten times the mean. Zero means that
+	// nothing is added.
 	Mean Duration `json:"mean,omitzero"`
-	// Key is used by Reject.
+	// Key is the ordering key or attribute value that Reject refuses.
 	Key string `json:"key,omitempty"`
-	// Rate is used by Slow.
+	// Rate is the limit of Slow, in messages per second.
 	Rate float64 `json:"rate,omitempty"`
 }
 
-// Duration is written as text in JSON: "5ms".
+// Duration is a time.Duration that JSON writes as text, such as "5ms".
 type Duration time.Duration
 
 // MarshalText is for encoding/json.
@@ -104,7 +110,7 @@ func (f Fault) check() error {
 	return nil
 }
 
-// checkKind checks the kind and the fields that it needs.
+// checkKind checks that the kind exists, and the fields that this kind needs.
 func (f Fault) checkKind() error {
 	switch f.Kind {
 	case Outage, Throttle, AnswerLost, Repeat, Resend, AckLost, Reorder, Reset:
@@ -130,7 +136,7 @@ func (f Fault) checkKind() error {
 type faults struct {
 	current atomic.Pointer[plan]
 	mu      sync.Mutex
-	cut     chan struct{} // closed when an outage begins: streams end
+	cut     chan struct{} // closed when an outage begins, which ends the streams
 	late    sync.WaitGroup
 }
 
@@ -140,9 +146,9 @@ func newFaults() *faults {
 	return f
 }
 
-// SetFaults replaces all faults; a call without faults removes all. A fault
-// with an invalid field is an error that names the field, and changes nothing.
-// An outage of streams also ends the open streams.
+// SetFaults replaces all faults. A call without faults removes all. If a fault
+// has an invalid field, SetFaults changes nothing and returns an error that
+// names the field. An outage of streams also ends the open streams.
 func (s *Server) SetFaults(seed uint64, all ...Fault) error {
 	for _, f := range all {
 		if err := f.check(); err != nil {

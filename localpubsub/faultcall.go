@@ -61,7 +61,7 @@ func (p *plan) disturbed(ctx context.Context, req any, method string, handle grp
 	return answer, err
 }
 
-// lately carries out the request after its wait, even if the caller has gone.
+// lately carries out the request after wait, even if the caller has gone.
 func (f *faults) lately(ctx context.Context, wait time.Duration, do func(context.Context) (any, error)) (any, error) {
 	type result struct {
 		answer any

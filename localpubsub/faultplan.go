@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// plan is one setting of faults, replaced as a whole.
+// plan holds the faults of one call of SetFaults. It is replaced as a whole.
 type plan struct {
 	seed   uint64
 	faults []Fault
@@ -14,7 +14,8 @@ type plan struct {
 	struck []atomic.Int64
 }
 
-// strikes returns the first fault of a kind that strikes now.
+// strikes returns the first fault of the kind that strikes now, if there is
+// one.
 func (p *plan) strikes(kind Kind, method string) (Fault, bool) {
 	for i, f := range p.faults {
 		if f.Kind == kind && (f.Method == "" || f.Method == method || method == "") && p.draw(i, p.asked[i].Add(1)) {
@@ -24,7 +25,7 @@ func (p *plan) strikes(kind Kind, method string) (Fault, bool) {
 	return Fault{}, false
 }
 
-// draw decides the n-th opportunity of a fault.
+// draw decides whether fault i strikes at its n-th opportunity.
 func (p *plan) draw(i int, n uint64) bool {
 	f := p.faults[i]
 	if f.Probability != 0 && uniform(p.seed, uint64(i), n) >= f.Probability {
@@ -44,7 +45,7 @@ func (p *plan) wait(f Fault) time.Duration {
 	return time.Duration(f.Delay) + time.Duration(tail*float64(f.Mean))
 }
 
-// losesAck decides whether one request of acknowledgements is lost.
+// losesAck decides whether one request with acknowledgements is lost.
 func (f *faults) losesAck() bool {
 	_, strikes := f.current.Load().strikes(AckLost, "")
 	return strikes
@@ -61,7 +62,8 @@ func (f *faults) resend(e *entry) bool {
 	return false
 }
 
-// reorder may move another of the n waiting elements to the front.
+// reorder lets a Reorder fault promote one of the n waiting elements to the
+// front.
 func (f *faults) reorder(n int, promote func(int)) {
 	p := f.current.Load()
 	for i, fault := range p.faults {

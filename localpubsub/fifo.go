@@ -36,7 +36,7 @@ func (f *fifo[T]) pop() T {
 // at returns the i-th oldest element.
 func (f *fifo[T]) at(i int) T { return f.ring[(f.first+i)%len(f.ring)] }
 
-// promote swaps the i-th oldest with the oldest.
+// promote swaps the i-th oldest element with the oldest one.
 func (f *fifo[T]) promote(i int) {
 	j := (f.first + i) % len(f.ring)
 	f.ring[f.first], f.ring[j] = f.ring[j], f.ring[f.first]

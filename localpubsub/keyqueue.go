@@ -9,24 +9,24 @@ package localpubsub
 //	[ A1 ] [ A2 ] [ A3 ] [ A4 ]
 //	 out    acked  ready  ready
 //
-// The messages before the cursor have been sent. Each stays until all before it
-// are acknowledged too: when a message is delivered again, so are all later
-// ones of its key, acknowledged or not
+// The messages before the cursor have been sent. An acknowledged message stays
+// until all messages before it are acknowledged, too. When a message is
+// delivered again, so are all later messages of its key, acknowledged or not
 // (https://cloud.google.com/pubsub/docs/ordering). Such a redelivery is one
 // move of the cursor.
 //
-// While messages of a key are outstanding, more of them go only to the consumer
-// that has those. A stream gets them without waiting for acknowledgements; a
-// unary pull gets none before it has settled its messages. So two consumers
-// never work on one key at the same time, unless a lease runs out under a
-// consumer that continues.
+// While messages of a key are outstanding, only the consumer that has them gets
+// further messages of the key. A stream gets these without waiting for
+// acknowledgements. After a unary pull, no consumer gets them until the
+// messages of the pull are settled. So two consumers never work on one key at
+// the same time, unless a lease runs out under a consumer that continues.
 type keyQueue struct {
 	key         string
 	first, last *entry
-	cursor      *entry // the first to be sent; nil: all were sent
-	outstanding int    // leased
+	cursor      *entry // the next message to send; nil if all were sent
+	outstanding int    // number of leased messages
 	consumer    *consumer
-	line        *fifo[*keyQueue] // where it waits for its turn; nil: in no line
+	line        *fifo[*keyQueue] // where the key waits for its turn; nil if it is in no line
 }
 
 func (q *keyQueue) push(e *entry) {
@@ -65,8 +65,8 @@ func (q *keyQueue) deliverable() bool {
 	return q.cursor != nil && q.cursor.state == ready
 }
 
-// rewind moves the cursor back to e and ends the leases behind it. An
-// acknowledgement of one of those is too late.
+// rewind moves the cursor back to e and ends the leases of the messages after
+// e. An acknowledgement of such a message is then too late.
 func (s *subscription) rewind(e *entry) {
 	q := e.queue
 	for later := e.knext; later != q.cursor; later = later.knext {
@@ -87,8 +87,8 @@ func (s *subscription) trim(q *keyQueue) {
 	}
 }
 
-// offer puts the key in line if it has a message to send: in the line of its
-// consumer, or in the common one.
+// offer puts the key in a line if it has a message to send. The line is the one
+// of the key's consumer, or the common line if the key has no consumer.
 func (s *subscription) offer(q *keyQueue) {
 	if q.line != nil || !q.deliverable() {
 		return
@@ -108,14 +108,14 @@ func (s *subscription) enqueue(q *keyQueue, line *fifo[*keyQueue]) {
 	line.push(q)
 }
 
-// nextOfKeys returns the next message of the first key in line. The key then
-// goes to the end of c's line.
+// nextOfKeys returns the next message of the first key in line. If the key has
+// more messages to send, it then goes to the end of c's line.
 func (s *subscription) nextOfKeys(line *fifo[*keyQueue], c *consumer) *entry {
 	for line.len() > 0 {
 		s.server.faults.reorder(line.len(), line.promote)
 		q := line.pop()
 		if q.line != line {
-			continue // it left this line meanwhile
+			continue // the key left this line meanwhile
 		}
 		q.line = nil
 		if !q.deliverable() {

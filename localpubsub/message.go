@@ -10,9 +10,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A message as it was accepted. It never changes, all its subscriptions share
-// it, and it is kept as the bytes that consumers get. So a million small
-// messages cost little more than their bytes, and a delivery is a copy.
+// A message is kept as it was accepted, and never changes. All its
+// subscriptions share it. It is kept as the bytes that consumers get, so a
+// million small messages cost little more than their bytes, and a delivery only
+// copies bytes.
 type message struct {
 	id   uint64 // grows in publish order
 	at   int64  // publish time, ns since 1970
@@ -22,7 +23,8 @@ type message struct {
 	in   *store
 }
 
-// overhead is the approximate cost of a message in addition to its bytes.
+// overhead is the approximate memory that a message takes in addition to its
+// bytes.
 const overhead = 200
 
 // stampSize is the space for the id and the publish time.
@@ -36,7 +38,8 @@ const (
 	fieldNanos       = 2
 )
 
-// encode encodes a message as the publisher sent it, with space for the stamp.
+// encode encodes a message as the publisher sent it, and reserves space for the
+// stamp.
 func encode(m *pubsubpb.PubsubMessage) ([]byte, error) {
 	m.MessageId, m.PublishTime = "", nil
 	raw := make([]byte, 0, proto.Size(m)+stampSize)
@@ -67,8 +70,9 @@ func (m *message) decode() (*pubsubpb.PubsubMessage, error) {
 
 func (m *message) size() int64 { return int64(len(m.raw)) + overhead }
 
-// keep and drop count the references to the message: of subscriptions, snapshots and
-// its topic. The last drop frees its space in the store.
+// keep and drop count the references that subscriptions, snapshots and the topic
+// hold to the message. The first keep accounts for its size in the store, and the
+// last drop frees that space.
 func (m *message) keep() {
 	if m.refs.Add(1) == 1 {
 		m.in.bytes.Add(m.size())

@@ -30,7 +30,7 @@ const (
 	clientPrefix   = "googclient_"
 )
 
-// Publish accepts all messages of a request or none: if one message breaks a
+// Publish accepts all messages of a request or none. If one message breaks a
 // limit or the topic's schema, the whole request is refused.
 func (p publisher) Publish(_ context.Context, req *pubsubpb.PublishRequest) (*pubsubpb.PublishResponse, error) {
 	found := p.topic(req.GetTopic())
@@ -73,7 +73,8 @@ func checkMessages(messages []*pubsubpb.PubsubMessage) error {
 	return nil
 }
 
-// wrong describes the first fault of a message; "" means none.
+// wrong describes the first fault of a message. It returns "" for a valid
+// message.
 func wrong(m *pubsubpb.PubsubMessage) string {
 	switch {
 	case len(m.GetData()) == 0 && len(m.GetAttributes()) == 0:
@@ -98,8 +99,8 @@ func wrong(m *pubsubpb.PubsubMessage) string {
 	return ""
 }
 
-// checkSchema validates the messages against the topic's schema, and adds the
-// attributes that name the revision.
+// checkSchema validates the messages against the topic's schema, and adds to
+// them the attributes that name the schema's revision.
 func (s *Server) checkSchema(t *topic, messages []*pubsubpb.PubsubMessage) error {
 	t.mu.Lock()
 	settings := t.config.GetSchemaSettings()

@@ -35,8 +35,8 @@ func (p publisher) CreateTopic(_ context.Context, req *pubsubpb.Topic) (*pubsubp
 	return created.describe(), nil
 }
 
-// checkTopicSchema is called for new settings only: the schema may be deleted
-// later.
+// checkTopicSchema is called for new settings only, because the schema may be
+// deleted later.
 func (s *Server) checkTopicSchema(config *pubsubpb.Topic) error {
 	if config.GetSchemaSettings() == nil {
 		return nil
@@ -52,7 +52,7 @@ func (t *topic) describe() *pubsubpb.Topic {
 	return described
 }
 
-// GetTopic returns NOT_FOUND for an unknown one.
+// GetTopic returns NOT_FOUND for an unknown topic.
 func (p publisher) GetTopic(_ context.Context, req *pubsubpb.GetTopicRequest) (*pubsubpb.Topic, error) {
 	found := p.topic(req.GetTopic())
 	if found == nil {
@@ -61,7 +61,7 @@ func (p publisher) GetTopic(_ context.Context, req *pubsubpb.GetTopicRequest) (*
 	return found.describe(), nil
 }
 
-// ListTopics returns a project's topics by name.
+// ListTopics returns a project's topics in the order of their names.
 func (p publisher) ListTopics(_ context.Context, req *pubsubpb.ListTopicsRequest) (*pubsubpb.ListTopicsResponse, error) {
 	names, next, err := resource.Page(p.topics.names(req.GetProject()), req)
 	if err != nil {
@@ -76,7 +76,7 @@ func (p publisher) ListTopics(_ context.Context, req *pubsubpb.ListTopicsRequest
 	return answer, nil
 }
 
-// UpdateTopic changes the fields of the mask.
+// UpdateTopic changes the fields that the update mask names.
 func (p publisher) UpdateTopic(_ context.Context, req *pubsubpb.UpdateTopicRequest) (*pubsubpb.Topic, error) {
 	found := p.topic(req.GetTopic().GetName())
 	if found == nil {
@@ -160,7 +160,7 @@ func (p publisher) ListTopicSnapshots(
 }
 
 // DetachSubscription detaches a subscription from its topic for good and drops
-// its messages; pulls return FAILED_PRECONDITION from then on.
+// its messages. After that, pulls return FAILED_PRECONDITION.
 func (p publisher) DetachSubscription(
 	_ context.Context, req *pubsubpb.DetachSubscriptionRequest,
 ) (*pubsubpb.DetachSubscriptionResponse, error) {

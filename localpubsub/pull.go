@@ -11,13 +11,13 @@ import (
 	"example.com/lockstep/localpubsub/internal/resource"
 )
 
-// pullWait bounds the wait of a pull for its first message, if its caller would
-// wait longer.
+// pullWait bounds how long a pull waits for its first message, even if its
+// caller would wait longer.
 const pullWait = 20 * time.Second
 
-// Pull returns up to max_messages as soon as there is one, and an empty answer
-// if none came in time. If it gets messages of a key, no consumer gets more of
-// that key until these are settled.
+// Pull returns up to max_messages as soon as there is a message, and an empty
+// answer if none came in time. If it gets messages of a key, no consumer gets
+// further messages of the key until these are settled.
 func (s subscriber) Pull(ctx context.Context, req *pubsubpb.PullRequest) (*pubsubpb.PullResponse, error) {
 	found, err := s.subscription(req.GetSubscription())
 	if err != nil {
@@ -72,8 +72,8 @@ func (s subscriber) Acknowledge(_ context.Context, req *pubsubpb.AcknowledgeRequ
 	return &emptypb.Empty{}, failed.err()
 }
 
-// ModifyAckDeadline extends leases, counted from now; zero gives the messages
-// back.
+// ModifyAckDeadline sets the deadline of leases to a time from now on. Zero is
+// a nack.
 func (s subscriber) ModifyAckDeadline(_ context.Context, req *pubsubpb.ModifyAckDeadlineRequest) (*emptypb.Empty, error) {
 	found, err := s.subscription(req.GetSubscription())
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 	"example.com/lockstep/localpubsub/internal/resource"
 )
 
-// A registry holds the resources of one kind by name. Its lock is held for one
-// map operation only, so its methods may be called under any other lock.
+// A registry holds the resources of one kind by name. Each method holds the
+// registry's lock for one map operation only, so a caller may hold any other
+// lock.
 type registry[T any] struct {
 	mu     sync.RWMutex
 	byName map[string]T
@@ -23,7 +24,7 @@ func (r *registry[T]) get(name string) (value T, there bool) {
 	return value, there
 }
 
-// put adds a resource under a name that is free.
+// put adds a resource under a name. It fails if the name is taken.
 func (r *registry[T]) put(name string, value T) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -37,7 +38,7 @@ func (r *registry[T]) put(name string, value T) error {
 	return nil
 }
 
-// remove reports whether the name existed.
+// remove removes a resource and reports whether the name existed.
 func (r *registry[T]) remove(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -46,7 +47,8 @@ func (r *registry[T]) remove(name string) bool {
 	return there
 }
 
-// names lists the resources of a project, given as projects/ID.
+// names returns the names of the resources of a project. project has the form
+// projects/ID.
 func (r *registry[T]) names(project string) []string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -55,7 +57,7 @@ func (r *registry[T]) names(project string) []string {
 	})
 }
 
-// all are the resources of all projects.
+// all returns the resources of all projects.
 func (r *registry[T]) all() []T {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

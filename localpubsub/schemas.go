@@ -14,8 +14,8 @@ import (
 // to such a topic fails (https://cloud.google.com/pubsub/docs/delete-schema).
 const deletedSchema = "_deleted-schema_"
 
-// schemaService also removes a deleted schema's policy, and marks the schema as
-// deleted in its topics.
+// schemaService is schema.Service, except that DeleteSchema also removes the
+// schema's policy and marks the schema as deleted in its topics.
 type schemaService struct {
 	*schema.Service
 

@@ -13,10 +13,10 @@ import (
 
 // Seek sets a subscription's acknowledgements to their state at a time, or at a
 // snapshot (https://cloud.google.com/pubsub/docs/replay-overview). Messages
-// published before the time count as acknowledged; messages published at it or
-// later do not, as far as the subscription or its topic has retained them.
-// Outstanding messages are delivered again, and acknowledgements of their old
-// deliveries are too late.
+// published before the time count as acknowledged. Messages published at the
+// time or later count as unacknowledged, as far as the subscription or its
+// topic has retained them. Outstanding messages are delivered again, and
+// acknowledgements of their old deliveries are too late.
 func (s subscriber) Seek(_ context.Context, req *pubsubpb.SeekRequest) (*pubsubpb.SeekResponse, error) {
 	found, err := s.subscription(req.GetSubscription())
 	if err != nil {
@@ -62,7 +62,8 @@ func (s *subscription) seekSnapshot(from *snapshot) error {
 		func(m *message) bool { return in[m.id] })
 }
 
-// seek also holds the topic's lock, so that no message is published during it.
+// seek also holds the topic's lock, so that no message is published during the
+// seek.
 func (s *subscription) seek(retained func(*topic) []*message, unacked func(*message) bool) error {
 	s.lock()
 	topic := s.topic
@@ -84,8 +85,8 @@ func (s *subscription) seek(retained func(*topic) []*message, unacked func(*mess
 	return nil
 }
 
-// since returns the messages that the topic retains from a publish time on. A
-// nil topic has none.
+// since returns the retained messages of the topic with a publish time of limit
+// or later. A nil topic has none.
 func (t *topic) since(limit int64) (kept []*message) {
 	if t == nil {
 		return nil
@@ -98,8 +99,9 @@ func (t *topic) since(limit int64) (kept []*message) {
 	return kept
 }
 
-// replay rebuilds the subscription from its own messages and others that were
-// kept for it. The counts of failures are kept.
+// replay rebuilds the subscription from its own messages and from kept, the
+// messages that its topic or a snapshot has kept. The counts of failures do not
+// change.
 func (s *subscription) replay(kept []*message, unacked func(*message) bool) {
 	old := s.log
 	failures := make(map[uint64]int32)
@@ -138,7 +140,8 @@ func (s *subscription) clear() {
 	}
 }
 
-// matches applies the filter to a message that was kept elsewhere.
+// matches applies the filter to a message that the topic or a snapshot has
+// kept.
 func (s *subscription) matches(m *message) bool {
 	if s.filter == nil {
 		return true

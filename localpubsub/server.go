@@ -28,26 +28,27 @@ import (
 
 // Options configures a server. Its zero value is usable.
 type Options struct {
-	// Addr is the host:port to listen on. Empty: a free port of 127.0.0.1.
+	// Addr is the host:port to listen on. If empty, the server takes a free
+	// port of 127.0.0.1.
 	Addr string
-	// Listener is served in place of Addr, and closed with the server. It may be in
+	// Listener is used in place of Addr, and is closed with the server. It may be in
 	// memory, such as bufconn's, if it has a method DialContext(context.Context)
-	// (net.Conn, error): a test can then run in the virtual time of testing/synctest.
+	// (net.Conn, error). A test can then run in the virtual time of testing/synctest.
 	Listener net.Listener
-	// Clock is the server's clock. Nil: a running one.
+	// Clock is the server's clock. If nil, the server gets a running clock.
 	Clock *Clock
-	// MaxBytes bounds the messages kept; beyond it, publishes are refused with
-	// RESOURCE_EXHAUSTED. Zero: 1 GiB.
+	// MaxBytes bounds the bytes of the kept messages. When it is reached,
+	// publishes are refused with RESOURCE_EXHAUSTED. Zero means 1 GiB.
 	MaxBytes int64
-	// ReturnOnClose returns the messages of an ended stream at once. The
-	// service, and this server without the option, leaves them leased until
-	// their deadline.
+	// ReturnOnClose makes the messages of an ended stream ready again at once.
+	// Without it, they stay leased until their deadline, as in Google's
+	// service.
 	ReturnOnClose bool
 }
 
 const (
 	defaultMaxBytes = 1 << 30
-	// maxRequest is the largest publish request, with room for its frame.
+	// maxRequest is the largest publish request, plus room for its frame.
 	maxRequest = maxPublish + 1<<20
 	// window is the flow control window of a connection. The default of 64 KiB
 	// would cost a round trip for every few messages.
@@ -76,8 +77,8 @@ type Server struct {
 	close   func() error
 }
 
-// Start starts a server that serves until Close. When it returns, the address
-// accepts connections. A taken port is an error.
+// Start starts a server, which serves until Close. When Start returns, the
+// address accepts connections. Start fails if the port is taken.
 func Start(options Options) (*Server, error) {
 	listener, self, err := open(options)
 	if err != nil {
@@ -88,7 +89,7 @@ func Start(options Options) (*Server, error) {
 	return s, nil
 }
 
-// open returns the server's listener, and a client connection to it.
+// open returns the server's listener, and a client connection to the listener.
 func open(options Options) (net.Listener, *grpc.ClientConn, error) {
 	listener := options.Listener
 	if listener == nil {
@@ -101,8 +102,8 @@ func open(options Options) (net.Listener, *grpc.ClientConn, error) {
 			return nil, nil, err
 		}
 	}
-	// A listener's address without a host also reaches this machine when a
-	// client dials it.
+	// If a listener's address has no host, a client that dials it also reaches
+	// this machine.
 	target, dial := listener.Addr().String(), []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
 	if memory, ok := listener.(interface {
 		DialContext(ctx context.Context) (net.Conn, error)
@@ -126,8 +127,8 @@ func newServer(options Options) *Server {
 	if s.store.limit == 0 {
 		s.store.limit = defaultMaxBytes
 	}
-	// Ids that a consumer remembers from before a restart must not be given
-	// again.
+	// A consumer may remember ids from before a restart, so they must not be
+	// given again.
 	s.message.Store(uint64(time.Now().UnixMicro()))
 	s.schemas = schema.New(s.clock.Now)
 	s.policies = iam.NewPolicies(s.exists)
@@ -135,8 +136,8 @@ func newServer(options Options) *Server {
 	return s
 }
 
-// serve answers REST by calls over self, a connection of the server to itself,
-// so that faults and limits apply there too.
+// serve answers REST requests by calls over self, a connection of the server to
+// itself, so that faults and limits apply to REST, too.
 func (s *Server) serve(listener net.Listener, self *grpc.ClientConn) {
 	s.mux = protocolmux.New(listener)
 	s.grpc = grpc.NewServer(
@@ -157,13 +158,13 @@ func (s *Server) serve(listener net.Listener, self *grpc.ClientConn) {
 		ReadHeaderTimeout: protocolmux.SniffTime, ReadTimeout: transcoding.CallTime, WriteTimeout: 2 * transcoding.CallTime,
 	}
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = s.grpc.Serve(s.mux.GRPC()) }) // both end with the mux
+	serving.Go(func() { _ = s.grpc.Serve(s.mux.GRPC()) }) // both servers end with the mux
 	serving.Go(func() { _ = s.http.Serve(s.mux.HTTP()) })
 	s.close = sync.OnceValue(func() error {
 		close(s.closing)
 		err := s.mux.Close()
 		s.grpc.Stop()
-		_ = s.http.Close() // closes its connections only: the listener is closed already
+		_ = s.http.Close() // closes only connections, because the listener is closed already
 		_ = self.Close()
 		serving.Wait()
 		s.faults.wait()
@@ -172,15 +173,15 @@ func (s *Server) serve(listener net.Listener, self *grpc.ClientConn) {
 	})
 }
 
-// Addr is the host:port that the server listens on; use it as
+// Addr is the host:port that the server listens on. Use it as
 // PUBSUB_EMULATOR_HOST.
 func (s *Server) Addr() string { return s.mux.Addr().String() }
 
 // Close ends all calls and streams. Closing a closed server does nothing.
 func (s *Server) Close() error { return s.close() }
 
-// Forget deletes all topics, subscriptions, snapshots and messages and ends the
-// streams, like a broker that lost its memory.
+// Forget deletes all topics, subscriptions, snapshots, schemas, policies and
+// messages and ends the streams, like a broker that lost its memory.
 func (s *Server) Forget() { s.forget(unavailable("the server has lost its memory")) }
 
 func (s *Server) forget(why error) {

@@ -13,7 +13,7 @@ import (
 )
 
 // A snapshot lives for a week, less the age of its oldest message. It is not
-// created if less than an hour would remain
+// created if it would live less than an hour
 // (https://cloud.google.com/pubsub/docs/replay-overview).
 const (
 	snapshotLife    = 7 * 24 * time.Hour
@@ -22,20 +22,21 @@ const (
 )
 
 // A snapshot holds the messages that a subscription had not acknowledged when
-// the snapshot was made, and all messages published since.
+// the snapshot was made, and all messages published after that.
 type snapshot struct {
 	server *Server
 	name   string
 
 	mu       sync.Mutex
 	config   *pubsubpb.Snapshot
-	topic    *topic // nil once deleted
+	topic    *topic // nil after the topic was deleted
 	messages []*message
 	alarm    *alarm
 }
 
 // capture makes a snapshot of the subscription. It holds the topic's lock, so
-// that each message is either in the backlog or added later.
+// that each message is either in the subscription's backlog or added to the
+// snapshot later.
 func (s *subscription) capture(name string, labels map[string]string) (*snapshot, error) {
 	s.lock()
 	topic := s.topic

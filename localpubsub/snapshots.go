@@ -34,7 +34,7 @@ func (s subscriber) CreateSnapshot(_ context.Context, req *pubsubpb.CreateSnapsh
 	return taken.describe(), nil
 }
 
-// GetSnapshot returns NOT_FOUND for an unknown or expired one.
+// GetSnapshot returns NOT_FOUND for an unknown or expired snapshot.
 func (s subscriber) GetSnapshot(_ context.Context, req *pubsubpb.GetSnapshotRequest) (*pubsubpb.Snapshot, error) {
 	found, err := s.snapshot(req.GetSnapshot())
 	if err != nil {
@@ -43,7 +43,7 @@ func (s subscriber) GetSnapshot(_ context.Context, req *pubsubpb.GetSnapshotRequ
 	return found.describe(), nil
 }
 
-// ListSnapshots returns a project's snapshots by name.
+// ListSnapshots returns a project's snapshots in the order of their names.
 func (s subscriber) ListSnapshots(_ context.Context, req *pubsubpb.ListSnapshotsRequest) (*pubsubpb.ListSnapshotsResponse, error) {
 	names, next, err := resource.Page(s.snapshots.names(req.GetProject()), req)
 	if err != nil {
@@ -58,7 +58,7 @@ func (s subscriber) ListSnapshots(_ context.Context, req *pubsubpb.ListSnapshots
 	return answer, nil
 }
 
-// UpdateSnapshot changes labels and expiry.
+// UpdateSnapshot changes the labels and the time of expiry.
 func (s subscriber) UpdateSnapshot(_ context.Context, req *pubsubpb.UpdateSnapshotRequest) (*pubsubpb.Snapshot, error) {
 	found, err := s.snapshot(req.GetSnapshot().GetName())
 	if err != nil {

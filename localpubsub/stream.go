@@ -12,8 +12,9 @@ import (
 	"example.com/lockstep/localpubsub/internal/resource"
 )
 
-// batchLimit is the largest number of messages in one response. With several
-// consumers it is less, so that they share a burst.
+// batchLimit is the largest number of messages in one response.
+// sharedBatchLimit takes its place if there are several consumers, so that they
+// share a burst.
 const (
 	batchLimit       = 1000
 	sharedBatchLimit = 50
@@ -21,12 +22,12 @@ const (
 
 // A stream is one StreamingPull.
 //
-// It sends messages while the client's flow control permits: outstanding are
-// all messages that were sent and are not yet acknowledged, nacked or past
-// their deadline. An empty request is a keep-alive; it gets an empty response
-// once nothing else is left to send. Acknowledgements come over the stream or
-// as separate calls. When the stream breaks, its messages stay leased until
-// their deadline: the service cannot tell a lost connection from a slow
+// A stream sends messages while the client's flow control permits. A message is
+// outstanding from its delivery until it is acknowledged, nacked or past its
+// deadline. An empty request is a keep-alive. It gets an empty response when
+// nothing else is left to send. Acknowledgements come over the stream or as
+// separate calls. When the stream breaks, its messages stay leased until their
+// deadline, because the service cannot tell a lost connection from a slow
 // consumer (https://cloud.google.com/pubsub/docs/pull#streamingpull_api).
 type stream struct {
 	pubsubpb.Subscriber_StreamingPullServer
@@ -39,8 +40,8 @@ type stream struct {
 	pending []*pubsubpb.StreamingPullResponse // confirmations
 }
 
-// StreamingPull ends with the client, with the subscription, or with the
-// server.
+// StreamingPull serves a stream until the client, the subscription or the
+// server ends it.
 func (s subscriber) StreamingPull(server pubsubpb.Subscriber_StreamingPullServer) error {
 	first, err := server.Recv()
 	if err != nil {
@@ -114,9 +115,10 @@ func (s *stream) run(ctx context.Context, received <-chan error, closing, cut <-
 	}
 }
 
-// send sends the pending confirmations, then messages, then answers to
-// keep-alives. Each response carries the subscription's properties: clients
-// read a response without them as "neither ordered nor exactly-once".
+// send sends the pending confirmations, then messages. If there are no
+// messages, it answers one keep-alive. Each response carries the subscription's
+// properties, because clients read a response without them as "neither ordered
+// nor exactly-once".
 func (s *stream) send() (sent bool, err error) {
 	properties := s.sub.properties()
 	for _, response := range s.confirmations() {
@@ -146,7 +148,8 @@ func (s *stream) confirmations() []*pubsubpb.StreamingPullResponse {
 	return pending
 }
 
-// pinged takes one keep-alive to answer.
+// pinged removes one keep-alive that is to be answered, and reports whether
+// there was one.
 func (s *stream) pinged() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,8 +168,8 @@ func (s *subscription) properties() *pubsubpb.StreamingPullResponse_Subscription
 	}
 }
 
-// batch takes the next messages for c. If messages remain, it wakes a consumer
-// with room.
+// batch takes the next messages for c. If messages are left after that, it
+// wakes a consumer with room.
 func (s *subscription) batch(c *consumer) ([]delivery, error) {
 	s.lock()
 	defer s.unlock()
@@ -184,7 +187,7 @@ func (s *subscription) batch(c *consumer) ([]delivery, error) {
 	return s.deliveries(batch), nil
 }
 
-// receive reads the client's requests until the client closes its side, which
+// receive reads the client's requests until the client closes its side. That
 // ends the stream without an error.
 func (s *stream) receive() error {
 	for {
@@ -204,7 +207,8 @@ func (s *stream) receive() error {
 	}
 }
 
-// onlyFirst refuses fields that only the first request of a stream may set.
+// onlyFirst refuses a request with a field that only the first request of a
+// stream may set.
 func onlyFirst(request *pubsubpb.StreamingPullRequest) error {
 	for field, set := range map[string]bool{
 		"subscription":             request.GetSubscription() != "",

@@ -12,7 +12,7 @@ import (
 	"example.com/lockstep/localpubsub/internal/resource"
 )
 
-// settle carries out a request on the stream; an empty one is a keep-alive.
+// settle carries out a request on the stream. An empty request is a keep-alive.
 func (s *stream) settle(request *pubsubpb.StreamingPullRequest) error {
 	if deadline := request.GetStreamAckDeadlineSeconds(); deadline != 0 {
 		if err := resource.CheckDeadline(deadline, "stream_ack_deadline_seconds"); err != nil {
@@ -85,8 +85,8 @@ const maxReplies = 1000
 
 var errUnread = status.Error(codes.ResourceExhausted, "the client sends requests and does not read the responses")
 
-// ping and reply have the sender send a response: only one goroutine may send
-// at a time.
+// ping has the sender answer a keep-alive, and reply has it send response. They
+// do not send themselves, because only one goroutine may send at a time.
 func (s *stream) ping() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

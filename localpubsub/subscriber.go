@@ -24,8 +24,8 @@ type subscriber struct {
 }
 
 // CreateSubscription creates a subscription that gets the messages published
-// from now on; it gets messages that the topic has retained only by a seek. A
-// subscription without a name gets a random one in the project of its topic.
+// from now on. It gets messages that the topic has retained only after a seek.
+// A subscription without a name gets a random one in the project of its topic.
 func (s subscriber) CreateSubscription(_ context.Context, req *pubsubpb.Subscription) (*pubsubpb.Subscription, error) {
 	config := proto.CloneOf(req)
 	topic := s.topic(config.GetTopic())
@@ -62,8 +62,8 @@ func (s *Server) subscribe(to *topic, config *pubsubpb.Subscription) (*subscript
 	return created, nil
 }
 
-// checkDeadLetters is called for a new policy only: its topic may be deleted
-// later.
+// checkDeadLetters is called for a new policy only, because the policy's topic
+// may be deleted later.
 func (s *Server) checkDeadLetters(config *pubsubpb.Subscription) error {
 	policy := config.GetDeadLetterPolicy()
 	if err := resource.CheckDeadLetters(policy); err != nil {
@@ -75,7 +75,7 @@ func (s *Server) checkDeadLetters(config *pubsubpb.Subscription) error {
 	return nil
 }
 
-// GetSubscription returns NOT_FOUND for an unknown one.
+// GetSubscription returns NOT_FOUND for an unknown subscription.
 func (s subscriber) GetSubscription(_ context.Context, req *pubsubpb.GetSubscriptionRequest) (*pubsubpb.Subscription, error) {
 	found, err := s.subscription(req.GetSubscription())
 	if err != nil {
@@ -84,7 +84,8 @@ func (s subscriber) GetSubscription(_ context.Context, req *pubsubpb.GetSubscrip
 	return found.describe(), nil
 }
 
-// ListSubscriptions returns a project's subscriptions by name.
+// ListSubscriptions returns a project's subscriptions in the order of their
+// names.
 func (s subscriber) ListSubscriptions(
 	_ context.Context, req *pubsubpb.ListSubscriptionsRequest,
 ) (*pubsubpb.ListSubscriptionsResponse, error) {
@@ -101,8 +102,8 @@ func (s subscriber) ListSubscriptions(
 	return answer, nil
 }
 
-// UpdateSubscription changes the fields of the mask. Name, topic, filter and
-// ordering are fixed.
+// UpdateSubscription changes the fields that the update mask names. The name,
+// topic, filter and ordering cannot be changed.
 func (s subscriber) UpdateSubscription(_ context.Context, req *pubsubpb.UpdateSubscriptionRequest) (*pubsubpb.Subscription, error) {
 	found, err := s.subscription(req.GetSubscription().GetName())
 	if err != nil {
@@ -135,8 +136,8 @@ func (s subscriber) update(found *subscription, req *pubsubpb.UpdateSubscription
 	return nil
 }
 
-// DeleteSubscription deletes a subscription with all its messages; its streams
-// end.
+// DeleteSubscription deletes a subscription with all its messages, and ends its
+// streams.
 func (s subscriber) DeleteSubscription(_ context.Context, req *pubsubpb.DeleteSubscriptionRequest) (*emptypb.Empty, error) {
 	return &emptypb.Empty{}, s.deleteSubscription(req.GetSubscription())
 }
@@ -160,7 +161,7 @@ func (s *Server) deleteSubscription(name string) error {
 	return nil
 }
 
-// ModifyPushConfig is not served: this server has no push.
+// ModifyPushConfig is not served, because this server has no push.
 func (subscriber) ModifyPushConfig(context.Context, *pubsubpb.ModifyPushConfigRequest) (*emptypb.Empty, error) {
 	return nil, status.Error(codes.Unimplemented, "push_config: this server delivers to pulling subscribers only")
 }

@@ -12,22 +12,22 @@ import (
 )
 
 // A subscription keeps the messages that its consumers have not acknowledged,
-// and delivers them. Its lock guards all its fields.
+// and delivers them. The lock mu guards all its fields.
 type subscription struct {
 	server *Server
 	name   string
-	number uint64 // distinguishes its ack ids from those of others
+	number uint64 // distinguishes its ack ids from the ack ids of other subscriptions
 
 	mu      sync.Mutex
-	later   []func()               // run after the lock is released
+	later   []func()               // functions to run after the lock is released
 	config  *pubsubpb.Subscription // replaced as a whole, never changed
-	topic   *topic                 // nil once deleted
+	topic   *topic                 // nil after the topic was deleted
 	filter  *filter.Filter
 	gone    error // the error that consumers get after a delete or detach
 	touched time.Time
 	settings
 
-	topicRetention time.Duration // of the topic; the longer retention applies
+	topicRetention time.Duration // of the topic; applies if it is longer than retention
 
 	log       entryList // all messages that are kept
 	ready     fifo[*entry]
@@ -36,10 +36,10 @@ type subscription struct {
 	delivered map[uint64]*entry // delivered at least once and not settled
 	timers    timers
 	serial    uint64 // of the last delivery
-	turn      int    // alternates between keyed messages and others
+	turn      int    // alternates between messages with and without key
 	consumers []*consumer
 	alarm     *alarm
-	rings     time.Time // the time that the alarm is set to; zero: it is not set
+	rings     time.Time // when the alarm rings; zero if it is not set
 }
 
 // settings holds the subscription's configuration in the form that delivery
@@ -51,9 +51,9 @@ type settings struct {
 	ackDeadline   time.Duration
 	retention     time.Duration
 	minBackoff    time.Duration
-	maxBackoff    time.Duration // 0: no retry policy
-	maxAttempts   int32         // 0: no dead letter policy
-	ttl           time.Duration // 0: never expires
+	maxBackoff    time.Duration // 0 without a retry policy
+	maxAttempts   int32         // 0 without a dead letter policy
+	ttl           time.Duration // 0 if the subscription never expires
 	returnOnClose bool
 }
 
@@ -88,8 +88,8 @@ func (s *subscription) configure(config *pubsubpb.Subscription) {
 
 func (s *subscription) lock() { s.mu.Lock() }
 
-// unlock also runs the functions that take other locks and so must not run
-// under this one.
+// unlock releases the lock, and then runs the functions that after has added.
+// They take other locks, so they must not run under this lock.
 func (s *subscription) unlock() {
 	later := s.later
 	s.later = nil
@@ -101,7 +101,7 @@ func (s *subscription) unlock() {
 
 func (s *subscription) after(do func()) { s.later = append(s.later, do) }
 
-// unacked counts the kept messages without an acknowledgement, on their way to a consumer or not.
+// unacked counts the kept messages without an acknowledgement, including the leased ones.
 func (s *subscription) unacked() (n int) {
 	s.lock()
 	defer s.unlock()
@@ -116,7 +116,8 @@ func (s *subscription) unacked() (n int) {
 // touch records a use of the subscription.
 func (s *subscription) touch() { s.touched = s.server.now() }
 
-// describe returns the configuration as Get and List answer it.
+// describe returns the configuration in the form in which Get and List answer
+// it.
 func (s *subscription) describe() *pubsubpb.Subscription {
 	s.lock()
 	defer s.unlock()
@@ -131,10 +132,10 @@ func (s *subscription) describe() *pubsubpb.Subscription {
 	return described
 }
 
-// schedule sets the alarm to the first of: the end of a lease or backoff, the
-// end of the oldest message's retention, the subscription's expiry. It moves the
-// alarm to earlier times only, not with every extended lease. So the alarm may
-// ring too early.
+// schedule sets the alarm to the earliest of three times: the end of a lease or
+// backoff, the end of the oldest message's retention, and the subscription's
+// expiry. It moves the alarm only to earlier times, so that an extended lease
+// does not move it. So the alarm may ring too early.
 func (s *subscription) schedule() {
 	var at time.Time
 	sooner := func(t time.Time) {
@@ -196,7 +197,8 @@ func (s *subscription) expireUnused(now time.Time) {
 	}
 }
 
-// end releases all messages and passes the reason to the consumers.
+// end releases all messages, and wakes the consumers, which then return the
+// reason why.
 func (s *subscription) end(why error) {
 	s.gone = why
 	s.alarm.stop()

@@ -11,7 +11,8 @@ import (
 )
 
 // A topic gives messages their id, time and order, and passes them to its
-// subscriptions and snapshots. Its lock is taken before theirs.
+// subscriptions and snapshots. Its lock is taken before the locks of its
+// subscriptions and snapshots.
 type topic struct {
 	server *Server
 	name   string
@@ -20,8 +21,8 @@ type topic struct {
 	config        *pubsubpb.Topic // replaced as a whole, never changed
 	subscriptions []*subscription
 	snapshots     []*snapshot
-	retained      fifo[*message] // for seeks, by the topic's own retention
-	last          int64          // publish time
+	retained      fifo[*message] // kept for seeks as long as the topic's own retention
+	last          int64          // latest publish time, ns since 1970
 	alarm         *alarm
 }
 
@@ -31,8 +32,8 @@ func newTopic(server *Server, config *pubsubpb.Topic) *topic {
 	return t
 }
 
-// publish accepts the checked messages of one request, all or none, and returns
-// their ids.
+// publish accepts the messages of one request, which were checked, all or none.
+// It returns their ids.
 func (t *topic) publish(messages []*pubsubpb.PubsubMessage) ([]string, error) {
 	accepted := make([]*message, len(messages))
 	for i, m := range messages {
@@ -55,7 +56,8 @@ func (t *topic) publish(messages []*pubsubpb.PubsubMessage) ([]string, error) {
 	return ids, nil
 }
 
-// deliver passes accepted messages on; sent has their attributes.
+// deliver passes accepted messages to the snapshots and subscriptions. sent has
+// their attributes.
 func (t *topic) deliver(accepted []*message, sent []*pubsubpb.PubsubMessage) {
 	if t.retention() > 0 {
 		for _, m := range accepted {

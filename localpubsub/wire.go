@@ -22,8 +22,8 @@ const (
 // maxResponse is the approximate size in bytes of the messages in one response.
 const maxResponse = 1 << 20
 
-// frame is a response that is already encoded. Messages are kept as bytes;
-// decoding them only for gRPC to encode them again would be most of the work of
+// frame is a response that is already encoded. Messages are kept as bytes. To
+// decode them only so that gRPC encodes them again would be most of the work of
 // a delivery.
 type frame []byte
 
@@ -39,8 +39,8 @@ func (c frames) Marshal(v any) (mem.BufferSlice, error) {
 	return c.CodecV2.Marshal(v)
 }
 
-// delivery is a copy of the fields of an entry that the lock protects, for
-// sending without the lock.
+// delivery is a copy of the fields of an entry that the lock protects. It is
+// sent without the lock.
 type delivery struct {
 	raw     []byte
 	id      ackID

@@ -1,29 +1,31 @@
-// Package conformance states Google's documentation of Pub/Sub as behaviours
-// that run against any server that speaks its API: [Behaviours].
+// Package conformance states Google's documentation of Pub/Sub as [Behaviours],
+// which run against any server that speaks its API.
 //
-// A behaviour states one documented fact, names the page that documents it, and
-// tests it with resources of its own, so that all behaviours can run at the
-// same time. A [Subject] is a server. Its [Departure] list names its known
-// differences from the documentation, with the reason. Listed departures run as
-// well, so that a fixed one is noticed.
+// A behaviour states one documented fact, and names the page that documents it.
+// It tests the fact with resources of its own, so that all behaviours can run
+// at the same time. A [Subject] is a server under test. Its list of [Departure]
+// values names its known differences from the documentation, with the reasons.
+// Behaviours with a listed departure run as well, so that a fixed departure is
+// noticed.
 //
 //	Behaviours ─▶ Run(subject) ─▶ []Outcome ─▶ a test, or the table of cmd/conformance
 //
-// A behaviour that is about the wire protocol speaks it directly, without the
-// client's retries and buffers; the others use the Go client as a user would.
-// Behaviours wait for messages and deadlines and never judge the speed of a
-// server: a redelivery may come late, but not early. Facts that cannot be
-// tested within seconds are not covered: the end of retention, and the expiry
-// of idle subscriptions.
+// A behaviour about the wire protocol speaks the protocol directly, without the
+// client's retries and buffers. The other behaviours use the Go client as a
+// user would. Behaviours wait for messages and deadlines and never judge the
+// speed of a server. So a redelivery may come late, but not early. Facts that
+// cannot be tested within seconds are not covered. These are the end of
+// retention and the expiry of idle subscriptions.
 package conformance
 
 // Behaviour is one documented fact about Pub/Sub.
 type Behaviour struct {
-	// Name is a short sentence in lower case, unique among all.
+	// Name is a short sentence in lower case. No two behaviours have the same
+	// name.
 	Name string
-	// Area groups behaviours: "ordering", "leases".
+	// Area is the group of the behaviour, such as "ordering" or "leases".
 	Area string
-	// Source is the address of the page that documents it.
+	// Source is the address of the page that documents the fact.
 	Source string
 
 	try func(t *trial)

@@ -34,8 +34,8 @@ type receiving struct {
 	ended    chan error
 }
 
-// receive runs the client's Receive and passes on its messages, which the trial
-// acknowledges.
+// receive runs the client's Receive and passes on its messages. The trial must
+// acknowledge them.
 func (t *trial) receive(subscription string) *receiving {
 	ctx, cancel := context.WithCancel(t.ctx)
 	r := &receiving{t: t, messages: make(chan *pubsub.Message), stop: cancel, ended: make(chan error, 1)}

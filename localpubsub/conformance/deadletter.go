@@ -29,11 +29,11 @@ func deadLetters() area {
 }
 
 // attempts is the number of deliveries of a message before it becomes a dead
-// letter: the least that can be configured.
+// letter. It is the smallest number that can be configured.
 const attempts = 5
 
-// deadLetterSetup is a subscription with a dead letter policy, and the stream
-// of a subscription to its dead letters.
+// deadLetterSetup is a stream of a subscription with a dead letter policy, and
+// a stream of a subscription to its dead letters.
 type deadLetterSetup struct {
 	topic string
 	*stream

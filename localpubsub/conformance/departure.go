@@ -6,14 +6,14 @@ import "maps"
 type Departure struct {
 	// Why describes the server's behaviour.
 	Why string
-	// Sometimes means that the server does as documented at other times.
+	// Sometimes means that the server sometimes does as documented.
 	Sometimes bool
-	// Harmful means that testing it breaks the server for the other behaviours:
-	// it is left out of runs.
+	// Harmful means that the behaviour is left out of runs, because testing it
+	// breaks the server for the other behaviours.
 	Harmful bool
 }
 
-// because returns d as the departure of each behaviour named.
+// because returns d as the departure of each of the named behaviours.
 func because(d Departure, names ...string) map[string]Departure {
 	all := make(map[string]Departure)
 	for _, name := range names {

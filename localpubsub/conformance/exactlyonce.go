@@ -10,7 +10,8 @@ import (
 )
 
 // The reasons that an error of exactly-once delivery gives for an
-// acknowledgement id: it is not valid, or no longer; it is out of order.
+// acknowledgement id. The first means that the id is not valid, or no longer
+// valid. The second means that the id is out of order.
 const (
 	invalidAckID   = "PERMANENT_FAILURE_INVALID_ACK_ID"
 	unorderedAckID = "TRANSIENT_FAILURE_UNORDERED_ACK_ID"
@@ -35,7 +36,8 @@ func exactlyOnce() area {
 	}}
 }
 
-// exactly publishes to a new exactly-once subscription and returns its stream.
+// exactly publishes messages to a new exactly-once subscription and returns the
+// subscription's stream.
 func (t *trial) exactly(data ...string) *stream {
 	topic := t.topic()
 	s := t.stream(t.subscriptionWith(&pubsubpb.Subscription{Topic: topic, EnableExactlyOnceDelivery: true}))
@@ -131,7 +133,7 @@ func exactCopiesAreDistinct(t *trial) {
 }
 
 // exactKey publishes messages of one key to a new ordered exactly-once
-// subscription.
+// subscription, and returns the subscription's stream.
 func (t *trial) exactKey(data ...string) *stream {
 	topic := t.topic()
 	s := t.stream(t.subscriptionWith(&pubsubpb.Subscription{Topic: topic, EnableExactlyOnceDelivery: true, EnableMessageOrdering: true}))

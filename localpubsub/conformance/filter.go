@@ -24,8 +24,9 @@ func filters() area {
 	}}
 }
 
-// passes ends the trial unless the filter passes exactly the wanted ones of the
-// messages with these attributes (key=value, separated by spaces).
+// passes publishes a message for each element of all, which has the message's
+// attributes as key=value, separated by spaces. It ends the trial unless the
+// filter passes exactly the messages in want.
 func (t *trial) passes(filter string, all, want []string) {
 	topic := t.topic()
 	s := t.stream(t.subscriptionWith(&pubsubpb.Subscription{Topic: topic, Filter: filter}))

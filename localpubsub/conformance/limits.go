@@ -27,7 +27,8 @@ func limits() area {
 	}}
 }
 
-// accepts publishes the first messages, and expects the second to be refused.
+// accepts publishes within, which must be accepted, and beyond, which must be
+// refused.
 func (t *trial) accepts(within, beyond []*pubsubpb.PubsubMessage) {
 	topic := t.topic()
 	_, err := t.tryPublish(topic, within...)
@@ -59,8 +60,8 @@ func publishCountIsLimited(t *trial) {
 }
 
 func publishSizeIsLimited(t *trial) {
-	// Well away from both 10^7 and 10 · 2^20, whichever is meant, and with room
-	// for the frame.
+	// The sizes are well away from both 10^7 and 10 · 2^20, whichever of the
+	// two the page means. They also leave room for the frame.
 	within, beyond := strings.Repeat("a", 9_900_000), strings.Repeat("a", 10_600_000)
 	t.accepts(one(text(within)), one(text(beyond)))
 }

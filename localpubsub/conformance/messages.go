@@ -6,7 +6,7 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 )
 
-// text is a message that holds s.
+// text returns a message that holds s.
 func text(s string) *pubsubpb.PubsubMessage { return &pubsubpb.PubsubMessage{Data: []byte(s)} }
 
 // texts returns messages of one ordering key; "" means no key.
@@ -83,7 +83,8 @@ func (t *trial) tryAck(subscription string, ids ...string) error {
 
 func (t *trial) nack(subscription string, all ...delivery) { t.extend(subscription, 0, all...) }
 
-// extend sets the deadlines of the deliveries to this many seconds from now.
+// extend sets the deadlines of the deliveries to the given number of seconds
+// from now.
 func (t *trial) extend(subscription string, seconds int32, all ...delivery) {
 	t.must(t.tryExtend(subscription, seconds, ackIDs(all)...))
 }
@@ -94,7 +95,7 @@ func (t *trial) tryExtend(subscription string, seconds int32, ids ...string) err
 	return err
 }
 
-// pull waits for n messages by unary pulls.
+// pull pulls with unary pulls until it has n messages.
 func (t *trial) pull(subscription string, n int) []delivery {
 	ctx, cancel := t.patiently()
 	defer cancel()

@@ -52,7 +52,8 @@ func keysArriveInOrder(t *trial) {
 	}
 }
 
-// key publishes to a new ordered subscription and returns its stream.
+// key publishes messages of one key to a new ordered subscription, and returns
+// the subscription's stream.
 func (t *trial) key(data ...string) *stream {
 	topic := t.topic()
 	s := t.stream(t.ordered(topic))

@@ -20,8 +20,8 @@ func permissions() area {
 	}}
 }
 
-// viewer returns a policy with a role and a member that may have it on any
-// resource.
+// viewer returns a policy with one role and one member. The member may have the
+// role on any resource.
 func viewer() *iampb.Policy {
 	return &iampb.Policy{Bindings: []*iampb.Binding{{Role: "roles/pubsub.viewer", Members: []string{"domain:google.com"}}}}
 }

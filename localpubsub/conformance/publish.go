@@ -134,7 +134,7 @@ func idAndTimeAreTheServers(t *trial) {
 	got := t.stream(subscription).one().GetMessage()
 	equal(t, "id", got.GetMessageId(), ids[0])
 	t.checkf(!strings.Contains(ids[0], "mine"), "id is the publisher's %q", ids[0])
-	// A minute, because the clocks may differ.
+	// The tolerance is a minute, because the clocks may differ.
 	age := got.GetPublishTime().AsTime().Sub(before)
 	t.checkf(age.Abs() < time.Minute, "publish time is %v away from now", age)
 }

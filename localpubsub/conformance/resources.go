@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 )
 
-// defaultDeadline is the acknowledgement deadline of subscriptions in seconds,
-// unless a behaviour sets one: long enough never to matter.
+// defaultDeadline is the acknowledgement deadline of a subscription in seconds,
+// unless a behaviour sets one. It is long enough never to matter.
 const defaultDeadline = 600
 
 // name returns a new full name of a resource: "projects/P/topics/…".

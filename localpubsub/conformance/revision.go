@@ -33,7 +33,8 @@ func (t *trial) revised() (first, second *pubsubpb.Schema) {
 	return first, second
 }
 
-// definition returns a schema's definition, or with NAME@REVISION a revision's.
+// definition returns a schema's definition. For a name NAME@REVISION it returns
+// the definition of that revision.
 func (t *trial) definition(name string) string {
 	s, err := t.schemas.GetSchema(t.ctx, &pubsubpb.GetSchemaRequest{Name: name, View: pubsubpb.SchemaView_FULL})
 	t.must(err)

@@ -13,9 +13,10 @@ import (
 
 const (
 	// atOnce bounds the behaviours that run at the same time. They spend nearly
-	// all their time waiting; the real service allows a connection 100 streams.
+	// all their time waiting. The real service allows 100 streams for one
+	// connection.
 	atOnce = 32
-	// trialTime bounds one behaviour, and cleanupTime the deletion of its
+	// trialTime bounds one behaviour. cleanupTime bounds the deletion of its
 	// resources afterwards.
 	trialTime   = time.Minute
 	cleanupTime = 10 * time.Second
@@ -26,14 +27,16 @@ type Outcome struct {
 	Behaviour Behaviour
 	// Err is nil if the server does as documented.
 	Err error
-	// Left means that the behaviour was left out as harmful.
+	// Left means that the behaviour was not run, because its departure is
+	// harmful.
 	Left bool
 	Took time.Duration
 }
 
 // Run tests the behaviours, many at the same time, and returns their outcomes
-// in the same order. Harmful departures are left out. When ctx ends, the run
-// ends too, and the behaviours not tested by then have failed.
+// in the same order. It leaves out behaviours with a harmful departure. When
+// ctx ends, the run ends, too. The behaviours that are not tested by then have
+// failed.
 func Run(ctx context.Context, s *Subject, behaviours []Behaviour) []Outcome {
 	outcomes := make([]Outcome, len(behaviours))
 	var g errgroup.Group
@@ -66,9 +69,9 @@ func run(ctx context.Context, s *Subject, b Behaviour) Outcome {
 	return Outcome{Behaviour: b, Err: t.failure, Took: time.Since(started)}
 }
 
-// Unexpected returns the difference between the outcome and the subject's list:
-// the behaviour failed, or a listed departure does not occur. It returns nil if
-// there is none.
+// Unexpected returns an error if the outcome differs from the subject's list,
+// and nil otherwise. It differs if a behaviour without a listed departure
+// failed, or if a listed departure does not occur.
 func (o Outcome) Unexpected(s *Subject) error {
 	departure, listed := s.Departures[o.Behaviour.Name]
 	switch {
@@ -91,13 +94,13 @@ func (s *Subject) trial(ctx context.Context) *trial {
 	return &trial{Subject: s, ctx: ctx, id: id, project: project}
 }
 
-// failf ends the trial: it does not return.
+// failf ends the trial. It does not return.
 func (t *trial) failf(format string, args ...any) {
 	t.failure = fmt.Errorf(format, args...)
 	runtime.Goexit()
 }
 
-// cleanUp undoes the trial's changes, the latest first.
+// cleanUp undoes the trial's changes, the latest change first.
 func (t *trial) cleanUp() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), cleanupTime)
 	defer cancel()

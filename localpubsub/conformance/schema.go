@@ -10,14 +10,15 @@ import (
 )
 
 const (
-	// reading is a schema, and coloured its next revision.
+	// reading is a schema. coloured is its next revision.
 	reading  = `syntax = "proto3"; message Reading { string place = 1; int32 degrees = 2; }`
 	coloured = `syntax = "proto3"; message Reading { string place = 1; int32 degrees = 2; string colour = 3; }`
 	// deletedSchema takes the place of a deleted schema in a topic.
 	deletedSchema = "_deleted-schema_"
 )
 
-// A message of reading in both encodings, and one that only coloured accepts.
+// readingJSON and readingBinary are one message of reading. colouredJSON is a
+// message that only coloured accepts.
 const (
 	readingJSON  = `{"place": "here", "degrees": 20}`
 	colouredJSON = `{"place": "here", "colour": "red"}`

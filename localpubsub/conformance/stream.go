@@ -10,7 +10,7 @@ import (
 )
 
 // streamDeadline is a stream's acknowledgement deadline in seconds, unless a
-// behaviour sets one: longer than any trial.
+// behaviour sets one. It is longer than any trial.
 const streamDeadline = 600
 
 // stream is an open StreamingPull.
@@ -35,7 +35,7 @@ func (t *trial) limited(subscription string, messages int64) *stream {
 	return t.open(&pubsubpb.StreamingPullRequest{Subscription: subscription, MaxOutstandingMessages: messages})
 }
 
-// open opens a stream with this first request.
+// open opens a stream with first as its first request.
 func (t *trial) open(first *pubsubpb.StreamingPullRequest) *stream {
 	if first.GetStreamAckDeadlineSeconds() == 0 {
 		first.StreamAckDeadlineSeconds = streamDeadline
@@ -71,8 +71,8 @@ func (s *stream) read(ctx context.Context) {
 	}
 }
 
-// send ignores the error: it means that the stream has ended, and the stream's
-// end gives the reason.
+// send ignores the error, which means that the stream has ended. The end of the
+// stream gives the reason.
 func (s *stream) send(r *pubsubpb.StreamingPullRequest) { _ = s.rpc.Send(r) }
 
 // abort drops the stream as a killed subscriber would.
@@ -127,7 +127,8 @@ func (s *stream) quiet(d time.Duration) {
 	s.t.failf("got %q, which must not come", data(s.pending))
 }
 
-// took returns the messages of a response, if the stream is still open.
+// took returns the messages of a response. If the stream is not open any more,
+// it ends the trial.
 func (s *stream) took(response *pubsubpb.StreamingPullResponse, open bool) []delivery {
 	if !open {
 		s.t.failf("the stream ended: %w", s.ended)
@@ -135,8 +136,8 @@ func (s *stream) took(response *pubsubpb.StreamingPullResponse, open bool) []del
 	return deliveries(response.GetReceivedMessages())
 }
 
-// both waits until n messages have arrived on either stream, and returns those
-// of each.
+// both waits until n messages have arrived on the two streams together, and
+// returns the messages of each stream.
 func both(a, b *stream, n int) (ofA, ofB []delivery) {
 	for timeout := time.After(patience); len(ofA)+len(ofB) < n; {
 		select {
@@ -151,7 +152,7 @@ func both(a, b *stream, n int) (ofA, ofB []delivery) {
 	return ofA, ofB
 }
 
-// response waits for a response with any content.
+// response waits for a response, which may have any content.
 func (s *stream) response() *pubsubpb.StreamingPullResponse {
 	select {
 	case response, open := <-s.responses:
@@ -182,20 +183,21 @@ func (s *stream) ack(all ...delivery)  { s.t.ack(s.subscription, all...) }
 func (s *stream) nack(all ...delivery) { s.t.nack(s.subscription, all...) }
 
 const (
-	// ackSeconds is a lease that is long enough for an acknowledgement, on a
-	// busy machine too.
+	// ackSeconds is the length of a lease. It is long enough for an
+	// acknowledgement, even on a busy machine.
 	ackSeconds = 4
-	// ackTime is the time after which it has ended, so that a lost
+	// ackTime is the time after which such a lease has ended, so that a lost
 	// acknowledgement shows.
 	ackTime = ackSeconds*time.Second + silence
 )
 
 // ackInTime shortens the lease and then acknowledges. If the server does not
-// accept the acknowledgement, the message comes again soon, so a test sees it.
+// accept the acknowledgement, the message comes again soon, so a test sees
+// that.
 func (s *stream) ackInTime(d delivery) {
 	s.t.extend(s.subscription, ackSeconds, d)
 	s.ack(d)
 }
 
-// expire ends the deliveries' leases in a second from now.
+// expire sets the deliveries' leases to end in a second.
 func (s *stream) expire(all ...delivery) { s.t.extend(s.subscription, 1, all...) }

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// clientSource is the only public source for the behaviour that a client relies
-// on beyond the reference.
+// clientSource is the only public source for behaviours that a client relies on
+// and that the reference does not have.
 const clientSource = "https://github.com/googleapis/google-cloud-go/blob/main/pubsub/v2/iterator.go"
 
 func streaming() area {
@@ -17,9 +17,9 @@ func streaming() area {
 	return area{"streams", []Behaviour{
 		{
 			Name: "each response of a stream reports whether its subscription is ordered and exactly-once",
-			// The client takes both properties for switched off if a response
-			// leaves them out, and then runs the callbacks of one key at the
-			// same time.
+			// If a response leaves out the two properties, the client takes
+			// both for switched off. It then runs the callbacks of one key at
+			// the same time.
 			Source: clientSource, try: streamReportsProperties,
 		},
 		{
@@ -66,7 +66,7 @@ func streamAnswersPings(t *trial) {
 	s := t.open(&pubsubpb.StreamingPullRequest{Subscription: t.subscription(topic), ProtocolVersion: 1})
 	t.publish(topic, text("a"))
 	s.ack(s.want("a")...)
-	s.quiet(silence) // a server may first send an empty response; that is past now
+	s.quiet(silence) // after this, a server no longer sends the empty response that may come first
 	for range 2 {
 		s.send(&pubsubpb.StreamingPullRequest{})
 		answer := s.response()

@@ -16,17 +16,17 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// maxResponse is the largest answer accepted from a server: a response with one
-// message of the largest size, plus room for its frame.
+// maxResponse is the largest answer accepted from a server. It has room for a
+// message of the largest size and its frame.
 const maxResponse = 20 << 20
 
-// Subject is a connection to a server under test that speaks Pub/Sub. The caller
-// of [Local] or [Google] closes it.
+// Subject is a connection to a server under test that speaks Pub/Sub. Whoever
+// calls [Local] or [Google] closes it.
 type Subject struct {
-	// Name is the heading of its column.
+	// Name is the heading of the subject's column.
 	Name string
-	// Departures are its known differences from the documentation, by
-	// behaviour.
+	// Departures are the server's known differences from the documentation, by
+	// the name of the behaviour.
 	Departures map[string]Departure
 
 	conn       *grpc.ClientConn
@@ -36,13 +36,13 @@ type Subject struct {
 	schemas    pubsubpb.SchemaServiceClient
 	policies   iampb.IAMPolicyClient
 
-	project string // empty: each trial has its own project
+	project string // if empty, each trial has its own project
 	prefix  string
 	serial  atomic.Int64
 }
 
 // Local connects to the server at addr (host:port), in plain text. It connects
-// in the background: an unreachable server is no error here.
+// in the background, so it returns no error if the server is unreachable.
 func Local(ctx context.Context, name, addr string, departures map[string]Departure) (*Subject, error) {
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxResponse)))
@@ -53,7 +53,7 @@ func Local(ctx context.Context, name, addr string, departures map[string]Departu
 }
 
 // Google connects to the real service with the application's default
-// credentials, which must be allowed to administer Pub/Sub in the project. The
+// credentials. They must be allowed to administer Pub/Sub in the project. The
 // name of each resource created there has a random prefix, and the resource is
 // deleted at the end of the behaviour.
 func Google(ctx context.Context, project string) (*Subject, error) {
@@ -65,7 +65,7 @@ func Google(ctx context.Context, project string) (*Subject, error) {
 	return connect(ctx, conn, &Subject{Name: project, project: project})
 }
 
-// connect completes s; on an error it closes conn.
+// connect completes s. If it fails, it closes conn.
 func connect(ctx context.Context, conn *grpc.ClientConn, s *Subject) (*Subject, error) {
 	project := s.project
 	if project == "" {

@@ -58,8 +58,9 @@ func topicExists(t *trial) {
 	t.code("second creation", err, codes.AlreadyExists)
 }
 
-// malformed returns ids that no resource may have: too short, too long, not
-// starting with a letter, reserved, or with a forbidden character.
+// malformed returns ids that no resource may have. They are too short or too
+// long, do not start with a letter, are reserved, or have a forbidden
+// character.
 func malformed() []string {
 	return []string{"ab", strings.Repeat("a", 256), "1abc", "googabc", "a b c", "a/b"}
 }

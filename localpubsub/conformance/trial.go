@@ -13,17 +13,17 @@ import (
 const (
 	// patience is how long a trial waits for an event that must come.
 	patience = 20 * time.Second
-	// silence is how long it listens for messages that must not come; a wrong
-	// one would come at once.
+	// silence is how long a trial listens for messages that must not come. A
+	// wrong message would come at once.
 	silence = 1500 * time.Millisecond
-	// slack is how much a server may be early: its clock and ours are read at
-	// different moments, and deadlines are best effort.
+	// slack is how much too early a server may be, because its clock and ours
+	// are read at different moments and deadlines are best effort.
 	slack = 200 * time.Millisecond
 )
 
-// trial is one run of one behaviour against one subject. Like the methods of a
-// test, its methods end the trial on a failure, so they are called from the
-// trial's goroutine only.
+// trial is one run of one behaviour against one subject. Its methods end the
+// trial on a failure, as the methods of testing.T do, so only the trial's
+// goroutine may call them.
 type trial struct {
 	*Subject
 
@@ -49,8 +49,8 @@ func (t *trial) code(what string, err error, want ...codes.Code) {
 	}
 }
 
-// refused ends the trial unless err is the caller's fault. The documentation
-// forbids much without naming the code.
+// refused ends the trial unless err has one of the codes that blame the caller.
+// The documentation forbids much without naming the code.
 func (t *trial) refused(what string, err error) {
 	t.code(what, err, codes.InvalidArgument, codes.FailedPrecondition, codes.OutOfRange)
 }
@@ -84,7 +84,8 @@ func equal[T comparable](t *trial, what string, got, want T) {
 	}
 }
 
-// sameSet ends the trial unless both hold the same, in any order.
+// sameSet ends the trial unless got and want hold the same elements, in any
+// order.
 func (t *trial) sameSet(what string, got, want []string) {
 	got, want = slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))
 	if !slices.Equal(got, want) {
@@ -92,7 +93,7 @@ func (t *trial) sameSet(what string, got, want []string) {
 	}
 }
 
-// patiently returns a context for one wait.
+// patiently returns a context that ends after patience, for one wait.
 func (t *trial) patiently() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(t.ctx, patience)
 }
@@ -106,8 +107,8 @@ func (t *trial) await(d time.Duration) {
 	}
 }
 
-// notBefore ends the trial if a message came again before d had passed since
-// from.
+// notBefore ends the trial if a message came again at the time at, less than d
+// after from.
 func (t *trial) notBefore(at, from time.Time, d time.Duration) {
 	if after := at.Sub(from); after < d-slack {
 		t.failf("it came again after %v instead of %v", after.Round(time.Millisecond), d)

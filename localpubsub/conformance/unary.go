@@ -65,7 +65,7 @@ func pullWaits(t *trial) {
 	t.publish(topic, text("a"))
 	got := <-answers
 	t.must(got.err)
-	if len(got.response.GetReceivedMessages()) == 0 { // its wait ended; the next pull gets the message
+	if len(got.response.GetReceivedMessages()) == 0 { // the pull's wait ended, so the next pull gets the message
 		t.pull(subscription, 1)
 	}
 }
@@ -85,8 +85,8 @@ func pullsInOrder(t *trial) {
 	t.publish(topic, texts("key", "a", "b", "c", "d", "e", "f")...)
 	got := ""
 	for len(got) < 6 {
-		// A pull may return fewer, and a key's next messages may wait for
-		// these.
+		// A pull may return fewer messages, and the next messages of a key may
+		// wait for the messages of this pull.
 		ctx, cancel := t.patiently()
 		response, err := t.subscriber.Pull(ctx, &pubsubpb.PullRequest{Subscription: subscription, MaxMessages: 2})
 		cancel()

@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	// startTime bounds the start: 1 to 2 s on an idle machine, far more on one
-	// that compiles on every core.
+	// startTime bounds the start, which takes 1 to 2 s on an idle machine, and
+	// far longer on a machine that compiles on every core.
 	startTime = 3 * time.Minute
-	// stopTime is the grace period before the kill: with many ordering keys the
-	// Java VM does not end by itself.
+	// stopTime is the grace period before the kill. The Java VM does not end by
+	// itself if there are many ordering keys.
 	stopTime = 3 * time.Second
-	// pollInterval is the pause between two checks of a starting emulator,
-	// probeTime the time limit of one check.
+	// pollInterval is the pause between two checks of a starting emulator.
+	// probeTime is the time limit of one check.
 	pollInterval = 50 * time.Millisecond
 	probeTime    = 2 * time.Second
-	// launches bounds the attempts to get a port.
+	// launches bounds the attempts to start the emulator on a free port.
 	launches = 5
 )
 
@@ -36,14 +36,14 @@ var errTaken = errors.New("the port was taken meanwhile")
 
 const jarPattern = "platform/pubsub-emulator/lib/cloud-pubsub-emulator-*-all.jar"
 
-// ErrNotInstalled lists the requirements of the official emulator. StartEmulator
-// wraps it.
+// ErrNotInstalled lists the requirements of the official emulator.
+// [StartEmulator] wraps it.
 var ErrNotInstalled = errors.New("the official emulator is not installed: it needs Java and `gcloud components install pubsub-emulator` " +
 	"(Debian and Ubuntu: apt-get install default-jre-headless google-cloud-cli-pubsub-emulator)")
 
-// findEmulator looks for the jar file itself, because `gcloud beta emulators`
-// leaves an orphan process when it is stopped, and takes twice as long to
-// start.
+// findEmulator looks for the jar file itself. It does not use `gcloud beta
+// emulators`, which leaves an orphan process when it is stopped, and takes
+// twice as long to start.
 func findEmulator() (java, jar string, err error) {
 	java, err = exec.LookPath("java")
 	if err != nil {
@@ -58,8 +58,8 @@ func findEmulator() (java, jar string, err error) {
 	return "", "", ErrNotInstalled
 }
 
-// sdkRoots lists possible directories of the Google Cloud CLI, the one in use
-// first.
+// sdkRoots lists possible directories of the Google Cloud CLI. The directory of
+// the CLI in use comes first.
 func sdkRoots() []string {
 	var roots []string
 	if path, err := exec.LookPath("gcloud"); err == nil {
@@ -73,17 +73,18 @@ func sdkRoots() []string {
 	return append(roots, "/usr/lib/google-cloud-sdk")
 }
 
-// StartEmulator starts the official emulator of the Google Cloud CLI on addr, a
-// host:port, whose port may be 0, and returns once it answers. It needs Java. A
-// taken port is an error that names it, and a missing emulator is
-// [ErrNotInstalled]. The caller closes the server.
+// StartEmulator starts the official emulator of the Google Cloud CLI, and
+// returns when it answers. addr is a host:port with a port that may be 0. The
+// emulator needs Java. If the port is taken, the error names it. If the
+// emulator is missing, the error is [ErrNotInstalled]. The caller closes the
+// server.
 func StartEmulator(ctx context.Context, addr string) (*Server, error) {
 	java, jar, err := findEmulator()
 	if err != nil {
 		return nil, err
 	}
-	// The emulator needs a port number: it gets a free port that was released, which
-	// another process may take before the emulator does.
+	// The emulator must be given a port number. It gets a free port that was just
+	// released. Another process may take the port before the emulator does.
 	for attempt := 1; ; attempt++ {
 		l, err := listen(ctx, addr)
 		if err != nil {
@@ -115,9 +116,9 @@ func runEmulator(ctx context.Context, addr *net.TCPAddr, java, jar string) (*Ser
 	return &Server{addr: addr.String(), description: "official Pub/Sub emulator " + version, done: emulator.Done(), stop: stop}, nil
 }
 
-// awaitReady trusts the health check only after the emulator's own message: an
-// emulator that does not get its port stays alive, and then another server
-// would answer the check.
+// awaitReady trusts the health check only after the emulator has printed that
+// it is ready. An emulator that does not get its port stays alive, and another
+// server would then answer the check.
 func awaitReady(ctx context.Context, emulator *process.Process, addr string) error {
 	for {
 		output := emulator.Output()

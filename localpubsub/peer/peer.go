@@ -1,4 +1,4 @@
-// Package peer starts the other local Pub/Subs, for comparison: the official
+// Package peer starts other local Pub/Subs, for comparison. They are the official
 // emulator, a Java program of the Google Cloud CLI, and pstest, the test server of
 // the Go client. Both lose their state when they end.
 package peer
@@ -17,7 +17,7 @@ type Server struct {
 	stop        func() error
 }
 
-// Addr is the host:port that the server listens on; use it as
+// Addr is the host:port that the server listens on. Use it as
 // PUBSUB_EMULATOR_HOST.
 func (s *Server) Addr() string { return s.addr }
 

@@ -9,12 +9,12 @@ import (
 	"google.golang.org/grpc"
 )
 
-// maxRequest is the real service's limit for one publish, with room for the
-// frame. Its own server would refuse more than 4 MiB.
+// maxRequest is the real service's limit for one publish, plus room for the
+// frame. pstest's own server would refuse more than 4 MiB.
 const maxRequest = 11 << 20
 
-// StartPstest serves pstest in this process on addr, a host:port, whose port may be
-// 0. A taken port is an error that names it. The caller closes the server.
+// StartPstest serves pstest in this process on addr, a host:port with a port that
+// may be 0. If the port is taken, the error names it. The caller closes the server.
 func StartPstest(ctx context.Context, addr string) (*Server, error) {
 	l, err := listen(ctx, addr)
 	if err != nil {

@@ -12,14 +12,14 @@ import (
 	"example.com/lockstep/localpubsub/peer"
 )
 
-// column is one subject's outcomes, in the order of the behaviours.
+// column holds the outcomes of one subject, in the order of the behaviours.
 type column struct {
 	subject  *conformance.Subject
 	outcomes []conformance.Outcome
 }
 
-// departs reports whether the subject is unreliable here: the behaviour failed,
-// was left out, or fails at times.
+// departs reports whether the subject departs from the behaviour in o. It does
+// if the behaviour failed, was left out, or is listed as failing sometimes.
 func (c column) departs(o conformance.Outcome) bool {
 	return o.Err != nil || o.Left || c.subject.Departures[o.Behaviour.Name].Sometimes
 }
@@ -33,8 +33,8 @@ func (c column) departing() (n int) {
 	return n
 }
 
-// columns tests one subject after the other: at the same time they would slow
-// each other down.
+// columns tests one subject after the other, because subjects tested at the
+// same time would slow each other down.
 func (c command) columns(ctx context.Context, behaviours []conformance.Behaviour, stderr io.Writer) ([]column, error) {
 	if c.project != "" {
 		subject, err := conformance.Google(ctx, c.project)
@@ -71,7 +71,8 @@ type local struct {
 	departures map[string]conformance.Departure
 }
 
-// locals are the columns of the table. The repository's own has no departures.
+// locals returns the local servers, which are the columns of the table. The
+// repository's own server has no departures.
 func locals() []local {
 	return []local{
 		{"ours", startOurs, nil},
@@ -80,7 +81,7 @@ func locals() []local {
 	}
 }
 
-// anyPort is a free port of this machine.
+// anyPort is an address for a server that takes a free port of this machine.
 const anyPort = "127.0.0.1:0"
 
 func startOurs(context.Context) (server, error)         { return localpubsub.Start(localpubsub.Options{}) }

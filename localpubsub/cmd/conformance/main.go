@@ -2,16 +2,17 @@
 // repository's local Pub/Sub, the official emulator and pstest, and prints the
 // results as a Markdown table.
 //
-// With -project it tests the real service instead. That takes a minute, creates
-// some 300 topics, subscriptions, snapshots and schemas with names that begin
-// with "conformance-", deletes them again, and transfers less than 100 MB: far
-// below the monthly free tier of 10 GiB
+// With -project it tests the real service instead. A run takes a minute. It
+// creates some 300 topics, subscriptions, snapshots and schemas with names that
+// begin with "conformance-", and deletes them again. It transfers less than 100
+// MB, which is far below the monthly free tier of 10 GiB
 // (https://cloud.google.com/pubsub/pricing). Dead letters need the roles
 // pubsub.publisher and pubsub.subscriber for the project's Pub/Sub service
 // agent.
 //
-// Exit codes: 0 done, 1 failed or the repository's own (with -project: the
-// service) departs from a behaviour, 2 wrong usage.
+// Exit codes: 0 done, 1 failed, 2 wrong usage. The code is also 1 if the
+// repository's own server, or with -project the real service, departs from a
+// behaviour.
 package main
 
 import (
@@ -133,8 +134,9 @@ func (c command) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return verdict(columns, stderr)
 }
 
-// verdict prints the differences from the subjects' lists to stderr. It returns
-// an error if the first subject departs from a behaviour.
+// verdict prints to stderr where an outcome differs from its subject's list of
+// departures. It returns an error if the first subject departs from a
+// behaviour.
 func verdict(columns []column, stderr io.Writer) error {
 	for _, c := range columns {
 		for _, outcome := range c.outcomes {

@@ -11,21 +11,22 @@ import (
 	"example.com/lockstep/localpubsub/conformance"
 )
 
-// document contains the table, between these lines.
+// document is the file that contains the table, between the lines begin and
+// end.
 const (
 	document = "CONFORMANCE.md"
 	begin    = "<!-- printed by cmd/conformance -->\n"
 	end      = "<!-- end of the printed part -->\n"
 )
 
-// table is behaviour × subject.
+// table has a row for each behaviour and a column for each subject.
 type table struct {
 	behaviours []conformance.Behaviour
 	columns    []column
 }
 
-// print writes Markdown: the table, then for each subject the reasons of its
-// departures.
+// print writes Markdown. It prints the table and then, for each subject, the
+// reasons for its departures.
 func (t table) print(w io.Writer) {
 	fmt.Fprint(w, "| area | behaviour |")
 	for _, c := range t.columns {
@@ -102,7 +103,7 @@ func (c column) why(o conformance.Outcome) string {
 // escape keeps Markdown from reading an underscore as emphasis.
 func escape(text string) string { return strings.ReplaceAll(text, "_", `\_`) }
 
-// write replaces the table in the file.
+// write replaces the table in the file name.
 func (t table) write(name string) error {
 	text, err := os.ReadFile(name)
 	if err != nil {

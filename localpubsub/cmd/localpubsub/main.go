@@ -1,7 +1,7 @@
-// Command localpubsub serves a Pub/Sub on this machine until a signal ends it; see package
-// localpubsub for what it keeps of the service's semantics.
+// Command localpubsub serves a Pub/Sub on this machine until a signal ends it. Package
+// localpubsub documents which semantics of the service it keeps.
 //
-// Exit codes: 0 ended by a signal, 1 failed, 2 wrong usage.
+// Exit codes: 0 if a signal ended it, 1 if it failed, 2 for wrong usage.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 
 const (
 	defaultAddr = "127.0.0.1:8085"
-	// setupTime bounds the creation of a file's resources.
+	// setupTime bounds the creation of the resources in the file.
 	setupTime = time.Minute
 )
 
@@ -57,7 +57,7 @@ func main() {
 	}
 }
 
-// run serves until ctx ends. It prints the address when everything of the file is there.
+// run serves until ctx ends. It prints the address when all resources of the file exist.
 func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags := flag.NewFlagSet("localpubsub", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)

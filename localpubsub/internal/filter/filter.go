@@ -21,7 +21,7 @@ import (
 	"strings"
 )
 
-// maxSize is in bytes
+// maxSize is the limit of a filter in bytes
 // (https://cloud.google.com/pubsub/docs/subscription-message-filter).
 const maxSize = 256
 
@@ -31,7 +31,7 @@ type Filter struct {
 	condition condition
 }
 
-// A condition reports whether it is true of a message's attributes.
+// A condition reports whether a message with these attributes meets it.
 type condition func(attributes map[string]string) bool
 
 // Matches reports whether the subscription gets the message.
@@ -39,8 +39,8 @@ func (f *Filter) Matches(attributes map[string]string) bool {
 	return f == nil || f.condition(attributes)
 }
 
-// Parse returns nil for an empty text. An error names the position, which
-// counts bytes from 1.
+// Parse parses a filter. It returns nil for an empty text. An error names the
+// position, in bytes from 1.
 func Parse(text string) (*Filter, error) {
 	if text == "" {
 		return nil, nil

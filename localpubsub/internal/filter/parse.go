@@ -6,7 +6,7 @@ import "fmt"
 // lookahead. The length of a filter bounds the depth.
 type parser struct {
 	text  string
-	rest  int // offset behind the current token
+	rest  int // offset after the current token
 	token token
 }
 
@@ -135,7 +135,7 @@ func (p *parser) prefix() (condition, error) {
 	return attributeBegins(key, value), p.skip(")")
 }
 
-// key reads the key behind the current token. Keys have a scan of their own,
+// key reads the key after the current token. Keys are scanned separately,
 // because "-" in a key is no operator and AND in a key is no keyword.
 func (p *parser) key() (string, error) {
 	if err := p.nextKey(); err != nil {

@@ -18,8 +18,8 @@ const (
 	tokenNot
 )
 
-// A token is one token of the filter and its byte offset. The text of a
-// string has its escapes resolved.
+// A token is one token of the filter with its byte offset. In the text of a
+// string, the escapes are resolved.
 type token struct {
 	kind tokenKind
 	text string
@@ -30,7 +30,7 @@ func (t token) is(symbol string) bool { return t.kind == tokenSymbol && t.text =
 
 func (t token) isWord(word string) bool { return t.kind == tokenWord && t.text == word }
 
-// next reads a token outside of keys.
+// next reads a token that is not a key.
 func (p *parser) next() error {
 	if err := p.scan(isWordByte); err != nil {
 		return err
@@ -51,7 +51,7 @@ func (p *parser) next() error {
 	return nil
 }
 
-// nextKey reads a token that is a key: it may contain hyphens and be called
+// nextKey reads a token that is a key. A key may contain hyphens and be called
 // AND.
 func (p *parser) nextKey() error {
 	return p.scan(func(c byte) bool { return c == '-' || isWordByte(c) })
@@ -96,9 +96,9 @@ func (p *parser) take(kind tokenKind, text string) {
 
 // scanString resolves the escapes that the page names: backslash, quotation
 // mark, non-printing characters, Unicode, hexadecimal and octal. The page
-// leaves open whether the last two are bytes or characters. Here they are
-// bytes, and the string must be valid UTF-8 in the end: otherwise it could
-// match nothing.
+// leaves open whether a hexadecimal or octal escape is a byte or a character.
+// Here it is a byte. The resolved string must be valid UTF-8, because it could
+// otherwise match nothing.
 func (p *parser) scanString() error {
 	var value []byte
 	tail := p.text[p.rest+1:]

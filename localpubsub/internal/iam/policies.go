@@ -1,6 +1,6 @@
 // Package iam keeps the IAM policies of a server's resources and serves
-// google.iam.v1.IAMPolicy. Policies are stored and returned, never enforced:
-// every caller may do everything.
+// google.iam.v1.IAMPolicy. Policies are stored and returned, but never
+// enforced. Every caller may do everything.
 package iam
 
 import (
@@ -17,24 +17,25 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// unsetETag is the etag of a policy that was never set; in JSON it is the
-// "ACAB" that the service answers.
+// unsetETag is the etag of a policy that was never set. In JSON it is "ACAB",
+// as in the service's answers.
 var unsetETag = []byte{0x00, 0x20, 0x01}
 
 // Policies keeps the policies of topics, subscriptions, schemas and snapshots.
 //
-// A set replaces the whole policy in one step if its etag is absent or equals
-// that of the current policy; otherwise it is ABORTED and the caller reads
-// again. https://cloud.google.com/iam/docs/reference/rest/v1/Policy
+// SetIamPolicy replaces the whole policy in one step if the given etag is
+// absent or equals the etag of the current policy. Otherwise it returns
+// ABORTED, and the caller reads again.
+// https://cloud.google.com/iam/docs/reference/rest/v1/Policy
 type Policies struct {
 	iampb.UnimplementedIAMPolicyServer
 
 	exists func(resource string) error
 
 	mu sync.Mutex
-	// set holds the policies that were set. A policy in it never changes; a
-	// change stores a new one. The size is bounded by the number of resources
-	// times maxPolicySize.
+	// set holds the policies that were set. A stored policy never changes,
+	// because each change stores a new one. The size of all policies is bounded
+	// by the number of resources times maxPolicySize.
 	set map[string]*iampb.Policy
 }
 
@@ -46,15 +47,15 @@ func NewPolicies(exists func(resource string) error) *Policies {
 }
 
 // Remove deletes the policy of a resource. It is called after the resource is
-// deleted, so that no concurrent set leaves a policy for the next resource of
-// that name.
+// deleted, so that no concurrent SetIamPolicy leaves a policy for a later
+// resource of the same name.
 func (p *Policies) Remove(resource string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.set, resource)
 }
 
-// Forget deletes all policies, after all resources are deleted.
+// Forget deletes all policies. It is called after all resources are deleted.
 func (p *Policies) Forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,8 +63,8 @@ func (p *Policies) Forget() {
 }
 
 // GetIamPolicy returns an empty policy for a resource without one. A caller that
-// asks for a version below 3 gets no conditions: as Google documents it, a binding
-// with a condition has a changed role name instead.
+// asks for a version below 3 gets no conditions. A binding with a condition then
+// has a changed role name, as Google documents it.
 func (p *Policies) GetIamPolicy(_ context.Context, r *iampb.GetIamPolicyRequest) (*iampb.Policy, error) {
 	if err := p.exists(r.GetResource()); err != nil {
 		return nil, err
@@ -134,8 +135,8 @@ func (p *Policies) current(resource string) *iampb.Policy {
 	return &iampb.Policy{Etag: unsetETag}
 }
 
-// TestIamPermissions grants all permissions asked for. On a resource that does
-// not exist it grants none, which is no error.
+// TestIamPermissions returns all permissions asked for. For a resource that
+// does not exist it returns none, and no error.
 func (p *Policies) TestIamPermissions(_ context.Context, r *iampb.TestIamPermissionsRequest) (*iampb.TestIamPermissionsResponse, error) {
 	for i, permission := range r.GetPermissions() {
 		if permission == "" || strings.Contains(permission, "*") {

@@ -13,8 +13,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// The documented limits of a policy: "a few 10s of KB", and principals counted
-// at each occurrence. https://cloud.google.com/iam/quotas#limits
+// The documented limits of a policy are "a few 10s of KB" and a number of
+// principals. Each occurrence of a principal counts.
+// https://cloud.google.com/iam/quotas#limits
 const (
 	maxPolicySize = 64 << 10
 	maxPrincipals = 1500
@@ -24,8 +25,8 @@ const (
 // conditionVersion is the lowest version of a policy that can have conditions.
 const conditionVersion = 3
 
-// concealed marks the role of a binding with a condition for a reader that did
-// not ask for conditions.
+// concealed is the mark in the role of a binding with a condition, when the
+// reader did not ask for conditions.
 // https://cloud.google.com/iam/docs/troubleshooting-withcond
 const concealed = "_withcond_"
 
@@ -103,8 +104,8 @@ func checkBinding(field string, binding *iampb.Binding, version int32) error {
 	return nil
 }
 
-// normalised merges the bindings, in the order given: each role with each
-// condition once, its members once, and no binding without members.
+// normalised merges bindings with the same role and condition, and keeps their
+// order. It removes repeated members, and bindings without members.
 func normalised(bindings []*iampb.Binding) []*iampb.Binding {
 	var result []*iampb.Binding
 	for _, binding := range bindings {
@@ -133,7 +134,7 @@ func hasConditions(bindings []*iampb.Binding) bool {
 }
 
 // withoutConditions returns the policy as readers below version 3 see it. A
-// role in it that stood under a condition cannot be set again.
+// role that had a condition has a changed name, which SetIamPolicy refuses.
 func withoutConditions(policy *iampb.Policy) *iampb.Policy {
 	if !hasConditions(policy.GetBindings()) {
 		return policy

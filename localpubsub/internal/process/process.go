@@ -1,9 +1,10 @@
 // Package process runs a server program that must not outlive this process.
 //
 // On Linux the kernel ends the child when this process ends, even by SIGKILL.
-// Elsewhere only an orderly exit that calls [Process.Stop] does. A child has a
-// process group of its own, so a Ctrl-C in the terminal reaches this process
-// alone, which then stops its children when nothing needs them any more.
+// On other systems the child ends only if this process calls [Process.Stop]
+// before it exits. A child has its own process group, so a Ctrl-C in the
+// terminal reaches only this process. This process then stops its children when
+// nothing needs them any more.
 package process
 
 import (
@@ -14,8 +15,8 @@ import (
 	"time"
 )
 
-// drainTime bounds the wait for output after the child is gone: a grandchild
-// may hold the pipe a little longer.
+// drainTime bounds the wait for output after the child has ended, because a
+// grandchild may hold the pipe a little longer.
 const drainTime = 2 * time.Second
 
 // Process is a running child.
@@ -25,8 +26,8 @@ type Process struct {
 	done   chan struct{}
 }
 
-// Start starts cmd, and keeps its output for [Process.Output]. On Linux cmd gets the
-// signal orphaned when this process ends before it.
+// Start starts cmd, and keeps its output for [Process.Output]. On Linux the child
+// gets the signal orphaned if this process ends before the child.
 func Start(cmd *exec.Cmd, orphaned syscall.Signal) (*Process, error) {
 	p := &Process{cmd: cmd, done: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = &p.output, &p.output
@@ -44,8 +45,8 @@ func Start(cmd *exec.Cmd, orphaned syscall.Signal) (*Process, error) {
 	return p, nil
 }
 
-// run keeps its thread to itself until the child has ended: Linux treats the end of the
-// thread that started the child as the end of the parent.
+// run locks its OS thread until the child has ended. Linux takes the end of the thread
+// that started the child for the end of the parent.
 func (p *Process) run(started chan<- error) {
 	runtime.LockOSThread()
 	err := p.cmd.Start()
@@ -64,13 +65,14 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 func (p *Process) Output() string { return p.output.String() }
 
 // Stop sends sig and waits until the child has ended. After grace it kills the
-// child, and says so in its error. Stopping an ended child does nothing.
+// child and returns an error that says so. Stopping an ended child does
+// nothing.
 func (p *Process) Stop(sig syscall.Signal, grace time.Duration) error {
 	select {
 	case <-p.done:
 		return nil
 	default:
-		_ = p.cmd.Process.Signal(sig) // fails only when it has ended meanwhile
+		_ = p.cmd.Process.Signal(sig) // fails only if the child has ended meanwhile
 	}
 	select {
 	case <-p.done:

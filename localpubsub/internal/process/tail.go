@@ -5,10 +5,12 @@ import (
 	"sync"
 )
 
-// keep is how much output explains a failed start: some thirty lines.
+// keep is the number of bytes of output to keep. That is some thirty lines,
+// enough to explain a failed start.
 const keep = 4 << 10
 
-// tail keeps the last bytes that were written to it. Its zero value is ready.
+// tail keeps the last bytes that were written to it. Its zero value is ready
+// for use.
 type tail struct {
 	mu  sync.Mutex
 	end []byte

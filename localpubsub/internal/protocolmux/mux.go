@@ -1,8 +1,8 @@
-// Package protocolmux serves gRPC and plain HTTP on one port: Google's clients
-// speak gRPC to PUBSUB_EMULATOR_HOST, Terraform and curl speak HTTP/1 to the
-// same address. The first bytes of a connection show its protocol. A gRPC
-// connection then goes to gRPC's own server, which is faster than serving gRPC
-// through net/http.
+// Package protocolmux serves gRPC and plain HTTP on one port. Google's clients
+// speak gRPC to PUBSUB_EMULATOR_HOST, while Terraform and curl speak HTTP/1 to
+// the same address. The first bytes of a connection show its protocol. A gRPC
+// connection then goes to gRPC's own server, which is faster than gRPC through
+// net/http.
 package protocolmux
 
 import (
@@ -26,10 +26,10 @@ type Mux struct {
 const SniffTime = 10 * time.Second
 
 // preface is the start of every HTTP/2 connection of a client (RFC 9113, 3.4).
-// No HTTP/1 method is PRI.
+// No HTTP/1 method is called PRI.
 const preface = "PRI "
 
-// New starts to accept connections from l, which Close closes.
+// New starts to accept connections from l. Close closes l.
 func New(l net.Listener) *Mux {
 	m := &Mux{listener: l, closing: make(chan struct{})}
 	m.grpc = &listener{mux: m, connections: make(chan net.Conn)}
@@ -47,8 +47,8 @@ func (m *Mux) HTTP() net.Listener { return m.http }
 // Addr is the address of the port.
 func (m *Mux) Addr() net.Addr { return m.listener.Addr() }
 
-// Close stops listening and waits for the connections that have not shown their
-// protocol yet.
+// Close stops listening, and waits until the connections that have not shown
+// their protocol yet are closed.
 func (m *Mux) Close() error {
 	close(m.closing)
 	err := m.listener.Close()
@@ -63,7 +63,7 @@ func (m *Mux) accept() {
 			return
 		}
 		if err != nil {
-			select { // out of file descriptors, for example: other connections may free some
+			select { // for example, there may be no file descriptor until another connection ends
 			case <-time.After(10 * time.Millisecond):
 				continue
 			case <-m.closing:
@@ -85,7 +85,7 @@ func (m *Mux) route(connection net.Conn) {
 		}
 	}()
 	first := make([]byte, len(preface))
-	_ = connection.SetReadDeadline(time.Now().Add(SniffTime)) // fails on a closed connection, and so will the read
+	_ = connection.SetReadDeadline(time.Now().Add(SniffTime)) // fails on a closed connection, as does the read
 	if _, err := io.ReadFull(connection, first); err != nil {
 		_ = connection.Close()
 		return
@@ -102,7 +102,8 @@ func (m *Mux) route(connection net.Conn) {
 	}
 }
 
-// sniffed is a connection that returns the bytes already read first.
+// sniffed is a connection whose reads return the bytes that were already read,
+// and then further bytes.
 type sniffed struct {
 	net.Conn
 
@@ -116,7 +117,7 @@ func (s *sniffed) Read(p []byte) (int, error) {
 	return s.Conn.Read(p)
 }
 
-// A listener has the connections of one protocol.
+// A listener accepts the connections of one protocol.
 type listener struct {
 	mux         *Mux
 	connections chan net.Conn
@@ -135,5 +136,5 @@ func (l *listener) Accept() (net.Conn, error) {
 // Addr is the address of the port.
 func (l *listener) Addr() net.Addr { return l.mux.Addr() }
 
-// Close does nothing: the mux closes both listeners.
+// Close does nothing, because the mux closes both listeners.
 func (*listener) Close() error { return nil }

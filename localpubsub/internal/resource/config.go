@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// Bounds and defaults of the configuration
+// The bounds and defaults of configurations
 // (https://cloud.google.com/pubsub/docs/subscription-properties).
 const (
 	minAckDeadline    = 10
@@ -29,7 +29,7 @@ const (
 
 var labelPart = regexp.MustCompile(`^[\p{Ll}\p{Lo}\p{N}_-]{0,63}$`)
 
-// CheckTopic validates the configuration but for its schema.
+// CheckTopic validates the configuration, except its schema.
 func CheckTopic(config *pubsubpb.Topic) error {
 	if err := CheckName(config.GetName(), "topics", "name"); err != nil {
 		return err
@@ -51,8 +51,8 @@ func CheckTopic(config *pubsubpb.Topic) error {
 	return nil
 }
 
-// CheckSubscription validates the configuration, but for its dead letter
-// policy, and fills in defaults.
+// CheckSubscription validates the configuration, except its dead letter policy,
+// and fills in defaults.
 func CheckSubscription(config *pubsubpb.Subscription) error {
 	if err := CheckName(config.GetName(), "subscriptions", "name"); err != nil {
 		return err
@@ -133,8 +133,8 @@ func checkRetry(config *pubsubpb.Subscription) error {
 	return nil
 }
 
-// CheckDeadLetters checks a policy but for its topic, and fills in the default
-// of its limit. A nil policy is valid.
+// CheckDeadLetters checks a policy, except whether its topic exists, and fills
+// in the default number of attempts. A nil policy is valid.
 func CheckDeadLetters(policy *pubsubpb.DeadLetterPolicy) error {
 	if policy == nil {
 		return nil
@@ -167,7 +167,7 @@ func CheckDeadline(seconds int32, field string) error {
 }
 
 // CheckModify checks a new lease time. It may be shorter than the shortest
-// deadline of a subscription.
+// deadline that a subscription may have.
 func CheckModify(seconds int32, field string) error {
 	if seconds < 0 || seconds > maxAckDeadline {
 		return Invalid(field, "%d is not between 0 and %d", seconds, maxAckDeadline)

@@ -9,9 +9,9 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 )
 
-// ApplyMask copies the fields that the mask names between two messages of one
-// type. It may name the given top-level fields and parts of them. A field that
-// is unset in the source is cleared.
+// ApplyMask copies the fields that mask names between two messages of one type.
+// The mask may name the top-level fields in fields, and parts of them. A field
+// that is unset in from is cleared.
 func ApplyMask(to, from proto.Message, mask *fieldmaskpb.FieldMask, fields []string) error {
 	if len(mask.GetPaths()) == 0 {
 		return Invalid("update_mask", "it names no field")
@@ -42,12 +42,12 @@ func copyField(to, from protoreflect.Message, path []string) bool {
 		to.Clear(field)
 		return true
 	}
-	// A copy, because maps and messages would be shared with the request.
+	// Without the copy, maps and messages would be shared with the request.
 	to.Set(field, proto.Clone(from.Interface()).ProtoReflect().Get(field))
 	return true
 }
 
-// MaskNames says whether a mask names a field or a part of it.
+// MaskNames reports whether a mask names a field or a part of it.
 func MaskNames(mask *fieldmaskpb.FieldMask, field string) bool {
 	return slices.ContainsFunc(mask.GetPaths(), func(path string) bool { return path == field || strings.HasPrefix(path, field+".") })
 }

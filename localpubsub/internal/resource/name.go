@@ -1,6 +1,6 @@
 // Package resource has the rules that the kinds of resources share: names,
-// pages of lists, update masks, the bounds of a configuration, and the statuses
-// of a call that breaks one of these rules.
+// pages of lists, update masks and the bounds of a configuration. It also has
+// the statuses for calls that break one of these rules.
 package resource
 
 import (
@@ -13,7 +13,8 @@ import (
 // (https://cloud.google.com/pubsub/docs/pubsub-basics#resource_names).
 var resourceID = regexp.MustCompile(`^[A-Za-z][-A-Za-z0-9_.~+%]{2,254}$`)
 
-// CheckName requires the form projects/PROJECT/COLLECTION/ID.
+// CheckName returns an error unless name has the form
+// projects/PROJECT/COLLECTION/ID.
 func CheckName(name, collection, field string) error {
 	parts := strings.Split(name, "/")
 	if len(parts) != 4 || parts[0] != "projects" || parts[1] == "" || parts[2] != collection {
@@ -31,7 +32,8 @@ func Split(name string) (project, id string) {
 	return parts[1], parts[len(parts)-1]
 }
 
-// RandomName returns a random name in the project of another resource.
+// RandomName returns a random name of a collection, in the project of the
+// resource neighbour.
 func RandomName(neighbour, collection string) string {
 	project, _ := Split(neighbour)
 	return "projects/" + project + "/" + collection + "/auto-" + strings.ToLower(rand.Text())

@@ -16,7 +16,9 @@ type PageRequest interface {
 	GetPageToken() string
 }
 
-// Page returns one page of names: those after the token's, in order.
+// Page returns one page of names, in order, and the token for the next page.
+// The page begins after the last name of the page that returned the request's
+// token.
 func Page(names []string, req PageRequest) (some []string, next string, err error) {
 	if req.GetPageSize() < 0 {
 		return nil, "", Invalid("page_size", "%d is negative", req.GetPageSize())

@@ -8,7 +8,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Invalid returns an error that names the field, also as google.rpc.BadRequest.
+// Invalid returns INVALID_ARGUMENT. The error names the field in its text and
+// in a google.rpc.BadRequest.
 func Invalid(field, format string, args ...any) error {
 	why := fmt.Sprintf(format, args...)
 	s := status.New(codes.InvalidArgument, field+": "+why)
@@ -21,12 +22,12 @@ func Invalid(field, format string, args ...any) error {
 	return detailed.Err()
 }
 
-// Missing returns NOT_FOUND.
+// Missing returns NOT_FOUND for the resource name.
 func Missing(name string) error {
 	return status.Errorf(codes.NotFound, "Resource not found (resource=%s).", name)
 }
 
-// Taken returns ALREADY_EXISTS.
+// Taken returns ALREADY_EXISTS for the resource name.
 func Taken(name string) error {
 	return status.Errorf(codes.AlreadyExists, "Resource already exists in the project (resource=%s).", name)
 }

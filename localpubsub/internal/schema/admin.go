@@ -43,9 +43,9 @@ func (s *Service) CreateSchema(ctx context.Context, req *pubsubpb.CreateSchemaRe
 	return created.describe(name, pubsubpb.SchemaView_FULL), nil
 }
 
-// CommitSchema adds a revision as the newest one. It must be compatible with
-// each revision of the schema; otherwise INVALID_ARGUMENT names the revision
-// that it conflicts with, and the reason.
+// CommitSchema adds a revision as the newest one. The revision must be
+// compatible with each revision of the schema. Otherwise INVALID_ARGUMENT names
+// the revision that it conflicts with, and the reason.
 func (s *Service) CommitSchema(ctx context.Context, req *pubsubpb.CommitSchemaRequest) (*pubsubpb.Schema, error) {
 	if err := resource.CheckName(req.GetName(), "schemas", "name"); err != nil {
 		return nil, err
@@ -94,11 +94,10 @@ func (s *Service) RollbackSchema(_ context.Context, req *pubsubpb.RollbackSchema
 	return s.append(req.GetName(), found)
 }
 
-// DeleteSchemaRevision takes a name with a revision id, and returns the schema
-// as it is afterwards, with its newest revision. The only revision cannot be
-// deleted: FAILED_PRECONDITION
-// (https://cloud.google.com/pubsub/docs/delete-schema-revision; the code is not
-// documented).
+// DeleteSchemaRevision takes a name with a revision id. It returns the schema
+// as it is afterwards, with its newest revision. If the schema has only one
+// revision, it returns FAILED_PRECONDITION, a code that is not documented
+// (https://cloud.google.com/pubsub/docs/delete-schema-revision).
 func (s *Service) DeleteSchemaRevision(_ context.Context, req *pubsubpb.DeleteSchemaRevisionRequest) (*pubsubpb.Schema, error) {
 	name, id, err := splitRevision(req.GetName())
 	if err != nil {

@@ -10,13 +10,13 @@ import (
 	"example.com/lockstep/localpubsub/internal/resource"
 )
 
-// Check validates a message's data against the topic's schema. It must be valid
-// for one of the revisions that the settings allow; they are tried from the
-// newest on, as Google announced when it published the evolution of schemas.
-// The result is the attributes that the service adds to the message; they are
-// shared, and must not be changed. Data that fits no revision is
-// INVALID_ARGUMENT, a deleted schema is NOT_FOUND. A new schema with the name
-// of a deleted one takes its place.
+// Check validates a message's data against the topic's schema. The data must be
+// valid for one of the revisions that the settings allow. Check tries the
+// newest first, as Google announced when it published the evolution of schemas.
+// It returns the attributes that the service adds to the message. The map is
+// shared, so the caller must not change it. Data that fits no revision is
+// INVALID_ARGUMENT, and a deleted schema is NOT_FOUND. A new schema with the
+// name of a deleted one takes its place.
 func (s *Service) Check(settings *pubsubpb.SchemaSettings, data []byte) (attributes map[string]string, err error) {
 	of := s.history(settings.GetSchema())
 	if of == nil {
@@ -41,7 +41,8 @@ func (s *Service) Check(settings *pubsubpb.SchemaSettings, data []byte) (attribu
 	return nil, resource.Invalid("messages", "Invalid data in message: Message failed schema validation. %v", why)
 }
 
-// judge validates the data, and returns the attributes if the error is nil.
+// judge validates the data against the revision. If the data is valid, it
+// returns the attributes for the message.
 func (r *revision) judge(encoding pubsubpb.Encoding, data []byte) (map[string]string, error) {
 	switch encoding {
 	case pubsubpb.Encoding_BINARY:
@@ -53,10 +54,10 @@ func (r *revision) judge(encoding pubsubpb.Encoding, data []byte) (map[string]st
 	}
 }
 
-// CheckSettings requires that a topic's schema and its revisions exist (else
-// NOT_FOUND), and that the encoding and the order of the revisions are valid
-// (else INVALID_ARGUMENT). It is called for new settings only: a topic keeps
-// settings with revisions that are deleted later.
+// CheckSettings returns NOT_FOUND unless a topic's schema and its revisions
+// exist, and INVALID_ARGUMENT unless the encoding and the order of the
+// revisions are valid. It is called for new settings only, because a topic
+// keeps settings with revisions that are deleted later.
 func (s *Service) CheckSettings(settings *pubsubpb.SchemaSettings) error {
 	name := settings.GetSchema()
 	if err := resource.CheckName(name, "schemas", "schema_settings.schema"); err != nil {

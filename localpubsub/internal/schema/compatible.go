@@ -9,20 +9,22 @@ import (
 	"example.com/lockstep/localpubsub/internal/resource"
 )
 
-// accept decides whether a revision may be added to a schema. "You can add or
-// remove optional fields. You cannot add or delete other fields. You also
-// cannot edit any existing field."
-// (https://cloud.google.com/pubsub/docs/commit-schema-revision) This is taken
-// literally, with two observations by users of the service: it also compares
-// with older revisions than the newest (https://github.com/Rtosshy/gcp-test,
-// README.md, experiment 7), and an enum that gains a value counts as an edit of
-// its fields (Stack Overflow, "Backward and forward compatibility issues with
-// protobufs in Google Pub/Sub").
+// accept returns an error unless a revision may be added to a schema. "You can
+// add or remove optional fields. You cannot add or delete other fields. You
+// also cannot edit any existing field."
+// (https://cloud.google.com/pubsub/docs/commit-schema-revision) This rule is
+// taken literally, with two observations by users of the service. First, the
+// service also compares with revisions older than the newest
+// (https://github.com/Rtosshy/gcp-test, README.md, experiment 7). Second, an
+// enum that gains a value counts as an edit of its fields (Stack Overflow,
+// "Backward and forward compatibility issues with protobufs in Google
+// Pub/Sub").
 //
 // So repeated fields and maps can be neither added nor removed. The page does
 // not name them, and to allow a change that the service refuses would be worse
-// than the reverse. Message names are compared for the types of fields only:
-// the name of the top-level type stands in no message.
+// than to refuse a change that it allows. Message names are compared only where
+// a field has a message type. The name of the top-level type may change,
+// because no message contains it.
 func (h history) accept(added *revision) error {
 	for _, old := range slices.Backward(h) {
 		if old.root == nil {
@@ -36,12 +38,12 @@ func (h history) accept(added *revision) error {
 	return nil
 }
 
-// A comparison holds the pairs of messages that are compared already or are
-// being compared: types may refer to themselves.
+// A comparison holds the pairs of messages that are already compared or are
+// being compared. It ends the recursion of types that refer to themselves.
 type comparison map[[2]protoreflect.FullName]bool
 
-// messages returns the reason why a message is incompatible with an older one;
-// "" means compatible.
+// messages returns the reason why a message is incompatible with an older one.
+// It returns "" if they are compatible.
 func (c comparison) messages(before, after protoreflect.MessageDescriptor) string {
 	pair := [2]protoreflect.FullName{before.FullName(), after.FullName()}
 	if c[pair] {
@@ -70,7 +72,8 @@ func (c comparison) messages(before, after protoreflect.MessageDescriptor) strin
 	return ""
 }
 
-// loose requires that a field which the other side lacks is optional.
+// loose returns the reason why field, which the other message lacks, may be
+// neither added nor removed. It returns "" if it may.
 func loose(field protoreflect.FieldDescriptor, other protoreflect.MessageDescriptor) string {
 	if field.Cardinality() != protoreflect.Optional {
 		return fmt.Sprintf("%s is %v; only optional fields may be added or removed", field.FullName(), field.Cardinality())
@@ -136,7 +139,7 @@ func subset(some, all protoreflect.EnumDescriptor) string {
 	return ""
 }
 
-// descriptors iterates over a list of protoreflect.
+// descriptors iterates over a list of descriptors.
 func descriptors[T any](list interface {
 	Len() int
 	Get(i int) T

@@ -17,7 +17,7 @@ import (
 	"example.com/lockstep/localpubsub/internal/resource"
 )
 
-// definitionFile is the file name of the definition in errors.
+// definitionFile is the file name that errors give for the definition.
 const definitionFile = "schema.proto"
 
 // compileRevision compiles a definition to a revision without a name. The

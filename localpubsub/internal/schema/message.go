@@ -11,18 +11,18 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// noTypes keeps the types that happen to be linked into this process out of the
-// validation.
+// noTypes is an empty registry. It keeps types that happen to be linked into
+// this process out of the validation.
 var noTypes = new(protoregistry.Types)
 
-// validBinary checks that data is a message of the type. Protobuf parsers skip
-// fields that the type does not have, and fields with another wire type; here
-// they are refused, at any depth except in the entries of maps. Google's pages
-// leave that open. Users of the service report it of 2026 at
-// https://github.com/Rtosshy/gcp-test (README.md, experiment 6) and
+// validBinary checks that data is a message of the type. It refuses fields that
+// the type does not have, and fields with another wire type, at any depth
+// except in the entries of maps. Protobuf parsers skip such fields. Google's
+// pages leave open whether the service refuses them. Users report for 2026 that
+// it does, at https://github.com/Rtosshy/gcp-test (README.md, experiment 6) and
 // https://github.com/apollo-chora/chora-contracts
-// (scripts/verify-schema-registry.sh). So bytes after the last field are fields
-// too, or no fields at all, and are refused as such.
+// (scripts/verify-schema-registry.sh). Bytes after the last field are refused,
+// too, as such fields or as malformed data.
 func validBinary(root protoreflect.MessageDescriptor, data []byte) error {
 	m := dynamicpb.NewMessage(root)
 	if err := (proto.UnmarshalOptions{Resolver: noTypes}).Unmarshal(data, m); err != nil {
@@ -32,15 +32,14 @@ func validBinary(root protoreflect.MessageDescriptor, data []byte) error {
 }
 
 // validJSON checks that data is a message of the type in protobuf's JSON form.
-// Unknown fields are refused, which is the default of its parsers
-// (https://protobuf.dev/programming-guides/json/), and so is text after the
-// object.
+// The parser refuses unknown fields, which is the default
+// (https://protobuf.dev/programming-guides/json/), and text after the object.
 func validJSON(root protoreflect.MessageDescriptor, data []byte) error {
 	return (protojson.UnmarshalOptions{Resolver: noTypes}).Unmarshal(data, dynamicpb.NewMessage(root))
 }
 
-// known returns an error for a field in m, or in a message within m, that has
-// no declaration.
+// known returns an error if m, or a message within m, has a field without
+// declaration.
 func known(m protoreflect.Message) error {
 	if extra := m.GetUnknown(); len(extra) > 0 {
 		number, _, _ := protowire.ConsumeField(extra)
@@ -71,8 +70,8 @@ func knownWithin(field protoreflect.FieldDescriptor, value protoreflect.Value) (
 	return err
 }
 
-// knownValue descends into messages, and refuses values that a closed enum does
-// not have: protobuf then calls the field unknown
+// knownValue checks the messages within value, and refuses values that a closed
+// enum does not have. Protobuf calls a field with such a value unknown
 // (https://protobuf.dev/programming-guides/enum/), although Go sets it.
 func knownValue(field protoreflect.FieldDescriptor, value protoreflect.Value) error {
 	switch {

@@ -11,8 +11,8 @@ import (
 	"example.com/lockstep/localpubsub/internal/resource"
 )
 
-// GetSchema returns the newest revision, or the one named after an @ at the end
-// of the name, with its definition unless the view is BASIC.
+// GetSchema returns the newest revision, or the revision named after an @ at
+// the end of the name. It leaves out the definition if the view is BASIC.
 func (s *Service) GetSchema(_ context.Context, req *pubsubpb.GetSchemaRequest) (*pubsubpb.Schema, error) {
 	view, err := viewOr(req.GetView(), pubsubpb.SchemaView_FULL)
 	if err != nil {
@@ -26,7 +26,8 @@ func (s *Service) GetSchema(_ context.Context, req *pubsubpb.GetSchemaRequest) (
 	return found.describe(name, view), nil
 }
 
-// revision returns the newest revision of a schema, or the one that full names.
+// revision returns the newest revision of a schema, or the revision that full
+// names after an @.
 func (s *Service) revision(full string) (*revision, error) {
 	name, id, err := splitRevision(full)
 	if err != nil {
@@ -43,8 +44,8 @@ func (s *Service) revision(full string) (*revision, error) {
 	return found, nil
 }
 
-// ListSchemas returns the newest revision of each schema of a project, by name,
-// without definitions unless the view is FULL.
+// ListSchemas returns the newest revision of each schema of a project, in the
+// order of the names. It leaves out the definitions unless the view is FULL.
 func (s *Service) ListSchemas(_ context.Context, req *pubsubpb.ListSchemasRequest) (*pubsubpb.ListSchemasResponse, error) {
 	if err := checkParent(req.GetParent()); err != nil {
 		return nil, err
@@ -78,7 +79,8 @@ func (s *Service) names(parent string) (names []string) {
 }
 
 // ListSchemaRevisions returns the revisions of a schema, newest first
-// (https://google.aip.dev/162), without definitions unless the view is FULL.
+// (https://google.aip.dev/162). It leaves out the definitions unless the view
+// is FULL.
 func (s *Service) ListSchemaRevisions(
 	_ context.Context, req *pubsubpb.ListSchemaRevisionsRequest,
 ) (*pubsubpb.ListSchemaRevisionsResponse, error) {
@@ -97,7 +99,7 @@ func (s *Service) ListSchemaRevisions(
 	var keys []string
 	for _, r := range of {
 		if r.root != nil {
-			key := fmt.Sprintf("%010d", math.MaxInt32-r.number) // pages are in ascending order
+			key := fmt.Sprintf("%010d", math.MaxInt32-r.number) // a page is in ascending order of its keys
 			byKey[key] = r
 			keys = append(keys, key)
 		}

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// A revision never changes. A deleted one keeps its id and number only, so that
-// a topic's range can still name it.
+// A revision never changes. A deleted revision keeps only its id and number, so
+// that a topic's range can still name it.
 type revision struct {
 	id         string
 	number     int // from 1, in the order of commits
@@ -29,7 +29,7 @@ func newRevision(definition string, root protoreflect.MessageDescriptor) *revisi
 	return &revision{definition: definition, root: root}
 }
 
-// named completes a revision.
+// named returns a copy of the revision with its schema, id, number and time.
 func (r *revision) named(schema, id string, number int, at time.Time) *revision {
 	return &revision{
 		id: id, number: number, at: at, definition: r.definition, root: r.root,
@@ -38,7 +38,7 @@ func (r *revision) named(schema, id string, number int, at time.Time) *revision 
 	}
 }
 
-// schemaAttributes are the attributes that the service adds to a validated
+// schemaAttributes returns the attributes that the service adds to a validated
 // message (https://cloud.google.com/pubsub/docs/schemas-valid).
 func schemaAttributes(schema, id string, encoding pubsubpb.Encoding) map[string]string {
 	return map[string]string{
@@ -60,7 +60,7 @@ func (r *revision) describe(schema string, view pubsubpb.SchemaView) *pubsubpb.S
 }
 
 // A history holds a schema's revisions, oldest first, including deleted ones.
-// There are at most as many deleted ones as there may be others; the oldest are
+// It has at most maxRevisions deleted ones. If there are more, the oldest is
 // dropped. A history never changes. A schema that exists has at least one
 // revision that is not deleted.
 type history []*revision
@@ -93,7 +93,8 @@ func (h history) find(id string) *revision {
 	return nil
 }
 
-// index also finds deleted revisions; it is -1 for an unknown one.
+// index returns the position of a revision, which may be deleted. It returns -1
+// for an unknown revision.
 func (h history) index(id string) int {
 	return slices.IndexFunc(h, func(r *revision) bool { return r.id == id })
 }
@@ -102,7 +103,7 @@ func (h history) with(added *revision) history {
 	return append(slices.Clip(h), added)
 }
 
-// without marks the revision at i as deleted.
+// without returns a copy of the history in which the revision at i is deleted.
 func (h history) without(i int) history {
 	shorter := slices.Clone(h)
 	shorter[i] = &revision{id: h[i].id, number: h[i].number}
@@ -131,13 +132,13 @@ func (h history) nextID() string {
 	}
 }
 
-// between returns the part of the history that a topic allows. If an end was
-// deleted, its neighbour within the range takes its place
-// (https://cloud.google.com/pubsub/docs/delete-schema-revision).
+// between returns the part of the history that a topic allows, from first to
+// last. If first or last was deleted, the next revision within the range takes
+// its place (https://cloud.google.com/pubsub/docs/delete-schema-revision).
 func (h history) between(first, last string) history {
 	from, to := 0, len(h)
 	if first != "" {
-		from = max(h.index(first), 0) // a dropped one is older than all others
+		from = max(h.index(first), 0) // a dropped revision is older than all in the history
 	}
 	if last != "" {
 		to = h.index(last) + 1

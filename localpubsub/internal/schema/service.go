@@ -6,8 +6,8 @@
 //	                              ▼            ▼
 //	     compatible with each older one?    Check: data is valid for one of them
 //
-// Protocol Buffer schemas given as source text are supported: Avro and compiled
-// descriptors are UNIMPLEMENTED.
+// Only Protocol Buffer schemas given as source text are supported. Avro and
+// compiled descriptors are UNIMPLEMENTED.
 package schema
 
 import (
@@ -30,16 +30,16 @@ const (
 )
 
 const (
-	// maxStored bounds the size of all schemas together; the service has a
-	// bound per project only. A revision counts as its definition plus
-	// revisionCost. A compiled definition takes 10 to 40 times its text, and
-	// 120 times if it consists of maps.
+	// maxStored bounds the size of all schemas together. Google's service
+	// instead has a bound per project. A revision counts as its definition plus
+	// revisionCost. A compiled definition takes 10 to 40 times the memory of
+	// its text, and 120 times if it consists of maps.
 	maxStored    = 16_000_000 // bytes
 	revisionCost = 1_000      // bytes
 )
 
-// Service has the schemas of all projects. maxStored bounds its memory. A
-// change applies at once here; Google's service sometimes takes minutes.
+// Service has the schemas of all projects. maxStored bounds its memory. Here a
+// change applies at once. Google's service sometimes takes minutes.
 type Service struct {
 	pubsubpb.UnimplementedSchemaServiceServer
 
@@ -51,7 +51,7 @@ type Service struct {
 	stored   int
 }
 
-// New returns a service without schemas. Revisions have the time of now.
+// New returns a service without schemas. now gives the time of new revisions.
 func New(now func() time.Time) *Service {
 	return &Service{now: now, byName: map[string]history{}, projects: map[string]int{}}
 }
@@ -70,8 +70,8 @@ func (s *Service) history(name string) history {
 	return s.byName[name]
 }
 
-// room checks that there is space for one more revision. The caller holds the
-// lock.
+// room returns an error unless there is space for one more revision. The caller
+// holds the lock.
 func (s *Service) room(added *revision) error {
 	if s.stored+added.cost() > maxStored {
 		return status.Errorf(codes.ResourceExhausted, "the server keeps %d bytes of schemas, its limit is %d", s.stored, maxStored)
@@ -79,7 +79,7 @@ func (s *Service) room(added *revision) error {
 	return nil
 }
 
-// add appends a revision, as the newest, to an existing schema. The caller
+// add appends a revision to an existing schema, as its newest one. The caller
 // holds the lock.
 func (s *Service) add(name string, added *revision) error {
 	old := s.byName[name]
@@ -94,7 +94,7 @@ func (s *Service) add(name string, added *revision) error {
 	return nil
 }
 
-// checkParent requires the form projects/PROJECT.
+// checkParent returns an error unless parent has the form projects/PROJECT.
 func checkParent(parent string) error {
 	project, ok := strings.CutPrefix(parent, "projects/")
 	if !ok || project == "" || strings.Contains(project, "/") {
@@ -103,7 +103,8 @@ func checkParent(parent string) error {
 	return nil
 }
 
-// splitRevision accepts projects/PROJECT/schemas/ID, also with @REVISION.
+// splitRevision splits projects/PROJECT/schemas/ID@REVISION into the name and
+// the revision id. @REVISION may be absent.
 func splitRevision(full string) (name, id string, err error) {
 	name, id, given := strings.Cut(full, "@")
 	if given && id == "" {

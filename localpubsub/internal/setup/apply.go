@@ -17,9 +17,9 @@ import (
 	"example.com/lockstep/localpubsub"
 )
 
-// Apply creates what the file has on the server, schemas first, then topics, then
-// subscriptions, and sets the faults last. An error names the resource. The server then has what came
-// before it: close it.
+// Apply creates the file's resources on the server: schemas first, then topics, then subscriptions.
+// It sets the faults last. An error names the resource that failed. The server then keeps the
+// resources created before it, so the caller should close the server.
 func (f File) Apply(ctx context.Context, server *localpubsub.Server) error {
 	conn, err := grpc.NewClient("passthrough:///"+server.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -110,7 +110,8 @@ func (s Subscription) request(parent, id string) (*pubsubpb.Subscription, error)
 	return r, nil
 }
 
-// full completes a name that is not a full one.
+// full returns the full name for an id. It returns a name that is already full
+// unchanged.
 func full(parent, kind, name string) string {
 	if strings.HasPrefix(name, "projects/") {
 		return name
@@ -128,7 +129,7 @@ func encodingOf(name string) (pubsubpb.Encoding, error) {
 	return 0, fmt.Errorf("encoding: %q: want BINARY or JSON", name)
 }
 
-// duration is nil for 0, which leaves the default.
+// duration returns nil for 0, so that the default applies.
 func duration(d time.Duration) *durationpb.Duration {
 	if d == 0 {
 		return nil

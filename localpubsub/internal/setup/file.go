@@ -4,7 +4,7 @@
 //	projects:
 //	  demo:
 //	    schemas:
-//	      order: {file: order.proto}      # or definition: the text itself
+//	      order: {file: order.proto}      # or definition, with the text itself
 //	    topics:
 //	      orders: {schema: order}         # encoding: JSON, or BINARY, which is the default
 //	      orders.dead: {}
@@ -23,8 +23,8 @@
 //	faults:
 //	  - {kind: latency, delay: 5ms, mean: 20ms}
 //
-// A topic is in the subscription's own project, unless it is a full name. What a line
-// leaves out has Pub/Sub's default.
+// A topic without a full name is in the subscription's own project. An absent setting
+// has Pub/Sub's default.
 package setup
 
 import (
@@ -44,7 +44,8 @@ import (
 // maxFile bounds a file, in bytes.
 const maxFile = 4 << 20
 
-// File is the content of a file, checked as far as it can be without a server.
+// File is the content of a file. Read has checked as much of it as can be
+// checked without a server.
 type File struct {
 	Projects map[string]Project  `yaml:"projects"`
 	Seed     uint64              `yaml:"seed"`
@@ -58,10 +59,11 @@ type Project struct {
 	Subscriptions map[string]Subscription `yaml:"subscriptions"`
 }
 
-// Schema is a schema of protocol buffers: its text, or the file that has it.
+// Schema is a Protocol Buffer schema. It has either the schema's text or the
+// file that contains it.
 type Schema struct {
 	Definition string `yaml:"definition"`
-	File       string `yaml:"file"` // relative to the file that names it
+	File       string `yaml:"file"` // a path relative to the setup file
 }
 
 // Topic has the settings of a topic.
@@ -90,14 +92,15 @@ type Retry struct {
 	Max time.Duration `yaml:"max"`
 }
 
-// DeadLetter is where messages go after so many attempts.
+// DeadLetter names the topic to which a message goes after this number of
+// delivery attempts.
 type DeadLetter struct {
 	Topic    string `yaml:"topic"`
 	Attempts int32  `yaml:"attempts"`
 }
 
-// Read reads a file, and the schemas that it names. An unknown field, a value of another type, and a second
-// document are errors with their line.
+// Read reads a file, and the schemas that it names. An unknown field, a value of another type, and
+// a second document are errors that give the line.
 func Read(name string) (File, error) {
 	text, err := readBounded(name)
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// systemParameters may stand in any query; none of them changes the effect of a
+// systemParameters may occur in any query. None of them changes the effect of a
 // method. Parameters that would change the shape of the answer (fields,
-// callback) are not among them, and are refused as unknown.
+// callback) are not in the list, and are refused as unknown.
 // https://cloud.google.com/apis/docs/system-parameters
 var systemParameters = map[string]bool{
 	"$prettyPrint": true, "prettyPrint": true, "$.xgafv": true, "$userProject": true, "quotaUser": true,
@@ -26,8 +26,8 @@ var systemParameters = map[string]bool{
 }
 
 // request builds the method's message from the body, then the query, then the
-// path; a later source replaces fields of an earlier one. The query also counts
-// next to a body of "*", because Google's clients send update masks that way.
+// path. A later source replaces fields of an earlier one. The query counts even
+// if the body is "*", because Google's clients send update masks that way.
 func (r route) request(path []string, query string, body []byte) (proto.Message, error) {
 	message := r.input.New()
 	if err := r.setBody(message, body); err != nil {
@@ -99,7 +99,7 @@ func camelCase(paths string) string {
 	return underscored.ReplaceAllStringFunc(paths, func(s string) string { return strings.ToUpper(s[1:]) })
 }
 
-// setField sets the field at a dotted path of JSON or proto names.
+// setField sets the field at a dotted path, which has JSON or proto names.
 func setField(message protoreflect.Message, path string, values []string) error {
 	names := strings.Split(path, ".")
 	for i, name := range names {
@@ -126,7 +126,7 @@ func fieldNamed(message protoreflect.MessageDescriptor, name string) protoreflec
 }
 
 // setLeaf parses the values with protojson, so that enums, durations and masks
-// are written as in a body.
+// have the same form as in a body.
 func setLeaf(message protoreflect.Message, field protoreflect.FieldDescriptor, values []string) error {
 	literals := make([]any, len(values))
 	for i, value := range values {
@@ -151,9 +151,9 @@ func setLeaf(message protoreflect.Message, field protoreflect.FieldDescriptor, v
 	return nil
 }
 
-// literal returns value in the form that protojson expects: booleans and enum
-// numbers bare, everything else, including other numbers, as a text. A mask may
-// be in snake_case.
+// literal returns value in the form that protojson expects. Booleans and enum
+// numbers are bare. Everything else is a text, including other numbers. A mask
+// may be in snake_case.
 func literal(field protoreflect.FieldDescriptor, value string) any {
 	switch kind, message := field.Kind(), field.Message(); {
 	case kind == protoreflect.BoolKind && (value == "true" || value == "false"):
@@ -168,7 +168,7 @@ func literal(field protoreflect.FieldDescriptor, value string) any {
 	return value
 }
 
-// jsonError returns protojson's message without its prefix; protojson varies
+// jsonError returns protojson's message without its prefix. protojson varies
 // the space in the prefix on purpose, so that no program compares it.
 func jsonError(err error) string {
 	return strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")

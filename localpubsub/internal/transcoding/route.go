@@ -26,8 +26,8 @@ type route struct {
 	// named by variables, as dotted paths.
 	path      *regexp.Regexp
 	variables []string
-	// body is the field that the request's body sets: "*" is the whole message,
-	// "" is none.
+	// body is the field that the request's body sets. "*" means the whole
+	// message, and "" means that the method takes no body.
 	body string
 }
 
@@ -35,7 +35,7 @@ type route struct {
 type routes map[string][]route
 
 // find returns the route of an escaped path, and the values of its variables in
-// order.
+// their order.
 func (rs routes) find(method, path string) (route, []string, error) {
 	resource, verb := cutVerb(path)
 	for _, r := range rs[method+":"+verb] {
@@ -56,8 +56,8 @@ func (rs routes) find(method, path string) (route, []string, error) {
 	return route{}, nil, status.Errorf(codes.NotFound, "no method has the path %s %s", method, path)
 }
 
-// cutVerb cuts "publish" from a path that ends in ":publish". A colon further
-// left belongs to a project such as example.com:acme.
+// cutVerb cuts "publish" from a path that ends in ":publish". A colon before
+// the last slash belongs to a project such as example.com:acme.
 func cutVerb(path string) (resource, verb string) {
 	colon := strings.LastIndexByte(path, ':')
 	if colon <= strings.LastIndexByte(path, '/') {
@@ -66,14 +66,14 @@ func cutVerb(path string) (resource, verb string) {
 	return path[:colon], path[colon+1:]
 }
 
-// unescapeVariable keeps an escaped slash escaped, so that it separates
-// nothing.
+// unescapeVariable unescapes a variable's value, except that an escaped slash
+// stays escaped, so that it separates nothing.
 func unescapeVariable(value string) (string, error) {
 	kept := strings.NewReplacer("%2F", "%252F", "%2f", "%252f").Replace(value)
 	return url.PathUnescape(kept)
 }
 
-// annotatedRoutes returns the routes of all services that this server speaks.
+// annotatedRoutes returns the routes of all services that this server offers.
 func annotatedRoutes() routes {
 	all := make(routes)
 	for _, file := range []protoreflect.FileDescriptor{
@@ -95,8 +95,8 @@ func annotatedRoutes() routes {
 	return all
 }
 
-// iamRules returns the IAM rules of the service's configuration. The
-// annotations of IAM itself name no resources and have no GET.
+// iamRules returns the HTTP rules of IAM's methods as Pub/Sub's service configuration
+// has them. The annotations of IAM itself name no resources and have no GET.
 // https://cloud.google.com/pubsub/docs/reference/rest/v1/projects.topics/getIamPolicy
 func iamRules(resource string) map[protoreflect.Name]*annotations.HttpRule {
 	post := func(verb string) *annotations.HttpRule {
@@ -109,7 +109,8 @@ func iamRules(resource string) map[protoreflect.Name]*annotations.HttpRule {
 	}
 }
 
-// add adds the rule and its further bindings. StreamingPull has no rule.
+// add adds the routes of the rule and of its further bindings. StreamingPull
+// has no rule, so it has no route.
 func (rs routes) add(method protoreflect.MethodDescriptor, rule *annotations.HttpRule) {
 	if rule == nil {
 		return

@@ -1,14 +1,14 @@
 // Package transcoding serves Google's REST API as calls of a gRPC server, for
 // the unary methods of Pub/Sub and IAM
 // (https://cloud.google.com/pubsub/docs/reference/rest). Bodies and answers are
-// in protojson's camelCase, with 64-bit integers as strings; errors are
-// {"error": {"code", "message", "status", "details"}}.
+// in protojson's camelCase, with 64-bit integers as strings. Errors have the
+// form {"error": {"code", "message", "status", "details"}}.
 //
 // The routes are built at run time from the google.api.http annotations in the
 // linked-in descriptors, so they are as complete and as new as the client
-// library. Two existing transcoders were considered: vanguard returns a bare
-// google.rpc.Status where clients read Google's error object, and brings
-// protocols that no client uses here; grpc-gateway needs generated code.
+// library. Two existing transcoders were considered. vanguard returns a bare
+// google.rpc.Status, although clients read Google's error object, and brings
+// protocols that no client uses here. grpc-gateway needs generated code.
 package transcoding
 
 import (
@@ -28,13 +28,14 @@ import (
 )
 
 const (
-	// maxBody is the 10 MB of a publish request plus room for the JSON around
-	// it.
+	// maxBody is the limit of 10 MB for a publish request, plus room for the
+	// JSON around it.
 	maxBody = 11 << 20
-	// maxAnswer bounds the size of a page of a list; a pull stays far below it.
+	// maxAnswer bounds the size of a page of a list. The answer to a pull is
+	// far smaller.
 	maxAnswer = 64 << 20
-	// CallTime bounds a call, and before it the sending of the request. The
-	// longest call is a pull that waits for messages.
+	// CallTime bounds a call, and also the sending of the request before it.
+	// The longest call is a pull that waits for messages.
 	CallTime = 2 * time.Minute
 )
 
@@ -45,7 +46,7 @@ type handler struct {
 }
 
 // NewHandler returns a handler that calls conn for each request. The HTTP
-// server bounds the time that a client takes to send one and to read the
+// server must bound the time in which a client sends a request and reads the
 // answer.
 func NewHandler(conn grpc.ClientConnInterface) http.Handler {
 	return &handler{conn: conn, routes: annotatedRoutes()}
@@ -85,7 +86,7 @@ func (h *handler) call(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	return protojson.Marshal(answer)
 }
 
-// errorBody is Google's error object; the client libraries read all four
+// errorBody is Google's error object. The client libraries read all four
 // fields. https://google.aip.dev/193#http11json-representation
 type errorBody struct {
 	Code    int               `json:"code"`
@@ -110,8 +111,8 @@ func writeError(w http.ResponseWriter, s *status.Status) {
 	writeJSON(w, body.Code, encoded)
 }
 
-// writeJSON indents as the service does. That also removes the spaces that
-// protojson adds at random.
+// writeJSON indents the body as the service does. That also removes the spaces
+// that protojson adds at random.
 func writeJSON(w http.ResponseWriter, code int, body []byte) {
 	var indented bytes.Buffer
 	if err := json.Indent(&indented, body, "", "  "); err != nil {
@@ -124,7 +125,7 @@ func writeJSON(w http.ResponseWriter, code int, body []byte) {
 	_, _ = w.Write(indented.Bytes()) // the client may have gone
 }
 
-// httpStatus is the mapping of google/rpc/code.proto.
+// httpStatus maps a code to an HTTP status as in google/rpc/code.proto.
 func httpStatus(c codes.Code) int {
 	switch c {
 	case codes.InvalidArgument, codes.FailedPrecondition, codes.OutOfRange:
