@@ -1,6 +1,6 @@
-// Package aggregate has the parts of a write and of a read that all aggregates of the video
-// service share. An aggregate is a row with a version, together with the events that lead to
-// it. Package video has the videos. Each other aggregate has a package of its own.
+// Package aggregate has the parts of a write and of a read that all aggregates of the
+// video service share. An aggregate is a row with a version, together with the events that
+// lead to it. Package video has the videos. Each other aggregate has a package of its own.
 //
 // A write makes these calls, in this order:
 //
