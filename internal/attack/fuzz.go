@@ -74,9 +74,10 @@ func checkHTTP(w *httptest.ResponseRecorder) error {
 	return nil
 }
 
-// RPC sends any bytes, with any value of one of the headers that a service reads, to each method of
-// the services behind conn. In the bytes [Placeholder] is replaced by the id that id returns. The
-// test fails if a call ends with a fault of the service, or with an error that has no reason.
+// RPC calls each method of the services behind conn. It sends any bytes, and any value of one of
+// the headers that a service reads. It replaces [Placeholder] in the bytes by the id that id
+// returns. The test fails if a call ends with a fault of the service, or with an error that has no
+// reason.
 func RPC(f *testing.F, conn *grpc.ClientConn, id func(*testing.T) string) {
 	f.Helper()
 	headers := []string{"idempotency-key", "authorization", "x-service-authorization", "traceparent"}

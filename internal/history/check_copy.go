@@ -44,9 +44,9 @@ func settled(l life) (found []Violation) {
 	return found
 }
 
-// forward checks P6: a row only moves to later versions, and a deletion is final in its epoch
-// unless the aggregate is one that may return. Each reported divergence excuses one violation,
-// because the owner's state then replaces the row once, at any version.
+// forward checks P6: a row only moves to later versions, and a deletion is final in its epoch,
+// unless the aggregate may return from it. Each reported divergence excuses one violation, because
+// the owner's state replaces a diverged row once, whatever the row's version.
 func forward(l life) (found []Violation) {
 	var at Record
 	for _, r := range l.of(Apply) {

@@ -73,9 +73,9 @@ func delivered(l life) (found []Violation) {
 	return found
 }
 
-// orphans returns, for each event, the kill that it waited for. This is the first kill that found
-// the event under its last lease. If the event got a new lease, a living relay has claimed it in
-// between, and its wait starts again.
+// orphans returns, for each event, the kill that delayed it. This is the first kill that found the
+// event under its last lease. A new lease shows that a living relay has claimed the event since the
+// kill, so the event's wait starts again.
 func (l life) orphans() map[string]Record {
 	since := map[string]Record{}
 	for _, o := range l.of(Orphan) {

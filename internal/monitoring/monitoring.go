@@ -29,8 +29,8 @@ type Label struct {
 
 // A Metric is a metric that alerts and documents may name.
 type Metric struct {
-	// Name is the metric's name in OpenTelemetry. If the metric is not OpenTelemetry's, Name is
-	// the name on /metrics.
+	// Name is the metric's name in OpenTelemetry. If the metric has no such name, Name is the
+	// name on /metrics.
 	Name string
 	Kind Kind
 	// Unit is a UCUM unit: s, By, or an annotation such as {event}.

@@ -55,8 +55,8 @@ func (v Violations) Err() error {
 	return InvalidFields(v)
 }
 
-// Text requires low to high characters. Of the control characters it accepts only those in
-// allowed, because Postgres refuses NUL and no line of text needs the others.
+// Text requires at least low and at most high characters. It refuses control characters that are
+// not in allowed, because Postgres refuses NUL and no line of text needs the others.
 func (v *Violations) Text(field, s string, low, high int, allowed string) {
 	v.Require(utf8.ValidString(s), field, "must be valid UTF-8")
 	v.Require(!strings.ContainsFunc(s, func(r rune) bool {

@@ -55,8 +55,8 @@ import (
 const (
 	// defaultLinger covers the time that a load balancer needs to notice the drain.
 	defaultLinger = 2 * time.Second
-	// shutdownTimeout leaves 4 of the 10 seconds to the parts that stop after the server. These
-	// are the relay's publishes in flight and the pool.
+	// shutdownTimeout bounds the stop of the server. After it and defaultLinger, 4 of the 10
+	// seconds are left for the relay's publishes in flight and the pool, which stop later.
 	shutdownTimeout = 4 * time.Second
 
 	// requestTimeout is also Cloud Run's usual ceiling for an interactive API;
@@ -76,8 +76,8 @@ const (
 	// surrogate pair has 126 KB. An aggregate of four texts of 4,000 characters has 192 KB.
 	// Because of this bound and the next, `make aggregate` takes no more texts.
 	maxBodyBytes = 256 << 10
-	// maxMessageBytes bounds a gRPC message. A video of 10,500 characters of four bytes has 43
-	// KB, and four texts of 4,000 such characters have 64,000 bytes.
+	// maxMessageBytes bounds a gRPC message. In characters of four bytes, a video of 10,500
+	// characters has 43 KB, and an aggregate of four texts of 4,000 characters has 64,000 bytes.
 	maxMessageBytes = 64 << 10
 	// frameHeaderBytes is the length of the header before each gRPC message.
 	frameHeaderBytes = 5

@@ -19,7 +19,7 @@ const Catalog = "catalog"
 // Topic carries the events of one kind of aggregate.
 type Topic struct {
 	Name string
-	// Aggregate is the aggregate type of its events. The directory of their messages is
+	// Aggregate is the aggregate type of the topic's events. Their protobuf messages are in
 	// proto/AGGREGATE/events/v1.
 	Aggregate string
 }

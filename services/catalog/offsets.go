@@ -18,8 +18,8 @@ import (
 )
 
 // EngagementOffsets names the checkpoints of the consumer of engagements. The consumer of videos
-// has no checkpoints, for two reasons. Their table has the name of engagements, and no consumer
-// needs its position to go on (see package checkpoint).
+// has no checkpoints, for two reasons. The table of checkpoints is named after engagements, and a
+// consumer can go on without a saved position (see package checkpoint).
 var EngagementOffsets = checkpoint.Names{
 	Table: "engagement_offsets", Group: "catalog.engagement", Subscription: EngagementSubscription,
 	Metrics: "catalog.engagement.offset",

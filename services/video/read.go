@@ -22,8 +22,8 @@ func (s *Service) Get(ctx context.Context, caller auth.Principal, id uuid.UUID) 
 	return v, asOf, v.Check(aggregateType, 0)
 }
 
-// GetMany returns the named videos of all tenants, including tombstones, and the state of the
-// database as in Get. It is for replicas.
+// GetMany returns the named videos of all tenants, including tombstones. Like Get, it also returns
+// the state of the database that the answer shows. It is for replicas.
 func (s *Service) GetMany(ctx context.Context, ids []string) ([]Video, aggregate.AsOf, error) {
 	if err := aggregate.CheckVideoIDs(ids); err != nil {
 		return nil, aggregate.AsOf{}, err

@@ -17,8 +17,8 @@ const (
 	queueFactor = 16
 )
 
-// pauses is the policy of the time from the opening, or a failed probe, to the next probe. That
-// time is never less than half of Base.
+// pauses sets the time until the next probe, after the circuit has opened or a probe has failed.
+// That time is never less than half of Base.
 var pauses = backoff.Policy{Base: 500 * time.Millisecond, Cap: 4 * time.Second}
 
 // errOpen is the error of do if it made no call, because the circuit is open, or too many calls are

@@ -209,8 +209,8 @@ func (h *heldTenant) begin(seen queue.TxSnapshot, now time.Time) {
 	h.low, h.skipped, h.skippedLow = "", nil, ""
 }
 
-// left notes that a turn with the snapshot seen could not claim some events, because they are
-// locked or leased. low did not see these events. They may be free at until.
+// left notes that a turn could not claim some events, because they are locked or leased. seen is
+// the turn's snapshot. low is a snapshot that did not see these events. They may be free at until.
 func (a *followUps) left(h *heldTenant, low, seen queue.TxSnapshot, until time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -27,9 +27,9 @@ type leasedBatch struct {
 	low, lowBehind queue.TxSnapshot
 
 	mu sync.Mutex
-	// leaseUntil is when the lease ends by the relay's own clock. It is always earlier than
-	// the end by the database's clock, because the relay counts on its monotonic clock from
-	// before the claim was sent. So neither a slow answer nor a wrong clock makes it late.
+	// leaseUntil is when the lease ends by the relay's own clock. It is always earlier than the
+	// end by the database's clock, because the relay measures the lease with its monotonic clock,
+	// from before it sent the claim. So no slow answer and no wrong clock makes leaseUntil late.
 	leaseUntil time.Time
 }
 

@@ -95,8 +95,8 @@ func (s *backlogReading) grown(age time.Duration) time.Duration {
 	return age + time.Since(s.at)
 }
 
-// watchBacklog reads the backlog for the metrics until ctx ends, with a time limit of its
-// own. It runs concurrently with everything else.
+// watchBacklog reads the backlog for the metrics again and again until ctx ends. Each read has its
+// own time limit. watchBacklog runs concurrently with everything else.
 func (r *Relay) watchBacklog(ctx context.Context) {
 	for ctx.Err() == nil {
 		start := time.Now()

@@ -60,8 +60,8 @@ func (r *Relay) takeTurn(ctx context.Context, s *turnSchedule, claimed chan<- *l
 	var got queue.Claimed
 	var err error
 	if len(after) > 0 {
-		// It is rounded up. So if each aggregate has as many events, the claim is full, which
-		// shows that the tenant has not caught up.
+		// The limit per aggregate is rounded up. So if every aggregate reaches its limit, the claim
+		// is full, which shows that the tenant has not caught up.
 		claim.PerAggregate = (n + len(after) - 1) / len(after)
 		got, err = r.claimBehind(ctx, h, after, claim, claimed)
 	} else {

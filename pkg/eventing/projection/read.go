@@ -52,8 +52,8 @@ func (p *Projection[S]) position(row S) consistency.Position {
 // Page is one page of a list of the table's rows of one tenant. It keeps the rows of its last
 // Read.
 type Page interface {
-	// Tenant returns the reader's tenant. The positions that a reader requires may name aggregates
-	// of other tenants. Such aggregates are not in the list.
+	// Tenant returns the reader's tenant. The list omits the aggregates of other tenants, but
+	// the positions that a reader requires may name them.
 	Tenant() string
 	// Positions is as in consistency.Projection, for aggregates of the reader's tenant only.
 	Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error)

@@ -151,8 +151,8 @@ func (o *repairs) replace(ctx context.Context, found []reconcile.Difference) err
 }
 
 // verify looks at the rows once more after their repair, and names the rows that are left. A row
-// counts as moved if it differs and has changed since, or if it was not written and no longer
-// differs. An event may have moved it with its damage, because an event changes a part of a row.
+// counts as moved in two cases: it differs and has changed since, or it was not written and no
+// longer differs. A moved row may still be damaged, because an event changes a part of a row.
 func (o *repairs) verify(ctx context.Context, found []reconcile.Difference, written map[string]bool) error {
 	var differ []reconcile.Difference
 	err := o.retry(ctx, longTime, func(ctx context.Context) (err error) {

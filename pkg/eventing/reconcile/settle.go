@@ -50,8 +50,8 @@ func (r *run) settle(ctx context.Context) error {
 	return nil
 }
 
-// lookAgain looks at an uncertain row and reports a certain difference. If the row is still
-// uncertain, it returns the kind of the difference.
+// lookAgain looks at an uncertain row once more. If the difference is now certain, lookAgain
+// reports it. If the difference is still uncertain, lookAgain returns its kind.
 func (r *run) lookAgain(ctx context.Context, s *sighting) (open Kind, err error) {
 	if err := r.limit.Wait(ctx); err != nil {
 		return "", err

@@ -63,9 +63,9 @@ func (b *Backlog) PlanSkip(ctx context.Context, id uuid.UUID) (Plan, error) {
 // Then the version stays missing, and consumers notice the gap with the
 // aggregate's next event.
 //
-// Skip first waits, for as long as ctx allows, until no attempt to publish the event can arrive any
-// more. The wait ends half a minute after the parking. If another operator retried or skipped the
-// event meanwhile, the error is ErrNotParked or ErrUnknown.
+// Skip first waits until no attempt to publish the event can reach the broker any more, or until
+// ctx ends. The wait ends half a minute after the parking and the last lease. If another operator
+// retried or skipped the event meanwhile, the error is ErrNotParked or ErrUnknown.
 func (b *Backlog) Skip(ctx context.Context, o audit.Actor, id uuid.UUID) error {
 	for range look.Attempts(ctx) {
 		done, err := b.skip(ctx, o, id)

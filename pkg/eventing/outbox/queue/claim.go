@@ -133,10 +133,10 @@ func (q Queue) ClaimRetries(ctx context.Context, c Claim) (got Claimed, next tim
 	return got, time.Duration(seconds * float64(time.Second)), err
 }
 
-// claim runs a claiming statement within the time limit. All claims share their last part, see
-// "claim candidates" in claim.sql. own are the arguments that only this statement has, from $10
-// on. more are the targets of the columns that only this statement has. They follow the columns
-// of the report.
+// claim runs a claiming statement within the time limit. All claiming statements share their last
+// part, see "claim candidates" in claim.sql. own has the arguments of this statement alone, from
+// $10 on. more has the scan targets of the columns of this statement alone, which follow the
+// columns of the report.
 func (q Queue) claim(
 	ctx context.Context, what string, limit time.Duration, sql string, c Claim, own []any, more ...any,
 ) (got Claimed, err error) {

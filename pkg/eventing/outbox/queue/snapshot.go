@@ -88,9 +88,9 @@ func (s TxSnapshot) Until(t TxSnapshot) []Cursor {
 	return parts
 }
 
-// Through returns the part of the table that the page p has read, which begins at c. If p is the
-// last page of a part that has no end, Through ends the part at p's snapshot. Later claims find
-// later rows.
+// Through returns the part of the table that begins at c and that the page p has read. If p is the
+// last page of a part without an end, the returned part ends at p's snapshot, because later claims
+// find later rows.
 func (c Cursor) Through(p Page) Cursor {
 	end := number(p.Next.xact)
 	if p.Done {
