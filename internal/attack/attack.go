@@ -28,9 +28,9 @@ func allocates(calls int, send func()) uint64 {
 	return (after.TotalAlloc - before.TotalAlloc) / uint64(calls)
 }
 
-// judge fails the test if a request allocates more than most bytes. The first call also fills pools
-// and caches, so its figure is an upper bound. judge measures a request again only if the first
-// figure is above the limit.
+// judge fails the test if a request allocates more bytes than the limit most. The first call also
+// fills pools and caches, so its figure is an upper bound. judge measures a request again only if
+// the first figure is above the limit.
 func judge(t testing.TB, request string, most uint64, send func()) {
 	t.Helper()
 	if allocates(1, send) <= most {

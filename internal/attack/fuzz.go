@@ -21,9 +21,9 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// HTTP sends any method, target, headers and body to a handler. In each of them [Placeholder] is
-// replaced by the id that id returns. The test fails if the handler answers with a fault of its
-// own, or with an error that is not a problem document.
+// HTTP sends any method, target, headers and body to a handler. It replaces [Placeholder] in each
+// of them by the result of the function id. The test fails if the handler answers with a fault of
+// its own, or with an error that is not a problem document.
 func HTTP(f *testing.F, handler http.Handler, id func(*testing.T) string, targets ...string) {
 	f.Helper()
 	const json = "Content-Type: application/json\n"
@@ -75,9 +75,9 @@ func checkHTTP(w *httptest.ResponseRecorder) error {
 }
 
 // RPC calls each method of the services behind conn. It sends any bytes, and any value of one of
-// the headers that a service reads. It replaces [Placeholder] in the bytes by the id that id
-// returns. The test fails if a call ends with a fault of the service, or with an error that has no
-// reason.
+// the headers that a service reads. It replaces [Placeholder] in the bytes by the result of the
+// function id. The test fails if a call ends with a fault of the service, or with an error that has
+// no reason.
 func RPC(f *testing.F, conn *grpc.ClientConn, id func(*testing.T) string) {
 	f.Helper()
 	headers := []string{"idempotency-key", "authorization", "x-service-authorization", "traceparent"}

@@ -23,8 +23,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// sizes are sizes of a message: the largest that passes, and one that would be costly
-// if it passed.
+// sizes are the sizes of the messages that are sent. The first size is the largest that a server
+// accepts. The second would be costly if a server accepted it.
 var sizes = []int{64 << 10, 2 << 20}
 
 // maxNesting ends the walk through messages that contain themselves.
@@ -41,7 +41,7 @@ const unknownField = 1000
 
 // GRPC calls each unary method of the services that the server behind conn lists by reflection. It
 // fills one field at a time with as many or as large values as fit, and sends each message plain
-// and compressed. It expects that no call allocates more than most bytes.
+// and compressed. It expects that no call allocates more bytes than the limit most.
 func GRPC(t *testing.T, conn *grpc.ClientConn, most uint64) {
 	t.Helper()
 	methods := 0
@@ -95,8 +95,8 @@ func messages(of protoreflect.MessageDescriptor, size int) map[string][]byte {
 	return found
 }
 
-// fill adds the messages for the fields of one message. within wraps such a message in the messages
-// that contain it.
+// fill adds to found a message for each field of the message type of. within wraps an encoded
+// message of that type in the messages that contain it.
 func fill(found map[string][]byte, of protoreflect.MessageDescriptor, path string, within func([]byte) []byte, size, depth int) {
 	for i := range of.Fields().Len() {
 		f := of.Fields().Get(i)

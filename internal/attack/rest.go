@@ -22,9 +22,9 @@ const (
 // Placeholder stands for an id, in routes and messages.
 const Placeholder = "00000000-0000-4000-8000-000000000000"
 
-// REST sends requests to each route that are full of members, elements, query parameters or header
-// values. It expects that each request allocates no more than most bytes, and that the answer is a
-// success or a fault of the client.
+// REST sends requests that are full of members, elements, query parameters or header values to each
+// route. It expects that no request allocates more bytes than the limit most, and that the answer
+// is a success or a fault of the client.
 func REST(t *testing.T, routes chi.Routes, url string, most uint64) {
 	t.Helper()
 	seen := 0

@@ -75,8 +75,8 @@ func New(ctx context.Context, c Config, log *slog.Logger) (*Authenticator, error
 	return a, nil
 }
 
-// Run fetches the keys of the issuers until ctx ends, and returns nil. Until the first
-// fetch succeeds a request with a token is answered UNAVAILABLE.
+// Run fetches the keys of the issuers until ctx ends, and returns nil. Until the first fetch
+// succeeds, a request with a token is answered UNAVAILABLE.
 func (a *Authenticator) Run(ctx context.Context) error {
 	defer a.observe()()
 	var loops sync.WaitGroup
@@ -89,16 +89,16 @@ func (a *Authenticator) Run(ctx context.Context) error {
 	return nil
 }
 
-// Local reports whether an operation for services is open to a caller without an identity. It is
-// open on a developer's machine, because services have no identity there. If the configuration
-// names services, they have one, and the operation is not open.
+// Local reports whether an operation for services is open to a caller without an identity. Such an
+// operation is open on a developer's machine, because services have no identity there. If the
+// configuration names services, services have an identity, and the operation is not open.
 func (a *Authenticator) Local() bool { return a.local && a.services == nil }
 
-// Principal returns the caller. If there is an end user's token, it alone decides. A request
-// without a token is Anonymous. An invalid token is a client's error, UNAUTHENTICATED. A service
-// account that is not configured is PERMISSION_DENIED. The error is UNAVAILABLE if the issuer's
-// keys are needed and cannot be fetched, and RESOURCE_EXHAUSTED if too many requests need them at
-// once. Principal returns within three seconds, and within ctx.
+// Principal returns the caller. If there is an end user's token, that token alone decides. A
+// request without a token is Anonymous. An invalid token is a client's error, UNAUTHENTICATED. A
+// service account that is not configured is PERMISSION_DENIED. The error is UNAVAILABLE if the
+// issuer's keys are needed and cannot be fetched, and RESOURCE_EXHAUSTED if too many requests wait
+// for the keys at once. Principal returns within three seconds, and within ctx.
 func (a *Authenticator) Principal(ctx context.Context, h http.Header) (Principal, error) {
 	if a.users == nil {
 		return Principal{Kind: Everyone, Tenant: eventing.DefaultTenant}, nil

@@ -29,9 +29,9 @@ const (
 	// waitTime bounds the wait of a request whose token names an unknown key.
 	waitTime = 2 * time.Second
 	// maxWaiting is how many requests with an unknown key wait at once, for all issuers of an
-	// Authenticator together. It is needed because a stranger can choose the key id. It is a
-	// quarter of the 80 requests that an instance of video gets at once, so the other places stay
-	// free for requests with known keys.
+	// Authenticator together. The limit is needed because a stranger can choose the key id. The
+	// limit is a quarter of the 80 requests that an instance of video gets at once, so the other
+	// places stay free for requests with known keys.
 	maxWaiting = 20
 )
 
@@ -48,9 +48,9 @@ var (
 	errBusy       = errors.New("too many requests wait for keys")
 )
 
-// keys holds the public keys of one issuer. One goroutine fetches them from time to time. It also
-// fetches them when a token names an unknown key, because an issuer may sign with a new key at
-// once.
+// keys holds the public keys of one issuer. One goroutine fetches them from time to time. The
+// goroutine also fetches them when a token names an unknown key, because an issuer may sign with a
+// new key at once.
 type keys struct {
 	source  source
 	log     *slog.Logger
@@ -70,8 +70,8 @@ type keySet struct {
 	asOf time.Time
 }
 
-// round is one fetch. A request joins a round before its fetch begins, so the result is newer than
-// the request.
+// round is one fetch. A request joins a round before the round's fetch begins, so the result is
+// newer than the request.
 type round struct {
 	done chan struct{}
 	err  error // set before done closes
@@ -87,9 +87,10 @@ func newKeys(from source, places chan struct{}, log *slog.Logger) *keys {
 }
 
 // find returns the key with that id. If the issuer was asked and does not have the key, the error
-// is UNAUTHENTICATED. While too many requests name unknown keys, it is RESOURCE_EXHAUSTED. If the
-// issuer cannot be asked now, it is UNAVAILABLE. The last two differ for operators: clients can
-// cause RESOURCE_EXHAUSTED as they like, so it raises no alarm and logs no line at WARN.
+// is UNAUTHENTICATED. While too many requests name unknown keys, the error is RESOURCE_EXHAUSTED.
+// If the issuer cannot be asked now, the error is UNAVAILABLE. These two differ for operators,
+// because clients can cause RESOURCE_EXHAUSTED as they like. So RESOURCE_EXHAUSTED raises no alarm
+// and logs no line at WARN.
 func (k *keys) find(ctx context.Context, id string) (jose.JSONWebKey, error) {
 	if key, ok := k.known(id); ok {
 		return key, nil

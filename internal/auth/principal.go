@@ -2,8 +2,9 @@
 //
 // A [Principal] is the caller as a value of the domain. An [Authenticator] makes it from the
 // headers of a request, in the same way for REST and gRPC. [Rules] say which callers may use each
-// route and each RPC at all. They stand next to the registration of the routes and RPCs. The domain
-// decides which callers may read or change a row, because only the domain knows the row's owner.
+// route and each RPC at all. The rules stand next to the registration of the routes and RPCs. The
+// domain decides which callers may read or change a row, because only the domain knows the row's
+// owner.
 //
 // # Tokens
 //
@@ -20,9 +21,10 @@
 //
 // # Keys of an issuer
 //
-// The keys are found by the issuer's discovery document. Every request for them uses TLS, except to
-// loopback on a laptop. A service starts without its issuer and fetches the keys in the background.
-// Until it has them, it answers every token with UNAVAILABLE. It fetches the keys again
+// The keys are found by the issuer's discovery document. Every request for the keys uses TLS,
+// except to loopback on a laptop. A service starts without its issuer and fetches the keys in the
+// background. Until the service has the keys, it answers every token with UNAVAILABLE. It fetches
+// the keys again
 //
 //   - every four to four and a half minutes, so that a key that the issuer has removed is accepted
 //     for at most five minutes;
@@ -102,7 +104,7 @@ func With(ctx context.Context, p Principal) context.Context {
 }
 
 // Of returns the caller of a request, or Anonymous if ctx has no caller. Only the code of the two
-// protocols calls Of. It passes the caller on as a value.
+// protocols calls Of. That code passes the caller on as a value.
 func Of(ctx context.Context) Principal {
 	p, _ := ctx.Value(contextKey{}).(Principal)
 	return p

@@ -23,7 +23,7 @@ const (
 	maxDocument = 256 << 10
 	// maxRedirects bounds the redirects of one request.
 	maxRedirects = 3
-	// minRSABits is the least size of an RSA key. RFC 7518, 3.3, allows no issuer a smaller one.
+	// minRSABits is the least size of an RSA key. RFC 7518, 3.3, allows no issuer a smaller key.
 	minRSABits = 2048
 )
 

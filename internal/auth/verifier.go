@@ -27,7 +27,7 @@ func newVerifier(issuer, audience string, local bool, places chan struct{}, log 
 	return &verifier{issuer, audience, newKeys(newSource(issuer, local), places, log)}
 }
 
-// verify returns the subject of a valid token and stores its claims.
+// verify returns the subject of a valid token, and stores the token's claims in claims.
 //
 // Keys that the token's header names or contains (jku, jwk, x5u, x5c) are ignored. Only the
 // issuer's own keys count.

@@ -9,9 +9,9 @@ import (
 	"strconv"
 )
 
-// Environment reads variables and remembers which were bad. Call its methods for every variable,
-// then ask Err before you use their results. No error ever shows the value of a variable, which may
-// hold a password.
+// Environment reads variables and remembers which of them were bad. Call its methods for every
+// variable, then ask Err before you use their results. No error ever shows the value of a variable,
+// which may hold a password.
 type Environment struct {
 	getenv func(string) string
 	errs   []error
@@ -49,8 +49,8 @@ func (e *Environment) Required(name string) string {
 	return v
 }
 
-// Local reports whether the process runs on a developer's machine. It does if it uses an emulator
-// and runs in none of Cloud Run's kinds of container.
+// Local reports whether the process runs on a developer's machine. It returns true if the process
+// uses an emulator and runs in none of Cloud Run's kinds of container.
 func (e *Environment) Local() bool {
 	for _, name := range []string{"K_SERVICE", "CLOUD_RUN_JOB", "CLOUD_RUN_WORKER_POOL"} {
 		if e.getenv(name) != "" {

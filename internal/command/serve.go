@@ -21,15 +21,15 @@ import (
 
 const (
 	defaultPort = 8080
-	// flushTimeout is for sending the last traces. The drain leaves this part of Cloud Run's 10
-	// seconds.
+	// flushTimeout bounds the sending of the last traces. The drain leaves this part of the 10
+	// seconds that Cloud Run gives a process to stop.
 	flushTimeout = time.Second
 	// memoryShare is the part of the container's memory that Go's collector may use. The other
 	// tenth is for memory that the collector does not count: the binary, and pages of files.
 	memoryShare = 0.9
 	// healthTimeout is longer than the 2 s that the server gives its own checks.
 	healthTimeout = 3 * time.Second
-	// maxReason bounds the part of an answer that the error repeats, in bytes.
+	// maxReason bounds the part of the server's answer that the error of health repeats, in bytes.
 	maxReason = 1 << 10
 )
 
@@ -66,8 +66,8 @@ func (s Service) serve(ctx context.Context, getenv func(string) string, stdout i
 	return err
 }
 
-// ports returns the port of the API, and the port of health, readiness and metrics. The second one
-// is 0 if the port of the API serves these, too.
+// ports returns the port of the API, and the port of health, readiness and metrics. admin is 0 if
+// the port of the API serves these, too.
 func ports(r *Environment) (api, admin int) {
 	api, admin = r.Int("PORT", defaultPort, 1, 65535), r.Int("ADMIN_PORT", 0, 1, 65535)
 	if admin != 0 && admin == api {
@@ -115,7 +115,7 @@ func warnOfServers(ctx context.Context, log *slog.Logger, getenv func(string) st
 
 // limitMemory makes the collector work harder when the heap comes near the limit of the container.
 // Otherwise the heap may double beyond the limit. If GOMEMLIMIT is set, it takes precedence.
-// limitMemory does not bound requests. Their bounds are applied where they are read.
+// limitMemory does not bound requests. A request is bounded where it is read.
 func limitMemory(ctx context.Context, log *slog.Logger, container memlimit.Provider) {
 	limit, err := memlimit.Set(memlimit.WithRatio(memoryShare), memlimit.WithProvider(container))
 	if err != nil { // not Linux, or no cgroup, as on a laptop

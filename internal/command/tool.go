@@ -54,8 +54,8 @@ func ParseFlags(flags *flag.FlagSet, args []string) error {
 	return nil
 }
 
-// Exit returns the exit code for err, with which the program or tool called name has ended. It
-// prints err to stderr, and hint after a UsageError.
+// Exit returns the exit code for err, with which the program or tool called name has ended. Exit
+// prints err to stderr, and after a UsageError it also prints hint.
 func Exit(stderr io.Writer, name, hint string, err error) int {
 	var wrong UsageError
 	switch {

@@ -39,8 +39,8 @@ const (
 	closeTime = 5 * time.Second
 )
 
-// OpenPool returns a traced pool for requests. It returns times in UTC. It connects when it is
-// first used, so a service can start while its database is down. Behind a transaction pooler the
+// OpenPool returns a traced pool for requests. The pool returns times in UTC, and connects when it
+// is first used, so a service can start while its database is down. Behind a transaction pooler the
 // url must have default_query_exec_mode=exec. Close the pool after the last use.
 func OpenPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	return newPool(ctx, url, func(cfg *pgxpool.Config) {
@@ -50,15 +50,15 @@ func OpenPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	})
 }
 
-// ReservePool is OpenPool with at most conns connections, regardless of the url. It is for a part
-// of the process that goes on while requests wait.
+// ReservePool is like OpenPool, but the pool has at most conns connections, whatever the url says.
+// It is for a part of the process that goes on while requests wait.
 func ReservePool(ctx context.Context, url string, conns int32) (*pgxpool.Pool, error) {
 	return newPool(ctx, url, func(cfg *pgxpool.Config) { cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = conns, 0, 0 })
 }
 
 // OwnerPool is OpenPool for an operator who changes tables. The url connects as the owner of a
-// schema or as an administrator, and not through a transaction pooler. connected prepares each
-// session.
+// schema or as an administrator, and not through a transaction pooler. The function connected
+// prepares each session.
 func OwnerPool(ctx context.Context, url string, connected func(context.Context, *pgx.Conn) error) (*pgxpool.Pool, error) {
 	return newPool(ctx, url, func(cfg *pgxpool.Config) { cfg.MaxConns, cfg.AfterConnect = RequestConns, connected })
 }
@@ -92,8 +92,8 @@ func newPool(ctx context.Context, url string, size func(*pgxpool.Config)) (*pgxp
 }
 
 // closeIfReadOnly makes pgx close a connection when the server refuses to write. After a failover
-// the old primary may go on as a standby and answer every ping. The pool would then hand out its
-// connections until they are an hour old.
+// the old primary may go on as a standby and answer every ping. The pool would then hand out the
+// connections to that standby until they are an hour old.
 func closeIfReadOnly(usual pgconn.PgErrorHandler) pgconn.PgErrorHandler {
 	return func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
 		return err.Code != "25006" && usual(conn, err)
@@ -102,11 +102,11 @@ func closeIfReadOnly(usual pgconn.PgErrorHandler) pgconn.PgErrorHandler {
 
 var awaitPause = backoff.Policy{Base: 250 * time.Millisecond, Cap: 3 * time.Second}
 
-// AwaitDatabase returns nil when a Postgres server answers at url, or an error after 90 seconds. A
-// process that runs once and ends calls it, because it has no startup probe. AwaitDatabase calls
-// said with the error of each failed attempt. A refused login, such as for a wrong password, is
-// also an answer, because the caller will find that out. Only a refusal in starting counts as a
-// failed attempt.
+// AwaitDatabase returns nil when a Postgres server answers at url, or an error after 90 seconds. It
+// is for a process that runs once and ends, because such a process has no startup probe.
+// AwaitDatabase calls the function said with the error of each failed attempt. A refused login,
+// such as for a wrong password, is also an answer, because the caller will get the same refusal. Of
+// the refusals, only those in the map starting count as failed attempts.
 func AwaitDatabase(ctx context.Context, url string, said func(error)) error {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
@@ -144,7 +144,7 @@ func answers(ctx context.Context, config *pgx.ConnConfig) error {
 
 // UnverifiedServer returns the first public host in a Postgres URL for which pgx would not check
 // the certificate or the name. Another machine could answer in the place of such a host. It returns
-// "" if there is none, and for a URL that cannot be parsed, which OpenPool refuses.
+// "" if there is no such host, and for a URL that cannot be parsed, which OpenPool refuses.
 func UnverifiedServer(url string) (host string) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
@@ -162,8 +162,9 @@ func UnverifiedServer(url string) (host string) {
 	return ""
 }
 
-// unverified reports whether host is public and its name is not checked. This is so with
-// sslmode=verify-ca, too: pgx then sets InsecureSkipVerify and checks only the certificate.
+// unverified reports whether host is public and its name is not checked. The name is not checked
+// with sslmode=verify-ca either, because pgx then sets InsecureSkipVerify and checks only the
+// certificate.
 func unverified(host string, config *tls.Config) bool {
 	if config != nil && !config.InsecureSkipVerify {
 		return false

@@ -30,8 +30,8 @@
 //	           connection uses plain text, and no call has a token.
 //
 // So the configuration of a process shows how it connects. Detection of Google Cloud would be a
-// guess. It would be wrong while the metadata server is slow, for a minute or so. The calls would
-// then go out without a token and be refused.
+// guess. The guess would be wrong while the metadata server is slow, for a minute or so. The calls
+// would then go out without a token and be refused.
 //
 // The token names the service account that this process runs as, by its email. It comes from the
 // metadata server that every machine of Google Cloud has, or from the one at GCE_METADATA_HOST. It
@@ -41,6 +41,6 @@
 // Cloud Run reads X-Serverless-Authorization first, verifies the token before the request reaches a
 // container, and removes the token's signature
 // (https://cloud.google.com/run/docs/authenticating/service-to-service). The called service
-// verifies X-Service-Authorization, which Cloud Run does not change. Its own rules say which caller
-// may call which operation (package auth).
+// verifies X-Service-Authorization, which Cloud Run does not change. The rules of the called
+// service say which caller may call which operation (package auth).
 package connect

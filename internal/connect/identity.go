@@ -63,8 +63,7 @@ func dialOptions(addr string, roots *x509.CertPool) ([]grpc.DialOption, error) {
 	}, nil
 }
 
-// audience returns the URL of a service on Cloud Run as Cloud Run knows it, which is without a
-// port.
+// audience returns the URL, without a port, by which Cloud Run knows the service.
 func audience(host string) string {
 	if strings.Contains(host, ":") {
 		host = "[" + host + "]"

@@ -51,8 +51,8 @@ type tokens struct {
 
 	mu    sync.Mutex
 	last  token
-	tries int       // since the last fresh token
-	next  time.Time // the metadata server is not asked before
+	tries int       // requests since the last fresh token
+	next  time.Time // the earliest time of the next request to the metadata server
 	err   error     // the error of the last try
 }
 
@@ -81,9 +81,9 @@ func (t *tokens) GetRequestMetadata(ctx context.Context, _ ...string) (map[strin
 	return map[string]string{header: "Bearer " + value, signedHeader: "Bearer " + value}, nil
 }
 
-// value returns a token, and asks for a new one when one is due. While the last token is good, it
-// asks in the background. Otherwise all waiting callers share one request. No caller waits for a
-// metadata server that has just failed.
+// value returns a token, and asks for a new one when one is due. While the last token is good,
+// value asks in the background. Otherwise all waiting callers share one request. No caller waits
+// for a metadata server that has just failed.
 func (t *tokens) value(ctx context.Context) (string, error) {
 	now := time.Now()
 	last, pausing, err := t.look(now)
@@ -115,7 +115,7 @@ func (t *tokens) look(now time.Time) (last token, pausing bool, err error) {
 	return t.last, now.Before(t.next), t.err
 }
 
-// ask uses a context of its own, because it works for other callers than the first, too.
+// ask uses a context of its own, because its answer is also for callers that came after the first.
 func (t *tokens) ask() (any, error) {
 	if last, _, _ := t.look(time.Now()); last.good(time.Now(), renewBefore) {
 		return last, nil // the token came between the caller's check and this one
@@ -162,7 +162,7 @@ type token struct {
 }
 
 // parse reads the end of the token's lifetime from the token. It cannot assume an hour from the
-// answer, because the metadata server caches tokens, too.
+// time of the answer, because the metadata server caches tokens, too.
 func parse(value string) (token, error) {
 	value = strings.TrimSpace(value)
 	parts := strings.Split(value, ".")

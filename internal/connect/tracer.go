@@ -50,8 +50,9 @@ func (t tracer) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.Tr
 	return ctx
 }
 
-// maxTexts bounds the statements of a batch that its text shows, from the first on. maxText bounds
-// the bytes of each. The beginning of a statement tells which one it is.
+// maxTexts is how many statements of a batch the text of the span shows, from the first on. maxText
+// is how many bytes of each statement the text shows. The beginning of a statement tells which
+// statement it is.
 const maxTexts, maxText = 10, 100
 
 func texts(b *pgx.Batch) string {
@@ -63,7 +64,7 @@ func texts(b *pgx.Batch) string {
 }
 
 // TraceBatchQuery creates a span for a statement that failed. A statement that succeeded gets none,
-// because pgx reports only its end, so the span would have no duration.
+// because pgx reports only the end of such a statement, so the span would have no duration.
 func (t tracer) TraceBatchQuery(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchQueryData) {
 	if data.Err != nil {
 		t.Tracer.TraceBatchQuery(ctx, conn, data)

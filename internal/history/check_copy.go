@@ -45,8 +45,8 @@ func settled(l life) (found []Violation) {
 }
 
 // forward checks P6: a row only moves to later versions, and a deletion is final in its epoch,
-// unless the aggregate may return from it. Each reported divergence excuses one violation, because
-// the owner's state replaces a diverged row once, whatever the row's version.
+// unless the aggregate may return from its deletion. Each reported divergence excuses one
+// violation, because the owner's state replaces a diverged row once, whatever the row's version.
 func forward(l life) (found []Violation) {
 	var at Record
 	for _, r := range l.of(Apply) {
@@ -91,8 +91,8 @@ func gapless(l life) (found []Violation) {
 	return found
 }
 
-// reported checks P7. A row may have taken on a version that the owner then lost. Such a row was
-// reported as diverged, unless its next change was a repair, a whole state or a deletion.
+// reported checks P7. A row may have taken on a version that the owner then lost. Such a row must
+// have been reported as diverged, unless its next change was a repair, a whole state or a deletion.
 func reported(l life) (found []Violation) {
 	lost, applies := l.byEvent(Lost), l.of(Apply)
 	for i, r := range applies {
@@ -111,8 +111,9 @@ var mayLag = map[string]map[Outcome]bool{
 	"minimize-latency":                 {Stale: true, Absent: true},
 }
 
-// fresh checks P8. An answer must be no older than its token. Otherwise it must say that it is
-// older, to a reader that allowed that, or be a refusal with a time to retry.
+// fresh checks P8. An answer must be no older than the reader's token. An older answer is allowed
+// if the reader's mode accepts it and the answer says so. A refusal with a time to retry is
+// allowed, too.
 func fresh(l life) (found []Violation) {
 	for _, r := range l.of(Read) {
 		ok := false

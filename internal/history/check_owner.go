@@ -5,13 +5,14 @@ import (
 	"time"
 )
 
-// orphanLimit is the promised time for publishing the events of a killed relay. Their lease ends
-// after 20 s, and an idle relay searches for such events every 5 s.
+// orphanLimit is the promised time for publishing the events of a killed relay. The lease of such
+// events ends after 20 s, and an idle relay searches for such events every 5 s.
 const orphanLimit = 30 * time.Second
 
-// committed checks P1. An event that was sent, published, delivered, settled or applied was
-// committed. So was a write that was confirmed to a client. A version has one event, and follows
-// the version before it, unless the owner has lost commits. The owner is at its last write.
+// committed checks P1. An event that was sent, published, delivered, settled or applied must have
+// been committed. So must a write that was confirmed to a client. Each version has one event, and
+// follows the version before, unless the owner has lost commits. At the end the owner is at the
+// version of its last write.
 func committed(l life) (found []Violation) {
 	found, known, last := versions(l)
 	written := l.byEvent(Write)
@@ -55,8 +56,8 @@ func versions(l life) (found []Violation, known map[position]bool, last Record) 
 	return found, known, last
 }
 
-// delivered checks P2: each event reached the broker, and within orphanLimit if its relay was
-// killed. Events that the owner has lost need not reach it.
+// delivered checks P2: each event reached the broker, and within orphanLimit after the kill if its
+// relay was killed. Events that the owner has lost need not reach the broker.
 func delivered(l life) (found []Violation) {
 	published, lost := l.byEvent(Publish), l.byEvent(Lost)
 	for _, w := range l.of(Write) {

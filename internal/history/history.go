@@ -53,7 +53,7 @@ const (
 	Effect Kind = "effect"
 	// Forget is a settled event. The consumer no longer knows that the event was settled.
 	Forget Kind = "forget"
-	// Report is a divergence of the aggregate. The consumer has reported it.
+	// Report is a divergence of the aggregate that the consumer has reported.
 	Report Kind = "report"
 	// Read is an answer to a reader. The reader's token demands the version Least.
 	Read Kind = "read"
@@ -99,14 +99,14 @@ type Record struct {
 	Event     string    `json:"event,omitempty"`
 	// Token is the token that the writer received, or that the reader sent.
 	Token string `json:"token,omitempty"`
-	// Request is set in a Send, and Lease in an Orphan.
+	// Request names the publish request of a Send. Lease is the lease of an Orphan.
 	Request string `json:"request,omitempty"`
 	Lease   string `json:"lease,omitempty"`
 	Change  Change `json:"change,omitempty"`
 	// State is the aggregate's content, in any form in which equal states are equal
 	// strings. It is empty if it was not recorded.
 	State string `json:"state,omitempty"`
-	// Least is the version that a Read demanded. Mode is the mode of the Read. It is empty if the
+	// Least is the version that a Read demanded. Mode is the mode of the Read. Mode is empty if the
 	// answer had to be at least as fresh as the token.
 	Least   int64   `json:"least,omitempty"`
 	Mode    string  `json:"mode,omitempty"`

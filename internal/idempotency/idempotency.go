@@ -37,13 +37,14 @@ type Request struct {
 	hash                      []byte
 }
 
-// NewRequest fails with the violations found so far. It adds a violation of the header unless keys
-// is empty or has one valid key. principal is the Scope of a caller. A key belongs to its
-// principal: other callers may use the same key, and never get its answer. operation names method
-// and path, alike for all protocols, so that a key holds across them. sent has the fields that the
-// caller gave, by their names in REST, with their decoded values. So neither spaces, nor the order
-// of fields, nor the protocol make another request, and a field that a later release adds does not
-// change the hash of requests without the field.
+// NewRequest fails if found has violations, which it returns as one error. It first adds a
+// violation of the header to found unless keys, the header's values, is empty or has one valid key.
+// principal is the Scope of a caller. A key belongs to its principal: other callers may use the
+// same key, and never get its answer. operation names method and path, alike for all protocols, so
+// that a key holds across them. sent has the fields that the caller gave, by their names in REST,
+// with their decoded values. So neither spaces, nor the order of fields, nor the protocol make
+// another request. A field that a later release adds does not change the hash of requests without
+// the field.
 func NewRequest(principal, operation string, keys []string, sent map[string]any, found problem.Violations) (Request, error) {
 	key := strings.Join(keys, " ") // two keys become one key with a space, which is not allowed
 	invisible := func(c rune) bool { return c < '!' || c > '~' }

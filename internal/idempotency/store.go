@@ -79,9 +79,9 @@ func (r Request) Recall(b *pgx.Batch, first *Stored) {
 }
 
 const (
-	// sweepBatch is how many keys one statement removes. It takes milliseconds, so the row locks
-	// are short. An expired key that is still there does no harm, because it is replaced when it
-	// comes again.
+	// sweepBatch is how many keys one statement removes. The statement takes milliseconds, so the
+	// row locks are short. An expired key that is still there does no harm, because the key is
+	// replaced when a client sends it again.
 	sweepBatch = 1000
 	// sweepBudget bounds one pass over the expired keys. sweepTimeout bounds each statement of the
 	// pass.
@@ -90,10 +90,10 @@ const (
 	maxWaiting = 100_000
 )
 
-// Sweep removes expired keys until ctx ends, then returns nil. At first it removes all that there
-// are, and then it makes a pass about once a minute. Any number of sweeps may run on one database,
-// and share the work. A key that fails to be removed is left to the next pass. Sweep calls
-// heartbeat before each batch of each pass.
+// Sweep removes expired keys until ctx ends, then returns nil. At first it removes all expired
+// keys, and then it makes a pass about once a minute. Any number of calls of Sweep may run on one
+// database, and share the work. A key that fails to be removed is left to the next pass. Sweep
+// calls heartbeat before each batch of each pass.
 func Sweep(ctx context.Context, db *pgxpool.Pool, log *slog.Logger, heartbeat func()) error {
 	jitter := backoff.Policy{Base: time.Minute, Cap: time.Minute}
 	waiting := instrument.For("example.com/lockstep/internal/idempotency").Set("idempotency.expired_keys", "{key}",
@@ -116,8 +116,8 @@ func Sweep(ctx context.Context, db *pgxpool.Pool, log *slog.Logger, heartbeat fu
 	}
 }
 
-// sweep removes expired keys, the oldest first, until a batch is short or the budget is spent. more
-// reports that the budget is spent.
+// sweep removes expired keys, the oldest first, until a batch has fewer keys than sweepBatch or the
+// budget is spent. more reports that the budget is spent.
 func sweep(ctx context.Context, db *pgxpool.Pool, budget time.Duration, heartbeat func()) (removed int64, more bool, err error) {
 	from := time.Time{}
 	for end := time.Now().Add(budget); time.Now().Before(end); {
@@ -136,7 +136,7 @@ func sweep(ctx context.Context, db *pgxpool.Pool, budget time.Duration, heartbea
 var removeExpired string
 
 // removeBatch removes expired keys that were created at from or later, the oldest first. It returns
-// their number and the creation time of the last one. It skips keys that another instance is
+// their number and the creation time of the last of them. It skips keys that another instance is
 // removing.
 func removeBatch(ctx context.Context, db *pgxpool.Pool, from time.Time) (n int64, last *time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
@@ -155,7 +155,8 @@ func countExpired(ctx context.Context, db *pgxpool.Pool) (n int64, err error) {
 	return n, err
 }
 
-// answersPages is how many pages of the table one statement reads. It takes milliseconds.
+// answersPages is how many pages of the table one statement reads. The statement takes
+// milliseconds.
 const answersPages = 128
 
 // CountAnswers counts the stored answers to a principal in all tenants. principal is the caller's
@@ -186,8 +187,8 @@ func answers(ctx context.Context, db *pgxpool.Pool, principal, user string, remo
 //go:embed answers_in_pages.sql
 var answersInPages string
 
-// answersIn is answers for answersPages pages of the table, from page on. more reports that there
-// are further pages.
+// answersIn does the work of answers for answersPages pages of the table, from page on. more
+// reports that there are further pages.
 func answersIn(ctx context.Context, db *pgxpool.Pool, page int, principal, user string, remove bool) (n int64, more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()

@@ -34,7 +34,7 @@ type Stage struct {
 	Notes []Note `json:"notes"`
 }
 
-// Note is a number with its name. Alert says that it should be 0 and is not.
+// Note is a number with its name. Alert says that the number should be 0 and is not.
 type Note struct {
 	Name  string `json:"name"`
 	Value int64  `json:"value"`
@@ -56,8 +56,8 @@ type Part struct {
 }
 
 // Event is one event of the sample. PublishedMS and AppliedMS are milliseconds since the event's
-// commit. They are negative if that has not happened yet. State is pending, published, applied,
-// held, parked or dead.
+// commit. They are negative until the event is published, or applied. State is pending, published,
+// applied, held, parked or dead.
 type Event struct {
 	Aggregate   string  `json:"aggregate"`
 	Version     int64   `json:"version"`

@@ -81,8 +81,8 @@ func New(o Options) (*Page, error) {
 }
 
 // ServeHTTP serves the page at /, and the parts of the page next to it. A page with buttons is
-// served only under a name of this machine. Otherwise a foreign page could read it under a name
-// that leads here.
+// served only under a name of this machine. Otherwise a foreign page could read this page under a
+// name that leads to this machine.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+

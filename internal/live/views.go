@@ -49,7 +49,7 @@ func (v *views) send(frame []byte) {
 	}
 }
 
-// replace puts frame into view, which has room for one frame. It drops an older one.
+// replace puts frame into view, which has room for one frame. It drops an older frame.
 func replace(view chan []byte, frame []byte) {
 	select {
 	case <-view:

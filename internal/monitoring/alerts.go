@@ -32,10 +32,10 @@ var (
 	}
 )
 
-// burns returns PromQL that holds while the budget is spent more than rate times as fast as the
-// pace that uses it up in 30 days, within both windows. The short window ends the alert soon
-// after the fault. Fewer than ten bad things raise no alert, however few things there are in
-// all.
+// burns returns PromQL that holds while the budget is spent more than rate times too fast in both
+// windows, long and short. At a rate of 1 the budget lasts for 30 days. The short window ends the
+// alert soon after the fault. Fewer than ten bad things raise no alert, however few things there
+// are in all.
 func (o objective) burns(rate float64, long, short string) string {
 	over := func(window string) string {
 		return fmt.Sprintf("%s / %s > %.4f", fmt.Sprintf(o.bad, window), fmt.Sprintf(o.all, window), rate*budget)
@@ -86,9 +86,9 @@ var objectiveAlerts = []Alert{
 		Summary: "video has committed no version of the canary for ten minutes."},
 }
 
-// failing returns PromQL that holds while more than a twentieth of the requests fail, and at
-// least ten. REST and gRPC have one expression each, because a metric that does not exist yet
-// would hide the failures of the other protocol.
+// failing returns PromQL that holds while more than a twentieth of the requests fail, and at least
+// ten requests fail. REST and gRPC have one expression each, because a metric that does not exist
+// yet would hide the failures of the other protocol.
 func failing(count, failures string) string {
 	failed := fmt.Sprintf(`sum(increase(%s{%s}[5m]))`, count, failures)
 	return fmt.Sprintf(`(%[1]s / sum(increase(%[2]s[5m])) > 0.05 and %[1]s >= 10)`, failed, count)

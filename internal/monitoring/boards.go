@@ -98,7 +98,8 @@ func summed(expr, by string) string {
 	return "sum by (" + by + ") (" + expr + ")"
 }
 
-// quantiles returns the median and the 99th percentile of a histogram, for each value of by.
+// quantiles returns the median and the 99th percentile of a histogram, for each value of the label
+// by.
 func quantiles(histogram, by string) []Query {
 	legend, labels := "", "le"
 	if by != "" {

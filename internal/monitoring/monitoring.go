@@ -21,7 +21,7 @@ const (
 // A Label is a label of a metric with the bound of its values.
 type Label struct {
 	Name string
-	// Values are all values. It is nil if the code does not know them.
+	// Values are all values of the label. Values is nil if the code does not know them.
 	Values []string
 	// Bound says in words which values there are, if Values is nil.
 	Bound string

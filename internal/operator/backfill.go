@@ -10,7 +10,8 @@ import (
 	"example.com/lockstep/pkg/eventing/backfill"
 )
 
-// backfillRate keeps the load on the owner and on the read model far below the load of serving.
+// backfillRate is the default rate, in rows per second. It keeps the load on the owner and on the
+// read model far below the load of serving.
 const backfillRate = 2000
 
 func (m ReadModel) backfill(ctx context.Context, s *invocation) error {

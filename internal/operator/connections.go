@@ -59,6 +59,6 @@ func (s *invocation) connect(ctx context.Context, n needs) (err error) {
 	return nil
 }
 
-// atEnd registers end, to be called when the subcommand has returned. The last one is called
-// first.
+// atEnd registers end, to be called when the subcommand has returned. The function that was
+// registered last is called first.
 func (s *invocation) atEnd(end func() error) { s.ends = append(s.ends, end) }

@@ -22,8 +22,8 @@ type outcome struct {
 	Error  string `json:"error,omitempty"`
 }
 
-// action settles one dead letter; the text is its result. It may return
-// both a result and an error.
+// action settles one dead letter, and returns a text as the result. It may return both a result and
+// an error.
 type action func(ctx context.Context, letters Letters, l deadletter.Letter) (string, error)
 
 func (m ReadModel) redrive(ctx context.Context, s *invocation) error {
@@ -48,9 +48,9 @@ func (m ReadModel) discard(ctx context.Context, s *invocation) error {
 const asksOwner = "Each aggregate takes its owner's state first, which has what the event changed, also where no event follows. " +
 	"If its owner cannot be asked, the dead letter stays."
 
-// settle runs do on each dead letter that the command line selects, in their order. If inOrder
-// is set, a dead letter waits for the older ones of its aggregate. Without confirmation settle
-// only prints the plan. note is a remark about the plan.
+// settle runs do on each dead letter that the command line selects, in the order of Batch.Letters.
+// If inOrder is set, a dead letter waits for the older dead letters of its aggregate. Without
+// confirmation settle only prints the plan. note is a remark about the plan.
 func (m ReadModel) settle(ctx context.Context, s *invocation, inOrder bool, note string, do action) error {
 	s.confirmFlags()
 	s.subscriptionFlag()

@@ -21,7 +21,7 @@ import (
 var poll = backoff.Policy{Base: 200 * time.Millisecond, Cap: 2 * time.Second}
 
 // drain relays until no event is left that could be sent. It fails if events are parked, because
-// there may be no other signal of them where a job replaces a service.
+// there may be no other signal of parked events where a job replaces a service.
 func (o Owner) drain(ctx context.Context, s *invocation) error {
 	timeout := s.flags.Duration("timeout", 5*time.Minute, "")
 	if err := s.parse(0); err != nil {
@@ -53,7 +53,8 @@ func relayUntilEmpty(ctx context.Context, relay *outbox.Relay, pool *pgxpool.Poo
 	return errors.Join(err, <-ended)
 }
 
-// untilEmpty continues through an outage of the database, as the relay does.
+// untilEmpty returns when no event is left that could be sent. It continues through an outage of
+// the database, as the relay does.
 func untilEmpty(ctx context.Context, pool *pgxpool.Pool) (err error) {
 	for range poll.Attempts(ctx) {
 		var sendable bool

@@ -12,10 +12,12 @@ import (
 	"example.com/lockstep/pkg/eventing/operator/erasure"
 )
 
-// eraseRate leaves room for the requests of users, because a row is deleted in milliseconds.
+// eraseRate is the default rate, in rows per second. It leaves room for the requests of users,
+// because a row is deleted in milliseconds.
 const eraseRate = 100
 
-// eraseWait is many times the time that an event needs where nothing is wrong.
+// eraseWait is the default of --wait. It is many times the time that an event needs where nothing
+// is wrong.
 const eraseWait = time.Minute
 
 const aboutErase = "remove a user's text and preferences: `erase help`"

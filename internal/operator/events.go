@@ -59,7 +59,7 @@ func (m ReadModel) showReceipts(ctx context.Context, s *invocation) error {
 	})
 }
 
-// aggregates returns the aggregates of the receipts, each once.
+// aggregates returns the aggregates of the receipts, each of them once.
 func aggregates(of []receipt.Receipt) (all []consistency.Position) {
 	for _, r := range of {
 		p := consistency.Position{AggregateType: r.AggregateType, AggregateID: r.AggregateID}

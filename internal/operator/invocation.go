@@ -78,8 +78,9 @@ func (s *invocation) parse(ids int) error {
 	return nil
 }
 
-// parseSelection is parse for a subcommand that takes either ids, at most as many as most says,
-// or --all with a filter. want names the ids in a usage error.
+// parseSelection is parse for a subcommand that takes either ids, at most as many as the parameter
+// most says, or --all with a filter. The parameter want is the text that names the ids in a usage
+// error.
 func (s *invocation) parseSelection(want string, most int) error {
 	s.flags.BoolVar(&s.all, "all", false, "")
 	s.filterFlags()
@@ -192,8 +193,8 @@ func (s *invocation) confirmed() bool {
 // unchanged is printed after a dry run.
 const unchanged = "Nothing was changed. Add --yes to do it.\n"
 
-// act calls do if the plan is confirmed, and sets dryRun, which points into result. It then
-// prints the result as JSON, or the text that do returns.
+// act calls do if the plan is confirmed, and sets *dryRun, a field of result, to whether the plan
+// was not confirmed. It then prints the result as JSON, or the text that do returns.
 func (s *invocation) act(result any, dryRun *bool, do func() (text string, err error)) (err error) {
 	text := unchanged
 	if *dryRun = !s.confirmed(); !*dryRun {

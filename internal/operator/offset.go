@@ -154,9 +154,9 @@ func (p resetPlan) check(now time.Time, r checkpoint.Retention, discard, all boo
 	return nil
 }
 
-// refuseDiscards returns the error of a reset to a time after the safe position. The error names
-// a reset that loses nothing. If all messages are newer than the safe position, as after a first
-// deployment, that reset is earliest.
+// refuseDiscards returns the error of a reset to a time after the safe position. The error names a
+// reset that loses nothing. If no offset is saved, or if all messages are newer than the safe
+// position, the error names a reset to earliest.
 func (p resetPlan) refuseDiscards(oldest time.Time) error {
 	const waiting = "older messages may wait that were not applied: add --discard-backlog to give them up, or reset with --to "
 	switch safe := p.Before.SafePosition; {

@@ -71,8 +71,8 @@ func (o Owner) Tools() []command.Tool {
 
 // ReadModel is a service with a read model, which it fills from the events of an owner.
 type ReadModel struct {
-	// Subscriptions bring the events. OwnerVariable is the environment variable with the gRPC
-	// address of their owner.
+	// Subscriptions are the subscriptions that bring the events. OwnerVariable is the environment
+	// variable with the gRPC address of the events' owner.
 	Subscriptions []string
 	OwnerVariable string
 	// Types are the types of the aggregates, and Schema is the schema of their tables.

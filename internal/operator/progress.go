@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// progressEvery is the time between two lines in a log; a terminal's bar moves more often.
+	// progressEvery is the time between two lines in a log. A terminal's bar moves each barEvery.
 	progressEvery = 10 * time.Second
 	barEvery      = 200 * time.Millisecond
 	barWidth      = 30

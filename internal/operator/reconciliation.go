@@ -18,7 +18,7 @@ type reconciliation struct {
 	Unsettled   int                    `json:"unsettled"`
 	Repaired    int                    `json:"repaired"`
 	// Refused counts rows that differ and were left, because so many rows of a type are extra or
-	// ahead that the owner may be the wrong one.
+	// ahead that the owner may be the wrong owner.
 	Refused int `json:"refused"`
 	// Remaining counts the rows that differ, after the repair if there was one.
 	Remaining int            `json:"remaining"`
@@ -52,7 +52,7 @@ func newComparing(s *invocation, flags reconcileFlags, checks []reconcile.Checke
 }
 
 // check makes all checks. It repairs nothing, because only a whole check shows whether the owner
-// may be the wrong one.
+// may be the wrong owner.
 func (r *comparing) check(ctx context.Context) error {
 	for i := range r.checked {
 		if err := r.one(ctx, &r.checked[i], false); err != nil {
@@ -62,9 +62,9 @@ func (r *comparing) check(ctx context.Context) error {
 	return nil
 }
 
-// repair repeats the checks that have found differences, and repairs the rows. If the losses of
-// one type are doubtful, no row of any type is repaired, because all types have the same owner.
-// Counters have no owner. They come last, and are checked again after rows were repaired,
+// repair repeats the checks that have found differences, and repairs the rows. If the losses of one
+// type are doubtful, no row of any type is repaired, because all types have the same owner.
+// Counters have no owner. The counters come last, and are checked again after rows were repaired,
 // because a repair changes them.
 func (r *comparing) repair(ctx context.Context) error {
 	doubtful := !r.flags.acceptLosses && slices.ContainsFunc(r.checked, func(c checking) bool { return c.doubtful() })
@@ -87,7 +87,7 @@ func (r *comparing) repair(ctx context.Context) error {
 	return nil
 }
 
-// one makes one check from its beginning.
+// one makes one check from the first row on.
 func (r *comparing) one(ctx context.Context, c *checking, repairing bool) error {
 	*c = checking{comparing: r, checker: c.checker, repairing: repairing}
 	c.Differing = map[reconcile.Kind]int{}
@@ -145,7 +145,7 @@ func (c *checking) Passed(_ context.Context, _ string, rows int64) error {
 }
 
 // Differ counts the rows, and repairs them if this check repairs. It leaves losses to the end of
-// the check, because by then there may be more losses than in the check before.
+// the check, because by the end there may be more losses than in the check before.
 func (c *checking) Differ(ctx context.Context, found []reconcile.Difference) error {
 	var others []reconcile.Difference
 	for _, d := range found {
@@ -165,15 +165,15 @@ func (c *checking) Differ(ctx context.Context, found []reconcile.Difference) err
 	return c.repairRows(ctx, others)
 }
 
-// doubtful reports whether the owner may be the wrong one: see reconcile.Doubtful. The other
-// rows of such an owner are doubtful, too, so nothing is repaired.
+// doubtful reports whether the owner may be the wrong owner: see reconcile.Doubtful. The other rows
+// of such an owner are doubtful, too, so nothing is repaired.
 func (c *checking) doubtful() bool {
 	read := c.RowsChecked - int64(c.Differing[reconcile.Missing]) + int64(c.Differing[reconcile.Extra])
 	return reconcile.Doubtful(c.losses, c.RowsChecked, read)
 }
 
-// conclude repairs the rows that the owner does not have or has lost. If they are doubtful, it
-// repairs them only with --accept-losses, and otherwise counts them as refused.
+// conclude repairs the rows that the owner does not have or has lost. If these losses are doubtful,
+// it repairs the rows only with --accept-losses, and otherwise counts the rows as refused.
 func (c *checking) conclude(ctx context.Context) error {
 	if c.doubtful() && !c.flags.acceptLosses {
 		c.Remaining += c.losses

@@ -15,7 +15,8 @@ import (
 var pgDumpVersion = regexp.MustCompile(`\) (\d+)`)
 
 // Clients returns a directory with pg_dump, pg_restore and psql that are at least as new as the
-// server at url, because an older pg_dump refuses to work. It skips the test if there is none.
+// server at url, because an older pg_dump refuses to work. It skips the test if there is no such
+// directory.
 func Clients(tb testing.TB, url string) (dir string) {
 	tb.Helper()
 	conn, err := pgx.Connect(tb.Context(), url)

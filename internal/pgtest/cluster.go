@@ -100,8 +100,8 @@ func (c *cluster) connect(ctx context.Context) (err error) {
 }
 
 // create copies the files of the template. The default strategy from Postgres 15 on writes each
-// page to the log so that it needs no checkpoint. It takes twice the time here, because nothing
-// waits for the disk.
+// page to the log, and so avoids a checkpoint. That strategy takes twice the time here, because
+// nothing waits for the disk.
 func (c *cluster) create(ctx context.Context, name, template string) error {
 	return c.exec(ctx, "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(template)+" STRATEGY file_copy")
 }

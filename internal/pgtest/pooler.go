@@ -55,8 +55,7 @@ type pooler struct {
 	idle map[string][]*backend // by start-up message
 }
 
-// backend is a session of the server. While it has a client, that client owns
-// it.
+// backend is a session of the server. While the session has a client, that client owns the session.
 type backend struct {
 	net.Conn
 

@@ -23,7 +23,7 @@ const lockedRetryAfter = time.Second
 
 // From classifies err. It returns nil for nil, and an *Error anywhere in the chain as it is. It
 // does not pass on the status of another service, because NOT_FOUND of that service is not our
-// NOT_FOUND. The caller translates such a status. Otherwise it counts as INTERNAL.
+// NOT_FOUND. The caller translates such a status. An untranslated status counts as INTERNAL.
 func From(err error) *Error {
 	if err == nil {
 		return nil

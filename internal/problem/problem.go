@@ -39,8 +39,8 @@ type Error struct {
 	// Detail is one sentence for a person. It is shown to the client.
 	Detail string
 	Fields []Field
-	// RetryAfter is how long a client should wait before the same request may
-	// succeed; zero promises nothing.
+	// RetryAfter is how long a client should wait before the same request may succeed. Zero
+	// promises nothing.
 	RetryAfter time.Duration
 	// Extra has further top-level members of the problem document. As strings, they are also the
 	// metadata of the ErrorInfo. Extra cannot replace a standard member.
@@ -84,9 +84,9 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// Log writes a line for an error that is not the client's fault. The level is ERROR if the fault
-// is ours, WARN if a dependency is unavailable or slow, and DEBUG if the cause is logged
-// already. It also logs the fault of a token at DEBUG, because the answer does not give it.
+// Log writes a line for an error that is not the client's fault. The level is ERROR if the fault is
+// ours, WARN if a dependency is unavailable or slow, and DEBUG if the cause is logged already. It
+// also logs the fault of a token at DEBUG, because the answer does not name that fault.
 func (e *Error) Log(ctx context.Context, log *slog.Logger) {
 	switch {
 	case e.Logged || e.Code == CodeUnauthenticated:

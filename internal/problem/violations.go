@@ -47,7 +47,7 @@ func (v *Violations) Merge(more Violations) {
 	}
 }
 
-// Err is nil without violations.
+// Err returns nil if there are no violations.
 func (v Violations) Err() error {
 	if len(v) == 0 {
 		return nil
@@ -55,8 +55,8 @@ func (v Violations) Err() error {
 	return InvalidFields(v)
 }
 
-// Text requires at least low and at most high characters. It refuses control characters that are
-// not in allowed, because Postgres refuses NUL and no line of text needs the others.
+// Text requires at least low and at most high characters in s. It refuses control characters that
+// are not in allowed, because Postgres refuses NUL and no line of text needs the others.
 func (v *Violations) Text(field, s string, low, high int, allowed string) {
 	v.Require(utf8.ValidString(s), field, "must be valid UTF-8")
 	v.Require(!strings.ContainsFunc(s, func(r rune) bool {
@@ -80,8 +80,8 @@ func (v *Violations) Line(field, s string, low, high int) {
 	v.Text(field, s, low, high, "")
 }
 
-// UUID accepts the canonical form only. uuid.Parse also accepts braces and a URN, and with them
-// one thing would have several addresses.
+// UUID accepts the canonical form only. uuid.Parse also accepts braces and a URN, so one thing
+// would then have several addresses.
 func (v *Violations) UUID(field, s string) uuid.UUID {
 	id, err := uuid.Parse(s)
 	v.Require(err == nil && len(s) == len(uuid.Nil.String()), field, "must be a UUID")

@@ -136,7 +136,7 @@ func (c *checker) leaf(path string, raw json.RawMessage, t reflect.Type) {
 var wholeCharacters = regexp.MustCompile(`(?i)\\(?:[^u]|ud[89ab]..\\ud[c-f]..|u(?:[^d].|d[0-7])..)`)
 
 // halvesPair reports whether valid JSON has an escape for half of a surrogate pair without the
-// other.
+// other half.
 func halvesPair(raw json.RawMessage) bool {
 	return bytes.IndexByte(wholeCharacters.ReplaceAll(raw, nil), '\\') >= 0
 }

@@ -42,9 +42,9 @@ func CheckPageSize(size int, violations *problem.Violations) {
 	violations.Require(1 <= size && size <= MaxPageSize, "page_size", fmt.Sprintf("must lie between 1 and %d", MaxPageSize))
 }
 
-// PageToken names the page behind the item last in a list with a filter. The token is bound to
-// the text of the filter, and is opaque to clients. It is not a signature, because a forged
-// token only makes a list begin elsewhere.
+// PageToken returns the token of the page that follows the item with the id last, in a list with
+// the given filter. The token is bound to the text of the filter, and is opaque to clients. It is
+// not a signature, because a forged token only makes a list begin elsewhere.
 func PageToken(last uuid.UUID, filter string) string {
 	sum := crc32.ChecksumIEEE(append(last[:], filter...))
 	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint32(last[:], sum))
@@ -64,8 +64,8 @@ func ParsePageToken(token, filter string, violations *problem.Violations) (last 
 	return last
 }
 
-// FitPage returns how many of the first size items fit into a page by the length of their texts.
-// It returns 1 if not even the first item fits.
+// FitPage returns size, or a smaller number of items if the texts of the first size items do not
+// fit into a page. It returns 1 if not even the first item fits.
 func FitPage[T any](items []T, size int, text func(T) int) int {
 	sum := 0
 	for i, item := range items[:min(size, len(items))] {
@@ -76,9 +76,9 @@ func FitPage[T any](items []T, size int, text func(T) int) int {
 	return size
 }
 
-// CutPage returns the first size items, and the token of the page behind them. The token is
-// empty if there is no such page. The caller reads one item more than size, so that CutPage can
-// tell.
+// CutPage returns the first items, at most size, and the token of the page behind them. The token
+// is empty if there is no such page. The caller reads one item more than size, so that CutPage can
+// tell whether there is such a page.
 func CutPage[T any](items []T, size int, id func(T) uuid.UUID, filter string) (cut []T, next string) {
 	if len(items) <= size {
 		return items, ""

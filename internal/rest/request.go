@@ -39,9 +39,9 @@ func ETag(version int64) string { return strconv.Quote(strconv.FormatInt(version
 // Any is the version for If-Match: *, which accepts every version.
 const Any = -1
 
-// IfMatch returns the version in the If-Match headers, or 0 without one. It reports a header
-// that is neither * nor exactly one entity tag. It also reports If-None-Match, because no write
-// here checks that condition and the client must not believe that it was checked.
+// IfMatch returns the version in the If-Match headers, or 0 without such a header. It reports a
+// header that is neither * nor exactly one entity tag. It also reports If-None-Match, because no
+// write here checks that condition and the client must not believe that it was checked.
 func IfMatch(r *http.Request, violations *problem.Violations) (version int64) {
 	violations.Require(r.Header["If-None-Match"] == nil, "If-None-Match", "is not for writes: If-Match is")
 	values := r.Header.Values("If-Match")

@@ -28,11 +28,11 @@ func reached(ctx context.Context) {
 	}
 }
 
-// handler is the gRPC half of the port. It bounds each request before grpc-go reads it, because
-// grpc.Server.ServeHTTP collects a body as fast as it comes, in a list without a limit
-// (grpc/grpc-go#7261). It refuses compressed requests, unknown methods, and requests that the
-// guard does not admit. It logs and counts each request that ends before an interceptor sees it.
-// When ending is cancelled, the calls to gRPC's own services end.
+// handler is the gRPC half of the port. It bounds each request before grpc-go reads the request,
+// because grpc.Server.ServeHTTP collects a body as fast as the body comes, in a list without a
+// limit (grpc/grpc-go#7261). handler refuses compressed requests, unknown methods, and requests
+// that the guard does not admit. It logs and counts each request that ends before an interceptor
+// sees it. When ending is cancelled, the calls to gRPC's own services end.
 func (g *GRPC) handler(ending context.Context) http.Handler {
 	methods := g.methods()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -71,8 +71,8 @@ func (g *GRPC) handler(ending context.Context) http.Handler {
 	})
 }
 
-// admit returns the request with its caller, and leave, to call when the request ends. If the
-// request must not be passed to grpc-go, admit returns the reason as refusal.
+// admit returns the request with its caller in the context. Call leave when the request ends. If
+// the request must not be passed to grpc-go, admit returns the reason as refusal.
 func (g *GRPC) admit(method string, r *http.Request) (admitted *http.Request, leave func(), refusal *problem.Error) {
 	if refusal := refuse(method, r); refusal != nil {
 		return nil, nil, refusal
@@ -86,9 +86,9 @@ func (g *GRPC) admit(method string, r *http.Request) (admitted *http.Request, le
 	return admitted, leave, nil
 }
 
-// refuse returns the reason why a request is not passed to grpc-go, or nil. It refuses a
-// compressed request although grpc-go could unpack it: client libraries of Google and of
-// OpenTelemetry register gzip for the whole process.
+// refuse returns the reason why a request is not passed to grpc-go, or nil. It refuses a compressed
+// request. grpc-go could unpack one, because client libraries of Google and of OpenTelemetry
+// register gzip for the whole process.
 func refuse(method string, r *http.Request) *problem.Error {
 	coding := r.Header.Get("Grpc-Encoding")
 	switch {

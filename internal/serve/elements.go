@@ -18,8 +18,8 @@ const (
 	maxNesting = 32
 )
 
-// elements counts the elements of a message's repeated fields before the decoder
-// allocates them.
+// elements counts the elements of a message's repeated fields before the decoder allocates them.
+// left is how many more elements the request may have.
 type elements struct{ left int }
 
 // checkElements checks data, a message of the given type. If the message has too many elements
@@ -37,8 +37,8 @@ func checkElements(data []byte, of protoreflect.MessageDescriptor) error {
 	return problem.Invalid(field, fmt.Sprintf("must leave the request with at most %d elements", maxElements))
 }
 
-// check returns the path of the faulty field, or the empty string. deep means that the fault is
-// the depth, not the number of elements.
+// check returns the path of the faulty field, or the empty string. deep means that the fault is the
+// nesting, not the number of elements. depth is how many further levels of nesting are allowed.
 func (e *elements) check(data []byte, of protoreflect.MessageDescriptor, depth int) (path string, deep bool) {
 	for len(data) > 0 {
 		number, wire, n := protowire.ConsumeTag(data)
@@ -74,7 +74,8 @@ func (e *elements) check(data []byte, of protoreflect.MessageDescriptor, depth i
 	return "", false
 }
 
-// count returns the number of elements in value. It is 1, except for packed numbers.
+// count returns the number of elements in value. The number is 1 unless value is a packed list of
+// numbers.
 func count(f protoreflect.FieldDescriptor, wire protowire.Type, value []byte) int {
 	if wire != protowire.BytesType {
 		return 1

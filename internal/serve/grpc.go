@@ -26,9 +26,8 @@ import (
 )
 
 // GRPC is a gRPC server with the health service. It is a grpc.ServiceRegistrar: pass it to the
-// generated Register functions before the Server runs. The transport refuses a message over 64
-// KiB with RESOURCE_EXHAUSTED. It refuses anything other than one whole message with gRPC's own
-// INTERNAL.
+// generated Register functions before the Server runs. The transport refuses a message over 64 KiB
+// with RESOURCE_EXHAUSTED. A request that is not one whole message gets gRPC's own INTERNAL.
 type GRPC struct {
 	log     *slog.Logger
 	guard   *Guard
@@ -77,8 +76,9 @@ func (g *GRPC) RegisterService(desc *grpc.ServiceDesc, impl any) {
 
 func (g *GRPC) drain() { g.health.Shutdown() }
 
-// request receives a message together with the error of its decoding. The codec must not fail,
-// because grpc-go then answers INTERNAL before any interceptor could change the answer.
+// request receives a message together with the error of its decoding. The codec must not return
+// this error itself, because grpc-go would then answer INTERNAL before any interceptor could change
+// the answer.
 type request struct {
 	into any
 	err  error
@@ -138,9 +138,9 @@ func (g *GRPC) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h
 	return resp, err
 }
 
-// stream does the same for a stream, but sets no deadline. The context of gRPC's own streams
-// already has one. A stream of our services would be cut off at the write deadline of every
-// answer.
+// stream does the same as unary for a stream, but sets no deadline. The context of gRPC's own
+// streams already has a deadline. A stream of our services would be cut off at the write deadline
+// of every answer.
 func (g *GRPC) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	return g.call(ss.Context(), info.FullMethod, func() error { return handler(srv, ss) })
 }
@@ -153,8 +153,8 @@ func (g *GRPC) call(ctx context.Context, method string, do func() error) error {
 	return err
 }
 
-// recovered returns a panic of call as an error that ends with the stack. Without it the panic
-// would end the process, because gRPC runs handlers on goroutines of its own.
+// recovered returns a panic of call as an error that ends with the stack. Otherwise the panic would
+// end the process, because gRPC runs handlers on goroutines of its own.
 func recovered(call func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -33,8 +33,8 @@ func NewGuard(rules auth.Rules, callers *auth.Authenticator, o Options) *Guard {
 	return &Guard{rules: rules, callers: callers, rates: newRates(o.UserRate), origins: o.Origins}
 }
 
-// admit returns r with its caller in the context, and leave, to call when the request ends. If
-// the caller is unknown, may not call the operation or calls too often, err is the answer.
+// admit returns r with its caller in the context. Call leave when the request ends. If the caller
+// is unknown, may not call the operation or calls too often, err is the answer.
 func (g *Guard) admit(operation string, r *http.Request) (admitted *http.Request, leave func(), err error) {
 	if isOwn(operation) || g.rules[operation] == auth.Public {
 		return r, func() {}, nil
@@ -59,8 +59,8 @@ func (g *Guard) admit(operation string, r *http.Request) (admitted *http.Request
 }
 
 // isOutside reports whether an admitted gRPC call has a caller from outside of the system. The
-// trace of such a caller is not continued, because it would decide which of our spans are
-// sampled. The caller of an operation for services counts as a service, even where callers have
+// trace of such a caller is not continued, because the caller would then decide which of our spans
+// are sampled. The caller of an operation for services counts as a service, even where callers have
 // no identity.
 func (g *Guard) isOutside(ctx context.Context, rpc *stats.RPCTagInfo) bool {
 	return auth.Of(ctx).Kind != auth.Service && g.rules[rpc.FullMethodName] != auth.Services

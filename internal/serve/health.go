@@ -18,17 +18,20 @@ import (
 )
 
 const (
-	// stalledAfter is far above the longest pause of a healthy loop (backoff, a lease
-	// to expire), because the remedy is a restart of the whole instance.
+	// stalledAfter is how long a loop may give no heartbeat. It is far above the longest pause of a
+	// healthy loop (a backoff, or the wait for a lease to expire), because the remedy is a restart
+	// of the whole instance.
 	stalledAfter = 5 * time.Minute
-	// checkTimeout is below the period of Cloud Run's readiness probe.
+	// checkTimeout bounds all checks of one probe together. It is below the period of Cloud Run's
+	// readiness probe.
 	checkTimeout = 2 * time.Second
 )
 
 // Check is one condition of readiness.
 type Check struct {
 	Name string
-	// Run returns nil when the condition holds. Its context ends after 2 s.
+	// Run returns nil when the condition holds. ctx ends 2 s after the probe came, for all checks
+	// together.
 	Run func(ctx context.Context) error
 }
 
@@ -64,8 +67,8 @@ func NewHealth(log *slog.Logger, checks ...Check) *Health {
 	return &Health{log: log, checks: checks, loops: map[string]heartbeat{}}
 }
 
-// Register expects a heartbeat of the named loop every 5 minutes from now on. The loop calls
-// alive in each iteration to give one.
+// Register expects a heartbeat of the named loop every 5 minutes from now on. The loop calls alive
+// in each iteration to give the heartbeat.
 func (h *Health) Register(loop string) (alive func()) {
 	set := func(state string) {
 		h.mu.Lock()
@@ -160,7 +163,7 @@ func (h *Health) loopStates() map[string]loopState {
 	return states
 }
 
-// adminServer returns the server of health, readiness and metrics. Its limits are those of the
+// adminServer returns the server of health, readiness and metrics. It has the same limits as the
 // API's server. It does not serve gRPC health, because a gRPC client checks health on the
 // connection that carries its calls, which is on the port of the API.
 func (s *Server) adminServer() *http.Server {

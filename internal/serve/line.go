@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// maxLogged is the limit of bytes for each text of a request in its log line. With it, the
-	// line of a failed request is at most 1 KB.
+	// maxLogged is the limit of bytes for each text of a request in its log line. With this limit,
+	// the line of a failed request is at most 1 KB.
 	maxLogged = 200
 	// faultsPerSecond and faultBurst bound the lines at INFO about requests that cost the client
 	// nothing: requests that fail by the client's fault, that the guard refuses for any reason,
@@ -36,8 +36,8 @@ func method(r *http.Request) string {
 	return "_OTHER"
 }
 
-// route returns the pattern of r's path, even if only other methods have that path. It returns
-// noRoute if no method has it.
+// route returns the pattern of the route for r's path. It prefers a route of r's method, and
+// otherwise takes a route of another method. It returns noRoute if no method has the path.
 func route(routes chi.Routes, r *http.Request) string {
 	for _, m := range append([]string{r.Method}, methods...) {
 		if pattern := routes.Find(chi.NewRouteContext(), m, r.URL.EscapedPath()); pattern != "" {
@@ -53,7 +53,8 @@ func faultLines() *rate.Limiter { return rate.NewLimiter(faultsPerSecond, faultB
 // nothing.
 type freeKey struct{}
 
-// free notes that the request costs its client nothing, so that a stranger can send any number.
+// free notes that the request costs its client nothing, so a stranger can send any number of such
+// requests.
 func free(ctx context.Context) {
 	if f, ok := ctx.Value(freeKey{}).(*bool); ok {
 		*f = true

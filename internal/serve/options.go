@@ -36,12 +36,12 @@ func (o *Options) Flags(f *flag.FlagSet) {
 // Origins are origins of web pages, in the form in which a browser sends them.
 type Origins []string
 
-// String is the list in the form that Set takes.
+// String returns the list in the form that Set takes.
 func (o *Origins) String() string { return strings.Join(*o, ",") }
 
 // Set takes origins that are separated by commas. It refuses the wildcard, because a page of an
-// unknown origin has no reason to call. It refuses an origin without TLS, because any host on
-// the way could change its page. On loopback TLS is not required, because there is no such host.
+// unknown origin has no reason to call. It refuses an origin without TLS, because any host on the
+// way could change its page. On loopback TLS is not required, because no other host is on the way.
 func (o *Origins) Set(list string) error {
 	var origins Origins
 	for origin := range strings.SplitSeq(list, ",") {

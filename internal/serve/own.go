@@ -16,15 +16,16 @@ const (
 	// arrival of its message. It is as long as the headers of a request may take, because the
 	// answer itself takes no time.
 	ownCallTime = readHeaderTimeout
-	// maxOwn is the limit of streams of gRPC's own services (health, reflection) that an
-	// instance has at once, and also of unary calls to them. Every caller may make such calls,
-	// and each takes one of the requests that Cloud Run gives an instance at once (80 by
-	// default). A proxy or a person needs one stream. A unary call ends as soon as its message
-	// is there.
+	// maxOwn bounds the streams of gRPC's own services (health, reflection) that an instance has at
+	// once. It also bounds the unary calls to these services, separately. Every caller may make
+	// such calls, and each call takes one of the requests that Cloud Run gives an instance at once
+	// (80 by default). A proxy or a person needs one stream. A unary call ends as soon as its
+	// message is there.
 	maxOwn = 8
 )
 
-// own is one kind of calls to gRPC's own services: the unary calls or the streams.
+// own is one kind of calls to gRPC's own services: the unary calls or the streams. time bounds each
+// call, and places bounds the calls under way.
 type own struct {
 	time   time.Duration
 	places chan struct{}
@@ -50,8 +51,8 @@ var errManyOwn = &problem.Error{
 	Code: problem.CodeTooMany, Detail: "Too many calls to health or reflection are under way.", RetryAfter: time.Minute,
 }
 
-// methods returns all registered methods. The value of a method of gRPC's own services is its
-// kind. The value of a method of ours is nil.
+// methods returns all registered methods. The value is the kind of call for a method of gRPC's own
+// services, and nil for a method of ours.
 func (g *GRPC) methods() map[string]*own {
 	calls, streams, methods := newOwn(ownCallTime), newOwn(ownStreamTime), map[string]*own{}
 	for service, info := range g.server.GetServiceInfo() {

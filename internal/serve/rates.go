@@ -15,16 +15,16 @@ import (
 	"example.com/lockstep/pkg/eventing/instrument"
 )
 
-// maxRates bounds the table of rates to about 3 MB. A user that has sent nothing for two seconds
-// has the whole burst again, so nothing is lost if that user's row is dropped. More than 10,000
-// users in two seconds are more requests than an instance serves. Only users with a valid token
-// have a row, so a stranger cannot fill the table.
+// maxRates bounds the table of rates to about 3 MB. A full table drops the user that was seen least
+// recently. Nothing is lost if that user has sent nothing for two seconds, because such a user has
+// the whole burst again. An instance does not serve requests of more than 10,000 users in two
+// seconds. Only users with a valid token have a row, so a stranger cannot fill the table.
 const maxRates = 10_000
 
 // maxUnderWay is how many requests of a user are under way at once. It is a quarter of the 80
-// that Cloud Run gives an instance by default, and more than an application sends at once for
-// one person. A rate is not enough, because a request may last 30 seconds. Three requests a
-// second with slow bodies, or with waits for fresh data, are below every rate but would take all
+// requests that Cloud Run gives an instance by default, and more than an application sends at once
+// for one person. A rate alone is not enough, because a request may last 30 seconds. Three requests
+// a second with slow bodies, or with waits for fresh data, are below every rate but would take all
 // 80 places.
 const maxUnderWay = 20
 
@@ -41,8 +41,8 @@ type rates struct {
 	byScope   *lru.Cache[string, *rate.Limiter]
 
 	mu sync.Mutex
-	// underWay has the users with requests under way. They are at most as many as the server has
-	// requests. Their counts are not in byScope, because a row of byScope can be dropped while a
+	// underWay has the users with requests under way. It has at most as many rows as the server has
+	// requests. The counts are not in byScope, because a row of byScope can be dropped while a
 	// request lasts.
 	underWay map[string]int
 }
@@ -90,12 +90,12 @@ func (r *rates) count(scope string, n int) int {
 
 func tooMany(reason, detail string) *problem.Error {
 	return &problem.Error{
-		Code: problem.CodeTooMany, Reason: reason, Detail: detail, RetryAfter: time.Second, // in which one is allowed at least
+		Code: problem.CodeTooMany, Reason: reason, Detail: detail, RetryAfter: time.Second, // time for one request
 	}
 }
 
-// of returns the row of the scope. In a full table, a new user replaces the user that was seen
-// least recently. If two first requests of a user come at once, both get the same row.
+// of returns the limiter of the scope. In a full table, a new user replaces the user that was seen
+// least recently. If two first requests of a user come at once, both get the same limiter.
 func (r *rates) of(scope string) *rate.Limiter {
 	if left, ok := r.byScope.Get(scope); ok {
 		return left

@@ -20,9 +20,9 @@ import (
 
 const scope = "example.com/lockstep/internal/serve"
 
-// requests traces and measures requests by OpenTelemetry's conventions. otelhttp takes four
-// times as long, because it builds the attributes of each request anew. Among them is the Host
-// header, which may have any text that a client likes.
+// requests traces and measures requests by OpenTelemetry's conventions. otelhttp takes four times
+// as long, because it builds the attributes of each request anew. These include the Host header, in
+// which a client may send any text.
 type requests struct {
 	tracer trace.Tracer
 	took   httpconv.ServerRequestDuration
@@ -106,7 +106,7 @@ func (q *requests) kind(k requestKind) attribute.Set {
 	return known.(attribute.Set)
 }
 
-// version returns one of three values, whatever a client writes.
+// version returns the HTTP version of r as one of three values, whatever version a client sends.
 func version(r *http.Request) string {
 	switch {
 	case r.ProtoMajor >= 2:

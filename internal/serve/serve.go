@@ -1,25 +1,26 @@
 // Package serve is the edge of a service: REST and gRPC on one port without TLS (h2c),
 // as Cloud Run sends requests.
 //
-// The contract is the same on both transports. Every error is a problem. A request gets 30
-// seconds, or less if it says so, and its client gets 5 more seconds to read the answer. The
-// size of a body is limited: 256 KiB over REST, one message of 64 KiB over gRPC. Compressed
-// bodies are refused. The number of elements in a body is limited to 100 before they are
-// decoded. A panic fails its own request only and is logged with its stack. Bytes that cannot be
-// decoded are the client's fault: the answer is INVALID_ARGUMENT and names "request" or "body".
-// A stream of gRPC's own services (health, reflection) gets 55 seconds, and a unary call to them
-// 5 seconds. Of each kind 8 are under way at once, and one more gets RESOURCE_EXHAUSTED. Each
-// user has a rate: see [Options].
+// The contract is the same on both transports. Every error is a problem. A request gets 30 seconds,
+// or less if it says so, and its client gets 5 more seconds to read the answer. The size of a body
+// is limited: 256 KiB over REST, one message of 64 KiB over gRPC. Compressed bodies are refused.
+// The number of elements in a body is limited to 100 before they are decoded. A panic fails its own
+// request only and is logged with its stack. Bytes that cannot be decoded are the client's fault:
+// the answer is INVALID_ARGUMENT and names "request" or "body". A stream of gRPC's own services
+// (health, reflection) gets 55 seconds, and a unary call to them 5 seconds. At most 8 calls of each
+// kind are under way at once, and a further call gets RESOURCE_EXHAUSTED. Each user has a rate: see
+// [Options].
 //
 // A request reaches its handler only through its [Guard], which is the same on both transports.
 // Without a valid identity the answer is 401 (UNAUTHENTICATED). If the rule of the operation
 // does not admit the caller, the answer is 403 (PERMISSION_DENIED). A service with an operation
 // that has no rule does not start.
 //
-// Each request is one log line with its route. Of the client's own text the line has at most 200
-// bytes of the user agent. A line costs money, but some requests cost the client nothing:
+// Each request is one log line with its route. The line has at most 200 bytes of the user agent,
+// and no other text of the client. A line costs money, but some requests cost the client nothing:
 // requests that fail by the client's fault, that the guard refuses for any reason, or that
-// everybody may send. Of these, 10 lines a second are at INFO and the others at DEBUG.
+// everybody may send. Of the lines about such requests, 10 a second are at INFO and the others at
+// DEBUG.
 //
 // Draining fits into the 10 seconds between SIGTERM and the kill:
 //
@@ -30,8 +31,8 @@
 //     in flight get 4 s to end.
 //   - The remaining requests are cut off and named in the error of Run.
 //
-// A connection that was idle for the 2 s may end while a client sends a request on it, as always
-// over HTTP/1. The client then sends the request again.
+// A connection that was idle for the 2 s may end while a client sends a request on it, as is always
+// possible over HTTP/1. The client then sends the request again.
 //
 // Health, readiness and metrics are on the same port, or on a port of their own (field Admin of
 // [Health]). That port answers until the drain has ended.
@@ -55,26 +56,27 @@ import (
 const (
 	// defaultLinger covers the time that a load balancer needs to notice the drain.
 	defaultLinger = 2 * time.Second
-	// shutdownTimeout bounds the stop of the server. After it and defaultLinger, 4 of the 10
-	// seconds are left for the relay's publishes in flight and the pool, which stop later.
+	// shutdownTimeout bounds the stop of the server. Together with defaultLinger it takes up to 6
+	// of the 10 seconds between SIGTERM and the kill. The other 4 are left for the relay's
+	// publishes in flight and for the pool, which stop after the server.
 	shutdownTimeout = 4 * time.Second
 
-	// requestTimeout is also Cloud Run's usual ceiling for an interactive API;
-	// the longest wait for a consistency token ends well before it.
+	// requestTimeout bounds a request. It is also Cloud Run's usual ceiling for an interactive API.
+	// The longest wait for a consistency token is far shorter.
 	requestTimeout = 30 * time.Second
-	// writeGrace leaves time for the problem document of a request that used all its time to
-	// reach the client.
+	// writeGrace is added to the time limit of a request, and the sum bounds the answer. If a
+	// request used all its time, its problem document reaches the client during writeGrace.
 	writeGrace = 5 * time.Second
 
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 30 * time.Second
-	// idleTimeout is above the 600 s of Google's front ends, because the side that reuses a
-	// connection must be the side that closes it.
+	// idleTimeout is above the 600 s after which Google's front ends close an idle connection,
+	// because the side that reuses a connection must be the side that closes it.
 	idleTimeout    = 620 * time.Second
 	maxHeaderBytes = 64 << 10
 	// maxBodyBytes bounds a REST body. A video with each of its 10,500 characters escaped as a
-	// surrogate pair has 126 KB. An aggregate of four texts of 4,000 characters has 192 KB.
-	// Because of this bound and the next, `make aggregate` takes no more texts.
+	// surrogate pair has 126 KB. An aggregate of four texts of 4,000 characters has 192 KB. Because
+	// of this bound and maxMessageBytes, `make aggregate` takes at most four texts.
 	maxBodyBytes = 256 << 10
 	// maxMessageBytes bounds a gRPC message. In characters of four bytes, a video of 10,500
 	// characters has 43 KB, and an aggregate of four texts of 4,000 characters has 64,000 bytes.
@@ -95,7 +97,7 @@ type Server struct {
 	inFlight inFlight
 	unread   *unread
 
-	// Linger is how long a draining server goes on accepting; zero means 2 s.
+	// Linger is how long a draining server goes on accepting connections. Zero means 2 s.
 	Linger time.Duration
 }
 

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// unreadTimeout bounds the wait for first requests. Their connections were accepted before the
-// listener closed, so the requests have arrived or are on their way. A client may also send
-// none.
+// unreadTimeout bounds the wait for the first requests of connections. The connections were
+// accepted before the listener closed, so the requests have arrived or are on their way. A client
+// may also send no request.
 const unreadTimeout = time.Second
 
 // unread has the accepted connections whose first request has not reached the handler. If
@@ -34,8 +34,9 @@ func (u *unread) connContext(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// state is the ConnState of [http.Server]. A connection of HTTP/2 is idle before its first
-// request, and so leaves unread. That is safe, because its end by GOAWAY drops no request.
+// state is the ConnState of [http.Server]. A connection of HTTP/2 is idle before its first request,
+// so state removes it from unread. That is safe, because a connection that ends by GOAWAY drops no
+// request.
 func (u *unread) state(c net.Conn, now http.ConnState) {
 	switch now {
 	case http.StateNew:
@@ -91,6 +92,6 @@ func (u *unread) close() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for c := range u.conns {
-		_ = c.Close() // its client has hung up already
+		_ = c.Close() // fails only if the client has hung up already
 	}
 }

@@ -12,10 +12,10 @@ import (
 )
 
 // Logger returns a logger that writes one JSON object per line in the shape of Cloud Logging's
-// structured logs: time, severity, message and service. Its methods that take a context also
-// write the trace and span of the context. project is the Google Cloud project and may be empty.
-// Without it the console cannot link a line to its trace. Log with LogAttrs or key-value pairs,
-// not in a group opened with WithGroup, because the trace would land in the group as well.
+// structured logs: time, severity, message and service. Its methods that take a context also write
+// the trace and span of the context. project is the Google Cloud project and may be empty. Without
+// a project the console cannot link a line to its trace. Log with LogAttrs or key-value pairs, not
+// in a group opened with WithGroup, because the trace would land in the group as well.
 func Logger(w io.Writer, level slog.Level, service, project string) *slog.Logger {
 	prefix := ""
 	if project != "" {

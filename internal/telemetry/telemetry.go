@@ -31,9 +31,9 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 )
 
-// Setup installs the process's tracer and meter providers and its propagator. Call it once,
-// before any instrumented code runs. The returned function shutdown sends the buffered telemetry
-// until its context ends. It is never nil.
+// Setup installs the process's tracer and meter providers and its propagator. Call it once, before
+// any instrumented code runs. The returned function shutdown sends the buffered telemetry until its
+// context ends. shutdown is never nil.
 func Setup(ctx context.Context, service, version string) (shutdown func(context.Context) error, err error) {
 	nothing := func(context.Context) error { return nil }
 	res, err := describe(ctx, service, version)
@@ -59,8 +59,8 @@ func Setup(ctx context.Context, service, version string) (shutdown func(context.
 }
 
 // stateless propagates the W3C trace context without the caller's tracestate. Nothing here reads
-// the tracestate. A part of it would keep the whole header, 64 KiB, in memory as long as a span
-// that links to the caller.
+// the tracestate. Any part of the tracestate would keep the whole header, 64 KiB, in memory as long
+// as a span that links to the caller.
 type stateless struct{ propagation.TraceContext }
 
 // Extract implements propagation.TextMapPropagator.
@@ -135,8 +135,8 @@ func pushes(signal string) bool {
 // request under way, before it drops further spans. With this bound, these spans take a few MiB.
 const maxAttributeBytes = 1 << 10
 
-// limits returns the limits of the standard variables. It adds a bound for texts if they set
-// none.
+// limits returns the limits of the standard variables. It adds a bound for texts if these variables
+// set none.
 func limits() trace.SpanLimits {
 	l := trace.NewSpanLimits()
 	if l.AttributeValueLengthLimit < 0 {

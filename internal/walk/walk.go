@@ -20,8 +20,8 @@ const (
 	// walkTime bounds the walk-through, which takes under a second on an idle
 	// machine.
 	walkTime = 2 * time.Minute
-	// callTime bounds one call. It covers catalog's longest wait for a token and then its call
-	// to the owner.
+	// callTime bounds one call. It covers catalog's longest wait for a token, and catalog's call to
+	// the owner after that wait.
 	callTime = 20 * time.Second
 	// readAttempts bounds the reads of a step. One read may not be enough, because a broker that
 	// has just started may need longer for its first message than the longest wait of one read.
@@ -70,7 +70,7 @@ type write struct {
 	answers, readAnswers int
 }
 
-// writes returns the writes in the life of the video. All writes but the first use its id.
+// writes returns the writes in the life of the video. All writes but the first use the video's id.
 func writes() []write {
 	return []write{
 		{"created", http.MethodPost,

@@ -17,8 +17,8 @@
 //   - Every committed event reaches the broker at least once. Within an aggregate,
 //     version n+1 is never sent for the first time before version n.
 //   - The effect of an event is applied once, and never backwards. An event that
-//     is not the direct successor of the copy's version is not applied: the
-//     consumer first repairs the copy from the owner.
+//     is not the direct successor of the copy's version is not applied. Instead
+//     the consumer first repairs the copy from the owner.
 //   - A reader holding the consistency.Token of a write never sees anything
 //     older than that write.
 //
@@ -28,8 +28,8 @@
 // # What it leans on
 //
 // The version of an aggregate is assigned under its row's lock, so version order is commit order.
-// The order of timestamps, sequences or transaction ids is not, because a transaction with a lower
-// one can commit later.
+// The order of timestamps, sequences or transaction ids is not commit order, because a transaction
+// with a lower value can commit later.
 //
 // The caller's pool must close a connection that fails with SQLSTATE 25006 (read-only transaction),
 // for example in pgconn's OnPgError. After a failover, connections to the former primary may still
@@ -37,12 +37,14 @@
 //
 // Tables are named without a schema. Each service connects as a role whose search_path is its own
 // schema, so `outbox` and `inbox` are the tables of that service. Package migrate has the
-// migrations that create the tables and the role. A service includes the parts that it uses. The
-// library's migrations have numbers from 100 to 999, and a service numbers its own from 1000 on.
+// migrations that create the tables and the role. A service includes the parts of the library that
+// it uses. The library's migrations have numbers from 100 to 999, and a service numbers its own
+// from 1000 on.
 //
 // # Reading
 //
-// The core has some 5,000 lines without tests. An event passes through it in this order:
+// The core has some 5,000 lines of code, besides its tests. An event passes through it in this
+// order:
 //
 //	the event         event.go, message.go
 //	written           outbox: append.go

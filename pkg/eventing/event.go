@@ -13,8 +13,8 @@ import (
 )
 
 // FirstEpoch is the epoch of an owner whose database was never restored to an earlier point in
-// time. After such a restore the owner assigns versions again, so the operator begins another
-// epoch. Positions compare by (epoch, version).
+// time. After such a restore the owner assigns some versions a second time, so the operator begins
+// another epoch. Positions compare by (epoch, version).
 const FirstEpoch = 1
 
 // DefaultTenant owns all aggregates of a system without tenants.
@@ -42,14 +42,14 @@ type Event struct {
 	// first event, and if the owner does not know the previous one.
 	PreviousEventID uuid.UUID
 	// AggregateType and AggregateID name the aggregate that changed. AggregateID is the ordering
-	// key. A type contains no "/", because Key joins the two with it.
+	// key. A type contains no "/", because Key joins type and id with a "/".
 	AggregateType string
 	AggregateID   string
 	// Type is the kind of change, such as "VideoCreated".
 	Type string
-	// Version is the aggregate's version after the change: 1 for its first
-	// event, then one more each time. It is assigned under the aggregate's row
-	// lock and is the only order that means anything.
+	// Version is the aggregate's version after the change: 1 for its first event, then one more
+	// each time. Version is assigned under the aggregate's row lock, and is the only order of an
+	// aggregate's events that counts.
 	Version int64
 	// SchemaVersion is the version of Payload's schema.
 	SchemaVersion int
@@ -121,8 +121,8 @@ func (e Event) validateTexts() error {
 	return nil
 }
 
-// Storable returns s without what Postgres refuses in a text. A question mark replaces each run of
-// invalid UTF-8, and each NUL, although NUL is valid UTF-8.
+// Storable returns s as a text that Postgres accepts. A question mark replaces each run of invalid
+// UTF-8, and each NUL, although NUL is valid UTF-8.
 func Storable(s string) string {
 	if utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 {
 		return s
@@ -175,8 +175,8 @@ const keySeparator = "/"
 // Key identifies an aggregate within its service.
 func Key(aggregateType, aggregateID string) string { return aggregateType + keySeparator + aggregateID }
 
-// Permanent marks err as an error that a retry cannot fix: a consumer sends the message
-// to its dead letters at once instead of trying again.
+// Permanent marks err as an error that a retry cannot fix. So a consumer sends the message to its
+// dead letters at once, and does not try again.
 func Permanent(err error) error { return &permanentError{err} }
 
 // IsPermanent reports whether err or an error it wraps came from Permanent.

@@ -49,7 +49,7 @@ func (e Event) Message() *pubsubpb.PubsubMessage {
 }
 
 // ParseMessage is the inverse of Event.Message. Its error names the invalid attribute, and is
-// permanent, because a retry cannot fix it.
+// permanent, because a retry cannot fix the message.
 func ParseMessage(data []byte, attrs map[string]string) (Event, error) {
 	p := &attrParser{attrs: attrs}
 	e := Event{

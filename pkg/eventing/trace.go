@@ -10,15 +10,16 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// TraceParent returns the W3C trace context of ctx, for Event.TraceParent. It is empty if nothing
-// is traced.
+// TraceParent returns the W3C trace context of ctx, for Event.TraceParent. The result is empty if
+// ctx is not traced.
 func TraceParent(ctx context.Context) string {
 	var c carrier
 	propagation.TraceContext{}.Inject(ctx, &c)
 	return string(c)
 }
 
-// SpanContext returns the span that traceparent names, or an invalid one if it names none.
+// SpanContext returns the span that traceparent names, or an invalid SpanContext if traceparent
+// names no span.
 func SpanContext(traceparent string) trace.SpanContext {
 	ctx := propagation.TraceContext{}.Extract(context.Background(), (*carrier)(&traceparent))
 	return trace.SpanContextFromContext(ctx)

@@ -25,9 +25,9 @@ type timed struct {
 	visible metric.Float64Histogram
 
 	mu sync.Mutex
-	// applied are the times of the versions that the last transaction with a version of the canary
-	// has applied, until it commits. As for each aggregate, there is one such transaction at a
-	// time.
+	// applied has the occurred_at of each version of the canary that the last transaction with such
+	// versions has applied, until that transaction commits. As for each aggregate, there is one
+	// such transaction at a time.
 	applied []time.Time
 }
 

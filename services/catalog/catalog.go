@@ -10,9 +10,10 @@
 // finds the [projection.Projection] of its type; that calls videos or engagements.
 //
 // The projection only moves forward, by the rule in [inbox.Decide]. A read with a consistency token
-// is never answered with anything older. The read waits for the projection. If the wait ends first,
-// it reads from the owner. If the owner does not answer, it fails. A reader gets older data only on
-// request, together with the versions that the answer lacks.
+// is never answered with anything older. The read waits for the projection. If the wait ends before
+// the projection has the version, the read gets the owner's state. If the owner does not answer,
+// the read fails. A reader gets older data only on request, together with the versions that the
+// answer lacks.
 //
 // Files: this one has the reads, query.go their parameters, and problems.go their errors.
 // videos.go, engagements.go and each file like them have one type of aggregate: its events,
@@ -109,8 +110,8 @@ type Answer struct {
 }
 
 // metadata returns the metadata of the answer, which is the same on every protocol. It is empty if
-// the answer shows neither a video nor a deletion. Later reads with its token are at least as fresh
-// as this one.
+// the answer shows neither a video nor a deletion. Later reads with the token in the metadata are
+// at least as fresh as the answer.
 func (a Answer) metadata() map[string]string {
 	if a.Version == 0 {
 		return nil

@@ -59,9 +59,10 @@ func EngagementRequirement(q consistency.Request) (consistency.Requirement, erro
 	return required, problemOf(err)
 }
 
-// ListEngagements returns one page of a user's engagements that are not deleted, newest video first. Of
-// required, only the positions of this user's engagements count. It fails with PERMISSION_DENIED unless
-// the caller may act for the user. [Service.List] explains the rest.
+// ListEngagements returns one page of a user's engagements that are not deleted, newest video
+// first. Of the positions in required, only the positions of this user's engagements count. It
+// fails with PERMISSION_DENIED unless the caller may act for the user. [Service.List] explains the
+// rest.
 func (s *Service) ListEngagements(ctx context.Context, q EngagementQuery, required consistency.Requirement) (EngagementPage, error) {
 	user, before, err := q.check()
 	err = cmp.Or(err, required.RejectFullyConsistent())

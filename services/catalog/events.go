@@ -32,9 +32,9 @@ func parseID(s string) (uuid.UUID, error) {
 	return id, nil
 }
 
-// canonical returns a permanent error for an id that no aggregate of the owner has. Such an id
-// differs from written, which is how the owner writes it, or could not be parsed, which is the
-// error err. No later answer of the owner changes that.
+// canonical returns a permanent error for an id that no aggregate of the owner has. written is the
+// owner's spelling of the id. err is the error of parsing the id. The id is wrong if it differs
+// from written, or if err is not nil. No later answer of the owner changes that.
 func canonical(id, written string, err error) error {
 	if err == nil && id != written {
 		err = fmt.Errorf("%q is not written as %s", id, written)
@@ -95,8 +95,8 @@ func completeness(answer proto.Message, revision int64) inbox.Completeness {
 	return inbox.Completeness{Revision: revision, Incomplete: projection.HasUnknown(answer)}
 }
 
-// snapshot returns the owner's row at a position as a change. Its kind is alive, or inbox.Deleted if
-// the row is a tombstone.
+// snapshot returns the owner's row at a position as a change. The change has the kind alive, or
+// inbox.Deleted if the row is a tombstone.
 func snapshot(alive inbox.Kind, row any, aggregateType, id, tenant string, at inbox.Position) inbox.Change {
 	c := inbox.Change{Kind: alive, Payload: row, Revision: at.Revision, Partial: at.Incomplete, Event: eventing.Event{
 		ID: at.EventID, AggregateType: aggregateType, AggregateID: id, TenantID: tenant,
@@ -111,9 +111,9 @@ func snapshot(alive inbox.Kind, row any, aggregateType, id, tenant string, at in
 // known returns an event's id for a row, in which an unknown id is NULL.
 func known(id uuid.UUID) uuid.NullUUID { return uuid.NullUUID{UUID: id, Valid: id != uuid.Nil} }
 
-// tenantOf returns the tenant of a row after the change e. e names no tenant if it is from a
-// release of the owner from before there were tenants, or if the owner no longer knows the
-// aggregate.
+// tenantOf returns the tenant of a row after the change e. before is the tenant of the row before
+// e. e names no tenant if e is from a release of the owner from before there were tenants, or if
+// the owner no longer knows the aggregate.
 func tenantOf(e eventing.Event, before string) string {
 	return cmp.Or(e.TenantID, before, eventing.DefaultTenant)
 }

@@ -8,9 +8,9 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
-// These are the pauses that clients are asked to make. An owner that was restarted is back after a
-// call that ends with consistency.FetchTimeout, and one that is refused. Waiting readers leave
-// sooner.
+// awayRetryAfter and busyRetryAfter are the pauses that clients are asked to make. A restarted
+// owner is back after two failed calls, of which one ends with consistency.FetchTimeout and one is
+// refused. Waiting readers leave sooner.
 const awayRetryAfter, busyRetryAfter = 2 * time.Second, time.Second
 
 // problemOf returns err as the problem that the reader gets. An error that says nothing to a reader

@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	// digestTimeout is longer than the owner's own limit, because the owner's error says more.
+	// digestTimeout is longer than the owner's own limit, because the owner's error says more than
+	// a timeout.
 	digestTimeout = 15 * time.Second
 	// digestAttempts is enough for the restart of an instance of the owner.
 	digestAttempts = 5

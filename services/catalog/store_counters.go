@@ -24,8 +24,8 @@ const countTimeout = time.Minute
 
 // Counters are sums over the engagements with a video that the projection has. The owner of the
 // video has no counters. In each statement that changes engagements, the database changes the
-// counters by f(new row) − f(old row); migration 01002 has the rule. It does so even while the
-// video is deleted, because a later epoch may bring the video back.
+// counters by f(new row) − f(old row); migration 01002 has the rule. The database does so even
+// while the video is deleted, because a later epoch may bring the video back.
 type Counters struct {
 	LikeCount           int64 `json:"like_count"`
 	BookmarkCount       int64 `json:"bookmark_count"`
@@ -149,12 +149,13 @@ func (c counters) limited(ctx context.Context, mode pgx.TxAccessMode, f func(con
 	})
 }
 
-// boundOfCount selects the video behind a number of engagements, or behind that number of rows of
-// counters if this video comes first.
+// boundOfCount selects the video behind the number $3 of engagements or the video behind the same
+// number of rows of counters, whichever comes first.
 const boundOfCount = `
 	SELECT least($2::text::uuid,
 	  (SELECT video_id FROM video_user_engagements_projection WHERE video_id >= $1::text::uuid ORDER BY video_id OFFSET $3 LIMIT 1),
 	  (SELECT video_id FROM video_counters WHERE video_id >= $1::text::uuid ORDER BY video_id OFFSET $3 LIMIT 1))::text`
 
-// recountVideos adds to the counters what an exchange of the engagements has changed.
+// recountVideos adds to the counters the amounts that they lack after an exchange of the
+// engagements.
 const recountVideos = `SELECT recount_videos()`

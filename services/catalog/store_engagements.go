@@ -98,9 +98,9 @@ func (a engagements) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[E
 		column(steps, func(e Engagement) string { return e.TenantID }))
 }
 
-// listEngagements returns up to limit of a user's engagements whose video ids are below before,
-// newest video first. All positions in wanted are of this user. reached is how many of them the
-// projection has reached in the same snapshot.
+// listEngagements returns up to limit engagements of a user, newest video first. Their video ids
+// are below the id before. All positions in wanted are of this user. reached is how many of these
+// positions the projection has reached in the same snapshot.
 func listEngagements(
 	ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, user, before uuid.UUID, limit int, wanted []consistency.Position,
 ) (found []Engagement, reached int, err error) {

@@ -75,9 +75,9 @@ func upsert[S any](
 
 // readPage runs the statement page. Its rows are in the order of the column by, highest first.
 // reached is how many of the wanted positions the projection has reached. joined is the table with
-// these positions and its join condition, and ids are their keys in that table. One statement reads
-// the page and the positions, so that both are of one snapshot. In its result, an empty page is a
-// row without an item.
+// these positions and its join condition, and ids are the keys of the wanted positions in that
+// table. One statement reads the page and the positions, so that both are of one snapshot. In its
+// result, an empty page is a row without an item.
 func readPage[T any](ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, by, page string, args []any,
 	wanted []consistency.Position, ids []string, joined string,
 ) (items []T, reached int, err error) {

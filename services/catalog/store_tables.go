@@ -23,10 +23,10 @@ func (a videos) sql() *tableSQL {
 //go:embed upsert.sql
 var upsertTemplate string
 
-// upsertSQL returns the statement that upsert runs for a table with these columns of these types. It
-// adds the columns last_event_id, revision and incomplete. If the row was absent, the statement inserts
-// it unless it is there by now. If the row was there, it is locked, so its "conflict" is certain. The
-// statement then finds the row by its key with any plan.
+// upsertSQL returns the statement that upsert runs for a table with these columns of these types.
+// It adds the columns last_event_id, revision and incomplete. If the row was absent, the statement
+// inserts it, unless another transaction has inserted it since. If the row was there, it is locked,
+// so its "conflict" is certain. The statement then finds the row by its key with any plan.
 func upsertSQL(table, key, columns, types string) string {
 	columns += ", last_event_id, revision, incomplete"
 	var arrays []string

@@ -107,8 +107,8 @@ func (a videos) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Video]
 // one. Otherwise it reads titles until the page is full. reached counts the positions in wanted that
 // the projection has reached in the snapshot of the page.
 //
-// A title search has the scope of all tenants, and a condition on the tenant of its own. The reason
-// is that ILIKE is not leakproof, so that Postgres could not use the trigram index for it under
+// A title search has the scope of all tenants, and its own condition on the tenant. The reason is
+// that ILIKE is not leakproof, so that Postgres could not use the trigram index for it under
 // row-level security.
 func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID, wanted []consistency.Position,
 ) (videos []Video, reached int, err error) {

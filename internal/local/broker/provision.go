@@ -151,8 +151,8 @@ func (p *provisioner) created(name string, err error) (bool, error) {
 }
 
 const (
-	// askTime bounds the request that finds out the kind of the broker. The broker has answered
-	// another request before.
+	// askTime bounds the request that finds out the kind of the broker. By then the broker has
+	// answered another request.
 	askTime = 5 * time.Second
 	// maxKept is the longest retention that other brokers accept.
 	maxKept = 7 * 24 * time.Hour

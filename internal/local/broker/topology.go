@@ -26,8 +26,8 @@ const (
 // Topology returns all topics and subscriptions of the pair, with short names, in an order in which
 // they can be created. The topics are those of package topics and their dead-letter topics.
 // deploy/terraform creates the same topics and subscriptions. The topics that services publish to
-// come last, because the creation of the others warms up a starting broker. A topic gets a schema
-// if [schemas.Definition] has one for its messages.
+// come last, because the creation of the other topics warms up a starting broker. A topic gets a
+// schema if [schemas.Definition] has one for its messages.
 //
 // Consumers write dead letters themselves. The dead-letter policy is only a backstop, and
 // [Provision] leaves it out for brokers that fail on it.

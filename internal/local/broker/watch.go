@@ -27,10 +27,10 @@ func Missing(ctx context.Context, addr, project string) ([]string, error) {
 	return missing(ctx, conn, project)
 }
 
-// Watch provisions the local broker at addr, and again whenever a resource is missing there, until
-// ctx ends. The official emulator needs this, because it loses its state when it restarts. Watch
-// waits for a broker that is away. It calls said when everything is there for the first time, after
-// each provisioning that created something, and for each error. It continues after errors.
+// Watch provisions the local broker at addr whenever a resource is missing there, until ctx ends.
+// The official emulator needs this, because it loses its state when it restarts. Watch waits for a
+// broker that is away. It calls the function said when everything is there for the first time,
+// after each provisioning that created something, and for each error. It continues after errors.
 //
 // A message reaches no subscriber if it is published between the creation of a topic and the
 // creation of the topic's subscription. This window is one call long.

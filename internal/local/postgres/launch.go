@@ -31,8 +31,8 @@ const (
 
 var errDied = errors.New("the server ended")
 
-// initialise creates the data directory. It sorts by bytes and takes case rules from Unicode, so
-// that the order and the searches are the same on every machine.
+// initialise creates the data directory. Its databases sort by bytes and take the rules of upper
+// and lower case from Unicode, so that the order and the searches are the same on every machine.
 func (s *Server) initialise(ctx context.Context) error {
 	ctype := "en_US.UTF-8"
 	if runtime.GOOS == "linux" {
@@ -64,7 +64,7 @@ func (s *Server) launch(ctx context.Context) error {
 }
 
 // launchAt starts the server on port, and waits until it answers. It returns errDied if the server
-// ends at once, as it does if the port is taken.
+// ends at once, for example because the port is taken.
 func (s *Server) launchAt(ctx context.Context, port int) (err error) {
 	s.port = port
 	s.url = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port)

@@ -4,8 +4,8 @@
 // It uses the Postgres programs of the machine. If there are none, it downloads them once. The
 // server lives in a temporary directory, listens on a free port of 127.0.0.1 and trusts every local
 // connection, so it must not hold valuable data. Postgres refuses to run as root, so a root process
-// runs it as an unprivileged user. The server ends with this process. On Linux it does so even if
-// the process is killed.
+// runs it as an unprivileged user. The server ends with this process. On Linux the server ends even
+// if the process is killed.
 package postgres
 
 import (

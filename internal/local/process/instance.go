@@ -16,8 +16,8 @@ const (
 	// endTime bounds the wait for the end of the process. After SIGTERM a service drains within 10
 	// s.
 	endTime = 15 * time.Second
-	// inherited is the file descriptor of the listener in the service. It is the first one after
-	// stdin, stdout and stderr.
+	// inherited is the file descriptor of the listener in the service. It is the first descriptor
+	// after stdin, stdout and stderr.
 	inherited = 3
 )
 
@@ -78,8 +78,8 @@ func NewInstance(c Command, lis *net.TCPListener) (*Instance, error) {
 	return &Instance{command: c, listener: file, failed: make(chan error, 1)}, nil
 }
 
-// Start starts a process. It returns an error if one runs already. It does not wait until the
-// process is ready.
+// Start starts a process. It returns an error if a process runs already. It does not wait until the
+// new process is ready.
 func (i *Instance) Start() error {
 	i.acting.Lock()
 	defer i.acting.Unlock()

@@ -101,8 +101,8 @@ func (p *Process) Stop(sig syscall.Signal, grace time.Duration) error {
 	return fmt.Errorf("stop %s: killed, still running %s after %s", p.cmd.Path, grace, sig)
 }
 
-// keep is how many bytes of output are kept. They are some thirty lines, which explain a failed
-// start.
+// keep is how many bytes of a child's output are kept. These are some thirty lines, enough to
+// explain a failed start.
 const keep = 4 << 10
 
 // tail keeps the last bytes that were written to it. Its zero value is ready.

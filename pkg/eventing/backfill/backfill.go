@@ -28,7 +28,7 @@ const (
 	// covers clocks of the two databases that differ by some seconds.
 	outage = 30 * time.Second
 	// patience is how long after the first failed attempt for a page another attempt may follow. So
-	// the last attempt begins an outage after the first failure, or later.
+	// the last attempt begins no earlier than the time outage after the first failure.
 	patience = outage + pageTimeout
 	// maxFailed bounds the rows of a Run that cannot be written. Each costs a line in the log and a
 	// transaction. So a Run does not go on to the end with a table that refuses all rows.
@@ -48,7 +48,8 @@ var (
 	ErrRefused = errors.New("the table refuses many rows")
 )
 
-// CheckFailed returns ErrRefused if so many rows could not be written that a Run ends.
+// CheckFailed returns ErrRefused if rows, the number of rows that could not be written, is so high
+// that a Run ends.
 func CheckFailed(rows int64) error {
 	if rows <= maxFailed {
 		return nil
@@ -76,7 +77,8 @@ type State struct {
 	// RowsFailed counts the rows that this Run could not write. It does not include the rows of an
 	// earlier Run. Package reconcile finds them all.
 	RowsFailed int64 `json:"rows_failed"`
-	// StartedAt is nil before the first backfill. FinishedAt is nil until the end of this one.
+	// StartedAt is nil before the first backfill. FinishedAt is nil until the present backfill
+	// ends.
 	StartedAt  *time.Time `json:"started_at"`
 	FinishedAt *time.Time `json:"finished_at"`
 	// Estimate is about how many rows the owner has, 0 before the first page.
@@ -97,10 +99,10 @@ type Options struct {
 
 // Run fills the whole read model, and returns when it is done. It continues a backfill that was cut
 // off. If the last backfill has finished, Run returns its State at once, unless o.Restart is set.
-// passed gets the State at the begin, after each page, and with Err after each attempt that failed.
-// Database and owner may be away for half a minute. After that Run returns the error, and the next
-// Run continues. The error is ErrRunning if another process has the lease, and ErrRefused if more
-// than 1000 rows could not be written.
+// Run calls passed with the State at the begin, after each page, and, with Err set, after each
+// attempt that failed. Database and owner may be away for half a minute. After that Run returns the
+// error, and the next Run continues. The error is ErrRunning if another process has the lease, and
+// ErrRefused if more than 1000 rows could not be written.
 func Run(ctx context.Context, db *pgxpool.Pool, f Filler, o Options, passed func(State)) (s State, err error) {
 	r := &run{db: bounded.Pool{DB: db, Limit: storeTimeout}, filler: f, passed: passed, holder: pgtype.UUID{Bytes: uuid.New(), Valid: true}}
 	if s, err = r.claim(ctx, o.Restart); err != nil || s.FinishedAt != nil {
@@ -193,7 +195,8 @@ func (r *run) fill(ctx context.Context, s State) (State, error) {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// pauseAfter is the pause after a page that took some time, at up to perSecond rows.
+// pauseAfter returns the pause after a page of this many rows that took this long. With the pause,
+// a Run fills at most perSecond rows per second.
 func pauseAfter(rows int64, perSecond int, took time.Duration) time.Duration {
 	if perSecond == 0 {
 		return 0

@@ -16,9 +16,10 @@
 //
 // Create the subscription first, and then run the backfill. An event that was published before
 // there is a subscription is never delivered, but its change is in the rows that the owner lists
-// afterwards. In the opposite order, a change that comes after its page and before the subscription
-// is missing until the row's next event, which reveals the gap, or until the next check of package
-// reconcile. The consumer need not run, because the subscription keeps its messages.
+// afterwards. In the opposite order, a change could commit after its page was read and before there
+// is a subscription. The change is then missing until the row's next event, which reveals the gap,
+// or until the next check of package reconcile. The consumer need not run, because the subscription
+// keeps its messages.
 //
 // For the same reason a page counts only if the owner read it after the backfill started. The
 // answer of a replica that lags is written, which is harmless, and the page is requested again.
@@ -38,9 +39,9 @@
 // The progress is saved after each page. A backfill that was killed continues at the page that it
 // was working on, which is written once more. A running backfill has a lease, so that a second one
 // is refused. Two would load the owner twice, and do no other harm. A process that was killed looks
-// like one that is cut off, so the next backfill has to wait for the end of its lease, up to 30
-// seconds. A process that is stopped gives its lease back. The lease is a row of the table and no
-// lock of a session, because a transaction pooler has no sessions.
+// like one that is cut off, so the next backfill has to wait up to 30 seconds, until the lease of
+// the killed process ends. A process that is stopped gives its lease back. The lease is a row of
+// the table and no lock of a session, because a transaction pooler has no sessions.
 //
 // # The table
 //

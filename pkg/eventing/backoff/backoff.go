@@ -39,9 +39,9 @@ func (p Policy) ceiling(attempt int) time.Duration {
 // minDelay keeps a Policy from becoming a loop without pauses.
 const minDelay = time.Millisecond
 
-// Within returns p as a setting for a caller with the policy own that accepts no pause above most.
-// A zero Base or Cap is taken from own, and each is clamped to between a millisecond and most. If
-// Cap is below Base, Cap alone bounds every delay.
+// Within returns p completed and limited. own is the caller's default policy, and most is the
+// longest pause that the caller accepts. A zero Base or Cap of p is taken from own. Both are then
+// clamped to between a millisecond and most. If Cap is below Base, Cap alone bounds every delay.
 func (p Policy) Within(own Policy, most time.Duration) Policy {
 	base := min(max(cmp.Or(p.Base, own.Base), minDelay), most)
 	return Policy{Base: base, Cap: min(max(cmp.Or(p.Cap, own.Cap), minDelay), most)}

@@ -30,7 +30,7 @@ func (p Pool) Statement(name, sql string, args ...any) Statement {
 	return Statement{p, name, sql, args}
 }
 
-// Scan runs the statement and reads its row. The error wraps pgx.ErrNoRows if there is none.
+// Scan runs the statement and reads its row. The error wraps pgx.ErrNoRows if there is no row.
 func (s Statement) Scan(ctx context.Context, to ...any) error {
 	return s.pool.run(ctx, s.name, func(ctx context.Context) error {
 		return s.pool.DB.QueryRow(ctx, s.sql, s.args...).Scan(to...)

@@ -19,9 +19,10 @@ import (
 const (
 	// queryTimeout bounds a statement that is not part of a caller's transaction.
 	queryTimeout = 5 * time.Second
-	// keepInstances is how much older than the group's newest save an instance's row may become.
+	// keepInstances is how much older than the group's newest save an instance's row may become
+	// before Forget deletes it.
 	keepInstances = 7 * 24 * time.Hour
-	// logEvery is the pause between two lines about saves.
+	// logEvery is the least time between two log lines about saves.
 	logEvery = time.Minute
 )
 
@@ -48,7 +49,7 @@ type Store struct {
 	table  string // quoted
 	by     string
 	log    *slog.Logger
-	logged atomic.Int64 // the time of the last line, in nanoseconds
+	logged atomic.Int64 // the time of the last log line about a save, in nanoseconds
 
 	group          metric.MeasurementOption
 	lag            metric.Int64Gauge
@@ -83,7 +84,7 @@ type Saved struct {
 
 // Save adds a statement to b that saves an instance's offset. The caller sends b within the
 // transaction of the effects, before other statements, and then calls [Saved.End]. The position
-// only moves forward. A repeated or earlier offset does not change it, and is no error.
+// only moves forward. A repeated or earlier offset does not change the position, and is no error.
 func (s *Store) Save(b *pgx.Batch, instance string, o Offset) *Saved {
 	if s == nil {
 		return nil

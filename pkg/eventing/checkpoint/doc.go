@@ -9,38 +9,38 @@
 // # Why nothing seeks forward by itself
 //
 // Pub/Sub keeps the acknowledgements, and they tell which work is left. A message is acknowledged
-// after the commit of its effect, so a consumer that starts goes on with the messages that have
-// no effect yet. It needs no position for that. A Seek acknowledges every message from before its
-// time. If a consumer sought forward to its stored position, as consumers of a log do, it would
-// discard the messages that were published before that position and never applied. These are
-// messages that wait for a repair, messages of an instance that died, and messages that the
-// broker had not delivered yet.
+// after the commit of its effect, so a consumer that starts goes on with the messages that have no
+// effect yet. The consumer needs no stored position for that. A Seek acknowledges every message
+// that was published before the time of the seek. If a consumer sought forward to its stored
+// position, as consumers of a log do, the consumer would discard the messages that were published
+// before that position and never applied. These are messages that wait for a repair, messages of an
+// instance that died, and messages that the broker had not delivered yet.
 //
-// So a consumer seeks only if its operator says so ([Store.Start]), and no further than the
-// group's safe position. A reset ([Store.Reset]) has the same rule: to seek to a later time, it
-// needs a decision to discard messages. No table has the messages that the broker has not
-// delivered yet. If there is a backlog, only a seek to before the oldest message
-// ([ReadRetention]) gives up none of them.
+// So a consumer seeks only if its operator says so ([Store.Start]), and no further than the group's
+// safe position. A reset ([Store.Reset]) has the same limit, unless its operator decides to discard
+// messages. No table has the messages that the broker has not delivered yet. If there is a backlog,
+// only a seek to before the oldest message ([ReadRetention]) gives up none of these messages.
 //
 // A seek back is harmless. If the inbox row of a repeated message is done, the message is a
-// duplicate. If the row was purged, the version stops the message. The projections do not change.
+// duplicate. If the inbox row was purged, the message is stale by its version. In both cases the
+// projections do not change.
 //
 // # The table
 //
-// The table belongs to the service. It has the columns consumer_group, instance (these two are
-// the primary key), source, subscription, message_id, publish_time, lag_millis, updated_at and
+// The table belongs to the service. It has the columns consumer_group, instance (these two are the
+// primary key), source, subscription, message_id, publish_time, lag_millis, updated_at and
 // updated_by. The view `<table>_by_group` has consumer_group, subscription, safe_position,
-// publish_time, oldest_held, instances and updated_at. Migration 01003 of the service catalog is
-// an example. It has the rule of safe_position, which migration 01008 extends.
+// publish_time, oldest_held, instances and updated_at. Migration 01003 of the service catalog is an
+// example. That migration has the rule of safe_position, and migration 01008 extends the rule.
 //
 // # Metrics
 //
-//	<prefix>.lag_ms   the age of the last batch's newest message when it was saved
+//	<prefix>.lag_ms   the age of the last batch's newest message when its offset was saved
 //	<prefix>.save     saves whose transaction was committed
-//	<prefix>.failure  saves that failed: the batch is tried again, with its offset
+//	<prefix>.failure  saves that failed. The batch is tried again, and saves its offset then
 //
-// The lag belongs to the last batch. It rises in a replay, although the position stays, and keeps
-// its value while nothing arrives. A consumer that stands still shows in the age of the
-// subscription's oldest unacknowledged message. At level debug, one save a minute is logged,
-// because a line for each save would be as many lines as batches.
+// The lag is that of the last batch. In a replay the lag rises, although the position stays. While
+// no message arrives, the lag keeps its value. So only the age of the subscription's oldest
+// unacknowledged message shows a consumer that stands still. At level debug, one save a minute is
+// logged, because a line for each save would be as many lines as batches.
 package checkpoint

@@ -15,8 +15,8 @@ import (
 	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
-// brokerTimeout bounds one call of the broker. It is less than the time for which a session of
-// the service's role may be idle within a transaction.
+// brokerTimeout bounds one call of the broker. The timeout is less than the 15 seconds for which a
+// session of the service's role may be idle within a transaction.
 const brokerTimeout = 8 * time.Second
 
 // groupLock is the lock that makes the seeks of a group take turns.
@@ -30,11 +30,11 @@ var ErrDiscards = errors.New("a seek to after the safe position gives up message
 
 // Retention is how far back the messages of a subscription reach.
 type Retention struct {
-	// Replay is how far back a seek can bring back acknowledged messages. Zero means that it
+	// Replay is how far back a seek can bring back acknowledged messages. Zero means that a seek
 	// brings back none.
 	Replay time.Duration
 	// Oldest is the greatest age of any message, even one that was never acknowledged. A seek
-	// that goes back as far acknowledges no message.
+	// back by that age acknowledges no message.
 	Oldest time.Duration
 }
 
@@ -79,17 +79,18 @@ func (s *Store) seek(ctx context.Context, client *pubsub.Client, to time.Time) e
 }
 
 // Start seeks the subscription once for each deployment. It seeks to the group's safe position
-// minus back or, if back is zero, to before the oldest message that the subscription has. The
-// first instance writes a row for the deployment in a transaction that ends after the seek.
-// Instances that start at the same time wait for that transaction, as they do for a reset. They
-// and later instances find the row, and do not seek. If the process ends before the commit, there
-// is no row, and another instance seeks.
+// minus the duration back or, if back is zero, to before the oldest message that the subscription
+// has. The first instance writes a row for the deployment in a transaction that ends after the
+// seek. Instances that start at the same time wait for that transaction, as they would wait for a
+// reset. These instances and later ones find the row, and do not seek. If the process ends before
+// the commit, there is no row, and another instance seeks.
 //
-// Start returns the time that it has sought to, or the zero time if there was no seek. To start
+// Start returns the time that it has sought to, or the zero time if there was no seek. A start
 // without a seek is as safe, because the consumer goes on with the messages that are not
-// acknowledged. The log has the reason. Either the deployment has a row already, or the group has
-// no position from which to subtract back, or the messages of an earlier seek may still come
-// again. In the last case a seek would take each deployment further back than the one before it.
+// acknowledged. The log has the reason why there was no seek. Either the deployment has a row
+// already, or the group has no position from which to subtract back, or the messages of an earlier
+// seek may still come again. In the last case a seek would take each deployment further back than
+// the deployment before it.
 func (s *Store) Start(ctx context.Context, client *pubsub.Client, deployment string, back time.Duration) (sought time.Time, err error) {
 	retention, err := ReadRetention(ctx, client, s.names.Subscription)
 	if err != nil {
@@ -105,8 +106,8 @@ func (s *Store) Start(ctx context.Context, client *pubsub.Client, deployment str
 		if err != nil {
 			return err
 		}
-		// Without a position, any message that the subscription has may be undelivered. The row's
-		// time tells that to later deployments.
+		// If the group has no position, any message of the subscription may be undelivered. The row
+		// then has a time before all of them, which later deployments read.
 		n, err := s.write(ctx, tx, "start "+deployment, "start", to, s.by)
 		switch {
 		case err != nil:
@@ -127,9 +128,9 @@ func (s *Store) Start(ctx context.Context, client *pubsub.Client, deployment str
 	return sought, nil
 }
 
-// startAt returns the time for a deployment's row, and the reason why there must be no seek to
-// that time. The reason is empty if there may be one. oldest counts back from the present, and
-// back from the safe position.
+// startAt returns the time for a deployment's row, and the reason why there must be no seek to that
+// time. An empty reason means that a seek is allowed. The duration oldest is subtracted from the
+// present, and the duration back from the safe position.
 func (s *Store) startAt(ctx context.Context, tx pgx.Tx, back, oldest time.Duration) (to time.Time, why string, err error) {
 	var now time.Time
 	var replaying bool
@@ -159,14 +160,14 @@ func (s *Store) startAt(ctx context.Context, tx pgx.Tx, back, oldest time.Durati
 // Reset moves the subscription to a time, forward or backward, and the group's position with it.
 // The rows of the instances are deleted, and their next saves insert them again. The rows of the
 // deployments stay, so that no deployment seeks once more, and get the new position. An entry in
-// the audit table has the rows from before and the new position.
+// the audit table has the rows from before the reset and the new position.
 //
-// Reset returns ErrDiscards if to is after the group's safe position and discard is false, and
-// ErrBusy if another reset, or the start of a deployment, is under way. In both cases nothing was
-// moved. The audit entry is committed before the seek. So there is no seek without an entry,
-// although the process may end at any moment. If there is an entry without a seek, the error says
-// so. The rows are replaced after the seek, because their locks would hold up the batches of the
-// instances for as long as the broker takes. Reset may be repeated.
+// Reset returns ErrDiscards if the time to is after the group's safe position and discard is false.
+// It returns ErrBusy if another reset, or the start of a deployment, is under way. In both cases
+// nothing was moved. The audit entry is committed before the seek, so there is no seek without an
+// entry, although the process may end at any moment. If there is an entry without a seek, the error
+// says so. The rows are replaced after the seek, because the locks of the rows would hold up the
+// batches of the instances for as long as the broker takes. Reset may be repeated.
 func (s *Store) Reset(ctx context.Context, client *pubsub.Client, to time.Time, discard bool, o audit.Actor) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*queryTimeout+brokerTimeout)
 	defer cancel()
@@ -199,13 +200,13 @@ func (s *Store) Reset(ctx context.Context, client *pubsub.Client, to time.Time, 
 	})
 }
 
-// recordReset writes the audit entry. It returns ErrDiscards if the reset would discard messages
-// and must not. It reads the position again, because the position may have moved since a person
-// decided.
+// recordReset writes the audit entry of a reset. It returns ErrDiscards if the reset would discard
+// messages and discard is false. It reads the position again, because the position may have moved
+// since the operator decided.
 func (s *Store) recordReset(ctx context.Context, to time.Time, discard bool, o audit.Actor) error {
-	// The caller's transaction holds the lock and is idle meanwhile. This statement's time and
-	// the seek's together are less than a session of the service's role may be idle within a
-	// transaction.
+	// Meanwhile the caller's transaction holds the lock and is idle. The time limits of these
+	// statements and of the seek are together less than the time for which a session of the
+	// service's role may be idle within a transaction.
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	at, err := s.Load(ctx)
@@ -230,7 +231,8 @@ func (s *Store) recordReset(ctx context.Context, to time.Time, discard bool, o a
 	})
 }
 
-// write inserts the row of a reset or of a deployment, unless it exists.
+// write inserts the row of a reset or of a deployment, unless the row exists. rows is the number of
+// rows that it has inserted.
 func (s *Store) write(ctx context.Context, tx pgx.Tx, instance, source string, to time.Time, by string) (rows int64, err error) {
 	tag, err := tx.Exec(ctx, `
 		INSERT INTO `+s.table+` (consumer_group, instance, source, subscription, message_id, publish_time, lag_millis, updated_by)

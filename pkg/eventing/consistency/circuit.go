@@ -28,14 +28,14 @@ var errOpen = errors.New("circuit is open")
 // circuit is a circuit breaker. It keeps a slow or unavailable owner from taking its callers down
 // with it. It bounds how many calls are under way and how many wait for their turn. After openAfter
 // failures in a row it lets no call through for a while. Then it lets one call at a time through as
-// a probe, until one succeeds.
+// a probe, until a probe succeeds.
 type circuit struct {
 	timeout      time.Duration
 	slots, queue chan struct{}
 
 	mu       sync.Mutex
 	failures int // in a row
-	trips    int // the opening, and the probes that have failed in a row since
+	trips    int // 1 for the opening, and 1 for each probe that has failed in a row since
 	until    time.Time
 	probing  bool
 }
@@ -46,9 +46,9 @@ func newCircuit(atOnce int, timeout time.Duration) *circuit {
 	return &circuit{timeout: timeout, slots: make(chan struct{}, atOnce), queue: make(chan struct{}, (queueFactor+1)*atOnce)}
 }
 
-// do runs call unless the circuit is open, and returns its error. failed reports
-// whether that error is the owner's fault. A call that its caller cancelled or
-// gave too little time says nothing about the owner.
+// do runs call unless the circuit is open, and returns the error of call. failed reports whether
+// that error is the owner's fault. A call that its caller cancelled or gave too little time says
+// nothing about the owner.
 func (c *circuit) do(ctx context.Context, call func(context.Context) error, failed func(error) bool) error {
 	select {
 	case c.queue <- struct{}{}:

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// FetchTimeout is short, because the reader has waited before, and a draining server gives the
-	// reader 4 s.
+	// FetchTimeout bounds a reader's call to the owner. It is short, because the reader has already
+	// waited for the projection, and a draining server gives a reader 4 s.
 	FetchTimeout = 3 * time.Second
 	// fetchesAtOnce bounds the concurrent calls to the owner on behalf of readers.
 	fetchesAtOnce = 64
@@ -60,7 +60,7 @@ func NewReader(waiters *Waiters) *Reader {
 
 // Read calls q.ReadProjection until the projection meets required. If that does not happen within
 // required's wait, Read calls q.FetchFromOwner. The outcome is Stale if required allows stale data
-// and the last read of the projection found only older data; the caller then shows the older data.
+// and the last read of the projection found only older data. The caller then shows the older data.
 // Besides the errors of q, Read returns ErrTooManyWaiters and ErrOwnerUnavailable.
 func (r *Reader) Read(ctx context.Context, required Requirement, q Query) (outcome Outcome, err error) {
 	if required.isDemand() {
@@ -92,8 +92,8 @@ func staleInstead(ctx context.Context, required Requirement, q Query, cause erro
 	case !errors.Is(cause, ErrOwnerUnavailable) && !errors.Is(cause, txn.ErrLocked):
 		return Failed, cause
 	}
-	// Read again: the first read may be seconds old, and the projection may have caught
-	// up.
+	// Read again, because the first read may be seconds old, and the projection may have caught up
+	// since.
 	found, err := q.ReadProjection(ctx)
 	switch {
 	case err != nil:
@@ -167,7 +167,8 @@ func (r *Reader) readOwner(ctx context.Context, required Requirement, q Query) (
 }
 
 // wait returns when the projection meets required, or when the wait is over. reached is true in the
-// first case. early is nil if there was no room before the read.
+// first case. early is the waiter that was added before the read, or nil if there was no room for
+// it.
 func (r *Reader) wait(ctx context.Context, required Requirement, early *waiter) (reached bool, err error) {
 	if required.wait <= 0 {
 		return false, nil
@@ -219,7 +220,8 @@ func (r *Reader) fetch(ctx context.Context, q Query, found Freshness) (Outcome, 
 
 func isUnavailable(err error) bool { return errors.Is(err, ErrOwnerUnavailable) }
 
-// answerOf is the result of a call to the owner that ended with err.
+// answerOf returns the result, for the metric, of a call to the owner that ended with err. away
+// means that the owner was unavailable or too slow.
 func answerOf(err error, away bool) string {
 	switch {
 	case errors.Is(err, errOpen):

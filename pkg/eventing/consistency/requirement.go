@@ -19,8 +19,8 @@ type Request struct {
 	Tenant string
 	// Token is a consistency token's text, or empty.
 	Token string
-	// Mode is empty if the reader named none. If the request has a token, the token's positions are
-	// then required.
+	// Mode is empty if the reader named no mode. An empty Mode requires the positions of the token,
+	// if there is one.
 	Mode Mode
 	// StaleIfError prefers a stale answer to an error.
 	StaleIfError bool
@@ -48,9 +48,8 @@ type Requirement struct {
 	modeField    string
 }
 
-// Requirement validates q. It keeps the token's positions of one aggregate type and
-// rejects invalid ids among them; the wait is at most MaxWait. Its error is an
-// InvalidRequestError.
+// Requirement validates q. It keeps the token's positions of aggregateType, and rejects an id among
+// them that valid refuses. It limits the wait to MaxWait. Its error is an InvalidRequestError.
 func (q Request) Requirement(aggregateType string, valid func(id string) bool) (Requirement, error) {
 	r := Requirement{mode: q.Mode, wait: min(q.Wait, MaxWait), staleIfError: q.StaleIfError, modeField: q.ModeField}
 	if q.Token == "" {
@@ -90,10 +89,10 @@ func (r Requirement) RejectFullyConsistent() error {
 	return nil
 }
 
-// Positions are the positions that the answer must have reached.
+// Positions returns the positions that an answer must have reached.
 func (r Requirement) Positions() []Position { return r.positions }
 
-// ForAggregate is the part of r that concerns one aggregate.
+// ForAggregate returns the part of r that concerns one aggregate.
 func (r Requirement) ForAggregate(id string) Requirement {
 	all := r.positions
 	r.positions = nil
@@ -105,16 +104,16 @@ func (r Requirement) ForAggregate(id string) Requirement {
 	return r
 }
 
-// Filter is the part of r that concerns the aggregates that keep accepts.
+// Filter returns the part of r that concerns the aggregates for which keep returns true.
 func (r Requirement) Filter(keep func(id string) bool) Requirement {
 	drop := func(p Position) bool { return !keep(p.AggregateID) }
 	r.positions = slices.DeleteFunc(slices.Clone(r.positions), drop)
 	return r
 }
 
-// StaleAggregate is an aggregate that an answer shows in an older state than its
-// reader's token requires. The projection was at Version, which is 0 if it did not have
-// the aggregate.
+// StaleAggregate is an aggregate that an answer shows in an older state than its reader's token
+// requires. Version is the projection's version, or 0 if the projection did not have the aggregate.
+// AtLeast is the version that the token requires.
 type StaleAggregate struct {
 	ID      string `json:"id"`
 	Version int64  `json:"version"`
@@ -145,7 +144,7 @@ const (
 	// MinimizeLatency answers from the projection at once. With a token, the answer names the
 	// positions that the projection has not reached.
 	MinimizeLatency Mode = "minimize-latency"
-	// AtLeastAsFresh takes nothing older than a token.
+	// AtLeastAsFresh accepts no answer that is older than the token requires.
 	AtLeastAsFresh Mode = "at-least-as-fresh"
 	// FullyConsistent answers from the owner only.
 	FullyConsistent Mode = "fully-consistent"
@@ -156,9 +155,9 @@ type Outcome string
 
 // The outcomes.
 const (
-	Fresh     Outcome = "fresh"     // the projection was there already
-	Waited    Outcome = "waited"    // the projection got there within the wait
+	Fresh     Outcome = "fresh"     // the projection had reached it already
+	Waited    Outcome = "waited"    // the projection reached it within the wait
 	Authority Outcome = "authority" // the owner answered
-	Stale     Outcome = "stale"     // not met, but the reader had allowed stale data
-	Failed    Outcome = "failed"    // not met, answered with an error
+	Stale     Outcome = "stale"     // it was not met, but the reader had allowed stale data
+	Failed    Outcome = "failed"    // it was not met, and the answer is an error
 )

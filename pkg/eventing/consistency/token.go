@@ -37,8 +37,8 @@ func (p Position) Unknown() Position {
 func (p Position) Key() string { return eventing.Key(p.AggregateType, p.AggregateID) }
 
 // Reached reports whether a projection at (epoch, version) is as fresh as p. A projection of a
-// later epoch is, at any version, because the owner was restored, and the writes that it lost will
-// not come back.
+// later epoch is as fresh at any version, because the owner was restored, and the writes that the
+// restore lost will not come back.
 func (p Position) Reached(epoch, version int64) bool {
 	return epoch > p.Epoch || epoch == p.Epoch && version >= p.Version
 }
@@ -51,9 +51,9 @@ func (p Position) compare(q Position) int {
 // aggregate. To callers a token is opaque text. The zero Token demands nothing, and its text is
 // empty.
 type Token struct {
-	// Tenant owns the aggregates. Empty means eventing.DefaultTenant. The text leaves that tenant
-	// out, so that tokens of a system without tenants are shorter, and Parse then leaves Tenant
-	// empty.
+	// Tenant owns the aggregates. Empty means eventing.DefaultTenant. The token's text leaves the
+	// default tenant out, so that tokens of a system without tenants are shorter, and Parse then
+	// leaves Tenant empty.
 	Tenant string
 	// Positions are in order of type and id, as Merge leaves them.
 	Positions []Position
@@ -141,8 +141,8 @@ func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// appendID writes a UUID as a length of 0, which no id has, and its 16 bytes. It writes another id
-// as text.
+// appendID writes a UUID as a length of 0, which no id has, and then the UUID's 16 bytes. It writes
+// any other id as text.
 func appendID(b []byte, s string) []byte {
 	if id, err := uuid.Parse(s); err == nil && id.String() == s {
 		return append(append(b, 0), id[:]...)
@@ -150,8 +150,8 @@ func appendID(b []byte, s string) []byte {
 	return appendText(b, s)
 }
 
-// Parse reads a token. The checksum catches truncation and typing errors. It is no signature, so a
-// caller can forge a token, but gets no more than a bounded wait for it.
+// Parse reads a token. The checksum catches truncation and typing errors. The checksum is no
+// signature, so a caller can forge a token. A forged token gets no more than a bounded wait.
 func Parse(s string) (Token, error) {
 	if len(s) > MaxLength {
 		return Token{}, fmt.Errorf("%w: %d bytes, at most %d", ErrMalformed, len(s), MaxLength)
@@ -173,8 +173,8 @@ func Parse(s string) (Token, error) {
 		t.Positions = append(t.Positions, r.position(t.Positions))
 	}
 	// A text in another order, or another notation than String's, would be a second text for the
-	// same token. A text with positions beyond the limit fails here too, because t does not have
-	// them.
+	// same token. A text with positions beyond the limit fails here too, because t lacks these
+	// positions.
 	if r.failed || len(t.Positions) == 0 || t.String() != s {
 		return Token{}, fmt.Errorf("%w: bad content", ErrMalformed)
 	}
@@ -219,8 +219,8 @@ func (r *reader) id() string {
 
 func (r *reader) utf8(n int64) string {
 	s := string(r.bytes(n))
-	// No event has a text that Postgres refuses. Such a text must not get into the query, which
-	// serves all readers.
+	// No event has a text that Postgres refuses. Such a text must not get into the query for
+	// positions, because the query would fail for all readers.
 	r.failed = r.failed || eventing.Storable(s) != s
 	return s
 }

@@ -20,8 +20,8 @@ const (
 	waiterBytes, positionBytes = 512, 1024
 )
 
-// ErrTooManyWaiters means that the limit of waiting readers, or of the memory that they
-// hold, is reached; the caller should answer at once that it is busy.
+// ErrTooManyWaiters means that the limit of waiting readers, or of the memory that they hold, is
+// reached. The caller should tell its reader at once that the service is busy.
 var ErrTooManyWaiters = fmt.Errorf("%w: too many readers are waiting", ErrBusy)
 
 // Projection is the tables of a service that readers wait for, with one or several types of
@@ -44,7 +44,7 @@ type Waiters struct {
 
 	mu      sync.Mutex
 	drained bool
-	count   int // of the places that are taken
+	count   int // the places that are taken
 	bytes   int // the sum of the readers' cost
 	entries map[string]*entry
 	dirty   map[string]Position // to be read
@@ -62,14 +62,16 @@ type entry struct {
 type waiter struct {
 	wanted  []Position
 	missing int
-	counted bool // it has taken one of the places
-	// commits are the spans of the commits that it waited for, as far as they are known.
+	counted bool // the reader has taken one of the places
+	// commits are the spans of the commits that the reader waited for, as far as the spans are
+	// known.
 	commits []trace.Link
 	done    chan struct{}
 }
 
 // NewWaiters returns a set of at most limit readers of a projection, with at most 24 MiB of
-// positions. Through others it learns of the commits of other processes, and announces its own.
+// positions. The notifier others tells the set of commits in other processes, and announces its own
+// commits there.
 func NewWaiters(limit int, projection Projection, others *notify.Notifier) *Waiters {
 	return &Waiters{
 		max: limit, projection: projection, notifier: others, metrics: newMetrics(), wake: make(chan struct{}, 1),
@@ -107,9 +109,9 @@ func (w *Waiters) await(ctx context.Context, r *waiter) (bool, error) {
 }
 
 // Notify says that the projection has moved aggregates to these positions, or beyond. Version 0
-// stands for a position that the caller does not know: the projection is then read. Call Notify
-// after the commit that moved them; the waits that it ends are linked to the span of ctx. It
-// never blocks.
+// stands for a position that the caller does not know, so the projection is then read. Call Notify
+// after the commit that moved the aggregates. The waits that Notify ends are linked to the span of
+// ctx. Notify never blocks.
 func (w *Waiters) Notify(ctx context.Context, moved ...Position) {
 	commit, keys := trace.SpanContextFromContext(ctx), make([]string, len(moved))
 	w.mu.Lock()
@@ -146,7 +148,8 @@ func (w *Waiters) Drain() {
 	}
 }
 
-// add adds a reader, which misses no commit from now on. It has no place yet; see takePlace.
+// add adds a reader, which misses no commit from now on. The reader has no place yet; see
+// takePlace.
 func (w *Waiters) add(wanted []Position) (*waiter, error) { return w.addWithin(maxBytes, wanted) }
 
 // addEarly is add for a reader that may not have to wait. Such readers get at most half of the
@@ -178,7 +181,8 @@ func (w *Waiters) addWithin(bytes int, wanted []Position) (*waiter, error) {
 	return r, nil
 }
 
-// takePlace gives r one of the places of waiting readers. If there is none, it ends r's wait.
+// takePlace gives r one of the places of waiting readers. If no place is free, takePlace ends r's
+// wait.
 func (w *Waiters) takePlace(r *waiter) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -264,7 +268,8 @@ func (w *Waiters) reached(found []Position) {
 	}
 }
 
-// reach ends the waits of the aggregate key for positions that at reaches. w.mu is locked.
+// reach ends the waits for the aggregate with this key that want the position at, or an earlier
+// one. w.mu is locked.
 func (w *Waiters) reach(key string, at Position) {
 	s := w.entries[key]
 	if s == nil {

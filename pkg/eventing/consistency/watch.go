@@ -21,8 +21,8 @@ const (
 	// reads only find commits with a lost notification. Without LISTEN the interval is
 	// fallbackPoll, or longer if reads take long.
 	idlePoll, fallbackPoll = 2 * time.Second, 50 * time.Millisecond
-	// pollShare is the ratio of the interval without LISTEN to the time of a read, up to idlePoll.
-	// It keeps polling for very many readers to about a tenth of the time.
+	// pollShare is how many times as long as a read the interval without LISTEN is, up to idlePoll.
+	// So the polls for very many readers take about a tenth of the time.
 	pollShare = 10
 )
 
@@ -30,8 +30,8 @@ const (
 var retry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
 
 // Run reads the projection for all waiting readers, and exchanges notifications with other
-// processes, until ctx ends; then it returns nil. It calls heartbeat every few seconds, also
-// while the database does not answer. Run must be called once.
+// processes, until ctx ends. Then Run returns nil. It calls heartbeat every few seconds, also while
+// the database does not answer. Run must be called once.
 func (w *Waiters) Run(ctx context.Context, log *slog.Logger, heartbeat func()) error {
 	var g errgroup.Group
 	g.Go(func() error { return w.notifier.Run(ctx, w.received) })
@@ -43,7 +43,7 @@ func (w *Waiters) Run(ctx context.Context, log *slog.Logger, heartbeat func()) e
 }
 
 // watch reads the dirty aggregates until ctx ends. It makes one read at a time. Aggregates that
-// become dirty during a read share the next one.
+// become dirty during a read share the next read.
 func (w *Waiters) watch(ctx context.Context, log *slog.Logger, connected func() bool, heartbeat func()) {
 	defer w.observe()()
 	everything := func(string) bool { return true }
@@ -69,8 +69,8 @@ func (w *Waiters) watch(ctx context.Context, log *slog.Logger, connected func() 
 			w.markDirty(everything)
 			continue
 		}
-		// A short read of few aggregates must not shorten the pause before the next read of all of
-		// them.
+		// A short read of few aggregates must not shorten the pause before the next read of all
+		// aggregates.
 		took, failures = max(took/2, time.Since(began)), 0
 	}
 }

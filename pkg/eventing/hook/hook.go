@@ -64,8 +64,8 @@ func (c *Calls) Add(ctx context.Context, name string, do func(context.Context)) 
 	}
 }
 
-// Start makes the calls until stop is called. stop returns when each call has returned, or when its
-// context ends. The calls have the values of ctx, but do not end with ctx.
+// Start makes the calls until stop is called. stop returns when each call has returned, or when the
+// context until ends. The calls have the values of ctx, but do not end with ctx.
 func (c *Calls) Start(ctx context.Context) (stop func(until context.Context)) {
 	calling, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	last, ended := make(chan struct{}), make(chan struct{})

@@ -16,16 +16,16 @@ import (
 type pendingAck struct {
 	result  *pubsub.AckResult
 	event   eventing.Event
-	message string // its id
+	message string // the id of the message
 }
 
 // ackTimeout bounds the wait for the broker's answer to an ack.
 const ackTimeout = 10 * time.Second
 
 // afterCommit acknowledges the events of a committed transaction, and blocks the aggregates that
-// have a gap or have diverged. If a duplicate was in a failed transaction before, that
-// transaction may have committed it without notifying its readers. So the duplicate also counts
-// as moved.
+// have a gap or have diverged. If a duplicate was in a failed transaction before, that transaction
+// may have been committed all the same, and its readers were not notified. So the aggregate of the
+// duplicate also counts as moved.
 func (c *Consumer) afterCommit(ctx context.Context, batch []*delivery, outcomes map[uuid.UUID]Outcome, tried *attempt) {
 	c.metrics.handled(ctx, batch, outcomes)
 	var moved []consistency.Position
@@ -112,7 +112,7 @@ func (c *Consumer) checkAck(ctx context.Context, ack pendingAck) {
 }
 
 // giveBack nacks all deliveries that are not finished, so that the broker delivers them again.
-// They have not ended the process, so their recorded starts are taken back first.
+// These deliveries have not ended the process, so their recorded starts are taken back first.
 func (c *Consumer) giveBack(ctx context.Context, all ...*delivery) {
 	var started []*delivery
 	for _, d := range all {

@@ -207,7 +207,7 @@ func (c *Consumer) transact(ctx context.Context, first *pgx.Batch, batch []*deli
 }
 
 // change lets the handler apply changes, and adds their outcomes to outcomes. It marks the events
-// that need their owner as held.
+// that need their owner's state as held.
 func (c *Consumer) change(ctx context.Context, tx pgx.Tx, changes []Change, outcomes map[uuid.UUID]Outcome) error {
 	if len(changes) == 0 {
 		return nil

@@ -13,9 +13,9 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
-// slotCount bounds the concurrent repairs, because one owner may have many aggregates to repair.
-// It also bounds the concurrent publishes of dead letters, which have slots of their own, so that
-// an owner that hangs does not delay them.
+// slotCount bounds the concurrent repairs, because one owner may have many aggregates to repair. It
+// also bounds the concurrent publishes of dead letters. Dead letters have slots of their own, so
+// that an owner that hangs does not delay them.
 const slotCount = 16
 
 // lockRetry has a high cap because each try costs the worker minLockWait.
@@ -38,7 +38,8 @@ func (r reason) String() string {
 }
 
 // blockedAggregates holds the deliveries of each aggregate that cannot continue now, its head
-// first. The worker goroutine owns byKey. Other goroutines send a key to released instead.
+// first. The worker goroutine owns byKey. Other goroutines send the key of an aggregate to
+// released, and the worker unblocks the aggregate.
 type blockedAggregates struct {
 	byKey    map[string][]*delivery
 	counts   [reasons]atomic.Int64
@@ -69,7 +70,8 @@ func (h *blockedAggregates) unblock(key string) []*delivery {
 	return blocked
 }
 
-// all unblocks all aggregates. The context of the blocks must have ended.
+// all unblocks all aggregates and returns their deliveries. The context of the blocks must have
+// ended.
 func (h *blockedAggregates) all() (blocked []*delivery) {
 	h.running.Wait()
 	for key := range h.byKey {
@@ -99,7 +101,7 @@ func (c *Consumer) block(ctx context.Context, d *delivery, why reason, until fun
 }
 
 // eventFailed handles an event that failed alone. The event is tried again after a pause, or
-// dead-lettered. eventFailed returns d if ctx ended before that was decided.
+// dead-lettered. eventFailed returns d if ctx ended before either was decided.
 func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, class fault) []*delivery {
 	ctx = d.in(ctx)
 	if class == locked || class == timedOut && c.slow.add(d.key(), maxSlow) {

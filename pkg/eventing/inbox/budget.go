@@ -32,8 +32,8 @@ func (l load) part(n, of int64) load {
 // covers reports whether l is at least o in both respects.
 func (l load) covers(o load) bool { return l.messages >= o.messages && l.bytes >= o.bytes }
 
-// budget bounds the messages in hand, from callback to ack, because neither the client's
-// flow control nor the server's does: see "Bounds" in the package doc.
+// budget bounds the messages in hand, from callback to ack, because neither the client's flow
+// control nor the server's bounds them: see "Bounds" in the package doc.
 type budget struct {
 	limit load
 
@@ -125,7 +125,7 @@ func (b *budget) inHand() load {
 // room is the rest of the budget.
 func (b *budget) room() load { return b.limit.minus(b.inHand()) }
 
-// wait returns when there is room for enough, or with the error of ctx.
+// wait returns nil when there is room for the load enough, or the error of ctx when ctx ends.
 func (b *budget) wait(ctx context.Context, enough load) error {
 	for {
 		b.mu.Lock()

@@ -43,8 +43,8 @@ const (
 	heartbeatEvery = 10 * time.Second
 )
 
-// onTheWire returns how many message bytes the client may ask for and keep waiting, of a budget
-// of bytes. Messages take twice as many bytes in hand.
+// onTheWire returns how many bytes of messages the client may ask for and keep waiting, if the
+// budget has the given bytes. It is half of them, because a message in hand counts its data twice.
 func onTheWire(bytes int64) int64 { return max(1, bytes/2) }
 
 // Receive passes messages to deliver until ctx ends, and returns when each message is acked or
@@ -69,8 +69,8 @@ type Consumer struct {
 	waiting  turns
 	blocked  *blockedAggregates
 	acks     chan pendingAck
-	// uncleanStartUntil is set after an unclean start. Until then a delivery without a delivery
-	// count may be in a crash loop.
+	// uncleanStartUntil is set after an unclean start. Until that time, a delivery whose deliveries
+	// the broker does not count may be in a crash loop.
 	uncleanStartUntil time.Time
 	stalls            stallDetector
 	slow              streak
@@ -243,7 +243,7 @@ func (c *Consumer) work(ctx context.Context) {
 	}
 }
 
-// gather adds all messages that have arrived to those that wait, and takes the next batch. It
+// gather adds all messages that have arrived to the waiting messages, and takes the next batch. It
 // does not wait for more messages. So a lone message is applied at once, and under load the next
 // batch fills up while this one commits.
 func (c *Consumer) gather() []*delivery {

@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// maxStarts is how many times an event may be started without a recorded end. After
-	// that it counts as the cause of the process's end.
+	// maxStarts is how many times an event may be started without a recorded end. After that the
+	// event counts as the cause of the process's end.
 	maxStarts = 3
 	// uncleanStartTime is how long the consumer records the starts of events after an unclean
-	// start. By then the leases of the former process have ended.
+	// start. After that time the leases of the former process have ended.
 	uncleanStartTime = 2 * time.Minute
 )
 
-// register records that this consumer runs; a clean end removes the record. If the record of
-// another instance is left, that instance may have crashed, and one of the next deliveries may
-// be the cause.
+// register records that this consumer runs. A clean end removes the record. If the record of
+// another instance is left, that instance may have crashed, and one of the next deliveries may be
+// the cause.
 func (c *Consumer) register(ctx context.Context) {
 	_ = c.persist(ctx, "enter", func() error {
 		others, err := c.store.register(ctx)
@@ -144,7 +144,7 @@ func (s store) markStartedAgain(ctx context.Context, d *delivery) (n int, err er
 	err = s.within(queryTimeout).Statement("begin again", `
 		UPDATE inbox i SET begun = begun + 1, last_seen_at = clock_timestamp() `+joinedRows+`
 		RETURNING begun`, s.rows([]*delivery{d})...).Scan(ctx, &n)
-	if errors.Is(err, pgx.ErrNoRows) { // purged meanwhile: it was done
+	if errors.Is(err, pgx.ErrNoRows) { // the row was purged meanwhile, so the event was done
 		return 0, nil
 	}
 	return n, err

@@ -15,7 +15,7 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// The attributes that a dead letter has besides those of its message.
+// The attributes that a dead letter has besides the attributes of its message.
 const (
 	AttrDeadLetterReason   = "dead_letter_reason"
 	AttrDeadLetterAttempts = "dead_letter_attempts"

@@ -23,8 +23,8 @@ const (
 	// Snapshot carries everything. It is the state of a living aggregate as its owner has it.
 	// (The owner's state of a deleted aggregate is a Deleted.)
 	Snapshot
-	// Put also carries everything, as an event or as the owner's state. Its aggregate may return
-	// from its deletion. A Put is never a gap.
+	// Put also carries everything, as an event or as the owner's state. A Put may bring a deleted
+	// aggregate back. A Put is never a gap.
 	Put
 	// Skipped carries nothing, because its owner gave the event up. Only the owner's state
 	// contains the change.
@@ -124,10 +124,10 @@ func another(p, q Position) bool {
 	return !p.At.IsZero() && !q.At.IsZero() && !p.At.Equal(q.At)
 }
 
-// Decide is the rule by which events move a read model. It returns the outcome of c if the model
-// is at p. Positions compare by (epoch, version). A change of another history than p's is
-// Diverged. A change that is not newer is Stale, because it was seen or overtaken. A newer change
-// is Applied if its condition in rules holds, and otherwise is a Gap.
+// Decide is the rule by which events move a read model. It returns the outcome of the change c if
+// the model is at the position p. Positions compare by (epoch, version). A change of another
+// history than p's is Diverged. A change that is not newer is Stale, because it was seen or
+// overtaken. A newer change is Applied if its condition in rules holds, and otherwise is a Gap.
 func Decide(p Position, c Change) Outcome {
 	to := positionOf(c.Event)
 	switch {
@@ -160,12 +160,12 @@ func contradicts(p Position, e eventing.Event) bool {
 	return to.follows(p) && differ(p.EventID, e.PreviousEventID) || isAfter(p.At, to.At)
 }
 
-// Completeness records which build wrote a row's state, and whether the state is complete. An
-// event may say more than the consumer's build understands, such as a field or a type of event
-// that the owner's newer build writes. The consumer applies the part that it understands, and the
-// row moves to the event's version, so no gap ever tells that the rest is missing. Therefore the
-// row is marked incomplete, and a build that understands more takes the owner's state. A row from
-// before this record existed has the zero Completeness, and counts as complete.
+// Completeness records which build wrote a row's state, and whether the state is complete. An event
+// may say more than the consumer's build understands, such as a field or a type of event that the
+// owner's newer build writes. The consumer applies the part that it understands, and the row moves
+// to the event's version, so no later gap shows that the rest is missing. Therefore the row is
+// marked incomplete, and a build that understands more takes the owner's state. A row from before
+// this record existed has the zero Completeness, and counts as complete.
 //
 // A revision is a number that is higher for a build that understands more: see
 // projection.Revision.
@@ -176,7 +176,7 @@ type Completeness struct {
 	Incomplete bool
 }
 
-// After returns the completeness of a row after change. c is its completeness before.
+// After returns the completeness of a row after change. c is the row's completeness before change.
 //
 // A change that carries everything makes the row complete, unless the change is partial or a
 // build of a higher revision wrote the row. That build may have written columns that this build
@@ -194,6 +194,6 @@ func (c Completeness) After(change Change) Completeness {
 	return Completeness{Revision: max(c.Revision, change.Revision)}
 }
 
-// improvedBy reports whether the owner's state, as a build of revision reads it, has more than
-// the row. The two may have the same version.
+// improvedBy reports whether the owner's state, as a build with this revision reads it, has more
+// than the row with the completeness c. The state and the row may have the same version.
 func (c Completeness) improvedBy(revision int64) bool { return c.Incomplete && c.Revision < revision }

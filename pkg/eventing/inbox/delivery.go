@@ -22,8 +22,9 @@ type delivery struct {
 
 	// received is when the first message came. It is reset when a span begins at that time.
 	received time.Time
-	// starts is how many times the event was started without a recorded end, including the
-	// present start. It is 0 while the present start is not recorded. It is the column begun.
+	// starts is how many times the event was started without a recorded end, including the present
+	// start. starts is 0 while the present start is not recorded. Otherwise it is the value of the
+	// column begun.
 	starts int
 	// startedBefore says that an earlier process started to apply the event, and ended before the
 	// result was recorded.
@@ -104,10 +105,11 @@ func (d *delivery) takeUnanswered() []*pubsub.Message {
 	return leaving
 }
 
-// in is ctx within the trace of d's event.
+// in returns ctx with the trace of d's event.
 func (d *delivery) in(ctx context.Context) context.Context { return d.event().InTrace(ctx) }
 
-// logFor returns the log for lines about d. The caller logs them in the trace of d (method in).
+// logFor returns the log for lines about d. The caller logs the lines in the trace of d (method
+// in).
 func (c *Consumer) logFor(d *delivery) *slog.Logger {
 	return c.logOf(d.event(), d.message().ID)
 }

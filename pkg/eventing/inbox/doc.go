@@ -67,9 +67,9 @@
 // applied again, whichever instance wrote the row. If another transaction holds the row, a
 // concurrent duplicate waits until that transaction has ended.
 //
-// Versions prevent a second effect even after the inbox row was purged. A consumer purges the
-// rows of all consumers 32 days after they came, unless Options say otherwise. That is longer
-// than Pub/Sub can replay.
+// Versions prevent a second effect even after the inbox row was purged. A consumer purges the rows
+// of all consumers 32 days after the rows were first received, unless Options say otherwise. That
+// is longer than Pub/Sub can replay.
 //
 // # Offsets
 //
@@ -92,39 +92,44 @@
 //
 // # Another history
 //
-// An owner that loses commits (by a failover or a restore) assigns their versions again. Within
-// one epoch, Decide recognizes an event of another history than the row's by one of these signs:
+// An owner that loses commits (by a failover or a restore) assigns the versions of these commits
+// again. Within one epoch, Decide recognizes an event of another history than the row's by one of
+// these signs:
 //
-//   - It has the row's version, but another id, or another time if either id is unknown.
-//   - It has the next version, but its direct predecessor is another event than the row's.
-//   - It has a lower version and a later time, or a higher version and an earlier time.
+//   - The event has the row's version, but another id, or another time if either id is unknown.
+//   - The event has the next version, but its direct predecessor is another event than the row's.
+//   - The event has a lower version than the row and a later time, or a higher version and an
+//     earlier time.
 //
-// Its outcome is Diverged, which is handled like a gap. The row takes the owner's state by the
-// rule Adopt, even a state of a lower version.
+// The outcome of such an event is Diverged, which is handled like a gap. The row takes the
+// owner's state by the rule Adopt, even a state of a lower version.
 //
-// Has then decides about the event by the owner's answer, which
+// [Has] and the owner's answer then decide about the event:
 //
+//	the owner's answer                     the event is
 //	has the event, or is beyond it         stale
 //	contradicts the event                  lost, except as follows
 //	contradicts the event, but its last    blocked, and the owner is asked again, because the
 //	  change was before the event            answer may be from a former primary; lost if the
 //	                                         answer is from 30 seconds after the event
-//	is lower, and changed after the event  lost
-//	is lower, 30 seconds after the event   lost
-//	is lower, and may be from a replica    blocked, and the owner is asked again
-//	is of a lower epoch                    blocked, and the owner is asked again: it is a former
-//	                                         owner, or a restored one whose operator has not
-//	                                         begun an epoch yet
+//	has a lower version, by a change       lost
+//	  after the event
+//	has a lower version, but is from 30    lost
+//	  seconds after the event
+//	has a lower version, and may be from   blocked, and the owner is asked again
+//	  a replica
+//	is of a lower epoch                    blocked, and the owner is asked again, because it is a
+//	                                         former owner, or a restored one whose operator has
+//	                                         not begun an epoch yet
 //	does not know the aggregate            blocked, and the owner is asked again
-//	the same, 30 seconds after the event   dead letter: the event has another owner, or the
-//	                                         creation was lost
+//	does not know the aggregate, 30        dead letter, because the event has another owner, or
+//	  seconds after the event                the creation was lost
 //
 // A lost event is acknowledged and counted. If a service keeps neither event ids nor times in its
 // rows, its Positions have none, and no event is Diverged.
 //
 // # Identity
 //
-// An event is identified by its id, aggregate and version together. The key of an inbox row is
 // An event is identified by its id, aggregate and version together. The key of an inbox row is
 // the id alone, and the statements also compare the aggregate and the version. If two events have
 // the same id, the second is a permanent error, whatever the status of the first. With a key of
@@ -156,13 +161,14 @@
 // becomes dead, and the message is acknowledged. Later events of the aggregate wait until then.
 //
 // If Decode returns ErrUnknown, either the event is poison or the build is older than its
-// producer's. The event is blocked until the known events that were handled meanwhile are ten
-// times as many as the aggregates with unknown events, or for ten seconds if fewer than ten
-// aggregates are blocked so. Then it is dead-lettered. While ten or more aggregates are blocked
-// so, and known events do not outnumber them, none of their events is dead-lettered. An error in
-// the log and `inbox_blocked_aggregates{reason="unknown"}` show that. The next build finds all of
-// these events. An old build dead-letters a new type of event that is rare among known ones, so
-// deploy the reader first.
+// producer's. The event is blocked until the known events that were handled meanwhile are ten times
+// as many as the aggregates with unknown events. If fewer than ten aggregates have unknown events,
+// the event is blocked for at most ten seconds. Then it is dead-lettered. While ten or more
+// aggregates have unknown events, and known events do not outnumber them tenfold, none of the
+// unknown events is dead-lettered. An error in the log and
+// `inbox_blocked_aggregates{reason="unknown"}` show that. The next build finds all of these events.
+// An old build dead-letters a new type of event that is rare among known ones, so deploy the reader
+// first.
 //
 // # Settings and hooks
 //
@@ -194,10 +200,11 @@
 //	                                     ▼ begun would be 4
 //	                                dead letter: the process ended 3 times
 //
-// If an event shared a batch with the faulty one, one start of it is counted. It then succeeds
-// when it is applied alone. A start of the consumer is unclean if another instance of the
-// consumer has not recorded its end (table inbox_runs). Either that instance was killed, or it is
-// a neighbour that is alive, which costs a commit per batch for these 2 minutes.
+// If another event shared a batch with the faulty event, one start of the other event is counted as
+// well. The other event then succeeds when it is applied alone. A start of the consumer is unclean
+// if another instance of the consumer has not recorded its end (table inbox_runs). Either that
+// instance was killed, or it is a neighbour that is alive. In both cases starts are recorded for 2
+// minutes, which can cost a commit per batch.
 //
 // # Blocked aggregates
 //
@@ -224,11 +231,11 @@
 // messages in waiting callbacks come on top. They take at most half of the budget, which is the
 // limit of a stream and of the client, and one response of 20 MiB that is being decoded.
 //
-// Pub/Sub's flow control does not bound the messages in hand. The client's flow control ends when
-// a callback returns. The server's counts by stream, so that each broken stream adds as much
-// again. Therefore [Streams] opens each stream for the rest of the budget, and reopens it when
-// twice as much is free. If there is no room, the stream is opened for one message, which waits
-// in its callback.
+// Pub/Sub's flow control does not bound the messages in hand. The client's flow control ends when a
+// callback returns. The server's flow control counts by stream, so that each broken stream adds as
+// many messages again. Therefore [Streams] opens each stream for the rest of the budget, and
+// reopens the stream when twice as much is free as the stream was opened for. If there is no room,
+// the stream is opened for one message, which waits in its callback.
 //
 // The messages of blocked aggregates stay in hand. If they use up the budget, the consumer stops
 // pulling until one of the aggregates continues. Other messages then wait at the broker. They are
@@ -256,20 +263,19 @@
 // # Shutdown
 //
 // The transaction in hand gets three seconds, and all other messages are nacked. With [Streams]
-// these include the messages that are on their way in a stream: the consumer half-closes its
-// streams and reads them to their end, for a second at most. Without Streams the client leaves
+// these include the messages that are on their way in a stream, because the consumer half-closes
+// its streams and reads them to their end, for a second at most. Without Streams the client leaves
 // such messages unread, and they come again only when their leases end, up to a minute later.
-// Pub/Sub does not document how it answers a half-close. The official emulator and the
-// repository's own broker end the stream after the messages that they have sent. If Pub/Sub
-// answers differently, or not at all, the end is the same as without Streams.
-//
+// Pub/Sub does not document how it answers a half-close. The official emulator and the repository's
+// own broker end the stream after the messages that they have sent. If Pub/Sub answers differently,
+// or not at all, the end is the same as without Streams.
 // The broker may send a nacked message to the same stream again while the stream closes. A retry
 // policy on the subscription delays the redelivery, which prevents that.
 //
 // # Crash points
 //
-//	received, not applied      the lease expires, it is delivered again
-//	begun, not applied         as above, and its row counts one start
+//	received, not applied      the lease expires, and the message is delivered again
+//	begun, not applied         as above, and the event's row counts one start
 //	applied, not committed     as above: nothing was written
 //	committed, not acked       delivered again, found done, acked
 //	dead letter published      published again at the next delivery: a dead

@@ -38,9 +38,9 @@ type handlerError struct{ error }
 
 func (e handlerError) Unwrap() error { return e.error }
 
-// classify decides the cause of err, the error of a transaction that began at began. A time limit
-// counts as an outage if the process did not run meanwhile, or if the database does not take the
-// smallest write in time either.
+// classify decides the cause of err, the error of a transaction that began at the time began. A
+// time limit counts as an outage if the process did not run meanwhile, or if the database does not
+// take the smallest write in time either.
 func (c *Consumer) classify(ctx context.Context, err error, began time.Time) fault {
 	f := faultOf(err)
 	if f == timedOut && (c.stalls.stalledSince(began) || !c.store.writes(ctx)) {
@@ -102,15 +102,16 @@ func isBrokenConnection(err error) bool {
 		strings.Contains(err.Error(), "conn closed")
 }
 
-// maxSlow is how many aggregates must have met a time limit, with no success in between, for a
-// time limit to count no longer against its event.
+// maxSlow is a number of aggregates. If events of so many aggregates have met a time limit, with no
+// success in between, a time limit no longer counts against its event.
 const maxSlow = 3
 
 // streak is the set of aggregates whose events failed since the last success. The worker
 // goroutine owns it.
 type streak struct{ keys map[string]struct{} }
 
-// add adds an aggregate, and reports whether the streak has at least most aggregates now.
+// add adds an aggregate, and reports whether the streak is full. A full streak has the number most
+// of aggregates.
 func (s *streak) add(key string, most int) bool {
 	if s.keys == nil {
 		s.keys = map[string]struct{}{}

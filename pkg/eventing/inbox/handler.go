@@ -12,15 +12,15 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
-// Outcome is the result of applying a change. The zero Outcome stands for a duplicate: the event
-// was done before, and no change was applied.
+// Outcome is the result of applying a change. The zero Outcome stands for a duplicate, whose event
+// was done before, so that no change was applied.
 type Outcome int
 
 // The outcomes of applying a change. They begin at 1, because 0 is a duplicate.
 const (
 	// Applied means that the read model moved to the event's version.
 	Applied Outcome = iota + 1
-	// Stale means that the read model was there already or beyond. Nothing was
+	// Stale means that the read model was at the event's version already, or beyond it. Nothing was
 	// written.
 	Stale
 	// Gap means that the read model lacks the version before the event's. Nothing was written.
@@ -49,7 +49,8 @@ type Change struct {
 	Event eventing.Event
 	// Kind decides in which states of the row the change may be applied.
 	Kind Kind
-	// Payload is the service's own: its Decode makes it, its Apply reads it.
+	// Payload is the service's own. The service's Decode makes Payload, and its Apply reads
+	// Payload.
 	Payload any
 	// Revision is the revision of the build that decoded Payload. Partial says that the event has
 	// more than this build understands: see Completeness. A service that keeps no Completeness
@@ -61,19 +62,19 @@ type Change struct {
 // Handler processes the events of a service. ApplyChanges and Each help to write its Apply. Route
 // combines the handlers of several types.
 type Handler interface {
-	// Decode reads e's payload and checks it against e's attributes. It is called once for each
-	// message, outside of any transaction. If it returns an error, e goes to the dead letters
-	// without a retry. ErrUnknown means that a newer build may know e. If many aggregates have
-	// such events, the consumer holds them instead of dead-lettering them.
+	// Decode reads e's payload and checks it against e's attributes. Decode is called once for each
+	// message, outside of any transaction. If Decode returns an error, e goes to the dead letters
+	// without a retry. ErrUnknown means that a newer build may know e. If many aggregates have such
+	// events, the consumer holds the events instead of dead-lettering them.
 	Decode(e eventing.Event) (Change, error)
 	// Apply moves the read model forward by changes, within tx, and returns the outcome of each.
 	// The changes are ordered by aggregate (eventing.Event.Key), and by version within an
-	// aggregate. An error rolls all of them back, and they are tried again in smaller parts until
-	// the change at fault is alone. After eventing.Permanent its event goes to the dead letters
-	// at once. After other errors it is tried a few times first. Apply locks rows in the order of
-	// their ids, and must not call another service while it holds these locks. Settings that
-	// Apply makes for its transaction, such as txn.KeepPlans, also hold for the handlers of other
-	// types in a Route.
+	// aggregate. An error rolls all changes back, and the consumer tries them again in smaller
+	// parts until the change at fault is alone. After eventing.Permanent the event of that change
+	// goes to the dead letters at once. After another error the event is tried a few times first.
+	// Apply locks rows in the order of their ids, and must not call another service while it holds
+	// these locks. Settings that Apply makes for its transaction, such as txn.KeepPlans, also hold
+	// for the handlers of other types in a Route.
 	Apply(ctx context.Context, tx pgx.Tx, changes []Change) ([]Outcome, error)
 	// Repair gives e's aggregate the owner's state, in transactions of its own. The state has
 	// e.Version or a later one. If the owner has lost e, the state may have any version, and
@@ -114,7 +115,8 @@ func ApplyOne(ctx context.Context, tx pgx.Tx, h Handler, e eventing.Event) (Outc
 	return outcomes[0], nil
 }
 
-// guarded turns the panics of a Handler into errors, and checks how many outcomes it returns.
+// guarded turns the panics of a Handler into errors, and checks how many outcomes the Handler
+// returns.
 type guarded struct{ Handler }
 
 // read calls Decode, and makes its errors permanent.

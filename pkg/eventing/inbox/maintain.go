@@ -92,7 +92,7 @@ func (s store) purge(ctx context.Context, consumer string, age time.Duration) (r
 }
 
 // heartbeat writes that this instance is running. It deletes the records of instances, of any
-// consumer, that have not done so for forgetInstanceAfter.
+// consumer, that have not written for forgetInstanceAfter.
 func (s store) heartbeat(ctx context.Context) error {
 	if _, err := s.register(ctx); err != nil {
 		return err

@@ -11,14 +11,13 @@ import (
 )
 
 const (
-	// maxAttempts is how many times an event may fail by its own fault before it goes to
-	// the dead letters.
+	// maxAttempts is the default of Options.MaxAttempts.
 	maxAttempts = 5
-	// mostAttempts times mostPause is less than half of maxExtension, so that the client still
-	// keeps the lease of an event at its last attempt.
+	// mostAttempts and mostPause bound Options. Their product is less than half of maxExtension, so
+	// that the client still keeps the lease of an event at its last attempt.
 	mostAttempts = 100
 	mostPause    = 5 * time.Minute
-	// mostOutagePause leaves time for one statement in each minute, because the consumer shows
+	// mostOutagePause leaves time for one statement in each minute, because the consumer must show
 	// every minute that it is alive.
 	mostOutagePause = 30 * time.Second
 )

@@ -26,10 +26,10 @@ var (
 	ErrBehind = errors.New("the owner is behind its own event")
 )
 
-// Adopt is the rule for an owner's state. It returns the outcome of c, which the owner had at
-// asOf, if the model is at p. The owner is the authority on its own history. Applied and Diverged
-// mean that c replaces p. Diverged also means that p is of a history that the owner does not
-// have. Stale means that p stays.
+// Adopt is the rule for an owner's state. The change c is the owner's state as of the time asOf,
+// and p is the position of the model. Adopt returns the outcome of c. The owner is the authority on
+// its own history. Applied and Diverged mean that c replaces p. Diverged also means that p is of a
+// history that the owner does not have. Stale means that p stays.
 //
 //	the owner's version is    p is replaced
 //	higher                    always. The outcome is Diverged if p is a tombstone that is final
@@ -63,12 +63,12 @@ func Adopt(p Position, c Change, asOf time.Time) Outcome {
 	return Stale
 }
 
-// Advance is the rule for an owner's state from a listing of all its rows. It is Adopt, except
-// that a row that is ahead of its owner's stays, unless the owner has changed the aggregate after
-// the row's change. Such an owner has lost the row's history, and has gone on without it. The age
-// of an answer does not prove a loss here. A listing has all rows, so the listing of a former
-// state, or of a wrong owner, would take the whole read model back. Package reconcile reports
-// such rows, and its operator decides.
+// Advance is the rule for an owner's state from a listing of all its rows. Advance is Adopt with
+// one exception. A row that is ahead of its owner's row stays, unless the owner has changed the
+// aggregate after the row's change. Such an owner has lost the row's history, and has gone on
+// without it. The age of an answer does not prove a loss here. A listing has all rows, so the
+// listing of a former state, or of a wrong owner, would take the whole read model back. Package
+// reconcile reports such rows, and its operator decides.
 func Advance(p Position, c Change, asOf time.Time) Outcome {
 	if to := positionOf(c.Event); p.newerThan(to) && !isAfter(to.At, p.At) {
 		return Stale
@@ -76,12 +76,13 @@ func Advance(p Position, c Change, asOf time.Time) Outcome {
 	return Adopt(p, c, asOf)
 }
 
-// Replace is the rule for a row that was found to differ from its owner when it was at seen. A
-// row that has moved since stays, because the move is newer than the finding. Otherwise the rule
-// is Adopt, except that the owner's state also replaces a row of the same version, unless an
-// event id is unknown and the answer may be from before the row (mayBeFormer). Adopt takes such a
-// row for equal, but it may have been damaged in place. A row's time in the future counts as
-// unknown, because no event has made it.
+// Replace is the rule for a row that was found to differ from its owner's row. seen is the row's
+// position in that finding, and p is its present position. A row that has moved since stays,
+// because the move is newer than the finding. Otherwise the rule is Adopt, except that the owner's
+// state also replaces a row of the same version, unless an event id is unknown and the answer may
+// be from before the row (mayBeFormer). Adopt takes a row of the same version for equal, but the
+// row may have been damaged in place. A row's time in the future counts as unknown, because no
+// event has made such a time.
 func Replace(seen, p Position, c Change, asOf time.Time) Outcome {
 	to := positionOf(c.Event)
 	if !p.same(seen) {
@@ -103,12 +104,13 @@ func Replace(seen, p Position, c Change, asOf time.Time) Outcome {
 	return Applied
 }
 
-// fromFuture reports whether at is later than the present by more than clocks differ.
+// fromFuture reports whether the time at is later than the present by more than clocks differ
+// (lossTime).
 func fromFuture(at time.Time) bool { return at.After(time.Now().Add(lossTime)) }
 
-// Has reports whether an owner whose position was owner at asOf has e in its history. It returns
-// nil if the owner has e, and otherwise an error that wraps ErrLost or ErrBehind. A zero asOf
-// means unknown.
+// Has reports whether an owner has e in its history. The Position owner is the owner's position as
+// of the time asOf. Has returns nil if the owner has e, and otherwise an error that wraps ErrLost
+// or ErrBehind. A zero asOf means unknown.
 func Has(owner Position, e eventing.Event, asOf time.Time) error {
 	switch at := positionOf(e); {
 	case at.newerThan(owner) && !hasLost(owner, at, asOf), contradicts(owner, e) && mayBeFormer(owner, at, asOf):
@@ -119,29 +121,31 @@ func Has(owner Position, e eventing.Event, asOf time.Time) error {
 	return nil
 }
 
-// MayLag is for an owner whose answer, as of asOf, does not know e's aggregate. It reports
-// whether the answer may be from before e, so that e may appear later. A zero asOf counts as the
-// present. For an event that occurred in the future MayLag is false, because there is no reason
-// to wait for it.
+// MayLag is for an owner's answer that does not know e's aggregate. It reports whether the answer
+// may be from before e, so that a later answer may know e. asOf is the time of the answer. A zero
+// asOf counts as the present. For an event that occurred in the future MayLag is false, because
+// there is no reason to wait for such an event.
 func MayLag(e eventing.Event, asOf time.Time) bool {
 	return !e.OccurredAt.IsZero() && !fromFuture(e.OccurredAt) &&
 		!cmp.Or(asOf, time.Now()).After(e.OccurredAt.Add(lossTime))
 }
 
-// hasLost reports whether an owner at the position owner, which is below at, once had at and has
-// lost it. Either the owner has changed the aggregate after at, and has come to a lower version,
-// or its answer is younger than at by lossTime. An answer from a replica that lags shows neither.
-// An owner in a lower epoch is a former owner, however long it lives, or was restored and has not
-// begun an epoch yet. It says nothing about at.
+// hasLost reports whether an owner once had the position at and has lost it. The Position owner,
+// which is below at, is the owner's position as of asOf. Either the owner has changed the aggregate
+// after at, and has come to a lower version, or its answer is younger than at by lossTime. An
+// answer from a replica that lags shows neither. An owner in a lower epoch is a former owner,
+// however long it lives, or was restored and has not begun an epoch yet. Such an owner says nothing
+// about at.
 func hasLost(owner, at Position, asOf time.Time) bool {
 	return owner.Epoch == at.Epoch &&
 		(isAfter(owner.At, at.At) || !at.At.IsZero() && asOf.After(at.At.Add(lossTime)))
 }
 
-// mayBeFormer reports whether an owner at the position owner, which answered as of asOf, may have
-// been a former primary, or a replica of one. That is so if the owner's last change is from
-// before at, and the answer is not younger than at by lossTime. Such an answer may contradict at,
-// but it is not from the owner of at. An answer of an unknown time is believed.
+// mayBeFormer reports whether an owner may have been a former primary, or a replica of one. The
+// Position owner is the owner's position as of asOf. The owner may be a former primary if its last
+// change is from before the position at, and its answer is not younger than at by lossTime. Such an
+// answer may contradict at, but it is not from the owner of at. An answer of an unknown time is
+// believed.
 func mayBeFormer(owner, at Position, asOf time.Time) bool {
 	return owner.Epoch == at.Epoch && !asOf.IsZero() && isAfter(at.At, owner.At) && !asOf.After(at.At.Add(lossTime))
 }

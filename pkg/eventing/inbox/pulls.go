@@ -14,17 +14,17 @@ import (
 
 const (
 	// drainStreams is how long half-closed streams may take to end when their consumer ends. It
-	// leaves more than half of drainTime for the messages that they have brought.
+	// leaves more than half of drainTime for the messages that the streams have brought.
 	drainStreams = time.Second
 	// receiptTime is longer than the client delays the receipts of messages. A receipt extends a
 	// lease, so a receipt behind a nack would hide the message again.
 	receiptTime = 300 * time.Millisecond
 )
 
-// pull is the client's Receive, except for the end. When ctx ends, the streams are half-closed
-// and read to their end before the client is told to close them. Messages that they bring
-// meanwhile are delivered only after that, and so are given back. If the broker goes on sending,
-// it therefore sends one window and not its whole backlog.
+// pull is the client's Receive, except for the end. When ctx ends, the streams are half-closed and
+// read to their end before the client is told to close them. Messages that the streams bring
+// meanwhile are delivered only after that, and so are given back. Until then these messages fill
+// the window, so a broker that goes on sending sends one window and not its whole backlog.
 func (c *Consumer) pull(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error {
 	pulls := c.options.Streams.of(c.subscriber.String())
 	if pulls == nil {
@@ -68,7 +68,8 @@ func (p *pulls) ends() bool {
 	return p.ended
 }
 
-// add adds a stream, and reports whether it may be opened. It may not once the consumer ends.
+// add adds a stream, and reports whether the stream may be opened. No stream may be opened once the
+// consumer ends.
 func (p *pulls) add(one *pull) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -20,8 +20,8 @@ const (
 	// repairEvery is the least time between two repairs of an aggregate: see "Order" in the
 	// package doc.
 	repairEvery = time.Second
-	// alarming is the number of failed repairs of one gap from which on they are errors in the
-	// log.
+	// alarming is how many repairs of one gap must have failed for the failures to be logged as
+	// errors, and not as warnings.
 	alarming = 10
 )
 

@@ -44,7 +44,7 @@ func (r Route) Repair(ctx context.Context, e eventing.Event) error {
 	return h.Repair(ctx, e)
 }
 
-// Committed passes all of moved to every handler.
+// Committed passes all positions in moved to every handler.
 func (r Route) Committed(ctx context.Context, moved ...consistency.Position) {
 	for _, h := range r {
 		h.Committed(ctx, moved...)

@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// maxDecisions is how often a move is decided at most. A row that appeared between read and write
-// is found and locked by the second read. The third is margin.
+// maxDecisions is how often the changes of a row are decided at most. A row that appeared between
+// read and write is found and locked by the second read. The third decision is margin.
 const maxDecisions = 3
 
 // Step is a batch's change of one row.
@@ -29,13 +29,14 @@ type Rows[S any] interface {
 	Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[string]S, error)
 	// Position is the position of a row. The zero S has the zero Position.
 	Position(row S) Position
-	// Apply returns the row after c, from the row before c. It writes nothing.
+	// Apply returns the row as it is after the change c. row is the row before c. Apply writes
+	// nothing.
 	Apply(row S, c Change) S
 	// Upsert writes each New in place of its Old, and returns the ids of the rows that it has
-	// written, in any order. A row that Lock returned is locked. A row that did not exist could
-	// not be locked. If it has appeared since, Upsert does not change it, and the change is
-	// decided again. Upsert also changes counters, by f(New) − f(Old), and only for the rows that
-	// it writes.
+	// written, in any order. A row that Lock returned is locked. A row that did not exist could not
+	// be locked. If such a row has appeared since, Upsert does not change it, and the change is
+	// decided again. If counters depend on the rows, Upsert changes each by f(New) − f(Old), where
+	// f is a row's share, and only for the rows that it writes.
 	Upsert(ctx context.Context, tx pgx.Tx, steps []Step[S]) (written []string, err error)
 }
 
@@ -45,8 +46,8 @@ func ApplyChanges[S any](ctx context.Context, tx pgx.Tx, rows Rows[S], changes [
 	return mover[S]{rows: rows, rule: Decide}.move(ctx, tx, changes)
 }
 
-// AdoptChanges applies the owner's state at asOf to rows by the rule Adopt. There is one change
-// for each row, and the changes are ordered by aggregate. A zero asOf means unknown.
+// AdoptChanges applies the owner's state as of the time asOf to rows by the rule Adopt. There is
+// one change for each row, and the changes are ordered by aggregate. A zero asOf means unknown.
 func AdoptChanges[S any](ctx context.Context, tx pgx.Tx, rows Rows[S], changes []Change, asOf time.Time) ([]Outcome, error) {
 	return mover[S]{rows: rows, owned: true, rule: func(p Position, c Change) Outcome { return Adopt(p, c, asOf) }}.move(ctx, tx, changes)
 }
@@ -56,8 +57,8 @@ func AdvanceChanges[S any](ctx context.Context, tx pgx.Tx, rows Rows[S], changes
 	return mover[S]{rows: rows, owned: true, rule: func(p Position, c Change) Outcome { return Advance(p, c, asOf) }}.move(ctx, tx, changes)
 }
 
-// ReplaceChanges is AdoptChanges by the rule Replace. seen has, by id, the position at which each
-// row was found to differ. A row without an entry was found to be missing.
+// ReplaceChanges is AdoptChanges by the rule Replace. The map seen has, by id, the position at
+// which each row was found to differ. A row without an entry was found to be missing.
 func ReplaceChanges[S any](
 	ctx context.Context, tx pgx.Tx, rows Rows[S], changes []Change, seen map[string]Position, asOf time.Time,
 ) ([]Outcome, error) {
@@ -74,7 +75,8 @@ type mover[S any] struct {
 	owned bool
 }
 
-// decide returns the outcome of c at p, and whether the row moves.
+// decide returns the outcome of the change c for a row at the position p, and whether the row
+// moves.
 func (m mover[S]) decide(p Position, c Change) (o Outcome, moves bool) {
 	o = m.rule(p, c)
 	return o, o == Applied || m.owned && o == Diverged

@@ -20,12 +20,13 @@ import (
 const (
 	// queryTimeout bounds the statements that run outside of a batch.
 	queryTimeout = 5 * time.Second
-	// probeTimeout is how long a database may take to say that it is there.
+	// probeTimeout bounds the smallest writes, such as the one that shows whether the database
+	// works.
 	probeTimeout = 2 * time.Second
 )
 
 // store has the SQL statements of the consumer. The statements of the maintenance are in
-// maintain.go, those against crash loops in crashloop.go.
+// maintain.go, and the statements against crash loops are in crashloop.go.
 type store struct {
 	db       *pgxpool.Pool
 	consumer string
@@ -55,18 +56,18 @@ func ids(batch []*delivery) []pgtype.UUID {
 }
 
 const (
-	// rowColumns are the columns of an inbox row that a delivery fills. rowsOf has the values of
-	// all but consumer, as the parameters $2 to $8.
+	// rowColumns are the columns of an inbox row that a delivery fills. rowsOf is a table of the
+	// values of these columns, except consumer, from the parameters $2 to $8.
 	rowColumns = `consumer, event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time`
 	rowsOf     = `unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::timestamptz[])
 		       AS e (event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time)`
 )
 
-// sameAs returns the SQL condition that the inbox row i is of the same event as row, which has
-// the same id. The key of an inbox row is the event's id alone, but two events with one id are
-// different events if their aggregates or versions differ: see "Identity" in the package doc. So
-// each statement that finds inbox rows by id has this condition, or follows a statement that had
-// it.
+// sameAs returns the SQL condition that the inbox row i is of the same event as the SQL row with
+// the name row, which has the same id. The key of an inbox row is the event's id alone, but two
+// events with one id are different events if their aggregates or versions differ: see "Identity" in
+// the package doc. So each statement that finds inbox rows by id has this condition, or follows a
+// statement that had the condition.
 func sameAs(row string) string {
 	return fmt.Sprintf(`(i.aggregate_type, i.aggregate_id, i.version) = (%[1]s.aggregate_type, %[1]s.aggregate_id, %[1]s.version)`, row)
 }
@@ -135,9 +136,9 @@ func (s store) seeAgain(ctx context.Context, tx pgx.Tx, notDone map[*delivery]bo
 	return err
 }
 
-// markBlocked changes, within tx, the rows of events that cannot continue from done to held.
-// accept has checked that the rows belong to these events. markBlocked sets the planner's
-// settings again, because the handler may have changed them. With txn.KeepPlans, a plan from
+// markBlocked changes, within tx, the rows of events that cannot continue from done to held. accept
+// has checked that the rows belong to these events. markBlocked sets the planner's settings again,
+// because the handler may have changed them. If the handler has run txn.KeepPlans, a plan from
 // before the inbox filled up would read all events of the consumer.
 func (s store) markBlocked(ctx context.Context, tx pgx.Tx, events []uuid.UUID, why string) error {
 	if len(events) == 0 {
@@ -162,7 +163,7 @@ func (s store) noteError(ctx context.Context, d *delivery, why string) error {
 	return err
 }
 
-// byID groups a batch, which may have several events of one id.
+// byID groups a batch by the ids of its events. Several different events may have one id.
 func byID(batch []*delivery) map[uuid.UUID][]*delivery {
 	all := make(map[uuid.UUID][]*delivery, len(batch))
 	for _, d := range batch {
@@ -171,7 +172,7 @@ func byID(batch []*delivery) map[uuid.UUID][]*delivery {
 	return all
 }
 
-// matching returns the deliveries of batch that these rows belong to.
+// matching returns the deliveries of batch whose events are in rows.
 func matching(rows pgx.Rows, batch []*delivery) (map[*delivery]bool, error) {
 	all, own := byID(batch), map[*delivery]bool{}
 	var e eventing.Event
@@ -186,7 +187,7 @@ func matching(rows pgx.Rows, batch []*delivery) (map[*delivery]bool, error) {
 	return own, err
 }
 
-// countAttempt counts a failure by d's own fault, and returns how many there have been.
+// countAttempt counts a failure by d's own fault, and returns the number of these failures so far.
 func (s store) countAttempt(ctx context.Context, d *delivery, cause error, class fault) (int, error) {
 	return s.writeUnfinished(ctx, d, "held", class.String()+": "+cause.Error(), 1)
 }
@@ -216,7 +217,8 @@ func (s store) writeUnfinished(ctx context.Context, d *delivery, status, why str
 }
 
 // writes reports whether the database takes the smallest write in time. A database that answers
-// queries may not, because its disk is full or slow, or because a standby is unavailable.
+// queries may not take writes, because its disk is full or slow, or because a standby is
+// unavailable.
 func (s store) writes(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

@@ -15,10 +15,11 @@ import (
 )
 
 // Streams limits each stream that the client opens or reopens to the messages for which the
-// consumer has room. Without Streams the client asks for the whole budget with every stream.
-// After some breaks of the connection more messages are then under way than fit. The client
-// leaves the excess unread in the connection. No process extends the leases of those messages, so
-// the broker delivers them again and again, and counts deliveries that no consumer received.
+// consumer has room. Without Streams the client asks for the whole budget with every stream. After
+// some breaks of the connection more messages are then under way than fit into the budget. The
+// client leaves the excess messages unread in the connection. No process extends the leases of
+// these messages, so the broker delivers them again and again, and counts deliveries that no
+// consumer received.
 //
 // When a consumer ends, Streams also makes the broker send the messages that are on their way,
 // and no more. The client by itself leaves these messages unread, and they come again only when
@@ -90,13 +91,13 @@ type pull struct {
 	streams *Streams
 	// client is the client's context. It ends when the client no longer needs the stream.
 	client context.Context //nolint:containedctx // as ctx
-	// ctx is the stream's own context. It ends with the stream, or to make the client open a
-	// stream with more room.
+	// ctx is the stream's own context. It ends with the stream, or earlier, to make the client open
+	// a stream with more room.
 	ctx    context.Context //nolint:containedctx // it ends with the stream that it belongs to
 	cancel context.CancelCauseFunc
 
 	mu     sync.Mutex // held by requests and by the half-close
-	of     *pulls     // from the first request on
+	of     *pulls     // nil before the first request
 	closed bool       // no request goes to the broker any more
 }
 
@@ -147,9 +148,9 @@ func (p *pull) CloseSend() error {
 	return p.ClientStream.CloseSend()
 }
 
-// widen ends the stream when there is room for twice as much as it was opened for, but at least
-// for a sixteenth and at most for three quarters of the budget. The client then opens another
-// stream.
+// widen ends the stream when there is room for twice the load room, for which the stream was
+// opened. The load to wait for is at least a sixteenth of the budget, and at most the load most,
+// which is three quarters of the budget. The client then opens another stream.
 //
 // widen half-closes the stream, because the server ends a half-closed stream after the messages
 // that it has sent. A cancel would lose the messages on their way. Each would come again when its

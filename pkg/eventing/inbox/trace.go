@@ -40,7 +40,7 @@ func (c *Consumer) startAttempt(ctx context.Context, batch []*delivery, began ti
 }
 
 // startProcess begins the span of d. The span starts when d was received or, if d has been tried
-// before, at began.
+// before, at the time began.
 func (c *Consumer) startProcess(ctx context.Context, d *delivery, began time.Time) (context.Context, trace.Span) {
 	e := d.event()
 	start := began
@@ -60,7 +60,7 @@ func (c *Consumer) startProcess(ctx context.Context, d *delivery, began time.Tim
 	return ctx, span
 }
 
-// transaction is ctx within the transaction's span.
+// transaction returns ctx with the transaction's span.
 func (a *attempt) transaction(ctx context.Context) context.Context {
 	if a == nil {
 		return ctx

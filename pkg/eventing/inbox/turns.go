@@ -3,13 +3,14 @@ package inbox
 import "time"
 
 const (
-	// While several tenants are active, a batch has a quarter of the waiting messages, but at
-	// least leastShared and at most sharedBatch. It is small because a message waits for the
-	// transaction in hand and for its own. 100 messages take some 15 ms.
+	// While several tenants are active, a batch has a quarter of the waiting messages, but at least
+	// leastShared and at most sharedBatch. The batch is small because a message waits for the
+	// transaction in hand and for its own transaction. 100 messages take some 15 ms.
 	sharedBatch, leastShared = 100, 8
-	// quantum is how many messages of a tenant are taken before it is the next one's turn.
+	// quantum is how many messages of a tenant are taken before the next tenant's turn.
 	quantum = 16
-	// activeFor is how long a tenant counts as active after a message.
+	// activeFor is how long several tenants count as active after a message came from another
+	// tenant than the message before.
 	activeFor = time.Minute
 )
 

@@ -12,7 +12,8 @@ import (
 var ErrUnknown = errors.New("this build does not know it")
 
 const (
-	// unknownTime is how long an unknown event waits for others like it.
+	// unknownTime is how long an unknown event waits for unknown events of other aggregates, before
+	// it may count as poison.
 	unknownTime = 10 * time.Second
 	// maxUnknown is the number of aggregates with unknown events from which on the build counts
 	// as at fault.

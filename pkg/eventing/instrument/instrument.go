@@ -1,8 +1,8 @@
 // Package instrument makes OpenTelemetry's instruments, each in one line.
 //
-// An error, such as a name that OpenTelemetry refuses, goes to OpenTelemetry's handler.
-// The instrument can be used in any case; after an error it does nothing. Instruments
-// that are made before there is an exporter report to the one that is set later.
+// An error, such as a name that OpenTelemetry refuses, goes to OpenTelemetry's handler. The
+// instrument can be used in any case; after an error it does nothing. Instruments that are made
+// before there is an exporter report to the exporter that is set later.
 package instrument
 
 import (

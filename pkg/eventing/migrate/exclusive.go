@@ -10,7 +10,7 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
-// unlockTime bounds the end of a session, whose lock ends with it in any case.
+// unlockTime bounds the release of the lock. If the release fails, the lock ends with its session.
 const unlockTime = 5 * time.Second
 
 // lockPause is the pause between two attempts to get the lock.
@@ -22,9 +22,10 @@ var lockPause = backoff.Policy{Base: 50 * time.Millisecond, Cap: time.Second}
 const lockName = `hashtext('lockstep migrate ' || current_schema())`
 
 // exclusive runs do while no other Up does, and no rebuild begins. It tries the lock again and
-// again. A statement that waits for the lock would have a snapshot, and CREATE INDEX CONCURRENTLY
-// of the holder would wait for the end of that snapshot. A rebuild holds the lock for milliseconds,
-// and another Up until its end. ctx bounds the attempts.
+// again, because a statement that waits for the lock would have a snapshot. CREATE INDEX
+// CONCURRENTLY in the process that has the lock would wait for the end of that snapshot. A rebuild
+// holds the lock for milliseconds, and another Up holds it until that Up ends. ctx bounds the
+// attempts.
 func (s Schema) exclusive(ctx context.Context, db *sql.DB, do func() error) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {

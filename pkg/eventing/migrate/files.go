@@ -28,8 +28,8 @@ var (
 	role embed.FS
 )
 
-// The range of the library's numbers ends where the service's own begin; see the package
-// doc.
+// The range of the library's numbers ends where the range of the service's own numbers begins; see
+// the package doc.
 const (
 	firstOfLibrary = 100
 	firstOfService = 1000
@@ -76,7 +76,7 @@ func (f folder) numbers() (numbers []int64) {
 }
 
 // files returns all migrations of s. It returns an error if a number is used twice, or is outside
-// of the range that the package doc gives to its side.
+// of the range that the package doc gives to the library or to the service.
 func (s Schema) files() (folder, error) {
 	all := folder{}
 	for _, part := range append([]embed.FS{role}, s.Parts...) {
@@ -99,7 +99,8 @@ func (s Schema) files() (folder, error) {
 	return all, err
 }
 
-// add adds the files of part. here returns the number of a file in this schema for its own number.
+// add adds the files of part. here maps the number in a file's name to the number of the file in
+// this schema.
 func (f folder) add(part embed.FS, here func(number int64) (int64, error)) error {
 	return fs.WalkDir(part, ".", func(at string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {

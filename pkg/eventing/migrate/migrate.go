@@ -1,5 +1,5 @@
-// Package migrate ships the tables of pkg/eventing as versioned migrations, and brings a
-// service's schema up to date with them and with the service's own.
+// Package migrate ships the tables of pkg/eventing as versioned migrations, and brings a service's
+// schema up to date with them and with the service's own migrations.
 //
 // # Parts
 //
@@ -20,8 +20,8 @@
 // goose_db_version. The SQL of the library names no schema and no role. While it runs, search_path
 // is the schema alone, the setting eventing.role is the service's role, and eventing.request_role
 // is the role of the service's requests, or empty. A migration grants the service's role the rights
-// that the library's code needs, and no more. A service that made these grants would copy the
-// library's knowledge of its statements. A service may use both settings in its own migrations.
+// that the library's code needs, and no more. A service that made these grants itself would have to
+// know the library's statements. A service may use both settings in its own migrations.
 //
 // # Numbers
 //
@@ -31,16 +31,17 @@
 //
 // A new schema thus gets the library's tables before its own. A later release of the library brings
 // a number below those that the service has applied already. [Schema.Up] applies it all the same,
-// and [Schema.Check] compares the set of numbers and not the highest one. Both orders must have the
-// same result. So a migration of the library touches the library's tables only, and a migration of
-// a service never touches these.
+// and [Schema.Check] compares the set of numbers and not the highest one. So a migration of the
+// library may run before or after migrations of the service, and both orders must have the same
+// result. Therefore a migration of the library touches the library's tables only, and a migration
+// of a service never touches these.
 //
-// An older schema has some of the library's migrations under numbers of its own. It
-// names them in [Schema.Earlier], and they keep these numbers.
+// An older schema has some of the library's migrations under numbers of its own. The schema names
+// these migrations in [Schema.Earlier], and they keep these numbers.
 //
-// A migration of a release is never edited. A new one adds first; the removal follows
-// one release later, because an older binary runs on the newer schema during a rollout
-// and after a rollback.
+// A migration of a release is never edited. A change of the schema first adds the new. The removal
+// of the old follows one release later, because an older binary runs on the newer schema during a
+// rollout and after a rollback.
 package migrate
 
 import (
@@ -62,9 +63,9 @@ import (
 // ErrBehind is the error of a schema that lacks migrations of the binary.
 var ErrBehind = errors.New("the schema is behind the binary")
 
-// ErrServer is the error of a server whose row-level security has a known fault, for a schema
-// with a request role: a statement that was planned for one role could run for another one
-// (CVE-2024-10976).
+// ErrServer is the error of a schema with a request role, on a server with a known fault in
+// row-level security (CVE-2024-10976). With that fault, a statement that was planned for one role
+// could run for another role.
 var ErrServer = errors.New("the server's row-level security is not safe: it must be 15.9, 16.5, 17.1 or later")
 
 // ErrRebuild is the error of migrations that would change tables while package rebuild makes a copy
@@ -85,8 +86,8 @@ type Schema struct {
 	// unless it exists.
 	Role string
 	// RequestRole is the role that requests run as where rows belong to tenants; see
-	// pkg/eventing/tenant. If it is empty, every statement runs as Role. A schema has it from its
-	// first migration on, or never, because the library's migrations run once.
+	// pkg/eventing/tenant. If it is empty, every statement runs as Role. A schema has a request
+	// role from its first migration on, or never, because the library's migrations run once.
 	RequestRole string
 	// Parts are parts of the library: [Outbox], [Inbox], [Operator].
 	Parts []embed.FS
@@ -140,8 +141,8 @@ func (s Schema) refuse(ctx context.Context, db *sql.DB, p *goose.Provider) error
 	return fmt.Errorf("%w: end it with `%s rebuild finish`, and migrate again", ErrRebuild, s.Name)
 }
 
-// open returns connections with the settings that migrations rely on. They are set
-// after the start of a session, because a pooler may refuse them in the start-up message.
+// open returns connections with the settings that migrations rely on. The settings are made after
+// the start of a session, because a pooler may refuse them in the start-up message.
 func (s Schema) open(adminURL string) (*sql.DB, error) {
 	config, err := pgx.ParseConfig(adminURL)
 	if err != nil {
@@ -183,8 +184,9 @@ func (s Schema) create(ctx context.Context, db *sql.DB) error {
 }
 
 // Check returns [ErrBehind] unless the schema has every migration that this binary carries, and
-// [ErrServer] if the schema has a request role on a server with that fault. Further migrations are
-// fine, because during a rollout the schema moves first. pool connects as the service's role.
+// [ErrServer] if the schema has a request role and the server has the fault of ErrServer. Further
+// migrations are fine, because during a rollout the schema moves first. pool connects as the
+// service's role.
 func (s Schema) Check(ctx context.Context, pool *pgxpool.Pool) error {
 	files, err := s.files()
 	if err != nil {
@@ -217,8 +219,8 @@ func unsafe(version int) bool {
 // extendOutbox extends the file of an outbox to at least 64 pages, as migration 203 has done. A
 // restored dump and VACUUM FULL write a new file, as small as its rows. Append's statement is
 // planned once for each session. A plan that is made while the file is smaller reads the whole
-// table for each event, and goes on with that when the table has grown. Rows that are rolled back
-// extend the file, and vacuum does not truncate it.
+// table for each event, and the session keeps this plan when the table has grown. Rows that are
+// rolled back extend the file, and vacuum does not truncate it.
 func extendOutbox(ctx context.Context, db *sql.DB) error {
 	const pages = 64
 	var small bool

@@ -33,7 +33,7 @@ func (n *Notifier) listen(ctx context.Context, onNotify func(Notification)) {
 		err := n.listenOnce(ctx, onNotify)
 		wasConnected := n.connected.Swap(false)
 		if wasConnected {
-			failures = 1 // the first since LISTEN worked
+			failures = 1 // the first failure since LISTEN worked
 			onNotify(Notification{everything: true})
 		}
 		if ctx.Err() != nil {
@@ -87,7 +87,7 @@ func (n *Notifier) receive(notification string, onNotify func(Notification)) {
 	switch {
 	case !n.connected.Swap(true):
 		onNotify(Notification{everything: true})
-	case sender != n.id && text != "": // else a probe, or this process's own
+	case sender != n.id && text != "": // else a probe, or this process's own notification
 		onNotify(parse(text))
 	}
 }

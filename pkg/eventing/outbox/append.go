@@ -21,11 +21,11 @@ const MaxPayloadBytes = 256 << 10
 // The errors of Append, in addition to errors about invalid events.
 var (
 	// ErrPayloadTooLarge means that a payload is over MaxPayloadBytes. Larger data belongs
-	// in object storage, with its address in the event: the claim check pattern (Hohpe and
-	// Woolf, "Enterprise Integration Patterns", 2003).
+	// in object storage, and the event carries the address of the data. This is the claim
+	// check pattern (Hohpe and Woolf, "Enterprise Integration Patterns", 2003).
 	ErrPayloadTooLarge = errors.New("payload too large for an event")
 	// ErrVersionTaken means that the aggregate already has an event of that version. Two
-	// transactions decided on the same state, and this one must be rolled back.
+	// transactions decided on the same state. The caller must roll back its transaction.
 	ErrVersionTaken = errors.New("the aggregate has an event of this version")
 	// ErrVersionSkipped means that the aggregate has no event of the version before. The
 	// owner has lost a version, or has written a version without an event.
@@ -37,7 +37,7 @@ var (
 )
 
 // Append writes events to the outbox within tx, in one statement. They become visible to
-// the relay when tx commits, and are gone when it rolls back.
+// the relay when tx commits, and are gone when tx rolls back.
 //
 // The parameter with may be nil. Statements queued on it are sent in the same round trip, before
 // the events. An owner queues the statement that changes its row, so row and event together
@@ -47,7 +47,8 @@ var (
 // of an aggregate may have any version. Each later event must have the next version, even if
 // the newest event was published and purged long ago. Append also refuses a second event of an
 // aggregate for the same source event, and an event of an epoch that is not the present one.
-// After any error the caller rolls back. An event without a trace context gets the one of ctx.
+// After any error the caller rolls back. An event without a trace context gets the trace context
+// of ctx.
 func Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, events ...eventing.Event) error {
 	b := with
 	if b == nil {
@@ -82,11 +83,12 @@ func Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, events ...eventing.
 const stored = `id, aggregate_type, aggregate_id, event_type, version, schema_version,
 	payload, occurred_at, tenant_id, epoch, traceparent, source_event_id, previous_event_id`
 
-// follows is true for an event e that is its aggregate's first or next one. For any other event
-// the function outbox_refuses or outbox_refuses_epoch raises an error. The check is a subquery
-// that looks into the unique key once. It is no function, because a function in PL/pgSQL took a
-// third of an event's cost. If a row was written before the column gapless existed, the purge
-// may have deleted later versions, so any later version is accepted.
+// follows is a SQL expression that is true for an event e that is the first or the next event of
+// its aggregate. For any other event the expression calls outbox_refuses or
+// outbox_refuses_epoch, which raises an error. The check is a subquery that looks into the unique
+// key once. The check is not a function, because a function in PL/pgSQL took a third of an event's
+// cost. If the newest row was written before the column gapless existed, the purge may have
+// deleted later versions. So any later version is accepted.
 const follows = `CASE WHEN e.epoch <> ` + PresentEpoch + ` THEN outbox_refuses_epoch(e.epoch, ` + PresentEpoch + `) ELSE coalesce((
 			SELECT CASE WHEN o.version = e.version - 1 OR NOT o.gapless AND o.version < e.version THEN true
 			            ELSE outbox_refuses(e.aggregate_type, e.aggregate_id, e.version, o.version) END
@@ -111,8 +113,8 @@ func insertOne(b *pgx.Batch, e eventing.Event) {
 // arrays of that type without asking the server.
 func maybe(id uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: id != uuid.Nil} }
 
-// insertMany inserts several events with one statement. It costs more than insertOne for one
-// event, and less than two calls for two events.
+// insertMany inserts several events with one statement. For one event it costs more than
+// insertOne. For two events it costs less than two calls of insertOne.
 //
 // A statement does not see the rows that it inserts. So the database checks only the first event
 // of each aggregate, and inSequence has checked the others.
@@ -139,9 +141,9 @@ func insertMany(b *pgx.Batch, events []eventing.Event, first []bool) {
 		ids, types, aggregates, names, versions, schemas, payloads, times, tenants, epochs, traces, sources, previous, first)
 }
 
-// inSequence reports for each event whether it is the first of its aggregate in events. It
-// returns an error if an event does not have the version after its predecessor in events, or
-// if the events have different epochs.
+// inSequence reports in first, for each event, whether it is the first of its aggregate in events.
+// inSequence returns an error if the versions of an aggregate in events are not successive, or if
+// the events have different epochs.
 func inSequence(events []eventing.Event) (first []bool, err error) {
 	type aggregate struct{ kind, id string }
 	newest := make(map[aggregate]int64, len(events))
@@ -165,8 +167,8 @@ func inSequence(events []eventing.Event) (first []bool, err error) {
 	return first, nil
 }
 
-// notNull returns payload, or an empty slice if it is nil, because the column is NOT NULL. An
-// event may have no payload.
+// notNull returns payload, or an empty slice if payload is nil. An event may have no payload, but
+// the column is NOT NULL.
 func notNull(payload []byte) []byte {
 	if payload == nil {
 		return []byte{}

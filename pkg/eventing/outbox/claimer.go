@@ -11,7 +11,7 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// claimLoop claims new events and sends them to claimed, until ctx ends.
+// claimLoop claims new events and sends them to the channel claimed, until ctx ends.
 func (r *Relay) claimLoop(ctx context.Context, claimed chan<- *leasedBatch) {
 	var s claimSchedule
 	for ctx.Err() == nil {
@@ -74,8 +74,8 @@ func (r *Relay) pausedTypes() (kinds []string) {
 	return kinds
 }
 
-// claimFailed notes that a claim has failed. It makes the next claim due after the pause, because
-// the failed claim has consumed a wake-up.
+// claimFailed plans a pause after a failed claim. The next claim is due when the pause ends,
+// because the failed claim has consumed a wake-up.
 func (r *Relay) claimFailed(ctx context.Context, s *claimSchedule, err error) {
 	pause := s.failed(time.Now(), r.options.OutageBackoff)
 	s.pollAt = s.pausedUntil
@@ -84,7 +84,7 @@ func (r *Relay) claimFailed(ctx context.Context, s *claimSchedule, err error) {
 		"error", err, "failures", s.failures, "retry_in_ms", pause.Milliseconds())
 }
 
-// waitForWork waits until there may be something to claim, but not longer than wait.
+// waitForWork waits until there may be something to claim, for at most the duration wait.
 func (r *Relay) waitForWork(ctx context.Context, wait time.Duration) {
 	if wait <= 0 {
 		return
@@ -96,7 +96,7 @@ func (r *Relay) waitForWork(ctx context.Context, wait time.Duration) {
 	case <-t.C:
 	case <-r.followUps.wakeClaims:
 	case <-r.wakeups:
-		signal(r.wakeups) // step reads it
+		signal(r.wakeups) // step reads the signal
 	}
 }
 
@@ -131,8 +131,8 @@ func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string,
 	return nil
 }
 
-// versionsOf returns the versions in after, the low of each of their aggregates, and the earliest
-// of these lows.
+// versionsOf splits the published versions in after. at has the versions, lows has the low of each
+// version by its aggregate, and first is the earliest of these lows.
 func versionsOf(after []followUp) (at []queue.AggregateVersion, lows map[aggregateKey]queue.TxSnapshot, first queue.TxSnapshot) {
 	at, lows = make([]queue.AggregateVersion, len(after)), make(map[aggregateKey]queue.TxSnapshot, len(after))
 	for i, p := range after {
@@ -144,21 +144,21 @@ func versionsOf(after []followUp) (at []queue.AggregateVersion, lows map[aggrega
 // aggregateKey names an aggregate.
 type aggregateKey struct{ kind, id string }
 
-// claimResult is the result of one claim, with the limits of the claim and the time when it was
-// sent. low is a snapshot that saw none of the claimed events. It is empty if the claim looked
-// for retries or for events behind published ones only.
+// claimResult is the result of one claim, with the limits of the claim and the time when the claim
+// was sent. low is a snapshot that saw none of the claimed events. low is empty if the claim looked
+// only for retries, or only for events behind published ones.
 type claimResult struct {
 	queue.Claimed
 
 	claim queue.Claim
 	sent  time.Time
 	low   queue.TxSnapshot
-	lows  map[aggregateKey]queue.TxSnapshot // like low, for the aggregates of published versions; may be nil
+	lows  map[aggregateKey]queue.TxSnapshot // the low of each published version; may be nil
 	// retries says that the claim looked for retries.
 	retries bool
-	// candidates says that the events were claimed to choose probes from. They do not use the
-	// room that other claims reserve. chosen has the heads of the batches that are probes, and
-	// state is the state of the topic's pause in which they were chosen.
+	// candidates says that the events were claimed to choose probes from. Such events do not use
+	// the room that other claims reserve. chosen has the heads of the batches that are probes.
+	// state is the state of the topic's pause in which these batches were chosen.
 	candidates bool
 	chosen     map[uuid.UUID]bool
 	state      int
@@ -180,7 +180,7 @@ func (c claimResult) events() (n int) {
 	return n
 }
 
-// dispatch sends the batches of a claim to the publishers. It counts them as in flight and
+// dispatch sends the batches of a claim to the publishers. It counts the batches as in flight, and
 // frees the room that was reserved for the claim. From now on the tenants that the claim shows to
 // be busy are held. dispatch returns how many of the batches are probes.
 func (r *Relay) dispatch(b claimResult, claimed chan<- *leasedBatch) (probes int) {
@@ -201,8 +201,9 @@ func (r *Relay) dispatch(b claimResult, claimed chan<- *leasedBatch) (probes int
 	return probes
 }
 
-// holdBusy holds busy tenants after a claim, if several tenants are active. A tenant is busy if it
-// is over its rate, or has more events on their way to the broker or in flight than it may have.
+// holdBusy holds busy tenants after a claim, if several tenants are active. A busy tenant is over
+// its rate, has more events on their way to the broker than its share, or has more than
+// tenantLeases events in flight.
 func (r *Relay) holdBusy(b claimResult) {
 	now := time.Now()
 	busy := r.tenants.claimed(b.Batches, len(b.claim.Alive)+1, now)
@@ -224,7 +225,7 @@ func (r *Relay) claimLimits(paused, alive, held []string) queue.Claim {
 	}
 }
 
-// claimEvents returns how many events the next claim takes at most.
+// claimEvents returns the largest number of events that the next claim may take.
 func (r *Relay) claimEvents() int {
 	if !r.tenants.shared(time.Now()) {
 		return claimEvents
@@ -233,10 +234,10 @@ func (r *Relay) claimEvents() int {
 }
 
 const (
-	// minAggregates and maxAggregates bound the limit of aggregates of a claim.
+	// minAggregates and maxAggregates bound the field aggregates of claimSize.
 	minAggregates, maxAggregates = 16, 500
-	// minPerAggregate and maxPerAggregate bound the limit of versions of one aggregate in a
-	// claim. The upper bound is the number of messages that a request takes.
+	// minPerAggregate and maxPerAggregate bound the field versions of claimSize.
+	// maxPerAggregate is the number of messages that a publish request takes.
 	minPerAggregate = 100
 	maxPerAggregate = maxRequestMessages
 )
@@ -244,10 +245,10 @@ const (
 // claimSize is how many aggregates the next claim takes, and how many versions of each. It adapts
 // to the result of each claim.
 //
-// An aggregate has only one request on its way at a time. So more of its events leave per second
-// only if more of them share a request. But the size of a claim is bounded, and an aggregate that
-// is far behind must not fill a claim while others wait. So the number of versions grows only
-// while the claims have room for all aggregates.
+// An aggregate has only one request on its way at a time. So more events of an aggregate leave per
+// second only if more events share a request. But the size of a claim is bounded, and an aggregate
+// that is far behind must not fill a claim while other aggregates wait. So the number of versions
+// grows only while the claims have room for all aggregates.
 type claimSize struct {
 	mu sync.Mutex
 	// aggregates is the number of aggregates that are likely to fill a claim. versions is the
@@ -265,13 +266,14 @@ func (l *claimSize) limits() (aggregates, versions int) {
 	return l.aggregates, l.versions
 }
 
-// observe adapts to the batches of a claim. It computes how many aggregates would fill a claim of
+// observe adapts l to the batches of a claim. It computes how many aggregates would fill a claim of
 // full size, and whether there was room for more versions. limit is the claim's limit of events.
 func (l *claimSize) observe(batches []queue.Batch, limit int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// more and moreBytes are how much the claim would grow with twice the versions, if each
-	// batch that has reached the limit of versions has as many events behind it.
+	// more and moreBytes are the events and the bytes by which the claim would grow if the limit
+	// of versions doubled. They assume that each batch that has reached the limit has as many
+	// events again behind it.
 	events, bytes, more, moreBytes := 0, 0, 0, 0
 	for _, b := range batches {
 		events, bytes = events+len(b), bytes+b.Bytes()

@@ -148,15 +148,15 @@
 //	served ──────────────────▶ held ─────────────────────────────────▶ served
 //
 // An event is on its way to the broker from its claim until the broker has answered. All
-// tenants together share 2,000 such events. A tenant's share is at most 500 of them: tenants
-// that need few events leave the rest to the others. While the 2,000 are used up, a claim takes
-// 50 events, and a tenant with more than 50 on their way is held. Each tenant may always have
-// 50 on their way. So more than 40 tenants can exceed the 2,000 together, up to the 6,000
-// events that a relay holds.
+// tenants together share 2,000 such events. A tenant's share is at most 500 of these 2,000.
+// Tenants that need fewer events leave the rest to other tenants. While the 2,000 are used up,
+// a claim takes 50 events, and a tenant with more than 50 events on their way is held. Each
+// tenant may always have 50 events on their way. So more than 40 tenants can exceed the 2,000
+// together, up to the 6,000 events that a relay holds.
 //
 // The share is needed where the broker or the machine takes fewer events per second than
-// TenantRate. There no tenant is above its rate. Without shares the busiest tenants would fill
-// the relay, and an event of another tenant would wait behind thousands.
+// TenantRate, because no tenant is above its rate there. Without shares the busiest tenants
+// would fill the relay, and an event of another tenant would wait behind thousands of events.
 //
 // Claims, scans and the sweep skip the events of held tenants. Instead, held tenants have
 // turns: every 20 ms a separate goroutine claims for one held tenant after the other. Such a
@@ -167,14 +167,16 @@
 // A turn takes as many events as the tenant's rate allows and as its share leaves room for.
 // From one turn to the next a tenant can save up the events of two rounds of turns, plus as
 // many events as it has on their way to the broker. The limit of two rounds prevents a burst
-// after a pause of the relay. The second part lets a tenant fill its share where the broker
-// takes long to answer. If a claim takes more than 50 ms, the tenant gets less than its rate.
+// after a pause of the relay. The events on their way are added so that a tenant can fill its
+// share where the broker takes long to answer. If a claim takes more than 50 ms, the tenant
+// gets less than its rate.
 //
 // The events of each held tenant leave at TenantRate at most, and each relay has an equal part
-// of that rate. A tenant that writes less than TenantRate and is held because of a backlog from
-// an outage therefore catches up, however many other tenants are held, if the broker answers its
-// share fast enough. A tenant has caught up when its scan is complete and either the relay has
-// no other unfinished work of the tenant, or no turn was full for five seconds.
+// of that rate. So a tenant that writes less than TenantRate, and is held because of a backlog
+// from an outage, catches up. This holds however many other tenants are held, if the broker
+// answers the events of the tenant's share fast enough. A tenant has caught up when its scan is
+// complete and either the relay has no other unfinished work of the tenant, or no turn was full
+// for five seconds.
 //
 // Each relay writes into its heartbeat the last two tenants that it met, because another relay
 // may meet events of the busy tenant only. The relay's low covers skipped events: if the relay
@@ -208,20 +210,20 @@
 // then on rejections spend no attempt and park no event. Only the attempts that two aggregates
 // spent before that are lost. The first probe of such a topic is one event. Later probes are
 // events of four, sixteen and up to 64 aggregates, each in a request of its own, preferably of
-// aggregates that were not refused. A refusal costs the broker nothing. If the topic is well and
-// only many events are bad, one success among the probes shows it.
+// aggregates that were not refused. A refusal costs the broker nothing. If the topic works and
+// only many events are bad, one success among the probes shows that the topic works.
 //
 // If the topic accepts another aggregate's event after a refusal, the refused event is at
 // fault and not the topic. Later rejections spend attempts of that event. If only one or
 // two aggregates write to a topic and are refused, their events are parked, as a bad event
 // among good ones is. If three aggregates write and all of them are refused, the topic stays
-// paused, and they wait until another aggregate writes.
+// paused, and the three aggregates wait until another aggregate writes.
 //
 // A row that another session has locked keeps only its own aggregate from being marked.
-// Settling waits 100 ms for the lock, then marks the other batches, and tries the locked one
-// again while its lease is renewed. If the database does not mark all results in time, the
-// next statement has half as many, down to a part of one batch. The rest of that batch is sent
-// again.
+// Settling waits 100 ms for the lock, then marks the other batches, and tries the locked batch
+// again while the lease of that batch is renewed. If the database does not mark all results in
+// time, the next statement marks half as many events, down to a part of one batch. The rest of
+// that batch is sent again.
 //
 // After Run's context has ended, publishes and claims in flight get 3 s. Writing their results
 // may take 0.8 s more. If the database hangs, the batches whose results were not written stay
@@ -261,7 +263,7 @@
 // other relays with a NOTIFY in a separate transaction, at most once a second. The business
 // transaction itself has no NOTIFY, because NOTIFY takes a lock that the whole cluster shares.
 // Measured with 32 writers, that lock cost half of the commits. A relay that cannot LISTEN
-// polls. No promise depends on more than polling.
+// polls. Every promise of the relay holds with polling alone.
 //
 // After a claim that was cut off by its limits, the relay claims again at once. Otherwise it
 // polls after a jittered pause of up to 100 ms. Each claim in a row that finds nothing doubles
@@ -279,8 +281,9 @@
 // # Limits
 //
 // A relay holds up to 6,000 events with 24 MiB of payloads. It also remembers 6,000 published
-// versions behind which events may follow. If there are more, it scans for the events behind
-// them. In addition it holds up to 256 events of paused topics, from which probes are chosen.
+// versions behind which events may follow. If there are more, it drops the oldest versions and
+// scans for the events behind them. In addition it holds up to 256 events of paused topics,
+// from which probes are chosen.
 // A scan for probes that finds no event is repeated after 20 times its own duration, and after
 // 30 s at most.
 //

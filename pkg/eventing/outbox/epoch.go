@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// PresentEpoch is a SQL subquery for an owner's present epoch. A query that has it among its
-// columns reads row and epoch from one snapshot.
+// PresentEpoch is a SQL subquery for an owner's present epoch. A query that selects a row together
+// with this subquery reads the row and the epoch from one snapshot.
 const PresentEpoch = `(SELECT max(epoch) FROM outbox_epochs)`
 
 // ErrEpochEnded means that the epoch of an event is not the owner's present epoch. The caller

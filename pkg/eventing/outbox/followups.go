@@ -12,25 +12,25 @@ import (
 // retries, with the times when they are due. The relay's low watermark is computed from it
 // (see the method low). In the names of fields and in comments, a "low" is a snapshot that did
 // not see the events that it stands for. So a scan of the rows that the low did not see finds
-// them.
+// these events.
 //
 // All unfinished work is either in one of these lists or in flight. Work that moves between a
 // list and the batches in flight is added to its new place before it is removed from the old
 // one. The lock of followUps is taken before the lock of inFlight.
 type followUps struct {
 	mu sync.Mutex
-	// seen is the snapshot of the last claim of new events. An event is new if it was
-	// committed after that. seen is empty until the relay has its row in the table of relays.
+	// seen is the snapshot of the last claim of new events. An event is new if seen did not see
+	// it. seen is empty until the relay has its row in the table of relays.
 	seen queue.TxSnapshot
 	// published are the last published versions of aggregates. Relays that saw an event
-	// behind such a version skipped the event, because its predecessor was not published
-	// yet. So the relay that published the predecessor must claim the event.
+	// behind such a version skipped the event, because the version was not published yet. So
+	// the relay that published the version must claim the event.
 	published versions
 	// A scan that starts at scanLow is due at scanAt. scanningLow is the start of the scan that
 	// is running. pausedLow is the start of the scan that is due when a topic resumes.
 	scanLow, scanningLow, pausedLow queue.TxSnapshot
 	scanAt                          time.Time
-	// probeLow is the start of a running search for probes.
+	// probeLow is the snapshot at which the running search for probes starts.
 	probeLow queue.TxSnapshot
 	// skippedTypes are the aggregate types that claims have skipped since pausedLow.
 	skippedTypes []string
@@ -42,14 +42,14 @@ type followUps struct {
 	// pausedTypes are the aggregate types of paused topics. aliveRelays are the other
 	// relays' tokens.
 	pausedTypes, aliveRelays []string
-	// unknownLeasesUntil is when the last lease ends that this relay may have without
-	// knowing it. The relay does not know whether a failed claim was committed.
+	// unknownLeasesUntil is the time until which this relay may have leases that it does not
+	// know of, because it does not know whether a failed claim was committed.
 	unknownLeasesUntil time.Time
 	// wakeClaims wakes the claim loop, wakeScans the scan loop, wakeTurns the loop of turns.
 	wakeClaims, wakeScans, wakeTurns chan struct{}
 }
 
-// followUp is a published version. low is a snapshot that saw no pending event behind it.
+// followUp is a published version. low is a snapshot that saw no pending event behind the version.
 type followUp struct {
 	queue.AggregateVersion
 	low    queue.TxSnapshot
@@ -61,8 +61,8 @@ type versions struct {
 	list []followUp
 	// takenLow is the low of the versions that a running claim has taken.
 	takenLow queue.TxSnapshot
-	// dueAt is when the versions in list justify a claim. Before that time a claim that is made
-	// for another reason takes them along. dueAt is zero while list is empty.
+	// dueAt is when the versions in list justify a claim. A claim that is made before that time
+	// for another reason takes the versions along. dueAt is zero while list is empty.
 	dueAt time.Time
 }
 
@@ -89,8 +89,8 @@ func (v *versions) giveBack(taken []followUp) {
 	}
 }
 
-// dropExcess drops the oldest versions beyond maxFollowUps. A scan from low finds the events
-// behind the dropped versions. low is empty if none were dropped.
+// dropExcess drops the oldest versions beyond maxFollowUps. A scan from the snapshot low finds the
+// events behind the dropped versions. low is empty if no version was dropped.
 func (v *versions) dropExcess() (low queue.TxSnapshot) {
 	over := len(v.list) - maxFollowUps
 	if over <= 0 {
@@ -116,16 +116,16 @@ func newFollowUps() *followUps {
 }
 
 const (
-	// followUpDelay is how long an event behind a published one may wait if Settle did
-	// not see it. Such an event is rare, because it was committed while Settle ran. Without
-	// the delay each published event would cause a claim, and these claims would be most of
-	// a relay's cost at low load.
+	// followUpDelay is how long an event may wait behind a published event if Settle did not
+	// see the waiting event. Such an event is rare, because it was committed while Settle ran.
+	// Without the delay each published event would cause a claim, and these claims would be
+	// most of a relay's cost at low load.
 	followUpDelay = 20 * time.Millisecond
 	// heldFollowUpDelay takes the place of followUpDelay for a held tenant. The tenant's events
 	// wait in any case. With the longer delay one claim serves some hundreds of versions.
 	heldFollowUpDelay = 250 * time.Millisecond
-	// maxFollowUps bounds a list of versions. For dropped versions, a scan finds the events
-	// behind them.
+	// maxFollowUps bounds a list of versions. A scan finds the events behind the versions that
+	// are dropped.
 	maxFollowUps = maxEvents
 )
 
@@ -200,9 +200,10 @@ func (a *followUps) take(n int) toClaim {
 	return toClaim{a.seen, a.published.take(n), a.aliveRelays, a.heldNames()}
 }
 
-// claimed ends a claim that take has started. The events of the claim are in flight already.
-// The claim has skipped new events of the held tenants, and events of the paused types. A
-// scan from the snapshot from finds the latter.
+// claimed ends a claim that take has started. taken is the result of take, and seen is the snapshot
+// of the claim. The events of the claim are in flight already. The claim has skipped new events of
+// the held tenants, and events of the types in paused. A scan from the snapshot from finds the
+// events of these types.
 func (a *followUps) claimed(seen queue.TxSnapshot, taken toClaim, from queue.TxSnapshot, paused ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -13,11 +13,12 @@ import (
 // registration is the relay's row in the table of relays.
 type registration struct {
 	mu         sync.Mutex
-	server     time.Time // the field Server of the last heartbeat that was answered
+	server     time.Time // the field Server of the last answer to a heartbeat
 	unanswered bool      // a later heartbeat was not answered
 }
 
-// register writes the relay's row into the table of relays. That precedes its first claim.
+// register writes the relay's row into the table of relays. The relay registers before its first
+// claim.
 func (r *Relay) register(ctx context.Context, s *claimSchedule) {
 	if err := r.writeHeartbeat(ctx, false); err != nil {
 		r.claimFailed(ctx, s, err)
@@ -46,7 +47,9 @@ func (r *Relay) writeHeartbeat(ctx context.Context, ended bool) error {
 	low := r.followUps.low(r.inFlight)
 	first, server := low == "", r.registration.server
 	if r.registration.unanswered {
-		server = time.Time{} // if that heartbeat took over events of dead relays, the row's low covers them
+		// The unanswered heartbeat may have taken over events of dead relays. With a zero time the
+		// answer includes the low of the relay's own row, which covers these events.
+		server = time.Time{}
 	}
 	b, err := r.queue.Heartbeat(ctx, r.token, low, r.tenants.lastActive(time.Now()), server, ended)
 	if err != nil {
@@ -63,7 +66,7 @@ func (r *Relay) writeHeartbeat(ctx context.Context, ended bool) error {
 }
 
 // deregister writes into the relay's row that the relay has ended. Otherwise the other relays
-// would notice that only after some missed heartbeats.
+// would notice the end only after some missed heartbeats.
 func (r *Relay) deregister(closing context.Context) {
 	if !r.followUps.due().registered || closing.Err() != nil {
 		return
@@ -73,11 +76,11 @@ func (r *Relay) deregister(closing context.Context) {
 	}
 }
 
-// low returns the relay's low watermark: a snapshot that saw none of the unfinished events, which
-// are those in the lists and in the batches in flight. One critical section reads the lists and
-// the batches. While the lists are locked, a batch that moves into a list stays in flight, and
-// a version that has left a list is in flight. Separate reads could miss a batch that moves
-// twice between them.
+// low returns the relay's low watermark, a snapshot that saw none of the unfinished events. These
+// are the events in the lists and in the batches in flight. One critical section reads the lists
+// and the batches. While the lists are locked, a batch that moves into a list stays in flight, and
+// events that were claimed behind a version that has left a list are in flight. Separate reads
+// could miss a batch that moves twice between the reads.
 func (a *followUps) low(f *inFlight) queue.TxSnapshot {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -88,10 +91,10 @@ func (a *followUps) low(f *inFlight) queue.TxSnapshot {
 	return low
 }
 
-// heartbeatWritten records the answer to a heartbeat. own is the low watermark that the
-// relay wrote. If the low in the answer is lower, it covers events of dead relays or of no relay,
-// and the relay scans from it. restart says that the relay's row is new, or that the database's
-// server is not the one of the heartbeat before.
+// heartbeatWritten records the answer b to a heartbeat. own is the low watermark that the relay
+// wrote. If b.Low is earlier than own, b.Low covers events of dead relays or of no relay, and the
+// relay scans from b.Low. restart says that the relay's row is new, or that the database's server
+// has changed since the heartbeat before.
 func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, own queue.TxSnapshot, restart bool) {
 	a.mu.Lock()
 	a.aliveRelays = b.Alive
@@ -106,7 +109,8 @@ func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, own queue.TxSnapsh
 	signal(a.wakeScans)
 }
 
-// scheduleScan schedules a scan of the rows that the snapshot from did not see.
+// scheduleScan schedules a scan of the rows that the snapshot from did not see. The scan is due at
+// the time at.
 func (a *followUps) scheduleScan(from queue.TxSnapshot, at time.Time) {
 	a.mu.Lock()
 	a.addScan(from, at)
@@ -144,8 +148,8 @@ func (a *followUps) endScan() {
 	a.scanningLow = ""
 }
 
-// setProbeLow notes the snapshot at which a search for probes starts. from is empty when the
-// search has ended, because its candidates are in flight then.
+// setProbeLow notes the snapshot from, at which a search for probes starts. from is empty when the
+// search has ended, because the candidates that the search found are in flight by then.
 func (a *followUps) setProbeLow(from queue.TxSnapshot) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -171,8 +175,8 @@ func (a *followUps) schedulePausedScan() {
 	a.pausedLow, a.skippedTypes = "", nil
 }
 
-// noteSkippedTypes expects the lock. It notes that a claim has skipped events of these types. A
-// scan from the snapshot from finds them.
+// noteSkippedTypes expects the lock. It notes that a claim has skipped events of the types in
+// paused. A scan from the snapshot from finds the skipped events.
 func (a *followUps) noteSkippedTypes(from queue.TxSnapshot, paused ...string) {
 	if len(paused) == 0 {
 		return
@@ -207,8 +211,8 @@ func (a *followUps) exclusions() (paused, alive, held []string) {
 	return a.pausedTypes, a.aliveRelays, a.heldNames()
 }
 
-// noteUnknownLeases notes that a statement that writes leases has failed. It may have been
-// committed nevertheless.
+// noteUnknownLeases notes that a statement that writes leases has failed. The statement may have
+// been committed nevertheless.
 func (a *followUps) noteUnknownLeases() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -7,27 +7,28 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// heldTenant is a tenant whose events leave in turns. The relay's other claims and scans skip
-// them. The fields low, scanningLow, leftLow and skippedLow are snapshots that did not see certain
-// unfinished events, and so count for the relay's low watermark.
+// heldTenant is a tenant whose events leave in turns. The relay's other claims and scans skip these
+// events. The fields low, scanningLow, leftLow and skippedLow are snapshots that did not see
+// certain unfinished events, and so count for the relay's low watermark.
 type heldTenant struct {
 	name string
-	// low saw none of the events that claims have skipped since the tenant's scan began.
-	// scanningLow saw none of the events that the running scan reads. leftLow saw none of the
-	// events that a turn could not claim because another session had locked or leased them. A
-	// scan for these is due at leftAt. parts are the unread parts of the running scan. began
-	// says that a scan of the tenant has begun.
+	// The snapshot low saw none of the events that claims have skipped since the tenant's scan
+	// began. scanningLow saw none of the events that the running scan reads. leftLow saw none of
+	// the events that a turn could not claim because another session had locked or leased them.
+	// A scan for the locked and leased events is due at leftAt. parts are the unread parts of the
+	// running scan. began says that a scan of the tenant has begun.
 	low, scanningLow, leftLow queue.TxSnapshot
 	leftAt                    time.Time
 	parts                     []queue.Cursor
 	began                     bool
 	// skipped are the parts of the table in which scans for all tenants have skipped the
 	// tenant's events. skippedLow saw none of these events. seen is the latest snapshot of the
-	// turns. The turns may have left events that no claim of new events has seen yet.
+	// turns. The tenant's scan reads up to seen, because a turn may have left events that no
+	// claim of new events has seen yet.
 	skipped          []queue.Cursor
 	skippedLow, seen queue.TxSnapshot
-	// pageNext says that the next turn reads a page of the scan, before it claims behind
-	// published versions again.
+	// pageNext says that the next turn reads a page of the scan, if the scan has one, before
+	// another turn claims events behind published versions.
 	pageNext bool
 	// behindAt is the last time at which the tenant may have had more events than a turn took.
 	behindAt time.Time
@@ -43,7 +44,8 @@ func (h *heldTenant) lowest() queue.TxSnapshot {
 	return queue.Earliest(h.low, h.scanningLow, h.leftLow, h.skippedLow, h.published.low())
 }
 
-// hold makes tenants wait for turns. Claims that are already running do not skip their events.
+// hold makes tenants wait for turns. Claims that are already running do not skip the events of
+// these tenants.
 func (a *followUps) hold(tenants []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -64,7 +66,8 @@ func (a *followUps) hold(tenants []string) {
 	signal(a.wakeTurns)
 }
 
-// heldTenant expects the lock. It returns nil if the tenant is not held.
+// heldTenant returns the held tenant with this name, or nil if the tenant is not held. It expects
+// the lock.
 func (a *followUps) heldTenant(name string) *heldTenant {
 	for _, h := range a.held {
 		if h.name == name {
@@ -91,8 +94,8 @@ func (a *followUps) heldNames() []string {
 }
 
 // noteSkippedTenants expects the lock. It notes that a claim has skipped these tenants' events.
-// The snapshot from saw none of the skipped events. If a tenant was released during the claim, a
-// scan for all tenants is scheduled, which finds its events.
+// The snapshot from saw none of the skipped events. If a tenant was released during the claim,
+// noteSkippedTenants schedules a scan for all tenants, which finds the tenant's events.
 func (a *followUps) noteSkippedTenants(from queue.TxSnapshot, tenants []string) {
 	for _, name := range tenants {
 		if h := a.heldTenant(name); h != nil {
@@ -120,9 +123,9 @@ func (a *followUps) noteSkippedPart(part queue.Cursor, tenants []string) {
 
 // turn returns the next held tenant that has work, and whose rate and share allow a claim. relays
 // is the number of living relays, among which the rate is divided. events is how many events the
-// turn may claim. If after has versions, the turn claims the events behind them, otherwise it reads
-// the next page of the tenant's scan. The two kinds alternate. h is nil if no tenant can have a
-// turn.
+// turn may claim. If after has versions, the turn claims the events behind these versions.
+// Otherwise the turn reads the next page of the tenant's scan. The two kinds of turns alternate. h
+// is nil if no tenant can have a turn.
 func (a *followUps) turn(t *tenantRates, f *inFlight, relays int) (h *heldTenant, events int, after []followUp) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -152,7 +155,7 @@ func (a *followUps) turn(t *tenantRates, f *inFlight, relays int) (h *heldTenant
 	return nil, 0, nil
 }
 
-// turned notes the claim of a turn that has ended at now.
+// turned notes c, the claim of a turn. The turn ended at the time now.
 func (a *followUps) turned(h *heldTenant, c claimResult, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -173,10 +176,10 @@ func (a *followUps) withoutTurns(now time.Time) {
 	}
 }
 
-// releaseCaughtUp releases the tenants that have caught up, or all held tenants unless several
-// tenants are active. Claims then take the events of released tenants again, and a scan for all
-// tenants finds the events that were skipped. Only the goroutine of the turns calls
-// releaseCaughtUp, so no turn is running meanwhile.
+// releaseCaughtUp releases the tenants that have caught up. shared says that several tenants are
+// active. If shared is false, releaseCaughtUp releases all held tenants. Claims then take the
+// events of released tenants again, and a scan for all tenants finds the events that were skipped.
+// Only the goroutine of the turns calls releaseCaughtUp, so no turn is running meanwhile.
 func (a *followUps) releaseCaughtUp(f *inFlight, shared bool, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -190,9 +193,9 @@ func (a *followUps) releaseCaughtUp(f *inFlight, shared bool, now time.Time) {
 }
 
 // begin starts the tenant's scan if claims or scans have skipped events of the tenant. The scan
-// ends at the snapshot of the last claim of new events, because later claims skip later events and
-// note them in low. The scan ends later if a turn has a later snapshot, since that turn may have
-// left later events.
+// ends at seen, the snapshot of the last claim of new events, because later claims note the events
+// that they skip in h.low. If a turn has a later snapshot than seen, the scan ends at the turn's
+// snapshot, because the turn may have left events that seen did not see.
 func (h *heldTenant) begin(seen queue.TxSnapshot, now time.Time) {
 	from := h.low
 	if h.leftLow != "" && !now.Before(h.leftAt) {
@@ -205,12 +208,13 @@ func (h *heldTenant) begin(seen queue.TxSnapshot, now time.Time) {
 	if from != "" {
 		h.parts = from.Until(queue.Latest(seen, h.seen))
 	}
-	h.parts = append(h.parts, h.skipped...) // behind the newest events, which may be wanted most
+	h.parts = append(h.parts, h.skipped...) // after the newest events, which may be wanted most
 	h.low, h.skipped, h.skippedLow = "", nil, ""
 }
 
-// left notes that a turn could not claim some events, because they are locked or leased. seen is
-// the turn's snapshot. low is a snapshot that did not see these events. They may be free at until.
+// left notes that a turn could not claim some events, because other sessions have locked or leased
+// them. seen is the snapshot of the turn. low is a snapshot that did not see these events. until is
+// when the events may be free.
 func (a *followUps) left(h *heldTenant, low, seen queue.TxSnapshot, until time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -218,7 +222,7 @@ func (a *followUps) left(h *heldTenant, low, seen queue.TxSnapshot, until time.T
 	h.leftLow, h.leftAt = queue.Earliest(h.leftLow, low), soonest(h.leftAt, until)
 }
 
-// follow adds a published version. From the time at on, it justifies a claim.
+// follow adds a published version, which justifies a claim from the time at on.
 func (h *heldTenant) follow(p followUp, at time.Time) {
 	h.published.add(p, at)
 	h.low = queue.Earliest(h.low, h.published.dropExcess())
@@ -243,7 +247,7 @@ func (a *followUps) release(h *heldTenant) {
 
 // turnFollowed ends a turn's claim behind published versions. The claimed events are in flight,
 // and seen is the snapshot of the claim. A scan from the snapshot from finds the events that the
-// claim had to leave, such as events of paused types. from is empty if there are none.
+// claim had to leave, such as events of paused types. from is empty if the claim left no events.
 func (a *followUps) turnFollowed(h *heldTenant, from, seen queue.TxSnapshot, paused []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

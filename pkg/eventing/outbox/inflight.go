@@ -18,18 +18,19 @@ type leasedBatch struct {
 	probe     int
 	candidate bool
 	// retry says that a claim of retries has found the batch. answered says that the broker has
-	// answered. It is guarded by the lock of inFlight.
+	// answered. The lock of inFlight guards answered.
 	retry, answered bool
-	// low and lowBehind are snapshots from which another relay can scan. low saw no pending
-	// event of the aggregate. lowBehind saw no pending event behind the batch. If a batch begins
-	// with a retry, the events that its claim saw need no scan, because relays find the retry by
-	// its retry time, and Settle makes the event behind the retry a retry, too.
+	// low and lowBehind are snapshots from which another relay can scan. The snapshot low saw no
+	// pending event of the aggregate, except for a batch that begins with a retry. lowBehind saw
+	// no pending event behind the batch. If a batch begins with a retry, the events that the claim
+	// saw need no scan. Relays find the retry by its retry time, and Settle makes the event behind
+	// the retry a retry, too.
 	low, lowBehind queue.TxSnapshot
 
 	mu sync.Mutex
-	// leaseUntil is when the lease ends by the relay's own clock. It is always earlier than the
-	// end by the database's clock, because the relay measures the lease with its monotonic clock,
-	// from before it sent the claim. So no slow answer and no wrong clock makes leaseUntil late.
+	// leaseUntil is when the lease ends by the relay's own clock. The database's clock always
+	// ends the lease later, because the relay measures the lease with its monotonic clock, from
+	// before it sent the claim. So no slow answer and no wrong clock makes leaseUntil late.
 	leaseUntil time.Time
 }
 
@@ -63,9 +64,9 @@ type inFlight struct {
 	events, bytes int
 	reserved      int // claims on their way
 	candidates    int // batches to choose probes from, which events and bytes do not include
-	// leased counts the events of each tenant. sending counts those of them that the broker has
-	// not answered yet, without the events that claims of retries have found. retrying counts
-	// the latter, for all tenants together.
+	// leased counts the events of each tenant. sending counts the events of each tenant that the
+	// broker has not answered yet, except events that claims of retries have found. retrying
+	// counts the unanswered events that claims of retries have found, for all tenants together.
 	leased   map[string]int
 	sending  map[string]int
 	retrying int
@@ -85,9 +86,9 @@ func newInFlight() *inFlight {
 	return f
 }
 
-// reserve reserves room for one more claim until add or release, and reports whether there was
-// room. Among the claimants that wait for room, the one whose latest grant is the oldest comes
-// first.
+// reserve reserves room for one more claim until add or release is called, and reports whether
+// there was room. If several claimants wait for room, the claimant whose latest grant is the
+// oldest comes first.
 func (f *inFlight) reserve(by claimant) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,8 +101,8 @@ func (f *inFlight) reserve(by claimant) bool {
 	return true
 }
 
-// withdraw notes that a claimant no longer waits for room. From now on it keeps no other claimant
-// from getting room.
+// withdraw notes that a claimant no longer waits for room. From now on this claimant keeps no other
+// claimant from getting room.
 func (f *inFlight) withdraw(by claimant) {
 	f.mu.Lock()
 	waited := f.waiting[by]
@@ -112,7 +113,8 @@ func (f *inFlight) withdraw(by claimant) {
 	}
 }
 
-// isAnothersTurn expects the lock. It reports whether a claimant with an older grant waits.
+// isAnothersTurn expects the lock. It reports whether another claimant waits for room whose latest
+// grant is older than the latest grant of the claimant by.
 func (f *inFlight) isAnothersTurn(by claimant) bool {
 	for other, waits := range f.waiting {
 		if waits && f.served[other] < f.served[by] {
@@ -163,7 +165,7 @@ func (f *inFlight) total() int {
 	return f.events + f.candidates
 }
 
-// add adds the batches of a claim and frees the room that was reserved for them. It skips a
+// add adds the batches of a claim and frees the room that was reserved for the claim. add skips a
 // batch whose head is in flight already. That happens if the lease ran out unnoticed and this
 // relay claimed the batch again. The earlier batch stays with its publisher.
 func (f *inFlight) add(c claimResult) []*leasedBatch {
@@ -249,7 +251,7 @@ func (f *inFlight) dueForRenewal() map[uuid.UUID]*leasedBatch {
 	return due
 }
 
-// signal leaves one signal in c for its reader. If there is one already, signal does nothing.
+// signal leaves one signal in c for its reader. If c has a signal already, signal does nothing.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

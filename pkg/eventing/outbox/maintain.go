@@ -86,8 +86,8 @@ func (s *backlogReading) known() int64 {
 	return 1
 }
 
-// grown returns an age from the reading. While the backlog is unknown, it adds the time since the
-// reading.
+// grown returns age, which is an age at the time of the reading. While the backlog is unknown,
+// grown adds the time since the reading.
 func (s *backlogReading) grown(age time.Duration) time.Duration {
 	if age == 0 || s.known() == 1 {
 		return age

@@ -16,7 +16,7 @@ const (
 	// at fault. With a single attempt the first two aggregates would be parked by then.
 	leastAttempts = 2
 	// mostAttempts is low enough that an event is parked within about two hours, even at the
-	// longest pauses of rejectionPause. Until it is parked, no alert says that somebody must act.
+	// longest pauses of rejectionPause. Until the event is parked, no alert calls an operator.
 	mostAttempts = 100
 
 	// mostRejectionPause is a minute below queue.MaxRetry. A retry time further away than
@@ -34,15 +34,16 @@ var rejectionPause = backoff.Policy{Base: time.Second, Cap: time.Minute}
 type Options struct {
 	// Retention is how long published events stay in the table. 0 means forever.
 	Retention time.Duration
-	// ListenURL connects to the same database as the same role, through a connection that keeps
-	// its session, because LISTEN does not work through a transaction pooler. If it is empty, the
-	// relay connects as the pool does.
+	// ListenURL is the URL with which the relay connects for LISTEN, to the same database as the
+	// same role. The connection must keep its session, because LISTEN does not work through a
+	// transaction pooler. If ListenURL is empty, the relay connects as the pool does.
 	ListenURL string
 	// TenantRate is in events per second. While several tenants are active, a tenant waits for
 	// turns if it is above this rate, or if it has more events on their way to the broker than its
-	// share, which is 500 at most. Its events then leave at this rate at most, of which each relay
-	// has an equal part. TenantRate should be well below the rate at which the slowest consumer
-	// applies events. 0 means [DefaultTenantRate]. With [NoTenantRate] no tenant waits.
+	// share. A share is 500 events at most. The events of a waiting tenant leave at TenantRate at
+	// most, and each relay has an equal part of that rate. TenantRate should be well below the
+	// rate at which the slowest consumer applies events. 0 means [DefaultTenantRate]. With
+	// [NoTenantRate] no tenant waits.
 	TenantRate int
 	// Canary is a tenant whose few events only serve for measuring. It does not count as an
 	// active tenant, so a tenant is not held only because the canary is active. Empty means that
@@ -58,7 +59,8 @@ type Options struct {
 	// OutageBackoff is the pause of claims after a failure of the database, and of a topic
 	// and its aggregates after a failure of the broker. The zero value means 200 ms to 5 s.
 	// Pauses are clamped to 10 s. OutageBackoff does not apply to writing the results of
-	// publishes. Because their leases run out, results are written again after pauses of up to 5 s.
+	// publishes. The pauses after failed writes are up to 5 s in any case, because the leases of
+	// the results run out.
 	OutageBackoff backoff.Policy
 
 	// The hooks observe errors and discards, in addition to metrics and log. Each may be nil.

@@ -15,12 +15,12 @@ const (
 	// refusedAfter is how many different aggregates must be refused, with no success in
 	// between, before the relay blames the topic. It is low because parking by mistake costs
 	// more than pausing by mistake. If a fault of the topic parks events, an operator must
-	// release each of them. If faults of some aggregates pause the topic, it resumes with the
-	// first success, and a probe of any other aggregate suffices for that. If only one or two
-	// aggregates write, they are parked, because nothing tells a bad topic from bad events.
+	// release each of them. If faults of some aggregates pause the topic, the topic resumes with
+	// the first success, and a probe of any other aggregate suffices for that. If only one or two
+	// aggregates write, their events are parked, because nothing tells a bad topic from bad events.
 	refusedAfter = 3
-	// maxRemembered bounds how many refused aggregates a topic remembers. Beyond it, bad
-	// aggregates can pause the topic once more.
+	// maxRemembered bounds how many refused aggregates a topic remembers. If there are more bad
+	// aggregates, they can pause the topic once more.
 	maxRemembered = 10_000
 )
 
@@ -51,16 +51,17 @@ type topicPause struct {
 	cause         string    // of the last pause
 	probesOut     int       // probes without a result
 	scan          probeScan // used by the probing goroutine only
-	// refused are the aggregates that were refused since the last success. While it has
-	// refusedAfter or more, no refusal counts against an event. That holds even after a pause
-	// that ended because there was no event to probe with.
+	// refused are the aggregates that were refused since the last success. While there are
+	// refusedAfter or more of them, no refusal counts against an event. That holds even after a
+	// pause that ended because there was no event to probe with.
 	refused map[string]bool
 	// knownBad are the aggregates that were refused before another aggregate succeeded. The
-	// success showed that the topic works, so refusals of these aggregates say nothing about it.
+	// success showed that the topic works. So refusals of these aggregates do not blame the topic.
 	knownBad map[string]bool
 }
 
-// newTopicPauses returns the topicPause of each aggregate type. Types of one topic share one.
+// newTopicPauses returns the topicPause of each aggregate type. The types of one topic share one
+// topicPause.
 func newTopicPauses(topics map[string]string, pause backoff.Policy) map[string]*topicPause {
 	byTopic, byType := map[string]*topicPause{}, map[string]*topicPause{}
 	for kind, topic := range topics {
@@ -93,7 +94,7 @@ func (p *topicPause) admits(probe int) bool {
 }
 
 // isLate expects the lock. It reports whether a batch is a probe, and the state has changed
-// since it was chosen.
+// since the batch was chosen.
 func (p *topicPause) isLate(probe int) bool { return probe != 0 && probe != p.state }
 
 // failed counts an outage that a batch met. probe is as in admits. wait is how long the
@@ -128,7 +129,8 @@ type verdict struct {
 	paused, resumed bool
 }
 
-// refusal counts a refused event of the aggregate and decides about it. probe is as in admits.
+// refusal counts a refused event of the aggregate, and decides whether the event or the topic is at
+// fault. probe is as in admits.
 func (p *topicPause) refusal(aggregate string, probe int) verdict {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -184,16 +186,16 @@ func (p *topicPause) succeeded(aggregate string) bool {
 	return p.resume()
 }
 
-// resumeIdle ends the pause because no event waits for the topic, unless the state has changed
-// meanwhile. It reports whether it ended the pause. If the pause was for refusals, the next
-// refusal pauses the topic again.
+// resumeIdle ends the pause because no event waits for the topic. It does nothing if the pause is
+// no longer in the given state. It reports whether it ended the pause. If the pause was for
+// refusals, the next refusal pauses the topic again.
 func (p *topicPause) resumeIdle(state int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.state == state && p.resume()
 }
 
-// resume expects the lock. It reports whether there was a pause to end.
+// resume expects the lock. It ends the pause, and reports whether there was a pause.
 func (p *topicPause) resume() bool {
 	wasPaused := p.isPaused()
 	if wasPaused {
@@ -203,14 +205,16 @@ func (p *topicPause) resume() bool {
 	return wasPaused
 }
 
-// forget removes a parked aggregate from knownBad. Its next refusal counts like a first one.
+// forget removes a parked aggregate from knownBad. The next refusal of the aggregate counts like
+// its first refusal.
 func (p *topicPause) forget(aggregate string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.knownBad, aggregate)
 }
 
-// failures returns how many times in a row the topic was paused or a probe failed.
+// failures returns 1 for the present pause plus 1 for each failed probe since, or 0 if the topic is
+// not paused.
 func (p *topicPause) failures() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,11 +13,12 @@ import (
 
 const (
 	// candidatesPerProbe is the largest number of aggregates among which probes are chosen.
-	// Aggregates that are not chosen are handed back. probeBytes bounds the payloads of all.
+	// Aggregates that are not chosen are handed back. probeBytes bounds the size of the payloads
+	// of all these aggregates together.
 	candidatesPerProbe = 64
 	probeBytes         = 1 << 20
-	// maxCandidates bounds the batches in flight that were claimed to choose probes from. They
-	// do not count against maxEvents, so claims and scans do not wait for them.
+	// maxCandidates bounds the batches in flight that were claimed to choose probes from. These
+	// batches do not count against maxEvents, so claims and scans do not wait for them.
 	maxCandidates = 4 * candidatesPerProbe
 	// probeTimeout bounds one search for candidates.
 	probeTimeout = queue.Timeout
@@ -27,7 +28,7 @@ const (
 	probeScanPause = 30 * time.Second
 )
 
-// probeLoop probes the paused topics until ctx ends. Claims and scans never wait for it. Its
+// probeLoop probes the paused topics until ctx ends. Claims and scans never wait for probeLoop. Its
 // statements are cancelled when flying ends, and not when ctx ends (see claimNew).
 func (r *Relay) probeLoop(ctx, flying context.Context, claimed chan<- *leasedBatch) {
 	for ctx.Err() == nil {
@@ -36,7 +37,7 @@ func (r *Relay) probeLoop(ctx, flying context.Context, claimed chan<- *leasedBat
 	}
 }
 
-// probe probes each paused topic that is due, and returns when to come back.
+// probe probes each paused topic that is due. again is when the caller must call probe again.
 func (r *Relay) probe(ctx context.Context, claimed chan<- *leasedBatch) (again time.Time) {
 	again = time.Now().Add(heartbeatEvery)
 	for _, p := range r.pauses {
@@ -90,12 +91,12 @@ func (r *Relay) probeTopic(ctx context.Context, p *topicPause, state int, claime
 	p.scan.succeeded()
 }
 
-// candidates claims events from which probes are chosen. These are either retries, which failed at
-// the topic before, or events that claims have skipped. The two are tried in an order that
-// alternates with each probe, because many bad events would otherwise keep the good ones from
-// being found. For the same reason the scan skips retries if the topic refuses events, because
-// a bad event is a retry once it has been probed. retryIn is how long it takes until the next
-// retry is due, or zero. all says that no skipped event is left.
+// candidates claims events from which probes are chosen. The events are either retries, which
+// failed at the topic before, or events that claims have skipped. The order in which the two kinds
+// are tried alternates with each probe, because many bad events of one kind would otherwise keep
+// good events from being found. For the same reason the scan skips retries if the topic refuses
+// events, because a bad event is a retry once it has been probed. retryIn is the time until the
+// next retry is due, or zero. all says that a complete scan has found no skipped event.
 func (r *Relay) candidates(ctx context.Context, p *topicPause) (found claimResult, retryIn time.Duration, all bool, err error) {
 	var others []string
 	for kind, other := range r.pauses {
@@ -175,8 +176,8 @@ func (p *topicPause) startProbe() (state int) {
 }
 
 // chooseProbes chooses probes among batches and returns their heads. It prefers aggregates that
-// have not been refused. It returns none if state is over, because of the result of a batch that
-// was in flight.
+// have not been refused. It returns nil if the pause is no longer in the given state, because a
+// batch in flight has had a result.
 func (p *topicPause) chooseProbes(state int, batches []queue.Batch) map[uuid.UUID]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -219,7 +220,7 @@ func (p *topicPause) nextProbe() time.Time {
 func (p *topicPause) postpone(state int, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.state != state { // the result of a batch in flight has changed it
+	if p.state != state { // the result of a batch in flight has changed the state
 		return
 	}
 	p.probesOut--

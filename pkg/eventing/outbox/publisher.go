@@ -34,10 +34,10 @@ const (
 	attributeBytes = 1 << 10
 )
 
-// report is the result of publishing a batch. The broker has acknowledged as many events of the
-// batch, from the first on, as published says. If the next event failed, err is why. If rejected
-// is true, the broker refused that event, otherwise err is an outage. Later events were not
-// sent, or it is unknown whether they arrived.
+// report is the result of publishing a batch. published is how many events of the batch, from the
+// first on, the broker has acknowledged. err is the failure of the next event, or nil. rejected
+// says that the broker refused that event. If rejected is false, err is an outage. Later events
+// were not sent, or it is unknown whether they arrived.
 type report struct {
 	published int
 	requests  int
@@ -88,8 +88,8 @@ func (p publisher) publish(ctx, flying context.Context, h *leasedBatch, pause *t
 	return rep
 }
 
-// fitting returns how many of the first events fit into one request by their size in bytes. It
-// returns at least 1.
+// fitting returns how many events of r, from the first on, fit into one request by their size in
+// bytes. It returns at least 1.
 func fitting(r queue.Batch) int {
 	size := 0
 	for i, e := range r {
@@ -110,7 +110,7 @@ func (p publisher) request(ctx context.Context, topic string, batch queue.Batch)
 		req.Messages[i] = e.Message()
 	}
 	ctx, span := startSend(ctx, topic, batch)
-	// The client must not retry: only the relay knows about the lease.
+	// The client must not retry, because only the relay knows about the lease.
 	_, err := p.client.Publish(ctx, req, gax.WithRetry(nil))
 	endSend(span, err)
 	return err

@@ -19,25 +19,25 @@ import (
 )
 
 const (
-	// renewEvery is the age at which a lease is renewed. If that fails, there is time for two
-	// more tries before the lease runs out.
+	// renewEvery is the age at which a lease is renewed. If the renewal fails, there is time for
+	// two more tries before the lease runs out.
 	renewEvery = queue.LeaseTime / 3
-	// publishTimeout bounds one publish request. A request starts only if its lease lasts
-	// longer than that.
+	// publishTimeout bounds one publish request. A request starts only if the lease of its batch
+	// lasts longer than publishTimeout.
 	publishTimeout = 8 * time.Second
 	// drainTime is the time that publishes and claims in flight get after Run is cancelled.
-	// settleTime is the time after that for writing their results. Together they are less than
-	// 4 s, because the shutdown of the server takes up to 6 of a process's 10 seconds.
+	// settleTime is the time after drainTime for writing the results. The two times together are
+	// less than 4 s. A process has 10 s to stop, and the shutdown of its server takes up to 6 s.
 	drainTime  = 3 * time.Second
 	settleTime = 800 * time.Millisecond
 
-	// claimEvents and claimBytes limit what a claim takes. They are large enough that the round
-	// trip of a claim is a small part of the work, and small enough that its first events are
-	// soon on their way.
+	// claimEvents and claimBytes limit the events and the bytes that a claim takes. The limits are
+	// large enough that the round trip of a claim is a small part of the work, and small enough
+	// that the first events of a claim are soon on their way.
 	claimEvents = 2000
 	claimBytes  = 8 << 20
-	// maxEvents and maxBytes limit what a relay holds: three claims, so that one claim can be
-	// published while another is settled.
+	// maxEvents and maxBytes limit the events and the bytes that a relay holds to three claims. So
+	// one claim can be published while another claim is settled.
 	maxEvents = 3 * claimEvents
 	maxBytes  = 3 * claimBytes
 	// publishesInFlight is how many goroutines publish, enough to keep a slow broker busy. The
@@ -125,7 +125,7 @@ func NewRelay(
 // relays also poll.
 func (r *Relay) Wake() {
 	signal(r.wakeups)
-	r.notifier.Publish("") // no keys: a relay claims whatever is new
+	r.notifier.Publish("") // without keys, because a relay claims all new events
 }
 
 // onNotify wakes the claim loop when another relay has notified this one, and when the connection
@@ -133,8 +133,8 @@ func (r *Relay) Wake() {
 func (r *Relay) onNotify(notify.Notification) { signal(r.wakeups) }
 
 // Run relays events until ctx ends. Then it lets publishes in flight finish for up to three
-// seconds, writes their results and hands back its leases for up to 0.8 seconds more, and
-// returns nil. It keeps these limits even if the database hangs. A Relay can run only once.
+// seconds. After that it writes the results and hands back its leases for up to 0.8 seconds, and
+// returns nil. Run keeps these limits even if the database hangs. A Relay can run only once.
 //
 // Run is a pipeline. Some goroutines claim, some publish, and one settles, so the database and
 // the broker are busy at the same time.

@@ -11,21 +11,21 @@ const slowClaim = 50 * time.Millisecond
 // that even a low rate allows an event after some turns.
 type savings struct {
 	events float64
-	// sending is the number of the tenant's events that were on their way to the broker at the time
-	// at. If it was higher before, it falls no faster than the rate: see earn.
+	// sending is the number of the tenant's events that were on their way to the broker at the
+	// time at. If the number falls, sending falls no faster than the tenant's rate (see earn).
 	sending float64
 	at      time.Time
 }
 
-// earn adds the events that the rate allows for the time since the last call. That time counts up to
-// the length of one round of turns. rate is in events per second, held is the number of held tenants,
-// and sending is how many of the tenant's events are on their way to the broker.
+// earn adds the events that the rate allows for the time since the last call. That time counts up
+// to the length of one round of turns. rate is in events per second, held is the number of held
+// tenants, and sending is how many of the tenant's events are on their way to the broker.
 //
-// The tenant may save up the events of two rounds, because turns alternate between the scan and the
-// events behind published ones. It may save up as many events again as are on their way. So a tenant
-// fills its share within some answers of a slow broker, and has no burst after a pause of the
-// relay if the broker is fast. The second part falls no faster than the rate, because the events
-// behind answered ones are found some time after the answer.
+// The tenant may save up the events of two rounds, because turns alternate between the scan and
+// the events behind published ones. In addition it may save up as many events as are on their way.
+// So a tenant fills its share within some answers of a slow broker, and has no burst after a pause
+// of the relay if the broker is fast. This addition falls no faster than the rate, because the
+// events behind answered ones are found some time after the answer.
 func (s *savings) earn(sending int, rate float64, held int, now time.Time) {
 	passed := now.Sub(s.at)
 	earned := rate * min(passed, turnEvery+time.Duration(held)*slowClaim).Seconds()
@@ -37,8 +37,9 @@ func (s *savings) earn(sending int, rate float64, held int, now time.Time) {
 // skip notes that no turn was possible until now, so that earn adds nothing for that time.
 func (s *savings) skip(now time.Time) { s.at = now }
 
-// allowance returns how many events a turn may claim. room is how many the share allows. allowance
-// returns 0 if the events are too few to justify the rows that a claim reads.
+// allowance returns how many events a turn may claim. room is how many more events the tenant's
+// share allows. allowance returns 0 if the events are too few to justify the rows that a claim
+// reads.
 func (s *savings) allowance(room int, rate float64) int {
 	n := min(room, int(s.events))
 	if float64(n) < min(fewEvents/2, max(1, perTurn(rate)/2)) {

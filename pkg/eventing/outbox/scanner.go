@@ -9,9 +9,9 @@ import (
 )
 
 // scanLoop claims the events that claims of new events do not find: retries that are due, events
-// that dead relays had leased, and events that a claim had to skip. Its statements may be slow
-// and may fail, but no new event waits for them. They are cancelled when flying ends, and not when
-// ctx ends (see claimNew).
+// that dead relays had leased, and events that a claim had to skip. The statements of scanLoop may
+// be slow and may fail, but no new event waits for them. They are cancelled when flying ends, and
+// not when ctx ends (see claimNew).
 func (r *Relay) scanLoop(ctx, flying context.Context, claimed chan<- *leasedBatch) {
 	s := newScanSchedule()
 	for ctx.Err() == nil {
@@ -19,7 +19,8 @@ func (r *Relay) scanLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 		due.retriesWait = r.retriesWait()
 		todo, until := s.next(time.Now(), due)
 		if todo == actIdle {
-			r.inFlight.withdraw(byScan) // it may have waited for room for retries that may not be claimed now
+			// The loop may have waited for room for retries that may not be claimed now.
+			r.inFlight.withdraw(byScan)
 		}
 		switch todo { //nolint:exhaustive // the other actions are claims, which need room
 		case actIdle:
@@ -56,7 +57,7 @@ func (r *Relay) scanFailed(ctx context.Context, s *scanSchedule, todo action, er
 // the broker while several tenants are active.
 func (r *Relay) retriesWait() bool { return r.tenants.shared(time.Now()) && r.inFlight.retriesWait() }
 
-// scan makes the claim todo. The caller has reserved room for it.
+// scan makes the claim that the action todo names. The caller has reserved room for the claim.
 func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed chan<- *leasedBatch) error {
 	sent := time.Now()
 	paused, alive, held := r.followUps.exclusions()

@@ -30,7 +30,7 @@ const (
 )
 
 const (
-	// scanRows is how many rows a page of a scan reads. sweepRows is how many a page of the
+	// scanRows is how many rows a page of a scan reads. sweepRows is how many rows a page of the
 	// sweep reads.
 	scanRows, sweepRows = 2000, 1000
 	// scanEvery is the longest pause between two claims of retries, between two pages of the
@@ -73,7 +73,7 @@ type claimSchedule struct {
 // paused.
 func (c *claimSchedule) next(now time.Time, due dueTimes, wakeup, allPaused bool) (action, time.Time) {
 	switch {
-	case now.Before(c.pausedUntil): // even if there is new work, because it does not repair the database
+	case now.Before(c.pausedUntil): // even with new work, which does not repair the database
 		return actPause, c.pausedUntil
 	case !due.registered:
 		return actRegister, now
@@ -141,14 +141,15 @@ func (s *scanSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
 	}
 }
 
-// after returns the later one of at and the end of the action's pause after a failure.
+// after returns the later of two times: the time at, and the end of the action's pause after a
+// failure.
 func (s *scanSchedule) after(a action, at time.Time) time.Time {
 	return slices.MaxFunc([]time.Time{at, s.outages[a].pausedUntil}, time.Time.Compare)
 }
 
 // retried plans the next claim of retries after a successful one, which was sent at now. If the
-// claim was truncated, the next one is due at once. Otherwise it is due after in, when the next
-// retry is due, or after scanEvery at most. in is zero if there is no later retry.
+// claim was truncated, the next one is due at once. Otherwise it is due after the duration in, when
+// the next retry is due, or after scanEvery at most. in is zero if there is no later retry.
 func (s *scanSchedule) retried(now time.Time, truncated bool, in time.Duration) {
 	s.outages[actRetries].succeeded()
 	switch s.retryAt = now.Add(jittered(scanEvery)); {
@@ -205,9 +206,10 @@ func (s *turnSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
 	}
 }
 
-// turned plans the next claim for held tenants after one that ended at now. held is the number
-// of held tenants. The next claim is due at once, unless the round of turns is over. The pause
-// between two rounds leaves the database time for other statements, however long claims take.
+// turned plans the next claim for held tenants after a turn that ended at now. over says that no
+// tenant can have a turn, which ends the round of turns. held is the number of held tenants. The
+// next claim is due at once, unless the round has ended. The pause between two rounds leaves the
+// database time for other statements, however long claims take.
 func (s *turnSchedule) turned(now time.Time, over bool, held int) {
 	s.claims++
 	if over || s.claims >= turnClaims*held {

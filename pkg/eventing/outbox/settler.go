@@ -30,7 +30,7 @@ type settler struct {
 
 	waiting []*unsettled
 	// limit is how many events one statement marks. It adapts to the database's speed. A
-	// statement that runs out of time halves it, and a quick statement doubles it.
+	// statement that runs out of time halves the limit, and a quick statement doubles the limit.
 	limit int
 }
 
@@ -44,8 +44,8 @@ const (
 
 // settleLoop writes results into the table. One statement writes all results that arrived
 // during the statement before. The loop ends when results is closed and nothing is left, or when
-// closing ends. Between two statements it renews leases. So settling and renewing never wait
-// for each other's row locks, and leases are renewed even while a settling statement keeps
+// closing ends. Between two statements the loop renews leases. So settling and renewing never
+// wait for each other's row locks, and leases are renewed even while a settling statement keeps
 // failing.
 func (r *Relay) settleLoop(ctx, closing context.Context, results <-chan publishResult) {
 	s := &settler{Relay: r, limit: maxEvents}
@@ -86,8 +86,9 @@ func (s *settler) settleDue(ctx, closing context.Context, renew <-chan time.Time
 	}
 }
 
-// take removes the results for the next statement from waiting and returns them. They are due,
-// and have no more events than the limit, except for a single batch that is larger.
+// take removes the results for the next statement from waiting and returns them. The results are
+// due, and together have no more events than the limit. If one batch alone is over the limit, take
+// returns its result with only as many events as the limit allows.
 func (s *settler) take() (part []*unsettled) {
 	now, weight := time.Now(), 0
 	s.waiting = slices.DeleteFunc(s.waiting, func(u *unsettled) bool {
@@ -116,7 +117,8 @@ func (s *settler) untilNext() time.Duration {
 }
 
 // settle writes results in one statement. A result that could not be written is tried again
-// while its lease lasts. When the lease has run out, a relay sends its events again.
+// while the lease of its batch lasts. When the lease has run out, a relay sends the events of the
+// batch again.
 func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 	settlements, weight := make([]queue.Settlement, len(part)), 0
 	for i, u := range part {
@@ -229,9 +231,9 @@ func (r *Relay) renew(ctx context.Context) {
 // gatherTime is the longest time that a result waits for other results.
 const gatherTime = 2 * time.Millisecond
 
-// gather returns first and the other results that have arrived. If these have fewer than half of
-// the events in flight, gather waits for more, up to gatherTime, because a statement for a few
-// results costs as much as a statement for one.
+// gather returns first and the other results that have arrived. If all of these have fewer than
+// half of the events in flight, gather waits for more results, for gatherTime at most. It waits
+// because a statement for a few results costs as much as a statement for one.
 func (r *Relay) gather(first publishResult, results <-chan publishResult) []publishResult {
 	batch, events := []publishResult{first}, len(first.batch.events)
 	timer := time.NewTimer(gatherTime)

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// accountSending expects the lock. It adds the events of a batch to those on their way to the
-// broker if sign is 1, and subtracts them if sign is -1.
+// accountSending expects the lock. It adds the events of a batch to the count of events on their
+// way to the broker if sign is 1, and subtracts them if sign is -1.
 func (f *inFlight) accountSending(h *leasedBatch, sign int) {
 	n, tenant := sign*len(h.events), h.events.Tenant()
 	if h.retry {
@@ -27,8 +27,9 @@ func (f *inFlight) answer(h *leasedBatch) {
 	h.answered = true
 }
 
-// ofTenant returns how many events of a tenant are on their way to the broker, and how many more may
-// be claimed while several tenants are active.
+// ofTenant returns two numbers. sending is how many events of a tenant are on their way to the
+// broker. room is how many more events of the tenant may be claimed while several tenants are
+// active.
 func (f *inFlight) ofTenant(tenant string) (sending, room int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -54,10 +55,10 @@ func (f *inFlight) sendingAll() (events int) {
 	return events
 }
 
-// crowding returns the tenants, except for the tenant but, that have more events than they may have
-// while several tenants are active. The limits are the share and tenantLeases. While all tenants
-// together have used up allTenantsEvents, the share is fewEvents. Tenants with the most events in
-// flight come first.
+// crowding returns the tenants that have more events than they may have while several tenants are
+// active. It leaves out the tenant that but names. The limits are the share for events on their way
+// to the broker, and tenantLeases for events in flight. While all tenants together have used up
+// allTenantsEvents, the share is fewEvents. Tenants with the most events in flight come first.
 func (f *inFlight) crowding(but string) (tenants []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -75,8 +76,8 @@ func (f *inFlight) crowding(but string) (tenants []string) {
 }
 
 // share expects the lock. It returns how many events of one tenant may be on their way to the
-// broker while several tenants are active. The tenants share allTenantsEvents by max-min fairness:
-// tenants with fewer events than a fair part leave the rest to the others.
+// broker while several tenants are active. The tenants share allTenantsEvents by max-min fairness,
+// which means that tenants with fewer events than a fair part leave the rest to other tenants.
 func (f *inFlight) share() int {
 	left, tenants := allTenantsEvents, len(f.sending)
 	for _, events := range slices.Sorted(maps.Values(f.sending)) {
@@ -88,8 +89,8 @@ func (f *inFlight) share() int {
 	return tenantEvents
 }
 
-// retriesWait reports whether retryEvents retries are on their way to the broker. While several
-// tenants are active, no further ones may be claimed then.
+// retriesWait reports whether retryEvents retries or more are on their way to the broker. If so, no
+// further retries may be claimed while several tenants are active.
 func (f *inFlight) retriesWait() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -166,7 +166,7 @@ func (m tenantMetrics) settled(ctx context.Context, u *unsettled) {
 	}
 }
 
-// observe observes the backlogs of tenants, and how many are held.
+// observe observes the backlogs of tenants, and held, the number of held tenants.
 func (m tenantMetrics) observe(o metric.Observer, b *backlogReading, held int) {
 	o.ObserveInt64(m.held, int64(held))
 	for _, t := range labelled(b.tenants) {
@@ -177,8 +177,9 @@ func (m tenantMetrics) observe(o metric.Observer, b *backlogReading, held int) {
 	}
 }
 
-// labelled returns the first backlogs of all unchanged, and the sum of the rest under one name.
-// all is sorted, with the tenants that have the most events first.
+// labelled returns the first instrument.MaxValues backlogs of the slice all unchanged, and combines
+// the rest under the name instrument.Other. The slice all has the tenants with the most events
+// first.
 func labelled(all []queue.TenantBacklog) []queue.TenantBacklog {
 	if len(all) <= instrument.MaxValues {
 		return all

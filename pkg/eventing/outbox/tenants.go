@@ -21,23 +21,24 @@ const (
 	activeFor = time.Minute
 	// sharedEvents limits the events of a claim while several tenants are active. A tenant that
 	// becomes busy has about two such claims on their way before it is held. fewEvents is how
-	// many events of each tenant may always be on their way. It is also the limit of a claim
-	// while allTenantsEvents are on their way.
+	// many events of each tenant may always be on their way. fewEvents is also the limit of a
+	// claim while allTenantsEvents are on their way.
 	sharedEvents, fewEvents = 100, 50
-	// While several tenants are active, tenantEvents is how many events of one tenant may be on
-	// their way to the broker, whatever its rate, and allTenantsEvents is how many of all
-	// tenants. An event of another tenant waits behind these. Without the two limits the busiest
-	// tenants would fill the relay where the broker takes fewer events than TenantRate.
-	// retryEvents is the limit for the retries of all tenants, which are claimed in the order of
-	// their times.
+	// These limits apply while several tenants are active. tenantEvents is how many events of one
+	// tenant may be on their way to the broker, whatever its rate. allTenantsEvents is how many
+	// events of all tenants together may be. An event of another tenant waits behind these events.
+	// Without the two limits the busiest tenants would fill the relay where the broker takes fewer
+	// events per second than TenantRate. retryEvents is the limit for the retries of all tenants,
+	// which are claimed in the order of their times.
 	tenantEvents, allTenantsEvents, retryEvents = 500, 2000, 500
 	// tenantLeases is how many events of one tenant may be in flight while several tenants are
-	// active: three eighths of the 4,000 with which the relay has room for another claim. It
-	// includes events that the broker has answered and that cannot be marked.
+	// active. That is three eighths of 4,000, the number of events in flight up to which the relay
+	// has room for another claim. Events in flight include events that the broker has answered and
+	// that cannot be marked.
 	tenantLeases = 1500
-	// turnEvery is the pause between two rounds of turns. A turn takes the events that the rate
-	// allows in that time. So an event of another tenant waits behind a few dozen requests of
-	// held tenants.
+	// turnEvery is the pause between two rounds of turns. A turn takes the events that the
+	// tenant's rate allows in that time. So an event of another tenant waits behind a few dozen
+	// requests of held tenants.
 	turnEvery = 20 * time.Millisecond
 	// turnRows limits the rows that a claim of a turn reads. turnClaims limits the claims of a
 	// round of turns, per held tenant. Without these limits the database's work and the
@@ -47,7 +48,7 @@ const (
 	// caughtUpFor is the time after which a held tenant is released if no turn was full.
 	caughtUpFor = 5 * time.Second
 	// maxHeld bounds the number of held tenants, and so the parameters of a claim and the
-	// number of cursors. While maxHeld tenants are held, no other one is.
+	// number of cursors. While maxHeld tenants are held, no other tenant is held.
 	maxHeld = 64
 	// maxTenants bounds the tenants whose rates are measured. If there are more, all
 	// measurements begin again.
@@ -64,8 +65,9 @@ type tenantRates struct {
 
 	mu sync.Mutex
 	// last is the tenant of the newest event, and at is when that event was claimed. previous is
-	// the tenant before last, and previousAt is when its newest event was claimed. changed is
-	// when this relay or another one last met a tenant other than last while last was active.
+	// the tenant that was in last before, and previousAt is when its newest event was claimed.
+	// changed is the latest time at which this relay or another relay met a different tenant than
+	// the tenant in last, while the tenant in last was active.
 	last, previous          string
 	at, previousAt, changed time.Time
 	limits                  map[string]*rate.Limiter
@@ -104,7 +106,8 @@ func (t *tenantRates) lastActive(now time.Time) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	// If relays went on naming a silent tenant, they would keep each other in the state sharing.
+	// If relays went on naming a silent tenant, each would make the others believe that several
+	// tenants are active.
 	case t.sharing(now) && t.previous != "" && now.Sub(t.previousAt) < activeFor:
 		return []string{t.last, t.previous}
 	case t.active(now):
@@ -121,7 +124,7 @@ func (t *tenantRates) shared(now time.Time) bool {
 	return t.sharing(now)
 }
 
-// sharing expects the lock. It is shared for callers that have it.
+// sharing expects the lock. It does the same as the method shared.
 func (t *tenantRates) sharing(now time.Time) bool {
 	return t.perSecond > 0 && !t.changed.IsZero() && now.Sub(t.changed) < activeFor
 }
@@ -142,7 +145,7 @@ func (t *tenantRates) claimed(batches []queue.Batch, relays int, now time.Time) 
 		t.claims(tenant, now)
 		l := t.limit(tenant)
 		l.SetLimitAt(now, rate.Limit(t.perSecond)/rate.Limit(relays))
-		if !l.AllowN(now, n) { // it also returns false if n is more than the burst
+		if !l.AllowN(now, n) { // AllowN also returns false if n is more than the burst
 			busy = append(busy, tenant)
 		}
 	}

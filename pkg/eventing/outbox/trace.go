@@ -16,9 +16,10 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// created returns events with the trace context in which each was created. If the caller's trace
-// is sampled, that is a span of its own for each event, which is the parent of all later spans
-// of the event. An event keeps a trace context of its own that is not the caller's.
+// created returns events with the trace context in which each event was created. If the caller's
+// trace is sampled, created records a span for each event, which is the parent of all later spans
+// of the event. If an event already has a trace context other than the caller's, the event keeps
+// that trace context.
 func created(ctx context.Context, events []eventing.Event) []eventing.Event {
 	recording := trace.SpanFromContext(ctx).IsRecording()
 	callers := eventing.TraceParent(ctx)
@@ -46,7 +47,7 @@ func created(ctx context.Context, events []eventing.Event) []eventing.Event {
 // startSend begins the span of one publish request. The span belongs to the trace of the request's
 // first sampled event. It has a link to the "create" span of each sampled event, and that span
 // describes the event. If no event is sampled, there is no span, because the request that wrote an
-// event has decided whether it is sampled.
+// event has decided whether the event is sampled.
 func startSend(ctx context.Context, topic string, batch queue.Batch) (context.Context, trace.Span) {
 	var links []trace.Link
 	for _, e := range batch {

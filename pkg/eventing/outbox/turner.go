@@ -9,8 +9,8 @@ import (
 )
 
 // turnLoop claims the events of held tenants, until ctx ends. It runs apart from the scan loop,
-// because a scan may read for seconds, and may fail again and again. Its statements are cancelled
-// when flying ends, and not when ctx ends (see claimNew).
+// because a scan may read for seconds, and may fail again and again. The statements of turnLoop are
+// cancelled when flying ends, and not when ctx ends (see claimNew).
 func (r *Relay) turnLoop(ctx, flying context.Context, claimed chan<- *leasedBatch) {
 	var s turnSchedule
 	for ctx.Err() == nil {
@@ -42,8 +42,8 @@ func (r *Relay) turnLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 	}
 }
 
-// takeTurn makes a claim for the next held tenant, either of events behind its published ones or
-// in a page of its scan. The caller has reserved room for the claim.
+// takeTurn makes a claim for the next held tenant, either of events behind the tenant's published
+// ones or in a page of the tenant's scan. The caller has reserved room for the claim.
 func (r *Relay) takeTurn(ctx context.Context, s *turnSchedule, claimed chan<- *leasedBatch) error {
 	paused, alive, held := r.followUps.exclusions()
 	claim := r.claimLimits(paused, alive, nil)

@@ -11,8 +11,8 @@ import (
 
 const (
 	// completeEvery is the longest pause between two passes over the incomplete rows. A new build
-	// finds the incomplete rows of the older build at its start. Later ones come from instances of
-	// the older build that still run.
+	// finds the incomplete rows of the older build at its start. Later incomplete rows come from
+	// instances of the older build that still run.
 	completeEvery = time.Minute
 	// completePause is the pause between two calls to the owner. So an instance makes at most 20
 	// calls a second, of up to consistency.MaxPositions rows each.
@@ -31,8 +31,8 @@ var completeRetry = backoff.Policy{Base: time.Second, Cap: time.Minute}
 // IncompleteRows is a table whose rows have an inbox.Completeness.
 type IncompleteRows interface {
 	// Incomplete returns the ids of up to limit rows that are incomplete and of a lower revision
-	// than this build's. The ids come after the id after, in the order of the keys. One FetchMany
-	// must be able to fetch them all.
+	// than this build's. The ids are in the order of the keys, and begin behind the id that is the
+	// argument after. One FetchMany must be able to fetch them all.
 	Incomplete(ctx context.Context, after string, limit int) (ids []string, err error)
 	// CountIncomplete counts up to limit incomplete rows, of any revision.
 	CountIncomplete(ctx context.Context, limit int) (int64, error)
@@ -44,7 +44,7 @@ type Completion[S any] struct {
 	*Projection[S]
 
 	rows IncompleteRows
-	// after is the id behind which the next pass begins.
+	// after is the id behind which the next page of rows begins.
 	after string
 }
 

@@ -22,13 +22,14 @@ type OwnersPage[S any] struct {
 	Rows []S
 	// Next is the id at which the next page begins; empty after the last row.
 	Next string
-	// AsOf is the asOf of Fetch. Fill refuses a page of an unknown time.
+	// The page contains everything that had committed by AsOf, as in Fetch. Fill refuses a page of
+	// an unknown time.
 	AsOf time.Time
 	// Estimate is about how many rows the owner has in all; 0 is unknown.
 	Estimate int64
 }
 
-// Filled is what one Fill has done.
+// Filled is the result of one Fill.
 type Filled struct {
 	// Next is the id at which the next Fill begins. Done means that there is no next page.
 	Next string
@@ -44,9 +45,9 @@ type Filled struct {
 }
 
 // Fill writes the owner's state of a page of rows that begins at the id from. An empty from means
-// the first row. Rows move by the rule inbox.Advance: a row that events have brought further stays,
-// and no row gets a lower version, unless the owner has changed it since. So Fill may run while
-// events are applied, at any time after the page was read, and again.
+// the first row. Rows move by the rule inbox.Advance. A row that events have brought further stays,
+// and no row gets a lower version, unless the owner has changed the aggregate since. So Fill may
+// run while events are applied, at any time after the page was read, and again.
 //
 // Fill writes 32 rows in a transaction. It gives way to events, so it waits for the locks of the
 // rows no longer than txn.Writer does. If it fails, the transactions that it has committed stay.
@@ -55,7 +56,7 @@ type Filled struct {
 //
 // A row that cannot be read or written is skipped, with a line in the log, as in Replace. The
 // caller decides after how many such rows it stops. A limit for a page would hold up the rows
-// behind it.
+// behind the page.
 //
 // Fill removes no row that the owner does not have, and repairs no row that is ahead of its
 // owner's; see package reconcile.
@@ -93,7 +94,7 @@ func (p *Projection[S]) takeOver(ctx context.Context, rows []S, asOf time.Time) 
 
 // write gives rows the owner's state at asOf in one transaction of w under key. move is
 // inbox.AdoptChanges or inbox.AdvanceChanges. write returns the ids of the rows that it has moved.
-// Its waits for locks are short and end before Postgres looks for a deadlock, so an event that
+// The waits for locks are short and end before Postgres looks for a deadlock, so an event that
 // needs the rows is neither held up nor aborted.
 func (p *Projection[S]) write(ctx context.Context, w *txn.Writer, key string,
 	move func(context.Context, pgx.Tx, inbox.Rows[S], []inbox.Change, time.Time) ([]inbox.Outcome, error), rows []S, asOf time.Time,

@@ -64,8 +64,8 @@ func hasUnknown(m protoreflect.Message) (found bool) {
 	return found
 }
 
-// Call sends one request to an owner over gRPC. Its errors are those of
-// [Aggregate].Fetch.
+// Call sends one request to an owner over gRPC. It returns the errors that [Aggregate].Fetch
+// documents.
 func Call[Q, A any](ctx context.Context, timeout time.Duration,
 	call func(context.Context, *Q, ...grpc.CallOption) (*A, error), request *Q,
 ) (*A, error) {

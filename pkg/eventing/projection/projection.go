@@ -7,10 +7,10 @@
 //
 // A service implements [Aggregate] for each type, with its SQL, its events, and the call to the
 // owner. [Projection] does the rest. Package inbox has the rule by which a row moves, and package
-// consistency the requirements of readers. Both need the owner's state, which this package adds. It
-// applies the state by the rule inbox.Adopt, and notifies the readers that wait for it. If the
-// owner has lost a row's history, the owner's state replaces the row at any version, and the
-// divergence is reported.
+// consistency the requirements of readers. Both need the owner's state, which this package adds.
+// This package applies the state by the rule inbox.Adopt, and notifies the readers that wait for
+// it. If the owner has lost a row's history, the owner's state replaces the row at any version, and
+// the divergence is reported.
 package projection
 
 import (
@@ -147,8 +147,8 @@ func (p *Projection[S]) Repair(ctx context.Context, e eventing.Event) error {
 	return inbox.Has(p.aggregate.Position(row), e, asOf)
 }
 
-// ownerState is the owner's state of some aggregates as changes, in the order of their
-// ids, and the outcome of each.
+// ownerState is the owner's state of some aggregates. changes has the state as changes, in the
+// order of the ids, and outcomes has the outcome of each change.
 type ownerState struct {
 	changes  []inbox.Change
 	outcomes []inbox.Outcome
@@ -197,8 +197,8 @@ func (p *Projection[S]) adopted(ctx context.Context, owned ownerState) (written 
 	return written
 }
 
-// diverged reports that a row had another history than its owner and was replaced; e is
-// the event of the owner's state.
+// diverged reports that a row had another history than its owner and was replaced. e is the event
+// of the owner's state.
 func (p *Projection[S]) diverged(ctx context.Context, e eventing.Event) {
 	divergences.Add(ctx, 1, p.ofType())
 	p.log.ErrorContext(ctx, "row had a history that its owner has lost: it was replaced by the owner's state",
@@ -219,8 +219,8 @@ func (p *Projection[S]) unknownSeen(c inbox.Change) {
 	})
 }
 
-// oddLines is how many of the rows that cannot be written have a line each. A table can refuse all
-// rows.
+// oddLines is how many rows that cannot be written get a log line each. Later such rows get one
+// line a minute, because a table can refuse all rows.
 const oddLines = 100
 
 // left reports a row that is left as it is.

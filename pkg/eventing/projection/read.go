@@ -17,9 +17,9 @@ import (
 // FetchRequired returns the owner's state of an aggregate to a reader of tenant. required concerns
 // this aggregate only. The error is consistency.ErrAhead if the owner's state does not meet
 // required. It is ErrUnknown if the owner does not know the aggregate, and required is empty or has
-// a position of an earlier epoch than the owner's. The owner has then lost all writes of that
-// position. An aggregate of another tenant counts as unknown, because a token does not prove that
-// its bearer may see what it names.
+// a position of an earlier epoch than the owner's. With an earlier epoch, the owner has lost all
+// writes of that position. An aggregate of another tenant counts as unknown, because a token does
+// not prove that its bearer may see the aggregates that the token names.
 func (p *Projection[S]) FetchRequired(ctx context.Context, tenant, id string, required consistency.Requirement) (row S, err error) {
 	row, _, err = p.aggregate.Fetch(ctx, id, consistency.FetchTimeout)
 	if err != nil && !errors.Is(err, ErrUnknown) {
@@ -62,17 +62,17 @@ type Page interface {
 	Read(ctx context.Context, positions []consistency.Position) (reached int, err error)
 }
 
-// List reads page until the table has reached the positions of required. If it does not
-// reach them within required's wait, List fetches the owner's state, writes it with w,
-// and reads the page then. stale lists the positions that the page may lack; it is empty
-// unless required allows stale data.
+// List reads page until the table has reached the positions of required. If the table does not
+// reach them within required's wait, List fetches the owner's state, writes the state with w, and
+// reads the page again. stale lists the positions that the page may lack. It is empty unless
+// required allows stale data.
 func (p *Projection[S]) List(ctx context.Context, r *consistency.Reader, w *txn.Writer, required consistency.Requirement, page Page,
 ) (outcome consistency.Outcome, stale []consistency.StaleAggregate, err error) {
 	outcome, err = r.Read(ctx, required, listQuery[S]{p, w, required, page})
 	if err != nil || outcome != consistency.Stale {
 		return outcome, nil, err
 	}
-	// The page is read after its stale positions, so that it lacks at most those.
+	// The page is read after the stale positions, so that the page lacks at most these positions.
 	if stale, err = unmet(ctx, page, required); err == nil {
 		_, err = page.Read(ctx, required.Positions())
 	}

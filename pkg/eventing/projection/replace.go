@@ -30,10 +30,10 @@ func (p *Projection[S]) Type() string { return p.aggregate.Type() }
 // writes the row, as in Repair.
 //
 // A row that the owner does not know becomes a tombstone of its own version, and is not removed.
-// Readers are told that it is gone either way. But the broker may still have events of the lost
-// history, for as long as it keeps messages. On a tombstone such events are stale; without a row
-// they would create the aggregate again. If the owner puts the aggregate again, or gets it back by
-// another restore, the aggregate replaces the tombstone by the usual rules.
+// Readers are told that the aggregate is gone either way. But the broker may still have events of
+// the lost history, for as long as it keeps messages. On a tombstone such events are stale; without
+// a row they would create the aggregate again. If the owner puts the aggregate again, or gets it
+// back by another restore, the aggregate replaces the tombstone by the usual rules.
 //
 // A row that cannot be read or written is skipped, because the fault is its own and must not hold
 // up other rows. The log has a line about each of the first 100 such rows of a Projection, and then
@@ -46,9 +46,9 @@ func (p *Projection[S]) Replace(ctx context.Context, by audit.Actor, seen []reco
 	})
 }
 
-// inParts calls write for parts of up to most rows, each one transaction, and returns the ids that
-// write returns. If the content of a row is at fault, its part is written row by row, and left
-// receives the row.
+// inParts splits rows into parts, and calls write for each part as one transaction. most is the
+// largest number of rows in a part. inParts returns the ids that write returns. If the content of a
+// row is at fault, the part of that row is written row by row, and left is called with that row.
 func inParts[R any](rows []R, most int, write func([]R) ([]string, error), left func(R, error)) (written []string, err error) {
 	for part := range slices.Chunk(rows, most) {
 		ids, err := write(part)

@@ -10,7 +10,7 @@
 // constraints, owner and rights. The shadow's rows come from the owner, page by page, and from the
 // mirror. The mirror is a set of triggers of the served table, which copy each row that is written.
 // So consumers need no code for a rebuild, no instance can miss the rebuild, and there is no cost
-// while there is none.
+// while there is no rebuild.
 //
 // The mirror copies a row in the transaction that writes the row, over any version in the shadow.
 // So a row that is written during the rebuild is never older in the shadow than in the served
@@ -33,14 +33,14 @@
 // The phase and the progress are in the table rebuild_state, which is created when the rebuild
 // begins and dropped when it ends. If a process dies, the next one continues its phase, because all
 // steps of a phase may be repeated. A lock of the session admits one process. A process that has
-// lost its session may go on next to another one. So each change of the state names the rebuild and
-// the phase that it applies to, and cannot undo a decision of the other process.
+// lost its session may go on next to another process. So each change of the state names the rebuild
+// and the phase that it applies to, and cannot undo a decision of the other process.
 //
 // An owner that lacks many rows may be the wrong one. So the repair of lost rows waits for the end
-// of their comparison, and is refused if there are too many by the rule of reconcile.Doubtful.
-// Before the exchange no row of the shadow is served. After the exchange the mirror copies each
-// repair into the former table, so a rollback undoes no repair. Therefore nothing is repaired then
-// before a comparison of all tables has decided about the owner.
+// of the comparison, and is refused if there are too many lost rows by the rule of
+// reconcile.Doubtful. Before the exchange no row of the shadow is served. After the exchange the
+// mirror copies each repair into the former table, so a rollback undoes no repair. Therefore, after
+// the exchange, nothing is repaired before a comparison of all tables has decided about the owner.
 //
 // A served row that is ahead of its owner's is repaired only after the exchange, with the audit
 // entry of a repair. So an exchange alone makes no read older.

@@ -45,7 +45,8 @@ var again = backoff.Policy{Base: 100 * time.Millisecond, Cap: 2 * time.Second}
 var (
 	// ErrBusy means that another process works on the rebuild.
 	ErrBusy = errors.New("another process rebuilds the read model")
-	// ErrMigrating means that a migration of the schema is running. Begin when it has ended.
+	// ErrMigrating means that a migration of the schema is running. Begin the rebuild when the
+	// migration has ended.
 	ErrMigrating = errors.New("a migration of the schema runs: begin when it has ended")
 	// ErrPhase means that the rebuild's phase does not allow the action.
 	ErrPhase = errors.New("not in this phase of a rebuild")
@@ -54,11 +55,11 @@ var (
 // Part is one table of a read model.
 type Part struct {
 	// Table is the table's name, and Key its primary key. The table has the columns epoch and
-	// version. Rows come to the shadow in another order than to the table. So another unique index
-	// must be on values that never move from one row to another, such as the id of the last event.
-	// With such an index, a transaction that writes a row while the rebuild copies the row may fail
-	// with unique_violation, because ON CONFLICT waits for the key's index only. It succeeds when
-	// it is tried again.
+	// version. Rows come to the shadow in another order than to the table. So each further unique
+	// index must be on values that never move from one row to another, such as the id of the last
+	// event. With such an index, a transaction that writes a row while the rebuild copies the row
+	// may fail with unique_violation, because ON CONFLICT waits for the key's index only. The
+	// transaction succeeds when it is tried again.
 	Table string
 	Key   reconcile.Key
 	// Shadow fills the shadow. Before compares the shadow with the owner, and After compares the
@@ -79,8 +80,8 @@ type Rebuild struct {
 
 // New returns the rebuild of a read model that consists of parts, in db. db connects as the owner
 // of the schema, without a transaction pooler, and prepares its sessions with Session. after is a
-// statement that corrects what triggers have counted of the rows. It runs after each exchange,
-// outside of the exchange's locks, and again after a crash. It may be empty.
+// statement that corrects the counts of rows that triggers keep. The statement runs after each
+// exchange, outside of the exchange's locks, and again after a crash. It may be empty.
 func New(db *pgxpool.Pool, after string, parts ...Part) *Rebuild {
 	r := &Rebuild{db: db, parts: parts, after: after}
 	for _, p := range parts {
@@ -105,8 +106,8 @@ func Session(schema string) func(context.Context, *pgx.Conn) error {
 
 // Rollback exchanges the tables back. The mirror has copied all events since the exchange into the
 // former table, so no read gets older. Before the exchange, Rollback reads both tables for rows
-// that only the new one has. If there are such rows, it copies them and reads both tables again. It
-// may be repeated.
+// that only the new table has. If there are such rows, it copies them and reads both tables again.
+// Rollback may be repeated.
 func (r *Rebuild) Rollback(ctx context.Context, by audit.Actor) error {
 	return r.alone(ctx, func() error {
 		s, err := r.State(ctx)
@@ -125,9 +126,9 @@ func (r *Rebuild) Rollback(ctx context.Context, by audit.Actor) error {
 }
 
 // Finish removes the tables that are not served, and ends the rebuild in any phase. In the phase
-// Checking, when served rows may still differ from their owner's, it requires unchecked. If the
-// statement after the exchange fails, Finish removes the tables all the same, and returns the error
-// of the statement.
+// Checking, when served rows may still differ from their owner's, Finish requires that unchecked is
+// true. If the statement after the exchange fails, Finish removes the tables all the same, and
+// returns the error of the statement.
 func (r *Rebuild) Finish(ctx context.Context, by audit.Actor, unchecked bool) error {
 	return r.alone(ctx, func() error {
 		s, err := r.State(ctx)

@@ -36,7 +36,7 @@ func (w *worker) repair(ctx context.Context, p Part) error {
 }
 
 // pass makes one comparison. Unless losses are accepted, lost rows are repaired only at its end.
-// Their number is known then, and ErrLosses is returned if it makes the owner doubtful.
+// Their number is known then. If the number makes the owner doubtful, pass returns ErrLosses.
 func (w *worker) pass(ctx context.Context, o *repairs) (outcome, error) {
 	rows, err := o.comparison.Reader.Estimate(ctx)
 	if err != nil {
@@ -62,7 +62,7 @@ type repairs struct {
 	comparison reconcile.Comparison
 	// phase is Comparing for a shadow, and Checking for a served table. A row that is ahead of its
 	// owner's counts as a loss in both, but is repaired in the served table only. A repair in the
-	// shadow would make it older than the served row.
+	// shadow would make the shadow's row older than the served row.
 	phase Phase
 	// deciding means that nothing is written. The comparison only shows whether the owner is
 	// doubtful.
@@ -70,7 +70,8 @@ type repairs struct {
 	// accept means that losses are repaired at once.
 	accept bool
 	// rows counts the owner's rows. read is the number of rows of the served table before the
-	// comparison, because a repair adds missing rows, of which a wrong owner may have many.
+	// comparison. A later count would include missing rows that a repair has added, of which a
+	// wrong owner may have many.
 	rows, read int64
 	losses     int
 	// lost are the losses that are repaired at the end.
@@ -116,8 +117,8 @@ func (o *repairs) repairLosses(ctx context.Context) error {
 	return o.replace(ctx, o.lost)
 }
 
-// count returns the number of rows of a served table. Statistics may be from before most of the
-// rows.
+// count returns the number of rows of a served table. It does not use statistics, which may be from
+// before most of the rows.
 func (w *worker) count(ctx context.Context, p Part) (rows int64, err error) {
 	err = w.retry(ctx, longTime, func(ctx context.Context) error {
 		return w.db.QueryRow(ctx, p.sql(`SELECT count(*) FROM {table}`)).Scan(&rows)

@@ -212,7 +212,7 @@ func (w *worker) vacuum(ctx context.Context, p Part) error {
 // check repairs the served rows. First it compares all tables without writing, to detect a wrong
 // owner. The mirror copies each row that is written into the former table, so a rollback would not
 // undo the damage of a wrong owner. The owner may be another one than before the exchange, because
-// another process may have begun.
+// another process may have begun the rebuild.
 func (w *worker) check(ctx context.Context, s State) error {
 	if err := w.runAfter(ctx); err != nil {
 		return err
@@ -238,9 +238,10 @@ func (w *worker) check(ctx context.Context, s State) error {
 	return w.enter(ctx, s, Done)
 }
 
-// checkPart repairs the rows of a table, if the comparison found has found any. It goes on until
-// each row equals its owner's, or is as it was seen. Another repair would not write such a row
-// either.
+// checkPart repairs the rows of a table. found is the outcome of a comparison of the table. If no
+// rows differ in found, there is nothing to repair. checkPart goes on until each row equals its
+// owner's, or has not changed since it was compared, because another repair would not write such a
+// row either.
 func (w *worker) checkPart(ctx context.Context, p Part, found outcome) (err error) {
 	accept := w.options.AcceptLosses
 	found.moved = found.differ

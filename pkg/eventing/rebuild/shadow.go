@@ -38,7 +38,7 @@ const noMigration = `SELECT pg_try_advisory_xact_lock(hashtext('lockstep migrate
 
 // create makes the shadows, the mirrors and the state, all or none of them. It returns ErrMigrating
 // during a migration. Creating the triggers waits for the running writers of the table. So each row
-// was committed before, or the mirror copies it.
+// was committed before the triggers existed, or the mirror copies the row.
 func (r *Rebuild) create(ctx context.Context, by audit.Actor) error {
 	err := r.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		var quiet bool

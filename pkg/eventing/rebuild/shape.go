@@ -19,9 +19,9 @@ var ErrShape = errors.New("the table and its shadow have different shapes")
 // shape lists what readers and writers of table $1 see of it, except its rows and the names of its
 // indexes. An index that is not valid yet has no equal. Triggers and views are left out, because
 // the exchange creates them again. But the exchange would enable a disabled trigger, and cannot
-// create a view of a role that this one is no member of, so these are listed. Other dependants,
-// such as a publication, a sequence or a function, are listed because they would stay with the old
-// table.
+// create a view of a role that the rebuild's role is no member of, so disabled triggers and such
+// views are listed. Other dependants, such as a publication, a sequence or a function, are listed
+// because they would stay with the old table.
 //
 //go:embed shape.sql
 var shape string

@@ -20,10 +20,10 @@ import (
 //go:embed exchange.sql
 var exchange string
 
-// swap exchanges the tables of the rebuild s in one transaction, and enters the phase to. Nothing
-// is read or written while it holds its locks, which takes milliseconds. It waits for each lock
-// only for lockTime, because readers queue behind it. Then it lets the readers pass, and tries
-// again.
+// swap exchanges the tables of the rebuild s in one transaction, and enters the given phase.
+// Nothing is read from the tables or written to them while swap holds its exclusive locks, which
+// takes milliseconds. It waits for each exclusive lock only for lockTime, because readers queue
+// behind it. If it does not get the lock in that time, it lets the readers pass, and tries again.
 func (r *Rebuild) swap(ctx context.Context, by audit.Actor, action string, s State, to Phase) error {
 	if err := r.carryAll(ctx); err != nil {
 		return since(err)
@@ -48,7 +48,7 @@ func (r *Rebuild) swap(ctx context.Context, by audit.Actor, action string, s Sta
 	return nil
 }
 
-// since adds to an ErrShape during a rebuild how an operator resolves it.
+// since adds to an ErrShape during a rebuild what an operator has to do.
 func since(err error) error {
 	if errors.Is(err, ErrShape) {
 		return fmt.Errorf("a migration ran since the begin: finish this rebuild, and begin another one: %w", err)
@@ -56,7 +56,8 @@ func since(err error) error {
 	return err
 }
 
-// lock locks the served tables before the shadows, as the transactions with a mirror do.
+// lock locks the served tables before the shadows, in the order of the transactions that the mirror
+// copies.
 func (r *Rebuild) lock(ctx context.Context, tx pgx.Tx) error {
 	tables := slices.Concat(r.tables, r.shadows)
 	if err := calm(ctx, tx, tables); err != nil {
@@ -68,7 +69,7 @@ func (r *Rebuild) lock(ctx context.Context, tx pgx.Tx) error {
 
 // calm waits until no vacuum, ANALYZE or CREATE INDEX CONCURRENTLY works on the tables, and lets
 // none begin before the transaction ends. Without calm an autovacuum would outlive all attempts,
-// because Postgres ends it only for a transaction that waits longer than lockTime.
+// because Postgres ends an autovacuum only for a transaction that waits longer than lockTime.
 func calm(ctx context.Context, tx pgx.Tx, tables []string) error {
 	_, err := tx.Exec(ctx, fmt.Sprintf(`
 		SET LOCAL lock_timeout = %d; LOCK TABLE %s IN SHARE UPDATE EXCLUSIVE MODE; SET LOCAL lock_timeout = %d`,

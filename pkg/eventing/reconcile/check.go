@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// DefaultGrace is far longer than an event takes while nothing is at fault.
+	// DefaultGrace is far longer than an event takes to reach the reader while nothing is at fault.
 	DefaultGrace = 30 * time.Second
 	// maxPending bounds the uncertain rows that are kept in memory to be looked at again.
 	maxPending = 10_000
-	// maxAge bounds how long an uncertain row is kept. It also bounds the work that is repeated
-	// when another instance continues a check.
+	// maxAge bounds how long an uncertain row waits until it is looked at again. So it also bounds
+	// the work that is repeated when another instance continues a check.
 	maxAge = time.Minute
-	// graces is how many grace periods a row may stay uncertain.
+	// graces is how many grace periods a row may stay uncertain before it counts as unsettled.
 	graces = 4
 )
 
@@ -35,7 +35,7 @@ var again = backoff.Policy{Base: 250 * time.Millisecond, Cap: 2 * time.Second}
 type Model interface {
 	// Type is the aggregate type.
 	Type() string
-	// Replace writes the owner's present state over each row that is still where it was seen, and
+	// Replace writes the owner's present state over each row that is still as it is in seen, and
 	// keeps the previous row in the audit table. It returns the ids of the rows that it has
 	// written.
 	Replace(ctx context.Context, by audit.Actor, seen []Row) (replaced []string, err error)
@@ -50,17 +50,17 @@ type Checker interface {
 	Estimate(ctx context.Context) (rows int64, err error)
 	// Start is the first id of a whole check.
 	Start() string
-	// Check checks the rows from o.From on, and passes the differences to seen. An error of seen
-	// ends the check. Check returns how many rows could not be checked.
+	// Check checks the rows from the id o.From on, and passes the differences to the observer seen.
+	// An error of the observer ends the check. Check returns how many rows could not be checked.
 	Check(ctx context.Context, o Options, seen Observer) (unsettled int, err error)
-	// Repair removes those differences that still exist, and keeps the previous rows in the audit
-	// table. It returns the ids that it has changed.
+	// Repair removes those differences in found that still exist, and keeps the previous rows in
+	// the audit table. It returns the ids of the rows that it has changed.
 	Repair(ctx context.Context, by audit.Actor, found []Difference) (repaired []string, err error)
 	// Still returns the differences that remain after a repair.
 	Still(ctx context.Context, found []Difference) (left []Difference, err error)
 }
 
-// Comparison is the Checker of rows. It has the two sides: the reader's table and its owner's.
+// Comparison is the Checker of rows. It compares the reader's table with the table of its owner.
 type Comparison struct {
 	Model  Model
 	Reader *Table
@@ -98,10 +98,10 @@ type Observer interface {
 	Differ(ctx context.Context, found []Difference) error
 }
 
-// Check compares all rows from o.From on, in parts and in the order of their ids. It passes the
-// rows that differ to seen, and ends with an error of seen. It returns how many rows could not be
-// decided, because they changed faster than they could be compared, or because the owner's
-// answers are from before them.
+// Check compares all rows from the id o.From on, in parts and in the order of their ids. It passes
+// the rows that differ to the observer seen, and ends with an error of that observer. It returns
+// how many rows could not be decided, because they changed faster than they could be compared, or
+// because the owner's answers are from before these rows.
 func (c Comparison) Check(ctx context.Context, o Options, seen Observer) (unsettled int, err error) {
 	r := &run{
 		Comparison: c, definition: c.Reader.Definition(), grace: cmp.Or(o.Grace, DefaultGrace),
@@ -118,7 +118,7 @@ func (c Comparison) Check(ctx context.Context, o Options, seen Observer) (unsett
 	return r.unsettled, err
 }
 
-// Limiter limits the rows to Rate, with a burst of PartRows.
+// Limiter limits the rows per second to Rate, with a burst of PartRows.
 func (o Options) Limiter() *rate.Limiter {
 	limit := rate.NewLimiter(rate.Inf, PartRows)
 	if o.Rate > 0 {
@@ -127,7 +127,7 @@ func (o Options) Limiter() *rate.Limiter {
 	return limit
 }
 
-// Repair replaces the rows by their owner's.
+// Repair replaces the rows of found by their owner's.
 func (c Comparison) Repair(ctx context.Context, by audit.Actor, found []Difference) (repaired []string, err error) {
 	seen := make([]Row, len(found))
 	for i, d := range found {
@@ -137,8 +137,8 @@ func (c Comparison) Repair(ctx context.Context, by audit.Actor, found []Differen
 	return c.Model.Replace(ctx, by, seen)
 }
 
-// Still compares the rows of the differences once more. If a row was repaired and a user has
-// changed it since, the new difference does not count, because the event is on its way.
+// Still compares the rows of the differences once more. If a user has changed a row since its
+// repair, the new difference does not count, because the event is on its way.
 func (c Comparison) Still(ctx context.Context, found []Difference) (left []Difference, err error) {
 	r := &run{Comparison: c, definition: c.Reader.Definition()}
 	for _, d := range found {

@@ -13,7 +13,7 @@ import (
 	"example.com/lockstep/pkg/eventing/bounded"
 )
 
-// statementTimeout bounds each statement, in the database too.
+// statementTimeout bounds each statement, both in the client and in the database.
 const statementTimeout = 10 * time.Second
 
 // Part implements Owner.
@@ -61,7 +61,7 @@ func (t *Table) Page(ctx context.Context, d Definition, r Range) (p Page, err er
 	return p, nil
 }
 
-// own is a leaf of the reader's table. N is its number in the owner's Part.
+// own is a leaf of the reader's table. N is the number of the owner's leaf for the same range.
 type own struct {
 	N      int
 	Rows   int64
@@ -69,9 +69,9 @@ type own struct {
 	Epoch  int64
 }
 
-// leaves digests the table's rows in the ranges of p, which begins at from. If the table has many
-// more rows there than the owner, leaves reads only a part of them. complete says that it has
-// read all.
+// leaves digests the table's rows in the ranges of p, which begins at the id from. If the table has
+// many more rows there than the owner, leaves reads only a part of them. complete says that leaves
+// has read all of them.
 func (t *Table) leaves(ctx context.Context, d Definition, from string, p Part) (found []own, complete bool, err error) {
 	bounds := make([]string, len(p.Leaves)-1)
 	for i := range bounds {
@@ -103,7 +103,7 @@ func (t *Table) Estimate(ctx context.Context) (rows int64, err error) {
 	return rows, err
 }
 
-// collect runs a statement with t.query and returns its rows. Its error begins with name.
+// collect runs a statement with t.query and returns its rows. An error of collect begins with name.
 func collect[T any](ctx context.Context, t *Table, name, sql string, args ...any) (all []T, a Answer, err error) {
 	a, err = t.query(ctx, func(rows pgx.Rows) (err error) {
 		all, err = pgx.CollectRows(rows, pgx.RowToStructByName[T])
@@ -115,8 +115,9 @@ func collect[T any](ctx context.Context, t *Table, name, sql string, args ...any
 	return all, a, err
 }
 
-// query runs a statement. Times are in UTC, because they become text. The time of the answer is
-// read before the rows, so that everything that had committed by then is in the rows.
+// query runs a statement, and passes its rows to read. Times are in UTC, because they become text
+// in the digests. The time of the answer is read before the rows, so that everything that had
+// committed by that time is in the rows.
 func (t *Table) query(ctx context.Context, read func(pgx.Rows) error, sql string, args ...any) (a Answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -138,9 +139,9 @@ func (t *Table) query(ctx context.Context, read func(pgx.Rows) error, sql string
 	return a, err
 }
 
-// sql fills in the parts of a statement that depend on the table. $1 is the first id of a range,
-// and $2 the id behind the range. The fields are sorted, whatever their order in d, because a
-// connection would keep another statement for each order.
+// sql fills in the parts of a statement that depend on the table. {lower} is the key of the id in
+// $1, and {upper} the key of the id in $2. The fields are sorted, whatever their order in d,
+// because otherwise a connection would keep another statement for each order.
 func (t *Table) sql(d Definition, statement string) string {
 	fields := append([]string{"created_at"}, slices.Sorted(slices.Values(d.Fields))...)
 	text := fmt.Sprintf(`json_build_array(%s, version, updated_at, deleted_at,

@@ -13,13 +13,13 @@
 //
 // # One definition
 //
-// Both sides run the same SQL of this package over their own table, in the database. The SQL
-// makes a JSON array of each row. The MD5 of the array is the row's digest, and the digest of a
-// range is a sum over its rows. So a range of any length takes no memory. For a tombstone only
-// id, version and times count, because a read model keeps nothing else. The reader names the
-// fields to compare, which are all that it has. If the owner's build lacks one of them, it
-// answers [ErrDefinition], so that two builds that cannot be compared do not look like two tables
-// that differ.
+// Both sides run the same SQL of this package over their own table, in the database. The SQL makes
+// a JSON array of each row. The MD5 of the array is the row's digest, and the digest of a range is
+// a sum over its rows. So a range of any length takes no memory. For a tombstone only id, version
+// and times count, because a read model keeps nothing else. The reader names the fields to compare,
+// which are all fields that the reader has. If the owner's build lacks one of these fields, the
+// owner answers [ErrDefinition], so that two builds that cannot be compared do not look like two
+// tables that differ.
 //
 // The epoch is part of no digest, because the owner's rows have no epoch of their own. After
 // `epoch bump` every row of the owner is in the new epoch, but only those rows of the reader that
@@ -30,12 +30,12 @@
 // Two tables that change are never read at one moment. So each difference is judged by the time
 // of the owner's answer:
 //
-//	changed   the same version with another content. It is certain at once if the same event
-//	          made both rows, because the content of an event is final.
+//	changed   the reader has the same version with another content. "changed" is certain at once
+//	          if the same event made both rows, because the content of an event is final.
 //	behind    the reader has a lower version.
 //	missing   the reader has no row. "behind" and "missing" are certain if the owner's version
-//	          is older than the grace period, or was first seen longer ago than that, because
-//	          then the event is no longer on its way.
+//	          is older than the grace period, or was first seen longer ago than the grace
+//	          period, because then the event is no longer on its way.
 //	extra     the owner never had the row, or has lost it.
 //	ahead     the reader has a higher version, or a later epoch. "extra" and "ahead" are
 //	          certain if the answer is younger than the row by lossTime, because then the
@@ -54,7 +54,7 @@
 //
 // # Repair
 //
-// [Model] locks a row, and writes the owner's state over it only if the row is still where it was
-// seen to differ. So a live event that came in between wins. A check that dies loses nothing,
-// because it writes only whole repairs. The next check may begin at any id.
+// [Model] locks a row, and writes the owner's state over it only if the row still has the position
+// at which it was found to differ. So a live event that came in between wins. A check that dies
+// loses nothing, because it writes only whole repairs. The next check may begin at any id.
 package reconcile

@@ -36,7 +36,7 @@ type Difference struct {
 	Owner  Row
 }
 
-// Stands reports whether the reader's row is as it was in an earlier difference.
+// Stands reports whether the reader's row is the same as in the earlier difference.
 func (d Difference) Stands(was Difference) bool { return d.Reader.stands(was.Reader) }
 
 // kindOf returns the kind of the difference between two rows, certain or not. The kind is empty
@@ -61,17 +61,18 @@ func kindOf(reader, owner Row, a Answer) Kind {
 
 func differ(a, b uuid.UUID) bool { return a != uuid.Nil && b != uuid.Nil && a != b }
 
-// sighting is a row that differed, as it was when it was seen first.
+// sighting is a row that differed when it was seen first, but not certainly.
 type sighting struct {
 	id string
-	// version is the owner's version at the time since: see lasts.
+	// version is the owner's version at the time since, at which the grace period began: see lasts.
 	version int64
 	since   time.Time
 	// first is the time of the first sighting.
 	first time.Time
 }
 
-// certain reports whether a difference of kind k is not due to a change that is on its way.
+// certain reports whether a difference of kind k is not due to a change that is on its way. a is
+// the owner's answer.
 func (s *sighting) certain(k Kind, reader, owner Row, a Answer, grace time.Duration) bool {
 	// The time of the answer counts, not the present, because a replica lags.
 	outlives := a.AsOf.After(reader.At.Add(lossTime)) || fromFuture(reader.At)
@@ -83,8 +84,8 @@ func (s *sighting) certain(k Kind, reader, owner Row, a Answer, grace time.Durat
 	case k == Extra, k == Ahead:
 		return outlives
 	case k == Changed:
-		// If the owner's row has stood for the grace period, its event is not on its way,
-		// whatever its time.
+		// If the owner's row has stood for the grace period, the event of that row is not on its
+		// way, even if the row has a time in the future.
 		return outlives && (a.AsOf.After(owner.At.Add(grace)) || fromFuture(owner.At) && s.lasts(s.version != owner.Version, owner, a, grace))
 	}
 	// The kind is Behind or Missing. The reader must have been behind one version of the owner
@@ -92,8 +93,8 @@ func (s *sighting) certain(k Kind, reader, owner Row, a Answer, grace time.Durat
 	return a.AsOf.After(owner.At.Add(grace)) || s.lasts(reader.Version >= s.version, owner, a, grace)
 }
 
-// lasts reports whether the difference has lasted for longer than the grace period. If the row
-// has moved, the period begins again, with the owner's present version.
+// lasts reports whether the difference has lasted for longer than the grace period. If moved says
+// that the row has moved since, the period begins again, with the owner's present version.
 func (s *sighting) lasts(moved bool, owner Row, a Answer, grace time.Duration) bool {
 	if s.since.IsZero() || moved {
 		s.version, s.since = owner.Version, a.AsOf
@@ -101,13 +102,14 @@ func (s *sighting) lasts(moved bool, owner Row, a Answer, grace time.Duration) b
 	return a.AsOf.Sub(s.since) > grace
 }
 
-// fromFuture reports whether at is later than the present by more than clocks differ. No event
-// has made such a time.
+// fromFuture reports whether the time at is later than the present by more than lossTime, which
+// covers clocks that differ. No event has made such a time.
 func fromFuture(at time.Time) bool { return at.After(time.Now().Add(lossTime)) }
 
 const (
 	// fewLosses is how many rows that the owner does not have, or has lost, are repaired in any
-	// case. More are repaired if they are at most one of lossShare rows.
+	// case. More such rows are repaired only if they are at most one of lossShare rows: see
+	// Doubtful.
 	fewLosses = 100
 	lossShare = 20
 )
@@ -117,9 +119,9 @@ const (
 func (k Kind) Lost() bool { return k == Extra || k == Ahead }
 
 // Doubtful reports whether so many rows are lost that the owner may be the wrong one, or an empty
-// one. owned is how many rows the owner has, and read how many the read model has. The smaller
-// number counts, because an owner with many more rows must not hide that the read model would
-// lose most of its own. Rows that the read model lacks, however many, are no losses.
+// one. owned is how many rows the owner has, and read how many the read model has. The smaller of
+// these numbers counts, because an owner with many more rows must not hide that the read model
+// would lose most of its own. Rows that the read model lacks, however many, are no losses.
 func Doubtful(losses int, owned, read int64) bool {
 	return losses > 0 && owned == 0 || int64(losses) > max(fewLosses, min(owned, read)/lossShare)
 }

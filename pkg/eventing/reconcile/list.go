@@ -30,10 +30,10 @@ type Listing[R any] struct {
 	Estimate int64
 }
 
-// List lists the rows of an owner's table from an id on, including tombstones. It returns up to
-// 500 rows, and fewer if they are long, but at least one if there is any. If from is empty, it
-// begins at the table's first id. columns are R's fields, by name, and RowTo reads them. id
-// returns the id of a row.
+// List lists the rows of an owner's table from an id on, including tombstones. It returns up to 500
+// rows, and fewer if the rows are long, but at least one if there is any. If from is empty, the
+// listing begins at the table's first id. columns are the names of R's fields, separated by commas,
+// and RowTo reads them into R. The function id returns the id of a row.
 func List[R any](ctx context.Context, t *Table, columns, from string, id func(R) string) (l Listing[R], err error) {
 	from = cmp.Or(from, t.Start())
 	if err := t.Key.check(from); err != nil {
@@ -49,7 +49,7 @@ func List[R any](ctx context.Context, t *Table, columns, from string, id func(R)
 	return l, err
 }
 
-// read keeps rows up to the bounds. Rows behind them are not kept in memory.
+// read keeps rows up to listRows and listBytes. Further rows are not kept in memory.
 func (l *Listing[R]) read(rows pgx.Rows, id func(R) string) error {
 	defer rows.Close()
 	bytes := 0
@@ -71,16 +71,17 @@ func (l *Listing[R]) read(rows pgx.Rows, id func(R) string) error {
 	return rows.Err()
 }
 
-// firstDay and lastDay bound the times that an owner's row has for its readers. They are the
-// range of JSON and protobuf, but firstDay is not the day of Go's zero time, which means no time.
+// firstDay and lastDay bound the times in the rows that an owner gives its readers. The bounds are
+// those of JSON and protobuf, except that firstDay is a day later, because Go's zero time means no
+// time.
 var (
 	firstDay = time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC)
 	lastDay  = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 )
 
-// RowTo is pgx.RowToStructByName for an owner's row. If a time is outside of the years 1 to 9999,
-// or infinite, which a Go program cannot read, RowTo returns the first or the last day of these
-// years instead. Otherwise one such row would keep the other rows of its page from the reader.
+// RowTo is pgx.RowToStructByName for an owner's row. A Go program cannot read a time that is
+// infinite. If a time is infinite, or outside of the years 1 to 9999, RowTo returns firstDay or
+// lastDay instead. Otherwise one such row would keep the other rows of its page from the reader.
 // The digest of such a row shows the difference afterwards.
 func RowTo[R any](row pgx.CollectableRow) (R, error) { return pgx.RowToStructByName[R](finite{row}) }
 

@@ -18,9 +18,10 @@ type Counters interface {
 	Type() string
 	// Estimate returns about how many counters there are.
 	Estimate(ctx context.Context) (rows int64, err error)
-	// Count counts again the rows of the first ids in a range, which have about PartRows rows.
+	// Count counts again the rows of the first ids in the range in. It takes as many ids as have
+	// about PartRows rows.
 	Count(ctx context.Context, in Range) (Counted, error)
-	// Recount sets the counters with these ids to the values that their rows have, and keeps the
+	// Recount sets the counters of ids to the values that their rows have, and keeps the
 	// differences in the audit table. It returns the ids whose counters were wrong.
 	Recount(ctx context.Context, by audit.Actor, ids []string) (wrong []string, err error)
 }
@@ -43,7 +44,8 @@ type Recount struct{ Counters }
 // Start is the lowest id.
 func (Recount) Start() string { return uuid.Nil.String() }
 
-// Check counts all rows again from o.From on. Ids that it cannot count are unsettled.
+// Check counts all rows again from the id o.From on, and passes wrong counters to the observer
+// seen. The ids that it cannot count are unsettled.
 func (c Recount) Check(ctx context.Context, o Options, seen Observer) (unsettled int, err error) {
 	limit, end := o.Limiter(), uuid.Max.String()
 	seen = metered{seen, c.Type()}

@@ -36,7 +36,7 @@ func (r *run) patience(k Kind) time.Duration {
 	return max(graces*r.grace, lossTime+r.grace)
 }
 
-// part checks the rows from an id on, and returns the id behind them.
+// part checks the rows from the id from on, and returns the id at which the next part begins.
 func (r *run) part(ctx context.Context, from string) (next string, err error) {
 	if err := r.limit.WaitN(ctx, PartRows); err != nil {
 		return "", err
@@ -119,7 +119,7 @@ func (r *run) drill(ctx context.Context, in Range) error {
 		if err != nil {
 			return err
 		}
-		// A row of the owner behind the reader's page belongs to the next one.
+		// A row of the owner behind the reader's page belongs to the next page.
 		owners.Rows = slices.DeleteFunc(owners.Rows, func(row Row) bool { return row.ID >= mine.Until })
 		if err := r.limit.WaitN(ctx, min(len(owners.Rows)+len(mine.Rows), r.limit.Burst())); err != nil {
 			return err

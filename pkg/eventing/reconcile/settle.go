@@ -8,11 +8,13 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
-// signEvery is the longest time between two signs that the check goes on, plus the time of one
-// look at an uncertain row. Many looks at a slow owner take longer than an observer waits.
+// signEvery is how long settle looks at uncertain rows without a sign to the observer that the
+// check goes on. One more look may pass before the sign. Without signs, many looks at a slow owner
+// would take longer than an observer waits.
 const signEvery = 10 * time.Second
 
-// settleOld settles the uncertain rows if there are many, or if one has waited for long.
+// settleOld settles the uncertain rows if there are maxPending, or if the first has waited for
+// maxAge.
 func (r *run) settleOld(ctx context.Context) error {
 	if len(r.pending) >= maxPending || len(r.pending) > 0 && time.Since(r.pending[0].first) > maxAge {
 		return r.settle(ctx)
@@ -20,8 +22,8 @@ func (r *run) settleOld(ctx context.Context) error {
 	return nil
 }
 
-// settle looks at the uncertain rows until each is equal or certainly differs, or has been
-// uncertain for its patience from now on.
+// settle looks at the uncertain rows until each of them is equal or certainly differs, or has been
+// uncertain for its patience (method patience) since the call of settle.
 func (r *run) settle(ctx context.Context) error {
 	began := time.Now()
 	for attempt := 1; len(r.pending) > 0; attempt++ {
@@ -70,8 +72,8 @@ func (r *run) lookAgain(ctx context.Context, s *sighting) (open Kind, err error)
 	return "", r.observer.Differ(ctx, []Difference{{s.id, kind, reader, owner}})
 }
 
-// look reads a row of both sides, the owner's first. So a change that only the reader shows is
-// newer than the owner's answer.
+// look reads a row of both sides, the owner's first. So a change that only the reader's row shows
+// is newer than the owner's answer.
 func (r *run) look(ctx context.Context, id string) (reader, owner Row, a Answer, err error) {
 	owners, err := r.Owner.Page(ctx, r.definition, Only(id))
 	if err != nil {

@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// PartRows is the most rows that one call digests or lists. Hashing them takes the
+	// PartRows is the most rows that one call digests or lists. The hashes of so many rows take the
 	// database some tens of milliseconds, and their list fits into a message of 4 MiB.
 	PartRows = 4096
-	// leafRows is the number of rows of one digest. With fewer rows the list of digests is
-	// longer. With more rows the list of rows for each difference is longer.
+	// leafRows is the number of rows of one digest. With fewer rows per digest the list of digests
+	// is longer. With more rows per digest the list of rows for each difference is longer.
 	leafRows = 64
-	// encoding is the number of the rules in Table.sql by which a row becomes text. It changes
+	// encoding is the version of the rules in Table.sql by which a row becomes text. It changes
 	// when the rules change.
 	encoding = 1
 )
 
-// ColumnEpoch is the SQL expression for the epoch of a read model's row, which has a column for
-// it. The rows of an owner have no such column, and use the owner's present epoch,
-// outbox.PresentEpoch, instead.
+// ColumnEpoch is the SQL expression for the epoch of a row in a read model, where each table has a
+// column for the epoch. The rows of an owner have no such column, and use the owner's present
+// epoch, outbox.PresentEpoch, instead.
 const ColumnEpoch = "epoch"
 
-// ErrDefinition means that the two sides cannot compare their rows: one of them does not
+// ErrDefinition means that the two sides cannot compare their rows, because one of them does not
 // know a field, or makes digests by other rules.
 var ErrDefinition = errors.New("the two builds cannot be compared")
 
@@ -56,8 +56,8 @@ type Leaf struct {
 
 // Answer is the state of the database that answered.
 type Answer struct {
-	// AsOf is a time. Everything that had committed by then is in the answer. The zero time means
-	// unknown.
+	// AsOf is a time. Everything that had committed by that time is in the answer. The zero time
+	// means unknown.
 	AsOf time.Time
 	// Epoch is the owner's present epoch.
 	Epoch int64
@@ -70,7 +70,7 @@ type Part struct {
 	Until  string
 }
 
-// Row is the position and the digest of a row, or tombstone. The zero Row is no row.
+// Row is the position and the digest of a row, or tombstone. The zero Row stands for no row.
 type Row struct {
 	ID      string
 	Version int64
@@ -83,7 +83,7 @@ type Row struct {
 	Digest  string
 }
 
-// stands reports whether a row is as it was.
+// stands reports whether r is the same as the earlier row was.
 func (r Row) stands(was Row) bool {
 	return r.Version == was.Version && r.Epoch == was.Epoch && r.EventID == was.EventID && r.Deleted == was.Deleted && r.Digest == was.Digest
 }
@@ -95,15 +95,15 @@ type Page struct {
 	Until string
 }
 
-// Owner answers for the owner's table. In the owner's process it is a *Table, in another process
-// a client of the owner's service. The error is ErrDefinition if the two builds cannot be
-// compared.
+// Owner answers for the owner's table. In the owner's process an Owner is a *Table. In another
+// process it is a client of the owner's service. The methods return ErrDefinition if the two builds
+// cannot be compared.
 type Owner interface {
-	// Part digests the rows from an id on, up to PartRows rows. Its Until is the table's End if
-	// no row follows.
+	// Part digests the rows from an id on, up to PartRows rows. The Until of the result is the
+	// table's End if no row follows.
 	Part(ctx context.Context, d Definition, from string) (Part, error)
-	// Page lists the rows of a range from its begin, up to PartRows rows. Its Until is the
-	// range's Until if no row follows.
+	// Page lists the rows of a range from its begin, up to PartRows rows. The Until of the result
+	// is the range's Until if no row follows.
 	Page(ctx context.Context, d Definition, r Range) (Page, error)
 }
 
@@ -120,8 +120,8 @@ type Table struct {
 }
 
 // NewTable returns the table with this name, which is found through db's search_path. key has
-// columns of UUIDs. columns are the columns to compare, separated by commas. The columns of the
-// key, and those that every table has, may be among them. epoch is the SQL expression of a row's
+// columns of UUIDs. columns are the columns to compare, separated by commas. They may include the
+// columns of the key, and the columns that every table has. epoch is the SQL expression of a row's
 // epoch, such as ColumnEpoch.
 func NewTable(db *pgxpool.Pool, name string, key Key, columns, epoch string) *Table {
 	common := append([]string{"version", "epoch", "last_event_id", "created_at", "updated_at", "deleted_at"}, key...)
@@ -138,9 +138,9 @@ func NewTable(db *pgxpool.Pool, name string, key Key, columns, epoch string) *Ta
 // Definition returns the Definition that has all of the table's fields.
 func (t *Table) Definition() Definition { return Definition{Encoding: encoding, Fields: t.fields} }
 
-// check returns an error unless the table can make digests by d. Because of this check a field of
-// a request may become part of a statement. Each field may occur once, so that the columns bound
-// the statement's length and cost.
+// check returns an error unless ids are ids of the table and the table can make digests by d. Only
+// because of this check may a field of a request become part of a statement. Each field may occur
+// once, so that the columns bound the statement's length and cost.
 func (t *Table) check(d Definition, ids ...string) error {
 	if d.Encoding != encoding {
 		return fmt.Errorf("%w: digests by rules %d, and not %d", ErrDefinition, encoding, d.Encoding)
@@ -172,7 +172,7 @@ var ErrID = errors.New("not an id of this table")
 // Start is the lowest id of the table.
 func (k Key) Start() string { return k.id(uuid.Nil) }
 
-// End is above the id of each row, because the Max UUID of RFC 9562 is the id of nothing.
+// End is above the id of each row, because no row has the Max UUID of RFC 9562.
 func (k Key) End() string { return k.id(uuid.Max) }
 
 func (k Key) id(part uuid.UUID) string {
@@ -191,7 +191,7 @@ func (k Key) KeyExpr(parameter string) string {
 	return "(" + strings.Join(parts, ", ") + ")"
 }
 
-// check accepts only the canonical form of an id, which is the form that compares as text.
+// check accepts an id only in the canonical form, because only this form compares as text.
 func (k Key) check(id string) error {
 	parts := strings.Split(id, ":")
 	if len(parts) != len(k) {

@@ -33,7 +33,8 @@ func ofKind(name string, k Kind) metric.MeasurementOption {
 	return metric.WithAttributes(attribute.String("aggregate_type", name), attribute.String("kind", string(k)))
 }
 
-// metered counts the results of a check as those of one type, and passes them to its Observer.
+// metered counts the results of a check, and passes them to its Observer. The field of is the type
+// under which the results are counted.
 type metered struct {
 	Observer
 

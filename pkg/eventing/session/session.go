@@ -30,8 +30,8 @@ import (
 type Session struct {
 	mu     sync.Mutex
 	tenant string
-	recent []consistency.Position // the last one was met last
-	text   string                 // the token of all of them
+	recent []consistency.Position // in the order in which they were met
+	text   string                 // the token of all positions in recent
 }
 
 // Keep adds the token of an answer. A token that cannot be parsed, or that

@@ -6,18 +6,18 @@ import (
 )
 
 // maxBehindLock is how many requests of a process may wait for a row that another transaction was
-// found to hold. While writes to a row succeed, any number may wait.
+// found to hold. While writes to a row succeed, any number of requests may wait for it.
 const maxBehindLock = 8
 
-// gate lets one caller at a time in for each key. A caller that waits there holds no
+// gate lets one caller at a time in for each key. A caller that waits at the gate holds no
 // connection.
 type gate struct {
 	mu   sync.Mutex
 	keys map[string]*place
 }
 
-// place is the state of a key that has callers. gate.mu guards all fields but turn, which is held
-// by the caller that is in.
+// place is the state of a key that has callers. The caller that is in holds turn. gate.mu guards
+// the other fields.
 type place struct {
 	turn chan struct{}
 	// callers counts the caller that is in and the callers that wait.
@@ -26,7 +26,7 @@ type place struct {
 	locked bool
 }
 
-// enter waits until the caller is in for key. ok is false if ctx ended before, or if too many
+// enter waits until the caller is in for key. ok is false if ctx ended before that, or if too many
 // callers wait for a lock. A caller that is in must call leave.
 func (g *gate) enter(ctx context.Context, key string) (p *place, ok bool) {
 	if p, ok = g.join(key); !ok {

@@ -11,39 +11,40 @@ import (
 	"example.com/lockstep/pkg/eventing/tenant"
 )
 
-// Tx is the transaction of a [Writer]. BEGIN is sent with the first batch, and COMMIT with the
-// last batch if the caller names it (see [Tx.Last]), so neither costs a round trip. If the first
-// statement is not in a batch, BEGIN costs a round trip. Tx has no large objects. It has no
-// savepoints, because a savepoint's statements would run after the end of the transaction, and
+// Tx is the transaction of a [Writer]. BEGIN is sent with the first batch. COMMIT is sent with the
+// last batch, if the caller announces that batch (see [Tx.Last]). So neither costs a round trip. If
+// the first statement is not in a batch, BEGIN costs a round trip. Tx has no large objects. It has
+// no savepoints, because a savepoint's statements would run after the end of the transaction, and
 // outside of the tenant's scope.
 type Tx struct {
 	tx    pgx.Tx // nil until BEGIN has been sent
 	conn  *pgx.Conn
 	scope tenant.Scope
-	// last says that the next batch commits. ended says that this batch has been sent, or that
-	// Enter came too late. committed says that COMMIT has succeeded.
+	// last says that the next batch commits. ended says that the committing batch has been sent, or
+	// that Enter was called after BEGIN. committed says that COMMIT has succeeded.
 	last, ended, committed bool
 }
 
 // Enter confines the transaction to the rows of a tenant, from its first batch on. If the
-// transaction has already begun, all further statements fail, so that none runs in another scope
-// than its caller's.
+// transaction has already begun, all further statements fail, so that no statement runs in another
+// scope than its caller's.
 func (t *Tx) Enter(s tenant.Scope) {
 	t.scope = s
 	t.ended = t.ended || t.tx != nil
 }
 
 // Last returns the transaction for its last batch, which also commits. The transaction has
-// committed when that batch is closed without an error. COMMIT is on its way when a callback of
-// that batch runs, so the callback must not return an error of its own. Only an error of the
-// database can stop the transaction then. Statements after that batch fail with
+// committed when that batch is closed without an error. When a callback of that batch runs, COMMIT
+// has already been sent, and only an error of the database can stop the transaction. So the
+// callback must not return an error of its own. Statements after that batch fail with
 // [pgx.ErrTxClosed].
 func (t *Tx) Last() pgx.Tx {
 	t.last = true
 	return t
 }
 
-// SendBatch sends b behind BEGIN if it is the first batch, and in front of COMMIT if it is the last one.
+// SendBatch sends b behind BEGIN if b is the first batch, and in front of COMMIT if b is the last
+// batch.
 func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if t.ended {
 		return pgx.FailedBatchResults(b, pgx.ErrTxClosed)
@@ -66,7 +67,7 @@ func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	results := t.conn.SendBatch(ctx, sent)
 	t.tx = results.Tx()
 	for range own {
-		_, _ = results.Exec() // its error is that of the caller's first statement, too
+		_, _ = results.Exec() // the caller's first statement returns the same error
 	}
 	return results
 }
@@ -81,7 +82,7 @@ func (t *Tx) commitAnswered(tag pgconn.CommandTag) error {
 	return nil
 }
 
-// begin sends BEGIN alone, unless it has been sent.
+// begin sends BEGIN alone, unless BEGIN has been sent.
 func (t *Tx) begin(ctx context.Context) error {
 	switch {
 	case t.ended:
@@ -151,16 +152,16 @@ func (t *Tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDe
 	return t.tx.Prepare(ctx, name, sql)
 }
 
-// Conn returns the transaction's connection. Only a statement of t sends BEGIN first, not a
-// statement that is run on the connection.
+// Conn returns the transaction's connection. Only a statement of t sends BEGIN first. A statement
+// that is run on the connection does not.
 func (t *Tx) Conn() *pgx.Conn { return t.conn }
 
-// errLastFailed is the error if the function do returned none although its last batch failed.
-// Another COMMIT would succeed although there is no transaction.
+// errLastFailed is the error of end if the function do returned no error although its last batch
+// failed, or was not closed. Another COMMIT would succeed although there is no transaction.
 var errLastFailed = errors.New("the last batch of the transaction has failed, or was not closed")
 
-// end ends the transaction after the function do, whose error is failed. It rolls back if do or its
-// last batch failed. Otherwise it commits, unless do has already committed.
+// end ends the transaction after the function do has returned the error failed, or nil. It rolls
+// back if do or its last batch failed. Otherwise it commits, unless do has already committed.
 func (t *Tx) end(ctx context.Context, failed error) error {
 	switch {
 	case t.tx == nil || t.committed:

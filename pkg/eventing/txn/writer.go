@@ -1,6 +1,6 @@
 // Package txn runs the write transactions of requests.
 //
-// A lock that another transaction holds must delay only the requests that want it: see
+// A lock that another transaction holds must delay only the requests that want the same lock: see
 // [Writer].
 package txn
 
@@ -23,8 +23,8 @@ const (
 	// lockTime is how long a transaction may hold its connection while it waits for a lock.
 	// Transactions of healthy writers take far less.
 	lockTime = 100 * time.Millisecond
-	// lockBudget is how long a request may wait in all, for locks over all of its tries, and for
-	// its turn to try.
+	// lockBudget is how long a request may go on trying in all. It covers the waits for locks and
+	// for turns over all of its tries, and the pauses between them.
 	lockBudget = 2 * time.Second
 )
 
@@ -38,14 +38,15 @@ var lockRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 500 * time.Mil
 // Writer runs the write transactions of requests. It bounds the connections that wait for locks
 // of other transactions, whether on one row or on every row:
 //
-//   - Of the requests for one key, only one at a time is in the database. The others wait for
-//     it without a connection.
+//   - Of the requests for one key, only one at a time is in the database. The other requests
+//     wait for that one without a connection.
 //   - A transaction waits for a lock for 100 ms. Then it ends, the connection is free, and the
 //     request tries again after a pause. After 2 s in all the request fails with [ErrLocked].
-//     While a key is found locked, eight requests wait for it, and further ones fail at once.
+//     If the last try for a key met a lock, at most eight requests wait for that key, and
+//     further requests fail at once.
 //   - Writes leave one connection of the pool to reads.
 //
-// Between processes, only the lock itself keeps the order.
+// Between requests of different processes, only the lock itself keeps the order.
 type Writer struct {
 	db     *pgxpool.Pool
 	gate   gate
@@ -66,10 +67,10 @@ func NewWriter(db *pgxpool.Pool) *Writer {
 	return w
 }
 
-// Write runs do in a transaction, with the isolation that the services are written for,
-// regardless of the role's default. key is a name for the rows that do locks. It is empty if
-// other transactions cannot hold any of them. do may run several times, and all runs but the last
-// have changed nothing. If do does not commit with [Tx.Last], Write commits.
+// Write runs the function do in a transaction. The isolation level is Read Committed, for which the
+// services are written, regardless of the role's default. key is a name for the rows that do locks.
+// key is empty if other transactions cannot hold any of these rows. do may run several times, and
+// all runs but the last have changed nothing. If do does not commit with [Tx.Last], Write commits.
 //
 // In this repository the caller is the service video, in package aggregate: its do runs the
 // closure of a Create, Update, Put or Delete.
@@ -98,8 +99,9 @@ func (w *Writer) Write(ctx context.Context, key string, do func(*Tx) error) erro
 	return w.gaveUp(ctx, err)
 }
 
-// try waits for its turn, no longer than patient, takes a connection, and runs the transaction.
-// committed says that do's last batch has committed the transaction, whatever do did afterwards.
+// try waits for its turn until the context patient ends, takes a connection, and runs the
+// transaction. committed says that the last batch of do has committed the transaction, whatever do
+// did afterwards.
 func (w *Writer) try(patient, ctx context.Context, do func(*Tx) error) (committed bool, err error) {
 	select {
 	case w.turns <- struct{}{}:
@@ -123,8 +125,8 @@ func isLocked(err error) bool {
 	return ok && pg.Code == "55P03" // lock_not_available
 }
 
-// gaveUp returns the error of a request that was not served. It is the error of ctx if the
-// request's own time is over. Otherwise it is ErrLocked, with cause if there is one.
+// gaveUp returns the error of a request that was not served. If ctx, the request's own context, has
+// ended, the error is the error of ctx. Otherwise it is ErrLocked, with cause if cause is not nil.
 func (w *Writer) gaveUp(ctx context.Context, cause error) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -99,11 +99,12 @@ func History(ctx context.Context, db *pgxpool.Pool, event uuid.UUID) ([]Entry, e
 		 ORDER BY id`, event), pgx.RowToStructByName[Entry])
 }
 
-// recordedPage bounds the ids of one Recorded.
+// recordedPage bounds the ids that one call of Recorded returns.
 const recordedPage = 500
 
 // Recorded returns the ids of aggregates of a type that have entries with a Record, in order. It
-// begins behind the id after, and returns up to 500. last means that there are no more.
+// returns up to 500 ids, which begin behind the id that is the argument after. last means that
+// there are no more.
 func Recorded(ctx context.Context, db *pgxpool.Pool, aggregateType, after string) (ids []string, last bool, err error) {
 	ids, err = bounded.Collect(ctx, bounded.Pool{DB: db, Limit: queryTimeout}.Statement("read audit", `
 		SELECT DISTINCT aggregate_id FROM operator_actions
@@ -112,8 +113,8 @@ func Recorded(ctx context.Context, db *pgxpool.Pool, aggregateType, after string
 	return ids, len(ids) < recordedPage, err
 }
 
-// Naming returns the ids of the given aggregates that have an entry with text in its Record. text
-// is, for example, a person's id.
+// Naming returns the given ids of aggregates that have an entry with the string text in its Record.
+// text is, for example, a person's id.
 func Naming(ctx context.Context, db *pgxpool.Pool, aggregateType string, ids []string, text string) ([]string, error) {
 	return bounded.Collect(ctx, bounded.Pool{DB: db, Limit: queryTimeout}.Statement("read audit", `
 		SELECT DISTINCT aggregate_id FROM operator_actions
@@ -122,8 +123,8 @@ func Naming(ctx context.Context, db *pgxpool.Pool, aggregateType string, ids []s
 }
 
 // Forget removes the Record of all entries about these aggregates, because it may hold a person's
-// text, and returns the number of entries. Action, person, time and reason stay. If there was a
-// Record, Forget adds an entry of a with the number.
+// text, and returns the number of these entries. Action, person, time and reason stay. If there was
+// a Record, Forget adds an entry with that number, in the name of the Actor a.
 func Forget(ctx context.Context, db *pgxpool.Pool, a Actor, aggregateType string, ids []string) (forgotten int64, err error) {
 	if err := a.Validate(); err != nil {
 		return 0, fmt.Errorf("forget records: %w", err)

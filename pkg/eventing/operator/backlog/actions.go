@@ -26,8 +26,8 @@ const (
 // it, or has published it.
 var ErrNotParked = errors.New("not parked")
 
-// Retry lets relays publish parked events again, as if they had never been
-// refused. It returns the number of events that it freed; f selects them.
+// Retry lets relays publish parked events again, as if they had never been refused. f selects the
+// events. Retry returns how many events it has freed.
 func (b *Backlog) Retry(ctx context.Context, o audit.Actor, f Filter) (freed int64, err error) {
 	f.Parked = true
 	for {
@@ -116,8 +116,9 @@ func (b *Backlog) eachPage(ctx context.Context, age time.Duration, o *audit.Acto
 //go:embed purge_page.sql
 var purgePage string
 
-// page deletes or counts the old events among the next purgeBatch events, which come after the id
-// after. read is how many events it has read, and last the id of the last one.
+// page reads up to purgeBatch events behind the id after, and deletes or counts the old events
+// among them. read is how many events it has read, old is how many of these are old, and last is
+// the id of the last one.
 func (b *Backlog) page(
 	ctx context.Context, age time.Duration, o *audit.Actor, after uuid.UUID,
 ) (read, old int64, last uuid.UUID, err error) {
@@ -155,11 +156,12 @@ func (b *Backlog) Contents(ctx context.Context, aggregateType string, ids []stri
 	return c, err
 }
 
-// Forget deletes the published events of these aggregates, whatever their age, except the newest of
-// each. It empties the newest, because Append needs the row but not the payload. It returns the
-// number of events that waited to be published when its last statement began, even if they are
-// published by now. Waiting events keep their payload, because consumers could not apply an event
-// without its payload, or one that is sent after a later event.
+// Forget deletes the published events of these aggregates, whatever their age, except the newest
+// event of each aggregate. It empties the newest event, because Append needs the row but not the
+// payload. waiting is the number of events that waited to be published when the last statement of
+// Forget began, even if they are published by now. Waiting events keep their payload, because
+// consumers could not apply an event without its payload, or an event that is sent after a later
+// one.
 func (b *Backlog) Forget(ctx context.Context, aggregateType string, ids []string) (waiting int64, err error) {
 	for {
 		forgotten, waiting, err := b.forget(ctx, aggregateType, ids)

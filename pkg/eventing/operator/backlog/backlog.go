@@ -12,21 +12,19 @@
 //	blocked    waits behind a parked event of its aggregate
 //	published  the broker has accepted it
 //
-// Only a parked event needs a person, who has two options. Retry lets the relay
-// publish it again, after the cause is fixed. Skip gives the event up: it moves
-// into the audit table, and a marker takes its place, which makes consumers
-// repair themselves from the owner. Either way the events behind it are then
-// published in order, because the relay continues from the oldest unpublished
-// row.
+// Only a parked event needs a person, who has two options. Retry lets the relay publish it again,
+// after the cause is fixed. Skip gives the event up: the event moves into the audit table, and a
+// marker takes its place, which makes consumers repair themselves from the owner. Either way the
+// events behind the parked event are then published in order, because the relay continues from the
+// oldest unpublished row.
 //
 // # Why a skip waits
 //
-// If an attempt to publish the event were still in progress, it could arrive
-// after its successors, out of order. A relay starts a publish only while its
-// lease lasts longer than that publish's timeout. So no attempt is in progress
-// once both times have passed, measured by the database's clock from the last
-// lease and from the parking. No relay claims a parked event, so the wait does
-// not start again.
+// If an attempt to publish the event were still in progress, it could arrive after its successors,
+// out of order. A relay starts a publish only while its lease lasts longer than that publish's
+// timeout. So no attempt is in progress once the lease and the timeout have passed, measured by the
+// database's clock from the last lease and from the parking. No relay claims a parked event, so the
+// wait does not start again.
 //
 // Retry, Skip and Purge write to the audit table in their own transactions
 // (package audit).
@@ -98,7 +96,7 @@ const columns = `o.id, o.aggregate_type, o.aggregate_id, o.version, o.event_type
 	     ELSE 'pending' END AS state,
 	o.publish_attempts AS attempts, o.occurred_at, o.next_retry_at, o.parked_at, o.published_at, coalesce(o.last_error, '') AS reason`
 
-// blocked counts the events behind o that o blocks, if it is parked.
+// blocked counts the events behind o that o blocks, if o is parked.
 const blocked = `(SELECT count(*) FROM outbox n
 	WHERE n.published_at IS NULL AND n.parked_at IS NULL
 	  AND n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version)`
@@ -109,7 +107,7 @@ type Filter struct {
 	Parked bool
 	// AggregateID selects the events of one aggregate.
 	AggregateID string
-	// Reason selects the events with a last refusal that contains it.
+	// Reason selects the events with a last refusal that contains this text.
 	Reason string
 }
 

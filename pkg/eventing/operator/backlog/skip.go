@@ -15,10 +15,9 @@ import (
 	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
-// publishWindow is the time after an event's last lease, and after its parking, in
-// which a publish of it could still arrive: the relay's lease (20 s), the
-// timeout of one publish (8 s) and a margin for a request that outlived its
-// caller.
+// publishWindow is the time after an event's last lease, and after its parking, in which a publish
+// of the event could still arrive. It is the sum of the relay's lease (20 s), the timeout of one
+// publish (8 s) and a margin for a request that outlived its caller.
 const publishWindow = 30 * time.Second
 
 // look is the pause between two attempts to skip an event while a publish of it could still arrive.
@@ -30,7 +29,7 @@ type Plan struct {
 	// Newest means that no later event of its aggregate exists.
 	Newest bool `json:"newest"`
 	// Marker means that the event is itself the marker of an earlier skip, and that the broker
-	// refuses the marker too. A skip would leave nothing in its place.
+	// refuses the marker too. A skip would leave nothing in place of the marker.
 	Marker bool `json:"marker"`
 	// Blocked counts the events that a skip would unblock.
 	Blocked int64 `json:"blocked"`
@@ -55,12 +54,11 @@ func (b *Backlog) PlanSkip(ctx context.Context, id uuid.UUID) (Plan, error) {
 	return p, err
 }
 
-// Skip gives a parked event up: the audit table keeps the whole event, and a
-// marker takes its place in the outbox, with its id and version, the type
-// eventing.Skipped and no payload. The marker is published like any event, and
-// makes consumers repair themselves from the owner, even if no event follows.
-// If the broker refuses the marker too, it is parked; a second Skip removes it.
-// Then the version stays missing, and consumers notice the gap with the
+// Skip gives a parked event up. The audit table keeps the whole event. A marker takes the event's
+// place in the outbox, with the event's id and version, the type eventing.Skipped and no payload.
+// The marker is published like any event, and makes consumers repair themselves from the owner,
+// even if no event follows. If the broker refuses the marker too, the marker is parked, and a
+// second Skip removes it. Then the version stays missing, and consumers notice the gap with the
 // aggregate's next event.
 //
 // Skip first waits until no attempt to publish the event can reach the broker any more, or until
@@ -79,7 +77,7 @@ func (b *Backlog) Skip(ctx context.Context, o audit.Actor, id uuid.UUID) error {
 	return fmt.Errorf("skip: %w", context.Cause(ctx))
 }
 
-// skip returns false while an attempt could still arrive.
+// skip returns false while an attempt to publish the event could still arrive.
 func (b *Backlog) skip(ctx context.Context, o audit.Actor, id uuid.UUID) (bool, error) {
 	s := audit.Subject{EventID: id}
 	err := b.db.Tx(ctx, "skip", func(ctx context.Context, tx pgx.Tx) error {
@@ -112,9 +110,8 @@ func (b *Backlog) skip(ctx context.Context, o audit.Actor, id uuid.UUID) (bool, 
 	return err == nil, err
 }
 
-// remove deletes a marker. Relays find the event behind it as a retry that is
-// due. The versions of the aggregate have a hole from here on, which the outbox
-// must not refuse.
+// remove deletes a marker. Relays find the event behind the marker as a retry that is due. The
+// versions of the aggregate have a hole from here on, which the outbox must not refuse.
 func remove(ctx context.Context, tx pgx.Tx, id uuid.UUID, s audit.Subject) error {
 	if _, err := tx.Exec(ctx, `DELETE FROM outbox WHERE id = $1`, id); err != nil {
 		return err

@@ -104,8 +104,8 @@ func (s *Status) read(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// Sendable reports whether there is an event that relays would still publish, which is one that is
-// neither parked nor behind a parked one.
+// Sendable reports whether there is an event that relays would still publish. Such an event is
+// neither parked nor behind a parked event.
 func (b *Backlog) Sendable(ctx context.Context) (yes bool, err error) {
 	err = b.db.Statement("look for events to publish", `
 		SELECT EXISTS (

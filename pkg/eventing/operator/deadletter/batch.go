@@ -18,7 +18,7 @@ const (
 	// maxBytes bounds the message data that a Batch keeps in memory.
 	maxBytes = 64 << 20
 	// pollInterval is the pause after an empty pull. Three empty pulls in a row mean an empty
-	// subscription. A single one may come from a server that has no message ready.
+	// subscription. A single empty pull may come from a server that has no message ready.
 	pollInterval  = 200 * time.Millisecond
 	maxEmptyPulls = 3
 	// quiet is the time without an arrival after which the missing messages of

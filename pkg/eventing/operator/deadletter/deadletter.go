@@ -17,8 +17,8 @@
 // Pub/Sub has no way to read messages without taking them. So the messages that are shown are
 // leased, and meanwhile hidden from all other consumers. A Batch holds the messages that Collect
 // pulled. Release gives back the messages that have not been settled. If the process dies before
-// Release, they come back after ten minutes. A message is acknowledged only after its effect and
-// the audit entry are committed (package audit).
+// Release, these messages come back after ten minutes. A message is acknowledged only after its
+// effect and the audit entry are committed (package audit).
 //
 // # What can be done
 //
@@ -110,9 +110,8 @@ type Letter struct {
 	Messages int `json:"messages"`
 }
 
-// ID is the operator's name for the dead letter: its event's id or, if the
-// message is no event, the message id, which is unique within its subscription
-// only.
+// ID is the operator's name for the dead letter. It is the event's id or, if the message is no
+// event, the message id. A message id is unique within its subscription only.
 func (l Letter) ID() string {
 	if l.EventID == uuid.Nil {
 		return l.MessageID

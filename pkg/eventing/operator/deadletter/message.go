@@ -17,8 +17,8 @@ const (
 	// callTimeout bounds one call to the broker.
 	callTimeout = 10 * time.Second
 	// lease is the longest lease that Pub/Sub grants
-	// (https://cloud.google.com/pubsub/docs/lease-management). A redrive of many events needs it.
-	// Unsettled messages are given back long before its end.
+	// (https://cloud.google.com/pubsub/docs/lease-management). A redrive of many events needs so
+	// long a lease. Unsettled messages are given back long before the lease ends.
 	lease = 10 * time.Minute
 	// perCall is the largest number of messages in one call.
 	perCall = 1000
@@ -39,8 +39,9 @@ type message struct {
 // consumer.
 const byTheBroker = "dead-lettered by the broker, after as many deliveries as its policy allows"
 
-// why returns the known reason. If the broker itself dead-lettered the message, the result says so
-// first. The broker does not look at the event, so the event may be good.
+// why returns known, which is the reason that the inbox row or the message has. If the broker
+// itself dead-lettered the message, the result says so first. The broker does not look at the
+// event, so the event may be good.
 func (m *message) why(known string) string {
 	if _, ok := m.attributes[inbox.AttrDeadLetterReason]; ok {
 		return known
@@ -51,7 +52,8 @@ func (m *message) why(known string) string {
 	return byTheBroker + "; the inbox says: " + known
 }
 
-// letter returns the dead letter as m alone describes it.
+// letter returns the dead letter as m alone describes it. copies is the number of its leased
+// messages.
 func (m *message) letter(copies int) Letter {
 	attempts, _ := strconv.Atoi(m.attributes[inbox.AttrDeadLetterAttempts])
 	return Letter{

@@ -45,8 +45,8 @@ var (
 	// ErrNoMessage is returned for a dead letter without a message. The message has expired, or
 	// another operator has it leased.
 	ErrNoMessage = errors.New("its message is not in the subscription: it has expired, or another operator has it leased")
-	// ErrIDTaken is returned for a dead letter with an event id that another
-	// event also has. It has no row of its own, so it can only be discarded.
+	// ErrIDTaken is returned for a dead letter with an event id that another event also has. The
+	// dead letter has no row of its own, so it can only be discarded.
 	ErrIDTaken = errors.New("event_id: another event has it, too")
 	// errNeedsOwner rolls the transaction back. The read model takes its owner's state before the
 	// next try.
@@ -167,11 +167,11 @@ func (b *Queue) mark(ctx context.Context, tx pgx.Tx, status string, m *message, 
 	return false, nil
 }
 
-// Discard gives l up: its row needs no action any more, the audit entry keeps
-// its message, and its messages are acknowledged. Before that, its aggregate
-// takes the owner's state, which includes the event's change, because no later
-// event may come to reveal the gap. If the owner is unavailable, Discard
-// changes nothing. A row with status done stays so.
+// Discard gives l up. The row of l then needs no action any more, the audit entry keeps the
+// message, and the messages of l are acknowledged. Before that, the aggregate takes the owner's
+// state, which includes the event's change. Otherwise a gap could stay, because a later event that
+// reveals it may never come. If the owner is unavailable, Discard changes nothing. A row with
+// status done stays so.
 func (h *Batch) Discard(ctx context.Context, o audit.Actor, handler inbox.Handler, l Letter) error {
 	s := l.subject()
 	var err error

@@ -51,7 +51,7 @@ var findReceipts string
 // first. The error is ErrUnknown if there is neither.
 func Find(ctx context.Context, db *pgxpool.Pool, event uuid.UUID) ([]Receipt, []audit.Entry, error) {
 	// The inbox's key begins with the consumer. There are few consumers, so the statement looks
-	// under each.
+	// under each consumer.
 	found, err := bounded.Collect(ctx,
 		bounded.Pool{DB: db, Limit: queryTimeout}.Statement("read inbox", findReceipts, event), pgx.RowToStructByName[Receipt])
 	if err != nil {

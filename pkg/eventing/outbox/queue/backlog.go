@@ -23,8 +23,8 @@ type Backlog struct {
 type TenantBacklog struct {
 	Tenant          string
 	Pending, Parked int64
-	// Oldest is the age of the tenant's oldest event among these that is not parked, or zero if
-	// there is none.
+	// Oldest is the age of the oldest event that Pending counts and that is not parked, or zero
+	// if there is no such event.
 	Oldest time.Duration
 }
 
@@ -38,7 +38,7 @@ const (
 // Backlog reads the state of the outbox and of its tenants. The tenants with the most pending
 // events come first. The field Oldest of b does not include the tenants in without. Backlog reads
 // all rows that were written since the relays last finished all their work, including dead
-// entries. So it runs apart from the claims, and may run out of time when they do not.
+// entries. So Backlog runs apart from the claims, and may run out of time when the claims do not.
 func (q Queue) Backlog(ctx context.Context, without ...string) (b Backlog, tenants []TenantBacklog, err error) {
 	ctx, cancel := context.WithTimeout(ctx, ScanTimeout)
 	defer cancel()

@@ -44,14 +44,14 @@ type Claimed struct {
 	Truncated bool
 	// Skipped says that the claim could not take some heads that no living relay takes care
 	// of. The row of such a head was locked, or leased by a relay that is not alive. FreeIn is
-	// the time until the last of these leases ends, or zero if there are none.
+	// the time until the last of these leases ends, or zero if there are no such leases.
 	Skipped bool
 	FreeIn  time.Duration
 }
 
 const (
 	// newRows is how many new events a claim reads. If there are more, the claim sets Truncated,
-	// and the caller schedules a scan that finds the others.
+	// and the caller schedules a scan that finds the events that were not read.
 	newRows = 2000
 	// retryRows is how many due retries a claim reads.
 	retryRows = 1000
@@ -75,8 +75,9 @@ func (q Queue) ClaimNew(ctx context.Context, c Claim, since TxSnapshot, after []
 	return got, err
 }
 
-// Cursor is the progress of a scan in a part of the table. The scan has read everything up to the
-// event id of the transaction xact, and ends with the rows of the transaction to.
+// Cursor is the progress of a scan in a part of the table. The scan has read all rows up to the
+// event with the given id in the transaction xact. The part ends with the rows of the transaction
+// in the field to.
 type Cursor struct {
 	xact, to string
 	id       uuid.UUID
@@ -125,8 +126,8 @@ func asWritten(tenants ...string) []string {
 	return names
 }
 
-// ClaimRetries claims the events whose retry is due, the ones that have been due for longest
-// first. next is the time until the next retry is due, or zero if there is none.
+// ClaimRetries claims the events whose retry is due. It begins with the events that have been due
+// for longest. next is the time until the next retry is due, or zero if there is no later retry.
 func (q Queue) ClaimRetries(ctx context.Context, c Claim) (got Claimed, next time.Duration, err error) {
 	var seconds float64
 	got, err = q.claim(ctx, "claim retries", ScanTimeout, claimRetries, c, []any{retryRows}, &seconds)
@@ -165,7 +166,7 @@ func (q Queue) claim(
 
 // claimEvents runs the statement of a claim. The first columns of each row are scanned into
 // report, and are the same in all rows. The other columns are a claimed event. If a claim has no
-// events, it returns one row in which these columns are null.
+// events, the statement returns one row in which the columns of the event are null.
 func (q Queue) claimEvents(ctx context.Context, sql string, args []any, report ...any) (events []Event, err error) {
 	err = q.query(ctx, genericPlan, sql, args, func(rows pgx.Rows) (err error) {
 		events, err = readEvents(rows, report)

@@ -2,8 +2,8 @@
 // find, lease and mark the rows of the table. Package outbox calls them.
 //
 // Files, in the order in which an event passes through them: queue.go has the types and runs
-// the statements. claim.go finds and leases events; claim.sql has its SQL and the rule for a
-// head. settle.go marks results and renews leases. purge.go deletes published rows after the
+// the statements. claim.go finds and leases events. claim.sql has the SQL of claim.go and the rule
+// for a head. settle.go marks results and renews leases. purge.go deletes published rows after the
 // retention. The other files: sql.go executes the SQL templates, snapshot.go compares snapshots,
 // heartbeats.go writes the table of relays, and backlog.go reads the figures for the metrics.
 // The SQL of claim.go, settle.go, purge.go, heartbeats.go and backlog.go is in .sql files.
@@ -30,9 +30,9 @@
 //
 // # Where to look
 //
-// There is no index of pending events. Each event would enter and leave it, and dead entries
-// stay in an index while any old transaction keeps vacuum from removing them. A relay finds
-// each pending event in one of these ways:
+// There is no index of pending events. Each event would enter and leave such an index, and dead
+// entries stay in an index while any old transaction keeps vacuum from removing the entries. A
+// relay finds each pending event in one of these ways:
 //
 //   - The event is new. ClaimNew reads the rows of transactions that began after the relay's
 //     last snapshot, and of transactions that were open in that snapshot. However transactions
@@ -48,9 +48,9 @@
 //     relay deletes that row and takes over its low, in one statement. Then it reads the rows
 //     that the low did not see with Scan, page by page, in the order of their transactions.
 //
-// So at each moment, for each pending event that is neither parked nor to be retried nor
-// behind such an event, some row of outbox_relays has a low that did not see the event. That
-// is a property of the database's state, so it also holds in the state that a failover leaves.
+// So at each moment, for each pending event, some row of outbox_relays has a low that did not see
+// the event. The exceptions are events that are parked or to be retried, and events behind them.
+// This is a property of the database's state, so it also holds in the state that a failover leaves.
 // A relay that meets another server begins again from the earliest of all lows. If a low comes
 // from another cluster, its transactions are in the future here, and the relay scans the whole
 // table. It does the same if the table of relays is empty.
@@ -104,8 +104,8 @@
 //     behind the cursor, and looking back reads dead entries again.
 //   - A partial index of pending rows by aggregate, with a scan along it. It is a fourth tree
 //     and prevents HOT updates. During a long-running transaction the scan, every few seconds,
-//     took 0.4 s for each million rows published since then. With 9 million it never finished
-//     in time.
+//     took 0.4 s for each million rows published since the transaction began. With 9 million
+//     such rows the scan never finished in time.
 //   - A table of heads or lanes. It needs a third write in the business transaction, and has
 //     the same dead entries in its own index.
 //   - A lease on each claimed row. It writes one more version of every row.

@@ -11,7 +11,8 @@ const (
 	// another relay must scan if this one dies.
 	HeartbeatEvery = 5 * time.Second
 	// deadAfter is the age of a relay's last heartbeat at which other relays regard it as dead.
-	// By then two heartbeats are missing. A mistake only costs a scan.
+	// By then two heartbeats are missing. If the relay is alive after all, the mistake only costs
+	// a scan.
 	deadAfter = 3 * HeartbeatEvery
 )
 
@@ -23,25 +24,25 @@ type HeartbeatResult struct {
 	// Alive are the tokens of the other living relays. Tenants are the last tenants that these
 	// relays met.
 	Alive, Tenants []string
-	// Seen is the snapshot of the heartbeat. Server is when the database's server was started,
-	// so it differs after a restart or a failover.
+	// Seen is the snapshot of the heartbeat. Server is when the database's server was started, so
+	// Server differs after a restart or a failover.
 	Seen   TxSnapshot
 	Server time.Time
 }
 
 // heartbeat writes a relay's row and deletes the rows of dead relays, whose lows the relay takes
 // over. See "Where to look" in the package doc. The relay scans from the earliest low of all
-// rows if it has no row, because it is new or was regarded as dead, or if the database's server
-// has changed. It scans from the beginning of the table if there is no row at all, or if a low
-// comes from another cluster.
+// rows if the relay has no row, or if the database's server has changed. A relay has no row if it
+// is new or was regarded as dead. The relay scans from the beginning of the table if there is no
+// row at all, or if a low comes from another cluster.
 //
 //go:embed heartbeat.sql
 var heartbeat string
 
 // Heartbeat writes the row of a relay. ended says that the relay has ended. low is the relay's low
 // watermark, which is a snapshot from before all events that may be unfinished in the relay. An
-// empty low means that there are none. tenants are the tenants that the relay met last. server is
-// the field Server of the last answered heartbeat, or zero.
+// empty low means that there are no such events. tenants are the tenants that the relay met last.
+// server is the field Server of the answer to the last answered heartbeat, or zero.
 func (q Queue) Heartbeat(
 	ctx context.Context, token string, low TxSnapshot, tenants []string, server time.Time, ended bool,
 ) (b HeartbeatResult, err error) {

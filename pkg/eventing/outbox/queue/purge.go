@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// PurgePages is how many pages of the table one Purge reads: a few thousand
-// rows at most.
+// PurgePages is how many pages of the table one call of Purge reads. They have a few thousand rows
+// at most.
 const PurgePages = 128
 
 // NextPurgeRange reserves the next pages of the table, from first on, for the caller to purge. No
@@ -17,9 +17,9 @@ const PurgePages = 128
 // and if the last pass over the table ended less than the duration every ago.
 //
 // So the relays of an outbox share one pass over its table. Each range begins where the range
-// before ended. The progress is one row, which is updated once per range and not for each Purge,
-// so it has few dead versions while a long-running transaction keeps them. If a relay dies, the
-// rest of its range waits for the next pass.
+// before ended. The progress is one row, which is updated once per range and not for each Purge.
+// So the row has few dead versions while a long-running transaction keeps vacuum from removing
+// them. If a relay dies, the rest of its range waits for the next pass.
 func (q Queue) NextPurgeRange(ctx context.Context, every time.Duration, pages int) (first int, due bool, err error) {
 	err = q.quick("find what to purge", takePurgePages, every, pages).Scan(ctx, &first)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -30,7 +30,7 @@ func (q Queue) NextPurgeRange(ctx context.Context, every time.Duration, pages in
 
 // Purge deletes events that were published more than retention ago from the pages of the
 // table that begin at page, in a transaction of its own. more says that the table has pages
-// behind these.
+// behind the pages that this call reads.
 //
 // The newest event of an aggregate stays, without its payload, because Append derives the next
 // version from it.

@@ -28,8 +28,8 @@ const (
 // use the database's clock, because the clocks of instances differ.
 type Queue struct {
 	db *pgxpool.Pool
-	// keepsStatements says that db's sessions keep prepared statements. Behind a
-	// transaction pooler they do not, and then db's configuration says so.
+	// keepsStatements says that db's sessions keep prepared statements. Behind a transaction
+	// pooler the sessions keep none, and db's configuration says so.
 	keepsStatements bool
 }
 
@@ -107,7 +107,8 @@ func byAggregate(events []Event) []Batch {
 	return out
 }
 
-// genericPlan makes settings for the next statement only, because the transaction ends with it.
+// genericPlan is a statement that sets up the planner for the next statement. The settings apply
+// to the next statement only, because the transaction ends with that statement.
 const genericPlan = txn.KeepPlans + `, set_config('enable_sort', 'off', true)`
 
 // genericPlanShortWait is genericPlan with a short wait for locks. It is for a statement with an
@@ -138,7 +139,7 @@ func (q Queue) queryRow(ctx context.Context, setup, sql string, args []any, to .
 }
 
 // quick returns a statement that Timeout bounds. In contrast to query, the session does not keep
-// its plan.
+// the plan of the statement.
 func (q Queue) quick(name, sql string, args ...any) bounded.Statement {
 	return bounded.Pool{DB: q.db, Limit: Timeout}.Statement(name, sql, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
 }

@@ -17,8 +17,8 @@ type Settlement struct {
 	Batch Batch
 	// Published is how many of the batch's events, from its first, the broker acknowledged.
 	Published int
-	// Failure is the failure of the first unpublished event. If it is nil, Settle hands the rest
-	// of the batch back unchanged.
+	// Failure is the failure of the first unpublished event. If Failure is nil, Settle hands the
+	// rest of the batch back unchanged.
 	Failure *Failure
 }
 
@@ -47,7 +47,7 @@ type Settled struct {
 }
 
 // Settle writes the results of batches in one statement. It writes nothing of a batch whose lease
-// is no longer token's. A locked row keeps only its own batch from being written.
+// no longer has the given token. A locked row keeps only its own batch from being written.
 func (q Queue) Settle(ctx context.Context, token string, outcomes []Settlement) (s Settled, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -99,9 +99,9 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Settlement) 
 	return s, nil
 }
 
-// Renew extends the leases of the batches with these heads, if the leases are still token's. held
-// are the heads whose leases it has extended. lost are the heads whose leases are no longer
-// token's. A head that another session has locked is in neither.
+// Renew extends the leases of the batches with these heads, if the leases still have the given
+// token. held are the heads whose leases Renew has extended. lost are the heads whose leases no
+// longer have the token. A head that another session has locked is in neither list.
 func (q Queue) Renew(ctx context.Context, token string, heads []uuid.UUID) (held, lost []uuid.UUID, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -117,7 +117,8 @@ const (
 	queryCanceled    = "57014"
 )
 
-// errLocked stands for the error of a first statement that was not tried.
+// errLocked takes the place of the error of the first statement of Settle if that statement was not
+// tried.
 var errLocked = &pgconn.PgError{Code: lockNotAvailable}
 
 func isLocked(err error) bool {

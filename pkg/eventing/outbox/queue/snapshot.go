@@ -50,7 +50,7 @@ func (s TxSnapshot) before(t TxSnapshot) bool {
 	}
 }
 
-// Earliest returns the snapshot that saw the least. It ignores empty ones.
+// Earliest returns the snapshot that saw the least. It ignores empty snapshots.
 func Earliest(all ...TxSnapshot) (first TxSnapshot) {
 	for _, s := range all {
 		if s != "" && (first == "" || s.before(first)) {
@@ -60,7 +60,7 @@ func Earliest(all ...TxSnapshot) (first TxSnapshot) {
 	return first
 }
 
-// Latest returns the snapshot that saw more. It ignores an empty one.
+// Latest returns the one of the snapshots a and b that saw more. It ignores an empty snapshot.
 func Latest(a, b TxSnapshot) TxSnapshot {
 	if a == "" || b != "" && a.before(b) {
 		return b
@@ -142,8 +142,8 @@ func number(xact string) uint64 {
 
 // cursor returns a cursor at the start of the part with all rows of the transactions first to last.
 func cursor(first, last uint64) Cursor {
-	// A scan reads rows behind the cursor, so it starts at the largest id of the transaction
-	// before first.
+	// A scan reads the rows that follow its cursor. So the cursor is at the largest id of the
+	// transaction before first.
 	return Cursor{xact: strconv.FormatUint(max(first, 1)-1, 10), to: strconv.FormatUint(last, 10), id: [16]byte(everyBit)}
 }
 
