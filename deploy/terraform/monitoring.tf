@@ -142,7 +142,7 @@ resource "google_monitoring_alert_policy" "connections" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = "Find who holds them: the services' own fit, or the plan would have been refused. Runbook: ${var.runbook_url}#database-connections-run-short-db_client_operation_duration_seconds"
+    content   = "Find who holds them: the services' own fit, or the plan would have been refused. Runbook: ${var.runbook_url}#database-connections-run-short-database_pool_wait_seconds_total-grows"
   }
 }
 

@@ -30,7 +30,8 @@ func newTracer(more ...otelpgx.Option) tracer {
 func countWaits(pool *pgxpool.Pool) {
 	meter := instrument.For("example.com/lockstep/internal/connect")
 	acquires := meter.Sum("database.pool.acquires", "{acquire}", "Waits for a database connection that ended with one")
-	canceled := meter.Sum("database.pool.canceled_acquires", "{acquire}", "Waits that ended without one: the request or the loop gave up")
+	canceled := meter.Sum("database.pool.canceled_acquires", "{acquire}",
+		"Waits that were given up, because the time of the request or the loop was over; a refused connection is not counted")
 	wait := meter.Sum("database.pool.wait", "s", "Time of all waits that ended with a connection")
 	meter.Observe(func(_ context.Context, o metric.Observer) error {
 		s := pool.Stat()

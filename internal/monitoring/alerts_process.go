@@ -20,16 +20,21 @@ var processAlerts = []Alert{
 		Summary: "Expired idempotency keys have not been removed for an hour."},
 	{Name: "ConnectionsShort", Severity: Ticket, For: 600,
 		Entry: "Database connections run short (`database_pool_wait_seconds_total` grows)",
-		Expr: `sum(rate(database_pool_wait_seconds_total[10m])) / sum(rate(database_pool_acquires_total[10m])) > 0.1 ` +
-			`or sum(rate(database_pool_canceled_acquires_total[10m])) / ` +
-			`(sum(rate(database_pool_acquires_total[10m])) + sum(rate(database_pool_canceled_acquires_total[10m]))) > 0.05`,
-		Summary: "A wait for a database connection takes 0.1 s on average, or one in twenty ends without one."},
+		Expr: perService("wait_seconds") + ` / ` + perService("acquires") + ` > 0.1 or ` +
+			perService("canceled_acquires") + ` / (` + perService("acquires") + ` + ` + perService("canceled_acquires") + `) > 0.05`,
+		Summary: "A service waits 0.1 s on average for a database connection, or one in twenty waits is given up."},
 	{Name: "MemoryShort", Severity: Ticket, For: 600, Entry: "Memory runs short (`process_resident_memory_bytes`)",
 		Expr:    `max(process_resident_memory_bytes / go_gc_gomemlimit_bytes) > 1`,
 		Summary: "A process is above its GOMEMLIMIT: Cloud Run kills it a tenth above that."},
 	{Name: "ProcessRestarts", Severity: Page, For: 0, Entry: restarts, NamedInstances: true,
 		Expr:    `max(changes(process_start_time_seconds[30m])) > 2`,
 		Summary: "A process has started three times within half an hour."},
+}
+
+// perService is the rate of a counter of the pools of connections. A service that waits for none must
+// not hide one that waits.
+func perService(counter string) string {
+	return `sum by (service_name) (rate(database_pool_` + counter + `_total[10m]))`
 }
 
 // subscriptions matches catalog's subscriptions in an expression: each topic is AGGREGATE.events.

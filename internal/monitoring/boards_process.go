@@ -34,8 +34,8 @@ var processRows = []Row{
 		{Title: "Wait for a connection", Unit: "s", Means: "A rise means that the pool is too small, or that transactions take long.",
 			Queries: one("mean "+byService, perSecond("database_pool_wait_seconds_total", "service_name")+" / "+
 				perSecond("database_pool_acquires_total", "service_name"))},
-		{Title: "Waits that end without a connection", Unit: "{acquire}/s",
-			Means:   "Requests and loops give up: the pool is far too small, or the database does not answer.",
+		{Title: "Waits for a connection given up", Unit: "{acquire}/s",
+			Means:   "The time of requests and loops is over: the pool is far too small, or the database does not answer.",
 			Queries: one(byService, perSecond("database_pool_canceled_acquires_total", "service_name"))},
 		{Title: "Time of an operation", Unit: "s", Means: "A rise of all kinds means a slow database or network.",
 			Queries: one("p99 {{pgx_operation_type}}", "histogram_quantile(0.99, "+

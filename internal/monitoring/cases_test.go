@@ -70,15 +70,13 @@ func answers(ok, failed float64) series {
 	return series{name + `{http_response_status_code="200"}`: steady(ok), name + `{http_response_status_code="503"}`: steady(failed)}
 }
 
-// waits are those for a connection of both services: 100 end with one in a minute.
+// waits are those of video for a connection: 100 end with one in a minute. catalog waits for none.
 func waits(seconds, canceled float64) series {
+	const wait, got, lost = "database_pool_wait_seconds_total", "database_pool_acquires_total", "database_pool_canceled_acquires_total"
+	video, catalog := `{service_name="video"}`, `{service_name="catalog"}`
 	return series{
-		`database_pool_wait_seconds_total{service_name="video"}`:        steady(seconds),
-		`database_pool_wait_seconds_total{service_name="catalog"}`:      steady(0),
-		`database_pool_acquires_total{service_name="video"}`:            steady(60),
-		`database_pool_acquires_total{service_name="catalog"}`:          steady(40),
-		`database_pool_canceled_acquires_total{service_name="video"}`:   steady(canceled),
-		`database_pool_canceled_acquires_total{service_name="catalog"}`: steady(0),
+		wait + video: steady(seconds), got + video: steady(100), lost + video: steady(canceled),
+		wait + catalog: steady(0), got + catalog: steady(1000), lost + catalog: steady(0),
 	}
 }
 
@@ -104,6 +102,8 @@ var (
 	onVideo = series{"subscription": "video.events.catalog"}
 	onTopic = series{"topic": "projects/p/topics/video.events"}
 	ofSub   = series{"subscription_id": "video.events.catalog"}
+
+	onService = series{"service_name": "video"}
 )
 
 // cases are the lives of the series: for each alert at least one in which it fires, and one
@@ -188,11 +188,11 @@ var cases = map[string][]ruleCase{
 		stays(2*hour, series{`idempotency_expired_keys{instance="a"}`: level(99999), `idempotency_expired_keys{instance="b"}`: level(10000)}),
 	},
 	"ConnectionsShort": {
-		fires(halfHour, waits(10.5, 0), nil), fires(halfHour, waits(1, 5.5), nil), stays(halfHour, waits(9.5, 5)),
+		fires(halfHour, waits(10.5, 0), onService), fires(halfHour, waits(1, 5.5), onService), stays(halfHour, waits(9.5, 5)),
 		fires(halfHour, series{ // no wait ends with a connection
-			"database_pool_wait_seconds_total": steady(0), "database_pool_acquires_total": steady(0),
-			"database_pool_canceled_acquires_total": steady(1),
-		}, nil),
+			`database_pool_wait_seconds_total{service_name="video"}`: steady(0), `database_pool_acquires_total{service_name="video"}`: steady(0),
+			`database_pool_canceled_acquires_total{service_name="video"}`: steady(1),
+		}, onService),
 	},
 	"MemoryShort": {
 		fires(halfHour, series{`process_resident_memory_bytes{instance="a"}`: level(101), `go_gc_gomemlimit_bytes{instance="a"}`: level(100)}, nil),

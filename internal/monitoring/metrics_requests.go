@@ -28,7 +28,7 @@ var requestMetrics = []Metric{
 	{Name: "database.pool.acquires", Kind: Counter, Unit: "{acquire}", Service: both,
 		Meaning: "Waits for a database connection that ended with one"},
 	{Name: "database.pool.canceled_acquires", Kind: Counter, Unit: "{acquire}", Service: both,
-		Meaning: "Waits that ended without one: the request or the loop gave up"},
+		Meaning: "Waits that were given up, because the time of the request or the loop was over; a refused connection is not counted"},
 	{Name: "database.pool.wait", Kind: Counter, Unit: "s", Service: both,
 		Meaning: "Time of all waits that ended with a connection"},
 	{Name: "idempotency.expired_keys", Kind: Gauge, Unit: "{key}", Service: video,

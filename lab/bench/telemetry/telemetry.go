@@ -69,13 +69,16 @@ func inTurns(ctx context.Context, p *rig.Postgres, turn time.Duration) (_ measur
 	}
 	defer received.server.Stop()
 	pairs := make([]*pair, len(modes))
-	defer func() {
-		for _, one := range pairs {
+	stop := func() (err error) {
+		for i, one := range pairs {
 			if one != nil {
 				err = errors.Join(err, one.Close())
 			}
+			pairs[i] = nil
 		}
-	}()
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
 	for _, i := range rand.Perm(len(modes)) { // the last to start is faster by one or two percent
 		one, err := startPair(ctx, p, modes[i], received.endpoint)
 		if err != nil {
@@ -88,6 +91,7 @@ func inTurns(ctx context.Context, p *rig.Postgres, turn time.Duration) (_ measur
 	for _, t := range totals {
 		values = append(values, float64(t.videos)/t.took.Seconds(), float64(t.cpu.Microseconds())/float64(t.videos))
 	}
+	err = errors.Join(err, stop()) // a process sends its last metrics when it ends
 	spans := received.spans.Load()
 	if err == nil && (spans == 0 || received.metrics.Load() == 0) {
 		err = errors.New("no spans or no metrics have reached the collector")

@@ -208,7 +208,8 @@ func (r *Reader) fetch(ctx context.Context, q Query, found Freshness) (Outcome, 
 	err := r.circuit.do(fetching, q.FetchFromOwner, isUnavailable)
 	// If a call ran out of time, the projection may have been the slow part.
 	late := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
-	r.waiters.metrics.asked(ctx, answerOf(err, isUnavailable(err) || late))
+	m := r.waiters.metrics
+	m.questions.Add(ctx, 1, m.result.Of(answerOf(err, isUnavailable(err) || late)))
 	switch {
 	case err == nil:
 		return Authority, found, nil

@@ -42,10 +42,6 @@ func newMetrics() metrics {
 	return made
 }
 
-func (m metrics) asked(ctx context.Context, result string) {
-	m.questions.Add(ctx, 1, m.result.Of(result))
-}
-
 // observe reports how many readers wait, until stop is called.
 func (w *Waiters) observe() (stop func()) {
 	return w.metrics.meter.Observe(func(_ context.Context, o metric.Observer) error {

@@ -128,7 +128,7 @@ func (n *Notifier) publishLoop(ctx context.Context) {
 	}
 }
 
-// channel is the channel's name; both sides cut it at 63 bytes in the same way.
+// channel is the channel's name. Postgres refuses to notify a name of more than 63 bytes.
 const channel = `$1 || '.' || current_schema()`
 
 // send does not wait for the disk, because a poll finds the same change if a crash loses a

@@ -113,19 +113,22 @@
 //	          since the last claim, and      there is room for its events in flight
 //	          events behind published ones
 //	retry     claims due retries             as in state new
-//	scan      claims among the next 2,000    as in state new; due retries are claimed
-//	          rows that the snapshot where   between two pages
+//	scan      claims among the next 2,000    as in state new; retries and pages take
+//	          rows that the snapshot where   turns while both are due
 //	          the scan began did not see
 //	sweep     claims among 1,000 rows        as in state new
 //	turn      claims up to 500 events of     as in state new; at most four claims a turn for
 //	          the next held tenant           each held tenant
 //	search    claims candidates for a probe  candidates are leased, or there are none
 //	probe     publishes the chosen events    each has a result
-//	pause     nothing, even if work is due   its time is over
+//	pause     nothing, even if work is due;  its time is over
+//	          of the scans, only the action
+//	          that failed pauses
 //	idle      nothing                        the time or a signal that the arrow names
 //
 // After a pause the failed action is due again. While every topic is paused, the claims of
-// new events pause too. A wake-up during a pause takes effect after the pause. Scans and turns
+// new events pause too. A wake-up during a pause of claims or turns takes effect after the pause.
+// A scan of up to 12 s delays the other two actions of its goroutine. Scans and turns
 // stay idle until the relay has its row in the table of relays.
 //
 // # Tenants

@@ -112,6 +112,9 @@ type scanSchedule struct {
 	// retryAt is when retries are claimed next if nothing makes them due earlier. sweepAt is
 	// when the next page of the sweep is due.
 	retryAt, sweepAt time.Time
+	// retriesLast says that the last claim was of retries. A page that is due then comes first:
+	// retries may be due for as long as a topic fails, and scans must go on meanwhile.
+	retriesLast bool
 }
 
 func newScanSchedule() *scanSchedule {
@@ -125,15 +128,18 @@ func (s *scanSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
 	if len(s.parts) > 0 {
 		scan, scanAt = actScanPage, s.after(actScanPage, now)
 	}
+	retries := !now.Before(retryAt) && !due.retriesWait
 	switch {
 	case !due.registered:
 		return actIdle, now.Add(scanEvery)
-	case !now.Before(retryAt) && !due.retriesWait:
+	case retries && !s.retriesLast:
 		return actRetries, now
 	case !scanAt.IsZero() && !now.Before(scanAt):
 		return scan, now
 	case !now.Before(sweepAt):
 		return actSweepPage, now
+	case retries:
+		return actRetries, now
 	case !now.Before(retryAt):
 		return actIdle, now.Add(turnEvery)
 	default:
@@ -152,7 +158,7 @@ func (s *scanSchedule) after(a action, at time.Time) time.Time {
 // the next retry is due, or after scanEvery at most. in is zero if there is no later retry.
 func (s *scanSchedule) retried(now time.Time, truncated bool, in time.Duration) {
 	s.outages[actRetries].succeeded()
-	switch s.retryAt = now.Add(jittered(scanEvery)); {
+	switch s.retryAt, s.retriesLast = now.Add(jittered(scanEvery)), true; {
 	case truncated:
 		s.retryAt = now
 	case in > 0:
@@ -166,14 +172,14 @@ func (s *scanSchedule) started(low queue.TxSnapshot) { s.low, s.parts = low, low
 // paged notes that the scan has read the page p, and reports whether the scan is complete.
 func (s *scanSchedule) paged(p queue.Page) (through bool) {
 	s.outages[actScanPage].succeeded()
-	s.parts = behind(s.parts, p)
+	s.parts, s.retriesLast = behind(s.parts, p), false
 	return len(s.parts) == 0
 }
 
 // swept notes that the sweep has read the page p, and plans the next page.
 func (s *scanSchedule) swept(now time.Time, p queue.Page) {
 	s.outages[actSweepPage].succeeded()
-	if s.sweepAt = now.Add(jittered(scanEvery)); p.Truncated {
+	if s.sweepAt, s.retriesLast = now.Add(jittered(scanEvery)), false; p.Truncated {
 		s.sweepAt = now
 	}
 	if s.sweep = behind(s.sweep, p); len(s.sweep) == 0 {

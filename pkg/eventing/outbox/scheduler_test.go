@@ -104,6 +104,41 @@ func TestOneKindOfScanThatFailsHoldsUpNoOther(t *testing.T) {
 	}
 }
 
+// Retries that are always due, because there are more than a claim takes or because their times are
+// close together, take turns with the pages of a scan, and with those of the sweep.
+func TestRetriesThatAreAlwaysDueHoldUpNoScan(t *testing.T) {
+	t.Parallel()
+	for _, truncated := range []bool{true, false} {
+		for _, other := range []action{actScanPage, actSweepPage} {
+			s, now, made := newScanSchedule(), time.Now(), map[action]int{}
+			for range 100 {
+				var due dueTimes
+				if due.registered = true; other == actScanPage {
+					due.scanAt = now
+				}
+				todo, _ := s.next(now, due)
+				made[todo]++
+				sent := now
+				switch now = now.Add(10 * time.Millisecond); todo {
+				case actRetries:
+					s.retried(sent, truncated, time.Millisecond)
+				case actStartScan:
+					s.started(queue.Beginning)
+				case actScanPage:
+					s.paged(queue.Page{Done: true})
+				case actSweepPage:
+					s.swept(sent, queue.Page{Claimed: queue.Claimed{Truncated: true}})
+				default:
+					t.Fatalf("action %d", todo)
+				}
+			}
+			if made[actRetries] < 30 || made[other] < 30 {
+				t.Errorf("truncated %t: of 100 actions %d claim retries, and %d are action %d", truncated, made[actRetries], made[other], other)
+			}
+		}
+	}
+}
+
 func TestClaimsPollMoreSlowlyWhileThereIsNothing(t *testing.T) {
 	t.Parallel()
 	var c claimSchedule
@@ -155,17 +190,19 @@ func TestNextOfScans(t *testing.T) {
 		want  action
 		until time.Time
 	}{
-		"it has not joined":             {scans: scanSchedule{}, news: dueTimes{scanAt: past}, want: actIdle, until: now.Add(scanEvery)},
-		"nothing is due":                {scans: idle, want: actIdle, until: now.Add(time.Minute)},
-		"retries are due by the clock":  {scans: with(func(s *scanSchedule) { s.retryAt, s.parts = past, parts }), want: actRetries},
-		"a retry of its own is due":     {scans: with(func(s *scanSchedule) { s.parts = parts }), news: dueTimes{retryAt: past}, want: actRetries},
-		"a retry of its own is to come": {scans: idle, news: dueTimes{retryAt: later}, want: actIdle, until: later},
-		"a scan is on its way":          {scans: with(func(s *scanSchedule) { s.parts, s.sweepAt = parts, past }), news: dueTimes{scanAt: past}, want: actScanPage},
-		"a scan is owed":                {scans: with(func(s *scanSchedule) { s.sweepAt = past }), news: dueTimes{scanAt: past}, want: actStartScan},
-		"a scan will be owed":           {scans: idle, news: dueTimes{scanAt: later}, want: actIdle, until: later},
-		"nothing but the round is due":  {scans: with(func(s *scanSchedule) { s.sweepAt = past }), want: actSweepPage},
-		"the last one has failed":       {scans: with(func(s *scanSchedule) { s.parts, s.outages[actScanPage].pausedUntil = parts, later }), news: dueTimes{scanAt: past}, want: actIdle, until: later},
-		"retries have failed":           {scans: with(func(s *scanSchedule) { s.outages[actRetries].pausedUntil = later }), news: dueTimes{retryAt: past}, want: actIdle, until: later},
+		"it has not joined":                       {scans: scanSchedule{}, news: dueTimes{scanAt: past}, want: actIdle, until: now.Add(scanEvery)},
+		"nothing is due":                          {scans: idle, want: actIdle, until: now.Add(time.Minute)},
+		"retries are due by the clock":            {scans: with(func(s *scanSchedule) { s.retryAt, s.parts = past, parts }), want: actRetries},
+		"a retry of its own is due":               {scans: with(func(s *scanSchedule) { s.parts = parts }), news: dueTimes{retryAt: past}, want: actRetries},
+		"a retry of its own is to come":           {scans: idle, news: dueTimes{retryAt: later}, want: actIdle, until: later},
+		"a scan is on its way":                    {scans: with(func(s *scanSchedule) { s.parts, s.sweepAt = parts, past }), news: dueTimes{scanAt: past}, want: actScanPage},
+		"retries were last, a scan is on its way": {scans: with(func(s *scanSchedule) { s.retryAt, s.retriesLast, s.parts = past, true, parts }), want: actScanPage},
+		"retries were last, nothing else is due":  {scans: with(func(s *scanSchedule) { s.retryAt, s.retriesLast = past, true }), want: actRetries},
+		"a scan is owed":                          {scans: with(func(s *scanSchedule) { s.sweepAt = past }), news: dueTimes{scanAt: past}, want: actStartScan},
+		"a scan will be owed":                     {scans: idle, news: dueTimes{scanAt: later}, want: actIdle, until: later},
+		"nothing but the round is due":            {scans: with(func(s *scanSchedule) { s.sweepAt = past }), want: actSweepPage},
+		"the last one has failed":                 {scans: with(func(s *scanSchedule) { s.parts, s.outages[actScanPage].pausedUntil = parts, later }), news: dueTimes{scanAt: past}, want: actIdle, until: later},
+		"retries have failed":                     {scans: with(func(s *scanSchedule) { s.outages[actRetries].pausedUntil = later }), news: dueTimes{retryAt: past}, want: actIdle, until: later},
 	} {
 		tc.news.registered = name != "it has not joined"
 		got, until := tc.scans.next(now, tc.news)
