@@ -36,8 +36,10 @@ func (p *spawned) drains(t testing.TB) {
 // handedBack fails the test if an event is still under a lease.
 func (w *world) handedBack(t testing.TB) {
 	t.Helper()
-	if n := query[int64](t, w, `SELECT count(*) FROM video.outbox WHERE lock_token IS NOT NULL`)[0]; n != 0 {
-		t.Errorf("%d leases were not handed back", n)
+	left := query[string](t, w, `SELECT concat_ws(' ', aggregate_id, version, lock_token, 'leased', locked_at, 'now', now(),
+		'attempts', publish_attempts) FROM video.outbox WHERE lock_token IS NOT NULL`)
+	if len(left) > 0 {
+		t.Errorf("leases were not handed back: %q", left)
 	}
 }
 

@@ -285,10 +285,9 @@
 //
 // A relay holds up to 6,000 events with 24 MiB of payloads. It also remembers 6,000 published
 // versions behind which events may follow. If there are more, it drops the oldest versions and
-// scans for the events behind them. In addition it holds up to 256 events of paused topics,
-// from which probes are chosen.
-// A scan for probes that finds no event is repeated after 20 times its own duration, and after
-// 30 s at most.
+// scans for the events behind them. In addition it holds up to 256 events of paused topics, from
+// which probes are chosen. A scan for probes that finds no event is repeated after 20 times its
+// own duration, and after 30 s at most.
 //
 // The newest event of an aggregate is never purged. The purge only empties its payload, because
 // Append derives the next version from this event.
