@@ -18,8 +18,9 @@ type leasedBatch struct {
 	probe     int
 	candidate bool
 	// retry says that a claim of retries has found the batch. answered says that the broker has
-	// answered. The lock of inFlight guards answered.
-	retry, answered bool
+	// answered. again says that a claim has found the batch while it was in flight. The lock of
+	// inFlight guards answered and again.
+	retry, answered, again bool
 	// low and lowBehind are snapshots from which another relay can scan. The snapshot low saw no
 	// pending event of the aggregate, except for a batch that begins with a retry. lowBehind saw
 	// no pending event behind the batch. If a batch begins with a retry, the events that the claim
@@ -165,9 +166,9 @@ func (f *inFlight) total() int {
 	return f.events + f.candidates
 }
 
-// add adds the batches of a claim and frees the room that was reserved for the claim. add skips a
-// batch whose head is in flight already. That happens if the lease ran out unnoticed and this
-// relay claimed the batch again. The earlier batch stays with its publisher.
+// add adds the batches of a claim and frees the room that was reserved for the claim. add only marks
+// a batch whose head is in flight already. That happens if the lease ran out unnoticed, or if the
+// batch has been settled but not removed yet. The earlier batch stays with its publisher.
 func (f *inFlight) add(c claimResult) []*leasedBatch {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -178,7 +179,8 @@ func (f *inFlight) add(c claimResult) []*leasedBatch {
 	var added []*leasedBatch
 	full := c.full()
 	for _, b := range c.Batches {
-		if f.batches[b.Head()] != nil {
+		if earlier := f.batches[b.Head()]; earlier != nil {
+			earlier.again = true
 			continue
 		}
 		h := &leasedBatch{
@@ -200,14 +202,18 @@ func (f *inFlight) add(c claimResult) []*leasedBatch {
 	return added
 }
 
-func (f *inFlight) remove(batches []*leasedBatch) {
+// remove removes a settled batch and reports true, and the caller signals the room. If a claim has
+// found the batch again, remove keeps it once and reports false.
+func (f *inFlight) remove(h *leasedBatch) bool {
 	f.mu.Lock()
-	for _, h := range batches {
-		delete(f.batches, h.events.Head())
-		f.account(h, -1)
+	defer f.mu.Unlock()
+	if h.again {
+		h.again = false
+		return false
 	}
-	f.mu.Unlock()
-	f.signalRoom()
+	delete(f.batches, h.events.Head())
+	f.account(h, -1)
+	return true
 }
 
 // account expects the lock. It adds a batch to the totals if sign is 1, and subtracts it if sign

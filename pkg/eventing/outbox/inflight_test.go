@@ -8,6 +8,14 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
+// removeAll removes batches as the settler does.
+func (f *inFlight) removeAll(batches []*leasedBatch) {
+	for _, h := range batches {
+		f.remove(h)
+	}
+	f.signalRoom()
+}
+
 // Candidates have room of their own, which is bounded: when it is full, they wait for a
 // claim, and claims never wait for them.
 func TestCandidatesHaveRoomOfTheirOwn(t *testing.T) {
@@ -21,7 +29,7 @@ func TestCandidatesHaveRoomOfTheirOwn(t *testing.T) {
 	if f.hasRoomForProbes() || f.events != 0 || f.bytes != 0 || f.reserved != 0 {
 		t.Errorf("with %d candidates in flight: %d events, %d reserved, room %v", maxCandidates, f.events, f.reserved, f.hasRoomForProbes())
 	}
-	f.remove(batches[:candidatesPerProbe])
+	f.removeAll(batches[:candidatesPerProbe])
 	if !f.hasRoomForProbes() || f.total() != maxCandidates-candidatesPerProbe {
 		t.Errorf("%d are held, room %v", f.total(), f.hasRoomForProbes())
 	}

@@ -176,6 +176,9 @@ func (r *Relay) Run(ctx context.Context) error {
 	close(results)
 	settling.Wait()
 	background.Wait()
+	if left := r.inFlight.total(); left > 0 {
+		r.log.WarnContext(closing, "relay has ended before it could hand back its leases, they run out by themselves", "events", left)
+	}
 	r.deregister(closing)
 	stopCalls(closing)
 	return nil

@@ -217,7 +217,7 @@ func TestARelayHoldsNoMoreThanItSays(t *testing.T) {
 		}
 	}
 	for len(claimed) > 0 {
-		r.inFlight.remove([]*leasedBatch{<-claimed})
+		r.inFlight.remove(<-claimed)
 	}
 	r.inFlight.waiting, r.inFlight.served = [claimants]bool{true, true, true}, [claimants]int{3, 1, 2}
 	for _, next := range []claimant{byScan, byTurn, byClaim} {

@@ -86,6 +86,6 @@ func TestWhatIsBehindARetryIsCovered(t *testing.T) {
 		if got := f.low(); got != "50:50:" || h[0].lowBehind != got {
 			t.Errorf("low %q, behind the batch %q", got, h[0].lowBehind)
 		}
-		f.remove(h)
+		f.removeAll(h)
 	}
 }

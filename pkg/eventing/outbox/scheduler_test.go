@@ -321,7 +321,7 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	a.claimed("30:30:", toClaim{}, since)
 	low("20:20:", "in flight")
 	a.settled([]*unsettled{published(h[0], 1)}, true)
-	f.remove(h)
+	f.removeAll(h)
 	low("30:30:", "published: what follows was not visible to the claim")
 	after := a.take(10).after
 	a.claimed("40:40:", toClaim{}, "30:30:")
@@ -340,7 +340,7 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	a.endScan()
 	low("10:10:", "a topic was out meanwhile")
 	a.settled([]*unsettled{published(h[0], 0)}, false)
-	f.remove(h)
+	f.removeAll(h)
 	low("10:10:", "handed back")
 	a.topicResumed()
 	low("10:10:", "the topic is back")
@@ -354,6 +354,6 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	f.reserved++
 	h = f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: "15:15:"})
 	a.settled([]*unsettled{published(h[0], 0)}, false)
-	f.remove(h)
+	f.removeAll(h)
 	low("15:15:", "handed back while the topic is out")
 }

@@ -2,10 +2,9 @@ package outbox
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
-
-	"github.com/google/uuid"
 
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
@@ -122,8 +121,7 @@ func (s *settler) untilNext() time.Duration {
 func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 	settlements, weight := make([]queue.Settlement, len(part)), 0
 	for i, u := range part {
-		settlements[i] = u.settlement
-		weight += u.weight()
+		settlements[i], weight = u.settlement, weight+u.weight()
 	}
 	start := time.Now()
 	done, err := s.queue.Settle(closing, s.token, settlements)
@@ -160,10 +158,7 @@ func (s *settler) failed(ctx context.Context, part []*unsettled, weight int, err
 	s.log.WarnContext(ctx, "relay cannot mark what it published", "error", err, "events", weight, "attempt", part[0].tries+1)
 	if queue.IsTimeout(err) && weight > 1 {
 		s.limit = max(1, weight/2)
-		for _, u := range part { // at once, because half of them may take little enough time
-			u.notBefore = time.Now()
-		}
-		s.keepLeased(part)
+		s.keepLeased(part) // they stay due, because half of them may take little enough time
 		return
 	}
 	s.retryLater(part)
@@ -194,12 +189,15 @@ func (s *settler) keepLeased(part []*unsettled) {
 	s.forget(lost)
 }
 
+// forget removes the batches of results from the batches in flight. A batch that a claim has found
+// again is handed back first, because the lease that this claim took may have no publisher.
 func (s *settler) forget(results []*unsettled) {
-	batches := make([]*leasedBatch, len(results))
-	for i, u := range results {
-		batches[i] = u.batch
+	for _, u := range results {
+		if h := u.batch; !s.inFlight.remove(h) {
+			s.waiting = append(s.waiting, &unsettled{publishResult: publishResult{batch: h}, settlement: queue.Settlement{Batch: h.events}})
+		}
 	}
-	s.inFlight.remove(batches)
+	s.inFlight.signalRoom()
 }
 
 // renew extends the leases that have used up a third of their time. For a batch whose lease
@@ -210,12 +208,8 @@ func (r *Relay) renew(ctx context.Context) {
 	if len(due) == 0 {
 		return
 	}
-	heads := make([]uuid.UUID, 0, len(due))
-	for id := range due {
-		heads = append(heads, id)
-	}
 	sent := time.Now()
-	held, lost, err := r.queue.Renew(ctx, r.token, heads)
+	held, lost, err := r.queue.Renew(ctx, r.token, slices.Collect(maps.Keys(due)))
 	if err != nil {
 		r.log.WarnContext(ctx, "leases not renewed", "error", err)
 		return

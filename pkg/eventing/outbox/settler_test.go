@@ -114,9 +114,38 @@ func TestABatchIsInFlightOnce(t *testing.T) {
 	if n := f.total(); n != 5 {
 		t.Errorf("%d events are in flight, want 5", n)
 	}
-	f.remove(append(first, added...))
-	if f.total() != 0 || f.bytes != 0 {
+	if f.remove(first[0]) || !f.remove(added[0]) || f.total() != 3 {
+		t.Errorf("%d events are in flight, want the batch that was claimed again", f.total())
+	}
+	if !f.remove(first[0]) || f.total() != 0 || f.bytes != 0 {
 		t.Errorf("%d events and %d bytes are left", f.total(), f.bytes)
+	}
+}
+
+// A settled batch is free in the table before it is out of the relay's memory. A claim finds it in
+// between and takes a new lease, which no publisher has.
+func TestABatchThatIsClaimedWhileItIsSettledIsHandedBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.newRelay(t), make(chan *leasedBatch, 1)
+	b.append(t, "a", 1, 1)
+	b.claimAll(t, r, claimed)
+	first := <-claimed
+	if _, err := r.queue.Settle(t.Context(), r.token, []queue.Settlement{{Batch: first.events}}); err != nil {
+		t.Fatal(err)
+	}
+	b.claimAll(t, r, claimed)
+	if n := b.count(t, leased); n != 1 {
+		t.Fatalf("the second claim has taken %d leases, want 1", n)
+	}
+	s := &settler{Relay: r, limit: 1}
+	s.forget([]*unsettled{{publishResult: publishResult{batch: first}}})
+	s.settleDue(t.Context(), t.Context(), nil)
+	if n := b.count(t, leased); n != 0 || len(claimed) != 0 || r.inFlight.total() != 0 {
+		t.Errorf("%d leases are left, %d batches with the publishers, %d events in flight", n, len(claimed), r.inFlight.total())
+	}
+	if r.followUps.due().scanAt.After(time.Now()) || r.followUps.due().scanAt.IsZero() {
+		t.Error("no scan is due that finds the batch again")
 	}
 }
 

@@ -258,7 +258,7 @@ func TestAnsweredEventsAreNotOnTheirWay(t *testing.T) {
 	if len(f.sending) != 0 || f.retrying != 0 || f.total() != 2+3+1 {
 		t.Errorf("answered: %v, %d retries, %d in flight", f.sending, f.retrying, f.total())
 	}
-	f.remove(all)
+	f.removeAll(all)
 	if len(f.leased) != 0 || len(f.sending) != 0 || f.retrying != 0 || f.total() != 0 {
 		t.Errorf("settled: %v, %d retries, %d in flight", f.sending, f.retrying, f.total())
 	}

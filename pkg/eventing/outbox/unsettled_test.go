@@ -1,11 +1,14 @@
 package outbox
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -172,6 +175,8 @@ func TestADrainEndsAlthoughTheDatabaseHangs(t *testing.T) {
 	}
 	r := b.newRelay(t)
 	r.drainFor, r.settleFor = drainTime/20, settleTime/20
+	var log bytes.Buffer
+	r.log = slog.New(slog.NewTextHandler(&log, nil))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = r.Run(ctx) }()
@@ -190,6 +195,9 @@ func TestADrainEndsAlthoughTheDatabaseHangs(t *testing.T) {
 	b.db = direct
 	if n := b.count(t, unpublished); n != 1 {
 		t.Errorf("%d events are unpublished", n)
+	}
+	if n := strings.Count(log.String(), "before it could hand back its leases, they run out by themselves\" events=1\n"); n != 1 {
+		t.Errorf("the relay says %d times that it leaves a lease: %s", n, log.String())
 	}
 }
 
