@@ -7,7 +7,13 @@
 
    A head is claimed by its row's lock, so that one of two relays skips it. A row is a head
    only if the version before it is published or gone. A lease and a retry time from the
-   future count as none: the database's clock has been set back. */}}
+   future count as none: the database's clock has been set back. A lease from the future is
+   after clock_timestamp(): now() is the claim's begin, and a claim may last for seconds, in
+   which others take leases. */}}
+{{define "no lease"}}
+		       (o.locked_at IS NULL OR o.locked_at <= now() - $2::interval OR o.locked_at > clock_timestamp() + interval '1 second')
+{{end}}
+
 {{define "is head"}}
 		       o.aggregate_type <> ALL($3::text[])
 		   AND o.published_at IS NULL AND o.parked_at IS NULL
@@ -49,7 +55,7 @@
 		SELECT o.ctid AS place, o.id, o.aggregate_type, o.aggregate_id, o.version
 		  FROM outbox o
 		 WHERE o.ctid = c.place
-		   AND (o.locked_at IS NULL OR o.locked_at <= now() - $2::interval OR o.locked_at > now() + interval '1 second')
+		   AND {{template "no lease"}}
 		   AND {{template "is head"}}
 		   FOR UPDATE SKIP LOCKED) o
 	 LIMIT $4
@@ -81,7 +87,7 @@
 		SELECT o.locked_at + $2::interval AS until
 		  FROM outbox o
 		 WHERE o.ctid = c.place
-		   AND (o.lock_token IS NULL OR o.locked_at <= now() - $2::interval OR o.locked_at > now() + interval '1 second'
+		   AND (o.lock_token IS NULL OR o.locked_at <= now() - $2::interval OR o.locked_at > clock_timestamp() + interval '1 second'
 		        OR o.lock_token <> ALL($8::text[]))
 		   AND {{template "is head"}}) o
 ), report AS (
@@ -166,14 +172,14 @@ WITH due AS MATERIALIZED (
 	(SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.next_retry_at
 	   FROM outbox o
 	  WHERE o.next_retry_at <= now() AND o.published_at IS NULL AND o.parked_at IS NULL AND o.aggregate_type <> ALL($3::text[])
-	    AND (o.locked_at IS NULL OR o.locked_at <= now() - $2::interval OR o.locked_at > now() + interval '1 second')
+	    AND {{template "no lease"}}
 	  ORDER BY o.next_retry_at
 	  LIMIT $10)
 	UNION ALL
 	(SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.next_retry_at
 	   FROM outbox o
 	  WHERE o.next_retry_at > now() + $9::interval AND o.published_at IS NULL AND o.parked_at IS NULL AND o.aggregate_type <> ALL($3::text[])
-	    AND (o.locked_at IS NULL OR o.locked_at <= now() - $2::interval OR o.locked_at > now() + interval '1 second')
+	    AND {{template "no lease"}}
 	  ORDER BY o.next_retry_at
 	  LIMIT $10)
 ), candidate AS (

@@ -250,6 +250,69 @@ func TestTimesFromTheFutureCountAsNone(t *testing.T) {
 	want(t, "a scan", claims{"leased": {1}}, b.scan(t, "successor"))
 }
 
+// leaseDuring starts claim, keeps its transaction waiting for more than a second, and leases all
+// events to a living relay before the claim goes on.
+func leaseDuring(t *testing.T, pg *pgtest.DB, claim func()) {
+	t.Helper()
+	other, err := pg.Pool(t, pg.URL).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := other.Exec(t.Context(), `LOCK TABLE outbox`); err != nil {
+		t.Fatal(err)
+	}
+	go claim()
+	for waited := false; !waited; {
+		if err := other.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
+			AND wait_event_type = 'Lock' AND clock_timestamp() - xact_start > interval '1.1 s')`).Scan(&waited); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := other.Exec(t.Context(), `UPDATE outbox SET lock_token = 'alive', locked_at = clock_timestamp()`); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A claim begins, and waits for more than a second before it looks at the rows. A lease that
+// begins meanwhile is after the begin of the claim, but not from the future.
+func TestASlowClaimTakesNoLeaseThatBeginsMeanwhile(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	db := pg.Pool(t, pg.URL+"&pool_max_conns=1")
+	b := box{queue.New(db), db}
+	b.append(t, "new", 1, 1)
+	b.append(t, "retried", 1, 1)
+	b.exec(t, `UPDATE outbox SET next_retry_at = now() WHERE aggregate_id = 'retried'`)
+	c := as("slow")
+	c.Alive = []string{"alive"}
+	for name, claim := range map[string]func() (queue.Claimed, error){
+		"new events": func() (queue.Claimed, error) { return b.ClaimNew(t.Context(), c, queue.Beginning, nil) },
+		"retries":    func() (got queue.Claimed, err error) { got, _, err = b.ClaimRetries(t.Context(), c); return got, err },
+		"a scan":     func() (queue.Claimed, error) { return b.page(t, c).Claimed, nil },
+	} {
+		if got, err := claim(); err != nil || len(got.Batches) == 0 { // from here on the connection has the statement
+			t.Fatalf("%s: claimed %v, %v", name, got.Batches, err)
+		}
+		b.exec(t, `UPDATE outbox SET lock_token = NULL, locked_at = NULL`)
+		ended := make(chan queue.Claimed, 1)
+		leaseDuring(t, pg, func() {
+			got, err := claim()
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			ended <- got
+		})
+		if got := <-ended; len(got.Batches) > 0 || got.Skipped {
+			t.Errorf("%s: claimed %v, skipped %v, want nothing of a relay that is alive", name, got.Batches, got.Skipped)
+		}
+		b.exec(t, `UPDATE outbox SET lock_token = NULL, locked_at = NULL`)
+	}
+}
+
 // A claim reports a head that is leased to no living relay and that the claim cannot take.
 // The claiming relay must try it again.
 func TestClaimReportsWhatItHadToLeave(t *testing.T) {

@@ -1,7 +1,7 @@
 WITH present AS MATERIALIZED (
 	SELECT pg_current_snapshot() AS seen, pg_postmaster_start_time() AS server
 ), others AS MATERIALIZED (
-	SELECT token, low, tenants, seen_at >= now() - $3::interval AND seen_at <= now() + interval '1 second' AS alive
+	SELECT token, low, tenants, seen_at >= now() - $3::interval AND seen_at <= clock_timestamp() + interval '1 second' AS alive
 	  FROM outbox_relays
 	 WHERE token <> $1
 ), dead AS (
