@@ -8,9 +8,10 @@ import (
 	"example.com/lockstep/internal/topics"
 )
 
-// docEdits adds rows to the tables in docs/security.md of the outcomes of all operations.
-// TestAccess compares these tables with the services. Each new row copies the row of the same
-// operation on videos.
+// docEdits adds the aggregate's operations to docs/security.md. Tables in that file list the
+// outcomes of all operations, and TestAccess compares these tables with the services. Each new row
+// is a copy of the row of the same operation on videos. If the aggregate has a parent, the rows of
+// its creation are copies of the rows of a video's deletion.
 func (c *change) docEdits() {
 	a := c.aggregate
 	one := "/v1/" + a.Plural() + "/{" + a.Name + "_id}`"

@@ -17,7 +17,9 @@ import (
 // listTimeout bounds go list, which may have modules to download.
 const listTimeout = 5 * time.Minute
 
-// The kinds of Go packages, by the binaries that have them.
+// The kinds of Go packages. A package in pkg/ is of the kind inLibrary. Any other package is of the
+// kind inServices if a service's binary contains it. It is of the kind inCommands if only other
+// binaries contain it. It is of the kind forTests if no binary contains it.
 const (
 	inServices = "Go: services and their parts"
 	inLibrary  = "Go: library pkg/"

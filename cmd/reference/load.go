@@ -77,7 +77,8 @@ func (p *pack) add(file protoreflect.FileDescriptor) {
 	}
 }
 
-// finish takes requests and answers out of the shared messages, and sorts the rest by name.
+// finish removes the requests and answers of p's methods from p.shared. Then finish sorts
+// p.services, p.shared and p.enums by full name.
 func (p *pack) finish() {
 	own := map[protoreflect.FullName]bool{}
 	for _, s := range p.services {

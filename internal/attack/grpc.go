@@ -86,8 +86,8 @@ func attackField(t *testing.T, conn *grpc.ClientConn, method, field string, mess
 	}
 }
 
-// messages returns encoded requests of about size bytes. The key of each request is the path of the
-// field that fills the request.
+// messages returns encoded requests of about size bytes. The key of a request is the path of the
+// field that fills the request. One request is filled by an unknown field.
 func messages(of protoreflect.MessageDescriptor, size int) map[string][]byte {
 	unknown := protowire.AppendTag(nil, unknownField, protowire.BytesType)
 	found := map[string][]byte{"an unknown field": repeat(unknown, []byte{0}, size)}

@@ -14,7 +14,8 @@ type needs struct {
 	pubsub bool
 	// owner is the environment variable with the gRPC address of the owner.
 	owner string
-	// session prepares each database session. It is set for an operator who changes tables.
+	// session prepares each new database session. Only the rebuild subcommands set it. They connect
+	// as the owner of the tables, because a rebuild changes tables.
 	session func(context.Context, *pgx.Conn) error
 }
 

@@ -59,8 +59,9 @@ func Setup(ctx context.Context, service, version string) (shutdown func(context.
 }
 
 // stateless propagates the W3C trace context without the caller's tracestate. Nothing here reads
-// the tracestate. Any part of the tracestate would keep the whole header, 64 KiB, in memory as long
-// as a span that links to the caller.
+// the tracestate. A span that links to the caller would keep the tracestate in memory for as long
+// as the span exists. Any part of the tracestate would keep the whole header, up to 64 KiB, because
+// the part is a slice of the header's string.
 type stateless struct{ propagation.TraceContext }
 
 // Extract implements propagation.TextMapPropagator.

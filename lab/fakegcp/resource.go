@@ -198,7 +198,9 @@ func fromQuery(parameter string) func(*Server, *call) (string, fields, error) {
 	}
 }
 
-// fromBody is for services that take the name, or the full name, from the body.
+// fromBody returns the id and the body of the resource that c creates. It is the field identify of
+// a resourceKind whose service takes the resource's name from the body. The name in the body may be
+// the id or the full name.
 func fromBody(_ *Server, c *call) (string, fields, error) {
 	name, _ := c.body["name"].(string)
 	if name == "" {

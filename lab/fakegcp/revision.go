@@ -186,8 +186,9 @@ func checkPorts(at string, container fields) error {
 	return nil
 }
 
-// checkResources checks the rules for a CPU that is always allocated, which is
-// the meaning of resources without cpuIdle.
+// checkResources returns an error if the CPU of a container is always allocated and a limit is too
+// low. The CPU limit must be at least 1, and the memory limit at least 512Mi. The CPU is always
+// allocated if the container has resources and their cpuIdle is not true.
 // https://cloud.google.com/run/docs/configuring/billing-settings
 func checkResources(at string, container fields) error {
 	resources := object(container, "resources")

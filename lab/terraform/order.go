@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// releaseOrder has pairs of resources of which Terraform must update the first before the
-// second: schemas, then readers, then writers. An older reader leaves rows incomplete when
-// it applies a newer writer's events.
+// releaseOrder has pairs of resources. Terraform must update the first resource of a pair before
+// the second one. So Terraform updates schemas, then readers, then writers. An older reader that
+// applies the events of a newer writer leaves rows incomplete.
 var releaseOrder = [][2]string{
 	{"google_pubsub_schema.events", "google_cloud_run_v2_service.catalog"},
 	{"google_cloud_run_v2_job.catalog_migrate", "google_cloud_run_v2_service.catalog"},

@@ -85,8 +85,9 @@ func pullsInOrder(t *trial) {
 	t.publish(topic, texts("key", "a", "b", "c", "d", "e", "f")...)
 	got := ""
 	for len(got) < 6 {
-		// A pull may return fewer messages, and the next messages of a key may
-		// wait for the messages of this pull.
+		// A pull may return fewer messages than MaxMessages. The server may hold back the next
+		// messages of a key until the messages of this pull are acknowledged. So each round of the
+		// loop acknowledges its messages, and the loop pulls until all messages have arrived.
 		ctx, cancel := t.patiently()
 		response, err := t.subscriber.Pull(ctx, &pubsubpb.PullRequest{Subscription: subscription, MaxMessages: 2})
 		cancel()

@@ -55,8 +55,9 @@ func (s replicationServer) ListRowDigests(
 	return resp, nil
 }
 
-// enter waits for the caller's turn, and returns the table that the request names. The caller must
-// then call leave.
+// enter returns the table that d names, after it has waited for the request's turn. Only one
+// request at a time may list or digest rows. If enter returns no error, the function that called
+// enter must then call leave, which ends the turn.
 func (s replicationServer) enter(
 	ctx context.Context, d *replicationv1.Definition,
 ) (table *reconcile.Table, leave func(), err error) {

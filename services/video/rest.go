@@ -131,8 +131,9 @@ func (a restAPI) list(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// video returns the names of the fields in b, except the uploader, and a video with their
-// values.
+// video returns the names of the fields that b sets, and a video with the values of these fields.
+// Neither result includes the uploader. video adds to found what fromREST finds, and a violation
+// for each null in a field that is not nullable.
 func (b restBody) video(found *problem.Violations) (given []string, v Video) {
 	var nulls []string
 	for _, f := range fields {

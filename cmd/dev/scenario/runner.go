@@ -76,7 +76,8 @@ func (r *Runner) play(ctx context.Context, name string) {
 	case context.Cause(running) != errEnded: //nolint:errorlint // a cause is the value itself
 		err = errors.Join(err, t.repaired(context.WithoutCancel(ctx)))
 	case t.needs == ourBroker:
-		// If another program has started the broker, the broker goes on without the pair.
+		// The whole pair ends, so the scenario's repairs do not run. If another program has started
+		// the broker, the broker runs on after that. So the broker's faults are removed here.
 		err = errors.Join(err, r.pair.withoutFaults(context.WithoutCancel(ctx)))
 	}
 	if err != nil {

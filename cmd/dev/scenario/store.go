@@ -126,7 +126,8 @@ func (p *Pair) events(ctx context.Context, aggregateType string, ids ...string) 
 	return pgx.CollectRows(rows, pgx.RowToStructByNameLax[eventing.Event])
 }
 
-// newest counts the events that catalog received in the last minute and has settled.
+// newest returns the number of video events that catalog received in the last minute and whose
+// status in catalog's inbox is done.
 func (p *Pair) newest(ctx context.Context) (int64, error) {
 	return one[int64](ctx, p, `SELECT count(*) FROM catalog.inbox
 		WHERE consumer = $1 AND status = 'done' AND received_at > now() - interval '1 minute'`,

@@ -29,8 +29,9 @@ type Bench struct {
 // ErrNoMatch means that no figure matches.
 var ErrNoMatch = errors.New("matches no figure")
 
-// Run takes all series and reports them, except those that failed. The error
-// names the failures.
+// Run measures the figures that b.Only matches, in the order of all. Run writes the tables to
+// b.Stdout and the results to jsonFile. If a measurement fails, its figures are missing there, and
+// the error names the measurement.
 func (b Bench) Run(ctx context.Context, all []Series, jsonFile string) error {
 	var sections []report.Section
 	var failed []error

@@ -38,8 +38,8 @@ type eventVersion struct {
 // brokerCounts are what a broker has seen.
 type brokerCounts struct {
 	answered int
-	// late are events that came after a later one of their aggregate, and twice those that
-	// came again.
+	// late counts the events that arrived after a later event of their aggregate. twice counts the
+	// arrivals of events that had arrived before.
 	late, twice int
 	first, last time.Time // of the answers
 }

@@ -31,9 +31,9 @@ type pubsubServer interface {
 	Close() error
 }
 
-// ServeBroker serves an empty Pub/Sub of a --kind on a free port until ctx
-// ends, and prints its address and process id. With --profile it writes a CPU
-// profile to that file, starting at the first SIGUSR1.
+// ServeBroker serves an empty Pub/Sub on a free port until ctx ends. The flag --kind names the kind
+// of Pub/Sub. ServeBroker prints the address and the process id of the Pub/Sub. The flag --profile
+// names a file for a CPU profile of this process. The profile starts at the first SIGUSR1.
 func ServeBroker(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	flags := flag.NewFlagSet(BrokerCommand, flag.ContinueOnError)
 	flags.SetOutput(io.Discard)

@@ -241,9 +241,9 @@
 // are not configurable, because order and the drain at the end depend on them.
 //
 // The hooks OnRefused and OnPaused observe refusals and pauses, in addition to metrics and log.
-// OnRefused is called after the refusal was written to the outbox. Each observation calls its
-// hook at most once. No goroutine that moves events waits for a hook. Package hook has the
-// contract.
+// OnRefused is called after the statement that writes the refusal to the outbox. Each observation
+// calls its hook at most once. No goroutine that moves events waits for a hook. Package hook has
+// the contract.
 //
 // # Crash points
 //

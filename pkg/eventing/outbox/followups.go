@@ -32,7 +32,9 @@ type followUps struct {
 	scanAt                          time.Time
 	// probeLow is the snapshot at which the running search for probes starts.
 	probeLow queue.TxSnapshot
-	// skippedTypes are the aggregate types that claims have skipped since pausedLow.
+	// skippedTypes are the aggregate types of the events for which the scan from pausedLow is
+	// needed. The relay has skipped these events, or handed them back, because their topics were
+	// paused. skippedTypes is cleared together with pausedLow, when that scan is scheduled.
 	skippedTypes []string
 	// held are the tenants that wait for turns. The tenant with the next turn comes first. The
 	// published versions of held tenants are not in the field published.

@@ -67,9 +67,11 @@ type Options struct {
 	// Package hook has their contract. When Run ends, calls that still wait are made until 3.8 s
 	// after the end of Run's context.
 
-	// OnRefused receives each refusal that spends an attempt of its event, after the refusal was
-	// written to the outbox. The last refusal parks the event. If another relay has taken over the
-	// lease meanwhile, the refusal is not written, and the other relay sends the event again.
+	// OnRefused receives each refusal that spends an attempt of its event. The relay calls
+	// OnRefused after the statement that writes the refusal to the outbox. The refusal that spends
+	// the last attempt parks the event. If another relay has taken over the lease before that
+	// statement, the statement does not write the refusal, and the other relay sends the event
+	// again. OnRefused receives the refusal in this case, too.
 	OnRefused func(context.Context, Refusal)
 	// OnPaused receives each pause of a topic, and each failed probe that prolongs it.
 	OnPaused func(context.Context, Pause)

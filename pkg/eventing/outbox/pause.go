@@ -51,9 +51,10 @@ type topicPause struct {
 	cause         string    // of the last pause
 	probesOut     int       // probes without a result
 	scan          probeScan // used by the probing goroutine only
-	// refused are the aggregates that were refused since the last success. While there are
-	// refusedAfter or more of them, no refusal counts against an event. That holds even after a
-	// pause that ended because there was no event to probe with.
+	// refused are the aggregates that were refused since the last success. While refused has
+	// refusedAfter or more aggregates, a refusal spends no attempt of its event. Only a success
+	// clears refused. So a refusal also spends no attempt after resumeIdle has ended a pause
+	// because no event was left to probe with.
 	refused map[string]bool
 	// knownBad are the aggregates that were refused before another aggregate succeeded. The
 	// success showed that the topic works. So refusals of these aggregates do not blame the topic.

@@ -153,9 +153,11 @@ func (s *scanSchedule) after(a action, at time.Time) time.Time {
 	return slices.MaxFunc([]time.Time{at, s.outages[a].pausedUntil}, time.Time.Compare)
 }
 
-// retried plans the next claim of retries after a successful one, which was sent at now. If the
-// claim was truncated, the next one is due at once. Otherwise it is due after the duration in, when
-// the next retry is due, or after scanEvery at most. in is zero if there is no later retry.
+// retried plans the next claim of retries after a successful claim of retries. now is the time at
+// which the successful claim was sent. in is the duration from then until the next retry is due, or
+// zero if there is no later retry. If the successful claim was truncated, the next claim is due at
+// once. Otherwise the next claim is due when the next retry is due, or after a jittered scanEvery,
+// whichever is earlier.
 func (s *scanSchedule) retried(now time.Time, truncated bool, in time.Duration) {
 	s.outages[actRetries].succeeded()
 	switch s.retryAt, s.retriesLast = now.Add(jittered(scanEvery)), true; {

@@ -6,7 +6,8 @@
 CREATE TABLE outbox_epochs (
   epoch         bigint      PRIMARY KEY CHECK (epoch > 0),
   began_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
-  -- The operator's name, as given to the command, and the database's name of the role.
+  -- actor is the operator's name, as given to the command. database_role is the name of the
+  -- database role that the command has logged in as.
   actor         text        NOT NULL,
   database_role text        NOT NULL DEFAULT session_user,
   why           text        NOT NULL

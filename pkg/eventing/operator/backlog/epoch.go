@@ -28,13 +28,15 @@ func (b *Backlog) Epochs(ctx context.Context) ([]Epoch, error) {
 		`SELECT `+epochColumns+` FROM outbox_epochs ORDER BY epoch DESC`), pgx.RowToStructByName[Epoch])
 }
 
-// BeginEpoch begins a new epoch and returns it. The owner's next write gets outbox.ErrEpochEnded,
-// and decides again, so every event from then on is of the new epoch. Transactions that are open
-// may still commit events of the former epoch. In each aggregate these events precede the events of
-// the new epoch, because the row's lock is held until the commit.
+// BeginEpoch begins a new epoch and returns it. From then on outbox.Append refuses events of the
+// former epoch with outbox.ErrEpochEnded, and the owner repeats its decision in the new epoch. A
+// transaction that called Append earlier may still commit events of the former epoch. In each
+// aggregate these events precede the events of the new epoch, because the transaction holds the
+// row's lock until it commits.
 //
-// The number of an epoch is the time in seconds. A count would repeat a number if a second restore
-// took a backup from before the first restore.
+// The number of an epoch is the time in seconds, or the last number plus 1 if that is higher. With
+// a count, two epochs could get the same number: if a second restore took a backup from before the
+// first restore, the restored table would not have the epoch that followed the first restore.
 func (b *Backlog) BeginEpoch(ctx context.Context, o audit.Actor) (Epoch, error) {
 	if err := o.Validate(); err != nil {
 		return Epoch{}, fmt.Errorf("begin epoch: %w", err)

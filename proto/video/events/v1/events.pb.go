@@ -92,10 +92,12 @@ type Event struct {
 	// One more than the aggregate's event before it.
 	Version    int64                  `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`
 	OccurredAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=occurred_at,json=occurredAt,proto3" json:"occurred_at,omitempty"`
-	// Set on the events of a type that is newer than this contract, where they change no
-	// field of an older type: a consumer that does not know the type then moves its copy
-	// to this version, and takes the rest from the owner once it knows the type. Without
-	// it, such a consumer cannot go on with the aggregate.
+	// The owner sets additive on each event whose type is newer than this contract and
+	// changes only fields that no older event type has. If a consumer does not know
+	// the type of an additive event, the consumer moves its copy of the aggregate to the
+	// event's version. Once the consumer knows the type, it takes the missing fields
+	// from the owner. If a consumer does not know the type of an event that is not additive,
+	// the consumer cannot go on with the aggregate.
 	Additive bool `protobuf:"varint,7,opt,name=additive,proto3" json:"additive,omitempty"`
 	// Types that are valid to be assigned to Payload:
 	//
