@@ -27,6 +27,14 @@ func writesInTurns(
 		return nil, err
 	}
 	defer db.Close()
+	// A service has separate pools for requests and for loops. On shared connections Postgres would
+	// plan the statements again after each change of the role, because the plans depend on the
+	// policies of the role.
+	confined, err := d.Pool(ctx, writers)
+	if err != nil {
+		return nil, err
+	}
+	defer confined.Close()
 	listening, stop := context.WithCancel(ctx)
 	ended, err := listen(listening, d)
 	defer func() { stop(); <-ended }()
@@ -36,8 +44,11 @@ func writesInTurns(
 	committed, took := make([]int64, len(sides)), make([]time.Duration, len(sides))
 	for turn := range writeTurns + 1 {
 		for i, w := range sides {
-			start := time.Now()
-			n, err := w.during(ctx, db, relays, writers, limit/writeTurns)
+			start, side := time.Now(), db
+			if w.confined {
+				side = confined
+			}
+			n, err := w.during(ctx, side, relays, writers, limit/writeTurns)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", w.name, err)
 			}
