@@ -14,8 +14,8 @@ import (
 	"example.com/lockstep/localpubsub/internal/resource"
 )
 
-// The reasons that an exactly-once subscription gives for a failed
-// acknowledgement, in the exact words that client libraries search for
+// An exactly-once subscription gives one of these reasons for a failed acknowledgement. Client
+// libraries search for these exact words
 // (https://cloud.google.com/pubsub/docs/exactly-once-delivery).
 const (
 	invalidAckID   = "PERMANENT_FAILURE_INVALID_ACK_ID"
@@ -49,9 +49,9 @@ func parseAckID(text string) (id ackID, ok bool) {
 	return id, errs == [3]error{}
 }
 
-// parseAckIDs refuses the whole request if one id does not belong to this
-// subscription. It returns the ids in message order, so that an exactly-once
-// subscription can detect an acknowledgement that is out of order.
+// parseAckIDs returns the ids of a request in message order. So an exactly-once subscription can
+// detect an acknowledgement that is out of order. If one id does not belong to this subscription,
+// parseAckIDs refuses the whole request.
 func (s *subscription) parseAckIDs(texts []string) ([]ackID, error) {
 	if len(texts) == 0 {
 		return nil, resource.Invalid("ack_ids", "at least one is needed")
@@ -68,8 +68,8 @@ func (s *subscription) parseAckIDs(texts []string) ([]ackID, error) {
 	return ids, nil
 }
 
-// current returns the entry whose latest delivery has this ack id. It returns
-// nil if the message has been delivered again or settled since that delivery.
+// current returns the entry that the delivery with this ack id delivered. It returns nil if the
+// message has been delivered again or settled since that delivery.
 func (s *subscription) current(id ackID) *entry {
 	if e := s.delivered[id.message]; e != nil && e.serial == id.serial {
 		return e
@@ -77,10 +77,9 @@ func (s *subscription) current(id ackID) *entry {
 	return nil
 }
 
-// acknowledge settles the messages for which the ids are still valid. Without
-// exactly-once delivery, an acknowledgement after the deadline counts if the
-// message has not been delivered again, and is ignored otherwise. With
-// exactly-once delivery, failed lists each id that did not count.
+// acknowledge settles the messages of the ids. Without exactly-once delivery, an acknowledgement
+// after the deadline counts only if the message has not been delivered again. With exactly-once
+// delivery, failed has the reason for each id whose acknowledgement did not count.
 func (s *subscription) acknowledge(texts []string) (failed failures, err error) {
 	ids, err := s.parseAckIDs(texts)
 	if err != nil {
@@ -123,29 +122,30 @@ func (s *subscription) settleOnce(e *entry) (reason string) {
 	return ""
 }
 
-// settleLate applies an acknowledgement without exactly-once delivery. It may
-// come after the deadline.
+// settleLate applies an acknowledgement without exactly-once delivery. The acknowledgement may come
+// after the deadline.
 func (s *subscription) settleLate(e *entry) {
 	switch {
 	case e.state == leased && s.server.faults.resend(e):
 		s.giveBack(e)
 	case e.state != leased && e.queue != nil && e.queue.cursor != e:
-		// An earlier message of the key is not acknowledged, so this message is
-		// delivered again.
+		// An earlier message of the key must be delivered again. So this message must be delivered
+		// again, too.
 	default:
 		s.settle(e)
 	}
 }
 
-// modify sets the deadline of leases to a time from now on. Zero is a nack.
+// modify makes the leases of the ids end after deadline, counted from now. A deadline of zero is a
+// nack.
 func (s *subscription) modify(texts []string, deadline time.Duration) (failed failures, err error) {
 	ids, err := s.parseAckIDs(texts)
 	if err != nil {
 		return nil, err
 	}
 	if deadline == 0 {
-		// A nack also returns the later leased messages of its key. The reverse
-		// order counts the nacks of those later messages first.
+		// A nack also returns the later leased messages of its key, and does not count a failure of
+		// those. In reverse order, the request's nacks of the later messages are counted first.
 		slices.Reverse(ids)
 	}
 	s.lock()
@@ -168,8 +168,8 @@ func (s *subscription) modify(texts []string, deadline time.Duration) (failed fa
 	return failed.reported(s), nil
 }
 
-// failures maps the ack ids of a request that did not count to the reason. Only
-// an exactly-once subscription reports them.
+// failures maps each ack id of a request that did not count to the reason. Only an exactly-once
+// subscription reports failures.
 type failures map[string]string
 
 func (f *failures) add(id ackID, reason string) {
@@ -186,8 +186,8 @@ func (f failures) reported(s *subscription) failures {
 	return f
 }
 
-// err returns the status of the call, with each id in its details. It returns
-// nil if no id failed.
+// err returns the error of a call whose ids failed. The details of the error name each id. err
+// returns nil if no id failed.
 func (f failures) err() error {
 	if len(f) == 0 {
 		return nil

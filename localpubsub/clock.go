@@ -6,11 +6,10 @@ import (
 	"time"
 )
 
-// Clock is the time of a server. Publish times, leases, backoff, retention and
-// expiry all follow it. A running clock follows the machine's clock and can be
-// advanced. A still clock moves only when it is advanced, so that a test of a
-// week's retention does not take a week. The waits of injected latency always
-// follow the machine's clock.
+// Clock is the clock of a server. Publish times, leases, backoff, retention and expiry all follow
+// it. A running clock follows the machine's clock, and can also be advanced. A still clock moves
+// only when it is advanced. So a test of a retention of one week does not take a week. The waits of
+// injected latency always follow the machine's clock.
 //
 // A Clock is safe for concurrent use and may be shared between servers.
 type Clock struct {
@@ -87,8 +86,8 @@ func (c *Clock) setTimer() {
 	c.timer.Reset(wait)
 }
 
-// An alarm calls ring once when its time has come, on the goroutine of Advance
-// or of the clock's timer.
+// An alarm calls ring once when its time has come. The call is on the goroutine of Advance or of
+// the clock's timer.
 type alarm struct {
 	clock *Clock
 	ring  func()
@@ -100,7 +99,7 @@ func (c *Clock) newAlarm(ring func()) *alarm {
 	return &alarm{clock: c, ring: ring, index: -1}
 }
 
-// set sets the alarm to a time and replaces its former time.
+// set sets the alarm to the time at. This replaces the alarm's earlier time.
 func (a *alarm) set(at time.Time) {
 	a.clock.mu.Lock()
 	defer a.clock.mu.Unlock()

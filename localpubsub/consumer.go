@@ -2,8 +2,8 @@ package localpubsub
 
 import "time"
 
-// A consumer takes messages of a subscription. It is a stream or one unary
-// pull. When it ends, its messages stay leased until their deadline.
+// A consumer takes messages of a subscription. A consumer is a stream or one unary pull. After a
+// consumer has ended, its messages stay leased until their deadline.
 type consumer struct {
 	streaming   bool
 	closed      bool
@@ -20,9 +20,8 @@ func newConsumer(deadline time.Duration) *consumer {
 	return &consumer{deadline: deadline, work: make(chan struct{}, 1)}
 }
 
-// room reports whether flow control permits more messages. The last message may
-// exceed the limit of bytes. Otherwise a message above the limit would never be
-// delivered.
+// room reports whether flow control permits another message. The last permitted message may exceed
+// the limit of bytes. Otherwise a message that is larger than the limit would never be delivered.
 func (c *consumer) room() bool {
 	return !c.closed && (c.maxMessages <= 0 || c.messages < c.maxMessages) && (c.maxBytes <= 0 || c.bytes < c.maxBytes)
 }
@@ -40,8 +39,8 @@ func (s *subscription) join(c *consumer) {
 	s.touch()
 }
 
-// leave removes c. Keys that wait in c's line go to other consumers as soon as
-// none of their messages is outstanding.
+// leave removes c from the consumers. Keys that wait in c's line go to other consumers. A key goes
+// as soon as none of its messages is outstanding.
 func (s *subscription) leave(c *consumer) {
 	c.closed = true
 	for i, other := range s.consumers {
@@ -74,14 +73,14 @@ func (s *subscription) returnMessages(c *consumer) {
 		}
 	}
 	for _, e := range back {
-		if e.consumer == c { // giving back an earlier message of its key may have released it
+		if e.consumer == c { // false if giveBack of an earlier message of the key has released e
 			s.giveBack(e)
 		}
 	}
 }
 
-// wake notifies one consumer of work. Of the consumers with room, it takes the
-// one with the fewest outstanding messages.
+// wake notifies one consumer of work. It chooses the consumer with the fewest outstanding messages
+// among the consumers that have room.
 func (s *subscription) wake() {
 	var leastLoaded *consumer
 	for _, c := range s.consumers {

@@ -11,7 +11,7 @@ import (
 // maxControl bounds the body of a control request.
 const maxControl = 1 << 20
 
-// control serves the requests of drills that run in another process:
+// control serves the HTTP endpoints with which another process controls the server:
 //
 //	PUT  /control/faults   {"seed": 7, "faults": [{"kind": "latency", "delay": "5ms"}]}
 //	GET  /control/faults
@@ -19,7 +19,7 @@ const maxControl = 1 << 20
 //	GET  /control/backlog  answers {"projects/p/subscriptions/s": 3}, the messages without an acknowledgement
 //	POST /reset            forgets everything, as in the official emulator
 //
-// Everything below /v1/ is served by rest.
+// The handler rest serves everything below /v1/.
 func (s *Server) control(rest http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("PUT /control/faults", s.putFaults)
@@ -91,8 +91,8 @@ func (s *Server) advance(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// decodeControl decodes the body into the value. If the body is invalid, it
-// writes the answer and returns false.
+// decodeControl decodes the body of the request into the value into. If the body is invalid, it
+// writes an error as the answer and returns false.
 func decodeControl(w http.ResponseWriter, r *http.Request, into any) bool {
 	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxControl))
 	decoder.DisallowUnknownFields()

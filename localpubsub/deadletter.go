@@ -9,8 +9,8 @@ import (
 	"example.com/lockstep/localpubsub/internal/resource"
 )
 
-// The attributes that a dead letter has in addition to the attributes of the
-// message itself (https://cloud.google.com/pubsub/docs/handling-failures).
+// A dead letter has these attributes in addition to the attributes of the original message
+// (https://cloud.google.com/pubsub/docs/handling-failures).
 const (
 	deadLetterCount        = "CloudPubSubDeadLetterSourceDeliveryCount"
 	deadLetterSubscription = "CloudPubSubDeadLetterSourceSubscription"
@@ -18,10 +18,10 @@ const (
 	deadLetterPublishTime  = "CloudPubSubDeadLetterSourceTopicPublishTime"
 )
 
-// deadLetter sends the entry to the dead letter topic if this failure was its
-// last allowed one, and reports whether it did. After that, the later messages
-// of the entry's key are delivered without it. If the dead letter topic is
-// missing, the message stays and is delivered again, as documented.
+// deadLetter sends the entry to the dead letter topic if the entry has used all its delivery
+// attempts. It reports whether it did so. Later messages of the entry's key are then delivered
+// without the entry. If the dead letter topic is missing, the subscription keeps the entry and
+// delivers it again, as documented.
 func (s *subscription) deadLetter(e *entry) bool {
 	if s.maxAttempts == 0 || e.failures < s.maxAttempts {
 		return false
@@ -35,9 +35,8 @@ func (s *subscription) deadLetter(e *entry) bool {
 		return false
 	}
 	s.after(func() {
-		// The topic accepts the message even if it was deleted after the check
-		// above. It has no subscription then, so no subscriber can tell the
-		// difference.
+		// The topic accepts the message even if the topic was deleted after the check above. A
+		// deleted topic has no subscriptions, so no subscriber can tell the difference.
 		_, _ = to.publish([]*pubsubpb.PubsubMessage{dead})
 	})
 	s.release(e)

@@ -24,8 +24,8 @@ func (s *subscription) add(m *message) {
 	s.offer(q)
 }
 
-// take leases messages to c. It takes at most limit messages, about maxResponse
-// bytes, and no more than c's flow control has room for.
+// take leases messages to c and returns them. It takes at most limit messages and about maxResponse
+// bytes. It stops when c's flow control has no more room.
 func (s *subscription) take(c *consumer, limit int) []*entry {
 	var batch []*entry
 	var size int64
@@ -43,8 +43,8 @@ func (s *subscription) take(c *consumer, limit int) []*entry {
 	return batch
 }
 
-// nextFor prefers keys that c already holds. Otherwise it alternates between
-// keyed messages and messages without key.
+// nextFor returns the next message for c, or nil. It prefers messages of the keys that c already
+// holds. Otherwise it alternates between messages with a key and messages without a key.
 func (s *subscription) nextFor(c *consumer) *entry {
 	if e := s.nextOfKeys(&c.keys, c); e != nil {
 		return e
@@ -89,9 +89,9 @@ func (s *subscription) lease(e *entry, c *consumer, now time.Time) {
 	s.timers.set(e, now.Add(c.deadline).UnixNano())
 }
 
-// release ends a lease, if there is one. The consumer's flow control then has
-// room again, and the key is free if no other message of it is leased. The
-// caller sets the entry's next state.
+// release ends the entry's lease, if there is one. This gives room to the flow control of the
+// consumer. If no other message of the key is leased, the key has no consumer afterwards. The
+// caller sets the next state of the entry.
 func (s *subscription) release(e *entry) {
 	s.timers.clear(e)
 	c := e.consumer
@@ -144,10 +144,10 @@ func (s *subscription) retire(e *entry) {
 	e.drop()
 }
 
-// fail handles a nack or a missed deadline of a leased entry. The last allowed
-// failure sends the entry to the dead letter topic. After any earlier failure,
-// the entry waits for its backoff and is then delivered again. If it has a key,
-// all messages of the key that were sent after it are delivered again, too.
+// fail handles a nack or a missed deadline of a leased entry. After the last allowed failure, the
+// entry goes to the dead letter topic. After an earlier failure, the entry waits for its backoff
+// and is then delivered again. If the entry has a key, all messages of the key that were sent after
+// the entry are also delivered again.
 func (s *subscription) fail(e *entry, now time.Time) {
 	e.failures++
 	if s.deadLetter(e) {
@@ -186,9 +186,9 @@ func (s *subscription) resume(e *entry) {
 	s.wake()
 }
 
-// backoff returns the wait after so many failures. The wait doubles with each
-// failure, from the policy's minimum to its maximum. Without a policy it is
-// zero, and a message is delivered again at once
+// backoff returns the wait before the next delivery after the given number of failures. The wait
+// doubles with each failure, from the policy's minimum to its maximum. Without a policy there is no
+// wait, so a message is delivered again at once
 // (https://cloud.google.com/pubsub/docs/handling-failures).
 func (s *subscription) backoff(failures int32) time.Duration {
 	if s.maxBackoff == 0 {
@@ -203,7 +203,7 @@ func (s *subscription) backoff(failures int32) time.Duration {
 	return min(wait, s.maxBackoff)
 }
 
-// tick handles everything that is due by the clock: ended leases and backoffs,
+// tick handles everything that is due by the clock. This includes ended leases, ended backoffs,
 // messages past their retention, and the expiry of an unused subscription.
 func (s *subscription) tick() {
 	s.lock()
@@ -215,9 +215,8 @@ func (s *subscription) tick() {
 	s.schedule()
 }
 
-// expireLeases ends the leases and backoffs that are due. The alarm rings late
-// on a busy machine, so a call first runs expireLeases if its answer depends on
-// leases.
+// expireLeases ends the leases and backoffs that are due. On a busy machine the alarm may ring
+// late. So a call whose result depends on leases runs expireLeases first.
 func (s *subscription) expireLeases(now time.Time) {
 	var late []*entry
 	for e := s.timers.due(now.UnixNano()); e != nil; e = s.timers.due(now.UnixNano()) {
@@ -227,8 +226,9 @@ func (s *subscription) expireLeases(now time.Time) {
 		}
 		s.resume(e)
 	}
-	// A missed deadline also returns the later leased messages of its key. The
-	// reverse order counts the missed deadlines of those later messages first.
+	// A missed deadline also returns the later leased messages of its key, and does not count a
+	// failure of those. In reverse order, the missed deadlines of the later messages are counted
+	// first.
 	slices.SortFunc(late, func(a, b *entry) int { return cmp.Compare(b.id, a.id) })
 	for _, e := range late {
 		s.fail(e, now)

@@ -82,7 +82,8 @@ func (t *timers) clear(e *entry) {
 	}
 }
 
-// due removes and returns the first entry with a deadline up to now, or nil.
+// due removes and returns the entry with the earliest deadline, if this deadline is not after now.
+// Otherwise it returns nil.
 func (t *timers) due(now int64) *entry {
 	if len(*t) == 0 || (*t)[0].deadline > now {
 		return nil

@@ -13,41 +13,39 @@ import (
 // Kind is the effect of a [Fault].
 type Kind string
 
-// The faults of calls. They apply to the method that the fault names, or to all
-// methods if it names none.
+// These are the faults of calls. They apply to the method that the fault names, or to all methods
+// if it names none.
 const (
 	// Latency delays a call. On a stream it delays each response.
 	Latency Kind = "latency"
-	// Outage answers UNAVAILABLE without carrying out the request, and ends
-	// streams.
+	// Outage answers UNAVAILABLE without carrying out the request. It also ends streams.
 	Outage Kind = "outage"
 	// Throttle answers RESOURCE_EXHAUSTED without carrying out the request.
 	Throttle Kind = "throttle"
 	// AnswerLost carries out the request and then answers UNAVAILABLE.
 	AnswerLost Kind = "answer_lost"
-	// Late waits like Latency, but carries out the request even if the caller
-	// gives up during the wait.
+	// Late delays a call like Latency. But the request is carried out even if the caller gives up
+	// during the wait.
 	Late Kind = "late"
 )
 
-// The faults of messages.
+// These are the faults of messages.
 const (
-	// Reject refuses a publish with INVALID_ARGUMENT if one of its messages has
-	// the ordering key Key, or Key as the value of any attribute.
+	// Reject refuses a publish request with INVALID_ARGUMENT if one of the messages has Key as its
+	// ordering key or as the value of an attribute.
 	Reject Kind = "reject"
-	// Repeat publishes the messages of a request twice, with the same content
-	// and other ids.
+	// Repeat publishes the messages of a request twice. The two copies have the same content and
+	// different ids.
 	Repeat Kind = "repeat"
 	// Resend delivers a message again although its acknowledgement was answered
 	// with OK. Resend does not apply to exactly-once subscriptions.
 	Resend Kind = "resend"
-	// AckLost answers OK to acknowledgements and drops them, so that the
-	// messages come again after their deadline. AckLost does not apply to
-	// exactly-once subscriptions.
+	// AckLost answers OK to acknowledgements and drops them. So the messages are delivered again
+	// after their deadline. AckLost does not apply to exactly-once subscriptions.
 	AckLost Kind = "ack_lost"
-	// Reorder delivers messages in another order than they were published,
-	// where the service may do so. It reorders messages without key, and the
-	// keys relative to each other.
+	// Reorder delivers messages in another order than they were published, but only where Pub/Sub
+	// gives no order. So it reorders messages without a key, and reorders the keys relative to each
+	// other.
 	Reorder Kind = "reorder"
 	// Reset ends a stream instead of sending a response. The stream's messages
 	// stay leased.
@@ -56,22 +54,21 @@ const (
 	Slow Kind = "slow"
 )
 
-// Fault is one failure to inject. At each opportunity, the seed and the number
-// of earlier opportunities decide whether the fault strikes. For Resend, the
-// serial number of the delivery takes the place of that number. So the same
-// traffic meets the same faults again.
+// Fault is one failure to inject. Each call or delivery to which the fault applies is an
+// opportunity. The seed and the number of earlier opportunities decide whether the fault strikes.
+// For Resend, the serial number of the delivery takes the place of the number of opportunities. So
+// the same traffic meets the same faults again.
 type Fault struct {
 	Kind Kind `json:"kind"`
-	// Method is the RPC's name, such as Publish or StreamingPull. Empty means
-	// any method. Only faults of calls use it.
+	// Method is the name of an RPC, such as Publish or StreamingPull. Empty means any method. Only
+	// the faults of calls use Method.
 	Method string `json:"method,omitempty"`
 	// Probability is the fault's probability at each opportunity, up to 1. Zero
 	// means that the fault always strikes.
 	Probability float64 `json:"probability,omitempty"`
 	// Times bounds how often the fault strikes. Zero means no limit.
 	Times int64 `json:"times,omitempty"`
-	// Delay is the least wait of Latency and Late. If it is zero, only Mean
-	// counts.
+	// Delay is the shortest wait of Latency and Late. If it is zero, the wait depends on Mean only.
 	Delay Duration `json:"delay,omitzero"`
 	// Mean is the mean of an exponentially distributed wait that is added to
 	// Delay. The added wait is at most ten times the mean. Zero means that
@@ -110,7 +107,7 @@ func (f Fault) check() error {
 	return nil
 }
 
-// checkKind checks that the kind exists, and the fields that this kind needs.
+// checkKind checks that the kind exists, and that the fields that this kind needs are valid.
 func (f Fault) checkKind() error {
 	switch f.Kind {
 	case Outage, Throttle, AnswerLost, Repeat, Resend, AckLost, Reorder, Reset:
@@ -132,7 +129,7 @@ func (f Fault) checkKind() error {
 	return nil
 }
 
-// faults holds the faults that are set now.
+// faults holds the present faults.
 type faults struct {
 	current atomic.Pointer[plan]
 	mu      sync.Mutex
@@ -146,9 +143,9 @@ func newFaults() *faults {
 	return f
 }
 
-// SetFaults replaces all faults. A call without faults removes all. If a fault
-// has an invalid field, SetFaults changes nothing and returns an error that
-// names the field. An outage of streams also ends the open streams.
+// SetFaults replaces all faults by the given faults. If none is given, there are no faults
+// afterwards. If a fault has an invalid field, SetFaults changes nothing and returns an error that
+// names the field. An outage of StreamingPull also ends the open streams.
 func (s *Server) SetFaults(seed uint64, all ...Fault) error {
 	for _, f := range all {
 		if err := f.check(); err != nil {

@@ -44,8 +44,8 @@ func (f *faults) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	return do(ctx)
 }
 
-// disturbed carries out the request, twice if Repeat strikes, and may hide its
-// success.
+// disturbed carries out the request. If Repeat strikes, it carries out the request twice. If
+// AnswerLost strikes, it returns an error although the request succeeded.
 func (p *plan) disturbed(ctx context.Context, req any, method string, handle grpc.UnaryHandler) (any, error) {
 	if request, ok := req.(*pubsubpb.PublishRequest); ok {
 		if _, strikes := p.strikes(Repeat, method); strikes {
@@ -61,7 +61,7 @@ func (p *plan) disturbed(ctx context.Context, req any, method string, handle grp
 	return answer, err
 }
 
-// lately carries out the request after wait, even if the caller has gone.
+// lately carries out the request after wait, even if the caller has given up.
 func (f *faults) lately(ctx context.Context, wait time.Duration, do func(context.Context) (any, error)) (any, error) {
 	type result struct {
 		answer any

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// plan holds the faults of one call of SetFaults. It is replaced as a whole.
+// plan holds the faults of one call of SetFaults. The next call replaces the whole plan.
 type plan struct {
 	seed   uint64
 	faults []Fault
@@ -14,8 +14,7 @@ type plan struct {
 	struck []atomic.Int64
 }
 
-// strikes returns the first fault of the kind that strikes now, if there is
-// one.
+// strikes returns the first fault of the kind that strikes now, and reports whether there is one.
 func (p *plan) strikes(kind Kind, method string) (Fault, bool) {
 	for i, f := range p.faults {
 		if f.Kind == kind && (f.Method == "" || f.Method == method || method == "") && p.draw(i, p.asked[i].Add(1)) {
@@ -51,7 +50,7 @@ func (f *faults) losesAck() bool {
 	return strikes
 }
 
-// resend decides whether a message is delivered once more.
+// resend decides whether an acknowledged message is delivered again.
 func (f *faults) resend(e *entry) bool {
 	p := f.current.Load()
 	for i, fault := range p.faults {
@@ -62,8 +61,8 @@ func (f *faults) resend(e *entry) bool {
 	return false
 }
 
-// reorder lets a Reorder fault promote one of the n waiting elements to the
-// front.
+// reorder calls promote if a Reorder fault strikes. promote moves one of the n waiting elements to
+// the front.
 func (f *faults) reorder(n int, promote func(int)) {
 	p := f.current.Load()
 	for i, fault := range p.faults {
@@ -76,7 +75,7 @@ func (f *faults) reorder(n int, promote func(int)) {
 	}
 }
 
-// uniform returns a number from 0 to 1 that depends only on its arguments.
+// uniform returns a pseudorandom number from 0 up to 1. The number depends only on the arguments.
 func uniform(seed, which, n uint64) float64 {
 	return float64(mix(mix(seed^mix(which))+n)>>11) / (1 << 53)
 }

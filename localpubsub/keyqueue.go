@@ -9,17 +9,17 @@ package localpubsub
 //	[ A1 ] [ A2 ] [ A3 ] [ A4 ]
 //	 out    acked  ready  ready
 //
-// The messages before the cursor have been sent. An acknowledged message stays
-// until all messages before it are acknowledged, too. When a message is
-// delivered again, so are all later messages of its key, acknowledged or not
-// (https://cloud.google.com/pubsub/docs/ordering). Such a redelivery is one
-// move of the cursor.
+// The messages before the cursor have been sent. An acknowledged message stays in the queue until
+// all messages before it are acknowledged. When a message is delivered again, all later messages of
+// its key are delivered again, too, even acknowledged ones
+// (https://cloud.google.com/pubsub/docs/ordering). To deliver them again, the queue only moves its
+// cursor back.
 //
-// While messages of a key are outstanding, only the consumer that has them gets
-// further messages of the key. A stream gets these without waiting for
-// acknowledgements. After a unary pull, no consumer gets them until the
-// messages of the pull are settled. So two consumers never work on one key at
-// the same time, unless a lease runs out under a consumer that continues.
+// While messages of a key are outstanding, only the consumer that has them gets further messages of
+// the key. A stream gets further messages without waiting for acknowledgements. After a unary pull,
+// no consumer gets further messages until the messages of the pull are settled. So two consumers
+// usually do not work on one key at the same time. The exception is a consumer that continues after
+// its lease has ended.
 type keyQueue struct {
 	key         string
 	first, last *entry
@@ -65,8 +65,8 @@ func (q *keyQueue) deliverable() bool {
 	return q.cursor != nil && q.cursor.state == ready
 }
 
-// rewind moves the cursor back to e and ends the leases of the messages after
-// e. An acknowledgement of such a message is then too late.
+// rewind moves the cursor back to e, and ends the leases of the messages after e. A later
+// acknowledgement of one of these messages does not count.
 func (s *subscription) rewind(e *entry) {
 	q := e.queue
 	for later := e.knext; later != q.cursor; later = later.knext {
@@ -87,8 +87,8 @@ func (s *subscription) trim(q *keyQueue) {
 	}
 }
 
-// offer puts the key in a line if it has a message to send. The line is the one
-// of the key's consumer, or the common line if the key has no consumer.
+// offer puts the key in a line if the key has a message to send. If the key has a consumer, this is
+// the consumer's line. If not, it is the common line.
 func (s *subscription) offer(q *keyQueue) {
 	if q.line != nil || !q.deliverable() {
 		return
@@ -108,8 +108,8 @@ func (s *subscription) enqueue(q *keyQueue, line *fifo[*keyQueue]) {
 	line.push(q)
 }
 
-// nextOfKeys returns the next message of the first key in line. If the key has
-// more messages to send, it then goes to the end of c's line.
+// nextOfKeys returns the next message of the first deliverable key in line, or nil. If the key has
+// more messages to send, the key then goes to the end of c's line.
 func (s *subscription) nextOfKeys(line *fifo[*keyQueue], c *consumer) *entry {
 	for line.len() > 0 {
 		s.server.faults.reorder(line.len(), line.promote)

@@ -10,10 +10,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A message is kept as it was accepted, and never changes. All its
-// subscriptions share it. It is kept as the bytes that consumers get, so a
-// million small messages cost little more than their bytes, and a delivery only
-// copies bytes.
+// A message is kept as it was accepted, and never changes. All subscriptions of the topic share the
+// message. It is kept in the encoding that consumers get. So a million small messages need little
+// more memory than their bytes, and a delivery only copies bytes.
 type message struct {
 	id   uint64 // grows in publish order
 	at   int64  // publish time, ns since 1970
@@ -27,7 +26,7 @@ type message struct {
 // bytes.
 const overhead = 200
 
-// stampSize is the space for the id and the publish time.
+// stampSize is the space for the message id and the publish time, in bytes.
 const stampSize = 48
 
 // The fields of a PubsubMessage that the service sets.
@@ -38,16 +37,16 @@ const (
 	fieldNanos       = 2
 )
 
-// encode encodes a message as the publisher sent it, and reserves space for the
-// stamp.
+// encode encodes a message as the publisher sent it. The result has room for the fields that stamp
+// appends.
 func encode(m *pubsubpb.PubsubMessage) ([]byte, error) {
 	m.MessageId, m.PublishTime = "", nil
 	raw := make([]byte, 0, proto.Size(m)+stampSize)
 	return proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(raw, m)
 }
 
-// stamp appends the fields that the service sets. Fields of a protobuf message
-// may stand in any order.
+// stamp appends the fields that the service sets. This is valid because the fields of a protobuf
+// message may stand in any order.
 func stamp(raw []byte, id uint64, at int64) []byte {
 	raw = protowire.AppendTag(raw, fieldMessageID, protowire.BytesType)
 	raw = protowire.AppendString(raw, messageID(id))
@@ -70,9 +69,9 @@ func (m *message) decode() (*pubsubpb.PubsubMessage, error) {
 
 func (m *message) size() int64 { return int64(len(m.raw)) + overhead }
 
-// keep and drop count the references that subscriptions, snapshots and the topic
-// hold to the message. The first keep accounts for its size in the store, and the
-// last drop frees that space.
+// keep and drop count the references to the message. Subscriptions, snapshots and the topic hold
+// references. The first keep adds the size of the message to the store's total, and the last drop
+// subtracts it.
 func (m *message) keep() {
 	if m.refs.Add(1) == 1 {
 		m.in.bytes.Add(m.size())

@@ -23,8 +23,8 @@ const (
 	maxOrderingKey    = 1024
 )
 
-// Attributes with this prefix are reserved for the service, except those that
-// client libraries add.
+// Attributes whose key begins with reservedPrefix are reserved for the service. Client libraries
+// may add attributes whose key begins with clientPrefix.
 const (
 	reservedPrefix = "goog"
 	clientPrefix   = "googclient_"
@@ -73,8 +73,8 @@ func checkMessages(messages []*pubsubpb.PubsubMessage) error {
 	return nil
 }
 
-// wrong describes the first fault of a message. It returns "" for a valid
-// message.
+// wrong describes the first violation of a limit that it finds in a message. It returns "" if the
+// message is valid.
 func wrong(m *pubsubpb.PubsubMessage) string {
 	switch {
 	case len(m.GetData()) == 0 && len(m.GetAttributes()) == 0:
@@ -99,8 +99,8 @@ func wrong(m *pubsubpb.PubsubMessage) string {
 	return ""
 }
 
-// checkSchema validates the messages against the topic's schema, and adds to
-// them the attributes that name the schema's revision.
+// checkSchema validates the messages against the topic's schema. It adds the attributes that name
+// the revision of the schema to the messages.
 func (s *Server) checkSchema(t *topic, messages []*pubsubpb.PubsubMessage) error {
 	t.mu.Lock()
 	settings := t.config.GetSchemaSettings()

@@ -19,7 +19,7 @@ type publisher struct {
 	*Server
 }
 
-// CreateTopic returns ALREADY_EXISTS for a name that is taken.
+// CreateTopic creates a topic. It returns ALREADY_EXISTS if the name is taken.
 func (p publisher) CreateTopic(_ context.Context, req *pubsubpb.Topic) (*pubsubpb.Topic, error) {
 	config := proto.CloneOf(req)
 	if err := resource.CheckTopic(config); err != nil {
@@ -35,8 +35,8 @@ func (p publisher) CreateTopic(_ context.Context, req *pubsubpb.Topic) (*pubsubp
 	return created.describe(), nil
 }
 
-// checkTopicSchema is called for new settings only, because the schema may be
-// deleted later.
+// checkTopicSchema checks the schema settings of a topic. It must be called for new settings only,
+// because the schema of old settings may have been deleted.
 func (s *Server) checkTopicSchema(config *pubsubpb.Topic) error {
 	if config.GetSchemaSettings() == nil {
 		return nil
@@ -111,8 +111,8 @@ func (t *topic) update(req *pubsubpb.UpdateTopicRequest) error {
 	return nil
 }
 
-// DeleteTopic deletes a topic. Its subscriptions keep their messages and have
-// no topic afterwards.
+// DeleteTopic deletes a topic. The subscriptions of the topic keep their messages, and have no
+// topic afterwards.
 func (p publisher) DeleteTopic(_ context.Context, req *pubsubpb.DeleteTopicRequest) (*emptypb.Empty, error) {
 	found := p.topic(req.GetTopic())
 	if found == nil || !p.topics.remove(req.GetTopic()) {
@@ -159,8 +159,8 @@ func (p publisher) ListTopicSnapshots(
 	return &pubsubpb.ListTopicSnapshotsResponse{Snapshots: names, NextPageToken: next}, err
 }
 
-// DetachSubscription detaches a subscription from its topic for good and drops
-// its messages. After that, pulls return FAILED_PRECONDITION.
+// DetachSubscription detaches a subscription from its topic permanently, and drops the messages of
+// the subscription. After that, pulls return FAILED_PRECONDITION.
 func (p publisher) DetachSubscription(
 	_ context.Context, req *pubsubpb.DetachSubscriptionRequest,
 ) (*pubsubpb.DetachSubscriptionResponse, error) {

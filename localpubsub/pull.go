@@ -11,13 +11,13 @@ import (
 	"example.com/lockstep/localpubsub/internal/resource"
 )
 
-// pullWait bounds how long a pull waits for its first message, even if its
-// caller would wait longer.
+// pullWait is the maximum time that a pull waits for its first message, even if the caller would
+// wait longer.
 const pullWait = 20 * time.Second
 
-// Pull returns up to max_messages as soon as there is a message, and an empty
-// answer if none came in time. If it gets messages of a key, no consumer gets
-// further messages of the key until these are settled.
+// Pull returns up to max_messages messages as soon as there is a message. If no message comes
+// within pullWait, it returns none. After Pull has returned messages of a key, no consumer gets
+// further messages of the key until these messages are settled.
 func (s subscriber) Pull(ctx context.Context, req *pubsubpb.PullRequest) (*pubsubpb.PullResponse, error) {
 	found, err := s.subscription(req.GetSubscription())
 	if err != nil {
@@ -58,8 +58,8 @@ func (s subscriber) Pull(ctx context.Context, req *pubsubpb.PullRequest) (*pubsu
 	}
 }
 
-// Acknowledge settles messages for good. Without exactly-once delivery it
-// returns OK even if some acknowledgements did not count.
+// Acknowledge acknowledges messages. Without exactly-once delivery it returns OK even if some
+// acknowledgements did not count.
 func (s subscriber) Acknowledge(_ context.Context, req *pubsubpb.AcknowledgeRequest) (*emptypb.Empty, error) {
 	found, err := s.subscription(req.GetSubscription())
 	if err != nil {
@@ -72,8 +72,8 @@ func (s subscriber) Acknowledge(_ context.Context, req *pubsubpb.AcknowledgeRequ
 	return &emptypb.Empty{}, failed.err()
 }
 
-// ModifyAckDeadline sets the deadline of leases to a time from now on. Zero is
-// a nack.
+// ModifyAckDeadline sets the end of leases to a number of seconds from now. Zero seconds are a
+// nack.
 func (s subscriber) ModifyAckDeadline(_ context.Context, req *pubsubpb.ModifyAckDeadlineRequest) (*emptypb.Empty, error) {
 	found, err := s.subscription(req.GetSubscription())
 	if err != nil {

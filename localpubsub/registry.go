@@ -9,9 +9,8 @@ import (
 	"example.com/lockstep/localpubsub/internal/resource"
 )
 
-// A registry holds the resources of one kind by name. Each method holds the
-// registry's lock for one map operation only, so a caller may hold any other
-// lock.
+// A registry holds the resources of one kind by name. A method holds the registry's lock only
+// during one operation on the map. So the caller of a method may hold any other lock.
 type registry[T any] struct {
 	mu     sync.RWMutex
 	byName map[string]T
@@ -24,7 +23,7 @@ func (r *registry[T]) get(name string) (value T, there bool) {
 	return value, there
 }
 
-// put adds a resource under a name. It fails if the name is taken.
+// put adds a resource under a name. It returns an error if the name is taken.
 func (r *registry[T]) put(name string, value T) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,12 +10,12 @@ import (
 	"example.com/lockstep/localpubsub/internal/schema"
 )
 
-// deletedSchema takes the place of a deleted schema in its topics. Publishing
-// to such a topic fails (https://cloud.google.com/pubsub/docs/delete-schema).
+// deletedSchema replaces the name of a deleted schema in the settings of its topics. Publishing to
+// such a topic fails (https://cloud.google.com/pubsub/docs/delete-schema).
 const deletedSchema = "_deleted-schema_"
 
-// schemaService is schema.Service, except that DeleteSchema also removes the
-// schema's policy and marks the schema as deleted in its topics.
+// schemaService is schema.Service with another DeleteSchema. This DeleteSchema also removes the
+// schema's policy, and marks the schema as deleted in its topics.
 type schemaService struct {
 	*schema.Service
 

@@ -11,12 +11,11 @@ import (
 	"example.com/lockstep/localpubsub/internal/resource"
 )
 
-// Seek sets a subscription's acknowledgements to their state at a time, or at a
-// snapshot (https://cloud.google.com/pubsub/docs/replay-overview). Messages
-// published before the time count as acknowledged. Messages published at the
-// time or later count as unacknowledged, as far as the subscription or its
-// topic has retained them. Outstanding messages are delivered again, and
-// acknowledgements of their old deliveries are too late.
+// Seek sets the acknowledgements of a subscription to their state at a time or in a snapshot
+// (https://cloud.google.com/pubsub/docs/replay-overview). For a time, messages published before the
+// time count as acknowledged. Messages published at the time or later count as unacknowledged, if
+// the subscription or its topic has retained them. For both, outstanding messages are delivered
+// again if they count as unacknowledged. Acknowledgements of their old deliveries do not count.
 func (s subscriber) Seek(_ context.Context, req *pubsubpb.SeekRequest) (*pubsubpb.SeekResponse, error) {
 	found, err := s.subscription(req.GetSubscription())
 	if err != nil {
@@ -62,8 +61,9 @@ func (s *subscription) seekSnapshot(from *snapshot) error {
 		func(m *message) bool { return in[m.id] })
 }
 
-// seek also holds the topic's lock, so that no message is published during the
-// seek.
+// seek replaces the entries of the subscription. It holds the topic's lock, so that no message is
+// published during the seek. retained returns the messages that the topic or a snapshot has kept.
+// unacked reports whether a message counts as unacknowledged after the seek.
 func (s *subscription) seek(retained func(*topic) []*message, unacked func(*message) bool) error {
 	s.lock()
 	topic := s.topic
@@ -85,8 +85,8 @@ func (s *subscription) seek(retained func(*topic) []*message, unacked func(*mess
 	return nil
 }
 
-// since returns the retained messages of the topic with a publish time of limit
-// or later. A nil topic has none.
+// since returns the retained messages of the topic whose publish time is limit or later. If t is
+// nil, it returns none.
 func (t *topic) since(limit int64) (kept []*message) {
 	if t == nil {
 		return nil
@@ -99,9 +99,8 @@ func (t *topic) since(limit int64) (kept []*message) {
 	return kept
 }
 
-// replay rebuilds the subscription from its own messages and from kept, the
-// messages that its topic or a snapshot has kept. The counts of failures do not
-// change.
+// replay rebuilds the subscription from its own messages and from kept. kept has the messages that
+// its topic or a snapshot has kept. Each message keeps its count of failures.
 func (s *subscription) replay(kept []*message, unacked func(*message) bool) {
 	old := s.log
 	failures := make(map[uint64]int32)
@@ -140,8 +139,8 @@ func (s *subscription) clear() {
 	}
 }
 
-// matches applies the filter to a message that the topic or a snapshot has
-// kept.
+// matches reports whether the subscription's filter matches a message that the topic or a snapshot
+// has kept.
 func (s *subscription) matches(m *message) bool {
 	if s.filter == nil {
 		return true

@@ -31,27 +31,27 @@ type Options struct {
 	// Addr is the host:port to listen on. If empty, the server takes a free
 	// port of 127.0.0.1.
 	Addr string
-	// Listener is used in place of Addr, and is closed with the server. It may be in
-	// memory, such as bufconn's, if it has a method DialContext(context.Context)
-	// (net.Conn, error). A test can then run in the virtual time of testing/synctest.
+	// Listener is used in place of Addr, and is closed with the server. It may be in memory, such
+	// as the listener of bufconn, if it has a method DialContext(context.Context) (net.Conn,
+	// error). With such a listener, a test can run in the virtual time of testing/synctest.
 	Listener net.Listener
 	// Clock is the server's clock. If nil, the server gets a running clock.
 	Clock *Clock
-	// MaxBytes bounds the bytes of the kept messages. When it is reached,
-	// publishes are refused with RESOURCE_EXHAUSTED. Zero means 1 GiB.
+	// MaxBytes is the limit for the total size of the kept messages. While the limit is reached,
+	// publish requests are refused with RESOURCE_EXHAUSTED. Zero means 1 GiB.
 	MaxBytes int64
-	// ReturnOnClose makes the messages of an ended stream ready again at once.
-	// Without it, they stay leased until their deadline, as in Google's
-	// service.
+	// If ReturnOnClose is true, the messages of an ended stream are ready again at once. If it is
+	// false, the messages stay leased until their deadline, as in Google's service.
 	ReturnOnClose bool
 }
 
 const (
 	defaultMaxBytes = 1 << 30
-	// maxRequest is the largest publish request, plus room for its frame.
+	// maxRequest is the maximum size of a request. This is the largest publish request, plus room
+	// for its frame.
 	maxRequest = maxPublish + 1<<20
-	// window is the flow control window of a connection. The default of 64 KiB
-	// would cost a round trip for every few messages.
+	// window is the flow control window of a connection, in bytes. With the default of 64 KiB,
+	// every few messages would cost a round trip.
 	window = 4 << 20
 )
 
@@ -102,8 +102,8 @@ func open(options Options) (net.Listener, *grpc.ClientConn, error) {
 			return nil, nil, err
 		}
 	}
-	// If a listener's address has no host, a client that dials it also reaches
-	// this machine.
+	// The address of a listener may have no host. A client that dials such an address reaches this
+	// machine, too.
 	target, dial := listener.Addr().String(), []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
 	if memory, ok := listener.(interface {
 		DialContext(ctx context.Context) (net.Conn, error)
@@ -127,8 +127,8 @@ func newServer(options Options) *Server {
 	if s.store.limit == 0 {
 		s.store.limit = defaultMaxBytes
 	}
-	// A consumer may remember ids from before a restart, so they must not be
-	// given again.
+	// A consumer may remember message ids from before a restart, so the server must not use these
+	// ids again.
 	s.message.Store(uint64(time.Now().UnixMicro()))
 	s.schemas = schema.New(s.clock.Now)
 	s.policies = iam.NewPolicies(s.exists)
@@ -136,8 +136,9 @@ func newServer(options Options) *Server {
 	return s
 }
 
-// serve answers REST requests by calls over self, a connection of the server to
-// itself, so that faults and limits apply to REST, too.
+// serve starts the gRPC server and the HTTP server. The HTTP server answers a REST request by a
+// gRPC call over self, a connection of the server to itself. So faults and limits apply to REST,
+// too.
 func (s *Server) serve(listener net.Listener, self *grpc.ClientConn) {
 	s.mux = protocolmux.New(listener)
 	s.grpc = grpc.NewServer(
@@ -180,8 +181,8 @@ func (s *Server) Addr() string { return s.mux.Addr().String() }
 // Close ends all calls and streams. Closing a closed server does nothing.
 func (s *Server) Close() error { return s.close() }
 
-// Forget deletes all topics, subscriptions, snapshots, schemas, policies and
-// messages and ends the streams, like a broker that lost its memory.
+// Forget deletes all topics, subscriptions, snapshots, schemas, policies and messages, and ends the
+// streams. This simulates a broker that has lost its memory.
 func (s *Server) Forget() { s.forget(unavailable("the server has lost its memory")) }
 
 func (s *Server) forget(why error) {

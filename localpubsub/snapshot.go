@@ -12,9 +12,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// A snapshot lives for a week, less the age of its oldest message. It is not
-// created if it would live less than an hour
-// (https://cloud.google.com/pubsub/docs/replay-overview).
+// A snapshot lives for snapshotLife less the age of its oldest message. If it would live for less
+// than shortestLife, it is not created (https://cloud.google.com/pubsub/docs/replay-overview).
 const (
 	snapshotLife    = 7 * 24 * time.Hour
 	shortestLife    = time.Hour
@@ -34,8 +33,8 @@ type snapshot struct {
 	alarm    *alarm
 }
 
-// capture makes a snapshot of the subscription. It holds the topic's lock, so
-// that each message is either in the subscription's backlog or added to the
+// capture makes a snapshot of the subscription. It holds the topic's lock, so that no message is
+// published meanwhile. So each message is in the subscription's backlog, or is added to the
 // snapshot later.
 func (s *subscription) capture(name string, labels map[string]string) (*snapshot, error) {
 	s.lock()
@@ -91,7 +90,7 @@ func (s *snapshot) add(published []*message) {
 	s.messages = append(s.messages, published...)
 }
 
-// content returns the snapshot's messages, and their ids as a set.
+// content returns the messages of the snapshot, and the set of their ids.
 func (s *snapshot) content() ([]*message, map[uint64]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +118,7 @@ func (s *snapshot) loseTopic() {
 	s.topic = nil
 }
 
-// end releases the messages.
+// end detaches the snapshot from its topic, stops its alarm, and drops its messages.
 func (s *snapshot) end() {
 	s.mu.Lock()
 	topic := s.topic

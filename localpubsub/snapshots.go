@@ -10,8 +10,8 @@ import (
 	"example.com/lockstep/localpubsub/internal/resource"
 )
 
-// CreateSnapshot captures a subscription's backlog. A snapshot without a name
-// gets a random one in the project of the subscription.
+// CreateSnapshot makes a snapshot of a subscription's backlog. If the request has no name, the
+// snapshot gets a random name in the project of the subscription.
 func (s subscriber) CreateSnapshot(_ context.Context, req *pubsubpb.CreateSnapshotRequest) (*pubsubpb.Snapshot, error) {
 	found, err := s.subscription(req.GetSubscription())
 	if err != nil {
@@ -34,7 +34,7 @@ func (s subscriber) CreateSnapshot(_ context.Context, req *pubsubpb.CreateSnapsh
 	return taken.describe(), nil
 }
 
-// GetSnapshot returns NOT_FOUND for an unknown or expired snapshot.
+// GetSnapshot returns a snapshot. It returns NOT_FOUND if the snapshot is unknown or expired.
 func (s subscriber) GetSnapshot(_ context.Context, req *pubsubpb.GetSnapshotRequest) (*pubsubpb.Snapshot, error) {
 	found, err := s.snapshot(req.GetSnapshot())
 	if err != nil {

@@ -12,9 +12,8 @@ import (
 	"example.com/lockstep/localpubsub/internal/resource"
 )
 
-// batchLimit is the largest number of messages in one response.
-// sharedBatchLimit takes its place if there are several consumers, so that they
-// share a burst.
+// batchLimit is the largest number of messages in one response. If the subscription has several
+// consumers, sharedBatchLimit applies instead, so that the consumers share a burst.
 const (
 	batchLimit       = 1000
 	sharedBatchLimit = 50
@@ -22,12 +21,11 @@ const (
 
 // A stream is one StreamingPull.
 //
-// A stream sends messages while the client's flow control permits. A message is
-// outstanding from its delivery until it is acknowledged, nacked or past its
-// deadline. An empty request is a keep-alive. It gets an empty response when
-// nothing else is left to send. Acknowledgements come over the stream or as
-// separate calls. When the stream breaks, its messages stay leased until their
-// deadline, because the service cannot tell a lost connection from a slow
+// A stream sends messages while the client's flow control permits. A message is outstanding from
+// its delivery until it is acknowledged, nacked or past its deadline. An empty request is a
+// keep-alive. The stream answers it with an empty response when nothing else is left to send.
+// Acknowledgements come over the stream or in separate calls. When the stream breaks, its messages
+// stay leased until their deadline, because the service cannot tell a lost connection from a slow
 // consumer (https://cloud.google.com/pubsub/docs/pull#streamingpull_api).
 type stream struct {
 	pubsubpb.Subscriber_StreamingPullServer
@@ -91,7 +89,7 @@ func (s *subscription) close(c *consumer) {
 	s.schedule()
 }
 
-// run sends until the stream ends.
+// run sends responses until the stream ends.
 func (s *stream) run(ctx context.Context, received <-chan error, closing, cut <-chan struct{}) error {
 	for {
 		sent, err := s.send()
@@ -115,10 +113,9 @@ func (s *stream) run(ctx context.Context, received <-chan error, closing, cut <-
 	}
 }
 
-// send sends the pending confirmations, then messages. If there are no
-// messages, it answers one keep-alive. Each response carries the subscription's
-// properties, because clients read a response without them as "neither ordered
-// nor exactly-once".
+// send sends the pending confirmations, and then messages. If there are no messages, it answers one
+// keep-alive. Each response has the properties of the subscription. If a response had none, a
+// client would take the subscription as neither ordered nor exactly-once.
 func (s *stream) send() (sent bool, err error) {
 	properties := s.sub.properties()
 	for _, response := range s.confirmations() {
@@ -168,8 +165,8 @@ func (s *subscription) properties() *pubsubpb.StreamingPullResponse_Subscription
 	}
 }
 
-// batch takes the next messages for c. If messages are left after that, it
-// wakes a consumer with room.
+// batch takes the next messages for c. If messages are left in the subscription, it then wakes a
+// consumer that has room.
 func (s *subscription) batch(c *consumer) ([]delivery, error) {
 	s.lock()
 	defer s.unlock()
@@ -187,8 +184,8 @@ func (s *subscription) batch(c *consumer) ([]delivery, error) {
 	return s.deliveries(batch), nil
 }
 
-// receive reads the client's requests until the client closes its side. That
-// ends the stream without an error.
+// receive reads and carries out the client's requests. If the client closes its side, receive
+// returns nil, which ends the stream without an error.
 func (s *stream) receive() error {
 	for {
 		request, err := s.Recv()

@@ -29,7 +29,7 @@ func (s *stream) settle(request *pubsubpb.StreamingPullRequest) error {
 	return s.modify(request)
 }
 
-// setLeaseTime changes the deadline of future leases.
+// setLeaseTime sets the duration of c's future leases.
 func (s *subscription) setLeaseTime(c *consumer, deadline time.Duration) {
 	s.lock()
 	defer s.unlock()
@@ -53,7 +53,7 @@ func (s *stream) acknowledge(ids []string) error {
 	})
 }
 
-// modify handles the ids one by one, because each has its own deadline.
+// modify changes the deadlines of the ids one by one, because each id has its own deadline.
 func (s *stream) modify(request *pubsubpb.StreamingPullRequest) error {
 	ids, deadlines := request.GetModifyDeadlineAckIds(), request.GetModifyDeadlineSeconds()
 	if len(ids) != len(deadlines) {
@@ -80,13 +80,14 @@ func (s *stream) modify(request *pubsubpb.StreamingPullRequest) error {
 	})
 }
 
-// maxReplies bounds the responses that wait for a client that does not read.
+// maxReplies is the maximum number of responses that wait for a client. A client that does not read
+// its responses could otherwise fill the memory.
 const maxReplies = 1000
 
 var errUnread = status.Error(codes.ResourceExhausted, "the client sends requests and does not read the responses")
 
-// ping has the sender answer a keep-alive, and reply has it send response. They
-// do not send themselves, because only one goroutine may send at a time.
+// ping makes run answer a keep-alive, and reply makes run send response. They do not send
+// themselves, because only one goroutine may send at a time.
 func (s *stream) ping() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

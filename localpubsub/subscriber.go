@@ -13,7 +13,7 @@ import (
 	"example.com/lockstep/localpubsub/internal/resource"
 )
 
-// deletedTopic takes the place of a deleted topic in its subscriptions.
+// deletedTopic replaces the name of a deleted topic in its subscriptions and snapshots.
 const deletedTopic = "_deleted-topic_"
 
 // subscriber serves google.pubsub.v1.Subscriber.
@@ -23,9 +23,9 @@ type subscriber struct {
 	*Server
 }
 
-// CreateSubscription creates a subscription that gets the messages published
-// from now on. It gets messages that the topic has retained only after a seek.
-// A subscription without a name gets a random one in the project of its topic.
+// CreateSubscription creates a subscription. The subscription gets the messages that are published
+// from now on. It gets older messages that the topic has retained only after a seek. If the request
+// has no name, the subscription gets a random name in the project of its topic.
 func (s subscriber) CreateSubscription(_ context.Context, req *pubsubpb.Subscription) (*pubsubpb.Subscription, error) {
 	config := proto.CloneOf(req)
 	topic := s.topic(config.GetTopic())
@@ -62,8 +62,8 @@ func (s *Server) subscribe(to *topic, config *pubsubpb.Subscription) (*subscript
 	return created, nil
 }
 
-// checkDeadLetters is called for a new policy only, because the policy's topic
-// may be deleted later.
+// checkDeadLetters checks a dead letter policy. It must be called for a new policy only, because
+// the topic of an old policy may have been deleted.
 func (s *Server) checkDeadLetters(config *pubsubpb.Subscription) error {
 	policy := config.GetDeadLetterPolicy()
 	if err := resource.CheckDeadLetters(policy); err != nil {
@@ -75,7 +75,7 @@ func (s *Server) checkDeadLetters(config *pubsubpb.Subscription) error {
 	return nil
 }
 
-// GetSubscription returns NOT_FOUND for an unknown subscription.
+// GetSubscription returns a subscription. It returns NOT_FOUND if the subscription is unknown.
 func (s subscriber) GetSubscription(_ context.Context, req *pubsubpb.GetSubscriptionRequest) (*pubsubpb.Subscription, error) {
 	found, err := s.subscription(req.GetSubscription())
 	if err != nil {
@@ -136,8 +136,7 @@ func (s subscriber) update(found *subscription, req *pubsubpb.UpdateSubscription
 	return nil
 }
 
-// DeleteSubscription deletes a subscription with all its messages, and ends its
-// streams.
+// DeleteSubscription deletes a subscription and all its messages, and ends its streams.
 func (s subscriber) DeleteSubscription(_ context.Context, req *pubsubpb.DeleteSubscriptionRequest) (*emptypb.Empty, error) {
 	return &emptypb.Empty{}, s.deleteSubscription(req.GetSubscription())
 }

@@ -11,8 +11,8 @@ import (
 	"example.com/lockstep/localpubsub/internal/filter"
 )
 
-// A subscription keeps the messages that its consumers have not acknowledged,
-// and delivers them. The lock mu guards all its fields.
+// A subscription keeps the messages that its consumers have not acknowledged, and delivers them.
+// The lock mu guards the fields after it.
 type subscription struct {
 	server *Server
 	name   string
@@ -42,8 +42,7 @@ type subscription struct {
 	rings     time.Time // when the alarm rings; zero if it is not set
 }
 
-// settings holds the subscription's configuration in the form that delivery
-// uses.
+// settings holds the configuration of the subscription, in the types that delivery uses.
 type settings struct {
 	ordered       bool
 	exactlyOnce   bool
@@ -88,8 +87,8 @@ func (s *subscription) configure(config *pubsubpb.Subscription) {
 
 func (s *subscription) lock() { s.mu.Lock() }
 
-// unlock releases the lock, and then runs the functions that after has added.
-// They take other locks, so they must not run under this lock.
+// unlock releases the lock, and then runs the functions that after has added. These functions take
+// other locks, so they must not run while this lock is held.
 func (s *subscription) unlock() {
 	later := s.later
 	s.later = nil
@@ -101,7 +100,7 @@ func (s *subscription) unlock() {
 
 func (s *subscription) after(do func()) { s.later = append(s.later, do) }
 
-// unacked counts the kept messages without an acknowledgement, including the leased ones.
+// unacked returns the number of kept messages that are not acknowledged, including leased messages.
 func (s *subscription) unacked() (n int) {
 	s.lock()
 	defer s.unlock()
@@ -116,8 +115,7 @@ func (s *subscription) unacked() (n int) {
 // touch records a use of the subscription.
 func (s *subscription) touch() { s.touched = s.server.now() }
 
-// describe returns the configuration in the form in which Get and List answer
-// it.
+// describe returns the configuration as Get and List return it.
 func (s *subscription) describe() *pubsubpb.Subscription {
 	s.lock()
 	defer s.unlock()
@@ -132,10 +130,10 @@ func (s *subscription) describe() *pubsubpb.Subscription {
 	return described
 }
 
-// schedule sets the alarm to the earliest of three times: the end of a lease or
-// backoff, the end of the oldest message's retention, and the subscription's
-// expiry. It moves the alarm only to earlier times, so that an extended lease
-// does not move it. So the alarm may ring too early.
+// schedule sets the alarm to the earliest of three times. These are the next end of a lease or
+// backoff, the end of the oldest message's retention, and the expiry of the subscription. schedule
+// never moves the alarm to a later time, so an extended lease costs nothing here. So the alarm may
+// ring too early.
 func (s *subscription) schedule() {
 	var at time.Time
 	sooner := func(t time.Time) {
@@ -159,7 +157,7 @@ func (s *subscription) schedule() {
 	s.alarm.set(at)
 }
 
-// forgetOld drops messages past their retention, acknowledged or not
+// forgetOld drops messages that are past their retention, whether they are acknowledged or not
 // (https://cloud.google.com/pubsub/docs/subscription-properties).
 func (s *subscription) forgetOld(now time.Time) {
 	s.rings = time.Time{}
@@ -186,8 +184,8 @@ func (s *subscription) forget(e *entry) {
 	e.drop()
 }
 
-// expireUnused deletes a subscription that was unused for its time to live. An
-// open stream counts as use.
+// expireUnused deletes the subscription if it was not used for the duration ttl. An open stream
+// counts as a use.
 func (s *subscription) expireUnused(now time.Time) {
 	if len(s.consumers) > 0 {
 		s.touched = now
@@ -197,8 +195,7 @@ func (s *subscription) expireUnused(now time.Time) {
 	}
 }
 
-// end releases all messages, and wakes the consumers, which then return the
-// reason why.
+// end drops all messages and wakes the consumers. The consumers then return the error why.
 func (s *subscription) end(why error) {
 	s.gone = why
 	s.alarm.stop()

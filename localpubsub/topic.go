@@ -10,9 +10,9 @@ import (
 	"example.com/lockstep/localpubsub/internal/resource"
 )
 
-// A topic gives messages their id, time and order, and passes them to its
-// subscriptions and snapshots. Its lock is taken before the locks of its
-// subscriptions and snapshots.
+// A topic gives each message its id, time and place in the order. It passes the message to its
+// subscriptions and snapshots. If a goroutine takes the lock of a topic and of one of its
+// subscriptions or snapshots, it must take the topic's lock first.
 type topic struct {
 	server *Server
 	name   string
@@ -32,8 +32,8 @@ func newTopic(server *Server, config *pubsubpb.Topic) *topic {
 	return t
 }
 
-// publish accepts the messages of one request, which were checked, all or none.
-// It returns their ids.
+// publish accepts all messages of one request, or none. It returns the ids of the messages. The
+// caller must have checked the messages.
 func (t *topic) publish(messages []*pubsubpb.PubsubMessage) ([]string, error) {
 	accepted := make([]*message, len(messages))
 	for i, m := range messages {
@@ -56,8 +56,8 @@ func (t *topic) publish(messages []*pubsubpb.PubsubMessage) ([]string, error) {
 	return ids, nil
 }
 
-// deliver passes accepted messages to the snapshots and subscriptions. sent has
-// their attributes.
+// deliver passes accepted messages to the snapshots and subscriptions. sent has the same messages
+// as the publisher sent them, with their attributes.
 func (t *topic) deliver(accepted []*message, sent []*pubsubpb.PubsubMessage) {
 	if t.retention() > 0 {
 		for _, m := range accepted {
@@ -122,7 +122,8 @@ func (s *subscription) setTopicRetention(retention time.Duration) {
 	s.schedule()
 }
 
-// end detaches the topic from its subscriptions, which keep their messages.
+// end detaches the topic from its subscriptions and snapshots, and drops the topic's retained
+// messages. The subscriptions keep their messages.
 func (t *topic) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

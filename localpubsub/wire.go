@@ -22,12 +22,11 @@ const (
 // maxResponse is the approximate size in bytes of the messages in one response.
 const maxResponse = 1 << 20
 
-// frame is a response that is already encoded. Messages are kept as bytes. To
-// decode them only so that gRPC encodes them again would be most of the work of
-// a delivery.
+// frame is a response that is already encoded. Messages are kept encoded. If a delivery decoded
+// them, gRPC would only encode them again, and this would be most of the work of the delivery.
 type frame []byte
 
-// frames is gRPC's own protobuf codec, with a special case for frame.
+// frames is gRPC's own protobuf codec, except that it sends a frame as it is.
 type frames struct{ encoding.CodecV2 }
 
 func newFrames() frames { return frames{encoding.GetCodecV2("proto")} }
@@ -39,8 +38,8 @@ func (c frames) Marshal(v any) (mem.BufferSlice, error) {
 	return c.CodecV2.Marshal(v)
 }
 
-// delivery is a copy of the fields of an entry that the lock protects. It is
-// sent without the lock.
+// delivery is a copy of those fields of an entry that are sent. The subscription's lock protects
+// the entry. The lock is not held while the delivery is sent.
 type delivery struct {
 	raw     []byte
 	id      ackID

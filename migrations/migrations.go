@@ -1,26 +1,27 @@
-// Package migrations holds the schemas of both services: their own tables as goose
-// migrations, and the parts of the library that they include. They are embedded, so
-// that tests, `make run`, the `migrate` commands and deployments all run the same files.
+// Package migrations holds the schemas of both services. A schema consists of the service's own
+// tables, as goose migrations, and of the parts of the library that the service includes. The files
+// are embedded, so that tests, `make run`, the `migrate` commands and deployments all run the same
+// files.
 //
-// The owner of the schema runs its migrations: an administrator on a laptop and in
-// tests, video_owner and catalog_owner of deploy/terraform/roles.sql where the pair is
-// deployed, which own a schema each. The service itself connects as its own role
-// (video_service, catalog_service), which can touch its own schema and no other, and
-// owns nothing. A request runs as video_api or catalog_api, which sees the rows of one
-// tenant; see pkg/eventing/tenant.
+// The owner of a schema runs the migrations of the schema. On a laptop and in tests, the owner is
+// an administrator. Where the pair is deployed, the owners are the roles video_owner and
+// catalog_owner of deploy/terraform/roles.sql. Each of them owns one schema. The service itself
+// connects as its own role (video_service, catalog_service). This role can access only the
+// service's schema, and owns nothing. A request runs as video_api or catalog_api, which sees the
+// rows of one tenant (see pkg/eventing/tenant).
 //
 // # Numbers
 //
-// Package migrate has the rule: 100 to 999 are the library's numbers, and a new
-// migration of a service has the next one from 1000 on. Numbers below 100 are the
-// history of the pair, in which library and services took turns, and are closed. Their
-// meaning never changes: a database that has applied them applies none again.
-// [Service.Schema] maps the library's numbers to them.
+// Package migrate has the rule for the numbers. The numbers from 100 to 999 are the library's. A
+// new migration of a service gets the next number from 1000 on. Numbers below 100 are the history
+// of the pair, in which the library and the services took turns. No number below 100 is added any
+// more, and the meaning of these numbers never changes. So a database that has applied them applies
+// none of them again. [Service.Schema] maps the library's numbers to the numbers of the history.
 //
-// Three files of that history served both sides. Their library part has a number of the
-// library, and finds its work done in a database that is older: the role's settings of
-// 00053 (00102), the outbox's column of 00051 (00206), and a right that 00020 granted on
-// the outbox, which 00010 grants too.
+// Three files of that history served both the library and a service. Their library part now has a
+// number of the library as well. In an older database, the migration with the new number finds its
+// work done. The three parts are the role's settings of 00053 (now 00102), the outbox's column of
+// 00051 (now 00206), and a right on the outbox that 00020 granted. 00010 grants this right, too.
 package migrations
 
 import (
@@ -54,11 +55,11 @@ const (
 	Catalog Service = "catalog"
 )
 
-// Role is the database role that the service connects as.
+// Role is the database role with which the service connects.
 func (s Service) Role() string { return string(s) + "_service" }
 
-// RequestRole is the database role that the service's requests run as, in the name of one
-// tenant.
+// RequestRole is the database role with which the service's requests run. A request sees the rows
+// of one tenant.
 func (s Service) RequestRole() string { return string(s) + "_api" }
 
 // Schema returns the service's schema.
@@ -75,13 +76,13 @@ func (s Service) Schema() migrate.Schema {
 	return schema
 }
 
-// timeout bounds a whole migration run. It is generous, because an index on a large
-// table takes minutes; but a deployment must not hang for ever.
+// timeout bounds a whole migration run. It is long, because the creation of an index on a large
+// table takes minutes. There is a limit, because a deployment must not hang for ever.
 const timeout = 15 * time.Minute
 
-// Up brings the service's schema in the database at adminURL to the newest version; see
-// [migrate.Schema.Up]. The optional search index comes last (see searchIndex); Check
-// does not require it.
+// Up brings the service's schema in the database at adminURL to the newest version (see
+// [migrate.Schema.Up]). Last, it creates the optional search index (see searchIndex). Check does
+// not require this index.
 func Up(ctx context.Context, adminURL string, s Service, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -104,9 +105,9 @@ func indexTitles(ctx context.Context, adminURL string, log *slog.Logger) error {
 	return searchIndex(ctx, db, trigrams, log)
 }
 
-// Check returns an error unless the service's schema has every migration that
-// this binary carries. Newer ones are fine: during a rollout the schema moves
-// first.
+// Check returns an error unless the service's schema has every migration that this binary carries.
+// The schema may also have newer migrations, because during a rollout the schema changes before the
+// binaries.
 func Check(ctx context.Context, pool *pgxpool.Pool, s Service) error {
 	err := s.Schema().Check(ctx, pool)
 	if errors.Is(err, migrate.ErrBehind) {

@@ -10,28 +10,28 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// trigrams is the extension that an index for searches by a part of a title needs. It
-// comes with Postgres' contrib packages; managed servers have it.
+// trigrams is the extension that an index for searches by a part of a title needs. The contrib
+// packages of Postgres include it, and managed servers have it.
 const trigrams = "pg_trgm"
 
 // searchIndexName is the index of titles.
 const searchIndexName = "catalog.video_projection_by_title"
 
-// searchIndex gives searches by title an index, without blocking writers, where the
-// server has the extension or this administrator may install it. Without, a search
-// reads the projection in order, and the next run tries again.
+// searchIndex creates the index of titles without blocking writers. It does so only if the server
+// has the extension, or if the administrator may install the extension. Without the index, a search
+// reads the projection in order. The next run of searchIndex then tries again.
 func searchIndex(ctx context.Context, db *sql.DB, extension string, log *slog.Logger) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	// It does not wait for the lock: CREATE INDEX CONCURRENTLY would wait for the
-	// waiting session.
+	// The statement does not wait for the lock. Otherwise CREATE INDEX CONCURRENTLY of the process
+	// that holds the lock would wait for this waiting session.
 	const name = `hashtext('lockstep search index')`
 	var alone bool
 	if err := conn.QueryRowContext(ctx, `SELECT pg_try_advisory_lock(`+name+`)`).Scan(&alone); err != nil || !alone {
-		return err // another process does it
+		return err // another process creates the index
 	}
 	defer conn.ExecContext(context.WithoutCancel(ctx), `SELECT pg_advisory_unlock(`+name+`)`) //nolint:errcheck // the session ends soon
 	schema, err := install(ctx, conn, extension)
@@ -42,13 +42,13 @@ func searchIndex(ctx context.Context, db *sql.DB, extension string, log *slog.Lo
 	if err != nil {
 		return err
 	}
-	var valid sql.NullBool // NULL: there is none
+	var valid sql.NullBool // NULL means that there is no index
 	const state = `SELECT (SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1))`
 	err = conn.QueryRowContext(ctx, state, searchIndexName).Scan(&valid)
 	if err != nil || valid.Bool {
 		return err
 	}
-	if valid.Valid { // started and not finished
+	if valid.Valid { // an earlier build of the index did not finish
 		if _, err := conn.ExecContext(ctx, `DROP INDEX CONCURRENTLY `+searchIndexName); err != nil {
 			return err
 		}
@@ -60,7 +60,7 @@ func searchIndex(ctx context.Context, db *sql.DB, extension string, log *slog.Lo
 	return err
 }
 
-// install makes sure of an extension and returns its schema: on some managed servers
+// install installs the extension if it is missing, and returns its schema. On some managed servers
 // the extension exists already, in any schema.
 func install(ctx context.Context, conn *sql.Conn, extension string) (schema string, err error) {
 	const where = `SELECT nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE extname = $1`

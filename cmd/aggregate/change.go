@@ -17,8 +17,8 @@ import (
 //go:embed templates
 var templates embed.FS
 
-// change has the files that the command will write, with their new text. It writes nothing by
-// itself. err is the first error.
+// change has the files that the command will write, with their new text. The methods of change only
+// collect the new text, except for the method write. err is the first error.
 type change struct {
 	aggregate Aggregate
 	root      string
@@ -28,7 +28,7 @@ type change struct {
 	err       error
 }
 
-// text returns a file as the change has left it so far.
+// text returns the text of a file with all edits that the change has made so far.
 func (c *change) text(name string) string {
 	if text, ok := c.files[name]; ok {
 		return text
@@ -46,7 +46,7 @@ func (c *change) fail(err error) {
 	}
 }
 
-// edit inserts text into a Go file.
+// edit changes a Go file by the insertions that insert makes.
 func (c *change) edit(name string, insert func(*source)) {
 	if c.err != nil {
 		return
@@ -61,8 +61,8 @@ func (c *change) edit(name string, insert func(*source)) {
 	c.files[name] = text
 }
 
-// ahead inserts text before the anchor, and behind inserts text after the anchor. The anchor
-// must occur in the file exactly once.
+// ahead inserts text before the string anchor in the file name. behind inserts text after the
+// anchor. The anchor must occur in the file exactly once.
 func (c *change) ahead(name, anchor, text string) { c.around(name, anchor, text, "") }
 
 func (c *change) behind(name, anchor, text string) { c.around(name, anchor, "", text) }
@@ -79,7 +79,8 @@ func (c *change) around(name, anchor, before, after string) {
 	c.files[name] = strings.Replace(all, anchor, before+anchor+after, 1)
 }
 
-// pattern replaces all matches of a regular expression. There must be at least one match.
+// pattern replaces each match of the regular expression in the file name by the result of with.
+// There must be at least one match.
 func (c *change) pattern(name, expression string, with func(match []string) string) {
 	if c.err != nil {
 		return
@@ -98,7 +99,8 @@ func missing(name, anchor string, n int) error {
 		name, anchor, n)
 }
 
-// create renders a new file from a template. It formats Go and aligns the columns of SQL.
+// create adds the new file name to the change, and renders it from a template. create formats Go,
+// and aligns the columns of SQL.
 func (c *change) create(name, templateName string) {
 	if c.err != nil {
 		return
@@ -142,12 +144,14 @@ func (c *change) part(name string) string {
 	return out.String()
 }
 
-// ourModule is the path of the module in the templates.
+// ourModule is the module path in the templates. part replaces it by the module path of the
+// repository.
 const ourModule = "example.com/lockstep"
 
 var columnLine = regexp.MustCompile(`(?m)^ {2}([a-z_0-9]+) ([a-z0-9]+)((?: [A-Z].*)?,?)$`)
 
-// alignColumns writes the columns of a table below each other.
+// alignColumns pads the column definitions of a table in SQL, so that the types and the constraints
+// stand below each other.
 func alignColumns(text string) string {
 	name, kind := 0, 0
 	for _, m := range columnLine.FindAllStringSubmatch(text, -1) {

@@ -17,14 +17,14 @@ import (
 	"time"
 )
 
-// gitTimeout bounds git on local files. toolTimeout bounds the tools of Go and protobuf on a
-// slow machine.
+// gitTimeout bounds one git command on local files. toolTimeout bounds all runs of the tools for Go
+// and protobuf, on a slow machine.
 const (
 	gitTimeout  = time.Minute
 	toolTimeout = 15 * time.Minute
 )
 
-// checkTree fails unless root is a repository without changes.
+// checkTree returns an error if the repository at root has changes that are not committed.
 func checkTree(ctx context.Context, root string) error {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
@@ -58,8 +58,9 @@ func output(cmd *exec.Cmd) (string, error) {
 	return string(out), nil
 }
 
-// complete adds the generated code of proto/ and the schema of the topic, and compiles all that
-// the change touches. It works in a temporary folder, and the tree stays as it is.
+// complete adds to the change the code that is generated from proto/, and the schema of the topic.
+// Then it compiles all packages that the change touches. It works in a temporary folder, and does
+// not change the tree.
 func (c *change) complete(ctx context.Context, progress io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
 	defer cancel()
@@ -79,7 +80,7 @@ func (c *change) complete(ctx context.Context, progress io.Writer) error {
 	return c.compile(ctx, dir)
 }
 
-// stage copies the definitions of proto/, with the edits of the change, to dir/proto.
+// stage copies proto/ to dir/proto, and applies the change's edits of proto/ to the copy.
 func (c *change) stage(dir string) error {
 	err := os.CopyFS(filepath.Join(dir, "proto"), os.DirFS(filepath.Join(c.root, "proto")))
 	if err != nil {
@@ -141,7 +142,8 @@ func (c *change) collect(dir string) error {
 	return nil
 }
 
-// takeOver adds a generated file to the change, unless the tree has the same text.
+// takeOver adds a generated file to the change, unless the tree has a file of that name with the
+// same text. generated is the path of the file, and name is its path in the tree.
 func (c *change) takeOver(generated, name string) error {
 	text, err := os.ReadFile(generated)
 	if err != nil {
@@ -160,8 +162,8 @@ func (c *change) takeOver(generated, name string) error {
 	return nil
 }
 
-// compile compiles the packages of the change and their tests, with the files of the change in
-// place of the tree's.
+// compile compiles the packages that the change touches, and their tests. The files of the change
+// replace the files of the tree.
 func (c *change) compile(ctx context.Context, dir string) error {
 	list, err := c.overlay(dir)
 	if err != nil {
@@ -182,8 +184,9 @@ func (c *change) compile(ctx context.Context, dir string) error {
 	return nil
 }
 
-// overlay writes the Go files of the change below dir. It returns a list that makes the go
-// command read them in place of the files of the tree.
+// overlay writes the Go files of the change to a folder in dir. It returns the path of an overlay
+// file for the go command. With this file, the go command reads the files of the change in place of
+// the files of the tree.
 func (c *change) overlay(dir string) (list string, err error) {
 	root, err := filepath.Abs(c.root)
 	if err != nil {

@@ -36,8 +36,8 @@ func (c *change) docEdits() {
 	})
 }
 
-// personalData adds the aggregate to docs/data-protection.md. Each row of the aggregate has a
-// user and the text that this user wrote.
+// personalData adds the aggregate to docs/data-protection.md, because each row of the aggregate has
+// a user id and text that this user wrote.
 func (c *change) personalData() {
 	const document = "docs/data-protection.md"
 	a := c.aggregate
@@ -64,7 +64,9 @@ func (c *change) personalData() {
 		a.Article(), a.Name, a.Owner(), a.Reader(), parent))
 }
 
-// outcomes adds rows to the table that has the operation known. Each row copies another row.
+// outcomes adds rows to the table in docs/security.md that contains the operation known. rows has
+// pairs of operations. The first operation of a pair gets a copy of the row of the second
+// operation.
 func (c *change) outcomes(known string, rows [][2]string) {
 	const document, ruler = "docs/security.md", "| --- | --- | --- | --- | --- | --- | --- | --- |\n"
 	c.pattern(document, `<!-- table: \w+ -->\n(?:\|.*\n)+`, func(m []string) string {
@@ -86,7 +88,7 @@ func (c *change) outcomes(known string, rows [][2]string) {
 	})
 }
 
-// operation is the first column of a row.
+// operation returns the first column of a row, which names the operation.
 func operation(row string) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(row, "| `"), "`")
 	return name

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// newFiles creates the files of the aggregate itself from templates.
+// newFiles adds the files that are only for the aggregate. It renders them from templates.
 func (c *change) newFiles() {
 	a := c.aggregate
 	owner, reader := "services/video/", "services/catalog/"
@@ -108,7 +108,8 @@ func (c *change) readerEdits() {
 	c.ahead("services/catalog/openapi.json", "      \"Source\": {\n", c.part("openapi/reader_schemas.tmpl"))
 }
 
-// protoEdits adds the methods for reads and for replicas.
+// protoEdits adds the methods for reads of the read model, and for replicas, to existing services
+// in proto/.
 func (c *change) protoEdits() {
 	const reads, rows = "proto/catalog/v1/catalog_service.proto", "proto/video/replication/v1/replication_service.proto"
 	for name, part := range map[string]string{reads: "proto/catalog", rows: "proto/replication"} {
@@ -120,8 +121,7 @@ func (c *change) protoEdits() {
 	c.pattern(rows, `(?:import "[^"]+";\n)+`, func(m []string) string { return sortedLines(m[0] + imported) })
 }
 
-// testEdits adds the aggregate to the lists in tests that name all aggregates, routes and
-// tables.
+// testEdits adds the aggregate to existing tests that list all aggregates, routes and tables.
 func (c *change) testEdits() {
 	a := c.aggregate
 	c.edit("services/video/access_test.go", func(s *source) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// This file has the search for the places of insertions.
+// This file finds the places in a Go file where text is inserted.
 
 // declaration returns the function, method, type, variable or constant of the given name.
 func (s *source) declaration(name string) ast.Node {
@@ -31,7 +31,7 @@ func (s *source) declaration(name string) ast.Node {
 	return nil
 }
 
-// function returns the name of a function. For a method, the type of the receiver is before it.
+// function returns the name of a function. For a method it returns Type.Method.
 func function(d *ast.FuncDecl) string {
 	if d.Recv == nil {
 		return d.Name.Name
@@ -56,7 +56,8 @@ func named(spec ast.Spec, name string) bool {
 	return false
 }
 
-// find returns the first node of type N in the declaration for which fits returns true.
+// find returns the first node of type N inside a declaration for which the function fits returns
+// true. what describes the node in an error.
 func find[N ast.Node](s *source, declaration, what string, fits func(N) bool) (found N) {
 	root := s.declaration(declaration)
 	if root == nil {
@@ -87,7 +88,7 @@ func (s *source) statement(function, code string) ast.Stmt {
 	return nil
 }
 
-// count is the number of literals of a type in a declaration.
+// count returns the number of composite literals of type typ in a declaration.
 func (s *source) count(declaration, typ string) (n int) {
 	if root := s.declaration(declaration); root != nil {
 		ast.Inspect(root, func(node ast.Node) bool {

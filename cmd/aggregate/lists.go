@@ -6,9 +6,10 @@ import (
 	"strings"
 )
 
-// This file has insertions into literals, arguments and declarations.
+// This file inserts text into literals, arguments and declarations.
 
-// maxLine is the length from which a literal on one line is broken into several.
+// maxLine is the maximum length of a line with a literal. If an insertion would make the line
+// longer, the literal is broken into several lines.
 const maxLine = 138
 
 // element appends text to the first literal of a type in a declaration.
@@ -31,8 +32,8 @@ func (s *source) keyed(declaration, key, text string) {
 	}
 }
 
-// holding appends text to the literal in a declaration that has no type of its own and contains
-// code.
+// holding appends text to the first literal in a declaration that contains code and has no type of
+// its own.
 func (s *source) holding(declaration, code, text string) {
 	lit := find(s, declaration, "{…} with "+code, func(n *ast.CompositeLit) bool { return n.Type == nil && strings.Contains(s.of(n), code) })
 	if s.err == nil {
@@ -40,7 +41,7 @@ func (s *source) holding(declaration, code, text string) {
 	}
 }
 
-// returned appends text to the literal that a function literal in a declaration returns.
+// returned appends text to the literal that a function in a declaration returns as its only result.
 func (s *source) returned(declaration, text string) {
 	found := find(s, declaration, "func literal that returns a literal", func(n *ast.ReturnStmt) bool {
 		if len(n.Results) != 1 {
@@ -55,7 +56,7 @@ func (s *source) returned(declaration, text string) {
 	}
 }
 
-// argument appends text to the arguments of the last call of a function in a declaration.
+// argument appends text to the arguments of the last call of function in a declaration.
 func (s *source) argument(declaration, function, text string) {
 	root := s.declaration(declaration)
 	if root == nil {
@@ -80,7 +81,7 @@ func (s *source) argument(declaration, function, text string) {
 	s.insert(end.End(), separator+text)
 }
 
-// list appends text to a list in braces.
+// list appends text to a list in braces. open and end are the positions of the braces.
 func (s *source) list(open, end token.Pos, elements []ast.Expr, text string) {
 	text = strings.TrimRight(text, "\n")
 	switch {
@@ -97,14 +98,16 @@ func (s *source) list(open, end token.Pos, elements []ast.Expr, text string) {
 	}
 }
 
-// tooLong reports whether more text would make the line at a position too long.
+// tooLong reports whether the line at a position would be too long if more were added to it. A line
+// is also too long if more contains a line break.
 func (s *source) tooLong(at token.Pos, more string) bool {
 	start := strings.LastIndex(s.text[:s.offset(at)], "\n") + 1
 	length, _, _ := strings.Cut(s.text[start:], "\n")
 	return len(length)+len(more) > maxLine || strings.Contains(more, "\n")
 }
 
-// sorted inserts a quoted string into the sorted list of strings in a declaration.
+// sorted inserts text, a quoted string, at its place in the sorted list of strings in a
+// declaration.
 func (s *source) sorted(declaration, text string) {
 	lit := find(s, declaration, "[]string{…}", func(n *ast.CompositeLit) bool { return n.Type != nil && s.of(n.Type) == "[]string" })
 	if s.err != nil {
@@ -132,8 +135,8 @@ func (s *source) member(declaration, text string) {
 	s.insert(st.Fields.Closing, text+"\n")
 }
 
-// constant appends to the group of constants that has the declaration. Without a group it adds a
-// constant behind the declaration.
+// constant adds a constant to the group of constants that contains the declaration. If the
+// declaration is in no group, constant adds the new constant after the declaration.
 func (s *source) constant(declaration, text string) {
 	spec := s.declaration(declaration)
 	if spec == nil {

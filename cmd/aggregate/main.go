@@ -1,11 +1,11 @@
-// Command aggregate adds an aggregate to the pair, through all layers: the API and the events
-// in proto/, the tables of both services, the owner's transactions, the topic with its
+// Command aggregate adds an aggregate to all layers of the two services. These are the API and the
+// events in proto/, the tables of both services, the owner's transactions, the topic with its
 // subscription and schema, the read model, REST, gRPC, OpenAPI, Terraform and tests.
 //
-// The new files are made from templates. In existing files, the command only inserts lines, at
-// places that it finds by their syntax. All of it is compiled before the first file is written.
-// The tree must have no changes that are not committed, so that `git` can show the command's
-// changes and take them back.
+// The new files are made from templates. In existing files, the command only inserts lines. It
+// finds the places by their syntax. The command compiles the result before it writes the first
+// file. The tree must have no changes that are not committed, so that `git` can show the command's
+// changes and undo them.
 package main
 
 import (

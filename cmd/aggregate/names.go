@@ -6,18 +6,19 @@ import (
 	"strings"
 )
 
-// This file has the forms in which templates name an aggregate and its fields.
+// This file has the forms of the names of an aggregate and its fields. The templates use these
+// forms.
 
-// Type is the name in Go and protobuf: Comment.
+// Type returns the name in Go and protobuf, such as Comment.
 func (a Aggregate) Type() string { return camel(a.Name) }
 
-// Upper is the name in enums and reasons: COMMENT.
+// Upper returns the name in enums and in reasons of errors, such as COMMENT.
 func (a Aggregate) Upper() string { return strings.ToUpper(a.Name) }
 
 // Plural is the name of the table, the path and the list.
 func (a Aggregate) Plural() string { return plural(a.Name) }
 
-// Types is Plural in Go: Comments.
+// Types returns the plural in Go, such as Comments.
 func (a Aggregate) Types() string { return camel(a.Plural()) }
 
 // Article is a or an.
@@ -41,8 +42,8 @@ func (a Aggregate) CollectionPath() string {
 	return "/v1/" + a.Plural()
 }
 
-// Number is the number of the i-th field of a message. It begins at from if the aggregate has a
-// parent, and one lower if not.
+// Number returns the number of field i of a message. If the aggregate has a parent, field 0 has the
+// number from. If not, field 0 has the number from - 1.
 func (a Aggregate) Number(from, i int) int {
 	if a.Parent == nil {
 		from--
@@ -50,8 +51,8 @@ func (a Aggregate) Number(from, i int) int {
 	return from + i
 }
 
-// HasTime and HasText say whether a field is a time or a text. Texts are all fields that are
-// texts.
+// HasTime reports whether a field is a time. HasText reports whether a field is a text. Texts
+// returns the fields that are texts.
 func (a Aggregate) HasTime() bool { return slices.ContainsFunc(a.Fields, Field.IsTime) }
 
 // HasText is explained at HasTime.
@@ -62,7 +63,7 @@ func (a Aggregate) Texts() []Field {
 	return slices.DeleteFunc(slices.Clone(a.Fields), func(f Field) bool { return !f.IsText() })
 }
 
-// IsVideo says that the parent is the aggregate that the repository comes with.
+// IsVideo reports whether the parent is the sample aggregate of this repository.
 func (p Parent) IsVideo() bool { return p.Name == "video" }
 
 // Type is the name of the parent in Go and protobuf, as Aggregate.Type.
@@ -82,16 +83,17 @@ func (p Parent) Plural() string {
 // Article is a or an.
 func (p Parent) Article() string { return article(p.Name) }
 
-// Go is the member with the parent's id in Go structs, and Proto is the member in messages.
+// Go returns the name of the struct field in Go that has the parent's id. Proto returns the name of
+// this field in generated messages.
 func (p Parent) Go() string { return p.Type() + "ID" }
 
 // Proto is explained at Go.
 func (p Parent) Proto() string { return p.Type() + "Id" }
 
-// Var is the local variable of the parent.
+// Var returns the name of the local variable that has the parent.
 func (p Parent) Var() string { return "parent" }
 
-// Go is the member of the field: LinkURL for link_url.
+// Go returns the name of the struct field in Go, such as LinkURL for link_url.
 func (f Field) Go() string {
 	var name strings.Builder
 	for word := range strings.SplitSeq(f.Name, "_") {
@@ -103,7 +105,7 @@ func (f Field) Go() string {
 	return name.String()
 }
 
-// Proto is the member of the generated message: LinkUrl for link_url.
+// Proto returns the name of the field in the generated message, such as LinkUrl for link_url.
 func (f Field) Proto() string {
 	var name strings.Builder
 	for word := range strings.SplitSeq(f.Name, "_") {
@@ -112,10 +114,10 @@ func (f Field) Proto() string {
 	return name.String()
 }
 
-// IsTime says that the field is a time, which may be absent.
+// IsTime reports whether the field is a time. A time may be absent.
 func (f Field) IsTime() bool { return f.Kind == "timestamp" }
 
-// IsText says that the field is a text.
+// IsText reports whether the field is a text.
 func (f Field) IsText() bool { return f.Kind == "string" }
 
 // GoType is the type in Go.
@@ -127,7 +129,8 @@ func (f Field) ProtoType() string { return kinds[f.Kind].proto }
 // SQL is the type of the column.
 func (f Field) SQL() string { return kinds[f.Kind].sql }
 
-// Schema is the schema in the owner's OpenAPI document, or in the reader's.
+// Schema returns the JSON schema of the field. If owner is true, it has the layout of the owner's
+// OpenAPI document. If not, it has the layout of the reader's document.
 func (f Field) Schema(owner bool) string {
 	if owner {
 		return "{" + kinds[f.Kind].schema + "}"

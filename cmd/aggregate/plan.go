@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// plan makes the whole change in memory, and writes nothing.
+// plan makes the whole change in memory. It writes nothing.
 func plan(root string, a Aggregate) (*change, error) {
 	c := &change{aggregate: a, root: root, files: map[string]string{}}
 	c.module, c.err = moduleOf(root)
@@ -49,7 +49,7 @@ func moduleOf(root string) (string, error) {
 	return "", errors.New("read module path: no module line in go.mod")
 }
 
-// checkNames refuses the name of an aggregate that exists, and a parent that does not exist.
+// checkNames returns an error if the aggregate exists already, or if its parent does not exist.
 func (c *change) checkNames() {
 	a := c.aggregate
 	if _, err := os.Lstat(filepath.Join(c.root, "proto", a.Name, "events")); err == nil {
@@ -64,7 +64,8 @@ func (c *change) checkNames() {
 	}
 }
 
-// migration returns the path of a new migration. Its number is the next one, from 1000 on.
+// migration returns the path of a new migration in folder. The number is one more than the highest
+// number in the folder, and at least 1000.
 func (c *change) migration(folder string) string {
 	names, err := filepath.Glob(filepath.Join(c.root, folder, "*.sql"))
 	if err == nil && len(names) == 0 {
@@ -83,7 +84,8 @@ func (c *change) migration(folder string) string {
 	return fmt.Sprintf("%s/%05d_%s.sql", folder, next, c.aggregate.Plural())
 }
 
-// checkDeclarations refuses a name with which a package would declare or import something twice.
+// checkDeclarations returns an error if a package of the change would declare or import a name that
+// it has already.
 func (c *change) checkDeclarations() error {
 	for _, dir := range []string{"services/video", "services/catalog", "services"} {
 		taken, err := declarations(c.root, dir)
@@ -109,8 +111,8 @@ func (c *change) checkDeclarations() error {
 	return nil
 }
 
-// declarations returns the names that the package in a folder declares or imports, with their
-// files.
+// declarations returns each name that the package in the folder dir declares or imports, with a
+// file that has the name. The key of an imported name begins with "import ".
 func declarations(root, dir string) (map[string]string, error) {
 	names, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
 	if err != nil {

@@ -2,9 +2,9 @@ package main
 
 import "fmt"
 
-// This file has the values of fields in generated tests.
+// This file has the values of fields for the generated tests.
 
-// Sample is a value of the field in JSON. Another n gives another value, except for bool.
+// Sample returns a value of the field in JSON. Different n give different values, except for bool.
 func (f Field) Sample(n int) string {
 	switch f.Kind {
 	case "string":
@@ -17,7 +17,7 @@ func (f Field) Sample(n int) string {
 	return fmt.Sprint(n)
 }
 
-// ProtoSample is the same value as Sample in Go, for a message.
+// ProtoSample returns the value of Sample as a Go expression for a field of a message.
 func (f Field) ProtoSample(n int) string {
 	if f.IsTime() {
 		return fmt.Sprintf("timestamppb.New(time.Date(2026, 3, 4, 5, 6, %d, 0, time.UTC))", n)
@@ -25,8 +25,8 @@ func (f Field) ProtoSample(n int) string {
 	return f.Sample(n)
 }
 
-// OfVersion is a value of the field that differs between versions. ofTime is the function that
-// makes a time of a version.
+// OfVersion returns a Go expression for a value of the field. The value depends on the variable
+// version. ofTime is the name of the function that makes a time from a version.
 func (f Field) OfVersion(ofTime string) string {
 	switch f.Kind {
 	case "string":

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// source is a Go file into which text is inserted. Places are found by their syntax, and all
-// other text stays as it is. err names the first place that was not found.
+// source is a Go file into which text is inserted. The places are found by their syntax. All other
+// text stays as it is, except for gofmt. err names the first place that was not found.
 type source struct {
 	name  string
 	text  string
@@ -46,7 +46,7 @@ func (s *source) result() (string, error) {
 	return string(formatted), nil
 }
 
-// apply makes insertions. Several insertions at one place keep their order.
+// apply makes the insertions of edits. Several insertions at one place keep their order.
 func apply(text string, edits []edit) string {
 	edits = slices.Clone(edits)
 	slices.SortStableFunc(edits, func(a, b edit) int { return cmp.Compare(a.at, b.at) })
@@ -75,7 +75,7 @@ func (s *source) line(at token.Pos) int { return s.set.Position(at).Line }
 
 func (s *source) of(n ast.Node) string { return s.text[s.offset(n.Pos()):s.offset(n.End())] }
 
-// imports adds an import to the last group of imports; gofmt sorts it.
+// imports adds an import to the last group of imports. gofmt sorts the import into this group.
 func (s *source) imports(text string) {
 	if s.err != nil || strings.Contains(s.text, text) {
 		return

@@ -7,14 +7,15 @@ import (
 	"strings"
 )
 
-// Aggregate is the aggregate to add, in the forms in which templates name it.
+// Aggregate is the aggregate to add. The templates use its methods, which return the forms of its
+// name.
 type Aggregate struct {
 	Name   string  // comment
 	Parent *Parent // nil: none
 	Fields []Field
 }
 
-// Parent is the aggregate that owns others.
+// Parent is the aggregate to which the new aggregates belong.
 type Parent struct{ Name string }
 
 // Field is one field that callers write.
@@ -35,15 +36,17 @@ var kinds = map[string]kind{
 // kindNames is the list of kinds for messages.
 const kindNames = "string, int32, int64, bool, timestamp"
 
-// maxFields keeps the functions over all fields short. A person adds more fields as
-// docs/adapt.md says.
+// maxFields is the maximum number of fields. It keeps the generated functions that handle all
+// fields short. docs/adapt.md describes how a person adds more fields.
 const maxFields = 8
 
-// maxTexts keeps a message below the 64 KiB of a gRPC request, and a body below the 256 KiB of
-// REST. A text has 4,000 characters. Each has four bytes, or twelve if it is escaped in JSON.
+// maxTexts is the maximum number of texts. It keeps a message below the 64 KiB of a gRPC request,
+// and a body below the 256 KiB of a REST request. A text has up to 4,000 characters. A character
+// has up to four bytes, or twelve if JSON escapes it.
 const maxTexts = 4
 
-// maxName keeps names of indexes within the 63 bytes that Postgres has for them.
+// maxName is the maximum length of a name. It keeps the names of indexes within the 63 bytes that
+// Postgres allows.
 const maxName = 20
 
 var (
@@ -51,7 +54,7 @@ var (
 	fieldPattern = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 )
 
-// parse reads the words of the command line. The error names the flag.
+// parse reads the values of the flags. An error names the flag.
 func parse(name, fields, parent string) (a Aggregate, err error) {
 	if err := checkName("NAME", name); err != nil {
 		return a, err
@@ -98,8 +101,9 @@ func parseFields(text string) (fields []Field, err error) {
 	return fields, nil
 }
 
-// checkFields refuses names that have a meaning already. It also refuses two names that pgx or
-// Go takes for the same name, because pgx finds a member by its column without underscores.
+// checkFields refuses names that have another meaning already. It also refuses two names that
+// differ only in underscores, because pgx ignores the underscores of a column when it looks for the
+// struct field. Two such names could also be the same name in Go.
 func (a Aggregate) checkFields() error {
 	own := []string{a.Name, a.Name + "_id", a.Plural()}
 	if a.Parent != nil {

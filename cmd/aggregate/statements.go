@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// This file has insertions of statements into functions.
+// This file inserts statements into functions.
 
 // first inserts statements at the beginning of the body of a function.
 func (s *source) first(function, text string) {
@@ -21,8 +21,8 @@ func (s *source) last(function, text string) {
 	}
 }
 
-// before inserts statements before the first statement of a function that contains some code,
-// and after inserts them behind it.
+// before finds the first statement of a function that contains code, and inserts statements before
+// it. after inserts statements after that statement.
 func (s *source) before(function, code, text string) {
 	if at := s.statement(function, code); at != nil {
 		s.insert(at.Pos(), strings.TrimRight(text, "\n")+"\n")
@@ -35,7 +35,9 @@ func (s *source) after(function, code, text string) {
 	}
 }
 
-// inLoop inserts statements at the beginning, or at the end, of the loop over a range in a function.
+// inLoop inserts statements into the body of the loop in a function that ranges over the expression
+// over. If begin is true, it inserts them at the beginning of the body. If not, it inserts them at
+// the end.
 func (s *source) inLoop(function, over string, begin bool, text string) {
 	loop := find(s, function, "loop over "+over, func(n *ast.RangeStmt) bool { return s.of(n.X) == over })
 	switch {
@@ -47,7 +49,7 @@ func (s *source) inLoop(function, over string, begin bool, text string) {
 	}
 }
 
-// inLiteral inserts statements at the beginning of the function literal in a function.
+// inLiteral inserts statements at the beginning of the first function literal in a function.
 func (s *source) inLiteral(function, text string) {
 	lit := find(s, function, "func literal", func(*ast.FuncLit) bool { return true })
 	if s.err == nil {

@@ -7,8 +7,8 @@ import (
 	"example.com/lockstep/internal/topics"
 )
 
-// topicEdits adds the topic to the one list, internal/topics. It adds the topic's name to the
-// places that need it for this aggregate alone.
+// topicEdits adds the topic to internal/topics, the list of all topics. It also adds the topic's
+// name to the code that handles each topic by its name.
 func (c *change) topicEdits() {
 	a := c.aggregate
 	list := fmt.Sprintf("%q", c.module+"/internal/topics")
@@ -31,12 +31,12 @@ func (c *change) topicEdits() {
 	c.terraform()
 }
 
-// terraform adds the expected grants of the new topic. It copies the grants of the topic of
-// videos.
+// terraform adds the expected grants of the new topic to the test of the Terraform module. The new
+// grants are copies of the grants of the video topic.
 func (c *change) terraform() {
 	c.pattern("deploy/terraform/tests/grants.txt", `(?s).+`, func(m []string) string {
-		// The space keeps the topic of another aggregate from matching if it ends in the same
-		// word.
+		// The name of another topic may end in the name of the video topic. The space before the
+		// name keeps such a topic from matching.
 		again := strings.NewReplacer(" "+topics.Video, " "+c.aggregate.Topic(), " "+schemaName(topics.Video), " "+schemaName(c.aggregate.Topic()))
 		var lines strings.Builder
 		for line := range strings.Lines(m[0]) {

@@ -15,7 +15,7 @@ import (
 	"example.com/lockstep/migrations"
 )
 
-// connectTime bounds connecting to a running Postgres.
+// connectTime bounds the connection attempt to a Postgres that runs already.
 const connectTime = 10 * time.Second
 
 // backing is a server that both services need.
@@ -59,8 +59,9 @@ func (p pair) prepare(ctx context.Context, adminURL string, s migrations.Service
 	return postgres.ServiceURL(ctx, adminURL, "", s.Role())
 }
 
-// startPubSub chooses a broker, creates the topics and subscriptions there, and
-// makes the client library use it.
+// startPubSub chooses a broker and starts it if necessary. It creates the topics and subscriptions
+// in the broker. Then it sets the environment variable that makes the client library use the
+// broker.
 func (p pair) startPubSub(ctx context.Context, all *parts) (*backing, error) {
 	b, err := p.choosePubSub(ctx, all)
 	if err != nil {
@@ -69,8 +70,8 @@ func (p pair) startPubSub(ctx context.Context, all *parts) (*backing, error) {
 	if _, err := broker.Provision(ctx, b.at, p.project); err != nil {
 		return b, fmt.Errorf("%s: %w", b.description, err)
 	}
-	// The library reads an emulator's address only from the environment of the
-	// process, each time a client is created.
+	// The client library takes the address of an emulator only from the environment of the process.
+	// It reads the environment each time a client is created.
 	return b, os.Setenv(emulatorHost, b.at)
 }
 
@@ -91,8 +92,8 @@ func (p pair) choosePubSub(ctx context.Context, all *parts) (*backing, error) {
 	return &backing{at: s.Addr(), description: description, done: s.Done(), ended: fmt.Errorf("Pub/Sub has ended: %s", description)}, nil
 }
 
-// watch returns an error if a server started here ends before ctx does. The user's own server
-// may restart, because the services survive that.
+// watch returns an error if this program started the server and the server ends before ctx does. A
+// server of the user is not watched, because it may restart and the services survive a restart.
 func (b *backing) watch(ctx context.Context) error {
 	select {
 	case <-b.done:
@@ -102,7 +103,8 @@ func (b *backing) watch(ctx context.Context) error {
 	}
 }
 
-// progress returns the writer for people. It is stdout, unless the JSON is printed there.
+// progress returns the writer for messages to people. This is stdout, or stderr if stdout has the
+// JSON.
 func (p pair) progress() io.Writer {
 	if p.json {
 		return p.stderr

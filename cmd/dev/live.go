@@ -13,14 +13,15 @@ import (
 )
 
 const (
-	// headerTime bounds the headers of a request to the page; a stream of frames has no end.
+	// headerTime bounds the reading of a request's headers. There is no limit for an answer,
+	// because a stream of frames has no end.
 	headerTime = 5 * time.Second
-	// closeTime bounds the time in which the page's last answers may end.
+	// closeTime bounds the time that the page's last answers have to end.
 	closeTime = 2 * time.Second
 )
 
-// serveLive serves the live page until ctx ends and the last scenario has repaired what it
-// broke.
+// serveLive serves the live page. It returns after ctx has ended and the last scenario has repaired
+// what it broke.
 func (p pair) serveLive(ctx context.Context, all *parts) error {
 	running, err := scenario.Open(ctx, scenario.Config{
 		Video: all.videoService, Catalog: all.catalogService,

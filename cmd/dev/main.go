@@ -1,13 +1,13 @@
-// Command dev is the launcher of `make run`: it starts the pair on one machine,
-// shows its main job and serves until Ctrl-C.
+// Command dev is the launcher of `make run`. It starts the services and their backing servers on
+// one machine, shows a walk-through, and serves until Ctrl-C.
 //
 //	listeners ─▶ issuer ─▶ Postgres ─▶ Pub/Sub ─▶ migrations ─▶ video ─▶ catalog ─▶ the walk-through
 //
-// The walk-through makes three writes to one video and reads each back from catalog with the
-// consistency token of the write. It acts as a user with a token of the issuer. Issuer and
-// broker run in this process. Postgres, the services and the official Pub/Sub emulator are child
-// processes. They end with this process, on Linux also when it is killed. A service is this
-// program again, started with the command [part].
+// The walk-through makes three writes to one video. It reads each write back from catalog with the
+// consistency token of the write. It acts as a user with a token of the issuer. The issuer and the
+// local broker run in this process. Postgres, the services and the official Pub/Sub emulator are
+// child processes. They end with this process. On Linux they also end if this process is killed.
+// Each service is another process of this program, started with the command [part].
 //
 // Exit codes: 0 done (also after Ctrl-C while serving), 1 failed, 2 wrong usage.
 package main
@@ -33,7 +33,7 @@ var usage string
 const (
 	// emulatorHost is the environment variable of Google's client libraries.
 	emulatorHost = "PUBSUB_EMULATOR_HOST"
-	// withoutAuth is the default of --no-auth. A fork without users sets it.
+	// withoutAuth is the default of --no-auth. A fork that has no users sets withoutAuth to true.
 	withoutAuth = false
 	// defaultProject exists on emulators only.
 	defaultProject = "lockstep-local"
@@ -59,7 +59,7 @@ func run(ctx context.Context, c command.Call) int {
 		fmt.Fprintf(c.Err, "dev: %v (dev --help shows the usage)\n", err)
 		return 2
 	}
-	// Drivers spread an error over several lines; this prints it as one.
+	// Drivers spread an error over several lines. So the error is printed on one line here.
 	fmt.Fprintln(c.Err, "dev:", strings.Join(strings.Fields(err.Error()), " "))
 	return 1
 }

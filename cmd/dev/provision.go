@@ -15,8 +15,9 @@ import (
 	"example.com/lockstep/internal/local/broker"
 )
 
-// provision creates the pair's resources in an emulator. Without an emulator's address it fails.
-// It never falls back to the real Pub/Sub, where Terraform creates the same resources.
+// provision creates the topics and subscriptions of the pair in an emulator. If there is no address
+// of an emulator, provision returns an error. It never uses the real Pub/Sub, where Terraform
+// creates the same resources.
 func provision(ctx context.Context, c command.Call) error {
 	flags := flag.NewFlagSet("provision", flag.ContinueOnError)
 	watch := flags.Bool("watch", false, "")
@@ -52,9 +53,10 @@ func provision(ctx context.Context, c command.Call) error {
 	return err
 }
 
-// watchOver provisions whenever a resource is missing. Once all resources have existed, it
-// creates the file ready, unless that name is empty. From then on a service that waits for its
-// topics may start, however often the emulator goes away and comes back.
+// watchOver creates the missing resources, and creates them again whenever the emulator has lost
+// them. When all resources exist, watchOver creates the file ready, unless that name is empty. A
+// service that waits for its topics may start once the file exists. The file stays if the emulator
+// goes away.
 func watchOver(ctx context.Context, c command.Call, addr, project, ready string) error {
 	if ready != "" {
 		// A run that was killed may have left the file.
@@ -98,8 +100,8 @@ func sayProvisioned(stdout io.Writer, made broker.Provisioned) {
 	}
 }
 
-// pubsub serves an empty Pub/Sub until ctx ends. The command provision creates the pair's
-// resources in it.
+// pubsub serves an empty Pub/Sub until ctx ends. The command provision can create the pair's
+// resources in this Pub/Sub.
 func pubsub(ctx context.Context, c command.Call) (err error) {
 	flags := flag.NewFlagSet("pubsub", flag.ContinueOnError)
 	addr := flags.String("addr", "", "")

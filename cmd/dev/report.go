@@ -13,7 +13,7 @@ import (
 	"example.com/lockstep/migrations"
 )
 
-// report is the output of a run. Its JSON form is a contract.
+// report is the output of a run. The JSON form of a report is a contract.
 type report struct {
 	Postgres string      `json:"postgres"`
 	PubSub   string      `json:"pubsub"`
@@ -29,7 +29,7 @@ type report struct {
 
 func (r report) writeJSON(w io.Writer) error { return json.NewEncoder(w).Encode(r) }
 
-// writeText shows the times of each step relative to the step's commit.
+// writeText prints a table of the steps. The other times of a step are relative to its commit.
 func (r report) writeText(w io.Writer) error {
 	fmt.Fprintf(w, "\nOne video, three writes, each read back from catalog with the token of the write.\nvideo %s\n\n", r.Steps[0].VideoID)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -82,9 +82,9 @@ Serving until Ctrl-C.
 	return err
 }
 
-// operating returns an operator's first commands, to be typed in another terminal. It returns
-// none if the user brought a database, because the commands would show the URL of the database,
-// which may contain a password.
+// operating returns the first commands for an operator, to be typed in another terminal. If the
+// user gave a database, operating returns no commands. The commands would show the URL of the
+// database, and the URL may contain a password.
 func operating(p pair, all *parts) string {
 	if all.postgres == nil {
 		return ""

@@ -29,8 +29,8 @@ const (
 	livePort = 8083
 	// fork: go on
 
-	// defaultLevel keeps the walk-through readable, because at level info every request is
-	// logged.
+	// defaultLevel keeps the output of the walk-through readable. At the level info, every request
+	// would be logged.
 	defaultLevel = slog.LevelWarn
 )
 
@@ -48,8 +48,8 @@ type pair struct {
 	stdout, stderr io.Writer
 }
 
-// parts are the parts of a run, in the order of their start. A part that has
-// not started yet is nil.
+// parts are the parts of a run, in the order in which they start. A part that has not started yet
+// is nil.
 type parts struct {
 	video, catalog *net.TCPListener
 	// fork: leave out
@@ -65,7 +65,7 @@ type parts struct {
 	ends []func() error
 }
 
-// atEnd registers end, to be called by close. close calls the last one first.
+// atEnd registers the function end. close calls the registered functions, the last one first.
 func (all *parts) atEnd(end func() error) { all.ends = append(all.ends, end) }
 
 func (all *parts) close() (err error) {
@@ -75,8 +75,9 @@ func (all *parts) close() (err error) {
 	return err
 }
 
-// run starts all parts, serves, and always stops the parts in reverse order. An interruption is
-// the usual end. With --once, an interruption before the end of the walk-through is an error.
+// run starts all parts and serves. It always stops the parts, in reverse order. Usually an
+// interruption ends the run. With --once, an interruption before the end of the walk-through is an
+// error.
 func (p pair) run(ctx context.Context) (err error) {
 	var all parts
 	defer func() { err = errors.Join(err, all.close()) }()
@@ -86,8 +87,8 @@ func (p pair) run(ctx context.Context) (err error) {
 	return p.serve(ctx, &all)
 }
 
-// start opens the ports first, so that a taken port is reported within the
-// first second.
+// start starts all parts except the services, and prepares the services. It opens the ports first,
+// so that a taken port is reported within the first second.
 func (p pair) start(ctx context.Context, all *parts) (err error) {
 	if all.video, err = p.listen(all, "video", videoPort); err != nil {
 		return err
@@ -122,8 +123,8 @@ func (p pair) start(ctx context.Context, all *parts) (err error) {
 	return p.makeServices(all)
 }
 
-// serve runs the services until ctx ends, a part fails, or, with --once, the
-// walk-through is over. The services have drained when it returns.
+// serve runs the services until ctx ends or a part fails. With --once, the end of the walk-through
+// also ends serve. When serve returns, the services have drained.
 func (p pair) serve(ctx context.Context, all *parts) error {
 	wanted, stop := context.WithCancel(ctx)
 	defer stop()
@@ -197,7 +198,8 @@ func (p pair) unlessInterrupted(ctx context.Context, err error) error {
 	return nil
 }
 
-// listen accepts connections from this machine only.
+// listen opens a port that accepts connections from this machine only. With --once it opens any
+// free port.
 func (p pair) listen(all *parts, service string, port int) (*net.TCPListener, error) {
 	if p.once {
 		port = 0

@@ -15,15 +15,15 @@ import (
 	"example.com/lockstep/services/video"
 )
 
-// part is the command with which this program starts itself as a service, on a listener
-// that it inherits. It is no command for people.
+// part is the command with which this program starts itself again as a service. The service serves
+// on a listener that it inherits. The command is not for people.
 const part = "part"
 
-// flushTime bounds the export of a service's last traces and metrics.
+// flushTime bounds the export of the last traces and metrics of a service.
 const flushTime = 3 * time.Second
 
-// runPart serves until SIGTERM, as the services' own commands do. It leaves out the parts that
-// only a deployment needs, such as a limit of memory.
+// runPart runs a service until SIGTERM, like the service's own command. It leaves out the parts
+// that only a deployment needs, such as a limit of memory.
 func runPart(ctx context.Context, c command.Call) (err error) {
 	if len(c.Args) != 1 {
 		return command.Usagef("%s is for this program alone", part)
@@ -60,7 +60,7 @@ func runPart(ctx context.Context, c command.Call) (err error) {
 	return catalog.Serve(ctx, cfg, lis, log)
 }
 
-// makeServices prepares both services; serve starts them.
+// makeServices prepares both services. serve starts them.
 func (p pair) makeServices(all *parts) (err error) {
 	if all.videoService, err = p.service(all, "video", all.video, "DATABASE_URL="+all.videoURL); err != nil {
 		return err
@@ -75,8 +75,8 @@ func (p pair) service(all *parts, name string, lis *net.TCPListener, vars ...str
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	// Of two values of a variable the later counts, and an empty value counts as unset. So
-	// variables that the terminal has for a deployment do not reach this pair.
+	// If a variable has two values, the last one counts. An empty value counts as unset. So the
+	// empty values here hide variables that the terminal has for a deployment.
 	env := append(os.Environ(), "K_SERVICE=", "CLOUD_RUN_JOB=", "CLOUD_RUN_WORKER_POOL=", "LISTEN_DATABASE_URL=", "PUBSUB_ENDPOINT=",
 		"EVERYBODY_MAY_WRITE=", "AUTH_SERVICES=", "AUTH_SERVICE_AUDIENCE=", "AUTH_SERVICE_ISSUER=",
 		"GOOGLE_CLOUD_PROJECT="+p.project, emulatorHost+"="+all.broker.at, "LOG_LEVEL="+p.level.String())
@@ -92,8 +92,8 @@ func (p pair) service(all *parts, name string, lis *net.TCPListener, vars ...str
 	return i, err
 }
 
-// attend runs the service until ctx ends, and then drains it. An unrequested end of its
-// process is an error.
+// attend starts the service, waits until ctx ends, and then drains the service. It returns an error
+// if the service's process ends before that.
 func attend(ctx context.Context, i *process.Instance) error {
 	if err := i.Start(); err != nil {
 		return err

@@ -13,8 +13,8 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// token prints a token for the running pair. Only the process of `make run` has the issuer's
-// keys, in memory, so this process asks that process.
+// token prints a token for the running pair. Only the process of `make run` has the keys of the
+// issuer, in its memory. So token asks the issuer in that process.
 func token(ctx context.Context, c command.Call) error {
 	flags := flag.NewFlagSet("token", flag.ContinueOnError)
 	user := flags.String("user", "", "")
@@ -40,7 +40,8 @@ func token(ctx context.Context, c command.Call) error {
 	return err
 }
 
-// startIssuer starts the issuer, unless every caller may do everything.
+// startIssuer starts the issuer. With --no-auth it starts nothing, and every caller may do
+// everything.
 func (p pair) startIssuer(all *parts) error {
 	if p.noAuth {
 		return nil
@@ -55,7 +56,7 @@ func (p pair) startIssuer(all *parts) error {
 	return err
 }
 
-// issuerURL is empty where every caller may do everything.
+// issuerURL returns the URL of the issuer. It is empty if every caller may do everything.
 func (all *parts) issuerURL() string {
 	if all.issuer == nil {
 		return ""
@@ -63,7 +64,7 @@ func (all *parts) issuerURL() string {
 	return all.issuer.URL()
 }
 
-// token returns a token of the user, or "" where none is needed.
+// token returns a token of the user, or "" if no token is needed.
 func (all *parts) token(user uuid.UUID) (string, error) {
 	if all.issuer == nil {
 		return "", nil

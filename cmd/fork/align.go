@@ -6,17 +6,17 @@ import (
 	"unicode/utf8"
 )
 
-// columns match the signs that stand below each other in successive lines. These are the equals
-// signs of a block in Terraform, which `terraform fmt` checks, and the signs of comments behind
-// lines.
+// columns match signs that stand below each other in successive lines. The first pattern matches
+// the equals signs of a block in Terraform, whose alignment `terraform fmt` checks. The second
+// pattern matches the sign of a comment at the end of a line.
 var columns = []*regexp.Regexp{
 	regexp.MustCompile(`^\s*[^\s=#"]\S*(\s+)= `),
 	regexp.MustCompile(`^.*\S(\s+)(?:#|--) `),
 }
 
-// realigned returns the text after with the columns of the text before. If successive lines had
-// a sign below each other, they have it again. Both texts have the same lines, except for
-// replaced words.
+// realigned returns the text after, aligned like the text before. Signs that stood below each other
+// in successive lines of before stand below each other again. The two texts differ only in replaced
+// words, so they have the same number of lines.
 func realigned(before, after string) string {
 	old, renewed := strings.Split(before, "\n"), strings.Split(after, "\n")
 	for _, column := range columns {
@@ -35,7 +35,8 @@ func realigned(before, after string) string {
 	return strings.Join(renewed, "\n")
 }
 
-// columnOf returns the column of the sign, or -1.
+// columnOf returns the column of the sign that the pattern column matches in line. It returns -1 if
+// the pattern does not match.
 func columnOf(column *regexp.Regexp, line string) int {
 	m := column.FindStringSubmatchIndex(line)
 	if m == nil {
@@ -46,7 +47,8 @@ func columnOf(column *regexp.Regexp, line string) int {
 
 func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " \t")) }
 
-// align moves the signs of lines to the first column that all of them can have.
+// align moves the signs of lines to one column. It is the leftmost column that has room for every
+// line and keeps the smallest gap before a sign.
 func align(column *regexp.Regexp, lines []string) {
 	width, gap := 0, 0
 	for _, line := range lines {

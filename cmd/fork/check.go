@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// A modulePath has a domain and at least one more element. Go would accept
-// less. But the path is replaced as text, and a single word would also match
-// other text when the copy is forked in turn.
+// modulePath matches a module path that has a domain and at least one more element. Go would accept
+// a single word. But fork replaces the module path as text. If the fork were forked in turn, a
+// single word would also match other text.
 var modulePath = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)+(/[A-Za-z0-9_~-]+(\.[A-Za-z0-9_~-]+)*)+$`)
 
 func checkModule(module string) error {
@@ -22,13 +22,14 @@ func checkModule(module string) error {
 	return nil
 }
 
-// maxWord keeps the longest names that contain a word below the limits of Postgres, 63, and
-// of the accounts of Google Cloud, 30.
+// maxWord is the maximum length of a word. It keeps the longest names that contain a word below two
+// limits: 63 bytes for a name in Postgres, and 30 characters for a service account of Google Cloud.
 const maxWord = 16
 
 var wordPattern = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
 
-// complete returns w. If w lacks a word, it has the word of from.
+// complete returns w with each missing word filled in from the words in from. If w has an aggregate
+// and no plural, the plural is the regular plural of w's aggregate.
 func (w words) complete(from words) words {
 	if w.aggregate == "" {
 		w.aggregate = from.aggregate
@@ -73,8 +74,9 @@ func checkWords(from, to words) error {
 	return nil
 }
 
-// checkApart refuses a word that contains another word, except for a plural that contains its
-// singular. It also refuses a new word that is the present word of the other flag.
+// checkApart refuses the word of w if it contains the word of other. A plural may contain its
+// singular. If the word of w is new, checkApart also refuses the word that the flag of other has in
+// this repository.
 func checkApart(w, other flagged, isNew bool, old string) error {
 	isPlural := w.flag == "--plural" && other.flag == "--aggregate"
 	if strings.Contains(w.word, other.word) && (!isPlural || w.word == other.word) {
@@ -104,8 +106,8 @@ func checkWord(word string) error {
 	return nil
 }
 
-// sqlKeywords are the words that Postgres reserves, and the words that make a name behind them
-// read as a statement.
+// sqlKeywords are the words that Postgres reserves, and words that begin or continue a statement. A
+// name after such a word could be read as a part of the statement.
 const sqlKeywords = `all analyse analyze and any array as asc asymmetric authorization binary both case cast check collate
 collation column concurrently constraint create cross current default deferrable desc distinct do else end except
 false fetch for foreign freeze from full grant group having ilike in initially inner insert intersect into is isnull
@@ -114,12 +116,12 @@ overlaps placing primary references returning right select session similar some 
 trailing true union unique update user using variadic verbose when where window with delete drop alter schema role
 index view trigger function language values set row rows transaction value date time timestamp interval text json`
 
-// protoKeywords are the keywords of the language and its scalar types.
+// protoKeywords are the keywords and the scalar types of Protocol Buffers.
 const protoKeywords = `syntax edition import weak public package option message enum service rpc returns stream oneof
 map reserved extensions extend optional repeated required group double float bytes bool string fixed32 fixed64`
 
-// checkUnused refuses a word that the files already have with another meaning. Names made from
-// the word could be taken, and a fork of the fork would replace both meanings.
+// checkUnused refuses a word that the files already use with another meaning. Names that contain
+// the word could be taken. A fork of the fork would replace the word in both meanings.
 func checkUnused(from, to words, files []file) error {
 	old := from.all()
 	for i, w := range to.all() {
@@ -133,11 +135,11 @@ func checkUnused(from, to words, files []file) error {
 	return nil
 }
 
-// examples match the files that have words of forks only to try this command.
+// examples matches the paths of files that use the words of forks only to test this command.
 var examples = regexp.MustCompile(`^(cmd/fork|\.ci)/`)
 
-// uses returns the first place outside of comments, documents and examples that has the word, alone
-// or as a part of an identifier.
+// uses returns the first place that has the word, alone or as a part of an identifier. Comments,
+// documents, go.sum, binary files and the files that examples matches do not count.
 func uses(word string, files []file) string {
 	spellings := []string{word, title(word), strings.ToUpper(word)}
 	pattern := regexp.MustCompile(strings.Join(spellings, "|"))

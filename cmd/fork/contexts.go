@@ -2,7 +2,8 @@ package main
 
 import "regexp"
 
-// determiners stand before a noun: "a video" is an aggregate, and "asks video" its owner.
+// determiners are words that stand before a noun. So "video" in "a video" is an aggregate. In "asks
+// video" there is no determiner, and "video" is the owner.
 const determiners = `a|an|the|each|one|two|no|every|any|another|other|its|their|his|her|this|these|those|same|new|old|deleted|unknown|` +
 	`locked|erased|synthetic|popular|single|bad|long|given|such|present|next|last|first|second|third|young|own|whose|user|tenant|own|` +
 	`stored|changed|largest|newest|flat|types|neither`
@@ -58,8 +59,8 @@ var contexts = []rule{
 	{means: owner, Why: "a connection of the client", in: in(`^pkg/client/client\.go$`), kind: code, ident: ident(`[a-z]+`)},
 	{means: owner, Why: "the types of the owner's paths", in: in(`^clients/`), ident: ident(`[A-Z][a-z]+Paths`)},
 
-	// In Go, a package is the owner's. An identifier is the aggregate's, except for those of
-	// processes.
+	// In Go code, a package name means the owner. Any other identifier means the aggregate, except
+	// for the identifiers of processes.
 	{means: owner, Why: "a package clause", kind: code, before: endsWith(`^package `)},
 	{
 		means: owner, Why: "a process, its address or database",

@@ -29,8 +29,8 @@ type file struct {
 	mode    fs.FileMode
 }
 
-// readRepository returns the files that a fork of the repository at dir has, and the module path
-// of the repository.
+// readRepository returns the files for a fork of the repository at dir, still in the words of that
+// repository. module is the module path of that repository.
 func readRepository(ctx context.Context, dir string) (files []file, module string, err error) {
 	if module, err = moduleOf(dir); err != nil {
 		return nil, "", err
@@ -58,8 +58,8 @@ func readRepository(ctx context.Context, dir string) (files []file, module strin
 	return files, module, nil
 }
 
-// readAll returns the files that git lists, in the state on disk: tracked files, and new files
-// that are not ignored.
+// readAll returns the files that git lists, in the state on disk. These are the tracked files and
+// the new files that are not ignored.
 func readAll(ctx context.Context, dir string) (files []file, err error) {
 	list, err := git(ctx, dir, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	if err != nil {
@@ -67,7 +67,7 @@ func readAll(ctx context.Context, dir string) (files []file, err error) {
 	}
 	for name := range strings.SplitSeq(strings.TrimRight(list, "\x00"), "\x00") {
 		f, err := readFile(dir, name)
-		// Git also lists files that are deleted without a commit.
+		// Git also lists a tracked file that was deleted, until the deletion is staged.
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("read %s: %w", name, err)
 		}
@@ -88,7 +88,7 @@ func readFile(dir, name string) (file, error) {
 	return file{name: name, content: content, mode: info.Mode().Perm()}, err
 }
 
-// edited returns a file with the content that a fork has, still in the words of this repository.
+// edited returns f with the content that a fork has, still in the words of this repository.
 func edited(f file) (_ file, err error) {
 	if replacement, found := instead[f.name]; found {
 		if f.content, err = part(replacement); err != nil {
@@ -106,14 +106,15 @@ func edited(f file) (_ file, err error) {
 	return f, nil
 }
 
-// isBinary reports whether a file is not a text, by the same test as git.
+// isBinary reports whether a file is binary. It uses git's test: a NUL byte in the first 8,000
+// bytes.
 func isBinary(content []byte) bool { return bytes.IndexByte(content[:min(len(content), 8000)], 0) >= 0 }
 
-// aside stands for the module's path while words are replaced, because the path may contain
-// them.
+// aside stands in for the module path while words are replaced, because the module path may contain
+// words that would be replaced.
 const aside = "\x00module\x00"
 
-// renamed returns the files in the words of a fork, and with its module path.
+// renamed returns the files with the words and the module path of a fork.
 func renamed(files []file, from, to words, oldModule, module string) ([]file, error) {
 	r := newRenamer(from, to, contexts)
 	resolved := from.ambiguous() && !to.ambiguous()
@@ -148,7 +149,8 @@ var imports = regexp.MustCompile(`(?m)(^import "[^"]+";\n)+`)
 
 func sortedLines(text string) string { return strings.Join(slices.Sorted(strings.Lines(text)), "") }
 
-// file renames a file, and the words and the module's path in its text.
+// file replaces the words in the name and the text of f. In the text it also replaces the path
+// oldModule by module.
 func (r *renamer) file(f file, oldModule, module string) (file, error) {
 	text := strings.ReplaceAll(string(f.content), oldModule, aside)
 	if r.from != r.to {
@@ -168,13 +170,14 @@ func (r *renamer) file(f file, oldModule, module string) (file, error) {
 	if path.Ext(f.name) != ".go" {
 		return f, nil
 	}
-	// With the new words, imports may be out of order and fields out of line.
+	// The new words have other lengths and another order. So gofmt may have to sort imports and
+	// align fields.
 	formatted, err := format.Source(f.content)
 	f.content = formatted
 	return f, err
 }
 
-// write makes the repository in dir, which is empty or absent.
+// write makes the repository in dir. The directory dir must be empty or absent.
 func write(ctx context.Context, dir string, files []file) error {
 	for _, f := range files {
 		to := filepath.Join(dir, filepath.FromSlash(f.name))

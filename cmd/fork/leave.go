@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// leftOut are the paths, or beginnings of paths, that a fork does not have, with the reason.
+// leftOut has the paths that a fork does not have, each with the reason. A path may be the
+// beginning of the paths of several files.
 var leftOut = map[string]string{
 	"lab/":                        "benchmarks, and Terraform applied to a stand-in for Google Cloud",
 	"localpubsub/conformance/":    "the suite that compares localpubsub with other implementations",
@@ -30,21 +31,22 @@ var leftOut = map[string]string{
 	"deploy/schemas/released/":    "likewise",
 }
 
-// parts are the files that a fork has instead of files of this repository. Their words are
-// replaced like the words of other files.
+// parts are the files that replace files of this repository in a fork. The words in parts are
+// replaced like the words in other files.
 //
 //go:embed parts
 var parts embed.FS
 
-// instead names the part that takes the place of a file.
+// instead maps the path of a file to the part that replaces the file.
 var instead = map[string]string{"CHANGELOG.md": "CHANGELOG.md"}
 
-// added are the files that a fork has in addition, by their parts.
+// added are the files that only a fork has. The content of each file is a part.
 var added = []struct{ name, part string }{
 	{"deploy/terraform/check.sh", "check.sh"}, // Terraform's checks without lab
 }
 
-// unambiguous is like instead, but for a fork in which each word has one meaning.
+// unambiguous has further replacements, like instead. They apply to a fork in which the aggregate
+// and its owner have different names.
 var unambiguous = map[string]string{"cmd/fork/contexts.go": "contexts.go.txt"}
 
 func isAdded(name string) bool {
@@ -75,9 +77,9 @@ const (
 	cutTo   = `fork: go on`
 )
 
-// Marks of the pieces that a fork does not have. A mark is a line that has only a comment. In
-// documents it can also be a part of a line. A mark may name the part that takes the place of
-// the piece.
+// These patterns match the marks around a piece that a fork does not have. A mark is a line that
+// has only a comment. In a document a mark can also be a part of a line. A mark may name the part
+// that replaces the piece.
 var (
 	lines  = regexp.MustCompile(`(?ms)^[ \t]*(?://|#) ` + cutFrom + `$.*?[ \t]*(?://|#) ` + cutTo + `\n`)
 	line   = regexp.MustCompile(`(?m)^[ \t]*(?://|#) (?:` + cutFrom + `|` + cutTo + `)$`)
@@ -86,7 +88,7 @@ var (
 	single = regexp.MustCompile(`<!-- (?:` + cutFrom + `|` + cutTo + `) -->`)
 )
 
-// cut returns the content of a file without the pieces that a fork does without.
+// cut returns the content of a file without the marked pieces that a fork does not have.
 func cut(name string, content []byte) ([]byte, error) {
 	marks, left := []*regexp.Regexp{lines}, line
 	if path.Ext(name) == ".md" {
@@ -119,8 +121,8 @@ var (
 	alone   = regexp.MustCompile(`(?m)^` + seam + `\n`)
 )
 
-// joined closes the seams of a text. A line that was cut leaves no empty line. A paragraph that
-// was cut leaves one empty line, not two.
+// joined removes the seams from a text. Where a line was cut, no empty line remains. Where a
+// paragraph was cut, one empty line remains instead of two.
 func joined(content []byte) []byte {
 	content = atEnd.ReplaceAll(content, []byte("\n"))
 	content = between.ReplaceAll(content, []byte("$1"))
@@ -133,8 +135,9 @@ var (
 	row  = regexp.MustCompile(`(?m)^\| \[[^\]\n]*\]\(([^)#:\n]+)[^)\n]*\).*\n`)
 )
 
-// unlink returns a document without its rows of tables about files that a fork does not have. It
-// replaces each link to such a file by the text of the link.
+// unlink changes a document that links to files that a fork does not have. If the first cell of a
+// row in a table is such a link, unlink removes the row. It replaces any other such link by the
+// text of the link.
 func unlink(name string, content []byte) []byte {
 	gone := func(target []byte) bool {
 		file := path.Join(path.Dir(name), string(target))

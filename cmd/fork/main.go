@@ -1,15 +1,16 @@
-// Command fork makes a repository of a team's own from this one. The new repository has another
-// module path and the words of another domain. It lacks the parts that serve this repository
-// only.
+// Command fork makes a team's own repository from this one. The new repository has another module
+// path and the words of another domain. The new repository lacks the parts that serve only this
+// repository.
 //
-// It reads the files that git lists, in the state on disk: tracked files, and new files that are
-// not ignored. The history is not copied. The fork is a fresh git repository without a commit.
-// LICENSE stays as it is, because the license asks for the names of the authors in every copy.
+// Command fork reads the files that git lists, in the state on disk. These are the tracked files
+// and the new files that are not ignored. The fork does not get the history. It is a fresh git
+// repository without a commit. LICENSE stays as it is, because the license requires the names of
+// the authors in every copy.
 //
-// leave.go has the files that stay behind. rename.go replaces the words of the sample domain. If
-// a word has two meanings here, contexts.go tells them apart. check.go refuses words that would
-// collide, before anything is written. Generated files, such as the code of proto/, are
-// generated again.
+// leave.go lists the files that a fork does not have. rename.go replaces the words of the sample
+// domain. If a word has two meanings here, the rules in contexts.go decide which meaning an
+// occurrence has. check.go refuses words that would collide with existing names, before anything is
+// written. Generated files, such as the code of proto/, are generated again in the fork.
 package main
 
 import (
@@ -78,16 +79,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// options are the options of the command line. without says that the second aggregate is left
-// out.
+// options are the options of the command line. If without is true, the fork leaves out the second
+// aggregate.
 type options struct {
 	module, dir string
 	to          words
 	without     bool
 }
 
-// parse reads the command line. It refuses a fork that is not possible before anything is
-// written. If the help is asked for, parse prints it and returns [flag.ErrHelp].
+// parse reads the command line. If the fork is not possible, parse returns an error before anything
+// is written. If the command line asks for the help, parse prints the help and returns
+// [flag.ErrHelp].
 func parse(ctx context.Context, args []string, stdout io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("fork", flag.ContinueOnError)
 	flags.StringVar(&o.module, "module", "", "path of the new module, such as example.org/acme/shop")
@@ -127,8 +129,8 @@ func parse(ctx context.Context, args []string, stdout io.Writer) (o options, err
 	return o, nil
 }
 
-// fork writes the repository at src to dir as a new one, without its generated code. It replaces
-// the words from by the words to.
+// fork copies the repository at src to a new repository at dir, without the generated code. It
+// replaces the words in from by the words in to.
 func fork(ctx context.Context, src, dir, module string, from, to words) ([]file, error) {
 	if err := checkEmpty(dir); err != nil {
 		return nil, fmt.Errorf("--dir: %w", err)
@@ -146,7 +148,8 @@ func fork(ctx context.Context, src, dir, module string, from, to words) ([]file,
 	return files, write(ctx, dir, files)
 }
 
-// generate runs the fork's own make, with the tools that are built here already.
+// generate runs make in the fork. BIN names the folder of this repository's tools, so make does not
+// build them again. Then generate tidies the modules of the fork.
 func generate(ctx context.Context, dir string, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, generateTimeout)
 	defer cancel()
@@ -156,7 +159,7 @@ func generate(ctx context.Context, dir string, out io.Writer) error {
 	}
 	for _, args := range [][]string{
 		{"make", "-C", dir, "generate", "proto-release", "BIN=" + tools},
-		// The files that stay behind required modules that the fork does not need.
+		// The fork does not need the modules that only the left-out files import.
 		{"go", "-C", dir, "mod", "tidy"},
 		{"go", "-C", filepath.Join(dir, "localpubsub"), "mod", "tidy"},
 	} {

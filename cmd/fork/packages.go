@@ -27,19 +27,20 @@ const (
 	forTests   = "Go: tests and what only they use"
 )
 
-// goClasses are in the order of the report: the first two are the code that runs in production.
+// goClasses are in the order of the report. Only the first two kinds are code that runs in
+// production.
 var goClasses = []string{inServices, inLibrary, inCommands, forTests}
 
-// A goPackage is a package of the module, as go list prints it.
+// A goPackage is a package of the module. Its fields are those of go list -json.
 type goPackage struct {
 	ImportPath string   `json:"ImportPath"` //nolint:tagliatelle // go list's
 	Name       string   `json:"Name"`       //nolint:tagliatelle // go list's
 	Imports    []string `json:"Imports"`    //nolint:tagliatelle // go list's
 }
 
-// packagesOf returns the kind of each package of the module at dir, by its folder. The imports
-// decide the kind. A package in pkg/ is code for others. A package that is neither in pkg/ nor
-// in a binary is for tests.
+// packagesOf returns the kind of each package of the module at dir, by the folder of the package. A
+// package in pkg/ is of the kind inLibrary. The kind of another package depends on the binaries
+// that import the package, directly or not.
 func packagesOf(ctx context.Context, dir string) (map[string]string, error) {
 	module, err := moduleOf(dir)
 	if err != nil {
@@ -105,7 +106,7 @@ func kindsOfPackages(packages []goPackage, module string) map[string]string {
 	return kinds
 }
 
-// closure returns the packages in from, and all packages that they import, directly or not.
+// closure returns the packages in from, and all packages that they import, directly or indirectly.
 func closure(from []string, imports map[string][]string) map[string]bool {
 	reached := map[string]bool{}
 	for next := slices.Clone(from); len(next) > 0; {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// A kind is what a part of a file is to its reader.
+// A kind says how a reader of a file takes a part of the file: as code, as a literal or as prose.
 type kind string
 
 const (
@@ -21,13 +21,13 @@ const (
 type renamer struct {
 	from, to words
 	pattern  *regexp.Regexp
-	// decide are the rules in the order in which they are tried.
+	// decide has the rules in the order in which means tries them.
 	decide []rule
 }
 
 func newRenamer(from, to words, decide []rule) *renamer {
 	var spellings []string
-	// The longest comes first, so that a plural is tried before its singular.
+	// A plural precedes its singular, so that the pattern tries the plural first.
 	for _, word := range []string{from.plural, from.aggregate, from.owner, from.reader, from.name} {
 		spellings = append(spellings, word, title(word), strings.ToUpper(word))
 	}
@@ -38,13 +38,13 @@ func newRenamer(from, to words, decide []rule) *renamer {
 type occurrence struct {
 	file string
 	kind kind
-	// ident is the identifier that contains the word. before and after are the parts of the line
-	// around the word. previous is the word before it, even if that stands in the line above.
+	// ident is the identifier that contains word. before and after are the parts of the line before
+	// and after word. previous is the word before word, even if previous stands on the line above.
 	word, ident, before, after, previous string
 }
 
-// name renames a path. text replaces the words in the content of the file that has this path
-// here.
+// name replaces the words in the path file. text replaces the words in content. The parameter file
+// of text is the path of the file before its renaming.
 func (r *renamer) name(file string) string { return r.rename(file, file, nil) }
 
 func (r *renamer) text(file, content string) string {
@@ -76,7 +76,8 @@ func (r *renamer) rename(file, content string, at func(int) kind) string {
 	return string(append(out, content[done:]...))
 }
 
-// vicinity is how much of a line is kept on each side of a word. No rule looks at more.
+// vicinity is the number of bytes that an occurrence keeps of a line on each side of the word. No
+// rule needs more.
 const vicinity = 100
 
 func (r *renamer) occurrence(file, content string, start, end int) occurrence {
@@ -101,7 +102,7 @@ func (r *renamer) occurrence(file, content string, start, end int) occurrence {
 
 // replace returns the fork's word for an occurrence.
 func (r *renamer) replace(o occurrence) string {
-	// The names of the authors in the license, and the names of Postgres's own tables, stay.
+	// The names of the authors in the license stay. The names of Postgres's own tables stay, too.
 	if strings.HasPrefix(o.after, " authors") || strings.HasSuffix(o.before, "pg_") {
 		return o.word
 	}
@@ -121,8 +122,8 @@ func (r *renamer) replace(o occurrence) string {
 	return spelled(r.from.name, o.word)(r.to.name)
 }
 
-// several replaces a plural. In the anchor of a heading, the genitive of the owner looks like a
-// plural, because an anchor has no apostrophe.
+// several replaces a plural. An anchor has no apostrophe. So the genitive of the owner looks like a
+// plural in the anchor of a heading.
 func (r *renamer) several(o occurrence) string {
 	if r.from.ambiguous() && strings.HasPrefix(o.after, "-database-") {
 		return r.to.owner + "s"
@@ -130,7 +131,7 @@ func (r *renamer) several(o occurrence) string {
 	return spelled(r.from.plural, o.word)(r.to.plural)
 }
 
-// means tells whether an occurrence means the aggregate or its owner, if one word names both.
+// means returns the meaning of an occurrence if one word names both the aggregate and its owner.
 func (r *renamer) means(o occurrence) meaning {
 	for _, c := range r.decide {
 		if c.matches(o) {
@@ -140,8 +141,8 @@ func (r *renamer) means(o occurrence) meaning {
 	return aggregate
 }
 
-// standsAlone reports whether content[start:end] is a word or a part of an identifier, and not a
-// part of another word. A version may follow the word, as in videov1.
+// standsAlone reports whether content[start:end] is a whole word or a whole part of an identifier.
+// It returns false for a part of another word. A version may follow the word, as in videov1.
 func standsAlone(content string, start, end int) bool {
 	first, second, last := content[start], content[start+1], content[end-1]
 	afterLetter := start > 0 && isLetter(content[start-1]) && !isEscape(content, start-1)
@@ -155,8 +156,8 @@ func standsAlone(content string, start, end int) bool {
 	return isLower(last) && (isUpper(rest[0]) || glued.MatchString(rest))
 }
 
-// glued matches a version behind a package name in an alias, and an s behind an owner's name in
-// an anchor.
+// glued matches text that may follow a word without a separator. This is a version after a package
+// name in an alias, or an s after an owner's name in an anchor.
 var glued = regexp.MustCompile(`^(v\d|eventsv\d|s\b)`)
 
 func isUpper(c byte) bool  { return 'A' <= c && c <= 'Z' }
@@ -184,8 +185,9 @@ var (
 	articleInName = regexp.MustCompile(`[a-z]A(n?)$`)
 )
 
-// withArticle returns text, which stands before an occurrence, with "a" or "an" as the
-// replacement needs it. In Go code it leaves the word a alone, because a is a variable there.
+// withArticle returns text, which stands directly before an occurrence. If text ends with an
+// article, withArticle changes the article to "a" or "an", as the replacement needs it. In Go code
+// it leaves the word a alone, because a is a variable there.
 func withArticle(text []byte, o occurrence, replacement string) []byte {
 	before := max(0, len(text)-8)
 	tail, n := string(text[before:]), ""
@@ -203,7 +205,7 @@ func withArticle(text []byte, o occurrence, replacement string) []byte {
 	return text
 }
 
-// hasVowel reports whether a word begins with the sound of a vowel. It judges by the letters.
+// hasVowel reports whether a word begins with the sound of a vowel. It guesses from the spelling.
 func hasVowel(word string) bool {
 	word = strings.ToLower(word)
 	for _, consonant := range []string{"uni", "use", "usa", "uti", "eu", "one"} {
@@ -214,7 +216,8 @@ func hasVowel(word string) bool {
 	return strings.IndexByte("aeiou", word[0]) >= 0
 }
 
-// kinds returns the kind of the text at an offset.
+// kinds returns a function that returns the kind of the text at an offset of content. The function
+// must be called with ascending offsets.
 func kinds(file, content string) func(int) kind {
 	switch path.Ext(file) {
 	case ".go":

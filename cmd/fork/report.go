@@ -17,8 +17,8 @@ type class struct {
 	match *regexp.Regexp
 }
 
-// classes are in the order in which they are tried. Go files that match none are counted by
-// their package: see goClasses.
+// classes are in the order in which classOf tries them. goClasses has the classes of the Go files
+// that match none of these. The class of such a file is the kind of its package.
 var classes = []class{
 	{"local Pub/Sub, its own module", regexp.MustCompile(`^localpubsub/`)},
 	{generatedFiles, regexp.MustCompile(`\.pb\.go$|^proto/released` +
@@ -36,8 +36,8 @@ const (
 	otherFiles     = "other: CI, containers, settings"
 )
 
-// report prints the files and lines of a fork by kind, and the time that the fork took. Of Go
-// files it counts the lines with code only. of has the kind of each package.
+// report prints the number of files and lines of a fork, by class, and the time that the fork took.
+// In Go files, only lines with code count. of has the kind of each package by its folder.
 func report(out io.Writer, dir string, took time.Duration, files []file, of map[string]string) {
 	count := map[string][2]int{}
 	for _, f := range files {
@@ -74,7 +74,8 @@ func classOf(name string, of map[string]string) string {
 	return forTests // its package is not built
 }
 
-// linesOf counts the lines of a file. In Go it counts the lines with code. A binary has none.
+// linesOf counts the lines of a file. In a Go file, only lines with code count. A binary file has
+// no lines.
 func linesOf(f file) int {
 	switch {
 	case isBinary(f.content):

@@ -10,14 +10,15 @@ const (
 	owner     meaning = "owner"
 )
 
-// A rule tells the aggregate from its owner, if one word names both. A rule matches if all
-// patterns that it has match. The first rule of the list that matches decides.
+// A rule gives the meaning of an occurrence of a word that names both the aggregate and its owner.
+// A rule matches an occurrence if all patterns of the rule match. The first rule in the list that
+// matches decides.
 type rule struct {
 	means meaning
 	Why   string
-	// in matches the path, and kind is the kind of text. ident matches the identifier around the
-	// word. before and after match the line around the word, and previous matches the word
-	// before it.
+	// in matches the path of the file. kind is the kind of text around the word. ident matches the
+	// identifier that contains the word. before and after match the parts of the line before and
+	// after the word. previous matches the previous word.
 	in                             *regexp.Regexp
 	kind                           kind
 	ident, before, after, previous *regexp.Regexp

@@ -15,12 +15,14 @@ import (
 	"example.com/lockstep/cmd/fork/guide"
 )
 
-// removal begins the title of the guide's chapter that takes the second aggregate out.
+// removal is the beginning of a title in the guide. The chapter with this title removes the second
+// aggregate.
 const removal = "Remove engagements"
 
-// noEngagement reports whether the answer is no. It refuses an answer that is neither yes nor
-// no. It refuses no if the repository in dir has no second aggregate to leave out, or if sed is
-// not GNU sed. The sed of macOS takes the chapter's `sed -i` for something else.
+// noEngagement reports whether answer is no. It returns an error if answer is neither yes nor no.
+// It also returns an error if answer is no in one of two cases. Either the repository in dir has no
+// second aggregate to leave out, or sed is not GNU sed. The sed of macOS reads the chapter's `sed
+// -i` in another way.
 func noEngagement(ctx context.Context, answer, dir string) (bool, error) {
 	switch answer {
 	case "yes":
@@ -38,7 +40,8 @@ func noEngagement(ctx context.Context, answer, dir string) (bool, error) {
 	}
 }
 
-// removalOf is the chapter of the guide in dir.
+// removalOf returns the chapter that removes the second aggregate, from the guide of the repository
+// in dir.
 func removalOf(dir string) (guide.Chapter, error) {
 	chapters, err := guide.Read(dir)
 	if err != nil {
@@ -47,12 +50,12 @@ func removalOf(dir string) (guide.Chapter, error) {
 	return guide.Find(chapters, removal)
 }
 
-// removedText matches the text by which the chapter's commands find the lines and files to
+// removedText matches the texts by which the commands of the chapter select the lines and files to
 // remove.
 var removedText = regexp.MustCompile(`(?i)ngage|offset|counter`)
 
-// checkRemoval refuses names that removedText matches, because the chapter would remove every
-// line with them.
+// checkRemoval returns an error if removedText matches the module path or a word. The chapter would
+// remove every line with such a name.
 func checkRemoval(module string, to words) error {
 	named := []flagged{{flag: "--module", word: module}}
 	for _, w := range append(named, to.all()...) {
@@ -63,8 +66,8 @@ func checkRemoval(module string, to words) error {
 	return nil
 }
 
-// compiles fails unless the repository's packages and tests compile. A removal may have cut into
-// lines of other code.
+// compiles returns an error unless go vet accepts the repository's packages and tests. The commands
+// of the chapter may have removed lines of other code.
 func compiles(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, generateTimeout)
 	defer cancel()
@@ -75,10 +78,10 @@ func compiles(ctx context.Context, dir string) error {
 	return nil
 }
 
-// withoutEngagements removes the second aggregate from the fork in dir. It follows the chapter
-// of the fork's own change guide, and then removes the chapter. The migrations that have made
-// the tables stay, and one more migration drops the tables. So a merge of a later version of
-// this repository finds the numbers that it expects.
+// withoutEngagements removes the second aggregate from the fork in dir. It makes the edits of the
+// chapter in the fork's own change guide, and then removes the chapter. The migrations that made
+// the tables stay. One more migration drops the tables. So if a later version of this repository is
+// merged into the fork, the migrations still have the numbers that the later version expects.
 func withoutEngagements(ctx context.Context, dir string) error {
 	chapter, err := removalOf(dir)
 	if err != nil {
@@ -103,7 +106,7 @@ func withoutEngagements(ctx context.Context, dir string) error {
 	return formatAll(ctx, dir)
 }
 
-// committed commits all that is in dir, for git's commands that expect it.
+// committed commits all files in dir, because some git commands work on committed files only.
 func committed(ctx context.Context, dir string) error {
 	if _, err := git(ctx, dir, "add", "--all"); err != nil {
 		return err
@@ -113,10 +116,10 @@ func committed(ctx context.Context, dir string) error {
 	return err
 }
 
-// rowOf is the chapter's row in the table of chapters.
+// rowOf matches the row of the chapter in the guide's table of chapters.
 var rowOf = regexp.MustCompile(`(?m)^\| \[` + removal + `\].*\n`)
 
-// removeChapter removes the chapter from the guide, after its steps were done.
+// removeChapter removes the chapter from the guide in dir, after the edits of the chapter.
 func removeChapter(dir string) error {
 	name := filepath.Join(dir, filepath.FromSlash(guide.Document))
 	text, err := os.ReadFile(name)
@@ -131,7 +134,8 @@ func removeChapter(dir string) error {
 	return os.WriteFile(name, before, 0o644)
 }
 
-// formatAll formats the Go files, because removed lines may have held other lines in columns.
+// formatAll formats the Go files. gofmt may align the remaining lines in another way after a line
+// was removed.
 func formatAll(ctx context.Context, dir string) error {
 	files, err := readAll(ctx, dir)
 	if err != nil {

@@ -4,7 +4,7 @@ import "strings"
 
 // words are the names of the sample domain. All are lower-case words of one part.
 type words struct {
-	// aggregate is the kind of rows that the owner has, and plural several of them.
+	// aggregate is the name for one row of the owner. plural is the name for several rows.
 	aggregate, plural string
 	// owner is the service that writes the aggregates, and the name of its binary, schema and
 	// role.
@@ -15,8 +15,8 @@ type words struct {
 	name string
 }
 
-// current are the words of this repository. A fork has its own words here, so that it can be
-// forked, too.
+// current are the words of this repository. In a fork, this variable has the words of the fork, so
+// that the fork can be forked, too.
 var current = words{
 	aggregate: "video",
 	plural:    "videos",
@@ -25,11 +25,11 @@ var current = words{
 	name:      "lockstep",
 }
 
-// ambiguous reports whether one word names the aggregate and its owner. If so, the contexts tell
-// which of the two is meant.
+// ambiguous reports whether the aggregate and its owner have the same name. If they do, the rules
+// in contexts tell which of the two an occurrence means.
 func (w words) ambiguous() bool { return w.aggregate == w.owner }
 
-// all returns the words with the flags that set them.
+// all returns each word with the name of the flag that sets the word.
 func (w words) all() []flagged {
 	return []flagged{
 		{"--aggregate", w.aggregate}, {"--plural", w.plural}, {"--owner", w.owner}, {"--reader", w.reader}, {"--name", w.name},

@@ -16,12 +16,14 @@ import (
 type pack struct {
 	name     protoreflect.FullName
 	services []protoreflect.ServiceDescriptor
-	// shared are the messages that are neither a request nor an answer. enums are all enums.
+	// shared has the top-level messages that are neither the request nor the answer of a method.
+	// enums has all top-level enums.
 	shared []protoreflect.MessageDescriptor
 	enums  []protoreflect.EnumDescriptor
 }
 
-// load compiles all definitions below dir, and returns the packages with services by name.
+// load compiles all definitions below dir. It returns the packages that have services, sorted by
+// name.
 func load(ctx context.Context, dir string) ([]*pack, error) {
 	var names []string
 	err := filepath.WalkDir(dir, func(name string, _ fs.DirEntry, err error) error {

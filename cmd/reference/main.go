@@ -1,10 +1,10 @@
-// Command reference writes docs/grpc.md, the reference of the gRPC API, from the definitions
-// in proto/ and their comments.
+// Command reference writes docs/grpc.md, the reference of the gRPC API. It makes the reference from
+// the definitions in proto/ and their comments.
 //
-// Each service has a chapter with its comment, and with each method and the fields of the
-// method's request and answer. All other messages, and the enums, stand behind the services of
-// their package. intro.md has the part that all services share. TestReasonsAreDocumented
-// compares the reasons of errors with the code.
+// Each service has a chapter. The chapter has the comment of the service, its methods, and the
+// fields of each request and answer. The other messages and the enums of a package follow the
+// services of the package. intro.md has the part that applies to all services.
+// TestReasonsAreDocumented compares the documented reasons of errors with the code.
 package main
 
 import (

@@ -8,14 +8,15 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// page is the text so far.
+// page is the part of the reference that has been written so far.
 type page struct {
 	strings.Builder
-	// known are the packages of the reference. Fields link to the messages of these packages.
+	// known has the packages in the reference. A field links to its message or enum if the package
+	// of that type is known.
 	known map[protoreflect.FullName]bool
 }
 
-// render is the reference of the packages in Markdown.
+// render returns the reference of the packages in Markdown.
 func render(packages []*pack) string {
 	p := &page{known: map[protoreflect.FullName]bool{}}
 	for _, pack := range packages {
@@ -46,9 +47,9 @@ func (p *page) service(s protoreflect.ServiceDescriptor) {
 	}
 }
 
-// heading begins a chapter with the comment of its definition. It sets the unchanged name as the
-// anchor. GitHub's own anchor has no capitals and no dots, so a search for the name does not
-// find it.
+// heading writes the heading and the comment of definition d. It adds an anchor that is the same as
+// title. GitHub's own anchor has no capitals and no dots, so a search for the name would not find
+// it.
 func (p *page) heading(level, title string, d protoreflect.Descriptor) {
 	fmt.Fprintf(p, "\n<a id=%q></a>\n\n%s %s\n", title, level, title)
 	if text := comment(d); text != "" {
@@ -56,12 +57,12 @@ func (p *page) heading(level, title string, d protoreflect.Descriptor) {
 	}
 }
 
-// title returns the heading of a method. No other method has the same heading.
+// title returns the heading of a method. The service's name makes the heading unique.
 func title(m protoreflect.MethodDescriptor) string {
 	return string(m.Parent().Name()) + "." + string(m.Name())
 }
 
-// part is the request or the answer of a method.
+// part writes the request or the answer of a method.
 func (p *page) part(what string, m protoreflect.MessageDescriptor, stream bool) {
 	kind := quoted(m.Name())
 	if stream {
@@ -71,7 +72,7 @@ func (p *page) part(what string, m protoreflect.MessageDescriptor, stream bool) 
 	p.fields(m)
 }
 
-// after returns the comment of a message in the form that stands behind the message's name.
+// after returns the comment of a message, in the form that follows the name of the message.
 func after(m protoreflect.MessageDescriptor) string {
 	if text := cell(m); text != "" {
 		return ". " + text
@@ -114,10 +115,10 @@ func (p *page) fields(m protoreflect.MessageDescriptor) {
 	}
 }
 
-// quoted is a name as code.
+// quoted returns a name in the Markdown form of code.
 func quoted[T any](name T) string { return fmt.Sprint("`", name, "`") }
 
-// kind is the type of a field.
+// kind returns the type of a field.
 func (p *page) kind(f protoreflect.FieldDescriptor) string {
 	switch {
 	case f.IsMap():
@@ -148,7 +149,7 @@ func (p *page) element(f protoreflect.FieldDescriptor) string {
 	return "[" + quoted(named.Name()) + "](#" + string(named.FullName()) + ")"
 }
 
-// cell is the comment on one line, for a table.
+// cell returns the comment of d on one line, for a cell of a table.
 func cell(d protoreflect.Descriptor) string {
 	return strings.ReplaceAll(strings.Join(strings.Fields(comment(d)), " "), "|", `\|`)
 }

@@ -20,15 +20,15 @@ import (
 const (
 	// envelope is the message type of a topic's data.
 	envelope = "Event"
-	// inside is the path of the envelope's file in the folder of a kind of aggregate.
+	// inside is the path of the envelope's file, relative to the aggregate's folder in proto/.
 	inside = "events/v1/events.proto"
-	// maxDefinition is Pub/Sub's limit
+	// maxDefinition is Pub/Sub's limit for the size of a definition
 	// (https://cloud.google.com/pubsub/docs/schemas).
 	maxDefinition = 300_000 // bytes
 )
 
-// define returns the definitions of the topics by file name. Events that belong to none of the
-// topics are an error, and so is a topic without events.
+// define returns the definitions of the topics by file name. It returns an error if an events.proto
+// belongs to no topic, or if a topic has no events.proto.
 func define(ctx context.Context, source string, all []topics.Topic) (map[string]string, error) {
 	found, err := filepath.Glob(filepath.Join(source, "*", filepath.FromSlash(inside)))
 	if err != nil {
@@ -68,7 +68,8 @@ func defineOne(ctx context.Context, source, name, topic string) (string, error) 
 	if b.Len() > maxDefinition {
 		return "", fmt.Errorf("its definition has %d bytes, Pub/Sub takes %d", b.Len(), maxDefinition)
 	}
-	// In the result all types are in one scope, so compiling it shows a clash of names now.
+	// In the result all types are in one scope. So a clash of names shows when the result is
+	// compiled here.
 	if _, err := compileText(ctx, b.String()); err != nil {
 		return "", fmt.Errorf("what became of it is no valid definition: %w", err)
 	}

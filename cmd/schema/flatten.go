@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// flatten prints root as a self-contained file; the package doc has the rules.
+// flatten prints root as a self-contained file. The package comment has the rules.
 func flatten(w io.Writer, root protoreflect.MessageDescriptor) error {
 	n := nest{names: map[protoreflect.Name]protoreflect.FullName{}}
 	if err := n.add(root, nil); err != nil {
@@ -39,7 +39,7 @@ type nest struct {
 	names    map[protoreflect.Name]protoreflect.FullName
 }
 
-// add adds m and the messages in it. path leads from the root to m.
+// add adds m and the messages that m contains. path has the messages that lead from the root to m.
 func (n *nest) add(m protoreflect.MessageDescriptor, path []protoreflect.FullName) error {
 	if slices.Contains(path, m.FullName()) {
 		return fmt.Errorf("%s contains itself, by way of %v: a schema has no recursive messages", m.FullName(), path)
@@ -82,8 +82,8 @@ func (p printer) linef(format string, args ...any) {
 	fmt.Fprintln(p.w, strings.TrimRight(line, " "))
 }
 
-// body prints fields in the order of the source, and a oneof at the place of
-// its first field.
+// body prints the fields of m in the order of the source. It prints a oneof at the place of the
+// oneof's first field.
 func (p printer) body(m protoreflect.MessageDescriptor) {
 	p.reserved(m)
 	for field := range all(m.Fields()) {

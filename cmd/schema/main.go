@@ -1,24 +1,24 @@
-// Command schema makes the Pub/Sub schemas of deploy/schemas from proto/: one
-// definition for each topic. Pub/Sub validates the data of every message
-// against it.
+// Command schema makes the Pub/Sub schemas in deploy/schemas from proto/. It makes one definition
+// for each topic. Pub/Sub validates the data of every message against the definition of the topic.
 //
-// Pub/Sub accepts a definition with one top-level message and no imports. So for each topic of
-// package topics, the message Event of proto/AGGREGATE/events/v1/events.proto becomes a file of
-// its own, with all the types that it uses nested in it. Data written with one of these two
-// messages can be read with the other, byte for byte:
+// Pub/Sub accepts only a definition with one top-level message and no imports. So for each topic of
+// package topics, Command schema makes a file of its own from the message Event of
+// proto/AGGREGATE/events/v1/events.proto. In this file, all types that Event uses are nested in
+// Event. The original Event and the nested Event have the same encoding, so each can read the data
+// of the other. The rules are:
 //
-//   - a message, including Timestamp and other imported messages, is nested in Event under its own
-//     name, with its field numbers, and so are the messages in it. Two messages with the same name
-//     are refused
-//   - oneof, map, repeated, `optional` and reserved fields stay as they are
-//   - an enum becomes an int32, which has the same bytes. The reason is that Pub/Sub takes a new
-//     value of an enum for an incompatible revision, and the next kind of event is such a value
-//   - comments and options are left out, because they have no effect on bytes and each change of
-//     the text costs one of the 20 revisions that a schema may have
-//   - a message that contains itself is refused, and so is any syntax but proto3
+//   - Each message that Event uses is nested in Event, under its own name and with its field
+//     numbers. This includes imported messages, such as Timestamp, and the messages that they
+//     contain. Two messages with the same name are refused.
+//   - oneof, map, repeated, `optional` and reserved fields stay as they are.
+//   - An enum becomes an int32, which has the same encoding. With an enum, Pub/Sub would refuse a
+//     revision that adds a value, and each new kind of event adds such a value.
+//   - Comments and options are left out. They do not change the encoding. But each change of the
+//     text costs one of the 20 revisions that a schema may have.
+//   - A message that contains itself is refused, and so is any syntax but proto3.
 //
-// By Pub/Sub's own rules, the result must be the next revision of the released definition in
-// deploy/schemas/released. TestNextRevision checks this.
+// The result must be a valid next revision of the released definition in deploy/schemas/released,
+// by Pub/Sub's own rules. TestNextRevision checks this.
 package main
 
 import (
@@ -60,7 +60,7 @@ func run(ctx context.Context, args []string, all []topics.Topic, stdout io.Write
 	return write(*out, definitions)
 }
 
-// write leaves exactly these definitions in dir.
+// write writes the definitions to dir, and removes all other definitions from dir.
 func write(dir string, definitions map[string]string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

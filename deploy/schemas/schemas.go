@@ -1,5 +1,5 @@
-// Package schemas holds the Pub/Sub schemas of the topics. cmd/schema makes them
-// from proto/; Terraform reads the same files.
+// Package schemas holds the Pub/Sub schemas of the topics. cmd/schema makes them from proto/.
+// Terraform reads the same files.
 package schemas
 
 import (
@@ -16,9 +16,9 @@ var files embed.FS
 // File is the name of the file with a topic's schema.
 func File(topic string) string { return strings.ReplaceAll(topic, ".", "_") + ".proto" }
 
-// Definition returns the schema of a topic's messages, such as those of video.events:
-// source text of Protocol Buffers, for the encoding BINARY. It is empty for a topic
-// without a schema.
+// Definition returns the schema of the messages of a topic, such as video.events. The schema is
+// source text of Protocol Buffers, for the encoding BINARY. Definition returns an empty text for a
+// topic without a schema.
 func Definition(topic string) (string, error) {
 	text, err := files.ReadFile(File(topic))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,11 +1,13 @@
 // Package attack is test support for fuzzing and for limits of memory. It has the fuzz targets that
-// both services share. It also measures the memory that one request can make a service allocate:
-// over gRPC for each field of each request message, and over REST for each route. It finds the
-// fields and the routes itself, so it attacks a new RPC or a new route without a new test.
+// both services share. It also measures the memory that one request can make a service allocate.
+// Over gRPC it sends requests for each field of each request message, and over REST for each route.
+// The package finds the fields and the routes itself, so a new RPC or a new route needs no new
+// test.
 //
-// The figure counts everything that the process allocates during the request, including the
-// client's part. n requests at once need at most n times as much heap. Nothing else may run in the
-// process meanwhile, so a test that calls this package must not be parallel.
+// The measured figure counts everything that the process allocates during a request. The figure
+// includes the part of the client, which runs in the same process. So n requests at once need at
+// most n times as much heap as one request. Nothing else may run in the process during a
+// measurement, so a test that calls this package must not be parallel.
 package attack
 
 import (
@@ -13,8 +15,8 @@ import (
 	"testing"
 )
 
-// repeats is how many times a request is sent again if its first figure is above the limit. The
-// mean of the repeats decides.
+// repeats is how many times a request is sent again if its first figure is above the limit. judge
+// then compares the mean of the repeats with the limit.
 const repeats = 4
 
 // allocates returns the mean number of bytes that a call of send allocates.

@@ -21,9 +21,10 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// HTTP sends any method, target, headers and body to a handler. It replaces [Placeholder] in each
-// of them by the result of the function id. The test fails if the handler answers with a fault of
-// its own, or with an error that is not a problem document.
+// HTTP is a fuzz test that sends any method, target, headers and body to a handler. In each of
+// these parts it replaces [Placeholder] by an id that the function id returns. The seed requests go
+// to the given targets. The test fails if the status of an answer is 500 or above, except 503. The
+// test also fails if the answer to an error is not a problem document.
 func HTTP(f *testing.F, handler http.Handler, id func(*testing.T) string, targets ...string) {
 	f.Helper()
 	const json = "Content-Type: application/json\n"
@@ -74,10 +75,10 @@ func checkHTTP(w *httptest.ResponseRecorder) error {
 	return nil
 }
 
-// RPC calls each method of the services behind conn. It sends any bytes, and any value of one of
-// the headers that a service reads. It replaces [Placeholder] in the bytes by the result of the
-// function id. The test fails if a call ends with a fault of the service, or with an error that has
-// no reason.
+// RPC is a fuzz test that calls each method of the services behind conn. It sends any bytes as the
+// message, and any value in one of the headers that a service reads. In the bytes it replaces
+// [Placeholder] by an id that the function id returns. The test fails if a call ends with the code
+// of a fault of the service, such as INTERNAL, or with an error that has no reason.
 func RPC(f *testing.F, conn *grpc.ClientConn, id func(*testing.T) string) {
 	f.Helper()
 	headers := []string{"idempotency-key", "authorization", "x-service-authorization", "traceparent"}
@@ -140,7 +141,7 @@ func checkRPC(s *status.Status) error {
 }
 
 // filled returns a message with Placeholder in each string, 1 in each number and true in each bool.
-// It also fills nested messages, down to depth.
+// It also fills nested messages, at most depth levels down.
 func filled(of protoreflect.MessageDescriptor, depth int) *dynamicpb.Message {
 	m := dynamicpb.NewMessage(of)
 	for i := range of.Fields().Len() {

@@ -27,7 +27,7 @@ import (
 // accepts. The second would be costly if a server accepted it.
 var sizes = []int{64 << 10, 2 << 20}
 
-// maxNesting ends the walk through messages that contain themselves.
+// maxNesting bounds the walk through nested messages, because a message may contain itself.
 const maxNesting = 3
 
 // room is the number of bytes that are left for the tags of the fields around the filled field.
@@ -39,9 +39,10 @@ const reflectionTimeout = 20 * time.Second
 // unknownField is a field number that no message uses.
 const unknownField = 1000
 
-// GRPC calls each unary method of the services that the server behind conn lists by reflection. It
-// fills one field at a time with as many or as large values as fit, and sends each message plain
-// and compressed. It expects that no call allocates more bytes than the limit most.
+// GRPC calls each unary method of the services that the server behind conn lists by reflection. For
+// each field it builds messages in which this field is as large as possible. Such a field has many
+// elements, or one large value. It sends each message uncompressed and compressed. The test fails
+// if a call allocates more bytes than the limit most, or ends with INTERNAL or UNAVAILABLE.
 func GRPC(t *testing.T, conn *grpc.ClientConn, most uint64) {
 	t.Helper()
 	methods := 0
@@ -87,7 +88,8 @@ func attackField(t *testing.T, conn *grpc.ClientConn, method, field string, mess
 }
 
 // messages returns encoded requests of about size bytes. The key of a request is the path of the
-// field that fills the request. One request is filled by an unknown field.
+// field that fills the request. One request is filled by a field that the message does not have,
+// and its key is "an unknown field".
 func messages(of protoreflect.MessageDescriptor, size int) map[string][]byte {
 	unknown := protowire.AppendTag(nil, unknownField, protowire.BytesType)
 	found := map[string][]byte{"an unknown field": repeat(unknown, []byte{0}, size)}
@@ -95,8 +97,10 @@ func messages(of protoreflect.MessageDescriptor, size int) map[string][]byte {
 	return found
 }
 
-// fill adds to found a message for each field of the message type of. within wraps an encoded
-// message of that type in the messages that contain it.
+// fill adds encoded messages to found. of is a message type. Each message that fill adds is full of
+// one field of this type, or of one field of a type that is nested in it, down to depth levels.
+// fill leaves out single numbers and bools, because they cannot be large. within wraps an encoded
+// message of this type in the messages that contain it.
 func fill(found map[string][]byte, of protoreflect.MessageDescriptor, path string, within func([]byte) []byte, size, depth int) {
 	for i := range of.Fields().Len() {
 		f := of.Fields().Get(i)

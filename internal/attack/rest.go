@@ -22,9 +22,9 @@ const (
 // Placeholder stands for an id, in routes and messages.
 const Placeholder = "00000000-0000-4000-8000-000000000000"
 
-// REST sends requests that are full of members, elements, query parameters or header values to each
-// route. It expects that no request allocates more bytes than the limit most, and that the answer
-// is a success or a fault of the client.
+// REST sends requests to each route under /v1/. Each request is full of members, elements, query
+// parameters or header values. The test fails if a request allocates more bytes than the limit
+// most, if the answer has more than 16 KiB, or if its status is 500 or above.
 func REST(t *testing.T, routes chi.Routes, url string, most uint64) {
 	t.Helper()
 	seen := 0
@@ -92,7 +92,7 @@ func (r request) send(t *testing.T, method, url string) {
 	}
 }
 
-// list returns about as many elements of JSON as a body may hold, between begin and end.
+// list returns begin, many JSON elements, and end. The result is nearly as large as a body may be.
 func list(begin string, element func(int) string, end string) string {
 	var b strings.Builder
 	b.WriteString(begin + element(0))

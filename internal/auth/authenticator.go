@@ -32,15 +32,15 @@ const (
 // removedSignature stands in place of the signature that Cloud Run has removed.
 const removedSignature = ".SIGNATURE_REMOVED_BY_GOOGLE"
 
-// maxToken bounds a token, in bytes. Issuers keep their tokens below 4 KiB, because proxies have
-// such a limit.
+// maxToken bounds a token, in bytes. It is enough, because issuers keep their tokens below 4 KiB,
+// which is the limit of some proxies.
 const maxToken = 8 << 10
 
 // Authenticator determines the caller of a request from the headers. Run fetches the keys of its
 // issuers.
 type Authenticator struct {
 	users    *verifier // nil if the service is open
-	tenants  string    // the path of the claim; empty if there is only one tenant
+	tenants  string    // the path of the tenant's claim; empty if there is only one tenant
 	services *verifier // nil if no caller is a service
 	accounts []string
 	local    bool
@@ -89,16 +89,18 @@ func (a *Authenticator) Run(ctx context.Context) error {
 	return nil
 }
 
-// Local reports whether an operation for services is open to a caller without an identity. Such an
-// operation is open on a developer's machine, because services have no identity there. If the
-// configuration names services, services have an identity, and the operation is not open.
+// Local reports whether a caller without an identity may call the operations for services. On a
+// developer's machine such a caller may, because services have no identity there. If the
+// configuration names service accounts, services have an identity even there, so such a caller may
+// not.
 func (a *Authenticator) Local() bool { return a.local && a.services == nil }
 
-// Principal returns the caller. If there is an end user's token, that token alone decides. A
-// request without a token is Anonymous. An invalid token is a client's error, UNAUTHENTICATED. A
-// service account that is not configured is PERMISSION_DENIED. The error is UNAVAILABLE if the
-// issuer's keys are needed and cannot be fetched, and RESOURCE_EXHAUSTED if too many requests wait
-// for the keys at once. Principal returns within three seconds, and within ctx.
+// Principal returns the caller. If the service is open, the caller is Everyone. If there is an end
+// user's token, that token alone decides. A request without a token is Anonymous. An invalid token
+// is a client's error, UNAUTHENTICATED. A service account that is not configured is
+// PERMISSION_DENIED. If the issuer's keys are needed and cannot be fetched, the error is
+// UNAVAILABLE. If too many requests wait for the keys at once, the error is RESOURCE_EXHAUSTED.
+// Principal returns within three seconds, and earlier if ctx ends.
 func (a *Authenticator) Principal(ctx context.Context, h http.Header) (Principal, error) {
 	if a.users == nil {
 		return Principal{Kind: Everyone, Tenant: eventing.DefaultTenant}, nil
@@ -126,8 +128,9 @@ func (a *Authenticator) user(ctx context.Context, token string) (Principal, erro
 	return Principal{Kind: User, User: userID(a.users.issuer, subject), Admin: claims.admin(), Tenant: tenant}, nil
 }
 
-// service verifies the first service token that still has its signature. It ignores a token without
-// a signature, because a proxy in front of Cloud Run may send a token of its own.
+// service verifies the first service token that still has its signature. It ignores a token whose
+// signature Cloud Run has removed, because a proxy in front of Cloud Run may have sent that token
+// for itself.
 func (a *Authenticator) service(ctx context.Context, h http.Header) (Principal, error) {
 	if a.services == nil {
 		return Principal{}, nil

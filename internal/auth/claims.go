@@ -18,8 +18,8 @@ const adminRole = "admin"
 // claims, and a claim of an unexpected type gives no role.
 type userClaims map[string]any
 
-// admin looks for the role where Supabase and other issuers put roles that a user cannot change.
-// Supabase's user_metadata is not such a place.
+// admin reports whether the user has the role admin. It reads the claims in which Supabase and
+// other issuers put roles that a user cannot change. Supabase's user_metadata is not such a claim.
 func (c userClaims) admin() bool {
 	app, _ := c["app_metadata"].(map[string]any)
 	return slices.ContainsFunc([]any{c["role"], c["roles"], app["role"], app["roles"]}, namesAdmin)
@@ -30,9 +30,9 @@ func namesAdmin(claim any) bool {
 	return claim == adminRole || slices.Contains(several, any(adminRole))
 }
 
-// tenant returns the text at path, which has dots between the names of nested claims. Supabase has
-// the tenant in app_metadata.tenant_id, and Identity Platform in firebase.tenant. An empty path
-// means the default tenant.
+// tenant returns the tenant in the claim at path. If claims are nested, path has dots between their
+// names. Supabase has the tenant in app_metadata.tenant_id, and Identity Platform has it in
+// firebase.tenant. If path is empty, tenant returns the default tenant.
 func (c userClaims) tenant(path string) (string, error) {
 	if path == "" {
 		return eventing.DefaultTenant, nil
@@ -62,9 +62,10 @@ type serviceClaims struct {
 	Verified bool   `json:"email_verified"`
 }
 
-// userID returns the subject if it is a UUID in its canonical form, and otherwise a UUID (version
-// 5) of the issuer and the subject. Two subjects never have the same id. For that reason a UUID in
-// capitals is hashed. So is a UUID of version 5, because it could be chosen to equal the hash of
+// userID returns the id of a user. The id is the subject if the subject is a UUID in its canonical
+// form and not of version 5. Otherwise the id is a UUID of version 5, which is a hash of the issuer
+// and the subject. Two subjects never have the same id. For that reason a UUID in capitals is
+// hashed. A UUID of version 5 is hashed because somebody could choose it to equal the hash of
 // another subject.
 func userID(issuer, subject string) uuid.UUID {
 	if id, err := uuid.Parse(subject); err == nil && id.String() == subject && id.Version() != 5 {

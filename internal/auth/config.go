@@ -112,8 +112,9 @@ func (c Config) checkServices(r *command.Environment) {
 const errNoIssuer = "is required: the OpenID Connect issuer of the end users. " +
 	"Only a process that runs locally needs none, or one with EVERYBODY_MAY_WRITE=true"
 
-// checkURL refuses an address if anybody on the network path could answer in its place. Without TLS
-// it accepts only loopback, and only in a local process.
+// checkURL returns an error unless the address is a plain URL that begins with https. Without TLS,
+// anybody on the network path could answer in place of the issuer. In a local process, checkURL
+// also accepts a URL on loopback that begins with http.
 func checkURL(address string, local bool) error {
 	u, err := url.Parse(address)
 	switch {

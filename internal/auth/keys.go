@@ -17,26 +17,28 @@ import (
 )
 
 const (
-	// refreshLeast and refreshMost bound the time between two fetches. With the time of a fetch and
-	// the pause of the limiter, a key that the issuer has removed is accepted for at most five
-	// minutes.
+	// refreshLeast and refreshMost bound the pause between two fetches. A fetch and the limiter's
+	// pause take some more time. In total, a key is accepted for at most five minutes after the
+	// issuer has removed it.
 	refreshLeast, refreshMost = 4 * time.Minute, 270 * time.Second
-	// keysLife is how long keys stay in use while the issuer cannot be asked. A token also lives
-	// for about an hour, and nobody gets the next token without the issuer.
+	// keysLife is how long keys stay in use while the issuer cannot be asked. More time would be of
+	// no use. A token also lives for about an hour, and nobody gets a new token while the issuer is
+	// down.
 	keysLife = time.Hour
-	// fetchTime bounds one fetch, which is two requests.
+	// fetchTime bounds one fetch, which makes two requests.
 	fetchTime = 10 * time.Second
 	// waitTime bounds the wait of a request whose token names an unknown key.
 	waitTime = 2 * time.Second
-	// maxWaiting is how many requests with an unknown key wait at once, for all issuers of an
-	// Authenticator together. The limit is needed because a stranger can choose the key id. The
-	// limit is a quarter of the 80 requests that an instance of video gets at once, so the other
+	// maxWaiting is how many requests may wait at once because their tokens name unknown keys. The
+	// limit holds for all issuers of an Authenticator together. Without a limit, a stranger could
+	// fill an instance with waiting requests, because a stranger can choose the key id. An instance
+	// of video gets at most 80 requests at once. The limit is a quarter of them, so the other
 	// places stay free for requests with known keys.
 	maxWaiting = 20
 )
 
-// unknownKeys returns the limit of the fetches that requests with unknown keys cause: five at once,
-// and then six a minute.
+// unknownKeys returns a limiter for the fetches that requests with unknown keys cause. It allows
+// five such fetches at once, and then six a minute.
 func unknownKeys() *rate.Limiter { return rate.NewLimiter(rate.Every(10*time.Second), 5) }
 
 // retries sets the pause between two fetches while the issuer cannot be asked.
@@ -48,9 +50,9 @@ var (
 	errBusy       = errors.New("too many requests wait for keys")
 )
 
-// keys holds the public keys of one issuer. One goroutine fetches them from time to time. The
-// goroutine also fetches them when a token names an unknown key, because an issuer may sign with a
-// new key at once.
+// keys holds the public keys of one issuer. One goroutine fetches the keys every few minutes. It
+// also fetches them when a token names an unknown key, because an issuer may sign with a new key at
+// once.
 type keys struct {
 	source  source
 	log     *slog.Logger
@@ -64,7 +66,7 @@ type keys struct {
 	wanted chan struct{} // full while a request waits for next
 }
 
-// keySet has the keys by id. asOf is when their fetch began.
+// keySet has the keys by id. asOf is when the fetch of these keys began.
 type keySet struct {
 	byID map[string]jose.JSONWebKey
 	asOf time.Time
@@ -87,10 +89,11 @@ func newKeys(from source, places chan struct{}, log *slog.Logger) *keys {
 }
 
 // find returns the key with that id. If the issuer was asked and does not have the key, the error
-// is UNAUTHENTICATED. While too many requests name unknown keys, the error is RESOURCE_EXHAUSTED.
-// If the issuer cannot be asked now, the error is UNAVAILABLE. These two differ for operators,
-// because clients can cause RESOURCE_EXHAUSTED as they like. So RESOURCE_EXHAUSTED raises no alarm
-// and logs no line at WARN.
+// is UNAUTHENTICATED. If no fetch has answered in time, the error depends on the last fetch. If the
+// last fetch succeeded, too many requests name unknown keys, and the error is RESOURCE_EXHAUSTED.
+// If the last fetch failed, the issuer cannot be asked, and the error is UNAVAILABLE. Operators
+// need both codes. Clients can cause RESOURCE_EXHAUSTED as they like, so RESOURCE_EXHAUSTED raises
+// no alarm and logs no line at WARN.
 func (k *keys) find(ctx context.Context, id string) (jose.JSONWebKey, error) {
 	if key, ok := k.known(id); ok {
 		return key, nil

@@ -13,11 +13,12 @@
 // checked, too. The clocks may differ by 30 seconds. A token with the header crit is refused. Keys
 // that a token contains, or names by address, are ignored.
 //
-// The user's id is the claim sub if that is a UUID, and otherwise a UUID (version 5) of issuer and
-// sub. The role admin is read from role and roles, at the top level and in app_metadata. The tenant
-// is read from the claim that AUTH_TENANT_CLAIM names. If that variable is not set, there is only
-// one tenant. If it is set, a token without a tenant is not valid. A service has no tenant, so over
-// the API for users it reads the rows of the default tenant.
+// The user's id is the claim sub if that is a UUID in its canonical form and not of version 5.
+// Otherwise the id is a UUID of version 5, made from issuer and sub. The role admin is read from
+// role and roles, at the top level and in app_metadata. The tenant is read from the claim that
+// AUTH_TENANT_CLAIM names. If that variable is not set, there is only one tenant. If it is set, a
+// token without a tenant is not valid. A service has no tenant. So over the API for users a service
+// reads the rows of the default tenant.
 //
 // # Keys of an issuer
 //
@@ -69,7 +70,8 @@ type Principal struct {
 	Admin bool
 	// Service is the email of a Service's account.
 	Service string
-	// Tenant is the only tenant whose rows the caller may see.
+	// Tenant is the name of the tenant of the caller. The caller may see only the rows of this
+	// tenant.
 	Tenant string
 }
 
@@ -80,8 +82,8 @@ func (p Principal) MayActFor(user uuid.UUID) bool {
 }
 
 // Scope names the caller in keys that belong to one caller: idempotency keys, page tokens and
-// rates. It is empty for Everyone and Anonymous. It does not name the default tenant, so that keys
-// from before there were tenants stay valid.
+// rates. It is empty for Everyone and Anonymous. For a user of the default tenant, Scope does not
+// name the tenant. So keys that were made before tenants existed stay valid.
 func (p Principal) Scope() string {
 	switch p.Kind {
 	case User:

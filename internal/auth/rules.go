@@ -49,8 +49,9 @@ func (r Rules) Complete(operations []string) error {
 	return nil
 }
 
-// Check returns nil if the caller may call the operation. Otherwise it returns the problem to
-// answer: UNAUTHENTICATED to a caller without an identity, PERMISSION_DENIED to any other.
+// Check returns nil if the caller may call the operation. Otherwise it returns the problem for the
+// answer. The problem is UNAUTHENTICATED for a caller without an identity, and PERMISSION_DENIED
+// for any other caller.
 func (r Rules) Check(operation string, p Principal) error {
 	access := r[operation]
 	var allowed bool

@@ -23,12 +23,13 @@ const (
 	maxDocument = 256 << 10
 	// maxRedirects bounds the redirects of one request.
 	maxRedirects = 3
-	// minRSABits is the least size of an RSA key. RFC 7518, 3.3, allows no issuer a smaller key.
+	// minRSABits is the least size of an RSA key, in bits. RFC 7518, section 3.3, forbids smaller
+	// keys.
 	minRSABits = 2048
 )
 
-// source is where an issuer publishes its keys: a discovery document, which names the document of
-// the keys.
+// source is where an issuer publishes its keys. The issuer has a discovery document, which contains
+// the address of a second document with the keys.
 type source struct {
 	issuer string
 	local  bool // accepts loopback without TLS

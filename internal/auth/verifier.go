@@ -13,9 +13,9 @@ import (
 // leeway is how far the clocks of the issuer and of this machine may differ.
 const leeway = 30 * time.Second
 
-// algorithms are the accepted algorithms. All of them have public keys. With a symmetric algorithm
-// every service that verifies tokens could also issue them, and a public key would be taken for a
-// secret.
+// algorithms are the accepted algorithms. All of them are asymmetric. With a symmetric algorithm,
+// every service that verifies tokens could also issue tokens, and the verifier would take a public
+// key for a secret.
 var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.PS256, jose.ES256, jose.EdDSA}
 
 type verifier struct {
@@ -40,8 +40,9 @@ func (v *verifier) verify(ctx context.Context, token string, claims any) (subjec
 	if _, critical := header.ExtraHeaders["crit"]; critical || header.KeyID == "" {
 		return "", Unauthenticated(errors.New("the token's header has crit, or no kid"))
 	}
-	// The claims are checked before the signature. So an expired token of a key that is gone causes
-	// no request to the issuer. The signature covers the bytes that were checked.
+	// The claims are checked before the signature, so that an expired token of a key that is gone
+	// causes no request to the issuer. This order is safe, because the signature covers the bytes
+	// that were checked.
 	var said jwt.Claims
 	if err := parsed.UnsafeClaimsWithoutVerification(&said); err != nil {
 		return "", Unauthenticated(err)

@@ -108,7 +108,7 @@ func (i Issuers) Header(name string) http.Header {
 	return i.identities[at].header
 }
 
-// invalid returns identities with a token of the owner that has one fault.
+// invalid returns identities whose tokens are not valid. Each token has one fault.
 func (i issuer) invalid() (found []identity) {
 	i.Helper()
 	claims := func(changes map[string]any) map[string]any { return i.claims(audience, Owner.String(), changes) }

@@ -1,5 +1,5 @@
-// Package authtest calls every operation of a service with every kind of identity, and
-// compares the answers with the rules of access: see [Matrix].
+// Package authtest calls every operation of a service with every kind of identity, and compares the
+// answers with the rules of access (see [Matrix]).
 package authtest
 
 import (
@@ -98,7 +98,7 @@ func (i issuer) signBy(algorithm jose.SignatureAlgorithm, key any, id string, cl
 	return token
 }
 
-// publicKey returns the public key in PEM, which everybody can have.
+// publicKey returns the issuer's public key in PEM. Everybody can have this key.
 func (i issuer) publicKey() []byte {
 	i.Helper()
 	der, err := x509.MarshalPKIXPublicKey(i.key.Public())

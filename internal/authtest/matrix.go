@@ -41,14 +41,14 @@ type Matrix struct {
 	Rules auth.Rules
 	// Operations are the operations that the service has registered.
 	Operations []string
-	// Shared are the operations for Users or SignedIn that every user may call, because the request
-	// is not about a row of the owner alone. The other operations for users are only for the owner
-	// and for admins.
+	// Shared are operations with the access Users or SignedIn. Every user may call them, because
+	// their requests are not about a row of the owner alone. Only the owner and admins may call the
+	// other operations for users.
 	Shared []string
-	// Bodies are the request bodies by operation. In a body, as in a route, each name in braces
-	// stands for a value of Values.
+	// Bodies are the request bodies by operation. A name in braces, in a body or in a route, stands
+	// for the value that Values has for this name.
 	Bodies map[string]string
-	// Values returns the values of one request: rows that Owner owns.
+	// Values returns the values for one request, such as the ids of rows that Owner owns.
 	Values func() map[string]string
 
 	URL  string
@@ -61,9 +61,9 @@ type answer struct {
 	again   bool   // the service had no keys, or too many requests waited for them
 }
 
-// Run calls each operation with each identity, and expects the outcome that follows from the rules
-// and the owner. The answers to all faults of tokens must be equal. Run returns the outcomes as a
-// table in Markdown.
+// Run calls each operation with each identity. It expects the outcome that follows from Rules and
+// from the ownership of the rows. All faults of a token must get the same answer from an operation.
+// Run returns the outcomes as a table in Markdown.
 func (m Matrix) Run(t *testing.T) (table string) {
 	t.Helper()
 	outcomes, refusals := map[string]map[kind]string{}, map[string]string{}
@@ -73,7 +73,8 @@ func (m Matrix) Run(t *testing.T) (table string) {
 	var mu sync.Mutex
 	for _, who := range m.identities {
 		// All calls run at once, because requests with an unknown key can then wait for the same
-		// fetch of the keys. After the first few fetches there is only one in ten seconds.
+		// fetch of the keys. The authenticator allows a few such fetches at once, and then one in
+		// ten seconds.
 		var calls sync.WaitGroup
 		begin := make(chan struct{})
 		for _, operation := range m.Operations {

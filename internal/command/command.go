@@ -33,8 +33,8 @@ type Service struct {
 	// About is one line for the usage text. Environment has one line or more for each variable that
 	// Configure reads besides DATABASE_URL.
 	About, Environment string
-	// Flags declares the flags of serve, which Configure uses. It may be nil. local is the result
-	// of Environment.Local, on which a default may depend.
+	// Flags declares the flags of serve, which Configure uses. Flags may be nil. local is the
+	// result of Environment.Local. The default of a flag may depend on local.
 	Flags func(flags *flag.FlagSet, local bool)
 	// Configure reads the settings of serve, except PORT, ADMIN_PORT and LOG_LEVEL. The
 	// returned Process is used only if r has no error.
@@ -45,21 +45,22 @@ type Service struct {
 
 // Process is a configured service.
 type Process struct {
-	// Project is the Google Cloud project, under which logs name their traces.
+	// Project is the Google Cloud project that the logs name as the project of their traces.
 	Project string
 	// Serve serves on lis until ctx ends, then drains. It closes lis. It serves health on admin, or
 	// on lis if admin is nil because ADMIN_PORT is unset.
 	Serve func(ctx context.Context, lis, admin net.Listener, log *slog.Logger) error
 }
 
-// usage is the format of the help text. It takes the name of the service, the line about it, its
-// role, the lines of the variables that Configure reads, and the lines of its tools.
+// usage is the format of the help text. Its arguments are the name of the service, the line About,
+// the service's database role, the lines of the variables that Configure reads, and the lines of
+// the tools.
 //
 //go:embed usage.txt
 var usage string
 
-// Main runs the process's command line until it is done, or SIGTERM or SIGINT
-// has ended it, and returns the exit code.
+// Main runs the command line of the process and returns the exit code. SIGTERM or SIGINT ends the
+// command early.
 func (s Service) Main() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()

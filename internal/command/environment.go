@@ -9,9 +9,9 @@ import (
 	"strconv"
 )
 
-// Environment reads variables and remembers which of them were bad. Call its methods for every
-// variable, then ask Err before you use their results. No error ever shows the value of a variable,
-// which may hold a password.
+// Environment reads variables and remembers the faults that it finds in them. Read every variable
+// first. Then call Err, before you use a value. No error shows the value of a variable, because the
+// value may hold a password.
 type Environment struct {
 	getenv func(string) string
 	errs   []error
@@ -28,8 +28,8 @@ func (e *Environment) badf(name, format string, args ...any) {
 	e.errs = append(e.errs, fmt.Errorf("%s "+format, append([]any{name}, args...)...))
 }
 
-// Refuse records a fault that the caller has found in the variable. The fault continues a sentence
-// that begins with the variable's name, and must not show its value.
+// Refuse records a fault that the caller has found in the variable. fault continues a sentence that
+// begins with the variable's name. It must not show the variable's value.
 func (e *Environment) Refuse(name, fault string) { e.badf(name, "%s", fault) }
 
 // String returns the variable, or def when it is unset.

@@ -21,11 +21,12 @@ import (
 
 const (
 	defaultPort = 8080
-	// flushTimeout bounds the sending of the last traces. The drain leaves this part of the 10
-	// seconds that Cloud Run gives a process to stop.
+	// flushTimeout bounds the sending of the last traces. Cloud Run gives a process 10 seconds to
+	// stop, and the drain ends early enough to leave flushTimeout of them.
 	flushTimeout = time.Second
-	// memoryShare is the part of the container's memory that Go's collector may use. The other
-	// tenth is for memory that the collector does not count: the binary, and pages of files.
+	// memoryShare is the share of the container's memory that limitMemory sets as Go's memory
+	// limit. The other tenth is for memory that Go's collector does not count, such as the binary
+	// and pages of files.
 	memoryShare = 0.9
 	// healthTimeout is longer than the 2 s that the server gives its own checks.
 	healthTimeout = 3 * time.Second
@@ -66,8 +67,8 @@ func (s Service) serve(ctx context.Context, getenv func(string) string, stdout i
 	return err
 }
 
-// ports returns the port of the API, and the port of health, readiness and metrics. admin is 0 if
-// the port of the API serves these, too.
+// ports returns the port of the API, and the port of health, readiness and metrics. If the API's
+// port also serves health, readiness and metrics, admin is 0.
 func ports(r *Environment) (api, admin int) {
 	api, admin = r.Int("PORT", defaultPort, 1, 65535), r.Int("ADMIN_PORT", 0, 1, 65535)
 	if admin != 0 && admin == api {
@@ -103,8 +104,8 @@ func (s Service) migrate(ctx context.Context, getenv func(string) string, stdout
 	return migrations.Up(ctx, url, s.Name, log)
 }
 
-// warnOfServers warns of databases beyond the private network that need not prove their identity.
-// It returns no error, because a network may be private and have public addresses.
+// warnOfServers logs a warning for each database server that has a public address and need not
+// prove its identity. It returns no error, because a private network may have public addresses.
 func warnOfServers(ctx context.Context, log *slog.Logger, getenv func(string) string) {
 	for _, variable := range []string{"DATABASE_URL", "LISTEN_DATABASE_URL"} {
 		if host := connect.UnverifiedServer(getenv(variable)); host != "" {
@@ -114,8 +115,9 @@ func warnOfServers(ctx context.Context, log *slog.Logger, getenv func(string) st
 }
 
 // limitMemory makes the collector work harder when the heap comes near the limit of the container.
-// Otherwise the heap may double beyond the limit. If GOMEMLIMIT is set, it takes precedence.
-// limitMemory does not bound requests. A request is bounded where it is read.
+// Otherwise the collector may let the heap double and exceed the limit. If GOMEMLIMIT is set, it
+// takes precedence. limitMemory does not bound the size of a request. The code that reads a request
+// bounds it.
 func limitMemory(ctx context.Context, log *slog.Logger, container memlimit.Provider) {
 	limit, err := memlimit.Set(memlimit.WithRatio(memoryShare), memlimit.WithProvider(container))
 	if err != nil { // not Linux, or no cgroup, as on a laptop
@@ -125,8 +127,8 @@ func limitMemory(ctx context.Context, log *slog.Logger, container memlimit.Provi
 	log.DebugContext(ctx, "memory limit of the collector", "bytes", limit)
 }
 
-// health asks the server on this machine whether it is ready. It is for container engines that can
-// only run a command, and for images that hold no other command.
+// health asks the server on this machine whether it is ready. Some container engines can check
+// health only by a command in the image, and the image need not hold another command for that.
 func (Service) health(ctx context.Context, getenv func(string) string, _ io.Writer) error {
 	r := NewEnvironment(getenv)
 	port, adminPort := ports(r)

@@ -17,7 +17,7 @@ type Tool struct {
 	// Name is the argument that selects the tool. About is its line in the usage text.
 	Name, About string
 	// Run executes the tool. It prints its own help to c.Out, and needs no environment for that. If
-	// it returns a UsageError, the process exits with 2, and after any other error with 1.
+	// Run returns a UsageError, the process exits with 2. After any other error it exits with 1.
 	Run func(ctx context.Context, c Call) error
 }
 
@@ -54,8 +54,8 @@ func ParseFlags(flags *flag.FlagSet, args []string) error {
 	return nil
 }
 
-// Exit returns the exit code for err, with which the program or tool called name has ended. Exit
-// prints err to stderr, and after a UsageError it also prints hint.
+// Exit returns the exit code of a program or tool that has ended with err. name is the name of that
+// program or tool. Exit prints err to stderr. After a UsageError it also prints hint.
 func Exit(stderr io.Writer, name, hint string, err error) int {
 	var wrong UsageError
 	switch {
@@ -93,8 +93,8 @@ func terminal() io.Reader {
 	return os.Stdin
 }
 
-// isTerminal reports whether f is a terminal. It excludes the null device, which jobs have as
-// stdin, and which is a character device like a terminal.
+// isTerminal reports whether f is a terminal. The null device is a character device, as a terminal
+// is, and jobs have it as stdin. isTerminal returns false for the null device.
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()
 	null, _ := os.Stat(os.DevNull)

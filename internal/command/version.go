@@ -11,8 +11,8 @@ import (
 // name the same release.
 const Version = "v0.1.0"
 
-// revision is the commit of the binary's source. The Dockerfile sets it, because the files in its
-// build have no history. Any other build leaves it empty.
+// revision is the commit of the binary's source. Only the Dockerfile sets revision. Go cannot
+// record the commit there, because the files in that build have no history.
 var revision string
 
 // version prints the release and the commit, without an environment.

@@ -25,8 +25,9 @@ var errDatabaseURL = errors.New("DATABASE_URL cannot be parsed")
 const (
 	// connectTimeout bounds the connection to one address of the database.
 	connectTimeout = 5 * time.Second
-	// RequestConns is the size of the pool for requests if the URL does not set pool_max_conns. It
-	// does not depend on the machine, because an operator adds up the connections of all instances.
+	// RequestConns is the size of the pool for requests if the URL does not set pool_max_conns. The
+	// size does not depend on the machine, so that an operator can add up the connections of all
+	// instances.
 	RequestConns = 4
 	// LoopConns is the size of the pool for the loops of one process.
 	LoopConns = 4
@@ -51,14 +52,14 @@ func OpenPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 }
 
 // ReservePool is like OpenPool, but the pool has at most conns connections, whatever the url says.
-// It is for a part of the process that goes on while requests wait.
+// It is for a part of the process that must go on while requests wait for a connection.
 func ReservePool(ctx context.Context, url string, conns int32) (*pgxpool.Pool, error) {
 	return newPool(ctx, url, func(cfg *pgxpool.Config) { cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = conns, 0, 0 })
 }
 
-// OwnerPool is OpenPool for an operator who changes tables. The url connects as the owner of a
-// schema or as an administrator, and not through a transaction pooler. The function connected
-// prepares each session.
+// OwnerPool is like OpenPool, but for an operator who changes tables. The url must connect as the
+// owner of a schema or as an administrator, and not through a transaction pooler. OwnerPool calls
+// connected to prepare each new session.
 func OwnerPool(ctx context.Context, url string, connected func(context.Context, *pgx.Conn) error) (*pgxpool.Pool, error) {
 	return newPool(ctx, url, func(cfg *pgxpool.Config) { cfg.MaxConns, cfg.AfterConnect = RequestConns, connected })
 }
@@ -77,7 +78,7 @@ func newPool(ctx context.Context, url string, size func(*pgxpool.Config)) (*pgxp
 		// Otherwise a timestamptz is read in the machine's time zone.
 		utc := &pgtype.TimestamptzCodec{ScanLocation: time.UTC}
 		conn.TypeMap().RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: utc})
-		uuids.Register(conn.TypeMap()) // else pgx makes and drops errors before it sends a UUID as text
+		uuids.Register(conn.TypeMap()) // else pgx makes an error and drops it before it sends a UUID as text
 		if connected == nil {
 			return nil
 		}
@@ -105,8 +106,8 @@ var awaitPause = backoff.Policy{Base: 250 * time.Millisecond, Cap: 3 * time.Seco
 // AwaitDatabase returns nil when a Postgres server answers at url, or an error after 90 seconds. It
 // is for a process that runs once and ends, because such a process has no startup probe.
 // AwaitDatabase calls the function said with the error of each failed attempt. A refused login,
-// such as for a wrong password, is also an answer, because the caller will get the same refusal. Of
-// the refusals, only those in the map starting count as failed attempts.
+// such as for a wrong password, is also an answer, because the caller will get the same refusal.
+// Only a refusal whose code is in the map starting counts as a failed attempt.
 func AwaitDatabase(ctx context.Context, url string, said func(error)) error {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
@@ -138,13 +139,14 @@ func answers(ctx context.Context, config *pgx.ConnConfig) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 	defer cancel()
-	_ = conn.Close(ctx) // it has answered
+	_ = conn.Close(ctx) // the server has answered
 	return nil
 }
 
 // UnverifiedServer returns the first public host in a Postgres URL for which pgx would not check
-// the certificate or the name. Another machine could answer in the place of such a host. It returns
-// "" if there is no such host, and for a URL that cannot be parsed, which OpenPool refuses.
+// the certificate or the name. Another machine could answer in the place of such a host. If there
+// is no such host, UnverifiedServer returns "". It also returns "" for a URL that cannot be parsed,
+// because OpenPool refuses that URL.
 func UnverifiedServer(url string) (host string) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {

@@ -13,9 +13,10 @@
 // # Pub/Sub
 //
 // If PUBSUB_EMULATOR_HOST is set, the client library connects to that address, in plain text and
-// without credentials. The client of this package differs from the library's own in two ways. After
-// an outage it works again within a second or two, while the pauses of the library grow to a
-// minute. With a local broker it keeps idle subscriptions alive (keepalive.go has the reason).
+// without credentials. The client of this package differs from the library's own client in two
+// ways. After an outage, the client of this package works again within a second or two. The
+// library's own client pauses for up to a minute. With a local broker, the client of this package
+// also keeps idle subscriptions alive (keepalive.go has the reason).
 //
 // # Another service
 //
@@ -29,14 +30,15 @@
 //	any other  A service on a laptop, or in a container on the same network. The
 //	           connection uses plain text, and no call has a token.
 //
-// So the configuration of a process shows how it connects. Detection of Google Cloud would be a
-// guess. The guess would be wrong while the metadata server is slow, for a minute or so. The calls
-// would then go out without a token and be refused.
+// So the configuration of a process shows how the process connects. If a process detected Google
+// Cloud itself, the result would be a guess. The guess would be wrong while the metadata server is
+// slow, which can last a minute or so. The calls would then go out without a token and be refused.
 //
-// The token names the service account that this process runs as, by its email. It comes from the
-// metadata server that every machine of Google Cloud has, or from the one at GCE_METADATA_HOST. It
-// lives for an hour, and is kept until a few minutes before its end. It goes out in two headers.
-// The header Authorization stays free for the user for whom the call is made.
+// The token names the service account that this process runs as, by its email. The token comes from
+// the metadata server that every machine of Google Cloud has, or from the server at
+// GCE_METADATA_HOST. A token lives for an hour. The process uses a token until a few minutes before
+// the token's end. Each call carries the token in two headers. The header Authorization stays free
+// for the user for whom the call is made.
 //
 // Cloud Run reads X-Serverless-Authorization first, verifies the token before the request reaches a
 // container, and removes the token's signature

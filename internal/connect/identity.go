@@ -28,7 +28,8 @@ func Dial(addr string) (*grpc.ClientConn, error) {
 	}
 	conn, err := grpc.NewClient(addr, append(as,
 		grpc.WithStatsHandler(otelgrpc.NewClientHandler()),
-		// A connection is also given up after Timeout if its host has vanished without closing it.
+		// A host may vanish without closing its connections. If a ping gets no answer within
+		// Timeout, gRPC closes the connection.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 5 * time.Second}),
 		// Readers are waiting, so the pause between two attempts stays below gRPC's default of two
 		// minutes.

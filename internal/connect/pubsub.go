@@ -22,16 +22,16 @@ import (
 const emulatorHost = "PUBSUB_EMULATOR_HOST"
 
 // maxWait bounds the pause between two attempts to connect or to publish. The libraries' own pauses
-// grow to two minutes before an attempt to connect and to one minute before an attempt to publish.
-// A recovered broker would stay unused for that time.
+// grow to two minutes for connecting and to one minute for publishing. During such a pause a
+// recovered broker would stay unused.
 const maxWait = 2 * time.Second
 
 // PubSubOptions configures NewPubSub. The zero value is valid.
 type PubSubOptions struct {
-	// Endpoint is a regional endpoint, such as europe-west1-pubsub.googleapis.com:443. It keeps the
-	// order of a key, because Pub/Sub keeps that order only among publishers of one region. If
-	// Endpoint is empty, the client uses the global endpoint. If PUBSUB_EMULATOR_HOST names a local
-	// broker, Endpoint is ignored.
+	// Endpoint is a regional endpoint, such as europe-west1-pubsub.googleapis.com:443. With a
+	// regional endpoint the messages of a key keep their order, because Pub/Sub keeps that order
+	// only among publishers of one region. If Endpoint is empty, the client uses the global
+	// endpoint. If PUBSUB_EMULATOR_HOST names a local broker, Endpoint is ignored.
 	Endpoint string
 	// Dial are further options of the connection.
 	Dial []grpc.DialOption

@@ -25,17 +25,17 @@ const (
 	// signedHeader carries the same token as header. Cloud Run removes the signature only from the
 	// token in header.
 	signedHeader = "x-service-authorization"
-	// suffix is the end of the metadata server's path.
+	// suffix is the end of the URL at which the metadata server serves ID tokens.
 	suffix = "instance/service-accounts/default/identity"
-	// fetchTime bounds one answer of the metadata server, including retries. An answer takes
-	// milliseconds.
+	// fetchTime bounds the wait for an answer of the metadata server, including retries. An answer
+	// usually takes milliseconds.
 	fetchTime = 3 * time.Second
-	// renewBefore is how long before its end a token is replaced. Calls go on with the old token
-	// meanwhile. The metadata server returns the same token as long as that token has some time
-	// left.
+	// renewBefore is how long before the end of a token the process asks for a new token. Until the
+	// new token arrives, calls use the old token. While the old token has some time left, the
+	// metadata server may return the old token again.
 	renewBefore = 5 * time.Minute
-	// margin is how long before its end a token is no longer used, because the call takes time and
-	// clocks differ.
+	// margin is the lifetime that a token must still have when a call uses it, because the call
+	// takes time and clocks differ.
 	margin = 30 * time.Second
 )
 
@@ -81,9 +81,9 @@ func (t *tokens) GetRequestMetadata(ctx context.Context, _ ...string) (map[strin
 	return map[string]string{header: "Bearer " + value, signedHeader: "Bearer " + value}, nil
 }
 
-// value returns a token, and asks for a new one when one is due. While the last token is good,
-// value asks in the background. Otherwise all waiting callers share one request. No caller waits
-// for a metadata server that has just failed.
+// value returns a token. If a new token is due, value asks for one. While the last token is good,
+// value returns the last token and asks in the background. Otherwise all waiting callers share one
+// request. No caller waits for a metadata server that has just failed.
 func (t *tokens) value(ctx context.Context) (string, error) {
 	now := time.Now()
 	last, pausing, err := t.look(now)
@@ -115,7 +115,8 @@ func (t *tokens) look(now time.Time) (last token, pausing bool, err error) {
 	return t.last, now.Before(t.next), t.err
 }
 
-// ask uses a context of its own, because its answer is also for callers that came after the first.
+// ask requests a token. It uses a context of its own, because several callers may wait for its
+// answer.
 func (t *tokens) ask() (any, error) {
 	if last, _, _ := t.look(time.Now()); last.good(time.Now(), renewBefore) {
 		return last, nil // the token came between the caller's check and this one
@@ -161,8 +162,8 @@ type token struct {
 	expires time.Time
 }
 
-// parse reads the end of the token's lifetime from the token. It cannot assume an hour from the
-// time of the answer, because the metadata server caches tokens, too.
+// parse reads the end of the token's lifetime from the token. It cannot assume that the token lives
+// for an hour from the time of the answer, because the metadata server caches tokens, too.
 func parse(value string) (token, error) {
 	value = strings.TrimSpace(value)
 	parts := strings.Split(value, ".")

@@ -18,9 +18,9 @@ import (
 // spans, and the largest part of the cost of a trace. tracer keeps otelpgx's metrics of operations.
 type tracer struct{ *otelpgx.Tracer }
 
-// newTracer returns a tracer that does not trace waits for a connection, which countWaits counts.
-// In a trace a wait shows as the time between two spans. A histogram of all waits would cost as
-// much as the histogram of all statements.
+// newTracer returns a tracer that does not trace waits for a connection. countWaits counts these
+// waits, and in a trace a wait shows as the time between two spans. A histogram of all waits would
+// cost as much as the histogram of all statements.
 func newTracer(more ...otelpgx.Option) tracer {
 	return tracer{otelpgx.NewTracer(append(more, otelpgx.WithDisableConnectionDetailsInAttributes(), otelpgx.WithDisableAcquireTracer())...)}
 }
@@ -51,8 +51,8 @@ func (t tracer) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.Tr
 	return ctx
 }
 
-// maxTexts is how many statements of a batch the text of the span shows, from the first on. maxText
-// is how many bytes of each statement the text shows. The beginning of a statement tells which
+// maxTexts and maxText bound the text of a batch's span. The text shows the first maxTexts
+// statements, and the first maxText bytes of each of them. The beginning of a statement tells which
 // statement it is.
 const maxTexts, maxText = 10, 100
 
@@ -64,8 +64,8 @@ func texts(b *pgx.Batch) string {
 	return strings.ToValidUTF8(strings.Join(all, "; "), "")
 }
 
-// TraceBatchQuery creates a span for a statement that failed. A statement that succeeded gets none,
-// because pgx reports only the end of such a statement, so the span would have no duration.
+// TraceBatchQuery creates a span for a statement that failed. A statement that succeeded gets no
+// span. pgx reports only the end of such a statement, so its span would have no duration.
 func (t tracer) TraceBatchQuery(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchQueryData) {
 	if data.Err != nil {
 		t.Tracer.TraceBatchQuery(ctx, conn, data)

@@ -76,8 +76,8 @@ func (l life) byEvent(kind Kind) map[string]Record {
 	return first
 }
 
-// predecessors returns, for each event, the last earlier write of the version before the event's
-// version. The result has no entry for a first version.
+// predecessors returns the predecessor of each event. The predecessor is the last earlier write
+// whose version is one less than the event's version. The result has no entry for a first version.
 func (l life) predecessors() map[string]Record {
 	last, before := map[int64]Record{}, map[string]Record{}
 	for _, w := range l.of(Write) {

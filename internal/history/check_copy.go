@@ -32,7 +32,7 @@ func once(l life) (found []Violation) {
 	return found
 }
 
-// settled checks P5: each delivered event had its effect, or was found to need none.
+// settled checks P5: each delivered event was settled. An Effect or a Forget shows that.
 func settled(l life) (found []Violation) {
 	effects, forgotten := l.byEvent(Effect), l.byEvent(Forget)
 	for event, d := range l.byEvent(Deliver) {
@@ -44,9 +44,10 @@ func settled(l life) (found []Violation) {
 	return found
 }
 
-// forward checks P6: a row only moves to later versions, and a deletion is final in its epoch,
-// unless the aggregate may return from its deletion. Each reported divergence excuses one
-// violation, because the owner's state replaces a diverged row once, whatever the row's version.
+// forward checks P6: a row only moves to later versions, and a deletion is final in its epoch. The
+// change Whole may follow a deletion, because its aggregate may return from the deletion. After a
+// divergence the owner's state replaces the row once, whatever the row's version. So each reported
+// divergence excuses one violation.
 func forward(l life) (found []Violation) {
 	var at Record
 	for _, r := range l.of(Apply) {
@@ -65,8 +66,8 @@ func forward(l life) (found []Violation) {
 	return found
 }
 
-// gapless checks P7: a difference is applied only on its direct predecessor, and each version of a
-// row has a content that the owner gave to that version.
+// gapless checks P7. A difference is applied only on its direct predecessor. Each version of a row
+// in the read model has a content that the owner gave to the same version.
 func gapless(l life) (found []Violation) {
 	had := map[position]map[string]bool{}
 	for _, w := range l.of(Write) {
@@ -104,8 +105,8 @@ func reported(l life) (found []Violation) {
 	return found
 }
 
-// mayLag has the modes in which a reader accepts less than its token demands. Each mode has the
-// outcomes that the reader may then get.
+// mayLag has the modes in which a reader accepts an older answer than its token demands. It maps
+// each mode to the outcomes that the reader may get in that mode.
 var mayLag = map[string]map[Outcome]bool{
 	"at-least-as-fresh;stale-if-error": {Stale: true},
 	"minimize-latency":                 {Stale: true, Absent: true},

@@ -6,13 +6,13 @@ import (
 )
 
 // orphanLimit is the promised time for publishing the events of a killed relay. The lease of such
-// events ends after 20 s, and an idle relay searches for such events every 5 s.
+// an event ends after 20 s. An idle relay then finds the event within 5 s.
 const orphanLimit = 30 * time.Second
 
 // committed checks P1. An event that was sent, published, delivered, settled or applied must have
-// been committed. So must a write that was confirmed to a client. Each version has one event, and
-// follows the version before, unless the owner has lost commits. At the end the owner is at the
-// version of its last write.
+// been committed. A write that was confirmed to a client must have been committed, too. Each
+// version has one event, and follows the version before, unless the owner has lost commits. At the
+// end, the version of the owner is the version of its last write.
 func committed(l life) (found []Violation) {
 	found, known, last := versions(l)
 	written := l.byEvent(Write)
@@ -56,8 +56,9 @@ func versions(l life) (found []Violation, known map[position]bool, last Record) 
 	return found, known, last
 }
 
-// delivered checks P2: each event reached the broker, and within orphanLimit after the kill if its
-// relay was killed. Events that the owner has lost need not reach the broker.
+// delivered checks P2: each event reached the broker. If a kill of a relay delayed the event, the
+// event reached the broker within orphanLimit after the kill. Events that the owner has lost need
+// not reach the broker.
 func delivered(l life) (found []Violation) {
 	published, lost := l.byEvent(Publish), l.byEvent(Lost)
 	for _, w := range l.of(Write) {
@@ -74,9 +75,10 @@ func delivered(l life) (found []Violation) {
 	return found
 }
 
-// orphans returns, for each event, the kill that delayed it. This is the first kill that found the
-// event under its last lease. A new lease shows that a living relay has claimed the event since the
-// kill, so the event's wait starts again.
+// orphans returns, for each event, the kill at which the event's wait starts. This is the first
+// kill that found the event under its last lease. If a later kill finds the event under another
+// lease, a living relay has claimed the event in between. Then the wait starts again at the later
+// kill.
 func (l life) orphans() map[string]Record {
 	since := map[string]Record{}
 	for _, o := range l.of(Orphan) {

@@ -3,10 +3,11 @@
 // with the promises of docs/promises.md.
 //
 // A history is a list of records. The records of one aggregate and one kind are in the order in
-// which they occurred. [Check] needs an order between two kinds only for Send and Acknowledge, and
-// for Effect and Forget. On disk a history is JSON lines, so that several processes can append to
-// one [Log] and a person can read it. A test records only what it observes. [Check] checks a
-// promise with the records that are there.
+// which they occurred. Records of different kinds may be in any order, with two exceptions: [Check]
+// needs the order of Send and Acknowledge records, and the order of Effect and Forget records. On
+// disk a history is JSON lines, so that several processes can append to one [Log] and a person can
+// read it. A test records only what it observes. [Check] checks each promise with the records that
+// are there.
 package history
 
 import "time"
@@ -16,8 +17,8 @@ type Kind string
 
 // The owner's side.
 const (
-	// Write is an event that the owner has committed. The writes of an aggregate
-	// come in the order of their commits.
+	// Write is an event that the owner has committed. The Write records of an aggregate are in the
+	// order of the commits.
 	Write Kind = "write"
 	// Answer is a write that was confirmed to a client as committed.
 	Answer Kind = "answer"
@@ -32,13 +33,13 @@ const (
 
 // The broker's side.
 const (
-	// Send is an event in a publish request. It is recorded before the request leaves. The events
-	// of one request stand together, in the order of the request.
+	// Send is an event in a publish request. The test records it before the request leaves. The
+	// Send records of one request are contiguous, in the order of the events in the request.
 	Send Kind = "send"
 	// Acknowledge is an event that the broker has acknowledged to the relay. It is recorded before
 	// the relay acts on the acknowledgement.
 	Acknowledge Kind = "acknowledge"
-	// Publish is an event that the broker has taken, in the broker's order.
+	// Publish is an event that the broker has taken. The records are in the broker's order.
 	Publish Kind = "publish"
 	// Deliver is an event that a consumer was given.
 	Deliver Kind = "deliver"
@@ -46,8 +47,8 @@ const (
 
 // The read model's side.
 const (
-	// Apply is a version that a row of the read model has taken on, in the order
-	// of the row's commits.
+	// Apply is a version that a row of the read model has taken on. The records are in the order of
+	// the row's commits.
 	Apply Kind = "apply"
 	// Effect is an event that was settled together with its effects.
 	Effect Kind = "effect"
@@ -87,8 +88,8 @@ const (
 	Unexpected Outcome = "unexpected"
 )
 
-// Record is one thing that happened. Every kind of record has Aggregate. Kinds about a version have
-// Epoch and Version, and kinds about an event have Event, its id.
+// Record is one thing that happened. Every kind of record has Aggregate. A record about a version
+// has Epoch and Version. A record about an event has the id of the event in Event.
 type Record struct {
 	Kind      Kind      `json:"kind"`
 	At        time.Time `json:"at,omitzero"`
@@ -103,8 +104,8 @@ type Record struct {
 	Request string `json:"request,omitempty"`
 	Lease   string `json:"lease,omitempty"`
 	Change  Change `json:"change,omitempty"`
-	// State is the aggregate's content, in any form in which equal states are equal
-	// strings. It is empty if it was not recorded.
+	// State is the aggregate's content as a string. Any form will do in which equal contents are
+	// equal strings. State is empty if the content was not recorded.
 	State string `json:"state,omitempty"`
 	// Least is the version that a Read demanded. Mode is the mode of the Read. Mode is empty if the
 	// answer had to be at least as fresh as the token.

@@ -23,8 +23,8 @@ func (s Summary) String() string {
 		s.Writes, s.Lost, s.Published, s.Repeats, s.Orphans, s.Slowest.Round(time.Millisecond), s.Reports)
 }
 
-// Summarize counts the records. Orphans does not include the events that had reached the broker
-// before the kill, and lacked only their mark.
+// Summarize counts the records. Orphans and Slowest leave out an event that the broker had taken
+// before the kill. Such an event lacked only its mark as published.
 func Summarize(records []Record) Summary {
 	s := Summary{Writes: len(life(records).of(Write)), Lost: len(life(records).of(Lost)), Reports: len(life(records).of(Report))}
 	first := map[string]time.Time{}

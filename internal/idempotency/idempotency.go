@@ -37,14 +37,14 @@ type Request struct {
 	hash                      []byte
 }
 
-// NewRequest fails if found has violations, which it returns as one error. It first adds a
-// violation of the header to found unless keys, the header's values, is empty or has one valid key.
-// principal is the Scope of a caller. A key belongs to its principal: other callers may use the
-// same key, and never get its answer. operation names method and path, alike for all protocols, so
-// that a key holds across them. sent has the fields that the caller gave, by their names in REST,
-// with their decoded values. So neither spaces, nor the order of fields, nor the protocol make
-// another request. A field that a later release adds does not change the hash of requests without
-// the field.
+// NewRequest returns the request, or one error with all violations in found. Before that, it adds a
+// violation of the header to found unless keys is empty or has one valid key. keys has the values
+// of the header. principal is the Scope of a caller. A key belongs to its principal, so other
+// callers may use the same key, and never get its answer. operation names method and path in the
+// same way for all protocols, so that a key holds across protocols. sent has the fields that the
+// caller gave, by their names in REST, with their decoded values. So two requests that differ only
+// in spaces, in the order of fields or in the protocol are the same request. A field that a later
+// release adds does not change the hash of requests without the field.
 func NewRequest(principal, operation string, keys []string, sent map[string]any, found problem.Violations) (Request, error) {
 	key := strings.Join(keys, " ") // two keys become one key with a space, which is not allowed
 	invisible := func(c rune) bool { return c < '!' || c > '~' }
@@ -95,7 +95,7 @@ func (r Request) Replay(ctx context.Context, db *pgxpool.Pool, first Stored, ans
 	if err := db.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("replay: %w", err)
 	}
-	if !first.Found() { // the key expired after the insert had met it
+	if !first.Found() { // the key expired after Remember had found it
 		return problem.New(problem.CodeUnavailable, "", "The idempotency key has just expired.")
 	}
 	return r.decode(first, answer)

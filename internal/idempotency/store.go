@@ -58,9 +58,9 @@ type Stored struct{ Hash, Response []byte }
 // Found reports whether there is an answer.
 func (s Stored) Found() bool { return s.Response != nil }
 
-// Recall queues a query for a stored answer on b. After b has run, first has the answer, if there
-// is one. If the query runs after a wait for the first request's lock, it sees the answer of that
-// request.
+// Recall queues a query for a stored answer on b. If there is a stored answer, first has it after b
+// has run. If b has waited for the lock of the first request before this query, the query sees the
+// answer of the first request.
 func (r Request) Recall(b *pgx.Batch, first *Stored) {
 	if r.key == "" {
 		return
@@ -79,9 +79,9 @@ func (r Request) Recall(b *pgx.Batch, first *Stored) {
 }
 
 const (
-	// sweepBatch is how many keys one statement removes. The statement takes milliseconds, so the
-	// row locks are short. An expired key that is still there does no harm, because the key is
-	// replaced when a client sends it again.
+	// sweepBatch is how many keys one statement removes. The statement takes milliseconds, so it
+	// locks rows only for a short time. An expired key that is not yet removed does no harm,
+	// because the next request with that key replaces it.
 	sweepBatch = 1000
 	// sweepBudget bounds one pass over the expired keys. sweepTimeout bounds each statement of the
 	// pass.
@@ -90,10 +90,10 @@ const (
 	maxWaiting = 100_000
 )
 
-// Sweep removes expired keys until ctx ends, then returns nil. At first it removes all expired
-// keys, and then it makes a pass about once a minute. Any number of calls of Sweep may run on one
-// database, and share the work. A key that fails to be removed is left to the next pass. Sweep
-// calls heartbeat before each batch of each pass.
+// Sweep removes expired keys until ctx ends, then returns nil. It first removes all expired keys.
+// Then it makes a pass over them about once a minute. Any number of calls of Sweep may run on one
+// database at once, and share the work. If a key cannot be removed, the next pass tries again.
+// Sweep calls heartbeat before each batch of each pass.
 func Sweep(ctx context.Context, db *pgxpool.Pool, log *slog.Logger, heartbeat func()) error {
 	jitter := backoff.Policy{Base: time.Minute, Cap: time.Minute}
 	waiting := instrument.For("example.com/lockstep/internal/idempotency").Set("idempotency.expired_keys", "{key}",
@@ -136,8 +136,8 @@ func sweep(ctx context.Context, db *pgxpool.Pool, budget time.Duration, heartbea
 var removeExpired string
 
 // removeBatch removes expired keys that were created at from or later, the oldest first. It returns
-// their number and the creation time of the last of them. It skips keys that another instance is
-// removing.
+// the number of removed keys and the latest creation time among them. It skips keys that another
+// instance is removing.
 func removeBatch(ctx context.Context, db *pgxpool.Pool, from time.Time) (n int64, last *time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
@@ -160,9 +160,9 @@ func countExpired(ctx context.Context, db *pgxpool.Pool) (n int64, err error) {
 const answersPages = 128
 
 // CountAnswers counts the stored answers to a principal in all tenants. principal is the caller's
-// Scope in the default tenant. CountAnswers also counts the answers to other principals that name
-// the user, because an admin may have written for the user. It reads the whole table, which has a
-// day's keys.
+// Scope in the default tenant. CountAnswers also counts the answers to other principals that
+// contain the user's id, because an admin may have written for the user. It reads the whole table,
+// which has the keys of one day.
 func CountAnswers(ctx context.Context, db *pgxpool.Pool, principal, user string) (n int64, err error) {
 	return answers(ctx, db, principal, user, false)
 }
@@ -187,8 +187,8 @@ func answers(ctx context.Context, db *pgxpool.Pool, principal, user string, remo
 //go:embed answers_in_pages.sql
 var answersInPages string
 
-// answersIn does the work of answers for answersPages pages of the table, from page on. more
-// reports that there are further pages.
+// answersIn counts or removes the answers in answersPages pages of the table. page is the first of
+// these pages. more reports that there are further pages.
 func answersIn(ctx context.Context, db *pgxpool.Pool, page int, principal, user string, remove bool) (n int64, more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()

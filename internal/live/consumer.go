@@ -56,7 +56,7 @@ func (c *Consumer) point(p Point) {
 	}
 }
 
-// milliseconds keeps a negative value negative, which means that there is no value.
+// milliseconds converts seconds. A negative value stays negative, because it stands for no value.
 func milliseconds(seconds float64) float64 { return seconds * 1000 }
 
 // Memory returns the memory of the process in bytes.

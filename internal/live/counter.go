@@ -11,7 +11,8 @@ import (
 const window = 8
 
 // Counter follows a counter of a process. If the process restarts, the process's counter begins
-// again, and the total goes on. The zero value is ready. Only one goroutine may use it.
+// again at 0, but the total of Counter goes on. The zero value is ready. Only one goroutine may use
+// it.
 type Counter struct {
 	last, total float64
 	past        []past // oldest first
@@ -53,8 +54,8 @@ func (c *Counter) Rate() float64 {
 }
 
 // quantile returns a quantile of the values that a histogram got between two scrapes, in the unit
-// of the histogram. It is negative if the histogram got no value. Values are assumed to lie evenly
-// in their bucket.
+// of the histogram. It is negative if the histogram got no value. quantile assumes that the values
+// of a bucket are spread evenly over the bucket.
 func quantile(q float64, before, now map[float64]float64) float64 {
 	bounds := slices.Sorted(maps.Keys(now))
 	if len(bounds) == 0 {

@@ -2,7 +2,7 @@ package live
 
 import "time"
 
-// The bounds of a frame. The source of frames keeps within them. The page draws no more than these.
+// The bounds of a frame. The source of frames must keep them, because the page draws no more.
 const (
 	// MaxEvents is how many events a frame shows, whatever their rate.
 	MaxEvents = 24
@@ -23,7 +23,7 @@ type Frame struct {
 	Running string `json:"running"`
 }
 
-// Stage is a place on an event's way.
+// Stage is a place that events pass, such as the broker.
 type Stage struct {
 	Name string `json:"name"`
 	// Rate is the number of events, or of reads, per second in the last seconds.
@@ -41,8 +41,8 @@ type Note struct {
 	Alert bool   `json:"alert"`
 }
 
-// Point is the latency from commit to visible within one frame's time: the median and the 99th
-// percentile, in milliseconds. Both are negative if no event became visible.
+// Point has the median and the 99th percentile of the latency from commit to visible, in
+// milliseconds, within the time of one frame. Both are negative if no event became visible.
 type Point struct {
 	Median float64 `json:"p50"`
 	High   float64 `json:"p99"`
@@ -67,8 +67,8 @@ type Event struct {
 	AppliedMS   float64 `json:"applied_ms"`
 }
 
-// Button is an action of the page's source. Expect is one sentence about its visible effect.
-// Without is the reason why the action is not possible here. It is empty if the action is possible.
+// Button is an action of the page's source. Expect is one sentence about the visible effect of the
+// action. If the action is not possible here, Without is the reason. Otherwise Without is empty.
 type Button struct {
 	Name, Group, Label, Expect, Without string
 }

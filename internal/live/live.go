@@ -1,6 +1,6 @@
 // Package live is a web page that shows the pair at work: where its events are, how long they take,
-// and which processes run. A page with buttons also attacks the pair, and marks each promise that
-// was seen to hold.
+// and which processes run. The page may have buttons, which attack the pair. A page with buttons
+// also marks each promise that was seen to hold.
 //
 // The page gets several frames a second by server-sent events. A frame has sums and a sample of the
 // events, so its size does not depend on the rate of events. A browser that is slower than the
@@ -81,8 +81,8 @@ func New(o Options) (*Page, error) {
 }
 
 // ServeHTTP serves the page at /, and the parts of the page next to it. A page with buttons is
-// served only under a name of this machine. Otherwise a foreign page could read this page under a
-// name that leads to this machine.
+// served only if the request's Host is a name of this machine. Otherwise a foreign page could make
+// its own name lead to this machine, and read this page under that name.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
@@ -129,8 +129,8 @@ func (p *Page) Show(f Frame) error {
 	return nil
 }
 
-// Presses returns a channel with the names of the pressed buttons, if their action is possible. A
-// press is refused while nobody receives.
+// Presses returns a channel with the names of pressed buttons. It has only buttons whose action is
+// possible. While nobody receives from the channel, a press is refused.
 func (p *Page) Presses() <-chan string { return p.presses }
 
 func (p *Page) index(w http.ResponseWriter, r *http.Request) {
@@ -185,8 +185,8 @@ type group struct {
 	Buttons []Button
 }
 
-// newContent groups the buttons. It keeps their order, and orders the groups by their first
-// buttons.
+// newContent groups the buttons. The buttons of a group keep their order. The groups are in the
+// order of their first buttons.
 func newContent(o Options) content {
 	c := content{Title: o.Title, Promises: o.Promises}
 	at := map[string]int{}

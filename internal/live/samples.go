@@ -37,7 +37,7 @@ func ParseSamples(from io.Reader) (Samples, error) {
 	return Samples(samples), err
 }
 
-// Sum adds up the series of that name that have each of the labels, such as `le="1"`.
+// Sum adds up the series of that name that have all of the labels, such as `le="1"`.
 func (m Samples) Sum(name string, labels ...string) (total float64) {
 	for _, s := range m {
 		if string(s.Metric[model.MetricNameLabel]) == name && hasAll(s.Metric.String(), labels) {
@@ -51,7 +51,8 @@ func hasAll(metric string, labels []string) bool {
 	return !slices.ContainsFunc(labels, func(label string) bool { return !strings.Contains(metric, label) })
 }
 
-// buckets adds up a histogram's series by their upper bounds. The counts are cumulative.
+// buckets returns the counts of a histogram by upper bound. It adds up the series that have the
+// same bound. The counts are cumulative.
 func (m Samples) buckets(name string) map[float64]float64 {
 	counts := map[float64]float64{}
 	for _, s := range m {

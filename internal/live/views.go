@@ -10,8 +10,8 @@ import (
 const (
 	// maxViews bounds the browsers that look at the same time.
 	maxViews = 16
-	// keepAlive is the longest time without a line on a stream. Writing the line shows whether the
-	// browser is still there.
+	// keepAlive is the pause between two lines that a stream sends even without a frame. A failed
+	// write of such a line shows that the browser has gone.
 	keepAlive = 10 * time.Second
 )
 
@@ -58,7 +58,7 @@ func replace(view chan []byte, frame []byte) {
 	view <- frame
 }
 
-// enter adds a stream. It returns nil if there are too many.
+// enter adds a stream. It returns nil if there are maxViews streams already.
 func (v *views) enter() chan []byte {
 	v.mu.Lock()
 	defer v.mu.Unlock()

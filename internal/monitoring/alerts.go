@@ -11,12 +11,12 @@ import (
 // longest range that Cloud Monitoring evaluates for an alert.
 var Alerts = slices.Concat(objectiveAlerts, outboxAlerts, inboxAlerts, readModelAlerts, processAlerts, googleAlerts)
 
-// budget is the share of reads, and of events, that may miss the objective. The other 99.9 %
-// must meet it.
+// budget is the share of reads, and the share of events, that may miss the objective. The other
+// 99.9 % must meet the objective.
 const budget = 0.001
 
-// An objective is a share of things that must be good. bad and all count the bad things and all
-// things in PromQL, with %s for the window.
+// An objective says which share of things must be good. bad and all are PromQL expressions that
+// count the bad things and all things in a window. In both, %s stands for the window.
 type objective struct{ bad, all string }
 
 var (
@@ -32,10 +32,10 @@ var (
 	}
 )
 
-// burns returns PromQL that holds while the budget is spent more than rate times too fast in both
-// windows, long and short. At a rate of 1 the budget lasts for 30 days. The short window ends the
-// alert soon after the fault. Fewer than ten bad things raise no alert, however few things there
-// are in all.
+// burns returns PromQL that holds while the share of bad things is above rate times the budget, in
+// the long window and in the short window. At a rate of 1 the budget lasts for 30 days. The short
+// window makes the alert end soon after the fault. Fewer than ten bad things in the long window
+// raise no alert, however few things there are in all.
 func (o objective) burns(rate float64, long, short string) string {
 	over := func(window string) string {
 		return fmt.Sprintf("%s / %s > %.4f", fmt.Sprintf(o.bad, window), fmt.Sprintf(o.all, window), rate*budget)
@@ -87,8 +87,8 @@ var objectiveAlerts = []Alert{
 }
 
 // failing returns PromQL that holds while more than a twentieth of the requests fail, and at least
-// ten requests fail. REST and gRPC have one expression each, because a metric that does not exist
-// yet would hide the failures of the other protocol.
+// ten requests fail. REST and gRPC have an expression each. In one common expression, a metric that
+// does not exist yet would hide the failures of the other protocol.
 func failing(count, failures string) string {
 	failed := fmt.Sprintf(`sum(increase(%s{%s}[5m]))`, count, failures)
 	return fmt.Sprintf(`(%[1]s / sum(increase(%[2]s[5m])) > 0.05 and %[1]s >= 10)`, failed, count)

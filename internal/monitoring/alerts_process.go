@@ -31,16 +31,17 @@ var processAlerts = []Alert{
 		Summary: "A process has started three times within half an hour."},
 }
 
-// perService is the rate of a counter of the pools of connections. A service that waits for none must
-// not hide one that waits.
+// perService returns PromQL for the rate of a counter of the connection pools, by service. In a sum
+// over all services, a service that does not wait would hide a service that waits.
 func perService(counter string) string {
 	return `sum by (service_name) (rate(database_pool_` + counter + `_total[10m]))`
 }
 
-// subscriptions matches catalog's subscriptions in an expression: each topic is AGGREGATE.events.
+// subscriptions matches catalog's subscriptions in an expression. Each topic has the name
+// AGGREGATE.events.
 var subscriptions = `(` + strings.Join(topics.Aggregates(), "|") + `)\\.events\\.` + topics.Catalog
 
-// googleAlerts rest on metrics of Pub/Sub and Cloud Run, which exist even if no service runs.
+// googleAlerts use metrics of Pub/Sub and Cloud Run. These metrics exist even if no service runs.
 var googleAlerts = []Alert{
 	{Name: "BacklogOld", Severity: Page, For: 300, Google: true, Entry: heldUp,
 		Expr: `max by (subscription_id) (pubsub_googleapis_com:subscription_oldest_unacked_message_age` +

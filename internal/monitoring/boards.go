@@ -44,8 +44,8 @@ type Query struct {
 	Expr   string
 }
 
-// Boards are all boards, first the board for a first look. Each query returns a value as soon as
-// the services run and had a request, so a panel that shows faults shows 0 without faults.
+// Boards are all boards. The first board gives an overview. Each query returns a value as soon as
+// the services run and have had a request. So a panel for faults shows 0 while there are no faults.
 var Boards = []Board{
 	{ID: "overview", Title: "lockstep: Overview", Rows: overviewRows},
 	{ID: "video", Title: "lockstep: Video", Rows: videoRows},
@@ -112,8 +112,8 @@ func quantiles(histogram, by string) []Query {
 	}
 }
 
-// mean returns the mean of a histogram of sizes. A quantile would not do, because most sizes are
-// 1 and a quantile within the bucket up to 1 would show a half.
+// mean returns PromQL for the mean of a histogram of sizes. A quantile would mislead, because most
+// sizes are 1, and a quantile within the bucket from 0 to 1 would show about one half.
 func mean(histogram, by string) string {
 	return perSecond(histogram+"_sum", by) + " / " + perSecond(histogram+"_count", by)
 }

@@ -1,9 +1,11 @@
 // Package monitoring declares each metric, each alert and each board of the pair once, in
-// [Metrics], [Alerts] and [Boards]. Its tests check that the instruments in the code, the
-// documents and the runbook agree with these tables. With `make generate` the tests also write
-// the generated files: the tables in docs/observability.md; for any Prometheus and Grafana,
-// deploy/observability/rules.yaml and grafana/boards; and for Cloud Monitoring,
-// deploy/terraform/alerts.json and boards.json.
+// [Metrics], [Alerts] and [Boards]. Its tests check that the instruments in the code, the documents
+// and the runbook agree with these tables. With `make generate` the tests also write the files that
+// are generated from these tables:
+//
+//   - the tables in docs/observability.md;
+//   - deploy/observability/rules.yaml and grafana/boards, for any Prometheus and Grafana;
+//   - deploy/terraform/alerts.json and boards.json, for Cloud Monitoring.
 package monitoring
 
 import "strings"
@@ -11,7 +13,7 @@ import "strings"
 // A Kind says how a metric behaves.
 type Kind string
 
-// The kinds of metrics. A Counter only grows; a Gauge goes up and down.
+// The kinds of metrics. A Counter only grows. A Gauge goes up and down.
 const (
 	Counter   Kind = "counter"
 	Gauge     Kind = "gauge"
@@ -39,9 +41,11 @@ type Metric struct {
 	Labels  []Label
 	// Service is the service that exposes the metric: video, catalog or both.
 	Service string
-	// Maker is the maker of the metric, or of its name and buckets. Empty means this repository.
+	// Maker is the project that makes the metric, or its name and buckets. Empty means this
+	// repository.
 	Maker string
-	// Seldom says when the metric appears, if one write and one read do not make it appear.
+	// Seldom says when the metric appears. It is empty if one write and one read make the metric
+	// appear.
 	Seldom string
 }
 
@@ -95,7 +99,7 @@ type Alert struct {
 	// Google says that Expr uses metrics of Google Cloud, which exist in Cloud Monitoring only.
 	Google bool
 	// NamedInstances says that Expr needs instances that keep their names when they start again.
-	// Instances of Cloud Run do not, so Cloud Monitoring has no policy for the alert.
+	// Instances of Cloud Run get new names, so Cloud Monitoring has no policy for the alert.
 	NamedInstances bool
 }
 

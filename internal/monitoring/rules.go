@@ -9,8 +9,9 @@ import (
 )
 
 // Rules returns the alerts on the services' own metrics as a rule file of Prometheus. It divides
-// each duration by faster: the windows, the limits of ages, and the time for which an expression
-// has to hold. faster is 1, except in a file for tests with real faults.
+// each duration in an alert by faster. These durations are the windows, the limits of ages, and the
+// time for which an expression has to hold. faster is 1, except in a file for tests with real
+// faults.
 func Rules(faster int) string {
 	var b strings.Builder
 	b.WriteString("# Generated from internal/monitoring by `make generate`. DO NOT EDIT.\n" +

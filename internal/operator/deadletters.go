@@ -17,7 +17,8 @@ import (
 	"example.com/lockstep/pkg/eventing/operator/deadletter"
 )
 
-// workTime is well below the lease time of a Batch's messages.
+// workTime bounds the work on dead letters. It is well below the time for which a Batch leases its
+// messages.
 const workTime = 8 * time.Minute
 
 // subscriptionFlag declares the flag that selects one subscription.

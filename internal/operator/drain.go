@@ -20,8 +20,8 @@ import (
 // poll is the pause between two checks for remaining events.
 var poll = backoff.Policy{Base: 200 * time.Millisecond, Cap: 2 * time.Second}
 
-// drain relays until no event is left that could be sent. It fails if events are parked, because
-// there may be no other signal of parked events where a job replaces a service.
+// drain relays events until no event is left that could be sent. It fails if events are parked.
+// Where a job replaces a service, this failure may be the only signal of parked events.
 func (o Owner) drain(ctx context.Context, s *invocation) error {
 	timeout := s.flags.Duration("timeout", 5*time.Minute, "")
 	if err := s.parse(0); err != nil {

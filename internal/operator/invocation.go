@@ -153,7 +153,8 @@ func (s *invocation) event() (uuid.UUID, error) {
 	return id, nil
 }
 
-// ofType returns the elements of the type only, or all elements if only is empty.
+// ofType returns the elements whose type is the parameter only. If only is empty, it returns all
+// elements.
 func ofType[T interface{ Type() string }](all []T, only string) (chosen []T, err error) {
 	var types []string
 	for _, one := range all {
@@ -193,8 +194,9 @@ func (s *invocation) confirmed() bool {
 // unchanged is printed after a dry run.
 const unchanged = "Nothing was changed. Add --yes to do it.\n"
 
-// act calls do if the plan is confirmed, and sets *dryRun, a field of result, to whether the plan
-// was not confirmed. It then prints the result as JSON, or the text that do returns.
+// act calls do if the plan is confirmed. dryRun points to a field of result. act sets this field to
+// false if the plan is confirmed, and to true otherwise. With --json it then prints the result.
+// Otherwise it prints the text that do has returned, or says that nothing was changed.
 func (s *invocation) act(result any, dryRun *bool, do func() (text string, err error)) (err error) {
 	text := unchanged
 	if *dryRun = !s.confirmed(); !*dryRun {

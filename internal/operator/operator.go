@@ -69,7 +69,8 @@ func (o Owner) Tools() []command.Tool {
 	}
 }
 
-// ReadModel is a service with a read model, which it fills from the events of an owner.
+// ReadModel is a service with a read model. The service fills the read model from an owner's
+// events.
 type ReadModel struct {
 	// Subscriptions are the subscriptions that bring the events. OwnerVariable is the environment
 	// variable with the gRPC address of the events' owner.
@@ -82,7 +83,8 @@ type ReadModel struct {
 	Offsets checkpoint.Names
 	// Positions returns the positions of the wanted aggregates that the read model has.
 	Positions func(ctx context.Context, db *pgxpool.Pool, wanted []consistency.Position) ([]consistency.Position, error)
-	// Projections returns the projections in db. owner is the connection to their owner.
+	// Projections returns the projections in db. owner is the connection to the owner of their
+	// rows.
 	Projections func(db *pgxpool.Pool, owner *grpc.ClientConn) Projections
 	// Rebuild returns the rebuild in db. owner is nil for a subcommand that does not ask the
 	// owner.

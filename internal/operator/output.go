@@ -37,7 +37,7 @@ func (s *invocation) print(v any, text func(w io.Writer)) error {
 	return w.Flush()
 }
 
-// oneLine makes text fit a table: without line breaks, and of limited length.
+// oneLine makes text fit a table. The result has no line breaks and a limited length.
 func oneLine(text string) string {
 	const longest = 100
 	runes := []rune(strings.Join(strings.Fields(text), " "))

@@ -14,8 +14,8 @@ const (
 	barWidth      = 30
 )
 
-// clearLine makes a terminal remove the rest of the line, which a longer line before may have
-// left.
+// clearLine makes a terminal remove the rest of the line. The rest may be the end of a longer line
+// that was there before.
 const clearLine = "\x1b[K"
 
 // progress shows how far a long command is. It is a bar on a terminal, and elsewhere a line now

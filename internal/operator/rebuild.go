@@ -17,8 +17,8 @@ func asOwner(do subcommand) subcommand {
 	}
 }
 
-// openRebuild connects to the database. If owner, the variable with the owner's address, is not
-// empty, it connects to the owner, too.
+// openRebuild connects to the database. owner is the name of the environment variable with the
+// owner's address. If owner is not empty, openRebuild connects to the owner, too.
 func (m ReadModel) openRebuild(ctx context.Context, s *invocation, owner string) (b rebuilding, err error) {
 	if err := s.connect(ctx, needs{owner: owner, session: rebuild.Session(m.Schema)}); err != nil {
 		return b, err

@@ -17,7 +17,7 @@ type rebuilding struct {
 	need  rebuild.Need
 }
 
-// needs says what a rebuild takes.
+// needs says how much free disk a rebuild needs.
 func (b rebuilding) needs() string {
 	return fmt.Sprintf("A rebuild needs %s of free disk: %s for the copy, %s for the write-ahead log.",
 		megabytes(b.need.Total()), megabytes(b.need.Copy), megabytes(b.need.Log))
@@ -69,9 +69,9 @@ func (p *phases) end(failed error) {
 	}
 }
 
-// explain adds a hint for the operator to the refusal rebuild.ErrLosses. In the phase comparing,
-// rows of the wrong owner are in the copy that is not served. In the phase checking, the wrong
-// owner has changed nothing.
+// explain adds a hint for the operator to the refusal rebuild.ErrLosses. The refusal may mean that
+// the owner is the wrong owner. In the phase comparing, rows of the wrong owner are in the copy
+// that is not served. In the phase checking, the wrong owner has changed nothing.
 func (p *phases) explain(err error) error {
 	switch {
 	case !errors.Is(err, rebuild.ErrLosses):

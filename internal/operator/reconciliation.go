@@ -17,8 +17,8 @@ type reconciliation struct {
 	Differing   map[reconcile.Kind]int `json:"differing"`
 	Unsettled   int                    `json:"unsettled"`
 	Repaired    int                    `json:"repaired"`
-	// Refused counts rows that differ and were left, because so many rows of a type are extra or
-	// ahead that the owner may be the wrong owner.
+	// Refused counts rows that differ and were not repaired, because the owner may be the wrong
+	// owner. The sign of a wrong owner is that many rows of a type are extra or ahead.
 	Refused int `json:"refused"`
 	// Remaining counts the rows that differ, after the repair if there was one.
 	Remaining int            `json:"remaining"`
@@ -144,8 +144,8 @@ func (c *checking) Passed(_ context.Context, _ string, rows int64) error {
 	return nil
 }
 
-// Differ counts the rows, and repairs them if this check repairs. It leaves losses to the end of
-// the check, because by the end there may be more losses than in the check before.
+// Differ counts the rows, and repairs them if this check repairs. It leaves losses to conclude, at
+// the end of the check, because this check may find more losses than the check before.
 func (c *checking) Differ(ctx context.Context, found []reconcile.Difference) error {
 	var others []reconcile.Difference
 	for _, d := range found {
@@ -165,8 +165,8 @@ func (c *checking) Differ(ctx context.Context, found []reconcile.Difference) err
 	return c.repairRows(ctx, others)
 }
 
-// doubtful reports whether the owner may be the wrong owner: see reconcile.Doubtful. The other rows
-// of such an owner are doubtful, too, so nothing is repaired.
+// doubtful reports whether the owner may be the wrong owner (see reconcile.Doubtful). All rows of a
+// wrong owner are wrong, so then nothing is repaired.
 func (c *checking) doubtful() bool {
 	read := c.RowsChecked - int64(c.Differing[reconcile.Missing]) + int64(c.Differing[reconcile.Extra])
 	return reconcile.Doubtful(c.losses, c.RowsChecked, read)

@@ -68,7 +68,8 @@ func (c *cluster) as(ctx context.Context, role string) (*url.URL, error) {
 	return c.roleURL[role], err
 }
 
-// start does not use a test's context, because the server outlives the test that needs it first.
+// start connects to the server and makes the template. It does not use a test's context, because
+// the server outlives the test that needs it first.
 func (c *cluster) start() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute) // a first start may download Postgres
 	defer cancel()
@@ -99,9 +100,9 @@ func (c *cluster) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// create copies the files of the template. The default strategy from Postgres 15 on writes each
-// page to the log, and so avoids a checkpoint. That strategy takes twice the time here, because
-// nothing waits for the disk.
+// create makes a database from copies of the template's files. From Postgres 15 on, the default is
+// to write each page to the log instead, which avoids a checkpoint. The default takes twice the
+// time here, because no checkpoint here waits for the disk.
 func (c *cluster) create(ctx context.Context, name, template string) error {
 	return c.exec(ctx, "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(template)+" STRATEGY file_copy")
 }

@@ -21,8 +21,8 @@ type Example struct {
 	name string
 }
 
-// NewExample creates a database with the library's tables. It then runs tables, the SQL of
-// further tables in the same schema. app_service may read and write them.
+// NewExample creates a database with the library's tables. tables is the SQL that creates further
+// tables in the same schema. app_service may read and write the further tables.
 func NewExample(tables string) *Example {
 	e, err := newExample(context.Background(), tables)
 	if err != nil {

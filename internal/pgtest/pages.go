@@ -19,7 +19,8 @@ type Statement struct {
 	before []Statement
 }
 
-// Of returns a second pool like db that keeps its last statement in s.
+// Of returns a second pool with the settings of db. s holds the last statement that was sent on
+// this pool.
 func (s *Statement) Of(tb testing.TB, db *pgxpool.Pool) *pgxpool.Pool {
 	tb.Helper()
 	cfg := db.Config().Copy()

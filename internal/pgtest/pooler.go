@@ -44,8 +44,8 @@ func (*Database) Pooled(tb testing.TB, rawURL string) string {
 	return u.String()
 }
 
-// minIdle is how many sessions with the same start-up message are idle before one is used again.
-// So two consecutive transactions of a client get different sessions.
+// minIdle is how many sessions with the same start-up message must be idle before the pooler uses
+// one of them again. So two consecutive transactions of a client get different sessions.
 const minIdle = 2
 
 type pooler struct {
@@ -65,8 +65,7 @@ type backend struct {
 	client *client
 }
 
-// client is a connection of a client to the pooler, in one transaction at a
-// time.
+// client is a connection of a client to the pooler. It is in one transaction at a time.
 type client struct {
 	net.Conn
 
@@ -105,7 +104,8 @@ func (p *pooler) serve(conn net.Conn) {
 	}
 }
 
-// send passes a message on to c's session. If c has no session, send takes one for it.
+// send passes a message on to the session of c. If c has no session, send first takes a session for
+// c.
 func (p *pooler) send(c *client, startup, m []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -170,8 +170,8 @@ func (p *pooler) release(s *backend) {
 	p.idle[string(s.startup)] = append(p.idle[string(s.startup)], s)
 }
 
-// answer passes the messages of s on to its client. A message without a client,
-// such as a notification, is lost.
+// answer passes the messages of s on to its client. If s has no client, a message, such as a
+// notification, is lost.
 func (p *pooler) answer(s *backend) {
 	defer s.Close()
 	for {
@@ -192,7 +192,8 @@ func (p *pooler) answer(s *backend) {
 }
 
 // pass passes m on to c, and takes s from c if m is the end of a transaction. Both happen in one
-// step, because a client that has read the end starts its next transaction in another session.
+// step. A client that has read the end may begin its next transaction at once, and that transaction
+// needs another session.
 func (p *pooler) pass(m []byte, s *backend, c *client) error {
 	if m[0] != 'Z' {
 		_, err := c.Write(m)
@@ -213,7 +214,8 @@ func (p *pooler) pass(m []byte, s *backend, c *client) error {
 	return nil
 }
 
-// readStartup declines encryption, which clients request first.
+// readStartup returns a client's start-up message. It declines encryption, which clients request
+// first.
 func readStartup(conn net.Conn) ([]byte, error) {
 	from := pgproto3.NewBackend(conn, conn)
 	for {

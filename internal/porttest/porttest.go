@@ -1,10 +1,10 @@
-// Package porttest is test support. It hands out TCP ports on this machine to tests that
-// name a port before a server listens there, or that stop a server and start it again on
-// its port.
+// Package porttest is test support. It gives free TCP ports on this machine to tests. Some tests
+// name a port before a server listens there. Others stop a server and start it again on its port.
 //
-// The port of a closed listener on port 0 is not suitable. The system assigns such ports by
-// itself, and may assign one again to any connection at any moment. The ports of this package
-// are below that range. Two test binaries that run at the same time never get the same port.
+// Such a test cannot listen on port 0, close the listener and use its port later. The system may
+// assign that port to any other connection at any moment. The ports of this package are below the
+// range from which the system assigns ports. Two test binaries that run at the same time never get
+// the same port.
 package porttest
 
 import (
@@ -28,8 +28,8 @@ var owned struct {
 	next   int            // the next port; a multiple of size if there is no block yet or the block is used up
 }
 
-// Addr returns an address 127.0.0.1:port, on which no process listens. No other test gets
-// it, in this process or in another one.
+// Addr returns an address 127.0.0.1:port on which no process listens. No other test gets the same
+// address, in this process or in another process.
 func Addr(t testing.TB) string {
 	t.Helper()
 	owned.Lock()

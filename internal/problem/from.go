@@ -21,9 +21,10 @@ const databaseRetryAfter = time.Second
 // lockedRetryAfter is the client's pause after [txn.ErrLocked].
 const lockedRetryAfter = time.Second
 
-// From classifies err. It returns nil for nil, and an *Error anywhere in the chain as it is. It
-// does not pass on the status of another service, because NOT_FOUND of that service is not our
-// NOT_FOUND. The caller translates such a status. An untranslated status counts as INTERNAL.
+// From classifies err. If err is nil, From returns nil. If an *Error is in the chain of err, From
+// returns this *Error as it is. From does not pass on the status of another service, because
+// NOT_FOUND of that service is not our NOT_FOUND. The caller translates such a status. An
+// untranslated status counts as INTERNAL.
 func From(err error) *Error {
 	if err == nil {
 		return nil

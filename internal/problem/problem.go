@@ -7,8 +7,8 @@
 // Error as an RFC 9457 problem document. [Error.GRPCStatus] renders it as a google.rpc.Status
 // with ErrorInfo, BadRequest and RetryInfo.
 //
-// A client programs against the reason (UPPER_SNAKE, stable) and the field names;
-// titles and details are for people and may change.
+// A client programs against the reason (UPPER_SNAKE, stable) and the field names. Titles and
+// details are for people, so they may change.
 package problem
 
 import (
@@ -62,8 +62,8 @@ func Invalid(field, detail string) *Error {
 	return InvalidFields([]Field{{Field: field, Detail: detail}})
 }
 
-// InvalidFields is the error for several faulty fields of the request; there must be
-// one at least.
+// InvalidFields is the error for several faulty fields of the request. fields must have at least
+// one element.
 func InvalidFields(fields []Field) *Error {
 	details := make([]string, len(fields))
 	for i, f := range fields {
@@ -85,8 +85,9 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Cause }
 
 // Log writes a line for an error that is not the client's fault. The level is ERROR if the fault is
-// ours, WARN if a dependency is unavailable or slow, and DEBUG if the cause is logged already. It
-// also logs the fault of a token at DEBUG, because the answer does not name that fault.
+// ours, and WARN if a dependency is unavailable or slow. The level is DEBUG if the cause is logged
+// already. Log also writes the fault of a token at DEBUG, because the answer does not name that
+// fault.
 func (e *Error) Log(ctx context.Context, log *slog.Logger) {
 	switch {
 	case e.Logged || e.Code == CodeUnauthenticated:
@@ -124,8 +125,8 @@ const (
 	CodeCanceled                     // the client cancelled or disconnected
 )
 
-// statusClientClosed is the status that proxies log for a client that disconnected;
-// net/http has no name for it.
+// statusClientClosed is the status that proxies log for a client that disconnected. net/http has no
+// name for this status.
 const statusClientClosed = 499
 
 type rendering struct {

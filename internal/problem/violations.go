@@ -11,7 +11,8 @@ import (
 )
 
 // These limits bound the answer to a request with faults everywhere, because the answer repeats
-// names from the request. Over gRPC it is a trailer, and clients accept a few KB of trailers.
+// names from the request. Over gRPC the answer is in a trailer, and clients accept a few KB of
+// trailers.
 const (
 	maxViolations = 20
 	maxText       = 200 // bytes
@@ -56,7 +57,7 @@ func (v Violations) Err() error {
 }
 
 // Text requires at least low and at most high characters in s. It refuses control characters that
-// are not in allowed, because Postgres refuses NUL and no line of text needs the others.
+// are not in allowed. Postgres refuses NUL, and no line of text needs the other control characters.
 func (v *Violations) Text(field, s string, low, high int, allowed string) {
 	v.Require(utf8.ValidString(s), field, "must be valid UTF-8")
 	v.Require(!strings.ContainsFunc(s, func(r rune) bool {
@@ -66,13 +67,13 @@ func (v *Violations) Text(field, s string, low, high int, allowed string) {
 	v.Require(low <= n && n <= high, field, fmt.Sprintf("must have %d to %d characters, has %d", low, high, n))
 }
 
-// Line is Text for one line, such as a title, that is shown next to other users' lines. It
-// refuses characters that show nothing themselves but change the text around them. These are the
-// embeddings, overrides and isolates, which turn text around and stay open beyond its end
-// (U+202A to U+202E, U+2066 to U+2069). It also refuses the zero-width space and the byte order
-// mark, with which two titles look alike. It keeps the marks that scripts need: the joiners of
-// Persian, of Indic scripts and of emoji (U+200C, U+200D), and the left-to-right, right-to-left
-// and Arabic letter marks, which end with the next character.
+// Line is like Text, but for one line, such as a title, that is shown next to other users' lines.
+// Line also refuses characters that show nothing themselves but change the text around them.
+// Embeddings, overrides and isolates (U+202A to U+202E, U+2066 to U+2069) turn text around and stay
+// open beyond its end. With the zero-width space or the byte order mark, two different titles look
+// alike. Line allows the marks that scripts need. These are the joiners of Persian, of Indic
+// scripts and of emoji (U+200C, U+200D), and the left-to-right, right-to-left and Arabic letter
+// marks, whose effect ends with the next character.
 func (v *Violations) Line(field, s string, low, high int) {
 	v.Require(!strings.ContainsFunc(s, func(r rune) bool {
 		return r >= '\u202a' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069' || r == '\u200b' || r == '\ufeff'
@@ -80,8 +81,8 @@ func (v *Violations) Line(field, s string, low, high int) {
 	v.Text(field, s, low, high, "")
 }
 
-// UUID accepts the canonical form only. uuid.Parse also accepts braces and a URN, so one thing
-// would then have several addresses.
+// UUID accepts only the canonical form. uuid.Parse also accepts braces and a URN. With these forms,
+// one thing would have several addresses.
 func (v *Violations) UUID(field, s string) uuid.UUID {
 	id, err := uuid.Parse(s)
 	v.Require(err == nil && len(s) == len(uuid.Nil.String()), field, "must be a UUID")

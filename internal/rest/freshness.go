@@ -29,8 +29,8 @@ func ConsistencyRequest(w http.ResponseWriter, r *http.Request, query url.Values
 	return q, err
 }
 
-// parseMode parses a mode, which the parameter stale-if-error may follow, in the syntax of RFC
-// 9651. The parameter is named after the cache directive of RFC 5861.
+// parseMode parses a mode in the syntax of RFC 9651. The parameter stale-if-error may follow the
+// mode. The parameter is named after the cache directive of RFC 5861.
 func parseMode(headers []string) (mode consistency.Mode, staleIfError bool, err error) {
 	if len(headers) == 0 {
 		return "", false, nil
@@ -46,9 +46,9 @@ func parseMode(headers []string) (mode consistency.Mode, staleIfError bool, err 
 }
 
 // preferredWait returns how long the client is willing to wait. It reads the first "wait" in the
-// Prefer headers (RFC 7240), in whole seconds, and reduces it to ceiling. It confirms the result
-// in the header Preference-Applied of the answer. If the client sent no wait, it returns
-// fallback.
+// Prefer headers (RFC 7240), in whole seconds. It lowers a wait above ceiling to ceiling, and
+// confirms the result in the answer's header Preference-Applied. If the client sent no wait,
+// preferredWait returns fallback.
 func preferredWait(w http.ResponseWriter, r *http.Request, fallback, ceiling time.Duration) (time.Duration, error) {
 	for preference := range strings.SplitSeq(strings.Join(r.Header.Values("Prefer"), ","), ",") {
 		preference, _, _ = strings.Cut(preference, ";")

@@ -19,10 +19,10 @@ import (
 // bounds the elements of all repeated fields of a request together.
 const MaxElements = 100
 
-// checkJSON compares body with the type that it will be decoded into. encoding/json alone stops
-// at the first mistake, takes names in any case, keeps the last of repeated names, and writes
-// U+FFFD for half a surrogate pair. If a value that decodes itself (a time) is wrong,
-// encoding/json cannot say where.
+// checkJSON returns the faults of body as a value of the type of into. encoding/json alone would
+// stop at the first mistake, take names in any case, keep the last of repeated names, and write
+// U+FFFD for half a surrogate pair. Some types, such as a time, decode themselves. If such a value
+// is wrong, encoding/json cannot say where it is.
 func checkJSON(body []byte, into any) []problem.Field {
 	switch {
 	case len(bytes.TrimSpace(body)) == 0:

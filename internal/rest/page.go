@@ -1,7 +1,7 @@
 package rest
 
-// Lists are cut into pages by their keys (keyset pagination). An item that is added or removed
-// between two pages neither repeats nor hides another item.
+// Lists are cut into pages by their keys (keyset pagination). If an item is added or removed
+// between the reads of two pages, no other item is repeated or left out.
 
 import (
 	"encoding/base64"
@@ -21,7 +21,7 @@ const (
 	DefaultPageSize = 50
 	// MaxPageSize bounds the cost of one request.
 	MaxPageSize = 200
-	// maxPageBytes bounds the texts of a page. With the message around them, they fit into the 4
+	// maxPageBytes bounds the texts of a page. The whole message with these texts fits into the 4
 	// MiB that every gRPC client accepts by default.
 	maxPageBytes = 3 << 20
 )
@@ -43,16 +43,16 @@ func CheckPageSize(size int, violations *problem.Violations) {
 }
 
 // PageToken returns the token of the page that follows the item with the id last, in a list with
-// the given filter. The token is bound to the text of the filter, and is opaque to clients. It is
-// not a signature, because a forged token only makes a list begin elsewhere.
+// the given filter. The token is bound to the text of the filter, and is opaque to clients. The
+// token has a checksum and no signature, because a forged token only makes a list begin elsewhere.
 func PageToken(last uuid.UUID, filter string) string {
 	sum := crc32.ChecksumIEEE(append(last[:], filter...))
 	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint32(last[:], sum))
 }
 
-// ParsePageToken returns the id behind which the page begins. Lists are newest first, so the id
-// is uuid.Max without a token. It reports a fault of page_token if the token was cut off or
-// comes with another filter.
+// ParsePageToken returns the id of the item after which the page begins. Lists are newest first, so
+// without a token the id is uuid.Max. ParsePageToken reports a fault of page_token if the token was
+// cut off or comes with another filter.
 func ParsePageToken(token, filter string, violations *problem.Violations) (last uuid.UUID) {
 	if token == "" {
 		return uuid.Max
@@ -76,9 +76,9 @@ func FitPage[T any](items []T, size int, text func(T) int) int {
 	return size
 }
 
-// CutPage returns the first items, at most size, and the token of the page behind them. The token
-// is empty if there is no such page. The caller reads one item more than size, so that CutPage can
-// tell whether there is such a page.
+// CutPage returns the first items, at most size, and the token of the page that follows them. The
+// token is empty if no page follows. The caller reads one item more than size, so that CutPage can
+// tell whether a page follows.
 func CutPage[T any](items []T, size int, id func(T) uuid.UUID, filter string) (cut []T, next string) {
 	if len(items) <= size {
 		return items, ""

@@ -11,8 +11,8 @@ import (
 // because the answer depends on its caller and may be older than the consistency token of the
 // next request.
 //
-// Strict-Transport-Security is left to the proxy that ends TLS. This port has no TLS, and
-// without TLS browsers ignore the header. Cloud Run's domain .app is loaded with TLS only.
+// Strict-Transport-Security is left to the proxy that ends TLS. This port has no TLS, and without
+// TLS browsers ignore the header. Browsers open Cloud Run's domain .app only with TLS.
 func hardened(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -28,10 +28,10 @@ func hardened(next http.Handler) http.Handler {
 // an origin is removed, its pages can go on calling for this time.
 const preflightSeconds = "600"
 
-// crossOrigin lets scripts of pages with the given origins call the API and read the answers. A
-// browser refuses both without these headers, and pages of other origins do not get them. The
-// headers never allow credentials, because the API uses no cookies. A page has to send the token
-// of its user.
+// crossOrigin lets scripts of pages with the given origins call the API and read the answers.
+// Without these headers, a browser refuses to make the calls and to pass on the answers. Pages of
+// other origins do not get the headers. The headers never allow credentials, because the API uses
+// no cookies. A page has to send the token of its user.
 func crossOrigin(origins Origins) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		if len(origins) == 0 {

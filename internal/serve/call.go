@@ -87,8 +87,8 @@ func (g *GRPC) admit(method string, r *http.Request) (admitted *http.Request, le
 }
 
 // refuse returns the reason why a request is not passed to grpc-go, or nil. It refuses a compressed
-// request. grpc-go could unpack one, because client libraries of Google and of OpenTelemetry
-// register gzip for the whole process.
+// request. grpc-go could unpack the request, because client libraries of Google and of
+// OpenTelemetry register gzip for the whole process.
 func refuse(method string, r *http.Request) *problem.Error {
 	coding := r.Header.Get("Grpc-Encoding")
 	switch {

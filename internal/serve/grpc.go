@@ -38,7 +38,7 @@ type GRPC struct {
 	faults *rate.Limiter
 }
 
-// NewGRPC returns a server. Its handlers may return any error: the error reaches the
+// NewGRPC returns a server. Its handlers may return any error, because each error reaches the
 // client through problem.From.
 func NewGRPC(log *slog.Logger, guard *Guard) *GRPC {
 	g := &GRPC{log: log, guard: guard, health: health.NewServer(), faults: faultLines(),
@@ -139,8 +139,8 @@ func (g *GRPC) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h
 }
 
 // stream does the same as unary for a stream, but sets no deadline. The context of gRPC's own
-// streams already has a deadline. A stream of our services would be cut off at the write deadline
-// of every answer.
+// streams already has a deadline. If a service of ours had a stream, the write deadline of every
+// answer would cut the stream off.
 func (g *GRPC) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	return g.call(ss.Context(), info.FullMethod, func() error { return handler(srv, ss) })
 }
@@ -180,9 +180,9 @@ func rendered(ctx context.Context, log *slog.Logger, method string, err error) e
 	return p.GRPCStatus().Err()
 }
 
-// logCall writes the log line of a call. method is an existing method or "unknown". Calls to
-// gRPC's own services are logged at DEBUG. So are most calls that cost their clients nothing
-// (atNoCost): only a limited number of them is logged at INFO.
+// logCall writes the log line of a call. method is an existing method or "unknown". Calls to gRPC's
+// own services are logged at DEBUG. atNoCost says that the call costs its client nothing. Of these
+// calls only a limited number is logged at INFO, and the others at DEBUG.
 func (g *GRPC) logCall(ctx context.Context, method string, took time.Duration, err error, atNoCost bool) {
 	code := status.Code(err)
 	level := slog.LevelInfo

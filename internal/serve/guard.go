@@ -59,9 +59,9 @@ func (g *Guard) admit(operation string, r *http.Request) (admitted *http.Request
 }
 
 // isOutside reports whether an admitted gRPC call has a caller from outside of the system. The
-// trace of such a caller is not continued, because the caller would then decide which of our spans
-// are sampled. The caller of an operation for services counts as a service, even where callers have
-// no identity.
+// trace of such a caller is not continued. Otherwise the caller would decide which of our spans are
+// sampled. The caller of an operation for services counts as a service, even where callers have no
+// identity.
 func (g *Guard) isOutside(ctx context.Context, rpc *stats.RPCTagInfo) bool {
 	return auth.Of(ctx).Kind != auth.Service && g.rules[rpc.FullMethodName] != auth.Services
 }
@@ -100,8 +100,8 @@ func (g *Guard) guarded(log *slog.Logger, routes chi.Routes) func(http.Handler) 
 	}
 }
 
-// matched returns the route of r. It must use the same path and method as chi. Otherwise a
-// request could pass by the rule of one route and then reach another.
+// matched returns the route of r. It must find the route by the same path and method as chi.
+// Otherwise a request could be checked by the rule of one route and then reach another route.
 func matched(routes chi.Routes, r *http.Request) (method, pattern string) {
 	at := chi.RouteContext(r.Context())
 	method = cmp.Or(at.RouteMethod, r.Method)

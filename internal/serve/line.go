@@ -16,8 +16,8 @@ const (
 	// the line of a failed request is at most 1 KB.
 	maxLogged = 200
 	// faultsPerSecond and faultBurst bound the lines at INFO about requests that cost the client
-	// nothing: requests that fail by the client's fault, that the guard refuses for any reason,
-	// or that everybody may send. The metrics count all of them.
+	// nothing. These are requests that fail by the client's fault, that the guard refuses for any
+	// reason, or that everybody may send. The metrics count all of them.
 	faultsPerSecond = 10
 	faultBurst      = 50
 )
@@ -28,7 +28,7 @@ const noRoute = "(no route)"
 // methods are the HTTP methods that a route may have.
 var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 
-// method is r's method, or "_OTHER" if it is not one of methods.
+// method returns r's method, or "_OTHER" if r's method is neither in methods nor OPTIONS.
 func method(r *http.Request) string {
 	if slices.Contains(methods, r.Method) || r.Method == http.MethodOptions {
 		return r.Method

@@ -17,15 +17,15 @@ const (
 	// answer itself takes no time.
 	ownCallTime = readHeaderTimeout
 	// maxOwn bounds the streams of gRPC's own services (health, reflection) that an instance has at
-	// once. It also bounds the unary calls to these services, separately. Every caller may make
-	// such calls, and each call takes one of the requests that Cloud Run gives an instance at once
-	// (80 by default). A proxy or a person needs one stream. A unary call ends as soon as its
-	// message is there.
+	// once. It also bounds the unary calls to these services, counted separately. There must be a
+	// bound, because every caller may make such calls, and each of them takes one of the requests
+	// that Cloud Run gives an instance at once (80 by default). A proxy or a person needs one
+	// stream. A unary call ends as soon as its message is there.
 	maxOwn = 8
 )
 
-// own is one kind of calls to gRPC's own services: the unary calls or the streams. time bounds each
-// call, and places bounds the calls under way.
+// own is one kind of calls to gRPC's own services, either the unary calls or the streams. time
+// bounds each call, and places bounds the number of calls under way.
 type own struct {
 	time   time.Duration
 	places chan struct{}

@@ -16,8 +16,8 @@ import (
 )
 
 // maxRates bounds the table of rates to about 3 MB. A full table drops the user that was seen least
-// recently. Nothing is lost if that user has sent nothing for two seconds, because such a user has
-// the whole burst again. An instance does not serve requests of more than 10,000 users in two
+// recently. This does no harm if that user has sent nothing for two seconds, because such a user
+// has the whole burst again anyway. An instance does not serve more than 10,000 users in two
 // seconds. Only users with a valid token have a row, so a stranger cannot fill the table.
 const maxRates = 10_000
 
@@ -56,8 +56,8 @@ func newRates(perSecond uint) *rates {
 	return r
 }
 
-// enter counts a request of p until leave is called. If the request is one too many, err is the
-// answer to it.
+// enter counts a request of p until leave is called. If the request is over a limit, enter returns
+// the answer to the request as err.
 func (r *rates) enter(ctx context.Context, p auth.Principal) (leave func(), err error) {
 	if r.perSecond == 0 || p.Kind != auth.User {
 		return func() {}, nil
@@ -77,7 +77,7 @@ func (r *rates) enter(ctx context.Context, p auth.Principal) (leave func(), err 
 	return nil, err
 }
 
-// count adds n to the scope's requests under way, and returns their number.
+// count adds n to the number of the scope's requests under way, and returns the new number.
 func (r *rates) count(scope string, n int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

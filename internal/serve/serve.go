@@ -2,14 +2,14 @@
 // as Cloud Run sends requests.
 //
 // The contract is the same on both transports. Every error is a problem. A request gets 30 seconds,
-// or less if it says so, and its client gets 5 more seconds to read the answer. The size of a body
-// is limited: 256 KiB over REST, one message of 64 KiB over gRPC. Compressed bodies are refused.
-// The number of elements in a body is limited to 100 before they are decoded. A panic fails its own
-// request only and is logged with its stack. Bytes that cannot be decoded are the client's fault:
-// the answer is INVALID_ARGUMENT and names "request" or "body". A stream of gRPC's own services
-// (health, reflection) gets 55 seconds, and a unary call to them 5 seconds. At most 8 calls of each
-// kind are under way at once, and a further call gets RESOURCE_EXHAUSTED. Each user has a rate: see
-// [Options].
+// or less if the client asks for less. The client gets 5 more seconds to read the answer. The size
+// of a body is limited: 256 KiB over REST, one message of 64 KiB over gRPC. Compressed bodies are
+// refused. The number of elements in a body is limited to 100 before they are decoded. A panic
+// fails its own request only and is logged with its stack. If the bytes of a request cannot be
+// decoded, the fault is the client's. The answer is then INVALID_ARGUMENT and names "request" or
+// "body". A stream of gRPC's own services (health, reflection) gets 55 seconds, and a unary call to
+// them 5 seconds. At most 8 such streams and 8 such calls are under way at once, and a further one
+// gets RESOURCE_EXHAUSTED. Each user has a rate (see [Options]).
 //
 // A request reaches its handler only through its [Guard], which is the same on both transports.
 // Without a valid identity the answer is 401 (UNAUTHENTICATED). If the rule of the operation
@@ -31,8 +31,8 @@
 //     in flight get 4 s to end.
 //   - The remaining requests are cut off and named in the error of Run.
 //
-// A connection that was idle for the 2 s may end while a client sends a request on it, as is always
-// possible over HTTP/1. The client then sends the request again.
+// After these 2 s, a connection that was idle may end while a client sends a request on it. This is
+// always possible over HTTP/1. The client then sends the request again.
 //
 // Health, readiness and metrics are on the same port, or on a port of their own (field Admin of
 // [Health]). That port answers until the drain has ended.
@@ -70,8 +70,9 @@ const (
 
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 30 * time.Second
-	// idleTimeout is above the 600 s after which Google's front ends close an idle connection,
-	// because the side that reuses a connection must be the side that closes it.
+	// idleTimeout is above the 600 s after which Google's front ends close an idle connection. The
+	// front end must close a connection before the server does, because otherwise the front end
+	// could reuse a connection that the server is closing.
 	idleTimeout    = 620 * time.Second
 	maxHeaderBytes = 64 << 10
 	// maxBodyBytes bounds a REST body. A video with each of its 10,500 characters escaped as a
@@ -106,12 +107,12 @@ func New(log *slog.Logger, rest *chi.Mux, grpc *GRPC, health *Health) *Server {
 	return &Server{log: log, rest: rest, grpc: grpc, health: health, unread: newUnread()}
 }
 
-// Run serves on lis, which it closes, and runs loops at the same time until ctx is cancelled.
-// Then it drains, and only then cancels the loops' context, because the last requests leave work
-// for the loops. It returns nil if every accepted request was answered and every loop returned
-// nil. Otherwise it returns the error of a loop, or an error that names the requests that were
-// cut off. If a loop fails or a port cannot be served, everything ends. If an operation has no
-// rule of access, nothing begins.
+// Run serves on lis, and closes lis. At the same time it runs the loops. When ctx is cancelled, Run
+// drains. Only then it cancels the loops' context, because the last requests leave work for the
+// loops. Run returns nil if every accepted request was answered and every loop returned nil.
+// Otherwise it returns the error of a loop, or an error that names the requests that were cut off.
+// If a loop fails or a port cannot be served, everything ends. If an operation has no rule of
+// access, Run starts nothing.
 func (s *Server) Run(ctx context.Context, lis net.Listener, loops ...func(context.Context) error) error {
 	if err := s.checkRules(); err != nil {
 		return errors.Join(err, lis.Close())
@@ -121,7 +122,7 @@ func (s *Server) Run(ctx context.Context, lis net.Listener, loops ...func(contex
 	g, failed := errgroup.WithContext(looping)
 	if s.health.Admin != nil {
 		admin := s.adminServer()
-		defer func() { _ = admin.Close() }() // a probe that this cuts off asks a process that ends anyway
+		defer func() { _ = admin.Close() }() // this may cut off a probe, but the process ends anyway
 		g.Go(func() error { return serveAdmin(looping, admin, s.health.Admin) })
 	}
 	for _, loop := range loops {
@@ -176,8 +177,8 @@ func waitOr(done <-chan struct{}, failed <-chan error) error {
 	}
 }
 
-// shutdown returns an error that names the requests that it cuts off. Its caller closes their
-// connections.
+// shutdown waits for the requests in flight. It returns an error that names the requests that are
+// cut off. The caller closes the connections of these requests.
 func (s *Server) shutdown(server *http.Server) error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
@@ -209,8 +210,8 @@ func (s *Server) httpServer(handler http.Handler) *http.Server {
 }
 
 // handler passes each request to gRPC or REST by its content type. ending is cancelled when
-// lingering is over. This ends the streams of gRPC's own services, which would otherwise stay
-// open for up to a minute and carry no work that could be lost.
+// lingering is over. The end of ending also ends the streams of gRPC's own services. They carry no
+// work that could be lost, and would otherwise stay open for up to a minute.
 func (s *Server) handler(ending context.Context) http.Handler {
 	grpc := s.grpc.handler(ending)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -228,15 +229,17 @@ func (s *Server) handler(ending context.Context) http.Handler {
 	})
 }
 
-// boundAnswer bounds the time of a client that does not read its answer. It ignores the error of
-// a writer without a connection, such as a test's recorder, which has nothing to bound.
+// boundAnswer ends an answer that takes longer than limit, for example because the client does not
+// read it. It ignores the error of a writer without a connection, such as a test's recorder, which
+// has nothing to bound.
 func boundAnswer(w http.ResponseWriter, limit time.Duration) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit))
 }
 
-// isGRPC accepts a POST over HTTP/2 with application/grpc and any suffix (+proto), as gRPC sends
-// it. The gRPC server does not support other requests with such a type (application/grpc-web,
-// HTTP/1.1, another method). They are left to REST, which refuses and logs them.
+// isGRPC accepts a POST over HTTP/2 with the type application/grpc and any suffix (such as +proto),
+// as gRPC sends it. The gRPC server does not support other requests with such a type
+// (application/grpc-web, HTTP/1.1, another method). These requests are left to REST, which refuses
+// and logs them.
 func isGRPC(r *http.Request) bool {
 	rest, ok := strings.CutPrefix(r.Header.Get("Content-Type"), "application/grpc")
 	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';') && r.ProtoMajor == 2 && r.Method == http.MethodPost

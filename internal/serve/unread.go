@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// unreadTimeout bounds the wait for the first requests of connections. The connections were
-// accepted before the listener closed, so the requests have arrived or are on their way. A client
-// may also send no request.
+// unreadTimeout bounds the wait for the first requests of connections that were accepted before the
+// listener closed. These requests have arrived or are on their way. But a client may also send no
+// request.
 const unreadTimeout = time.Second
 
 // unread has the accepted connections whose first request has not reached the handler. If

@@ -10,8 +10,8 @@ import (
 )
 
 // idsOnly is the tracer provider of a process that sends its traces nowhere. Its spans record
-// nothing, but have ids for log lines and events. A span has the flags of its parent. So if a
-// calling service of the system samples a trace, the services that this process calls sample it
+// nothing, but have ids for log lines and events. A span has the flags of its parent. So if the
+// caller of this process samples a trace, the services that this process calls sample that trace,
 // too.
 type idsOnly struct{ embedded.TracerProvider }
 

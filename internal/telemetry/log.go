@@ -11,11 +11,12 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Logger returns a logger that writes one JSON object per line in the shape of Cloud Logging's
-// structured logs: time, severity, message and service. Its methods that take a context also write
-// the trace and span of the context. project is the Google Cloud project and may be empty. Without
-// a project the console cannot link a line to its trace. Log with LogAttrs or key-value pairs, not
-// in a group opened with WithGroup, because the trace would land in the group as well.
+// Logger returns a logger that writes one JSON object per line. The lines have the shape of Cloud
+// Logging's structured logs, with time, severity, message and service. A method that takes a
+// context also writes the trace and the span of the context. project is the Google Cloud project,
+// and may be empty. Without a project, the console cannot link a line to its trace. Do not log in a
+// group that was opened with WithGroup, because the trace would land in the group as well. Use
+// LogAttrs or key-value pairs.
 func Logger(w io.Writer, level slog.Level, service, project string) *slog.Logger {
 	prefix := ""
 	if project != "" {
@@ -65,7 +66,7 @@ func severity(level slog.Level) string {
 	return "DEBUG"
 }
 
-// traced adds the trace context of the line's context.
+// traced is a handler that adds to each line the trace and the span in the line's context.
 type traced struct {
 	slog.Handler
 	tracePrefix string

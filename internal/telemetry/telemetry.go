@@ -91,8 +91,8 @@ func tracerProvider(ctx context.Context, res *resource.Resource) (_ oteltrace.Tr
 	if !pushes("TRACES") {
 		return idsOnly{}, func(context.Context) error { return nil }, nil
 	}
-	// The size of a request is not checked. The check takes a fifth of the time to send the
-	// request, and 512 spans are far below the limit.
+	// The size of a request to the collector is not checked. The check takes a fifth of the time to
+	// send the request, and the 512 spans of a request are far below the limit.
 	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithMaxRequestSize(0))
 	if err != nil {
 		return nil, nil, fmt.Errorf("create trace exporter: %w", err)
@@ -106,8 +106,8 @@ func meterProvider(ctx context.Context, res *resource.Resource) (*metric.MeterPr
 	if err != nil {
 		return nil, fmt.Errorf("create prometheus exporter: %w", err)
 	}
-	// Exemplars, which are traces of single measurements, would be half of a measurement's cost, and
-	// neither the boards nor the alerts read them.
+	// Exemplars link single measurements to their traces. They are off, because they would be half
+	// of a measurement's cost, and neither the boards nor the alerts read them.
 	options := []metric.Option{
 		metric.WithResource(res), metric.WithReader(scraped), metric.WithExemplarFilter(exemplar.AlwaysOffFilter),
 	}
@@ -130,10 +130,10 @@ func pushes(signal string) bool {
 		os.Getenv("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT") != ""
 }
 
-// maxAttributeBytes bounds each text of a span. The SDK cuts a text by slicing it, and a slice
-// keeps the whole text in memory. Therefore code that puts a client's text into a span copies a
-// part of the text. The SDK lets 2,048 spans wait for the collector, besides the 512 of the
-// request under way, before it drops further spans. With this bound, these spans take a few MiB.
+// maxAttributeBytes bounds each text of a span. The SDK cuts a text to a slice, and the slice keeps
+// the whole text in memory. Therefore code that puts a client's text into a span must copy a part
+// of the text. Up to 2,048 spans wait for the collector, and 512 more are in the request under way,
+// before the SDK drops spans. With this bound, these spans take a few MiB.
 const maxAttributeBytes = 1 << 10
 
 // limits returns the limits of the standard variables. It adds a bound for texts if these variables

@@ -3,8 +3,8 @@
 // other code names a topic or a subscription.
 //
 // Each kind of aggregate has a topic. Each reader of a topic has a subscription, and each
-// subscription has a topic for dead letters, with a subscription of the same name. Names
-// are part of the contract with other teams: they never change.
+// subscription has a topic for dead letters, with a subscription of the same name. The names are
+// part of the contract with other teams, so they never change.
 package topics
 
 // The topics, one per kind of aggregate.

@@ -1,6 +1,5 @@
-// Package walk takes one video through both services, as a user would: it
-// creates, updates and deletes the video, and after each write reads it from
-// catalog with the token of the write.
+// Package walk takes one video through both services, as a user would. It creates, updates and
+// deletes the video. After each write it reads the video from catalog with the token of the write.
 package walk
 
 import (
@@ -44,11 +43,11 @@ type Step struct {
 	EventID          string `json:"event_id"`
 	Version          int64  `json:"version"`
 	ConsistencyToken string `json:"consistency_token"`
-	// Source is the source of the answer: the projection, or the owner.
+	// Source is the source of the answer. It is the projection or the owner.
 	Source string `json:"source"`
 
-	// The times of the write and the read, in their order. They are recorded in the outbox, at
-	// the broker, in the projection and in this process.
+	// The times of the write and of the read, from the earliest to the latest. The outbox, the
+	// broker, the projection and this process record one time each, in this order.
 	CommittedAt time.Time `json:"committed_at"`
 	PublishedAt time.Time `json:"published_at"`
 	AppliedAt   time.Time `json:"applied_at"`
@@ -63,8 +62,8 @@ type walker struct {
 	db             *pgx.Conn
 }
 
-// write is a step's call to video with its expected status, and the expected status of catalog's
-// reads afterwards.
+// write is a call to video in one step. answers is the expected status of the call. readAnswers is
+// the expected status of catalog's reads afterwards.
 type write struct {
 	name, method, body   string
 	answers, readAnswers int
@@ -101,8 +100,8 @@ func Walk(ctx context.Context, video, catalog, token string, db *pgx.Conn) ([]St
 	return steps, nil
 }
 
-// step makes one write and reads it back. It returns after the times are read, because the next
-// write would overwrite the recorded times.
+// step makes one write and reads it back. It returns after it has read the recorded times, because
+// the next write would overwrite them.
 func (w *walker) step(ctx context.Context, wr write, path string) (Step, error) {
 	a, err := w.call(ctx, wr.method, w.video+path, wr.body, nil, wr.answers)
 	if err != nil {
@@ -116,7 +115,8 @@ func (w *walker) step(ctx context.Context, wr write, path string) (Step, error) 
 	return s, err
 }
 
-// read reads the video from catalog, no older than the write just made.
+// read reads the video from catalog with the token of the write. If the owner has answered in place
+// of the projection, it reads again. want is the expected status.
 func (w *walker) read(ctx context.Context, s *Step, want int) error {
 	// Ten seconds is the longest time that catalog waits before it asks the
 	// owner.
@@ -148,7 +148,7 @@ func (w *walker) call(ctx context.Context, method, url, body string, header http
 }
 
 // recall adds the event's id and its recorded times. It polls, because after a repair from the
-// owner the inbox row does not commit with the projection.
+// owner the inbox row is not committed together with the projection.
 func (w *walker) recall(ctx context.Context, s *Step) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()

@@ -1,12 +1,11 @@
-// Command bench is the program of `make bench`: it measures the project next to
-// its peers and its own limits, in one run on one machine.
+// Command bench is the program of `make bench`. It measures the project, its peers and its own
+// limits, in one run on one machine.
 //
-// A series is a set of measurements that are taken in turns, A B C A B C, so
-// that a disturbance of the machine affects all of them. Each figure is the
-// median of its runs. A ratio is computed within each turn, from measurements
-// next to each other in time, and its figure is the median of these ratios. So
-// it says more than the quotient of two figures of the table, and far more than
-// a comparison with a figure of another day.
+// A series is a set of measurements that are taken in turns, A B C A B C. So a disturbance of the
+// machine affects all of them. Each figure is the median of its runs. A ratio is computed in each
+// turn, from measurements that are next to each other in time. The figure of a ratio is the median
+// of these values. So this figure says more than the quotient of two figures in the table. It says
+// far more than a comparison with a figure of another day.
 //
 //	pair           the whole pair under rising load: the knee, the overload, the recovery
 //	visible        an event's whole path, from the commit to its visibility
@@ -18,16 +17,16 @@
 //	telemetry      the pair with traces and metrics, without an endpoint, and without the SDK
 //	localpubsub    the local Pub/Sub, compared with the official emulator and pstest
 //
-// A subject is a package with a function that returns its series; [table] lists
-// them. The subjects use these packages:
+// A subject is a package with a function that returns series. [table] lists the subjects. The
+// subjects use these packages:
 //
 //	measure        the parts of a series, how its turns are taken, and calls at a rate or as fast as possible
 //	rig            the equipment: processes, brokers, Postgres, relays, a read model
 //	report         tables on stdout, build/bench.json
 //
-// Exit codes: 0 done, 1 a measurement failed (the others are still taken), 2
-// wrong usage. A measurement that needs something that this machine lacks is
-// left out, and the tables say so.
+// Exit codes: 0 done, 1 a measurement failed (the other measurements are still taken), 2 wrong
+// usage. If a measurement needs something that this machine does not have, it is left out, and the
+// tables say so.
 package main
 
 import (
@@ -68,7 +67,7 @@ Flags:
   --full          more runs and samples, and the large tables
 `
 
-// jsonFile is the file with the figures for programs.
+// jsonFile is the file with the figures in a form for programs.
 const jsonFile = "build/bench.json"
 
 func main() {
@@ -78,12 +77,12 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// usageError is the caller's mistake on the command line.
+// usageError is an error in the command line.
 type usageError struct{ error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// run returns the exit code.
+// run runs the command and returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	err := dispatch(ctx, args, stdout, stderr)
 	var wrong usageError
@@ -124,8 +123,8 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) (err
 	return b.Run(ctx, table(&p), jsonFile)
 }
 
-// table lists all series, in the order in which they are run and printed.
-// Series that need a database get it from p.
+// table returns all series, in the order in which they are run and printed. Series that need a
+// database get it from p.
 func table(p *rig.Postgres) []measure.Series {
 	return slices.Concat(pair.Series(p), visible.Series(p), outbox.Series(p), reads.Series(), inbox.Series(), peers.Series(p),
 		start.Series(p), telemetry.Series(p), localpubsub.Series())

@@ -14,20 +14,20 @@ const (
 	iamAPI      = "iam"
 )
 
-// An api is one of Google's services, under /name/ here.
+// An api is one of Google's services. This server serves it under /name/.
 type api struct {
-	// name.googleapis.com is the service that a project must have enabled.
+	// name is the short name of the service. A project must have enabled name.googleapis.com.
 	name string
-	// product is the provider's name of the service. version is the part that
-	// the provider expects at the end of the address; empty if it adds the
-	// version itself.
+	// product is the name that Terraform's google provider uses for the service. version is the
+	// part of the version that the provider expects at the end of the service's address. It is
+	// empty if the provider adds the version itself.
 	product, version string
-	// prefix comes before the version in its paths.
+	// prefix is the part of a path that comes before the version.
 	prefix string
 	kinds  []*resourceKind
 }
 
-// apis are the services. Kinds are matched in the order given.
+// apis are all services. The kinds of a service are matched in the given order.
 var apis = []*api{
 	{name: projectsAPI, product: "RESOURCE_MANAGER", version: "v1", kinds: []*resourceKind{project}},
 	{name: servicesAPI, product: "SERVICE_USAGE", version: "v1", kinds: []*resourceKind{projectService, projects}},
@@ -42,10 +42,10 @@ var apis = []*api{
 	{name: "sqladmin", product: "SQL", version: "v1beta4", prefix: "sql", kinds: []*resourceKind{databaseInstance, database, databaseUser}},
 }
 
-// service is the name under which it is enabled.
+// service returns the name under which a project enables the service.
 func (a *api) service() string { return a.name + ".googleapis.com" }
 
-// Services returns the names of all services of the fake, for [Options].
+// Services returns the names of all services of the fake, for the field Enabled of [Options].
 func Services() []string {
 	names := make([]string, 0, len(apis))
 	for _, a := range apis {
@@ -64,9 +64,9 @@ func apiOf(path string) *api {
 	return nil
 }
 
-// Environment returns environment variables that make Terraform's google provider
-// use this server and no other. Requests to other hosts go to a proxy on a closed
-// port and fail, so none leaves the machine. Requests to loopback use no proxy.
+// Environment returns environment variables that make Terraform's google provider use only this
+// server. Requests to other hosts go to a proxy on a closed port and fail. So no request leaves the
+// machine. Requests to loopback addresses use no proxy.
 func (s *Server) Environment() []string {
 	vars := []string{"GOOGLE_OAUTH_ACCESS_TOKEN=none", "USER_PROJECT_OVERRIDE=false", "HTTPS_PROXY=http://127.0.0.1:9"}
 	for _, a := range apis {

@@ -14,10 +14,10 @@ import (
 	"strings"
 )
 
-// maxBody is larger than any resource.
+// maxBody is the maximum size of a request's body. Every resource is smaller.
 const maxBody = 4 << 20
 
-// fields are a JSON object: a resource, a policy, or a part of one.
+// fields is a JSON object. It is a resource, a policy, or a part of one of them.
 type fields = map[string]any
 
 // A call is a parsed request.
@@ -25,8 +25,8 @@ type call struct {
 	ctx    context.Context //nolint:containedctx // it lives as long as the request
 	api    *api
 	method string
-	// name is the name of the resource or the collection, without the API's
-	// version. action is the part after its colon.
+	// name is the name of the resource or the collection, without the API's version. action is the
+	// part of the path after the colon.
 	version, name, action string
 	query                 url.Values
 	body                  fields
@@ -34,10 +34,10 @@ type call struct {
 
 // Request is a call that asks for a change.
 type Request struct {
-	// API is the service's short name, such as run.
+	// API is the short name of the service, such as run.
 	API    string `json:"-"`
 	Method string `json:"method"`
-	// Path has the name and the action: projects/p/secrets/s:addVersion.
+	// Path has the name and the action, such as projects/p/secrets/s:addVersion.
 	Path  string            `json:"path"`
 	Query map[string]string `json:"query,omitempty"`
 	Body  map[string]any    `json:"body,omitempty"`
@@ -60,11 +60,13 @@ func (s *Server) read(r *http.Request) (*call, error) {
 		rest = strings.TrimPrefix(rest, c.api.prefix+"/")
 	}
 	c.version, c.name, _ = strings.Cut(rest, "/")
-	// A colon inside a name is escaped, or comes before the last slash.
+	// A colon before the action comes after the last slash. A colon inside a name is escaped, or
+	// comes before the last slash.
 	if at := strings.LastIndexByte(c.name, ':'); at > strings.LastIndexByte(c.name, '/') {
 		c.name, c.action = c.name[:at], c.name[at+1:]
 	}
-	// Services answer with the project's number, and accept either.
+	// Google's services use the project's number in answers. They accept the number and the id in
+	// requests.
 	c.name = strings.Replace(c.name, "projects/"+s.options.Number+"/", "projects/"+s.options.Project+"/", 1)
 	raw, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
 	if err != nil {
@@ -79,7 +81,7 @@ func (s *Server) read(r *http.Request) (*call, error) {
 	return c, nil
 }
 
-// changes reports whether the call asks for a change.
+// changes reports whether the call changes something.
 func (c *call) changes() bool {
 	for _, question := range []string{"get", "test", "list"} {
 		if strings.HasPrefix(c.action, question) {
@@ -134,13 +136,14 @@ func copied(value any) any {
 	return value
 }
 
-// matches compares names part by part; * matches any one part.
+// matches reports whether a name matches a pattern. In the pattern, * stands for any one part of a
+// name.
 func matches(pattern, name string) bool {
 	matched, err := path.Match(pattern, name)
 	return err == nil && matched
 }
 
-// A refusal is an error in the form that the services answer.
+// A refusal is an error with the fields that the services put in an answer.
 type refusal struct {
 	code            int
 	status, message string
@@ -164,7 +167,7 @@ func precondition(format string, args ...any) error {
 	return &refusal{http.StatusBadRequest, "FAILED_PRECONDITION", fmt.Sprintf(format, args...)}
 }
 
-// unknown refuses a request that the fake does not implement yet.
+// unknown returns the refusal of a request that the fake does not implement.
 func unknown(c *call) error {
 	what := fmt.Sprintf("fakegcp: %s %s/%s %s %s", c.method, c.api.name, c.version, c.name, c.action)
 	return &refusal{http.StatusNotImplemented, "UNIMPLEMENTED", what}

@@ -1,6 +1,6 @@
 package fakegcp
 
-// The kinds of resources to which the service adds next to nothing.
+// The services of these kinds of resources add few or no fields to a resource.
 
 var repository = &resourceKind{
 	collection: "projects/*/locations/*/repositories", identify: fromQuery("repository_id"), operation: longRunning,
@@ -29,8 +29,7 @@ func pause(state string) func(*Server, *call) (fields, error) {
 
 var logMetric = &resourceKind{collection: "projects/*/metrics", identify: fromBody, short: true}
 
-// monitored are the resources of Cloud Monitoring, which chooses most names
-// itself.
+// monitored are the kinds of resources of Cloud Monitoring. The service chooses most names itself.
 var monitored = []*resourceKind{
 	{collection: "projects/*/alertPolicies", identify: generated, complete: nameConditions},
 	{collection: "projects/*/notificationChannels", identify: generated},

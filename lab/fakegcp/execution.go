@@ -14,9 +14,9 @@ type Execution struct {
 
 var execution = &resourceKind{collection: "projects/*/locations/*/jobs/*/executions", listed: "executions", operation: longRunning}
 
-// runIfAsked runs a job that was created or changed with a new token. The
-// change ends with the execution, and fails if the execution fails. Executions
-// are named after their tokens, so an old token starts no run.
+// runIfAsked runs a job if the job was created or changed with a new token. The change ends when
+// the execution ends, and fails if the execution fails. An execution is named after its token, so
+// an old token starts no execution.
 // https://cloud.google.com/run/docs/reference/rest/v2/projects.locations.jobs#Job
 func (s *Server) runIfAsked(c *call, job *resource, old fields) error {
 	token := text(job.body["runExecutionToken"])
@@ -42,8 +42,8 @@ func (s *Server) runNow(c *call) (fields, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The job keeps only the token of its latest execution, and this execution
-	// has none. https://github.com/GoogleCloudPlatform/magic-modules/pull/19060
+	// The job keeps only the token of its latest execution. This execution has no token.
+	// https://github.com/GoogleCloudPlatform/magic-modules/pull/19060
 	delete(job.body, "runExecutionToken")
 	id := "run" + s.next()
 	s.mu.Unlock()
@@ -52,8 +52,8 @@ func (s *Server) runNow(c *call) (fields, error) {
 	return longRunning(made, err), nil
 }
 
-// execute runs a job once. It does not hold the lock meanwhile, because the job
-// may call the server.
+// execute runs a job once. It does not hold the lock while the job runs, because the job may call
+// the server.
 func (s *Server) execute(c *call, job *resource, id string) (*resource, error) {
 	e := Execution{Job: job.name, Name: executionName(job, id)}
 	var failed error

@@ -1,19 +1,18 @@
 package fakegcp
 
-// text returns value if it is a string, else "".
+// text returns value if it is a string. Otherwise it returns "".
 func text(value any) string {
 	s, _ := value.(string)
 	return s
 }
 
-// number returns value if it is a JSON number, else 0.
+// number returns value if it is a JSON number. Otherwise it returns 0.
 func number(value any) float64 {
 	n, _ := value.(float64)
 	return n
 }
 
-// object returns the object that the nested names lead to; nil if there is
-// none.
+// object returns the object at the path names within value. It returns nil if there is no object.
 func object(value any, names ...string) fields {
 	f, _ := value.(fields)
 	for _, name := range names {
@@ -22,7 +21,7 @@ func object(value any, names ...string) fields {
 	return f
 }
 
-// objects returns the elements of a list that are objects.
+// objects returns those elements of a list that are objects.
 func objects(value any) []fields {
 	list, _ := value.([]any)
 	found := make([]fields, 0, len(list))

@@ -5,7 +5,7 @@ import (
 	"regexp"
 )
 
-// accountID is the documented form of a service account's id.
+// accountID matches the documented form of a service account's id.
 var accountID = regexp.MustCompile(`^[a-z]([-a-z0-9]{4,28}[a-z0-9])$`)
 
 var serviceAccount = &resourceKind{
@@ -40,8 +40,8 @@ var poolProvider = &resourceKind{
 	needs: true, complete: active, operation: longRunning,
 }
 
-// active makes a pool active at once. The service shows the project's number in
-// the name.
+// active makes a pool active at once. As in Google's service, the name in the body has the
+// project's number.
 func active(s *Server, r *resource, _ fields) {
 	r.body["state"] = "ACTIVE"
 	r.body["name"] = "projects/" + s.options.Number + r.name[len("projects/"+s.options.Project):]
@@ -52,7 +52,7 @@ func nothing(s *Server, c *call) (fields, error) {
 	return fields{}, err
 }
 
-// carry copies fields that only the service sets.
+// carry copies the named fields from old to body. Only the service sets these fields.
 func carry(body, old fields, names ...string) {
 	for _, name := range names {
 		if value, there := old[name]; there {
@@ -61,7 +61,7 @@ func carry(body, old fields, names ...string) {
 	}
 }
 
-// permission is the documented form: a service, a kind of resource, and an
+// permission matches the documented form of a permission: a service, a kind of resource and an
 // action.
 var permission = regexp.MustCompile(`^[a-z]+\.[a-zA-Z]+\.[a-zA-Z]+$`)
 

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// roles are the roles that the fake accepts: without an account, no other check
-// finds a misspelt one. https://cloud.google.com/iam/docs/roles-permissions
+// roles are the roles that the fake accepts. Without an account, no other check finds a misspelt
+// role. https://cloud.google.com/iam/docs/roles-permissions
 var roles = []string{
 	"artifactregistry.reader", "artifactregistry.writer", "artifactregistry.repoAdmin",
 	"cloudscheduler.viewer", "cloudsql.client", "cloudsql.instanceUser", "cloudsql.viewer", "cloudtrace.agent",
@@ -28,8 +28,7 @@ var (
 	agent      = regexp.MustCompile(`^serviceAccount:service-([0-9]+)@(gcp-sa-[a-z]+|serverless-robot-prod)\.iam\.gserviceaccount\.com$`)
 )
 
-// policy reads or writes a policy as the services do; an etag detects a
-// concurrent write.
+// policy reads or writes a policy like the services. An etag detects a concurrent write.
 func (s *Server) policy(c *call) (fields, error) {
 	name := key(c.api.name, c.name)
 	if c.api.name != projectsAPI && s.resources[name] == nil {
@@ -72,8 +71,8 @@ func (s *Server) checkPolicy(policy fields) error {
 	return nil
 }
 
-// checkMember refuses service accounts that do not exist. It does not check
-// other members.
+// checkMember refuses a service account of the project if the account does not exist. It does not
+// check other kinds of members.
 func (s *Server) checkMember(member string) error {
 	if own := agent.FindStringSubmatch(member); own != nil {
 		if own[1] != s.options.Number {
@@ -114,8 +113,8 @@ type Grant struct {
 	Condition string
 }
 
-// Grants returns all grants, sorted. A resource is written
-// pubsub/projects/p/topics/t: the API's short name, then the name.
+// Grants returns all grants, sorted. Resource is the short name of the API and then the name of the
+// resource, such as pubsub/projects/p/topics/t.
 func (s *Server) Grants() []Grant {
 	s.mu.Lock()
 	defer s.mu.Unlock()

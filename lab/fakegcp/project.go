@@ -2,10 +2,10 @@ package fakegcp
 
 import "strings"
 
-// project is the only one: it can be read, and has a policy.
+// project is the kind of the only project. The project can be read, and has a policy.
 var project = &resourceKind{collection: "projects"}
 
-// projects exists for the actions on the collection of services.
+// projects is the kind for actions on the collection of a project's services.
 var projects = &resourceKind{
 	collection: "projects/*",
 	actions: map[string]func(*Server, *call) (fields, error){
@@ -38,7 +38,7 @@ func (s *Server) serviceName(id string) string {
 	return "projects/" + s.options.Project + "/services/" + id
 }
 
-// enable stores the service as a resource, which answers to GET.
+// enable enables a service. It stores the service as a resource, so that GET returns it.
 func (s *Server) enable(id string) {
 	name := s.serviceName(id)
 	s.resources[key(servicesAPI, name)] = &resource{api: servicesAPI, name: name, body: fields{"name": name, "state": "ENABLED"}}

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// forward lets the real Pub/Sub answer. This server keeps only the grants, and
-// deletes them with the resource.
+// forward passes a request to the Pub/Sub behind the fake. The fake itself keeps only the grants,
+// and deletes the grants of a resource when the resource is deleted.
 func (s *Server) forward(w http.ResponseWriter, r *http.Request, c *call) {
 	s.mu.Lock()
 	var err error

@@ -10,37 +10,37 @@ import (
 
 // A resourceKind is a kind of resource.
 type resourceKind struct {
-	// collection is the pattern of its collections: projects/*/secrets.
+	// collection is the pattern of the collections of this kind, such as projects/*/secrets.
 	collection string
 	// identify returns the id and the body of the resource to be created.
 	identify func(s *Server, c *call) (id string, body fields, err error)
-	// check returns the service's refusal, if any. The body is as it will be
-	// stored.
+	// check returns an error if the service would refuse the resource. body is the body that would
+	// be stored.
 	check func(s *Server, c *call, body fields) error
-	// complete adds the fields that the service adds. On an update, old is the
-	// old body; else it is nil.
+	// complete adds the fields that the service adds. On an update, old is the old body. On a
+	// creation, old is nil.
 	complete func(s *Server, r *resource, old fields)
-	// done is called after a change, without the lock; its error is the error
-	// of the operation.
+	// done is called after a change, without the lock. If done returns an error, the operation
+	// fails with this error.
 	done func(s *Server, c *call, r *resource, old fields) error
-	// operation makes the answer to a change of the resource; nil: the
-	// resource.
+	// operation makes the answer to a change of the resource. If operation is nil, the answer is
+	// the resource.
 	operation func(r *resource, err error) fields
-	// actions are those on a resource with POST, after a colon.
+	// actions are the POST actions on a resource, by the name after the colon.
 	actions map[string]func(s *Server, c *call) (fields, error)
-	// listed is the field with the elements of a list; empty: the kind has no
-	// list.
+	// listed is the field of a list's answer that has the elements. If listed is empty, the kind
+	// cannot be listed.
 	listed string
-	// wrapped is the field of an update's body with the resource, next to the
-	// mask; empty: the body is the resource, and the mask is in the query.
+	// wrapped is the field of an update's body that has the resource. The mask is next to this
+	// field. If wrapped is empty, the body is the resource, and the mask is in the query.
 	wrapped string
-	// short means that the body's name is the id alone, or that it has none.
+	// If short is true, the name in the body is only the id, or the body has no name.
 	short bool
-	// needs means that the parent in the pattern must exist as a resource.
+	// If needs is true, the parent in the pattern must exist as a resource.
 	needs bool
 }
 
-// A resource has its full name, such as projects/p/secrets/s.
+// A resource is stored under its full name, such as projects/p/secrets/s.
 type resource struct {
 	api, name string
 	body      fields
@@ -51,7 +51,7 @@ func (r *resource) id() string { return r.name[strings.LastIndexByte(r.name, '/'
 
 func key(api, name string) string { return api + "/" + name }
 
-// next returns a number that was not used before.
+// next returns a number that next has not returned before.
 func (s *Server) next() string {
 	s.count++
 	return strconv.Itoa(s.count)
@@ -80,7 +80,8 @@ func (s *Server) create(c *call, kind *resourceKind) (fields, error) {
 	return s.keep(c, kind, r, nil)
 }
 
-// update replaces a resource, or the fields of it that a mask names.
+// update replaces a resource. If the request has a mask, update replaces only the fields that the
+// mask names.
 func (s *Server) update(c *call, kind *resourceKind) (fields, error) {
 	old, err := s.get(c)
 	if err != nil {
@@ -104,7 +105,7 @@ func (s *Server) update(c *call, kind *resourceKind) (fields, error) {
 	return s.keep(c, kind, &resource{api: old.api, name: old.name, body: body}, old.body)
 }
 
-// camel turns update_mask into updateMask: services accept either.
+// camel turns update_mask into updateMask, because services accept both forms.
 func camel(path string) string {
 	parts := strings.Split(path, "_")
 	for i, part := range parts[1:] {
@@ -115,7 +116,7 @@ func camel(path string) string {
 	return strings.Join(parts, "")
 }
 
-// keep checks and completes a resource, and stores it.
+// keep checks a resource, completes it and stores it.
 func (s *Server) keep(c *call, kind *resourceKind, r *resource, old fields) (fields, error) {
 	if r.body == nil {
 		r.body = fields{}
@@ -172,7 +173,8 @@ func (s *Server) list(c *call, kind *resourceKind) (fields, error) {
 	return fields{kind.listed: items}, nil
 }
 
-// longRunning is the usual form of an operation that is done.
+// longRunning returns the usual form of an operation that is done. If failed is not nil, the
+// operation has failed.
 func longRunning(r *resource, failed error) fields {
 	parts := strings.Split(r.name, "/")
 	operation := fields{"name": strings.Join(parts[:min(4, len(parts))], "/") + "/operations/" + r.id(), "done": true}
@@ -187,7 +189,8 @@ func longRunning(r *resource, failed error) fields {
 	return operation
 }
 
-// fromQuery is for services that take the new resource's name from the query.
+// fromQuery returns a function for the field identify of a resourceKind. The function takes the new
+// resource's id from a parameter of the query.
 func fromQuery(parameter string) func(*Server, *call) (string, fields, error) {
 	return func(_ *Server, c *call) (string, fields, error) {
 		id := c.query.Get(parameter)
@@ -209,11 +212,11 @@ func fromBody(_ *Server, c *call) (string, fields, error) {
 	return name[strings.LastIndexByte(name, '/')+1:], clone(c.body), nil
 }
 
-// generated is for services that choose the id themselves.
+// generated is the field identify of a resourceKind whose service chooses the id itself.
 func generated(s *Server, c *call) (string, fields, error) { return s.next(), clone(c.body), nil }
 
-// Remaining returns the names of all resources except the project and its
-// services, each after its API's short name.
+// Remaining returns the names of all resources except the project and its services. Each name
+// follows the short name of its API.
 func (s *Server) Remaining() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,7 +230,8 @@ func (s *Server) Remaining() []string {
 	return names
 }
 
-// Resource returns a resource as GET would, or an error that names it.
+// Resource returns a resource as GET would return it. If there is none, the error names the
+// resource.
 func (s *Server) Resource(api, name string) (map[string]any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

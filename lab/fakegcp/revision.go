@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// A workload is the kind of resource that a revision belongs to: the rules
-// differ.
+// A workload is the kind of resource that a revision belongs to. Each kind has its own rules.
 type workload int
 
 const (
@@ -18,7 +17,7 @@ const (
 	jobWorkload
 )
 
-// reserved variables are set by Cloud Run.
+// reserved are the environment variables that only Cloud Run may set.
 // https://cloud.google.com/run/docs/configuring/services/environment-variables#reserved
 var reserved = []string{"PORT", "K_SERVICE", "K_REVISION", "K_CONFIGURATION", "CLOUD_RUN_JOB", "CLOUD_RUN_EXECUTION"}
 
@@ -64,7 +63,8 @@ func (s *Server) checkRevision(body fields, of workload) error {
 	return checkService(revision)
 }
 
-// checkOrder checks that a container waits for others by their names.
+// checkOrder checks that each name in a container's dependsOn is the name of a container. If there
+// are several containers, each must have its own name.
 func checkOrder(containers []fields) error {
 	var names []string
 	for i, container := range containers {
@@ -147,7 +147,7 @@ func checkProbes(at string, container fields) error {
 	return nil
 }
 
-// checkService checks the rules that only services have.
+// checkService checks the rules that apply to services only.
 func checkService(revision fields) error {
 	if err := checkScaling("template.scaling", object(revision, "scaling")); err != nil {
 		return err
@@ -205,7 +205,8 @@ func checkResources(at string, container fields) error {
 	return nil
 }
 
-// quantity parses 1, 500m, 512Mi and the like; 0 if it cannot parse the text.
+// quantity parses a number with a unit, such as 1, 500m or 512Mi. It returns 0 if it cannot parse
+// text.
 func quantity(text string) float64 {
 	scale := 1.0
 	for suffix, factor := range map[string]float64{"m": 0.001, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "M": 1e6, "G": 1e9} {

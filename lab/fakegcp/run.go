@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// created is the creation time of everything, so that golden files never
+// created is the creation time of every resource. It is constant, so that golden files never
 // change.
 const created = "2026-01-01T00:00:00Z"
 
@@ -46,7 +46,7 @@ var runJob = &resourceKind{
 	actions:  map[string]func(*Server, *call) (fields, error){"run": (*Server).runNow},
 }
 
-// revise sets the fields that services, jobs and worker pools have in common.
+// revise sets the fields that services, jobs and worker pools all have.
 func (s *Server) revise(r *resource, old fields) {
 	generation := 1
 	if old != nil {
@@ -66,14 +66,15 @@ func (s *Server) revise(r *resource, old fields) {
 type Container struct {
 	Image         string
 	Command, Args []string
-	// Environment has the values of secrets, as an instance sees them.
+	// Environment has the variables as an instance sees them. The value of a secret replaces the
+	// reference to the secret.
 	Environment    map[string]string
 	ServiceAccount string
 }
 
-// Container returns the first container of a Cloud Run resource, given by its
-// full name, as it would be started now. Further ones, such as a collector of
-// metrics, are not run here.
+// Container returns the first container of a Cloud Run resource as it would start now. name is the
+// full name of the resource. The fake does not run further containers, such as a collector of
+// metrics.
 func (s *Server) Container(name string) (Container, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,8 +107,8 @@ func (s *Server) Container(name string) (Container, error) {
 	return c, nil
 }
 
-// revisionOf returns the template of the instances: a job has a template of
-// tasks inside its template of executions.
+// revisionOf returns the template for the instances. A job has a template of executions, and this
+// contains the template of tasks.
 func revisionOf(body fields) fields {
 	if inner := object(body, "template", "template"); inner != nil {
 		return inner
@@ -115,8 +116,7 @@ func revisionOf(body fields) fields {
 	return object(body, "template")
 }
 
-// versionName returns the full name of the secret version that a variable
-// refers to.
+// versionName returns the full name of the secret version that a variable's reference names.
 func (s *Server) versionName(reference fields) string {
 	secret := text(reference["secret"])
 	if !strings.Contains(secret, "/") {

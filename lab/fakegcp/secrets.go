@@ -61,13 +61,13 @@ func setState(state string) func(*Server, *call) (fields, error) {
 	}
 }
 
-// secret returns the value of a version.
+// secret returns the value of a secret version.
 func (v *resource) secret() (string, error) {
 	data, err := base64.StdEncoding.DecodeString(v.payload)
 	return string(data), err
 }
 
-// version finds an enabled version by its name, which may end in "latest".
+// version returns the enabled secret version with this name. The name may end in "latest".
 func (s *Server) version(name string) (*resource, error) {
 	secret, id, _ := strings.Cut(name, "/versions/")
 	if id == "latest" {
@@ -85,7 +85,7 @@ func (s *Server) version(name string) (*resource, error) {
 	return v, nil
 }
 
-// AddSecretVersion adds a version, like `gcloud secrets versions add`.
+// AddSecretVersion adds a version to a secret, like `gcloud secrets versions add`.
 func (s *Server) AddSecretVersion(secret, value string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,23 +16,22 @@ import (
 // callTime bounds one request, which may run a job.
 const callTime = 2 * time.Minute
 
-// Options configures a server. Project, Number and PubSub are required; the
-// zero value is safe for the rest.
+// Options configures a server. Project, Number and PubSub are required. The other fields may be
+// zero.
 type Options struct {
-	// Project and Number identify the only project.
+	// Project is the id of the only project. Number is its number.
 	Project, Number string
-	// PubSub is the base URL of the Pub/Sub that answers its REST requests.
+	// PubSub is the base URL of the Pub/Sub to which the server passes REST requests for Pub/Sub.
 	PubSub string
-	// Enabled are the services that are enabled from the start, such as
-	// run.googleapis.com, in addition to the two that are needed to enable
-	// others.
+	// Enabled are the services that are enabled from the start, such as run.googleapis.com. The two
+	// services that are needed to enable others are always enabled.
 	Enabled []string
-	// Execute runs one execution of a Cloud Run job; its error fails the
-	// execution. It may call the server. Nil: each execution succeeds at once.
+	// Execute runs one execution of a Cloud Run job. If it returns an error, the execution fails.
+	// Execute may call the server. If Execute is nil, each execution succeeds at once.
 	Execute func(ctx context.Context, e Execution) error
-	// Start starts a revision of the Cloud Run service with this full name. If
-	// it returns an error, the revision is not ready, and the change fails. It
-	// may call the server. Nil: each revision is ready at once.
+	// Start starts a revision of the Cloud Run service with the full name service. If it returns an
+	// error, the revision is not ready, and the change of the service fails. Start may call the
+	// server. If Start is nil, each revision is ready at once.
 	Start func(ctx context.Context, service string) error
 }
 
@@ -87,7 +86,7 @@ func Start(options Options) (*Server, error) {
 	return s, nil
 }
 
-// URL is where it serves, without a slash at the end.
+// URL returns the base URL of the server, without a slash at the end.
 func (s *Server) URL() string { return "http://" + s.addr }
 
 // Close ends all connections.
@@ -119,13 +118,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, body)
 }
 
-// answer finds the kind of resource of a call and carries the call out. Calls
-// run one at a time, except while a job runs or a revision starts.
+// answer finds the kind of resource that a call is about, and carries out the call. Calls run one
+// at a time, except while a job runs or a revision starts.
 func (s *Server) answer(c *call) (fields, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	body, err := s.do(c)
-	return clone(body), err // the answer is encoded when others may change the stored body
+	return clone(body), err // other calls may change the stored body while the answer is encoded
 }
 
 func (s *Server) do(c *call) (fields, error) {

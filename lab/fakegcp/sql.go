@@ -1,7 +1,6 @@
 package fakegcp
 
-// Cloud SQL names resources by their last part, and has its own form of
-// operations.
+// Cloud SQL names a resource by the last part of its name, and has its own form of operations.
 
 var databaseInstance = &resourceKind{
 	collection: "projects/*/instances", identify: fromBody, short: true, operation: sqlOperation,
@@ -47,8 +46,8 @@ var databaseUser = &resourceKind{
 	complete: func(_ *Server, r *resource, _ fields) { delete(r.body, "password") }, // never returned
 }
 
-// sqlOperation is an operation that is done. It does not contain the resource;
-// the caller reads that separately.
+// sqlOperation returns an operation that is done. The operation does not contain the resource, so
+// the caller reads the resource separately.
 func sqlOperation(r *resource, failed error) fields {
 	operation := fields{"kind": "sql#operation", "name": "operation-" + r.id(), "status": "DONE", "targetId": r.id()}
 	if failed != nil {

@@ -5,15 +5,15 @@ import (
 	"reflect"
 )
 
-// changesTemplate reports whether a new revision is needed. Without a change of
-// the template there is none, even if the last one never became ready.
+// changesTemplate reports whether a change of the service makes a new revision. It makes one only
+// if the template changes, even if the last revision never became ready.
 func changesTemplate(service *resource, old fields) bool {
 	return old == nil || !reflect.DeepEqual(service.body["template"], old["template"])
 }
 
-// startRevision is the second half of a service's change. A revision that does
-// not become ready fails the change. The service remains, with the requested
-// configuration; the revision before, if there is one, keeps serving.
+// startRevision starts the new revision after a change of a service. If the revision does not
+// become ready, the change fails. The service then has the requested configuration. The previous
+// revision, if there is one, keeps serving.
 func (s *Server) startRevision(c *call, service *resource, old fields) error {
 	if !changesTemplate(service, old) {
 		return nil

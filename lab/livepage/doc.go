@@ -1,3 +1,3 @@
-// Package livepage tests the live page of `make run` in a browser: its buttons and what they
-// do to a real pair, its accessibility, its weight, and its frames under load.
+// Package livepage tests the live page of `make run` in a browser. It tests the buttons and their
+// effects on a real pair, the accessibility of the page, its weight, and its frames under load.
 package livepage

@@ -11,11 +11,12 @@ import (
 	"example.com/lockstep/internal/monitoring"
 )
 
-// runbook is read where the module's alerts lead, seen from the module.
+// runbook is the path of the runbook from the module. The links of the module's alerts have the
+// same path.
 const runbook = "../../docs/runbook.md"
 
-// alertsAgree compares the module's alerts on metrics with the table that they
-// are generated from, and each with its entry of the runbook.
+// alertsAgree compares the module's alerts on metrics with the table in internal/monitoring from
+// which they are generated. It also checks that each alert has an entry in the runbook.
 func alertsAgree(_ context.Context, m *module) (string, error) {
 	content, err := os.ReadFile(m.path("alerts.json"))
 	if err != nil {

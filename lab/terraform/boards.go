@@ -11,8 +11,8 @@ import (
 	"example.com/lockstep/internal/monitoring"
 )
 
-// boardsAgree compares the queries of the module's boards with the table that they are
-// generated from.
+// boardsAgree compares the queries of the module's boards with the table in internal/monitoring
+// from which they are generated.
 func boardsAgree(_ context.Context, m *module) (string, error) {
 	content, err := os.ReadFile(m.path("boards.json"))
 	if err != nil {
@@ -45,7 +45,8 @@ func boardsAgree(_ context.Context, m *module) (string, error) {
 	return fmt.Sprintf("%d, with %d panels", len(given), panels), errors.Join(wrong...)
 }
 
-// queriesOf are the values of all fields prometheusQuery, in the order of the lists.
+// queriesOf returns the values of all fields prometheusQuery. The values in a list keep their
+// order.
 func queriesOf(value any) (found []string) {
 	switch value := value.(type) {
 	case []any:

@@ -18,8 +18,8 @@ import (
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
-// A level is one kind of check of the module. The levels run from the cheapest
-// to the most expensive.
+// A level is one kind of check of the module. The levels are in the order of their cost, the
+// cheapest first.
 type level struct {
 	name string
 	run  func(ctx context.Context, m *module) (seen string, err error)
@@ -124,7 +124,7 @@ func validated(ctx context.Context, m *module) (string, error) {
 	}
 	var wrong []error
 	for _, d := range result.Diagnostics {
-		// The override causes a warning.
+		// The dev_overrides in the configuration cause a warning, which is no error.
 		if d.Severity == "error" {
 			wrong = append(wrong, errors.New(d.String()))
 		}
@@ -143,8 +143,8 @@ type event struct {
 	State json.RawMessage `json:"test_state"`
 }
 
-// events calls handle for each line of Terraform's output. Lines that are not
-// JSON are warnings.
+// events calls handle for each JSON line of Terraform's output. It skips other lines, which are
+// warnings.
 func events(output []byte, handle func(event) error) error {
 	for line := range bytes.Lines(output) {
 		var e event
@@ -161,8 +161,8 @@ func events(output []byte, handle func(event) error) error {
 	return nil
 }
 
-// test runs Terraform's tests and calls handle for each event. The error lists
-// the failures.
+// test runs Terraform's tests and calls handle for each event. The returned error lists the failed
+// tests.
 func (m *module) test(ctx context.Context, handle func(event) error, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, runTime)
 	defer cancel()
@@ -184,14 +184,14 @@ func (m *module) test(ctx context.Context, handle func(event) error, args ...str
 	return errors.Join(err, unreadable)
 }
 
-// failures is the output of tests.
+// failures collects the output of the tests, and notices the first failure.
 type failures struct {
 	output bytes.Buffer
-	first  func() // if it is set, it is called with a failure
+	first  func() // if not nil, it is called when a failure is printed
 }
 
-// Write is that of an io.Writer. It may miss a failure whose line comes in parts, which are then
-// met at the end.
+// Write implements io.Writer. If the line of a failure comes in two parts, Write may miss the
+// failure. test finds this failure after the run.
 func (f *failures) Write(p []byte) (int, error) {
 	if f.first != nil && bytes.Contains(p, []byte(`"severity":"error"`)) {
 		f.first()
@@ -203,8 +203,8 @@ func tested(ctx context.Context, m *module) (string, error) { return m.passed(ct
 
 var suggested = regexp.MustCompile(`(?m)^# (\w+ += )`)
 
-// examplePlanned plans with the values that a deployment starts with, and then
-// with all the suggested ones in addition.
+// examplePlanned plans the module with the values of the example file, and then with all suggested
+// values in addition. A deployment starts with the example file.
 func examplePlanned(ctx context.Context, m *module) (string, error) {
 	const example, all = "terraform.tfvars.example", "all.tfvars"
 	text, err := os.ReadFile(m.path(example))
@@ -224,7 +224,7 @@ func examplePlanned(ctx context.Context, m *module) (string, error) {
 	return summary + ", and with all suggestions", nil
 }
 
-// passed runs tests and returns the number of runs.
+// passed runs the tests. It returns a text with the number of runs that passed.
 func (m *module) passed(ctx context.Context, args ...string) (string, error) {
 	passed := 0
 	err := m.test(ctx, func(e event) error {
@@ -239,8 +239,8 @@ func (m *module) passed(ctx context.Context, args ...string) (string, error) {
 
 var inboxRetention = regexp.MustCompile(`(?m)^\s*inbox_retention_days\s*=\s*(\d+)$`)
 
-// windowsAgree compares a constant of the module with the code: the time for
-// which the inbox remembers applied events.
+// windowsAgree compares a constant of the module with the code. The constant is the time for which
+// the inbox remembers applied events.
 func windowsAgree(_ context.Context, m *module) (string, error) {
 	return inboxRemembers(m.path("."))
 }

@@ -17,10 +17,10 @@ import (
 	"example.com/lockstep/internal/local/postgres"
 )
 
-// compileTime bounds building both services from nothing.
+// compileTime bounds the build of both services with an empty build cache.
 const compileTime = 10 * time.Minute
 
-// An e2eRun is the state that the projects of one run of e2e share.
+// An e2eRun is the state that all projects of one run of e2e share.
 type e2eRun struct {
 	plugins  string // the provider's directory
 	binaries string // the directory of both built services
@@ -33,8 +33,7 @@ type e2eRun struct {
 	started time.Time
 }
 
-// e2e applies the module by following its README, with everything except
-// Google.
+// e2e applies the module as its README describes, with stand-ins for Google's services.
 func e2e(ctx context.Context, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("e2e", flag.ContinueOnError)
 	update, from := flags.Bool("update", false, ""), flags.String("from", "", "")
@@ -67,8 +66,7 @@ func (r *e2eRun) run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, r.postgres.Close()) }()
 	r.did("start", r.postgres.Description())
 
-	// Most of the time of an apply is waiting in the provider, so both can run
-	// at the same time.
+	// An apply mostly waits in the provider. So both applies can run at the same time.
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.inProject(ctx, "fresh", r.fresh) })
 	group.Go(func() error {
@@ -81,7 +79,7 @@ func (r *e2eRun) run(ctx context.Context) (err error) {
 	return group.Wait()
 }
 
-// build builds the binaries that take the place of the images.
+// build builds the binaries that run in place of the images.
 func (r *e2eRun) build(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, compileTime)
 	defer cancel()
@@ -93,7 +91,7 @@ func (r *e2eRun) build(ctx context.Context) error {
 	return nil
 }
 
-// inProject calls live with a new project, and closes the project afterwards.
+// inProject calls live with a new project, and then closes the project.
 func (r *e2eRun) inProject(ctx context.Context, name string, live func(context.Context, *testProject) error) (err error) {
 	p, err := r.newProject(ctx, name)
 	defer func() { err = errors.Join(err, p.close()) }()
@@ -106,7 +104,7 @@ func (r *e2eRun) inProject(ctx context.Context, name string, live func(context.C
 	return nil
 }
 
-// did prints a finished step and its time.
+// did prints a finished step and the time since the start.
 func (r *e2eRun) did(step, seen string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -22,14 +22,13 @@ const gitTime = time.Minute
 type revision struct {
 	name string
 	tree []byte // a tar of deploy/; nil if there is none
-	// absent is the reason why there is none.
+	// absent is the reason why tree is nil.
 	absent string
 }
 
-// findEarlier returns the version that an upgrade starts from: the latest
-// tag's, or without tags the one before the last change of the module. A copy
-// without history has none; this is an error only if a version was requested by
-// name.
+// findEarlier returns the version that an upgrade starts from. If from names a version, it is that
+// one. Otherwise it is the latest tag. Without a tag it is the version before the last change of
+// the module. A copy without history has no earlier version. This is an error only if from is set.
 func findEarlier(ctx context.Context, from string) (revision, error) {
 	if from != "" {
 		return archive(ctx, from)
@@ -48,7 +47,7 @@ func findEarlier(ctx context.Context, from string) (revision, error) {
 	return earlier, nil
 }
 
-// applied are the pathspecs of the files that Terraform reads.
+// applied are the pathspecs of the files that Terraform reads in an apply.
 var applied = []string{"--", ":(glob)" + moduleDir + "/*.tf", ":(glob)" + deployDir + "/schemas/*.proto"}
 
 // beforeLastChange returns the commit before the last change of the files that
@@ -87,7 +86,7 @@ func git(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(string(output)), nil
 }
 
-// clear deletes the module, but not its state and values.
+// clear deletes the files of the module, but not the state and the values of its variables.
 func (m *module) clear() error {
 	return filepath.WalkDir(filepath.Join(m.root, deployDir), func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || personal.MatchString(name) {
@@ -97,7 +96,7 @@ func (m *module) clear() error {
 	})
 }
 
-// replaceBy replaces the module by another version.
+// replaceBy replaces the module by the version r.
 func (m *module) replaceBy(r revision) error {
 	if err := m.clear(); err != nil {
 		return err
@@ -131,7 +130,7 @@ func (m *module) replaceBy(r revision) error {
 	}
 }
 
-// restorePresent restores the present version.
+// restorePresent replaces the module by the present version.
 func (m *module) restorePresent() error {
 	if err := m.clear(); err != nil {
 		return err

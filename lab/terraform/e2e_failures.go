@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// errStart is the error of a revision of a broken service.
+// errStart is the error of each revision of the broken service.
 var errStart = errors.New("the startup probe failed")
 
 var (
@@ -30,16 +30,16 @@ func (p *testProject) start(_ context.Context, service string) error {
 	return nil
 }
 
-// breaks makes revisions of one service fail to start; "" repairs all.
+// breaks makes the revisions of one service fail to start. If service is "", no service fails.
 func (p *testProject) breaks(service string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.broken = service
 }
 
-// failedRelease deploys a revision of catalog that does not start. The earlier
-// revision keeps serving, a further apply finds nothing to do, and the README's
-// command repairs it.
+// failedRelease deploys a revision of catalog that does not start. It expects three things. The
+// earlier revision keeps serving. A further apply finds nothing to do. The command in the README
+// repairs catalog.
 func (p *testProject) failedRelease(ctx context.Context, v variables) error {
 	readme, err := os.ReadFile(readme)
 	if err != nil {
@@ -70,8 +70,8 @@ func (p *testProject) failedRelease(ctx context.Context, v variables) error {
 	return err
 }
 
-// keepsServing expects that the revision before a failed release is still
-// ready, and that a further plan leaves catalog alone.
+// keepsServing expects that the revision from before the failed release is still ready. It also
+// expects that a further plan does not change catalog.
 func (p *testProject) keepsServing(ctx context.Context, v variables, before string) error {
 	if ready, err := p.readyRevision(); err != nil || ready != before {
 		return fmt.Errorf("after a revision that did not start, %q is ready, %w, want %q", ready, err, before)
@@ -86,8 +86,8 @@ func (p *testProject) keepsServing(ctx context.Context, v variables, before stri
 	return nil
 }
 
-// failedCreation is a first apply with a catalog that does not start. Terraform
-// wants to replace it and may not delete it; a person may.
+// failedCreation makes the first apply of a catalog that does not start. Terraform then wants to
+// replace catalog, but may not delete it. A person may delete it.
 func (p *testProject) failedCreation(ctx context.Context, v variables) error {
 	if err := p.deleteCatalog(ctx); err != nil {
 		return err
@@ -108,7 +108,7 @@ func (p *testProject) failedCreation(ctx context.Context, v variables) error {
 	return p.module.expectEmptyPlan(ctx, v)
 }
 
-// appliedBroken expects an apply to fail while catalog does not start.
+// appliedBroken expects that an apply fails while catalog does not start.
 func (p *testProject) appliedBroken(ctx context.Context, v variables, says string) error {
 	p.breaks("catalog")
 	defer p.breaks("")

@@ -12,10 +12,10 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// migrationJobs must succeed before their service is changed.
+// migrationJobs are the jobs that must succeed before the service of the job is changed.
 var migrationJobs = []string{"catalog-migrate", "video-migrate"}
 
-// fresh is the life of a new project: created, used, changed, destroyed.
+// fresh creates a new project, uses it, changes it and destroys it.
 func (r *e2eRun) fresh(ctx context.Context, p *testProject) error {
 	v := p.variables("0")
 	if err := p.prepare(ctx, v); err != nil {
@@ -42,7 +42,7 @@ func (r *e2eRun) fresh(ctx context.Context, p *testProject) error {
 	return p.tearDown(ctx, p.variables("1"))
 }
 
-// check checks the result of a first apply from all sides.
+// check checks the result of a first apply: the next plan, the requests, the grants and more.
 func (p *testProject) check(ctx context.Context, v variables, update bool) error {
 	if err := p.module.expectEmptyPlan(ctx, v); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (p *testProject) check(ctx context.Context, v variables, update bool) error
 	return nil
 }
 
-// release deploys other images: migrations run again, and all data stays.
+// release deploys other images. It expects that the migrations run again, and that all data stays.
 func (p *testProject) release(ctx context.Context) error {
 	v := p.variables("1")
 	seen, err := p.module.keepsData(ctx, v)
@@ -86,7 +86,7 @@ func (p *testProject) release(ctx context.Context) error {
 	return p.failedCreation(ctx, v)
 }
 
-// tearDown first expects a refusal, which is the purpose of the protection.
+// tearDown destroys the project. It first expects that the deletion protection refuses this.
 func (p *testProject) tearDown(ctx context.Context, v variables) error {
 	err := p.module.destroy(ctx, v)
 	if err == nil || !strings.Contains(err.Error(), "deletion_p") {

@@ -8,7 +8,7 @@ import (
 	"example.com/lockstep/lab/fakegcp"
 )
 
-// resourceKinds map a grant's resource to its name in grantsFile.
+// resourceKinds map the resource of a grant to the name of the resource in grantsFile.
 var resourceKinds = []struct {
 	name *regexp.Regexp
 	call string
@@ -24,9 +24,9 @@ var resourceKinds = []struct {
 	{regexp.MustCompile(`^cloudresourcemanager/projects/([^/]+)$`), "project"},
 }
 
-// asListed formats the grants that the fake services hold after an apply like
-// the lines of grantsFile. A resource of a kind that resourceKinds lacks keeps
-// its full name, so its line is not in the file and the comparison fails.
+// asListed formats the grants that the fake has after an apply like the lines of grantsFile. If
+// resourceKinds does not have the kind of a resource, the resource keeps its full name. Then its
+// line is not in grantsFile, and the comparison fails.
 func asListed(grants []fakegcp.Grant) []string {
 	lines := make([]string, 0, len(grants))
 	for _, g := range grants {

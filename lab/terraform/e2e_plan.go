@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// variables are the values of a module's variables, by name. A version of the
-// module ignores values that it does not declare.
+// variables has the values of a module's variables, by name. A version of the module ignores the
+// values of variables that it does not declare.
 type variables map[string]any
 
-// variablesFile and planFile stand next to the module's copy.
+// variablesFile and planFile are files in the folder of the module's copy.
 const (
 	variablesFile = "e2e.tfvars.json"
 	planFile      = "e2e.plan"
@@ -28,8 +28,8 @@ func (m *module) set(v variables) error {
 	return os.WriteFile(m.path(variablesFile), text, 0o600)
 }
 
-// apply applies the module to the project; with targets, only the part that
-// they need.
+// apply applies the module to the project. If there are targets, it applies only the targets and
+// what they need.
 func (m *module) apply(ctx context.Context, v variables, targets ...string) error {
 	args := []string{"apply", "-auto-approve"}
 	for _, target := range targets {
@@ -50,34 +50,33 @@ func (m *module) change(ctx context.Context, v variables, args []string) error {
 	return err
 }
 
-// A change is a plan's change of one resource or output.
+// A change is the change that a plan makes to one resource or output.
 type change struct {
 	Address string `json:"address"`
 	Type    string `json:"type"`
 	Change  steps  `json:"change"`
 }
 
-// steps are create, update and delete, or two of them for a replacement.
+// steps has the actions of a change: create, update or delete, or two of them for a replacement.
 type steps struct {
 	Actions []string `json:"actions"`
 }
 
 func (c change) String() string { return strings.Join(c.Change.Actions, "+") + " " + c.Address }
 
-// data are the types of resources that another apply cannot restore.
+// data are the types of resources whose content another apply cannot restore.
 var data = []string{
 	"google_pubsub_topic", "google_pubsub_subscription", "google_pubsub_schema", "google_secret_manager_secret",
 	"google_sql_database_instance", "google_sql_database", "google_artifact_registry_repository",
 }
 
-// losesData reports whether the change deletes a resource with data; a
-// replacement does.
+// losesData reports whether the change deletes a resource with data. A replacement also deletes it.
 func (c change) losesData() bool {
 	return slices.Contains(data, c.Type) && slices.Contains(c.Change.Actions, "delete")
 }
 
-// plan returns the changes that an apply would make: none, if the project is as
-// it should be.
+// plan returns the changes that an apply would make. There are none if the project is as the module
+// describes it.
 func (m *module) plan(ctx context.Context, v variables) ([]change, error) {
 	if err := m.set(v); err != nil {
 		return nil, err
@@ -103,8 +102,8 @@ func (m *module) plan(ctx context.Context, v variables) ([]change, error) {
 	return slices.DeleteFunc(changes, func(c change) bool { return slices.Equal(c.Change.Actions, []string{"no-op"}) }), nil
 }
 
-// expectEmptyPlan fails if a plan has changes: a difference that never ends
-// would change something at each deployment.
+// expectEmptyPlan returns an error if a plan has changes. Directly after an apply, a remaining
+// change would be made again at each deployment.
 func (m *module) expectEmptyPlan(ctx context.Context, v variables) error {
 	changes, err := m.plan(ctx, v)
 	if err == nil && len(changes) > 0 {
@@ -113,7 +112,7 @@ func (m *module) expectEmptyPlan(ctx context.Context, v variables) error {
 	return err
 }
 
-// keepsData plans, and returns an error if the plan loses data.
+// keepsData makes a plan, and returns an error if the plan loses data.
 func (m *module) keepsData(ctx context.Context, v variables) (summary string, err error) {
 	changes, err := m.plan(ctx, v)
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"example.com/lockstep/migrations"
 )
 
-// The project is that of the mocked tests, so that the grants can be compared.
+// The project is the one in the mocked tests, so that the grants can be compared.
 const (
 	projectID     = "acme-test"
 	projectNumber = "123456789012"
@@ -33,8 +33,8 @@ const (
 	rolesScript   = moduleDir + "/roles.sql"
 )
 
-// A testProject is a simulated Google Cloud project: a stand-in for the control
-// plane, a Pub/Sub, a database and an issuer of users' tokens, with Terraform's view of it.
+// A testProject is a simulated Google Cloud project. It has a stand-in for the control plane, a
+// Pub/Sub, a database, an issuer of users' tokens, and a copy of the module.
 type testProject struct {
 	name     string
 	run      *e2eRun
@@ -46,7 +46,7 @@ type testProject struct {
 
 	mu     sync.Mutex
 	jobs   []string // that have run
-	broken string   // the service with revisions that do not start
+	broken string   // the service whose revisions do not start
 }
 
 // ran returns the jobs that have run since the last call, sorted.
@@ -64,7 +64,7 @@ var (
 	target   = regexp.MustCompile(`-target=(\S+)`)
 )
 
-// newProject also enables the services that the README enables, and no others.
+// newProject returns a new project in which only the services that the README enables are enabled.
 func (r *e2eRun) newProject(ctx context.Context, name string) (p *testProject, err error) {
 	p = &testProject{name: name, run: r}
 	text, err := os.ReadFile(readme)
@@ -129,8 +129,8 @@ func (p *testProject) close() error {
 
 func (p *testProject) did(step, seen string) { p.run.did(p.name+": "+step, seen) }
 
-// variables describe a project that has everything, as the mocked test of the
-// grants does, and in addition instances that grant nothing.
+// variables returns the values for a project that has everything, like the project in the mocked
+// test of the grants. In addition, the project has instances that grant nothing.
 func (p *testProject) variables(digest string) variables {
 	image := func(service string) string {
 		return fmt.Sprintf("%s-docker.pkg.dev/%s/lockstep/%s@sha256:%s", region, projectID, service, strings.Repeat(digest, 64))
@@ -153,8 +153,7 @@ func (p *testProject) variables(digest string) variables {
 	}
 }
 
-// prepare applies the resources that the README applies first, and fills the
-// secrets.
+// prepare applies the resources that the README applies first. Then it fills the secrets.
 func (p *testProject) prepare(ctx context.Context, v variables) error {
 	text, err := os.ReadFile(readme)
 	if err != nil {
@@ -193,9 +192,9 @@ func (p *testProject) prepare(ctx context.Context, v variables) error {
 	return nil
 }
 
-// makeRoles creates the roles of the services and of their schemas, as the
-// README does. All projects on one server share the roles, and the server
-// accepts only one role change at a time.
+// makeRoles creates the roles of the services and of the owners of their schemas, as the README
+// does. All projects on one database server share the roles, and the server accepts only one change
+// of a role at a time.
 func (p *testProject) makeRoles(ctx context.Context) error {
 	p.run.mu.Lock()
 	defer p.run.mu.Unlock()
@@ -212,8 +211,8 @@ func (p *testProject) makeRoles(ctx context.Context) error {
 	return err
 }
 
-// execute runs a job of Cloud Run: the image's binary with the job's arguments
-// and environment.
+// execute runs a job of Cloud Run. It runs the binary for the image with the job's arguments and
+// environment.
 func (p *testProject) execute(ctx context.Context, e fakegcp.Execution) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -228,8 +227,8 @@ func (p *testProject) execute(ctx context.Context, e fakegcp.Execution) error {
 	return nil
 }
 
-// command returns the command of a Cloud Run container for this machine. Its
-// environment is the one from Terraform plus the address of the local Pub/Sub.
+// command returns the command that runs a Cloud Run container on this machine. Its environment is
+// the one from Terraform, plus the address of the local Pub/Sub.
 func (p *testProject) command(ctx context.Context, c fakegcp.Container) *exec.Cmd {
 	image, _, _ := strings.Cut(path.Base(c.Image), "@")
 	cmd := exec.CommandContext(ctx, filepath.Join(p.run.binaries, image), c.Args...)

@@ -16,8 +16,8 @@ import (
 	"example.com/lockstep/internal/local/broker"
 )
 
-// differences are the fields that differ on purpose between the resources of
-// Terraform and those of cmd/dev provision.
+// differences are the fields that intentionally differ between the resources of Terraform and the
+// resources of cmd/dev provision.
 var differences = []struct {
 	of     protoreflect.FullName
 	field  protoreflect.Name
@@ -28,8 +28,8 @@ var differences = []struct {
 	{"google.pubsub.v1.Subscription", "labels", "Terraform marks what it has made"},
 }
 
-// sameAsProvisioned compares the topics, subscriptions and schemas of Terraform
-// with those of cmd/dev provision, in another project of the same Pub/Sub.
+// sameAsProvisioned compares the topics, subscriptions and schemas of Terraform with those that
+// cmd/dev provision makes. It makes them in another project of the same Pub/Sub.
 func (p *testProject) sameAsProvisioned(ctx context.Context) (string, error) {
 	const provisioned = "provisioned"
 	if _, err := broker.Provision(ctx, p.pubsub.Addr(), provisioned); err != nil {
@@ -56,7 +56,7 @@ func (p *testProject) sameAsProvisioned(ctx context.Context) (string, error) {
 	return seen, sameResources(applied, local)
 }
 
-// described returns a project's Pub/Sub resources, by kind and name, without
+// described returns the Pub/Sub resources of a project. The key of a resource is its name without
 // the project.
 func described(ctx context.Context, conn *grpc.ClientConn, project string) (map[string]proto.Message, error) {
 	project = "projects/" + project
@@ -84,7 +84,7 @@ func described(ctx context.Context, conn *grpc.ClientConn, project string) (map[
 	return all, err
 }
 
-// withoutProject removes a project from all names.
+// withoutProject returns m without the project in all names.
 func withoutProject(m proto.Message, project string) proto.Message {
 	text := strings.ReplaceAll(protojson.Format(m), project+"/", "")
 	bare := m.ProtoReflect().New().Interface()
@@ -94,8 +94,8 @@ func withoutProject(m proto.Message, project string) proto.Message {
 	return bare
 }
 
-// sameResources compares field by field. An intended difference that does not
-// occur is an error too.
+// sameResources compares the resources field by field. If an intended difference does not occur,
+// this is an error, too.
 func sameResources(applied, local map[string]proto.Message) error {
 	var wrong []error
 	differ := make([]bool, len(differences))

@@ -17,11 +17,11 @@ import (
 	"example.com/lockstep/lab/fakegcp"
 )
 
-// requestsDir has the requests of a first apply to Google Cloud, one file per
-// service.
+// requestsDir has the requests to Google Cloud of a first apply, in one file for each service.
 const requestsDir = "lab/terraform/testdata/requests"
 
-// sameRequests compares the requests with requestsDir, or writes them there.
+// sameRequests compares the requests with the files in requestsDir. If update is true, it writes
+// the files instead.
 func sameRequests(requests []fakegcp.Request, update bool) (string, error) {
 	got, err := requestFiles(requests)
 	if err != nil {
@@ -43,8 +43,8 @@ func sameRequests(requests []fakegcp.Request, update bool) (string, error) {
 	return fmt.Sprintf("%d services, as in %s", len(got), requestsDir), errors.Join(wrong...)
 }
 
-// requestFiles leaves out grants: Terraform reads, changes and writes them in
-// any order.
+// requestFiles returns the requests as files for requestsDir. It leaves out grants, because
+// Terraform reads, changes and writes them in any order.
 func requestFiles(requests []fakegcp.Request) (map[string]string, error) {
 	byService := map[string][]string{}
 	for _, request := range requests {
@@ -66,13 +66,13 @@ func requestFiles(requests []fakegcp.Request) (map[string]string, error) {
 	return files, nil
 }
 
-// hidden are fields, with the texts that replace their values.
+// hidden maps the name of a field to the text that replaces its value in the files.
 var hidden = map[string]string{
 	"runExecutionToken": "another each time", "migration": "another each time", "definition": "a file of deploy/schemas",
 }
 
-// normalise replaces values that differ each time or are kept elsewhere, and
-// sorts lists without an order.
+// normalise replaces values that differ in each run or are kept in another place. It also sorts
+// lists that have no order.
 func normalise(value any) {
 	switch v := value.(type) {
 	case map[string]any:

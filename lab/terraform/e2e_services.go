@@ -23,8 +23,8 @@ const drainTime = 10 * time.Second
 // cloudRun is the parent of the module's services and jobs.
 const cloudRun = "projects/" + projectID + "/locations/" + region
 
-// walkThrough runs both services as Terraform configured them, and takes a
-// video through them.
+// walkThrough runs both services as Terraform configured them. It creates a video, changes it and
+// reads it.
 func (p *testProject) walkThrough(ctx context.Context) (seen string, err error) {
 	video, err := p.serve(ctx, "video", nil)
 	if err != nil {
@@ -66,8 +66,9 @@ type instance struct {
 	process    *process.Process
 }
 
-// serve runs a service until stop, with the issuer on this machine. For catalog, the
-// video service's address in the cloud is replaced by the one on this machine.
+// serve runs a service until stop is called. The service uses the issuer on this machine. In the
+// environment of catalog, the address of the video service on this machine replaces the address in
+// the cloud.
 func (p *testProject) serve(ctx context.Context, name string, owner *instance) (*instance, error) {
 	container, err := p.fake.Container(cloudRun + "/services/" + name)
 	if err != nil {
@@ -98,8 +99,8 @@ func (p *testProject) serve(ctx context.Context, name string, owner *instance) (
 	return i, nil
 }
 
-// localise requires that catalog is configured with the video service's address
-// in the cloud, and replaces it.
+// localise expects that catalog has the address of the video service in the cloud, and replaces it
+// by the address on this machine.
 func (p *testProject) localise(environment map[string]string, owner *instance) error {
 	const variable = "VIDEO_SERVICE_ADDR"
 	given, has := environment[variable]
@@ -124,7 +125,7 @@ func (i *instance) stop() error {
 	return nil
 }
 
-// operate runs the operators' jobs; there is no work for them.
+// operate runs the operators' jobs. The jobs have nothing to do.
 func (p *testProject) operate(ctx context.Context, video *instance) error {
 	for _, name := range []string{"video-outbox", "catalog-dlq", "catalog-rebuild"} {
 		container, err := p.fake.Container(cloudRun + "/jobs/" + name)
@@ -144,8 +145,8 @@ func (p *testProject) operate(ctx context.Context, video *instance) error {
 	return nil
 }
 
-// freePort sets the variable to a port that is free until another process takes it, and
-// returns its address.
+// freePort sets the variable to a free port, and returns the address with this port. Another
+// process may take the port before it is used.
 func freePort(environment map[string]string, variable string) (addr string, err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

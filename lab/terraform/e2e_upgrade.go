@@ -12,8 +12,8 @@ import (
 	videoeventsv1 "example.com/lockstep/proto/video/events/v1"
 )
 
-// upgrade brings a project of the earlier version to the present one: a waiting
-// event and the secrets survive.
+// upgrade brings a project from the earlier version to the present version. It expects that a
+// waiting event and the secrets survive.
 func (r *e2eRun) upgrade(ctx context.Context, p *testProject) error {
 	v := p.variables("0")
 	if err := r.applyEarlier(ctx, p, v); err != nil {
@@ -58,8 +58,8 @@ func (r *e2eRun) applyEarlier(ctx context.Context, p *testProject, v variables) 
 	return nil
 }
 
-// applyPresent also expects that the plan before it loses no data, and that the
-// one after it is empty.
+// applyPresent applies the present version. It expects that the plan before the apply loses no
+// data, and that the plan after the apply is empty.
 func (p *testProject) applyPresent(ctx context.Context, v variables) error {
 	if err := p.module.restorePresent(); err != nil {
 		return err
@@ -75,8 +75,7 @@ func (p *testProject) applyPresent(ctx context.Context, v variables) error {
 	return p.module.expectEmptyPlan(ctx, v)
 }
 
-// connectionURL is the URL in video's connection secret, as an instance sees
-// it.
+// connectionURL returns the URL in the connection secret of video, as an instance gets it.
 func (p *testProject) connectionURL() (string, error) {
 	c, err := p.fake.Container(cloudRun + "/services/video")
 	return c.Environment["DATABASE_URL"], err

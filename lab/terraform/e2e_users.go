@@ -9,7 +9,7 @@ import (
 	"example.com/lockstep/internal/local/issuer"
 )
 
-// The users' issuer of the project. On this machine p.users takes its place.
+// These constants name the users' issuer of the project. On this machine p.users replaces it.
 const (
 	authIssuer   = "https://issuer.example.com/auth/v1"
 	authAudience = "authenticated"
@@ -23,8 +23,8 @@ func startIssuer() (*issuer.Issuer, error) {
 	return issuer.Start(lis)
 }
 
-// signIn requires that a service is configured with the project's issuer, and replaces it
-// by the one on this machine.
+// signIn expects that a service has the issuer of the project, and replaces it by the issuer on
+// this machine.
 func (p *testProject) signIn(environment map[string]string) error {
 	for variable, values := range map[string]struct{ cloud, here string }{
 		"AUTH_ISSUER": {authIssuer, p.users.URL()}, "AUTH_AUDIENCE": {authAudience, issuer.Audience},
@@ -37,8 +37,8 @@ func (p *testProject) signIn(environment map[string]string) error {
 	return nil
 }
 
-// refusesStrangers expects that a service has users, and that its metrics are not on the
-// port of its API.
+// refusesStrangers expects that the service refuses a request without a token, and that the port of
+// its API does not serve its metrics.
 func (i *instance) refusesStrangers(ctx context.Context) error {
 	for path, want := range map[string]int{"/v1/videos": http.StatusUnauthorized, "/metrics": http.StatusNotFound} {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+i.addr+path, http.NoBody)

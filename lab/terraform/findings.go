@@ -12,27 +12,28 @@ import (
 	"path/filepath"
 )
 
-// findingsFile has the wrong edits that a run has caught so far. A run that ends well removes
-// it, so that it is there only after one that was cut off, or that caught too few.
+// findingsFile has the wrong edits that a run has caught so far. A run that succeeds removes the
+// file. So the file exists only after a run that was cut off or did not catch all wrong edits.
 const findingsFile = "build/tf-mutants.jsonl"
 
-// A finding is the level that catches a wrong edit, and its message.
+// A finding names the level that catches a wrong edit, and has its message.
 type finding struct {
-	// Of is the digest of what the finding is about: see digestOf.
+	// Of is the digest of the module, the program and the provider that the finding is about.
+	// digestOf computes it.
 	Of    string `json:"of"`
 	Name  string `json:"name"`
 	Level string `json:"level"`
 	Says  string `json:"says"`
 }
 
-// findings are those of the module and the checks as they are now.
+// findings has the findings about the present module, program and provider.
 type findings struct {
 	file, digest string
 	byName       map[string]finding
 }
 
-// readFindings reads the findings of file. Those about another module, other checks or another
-// provider do not count.
+// readFindings reads the findings in file. It skips findings about another module, program or
+// provider.
 func readFindings(file, plugins string) (*findings, error) {
 	digest, err := digestOf(plugins)
 	if err != nil {
@@ -71,7 +72,7 @@ func (f *findings) add(found finding) error {
 	if err != nil {
 		return err
 	}
-	// On a line of its own, also behind one that was cut off.
+	// The last line of the file may be cut off. So a finding begins with a line break.
 	_, err = fmt.Fprintf(file, "\n%s\n", line)
 	return errors.Join(err, file.Close())
 }
@@ -83,7 +84,7 @@ func (f *findings) remove() error {
 	return nil
 }
 
-// digestOf is the digest of the module's copy, of this program and of the provider.
+// digestOf returns the digest of the module's copy, of this program and of the provider.
 func digestOf(plugins string) (string, error) {
 	m, err := newModule(plugins)
 	if err != nil {

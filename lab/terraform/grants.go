@@ -13,33 +13,32 @@ import (
 	"strings"
 )
 
-// grantsFile has one line for each permission that the module grants in a
-// project that has everything.
+// grantsFile has one line for each permission that the module grants in a project with all
+// features.
 const grantsFile = moduleDir + "/tests/grants.txt"
 
-// grantsTest creates that project.
+// grantsTest is the test that creates this project.
 const grantsTest = "tests/grants.tftest.hcl"
 
 // accessType matches the type of a resource that grants access.
 var accessType = regexp.MustCompile(`^google_(.+)_iam_(member|binding|policy)$`)
 
-// targets are the attributes that name the resource of a grant.
+// targets are attributes of a grant. One of them names the resource that the grant is about.
 var targets = []string{"topic", "subscription", "schema", "secret_id", "service_account_id", "repository", "name", "project"}
 
-// short removes the parts that are the same in every line.
+// short removes the parts of a line that are the same in every line.
 var short = strings.NewReplacer(
 	"serviceAccount:", "", "@acme-test.iam.gserviceaccount.com", "", "projects/acme-test/serviceAccounts/", "",
 	"projects/acme-test/roles/", "",
 	"projects/123456789012/locations/global/workloadIdentityPools/", "",
 )
 
-// basic matches the roles that are older than IAM. They are never allowed, even
-// in grantsFile.
+// basic matches the roles that are older than IAM. They are never allowed, even if grantsFile has
+// them.
 var basic = regexp.MustCompile(` {2}roles/(owner|editor|viewer|browser) {2}`)
 
-// grantsUnchanged compares all grants with grantsFile. Terraform's assertions
-// are not enough: each checks the grant that it names, so none fails if another
-// grant is added.
+// grantsUnchanged compares all grants with grantsFile. Terraform's assertions cannot do this. Each
+// assertion checks the grant that it names, so no assertion fails if another grant is added.
 func grantsUnchanged(ctx context.Context, m *module) (string, error) {
 	got, err := grants(ctx, m)
 	if err != nil {
@@ -48,7 +47,7 @@ func grantsUnchanged(ctx context.Context, m *module) (string, error) {
 	return fmt.Sprintf("%d, as in %s", len(got), grantsFile), sameGrants(m, got)
 }
 
-// sameGrants compares lines with those of grantsFile.
+// sameGrants compares the lines in got with the lines of grantsFile.
 func sameGrants(m *module, got []string) error {
 	want, err := os.ReadFile(m.path("tests/grants.txt"))
 	if err != nil {
@@ -80,7 +79,8 @@ func writeGrants(ctx context.Context, m *module) error {
 	return os.WriteFile(filepath.Join(repository, grantsFile), []byte(strings.Join(lines, "\n")+"\n"), 0o644)
 }
 
-// grants returns all grants, sorted: the member, the role and the resource.
+// grants returns all grants in sorted order. Each is a line with the member, the role and the
+// resource.
 func grants(ctx context.Context, m *module) ([]string, error) {
 	lines := map[string]bool{}
 	err := m.test(ctx, func(e event) error {
@@ -96,7 +96,8 @@ func grants(ctx context.Context, m *module) ([]string, error) {
 	return slices.Sorted(maps.Keys(lines)), err
 }
 
-// grants returns the grants in the state after a test; other events have none.
+// grants returns the grants in the state that the event has. Only events of the type test_state
+// have a state.
 func (e event) grants() (lines []string, err error) {
 	if e.Type != "test_state" {
 		return nil, nil
@@ -121,8 +122,8 @@ type resource struct {
 	Values map[string]any `json:"values"`
 }
 
-// grants returns a line for each member; a resource that grants nothing has
-// none.
+// grants returns a line for each member that resource r grants something to. If r grants nothing,
+// there is no line.
 func (r resource) grants() []string {
 	kind := accessType.FindStringSubmatch(r.Type)
 	if kind == nil {

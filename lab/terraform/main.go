@@ -1,9 +1,9 @@
-// Command tf checks deploy/terraform without a cloud account: with the real
-// google provider, on a copy of the module, and without any request to Google.
+// Command tf checks deploy/terraform without a cloud account. It uses the real google provider on a
+// copy of the module, and sends no request to Google.
 //
-// The provider comes from LOCKSTEP_TF_PLUGINS if it is there. Otherwise it is
-// downloaded from Terraform's registry, if that is reachable. Otherwise it is
-// built once from its Go module.
+// LOCKSTEP_TF_PLUGINS names the folder of the provider. If the folder has no provider, Command tf
+// downloads the provider from Terraform's registry. If the registry is not reachable, Command tf
+// builds the provider from its Go module once.
 package main
 
 import (
@@ -38,10 +38,10 @@ Environment:
 Exit codes: 0 done, 1 failed, 2 wrong usage
 `
 
-// errUsage is the caller's mistake on the command line.
+// errUsage is wrapped by errors for a wrong command line.
 var errUsage = errors.New("wrong usage")
 
-// commands are the subcommands. Each parses args, the arguments after its name.
+// commands are the subcommands. args are the arguments after the name of the subcommand.
 var commands = map[string]func(ctx context.Context, args []string, stdout io.Writer) error{
 	"check":   check,
 	"mutants": mutants,
@@ -55,7 +55,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run returns the exit code.
+// run runs the subcommand and returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		args = []string{""}
@@ -78,7 +78,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// parse parses the flags of a command without other arguments.
+// parse parses the flags of a subcommand. A subcommand takes no arguments except flags.
 func parse(flags *flag.FlagSet, args []string) error {
 	flags.SetOutput(io.Discard) // run prints the error
 	err := flags.Parse(args)

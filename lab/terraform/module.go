@@ -16,21 +16,20 @@ import (
 )
 
 const (
-	// deployDir has the module, and the schemas that it reads.
+	// deployDir is the folder with the module and the schemas that the module reads.
 	deployDir = "deploy"
 	moduleDir = "deploy/terraform"
-	// runTime bounds one run of Terraform, which takes seconds on an idle
-	// machine.
+	// runTime bounds one run of Terraform. A run takes seconds on an idle machine.
 	runTime = 5 * time.Minute
-	// graceTime is for stopping the providers after an interrupt.
+	// graceTime is the time that Terraform has to stop its providers after an interrupt.
 	graceTime = 20 * time.Second
 )
 
-// repository is the directory of deploy/.
+// repository is the directory that contains deploy/.
 var repository = "."
 
-// providerConfig makes Terraform take the provider from a directory, which
-// needs no registry, no `init` and no lock file.
+// providerConfig makes Terraform take the provider from a directory. This needs no registry, no
+// `init` and no lock file.
 const providerConfig = `disable_checkpoint = true
 provider_installation {
   dev_overrides {
@@ -39,18 +38,17 @@ provider_installation {
 }
 `
 
-// A module is a copy of deploy/ in its own directory, without lock file, state
-// and values: those belong to a deployment.
+// A module is a copy of deploy/ in its own directory. The copy has no lock file, state or values,
+// because these belong to a deployment.
 type module struct {
 	root        string
 	environment []string
-	// hasty ends tests at the first failure.
+	// If hasty is true, a run of tests ends at the first failure.
 	hasty bool
 }
 
-// newModule copies deploy/ and the runbook, and points Terraform to the provider in plugins. A
-// proxy on a closed port keeps all requests on this machine. The caller calls
-// remove.
+// newModule copies deploy/ and the runbook, and makes Terraform use the provider in plugins. A
+// proxy on a closed port keeps all requests on this machine. The caller must call remove.
 func newModule(plugins string) (*module, error) {
 	root, err := os.MkdirTemp("", "lockstep-tf-")
 	if err != nil {
@@ -76,7 +74,7 @@ func (m *module) fill(plugins string) error {
 	return os.WriteFile(config, []byte(override), 0o600)
 }
 
-// environment is that of Terraform and of its provider.
+// environment returns the environment for Terraform and its provider.
 func environment() []string {
 	return []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + os.TempDir(), "TMPDIR=" + os.TempDir(),
@@ -84,16 +82,16 @@ func environment() []string {
 	}
 }
 
-// with has Terraform use a provider that runs.
+// with makes Terraform use the running provider.
 func (m *module) with(provider *running) { m.environment = append(m.environment, provider.attach) }
 
 func (m *module) remove() error { return os.RemoveAll(m.root) }
 
-// path returns the copy's path of a file of deploy/terraform.
+// path returns the path in the copy for a file of deploy/terraform.
 func (m *module) path(name string) string { return filepath.Join(m.root, moduleDir, name) }
 
-// terraform runs a command in the copy, and returns its stdout, also with an
-// error; the error contains its stderr.
+// terraform runs a Terraform command in the copy, and returns its stdout, even if there is an
+// error. The error contains its stderr.
 func (m *module) terraform(ctx context.Context, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, runTime)
 	defer cancel()
@@ -102,12 +100,11 @@ func (m *module) terraform(ctx context.Context, args ...string) ([]byte, error) 
 	return stdout.Bytes(), err
 }
 
-// run is terraform with another stdout, and without a limit of time.
+// run is like terraform, but writes to the given stdout and has no time limit.
 func (m *module) run(ctx context.Context, stdout io.Writer, args ...string) error {
 	cmd := exec.CommandContext(ctx, "terraform", append(args, "-no-color")...)
 	cmd.Dir, cmd.Env = m.path("."), m.environment
-	// Terraform stops its providers on an interrupt; a kill would leave them
-	// running.
+	// Terraform stops its providers on an interrupt. A kill would leave the providers running.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = graceTime
 	var stderr bytes.Buffer
@@ -118,10 +115,10 @@ func (m *module) run(ctx context.Context, stdout io.Writer, args ...string) erro
 	return nil
 }
 
-// personal matches the files that belong to a deployment.
+// personal matches the files that belong to a deployment, not to the module.
 var personal = regexp.MustCompile(`\.tfvars(\.json)?$|\.tfstate`)
 
-// copyTree copies the files of deploy/, without hidden files, values and state.
+// copyTree copies the files of deploy/. It leaves out hidden files, values and state.
 func copyTree(from, to string) error {
 	return filepath.WalkDir(from, func(name string, entry fs.DirEntry, err error) error {
 		switch {

@@ -16,10 +16,10 @@ import (
 // An edit changes one place of the module's text.
 type edit struct {
 	file string
-	// in is the first line of the block that contains the place; empty: the
-	// file.
+	// in is the first line of the block that contains the place. If in is empty, the place is
+	// anywhere in the file.
 	in string
-	// old must occur exactly once. Empty: the whole block.
+	// old must occur exactly once. If old is empty, new replaces the whole block.
 	old, new string
 }
 
@@ -29,10 +29,10 @@ type mutant struct {
 	edits []edit
 }
 
-// wrongEdits are all mistakes, of which each must be caught.
+// wrongEdits are all mistakes. A check must catch each of them.
 var wrongEdits = slices.Concat(wrongRuns, wrongCallers, wrongReleases, wrongJobs)
 
-// apply changes the copy of the module.
+// apply makes the edit in the copy of the module.
 func (e edit) apply(m *module) error {
 	content, err := os.ReadFile(m.path(e.file))
 	if err != nil {
@@ -58,8 +58,8 @@ func (e edit) apply(m *module) error {
 	return os.WriteFile(m.path(e.file), []byte(text[:from]+block+text[to:]), 0o600)
 }
 
-// mutants examines the wrong edits, and prints a row of a table for each. It begins with what
-// an earlier run has found that was cut off.
+// mutants examines the wrong edits, and prints a row of a table for each. If an earlier run was cut
+// off, mutants begins with the findings of that run.
 func mutants(ctx context.Context, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	only := flags.String("only", "", "")
@@ -102,7 +102,7 @@ func mutants(ctx context.Context, args []string, stdout io.Writer) error {
 	return errors.Join(missed...)
 }
 
-// choose returns the wrong edits whose names match.
+// choose returns the wrong edits whose names match the expression only.
 func choose(only string) (chosen []mutant, err error) {
 	matching, err := regexp.Compile(only)
 	if err != nil {
@@ -119,7 +119,8 @@ func choose(only string) (chosen []mutant, err error) {
 	return chosen, nil
 }
 
-// find returns the finding of an earlier run, or examines the mutant and keeps the finding.
+// find returns the finding of an earlier run if there is one. Otherwise it examines the mutant and
+// stores the finding.
 func (w mutant) find(ctx context.Context, plugins string, provider *running, known *findings) (f finding, err error) {
 	f, found := known.of(w.name)
 	if found {
@@ -132,8 +133,8 @@ func (w mutant) find(ctx context.Context, plugins string, provider *running, kno
 	return f, known.add(f)
 }
 
-// examine returns the first level that catches the mutant, and its message. The
-// level is empty if none does.
+// examine returns the first level that catches the mutant, and the message of this level. If no
+// level catches it, caught is empty.
 func (w mutant) examine(ctx context.Context, plugins string, provider *running) (caught, says string, err error) {
 	m, err := newModule(plugins)
 	if err != nil {
@@ -147,7 +148,7 @@ func (w mutant) examine(ctx context.Context, plugins string, provider *running) 
 			return "", "", err
 		}
 	}
-	// Formatting has no effect on the module's behaviour.
+	// The level fmt is left out, because formatting has no effect on the module's behaviour.
 	for _, l := range slices.DeleteFunc(slices.Clone(levels), func(l level) bool { return l.name == "fmt" }) {
 		if _, err := l.run(ctx, m); err != nil {
 			first, _, _ := strings.Cut(err.Error(), "\n")

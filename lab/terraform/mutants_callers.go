@@ -1,6 +1,6 @@
 package main
 
-// wrongCallers are mistakes in who reaches a service, and as whom.
+// wrongCallers are mistakes in the callers that reach a service, and in their identity.
 var wrongCallers = []mutant{
 	{"anyone may ask video by default", []edit{{
 		file: "variables_services.tf", in: `variable "video" {`, old: "public              = optional(bool, false)",

@@ -1,6 +1,6 @@
 package main
 
-// wrongReleases are mistakes in who may plan, push images and release.
+// wrongReleases are mistakes in the permissions to plan, to push images and to release.
 var wrongReleases = []mutant{
 	{"the job that plans pushes images", []edit{{file: "ci.tf", old: "/attribute.push/ci", new: "/attribute.plan/ci"}}},
 	{"the job that pushes images releases", []edit{{

@@ -2,7 +2,7 @@ package main
 
 import "example.com/lockstep/internal/topics"
 
-// eventsParked is all of an alert in alerts.json.
+// eventsParked is the complete text of an alert in alerts.json.
 const eventsParked = `  "EventsParked": {
     "expr": "max(outbox_parked) > 0",
     "for": 0,
@@ -15,7 +15,7 @@ const eventsParked = `  "EventsParked": {
 
 const callsVideo = "google_cloud_run_v2_service_iam_member"
 
-// wrongRuns are mistakes in what runs, and with which permissions.
+// wrongRuns are mistakes in the programs that run, and in their permissions.
 var wrongRuns = []mutant{
 	{"CPU only during requests", []edit{{file: "video.tf", old: "cpu_idle          = false", new: "cpu_idle          = true"}}},
 	{"no instance at rest", []edit{{

@@ -20,10 +20,11 @@ var releaseOrder = [][2]string{
 	{"google_cloud_run_v2_service.video", "google_cloud_run_v2_worker_pool.video"},
 }
 
-// dependency is a line of `terraform graph`: the first resource depends on the second.
+// dependency matches a line of `terraform graph`. The first resource on the line depends on the
+// second.
 var dependency = regexp.MustCompile(`(?m)^\s*"([^"]+)" -> "([^"]+)";$`)
 
-// readersFirst checks that each pair of releaseOrder follows from the dependencies.
+// readersFirst checks that the module's dependencies enforce each pair of releaseOrder.
 func readersFirst(ctx context.Context, m *module) (string, error) {
 	graph, err := m.terraform(ctx, "graph")
 	if err != nil {
@@ -41,7 +42,7 @@ func readersFirst(ctx context.Context, m *module) (string, error) {
 	return fmt.Sprintf("%d pairs: schemas, readers, writers", len(releaseOrder)), nil
 }
 
-// reaches reports whether one resource depends on another, also through others.
+// reaches reports whether the resource from depends on the resource to, directly or through others.
 func reaches(needs map[string][]string, from, to string, seen map[string]bool) bool {
 	if seen[from] {
 		return false

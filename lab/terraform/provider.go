@@ -13,24 +13,23 @@ import (
 )
 
 const (
-	// pluginsVariable names the directory with the provider. The Makefile sets
-	// it.
+	// pluginsVariable is the environment variable with the directory of the provider. The Makefile
+	// sets the variable.
 	pluginsVariable = "LOCKSTEP_TF_PLUGINS"
-	// registry answers if Terraform's providers can be downloaded.
+	// registry is an address that answers if Terraform's providers can be downloaded.
 	registry = "https://registry.terraform.io/.well-known/terraform.json"
-	// reachTime bounds the check whether the registry answers, downloadTime a
-	// download of some 40 MB.
+	// reachTime bounds the check whether the registry answers. downloadTime bounds a download of
+	// about 40 MB.
 	reachTime, downloadTime = 5 * time.Second, 5 * time.Minute
-	// buildTime bounds the compilation of the provider, on a slow machine too.
+	// buildTime bounds the compilation of the provider, even on a slow machine.
 	buildTime = 40 * time.Minute
 )
 
-// errMissing is wrapped by errors for missing Terraform or a missing provider.
+// errMissing is wrapped by the error if Terraform or the provider is missing.
 var errMissing = errors.New("cannot check here")
 
-// present returns the directory with Google's provider, if this machine has
-// both the provider and Terraform. If only the provider is missing, it returns
-// the directory with the error.
+// present returns the directory of Google's provider if this machine has the provider and
+// Terraform. If only the provider is missing, present returns the directory and an error.
 func present() (dir string, err error) {
 	if _, err := exec.LookPath("terraform"); err != nil {
 		return "", fmt.Errorf("%w: Terraform 1.9 or later is not installed: https://developer.hashicorp.com/terraform/install", errMissing)
@@ -49,9 +48,9 @@ func present() (dir string, err error) {
 	return dir, err
 }
 
-// obtain calls present. If the provider is missing, it downloads it or, if
-// build is set, builds it, once. If that fails it still returns the directory,
-// provided that Terraform is installed.
+// obtain returns the directory of the provider. If the provider is missing, obtain downloads it. If
+// the registry is not reachable and build is true, obtain builds it. If this fails, obtain returns
+// an error. It also returns the directory then, provided that Terraform is installed.
 func obtain(ctx context.Context, build bool, log io.Writer) (string, error) {
 	dir, err := present()
 	if err == nil || dir == "" {
@@ -85,8 +84,7 @@ func reachable(ctx context.Context) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// download lets Terraform fetch and verify the newest provider that the module
-// accepts.
+// download makes Terraform download and verify the newest provider that the module accepts.
 func download(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, downloadTime)
 	defer cancel()
@@ -114,7 +112,7 @@ func download(ctx context.Context, dir string) error {
 	return copyFile(found[0], filepath.Join(dir, filepath.Base(found[0])))
 }
 
-// stream runs a program and passes its output on.
+// stream runs a program and writes its output to the writer to.
 func stream(ctx context.Context, to io.Writer, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdout, cmd.Stderr = to, os.Stderr

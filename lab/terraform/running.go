@@ -12,25 +12,26 @@ import (
 	"example.com/lockstep/internal/local/process"
 )
 
-// A running provider serves all runs of Terraform. Otherwise Terraform starts one for each run
-// block of a test, which takes most of the time: a provider describes a thousand resources.
+// A running provider serves all runs of Terraform. Without it, Terraform starts a provider for each
+// run block of a test. This would take most of the time, because a provider describes a thousand
+// resources.
 type running struct {
 	process *process.Process
-	// attach is the variable by which Terraform finds the provider.
+	// attach is the environment variable, with its value, by which Terraform finds the provider.
 	attach string
 }
 
 const (
-	// startTime bounds a provider's start, also on a busy machine.
+	// startTime bounds the start of a provider, even on a busy machine.
 	startTime = 2 * time.Minute
-	// lookPause is between two looks for its address.
+	// lookPause is the pause between two checks whether the provider has printed its address.
 	lookPause = 20 * time.Millisecond
 )
 
-// attachment is a line that a provider prints.
+// attachment matches the line with the address that a provider prints.
 var attachment = regexp.MustCompile(`(?m)^\s*(TF_REATTACH_PROVIDERS=)'(.+)'$`)
 
-// startProvider starts the provider of plugins. The caller stops it.
+// startProvider starts the provider in the folder plugins. The caller must stop it.
 func startProvider(ctx context.Context, plugins string) (*running, error) {
 	found, err := filepath.Glob(filepath.Join(plugins, "terraform-provider-google*"))
 	if err != nil || len(found) == 0 {

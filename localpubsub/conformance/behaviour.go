@@ -1,21 +1,19 @@
-// Package conformance states Google's documentation of Pub/Sub as [Behaviours],
-// which run against any server that speaks its API.
+// Package conformance states Google's documentation of Pub/Sub as [Behaviours]. They run against
+// any server that has the API of Pub/Sub.
 //
-// A behaviour states one documented fact, and names the page that documents it.
-// It tests the fact with resources of its own, so that all behaviours can run
-// at the same time. A [Subject] is a server under test. Its list of [Departure]
-// values names its known differences from the documentation, with the reasons.
-// Behaviours with a listed departure run as well, so that a fixed departure is
-// noticed.
+// A behaviour states one documented fact, and names the page that documents the fact. It tests the
+// fact with its own resources, so that all behaviours can run at the same time. A [Subject] is a
+// server under test. Its list of [Departure] values has the known differences from the
+// documentation, with the reasons. A behaviour with a listed departure also runs, so that a fixed
+// departure is noticed. The exceptions are departures that are harmful.
 //
 //	Behaviours ─▶ Run(subject) ─▶ []Outcome ─▶ a test, or the table of cmd/conformance
 //
-// A behaviour about the wire protocol speaks the protocol directly, without the
-// client's retries and buffers. The other behaviours use the Go client as a
-// user would. Behaviours wait for messages and deadlines and never judge the
-// speed of a server. So a redelivery may come late, but not early. Facts that
-// cannot be tested within seconds are not covered. These are the end of
-// retention and the expiry of idle subscriptions.
+// A behaviour about the wire protocol uses the protocol directly, without the client's retries and
+// buffers. The other behaviours use the Go client like a user. Behaviours wait for messages and
+// deadlines, and never judge the speed of a server. So a redelivery may come late, but not early.
+// Facts that cannot be tested within seconds are not covered. These are the end of retention and
+// the expiry of idle subscriptions.
 package conformance
 
 // Behaviour is one documented fact about Pub/Sub.
@@ -31,7 +29,7 @@ type Behaviour struct {
 	try func(t *trial)
 }
 
-// area is a group of behaviours, in one file.
+// area is a group of behaviours. The behaviours of an area are in one file.
 type area struct {
 	name       string
 	behaviours []Behaviour

@@ -34,8 +34,8 @@ type receiving struct {
 	ended    chan error
 }
 
-// receive runs the client's Receive and passes on its messages. The trial must
-// acknowledge them.
+// receive runs Receive of the Go client, and passes on the messages. The trial must acknowledge
+// them.
 func (t *trial) receive(subscription string) *receiving {
 	ctx, cancel := context.WithCancel(t.ctx)
 	r := &receiving{t: t, messages: make(chan *pubsub.Message), stop: cancel, ended: make(chan error, 1)}
@@ -139,7 +139,7 @@ func clientNoticesDeletion(t *trial) {
 	subscription := t.subscription(topic)
 	r := t.receive(subscription)
 	t.publish(topic, text("a"))
-	r.one().Ack() // so Receive is running
+	r.one().Ack() // now Receive is running
 	t.deleteSubscription(subscription)
 	t.code("end of Receive", r.end(), codes.NotFound)
 }

@@ -28,12 +28,12 @@ func deadLetters() area {
 	}}
 }
 
-// attempts is the number of deliveries of a message before it becomes a dead
-// letter. It is the smallest number that can be configured.
+// attempts is the number of deliveries after which a message becomes a dead letter. It is the
+// smallest number that can be configured.
 const attempts = 5
 
-// deadLetterSetup is a stream of a subscription with a dead letter policy, and
-// a stream of a subscription to its dead letters.
+// deadLetterSetup has two streams. One is of a subscription with a dead letter policy. The other is
+// of a subscription to the dead letter topic.
 type deadLetterSetup struct {
 	topic string
 	*stream

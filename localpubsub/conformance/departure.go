@@ -6,14 +6,14 @@ import "maps"
 type Departure struct {
 	// Why describes the server's behaviour.
 	Why string
-	// Sometimes means that the server sometimes does as documented.
+	// If Sometimes is true, the server behaves as documented in some runs.
 	Sometimes bool
-	// Harmful means that the behaviour is left out of runs, because testing it
-	// breaks the server for the other behaviours.
+	// If Harmful is true, the behaviour is not run, because its test breaks the server for the
+	// other behaviours.
 	Harmful bool
 }
 
-// because returns d as the departure of each of the named behaviours.
+// because returns a list in which each of the named behaviours has the departure d.
 func because(d Departure, names ...string) map[string]Departure {
 	all := make(map[string]Departure)
 	for _, name := range names {

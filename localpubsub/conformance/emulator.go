@@ -1,7 +1,7 @@
 package conformance
 
-// Emulator lists the departures of the official emulator, version 0.8.20 of the
-// Google Cloud CLI's pubsub-emulator, from the documentation.
+// Emulator returns the differences between the official emulator and the documentation. The
+// emulator is version 0.8.20 of the component pubsub-emulator of the Google Cloud CLI.
 func Emulator() map[string]Departure {
 	return together(emulatorResources(), emulatorPublishing(), emulatorDelivery(), emulatorMissing())
 }

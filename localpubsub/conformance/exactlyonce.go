@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The reasons that an error of exactly-once delivery gives for an
-// acknowledgement id. The first means that the id is not valid, or no longer
-// valid. The second means that the id is out of order.
+// These are the reasons for which exactly-once delivery refuses an acknowledgement id. invalidAckID
+// means that the id is not valid, or no longer valid. unorderedAckID means that the id is out of
+// order.
 const (
 	invalidAckID   = "PERMANENT_FAILURE_INVALID_ACK_ID"
 	unorderedAckID = "TRANSIENT_FAILURE_UNORDERED_ACK_ID"
@@ -36,8 +36,8 @@ func exactlyOnce() area {
 	}}
 }
 
-// exactly publishes messages to a new exactly-once subscription and returns the
-// subscription's stream.
+// exactly publishes messages to a topic with a new exactly-once subscription, and returns a stream
+// of the subscription.
 func (t *trial) exactly(data ...string) *stream {
 	topic := t.topic()
 	s := t.stream(t.subscriptionWith(&pubsubpb.Subscription{Topic: topic, EnableExactlyOnceDelivery: true}))
@@ -132,8 +132,8 @@ func exactCopiesAreDistinct(t *trial) {
 	t.checkf(both[0].GetMessage().GetMessageId() != both[1].GetMessage().GetMessageId(), "both have one id")
 }
 
-// exactKey publishes messages of one key to a new ordered exactly-once
-// subscription, and returns the subscription's stream.
+// exactKey publishes messages of one key to a topic with a new ordered exactly-once subscription,
+// and returns a stream of the subscription.
 func (t *trial) exactKey(data ...string) *stream {
 	topic := t.topic()
 	s := t.stream(t.subscriptionWith(&pubsubpb.Subscription{Topic: topic, EnableExactlyOnceDelivery: true, EnableMessageOrdering: true}))

@@ -24,9 +24,9 @@ func filters() area {
 	}}
 }
 
-// passes publishes a message for each element of all, which has the message's
-// attributes as key=value, separated by spaces. It ends the trial unless the
-// filter passes exactly the messages in want.
+// passes publishes one message for each element of all. The element lists the attributes of the
+// message as key=value, separated by spaces. passes ends the trial unless exactly the messages in
+// want pass the filter.
 func (t *trial) passes(filter string, all, want []string) {
 	topic := t.topic()
 	s := t.stream(t.subscriptionWith(&pubsubpb.Subscription{Topic: topic, Filter: filter}))

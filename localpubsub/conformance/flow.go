@@ -37,8 +37,8 @@ func flowCountsBytes(t *trial) {
 	s := t.open(&pubsubpb.StreamingPullRequest{Subscription: t.subscription(topic), MaxOutstandingBytes: 2500})
 	kilo := strings.Repeat("a", 1000)
 	t.publish(topic, texts("", kilo, kilo, kilo, kilo, kilo, kilo)...)
-	// The documented limit is "when there are max_outstanding_bytes or more",
-	// so the third message is still sent.
+	// The documentation says that the server stops "when there are max_outstanding_bytes or more".
+	// So the server still sends the third message.
 	held := s.next(3)
 	s.quiet(silence)
 	s.ack(held...)

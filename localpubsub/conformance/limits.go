@@ -27,8 +27,8 @@ func limits() area {
 	}}
 }
 
-// accepts publishes within, which must be accepted, and beyond, which must be
-// refused.
+// accepts publishes the messages within and then the messages beyond. The server must accept the
+// first and refuse the second.
 func (t *trial) accepts(within, beyond []*pubsubpb.PubsubMessage) {
 	topic := t.topic()
 	_, err := t.tryPublish(topic, within...)
@@ -60,8 +60,8 @@ func publishCountIsLimited(t *trial) {
 }
 
 func publishSizeIsLimited(t *trial) {
-	// The sizes are well away from both 10^7 and 10 · 2^20, whichever of the
-	// two the page means. They also leave room for the frame.
+	// The page may mean 10^7 or 10 · 2^20 bytes. One size is well below both numbers, and the other
+	// is well above both. Both sizes leave room for the frame.
 	within, beyond := strings.Repeat("a", 9_900_000), strings.Repeat("a", 10_600_000)
 	t.accepts(one(text(within)), one(text(beyond)))
 }

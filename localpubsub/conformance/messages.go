@@ -9,7 +9,7 @@ import (
 // text returns a message that holds s.
 func text(s string) *pubsubpb.PubsubMessage { return &pubsubpb.PubsubMessage{Data: []byte(s)} }
 
-// texts returns messages of one ordering key; "" means no key.
+// texts returns messages with the ordering key key. "" means no key.
 func texts(key string, data ...string) []*pubsubpb.PubsubMessage {
 	messages := make([]*pubsubpb.PubsubMessage, len(data))
 	for i, s := range data {
@@ -18,7 +18,7 @@ func texts(key string, data ...string) []*pubsubpb.PubsubMessage {
 	return messages
 }
 
-// attributed returns a message with an attribute.
+// attributed returns a message that holds s and has one attribute.
 func attributed(s, key, value string) *pubsubpb.PubsubMessage {
 	return &pubsubpb.PubsubMessage{Data: []byte(s), Attributes: map[string]string{key: value}}
 }
@@ -95,7 +95,7 @@ func (t *trial) tryExtend(subscription string, seconds int32, ids ...string) err
 	return err
 }
 
-// pull pulls with unary pulls until it has n messages.
+// pull sends unary pulls until it has received n messages.
 func (t *trial) pull(subscription string, n int) []delivery {
 	ctx, cancel := t.patiently()
 	defer cancel()

@@ -52,8 +52,8 @@ func keysArriveInOrder(t *trial) {
 	}
 }
 
-// key publishes messages of one key to a new ordered subscription, and returns
-// the subscription's stream.
+// key publishes messages of one key to a topic with a new ordered subscription, and returns a
+// stream of the subscription.
 func (t *trial) key(data ...string) *stream {
 	topic := t.topic()
 	s := t.stream(t.ordered(topic))

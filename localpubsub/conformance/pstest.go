@@ -1,7 +1,7 @@
 package conformance
 
-// Pstest lists the departures of pstest, the test server of the Go client's
-// module cloud.google.com/go/pubsub/v2 v2.8.1, from the documentation.
+// Pstest returns the differences between pstest and the documentation. pstest is the test server in
+// the Go client's module cloud.google.com/go/pubsub/v2 v2.8.1.
 func Pstest() map[string]Departure {
 	return together(pstestResources(), pstestPublishing(), pstestStreams(), pstestDelivery(), pstestReplay(), pstestSchemas())
 }

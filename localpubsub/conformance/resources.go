@@ -8,11 +8,11 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 )
 
-// defaultDeadline is the acknowledgement deadline of a subscription in seconds,
-// unless a behaviour sets one. It is long enough never to matter.
+// defaultDeadline is the acknowledgement deadline of a subscription in seconds, unless a behaviour
+// sets another one. It is longer than any trial.
 const defaultDeadline = 600
 
-// name returns a new full name of a resource: "projects/P/topics/…".
+// name returns a new full name for a resource, such as "projects/P/topics/…".
 func (t *trial) name(collection string) string {
 	t.names++
 	return fmt.Sprintf("projects/%s/%s/%s-%d", t.project, collection, t.id, t.names)
@@ -67,8 +67,8 @@ func (t *trial) ordered(topic string) string {
 	return t.subscriptionWith(&pubsubpb.Subscription{Topic: topic, EnableMessageOrdering: true})
 }
 
-// subscriptionWith gives s a name, and a deadline if it has none, creates it
-// and returns the name.
+// subscriptionWith creates the subscription s and returns its name. It gives s a name, and a
+// deadline if s has none.
 func (t *trial) subscriptionWith(s *pubsubpb.Subscription) string {
 	s.Name = t.name("subscriptions")
 	if s.GetAckDeadlineSeconds() == 0 {

@@ -33,7 +33,7 @@ func (t *trial) revised() (first, second *pubsubpb.Schema) {
 	return first, second
 }
 
-// definition returns a schema's definition. For a name NAME@REVISION it returns
+// definition returns the definition of a schema. If the name has the form NAME@REVISION, it returns
 // the definition of that revision.
 func (t *trial) definition(name string) string {
 	s, err := t.schemas.GetSchema(t.ctx, &pubsubpb.GetSchemaRequest{Name: name, View: pubsubpb.SchemaView_FULL})

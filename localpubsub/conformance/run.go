@@ -12,12 +12,11 @@ import (
 )
 
 const (
-	// atOnce bounds the behaviours that run at the same time. They spend nearly
-	// all their time waiting. The real service allows 100 streams for one
-	// connection.
+	// atOnce is the maximum number of behaviours that run at the same time. A behaviour spends
+	// nearly all its time waiting. The real service allows 100 streams for one connection.
 	atOnce = 32
-	// trialTime bounds one behaviour. cleanupTime bounds the deletion of its
-	// resources afterwards.
+	// trialTime bounds the run of one behaviour. cleanupTime bounds the deletion of its resources
+	// after the run.
 	trialTime   = time.Minute
 	cleanupTime = 10 * time.Second
 )
@@ -27,16 +26,14 @@ type Outcome struct {
 	Behaviour Behaviour
 	// Err is nil if the server does as documented.
 	Err error
-	// Left means that the behaviour was not run, because its departure is
-	// harmful.
+	// If Left is true, the behaviour was not run, because its departure is harmful.
 	Left bool
 	Took time.Duration
 }
 
-// Run tests the behaviours, many at the same time, and returns their outcomes
-// in the same order. It leaves out behaviours with a harmful departure. When
-// ctx ends, the run ends, too. The behaviours that are not tested by then have
-// failed.
+// Run tests the behaviours and returns their outcomes in the same order. It tests many behaviours
+// at the same time. It leaves out behaviours with a harmful departure. If ctx ends, the run ends,
+// and the behaviours that are not tested by then have failed.
 func Run(ctx context.Context, s *Subject, behaviours []Behaviour) []Outcome {
 	outcomes := make([]Outcome, len(behaviours))
 	var g errgroup.Group
@@ -69,9 +66,9 @@ func run(ctx context.Context, s *Subject, b Behaviour) Outcome {
 	return Outcome{Behaviour: b, Err: t.failure, Took: time.Since(started)}
 }
 
-// Unexpected returns an error if the outcome differs from the subject's list,
-// and nil otherwise. It differs if a behaviour without a listed departure
-// failed, or if a listed departure does not occur.
+// Unexpected returns an error if the outcome contradicts the subject's list of departures. There
+// are two cases. A behaviour failed and has no listed departure, or a behaviour succeeded although
+// its listed departure is not one that occurs only sometimes.
 func (o Outcome) Unexpected(s *Subject) error {
 	departure, listed := s.Departures[o.Behaviour.Name]
 	switch {

@@ -13,12 +13,12 @@ const (
 	// reading is a schema. coloured is its next revision.
 	reading  = `syntax = "proto3"; message Reading { string place = 1; int32 degrees = 2; }`
 	coloured = `syntax = "proto3"; message Reading { string place = 1; int32 degrees = 2; string colour = 3; }`
-	// deletedSchema takes the place of a deleted schema in a topic.
+	// deletedSchema replaces the name of a deleted schema in a topic.
 	deletedSchema = "_deleted-schema_"
 )
 
-// readingJSON and readingBinary are one message of reading. colouredJSON is a
-// message that only coloured accepts.
+// readingJSON and readingBinary are the same message for the schema reading. colouredJSON is a
+// message that only the schema coloured accepts.
 const (
 	readingJSON  = `{"place": "here", "degrees": 20}`
 	colouredJSON = `{"place": "here", "colour": "red"}`

@@ -34,8 +34,8 @@ func (t *trial) seek(subscription string, to time.Time) {
 
 func published(d delivery) time.Time { return d.GetMessage().GetPublishTime().AsTime() }
 
-// past returns a time before all messages that a trial publishes. The time is
-// within every retention.
+// past returns a time before the publish times of all messages of a trial. The shortest possible
+// retention of a subscription goes back further than this time.
 func past() time.Time { return time.Now().Add(-5 * time.Minute) }
 
 func (t *trial) retaining(topic string) *stream {
@@ -82,8 +82,8 @@ func seekDiscards(t *trial) {
 	subscription, other := t.subscription(topic), t.stream(t.subscription(topic))
 	t.publish(topic, texts("", "a", "b", "c")...)
 	last := slices.MaxFunc(other.next(3), func(a, b delivery) int { return published(a).Compare(published(b)) })
-	// The service counts publish times in milliseconds, and also discards
-	// messages published exactly at the time of a seek.
+	// The service counts publish times in milliseconds. A seek to the exact publish time of a
+	// message discards this message, too. So the seek goes to the next millisecond.
 	t.seek(subscription, published(last).Add(time.Millisecond))
 	t.await(20 * time.Millisecond)
 	t.publish(topic, text("d"))

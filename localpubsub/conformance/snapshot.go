@@ -105,7 +105,7 @@ func snapshotIsReadBack(t *trial) {
 	for _, got := range []*pubsubpb.Snapshot{created, read} {
 		equal(t, "topic", got.GetTopic(), topic)
 		left := time.Until(got.GetExpireTime().AsTime())
-		// An hour is the least. The backlog is empty, so nearly 7 days remain.
+		// A snapshot lives for at least an hour. The backlog is empty, so nearly 7 days remain.
 		t.checkf(left > time.Hour && left < 7*day+time.Minute, "it expires in %v", left)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 )
 
-// streamDeadline is a stream's acknowledgement deadline in seconds, unless a
-// behaviour sets one. It is longer than any trial.
+// streamDeadline is the acknowledgement deadline of a stream in seconds, unless a behaviour sets
+// another one. It is longer than any trial.
 const streamDeadline = 600
 
 // stream is an open StreamingPull.
@@ -25,7 +25,7 @@ type stream struct {
 	pending      []delivery
 }
 
-// stream opens a stream without limits.
+// stream opens a stream without limits of flow control.
 func (t *trial) stream(subscription string) *stream {
 	return t.open(&pubsubpb.StreamingPullRequest{Subscription: subscription})
 }
@@ -71,14 +71,14 @@ func (s *stream) read(ctx context.Context) {
 	}
 }
 
-// send ignores the error, which means that the stream has ended. The end of the
-// stream gives the reason.
+// send sends a request. It ignores the error, because an error only means that the stream has
+// ended. The end of the stream gives the reason.
 func (s *stream) send(r *pubsubpb.StreamingPullRequest) { _ = s.rpc.Send(r) }
 
-// abort drops the stream as a killed subscriber would.
+// abort drops the stream, like a subscriber that was killed.
 func (s *stream) abort() { s.cancel() }
 
-// next waits for n messages.
+// next waits until n messages have arrived, and returns them.
 func (s *stream) next(n int) []delivery {
 	timeout := time.After(patience)
 	for len(s.pending) < n {
@@ -94,10 +94,10 @@ func (s *stream) next(n int) []delivery {
 	return all
 }
 
-// one waits for a message.
+// one waits for one message and returns it.
 func (s *stream) one() delivery { return s.next(1)[0] }
 
-// want waits for messages with these texts, in this order.
+// want waits for messages. It ends the trial unless they have these texts, in this order.
 func (s *stream) want(texts ...string) []delivery {
 	all := s.next(len(texts))
 	if got := data(all); !slices.Equal(got, texts) {
@@ -106,14 +106,14 @@ func (s *stream) want(texts ...string) []delivery {
 	return all
 }
 
-// wantSet waits for messages with these texts, in any order.
+// wantSet waits for messages. It ends the trial unless they have these texts, in any order.
 func (s *stream) wantSet(texts ...string) []delivery {
 	all := s.next(len(texts))
 	s.t.sameSet("messages", data(all), texts)
 	return all
 }
 
-// quiet listens for d, and ends the trial if a message arrives.
+// quiet listens for the duration d, and ends the trial if a message arrives.
 func (s *stream) quiet(d time.Duration) {
 	timeout := time.After(d)
 	for len(s.pending) == 0 {
@@ -127,8 +127,7 @@ func (s *stream) quiet(d time.Duration) {
 	s.t.failf("got %q, which must not come", data(s.pending))
 }
 
-// took returns the messages of a response. If the stream is not open any more,
-// it ends the trial.
+// took returns the messages of a response. If the stream is no longer open, took ends the trial.
 func (s *stream) took(response *pubsubpb.StreamingPullResponse, open bool) []delivery {
 	if !open {
 		s.t.failf("the stream ended: %w", s.ended)
@@ -186,18 +185,17 @@ const (
 	// ackSeconds is the length of a lease. It is long enough for an
 	// acknowledgement, even on a busy machine.
 	ackSeconds = 4
-	// ackTime is the time after which such a lease has ended, so that a lost
-	// acknowledgement shows.
+	// ackTime is the time after which a lease of ackSeconds has ended. If the acknowledgement was
+	// lost, the message has come again by then.
 	ackTime = ackSeconds*time.Second + silence
 )
 
-// ackInTime shortens the lease and then acknowledges. If the server does not
-// accept the acknowledgement, the message comes again soon, so a test sees
-// that.
+// ackInTime shortens the lease and then acknowledges the message. If the server does not accept the
+// acknowledgement, the message comes again soon, so that the trial can see it.
 func (s *stream) ackInTime(d delivery) {
 	s.t.extend(s.subscription, ackSeconds, d)
 	s.ack(d)
 }
 
-// expire sets the deliveries' leases to end in a second.
+// expire makes the leases of the deliveries end after one second.
 func (s *stream) expire(all ...delivery) { s.t.extend(s.subscription, 1, all...) }

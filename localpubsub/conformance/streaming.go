@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// clientSource is the only public source for behaviours that a client relies on
-// and that the reference does not have.
+// clientSource is the only public source for some behaviours. A client relies on them, but the
+// reference does not document them.
 const clientSource = "https://github.com/googleapis/google-cloud-go/blob/main/pubsub/v2/iterator.go"
 
 func streaming() area {
@@ -17,9 +17,8 @@ func streaming() area {
 	return area{"streams", []Behaviour{
 		{
 			Name: "each response of a stream reports whether its subscription is ordered and exactly-once",
-			// If a response leaves out the two properties, the client takes
-			// both for switched off. It then runs the callbacks of one key at
-			// the same time.
+			// If a response has neither of the two properties, the client assumes that both are
+			// off. Then the client runs the callbacks of one key concurrently.
 			Source: clientSource, try: streamReportsProperties,
 		},
 		{

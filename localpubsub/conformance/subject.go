@@ -16,17 +16,17 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// maxResponse is the largest answer accepted from a server. It has room for a
-// message of the largest size and its frame.
+// maxResponse is the size of the largest answer that a trial accepts from a server. It has room for
+// the largest message and its frame.
 const maxResponse = 20 << 20
 
-// Subject is a connection to a server under test that speaks Pub/Sub. Whoever
-// calls [Local] or [Google] closes it.
+// Subject is a connection to a server under test that has the API of Pub/Sub. The caller of [Local]
+// or [Google] must close the Subject.
 type Subject struct {
 	// Name is the heading of the subject's column.
 	Name string
-	// Departures are the server's known differences from the documentation, by
-	// the name of the behaviour.
+	// Departures has the server's known differences from the documentation, by the name of the
+	// behaviour.
 	Departures map[string]Departure
 
 	conn       *grpc.ClientConn
@@ -52,10 +52,9 @@ func Local(ctx context.Context, name, addr string, departures map[string]Departu
 	return connect(ctx, conn, &Subject{Name: name, Departures: departures})
 }
 
-// Google connects to the real service with the application's default
-// credentials. They must be allowed to administer Pub/Sub in the project. The
-// name of each resource created there has a random prefix, and the resource is
-// deleted at the end of the behaviour.
+// Google connects to the real service with the application's default credentials. With these
+// credentials, a caller must be allowed to administer Pub/Sub in the project. Each resource that a
+// behaviour creates has a name with a random prefix, and is deleted at the end of the behaviour.
 func Google(ctx context.Context, project string) (*Subject, error) {
 	conn, err := gtransport.Dial(ctx, option.WithEndpoint("pubsub.googleapis.com:443"), option.WithScopes(pubsub.ScopePubSub),
 		option.WithGRPCDialOption(grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxResponse))))
@@ -65,7 +64,7 @@ func Google(ctx context.Context, project string) (*Subject, error) {
 	return connect(ctx, conn, &Subject{Name: project, project: project})
 }
 
-// connect completes s. If it fails, it closes conn.
+// connect sets the clients of s. If it fails, it closes conn.
 func connect(ctx context.Context, conn *grpc.ClientConn, s *Subject) (*Subject, error) {
 	project := s.project
 	if project == "" {

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// deletedTopic takes the place of a deleted topic in a subscription.
+// deletedTopic replaces the name of a deleted topic in a subscription.
 const deletedTopic = "_deleted-topic_"
 
 func topics() area {
@@ -58,9 +58,8 @@ func topicExists(t *trial) {
 	t.code("second creation", err, codes.AlreadyExists)
 }
 
-// malformed returns ids that no resource may have. They are too short or too
-// long, do not start with a letter, are reserved, or have a forbidden
-// character.
+// malformed returns ids that no resource may have. Each id is too short or too long, does not begin
+// with a letter, is reserved, or has a forbidden character.
 func malformed() []string {
 	return []string{"ab", strings.Repeat("a", 256), "1abc", "googabc", "a b c", "a/b"}
 }

@@ -16,14 +16,13 @@ const (
 	// silence is how long a trial listens for messages that must not come. A
 	// wrong message would come at once.
 	silence = 1500 * time.Millisecond
-	// slack is how much too early a server may be, because its clock and ours
-	// are read at different moments and deadlines are best effort.
+	// slack is how much earlier than its deadline an event may come. The server and this process
+	// read their clocks at different moments, and deadlines are best effort.
 	slack = 200 * time.Millisecond
 )
 
-// trial is one run of one behaviour against one subject. Its methods end the
-// trial on a failure, as the methods of testing.T do, so only the trial's
-// goroutine may call them.
+// trial is one run of one behaviour against one subject. If a check fails, the methods end the
+// trial, like the methods of testing.T. So only the goroutine of the trial may call the methods.
 type trial struct {
 	*Subject
 
@@ -49,8 +48,8 @@ func (t *trial) code(what string, err error, want ...codes.Code) {
 	}
 }
 
-// refused ends the trial unless err has one of the codes that blame the caller.
-// The documentation forbids much without naming the code.
+// refused ends the trial unless err has one of the codes that blame the caller. For many forbidden
+// requests, the documentation does not name the code.
 func (t *trial) refused(what string, err error) {
 	t.code(what, err, codes.InvalidArgument, codes.FailedPrecondition, codes.OutOfRange)
 }
@@ -93,12 +92,12 @@ func (t *trial) sameSet(what string, got, want []string) {
 	}
 }
 
-// patiently returns a context that ends after patience, for one wait.
+// patiently returns a context for one wait. The context ends after patience.
 func (t *trial) patiently() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(t.ctx, patience)
 }
 
-// await waits until a deadline of the server has passed.
+// await waits for d, so that a deadline of the server can pass.
 func (t *trial) await(d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -107,8 +106,8 @@ func (t *trial) await(d time.Duration) {
 	}
 }
 
-// notBefore ends the trial if a message came again at the time at, less than d
-// after from.
+// notBefore ends the trial if the time at is less than d after the time from. at is the time at
+// which a message came again.
 func (t *trial) notBefore(at, from time.Time, d time.Duration) {
 	if after := at.Sub(from); after < d-slack {
 		t.failf("it came again after %v instead of %v", after.Round(time.Millisecond), d)

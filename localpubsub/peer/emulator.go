@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	// startTime bounds the start, which takes 1 to 2 s on an idle machine, and
+	// startTime bounds the start of the emulator. The start takes 1 to 2 s on an idle machine, and
 	// far longer on a machine that compiles on every core.
 	startTime = 3 * time.Minute
-	// stopTime is the grace period before the kill. The Java VM does not end by
-	// itself if there are many ordering keys.
+	// stopTime is the time that the emulator has to end before it is killed. With many ordering
+	// keys, the Java VM does not end by itself.
 	stopTime = 3 * time.Second
 	// pollInterval is the pause between two checks of a starting emulator.
 	// probeTime is the time limit of one check.
 	pollInterval = 50 * time.Millisecond
 	probeTime    = 2 * time.Second
-	// launches bounds the attempts to start the emulator on a free port.
+	// launches is the maximum number of attempts to start the emulator on a free port.
 	launches = 5
 )
 
@@ -36,14 +36,14 @@ var errTaken = errors.New("the port was taken meanwhile")
 
 const jarPattern = "platform/pubsub-emulator/lib/cloud-pubsub-emulator-*-all.jar"
 
-// ErrNotInstalled lists the requirements of the official emulator.
-// [StartEmulator] wraps it.
+// ErrNotInstalled lists the requirements of the official emulator. [StartEmulator] returns it if a
+// requirement is missing.
 var ErrNotInstalled = errors.New("the official emulator is not installed: it needs Java and `gcloud components install pubsub-emulator` " +
 	"(Debian and Ubuntu: apt-get install default-jre-headless google-cloud-cli-pubsub-emulator)")
 
-// findEmulator looks for the jar file itself. It does not use `gcloud beta
-// emulators`, which leaves an orphan process when it is stopped, and takes
-// twice as long to start.
+// findEmulator returns the paths of the Java program and of the emulator's jar file. It does not
+// use `gcloud beta emulators`, which takes twice as long to start, and leaves an orphan process
+// when it is stopped.
 func findEmulator() (java, jar string, err error) {
 	java, err = exec.LookPath("java")
 	if err != nil {
@@ -58,8 +58,8 @@ func findEmulator() (java, jar string, err error) {
 	return "", "", ErrNotInstalled
 }
 
-// sdkRoots lists possible directories of the Google Cloud CLI. The directory of
-// the CLI in use comes first.
+// sdkRoots returns possible directories of the Google Cloud CLI. If gcloud is in PATH, the
+// directory of that gcloud comes first.
 func sdkRoots() []string {
 	var roots []string
 	if path, err := exec.LookPath("gcloud"); err == nil {
@@ -73,18 +73,17 @@ func sdkRoots() []string {
 	return append(roots, "/usr/lib/google-cloud-sdk")
 }
 
-// StartEmulator starts the official emulator of the Google Cloud CLI, and
-// returns when it answers. addr is a host:port with a port that may be 0. The
-// emulator needs Java. If the port is taken, the error names it. If the
-// emulator is missing, the error is [ErrNotInstalled]. The caller closes the
-// server.
+// StartEmulator starts the official emulator of the Google Cloud CLI, and returns when the emulator
+// answers. addr is a host:port, whose port may be 0. The emulator needs Java. If the port is taken,
+// the error names the port. If the emulator or Java is missing, the error is [ErrNotInstalled]. The
+// caller must close the server.
 func StartEmulator(ctx context.Context, addr string) (*Server, error) {
 	java, jar, err := findEmulator()
 	if err != nil {
 		return nil, err
 	}
-	// The emulator must be given a port number. It gets a free port that was just
-	// released. Another process may take the port before the emulator does.
+	// The emulator needs a port number. So it gets a free port that was just released. Another
+	// process may take this port before the emulator does.
 	for attempt := 1; ; attempt++ {
 		l, err := listen(ctx, addr)
 		if err != nil {
@@ -116,9 +115,9 @@ func runEmulator(ctx context.Context, addr *net.TCPAddr, java, jar string) (*Ser
 	return &Server{addr: addr.String(), description: "official Pub/Sub emulator " + version, done: emulator.Done(), stop: stop}, nil
 }
 
-// awaitReady trusts the health check only after the emulator has printed that
-// it is ready. An emulator that does not get its port stays alive, and another
-// server would then answer the check.
+// awaitReady waits until the emulator is ready. It uses the health check only after the emulator
+// has printed that it has started. If the port is taken, the emulator stays alive without a port.
+// Then the server that has the port would answer the health check.
 func awaitReady(ctx context.Context, emulator *process.Process, addr string) error {
 	for {
 		output := emulator.Output()

@@ -1,6 +1,6 @@
-// Package peer starts other local Pub/Subs, for comparison. They are the official
-// emulator, a Java program of the Google Cloud CLI, and pstest, the test server of
-// the Go client. Both lose their state when they end.
+// Package peer starts two other local Pub/Subs, for comparison. The official emulator is a Java
+// program of the Google Cloud CLI. pstest is the test server of the Go client. Both lose their
+// state when they end.
 package peer
 
 import (

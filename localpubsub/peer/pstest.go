@@ -9,12 +9,12 @@ import (
 	"google.golang.org/grpc"
 )
 
-// maxRequest is the real service's limit for one publish, plus room for the
-// frame. pstest's own server would refuse more than 4 MiB.
+// maxRequest is the real service's limit for one publish request, plus room for the frame. The
+// server that pstest starts itself would refuse more than 4 MiB.
 const maxRequest = 11 << 20
 
-// StartPstest serves pstest in this process on addr, a host:port with a port that
-// may be 0. If the port is taken, the error names it. The caller closes the server.
+// StartPstest serves pstest in this process on addr. addr is a host:port, whose port may be 0. If
+// the port is taken, the error names the port. The caller must close the server.
 func StartPstest(ctx context.Context, addr string) (*Server, error) {
 	l, err := listen(ctx, addr)
 	if err != nil {

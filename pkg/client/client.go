@@ -1,8 +1,9 @@
 // Package client calls the pair from Go, over gRPC, as one user.
 //
-// A Client is one session of package session: it keeps the consistency token of each answer and
-// sends it with each read. So a read sees all that the client has written and seen before,
-// whichever instance answers. The types of requests and answers are in the generated packages.
+// A Client is one session of package session. The session keeps the consistency token of each
+// answer, and sends it with each read. So a read sees all that the client has written and seen
+// before, whichever instance answers. The types of requests and answers are in the generated
+// packages.
 //
 //	c, err := client.New(client.Options{Video: "localhost:8080", Catalog: "localhost:8081", Token: token})
 //	created, err := c.Videos.CreateVideo(ctx, &videov1.CreateVideoRequest{Title: "Hello"})
@@ -35,15 +36,15 @@ type Options struct {
 	// Video and Catalog are the addresses of the services, host:port.
 	Video, Catalog string
 	// Token returns the user's bearer token. It is called for each request, so it may renew the
-	// token. If it is nil, no token is sent, for a pair that is open to every caller.
+	// token. If Token is nil, no token is sent, which a pair that is open to every caller allows.
 	Token func(context.Context) (string, error)
 	// TLS is nil for plain text. New refuses plain text to a host other than loopback if Token is
 	// set.
 	TLS *tls.Config
 }
 
-// Client has the services of the pair. It is safe for concurrent use. All its calls are one
-// session, so a program needs a Client for each user. Close it after the last use.
+// Client has the services of the pair. It is safe for concurrent use. All calls of a Client are one
+// session, so a program needs a Client for each user. Close a Client after its last use.
 type Client struct {
 	Videos      videov1.VideoServiceClient
 	Engagements videov1.EngagementServiceClient
@@ -53,7 +54,7 @@ type Client struct {
 	close   func() error
 }
 
-// New returns a client. It connects at the first call. An error names the invalid option.
+// New returns a client. The client connects at its first call. An error names the invalid option.
 func New(o Options) (*Client, error) {
 	for name, addr := range map[string]string{"Video": o.Video, "Catalog": o.Catalog} {
 		host, _, err := net.SplitHostPort(addr)
@@ -88,7 +89,8 @@ func (c *Client) Close() error { return c.close() }
 // read.
 func (c *Client) Token() string { return c.session.Token() }
 
-// Keep lets later reads see at least the token's state.
+// Keep adds a consistency token to the session. Later reads see at least the state that the token
+// names.
 func (c *Client) Keep(token string) error { return c.session.Keep(token) }
 
 func (c *Client) dial(o Options, addr string) (*grpc.ClientConn, error) {

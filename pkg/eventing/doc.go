@@ -16,35 +16,37 @@
 //     the caller's transaction).
 //   - Every committed event reaches the broker at least once. Within an aggregate,
 //     version n+1 is never sent for the first time before version n.
-//   - The effect of an event is applied once, and never backwards. An event that
-//     is not the direct successor of the copy's version is not applied. Instead
-//     the consumer first repairs the copy from the owner.
-//   - A reader holding the consistency.Token of a write never sees anything
-//     older than that write.
+//   - The effect of an event is applied once, and no event moves a copy backwards. An event with
+//     only a difference is applied only if the copy has the version right before it. If versions
+//     are missing, the consumer first repairs the copy from the owner.
+//   - A reader that sends the consistency.Token of a write gets nothing older than that write,
+//     unless the reader allows stale data.
 //
-// There is no exactly-once delivery: events may be sent and delivered again, at
-// any time and in any order. Versions make that harmless.
+// Delivery is not exactly once. An event may be sent and delivered again, at any time and in any
+// order. Repeated and late events do no harm, because each event has a version.
 //
-// # What it leans on
+// # What the package relies on
 //
-// The version of an aggregate is assigned under its row's lock, so version order is commit order.
-// The order of timestamps, sequences or transaction ids is not commit order, because a transaction
-// with a lower value can commit later.
+// A transaction assigns the version of an aggregate while it holds the lock of the aggregate's row.
+// So the versions are in the order of the commits. The order of timestamps, sequences or
+// transaction ids is not commit order, because a transaction with a lower value can commit later.
 //
 // The caller's pool must close a connection that fails with SQLSTATE 25006 (read-only transaction),
 // for example in pgconn's OnPgError. After a failover, connections to the former primary may still
-// be open, and the relay makes no progress on them.
+// be open. On such a connection no write succeeds, so the relay makes no progress until the
+// connection is closed.
 //
-// Tables are named without a schema. Each service connects as a role whose search_path is its own
-// schema, so `outbox` and `inbox` are the tables of that service. Package migrate has the
-// migrations that create the tables and the role. A service includes the parts of the library that
-// it uses. The library's migrations have numbers from 100 to 999, and a service numbers its own
-// from 1000 on.
+// The library's SQL names tables without a schema. Each service connects as a role whose
+// search_path is its own schema, so `outbox` and `inbox` are the tables of that service. Package
+// migrate has the migrations that create the tables and the role. A service lists the parts of the
+// library that it uses, and gets the migrations of these parts. The library's migrations have
+// numbers from 100 to 999. A service numbers its own migrations from 1000 on.
 //
 // # Reading
 //
-// The core has some 5,000 lines of code, besides its tests. An event passes through it in this
-// order:
+// The core has some 5,000 lines of code, besides its tests. The list has the files of the core in
+// the order in which an event passes through them. Where it names a section of a doc.go, read the
+// doc.go up to that section:
 //
 //	the event         event.go, message.go
 //	written           outbox: append.go
@@ -56,11 +58,12 @@
 //	repaired          inbox: blocked.go, repair.go, owner.go; projection: projection.go
 //	read              consistency: doc.go, token.go, reader.go, waiters.go
 //
-// The rest can be read when the fault that it handles occurs: in outbox the tenants (tenants.go,
-// shares.go, held.go, turner.go), the pauses of topics (pause.go, prober.go), and the events that a
-// claim does not see (scanner.go, heartbeat.go); in inbox the causes of errors (fault.go), crash
-// loops, events of a newer release (unknown.go), streams and their budget. Each other package can
-// be read by itself.
+// The other files of the core can be read when their subject comes up. In outbox the subjects are
+// the tenants (tenants.go, shares.go, held.go, turner.go), the pauses of topics (pause.go,
+// prober.go), and the events that a claim does not see (scanner.go, heartbeat.go). In inbox the
+// subjects are the causes of errors (fault.go), crash loops (crashloop.go), events of a newer
+// release (unknown.go), and streams with their budget (stream.go, pulls.go, budget.go). Each other
+// package can be read by itself.
 //
 // # Examples
 //

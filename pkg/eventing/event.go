@@ -14,19 +14,20 @@ import (
 
 // FirstEpoch is the epoch of an owner whose database was never restored to an earlier point in
 // time. After such a restore the owner assigns some versions a second time, so the operator begins
-// another epoch. Positions compare by (epoch, version).
+// another epoch. Positions are compared by epoch first and then by version, so every event of the
+// new epoch is newer than the events before the restore.
 const FirstEpoch = 1
 
 // DefaultTenant owns all aggregates of a system without tenants.
 const DefaultTenant = "default"
 
-// Skipped is the Type of an event that the owner's operator gave up. It replaces the event's
-// original Type. The event then has no payload, so a consumer takes the owner's state instead.
+// Skipped is the Type of an event that the owner's operator gave up. Skipped replaces the event's
+// original Type, and the event loses its payload. So a consumer takes the owner's state instead.
 const Skipped = "Skipped"
 
 const (
-	// MaxKeyBytes is the longest aggregate id. The id is the ordering key, which Pub/Sub limits to
-	// 1 KiB.
+	// MaxKeyBytes is the greatest length of an aggregate id, in bytes. The id is the ordering key,
+	// and Pub/Sub limits an ordering key to 1 KiB.
 	MaxKeyBytes = 1024
 	// maxAttributeBytes is Pub/Sub's limit for the value of an attribute
 	// (https://cloud.google.com/pubsub/quotas#resource_limits).
@@ -37,9 +38,9 @@ const (
 type Event struct {
 	// ID is the same in every sending and delivery of the event.
 	ID uuid.UUID
-	// PreviousEventID is the ID of the aggregate's event at Version-1. A consumer that has another
-	// event at that version has another history than the owner. PreviousEventID is zero for the
-	// first event, and if the owner does not know the previous one.
+	// PreviousEventID is the ID of the aggregate's event at Version-1. If a consumer has another
+	// event at that version, its history differs from the owner's. PreviousEventID is zero for the
+	// first event of an aggregate, and if the owner does not know the previous event.
 	PreviousEventID uuid.UUID
 	// AggregateType and AggregateID name the aggregate that changed. AggregateID is the ordering
 	// key. A type contains no "/", because Key joins type and id with a "/".
@@ -47,29 +48,29 @@ type Event struct {
 	AggregateID   string
 	// Type is the kind of change, such as "VideoCreated".
 	Type string
-	// Version is the aggregate's version after the change: 1 for its first event, then one more
-	// each time. Version is assigned under the aggregate's row lock, and is the only order of an
-	// aggregate's events that counts.
+	// Version is the aggregate's version after the change. The first event has version 1, and each
+	// event raises the version by 1. Version is assigned while the aggregate's row is locked.
+	// Within an epoch, only Version gives the order of an aggregate's events.
 	Version int64
 	// SchemaVersion is the version of Payload's schema.
 	SchemaVersion int
 	// Payload is the body, which consumers decode. It is sent unchanged.
 	Payload []byte
-	// OccurredAt is the time by the owner's clock, in UTC with microseconds. It grows with the
-	// versions of an aggregate, even if clocks differ or step back. So a later time at a lower
-	// version shows another history.
+	// OccurredAt is the time by the owner's clock, in UTC with microseconds. OccurredAt grows with
+	// the versions of an aggregate, even if clocks differ or step back. So if the lower of two
+	// versions has the later time, the versions are of different histories.
 	OccurredAt time.Time
 	// TenantID is the tenant that owns the aggregate. An aggregate never changes its tenant. Empty
 	// means DefaultTenant.
 	TenantID string
-	// Epoch is the owner's epoch when it wrote the event; see FirstEpoch.
+	// Epoch is the epoch that the owner was in when it wrote the event. See FirstEpoch.
 	Epoch int64
 	// TraceParent is the W3C trace context that the event was created in. If it is empty,
 	// outbox.Append takes the trace context of its caller.
 	TraceParent string
-	// SourceEventID is the ID of the consumed event that led to this event, in a service that
-	// consumes and emits in one transaction. Otherwise it is zero. The outbox accepts one event per
-	// aggregate for a source event. SourceEventID is not sent.
+	// SourceEventID is the ID of the consumed event that led to this event. A service sets it if
+	// the service consumes and emits in one transaction. Otherwise SourceEventID is zero. For each
+	// source event the outbox accepts only one event of an aggregate. SourceEventID is not sent.
 	SourceEventID uuid.UUID
 }
 
@@ -133,8 +134,8 @@ func Storable(s string) string {
 // maxReasonBytes is below Pub/Sub's limit of 1,024 bytes for the value of an attribute.
 const maxReasonBytes = 1000
 
-// Reason returns s in the form that an attribute and a column can keep: storable, and cut off after
-// 1,000 bytes.
+// Reason returns s in a form that an attribute and a column can keep. The result is Storable, and
+// is cut off after 1,000 bytes.
 func Reason(s string) string {
 	s = Storable(s)
 	if len(s) > maxReasonBytes {
@@ -143,9 +144,9 @@ func Reason(s string) string {
 	return s
 }
 
-// LogAttrs returns the fields of every log line that concerns e. The trace comes from the context
-// of the line; see InTrace. Fields that e does not have are left out. A message that is no event
-// has none of the fields.
+// LogAttrs returns the fields of every log line that concerns e. The fields do not include the
+// trace, because a log line takes its trace from its context (InTrace). LogAttrs leaves out the
+// fields that e does not have. If e comes from a message that is no event, LogAttrs returns nil.
 func (e Event) LogAttrs() []any {
 	if e.AggregateID == "" {
 		return nil

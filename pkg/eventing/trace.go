@@ -45,7 +45,7 @@ func (c *carrier) Set(key, value string) {
 func (c *carrier) Keys() []string { return []string{AttrTraceParent} }
 
 // InTrace returns ctx within the trace of the request that made the change, for log lines and calls
-// about e. It returns ctx unchanged if that request was not traced.
+// about e. InTrace returns ctx unchanged if that request was not traced.
 func (e Event) InTrace(ctx context.Context) context.Context {
 	if sc := SpanContext(e.TraceParent); sc.IsValid() {
 		return trace.ContextWithRemoteSpanContext(ctx, sc)
@@ -53,11 +53,12 @@ func (e Event) InTrace(ctx context.Context) context.Context {
 	return ctx
 }
 
-// flagsAt is the index of the last digit of the flags in a traceparent of W3C's version 00.
+// flagsAt is an index into a traceparent of W3C's version 00. The hex digit there is odd if the
+// trace is sampled.
 const flagsAt = 54
 
-// IsSampled reports whether the trace of the request that made the change is sampled. Only then are
-// spans about e worth making.
+// IsSampled reports whether the trace of the request that made the change is sampled. If it is not,
+// there is no use in making spans about e.
 func (e Event) IsSampled() bool {
 	// Most events are not sampled, so the flag is checked before the whole traceparent is parsed.
 	return len(e.TraceParent) > flagsAt && strings.IndexByte("13579bdf", e.TraceParent[flagsAt]) >= 0 &&

@@ -16,9 +16,9 @@ import (
 	"example.com/lockstep/pkg/eventing/instrument"
 )
 
-// timed is a handler that measures how long versions of the canary take from their occurred_at,
-// just before video's commit, to the end of the commit that shows them here. It handles
-// the canary like any other video.
+// timed measures how long each version of the canary takes to become visible. The time begins at
+// the version's occurred_at, just before video's commit. It ends at the end of the commit that
+// shows the version here. timed handles the canary like any other video.
 type timed struct {
 	inbox.Handler
 
@@ -26,8 +26,8 @@ type timed struct {
 
 	mu sync.Mutex
 	// applied has the occurred_at of each version of the canary that the last transaction with such
-	// versions has applied, until that transaction commits. As for each aggregate, there is one
-	// such transaction at a time.
+	// versions has applied. applied is empty again once that transaction has committed. Only one
+	// such transaction runs at a time, as for each aggregate.
 	applied []time.Time
 }
 

@@ -10,10 +10,10 @@
 // finds the [projection.Projection] of its type; that calls videos or engagements.
 //
 // The projection only moves forward, by the rule in [inbox.Decide]. A read with a consistency token
-// is never answered with anything older. The read waits for the projection. If the wait ends before
-// the projection has the version, the read gets the owner's state. If the owner does not answer,
-// the read fails. A reader gets older data only on request, together with the versions that the
-// answer lacks.
+// is never answered with anything older than the token. The read waits for the projection. If the
+// wait ends before the projection has the version, the read gets the owner's state. If the owner
+// does not answer, the read fails. A reader gets older data only on request, together with the
+// versions that the answer lacks.
 //
 // Files: this one has the reads, query.go their parameters, and problems.go their errors.
 // videos.go, engagements.go and each file like them have one type of aggregate: its events,
@@ -165,8 +165,9 @@ type videoQuery struct {
 	video    Video
 }
 
-// ReadProjection reads the row. If there is no row and a reader requires anything, it returns
-// Absent, because the projection cannot know that there is no such video.
+// ReadProjection reads the row. If there is no row, but the reader requires a position or full
+// consistency, ReadProjection returns Absent. The projection alone cannot know that there is no
+// such video.
 func (q *videoQuery) ReadProjection(ctx context.Context) (consistency.Freshness, error) {
 	var err error
 	q.video, err = readVideo(ctx, q.service.db, q.scope, q.id)
@@ -180,7 +181,7 @@ func (q *videoQuery) ReadProjection(ctx context.Context) (consistency.Freshness,
 }
 
 // FetchFromOwner reads the owner's state. It does not write the state to the projection, because a
-// later event brings it.
+// later event brings the state there.
 func (q *videoQuery) FetchFromOwner(ctx context.Context) error {
 	v, err := q.service.projector.videos.FetchRequired(ctx, q.tenant, q.id.String(), q.required)
 	if err != nil && !errors.Is(err, projection.ErrUnknown) {
@@ -192,8 +193,8 @@ func (q *videoQuery) FetchFromOwner(ctx context.Context) error {
 
 // List returns one page of the videos that are not deleted, newest first. It waits until the
 // projection has the versions that required names. If a version does not arrive in time, List
-// fetches the video from the owner. The page, and the check that it has all these versions, are of
-// one snapshot.
+// fetches the video from the owner. One snapshot is used for the page and for the check that the
+// projection has all these versions.
 func (s *Service) List(ctx context.Context, q Query, required consistency.Requirement) (Page, error) {
 	before, err := q.check()
 	err = cmp.Or(err, required.RejectFullyConsistent())
@@ -226,7 +227,7 @@ func (p *videoPage) Positions(ctx context.Context, wanted []consistency.Position
 	return videos{db: p.service.db}.positions(ctx, scopeOf(p.query.Caller), wanted)
 }
 
-// Read reads the page. A search waits for its turn before.
+// Read reads the page. If the query is a search, Read first waits for the query's turn.
 func (p *videoPage) Read(ctx context.Context, positions []consistency.Position) (reached int, err error) {
 	err = p.service.searches.do(ctx, p.query, func(ctx context.Context) (err error) {
 		p.videos, reached, err = listVideos(ctx, p.service.db, p.query, p.before, positions)

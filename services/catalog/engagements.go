@@ -133,8 +133,8 @@ func (a engagements) Snapshot(e Engagement) inbox.Change {
 	return snapshot(inbox.Put, e, engagementType, e.id(), e.TenantID, a.Position(e))
 }
 
-// Fetch is FetchMany for one engagement. The error is projection.ErrUnknown if the owner does not
-// know it.
+// Fetch fetches one engagement as FetchMany does. The error is projection.ErrUnknown if the owner
+// does not know the engagement.
 func (a engagements) Fetch(ctx context.Context, id string, timeout time.Duration) (e Engagement, at time.Time, err error) {
 	e.UserID, e.VideoID, err = parseEngagementID(id)
 	if err := canonical(id, e.id(), err); err != nil {
@@ -150,8 +150,8 @@ func (a engagements) Fetch(ctx context.Context, id string, timeout time.Duration
 	return found[0], at, nil
 }
 
-// FetchMany calls the owner's GetEngagementRows. All ids must belong to one user. A list requires
-// engagements of one user only, and Incomplete returns ids of one user.
+// FetchMany calls the owner's GetEngagementRows. All ids must belong to one user. They do, because
+// a list requires engagements of one user only, and Incomplete returns ids of one user.
 func (a engagements) FetchMany(ctx context.Context, ids []string, timeout time.Duration,
 ) (found []Engagement, epoch int64, at time.Time, err error) {
 	users, videos := pairs(ids)

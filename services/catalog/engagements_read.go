@@ -18,14 +18,14 @@ type EngagementQuery struct {
 	UserID string // a UUID
 	// PageSize is at most 200; 0 means 50.
 	PageSize int
-	// PageToken is Next of the page before, for the same user.
+	// PageToken is the field Next of the previous page, for the same user.
 	PageToken string
 	// Caller must be allowed to act for the user.
 	Caller auth.Principal
 }
 
-// check validates q and sets its defaults. It returns the user and the last video of the page
-// before.
+// check validates q and sets its defaults. user is the user of q. before is the last video of the
+// previous page.
 func (q *EngagementQuery) check() (user, before uuid.UUID, err error) {
 	var bad problem.Violations
 	user = bad.UUID("user_id", q.UserID)
@@ -60,9 +60,9 @@ func EngagementRequirement(q consistency.Request) (consistency.Requirement, erro
 }
 
 // ListEngagements returns one page of a user's engagements that are not deleted, newest video
-// first. Of the positions in required, only the positions of this user's engagements count. It
-// fails with PERMISSION_DENIED unless the caller may act for the user. [Service.List] explains the
-// rest.
+// first. Of the positions in required, only the positions of this user's engagements count.
+// ListEngagements fails with PERMISSION_DENIED unless the caller may act for the user. For the rest
+// see [Service.List].
 func (s *Service) ListEngagements(ctx context.Context, q EngagementQuery, required consistency.Requirement) (EngagementPage, error) {
 	user, before, err := q.check()
 	err = cmp.Or(err, required.RejectFullyConsistent())

@@ -38,15 +38,16 @@ type Erasure struct {
 	erasure.Options
 }
 
-// NewErasure returns the erasure of a user in db. owner leads to the owner of videos, which knows
-// the uploader of a deleted video.
+// NewErasure returns the erasure of a user in db. owner is a connection to the owner of videos,
+// which knows the uploader of a deleted video.
 func NewErasure(db *pgxpool.Pool, owner *grpc.ClientConn, letters operator.Letters, o erasure.Options) *Erasure {
 	return &Erasure{videos: videos{db: db, owner: replicationv1.NewReplicationServiceClient(owner)}, letters: letters, Options: o}
 }
 
-// Owned returns the aggregates among ids that belong to the user. It asks the owner for the uploaders
-// of videos. If the owner has lost a video, the audit table may have the row from before the video's
-// repair, which names the uploader. An id that came from no event may be any text, or have capitals.
+// Owned returns the aggregates in ids that belong to the user. It asks the owner for the uploaders
+// of videos. If the owner has lost a video, the audit table may have the row from before the repair
+// of the video. That row names the uploader. An id need not come from an event. Such an id may be
+// any text, or have capital letters.
 func (e *Erasure) Owned(ctx context.Context, aggregateType string, ids []string) (owned []string, err error) {
 	written := map[string][]string{}
 	for _, id := range ids {
@@ -70,8 +71,8 @@ func (e *Erasure) Owned(ctx context.Context, aggregateType string, ids []string)
 	return owned, nil
 }
 
-// ownedVideos returns the videos among ids that belong to the user. written has the spellings of
-// each id in the audit table or in dead letters, and the result has these spellings.
+// ownedVideos returns the videos in ids that belong to the user. written has, for each id, the
+// spellings of the id in the audit table or in dead letters. The result has these spellings.
 func (e *Erasure) ownedVideos(ctx context.Context, ids []string, written map[string][]string) (owned []string, err error) {
 	found, _, _, err := e.videos.FetchMany(ctx, ids, ownerTimeout)
 	if err != nil {
@@ -101,12 +102,12 @@ func (e *Erasure) Find(ctx context.Context) ([]erasure.Found, error) {
 	return append(found, erasure.Found{What: "dead letters", Count: int64(len(letters))}), err
 }
 
-// arrival is the pause between two looks whether events have deleted further rows.
+// arrival is the pause before Erase looks again whether events have deleted further rows.
 var arrival = backoff.Policy{Base: 100 * time.Millisecond, Cap: 2 * time.Second}
 
-// Erase brings the rows of the user's dead letters to the owner's state, and then removes the letters.
-// It does not delete rows. The events of the owner's erasure delete them, and Erase waits for that up
-// to Wait.
+// Erase brings the rows of the user's dead letters to the owner's state, and then removes the
+// letters. It does not delete rows. The events of the owner's erasure delete the rows, and Erase
+// waits for these events up to Wait.
 func (e *Erasure) Erase(ctx context.Context, by audit.Actor, erased func()) error {
 	letters, err := e.ownLetters(ctx)
 	if err != nil {

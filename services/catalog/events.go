@@ -32,9 +32,10 @@ func parseID(s string) (uuid.UUID, error) {
 	return id, nil
 }
 
-// canonical returns a permanent error for an id that no aggregate of the owner has. written is the
-// owner's spelling of the id. err is the error of parsing the id. The id is wrong if it differs
-// from written, or if err is not nil. No later answer of the owner changes that.
+// canonical returns an error if id is not the id of an aggregate of the owner. That is so if err,
+// which is the error of parsing id, is not nil, or if id differs from written, which is the owner's
+// spelling of id. The error is permanent, because no later answer of the owner makes such an id
+// right.
 func canonical(id, written string, err error) error {
 	if err == nil && id != written {
 		err = fmt.Errorf("%q is not written as %s", id, written)
@@ -45,8 +46,8 @@ func canonical(id, written string, err error) error {
 	return nil
 }
 
-// addressed checks the attributes that all events of a type have. id is the canonical form of the
-// aggregate's id, and err is the error of parsing e's aggregate_id.
+// addressed checks the attributes aggregate_type, aggregate_id and schema_version of e. id is the
+// canonical form of the aggregate's id, and err is the error of parsing e's aggregate_id.
 func addressed(e eventing.Event, aggregateType, id string, err error) error {
 	switch {
 	case err != nil:
@@ -70,7 +71,8 @@ type envelope interface {
 	GetAdditive() bool
 }
 
-// agrees checks an envelope, and its payload's id and version, against e's attributes.
+// agrees returns an error unless e's attributes agree with the envelope, and with id and version,
+// which are the id and the version in the payload.
 func agrees(e eventing.Event, envelope envelope, id string, version int64) error {
 	said := []any{envelope.GetEventId(), envelope.GetAggregateType(), envelope.GetAggregateId(), envelope.GetVersion(), id, version}
 	want := []any{e.ID.String(), e.AggregateType, e.AggregateID, e.Version, e.AggregateID, e.Version}
@@ -95,8 +97,8 @@ func completeness(answer proto.Message, revision int64) inbox.Completeness {
 	return inbox.Completeness{Revision: revision, Incomplete: projection.HasUnknown(answer)}
 }
 
-// snapshot returns the owner's row at a position as a change. The change has the kind alive, or
-// inbox.Deleted if the row is a tombstone.
+// snapshot returns row, which is the owner's row at the position at, as a change. The kind of the
+// change is alive, or inbox.Deleted if the row is a tombstone.
 func snapshot(alive inbox.Kind, row any, aggregateType, id, tenant string, at inbox.Position) inbox.Change {
 	c := inbox.Change{Kind: alive, Payload: row, Revision: at.Revision, Partial: at.Incomplete, Event: eventing.Event{
 		ID: at.EventID, AggregateType: aggregateType, AggregateID: id, TenantID: tenant,
@@ -111,14 +113,14 @@ func snapshot(alive inbox.Kind, row any, aggregateType, id, tenant string, at in
 // known returns an event's id for a row, in which an unknown id is NULL.
 func known(id uuid.UUID) uuid.NullUUID { return uuid.NullUUID{UUID: id, Valid: id != uuid.Nil} }
 
-// tenantOf returns the tenant of a row after the change e. before is the tenant of the row before
-// e. e names no tenant if e is from a release of the owner from before there were tenants, or if
-// the owner no longer knows the aggregate.
+// tenantOf returns the tenant that a row has after the event e. before is the tenant that the row
+// had before e. e names no tenant in two cases. Either the owner's release that made e had no
+// tenants yet, or the owner no longer knows the aggregate.
 func tenantOf(e eventing.Event, before string) string {
 	return cmp.Or(e.TenantID, before, eventing.DefaultTenant)
 }
 
-// lastEvent parses a last_event_id. It is empty if the owner does not know the event.
+// lastEvent parses a last_event_id. If the owner does not know the event, id is empty.
 func lastEvent(id string) (uuid.NullUUID, error) {
 	if id == "" {
 		return uuid.NullUUID{}, nil
@@ -130,8 +132,8 @@ func lastEvent(id string) (uuid.NullUUID, error) {
 	return known(last), nil
 }
 
-// unlisted returns the error of a call that lists the owner's rows. It is permanent if the owner's
-// release does not have that call.
+// unlisted returns the error of a call that lists the owner's rows. The error is permanent if the
+// owner's release does not have that call.
 func unlisted(err error) error {
 	if status.Code(err) == codes.Unimplemented {
 		return eventing.Permanent(fmt.Errorf("the owner's release does not list its rows: %w", err))
@@ -158,7 +160,7 @@ func pageOf[M, S any](
 	return page, nil
 }
 
-// asOf returns the time of an answer, or the zero time if the owner did not know it.
+// asOf returns the time of an answer, or the zero time if the owner did not know the time.
 func asOf(answer interface{ GetAsOf() *timestamppb.Timestamp }) time.Time {
 	if t := answer.GetAsOf(); t != nil {
 		return t.AsTime()
@@ -174,7 +176,8 @@ func timestamp(t *time.Time) *timestamppb.Timestamp {
 	return timestamppb.New(*t)
 }
 
-// timeOf returns the time in a message, in UTC. It is nil, an unknown time, if the field is unset.
+// timeOf returns the time in a message, in UTC. If the field is unset, the time is unknown, and
+// timeOf returns nil.
 func timeOf(t *timestamppb.Timestamp) *time.Time {
 	if t == nil {
 		return nil

@@ -36,17 +36,18 @@ func (c Config) engagementConsumer(
 	return start.before(consumer.Run, heartbeat)
 }
 
-// Start says where a consumer with checkpoints begins. With the zero value it does not seek, and
-// goes on with the messages that are not acknowledged. No value seeks to after the group's safe
-// position, because a Seek acknowledges all messages from before its time, even if no instance has
-// applied them; see package checkpoint.
+// Start says where a consumer with checkpoints begins. The zero value makes no seek, and the
+// consumer goes on with the messages that are not acknowledged. No value seeks to a time after the
+// group's safe position. The reason is that a seek acknowledges all messages from before its time,
+// even messages that no instance has applied; see package checkpoint.
 type Start struct {
 	// Earliest seeks to before the oldest message that the subscription has.
 	Earliest bool
-	// Back is how long before the group's safe position the seek goes. There is no seek if the
-	// group has no position, or if its earlier seek may still bring messages back. The safe
-	// position does not know a message that the broker has not delivered. If the backlog is older
-	// than Back, Earliest is the safe choice.
+	// Back is the time by which the seek goes back from the group's safe position. There is no seek
+	// if the group has no position, or if an earlier seek of the group may still bring messages
+	// back. The safe position does not take account of messages that the broker has not delivered.
+	// If the backlog is older than Back, the seek would acknowledge such messages, and Earliest is
+	// the safe choice.
 	Back time.Duration
 }
 

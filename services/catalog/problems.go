@@ -8,9 +8,10 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
-// awayRetryAfter and busyRetryAfter are the pauses that clients are asked to make. A restarted
-// owner is back after two failed calls, of which one ends with consistency.FetchTimeout and one is
-// refused. Waiting readers leave sooner.
+// awayRetryAfter and busyRetryAfter are the pauses that clients are asked to make. awayRetryAfter
+// is for an owner that cannot be asked. A restarted owner is back after two failed calls. One of
+// these calls ends with consistency.FetchTimeout, and the other is refused. busyRetryAfter is for
+// too many readers or searches. It is shorter, because waiting readers leave sooner.
 const awayRetryAfter, busyRetryAfter = 2 * time.Second, time.Second
 
 // problemOf returns err as the problem that the reader gets. An error that says nothing to a reader

@@ -29,8 +29,8 @@ type Projector struct {
 	engagements *projection.Projection[Engagement]
 }
 
-// NewProjector returns the projector of db's projections. conn leads to the owner of their
-// rows; waiters are the readers that wait for the projections.
+// NewProjector returns the projector of db's projections. conn is a connection to the owner of
+// their rows. waiters are the readers that wait for the projections.
 func NewProjector(db *pgxpool.Pool, conn *grpc.ClientConn, waiters *consistency.Waiters, log *slog.Logger) *Projector {
 	return newProjector(db, conn, waiters, log, false)
 }
@@ -47,8 +47,8 @@ func newProjector(db *pgxpool.Pool, conn *grpc.ClientConn, waiters *consistency.
 	}
 }
 
-// Handler applies events of all types, as they arrive or when an operator redrives
-// them.
+// Handler returns the handler of events of all types. It applies events as they arrive, and when an
+// operator redrives them.
 func (p *Projector) Handler() inbox.Handler {
 	return handler{inbox.Route{
 		videoType:      p.videos,
@@ -62,7 +62,8 @@ func (p *Projector) CompleteVideos() *projection.Completion[Video] {
 	return projection.NewCompletion(p.videos, videos{db: p.db})
 }
 
-// Comparisons returns the two sides of each projection, which a check compares.
+// Comparisons returns, for each projection, its table and the owner's table, which a check
+// compares.
 func (p *Projector) Comparisons() []reconcile.Comparison {
 	return []reconcile.Comparison{
 		{Model: p.videos, Reader: videos{db: p.db, shadow: p.shadow}.compared(), Owner: ownersRows{p.owner, videoType}},

@@ -21,7 +21,7 @@ type Query struct {
 	Title string
 	// PageSize is at most 200; 0 means 50. A page has fewer videos if they are very long.
 	PageSize int
-	// PageToken is Next of the page before, with the same filters.
+	// PageToken is the field Next of the previous page, with the same filters.
 	PageToken string
 	// Caller is the reader. The page tokens of the answer are valid for this caller only.
 	Caller auth.Principal
@@ -36,7 +36,7 @@ type Page struct {
 	Stale  []consistency.StaleAggregate `json:"stale,omitempty"`
 }
 
-// check sets the defaults of q, and returns the last video of the page before.
+// check validates q and sets its defaults. before is the last video of the previous page.
 func (q *Query) check() (before uuid.UUID, err error) {
 	var bad problem.Violations
 	q.PageSize = cmp.Or(q.PageSize, rest.DefaultPageSize)

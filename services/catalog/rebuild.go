@@ -15,8 +15,8 @@ var shadows = []string{
 	rebuild.Shadow(engagementTable),
 }
 
-// NewRebuild returns the rebuild of db's projections from their owner. conn leads to the owner. db
-// connects as rebuild.New requires. The process that rebuilds has no readers that wait, so its
+// NewRebuild returns the rebuild of db's projections from their owner. conn is a connection to the
+// owner. db connects as rebuild.New requires. No readers wait in the process that rebuilds, so its
 // waiters do not run.
 func NewRebuild(db *pgxpool.Pool, conn *grpc.ClientConn, log *slog.Logger) *rebuild.Rebuild {
 	waiters := NewWaiters(0, db, "", log)

@@ -20,7 +20,7 @@ const (
 var errTooManySearches = fmt.Errorf("%w: too many searches", consistency.ErrBusy)
 
 // searches bounds the searches by title. Without the trigram index, a search reads every video if
-// none matches. So only half of the connections may be in searches, and other reads find a
+// no title matches. So only half of the connections may be in searches, and other reads find a
 // connection.
 type searches struct{ places, turns chan struct{} }
 
@@ -28,7 +28,7 @@ func newSearches(connections int32) searches {
 	return searches{places: make(chan struct{}, maxSearches), turns: make(chan struct{}, max(1, connections/2))}
 }
 
-// do calls read at once or, if q is a search, when it is the turn of q.
+// do calls read. If q is a search, do first waits for the turn of q.
 func (s searches) do(ctx context.Context, q Query, read func(context.Context) error) error {
 	if q.Title == "" {
 		return read(ctx)

@@ -35,21 +35,22 @@ type Config struct {
 	// default_query_exec_mode=exec.
 	DatabaseURL string
 	// ListenURL connects to the same database without a transaction pooler, for LISTEN. If
-	// ListenURL is empty, LISTEN uses DatabaseURL. If DatabaseURL then leads through a pooler,
-	// there is no LISTEN, and waiting readers poll.
+	// ListenURL is empty, LISTEN uses DatabaseURL. If ListenURL is empty and DatabaseURL leads
+	// through a pooler, there is no LISTEN, and waiting readers poll.
 	ListenURL string
 	// MaxWaiting is how many readers may wait at once. 0 means the constant MaxWaiting.
 	MaxWaiting int
 	// Project is the Google Cloud project of the subscriptions.
 	Project string
-	// PubSubEndpoint is a regional endpoint (host:port). If it is empty, the global endpoint is used.
+	// PubSubEndpoint is a regional endpoint (host:port). If PubSubEndpoint is empty, the global
+	// endpoint is used.
 	PubSubEndpoint string
 	// VideoServiceAddr is the owner's gRPC address (host:port); see [connect.Dial].
 	VideoServiceAddr string
 	// Reflection lets every gRPC caller list the services and messages.
 	Reflection bool
-	// Admin is the listener of health, readiness and metrics. If it is nil, they are on the port of
-	// the API.
+	// Admin is the listener of health, readiness and metrics. If Admin is nil, all three are on the
+	// port of the API.
 	Admin net.Listener
 	// fork: leave out
 	// Live serves a page about this process below /live/ on Admin, and needs that listener.
@@ -71,7 +72,8 @@ type Config struct {
 	CheckInterval time.Duration
 }
 
-// ReadEnvironment sets the fields that environment variables have, and reports missing or invalid ones to r.
+// ReadEnvironment sets the fields that come from environment variables. It reports missing and
+// invalid variables to r.
 // A Deployment that is set already stays.
 func (c *Config) ReadEnvironment(r *command.Environment) {
 	r.Required("VIDEO_SERVICE_ADDR")
@@ -82,10 +84,10 @@ func (c *Config) ReadEnvironment(r *command.Environment) {
 	c.Deployment = cmp.Or(c.Deployment, r.String("K_REVISION", r.String("CLOUD_RUN_WORKER_POOL_REVISION", "")))
 }
 
-// Serve runs the service on lis, which it closes, until ctx is cancelled. Then it drains within 10
-// seconds, first the API, then the consumers, then the parts that all of them use. It also starts
-// if the database, the broker or the owner is away. Only the database makes it unready. If one part
-// fails, all parts end, and Serve returns the error of that part.
+// Serve runs the service on lis until ctx is cancelled, and closes lis. Then it drains within 10
+// seconds: first the API, then the consumers, then the parts that all of them use. Serve also
+// starts if the database, the broker or the owner is away. Only the database makes the process
+// unready. If one part fails, all parts end, and Serve returns the error of that part.
 func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) error {
 	defer lis.Close() // in case Serve returns before the server owns lis
 	callers, err := auth.New(ctx, cfg.Auth, log)

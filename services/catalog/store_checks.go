@@ -16,11 +16,11 @@ import (
 var claimCheckSQL string
 
 // claimCheck claims the check of a type of aggregate for holder, if the check is due and no other
-// instance holds it. It returns the id at which the check continues. A new check begins at start.
-// No check is due while a backfill of the type is under way, because rows that are not filled yet
+// instance holds it. from is the id at which the check continues. A new check begins at start. No
+// check is due while a backfill of the type is under way, because rows that are not filled yet
 // would set off the alarm for a wrong read model. A backfill that was cut off prevents checks for a
-// day after its start. A lease that ends later than checkLease from now is from a clock that was
-// set back, and does not count.
+// day after its start. If a lease ends later than checkLease from now, the clock was set back after
+// the lease was written, and the lease does not count.
 func claimCheck(ctx context.Context, db *pgxpool.Pool, aggregateType, start string, holder uuid.UUID, interval time.Duration,
 ) (from string, due bool, err error) {
 	b := &pgx.Batch{}
@@ -61,7 +61,7 @@ func saveCheck(ctx context.Context, db *pgxpool.Pool, aggregateType string, hold
 }
 
 // checkAge returns how long ago the last complete check of a type of aggregate ended, in any
-// instance. Before there was one, it returns how long ago the first check began.
+// instance. Before the first check is complete, it returns how long ago that check began.
 func checkAge(ctx context.Context, db *pgxpool.Pool, aggregateType string) (age time.Duration, err error) {
 	var seconds float64
 	err = db.QueryRow(ctx, `
@@ -73,7 +73,8 @@ func checkAge(ctx context.Context, db *pgxpool.Pool, aggregateType string) (age 
 	return time.Duration(seconds * float64(time.Second)), nil
 }
 
-// openRebuild reports whether a rebuild is neither finished nor given up, and the size of its copies.
+// openRebuild reports whether there is a rebuild that is neither finished nor given up. bytes is
+// the size of its copies.
 func openRebuild(ctx context.Context, db *pgxpool.Pool) (open bool, bytes int64, err error) {
 	err = db.QueryRow(ctx, `
 		SELECT to_regclass('rebuild_state') IS NOT NULL,

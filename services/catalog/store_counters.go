@@ -22,8 +22,8 @@ import (
 // of engagements with one video, and shorter than checkLease.
 const countTimeout = time.Minute
 
-// Counters are sums over the engagements with a video that the projection has. The owner of the
-// video has no counters. In each statement that changes engagements, the database changes the
+// Counters are sums over those engagements with a video that the projection has. The owner of the
+// video has no counters. Each statement that changes engagements makes the database change the
 // counters by f(new row) − f(old row); migration 01002 has the rule. The database does so even
 // while the video is deleted, because a later epoch may bring the video back.
 type Counters struct {
@@ -38,9 +38,9 @@ func readCounters(ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, id 
 	return v.Counters, err
 }
 
-// withCounters adds counters to a statement that returns videos. Only the videos within the
-// statement's limit are counted. A sum of seconds that is out of range becomes the nearest number
-// in range.
+// withCounters adds counters to a statement that returns videos. It reads the counters only for the
+// videos that the statement returns. A sum of seconds that is out of range becomes the nearest
+// number in range.
 func withCounters(videos string) string {
 	//nolint:unqueryvet // the statement inside names its columns
 	return fmt.Sprintf(`
@@ -57,7 +57,7 @@ type counters struct{ db *pgxpool.Pool }
 func (counters) Type() string { return "video_counters" }
 
 // Estimate estimates the number of counted videos from the planner's statistics. A video has up to
-// four rows, and most videos have two.
+// four rows of counters, and most videos have two. So the estimate is half of the rows.
 func (c counters) Estimate(ctx context.Context) (rows int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
@@ -72,7 +72,8 @@ const wrongCounters = `
 	SELECT video_id::text FROM video_counter_drift WHERE video_id >= $1::text::uuid AND video_id < $2::text::uuid ORDER BY video_id`
 
 // Count reads the view of wrong counters for a range of videos. A video with more than
-// reconcile.PartRows engagements is a range by itself.
+// reconcile.PartRows engagements is a range by itself. If the count of a range with one video takes
+// too long, the result says that the video is uncounted.
 func (c counters) Count(ctx context.Context, in reconcile.Range) (part reconcile.Counted, err error) {
 	if part.Until, err = c.until(ctx, in); err != nil {
 		return part, err
@@ -98,8 +99,8 @@ func (c counters) Count(ctx context.Context, in reconcile.Range) (part reconcile
 	return part, nil
 }
 
-// until returns the end of a range that has up to about PartRows engagements, and as many rows of
-// counters. The range has at least one video.
+// until returns the end of a range that begins at in.From. The range has up to about PartRows
+// engagements, and up to about PartRows rows of counters. It has at least one video.
 func (c counters) until(ctx context.Context, in reconcile.Range) (until string, err error) {
 	err = c.limited(ctx, pgx.ReadOnly, func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, boundOfCount, in.From, in.Until, reconcile.PartRows).Scan(&until)
@@ -110,8 +111,8 @@ func (c counters) until(ctx context.Context, in reconcile.Range) (until string, 
 	return max(until, reconcile.Only(in.From).Until), nil
 }
 
-// Recount adds to the counters the amounts that they lack, and records the amounts. Recount and
-// batches of events do not wait for each other.
+// Recount adds to the counters the amounts that they lack. It records these amounts in the audit
+// table. Recount and batches of events do not wait for each other.
 func (c counters) Recount(ctx context.Context, by audit.Actor, ids []string) (wrong []string, err error) {
 	err = c.limited(ctx, pgx.ReadWrite, func(ctx context.Context, tx pgx.Tx) error {
 		var subjects []audit.Subject
@@ -149,8 +150,9 @@ func (c counters) limited(ctx context.Context, mode pgx.TxAccessMode, f func(con
 	})
 }
 
-// boundOfCount selects the video behind the number $3 of engagements or the video behind the same
-// number of rows of counters, whichever comes first.
+// boundOfCount selects the id at which a part of a count ends. It is the end $2 of the range, the
+// video behind the first $3 engagements, or the video behind the first $3 rows of counters,
+// whichever comes first.
 const boundOfCount = `
 	SELECT least($2::text::uuid,
 	  (SELECT video_id FROM video_user_engagements_projection WHERE video_id >= $1::text::uuid ORDER BY video_id OFFSET $3 LIMIT 1),

@@ -31,7 +31,7 @@ func (a engagements) compared() *reconcile.Table {
 	return reconcile.NewTable(a.db, a.sql().table, engagementKey, engagementColumns, reconcile.ColumnEpoch)
 }
 
-// positions reads the positions of those engagements in scope that the projection has.
+// positions reads the positions that the projection has of the wanted engagements in scope.
 func (a engagements) positions(ctx context.Context, scope tenant.Scope, wanted []consistency.Position) ([]consistency.Position, error) {
 	if len(wanted) == 0 {
 		return nil, nil
@@ -62,8 +62,9 @@ func engagementStatements(table string) *tableSQL {
 			SELECT $3::text AS aggregate_type, concat(user_id, ':', video_id) AS aggregate_id, epoch, version
 			  FROM unnest($1::uuid[], $2::uuid[]) AS wanted (user_id, video_id)
 			  JOIN ` + table + ` USING (user_id, video_id)`,
-		// Postgres does not merge a subquery with FOR UPDATE into the query around it. So with any
-		// plan each row is found by its key, in the order of the locks.
+		// Postgres does not merge a subquery with FOR UPDATE into the query around it. So whatever
+		// the plan is, Postgres finds each row by its key, and locks the rows in the order of the
+		// first subquery.
 		lock: `
 			SELECT ` + engagementColumns + `, last_event_id, revision, incomplete
 			  FROM (SELECT u, v FROM unnest($1::uuid[], $2::uuid[]) AS ids (u, v) ORDER BY u, v) AS named
@@ -122,7 +123,7 @@ func (a engagements) Incomplete(ctx context.Context, after string, limit int) ([
 		engagementRevision, users[0], videos[0], limit)
 }
 
-// CountIncomplete counts in the partial index.
+// CountIncomplete counts the incomplete rows, up to limit, in the partial index.
 func (a engagements) CountIncomplete(ctx context.Context, limit int) (n int64, err error) {
 	err = a.db.QueryRow(ctx, a.sql().countIncomplete, limit).Scan(&n)
 	return n, err

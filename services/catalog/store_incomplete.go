@@ -16,7 +16,7 @@ func (a videos) Incomplete(ctx context.Context, after string, limit int) ([]stri
 		videoRevision, cmp.Or(after, uuid.Nil.String()), limit)
 }
 
-// CountIncomplete counts in the partial index.
+// CountIncomplete counts the incomplete rows, up to limit, in the partial index.
 func (a videos) CountIncomplete(ctx context.Context, limit int) (n int64, err error) {
 	err = a.db.QueryRow(ctx, a.sql().countIncomplete, limit).Scan(&n)
 	return n, err

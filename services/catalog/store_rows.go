@@ -53,7 +53,7 @@ func lockRows[S any](ctx context.Context, tx pgx.Tx, id func(row S) string, sql 
 	return found, nil
 }
 
-// upsert runs a statement of upsertSQL with the columns of the rows after steps, and
+// upsert runs sql, which is a statement of upsertSQL, with the columns of the rows after steps. It
 // returns the ids of the written rows.
 func upsert[S any](
 	ctx context.Context, tx pgx.Tx, sql string, table inbox.Rows[S], steps []inbox.Step[S], columns ...any,
@@ -73,11 +73,11 @@ func upsert[S any](
 	return written, nil
 }
 
-// readPage runs the statement page. Its rows are in the order of the column by, highest first.
-// reached is how many of the wanted positions the projection has reached. joined is the table with
-// these positions and its join condition, and ids are the keys of the wanted positions in that
-// table. One statement reads the page and the positions, so that both are of one snapshot. In its
-// result, an empty page is a row without an item.
+// readPage runs the statement page and returns its rows, in the order of the column by, highest
+// first. reached is how many of the wanted positions the projection has reached. joined names the
+// table that has the positions, and the join condition. ids are the keys of the wanted positions in
+// that table. One statement reads the page and the positions, so that both are of one snapshot. If
+// the page is empty, this statement returns one row without an item.
 func readPage[T any](ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, by, page string, args []any,
 	wanted []consistency.Position, ids []string, joined string,
 ) (items []T, reached int, err error) {
@@ -122,8 +122,8 @@ func collectPage[T any](rows pgx.Rows) (items []T, reached int, err error) {
 }
 
 // column returns one column of the rows after steps, as an array for a statement. For a UUID, C
-// must be pgtype.UUID. For any other array of UUIDs pgx asks the server about the type, but behind
-// a transaction pooler it does not.
+// must be pgtype.UUID. For an array of any other UUID type, pgx has to ask the server about the
+// array's type, and behind a transaction pooler pgx does not ask.
 func column[S, C any](steps []inbox.Step[S], of func(row S) C) []C {
 	all := make([]C, len(steps))
 	for i, s := range steps {

@@ -23,10 +23,11 @@ func (a videos) sql() *tableSQL {
 //go:embed upsert.sql
 var upsertTemplate string
 
-// upsertSQL returns the statement that upsert runs for a table with these columns of these types.
-// It adds the columns last_event_id, revision and incomplete. If the row was absent, the statement
-// inserts it, unless another transaction has inserted it since. If the row was there, it is locked,
-// so its "conflict" is certain. The statement then finds the row by its key with any plan.
+// upsertSQL returns the statement that upsert runs. The table has these columns of these types, and
+// in addition the columns last_event_id, revision and incomplete. If a row was absent, the
+// statement inserts it, unless another transaction has inserted it since. If a row was there, it is
+// locked, so an insert of it certainly conflicts. Then the conflict clause updates the row, and
+// Postgres finds the row by its key, whatever the plan is.
 func upsertSQL(table, key, columns, types string) string {
 	columns += ", last_event_id, revision, incomplete"
 	var arrays []string

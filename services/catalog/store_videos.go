@@ -31,7 +31,7 @@ func (a videos) compared() *reconcile.Table {
 	return reconcile.NewTable(a.db, a.sql().table, videoKey, videoColumns, reconcile.ColumnEpoch)
 }
 
-// readVideo returns the zero Video where there is neither video nor tombstone.
+// readVideo reads a video. It returns the zero Video if there is neither a video nor a tombstone.
 func readVideo(ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, id uuid.UUID) (Video, error) {
 	return readCounted(ctx, db, scope, `SELECT `+videoColumns+` FROM video_projection WHERE video_id = $1`, id)
 }
@@ -50,7 +50,7 @@ func readCounted(ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, sql 
 	return v, nil
 }
 
-// positions reads the positions of those videos in scope that the projection has.
+// positions reads the positions that the projection has of the wanted videos in scope.
 func (a videos) positions(ctx context.Context, scope tenant.Scope, wanted []consistency.Position) ([]consistency.Position, error) {
 	if len(wanted) == 0 {
 		return nil, nil
@@ -102,14 +102,14 @@ func (a videos) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Video]
 		column(steps, func(v Video) string { return v.TenantID }))
 }
 
-// listVideos returns q's page and, if there is one, the next video behind it. The order is newest
-// first, because ids are UUIDs of version 7. A title search uses the trigram index if the server has
-// one. Otherwise it reads titles until the page is full. reached counts the positions in wanted that
-// the projection has reached in the snapshot of the page.
+// listVideos returns q's page and, if there is one, the next video behind it. The highest id comes
+// first. That video is the newest, because ids are UUIDs of version 7. A title search uses the
+// trigram index if the server has one. Otherwise it reads titles until the page is full. reached
+// counts the positions in wanted that the projection has reached in the snapshot of the page.
 //
-// A title search has the scope of all tenants, and its own condition on the tenant. The reason is
-// that ILIKE is not leakproof, so that Postgres could not use the trigram index for it under
-// row-level security.
+// A title search runs in the scope of all tenants, and has a condition on the tenant instead. The
+// reason is that ILIKE is not leakproof. So under row-level security Postgres could not use the
+// trigram index for ILIKE.
 func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID, wanted []consistency.Position,
 ) (videos []Video, reached int, err error) {
 	scope, joined := scopeOf(q.Caller), "video_projection p ON p.video_id = w.id"

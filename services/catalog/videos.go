@@ -38,8 +38,8 @@ type Video struct {
 	CreatedAt *time.Time `json:"created_at"`
 	UpdatedAt time.Time  `json:"updated_at"`
 	DeletedAt *time.Time `json:"-"`
-	// LastEventID is the event that made Version, if it is known. LastEventID and Completeness are
-	// read only when the row is locked, because readers do not need them.
+	// LastEventID is the id of the event that made Version, if that id is known. LastEventID and
+	// Completeness are read only when the row is locked, because readers do not need them.
 	LastEventID        uuid.NullUUID `json:"-"`
 	TenantID           string        `json:"-"`
 	inbox.Completeness `json:"-"`
@@ -108,7 +108,7 @@ func (videos) Decode(e eventing.Event) (inbox.Change, error) {
 	return inbox.Change{Event: e, Kind: kind, Payload: payload, Revision: videoRevision, Partial: partial}, nil
 }
 
-// isUnknownName reports whether field is unknown to this build as a field that an update can clear.
+// isUnknownName reports whether this build does not know field as a field that an update can clear.
 func isUnknownName(field string) bool {
 	return !slices.Contains([]string{"description", "duration_seconds", "published_at"}, field)
 }
@@ -146,9 +146,9 @@ func (videos) Apply(v Video, c inbox.Change) Video {
 	return v
 }
 
-// patched returns v with the fields that p sets or clears. Like every protobuf reader, it ignores
-// cleared fields that it does not know. Such fields are newer than this build, and the change is
-// partial.
+// patched returns v with the fields that p sets or clears. Like every protobuf reader, patched
+// ignores cleared fields that it does not know. Such fields are newer than this build, and the
+// change is then partial.
 func patched(v Video, p *eventsv1.VideoUpdated) Video {
 	cleared := func(field string) bool { return slices.Contains(p.GetCleared(), field) }
 	if p.Title != nil {
@@ -171,8 +171,8 @@ func (a videos) Snapshot(v Video) inbox.Change {
 	return snapshot(inbox.Snapshot, v, videoType, v.id(), v.TenantID, a.Position(v))
 }
 
-// Fetch is FetchMany for one video. The error is projection.ErrUnknown if the owner does not know
-// it.
+// Fetch fetches one video as FetchMany does. The error is projection.ErrUnknown if the owner does
+// not know the video.
 func (a videos) Fetch(ctx context.Context, id string, timeout time.Duration) (v Video, at time.Time, err error) {
 	v.ID, err = parseID(id)
 	if err := canonical(id, v.id(), err); err != nil {

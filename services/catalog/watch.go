@@ -26,8 +26,8 @@ const (
 	// milliseconds.
 	checkRate = 1000
 	// checkLease is how long an instance holds a check after it saved its progress. It is longer
-	// than a part takes, and longer than the uncertain rows of a check take. If the instance dies,
-	// another one continues the check after the lease.
+	// than a part of a check takes, and longer than a check takes to decide about its uncertain
+	// rows. If the instance dies, another one continues the check after the lease.
 	checkLease = 5 * time.Minute
 	// sayRebuild is the pause between two log lines of an instance about an open rebuild.
 	sayRebuild = 24 * time.Hour
@@ -40,15 +40,15 @@ const (
 
 var errCheckLost = errors.New("another instance holds the check")
 
-// checkPause is the pause before the next look whether a check is due. It grows with the failures
-// in a row.
+// checkPause is the pause before the next look whether a check is due. The pause grows with the
+// number of failures in a row.
 var checkPause = backoff.Policy{Base: 2 * time.Minute, Cap: time.Hour}
 
 // watch compares the projections with their owner, and the counters with the rows that they count.
 // It does so slowly and repeatedly, in one instance at a time. It repairs nothing, for two reasons.
 // A difference is the trace of a fault, and a repair would remove the trace before a person has
-// seen it. And the owner may itself be wrong, after a restore or because its address is wrong. A
-// repair would then copy wrong rows over a read model that is right.
+// seen it. And the owner itself may be wrong, after a restore, or because the configured address is
+// wrong. A repair would then copy wrong rows over a read model that is right.
 type watch struct {
 	db        *pgxpool.Pool
 	checks    []reconcile.Checker
@@ -60,8 +60,8 @@ type watch struct {
 	began  time.Time
 
 	mu sync.Mutex
-	// last is, by aggregate type, the end of the last complete check in any instance. Before there
-	// was one, it is the start of the first check.
+	// last has, by aggregate type, the time when the last complete check ended, in any instance.
+	// Before the first check is complete, it has the time when that check began.
 	last map[string]time.Time
 	// rebuilds is 1 while a rebuild is open, and said is the time of the last log line about it.
 	rebuilds int64
@@ -103,8 +103,8 @@ func (w *watch) Run(ctx context.Context) error {
 }
 
 // pause waits until the next look is due, and calls heartbeat meanwhile. It returns false when ctx
-// has ended. The first pause spreads out the instances of a deployment, which have other things to
-// do when they start.
+// has ended. There is a pause before the first look, too. It spreads out the instances of a
+// deployment, which have other things to do when they start.
 func (w *watch) pause(ctx context.Context, failures int) bool {
 	const step = time.Minute
 	for left := checkPause.Delay(failures + 1); left > 0; left -= step {

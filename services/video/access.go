@@ -2,9 +2,9 @@ package video
 
 import "example.com/lockstep/internal/auth"
 
-// access has the rules of access of all routes and RPCs. They say which kinds of callers are
-// allowed. Which rows a user may read and change is checked where the row is known, by
-// [aggregate.CheckOwner].
+// access has the access rules of all routes and RPCs. A rule says which kinds of callers are
+// allowed. Rules do not decide about rows. [aggregate.CheckOwner] checks whether a caller may act
+// for the user that a row belongs to.
 var access = auth.Rules{
 	"GET /openapi.json": auth.Public,
 
@@ -28,7 +28,7 @@ var access = auth.Rules{
 	"/video.v1.EngagementService/PutEngagement":    auth.Users,
 	"/video.v1.EngagementService/DeleteEngagement": auth.Users,
 
-	// These return rows of all users, including tombstones.
+	// These RPCs return rows of all users, or digests of such rows, including tombstones.
 	"/video.replication.v1.ReplicationService/GetVideoRows":       auth.Services,
 	"/video.replication.v1.ReplicationService/GetEngagementRows":  auth.Services,
 	"/video.replication.v1.ReplicationService/ListVideoRows":      auth.Services,

@@ -42,12 +42,13 @@ func NewErasure(db *pgxpool.Pool, o erasure.Options) *Erasure {
 	return &Erasure{db: db, services: newServices(db, func() {}), backlog: backlog.New(db), Options: o}
 }
 
-// eraser returns the caller of the deletions, because an erasure has no request. It may act for
-// every user of the tenant.
+// eraser returns the principal of the deletions, because an erasure has no request with a caller.
+// This principal may act for every user of the tenant.
 func eraser(tenant string) auth.Principal { return auth.Principal{Kind: auth.Everyone, Tenant: tenant} }
 
-// Owned returns the aggregates among ids that belong to the user. It leaves out ids that cannot be
-// a video's, because the audit table also has ids that came from no event.
+// Owned returns the aggregates in ids that belong to the user. kind is their type. For videos,
+// Owned leaves out ids that are not UUIDs, because the audit table also has ids that came from no
+// event.
 func (e *Erasure) Owned(ctx context.Context, kind string, ids []string) (owned []string, err error) {
 	if kind == engagementType {
 		return e.ownedEngagements(ids), nil
@@ -137,9 +138,10 @@ func (e *Erasure) deleteVideos(ctx context.Context, eraser auth.Principal, remov
 	})
 }
 
-// removeAll removes the rows of all pages. It lists again until the list is empty, because a row
-// may be added meanwhile. Each page begins behind the page before, because a list from the start
-// would have to pass the tombstones of all pages before.
+// removeAll removes the rows of all pages. After the last page it lists again from the start, until
+// a whole list is empty, because rows may be added meanwhile. Within a list each page begins behind
+// the page before it. If each page began at the start, its query would have to pass the tombstones
+// of all pages before.
 func removeAll[T any](list func(token string) ([]T, string, error), remove func(T) error) error {
 	for removed, token := 0, ""; ; {
 		page, next, err := list(token)
@@ -161,11 +163,12 @@ func removeAll[T any](list func(token string) ([]T, string, error), remove func(
 	}
 }
 
-// publishing is the pause between two looks whether further events have been published.
+// publishing is the pause before forgetEvents looks again whether further events have been
+// published.
 var publishing = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
 
-// forgetEvents removes the content of the user's published events. It repeats that until no event
-// waits to be published, or until Wait has passed.
+// forgetEvents removes the content of the user's published events. It does so again and again until
+// no event waits to be published, or until Wait has passed.
 func (e *Erasure) forgetEvents(ctx context.Context) error {
 	end := time.Now().Add(e.Wait)
 	for range publishing.Attempts(ctx) {

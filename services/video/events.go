@@ -22,7 +22,8 @@ func createdEvent(ctx context.Context, v Video) (eventing.Event, error) {
 	})
 }
 
-// updatedEvent has only the changed fields. A consumer that applies them to the version before gets v.
+// updatedEvent returns an event with only the changed fields. A consumer that applies these fields
+// to the version before v gets v.
 func updatedEvent(ctx context.Context, v Video, before aggregate.Revision, changed []field) (eventing.Event, error) {
 	p := &eventsv1.VideoUpdated{VideoId: v.ID.String(), Version: v.Version, OccurredAt: timestamppb.New(v.UpdatedAt)}
 	for _, f := range changed {
@@ -45,8 +46,8 @@ func deletedEvent(ctx context.Context, v Video, before aggregate.Revision, reaso
 	})
 }
 
-// newEvent completes the envelope around the change to v, and returns its outbox event. before is
-// the revision before the change.
+// newEvent completes envelope, which is the message about the change to v. It returns the event of
+// the outbox with this message. before is the revision of v before the change.
 func newEvent(
 	ctx context.Context, v Video, before aggregate.Revision, name string, envelope *eventsv1.Event,
 ) (eventing.Event, error) {

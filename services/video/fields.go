@@ -54,9 +54,9 @@ type grpcBody interface {
 	GetPublishedAt() *timestamppb.Timestamp
 }
 
-// A field is one field that callers can change, in all the forms that it has. To add a field, add a
-// type to fields and a member to Video, restBody and grpcBody. docs/adapt.md has the places outside
-// this file.
+// A field describes one field that callers can change: its name, its rules, and its form in REST,
+// in gRPC, in events and in the row. To add a field, add a type to fields and a member to Video,
+// restBody and grpcBody. docs/adapt.md has the places outside this file.
 type field interface {
 	name() string   // the name in REST, in field masks, in events and of the column
 	nullable() bool // whether null clears the field over REST
@@ -206,8 +206,8 @@ func assign[T comparable](at *T, to T) (differed bool) {
 	return differed
 }
 
-// read stores a member of a body in *to. It reports whether the body has the member, and whether it
-// is null.
+// read stores a member of a body in *to. set says that the body has the member, and null says that
+// the member is null.
 func read[T any](o rest.Optional[T], to *T) (set, null bool) {
 	*to = o.Value
 	return o.Set, o.Null

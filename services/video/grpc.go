@@ -129,8 +129,9 @@ func (v Video) proto() *videov1.Video {
 	return m
 }
 
-// read returns v for the answer to a read. It adds the id of the last event and the tenant, for readers
-// that keep a copy. The answer to a write has neither, because stored answers have the JSON fields only.
+// read returns v for the answer to a read. It adds the id of the last event and the tenant, for
+// readers that keep a copy. The answer to a write has neither. It may be stored for a repetition of
+// its request, and a stored answer has only the JSON fields.
 func (v Video) read() *videov1.Video {
 	m := v.proto()
 	m.LastEventId, m.TenantId = v.EventID(), v.TenantID

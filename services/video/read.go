@@ -44,8 +44,8 @@ type Filter struct {
 func (v Video) text() int { return len(v.Title) + len(v.Description) }
 
 // List returns up to size (1 to 200) videos of the caller's tenant that are not deleted, newest
-// first. It returns fewer if they are very long. next is the token for the next page. It is empty
-// on the last page, and valid for this caller only.
+// first. It returns fewer videos if the videos are very long. next is the token for the next page.
+// It is empty on the last page, and valid for this caller only.
 func (s *Service) List(
 	ctx context.Context, caller auth.Principal, f Filter, size int, token string,
 ) (videos []Video, next string, err error) {

@@ -13,8 +13,8 @@ import (
 	"example.com/lockstep/services/video/aggregate"
 )
 
-// turnWait is how long a caller waits for its turn. That is long, because the rows of another
-// caller take some tens of milliseconds.
+// turnWait is how long a caller waits for its turn. That is long compared with a turn, because one
+// call for rows takes some tens of milliseconds.
 const turnWait = 2 * time.Second
 
 // replicationServer is the ReplicationService of proto/video/replication/v1. This file has the
@@ -64,9 +64,9 @@ func (s replicationServer) ListVideoRows(
 	}, nil
 }
 
-// await returns when it is the caller's turn. The caller must then call leave. A caller whose turn
-// does not come within turnWait gets an error that asks it to retry, so that a caller that has gone
-// away is not served first.
+// await waits for the caller's turn. If await returns no error, the caller must call leave, which
+// ends the turn. If the turn does not come within turnWait, the error asks the caller to retry. So
+// a caller that has gone away is not served before the callers that still wait.
 func (s replicationServer) await(ctx context.Context) (leave func(), err error) {
 	long := time.NewTimer(turnWait)
 	defer long.Stop()

@@ -73,7 +73,8 @@ func definition(d *replicationv1.Definition) reconcile.Definition {
 	return reconcile.Definition{Encoding: d.GetEncoding(), Fields: d.GetFields()}
 }
 
-// incomparable returns a problem that the caller sees if the request has caused err, and otherwise err.
+// incomparable returns the error for the caller. If the request has caused err, that error is a
+// problem whose text the caller sees. Otherwise it is err.
 func incomparable(err error) error {
 	switch {
 	case errors.Is(err, reconcile.ErrDefinition):

@@ -42,7 +42,7 @@ func (v *Video) set(names []string, to Video) (changed []field) {
 	return changed
 }
 
-// values returns the values of the named fields of v by name, as REST writes them.
+// values returns the values of the named fields of v, by name and in the types of REST.
 func (v Video) values(names []string) map[string]any {
 	values := map[string]any{}
 	for _, f := range named(names) {

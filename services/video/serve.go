@@ -30,8 +30,8 @@ type Config struct {
 	// default_query_exec_mode=exec.
 	DatabaseURL string
 	// ListenURL connects to the same database without a transaction pooler, for LISTEN. If
-	// ListenURL is empty, LISTEN uses DatabaseURL. If DatabaseURL then leads through a pooler,
-	// there is no LISTEN, and the relay polls.
+	// ListenURL is empty, LISTEN uses DatabaseURL. If ListenURL is empty and DatabaseURL leads
+	// through a pooler, there is no LISTEN, and the relay polls.
 	ListenURL string
 	// Retention is how long published events are kept; 0 or less is for ever.
 	Retention time.Duration
@@ -43,12 +43,12 @@ type Config struct {
 	// Project is the Google Cloud project of the topics.
 	Project string
 	// PubSubEndpoint is a regional endpoint (host:port), because the order of a key holds within
-	// one region only. If it is empty, the global endpoint is used.
+	// one region only. If PubSubEndpoint is empty, the global endpoint is used.
 	PubSubEndpoint string
 	// Reflection lets every gRPC caller list the services and messages.
 	Reflection bool
-	// Admin is the listener of health, readiness and metrics. If it is nil, they are on the port of
-	// the API.
+	// Admin is the listener of health, readiness and metrics. If Admin is nil, all three are on the
+	// port of the API.
 	Admin net.Listener
 	// Auth says how callers prove who they are.
 	Auth auth.Config
@@ -56,8 +56,8 @@ type Config struct {
 	Limits serve.Options
 }
 
-// ReadEnvironment sets the fields that environment variables have, and reports missing or invalid
-// ones to r.
+// ReadEnvironment sets the fields that come from environment variables. It reports missing and
+// invalid variables to r.
 func (c *Config) ReadEnvironment(r *command.Environment) {
 	c.DatabaseURL, c.ListenURL = r.RequiredURL("DATABASE_URL"), r.URL("LISTEN_DATABASE_URL")
 	c.Project, c.PubSubEndpoint = r.Required("GOOGLE_CLOUD_PROJECT"), r.HostPort("PUBSUB_ENDPOINT", "")
@@ -73,10 +73,10 @@ func Topics(project string) map[string]string {
 	return names
 }
 
-// Serve runs the service on lis, which it closes, until ctx is cancelled. Then it drains within 10
-// seconds, first the API, then the relay, then the parts that both use. It also starts if the
-// database is away or not migrated, and is unready until the database is usable. If one part fails,
-// all parts end, and Serve returns the error of that part.
+// Serve runs the service on lis until ctx is cancelled, and closes lis. Then it drains within 10
+// seconds: first the API, then the relay, then the parts that both use. Serve also starts if the
+// database is away or not migrated. It is then unready until the database is usable. If one part
+// fails, all parts end, and Serve returns the error of that part.
 func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) error {
 	defer lis.Close() // in case Serve returns before the server owns lis
 	callers, err := auth.New(ctx, cfg.Auth, log)

@@ -40,13 +40,13 @@ func insertVideo(tx *aggregate.Tx, v Video) {
 }
 
 // updateVideo updates a row that tx has locked. It sets all columns, so that there is only one list
-// of columns. A column that keeps its value costs no index entry, because the update stays
+// of columns. A column that is set to its old value costs no index entry, because the update stays
 // heap-only.
 func updateVideo(tx *aggregate.Tx, v Video) {
 	tx.Queue(`UPDATE videos SET (`+columns+`) = (`+placeholders+`) WHERE video_id = @video_id`, v.arguments())
 }
 
-// lockVideo locks a video until its transaction ends, and reads it. If there is no such video, it
+// lockVideo locks a video until tx ends, and reads the video. If there is no such video, lockVideo
 // returns the zero Video.
 func lockVideo(ctx context.Context, tx *aggregate.Tx, id uuid.UUID) (v Video, err error) {
 	tx.Queue(`SELECT `+selected+` FROM videos WHERE video_id = $1 FOR UPDATE`, id).Query(aggregate.One(&v))
@@ -54,15 +54,15 @@ func lockVideo(ctx context.Context, tx *aggregate.Tx, id uuid.UUID) (v Video, er
 	return v, err
 }
 
-// lockNamedVideo is lockVideo for a video that may not exist yet. It first locks the video's name,
-// so that two first writers do not collide at the primary key.
+// lockNamedVideo locks and reads a video that may not exist yet. It locks the name of the video
+// first, so that two first writers do not collide at the primary key.
 func lockNamedVideo(ctx context.Context, tx *aggregate.Tx, id uuid.UUID) (Video, error) {
 	tx.Queue(`SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, tx.OfTenant(id.String()))
 	return lockVideo(ctx, tx, id)
 }
 
-// selectVideo returns the zero Video when there never was such a video. asOf is as in
-// aggregate.SelectAsOf.
+// selectVideo reads a video. It returns the zero Video if there never was such a video. asOf is as
+// in aggregate.SelectAsOf.
 func selectVideo(ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, id uuid.UUID) (v Video, asOf aggregate.AsOf, err error) {
 	asOf, err = aggregate.SelectAsOf(ctx, db, scope, aggregate.One(&v), `SELECT `+selected+` FROM videos WHERE video_id = $1`, id)
 	return v, asOf, err

@@ -9,10 +9,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// eraseBatch bounds the rows of one statement of an erasure, so that its locks last milliseconds.
+// eraseBatch bounds the rows of one statement of an erasure, so that the statement holds its locks
+// for milliseconds only.
 const eraseBatch = 500
 
-// selectUploads selects the ids of a user's videos that follow an id, including tombstones.
+// selectUploads selects the next ids of a user's videos behind a given id, including tombstones.
 const selectUploads = `SELECT video_id::text FROM videos WHERE uploader_id = $1 AND video_id > $2::text::uuid ORDER BY video_id LIMIT $3`
 
 // selectTenants returns the tenants in which a user has something that is not deleted.
@@ -41,8 +42,8 @@ func selectIDs(ctx context.Context, db *pgxpool.Pool, query string, args ...any)
 	return ids, nil
 }
 
-// countVideos counts a user's videos that are not deleted. The only data of the user in a tombstone
-// is the user's id.
+// countVideos counts a user's videos that are not deleted. Tombstones do not count, because the
+// only data of the user in a tombstone is the user's id.
 func countVideos(ctx context.Context, db *pgxpool.Pool, user uuid.UUID) (videos int64, err error) {
 	err = db.QueryRow(ctx, `SELECT count(*) FROM videos WHERE uploader_id = $1 AND deleted_at IS NULL`, user).Scan(&videos)
 	if err != nil {

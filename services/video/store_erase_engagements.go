@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// selectEngaged selects the ids of a user's engagements that follow an id, including tombstones.
-// Only the video id in that id counts.
+// selectEngaged selects the next ids of a user's engagements behind a given id, including
+// tombstones. All ids begin with the user's id. So only the video id in the given id counts.
 const selectEngaged = `
 	SELECT concat(user_id, ':', video_id) FROM engagements
 	 WHERE user_id = $1 AND video_id > right($2::text, 36)::uuid ORDER BY video_id LIMIT $3`

@@ -142,9 +142,9 @@ func (s *Service) Delete(
 	})
 }
 
-// checkWrite returns an error unless the caller may change v, which is locked. If v does not exist
-// or was deleted, every caller gets that error, as in a read. Only a caller that may change v gets
-// the error about its version.
+// checkWrite returns an error unless the caller may change v, which is locked. It first checks
+// whether v exists, so every caller learns that v does not exist or was deleted, as in a read. It
+// checks the version last, so only a caller that may change v learns of a wrong version.
 func (v Video) checkWrite(o aggregate.WriteOptions) error {
 	if err := v.Check(aggregateType, 0); err != nil {
 		return err

@@ -16,28 +16,30 @@ import (
 	"example.com/lockstep/internal/topics"
 )
 
-// fault is one fault of the repository's own broker, in the JSON that the broker takes.
+// fault is one fault that the repository's own broker injects. Its JSON is what the broker expects.
 type fault struct {
 	Kind   string `json:"kind"`
 	Method string `json:"method,omitempty"`
 	Key    string `json:"key,omitempty"`
 }
 
-// setFaults replaces all faults of the broker; without faults it removes all.
+// setFaults replaces all faults of the broker by the given faults. If none is given, the broker has
+// no faults afterwards.
 func (p *Pair) setFaults(ctx context.Context, all ...fault) error {
 	return p.control(ctx, http.MethodPut, "faults", map[string]any{"seed": 1, "faults": append([]fault{}, all...)}, nil)
 }
 
 func (p *Pair) withoutFaults(ctx context.Context) error { return p.setFaults(ctx) }
 
-// endLeases moves the clock of the broker ahead by a minute. A message of a killed consumer
-// stays hidden for at most that long.
+// endLeases moves the broker's clock ahead by one minute. If a consumer was killed, the messages
+// that it had received stay hidden for at most one minute. So the broker sends these messages
+// again.
 func (p *Pair) endLeases(ctx context.Context) error {
 	return p.control(ctx, http.MethodPost, "advance", map[string]any{"by": "1m"}, nil)
 }
 
-// acknowledged returns when catalog has acknowledged each message, also those that the broker
-// sends again.
+// acknowledged waits until catalog has acknowledged each message. This includes messages that the
+// broker sends again.
 func (p *Pair) acknowledged(ctx context.Context) error {
 	return until(ctx, "catalog has acknowledged each message", func(ctx context.Context) (bool, error) {
 		var backlog map[string]int
@@ -53,8 +55,9 @@ func (p *Pair) acknowledged(ctx context.Context) error {
 	})
 }
 
-// control sends a request to the broker's own endpoints and reads the answer. request is nil if
-// there is none, and answer is nil if it is not wanted.
+// control sends a request to an endpoint under /control of the broker, and reads the answer.
+// request is nil for a request without a body. answer is nil if the caller does not need the
+// answer.
 func (p *Pair) control(ctx context.Context, method, path string, request, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTime)
 	defer cancel()
@@ -85,7 +88,7 @@ func (p *Pair) control(ctx context.Context, method, path string, request, answer
 	}
 }
 
-// publish sends messages to the topic without the outbox.
+// publish sends messages directly to the topic, not through the outbox.
 func (p *Pair) publish(ctx context.Context, topic string, messages ...*pubsubpb.PubsubMessage) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTime)
 	defer cancel()
@@ -103,8 +106,8 @@ func (p *Pair) publish(ctx context.Context, topic string, messages ...*pubsubpb.
 	return nil
 }
 
-// brokerState returns the faults that are set in the broker, and whether the broker is up. The
-// broker's own endpoint answers even during an injected outage, and up is then false.
+// brokerState describes the faults that are set in the broker, and returns whether the broker is
+// up. The control endpoint answers even during an injected outage. In this case up is false.
 func (p *Pair) brokerState(ctx context.Context) (faults string, up bool) {
 	ctx, cancel := context.WithTimeout(ctx, scrapeTime)
 	defer cancel()

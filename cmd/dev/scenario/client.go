@@ -17,9 +17,10 @@ import (
 )
 
 const (
-	// scrapeTime bounds one request for metrics, because there may be no process to answer it.
+	// scrapeTime bounds one request for metrics. The service may have no process that answers.
 	scrapeTime = 2 * time.Second
-	// maxMetrics bounds the answer. The answer of a service has a tenth of this.
+	// maxMetrics bounds the answer to a request for metrics, in bytes. A usual answer has a tenth
+	// of this.
 	maxMetrics = 4 << 20
 )
 
@@ -31,7 +32,8 @@ func (p *Pair) create(ctx context.Context, title string) (video, error) {
 		fmt.Sprintf(`{"uploader_id":%q,"title":%q,"duration_seconds":60}`, walk.User, title))
 }
 
-// update sets the duration. Each update has another value of seconds, so each is a change.
+// update sets the duration of a video. Each call passes another value of seconds, so each call
+// changes the video.
 func (p *Pair) update(ctx context.Context, id uuid.UUID, seconds int) (video, error) {
 	return p.write(ctx, http.MethodPatch, "/v1/videos/"+id.String(), fmt.Sprintf(`{"duration_seconds":%d}`, 100+seconds))
 }
@@ -40,7 +42,7 @@ func (p *Pair) remove(ctx context.Context, id uuid.UUID) (video, error) {
 	return p.write(ctx, http.MethodDelete, "/v1/videos/"+id.String(), `{"reason":"the scenario is over"}`)
 }
 
-// like makes n new users like a video. It returns the ids of the aggregates.
+// like makes n new users like a video. It returns the ids of the likes' aggregates.
 func (p *Pair) like(ctx context.Context, id uuid.UUID, n int) (liked []string, err error) {
 	for range n {
 		user := uuid.New()
@@ -64,8 +66,9 @@ func (p *Pair) like(ctx context.Context, id uuid.UUID, n int) (liked []string, e
 	return liked, nil
 }
 
-// write sends a write. If its connection was closed without an answer, write sends it once more,
-// as Go's own client does in some cases. The idempotency key makes the two requests one write.
+// write sends a write. If the connection was closed without an answer, write sends the request once
+// more. Go's own client does the same in some cases. Both requests have the same idempotency key,
+// so the service makes at most one write.
 func (p *Pair) write(ctx context.Context, method, path, body string) (video, error) {
 	header := http.Header{}
 	if !p.once {
@@ -81,7 +84,8 @@ func (p *Pair) write(ctx context.Context, method, path, body string) (video, err
 	return v, err
 }
 
-// read reads from catalog, with token unless token is empty. The read may wait for wait seconds.
+// read reads a video from catalog. The request has the consistency token, unless token is empty.
+// The service may wait for up to wait seconds.
 func (p *Pair) read(ctx context.Context, id uuid.UUID, token string, wait int) (video, error) {
 	header := http.Header{"Prefer": {fmt.Sprintf("wait=%d", wait)}}
 	if token != "" {
@@ -90,7 +94,8 @@ func (p *Pair) read(ctx context.Context, id uuid.UUID, token string, wait int) (
 	return p.call(ctx, http.MethodGet, p.CatalogURL+"/v1/videos/"+id.String(), "", header)
 }
 
-// fresh reads with the token of a write, and fails on an older answer.
+// fresh reads a video with the token of the write that answered wrote. It returns an error if the
+// answer has a lower version than the write.
 func (p *Pair) fresh(ctx context.Context, wrote video, wait int) (video, error) {
 	v, err := p.read(ctx, wrote.ID, wrote.Token, wait)
 	switch {
@@ -124,8 +129,9 @@ func (p *Pair) scrape(ctx context.Context, service string) (live.Samples, error)
 	return live.ParseSamples(io.LimitReader(response.Body, maxMetrics))
 }
 
-// shutdown counts the answered requests that the end of a service concerns. They were under way
-// when the service was asked to end, or they came later. A nil shutdown counts none.
+// shutdown counts the answered requests to a service that is asked to end. under counts the
+// requests that were under way when the service was asked. later counts the requests that began
+// after that. A nil shutdown counts nothing.
 type shutdown struct {
 	url string // base URL of the service
 
@@ -134,14 +140,14 @@ type shutdown struct {
 	under, later int
 }
 
-// begin is called when the service is about to be asked to end.
+// begin must be called directly before the service is asked to end.
 func (s *shutdown) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked = time.Now()
 }
 
-// answered notes the end of a request to url that began at started.
+// answered counts an answered request to url. started is the time at which the request began.
 func (s *shutdown) answered(url string, started time.Time) {
 	if s == nil || !strings.HasPrefix(url, s.url) {
 		return

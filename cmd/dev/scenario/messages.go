@@ -37,19 +37,20 @@ func (p *Pair) duplicates(ctx context.Context, t *run) {
 	t.sawf("P5", "The event of each like came four times, and %d likes count as %d.", likes, likes)
 }
 
-// topicOf is the topic of a kind of aggregate.
+// topicOf returns the name of the topic for a kind of aggregate.
 func topicOf(kind string) string {
 	return topics.All[slices.IndexFunc(topics.All, func(t topics.Topic) bool { return t.Aggregate == kind })].Name
 }
 
-// repeated counts the duplicates that catalog's process has got.
+// repeated returns the number of duplicates that the present process of catalog has received.
 func (p *Pair) repeated(ctx context.Context) (float64, error) {
 	m, err := p.scrape(ctx, p.CatalogURL)
 	return m.Sum("inbox_events_total", `outcome="duplicate"`), err
 }
 
-// withheld creates a video and changes it with change. The events of the change are not sent,
-// because the broker refuses them until video has handed back its leases and ended.
+// withheld creates a video, and changes it by the function change. The broker refuses the events of
+// the change until video has ended. Before it ends, video hands back its leases on the events. So
+// the events stay in the outbox.
 func (p *Pair) withheld(ctx context.Context, t *run, change func(video) video) video {
 	t.atEnd(p.startAll)
 	t.atEnd(p.withoutFaults)
@@ -81,7 +82,8 @@ func (p *Pair) reorder(ctx context.Context, t *run) {
 	t.sawf("P6", "%d events in reverse, each twice: catalog says that version %d is deleted, as the owner does.", v.Version, v.Version)
 }
 
-// reverse sends the withheld events of a video in the place of the relay, the last one first.
+// reverse sends the withheld events of a video itself, in place of the relay. It sends the last
+// event first.
 func (p *Pair) reverse(ctx context.Context, t *run, v video) {
 	events := got(p.events(ctx, "video", v.ID.String()))
 	for _, e := range events[1:] {
@@ -94,7 +96,8 @@ func (p *Pair) reverse(ctx context.Context, t *run, v video) {
 	must(p.publish(ctx, topics.Video, slices.Concat(unordered(events), unordered(events))...))
 }
 
-// unordered are messages that the broker may deliver in any order.
+// unordered returns the events as messages without an ordering key. So the broker may deliver them
+// in any order.
 func unordered(events []eventing.Event) (messages []*pubsubpb.PubsubMessage) {
 	for _, e := range events {
 		m := e.Message()
@@ -128,7 +131,7 @@ func (p *Pair) poison(ctx context.Context, t *run) {
 	if len(events) == 0 {
 		failf("no event to change")
 	}
-	// The schema of the topic accepts this payload, although it is no change of a video.
+	// The schema of the topic accepts this payload. But the payload is not a change of a video.
 	bad := events[0]
 	bad.ID, bad.Version, bad.Type, bad.Payload = uuid.New(), 2, "VideoUpdated", []byte("\x0a\x07garbled")
 	must(p.publish(ctx, topics.Video, bad.Message()))
@@ -167,7 +170,7 @@ func (p *Pair) refuse(ctx context.Context, t *run) {
 	t.sawf("P4", "While %d events of one video waited, 60 of others left; after a retry they left in order.", waiting)
 }
 
-// retry frees a parked event, as `video outbox retry` does.
+// retry makes the relay send a parked event again, like `video outbox retry`.
 func (p *Pair) retry(ctx context.Context, event uuid.UUID) error {
 	db, err := pgxpool.New(ctx, p.OwnerURL)
 	if err != nil {

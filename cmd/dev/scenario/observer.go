@@ -11,9 +11,9 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
-// observer watches the pair from outside. It reads the metrics of both services, the tables of
-// both databases, and the state of the broker. It reads each of these at its own pace, so that a
-// part that is away holds up only its own numbers.
+// observer watches the pair from outside. It reads the metrics of both services, the tables of both
+// databases, and the state of the broker. A loop of its own reads each of these. So if a part does
+// not answer, only the numbers of that part are late.
 type observer struct {
 	pair *Pair
 
@@ -27,7 +27,7 @@ type observer struct {
 	brokerFaults           string
 }
 
-// run reads until ctx ends, but only while a browser shows the page.
+// run reads all parts repeatedly until ctx ends. It reads only while a browser shows the page.
 func (o *observer) run(ctx context.Context, page *live.Page) {
 	var looks sync.WaitGroup
 	for _, look := range []func(context.Context){o.seeVideo, o.seeCatalog, o.seeTables, o.seeBroker} {
@@ -69,7 +69,7 @@ func (o *observer) seeCatalog(ctx context.Context) {
 	}
 }
 
-// samples are the metrics of a service, or nil while no process answers.
+// samples returns the metrics of a service, or nil if no process answers.
 func (o *observer) samples(ctx context.Context, i *process.Instance, url string) live.Samples {
 	if i.State().PID == 0 {
 		return nil

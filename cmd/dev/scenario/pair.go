@@ -1,10 +1,10 @@
-// Package scenario attacks the running pair, one scenario at a time, and watches whether its
-// promises hold. The buttons of the live page are its scenarios.
+// Package scenario attacks the running pair and checks that its promises hold. It runs one scenario
+// at a time. Each scenario is a button of the live page.
 //
-// A scenario breaks one thing, writes while it is broken, repairs it, and then waits until both
-// services agree. A promise counts as seen only if the databases show it: each change has its
-// event, each event is applied, the events of each video are in order, and nothing is applied
-// twice. No scenario succeeds because a timer ended.
+// A scenario breaks one thing, and writes while that thing is broken. Then it repairs the thing,
+// and waits until both services agree. A promise counts as kept only if the databases show that it
+// was kept: each change has its event, each event is applied, the events of each video are in
+// order, and nothing is applied twice. A scenario never succeeds only because some time has passed.
 package scenario
 
 import (
@@ -32,9 +32,9 @@ const (
 	queryTime = 5 * time.Second
 	// repairTime bounds the repairs after a scenario.
 	repairTime = time.Minute
-	// glance is the pause between two checks of a state that sends no notification.
+	// glance is the pause between two checks of a condition.
 	glance = 50 * time.Millisecond
-	// conns is how many calls are under way at once, at most.
+	// conns is the number of calls that are under way at once, at most.
 	conns = 16
 )
 
@@ -71,14 +71,14 @@ func Open(ctx context.Context, c Config) (_ *Pair, err error) {
 	if p.db, err = pgxpool.New(ctx, c.AdminURL); err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	// Reading the faults changes nothing in a broker that another program has started.
+	// Reading the faults changes nothing in the broker. So it is safe if another program has
+	// started the broker.
 	p.faults = p.control(ctx, http.MethodGet, "faults", nil, nil) == nil
 	return p, nil
 }
 
-// withoutRetries returns p for clients that send each request once, on a connection of its own.
-// If such a request fails, the reason is not that its connection was idle. met counts the
-// requests.
+// withoutRetries returns a copy of p that sends each request once, on a new connection. So a
+// request cannot fail because the server has closed an idle connection. met counts the requests.
 func (p *Pair) withoutRetries(met *shutdown) *Pair {
 	strict := *p
 	strict.once, strict.met = true, met
@@ -92,8 +92,9 @@ func (p *Pair) Close() {
 	p.client.CloseIdleConnections()
 }
 
-// until returns when condition holds. An error of condition counts as "not yet", because a part
-// may be away. If ctx ends first, the returned error has the last error of condition.
+// until waits until condition returns true. If condition returns an error, until calls it again,
+// because a part may be away. If ctx ends first, the error of until includes the last error of
+// condition. wanted describes the condition in that error.
 func until(ctx context.Context, wanted string, condition func(context.Context) (bool, error)) error {
 	for {
 		holds, err := condition(ctx)
@@ -106,8 +107,8 @@ func until(ctx context.Context, wanted string, condition func(context.Context) (
 	}
 }
 
-// settled returns when catalog has these videos in the same state as their owner, and all their
-// events have left.
+// settled waits until catalog has the same state of the videos as their owner, and all events of
+// the videos have left the outbox.
 func (p *Pair) settled(ctx context.Context, ids ...uuid.UUID) error {
 	return until(ctx, "both services agree", func(ctx context.Context) (bool, error) {
 		n, err := p.unsettled(ctx, ids)

@@ -10,7 +10,7 @@ import (
 	"example.com/lockstep/internal/local/process"
 )
 
-// startAll starts the services that do not run, and waits until both answer.
+// startAll starts each service that does not run. Then it waits until both services are ready.
 func (p *Pair) startAll(ctx context.Context) error {
 	for _, i := range []*process.Instance{p.Video, p.Catalog} {
 		if i.State().PID == 0 {
@@ -22,12 +22,12 @@ func (p *Pair) startAll(ctx context.Context) error {
 	return p.ready(ctx)
 }
 
-// during runs attack while clients write and read. attack begins after the first events have
-// arrived. The clients go on until attack is over.
+// during runs attack while clients write and read. attack begins after events have begun to arrive.
+// The clients go on at least until attack is over.
 func (p *Pair) during(ctx context.Context, attack func(context.Context)) (l *load) {
 	group, running := errgroup.WithContext(ctx)
 	over := make(chan struct{})
-	// The writers keep ctx, so that an attack that fails does not cut them off.
+	// The writers use ctx and not running. So if the attack fails, it does not cut off the writers.
 	group.Go(func() (err error) {
 		l, err = p.writes(ctx, work{videos: 120, versions: 10, during: over, eachRead: true})
 		return err
@@ -113,7 +113,8 @@ func (p *Pair) killCatalog(ctx context.Context, t *run) {
 	t.sawf("P5", "%d events and %d likes over a kill -9 of catalog: each has its effect once.", r.Events, likes)
 }
 
-// counted waits until all likes of a video have come, and fails if there are more.
+// counted waits until catalog has counted all likes of a video. It fails if catalog has counted
+// more.
 func (p *Pair) counted(ctx context.Context, id uuid.UUID, likes int64) {
 	var n int64
 	must(until(ctx, fmt.Sprintf("%d likes", likes), func(ctx context.Context) (enough bool, err error) {

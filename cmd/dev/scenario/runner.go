@@ -14,16 +14,18 @@ import (
 )
 
 const (
-	// runTime bounds one scenario. The longest wait is 20 s, for the leases of a killed relay.
+	// runTime bounds one scenario. The longest wait in a scenario is 20 s, until the leases of a
+	// killed relay end.
 	runTime = 2 * time.Minute
-	// maxSaid bounds a sentence on the page.
+	// maxSaid is the maximum length of a sentence on the page, in bytes.
 	maxSaid = 400
 )
 
 // errEnded is the cause of the end of the whole pair.
 var errEnded = errors.New("the pair ends")
 
-// Runner runs the scenarios of pressed buttons, one at a time, and shows the pair on a page.
+// Runner runs the scenario of each pressed button, one at a time. It also shows the state of the
+// pair on the page.
 type Runner struct {
 	pair     *Pair
 	page     *live.Page
@@ -35,13 +37,13 @@ type Runner struct {
 	seen     []live.Seen
 }
 
-// NewRunner returns a runner for page, which has the pair's buttons.
+// NewRunner returns a runner for page. The buttons of page must be the buttons of p.
 func NewRunner(p *Pair, page *live.Page) *Runner {
 	return &Runner{pair: p, page: page, observer: &observer{pair: p}}
 }
 
-// Run returns when ctx ends and the last scenario has repaired what it broke. It does not repair
-// parts that end with the pair.
+// Run runs scenarios until ctx ends. If a scenario has broken a part that outlives the pair, Run
+// repairs that part before it returns.
 func (r *Runner) Run(ctx context.Context) error {
 	var all errgroup.Group
 	all.Go(func() error { return r.page.Run(ctx, r.frame) })
@@ -90,7 +92,7 @@ func (r *Runner) play(ctx context.Context, name string) {
 	r.note(live.Outcome{Name: name, Result: live.Held, Said: t.evidence()})
 }
 
-// oneLine returns an error as one sentence for the page.
+// oneLine returns the text of an error on one line, cut to maxSaid bytes.
 func oneLine(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
 	if len(s) > maxSaid {
@@ -99,7 +101,7 @@ func oneLine(s string) string {
 	return s
 }
 
-// note replaces the outcome of a scenario.
+// note replaces the last outcome of the scenario.
 func (r *Runner) note(o live.Outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,7 +113,7 @@ func (r *Runner) note(o live.Outcome) {
 	r.outcomes = append(r.outcomes, o)
 }
 
-// mark replaces the evidence of a promise.
+// mark replaces the last evidence of the promise.
 func (r *Runner) mark(s live.Seen) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,14 +18,14 @@ type scenario struct {
 	do                         func(*Pair, context.Context, *run)
 }
 
-// need is something that a scenario needs and that not every pair has.
+// need is something that a scenario needs. Some pairs do not have it.
 type need int
 
 const (
 	nothing need = iota
-	// ourBroker injects faults on demand.
+	// ourBroker is the repository's own broker, which injects faults on demand.
 	ourBroker
-	// ourPostgres may be crashed.
+	// ourPostgres is a Postgres that this program has started, so that a scenario may crash it.
 	ourPostgres
 )
 
@@ -101,8 +101,8 @@ func Promises() []live.Promise {
 	}
 }
 
-// Buttons returns the scenarios as buttons. A button says if the pair lacks something that it
-// needs.
+// Buttons returns the buttons of all scenarios. If the pair lacks something that a scenario needs,
+// the button says so.
 func (p *Pair) Buttons() (all []live.Button) {
 	for _, s := range scenarios {
 		b := live.Button{Name: s.name, Group: s.group, Label: s.label, Expect: s.expect}
@@ -124,8 +124,8 @@ type run struct {
 	repairs []func(context.Context) error
 }
 
-// atEnd registers a repair for the end of the scenario. The repair also runs if the scenario was
-// cut off, but not when the whole pair ends. The last repair runs first.
+// atEnd registers a repair for the end of the scenario. The repair also runs if the scenario fails
+// or takes too long. It does not run if the whole pair ends. Repairs run in reverse order.
 func (t *run) atEnd(repair func(context.Context) error) { t.repairs = append(t.repairs, repair) }
 
 func (t *run) repaired(ctx context.Context) (err error) {
@@ -139,12 +139,13 @@ func (t *run) repaired(ctx context.Context) (err error) {
 	return err
 }
 
-// sayf shows the progress.
+// sayf shows the progress of the scenario on the page.
 func (t *run) sayf(format string, args ...any) {
 	t.runner.note(live.Outcome{Name: t.name, Result: live.Running, Said: fmt.Sprintf(format, args...)})
 }
 
-// sawf notes a promise with its evidence. It counts if the scenario ends well.
+// sawf records evidence that the pair has kept a promise. The evidence counts only if the scenario
+// succeeds.
 func (t *run) sawf(promise, format string, args ...any) {
 	t.seen[promise] = fmt.Sprintf(format, args...)
 }

@@ -2,12 +2,12 @@ package scenario
 
 import "fmt"
 
-// A scenario is a script, like a test. The first step that fails ends it. The steps of a script
-// are calls of must and got, which panic with a failure. attempt turns the panic into an error.
+// A scenario is a script, like a test. The first step that fails ends the script. The steps call
+// must and got. If a step fails, must and got panic. attempt turns the panic into an error.
 
 type failure struct{ error }
 
-// attempt runs the steps, and returns the error of the step that failed.
+// attempt runs the steps. If a step fails, attempt returns the error of that step.
 func attempt(steps func()) (err error) {
 	defer func() {
 		switch p := recover().(type) {
@@ -22,18 +22,18 @@ func attempt(steps func()) (err error) {
 	return nil
 }
 
-// must is a step that returns nothing.
+// must ends the scenario if err is not nil.
 func must(err error) {
 	if err != nil {
 		panic(failure{err}) //nolint:forbidigo // attempt recovers it, in this package
 	}
 }
 
-// got is the value that a step returns.
+// got returns value. It ends the scenario if err is not nil.
 func got[T any](value T, err error) T {
 	must(err)
 	return value
 }
 
-// failf ends the scenario: the pair has not done what it promises.
+// failf ends the scenario. A script calls failf if the pair has not kept a promise.
 func failf(format string, args ...any) { must(fmt.Errorf(format, args...)) }

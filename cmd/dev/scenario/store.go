@@ -11,7 +11,7 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// one returns the single value that a query about videos gives.
+// one returns the single value that a query returns.
 func one[T any](ctx context.Context, p *Pair, sql string, args ...any) (value T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTime)
 	defer cancel()
@@ -19,8 +19,8 @@ func one[T any](ctx context.Context, p *Pair, sql string, args ...any) (value T,
 	return value, err
 }
 
-// unsettled counts the videos that differ between catalog and their owner, and adds the number
-// of their events that have not left.
+// unsettled returns the number of videos whose state in catalog differs from the owner's state,
+// plus the number of events of the videos that have not left the outbox.
 func (p *Pair) unsettled(ctx context.Context, ids []uuid.UUID) (int64, error) {
 	return one[int64](ctx, p, `
 		SELECT (SELECT count(*) FROM video.videos v LEFT JOIN catalog.video_projection c USING (video_id)
@@ -29,17 +29,18 @@ func (p *Pair) unsettled(ctx context.Context, ids []uuid.UUID) (int64, error) {
 		         WHERE aggregate_type = 'video' AND aggregate_id = ANY (SELECT unnest($1::uuid[])::text) AND published_at IS NULL)`, ids)
 }
 
-// record is the account of some videos in both databases.
+// record is the result of a comparison of some videos in both databases.
 type record struct {
 	Videos, Events int64
-	// Lost are videos that are missing, or older than a write that their owner has acknowledged.
+	// Lost counts the videos that their owner does not have, or has in an older version than it has
+	// acknowledged.
 	Lost int64
-	// WithoutEvents are videos that do not have one event for each version from 1 to the present
-	// one.
+	// WithoutEvents counts the videos that do not have exactly one event for each version up to the
+	// present version.
 	WithoutEvents int64
-	// Unapplied are events that catalog has not settled.
+	// Unapplied counts the events whose status in catalog's inbox is not done.
 	Unapplied int64
-	// Disordered are events that were published before an event of an earlier version.
+	// Disordered counts the events that were published before an event of an earlier version.
 	Disordered int64
 }
 
@@ -72,19 +73,19 @@ func (p *Pair) account(ctx context.Context, acknowledged promised) (r record, er
 	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[record])
 }
 
-// pending counts the events of the videos that have not left.
+// pending counts the events of the videos that have not left the outbox.
 func (p *Pair) pending(ctx context.Context, ids []uuid.UUID) (int64, error) {
 	return one[int64](ctx, p, `SELECT count(*) FROM video.outbox
 		WHERE aggregate_type = 'video' AND aggregate_id = ANY (SELECT unnest($1::uuid[])::text) AND published_at IS NULL`, ids)
 }
 
-// attempts is the highest number of publish attempts that an event of the videos has used.
+// attempts returns the highest number of publish attempts that an event of the videos has used.
 func (p *Pair) attempts(ctx context.Context, ids []uuid.UUID) (int64, error) {
 	return one[int64](ctx, p, `SELECT coalesce(max(publish_attempts), 0) FROM video.outbox
 		WHERE aggregate_type = 'video' AND aggregate_id = ANY (SELECT unnest($1::uuid[])::text)`, ids)
 }
 
-// parked is the id of the parked event of a video.
+// parked returns the id of the parked event of a video, if there is one.
 func (p *Pair) parked(ctx context.Context, id uuid.UUID) (event uuid.UUID, found bool, err error) {
 	text, err := one[string](ctx, p, `SELECT coalesce(max(id::text), '') FROM video.outbox
 		WHERE aggregate_type = 'video' AND aggregate_id = $1 AND parked_at IS NOT NULL`, id.String())
@@ -95,7 +96,7 @@ func (p *Pair) parked(ctx context.Context, id uuid.UUID) (event uuid.UUID, found
 	return event, true, err
 }
 
-// lose marks an event as published although no relay has sent it.
+// lose marks an event as published, although no relay has sent it. So the event is lost.
 func (p *Pair) lose(ctx context.Context, id uuid.UUID, version int64) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTime)
 	defer cancel()
@@ -104,7 +105,7 @@ func (p *Pair) lose(ctx context.Context, id uuid.UUID, version int64) error {
 	return err
 }
 
-// likes is catalog's counter of a video.
+// likes returns the number of likes that catalog has counted for a video.
 func (p *Pair) likes(ctx context.Context, id uuid.UUID) (int64, error) {
 	return one[int64](ctx, p, `SELECT coalesce(sum(likes), 0)::bigint FROM catalog.video_counters WHERE video_id = $1`, id)
 }
@@ -114,7 +115,8 @@ func (p *Pair) inbox(ctx context.Context, id uuid.UUID, status string) (int64, e
 		topics.Subscription(topics.Video, topics.Catalog), id.String(), status)
 }
 
-// events are the events of aggregates of a type, by aggregate and oldest first.
+// events returns the events of the aggregates with the given type and ids. They are ordered by
+// aggregate, then by version.
 func (p *Pair) events(ctx context.Context, aggregateType string, ids ...string) ([]eventing.Event, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTime)
 	defer cancel()
@@ -140,8 +142,8 @@ type tables struct {
 	newest                            []live.Event
 }
 
-// maxCounted bounds the work of a count, because the page does not need the exact number of a
-// large backlog.
+// maxCounted is the number of rows at which a count stops. The page does not need the exact size of
+// a large backlog.
 const maxCounted = 10_000
 
 func (p *Pair) look(ctx context.Context) (t tables, err error) {

@@ -19,34 +19,37 @@ import (
 )
 
 const (
-	// readWait is how many seconds a read waits before it asks the owner.
+	// readWait is the number of seconds that catalog waits for an event before it asks the owner.
 	readWait = 2
-	// afterFailure is the pause of a client after a request that failed.
+	// afterFailure is the pause of a client after a failed request.
 	afterFailure = 200 * time.Millisecond
 )
 
-// A burst is 2,000 events.
+// A burst makes 2,000 events: one for each version of each video.
 const burstVideos, burstVersions = 200, 10
 
-// A backlog is 4,000 events. Clients, services, Postgres and browser share the processors, and
-// 1,000 writes a second take more than two processors. A backlog leaves faster than it came. It
-// lasts for longer than the two seconds over which the page computes its rates.
+// A backlog has 4,000 events. It leaves faster than it was written. The clients, the services,
+// Postgres and the browser share the processors, and 1,000 writes a second take more than two
+// processors. The page computes its rates over two seconds, and a backlog of this size takes longer
+// than that to leave.
 const backlogVideos, backlogVersions = 400, 10
 
-// maxVideos bounds the videos of one load, and so the queries about them.
+// maxVideos is the maximum number of videos of one load. It also bounds the size of the queries
+// about these videos.
 const maxVideos = 2000
 
-// work is a load to be done: videos to create and to change up to a version.
+// work describes a load. The field videos is the number of videos to create. Each video is changed
+// up to the version versions.
 type work struct {
 	videos, versions int
-	// during, if it is set, is closed when the load may end. Until then the clients create
-	// further videos.
+	// If during is not nil, the clients create further videos until during is closed.
 	during <-chan struct{}
-	// eachRead reads back each version, not only the last one; noRead reads none.
+	// If eachRead is true, the clients read back each version. If noRead is true, they read
+	// nothing. If neither is true, they read back the last version only.
 	eachRead, noRead bool
 }
 
-// load is the result of writes by several clients at once.
+// load is the result of a work that several clients have done at once.
 type load struct {
 	promised promised
 	failed   int64
@@ -62,9 +65,9 @@ type promised map[uuid.UUID]int64
 
 func (p promised) ids() []uuid.UUID { return slices.Collect(maps.Keys(p)) }
 
-// writes does the work with several clients at once. It counts a write that fails and does not
-// repeat it, because the write may have committed. If a read answers an older version than its
-// token, writes fails at once.
+// writes does the work w with several clients at once. It counts a failed write and does not repeat
+// the write, because the write may have committed. If a read answers an older version than its
+// token requires, writes stops and returns an error.
 func (p *Pair) writes(ctx context.Context, w work) (*load, error) {
 	l, started := &load{promised: promised{}}, time.Now()
 	var next atomic.Int64
@@ -87,7 +90,7 @@ func (p *Pair) writes(ctx context.Context, w work) (*load, error) {
 	return l, errors.Join(err, ctx.Err())
 }
 
-// wants reports whether the video with number n is part of the work.
+// wants reports whether the work includes the video with the number n.
 func (w work) wants(n int64) bool {
 	if n <= int64(w.videos) {
 		return true
@@ -100,7 +103,7 @@ func (w work) wants(n int64) bool {
 	}
 }
 
-// life creates a video, changes it and reads it.
+// life creates one video, changes it up to the last version of w, and reads it back as w says.
 func (p *Pair) life(ctx context.Context, l *load, w work) error {
 	v, err := p.create(ctx, "Scenario")
 	if err != nil {
@@ -126,7 +129,8 @@ func (p *Pair) life(ctx context.Context, l *load, w work) error {
 	}
 }
 
-// readBack reads a video with the token of the write that answered v.
+// readBack reads a video with the token of the write that answered v. It returns an error if the
+// read answers an older version.
 func (p *Pair) readBack(ctx context.Context, l *load, id uuid.UUID, v video) error {
 	seen, err := p.read(ctx, id, v.Token, readWait)
 	switch {
@@ -145,14 +149,15 @@ func (p *Pair) readBack(ctx context.Context, l *load, id uuid.UUID, v video) err
 	return nil
 }
 
-// promise notes an acknowledged write. The writes of one video come one after the other.
+// promise records the version of an acknowledged write. The writes of one video come one after the
+// other, so the last version is the newest.
 func (l *load) promise(id uuid.UUID, version int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.promised[id] = version
 }
 
-// missed counts a request that failed, and waits so that the failed part can come back.
+// missed counts a failed request. Then it waits, so that the failed part can come back.
 func (l *load) missed(ctx context.Context, why error) {
 	l.mu.Lock()
 	l.failed++
@@ -161,12 +166,13 @@ func (l *load) missed(ctx context.Context, why error) {
 	backoff.Sleep(ctx, afterFailure, nil)
 }
 
-// agreed waits until both services agree on the videos. It then checks the account of both
-// databases against the acknowledged writes, and against P1, P2, P3 and P5.
+// agreed waits until both services agree on the videos, and catalog has applied every event. Then
+// it compares both databases with the acknowledged writes, and checks the promises P1, P2, P3 and
+// P5.
 func (p *Pair) agreed(ctx context.Context, acknowledged promised) (r record) {
 	must(p.settled(ctx, acknowledged.ids()...))
-	// A repair may have written a row of the projection before the events of that row are
-	// settled.
+	// A repair may have written a row of the projection before catalog has applied the events of
+	// that row. So agreed also waits for the events.
 	must(until(ctx, "catalog has settled every event", func(ctx context.Context) (settled bool, err error) {
 		r, err = p.account(ctx, acknowledged)
 		return r.Unapplied == 0, err

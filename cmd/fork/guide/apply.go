@@ -16,9 +16,9 @@ import (
 	"strings"
 )
 
-// Edit makes the edits of a chapter in the repository at root, including new files and removed
-// files. It runs no command except `git rm` and `sed -i`, for which the files must be committed.
-// It ends at the first step that fails. The steps before that stay done.
+// Edit makes the edits of chapter c in the repository at root, including new files and removed
+// files. The only commands that Edit runs are `git rm` and `sed -i`. `git rm` needs committed
+// files. Edit ends at the first step that fails, and the edits of earlier steps stay.
 func (c Chapter) Edit(ctx context.Context, root string) error {
 	for _, step := range c.Steps {
 		if _, err := step.Apply(root); err != nil {
@@ -36,15 +36,15 @@ func (c Chapter) Edit(ctx context.Context, root string) error {
 	return nil
 }
 
-// named are the variables with which git, in a hook or in a linked worktree, names the
-// repository that it works in. `git rev-parse --local-env-vars` lists them.
+// named are environment variables that tell git which repository to work in. Git uses them in a
+// hook or in a linked worktree. `git rev-parse --local-env-vars` lists them.
 var named = []string{
 	"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_DIR", "GIT_GRAFT_FILE", "GIT_IMPLICIT_WORK_TREE", "GIT_INDEX_FILE",
 	"GIT_NO_REPLACE_OBJECTS", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_REPLACE_REF_BASE", "GIT_SHALLOW_FILE", "GIT_WORK_TREE",
 }
 
-// Environment returns the environment of a command that must work in the repository of its
-// directory only.
+// Environment returns the environment for a git command that must use the repository of its working
+// directory, and no other repository.
 func Environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
@@ -52,8 +52,8 @@ func Environment() []string {
 	})
 }
 
-// removes reports whether the step only removes files and lines of files. Such a step is an
-// edit, although a shell makes it.
+// removes reports whether the step consists of `git rm` and `sed -i` commands. Edit runs such a
+// step, because it only removes files and lines.
 func (s Step) removes() bool {
 	for line := range strings.Lines(s.Text) {
 		if !strings.HasPrefix(line, "git rm ") && !strings.HasPrefix(line, "sed -i ") && !strings.HasPrefix(line, "  ") {
@@ -63,8 +63,8 @@ func (s Step) removes() bool {
 	return s.File == ""
 }
 
-// Apply makes the step's edits or its new file in the repository at root, and formats Go. It
-// returns the name of the file. It does not run commands.
+// Apply makes the edits or the new file of step s in the repository at root, and formats a Go file.
+// It returns the name of the file. If the step consists of commands, Apply does nothing.
 func (s Step) Apply(root string) (name string, err error) {
 	if s.File == "" {
 		return "", nil
@@ -111,7 +111,8 @@ func (s Step) edited(name string) (string, error) {
 	return strings.Join(lines, "\n"), nil
 }
 
-// apply makes an edit in the lines of a file. A line of the file that stays is left as it is.
+// apply makes an edit in the lines of a file. Lines of the file that the edit keeps are not
+// changed, even if the edit indents them in another way.
 func apply(file, edit []string) ([]string, error) {
 	edit, err := expanded(file, edit)
 	if err != nil {
@@ -142,10 +143,12 @@ func apply(file, edit []string) ([]string, error) {
 	return append(result, file[next:]...), nil
 }
 
-// elided is the line of an edit that stands for all lines up to the next line of the edit.
+// elided is a line of an edit. It stands for all lines of the file up to the next line of the edit,
+// and removes them.
 const elided = "-..."
 
-// expanded returns the edit with lines of the file in place of its elided lines.
+// expanded returns the edit with each elided line replaced by the lines of the file that it stands
+// for.
 func expanded(file, edit []string) ([]string, error) {
 	at := slices.Index(edit, elided)
 	if at < 0 {
@@ -176,7 +179,8 @@ func expanded(file, edit []string) ([]string, error) {
 	return expanded(file, append(whole, edit[at+1:]...))
 }
 
-// find returns the one place where the lines of an edit stand in a file.
+// find returns the index in file at which the lines in old stand. It returns an error unless there
+// is exactly one such index.
 func find(file, old []string) (at int, err error) {
 	if len(old) == 0 {
 		return 0, errors.New("the edit has no line of the file")
@@ -197,8 +201,8 @@ func find(file, old []string) (at int, err error) {
 	return places[0], nil
 }
 
-// squeezed returns a line in the form for comparisons, because gofmt and a diff indent and align
-// lines.
+// squeezed returns a line with each run of spaces and tabs replaced by one space. Lines are
+// compared in this form, because gofmt and a diff indent and align lines.
 func squeezed(line string) string { return strings.Join(strings.Fields(line), " ") }
 
 func formatted(text string) (string, error) {
@@ -216,7 +220,8 @@ func write(name, text string) error {
 // firstNumber is the number of the first migration that a service adds.
 const firstNumber = 1000
 
-// numbered returns the name of a file, with the number of the next migration in place of NNNNN.
+// numbered returns the name of a file. If the name contains NNNNN, numbered replaces it by the
+// number of the next migration in the file's folder.
 func numbered(root, name string) (string, error) {
 	if !strings.Contains(name, "NNNNN") {
 		return name, nil

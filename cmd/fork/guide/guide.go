@@ -1,22 +1,25 @@
-// Package guide reads the change guide, docs/adapt.md, and makes its edits. cmd/fork uses it to
-// leave out the second aggregate by the guide's chapter. A test uses it to do each step in a
-// copy of the repository. Both take the text that people read.
+// Package guide reads the change guide, docs/adapt.md, and makes the edits that it describes.
+// cmd/fork uses this package to leave out the second aggregate, as a chapter of the guide
+// describes. A test uses this package to do each step in a copy of the repository. So both use the
+// same text that people read.
 //
-// A chapter begins with a heading of the second level. Its steps are the fenced blocks:
+// A chapter begins with a heading of the second level. The steps of a chapter are its fenced
+// blocks. The language of a block decides what the block is:
 //
-//   - diff: edits of the file that the paragraph before the block links to last. Lines that begin
-//     with @@ separate the edits. The lines of an edit without a plus stand in the file, one after
-//     the other, in one place only. Spaces and tabs in them do not count, because gofmt aligns.
-//     A line +++ FILE begins the edits of another file. A line -... stands for all lines up to the
-//     next line of the edit. The indentation of that next line does count.
-//   - sh: commands for a shell in the root of the repository. A block of git rm and sed -i is an
-//     edit of files, too.
-//   - another language: a new file. The paragraph names the file last. NNNNN in that name is the
-//     next number of a migration.
-//   - text and console: something to look at, and no step
+//   - diff: edits of a file. The file is the last link in the paragraph before the block. Lines
+//     that begin with @@ separate the edits. The lines of an edit that have no plus must stand in
+//     the file, one after the other, in exactly one place. Differences in spaces and tabs do not
+//     count, because gofmt aligns. A line +++ FILE begins the edits of another file. A line -...
+//     stands for all lines up to the next line of the edit. The indentation of that next line does
+//     count.
+//   - sh: commands for a shell in the root of the repository. A block that has only git rm and
+//     sed -i is an edit of files, too.
+//   - another language: a new file. The last code span in the paragraph is its name. NNNNN in the
+//     name stands for the next number of a migration.
+//   - text and console: an example for the reader. Such a block is no step.
 //
-// A line <!-- tested with: COMMAND --> is a step, too. Its command stands for something that
-// happens in the meantime, or looks at the outcome. Readers do not see the line.
+// A line <!-- tested with: COMMAND --> is a step, too. Its command simulates something that happens
+// between two steps, or checks their result. Readers of the rendered guide do not see the line.
 package guide
 
 import (
@@ -28,10 +31,10 @@ import (
 	"strings"
 )
 
-// Document is the guide, from the root of the repository.
+// Document is the path of the guide from the root of the repository.
 const Document = "docs/adapt.md"
 
-// Chapter is a change, as its steps in their order.
+// Chapter is one change. Steps has the steps of the change in their order.
 type Chapter struct {
 	Title string
 	Steps []Step
@@ -43,9 +46,11 @@ type Step struct {
 	Line int
 	// Part is the heading of the third level above the block, or "".
 	Part string
-	// File is the file that the step edits or makes; "" for commands.
+	// File is the path of the file that the step edits or makes. It is "" if the step consists of
+	// commands.
 	File string
-	// Edits are the edits of File. A step without edits makes File from Text.
+	// Edits are the edits of File. If Edits is nil, the step makes a new File with the content
+	// Text.
 	Edits []string
 	// Text is the text of a new file, or the commands.
 	Text string
@@ -77,7 +82,7 @@ var (
 	item   = regexp.MustCompile(`^(?:[-*]|\d+\.) `)
 )
 
-// reader is the state of parse between two lines.
+// reader is the state of parse after a line.
 type reader struct {
 	chapters  []Chapter
 	part      string
@@ -142,7 +147,7 @@ func (r *reader) line(number int, line string) error {
 	return nil
 }
 
-// step adds the block that has ended to the chapter.
+// step adds the block that has just ended to the last chapter.
 func (r *reader) step() error {
 	if r.kind == "text" || r.kind == "console" {
 		return nil
@@ -171,8 +176,8 @@ func (r *reader) add(s Step) {
 	chapter.Steps = append(chapter.Steps, s)
 }
 
-// diff adds a step for each file of a diff. The first file is named by the paragraph above,
-// unless the block names it.
+// diff adds a step for each file of a diff. If the block does not name the first file, the
+// paragraph above the block does.
 func (r *reader) diff(s Step) error {
 	if found := linked.FindAllStringSubmatch(r.paragraph, -1); len(found) > 0 {
 		s.File = found[len(found)-1][1]
@@ -195,7 +200,7 @@ func (r *reader) diff(s Step) error {
 	return nil
 }
 
-// edits returns the runs of lines between the lines that begin with @@.
+// edits returns the edits in block. Lines that begin with @@ separate them.
 func edits(block []string) (all []string) {
 	var run []string
 	for _, line := range append(block, "@@") {

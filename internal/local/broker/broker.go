@@ -1,9 +1,11 @@
 // Package broker starts a Pub/Sub on this machine. It also creates the resources of the pair in a
-// Pub/Sub: the topics and subscriptions of [Topology], with the topics' schemas.
+// Pub/Sub. The resources are the topics and subscriptions of [Topology], and the schemas of the
+// topics.
 //
-// There are two kinds of Pub/Sub. localpubsub, the repository's own, runs in this process and is
-// the default. The official emulator is a Java program of the Google Cloud CLI, and is for a second
-// opinion. Both lose their state when they end.
+// There are two kinds of Pub/Sub. The default is localpubsub, which belongs to this repository and
+// runs in this process. The other kind is the official emulator, a Java program of the Google Cloud
+// CLI. It serves to check a result against a second implementation. Both lose their state when they
+// end.
 package broker
 
 import (
@@ -81,7 +83,7 @@ func startLocal(addr string) (*Server, error) {
 	return &Server{addr: local.Addr(), description: "the repository's own Pub/Sub", done: done, stop: stop}, nil
 }
 
-// Addr returns the host:port that the server listens on. PUBSUB_EMULATOR_HOST takes it.
+// Addr returns the host:port that the server listens on. It is a value for PUBSUB_EMULATOR_HOST.
 func (s *Server) Addr() string { return s.addr }
 
 // Description names the running server in a few words.

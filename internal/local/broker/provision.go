@@ -26,8 +26,8 @@ const connectTime = 2 * time.Second
 // call a time limit.
 const everyCall = `{"methodConfig":[{"name":[{}],"waitForReady":true,"timeout":"20s"}]}`
 
-// lookedUpLate is the scheme of addresses that are resolved for each attempt, because a restarted
-// container may have another address.
+// lookedUpLate is the scheme of addresses that are resolved again for each attempt to connect. A
+// restarted container may have another address.
 const lookedUpLate = "passthrough:///"
 
 // reconnect has short pauses, so that a broker that has lost its state is provisioned before a
@@ -37,7 +37,8 @@ var reconnect = backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6
 // Provisioned is the result of [Provision], as full resource names.
 type Provisioned struct {
 	Created, Existing []string
-	// Changed are existing topics and schemas that got a newer schema.
+	// Changed are existing schemas that got a newer definition, and existing topics that got their
+	// schema.
 	Changed []string
 	// Left are the schemas that the broker cannot hold. The official emulator supports no schemas
 	// of protocol buffers.
@@ -47,8 +48,9 @@ type Provisioned struct {
 // Provision creates the [Topology] in the project on the local broker at addr (host:port), with the
 // schemas of [schemas.Definition]. It connects only to that address, in plain text, regardless of
 // the environment, so it can never change the real service. Existing resources stay as they are,
-// except that schemas are updated. So Provision can be repeated, also after an error. It fails if
-// Pub/Sub would not accept a schema as a revision of the existing schema.
+// except that Provision updates schemas and attaches them to their topics. So Provision can be
+// repeated, also after an error. It fails if Pub/Sub would not accept a schema as a revision of the
+// existing schema.
 func Provision(ctx context.Context, addr, project string) (Provisioned, error) {
 	conn, err := connect(addr)
 	if err != nil {
@@ -94,8 +96,8 @@ type provisioner struct {
 
 func (p *provisioner) parent() string { return "projects/" + p.project }
 
-// all creates each subscription right after its topic, because a subscription
-// does not get messages that were published before it.
+// all creates each subscription right after its topic, because a subscription does not get messages
+// that were published before the subscription existed.
 func (p *provisioner) all(ctx context.Context) error {
 	ours := sync.OnceValue(func() bool { return isOurs(ctx, p.addr) }) // called only after the broker has answered
 	topics, subscriptions := fullTopology(p.project)
@@ -151,17 +153,17 @@ func (p *provisioner) created(name string, err error) (bool, error) {
 }
 
 const (
-	// askTime bounds the request that finds out the kind of the broker. By then the broker has
-	// answered another request.
+	// askTime bounds the request that finds out the kind of the broker. The broker has answered
+	// another request before, so it is no longer starting.
 	askTime = 5 * time.Second
 	// maxKept is the longest retention that other brokers accept.
 	maxKept = 7 * 24 * time.Hour
 )
 
-// fit removes the settings of a subscription that brokers other than the repository's own do not
-// support. The official emulator fails for ever on the dead-letter policy of an ordered
-// subscription. pstest, the Go client's fake, repeats a dead letter every 10 ms. Both refuse a
-// retention as long as Pub/Sub's.
+// fit changes the settings of a subscription that only the repository's own broker supports. The
+// official emulator fails for ever on the dead-letter policy of an ordered subscription. pstest,
+// the Go client's fake, repeats a dead letter every 10 ms. Both refuse the longest retention that
+// Pub/Sub allows.
 func fit(s *pubsubpb.Subscription) {
 	s.DeadLetterPolicy = nil
 	s.MessageRetentionDuration = durationpb.New(min(s.GetMessageRetentionDuration().AsDuration(), maxKept))

@@ -13,9 +13,9 @@ import (
 	"example.com/lockstep/deploy/schemas"
 )
 
-// schema updates the topic's schema to the present definition, and returns the settings with which
-// the topic refers to the schema. It returns nil if the topic has no schema, or if the broker
-// supports no schemas.
+// schema creates the topic's schema, or updates it to the present definition. It returns the
+// settings with which the topic refers to the schema. It returns nil if the topic has no schema, or
+// if the broker supports no schemas.
 func (p *provisioner) schema(ctx context.Context, topic string) (*pubsubpb.SchemaSettings, error) {
 	definition, err := schemas.Definition(topic)
 	if definition == "" || err != nil {

@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// ackDeadline is how long a message of a crashed consumer stays hidden.
+	// ackDeadline is how long the broker waits before it delivers a message of a crashed consumer
+	// again.
 	ackDeadline = time.Minute
 	// retention is how far back a replay of a subscription can go.
 	retention = 7 * 24 * time.Hour
@@ -19,7 +20,8 @@ const (
 	// minBackoff and maxBackoff bound the pause between two deliveries of a
 	// returned message.
 	minBackoff, maxBackoff = time.Second, time.Minute
-	// maxAttempts is a backstop. Consumers write a dead letter themselves after far fewer attempts.
+	// maxAttempts is how many deliveries the dead-letter policy allows. The policy is only a
+	// backstop, because consumers write a dead letter themselves after far fewer attempts.
 	maxAttempts = 100
 )
 

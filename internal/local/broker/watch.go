@@ -29,11 +29,12 @@ func Missing(ctx context.Context, addr, project string) ([]string, error) {
 
 // Watch provisions the local broker at addr whenever a resource is missing there, until ctx ends.
 // The official emulator needs this, because it loses its state when it restarts. Watch waits for a
-// broker that is away. It calls the function said when everything is there for the first time,
-// after each provisioning that created something, and for each error. It continues after errors.
+// broker that is away. Watch calls the function said when everything is there for the first time,
+// after each provisioning that created something, and for each error. After an error Watch
+// continues.
 //
-// A message reaches no subscriber if it is published between the creation of a topic and the
-// creation of the topic's subscription. This window is one call long.
+// A message that is published after the creation of a topic, but before the creation of the topic's
+// subscription, reaches no subscriber. This window is one call long.
 func Watch(ctx context.Context, addr, project string, said func(Provisioned, error)) error {
 	conn, err := connect(addr)
 	if err != nil {

@@ -3,7 +3,7 @@
 //
 // It serves the discovery document and the public keys, as every issuer does. It also serves POST
 // /token, which real issuers have behind a login. It makes its keys at the start and holds them
-// only in memory, so a token ends with the issuer that signed it.
+// only in memory. So when the issuer ends, its tokens are no longer valid.
 package issuer
 
 import (
@@ -25,7 +25,7 @@ import (
 const (
 	// Audience is the audience of the tokens.
 	Audience = "lockstep"
-	// lifetime is how long a token is valid: a day of work.
+	// lifetime is how long a token is valid. It is enough for a day of work.
 	lifetime = 12 * time.Hour
 	// ioTimeout bounds each part of a request.
 	ioTimeout = 5 * time.Second

@@ -63,8 +63,8 @@ func (i *Issuer) answerToken(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, token)
 }
 
-// local refuses a request whose Host header names another host than this machine. Otherwise a page
-// in a browser could reach the issuer under a name of its own that leads to loopback.
+// local refuses a request whose Host header is not a name of this machine. Otherwise a page in a
+// browser could make its own name lead to loopback, and reach the issuer under that name.
 func local(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, err := net.SplitHostPort(r.Host)

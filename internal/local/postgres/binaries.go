@@ -30,8 +30,8 @@ func places() []string {
 // downloaded.
 var ErrNotInstalled = errors.New("install Postgres (Debian and Ubuntu: apt-get install postgresql; macOS: brew install postgresql)")
 
-// findBinaries returns the directory with initdb and postgres. It takes the directory on the PATH,
-// else the newest installed one, else the downloaded one.
+// findBinaries returns the directory with initdb and postgres. It prefers the directory on the
+// PATH, then the newest directory in places, then the downloaded directory.
 func findBinaries(ctx context.Context, log io.Writer) (string, error) {
 	return installedOr(places(), func() (string, error) { return download(ctx, log) })
 }

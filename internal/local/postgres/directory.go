@@ -13,13 +13,14 @@ import (
 
 const (
 	prefix = "lockstep-postgres-"
-	// settled is the age from which a directory without a lock counts as left behind. A living
-	// creator would have locked it by then.
+	// settled is the age from which a directory without a lock counts as left behind. A process
+	// that still lives would have locked the directory before that age.
 	settled = time.Minute
 )
 
-// directory holds the files of one server. Its lock is this process's claim. The kernel releases
-// the lock when the process dies, which marks the directory as left behind.
+// directory holds the files of one server. This process holds a lock on the directory while it uses
+// it. The kernel releases the lock when the process dies. A directory without a lock is left
+// behind.
 type directory struct {
 	path  string
 	owner *syscall.Credential // nil if this user owns the directory
@@ -101,7 +102,8 @@ func tryLock(path string) (*os.File, error) {
 	return f, nil
 }
 
-// unprivileged returns a user that owns little: the user postgres if there is one, else nobody.
+// unprivileged returns a user that owns little. This is the user postgres, or nobody if there is no
+// user postgres.
 func unprivileged() (*syscall.Credential, error) {
 	u, err := user.Lookup("postgres")
 	if err != nil {

@@ -56,9 +56,9 @@ func downloadTo(ctx context.Context, cache string, log io.Writer, config embedde
 	return bin, nil
 }
 
-// fetch unpacks the programs to dir/postgres. The library unpacks them only when it starts a
-// server, and it cannot start one as root. So fetch ignores the library's error if the programs are
-// there afterwards.
+// fetch unpacks the programs to dir/postgres. The library unpacks them only as a part of starting a
+// server, and as root the library cannot start a server. So fetch ignores the library's error if
+// the programs are there afterwards.
 func fetch(ctx context.Context, dir string, config embeddedpostgres.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, downloadTime)
 	defer cancel()

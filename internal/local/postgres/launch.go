@@ -31,8 +31,8 @@ const (
 
 var errDied = errors.New("the server ended")
 
-// initialise creates the data directory. Its databases sort by bytes and take the rules of upper
-// and lower case from Unicode, so that the order and the searches are the same on every machine.
+// initialise creates the data directory. Its databases sort by bytes, and take upper and lower case
+// from Unicode. So sort orders and searches have the same results on every machine.
 func (s *Server) initialise(ctx context.Context) error {
 	ctype := "en_US.UTF-8"
 	if runtime.GOOS == "linux" {
@@ -82,7 +82,7 @@ func (s *Server) arguments(port int) []string {
 		"-D", s.dir.data(), "-p", strconv.Itoa(port),
 		"-c", "listen_addresses=127.0.0.1",
 		"-c", "unix_socket_directories=",
-		// Room for many parallel tests, each with pools of its own.
+		// Many tests may run in parallel, and each test has pools of its own.
 		"-c", "max_connections=300",
 		"-c", "timezone=UTC",
 	}

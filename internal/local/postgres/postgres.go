@@ -38,8 +38,8 @@ type Options struct {
 	// its data.
 	Sync bool
 	// InMemory keeps the server's files in memory where Linux has room for them, unless TMPDIR
-	// names a directory. Creating a database then takes a sixth of the time. InMemory is not for
-	// use with Sync.
+	// names a directory. The creation of a database in memory takes a sixth of the time that it
+	// takes on disk. InMemory is not for use with Sync.
 	InMemory bool
 }
 
@@ -93,7 +93,7 @@ func (s *Server) Description() string {
 	return fmt.Sprintf("Postgres %s from %s, private and temporary", s.version, s.bin)
 }
 
-// Done is closed when the server has ended, for any reason but a call of Crash.
+// Done is closed when the server has ended, unless Crash has ended it.
 func (s *Server) Done() <-chan struct{} { return s.done }
 
 func (s *Server) watch(p *process.Process) {

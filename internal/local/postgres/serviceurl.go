@@ -55,8 +55,8 @@ func ServiceURL(ctx context.Context, adminURL, database, role string) (string, e
 	return u.String(), nil
 }
 
-// parse parses the administrator's URL. It removes the parameters that would override parts of the
-// URL.
+// parse parses the administrator's URL. It removes the parameters user, password and dbname,
+// because they would override parts of the URL. It moves the value of dbname to the URL's path.
 func parse(adminURL string) (*url.URL, error) {
 	if !strings.HasPrefix(adminURL, "postgres://") && !strings.HasPrefix(adminURL, "postgresql://") {
 		return nil, errors.New("administrator's database URL: " +

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// endTime bounds the wait for the end of the process. After SIGTERM a service drains within 10
-	// s.
+	// endTime bounds the wait for the end of the process. A service drains within 10 s after
+	// SIGTERM.
 	endTime = 15 * time.Second
 	// inherited is the file descriptor of the listener in the service. It is the first descriptor
 	// after stdin, stdout and stderr.

@@ -53,8 +53,8 @@ func Start(cmd *exec.Cmd, orphaned syscall.Signal) (*Process, error) {
 	return p, nil
 }
 
-// run locks its goroutine to a thread until the child has ended, because Linux treats the end of
-// the thread that started the child as the end of the parent.
+// run locks its goroutine to one thread until the child has ended. Linux signals the child when the
+// thread that started it ends, even if the process of that thread goes on.
 func (p *Process) run(started chan<- error) {
 	runtime.LockOSThread()
 	err := p.cmd.Start()

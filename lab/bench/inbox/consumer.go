@@ -17,12 +17,13 @@ import (
 	"example.com/lockstep/services/catalog"
 )
 
-// fromMemory measures a consumer that applies messages from memory.
+// fromMemory measures our consumer while it takes its messages from memory.
 func fromMemory(ctx context.Context, m *rig.ReadModel, messages []*pubsub.Message) (float64, error) {
 	return supplied(ctx, m, messages, inbox.Options{})
 }
 
-// withoutTenants is fromMemory into tables that know of no tenants, but for the column.
+// withoutTenants is like fromMemory, but without row-level security, and with the index from before
+// there were tenants. The tables still have the column with the tenant.
 func withoutTenants(ctx context.Context, m *rig.ReadModel, messages []*pubsub.Message) (float64, error) {
 	_, err := m.Admin.Exec(ctx, `
 		DO $$
@@ -44,7 +45,7 @@ func withoutTenants(ctx context.Context, m *rig.ReadModel, messages []*pubsub.Me
 	return fromMemory(ctx, m, messages)
 }
 
-// withOffsets is fromMemory with a save of each batch's offset.
+// withOffsets is like fromMemory, but the consumer also saves the offset of each batch.
 func withOffsets(ctx context.Context, m *rig.ReadModel, messages []*pubsub.Message) (float64, error) {
 	offsets := checkpoint.New(m.Pool, catalog.EngagementOffsets, "bench", slog.New(slog.DiscardHandler))
 	return supplied(ctx, m, messages, inbox.Options{Checkpoints: offsets})
@@ -75,7 +76,7 @@ func fromPubSub(ctx context.Context, m *rig.ReadModel, b *rig.BrokerClient, n in
 	})
 }
 
-// counting is a handler that closes soon when it has applied n events.
+// counting is a handler that closes the channel soon when it has applied n events.
 type counting struct {
 	inbox.Handler
 
@@ -91,15 +92,15 @@ func (c *counting) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Change)
 	return outcomes, err
 }
 
-// until returns the rate at which a consumer with this handler applies n
-// events.
+// until returns the rate at which a consumer applies n events. run runs the consumer with the
+// handler that until passes.
 func until(
 	ctx context.Context, m *rig.ReadModel, n int, run func(context.Context, inbox.Handler) error,
 ) (float64, error) {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
-	// The events are applied but not committed at that moment; the commit
-	// follows very soon.
+	// When soon is closed, the last events are applied but not committed. The commit follows very
+	// soon.
 	h := &counting{Handler: m.Projector.Handler(), n: n, soon: make(chan struct{})}
 	ended := make(chan error, 1)
 	start := time.Now()

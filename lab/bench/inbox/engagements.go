@@ -18,11 +18,11 @@ import (
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
-// instances of a consumer share the events of engagements.
+// instances is the number of instances of a consumer that share the events of engagements.
 const instances = 3
 
-// counters measures the cost of the counters that each engagement changes, with the
-// engagements spread over many videos and all of them of one video.
+// counters measures the cost of the counters that each engagement changes. In one measurement the
+// engagements are spread over many videos. In another one all engagements are of one video.
 func counters() measure.Series {
 	return measure.Series{
 		Title: "inbox: counters of videos, three instances",
@@ -38,7 +38,8 @@ func counters() measure.Series {
 	}
 }
 
-// engaged measures in an unused database.
+// engaged returns a measurement of the instances in an unused database. If count is false, the
+// triggers that count are dropped.
 func engaged(name, note string, videos int, count bool) measure.Measurement {
 	return measure.Measurement{
 		Figures: []measure.Figure{{Name: name, Unit: "event/s", Note: note}},
@@ -65,8 +66,8 @@ func engaged(name, note string, videos int, count bool) measure.Measurement {
 	}
 }
 
-// engagementMessages returns n messages for each instance: version 1 of all engagements,
-// then version 2, and so on.
+// engagementMessages returns n messages in equal parts for the instances. The messages of an
+// instance are version 1 of all its engagements, then version 2, and so on.
 func engagementMessages(n, videos int) (messages [instances][]*pubsub.Message, err error) {
 	ids, n := make([]uuid.UUID, videos), n/instances
 	for i := range ids {
@@ -108,7 +109,7 @@ func shared(ctx context.Context, m *rig.ReadModel, messages [instances][]*pubsub
 	return measure.PerSecond(instances*len(messages[0]), start), nil
 }
 
-// applyAll returns when a consumer has committed all messages.
+// applyAll runs a consumer until it has committed all messages.
 func applyAll(ctx context.Context, m *rig.ReadModel, client *pubsub.Client, messages []*pubsub.Message) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

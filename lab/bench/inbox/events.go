@@ -39,7 +39,8 @@ func videoMessages(n int) ([]*pubsub.Message, error) {
 	return messages, nil
 }
 
-// stored runs apply with a local Pub/Sub and a subscription with the messages.
+// stored returns a function that stores the messages in a subscription of a new local Pub/Sub, and
+// then calls apply.
 func stored(apply func(context.Context, *rig.ReadModel, *rig.BrokerClient, int) (float64, error)) applying {
 	return func(ctx context.Context, m *rig.ReadModel, messages []*pubsub.Message) (_ float64, err error) {
 		b, err := rig.StartBrokerClient(ctx, true, "--kind", rig.Ours)
@@ -54,11 +55,11 @@ func stored(apply func(context.Context, *rig.ReadModel, *rig.BrokerClient, int) 
 	}
 }
 
-// requests is the number of concurrent requests.
+// requests is the number of concurrent publish requests.
 const requests = 8
 
-// storeEvents publishes messages, video by video: a request has one ordering
-// key.
+// storeEvents publishes the messages video by video, because all messages of a request must have
+// the same ordering key.
 func storeEvents(ctx context.Context, b *rig.BrokerClient, messages []*pubsub.Message) error {
 	videos := len(messages) / eventsPerVideo
 	publishing, ctx := errgroup.WithContext(ctx)

@@ -1,8 +1,7 @@
-// Package inbox is the series of the consuming side. It compares the inbox with
-// the plain loop, which takes one transaction per message, and with the limits
-// of the database and of the broker alone. All get the same events: each
-// video's creation, then its updates. Memory supplies events as fast as they
-// are taken.
+// Package inbox measures the consuming side. It compares the inbox with the plain loop, and with
+// the limits of the database alone and of the broker alone. The plain loop takes one transaction
+// for each message. All measurements get the same events: the creation of each video, then its
+// updates. Unless the events come from a broker, they come from memory as fast as they are taken.
 package inbox
 
 import (
@@ -16,7 +15,7 @@ import (
 	"example.com/lockstep/lab/bench/rig"
 )
 
-// eventCounts is the number of events in a run; the plain loop gets fewer.
+// eventCounts is the number of events in a run. The plain loop gets fewer events.
 var eventCounts = [...]int{measure.Quick: 4_000, measure.Normal: 40_000, measure.Full: 100_000}
 
 // Series returns the series.
@@ -46,11 +45,11 @@ func Series() []measure.Series {
 	}, counters(), huge()}
 }
 
-// applying applies the events in an unused database. It returns events per
+// applying is a function that applies the events in an unused database. It returns events per
 // second.
 type applying func(context.Context, *rig.ReadModel, []*pubsub.Message) (float64, error)
 
-// side measures in an unused database.
+// side returns a measurement that calls apply with an unused database.
 func side(name, note string, apply applying) measure.Measurement {
 	return measure.Measurement{
 		Figures: []measure.Figure{{Name: name, Unit: "event/s", Note: note}},
@@ -69,7 +68,7 @@ func side(name, note string, apply applying) measure.Measurement {
 	}
 }
 
-// huge measures the cost of an inbox that has been kept for a long time.
+// huge measures the cost of an inbox that has been kept for a long time, and so has many rows.
 func huge() measure.Series {
 	afterRows := func(ctx context.Context, m *rig.ReadModel, messages []*pubsub.Message) (float64, error) {
 		if err := fill(ctx, m, 10_000_000); err != nil {
@@ -87,8 +86,8 @@ func huge() measure.Series {
 	}
 }
 
-// fill inserts this many settled events into the inbox. It creates the indexes
-// afterwards, because that takes less time.
+// fill inserts the given number of settled events into the inbox. It creates the indexes
+// afterwards, because this takes less time.
 func fill(ctx context.Context, m *rig.ReadModel, rows int) error {
 	for _, statement := range []string{
 		`ALTER TABLE catalog.inbox DROP CONSTRAINT inbox_pkey`,

@@ -13,7 +13,7 @@ import (
 	"example.com/lockstep/lab/bench/rig"
 )
 
-// The statements that every inbox needs, on our tables.
+// These are the statements that every inbox needs, on our tables.
 const (
 	bareDedup = `
 		INSERT INTO inbox (consumer, event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time,
@@ -28,8 +28,8 @@ const (
 		WHERE p.version < excluded.version`
 )
 
-// bareSQL measures the database alone with ready batches of 500, one row per
-// video in each: the dedup insert and the projection's upsert.
+// bareSQL measures the database alone. It takes prepared batches of 500 events, in which each video
+// has one event. For each batch it runs the insert into the inbox and the upsert of the projection.
 func bareSQL(ctx context.Context, m *rig.ReadModel, messages []*pubsub.Message) (float64, error) {
 	const perBatch = 500
 	type columns struct {
@@ -67,7 +67,7 @@ func bareSQL(ctx context.Context, m *rig.ReadModel, messages []*pubsub.Message) 
 	return measure.PerSecond(len(messages), start), nil
 }
 
-// bareReceive has the flow control of a consumer.
+// bareReceive measures receiving and acknowledging alone, with the flow control of our consumer.
 func bareReceive(ctx context.Context, _ *rig.ReadModel, b *rig.BrokerClient, n int) (float64, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -28,9 +28,8 @@ const (
 		WHERE catalog_read.video_projection.version < EXCLUDED.version`
 )
 
-// plainLoop is the inbox pattern as it is usually written: each message has a
-// transaction, which inserts the event's id and then updates the row if the
-// version is newer.
+// plainLoop is the inbox pattern as it is usually written. Each message has its own transaction.
+// The transaction inserts the event's id, and then updates the row if the version is newer.
 func plainLoop(workers int) applying {
 	return func(ctx context.Context, m *rig.ReadModel, messages []*pubsub.Message) (float64, error) {
 		if _, err := m.Admin.Exec(ctx, plainTables); err != nil {
@@ -39,8 +38,8 @@ func plainLoop(workers int) applying {
 		lanes := make([][]*pubsub.Message, workers)
 		n := 0
 		for i, message := range messages {
-			// One video of four, because the loop is that slow. All messages of
-			// a video go to one lane.
+			// Only every fourth video is used, because the loop is slow. All messages of a video go
+			// to one lane.
 			if video := i % (len(messages) / eventsPerVideo); video%4 == 0 {
 				lane := &lanes[video/4%workers]
 				*lane = append(*lane, message)

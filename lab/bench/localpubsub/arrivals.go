@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// lightLoad is the number of messages for one latency: a low load for every
-	// server. They are sent at random moments, so that they do not align with a
-	// server that polls at fixed intervals.
+	// lightLoad is the load for latencies, in messages per second. It is low for every server. The
+	// messages are sent at random moments, so that they do not align with a server that polls at
+	// fixed intervals.
 	lightLoad = 40
 	// patience bounds the wait for the last message.
 	patience = 30 * time.Second
 )
 
-// latencies returns for each of n messages the time from just before its
-// publish to its callback.
+// latencies sends n messages. For each message it returns the time from just before the publish to
+// the callback of the receiver.
 func (s *setup) latencies(ctx context.Context, n int) ([]time.Duration, error) {
 	arrived := &arrivals{sent: make([]time.Time, n), missing: n}
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(n)*time.Second/lightLoad+patience)
@@ -50,8 +50,8 @@ func (s *setup) latencies(ctx context.Context, n int) ([]time.Duration, error) {
 	return arrived.took, nil
 }
 
-// trickle publishes the messages one by one, each in its own request: a
-// Publisher would delay each to wait for more messages.
+// trickle publishes the messages one by one, each in its own request. It does not use a Publisher,
+// which would delay each message to wait for more messages.
 func (s *setup) trickle(ctx context.Context, a *arrivals) error {
 	_, err := measure.Paced(ctx, lightLoad, len(a.sent), func(ctx context.Context, i int) error {
 		data := append(binary.BigEndian.AppendUint32(nil, uint32(i)), body...)
@@ -61,7 +61,7 @@ func (s *setup) trickle(ctx context.Context, a *arrivals) error {
 	return err
 }
 
-// arrivals keeps the times of messages, by message number.
+// arrivals keeps the times of the messages, by the number of the message.
 type arrivals struct {
 	mu      sync.Mutex
 	sent    []time.Time
@@ -75,7 +75,7 @@ func (a *arrivals) start(i int) {
 	a.sent[i] = time.Now()
 }
 
-// add reports whether the message was the last one.
+// add records the arrival of message i, and reports whether it was the last missing message.
 func (a *arrivals) add(i int) (last bool) {
 	now := time.Now()
 	a.mu.Lock()

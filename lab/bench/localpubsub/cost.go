@@ -10,7 +10,7 @@ import (
 	"example.com/lockstep/lab/bench/rig"
 )
 
-// used is the CPU time of server and client since their start.
+// used is the CPU time of the server and the client since their start, at the time at.
 type used struct {
 	server, client time.Duration
 	at             time.Time
@@ -20,9 +20,8 @@ func (s *setup) used() used {
 	return used{server: rig.CPU(s.Broker.PID), client: rig.CPU(os.Getpid()), at: time.Now()}
 }
 
-// perMessage returns a reading of a rate and each side's CPU time per message
-// since before. The CPU time hardly depends on the other load of the machine;
-// the rate does.
+// perMessage returns a reading with the given rate. Its remark has each side's CPU time per message
+// since before. The CPU time hardly depends on the other load of the machine, but the rate does.
 func (s *setup) perMessage(rate float64, before used) measure.Reading {
 	now := s.used()
 	wall := now.at.Sub(before.at).Seconds()

@@ -1,8 +1,7 @@
-// Package localpubsub is the series of the local Pub/Sub, next to the official
-// emulator and pstest: the rates of publishing and receiving with no key and
-// with up to 10,000 keys, the delay until a message arrives, and the server's
-// memory. Each run has a fresh server in its own process on loopback and one
-// client in this process; they share only the machine.
+// Package localpubsub measures the local Pub/Sub, the official emulator and pstest. It measures the
+// rates of publishing and receiving, with no key and with up to 10,000 keys, the delay until a
+// message arrives, and the server's memory. Each run has a new server in its own process on
+// loopback, and one client in this process. The server and the client share only the machine.
 package localpubsub
 
 import (
@@ -16,8 +15,7 @@ import (
 	"example.com/lockstep/lab/bench/rig"
 )
 
-// A side is one of the compared servers; the suffix goes to the names of
-// figures.
+// A side is one of the compared servers. The suffix is the end of the names of its figures.
 type side struct{ kind, suffix string }
 
 var allSides = []side{
@@ -26,9 +24,8 @@ var allSides = []side{
 	{rig.Pstest, "_pstest"},
 }
 
-// volume is the amount of work of each size. Loads are bounded in time, because
-// the slowest server takes minutes for the work that the fastest does in a
-// second.
+// volume is the amount of work of a size. Most loads are bounded in time, because the slowest
+// server takes minutes for the work that the fastest server does in a second.
 type volume struct {
 	publish   time.Duration // a run takes this long; the warm-up half of it
 	receive   time.Duration // a run takes this long at most
@@ -68,16 +65,16 @@ func Series() (all []measure.Series) {
 	return append(all, manyKeys(), orderedStream(), latency(), manyMessages())
 }
 
-// A setup is the client of one of the compared servers.
+// A setup is a new broker of one of the compared kinds, with a client.
 type setup struct{ *rig.BrokerClient }
 
-// A trial is one run against one of the servers. Its subscription is ordered if
-// there are keys.
+// A trial is a function that makes one run against one of the servers. If there are keys, the
+// subscription is ordered.
 type trial func(ctx context.Context, s *setup, v volume) (measure.Reading, error)
 
-// warmed warms up server and client before a trial. Trials that measure memory
-// have no warm-up: the fastest server would keep the most memory from the
-// warm-up.
+// warmed returns a trial that warms up the server and the client before once. Trials that measure
+// memory have no warm-up. In a warm-up, the fastest server would handle the most messages and so
+// keep the most memory.
 func warmed(once trial) trial {
 	return func(ctx context.Context, s *setup, v volume) (measure.Reading, error) {
 		if err := s.warm(ctx, v.publish/2); err != nil {
@@ -87,8 +84,8 @@ func warmed(once trial) trial {
 	}
 }
 
-// compared returns a series with one measurement per side, taken once: the sides differ by
-// factors, and their turns would take a third of the whole run's time.
+// compared returns a series with one measurement for each side, taken once. The sides differ by
+// factors, so one run is enough. More runs would take a third of the whole benchmark's time.
 func compared(title string, keys int, figures []measure.Figure, once trial) measure.Series {
 	s := measure.Series{Title: "Pub/Sub, " + title, Runs: 1}
 	for _, c := range allSides {
@@ -97,7 +94,7 @@ func compared(title string, keys int, figures []measure.Figure, once trial) meas
 	return s
 }
 
-// measurement is one side's; its server gets the arguments.
+// measurement returns the measurement of one side. args are arguments for its server.
 func (c side) measurement(keys int, figures []measure.Figure, once trial, args ...string) measure.Measurement {
 	var m measure.Measurement
 	for _, f := range figures {
@@ -143,13 +140,13 @@ func receiving(keys int, name, title string) measure.Series {
 	return s
 }
 
-// The CPU profiles of [orderedStream], for `go tool pprof`.
+// These are the files with the CPU profiles of [orderedStream], for `go tool pprof`.
 const (
 	serverProfile = "build/bench-receive-server.pprof"
 	clientProfile = "build/bench-receive-client.pprof"
 )
 
-// orderedStream is a long run of our server alone, under the profiler.
+// orderedStream measures a long run of our server alone, under the profiler.
 func orderedStream() measure.Series {
 	const keys = 100
 	rate := measure.Figure{

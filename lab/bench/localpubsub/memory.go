@@ -8,8 +8,8 @@ import (
 	"example.com/lockstep/lab/bench/rig"
 )
 
-// manyKeys measures the memory along with the rates, in one run: filling the
-// emulator with so many keys takes half a minute.
+// manyKeys measures the memory and the rate in the same run. To fill the emulator with this many
+// keys takes half a minute.
 func manyKeys() measure.Series {
 	const keys, perKey = 10_000, 2
 	figures := []measure.Figure{

@@ -17,21 +17,20 @@ import (
 	"example.com/lockstep/lab/bench/rig"
 )
 
-// outstanding is the client's limit of unacknowledged messages, for publishing
-// and for receiving. The client's own default of 1,000 for receiving limits any
-// server to 10,000 messages/s, because acknowledgements leave every 100 ms.
+// outstanding is the client's limit of unacknowledged messages, for publishing and for receiving.
+// The client's own default for receiving is 1,000. It limits any server to 10,000 messages/s,
+// because the client sends acknowledgements every 100 ms.
 const outstanding = 10_000
 
-// fewOutstanding is the limit if each message is its own request, so that the
-// slowest server finishes the last of them within seconds.
+// fewOutstanding is the limit if each message is its own request. With it, the slowest server
+// finishes the last messages within seconds.
 const fewOutstanding = 2_000
 
-// body is the content of a message in the rates.
+// body is the content of each message when rates are measured.
 var body = make([]byte, 1000)
 
-// publish publishes until limit is over, as a program would: through the
-// library's Publisher with its defaults. It returns acknowledged messages per
-// second.
+// publish publishes for the duration limit, like a program: with the library's Publisher and its
+// defaults. It returns acknowledged messages per second.
 func (s *setup) publish(ctx context.Context, topic string, keys int, limit time.Duration) (float64, error) {
 	publisher := s.Client.Publisher(topic)
 	publisher.EnableMessageOrdering = keys > 0
@@ -71,8 +70,8 @@ func (s *setup) publish(ctx context.Context, topic string, keys int, limit time.
 	return measure.PerSecond(acknowledged, start), err
 }
 
-// receive receives on one stream until n messages have arrived or limit is
-// over, and acknowledges each at once. It returns messages per second.
+// receive receives on one stream until n messages have arrived or limit is over. It acknowledges
+// each message at once. It returns messages per second.
 func (s *setup) receive(ctx context.Context, subscription string, n int, limit time.Duration) (float64, error) {
 	subscriber := s.Client.Subscriber(subscription)
 	subscriber.ReceiveSettings.MaxOutstandingMessages = outstanding
@@ -91,8 +90,8 @@ func (s *setup) receive(ctx context.Context, subscription string, n int, limit t
 			cancel()
 		}
 	})
-	// Receive returns no error when its context ends, even if the caller did
-	// not end it.
+	// Receive returns no error when its context ends, even if it ended because the caller's context
+	// ended.
 	if err = errors.Join(err, ctx.Err()); err != nil {
 		return 0, fmt.Errorf("receive: %w", err)
 	}
@@ -102,9 +101,8 @@ func (s *setup) receive(ctx context.Context, subscription string, n int, limit t
 // warmUp is the topic of [setup.warm].
 const warmUp = "warm-up"
 
-// warm publishes and receives for a while on each side: the Java VM needs it
-// for compilation, connections need it to open their windows. Every side gets
-// it.
+// warm publishes and receives for a while. The Java VM needs this to compile its code, and
+// connections need it to open their flow control windows. Every side is warmed.
 func (s *setup) warm(ctx context.Context, limit time.Duration) error {
 	if err := s.Create(ctx, warmUp, false); err != nil {
 		return err
@@ -119,16 +117,16 @@ func (s *setup) warm(ctx context.Context, limit time.Duration) error {
 		&pubsubpb.DeleteSubscriptionRequest{Subscription: rig.SubscriptionName(warmUp)})
 }
 
-// The raw API's limits for one request.
+// storeBatch is the API's limit for the messages of one request. storeConcurrent is the number of
+// concurrent requests.
 const (
 	storeBatch      = 1000
 	storeConcurrent = 8
 )
 
-// store publishes n messages with as little client work as possible: n/keys for
-// each key, in requests of at most batch messages of one key each. It returns
-// the number of messages that the server has accepted: fewer than n if ctx
-// ended before.
+// store publishes n messages with as little client work as possible. Each key gets n/keys messages.
+// A request has at most batch messages, all of one key. store returns the number of messages that
+// the server has accepted. This is less than n if ctx ends early.
 func (s *setup) store(ctx context.Context, n, keys, batch int, data []byte) (int, error) {
 	lanes := max(keys, 1)
 	perLane := n / lanes
@@ -163,7 +161,7 @@ func (s *setup) request(ctx context.Context, n int, key string, data []byte) err
 	return rig.Publish(ctx, s.Client, messages...)
 }
 
-// keyName is the key of the i-th message if there are this many keys.
+// keyName returns the key of message i if there are the given number of keys.
 func keyName(i, keys int) string {
 	if keys == 0 {
 		return ""

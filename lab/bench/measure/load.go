@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Paced calls do n times at random moments, as users do, rate times a second,
-// and returns the duration of each call.
+// Paced calls do n times at random moments, like users. There are rate calls per second on average.
+// Paced returns the duration of each call.
 func Paced(ctx context.Context, rate float64, n int, do func(context.Context, int) error) ([]time.Duration, error) {
 	calls, ctx := errgroup.WithContext(ctx)
 	took := make([]time.Duration, n)
@@ -33,9 +33,9 @@ func Paced(ctx context.Context, rate float64, n int, do func(context.Context, in
 	return took, calls.Wait()
 }
 
-// Offered calls do n times at fixed moments, rate times a second, whether or not the earlier
-// calls have ended, and returns the time from each call's moment to its end. So a call that
-// starts late counts as slow. It returns when all calls have ended.
+// Offered calls do n times at fixed moments, rate times per second. It makes a call even if the
+// earlier calls have not ended. It returns the time from each call's moment to the end of the call,
+// so a call that starts late counts as slow. Offered returns when all calls have ended.
 func Offered(ctx context.Context, rate float64, n int, do func(context.Context, int) error) ([]time.Duration, error) {
 	calls, ctx := errgroup.WithContext(ctx)
 	took := make([]time.Duration, n)
@@ -56,8 +56,8 @@ func Offered(ctx context.Context, rate float64, n int, do func(context.Context, 
 	return took, calls.Wait()
 }
 
-// Flood runs this many workers until limit is over. Each calls do with its
-// number, one call after the other.
+// Flood runs the given number of workers until limit is over. Each worker calls do with the
+// worker's number, one call after the other.
 func Flood(ctx context.Context, workers int, limit time.Duration, do func(context.Context, int) error) error {
 	working, ctx := errgroup.WithContext(ctx)
 	start := time.Now()

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// loads are the parts of a full rate, in percent, under which latencies are measured.
+// loads are the loads at which latencies are measured, in percent of the full rate.
 var loads = [...]int{25, 50, 75, 90}
 
-// UnderLoads calls do at random moments, at each of four parts of a full rate for limit, and
-// returns the readings of [LoadFigures]. After each part, collect waits for the work that the calls have
-// begun, and returns the time that each took.
+// UnderLoads calls do at random moments, at each of the loads for the duration limit. full is the
+// full rate. UnderLoads returns the values of [LoadFigures]. After each load, collect waits for the
+// work that the calls have begun, and returns the time that each piece of work took.
 func UnderLoads(
 	ctx context.Context, full float64, limit time.Duration, do func(context.Context, int) error,
 	collect func(context.Context) ([]time.Duration, error),
@@ -30,8 +30,8 @@ func UnderLoads(
 	return values, nil
 }
 
-// LoadFigures are the median and the p99 at each load, under names that begin with the subject
-// and end with suffix.
+// LoadFigures returns the figures for the median and the p99 at each load. Their names begin with
+// subject and end with suffix.
 func LoadFigures(subject, suffix string) (figures []Figure) {
 	for _, load := range loads {
 		note := fmt.Sprintf("at %d %% of the full load", load)
@@ -42,7 +42,7 @@ func LoadFigures(subject, suffix string) (figures []Figure) {
 	return figures
 }
 
-// HalfLoadTail derives the p99 at half load over its median.
+// HalfLoadTail derives the ratio of the p99 to the median, both at half load.
 func HalfLoadTail(subject, suffix, note string) Derived {
 	median := loadFigure(subject, suffix, 50, 50)
 	return Ratio(subject+".half_load_p99_over_p50"+suffix, loadFigure(subject, suffix, 50, 99), median, note)

@@ -17,9 +17,8 @@ func median(values []float64) float64 {
 // Milliseconds returns d in the unit of the figures.
 func Milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
 
-// Percentiles returns, for each p, the smallest time that p of 100 do not
-// exceed: in milliseconds, and never zero, because a clock may not have moved.
-// It sorts took.
+// Percentiles sorts took. For each p it returns the smallest time that p percent of the times do
+// not exceed, in milliseconds. It never returns zero, because a clock may not have moved.
 func Percentiles(took []time.Duration, ps ...int) []float64 {
 	slices.Sort(took)
 	values := make([]float64, len(ps))
@@ -29,5 +28,5 @@ func Percentiles(took []time.Duration, ps ...int) []float64 {
 	return values
 }
 
-// PerSecond is the rate of n events since a time.
+// PerSecond returns the rate of n events from the time since until now.
 func PerSecond(n int, since time.Time) float64 { return float64(n) / time.Since(since).Seconds() }

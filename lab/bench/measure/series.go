@@ -1,11 +1,10 @@
-// Package measure takes the measurements in turns. A series is a set of
-// measurements that are taken in turns, A B C A B C, so that a disturbance of
-// the machine affects all of them. Each figure is the median of its runs. A
-// ratio is computed within each turn, from measurements next to each other in
-// time, and its figure is the median of these ratios.
+// Package measure takes measurements in turns. A series is a set of measurements that are taken in
+// turns, A B C A B C. So a disturbance of the machine affects all of them. Each figure is the
+// median of its runs. A ratio is computed in each turn, from measurements that are next to each
+// other in time. The figure of a ratio is the median of these values.
 //
-// [Paced] and [Flood] make the calls of a measurement: at random moments, or as
-// fast as possible.
+// [Paced] and [Flood] make the calls of a measurement. Paced makes them at random moments. Flood
+// makes them as fast as possible.
 package measure
 
 import (
@@ -21,15 +20,15 @@ import (
 // A Size sets the amount of work of each measurement.
 type Size int
 
-// Quick does a little of everything, to check that it runs; Normal gives the
-// figures for docs and people; Full adds the large tables.
+// Quick does a little of everything, to check that everything runs. Normal gives the figures for
+// documents and people. Full adds the large tables.
 const (
 	Quick Size = iota
 	Normal
 	Full
 )
 
-// runs is the number of turns of a series that sets none itself.
+// runs returns the number of turns of a series that does not set the number itself.
 func (s Size) runs() int { return [...]int{Quick: 1, Normal: 3, Full: 5}[s] }
 
 // A Series is a set of measurements that are taken in turns.
@@ -41,16 +40,16 @@ type Series struct {
 	Derived      []Derived
 }
 
-// A Measurement is one side of a series. Its figures do not depend on the
-// remains of an earlier run, on this side or another.
+// A Measurement is one side of a series. Its figures do not depend on what an earlier run of this
+// side or of another side has left behind.
 type Measurement struct {
 	Figures []Figure
 	Run     Run
 }
 
-// A Run takes a measurement once. It has three minutes, even if the measured
-// work is slow. An error that wraps [ErrMissing] leaves the measurement out;
-// any other error is a failure.
+// A Run is a function that takes a measurement once. It must end within three minutes, even if the
+// measured work is slow. If its error wraps [ErrMissing], the measurement is left out. Any other
+// error is a failure.
 type Run func(context.Context, Size) (Reading, error)
 
 // A Figure is a number with a name that programs and documents use.
@@ -60,8 +59,8 @@ type Figure struct {
 	MayBeZero  bool   // as the number of faults may; a rate or a time of zero is a failure
 }
 
-// A Reading is the result of one run of a measurement: a positive value for
-// each of its figures, or zero where that may be, and a remark about this run.
+// A Reading is the result of one run of a measurement. Values has a value for each figure. A value
+// must be positive, or zero if the figure allows zero. Note is a remark about this run.
 type Reading struct {
 	Values []float64
 	Note   string
@@ -72,8 +71,8 @@ func Sampled(n int, values ...float64) Reading {
 	return Reading{values, fmt.Sprintf("%d samples a run", n)}
 }
 
-// Single returns the run of a measurement with one figure; once gets the volume
-// of its size.
+// Single returns the run of a measurement with one figure. The run calls once with the volume of
+// the present size.
 func Single[V any](volumes [Full + 1]V, once func(context.Context, V) (float64, error)) Run {
 	return func(ctx context.Context, size Size) (Reading, error) {
 		v, err := once(ctx, volumes[size])
@@ -90,7 +89,8 @@ type Derived struct {
 	Compute func(in []float64) float64 // in is parallel to from
 }
 
-// Ratio derives the quotient of the figures of and to.
+// Ratio derives the quotient of two figures of the series: the figure named of divided by the
+// figure named to.
 func Ratio(name, of, to, note string) Derived {
 	return Derived{
 		Figure: Figure{Name: name, Unit: "x", Note: note}, RatioTo: to,
@@ -99,17 +99,17 @@ func Ratio(name, of, to, note string) Derived {
 	}
 }
 
-// ErrMissing means that this machine lacks something that a measurement needs.
+// ErrMissing means that this machine does not have something that a measurement needs.
 var ErrMissing = errors.New("left out")
 
-// only returns the part of the series that the matching figures need. It is
-// empty if no figure matches.
+// only returns the part of the series that is needed for the figures whose names match. It is empty
+// if no name matches.
 func (s Series) only(match *regexp.Regexp) Series {
 	wanted := make(map[string]bool)
 	for _, f := range s.Figures() {
 		wanted[f.Name] = match.MatchString(f.Name)
 	}
-	// A derived figure comes after the figures that it is computed from.
+	// A derived figure comes after the figures that it is computed from. So the loop runs backward.
 	for _, d := range slices.Backward(s.Derived) {
 		for _, name := range d.From {
 			wanted[name] = wanted[name] || wanted[d.Name]
@@ -122,7 +122,7 @@ func (s Series) only(match *regexp.Regexp) Series {
 	return s
 }
 
-// Figures returns a result without a value for each figure, in order.
+// Figures returns a result for each figure, in order. The results have no values.
 func (s Series) Figures() (results []report.Result) {
 	for _, m := range s.Measurements {
 		for _, f := range m.Figures {

@@ -14,8 +14,8 @@ import (
 	"example.com/lockstep/lab/bench/report"
 )
 
-// runTime bounds one run of one measurement. It is far longer than any run
-// takes, so that a hanging server costs only its own figures.
+// runTime bounds one run of one measurement. It is far longer than a run takes. So a server that
+// hangs costs only its own figures.
 const runTime = 3 * time.Minute
 
 // A Bench is one execution of the command.
@@ -112,8 +112,8 @@ func (t *turns) one(ctx context.Context, m Measurement, size Size, values map[st
 	return nil
 }
 
-// finish computes the derived figures that have all inputs, and keeps the
-// values of the turn.
+// finish computes the derived figures whose inputs all have values, and stores the values of the
+// turn.
 func (t *turns) finish(values map[string]float64) {
 	for _, d := range t.Derived {
 		in := make([]float64, 0, len(d.From))
@@ -131,9 +131,8 @@ func (t *turns) finish(values map[string]float64) {
 	}
 }
 
-// section returns the figures that have all their runs. The figures of a
-// measurement that failed in a later turn are not reported: their quality is
-// unknown.
+// section returns the figures that have a value from each turn. If a measurement failed in a later
+// turn, its figures are not reported, because their quality is unknown.
 func (t *turns) section() (report.Section, error) {
 	out := report.Section{Title: t.Title}
 	var failed []error

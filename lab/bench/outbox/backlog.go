@@ -17,25 +17,25 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// backlog is a number of waiting events: versions of aggregates, as if each
-// event had been committed in turn.
+// backlog describes the events that wait: the versions of some aggregates. The events are in the
+// order of their versions.
 type backlog struct{ aggregates, versions int }
 
 // events is the number of events.
 func (b backlog) events() int { return b.aggregates * b.versions }
 
-// id is the id of an event that fill has made; aggregates count from 0.
+// id returns the id of an event that fill has made. aggregate counts from 0.
 func (b backlog) id(aggregate, version int) uuid.UUID {
 	made := uuid.MustParse("00000000-0000-7000-8000-000000000000")
 	binary.BigEndian.PutUint32(made[12:], uint32(version*b.aggregates+aggregate))
 	return made
 }
 
-// key is the id of an aggregate.
+// key returns the id of an aggregate.
 func (backlog) key(aggregate int) string { return "aggregate-" + strconv.Itoa(aggregate) }
 
-// plainTables creates the plain loop's outbox, unchanged except for its schema,
-// and one with the simplest index that answers a claim.
+// plainTables creates two further outbox tables. One is the plain loop's table, unchanged except
+// for its schema. The other one has only the simplest index with which a claim finds its rows.
 func plainTables(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conn.Exec(ctx, plainOutboxes)
 	return err
@@ -83,14 +83,13 @@ func (b backlog) fill(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// database returns a new database that has the backlog. The caller drops it.
+// database returns a new database with the backlog. The caller must drop the database.
 func (b backlog) database(ctx context.Context, p *rig.Postgres) (*rig.Database, error) {
 	return p.CopyOf(ctx, fmt.Sprintf("%d aggregates, %d versions", b.aggregates, b.versions), b.fill)
 }
 
-// pool returns a new database that has the backlog, and a pool with as many
-// connections as a service has. The caller closes the pool, and then drops the
-// database.
+// pool returns a new database with the backlog, and a pool with as many connections as a service
+// has. The caller must close the pool, and then drop the database.
 func (b backlog) pool(ctx context.Context, p *rig.Postgres) (*rig.Database, *pgxpool.Pool, error) {
 	d, err := b.database(ctx, p)
 	if err != nil {
@@ -115,7 +114,7 @@ type row struct {
 	OccurredAt    time.Time
 }
 
-// columns are the columns of a row, from the table o.
+// columns are the columns of the table o that make a row.
 const columns = `o.id, o.aggregate_type, o.aggregate_id, o.event_type, o.version, o.schema_version, o.payload, o.occurred_at`
 
 // message returns a message with the attributes that the plain loop sends.

@@ -18,9 +18,9 @@ type claimVolume struct {
 
 var claimVolumes = [...]claimVolume{measure.Quick: {3, 0.01}, measure.Normal: {15, 1}, measure.Full: {30, 1}}
 
-// claim is the series of the cost of a claim of new events, in tables in all
-// states that an outbox gets into, compared with an empty one; and of the rate
-// at which a backlog leaves a table that vacuum cannot clean.
+// claim returns the series of the cost of a claim of new events. It compares tables in all states
+// that an outbox gets into with an empty table. It also measures the rate at which a backlog leaves
+// a table that vacuum cannot clean.
 func claim(p *rig.Postgres) []measure.Series {
 	k := &states{server: p, kept: map[string]*rig.Database{}}
 	in := func(title string, from measure.Size, suffix string, states ...state) measure.Series {
@@ -44,9 +44,9 @@ func claim(p *rig.Postgres) []measure.Series {
 
 func claimFigure(s state, suffix string) string { return "claim." + s.name + suffix + "_ms" }
 
-// claiming measures all states in one run, in turns of one claim each: the
-// median time of the claims, and of a page of a scan: 2,000 rows, pending or
-// not.
+// claiming returns a measurement of all states in one run. In each turn, each state has one claim
+// and one page of a scan. The figures are the median time of the claims and the median time of the
+// pages. A page has 2,000 rows, pending or not.
 func (k *states) claiming(suffix string, states []state) measure.Measurement {
 	m := measure.Measurement{Run: func(ctx context.Context, size measure.Size) (measure.Reading, error) {
 		v := claimVolumes[size]
@@ -76,7 +76,7 @@ func (k *states) claiming(suffix string, states []state) measure.Measurement {
 	return m
 }
 
-// medians returns the medians of each state's claims and pages, alternating.
+// medians returns two values for each state: the median of its claims and the median of its pages.
 func medians(took, pages [][]time.Duration) (values []float64) {
 	for i := range took {
 		values = slices.Concat(values, measure.Percentiles(took[i], 50), measure.Percentiles(pages[i], 50))

@@ -9,14 +9,14 @@ import (
 	"example.com/lockstep/lab/bench/rig"
 )
 
-// stateAggregates is the number of aggregates in the rows that fill a state.
+// stateAggregates is the number of aggregates of the rows that fill a table.
 const stateAggregates = 1000
 
-// scaled returns n, or less in a quick run.
+// scaled returns n, or a smaller number in a quick run.
 func scaled(n int, scale float64) int { return max(stateAggregates, int(float64(n)*scale)) }
 
-// insertRows inserts the versions 1 to $1 of $2 aggregates; %s is their
-// published_at. An administrator runs it.
+// insertRows inserts the versions 1 to $1 of $2 aggregates. %s stands for the value of
+// published_at. An administrator must run it.
 const insertRows = `
 	INSERT INTO video.outbox (id, aggregate_type, aggregate_id, event_type, version, payload, occurred_at, published_at)
 	SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(v::bigint * $2 + a), 12, '0'))::uuid, 'video', $3 || a, 'VideoUpdated', v,
@@ -28,8 +28,8 @@ func insertState(ctx context.Context, conn *pgx.Conn, versions int, publishedAt 
 	return err
 }
 
-// publishedRows fills the table. It creates the keys afterwards, because that
-// takes less time.
+// publishedRows returns a function that fills the table with published rows. It creates the keys
+// afterwards, because this takes less time.
 func publishedRows(rows int) func(context.Context, *pgx.Conn, float64) error {
 	return func(ctx context.Context, conn *pgx.Conn, scale float64) error {
 		_, err := conn.Exec(ctx, `
@@ -45,8 +45,8 @@ func publishedRows(rows int) func(context.Context, *pgx.Conn, float64) error {
 	}
 }
 
-// publishedOneByOne publishes rows by updates, one version of all aggregates
-// per update, so that the old row versions stay in the table.
+// publishedOneByOne returns a function that inserts rows and then publishes them by updates. Each
+// update publishes one version of all aggregates. The old row versions stay in the table.
 func publishedOneByOne(rows int) func(context.Context, *pgx.Conn, float64) error {
 	return func(ctx context.Context, conn *pgx.Conn, scale float64) error {
 		versions := scaled(rows, scale) / stateAggregates
@@ -62,8 +62,8 @@ func publishedOneByOne(rows int) func(context.Context, *pgx.Conn, float64) error
 	}
 }
 
-// waitingRows inserts waiting rows, with or without a parked event of each
-// aggregate before them.
+// waitingRows returns a function that inserts waiting rows. If parked is true, the first event of
+// each aggregate is parked, and the others wait behind it.
 func waitingRows(rows int, parked bool) func(context.Context, *pgx.Conn, float64) error {
 	return func(ctx context.Context, conn *pgx.Conn, scale float64) error {
 		err := insertState(ctx, conn, scaled(rows, scale)/stateAggregates, "NULL")

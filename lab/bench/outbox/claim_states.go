@@ -10,14 +10,13 @@ import (
 	"example.com/lockstep/lab/bench/rig"
 )
 
-// state is a state that an outbox gets into.
+// state is a state that the table of an outbox gets into.
 type state struct {
 	name, note string
-	wanted     string // wanted ratio of a claim to one in an empty outbox
-	// fill makes the state from an empty outbox; scale is 1 except in a quick
-	// run.
+	wanted     string // the wanted ratio of a claim to a claim in an empty outbox
+	// fill makes the state from an empty outbox. scale is 1, or less in a quick run.
 	fill func(ctx context.Context, conn *pgx.Conn, scale float64) error
-	// held means that a transaction has been open since before fill.
+	// If held is true, a transaction that began before fill stays open.
 	held bool
 }
 
@@ -42,14 +41,14 @@ var (
 	}
 )
 
-// states has one database per state. They live as long as the server.
+// states has one database for each state. The databases live as long as the server.
 type states struct {
 	server *rig.Postgres
 	kept   map[string]*rig.Database
 }
 
-// keep returns the database in a state. It is created at the first call and
-// reused as measurements leave it: they add little to it.
+// keep returns the database in a state. The first call creates the database. Later calls return it
+// as the measurements have left it, because they add little to it.
 func (k *states) keep(ctx context.Context, s state, scale float64) (_ *rig.Database, err error) {
 	if d := k.kept[s.name]; d != nil {
 		return d, nil
@@ -73,8 +72,7 @@ func (k *states) keep(ctx context.Context, s state, scale float64) (_ *rig.Datab
 			return nil, err
 		}
 	}
-	// Autovacuum would do this sooner or later; it must not happen in the
-	// middle of a measurement.
+	// Autovacuum would do this sooner or later. It must not do this in the middle of a measurement.
 	err = d.AsAdmin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, `VACUUM (ANALYZE) video.outbox`)
 		return err

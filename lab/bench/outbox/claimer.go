@@ -15,8 +15,7 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// claimed is the number of events that a timed claim finds, one of each
-// aggregate.
+// claimed is the number of events that a timed claim finds. Each event is of another aggregate.
 const claimed = 100
 
 // scanned is the number of rows in a page of a scan.
@@ -25,8 +24,8 @@ const scanned = 2000
 // claimLimits are the limits of a relay's claim.
 var claimLimits = queue.Claim{Aggregates: 500, Events: 2000, PerAggregate: 100, Bytes: 8 << 20}
 
-// claimOnce appends events, claims them, marks them as published, and scans a
-// page.
+// claimOnce appends events, claims them, and marks them as published. Then it scans a page. It
+// returns the durations of the claim and of the scan.
 func claimOnce(ctx context.Context, d *rig.Database) (claim, page time.Duration, err error) {
 	db, err := d.Pool(ctx, 1)
 	if err != nil {
@@ -38,7 +37,7 @@ func claimOnce(ctx context.Context, d *rig.Database) (claim, page time.Duration,
 	if err := db.QueryRow(ctx, `SELECT pg_current_snapshot()::text`).Scan(&c.seen); err != nil {
 		return 0, 0, err
 	}
-	// In the first round the connection prepares its statements.
+	// The first round only makes the connection prepare its statements.
 	for range 2 {
 		if err := appendNew(ctx, db, claimed); err != nil {
 			return 0, 0, err
@@ -51,14 +50,14 @@ func claimOnce(ctx context.Context, d *rig.Database) (claim, page time.Duration,
 	return claim, page, err
 }
 
-// claimer claims as a relay does.
+// claimer claims events like a relay.
 type claimer struct {
 	queue   queue.Queue
 	claimed queue.Claim
 	seen    queue.TxSnapshot
 }
 
-// claim claims the appended events, and returns the duration.
+// claim claims the appended events, and returns the duration of the claim.
 func (c *claimer) claim(ctx context.Context) (took time.Duration, err error) {
 	start := time.Now()
 	found, err := c.queue.ClaimNew(ctx, c.claimed, c.seen, nil)
@@ -73,7 +72,7 @@ func (c *claimer) claim(ctx context.Context) (took time.Duration, err error) {
 	return took, c.settle(ctx, found.Batches, true)
 }
 
-// page scans the first rows of the table, and returns the duration.
+// page scans the first rows of the table, and returns the duration of the scan.
 func (c *claimer) page(ctx context.Context) (took time.Duration, err error) {
 	start := time.Now()
 	found, err := c.queue.Scan(ctx, c.claimed, queue.Beginning.Since()[0], scanned)
@@ -84,7 +83,7 @@ func (c *claimer) page(ctx context.Context) (took time.Duration, err error) {
 	return took, c.settle(ctx, found.Batches, false)
 }
 
-// settle marks all claimed events as published, or releases them.
+// settle marks all claimed events as published if published is true. If not, it releases them.
 func (c *claimer) settle(ctx context.Context, batches []queue.Batch, published bool) error {
 	var settlements []queue.Settlement
 	for _, batch := range batches {
@@ -98,7 +97,7 @@ func (c *claimer) settle(ctx context.Context, batches []queue.Batch, published b
 	return err
 }
 
-// appendNew commits an event of each of n new aggregates.
+// appendNew commits one event for each of n new aggregates.
 func appendNew(ctx context.Context, db *pgxpool.Pool, n int) error {
 	events := make([]eventing.Event, n)
 	for i := range events {

@@ -22,8 +22,8 @@ var costVolumes = [...]costVolume{
 	measure.Full:   {time.Minute, 10_000},
 }
 
-// cost is the series of the cost of an idle relay, and of the cost of a refused
-// event for the other events.
+// cost returns two series. They measure the cost of an idle relay, and the cost of a refused event
+// for the other events.
 func cost(p *rig.Postgres) []measure.Series {
 	return []measure.Series{
 		{Title: "outbox: a relay with nothing to do", Runs: 1, Measurements: []measure.Measurement{idling(p)}},
@@ -36,9 +36,8 @@ func cost(p *rig.Postgres) []measure.Series {
 	}
 }
 
-// withRefused measures the time until the events of all other aggregates are
-// published. The refused event, if any, is in the middle of its aggregate's
-// events.
+// withRefused returns a measurement of the time until the events of all other aggregates are
+// published. If refused is true, one event in the middle of its aggregate's events is refused.
 func withRefused(p *rig.Postgres, name string, refused bool) measure.Measurement {
 	const versions, middle = 10, 5
 	return measure.Measurement{

@@ -11,10 +11,10 @@ import (
 	"example.com/lockstep/lab/bench/rig"
 )
 
-// drainedEvents is the number of events for draining, two of each aggregate.
+// drainedEvents is the number of events that are drained. Each aggregate has two of them.
 const drainedEvents = 20_000
 
-// draining measures the rate at which a backlog leaves in a state.
+// draining returns a measurement of the rate at which a backlog leaves a table in state s.
 func (k *states) draining(name string, s state) measure.Measurement {
 	return measure.Measurement{
 		Figures: []measure.Figure{{Name: name, Unit: "event/s", Note: s.note + "; a publish costs nothing"}},
@@ -38,8 +38,8 @@ func (k *states) draining(name string, s state) measure.Measurement {
 	}
 }
 
-// appendBacklog adds a backlog of new aggregates. since is the earliest
-// transaction that may have added it.
+// appendBacklog adds a backlog of new aggregates. since is a transaction id that is not later than
+// the id of the transaction that added the backlog.
 func appendBacklog(ctx context.Context, d *rig.Database, b backlog) (since string, err error) {
 	err = d.AsAdmin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		if err := conn.QueryRow(ctx, `SELECT pg_current_xact_id()::text`).Scan(&since); err != nil {

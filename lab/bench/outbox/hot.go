@@ -18,10 +18,10 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox"
 )
 
-// hotLoad is in events of one aggregate per second.
+// hotLoad is the load in events of one aggregate per second.
 const hotLoad = 1000
 
-// hot is the series of one aggregate with many changes.
+// hot returns the series of one aggregate with many changes.
 func hot(p *rig.Postgres) measure.Series {
 	return measure.Series{
 		Title: fmt.Sprintf("outbox: commit to publish, %d events/s of one aggregate, a publish takes 5 ms", hotLoad),
@@ -43,7 +43,8 @@ func hot(p *rig.Postgres) measure.Series {
 	}
 }
 
-// hotAggregate is an aggregate whose writers wait for each other, as for its row's lock.
+// hotAggregate is an aggregate whose writers wait for each other, like writers that wait for the
+// lock of a row.
 type hotAggregate struct {
 	id  string
 	row sync.Mutex
@@ -77,7 +78,8 @@ func (h *hotAggregate) commit(ctx context.Context, f *rig.RelayFixture) error {
 	return nil
 }
 
-// acknowledged notes the next version; the probe checks the order.
+// acknowledged records the time at which the next version was acknowledged. The probe checks the
+// order of all versions.
 func (h *hotAggregate) acknowledged(m *pubsubpb.PubsubMessage) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -86,7 +88,7 @@ func (h *hotAggregate) acknowledged(m *pubsubpb.PubsubMessage) {
 	}
 }
 
-// latencies waits until all versions are acknowledged.
+// latencies waits until all versions are acknowledged, and returns the time of each version.
 func (h *hotAggregate) latencies(ctx context.Context) ([]time.Duration, error) {
 	for {
 		if took := h.taken(); took != nil {
@@ -100,7 +102,8 @@ func (h *hotAggregate) latencies(ctx context.Context) ([]time.Duration, error) {
 	}
 }
 
-// taken is the time of each version, nil as long as one is on its way.
+// taken returns the time of each version from its commit to its acknowledgement. It returns nil if
+// a version is not acknowledged yet.
 func (h *hotAggregate) taken() (took []time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -16,12 +16,12 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
-// settleTime is the idle time of a relay before its statements are counted: its
-// pauses have grown by then.
+// settleTime is the time for which a relay is idle before its statements are counted. After this
+// time, the relay's pauses have grown.
 const settleTime = 10 * time.Second
 
-// idling counts statements, and the CPU time of this process and of Postgres's
-// sessions, while a relay has no work and no other load runs.
+// idling returns a measurement of a relay that has no work, while no other load runs. It counts the
+// relay's statements. It also measures the CPU time of this process and of its Postgres sessions.
 func idling(p *rig.Postgres) measure.Measurement {
 	return measure.Measurement{
 		Figures: []measure.Figure{
@@ -53,7 +53,7 @@ func idling(p *rig.Postgres) measure.Measurement {
 	}
 }
 
-// watch counts for the time of limit, after a pause in which the relay settles.
+// watch waits until the relay has settled, and then counts for the duration limit.
 func watch(ctx context.Context, d *rig.Database, statements *counter, limit time.Duration) (measure.Reading, error) {
 	backoff.Sleep(ctx, min(settleTime, limit), nil)
 	sessions, err := d.Sessions(ctx)
@@ -64,7 +64,8 @@ func watch(ctx context.Context, d *rig.Database, statements *counter, limit time
 	before, used, start := statements.Load(), rig.CPU(pids...), time.Now()
 	backoff.Sleep(ctx, limit, nil)
 	took := time.Since(start)
-	// At least the resolution: one statement, one tick of CPU time.
+	// The figures are at least as large as their resolution, which is one statement and one tick of
+	// CPU time.
 	rate := float64(max(statements.Load()-before, 1)) / took.Seconds()
 	busy := max(rig.CPU(pids...)-used, rig.Tick).Seconds() / took.Seconds()
 	return measure.Reading{Values: []float64{rate, 100 * busy}, Note: fmt.Sprintf("%d s, in steps of %s",
@@ -80,5 +81,5 @@ func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQ
 	return ctx
 }
 
-// TraceQueryEnd is called after each.
+// TraceQueryEnd is called after each statement.
 func (*counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}

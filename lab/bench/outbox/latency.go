@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// lowLoad is in events per second: a small part of the capacity of a core.
+	// lowLoad is the low load in events per second. It takes a small part of the capacity of a
+	// core.
 	lowLoad = 400
-	// slicesOfLatency is the number of parts of a run, so that the relay and
-	// the bare client meet the same state of the machine.
+	// slicesOfLatency is the number of slices of a run. Each slice measures the relay and the bare
+	// client, so that both meet the same state of the machine.
 	slicesOfLatency = 10
 )
 
-// latencyVolumes set how many events are timed at low load, and how long a
-// flood lasts.
+// latencyVolumes has the number of events that are timed at low load, and the duration of a flood.
 var latencyVolumes = [...]struct {
 	samples int
 	flood   time.Duration
@@ -31,12 +31,12 @@ var latencyVolumes = [...]struct {
 	measure.Full:   {5_000, 3 * time.Second},
 }
 
-// suffixes tell the figures of one relay and of four apart.
+// suffixes are the ends of the names of figures, by the number of relays.
 var suffixes = map[int]string{1: "", 4: "_4_relays"}
 
-// latency is the series of the time from the end of a commit to the broker's
-// acknowledgement: at low load next to bare publishes, and at parts of the rate
-// that writers and relays reach together.
+// latency returns the series of the time from the end of a commit to the broker's acknowledgement.
+// At low load, the time is compared with bare publishes. Under higher loads, the load is a part of
+// the rate that writers and relays reach together.
 func latency(p *rig.Postgres) []measure.Series {
 	low := measure.Series{Title: fmt.Sprintf("outbox: commit to publish at low load, %d events/s, a publish takes 5 ms", lowLoad)}
 	for _, relays := range []int{1, 4} {
@@ -57,8 +57,7 @@ func latency(p *rig.Postgres) []measure.Series {
 	return []measure.Series{low, half, hot(p)}
 }
 
-// atLowLoad measures both in turns: events through the relay, and bare
-// publishes.
+// atLowLoad returns a measurement of events through the relay and of bare publishes, in turns.
 func atLowLoad(p *rig.Postgres, relays int, suffix string) measure.Measurement {
 	m := measure.Measurement{Run: func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
 		f, err := rig.StartRelayFixture(ctx, p, rig.Relaying{Relays: relays, Latency: rig.PublishLatency})
@@ -74,7 +73,8 @@ func atLowLoad(p *rig.Postgres, relays int, suffix string) measure.Measurement {
 	return m
 }
 
-// lowLoadSlices takes n samples of both in each slice.
+// lowLoadSlices takes n samples of bare publishes and n samples of events through the relay in each
+// slice.
 func lowLoadSlices(ctx context.Context, f *rig.RelayFixture, n int) (measure.Reading, error) {
 	publish := func(ctx context.Context, _ int) error { return publishOne(ctx, f.Probe) }
 	var bare, relayed []time.Duration
@@ -96,7 +96,8 @@ func lowLoadSlices(ctx context.Context, f *rig.RelayFixture, n int) (measure.Rea
 	return measure.Sampled(len(relayed), values...), nil
 }
 
-// underLoads first measures the rate that writers and relays reach together.
+// underLoads returns a measurement of the time under load. It first measures the rate that writers
+// and relays reach together.
 func underLoads(p *rig.Postgres, relays int, suffix string) measure.Measurement {
 	const note = "one event a transaction, written and relayed on one machine"
 	full := measure.Figure{Name: "relay.full_load" + suffix, Unit: "event/s", Note: note}
@@ -119,7 +120,7 @@ func underLoads(p *rig.Postgres, relays int, suffix string) measure.Measurement 
 	}
 }
 
-// publishOne publishes one message with a new key.
+// publishOne publishes one message that has a new key.
 func publishOne(ctx context.Context, probe *rig.BrokerProbe) error {
 	r := row{
 		ID: uuid.Must(uuid.NewV7()), EventType: "VideoCreated", Version: 1, SchemaVersion: 1,

@@ -1,9 +1,8 @@
-// Package outbox is the series of the outbox. It compares our relay with the
-// plain loop, and with the client and the database alone. The plain loop is the
-// outbox pattern as it is usually written: claim 200 rows, then publish one,
-// wait for it and mark it, one after the other; its writers send NOTIFY in the
-// transaction. Each run has its own database, copied from a template, and its
-// own broker.
+// Package outbox measures the outbox. It compares our relay with the plain loop, with the client
+// alone, and with the database alone. The plain loop is the outbox pattern as it is usually
+// written. It claims 200 rows. Then, for one row after the other, it publishes the row, waits for
+// the answer and marks the row. The plain writers send NOTIFY in the transaction. Each run has its
+// own database, which is a copy of a template, and its own broker.
 //
 //	throughput.go   the rate at which a backlog leaves
 //	write.go        transactions that write an event; wal.go: their bytes in the write-ahead log

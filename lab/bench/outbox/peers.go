@@ -37,9 +37,9 @@ const (
 		 WHERE id = $1 AND lock_token = $2`
 )
 
-// plainLoop claims 200 rows, then publishes, waits and marks one by one. It
-// runs until limit is over, and returns events per second. A request is sent at
-// once, without the Publisher's delay of 10 ms for more messages.
+// plainLoop claims 200 rows. Then, for one row after the other, it publishes the row, waits for the
+// answer and marks the row. It runs until limit is over, and returns events per second. Each
+// request is sent at once. A Publisher would delay each request by 10 ms to wait for more messages.
 func plainLoop(ctx context.Context, db *pgxpool.Pool, probe *rig.BrokerProbe, limit time.Duration) (float64, error) {
 	token := uuid.NewString()
 	done := 0
@@ -79,8 +79,8 @@ func claimRows(ctx context.Context, db *pgxpool.Pool, claim string, args ...any)
 // bareBatch is the largest number of events in a relay's claim.
 const bareBatch = 2000
 
-// The simplest pair of statements that claim and mark a batch, one each, with
-// one index that answers the claim.
+// These are the simplest statements that claim a batch and mark a batch. One index finds the rows
+// of a claim.
 const (
 	bareClaim = `
 		UPDATE bare_outbox o
@@ -120,15 +120,14 @@ func bareStatements(ctx context.Context, db *pgxpool.Pool, n int) (float64, erro
 }
 
 const (
-	// bareRequests is the largest number of a relay's concurrent requests, and
-	// barePerRequest the largest number of events of an aggregate in one
-	// request.
+	// bareRequests is the largest number of concurrent requests of a relay. barePerRequest is the
+	// largest number of events in one request, which are all of one aggregate.
 	bareRequests   = 128
 	barePerRequest = 100
 )
 
-// bareClient publishes the backlog from memory: one request after the other for
-// each aggregate, all aggregates at the same time.
+// bareClient publishes the backlog from memory. For each aggregate it sends one request after the
+// other. It handles all aggregates concurrently.
 func bareClient(ctx context.Context, probe *rig.BrokerProbe, b backlog) (float64, error) {
 	now := time.Now().UTC()
 	requests, ctx := errgroup.WithContext(ctx)

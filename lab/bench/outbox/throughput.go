@@ -24,15 +24,15 @@ var throughputVolumes = [...]throughputVolume{
 	measure.Full:   {backlog{aggregates: 1_000, versions: 100}, 40_000, 5 * time.Second},
 }
 
-// throughput is the series of the rate at which a backlog leaves: by our relay,
-// by the plain loop, and by the client and the simplest statements alone; and
-// of the effect of latency, aggregates and relays on that rate.
+// throughput returns the series of the rate at which a backlog leaves. They compare our relay with
+// the plain loop, with the client alone and with the simplest statements alone. They also measure
+// the effect of latency, aggregates and relays on the rate.
 func throughput(p *rig.Postgres) []measure.Series {
 	return append([]measure.Series{compared(p)}, spread(p)...)
 }
 
-// compared measures how fast a backlog leaves by our relay, by the plain loop, and by the client
-// and the simplest statements alone.
+// compared returns a series of the rate at which a backlog leaves. It compares our relay, the plain
+// loop, the client alone, and the simplest statements alone.
 func compared(p *rig.Postgres) measure.Series {
 	return measure.Series{
 		Title: "outbox: a backlog of 1,000 aggregates with 100 events each leaves",
@@ -58,8 +58,8 @@ func compared(p *rig.Postgres) measure.Series {
 	}
 }
 
-// A rate is one measurement: it relays, or does the work that is compared with
-// it, and returns events per second.
+// A rate is the function of one measurement. It relays a backlog, or does the work that is compared
+// with relaying. It returns events per second.
 type rate func(context.Context, throughputVolume) (float64, error)
 
 func rateOf(name, note string, run rate) measure.Measurement {
@@ -67,14 +67,14 @@ func rateOf(name, note string, run rate) measure.Measurement {
 	return measure.Measurement{Figures: []measure.Figure{figure}, Run: measure.Single(throughputVolumes, run)}
 }
 
-// ours is one relay.
+// ours measures one relay of ours.
 func ours(p *rig.Postgres, latency time.Duration) rate {
 	return func(ctx context.Context, v throughputVolume) (float64, error) {
 		return leave(ctx, p, v.backlog, latency, 1)
 	}
 }
 
-// leave measures relays that publish a backlog.
+// leave measures the rate at which relays publish a backlog.
 func leave(
 	ctx context.Context, p *rig.Postgres, b backlog, latency time.Duration, relays int,
 ) (_ float64, err error) {
@@ -91,7 +91,7 @@ func leave(
 	return rig.Drain(ctx, d, probe, relays, b.events(), rig.AnyXact)
 }
 
-// plain is the plain loop, with its own connections.
+// plain measures the plain loop, which has its own connections.
 func plain(p *rig.Postgres, latency time.Duration) rate {
 	return func(ctx context.Context, v throughputVolume) (_ float64, err error) {
 		d, db, err := v.backlog.pool(ctx, p)
@@ -109,7 +109,7 @@ func plain(p *rig.Postgres, latency time.Duration) rate {
 	}
 }
 
-// client is the Pub/Sub client alone, without a database.
+// client measures the Pub/Sub client alone, without a database.
 func client(ctx context.Context, v throughputVolume) (_ float64, err error) {
 	probe, err := rig.OpenProbe(ctx, rig.PublishLatency)
 	if err != nil {
@@ -119,7 +119,7 @@ func client(ctx context.Context, v throughputVolume) (_ float64, err error) {
 	return bareClient(ctx, probe, v.backlog)
 }
 
-// statements are the simplest statements alone, without a broker.
+// statements measures the simplest statements alone, without a broker.
 func statements(p *rig.Postgres) rate {
 	return func(ctx context.Context, v throughputVolume) (_ float64, err error) {
 		d, db, err := v.backlog.pool(ctx, p)
@@ -132,9 +132,10 @@ func statements(p *rig.Postgres) rate {
 	}
 }
 
-// spread measures the rate for several latencies of the broker, numbers of
-// aggregates (which is the number of requests) and numbers of relays. The cells with
-// the most aggregates are taken several times, for the ratio of four relays to one.
+// spread returns the series of the rate for several latencies of the broker, numbers of aggregates
+// and numbers of relays. The number of aggregates is also the number of concurrent requests. The
+// cells with the most aggregates are taken several times, because they give the ratio of four
+// relays to one relay.
 func spread(p *rig.Postgres) (all []measure.Series) {
 	for _, latency := range []time.Duration{0, rig.PublishLatency, 20 * time.Millisecond} {
 		title := fmt.Sprintf("outbox: a backlog leaves, a publish takes %s more than the wire", latency)
@@ -158,7 +159,7 @@ func cellFigure(latency time.Duration, aggregates, relays int) string {
 	return fmt.Sprintf("relay.%dms_%d_aggregates_%d_relays", latency.Milliseconds(), aggregates, relays)
 }
 
-// fourVsOne names the ratio of four relays to one.
+// fourVsOne returns the name of the ratio of four relays to one relay.
 func fourVsOne(latency time.Duration) string {
 	if latency == 0 {
 		return "relay.four_vs_one"
@@ -166,7 +167,7 @@ func fourVsOne(latency time.Duration) string {
 	return fmt.Sprintf("relay.four_vs_one_%dms", latency.Milliseconds())
 }
 
-// cell is one cell of the table of latencies, aggregates and relays.
+// cell returns the measurement of one combination of latency, aggregates and relays.
 func cell(p *rig.Postgres, latency time.Duration, aggregates, relays int) measure.Measurement {
 	name := strings.TrimPrefix(cellFigure(latency, aggregates, relays), "relay.")
 	return rateOf(name, "", func(ctx context.Context, v throughputVolume) (float64, error) {

@@ -27,12 +27,12 @@ const insertVideo = `
 	INSERT INTO videos (video_id, uploader_id, title, description, duration_seconds, version, created_at, updated_at)
 	VALUES ($1, $2, $3, $4, $5, 1, $6, $6)`
 
-// videoRow are the arguments of insertVideo.
+// videoRow returns the arguments of insertVideo.
 func videoRow(id uuid.UUID, at time.Time) []any {
 	return []any{id, id, "A title as people give", "A description of some length, as people write them.", 60, at}
 }
 
-// insertKey inserts the idempotency key of a request, with the answer to it.
+// insertKey inserts the idempotency key of a request, and the answer to the request.
 const insertKey = `
 	INSERT INTO idempotency_keys (principal, operation, key, request_hash, response) VALUES ('', 'POST /v1/videos', $1, $2, $3)`
 
@@ -41,8 +41,8 @@ var (
 	response    = make([]byte, 300)
 )
 
-// queueBusiness queues the statements of a request except the event's, as
-// services/video does.
+// queueBusiness returns a batch with the statements of a request, except the statement for the
+// event. The statements are those of services/video.
 func queueBusiness(id uuid.UUID, at time.Time) *pgx.Batch {
 	batch := &pgx.Batch{}
 	addBusiness(batch, id, at)
@@ -54,7 +54,7 @@ func addBusiness(batch *pgx.Batch, id uuid.UUID, at time.Time) {
 	batch.Queue(insertVideo, videoRow(id, at)...)
 }
 
-// writeBusiness writes only the video and its request's key.
+// writeBusiness writes only the video and the idempotency key of the request.
 func writeBusiness(ctx context.Context, db *pgxpool.Pool) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		return tx.SendBatch(ctx, queueBusiness(uuid.Must(uuid.NewV7()), time.Now().UTC())).Close()
@@ -70,10 +70,11 @@ func writeOutbox(ctx context.Context, db *pgxpool.Pool) error {
 	})
 }
 
-// writeLimited is writeOutbox with the limit on waits for locks, which each write of services/video has.
+// writeLimited is like writeOutbox, but limits the wait for locks. Each write of services/video has
+// this limit.
 func writeLimited(ctx context.Context, db *pgxpool.Pool) error { return writeIn(ctx, db, tenant.Every) }
 
-// writeInTenant is writeLimited as the role of requests, in the name of a tenant.
+// writeInTenant is like writeLimited, but uses the role of requests and the name of a tenant.
 func writeInTenant(ctx context.Context, db *pgxpool.Pool) error {
 	return writeIn(ctx, db, tenant.One(migrations.Video.RequestRole(), eventing.DefaultTenant))
 }
@@ -88,7 +89,7 @@ func writeIn(ctx context.Context, db *pgxpool.Pool, scope tenant.Scope) error {
 	})
 }
 
-// writePipelined sends the same statements as one hand-written pipeline.
+// writePipelined sends the statements of writeOutbox as one hand-written pipeline.
 func writePipelined(ctx context.Context, db *pgxpool.Pool) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		id, now := uuid.Must(uuid.NewV7()), time.Now().UTC()
@@ -100,7 +101,7 @@ func writePipelined(ctx context.Context, db *pgxpool.Pool) error {
 	})
 }
 
-// writeNotify is the plain variant: its last statement is NOTIFY.
+// writeNotify is the variant of the plain loop. Its last statement is NOTIFY.
 func writeNotify(ctx context.Context, db *pgxpool.Pool) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		id, now := uuid.Must(uuid.NewV7()), time.Now().UTC()

@@ -16,8 +16,8 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// fourTrees is the former form of the outbox table. The present form has three
-// B-trees, and room for a mark next to each row.
+// fourTrees creates the outbox table in its former form, in which an event is in four B-trees. In
+// the present form an event is in three B-trees, and there is room for the mark next to each row.
 const fourTrees = `
 CREATE TABLE video.outbox_of_four (LIKE video.outbox INCLUDING DEFAULTS INCLUDING CONSTRAINTS) WITH (fillfactor = 90);
 ALTER TABLE video.outbox_of_four DROP COLUMN gapless, ADD PRIMARY KEY (id), ADD UNIQUE (aggregate_type, aggregate_id, version);
@@ -27,14 +27,14 @@ CREATE INDEX ON video.outbox_of_four (parked_at) WHERE parked_at IS NOT NULL;
 CREATE UNIQUE INDEX ON video.outbox_of_four (source_event_id, aggregate_type, aggregate_id) WHERE source_event_id IS NOT NULL;
 GRANT SELECT, INSERT, UPDATE ON video.outbox_of_four TO video_service`
 
-// loggedEvents is the number of events that are written, each in a transaction, and
-// then published in batches of a hundred.
+// loggedEvents is the number of events that are written, each in its own transaction. The events
+// are then published in batches of perRound events.
 var loggedEvents = [...]int{measure.Quick: 500, measure.Normal: 5000, measure.Full: 20_000}
 
 const perRound = 100
 
-// wal is the series of the log volume of an event from its commit to its mark.
-// Full pages are not counted: they depend on the frequency of checkpoints.
+// wal returns the series of the volume of log that an event makes from its commit to its mark. Full
+// pages are not counted, because they depend on the frequency of checkpoints.
 func wal(p *rig.Postgres) measure.Series {
 	m := measure.Measurement{
 		Figures: []measure.Figure{
@@ -74,7 +74,7 @@ func wal(p *rig.Postgres) measure.Series {
 	}
 }
 
-// logged returns the bytes of log per event.
+// logged returns the bytes of the write-ahead log per event.
 func logged(ctx context.Context, db *pgxpool.Pool, events int, live func(context.Context, *pgxpool.Pool) error) (float64, error) {
 	var from string
 	if err := db.QueryRow(ctx, `SELECT pg_current_wal_insert_lsn()::text`).Scan(&from); err != nil {
@@ -90,7 +90,7 @@ func logged(ctx context.Context, db *pgxpool.Pool, events int, live func(context
 	return bytes / float64(events), err
 }
 
-// liveNow writes, leases and marks a hundred events.
+// liveNow writes, leases and marks perRound events.
 func liveNow(ctx context.Context, db *pgxpool.Pool) error {
 	var since queue.TxSnapshot
 	if err := db.QueryRow(ctx, `SELECT pg_current_snapshot()::text`).Scan(&since); err != nil {
@@ -119,10 +119,11 @@ func liveNow(ctx context.Context, db *pgxpool.Pool) error {
 	return err
 }
 
-// leaseToken is the token of all leases here.
+// leaseToken is the token of all leases in this measurement.
 const leaseToken = "a5f8a8e5-60a2-4e5c-bb7e-cf9a1a6a2a11"
 
-// liveBefore does the same with the former statements, as far as they write.
+// liveBefore does the same as liveNow with the former table. It sends only those of the former
+// statements that write.
 func liveBefore(ctx context.Context, db *pgxpool.Pool) error {
 	ids := make([]uuid.UUID, perRound)
 	for i := range ids {

@@ -11,21 +11,21 @@ import (
 	"example.com/lockstep/lab/bench/rig"
 )
 
-// writeVolumes are the total times of each side.
+// writeVolumes is the total time of each side, by size.
 var writeVolumes = [...]time.Duration{
 	measure.Quick: 200 * time.Millisecond, measure.Normal: time.Second, measure.Full: 3 * time.Second,
 }
 
-// figureName names the figure of a side with this many writers.
+// figureName returns the name of the figure of a transaction with the given number of writers.
 func (w transaction) figureName(writers int) string {
 	return "write." + w.name + "_" + strconv.Itoa(writers)
 }
 
-// write is the series of the write path. It compares transactions that create a
-// video, as the service does it, with the same transactions without the event,
-// with the bare statements, and with a NOTIFY in the transaction. A relay runs
-// so that it is notified and notifies others, but it publishes nothing, because
-// its topic is missing. The cost of publishing is another series.
+// write returns the series of the write path. The measured transactions create a video like the
+// service. They are compared with the same transactions without the event, with the bare
+// statements, and with a NOTIFY in the transaction. A relay runs, is notified and notifies others.
+// But it publishes nothing, because its topic is missing. Another series has the cost of
+// publishing.
 func write(p *rig.Postgres) []measure.Series {
 	vs := func(name string, of, to transaction, writers int, note string) measure.Derived {
 		return measure.Ratio(name+"_"+strconv.Itoa(writers), of.figureName(writers), to.figureName(writers), note)
@@ -49,9 +49,9 @@ func write(p *rig.Postgres) []measure.Series {
 	return []measure.Series{one, eight, sixteen, many, wal(p)}
 }
 
-// writing is a series of one measurement. It takes its sides in turns of a
-// fraction of a second, because commits depend on all other load of the
-// machine. A relay runs meanwhile.
+// writing returns a series of one measurement. The sides take turns of a fraction of a second,
+// because the rate of commits depends on all other load of the machine. A relay runs during the
+// measurement.
 func writing(p *rig.Postgres, writers int, sides ...transaction) measure.Series {
 	m := measure.Measurement{Run: func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
 		d, err := p.CopyOf(ctx, "the plain loop's tables", plainTables)

@@ -16,9 +16,9 @@ import (
 // writeTurns is the number of turns of each side.
 const writeTurns = 8
 
-// writesInTurns lets writers commit, in turns that sum up to limit for each
-// side, and returns the transactions per second of each. Meanwhile a connection
-// listens for the notifications of the plain writers.
+// writesInTurns makes writers commit the transactions of each side in turns. The turns of a side
+// sum up to limit. It returns the transactions per second of each side. During the turns, a
+// connection listens for the notifications of the plain writers.
 func writesInTurns(
 	ctx context.Context, d *rig.Database, relays *rig.Relays, sides []transaction, writers int, limit time.Duration,
 ) ([]float64, error) {
@@ -65,7 +65,7 @@ func writesInTurns(
 	return rates, nil
 }
 
-// during returns the number of transactions that writers commit within limit.
+// during returns the number of transactions that the writers commit within limit.
 func (w transaction) during(ctx context.Context, db *pgxpool.Pool, relays *rig.Relays, writers int, limit time.Duration) (int64, error) {
 	var committed atomic.Int64
 	err := measure.Flood(ctx, writers, limit, func(ctx context.Context, _ int) error {
@@ -81,8 +81,8 @@ func (w transaction) during(ctx context.Context, db *pgxpool.Pool, relays *rig.R
 	return committed.Load(), err
 }
 
-// listen receives the plain writers' notifications until ctx ends. The returned
-// channel is closed then, or after an error.
+// listen receives the notifications of the plain writers until ctx ends. The returned channel is
+// closed when ctx has ended, or after an error.
 func listen(ctx context.Context, d *rig.Database) (<-chan struct{}, error) {
 	ended := make(chan struct{})
 	conn, err := pgx.Connect(ctx, d.Service)

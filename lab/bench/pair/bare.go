@@ -14,7 +14,7 @@ import (
 	"example.com/lockstep/lab/bench/rig"
 )
 
-// The rows that the pair writes for a video.
+// These statements insert the rows that the pair writes for a video.
 const (
 	insertVideo = `
 		INSERT INTO video.videos (video_id, uploader_id, title, description, duration_seconds, version, created_at, updated_at)
@@ -31,8 +31,8 @@ const (
 		VALUES ($1, $1, 'Lockstep in one minute', 'A description of some length, as people write them.', 1, $2, $2)`
 )
 
-// bareWrites returns the videos a second whose rows an administrator inserts, without a
-// check, a claim, a mark or a broker.
+// bareWrites returns the number of videos per second whose rows an administrator can insert. There
+// is no check, claim, mark or broker.
 func bareWrites(ctx context.Context, p *rig.Postgres, limit time.Duration) (_ float64, err error) {
 	d, err := p.ForBoth(ctx)
 	if err != nil {

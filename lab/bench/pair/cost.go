@@ -12,14 +12,15 @@ import (
 	"example.com/lockstep/lab/bench/rig"
 )
 
-// costRates are in videos a second, below the knee of a slow machine.
+// costRates are rates in videos per second. They are below the knee of a slow machine.
 var costRates = []float64{10, 100, 400}
 
-// costVolumes are how long each rate lasts; CPU time is told in steps of 10 ms.
+// costVolumes is the duration of each rate, by size. It must be long, because CPU time has steps of
+// 10 ms.
 var costVolumes = [...]time.Duration{measure.Quick: time.Second, measure.Normal: 5 * time.Second, measure.Full: 30 * time.Second}
 
-// costs is the series of the cost of a video at several rates: its write, its event and a fresh
-// read, and its share of the loops that run in any case.
+// costs returns the series of the cost of a video at several rates. The cost is the write of the
+// video, its event and a fresh read, plus a share of the loops that run in any case.
 func costs(p *rig.Postgres) measure.Series {
 	m := measure.Measurement{Run: func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
 		s, err := start(ctx, p)
@@ -54,13 +55,13 @@ func costs(p *rig.Postgres) measure.Series {
 	return measure.Series{Title: "the pair: the cost of a video at 10, 100 and 400 a second", Runs: 1, Measurements: []measure.Measurement{m}}
 }
 
-// used is the consumption of the pair up to a moment.
+// used is what the pair has consumed up to a moment.
 type used struct {
 	services, sessions time.Duration
 	wal, transactions  int64
 }
 
-// cost offers n videos, and returns the consumption of one.
+// cost offers n videos, and returns what the pair consumes for one video.
 func (s *system) cost(ctx context.Context, rate float64, n int) ([]float64, error) {
 	before, err := s.used(ctx)
 	if err != nil {
@@ -77,7 +78,8 @@ func (s *system) cost(ctx context.Context, rate float64, n int) ([]float64, erro
 	}, err
 }
 
-// used counts the sessions that are there now: those of pools that have ended are few.
+// used returns what the pair has consumed up to now. It includes only the sessions that exist now.
+// The sessions that have ended are few.
 func (s *system) used(ctx context.Context) (u used, err error) {
 	pids, err := s.database.Sessions(ctx)
 	if err != nil {
@@ -85,7 +87,8 @@ func (s *system) used(ctx context.Context) (u used, err error) {
 	}
 	u.services, u.sessions = rig.CPU(s.video.PID, s.catalog.PID), rig.CPU(pids...)
 	err = s.database.AsAdmin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		// Sessions report their transactions once a second at most.
+		// A session reports its transactions at most once a second. So the query waits for longer
+		// than that.
 		if _, err := conn.Exec(ctx, `SELECT pg_sleep(1.1)`); err != nil {
 			return err
 		}

@@ -15,39 +15,40 @@ import (
 )
 
 const (
-	// wantedP99 and wantedErrors bound the load below the knee: in ms, and as a part of all.
+	// The pair bears a load if the p99 is at most wantedP99 in ms, and the part of the units
+	// without a fresh read is at most wantedErrors.
 	wantedP99    = 100
 	wantedErrors = 0.001
-	// clients are enough to keep two cores busy.
+	// clients is the number of clients. They are enough to keep two cores busy.
 	clients = 32
 )
 
-// steps are parts of the rate that the clients reach one request after the other. The knee is
-// within them on every machine so far; beyond are parts of the knee.
+// steps are parts of the rate that the clients reach when each sends one request after the other.
+// On every machine so far, the knee is within the steps. beyond are parts of the knee.
 var (
 	steps  = []float64{0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.35}
 	beyond = []float64{1.5, 2, 3}
 )
 
-// A walk does one unit of work, and returns its status.
+// A walk is a function that does one unit of work, and returns its status.
 type walk func(context.Context) (int, error)
 
-// point is the work of the pair under a load.
+// point is the result of one load.
 type point struct {
-	rate, served float64 // units a second: offered, and ended with a fresh read
+	rate, served float64 // units per second: offered, and ended with a fresh read
 	p50, p99     float64 // in ms, of those with a fresh read; 0: there were none
 	answers      map[int]int
 	offered      int
 }
 
-// curve is the points of a run, and the recovery from the last one.
+// curve has the points of a run, and the recovery from the last load.
 type curve struct {
 	points   []point
 	after    point // at half of the knee, after the others
 	recovery time.Duration
 }
 
-// take takes a curve; each of its points takes as long as step.
+// take measures a curve. Each of its points takes the duration step.
 func take(ctx context.Context, do walk, step time.Duration) (c curve, err error) {
 	var done atomic.Int64
 	start := time.Now()
@@ -64,7 +65,7 @@ func take(ctx context.Context, do walk, step time.Duration) (c curve, err error)
 			return c, err
 		}
 	}
-	// On a machine with other work the knee is far below the first step.
+	// If the machine has other work, the knee is far below the first step.
 	for rate := steps[0] * full / 2; c.knee().rate == 0; rate /= 2 {
 		if rate < full/100 {
 			return c, fmt.Errorf("no load down to %.0f videos/s has a p99 of %d ms: the machine is too busy", 2*rate, wantedP99)
@@ -86,8 +87,8 @@ func take(ctx context.Context, do walk, step time.Duration) (c curve, err error)
 	return c, err
 }
 
-// recover offers a load that the pair bears: at first while it works off the overload, then for
-// the figures of after.
+// recover offers a load that the pair bears. First the pair works off the overload, which gives the
+// duration of the recovery. Then recover measures the point after.
 func (c *curve) recover(ctx context.Context, do walk, rate float64, step time.Duration) (err error) {
 	first := 2 * step
 	if _, c.recovery, err = offer(ctx, do, rate, first); err != nil {
@@ -106,8 +107,8 @@ func (c *curve) add(ctx context.Context, do walk, rate float64, step time.Durati
 	return err
 }
 
-// offer offers a load. slow is the moment, from the begin, of the last unit that took longer
-// than wanted or got no fresh read.
+// offer offers a load for the duration limit. slow is the time of the last unit that took longer
+// than wanted or got no fresh read, counted from the beginning of the load.
 func offer(ctx context.Context, do walk, rate float64, limit time.Duration) (p point, slow time.Duration, err error) {
 	n := max(1, int(rate*limit.Seconds()))
 	codes := make([]int, n)
@@ -137,13 +138,13 @@ func offer(ctx context.Context, do walk, rate float64, limit time.Duration) (p p
 	return p, slow, nil
 }
 
-// held reports whether the load is one that the pair bears.
+// held reports whether the pair bears the load of p.
 func (p point) held() bool {
 	failed := p.offered - p.answers[http.StatusOK]
 	return float64(failed) <= wantedErrors*float64(p.offered) && p.p99 > 0 && p.p99 <= wantedP99
 }
 
-// others counts the answers that are neither a fresh read nor a refusal.
+// others returns the number of answers that are neither a fresh read nor a refusal.
 func (p point) others() (n int) {
 	for code, times := range p.answers {
 		if code != http.StatusOK && !isRefusal(code) {
@@ -157,7 +158,8 @@ func isRefusal(code int) bool {
 	return code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable
 }
 
-// knee is the point of the highest load that the pair bears; its zero value if there is none.
+// knee returns the point of the highest load that the pair bears. If there is none, it returns the
+// zero value.
 func (c curve) knee() (knee point) {
 	for _, p := range c.points {
 		if p.held() && p.rate > knee.rate {
@@ -167,12 +169,12 @@ func (c curve) knee() (knee point) {
 	return knee
 }
 
-// top is the point of the highest load.
+// top returns the point of the highest load.
 func (c curve) top() point {
 	return slices.MaxFunc(c.points, func(a, b point) int { return cmp.Compare(a.rate, b.rate) })
 }
 
-// otherErrors counts them beyond the knee.
+// otherErrors returns the number of such answers at all loads beyond the knee.
 func (c curve) otherErrors() (n int) {
 	for _, p := range c.points {
 		if p.rate > c.knee().rate {
@@ -182,7 +184,7 @@ func (c curve) otherErrors() (n int) {
 	return n
 }
 
-// note lists the answers beyond the knee.
+// note lists the answers at all loads beyond the knee.
 func (c curve) note() string {
 	all := map[int]int{}
 	for _, p := range c.points {

@@ -1,13 +1,12 @@
-// Package pair is the series of the whole pair: a unit of work is a video that is created at
-// video over REST, and then read at catalog with its token. So it takes the write, the outbox,
-// the relay, the broker, the consumer and a reader's wait. Both services are the deployed
-// binaries in processes of their own, with Postgres, the local Pub/Sub and the clients on the
-// same machine.
+// Package pair measures the whole pair. A unit of work creates a video over REST at video, and then
+// reads it at catalog with its token. So a unit includes the write, the outbox, the relay, the
+// broker, the consumer and the wait of a reader. Both services are the deployed binaries in their
+// own processes. Postgres, the local Pub/Sub and the clients are on the same machine.
 //
-// The load is open: a unit is due at a fixed moment, whether or not the earlier ones have ended,
-// and its time counts from that moment. The steps of the load go up to the knee and beyond. The
-// knee is the highest rate whose p99 is 100 ms or less with at most one unit of a thousand
-// without a fresh read.
+// The load is open. A unit is due at a fixed moment, even if the earlier units have not ended, and
+// the time of the unit counts from that moment. The steps of the load go up to the knee and beyond
+// it. The knee is the highest rate at which the p99 is 100 ms or less and at most one unit of a
+// thousand has no fresh read.
 //
 //	system.go   both services, and the places that Cloud Run gives a request
 //	curve.go    the steps of the load, the knee, the recovery
@@ -29,7 +28,7 @@ import (
 // picture is the file with the curve of the median run.
 const picture = "build/pair.svg"
 
-// volumes set how long each step of the load lasts.
+// volumes is the duration of each step of the load, by size.
 var volumes = [...]time.Duration{
 	measure.Quick: 300 * time.Millisecond, measure.Normal: 2500 * time.Millisecond, measure.Full: 5 * time.Second,
 }
@@ -63,7 +62,7 @@ func Series(p *rig.Postgres) []measure.Series {
 	}, costs(p)}
 }
 
-// curveOf takes the curve once, of a new pair.
+// curveOf measures the curve of a new pair once.
 func curveOf(ctx context.Context, p *rig.Postgres, step time.Duration, drawn *curves) (_ measure.Reading, err error) {
 	s, err := start(ctx, p)
 	if err != nil {

@@ -13,10 +13,11 @@ import (
 	"example.com/lockstep/lab/bench/report"
 )
 
-// curves are those of all runs.
+// curves has the curves of all runs.
 type curves []curve
 
-// draw adds a curve, and replaces the file by the picture of the run with the median knee.
+// draw adds the curve more. Then it replaces the file by the picture of the run with the median
+// knee.
 func (c *curves) draw(more curve, file string) error {
 	*c = append(*c, more)
 	byKnee := slices.SortedFunc(slices.Values(*c), func(a, b curve) int { return cmp.Compare(a.knee().rate, b.knee().rate) })
@@ -26,7 +27,7 @@ func (c *curves) draw(more curve, file string) error {
 	return os.WriteFile(file, []byte(byKnee[len(byKnee)/2].svg()), 0o644)
 }
 
-// The picture is of two panels above each other, with the same axis of the offered load.
+// The picture has two panels above each other. Both have the same axis of the offered load.
 const (
 	width, height = 760, 560
 	left, right   = 70, 640
@@ -34,7 +35,7 @@ const (
 	tall, short   = 260, 130
 )
 
-// style is legible on a light and on a dark page: the picture has its own ground.
+// style is legible on a light page and on a dark page, because the picture has its own background.
 const style = `<style>
 text { font: 13px system-ui, sans-serif; fill: #1f2328 } .ground { fill: #ffffff } .grid { stroke: #d1d9e0 }
 .title { font-weight: 600; font-size: 15px }
@@ -46,7 +47,7 @@ text { fill: #e6edf3 } .ground { fill: #0d1117 } .grid { stroke: #30363d } circl
 </style>
 `
 
-// svg is the picture of the curve.
+// svg returns the picture of the curve.
 func (c curve) svg() string {
 	points := slices.SortedFunc(slices.Values(c.points), func(a, b point) int { return cmp.Compare(a.rate, b.rate) })
 	var d drawing
@@ -65,7 +66,7 @@ func (c curve) svg() string {
 // drawing is the text of the picture.
 type drawing struct{ strings.Builder }
 
-// latencies draws the upper panel: times on a scale of powers of ten.
+// latencies draws the upper panel, which has times on a logarithmic scale.
 func (d *drawing) latencies(points []point, rates axis) {
 	top := 10.
 	for _, p := range points {
@@ -79,8 +80,8 @@ func (d *drawing) latencies(points []point, rates axis) {
 	fmt.Fprintf(d, `<line class="mark" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/>`+"\n", left, right, wanted, wanted)
 }
 
-// answers draws the lower panel: a second's units that end with a fresh read, and those that
-// are refused.
+// answers draws the lower panel. It has the units per second that end with a fresh read, and the
+// units per second that are refused.
 func (d *drawing) answers(points []point, rates axis) {
 	top := 0.
 	for _, p := range points {
@@ -93,7 +94,7 @@ func (d *drawing) answers(points []point, rates axis) {
 	fmt.Fprintf(d, `<text x="%d" y="%d" text-anchor="middle">offered load, videos a second</text>`+"\n", (left+right)/2, lower+short+46)
 }
 
-// refused is a second's units that were answered 429 or 503.
+// refused returns the number of units per second that were answered with 429 or 503.
 func (p point) refused() float64 {
 	return p.rate * float64(p.answers[http.StatusTooManyRequests]+p.answers[http.StatusServiceUnavailable]) / float64(p.offered)
 }
@@ -106,7 +107,7 @@ func (d *drawing) knee(p point, rates axis) {
 		max(x, left+130), upper-13, report.Display(math.Round(p.rate)), report.Display(p.p99))
 }
 
-// frame draws the grid of a panel, with the numbers of both axes.
+// frame draws the grid of a panel, and the numbers of both axes.
 func (d *drawing) frame(x, y axis, name string) {
 	for _, v := range y.ticks {
 		at := y.at(v)
@@ -123,7 +124,8 @@ func (d *drawing) frame(x, y axis, name string) {
 	fmt.Fprintf(d, `<text transform="translate(18 %.1f) rotate(-90)" text-anchor="middle">%s</text>`+"\n", (top+bottom)/2, name)
 }
 
-// line draws a line with its name at its end, and each point's numbers as a tooltip.
+// line draws a line with its name at its end. The tooltip of each point has the numbers of the
+// point.
 func (d *drawing) line(class string, points []point, x, y axis, name string, value func(point) float64) {
 	var path, dots strings.Builder
 	var endX, endY float64

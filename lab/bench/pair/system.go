@@ -15,16 +15,17 @@ import (
 	"example.com/lockstep/migrations"
 )
 
-// The requests that Cloud Run gives an instance at once, as deploy/terraform has it, and how
-// many readers of catalog may wait. The services have no bound of their own on all requests:
-// here, too, a request without a place is answered 429 in front of them.
+// videoPlaces and catalogPlaces are the numbers of requests that Cloud Run gives an instance at
+// once, as in deploy/terraform. waiting is the number of readers that may wait at catalog. The
+// services do not limit the number of all requests themselves. So here, too, a request for which
+// there is no place is answered with 429 in front of the service.
 const (
 	videoPlaces   = 80
 	catalogPlaces = 1000
 	waiting       = catalogPlaces / 2
 )
 
-// system is both services, and the clients' way to them.
+// system has both services, and what the clients need to reach them.
 type system struct {
 	client                 http.Client
 	database               *rig.Database
@@ -33,10 +34,10 @@ type system struct {
 	closers                []func() error // in the order of the starts
 }
 
-// places are the requests that an instance has at once.
+// places are the places for the requests that an instance handles at once.
 type places chan struct{}
 
-// enter reports whether a place was free. Leave gives it back.
+// enter takes a place, and reports whether a place was free. leave gives the place back.
 func (p places) enter() bool {
 	select {
 	case p <- struct{}{}:
@@ -48,7 +49,7 @@ func (p places) enter() bool {
 
 func (p places) leave() { <-p }
 
-// start returns a pair that has created a video and shown it.
+// start starts a pair. It returns when the pair has created a video and shown it.
 func start(ctx context.Context, p *rig.Postgres) (_ *system, err error) {
 	s := &system{videoFront: make(places, videoPlaces), readsFront: make(places, catalogPlaces)}
 	s.client.Transport = &http.Transport{MaxIdleConnsPerHost: catalogPlaces}
@@ -94,15 +95,15 @@ func (s *system) Close() error {
 	return errors.Join(errs...)
 }
 
-// request is the creation of a video.
+// request is the body of the request that creates a video.
 var request = []byte(`{"uploader_id":"0190a5d0-0000-7000-8000-000000000001","title":"Lockstep in one minute",` +
 	`"description":"A description of some length, as people write them.","duration_seconds":60}`)
 
-// broken stands for a request that got no answer.
+// broken is the status of a request that got no valid answer.
 const broken = 0
 
-// walk creates a video and reads it with its token. It returns 200, or the status of the
-// answer that ended it. Its error is that of ctx only.
+// walk creates a video and reads it with its token. It returns 200, or the status of the answer
+// that ended the unit. Its error is never another error than that of ctx.
 func (s *system) walk(ctx context.Context) (int, error) {
 	code, token, id := s.create(ctx)
 	if code == http.StatusCreated {
@@ -124,7 +125,7 @@ func (s *system) create(ctx context.Context) (code int, token, id string) {
 	return code, header.Get("Consistency-Token"), video.ID
 }
 
-// read takes the owner's answer for a fresh one, too.
+// read reads the video, and returns the status. An answer from the owner counts as fresh, too.
 func (s *system) read(ctx context.Context, id, token string) int {
 	if !s.readsFront.enter() {
 		return http.StatusTooManyRequests
@@ -141,7 +142,8 @@ func (s *system) read(ctx context.Context, id, token string) int {
 	return code
 }
 
-// call returns the status of the answer, and decodes its body into out if it is a success.
+// call sends a request and returns the status of the answer. If the answer is a success, call
+// decodes its body into out.
 func (s *system) call(ctx context.Context, method, url string, header http.Header, out any) (int, http.Header) {
 	var body io.Reader
 	if method == http.MethodPost {

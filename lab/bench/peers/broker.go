@@ -14,7 +14,7 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// broker is a Pub/Sub that only takes messages. It answers each request after delay.
+// broker is a Pub/Sub that only accepts messages. It answers each request after the duration delay.
 type broker struct {
 	pubsubpb.UnimplementedPublisherServer
 
@@ -24,7 +24,7 @@ type broker struct {
 
 	mu    sync.Mutex
 	last  map[string]int64           // the latest version, by aggregate
-	got   map[eventVersion]time.Time // when it was answered; zero: not yet
+	got   map[eventVersion]time.Time // when the event was answered; zero: not yet
 	state brokerCounts
 	goal  int
 	full  chan struct{} // closed when goal events are answered
@@ -35,7 +35,7 @@ type eventVersion struct {
 	version int64
 }
 
-// brokerCounts are what a broker has seen.
+// brokerCounts has the counts of a broker.
 type brokerCounts struct {
 	answered int
 	// late counts the events that arrived after a later event of their aggregate. twice counts the
@@ -60,7 +60,7 @@ func startBroker(ctx context.Context, delay time.Duration) (*broker, error) {
 	return b, nil
 }
 
-// expect forgets everything, and waits for so many events.
+// expect forgets everything, and sets the number of events that await waits for.
 func (b *broker) expect(events int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -88,14 +88,15 @@ func (b *broker) counts() brokerCounts {
 	return b.state
 }
 
-// answered is when the broker answered for an event; zero if it has not.
+// answered returns the time at which the broker answered for an event. It returns the zero time if
+// the broker has not answered.
 func (b *broker) answered(key string, version int64) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.got[eventVersion{key, version}]
 }
 
-// Publish implements the service.
+// Publish implements the Publisher service.
 func (b *broker) Publish(ctx context.Context, r *pubsubpb.PublishRequest) (*pubsubpb.PublishResponse, error) {
 	events := make([]eventVersion, len(r.GetMessages()))
 	for i, m := range r.GetMessages() {

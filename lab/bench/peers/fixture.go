@@ -21,7 +21,7 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// fixture is a peer with its tables in an unused database, and a broker.
+// fixture is a peer with its tables in an unused database, and with a broker.
 type fixture struct {
 	entry
 
@@ -30,7 +30,7 @@ type fixture struct {
 	broker   *broker
 }
 
-// open returns a fixture without a relay. The caller closes it.
+// open returns a fixture without a relay. The caller must close it.
 func open(ctx context.Context, p *rig.Postgres, e entry, delay time.Duration) (_ *fixture, err error) {
 	f := &fixture{entry: e}
 	defer func() {
@@ -38,7 +38,7 @@ func open(ctx context.Context, p *rig.Postgres, e entry, delay time.Duration) (_
 			err = errors.Join(err, f.Close(ctx))
 		}
 	}()
-	// Each peer's tables are in a template, so that every run begins with empty ones.
+	// A template has the tables of each peer, so that every run begins with empty tables.
 	if f.database, err = p.CopyOf(ctx, "peer "+e.name, e.tables); err != nil {
 		return nil, err
 	}
@@ -49,8 +49,8 @@ func open(ctx context.Context, p *rig.Postgres, e entry, delay time.Duration) (_
 	return f, err
 }
 
-// tables creates the peer's tables next to those of the video service, and lets its role use
-// them.
+// tables creates the tables of the peer next to the tables of the video service. It lets the role
+// of the video service use them.
 func (e entry) tables(ctx context.Context, conn *pgx.Conn) error {
 	cfg, err := pgxpool.ParseConfig(conn.Config().ConnString())
 	if err != nil {
@@ -70,7 +70,7 @@ func (e entry) tables(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// schema is that of the video service.
+// schema is the schema of the video service.
 const schema = "video"
 
 // Close drops the database.
@@ -87,8 +87,8 @@ func (f *fixture) Close(ctx context.Context) error {
 	return nil
 }
 
-// fill appends the versions of aggregates, a version of some of them in a transaction, and
-// tells the broker to expect them.
+// fill appends the given number of versions of the given number of aggregates, and tells the broker
+// to expect these events. A transaction appends one version of some of the aggregates.
 func (f *fixture) fill(ctx context.Context, aggregates, versions int) error {
 	const together = 100
 	f.broker.expect(aggregates * versions)
@@ -131,7 +131,7 @@ type running struct {
 	statements atomic.Int64
 }
 
-// start starts a relay with connections of its own.
+// start starts a relay that has its own connections.
 func (f *fixture) start(ctx context.Context) (*running, error) {
 	r := &running{ended: make(chan error, 1)}
 	var err error
@@ -149,7 +149,7 @@ func (f *fixture) start(ctx context.Context) (*running, error) {
 	return r, nil
 }
 
-// Close stops the relay, and returns when it has ended.
+// Close stops the relay, and returns after the relay has ended.
 func (r *running) Close() error {
 	var err error
 	if r.stop != nil {
@@ -163,7 +163,7 @@ func (r *running) Close() error {
 	return err
 }
 
-// counter counts statements. It is a tracer of pgx.
+// counter counts statements. It implements the tracers of pgx.
 type counter struct{ n *atomic.Int64 }
 
 // TraceQueryStart implements pgx's tracer.
@@ -189,8 +189,8 @@ func (c *counter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndDat
 // Command is the argument with which this binary calls [Serve].
 const Command = "peer"
 
-// Serve runs a relay of the peer args[0] on the database args[1] and the broker args[2],
-// until ctx ends. [Measure] kills it.
+// Serve runs a relay of the peer args[0] on the database args[1] and the broker args[2], until ctx
+// ends. A measurement kills this process.
 func Serve(ctx context.Context, args []string, stdout io.Writer) error {
 	if len(args) != 3 {
 		return errors.New(Command + ": a name, a database and a broker are wanted")
@@ -217,7 +217,7 @@ func Serve(ctx context.Context, args []string, stdout io.Writer) error {
 	return relay.Run(ctx)
 }
 
-// commits notes when each event's commit has returned.
+// commits records the time at which the commit of each event returned.
 type commits struct {
 	mu sync.Mutex
 	at map[string]time.Time // by aggregate, of which each has one event
@@ -230,7 +230,7 @@ func (c *commits) note(key string) {
 	c.at[key] = now
 }
 
-// took is the time from each commit to the broker's answer.
+// took returns the time from each commit to the broker's answer.
 func (c *commits) took(b *broker) (all []time.Duration, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

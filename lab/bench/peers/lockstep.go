@@ -13,7 +13,7 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox"
 )
 
-// lockstep is our own outbox. Its tables are there already.
+// lockstep is our own outbox. The database already has its tables.
 type lockstep struct{}
 
 // Schema implements [Peer].

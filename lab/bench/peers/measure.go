@@ -13,8 +13,8 @@ import (
 	"example.com/lockstep/lab/bench/rig"
 )
 
-// volumes are the waiting events, the time that a peer gets for them, and the events whose
-// latency is measured.
+// volumes has, by size, the waiting events, the time that a peer has for them, the number of events
+// whose latency is measured, and the number of events around a kill.
 var volumes = [...]struct {
 	aggregates, versions int
 	limit                time.Duration
@@ -26,20 +26,20 @@ var volumes = [...]struct {
 }
 
 const (
-	// quietTime is long enough for the broker to answer what it has got.
+	// quietTime is long enough for the broker to answer all messages that it has received.
 	quietTime = 30 * time.Second
-	// mostPaced bounds the rate at which single events are committed: what this machine's
-	// Postgres commits next to a relay.
+	// mostPaced is the highest rate at which single events are committed. This machine's Postgres
+	// can commit at this rate next to a relay.
 	mostPaced = 2000
-	// pacedTime is how long the latency is measured at most. warmUp is a part of that before
-	// it, in which connections prepare their statements.
+	// pacedTime is the longest duration of a measurement of the latency. Before it there is a
+	// warm-up with 1/warmUp of its events, in which connections prepare their statements.
 	pacedTime = 5 * time.Second
 	warmUp    = 5
-	// recovery is how long a peer gets after a kill.
+	// recovery is the time that a peer has after a kill.
 	recovery = 100 * time.Second
 )
 
-// delays are how long the broker takes to answer.
+// delays are the times that the broker takes to answer.
 var delays = []time.Duration{0, rig.PublishLatency}
 
 // Series returns the series.
@@ -57,7 +57,7 @@ func Series(p *rig.Postgres) (series []measure.Series) {
 	return append(series, kill)
 }
 
-// figure is a figure's name at a broker with that delay.
+// figure returns the name of a figure for a broker with the given delay.
 func figure(e entry, what string, delay time.Duration) string {
 	suffix := ""
 	if delay > 0 {
@@ -66,7 +66,7 @@ func figure(e entry, what string, delay time.Duration) string {
 	return "peers." + e.name + "_" + what + suffix
 }
 
-// compared compares rates and latencies at a broker with this delay.
+// compared returns a series of rates and latencies with a broker that has the given delay.
 func compared(p *rig.Postgres, delay time.Duration) measure.Series {
 	s := measure.Series{Title: fmt.Sprintf("peers: a broker that takes %s", delay)}
 	own, _ := find(ours)
@@ -97,8 +97,8 @@ func compared(p *rig.Postgres, delay time.Duration) measure.Series {
 	return s
 }
 
-// bestRatios compare us with the best peer that keeps the order. rates, p99s and ourP99s are the
-// figures of these peers.
+// bestRatios returns ratios that compare our outbox with the best peer that keeps the order. rates,
+// p99s and ourP99s are the names of figures, one for each such peer.
 func bestRatios(delay time.Duration, ourRate string, rates, p99s, ourP99s []string) []measure.Derived {
 	n := len(rates)
 	ratio := func(what, note string, from []string, compute func([]float64) float64) measure.Derived {
@@ -146,7 +146,7 @@ func relayed(ctx context.Context, p *rig.Postgres, e entry, delay time.Duration,
 	return measure.Reading{Values: values, Note: fmt.Sprintf("%s; latency at %.0f event/s", counts, paced)}, nil
 }
 
-// drain measures the rate at which a backlog leaves, between its first event and its last.
+// drain measures the rate at which a backlog leaves, from its first event to its last.
 func (f *fixture) drain(ctx context.Context, size measure.Size) (rate, statements float64, _ brokerCounts, err error) {
 	v := volumes[size]
 	if err := f.fill(ctx, v.aggregates, v.versions); err != nil {
@@ -166,8 +166,8 @@ func (f *fixture) drain(ctx context.Context, size measure.Size) (rate, statement
 	return float64(counts.answered) / counts.last.Sub(start).Seconds(), sent / float64(counts.answered), counts, err
 }
 
-// paceAt measures the time from commit to publish, one event a transaction, and the bytes of
-// the write-ahead log.
+// paceAt measures the time from a commit to its publish, with one event in each transaction. It
+// also measures the bytes of the write-ahead log.
 func paceAt(
 	ctx context.Context, p *rig.Postgres, e entry, delay time.Duration, rate float64, size measure.Size,
 ) (took []time.Duration, walBytes float64, err error) {
@@ -222,8 +222,8 @@ func (f *fixture) pace(ctx context.Context, r *running, rate float64, n int) ([]
 	return took, nil
 }
 
-// killed kills a relay when a half of the events is published, starts another, and counts
-// what the broker has got in the end.
+// killed kills a relay after half of the events are published, and starts another relay. At the end
+// it counts the events that the broker has received.
 func killed(ctx context.Context, p *rig.Postgres, e entry, size measure.Size) (_ measure.Reading, err error) {
 	const versions = 20
 	f, err := open(ctx, p, e, rig.PublishLatency)
@@ -262,8 +262,8 @@ func (f *fixture) child(ctx context.Context) (*rig.Process, error) {
 	return rig.StartProcess(ctx, nil, Command, f.name, f.database.Service, f.broker.addr)
 }
 
-// killAt starts a relay in its own process, and kills it when the broker has answered for so
-// many events.
+// killAt starts a relay in its own process. It kills the relay when the broker has answered for the
+// given number of events.
 func (f *fixture) killAt(ctx context.Context, events int) error {
 	child, err := f.child(ctx)
 	if err != nil {

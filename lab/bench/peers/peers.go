@@ -1,10 +1,11 @@
-// Package peers compares our outbox with other libraries that a Go service would use instead:
-// the same events, Postgres, broker and cores, each library as its own documentation
-// recommends, its polls tuned in its favour.
+// Package peers compares our outbox with other libraries that a Go service could use instead. All
+// libraries have the same events, Postgres, broker and cores. Each library is used as its own
+// documentation recommends. Its polling intervals are tuned in its favour.
 //
-// The writer appends events within its transactions, and the relay runs in the same process,
-// as in a service. To be killed, it runs in a process of its own. The broker is a stub that
-// takes a given time for each request, and notes which events it has got, in which order.
+// The writer appends events in its transactions. As in a service, the relay runs in the same
+// process as the writer. A relay that will be killed runs in its own process. The broker is a stub
+// that takes a given time for each request. It records the events that it has received, and their
+// order.
 //
 // A peer is one file with a type that implements [Peer], and a line in [all].
 package peers
@@ -25,8 +26,8 @@ type Peer interface {
 	Schema(ctx context.Context, db *pgxpool.Pool) error
 	// Append writes events within the caller's transaction.
 	Append(ctx context.Context, tx pgx.Tx, events []eventing.Event) error
-	// NewRelay returns a relay that publishes what has been appended. An event's ordering key
-	// is its aggregate.
+	// NewRelay returns a relay that publishes the appended events. The ordering key of an event is
+	// its aggregate.
 	NewRelay(db *pgxpool.Pool, client *pubsub.Client) (Relay, error)
 }
 
@@ -34,11 +35,11 @@ type Peer interface {
 type Relay interface {
 	// Run publishes until ctx ends.
 	Run(ctx context.Context) error
-	// Wake says that a transaction of this process has committed.
+	// Wake tells the relay that a transaction of this process has committed.
 	Wake()
 }
 
-// unaware is for a relay that finds commits by itself.
+// unaware is embedded in a relay that finds commits by itself.
 type unaware struct{}
 
 // Wake implements [Relay].
@@ -48,8 +49,8 @@ func (unaware) Wake() {}
 type entry struct {
 	name, title string
 	peer        Peer
-	// ordered says that the peer keeps the order of each key, also after a kill. A run
-	// checks that. Only such peers are a measure for us.
+	// ordered is true if the peer keeps the order of each key, even after a kill. A run checks
+	// this. We compare ourselves only with such peers.
 	ordered bool
 	remark  string
 }

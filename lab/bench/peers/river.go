@@ -14,16 +14,16 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// riverJobs is an outbox of River's jobs: the business transaction inserts a job for each
-// event, and a worker publishes it.
+// riverJobs is an outbox that uses River's jobs. The business transaction inserts a job for each
+// event, and a worker publishes the event.
 type riverJobs struct{}
 
 const (
 	riverWorkers = 100
-	// riverFetch is the least time between two fetches, 100 ms by default.
+	// riverFetch is the shortest time between two fetches of jobs. River's default is 100 ms.
 	riverFetch = time.Millisecond
-	// riverJob bounds a job, and riverRescue is when a job of a dead process is tried again.
-	// The defaults are a minute and an hour.
+	// riverJob bounds a job. riverRescue is the time after which a job of a dead process is tried
+	// again. River's defaults are a minute and an hour.
 	riverJob, riverRescue = 5 * time.Second, 6 * time.Second
 )
 
@@ -59,7 +59,7 @@ func (riverJobs) Schema(ctx context.Context, db *pgxpool.Pool) error {
 	return err
 }
 
-// inserter only inserts jobs: it has no database of its own.
+// inserter only inserts jobs. It has no database of its own.
 var inserter, errInserter = river.NewClient(riverpgxv5.New(nil), &river.Config{})
 
 // Append implements [Peer].

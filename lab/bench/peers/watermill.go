@@ -18,8 +18,8 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// watermillSQL is watermill's outbox: its SQL publisher behind the Forwarder's, and a
-// Forwarder from the SQL subscriber to Pub/Sub.
+// watermillSQL is the outbox of watermill. Its SQL publisher is wrapped by the publisher of the
+// Forwarder. A Forwarder passes the messages from the SQL subscriber to Pub/Sub.
 type watermillSQL struct{ schema watermillSchema }
 
 type watermillSchema int
@@ -30,8 +30,8 @@ const (
 )
 
 const (
-	// watermillPoll is its PollInterval, one second by default. At less, an idle subscriber
-	// takes a noticeable part of a core.
+	// watermillPoll is the PollInterval of the SQL subscriber. Its default is one second. With a
+	// shorter interval than watermillPoll, an idle subscriber takes a noticeable part of a core.
 	watermillPoll = 5 * time.Millisecond
 	// orderingKey is the metadata that becomes the ordering key.
 	orderingKey = "ordering_key"
@@ -96,8 +96,8 @@ type watermillRelay struct {
 	unaware
 }
 
-// toPubSub is a watermill publisher. It waits for each message, as watermill's own for Google
-// Cloud does.
+// toPubSub is a watermill publisher. It waits for the answer to each message, like watermill's own
+// publisher for Google Cloud.
 type toPubSub struct{ publisher *pubsub.Publisher }
 
 // Publish implements watermill's publisher.
@@ -120,8 +120,8 @@ func (p *toPubSub) Close() error {
 	return nil
 }
 
-// orderedPublisher is the client's own publisher with ordering keys. It sends a request when
-// it has so many messages, or at the next millisecond.
+// orderedPublisher returns the client's own publisher, with ordering keys. It sends a request when
+// it has the given number of messages, or after a millisecond.
 func orderedPublisher(client *pubsub.Client, messages int) *pubsub.Publisher {
 	p := client.Publisher(rig.Topic)
 	p.EnableMessageOrdering = true
@@ -130,8 +130,8 @@ func orderedPublisher(client *pubsub.Client, messages int) *pubsub.Publisher {
 	return p
 }
 
-// publishOrdered waits for the broker's answer. The client refuses a key's messages after a
-// failure, until it is told that the caller knows.
+// publishOrdered publishes m and waits for the broker's answer. After a failure, the client refuses
+// further messages of the key until ResumePublish is called.
 func publishOrdered(ctx context.Context, p *pubsub.Publisher, m *pubsub.Message) error {
 	_, err := p.Publish(ctx, m).Get(ctx)
 	if err != nil {

@@ -27,7 +27,7 @@ func videoToken(id uuid.UUID, version int64) string {
 	return consistency.Token{Positions: []consistency.Position{position(id, version)}}.String()
 }
 
-// token returns a token of this many videos from the i-th on, at their present
+// token returns a token that names the given number of videos, from video i on, at their present
 // versions.
 func (h *readHarness) token(i, named int) (string, error) {
 	var all consistency.Token
@@ -45,7 +45,7 @@ type shown struct {
 	Source  catalog.Source `json:"source"`
 }
 
-// get sends a REST request to the other instance.
+// get sends a REST request to the instance in the other process.
 func (h *readHarness) get(ctx context.Context, path string, header http.Header) (a shown, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+h.other.Addr+path, nil)
 	if err != nil {

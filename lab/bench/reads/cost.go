@@ -29,8 +29,7 @@ func costs() measure.Series {
 	}
 }
 
-// readKinds are the REST reads that take turns. All of them read existing
-// videos.
+// readKinds are the kinds of REST reads that take turns. All of them read existing videos.
 var readKinds = []struct {
 	name, note string
 	list       bool
@@ -43,9 +42,9 @@ var readKinds = []struct {
 	{"list_token", "the same with a token of one video", true, 1},
 }
 
-// readsInTurns makes one read of each kind after the other, on one connection,
-// in a random order each time: a read is faster after a read of the same row,
-// and slower after a page.
+// readsInTurns makes one read of each kind after the other, on one connection, in a new random
+// order in each turn. The order matters, because a read is faster after a read of the same row, and
+// slower after a read of a page.
 func readsInTurns(ctx context.Context, h *readHarness, v volume) (measure.Reading, error) {
 	took := make([][]time.Duration, len(readKinds))
 	for n := range v.reads {

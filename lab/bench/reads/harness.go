@@ -30,10 +30,9 @@ type harnessVideo struct {
 	version atomic.Int64
 }
 
-// readHarness is two instances of catalog on one database. The instance in this
-// process gets its events from memory, so that the bench knows the time when
-// each is applied. The other instance is a separate process, with a broker that
-// has no messages for it.
+// readHarness has two instances of catalog on one database. The instance in this process gets its
+// events from memory. So the bench knows the time at which each event is applied. The other
+// instance is in a separate process, with a broker that has no messages for it.
 type readHarness struct {
 	service *catalog.Service
 	waiters *consistency.Waiters
@@ -47,7 +46,7 @@ type readHarness struct {
 	applied map[string]time.Time // the time of each video's last commit, by key
 }
 
-// withHarness returns a run of once with a new harness.
+// withHarness returns a run that calls once with a new harness.
 func withHarness(once func(context.Context, *readHarness, volume) (measure.Reading, error)) measure.Run {
 	return func(ctx context.Context, size measure.Size) (_ measure.Reading, err error) {
 		h, err := startHarness(ctx)
@@ -59,8 +58,8 @@ func withHarness(once func(context.Context, *readHarness, volume) (measure.Readi
 	}
 }
 
-// startHarness returns when both instances return all videos. The caller closes
-// the harness.
+// startHarness starts a harness. It returns when both instances show all videos. The caller must
+// close the harness.
 func startHarness(ctx context.Context) (_ *readHarness, err error) {
 	h := &readHarness{events: make(chan *pubsub.Message), applied: map[string]time.Time{}}
 	defer func() {
@@ -83,7 +82,7 @@ func startHarness(ctx context.Context) (_ *readHarness, err error) {
 	return h, err
 }
 
-// startOther starts the instance in another process, and its broker.
+// startOther starts the instance in the other process, and its broker.
 func (h *readHarness) startOther(ctx context.Context, model *rig.ReadModel) error {
 	local, err := rig.StartProvisionedBroker(ctx)
 	if err != nil {
@@ -132,8 +131,7 @@ func (h *readHarness) Close() error {
 	return errors.Join(errs...)
 }
 
-// watched is a handler with a Committed that records the time before it
-// notifies the waiters.
+// watched is a handler that records the time of each commit before it notifies the waiters.
 type watched struct {
 	inbox.Handler
 
@@ -181,7 +179,7 @@ func (h *readHarness) appliedAt(id uuid.UUID) time.Time {
 	return h.applied[eventing.Key("video", id.String())]
 }
 
-// fill creates the videos, and returns when both instances return them.
+// fill creates the videos, and returns when both instances show them.
 func (h *readHarness) fill(ctx context.Context) error {
 	for range harnessVideos {
 		v := &harnessVideo{id: uuid.Must(uuid.NewV7())}

@@ -1,8 +1,8 @@
-// Package reads is the series of reads with consistency tokens: the cost of a
-// token if the projection is fresh already, the time from the apply to the
-// answer of a waiting reader, and the effect of waiting readers on others. Two
-// instances of catalog share a Postgres of their own: one is in this process,
-// the other is a separate process. The bench produces their events.
+// Package reads measures reads with consistency tokens. It measures the cost of a token if the
+// projection is already fresh, the time from the commit of an event to the answer of a waiting
+// reader, and the effect of waiting readers on other readers. Two instances of catalog share a
+// Postgres of their own. One instance is in this process, the other is in a separate process. The
+// bench produces their events.
 package reads
 
 import (
@@ -11,7 +11,7 @@ import (
 	"example.com/lockstep/lab/bench/measure"
 )
 
-// waitLoad is the number of waiting readers per second, and of events per
+// waitLoad is the number of readers that begin to wait per second, and the number of events per
 // second.
 const waitLoad = 100
 

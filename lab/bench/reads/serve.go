@@ -14,11 +14,11 @@ import (
 	"example.com/lockstep/services/catalog"
 )
 
-// Command runs this binary as an instance of catalog, which reads its
-// environment as the deployed service does.
+// Command is the argument that runs this binary as an instance of catalog. The instance reads its
+// environment like the deployed service.
 const Command = "catalog"
 
-// Serve serves on a free port until ctx ends, and prints the address.
+// Serve serves catalog on a free port until ctx ends, and prints the address.
 func Serve(ctx context.Context, stdout io.Writer) (err error) {
 	r := command.NewEnvironment(os.Getenv)
 	var cfg catalog.Config

@@ -30,7 +30,7 @@ func waitingSeries() measure.Series {
 // mostWaiters is the largest number of waiting readers at one instance.
 const mostWaiters = 10_000
 
-// nextToWaiters reads without a token: first alone, then next to as many
+// nextToWaiters measures reads without a token, first alone. Then it measures them next to as many
 // waiting readers as an instance accepts.
 func nextToWaiters(ctx context.Context, h *readHarness, v volume) (measure.Reading, error) {
 	limit := v.limit
@@ -48,7 +48,7 @@ func nextToWaiters(ctx context.Context, h *readHarness, v volume) (measure.Readi
 	for range mostWaiters {
 		p := position(uuid.Must(uuid.NewV7()), 1)
 		readers.Go(func() {
-			// A probe may have taken the place for a moment.
+			// The probe below may have taken the place of this reader for a moment.
 			for errors.Is(h.waitFor(waiting, p), consistency.ErrTooManyWaiters) && backoff.Sleep(waiting, time.Millisecond, nil) {
 			}
 		})

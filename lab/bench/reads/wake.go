@@ -28,9 +28,9 @@ func wakes() measure.Series {
 // reader reads the video with the token, and returns the version that it got.
 type reader func(h *readHarness, ctx context.Context, id uuid.UUID, token string) (int64, error)
 
-// waking lets each reader wait for the next version of a video, and then
-// applies that version. It measures from the end of the commit to the reader's
-// answer.
+// waking returns a measurement of waiting readers. Each reader waits for the next version of a
+// video, and then this version is applied. The measured time is from the end of the commit to the
+// reader's answer.
 func waking(name, note string, read reader) measure.Measurement {
 	return measure.Measurement{
 		Figures: []measure.Figure{{Name: name + "_p50_ms", Unit: "ms"}, {Name: name + "_p99_ms", Unit: "ms", Note: note}},
@@ -50,8 +50,8 @@ func waking(name, note string, read reader) measure.Measurement {
 	}
 }
 
-// wake is one reader's wait. Each video has one reader at a time: there are far
-// more videos than readers within the duration of a wait.
+// wake measures the wait of one reader. Each video has only one reader at a time, because there are
+// far more videos than readers that wait at once.
 func (h *readHarness) wake(ctx context.Context, i int, read reader) (time.Duration, error) {
 	v := h.videos[i%len(h.videos)]
 	version := v.version.Add(1)
@@ -84,7 +84,7 @@ func (h *readHarness) wake(ctx context.Context, i int, read reader) (time.Durati
 	}
 }
 
-// readHere reads from the instance that applies the event.
+// readHere reads from the instance in this process, which applies the events.
 func (h *readHarness) readHere(ctx context.Context, id uuid.UUID, token string) (int64, error) {
 	required, err := catalog.VideoRequirement(consistency.Request{Token: token, Wait: consistency.MaxWait})
 	if err != nil {
@@ -97,7 +97,7 @@ func (h *readHarness) readHere(ctx context.Context, id uuid.UUID, token string) 
 	return a.Version, err
 }
 
-// readThere reads from the other instance.
+// readThere reads from the instance in the other process.
 func (h *readHarness) readThere(ctx context.Context, id uuid.UUID, token string) (int64, error) {
 	a, err := h.get(ctx, "/v1/videos/"+id.String(), http.Header{"Consistency-Token": {token}, "Prefer": {"wait=10"}})
 	if err == nil && a.Source != catalog.SourceProjection {

@@ -1,6 +1,6 @@
-// Package report writes figures: tables on stdout for people, and a JSON file
-// for programs. In both, a figure has the median of its runs; a table also has
-// the smallest and the largest value.
+// Package report writes figures. It writes tables on stdout for people, and a JSON file for
+// programs. Both have the median of the runs of each figure. A table also has the smallest and the
+// largest value.
 package report
 
 import (
@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// A Result is one figure of a report. Its JSON form is a contract.
+// A Result is one figure of a report. The JSON form of a Result is a contract.
 type Result struct {
 	Name    string  `json:"name"`
 	Value   float64 `json:"value"` // median of the runs
@@ -55,12 +55,12 @@ func WriteJSON(name string, sections []Section) error {
 	return os.WriteFile(name, append(encoded, '\n'), 0o644)
 }
 
-// wide is a spread that no measurement of a quiet machine has: the highest run is further
-// from the lowest than a third of the median.
+// wide is a spread, as a part of the median. On a quiet machine, the lowest and the highest run of
+// a figure are closer together.
 const wide = 1.0 / 3
 
-// WriteSpread says how many figures differ widely between their runs. If those are a quarter
-// or more, the machine was noisy.
+// WriteSpread writes how many figures differ widely between their runs. If a quarter or more of
+// them do, the machine was noisy.
 func WriteSpread(w io.Writer, sections []Section) error {
 	repeated, differ := 0, 0
 	for _, s := range sections {
@@ -83,7 +83,7 @@ func WriteSpread(w io.Writer, sections []Section) error {
 	return err
 }
 
-// WriteTimes lists how long each series took.
+// WriteTimes writes a table with the time that each series took.
 func WriteTimes(w io.Writer, sections []Section) error {
 	rows := [][]string{{"series", "s"}}
 	var sum time.Duration
@@ -115,8 +115,8 @@ func (s Section) WriteTable(w io.Writer) error {
 	return err
 }
 
-// align formats rows as a Markdown table; the first row is its head. The second
-// column has the numbers.
+// align formats rows as a Markdown table. The first row is the head of the table. The second column
+// has the numbers.
 func align(rows [][]string) string {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
@@ -158,7 +158,8 @@ func significant(v float64) float64 {
 	return rounded
 }
 
-// Display formats v for people: three digits, and no fraction from 100 on.
+// Display formats v for people. It gives three digits. From 100 on it gives the whole number
+// without a fraction.
 func Display(v float64) string {
 	if v >= 100 {
 		return group(strconv.FormatFloat(math.Round(v), 'f', 0, 64))

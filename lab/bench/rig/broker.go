@@ -16,12 +16,12 @@ import (
 	"example.com/lockstep/localpubsub/peer"
 )
 
-// Broker is a Pub/Sub server in its own process: the repository's own or one
-// that it is compared with.
+// Broker is a Pub/Sub server in its own process. It is the repository's own server, or one that our
+// server is compared with.
 type Broker struct{ *Process }
 
-// StartBroker starts an empty server, with the arguments of [ServeBroker]. An
-// emulator that is not installed is [measure.ErrMissing].
+// StartBroker starts an empty server. args are the arguments of [ServeBroker]. If the emulator is
+// not installed, the error wraps [measure.ErrMissing].
 func StartBroker(ctx context.Context, args ...string) (*Broker, error) {
 	p, err := StartProcess(ctx, nil, append([]string{BrokerCommand}, args...)...)
 	if err == nil {
@@ -33,8 +33,8 @@ func StartBroker(ctx context.Context, args ...string) (*Broker, error) {
 	return nil, err
 }
 
-// Profile starts the CPU profile that the server was configured with. The
-// profile is written when the server is closed.
+// Profile starts the CPU profile for which the server was configured. The server writes the profile
+// when it is closed.
 func (b *Broker) Profile() error { return b.Signal(syscall.SIGUSR1) }
 
 // StartProvisionedBroker starts a local Pub/Sub with the topics and
@@ -50,7 +50,7 @@ func StartProvisionedBroker(ctx context.Context) (*Broker, error) {
 	return b, nil
 }
 
-// Environment is the environment in which a service finds the server.
+// Environment returns the environment variables with which a service finds the server.
 func (b *Broker) Environment() []string {
 	return []string{"GOOGLE_CLOUD_PROJECT=" + project, "PUBSUB_EMULATOR_HOST=" + b.Addr}
 }

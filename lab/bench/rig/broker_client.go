@@ -7,16 +7,16 @@ import (
 	"cloud.google.com/go/pubsub/v2"
 )
 
-// A BrokerClient is an unused broker and a client of it. Nothing from an
-// earlier run remains on it, and no other server is idle next to it: some
-// servers use a whole core when idle.
+// A BrokerClient is an unused broker and a client of it. The broker has nothing from an earlier
+// run. No other server is idle next to the broker, because some servers use a whole core when they
+// are idle.
 type BrokerClient struct {
 	Broker *Broker
 	Client *pubsub.Client
 }
 
-// StartBrokerClient starts a broker, with the arguments of [ServeBroker], and
-// creates the topic and its subscription.
+// StartBrokerClient starts a broker, and creates the topic and its subscription. args are the
+// arguments of [ServeBroker].
 func StartBrokerClient(ctx context.Context, ordered bool, args ...string) (_ *BrokerClient, err error) {
 	c := new(BrokerClient)
 	defer func() {
@@ -42,10 +42,10 @@ func (c *BrokerClient) Create(ctx context.Context, name string, ordered bool) er
 	return Subscribe(ctx, c.Client, name, ordered)
 }
 
-// Close also ends the broker.
+// Close closes the client and ends the broker.
 func (c *BrokerClient) Close() error { return closeBroker(c.Client, c.Broker) }
 
-// closeBroker closes a client and ends its broker; either may be nil.
+// closeBroker closes a client and ends its broker. The client and the broker may be nil.
 func closeBroker(client *pubsub.Client, broker *Broker) error {
 	var errs []error
 	if client != nil {

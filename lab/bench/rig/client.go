@@ -17,15 +17,15 @@ const (
 	project = "bench"
 	// Topic is the id of the measured topic, and of its only subscription.
 	Topic = "measured"
-	// ackDeadline is long, so that no run sees a second delivery.
+	// ackDeadline is so long that no message is delivered a second time during a run.
 	ackDeadline = 10 * time.Minute
-	// NoListener is an address without a listener.
+	// NoListener is an address at which nothing listens.
 	NoListener = "127.0.0.1:1"
 )
 
-// DialBroker returns a client as the library makes one for a local broker, but
-// without the environment variable for its address: this process has clients of
-// several brokers in turn. Closing the client closes its connection.
+// DialBroker returns a client like the one that the library makes for a local broker. But it does
+// not use the environment variable for the address, because this process has clients of several
+// brokers in turn. Closing the client closes its connection.
 func DialBroker(ctx context.Context, addr string, options ...grpc.DialOption) (*pubsub.Client, error) {
 	options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.WaitForReady(true)))
@@ -40,8 +40,8 @@ func DialBroker(ctx context.Context, addr string, options ...grpc.DialOption) (*
 	return client, nil
 }
 
-// UnreachableClient returns a client without a server, for code that takes a
-// client but gets its messages from elsewhere.
+// UnreachableClient returns a client that has no server. It is for code that needs a client but
+// gets its messages from another source.
 func UnreachableClient(ctx context.Context) (*pubsub.Client, error) {
 	return DialBroker(ctx, NoListener)
 }
@@ -52,7 +52,7 @@ func CreateTopic(ctx context.Context, client *pubsub.Client, name string) error 
 	return err
 }
 
-// Subscribe creates the topic's subscription, of the same name.
+// Subscribe creates the subscription of a topic. Both have the same name.
 func Subscribe(ctx context.Context, client *pubsub.Client, name string, ordered bool) error {
 	_, err := client.SubscriptionAdminClient.CreateSubscription(ctx, &pubsubpb.Subscription{
 		Name: SubscriptionName(name), Topic: TopicName(name),
@@ -67,8 +67,8 @@ func Publish(ctx context.Context, client *pubsub.Client, messages ...*pubsubpb.P
 	return err
 }
 
-// TopicName is the full name of the topic.
+// TopicName returns the full name of a topic.
 func TopicName(id string) string { return "projects/" + project + "/topics/" + id }
 
-// SubscriptionName is the full name of the subscription.
+// SubscriptionName returns the full name of a subscription.
 func SubscriptionName(id string) string { return "projects/" + project + "/subscriptions/" + id }

@@ -8,31 +8,30 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Database has the video service's tables, and the content of its template.
+// Database is a database with the tables of the video service and the content of its template.
 type Database struct {
 	Admin   string // the administrator's URL
 	Service string // the URL of the video service's role
 	name    string
 	server  *Postgres
-	// snapshot is the connection of Hold; nil in most databases.
+	// snapshot is the connection that Hold opens. It is nil in most databases.
 	snapshot *pgx.Conn
 }
 
-// ServiceConns is a service's default pool size on a small machine.
+// ServiceConns is the default size of a service's pool on a small machine.
 const ServiceConns = 4
 
-// Pool returns a pool as the service's role. Its n connections are open
-// already.
+// Pool returns a pool of the service's role. Its n connections are already open.
 func (d *Database) Pool(ctx context.Context, n int) (*pgxpool.Pool, error) {
 	return d.TracedPool(ctx, n, nil)
 }
 
-// AdminPool is Pool as the administrator.
+// AdminPool is like Pool, but as the administrator.
 func (d *Database) AdminPool(ctx context.Context, n int) (*pgxpool.Pool, error) {
 	return poolOf(ctx, d.Admin, n, nil)
 }
 
-// TracedPool is Pool with a tracer, which may be nil.
+// TracedPool is like Pool, but with a tracer. The tracer may be nil.
 func (d *Database) TracedPool(ctx context.Context, n int, tracer pgx.QueryTracer) (*pgxpool.Pool, error) {
 	return poolOf(ctx, d.Service, n, tracer)
 }
@@ -75,9 +74,8 @@ func (d *Database) AsAdmin(ctx context.Context, do func(context.Context, *pgx.Co
 	return do(ctx, conn)
 }
 
-// Hold opens a transaction with a snapshot of the outbox as it is: until the
-// database is dropped, vacuum cannot remove row versions that become invisible
-// from now on.
+// Hold opens a transaction with a snapshot of the outbox. The transaction stays open until the
+// database is dropped. So vacuum cannot remove row versions that become invisible from now on.
 func (d *Database) Hold(ctx context.Context) (err error) {
 	if d.snapshot, err = pgx.Connect(ctx, d.Admin); err != nil {
 		return err
@@ -86,8 +84,8 @@ func (d *Database) Hold(ctx context.Context) (err error) {
 	return err
 }
 
-// Sessions returns the process ids of the database's sessions, if they are on
-// this machine.
+// Sessions returns the process ids of the database's sessions. If the server is not a private one
+// on this machine, it returns none.
 func (d *Database) Sessions(ctx context.Context) ([]int, error) {
 	if d.server.private == nil {
 		return nil, nil

@@ -14,11 +14,11 @@ import (
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 )
 
-// Payload is the payload of an event that nothing decodes: as large as a small
-// record in protobuf.
+// Payload is the payload of events that nothing decodes. It is as large as a small record in
+// protobuf.
 var Payload = make([]byte, 300)
 
-// VideoCreated is the creation of a video, with [Payload].
+// VideoCreated returns an event for the creation of a video, with [Payload].
 func VideoCreated(id uuid.UUID, at time.Time) eventing.Event {
 	return eventing.Event{
 		ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: id.String(), Type: "VideoCreated", Version: 1, SchemaVersion: 1,
@@ -26,8 +26,8 @@ func VideoCreated(id uuid.UUID, at time.Time) eventing.Event {
 	}
 }
 
-// VideoEvent returns an event with a real payload: the creation of a video for
-// version 1, and a new title for each later version.
+// VideoEvent returns an event with a real payload. Version 1 is the creation of a video. Each later
+// version has a new title.
 func VideoEvent(id uuid.UUID, version int64) (eventing.Event, error) {
 	e := eventing.Event{
 		ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: id.String(), Type: "VideoUpdated",
@@ -51,8 +51,8 @@ func VideoEvent(id uuid.UUID, version int64) (eventing.Event, error) {
 	return e, err
 }
 
-// EngagementEvent returns an event with a real payload: a user's engagement with a video,
-// further watched with each version.
+// EngagementEvent returns an event with a real payload, for a user's engagement with a video. With
+// each version the user has watched more of the video.
 func EngagementEvent(user, video uuid.UUID, version int64) (eventing.Event, error) {
 	e := eventing.Event{
 		ID: uuid.Must(uuid.NewV7()), AggregateType: "engagement", AggregateID: user.String() + ":" + video.String(), Type: "EngagementPut",
@@ -69,7 +69,7 @@ func EngagementEvent(user, video uuid.UUID, version int64) (eventing.Event, erro
 	return e, err
 }
 
-// Message returns e as the broker delivers it, under the message id.
+// Message returns e as the broker delivers it, with the message id id.
 func Message(e eventing.Event, id string) *pubsub.Message {
 	m := e.Message()
 	return &pubsub.Message{

@@ -17,11 +17,11 @@ import (
 	"example.com/lockstep/migrations"
 )
 
-// Postgres is the server of most measurements: the administrator's
-// DATABASE_URL, or else a private server, which is started when it is first
-// needed. Each run has its own database on it, a copy of a template.
+// Postgres is the database server of most measurements. If DATABASE_URL is set, it is the server at
+// this URL of an administrator. Otherwise it is a private server, which is started when it is first
+// needed. Each run has its own database on the server, which is a copy of a template.
 //
-// It is for one caller at a time; its zero value is ready.
+// Only one caller at a time may use it. Its zero value is ready.
 type Postgres struct {
 	private   *postgres.Server // nil: DATABASE_URL is used
 	admin     *pgxpool.Pool    // nil: not started yet
@@ -29,7 +29,7 @@ type Postgres struct {
 	prefix    string
 	made      int
 	templates map[string]*Database
-	existing  map[string]*Database // by name, those not dropped yet
+	existing  map[string]*Database // the databases that are not dropped yet, by name
 }
 
 func (p *Postgres) start(ctx context.Context) (err error) {
@@ -51,8 +51,8 @@ func (p *Postgres) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// startPrivate starts a private Postgres. Only a missing installation leaves
-// measurements out; a server that is installed and fails is a failure.
+// startPrivate starts a private Postgres. If no Postgres is installed, measurements are left out.
+// If an installed Postgres fails, the measurements fail.
 func startPrivate(ctx context.Context, options postgres.Options) (*postgres.Server, error) {
 	server, err := postgres.Start(ctx, options)
 	return server, leftOutIfMissing(err)
@@ -65,22 +65,21 @@ func leftOutIfMissing(err error) error {
 	return err
 }
 
-// empty is the template with only the video service's tables.
+// empty is the name of the template that has only the tables of the video service.
 const empty = ""
 
-// Fresh returns a database with only the video service's tables. The caller
-// drops it.
+// Fresh returns a database that has only the tables of the video service. The caller must drop it.
 func (p *Postgres) Fresh(ctx context.Context) (*Database, error) { return p.CopyOf(ctx, empty, nil) }
 
-// ForBoth returns a database with only the tables of both services. The caller drops it.
+// ForBoth returns a database that has only the tables of both services. The caller must drop it.
 func (p *Postgres) ForBoth(ctx context.Context) (*Database, error) {
 	return p.CopyOf(ctx, "both services", func(ctx context.Context, conn *pgx.Conn) error {
 		return migrations.Up(ctx, conn.Config().ConnString(), migrations.Catalog, slog.New(slog.DiscardHandler))
 	})
 }
 
-// CopyOf returns a copy of the template of that name. At the first call, fill
-// makes the template from a fresh database. The caller drops the copy.
+// CopyOf returns a copy of the template with this name. At the first call, fill makes the template
+// from a fresh database. The caller must drop the copy.
 func (p *Postgres) CopyOf(ctx context.Context, name string, fill func(context.Context, *pgx.Conn) error) (*Database, error) {
 	template, err := p.template(ctx, name, fill)
 	if err != nil {
@@ -129,7 +128,7 @@ func migrate(ctx context.Context, conn *pgx.Conn) error {
 	return migrations.Up(ctx, conn.Config().ConnString(), migrations.Video, slog.New(slog.DiscardHandler))
 }
 
-// create copies a database.
+// create creates a database as a copy of the database from.
 func (p *Postgres) create(ctx context.Context, from string) (*Database, error) {
 	p.made++
 	name := fmt.Sprintf("%s_%d", p.prefix, p.made)

@@ -19,16 +19,15 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// BrokerProbe is the broker that relays publish to: a server in its own
-// process, or a stub that answers at once. It sees each acknowledgement, and
-// checks the order.
+// BrokerProbe is the broker to which relays publish. It is a server in its own process, or a stub
+// that answers at once. It sees each acknowledgement, and checks the order of the events.
 type BrokerProbe struct {
 	Client *pubsub.Client
 	broker *Broker // nil: the stub
-	// Missing makes every publish fail without a topic; it is set before the
+	// If Missing is true, every publish fails, as if there were no topic. It must be set before the
 	// first use.
 	Missing bool
-	// Ignored is a key that is not counted; it is set before the first use.
+	// Ignored is a key whose messages are not counted. It must be set before the first use.
 	Ignored string
 
 	mu       sync.Mutex
@@ -42,15 +41,15 @@ type BrokerProbe struct {
 }
 
 const (
-	// PublishLatency is the duration of a publish at a broker that takes time.
+	// PublishLatency is the duration of a publish at a broker that takes time to answer.
 	PublishLatency = 5 * time.Millisecond
-	// NoBroker selects, in place of a latency, the stub: it answers every publish
-	// at once, without a broker.
+	// NoBroker is a value for a latency. It selects the stub, which answers every publish at once,
+	// without a broker.
 	NoBroker = time.Duration(-1)
 )
 
-// OpenProbe returns a probe of a broker with this latency for each publish and
-// with faults. If latency is [NoBroker], the probe is the stub.
+// OpenProbe returns a probe of a broker. Each publish at the broker takes latency, and the broker
+// has the given faults. If latency is [NoBroker], the probe is the stub.
 func OpenProbe(ctx context.Context, latency time.Duration, faults ...localpubsub.Fault) (_ *BrokerProbe, err error) {
 	p := &BrokerProbe{}
 	defer func() {
@@ -132,16 +131,16 @@ func (p *BrokerProbe) note(messages []*pubsubpb.PubsubMessage, at time.Time) {
 	}
 }
 
-// Expect sets the number of first acknowledgements after which reached is
-// closed.
+// Expect sets the number of acknowledged events for which Await waits. Repeated acknowledgements of
+// an event do not count.
 func (p *BrokerProbe) Expect(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.goal = n
 }
 
-// Await waits until reached is closed. Its error reports the progress, or a
-// violation of the order.
+// Await waits until the expected number of events is acknowledged. Its error reports a violation of
+// the order, or the progress if ctx has ended.
 func (p *BrokerProbe) Await(ctx context.Context) error {
 	select {
 	case <-p.reached:
@@ -158,5 +157,5 @@ func (p *BrokerProbe) Await(ctx context.Context) error {
 	return nil
 }
 
-// Close also ends the broker.
+// Close closes the client and ends the broker.
 func (p *BrokerProbe) Close() error { return closeBroker(p.Client, p.broker) }

@@ -17,8 +17,8 @@ import (
 // Tick is the unit of CPU time in /proc on every architecture.
 const Tick = 10 * time.Millisecond
 
-// RSS is the resident memory of a process in MB. Only Linux has /proc:
-// elsewhere the error wraps [measure.ErrMissing].
+// RSS returns the resident memory of a process in MB. Only Linux has /proc. On other systems the
+// error wraps [measure.ErrMissing].
 func RSS(pid int) (float64, error) {
 	if _, err := os.Stat("/proc/self/status"); err != nil {
 		return 0, fmt.Errorf("%w: the memory of a process is read from /proc", measure.ErrMissing)
@@ -36,7 +36,7 @@ func RSS(pid int) (float64, error) {
 	return 0, fmt.Errorf("process %d has no VmRSS", pid)
 }
 
-// CPU is the CPU time that processes have used; 0 if it is unknown, as on
+// CPU returns the CPU time that the processes have used. It returns 0 if the time is unknown, as on
 // systems without /proc.
 func CPU(pids ...int) (used time.Duration) {
 	for _, pid := range pids {
@@ -56,8 +56,8 @@ func cpuOf(pid int) time.Duration {
 	return time.Duration(user+system) * Tick
 }
 
-// childOf returns the child process of pid, 0 if there is none. With several
-// children it returns any one of them.
+// childOf returns the child process of pid, or 0 if there is none. If there are several children,
+// it returns any one of them.
 func childOf(pid int) (found int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/stat") // fails on a malformed pattern only
 	for _, name := range files {
@@ -68,9 +68,9 @@ func childOf(pid int) (found int) {
 	return found
 }
 
-// statOf returns the fields after the name of the program, which may contain
-// any character: the state, the parent, and so on. It is empty for a process
-// that has ended.
+// statOf returns the fields of a stat file that follow the name of the program. The name may
+// contain any character. The fields are the state, the parent, and so on. If the process has ended,
+// there are no fields.
 func statOf(name string) []string {
 	stat, err := os.ReadFile(name)
 	if err != nil {
@@ -79,7 +79,7 @@ func statOf(name string) []string {
 	return strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 }
 
-// Profile profiles this process until stop is called.
+// Profile writes a CPU profile of this process to the file name until stop is called.
 func Profile(name string) (stop func() error, err error) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return nil, err

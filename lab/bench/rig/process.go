@@ -14,12 +14,12 @@ import (
 	"example.com/lockstep/internal/local/process"
 )
 
-// Ready informs the parent process that a server serves on addr, in the process
-// pid: the server may be a child of this process.
+// Ready tells the parent process that a server serves on addr. pid is the server's process, which
+// may be a child of this process.
 func Ready(w io.Writer, addr string, pid int) { fmt.Fprintf(w, readyLine+"\n", addr, pid) }
 
-// readyLine is the only output of a server: its address and its process id. The
-// semicolon distinguishes a whole line from the start of one.
+// readyLine is the only output of a server. It has the address and the process id of the server.
+// The semicolon shows that the line is complete.
 const readyLine = "ready %s %d ;"
 
 const (
@@ -29,8 +29,8 @@ const (
 	pollInterval = 5 * time.Millisecond
 )
 
-// Process is this binary running as a server in its own process, so that the
-// server's memory and CPU can be measured alone.
+// Process is a process of this binary that runs a server. So the memory and CPU time of the server
+// can be measured alone.
 type Process struct {
 	Addr    string
 	PID     int // of the server itself, possibly a child of the started process
@@ -38,9 +38,8 @@ type Process struct {
 	running *process.Process
 }
 
-// StartProcess starts this binary with additional environment variables, and
-// returns when it has called [Ready]. An error has the output that it printed
-// instead.
+// StartProcess starts this binary with additional environment variables, and returns when the
+// binary has called [Ready]. If it fails, the error has the output of the binary.
 func StartProcess(ctx context.Context, environment []string, args ...string) (*Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()

@@ -14,9 +14,9 @@ import (
 	"example.com/lockstep/services/catalog"
 )
 
-// ReadModel is the catalog's side of an event, without its broker and its APIs:
-// an unused Postgres with the catalog's tables, and the projector that writes
-// to it. Its commits reach the disk, as in production.
+// ReadModel is the catalog side of an event, without a broker and without APIs. It has an unused
+// Postgres with the tables of catalog, and the projector that writes to them. Its commits reach the
+// disk, as in production.
 type ReadModel struct {
 	Admin     *pgxpool.Pool
 	Pool      *pgxpool.Pool    // as the service
@@ -25,7 +25,7 @@ type ReadModel struct {
 	server    *postgres.Server
 }
 
-// StartReadModel starts the Postgres. If none is installed, the error wraps
+// StartReadModel starts a ReadModel. If no Postgres is installed, the error wraps
 // [measure.ErrMissing].
 func StartReadModel(ctx context.Context) (_ *ReadModel, err error) {
 	m := new(ReadModel)
@@ -78,8 +78,9 @@ func (m *ReadModel) Close() error {
 	return errors.Join(errs...)
 }
 
-// reuseLog gives a new server files of the write-ahead log for reuse, as one has that has run for a
-// while. A new one makes each file of 16 MB when it needs it, and a commit waits for that for 100 ms.
+// reuseLog gives a new server files of the write-ahead log for reuse. A server that has run for a
+// while has such files. A new server makes each file of 16 MB when it needs the file, and a commit
+// waits for this for 100 ms.
 func reuseLog(ctx context.Context, db *pgxpool.Pool) error {
 	const files = 5 // as many as a checkpoint keeps by default
 	for range files {

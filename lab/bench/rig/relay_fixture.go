@@ -17,11 +17,11 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox"
 )
 
-// Committers bounds the concurrent transactions.
+// Committers is the number of concurrent transactions.
 const Committers = 16
 
-// RelayFixture is a service under load: writers with their own database, and
-// relays that publish to a broker.
+// RelayFixture is a service under load. It has writers with their own database, and relays that
+// publish to a broker.
 type RelayFixture struct {
 	DB     *pgxpool.Pool
 	Relays *Relays
@@ -49,8 +49,8 @@ type Relaying struct {
 	Acknowledged func(*pubsubpb.PubsubMessage) // called in addition to the fixture; may be nil
 }
 
-// StartRelayFixture returns a fixture with running relays, in an unused
-// database of p. The caller closes it.
+// StartRelayFixture returns a fixture with running relays, in an unused database of p. The caller
+// must close the fixture.
 func StartRelayFixture(ctx context.Context, p *Postgres, r Relaying) (_ *RelayFixture, err error) {
 	f := new(RelayFixture)
 	defer func() {
@@ -112,8 +112,8 @@ func (f *RelayFixture) forget() {
 	f.committed, f.published = map[string]time.Time{}, map[string]time.Time{}
 }
 
-// CommitOne commits one event of a new aggregate, and wakes the relay of the
-// process that it stands for.
+// CommitOne commits one event of a new aggregate. Then it wakes a relay. i is the number of the
+// call, and decides which relay is in the writer's process.
 func (f *RelayFixture) CommitOne(ctx context.Context, i int) error {
 	e := VideoCreated(uuid.Must(uuid.NewV7()), time.Now().UTC())
 	if err := pgx.BeginFunc(ctx, f.DB, func(tx pgx.Tx) error { return outbox.Append(ctx, tx, nil, e) }); err != nil {
@@ -131,9 +131,9 @@ func (f *RelayFixture) noteCommit(e eventing.Event) {
 	f.committed[e.AggregateID] = now
 }
 
-// CommitsToPublishes waits until all committed events are published, returns
-// the time that each took, and forgets them. If a relay publishes an event
-// before the writer's commit returns, the time counts as zero.
+// CommitsToPublishes waits until all committed events are published. It returns the time from the
+// commit to the publish of each event, and forgets the events. If a relay publishes an event before
+// the writer's commit returns, the time is zero.
 func (f *RelayFixture) CommitsToPublishes(ctx context.Context) ([]time.Duration, error) {
 	if err := f.Relays.marked(ctx, AnyXact); err != nil {
 		return nil, err
@@ -152,8 +152,8 @@ func (f *RelayFixture) CommitsToPublishes(ctx context.Context) ([]time.Duration,
 	return took, nil
 }
 
-// Flood commits as fast as possible until limit is over. It returns events per
-// second, measured to the mark of the last event.
+// Flood commits events as fast as possible until limit is over. It returns events per second,
+// counted until the last event is marked.
 func (f *RelayFixture) Flood(ctx context.Context, limit time.Duration) (float64, error) {
 	start := time.Now()
 	if err := measure.Flood(ctx, Committers, limit, f.CommitOne); err != nil {

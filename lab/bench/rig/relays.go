@@ -12,8 +12,7 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox"
 )
 
-// Relays are relays of one outbox, each with its own pool, as in separate
-// processes.
+// Relays are relays of one outbox. Each relay has its own pool, as if it were in its own process.
 type Relays struct {
 	pools   []*pgxpool.Pool
 	relays  []*outbox.Relay
@@ -35,7 +34,7 @@ func NewRelays(ctx context.Context, d *Database, probe *BrokerProbe, n int) (*Re
 	return r, nil
 }
 
-// Add adds a relay. Close closes its pool.
+// Add adds a relay that uses pool. Close closes the pool.
 func (r *Relays) Add(pool *pgxpool.Pool, probe *BrokerProbe) {
 	r.pools = append(r.pools, pool)
 	r.relays = append(r.relays, outbox.NewRelay(pool, probe.Client, map[string]string{"video": TopicName(Topic)},
@@ -50,8 +49,7 @@ func (r *Relays) Start(ctx context.Context) {
 	}
 }
 
-// Wake wakes relay i modulo the number of relays, as a writer in its process
-// does.
+// Wake wakes relay i modulo the number of relays, like a writer in the process of that relay.
 func (r *Relays) Wake(i int) { r.relays[i%len(r.relays)].Wake() }
 
 // Close stops the relays, and returns when none is running.
@@ -65,8 +63,9 @@ func (r *Relays) Close() {
 	}
 }
 
-// Drain lets relays publish and mark all pending events, and returns events per
-// second. events is the number of events of the transactions from since on.
+// Drain makes relays publish and mark all pending events, and returns events per second. events is
+// the number of these events. since is a transaction id that is not later than the ids of the
+// transactions that have written the events.
 func Drain(ctx context.Context, d *Database, probe *BrokerProbe, relays, events int, since string) (float64, error) {
 	r, err := NewRelays(ctx, d, probe, relays)
 	if err != nil {
@@ -85,11 +84,11 @@ func Drain(ctx context.Context, d *Database, probe *BrokerProbe, relays, events 
 	return measure.PerSecond(events, start), nil
 }
 
-// AnyXact is before all transactions.
+// AnyXact is a transaction id that is not later than any other id.
 const AnyXact = "0"
 
-// marked waits until no event of the transactions from since on is pending.
-// Older events, and their dead rows, do not slow the query down.
+// marked waits until no event of the transactions from since on is pending. Older events and their
+// dead rows do not slow the query down.
 func (r *Relays) marked(ctx context.Context, since string) error {
 	const pending = `SELECT EXISTS (SELECT FROM outbox WHERE published_at IS NULL AND xact >= $1::text::xid8)`
 	for {

@@ -1,5 +1,5 @@
-// Package rig is the equipment of the measurements. Each part is started by one
-// function, and ended by its Close or Drop:
+// Package rig has the equipment of the measurements. One function starts each part. The method
+// Close or Drop of the part ends it:
 //
 //	Process        this binary as a server in its own process (process.go), its memory and CPU time (proc.go)
 //	Broker         a Pub/Sub in its own process, ours or a peer (broker.go, serve.go)
@@ -10,6 +10,6 @@
 //	BrokerProbe    the broker that they publish to; it checks the order (probe.go)
 //	RelayFixture   writers, relays and a broker under load (relay_fixture.go)
 //
-// A part that is not installed on this machine is [measure.ErrMissing], so that
-// its measurements are left out. Any other failure is an error.
+// If a part is not installed on this machine, the error wraps [measure.ErrMissing], so that the
+// measurements with this part are left out. Any other error is a failure.
 package rig

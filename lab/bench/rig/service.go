@@ -20,8 +20,8 @@ import (
 	"example.com/lockstep/migrations"
 )
 
-// readyPoll is the pause between two readiness requests to a starting service:
-// well below the measured times.
+// readyPoll is the pause between two readiness requests to a starting service. It is well below the
+// measured times.
 const readyPoll = 2 * time.Millisecond
 
 // Service is the deployed binary of a service in its own process.
@@ -33,9 +33,9 @@ type Service struct {
 	running *process.Process
 }
 
-// StartService builds the service's binary as the Dockerfile does, the first time, and
-// starts it on a free port of loopback with a role of its own in d. It returns when the
-// service is ready.
+// StartService starts the deployed binary of a service, and returns when the service is ready. At
+// the first call it builds the binary as the Dockerfile does. The service listens on a free port of
+// loopback, and uses its own role in d.
 func StartService(
 	ctx context.Context, service migrations.Service, d *Database, environment []string, args ...string,
 ) (_ *Service, err error) {
@@ -80,7 +80,7 @@ var serviceBinaries = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
-// awaitReady returns once /readyz answers 200.
+// awaitReady waits until /readyz answers 200.
 func (s *Service) awaitReady(ctx context.Context) error {
 	for {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.Addr+"/readyz", nil)
@@ -106,13 +106,13 @@ func (s *Service) awaitReady(ctx context.Context) error {
 // Ended is closed when the process has ended.
 func (s *Service) Ended() <-chan struct{} { return s.running.Done() }
 
-// Output is the end of the process's output.
+// Output returns the end of the process's output.
 func (s *Service) Output() string { return s.running.Output() }
 
 // Kill ends the process at once, and returns when it has ended.
 func (s *Service) Kill() error { return s.running.Stop(syscall.SIGKILL, grace) }
 
-// Close has the process drain, and returns when it has ended.
+// Close makes the process drain, and returns when the process has ended.
 func (s *Service) Close() error { return s.running.Stop(syscall.SIGTERM, drainTime) }
 
 // drainTime is longer than a service takes to drain.

@@ -1,6 +1,6 @@
-// Package start is the series of cold starts, from exec to ready: each service
-// is the deployed binary, in its own process, with a migrated database and a
-// provisioned broker. It also measures the memory at rest.
+// Package start measures cold starts, from exec to ready. Each service is the deployed binary in
+// its own process. It has a migrated database and a provisioned broker. The package also measures
+// the memory of a service at rest.
 package start
 
 import (
@@ -14,7 +14,7 @@ import (
 	"example.com/lockstep/migrations"
 )
 
-// restTime is the idle time of a ready service before its memory is read.
+// restTime is the time for which a ready service is idle before its memory is read.
 var restTime = [...]time.Duration{measure.Quick: time.Second, measure.Normal: 5 * time.Second, measure.Full: 30 * time.Second}
 
 // Series returns the series.
@@ -34,8 +34,8 @@ func Series(p *rig.Postgres) []measure.Series {
 	return []measure.Series{s}
 }
 
-// coldStart starts the service once. The catalog's owner is not running; a
-// catalog at rest does not call it.
+// coldStart starts the service once. catalog runs without its owner, because catalog does not call
+// the owner at rest.
 func coldStart(ctx context.Context, p *rig.Postgres, service migrations.Service, rest time.Duration) (_ measure.Reading, err error) {
 	d, err := p.ForBoth(ctx)
 	if err != nil {

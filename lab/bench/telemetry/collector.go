@@ -11,15 +11,15 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// collector takes spans and metrics over OTLP, and counts them. It does not decode them: a
-// collector of a deployment has cores of its own.
+// collector receives spans and metrics over OTLP, and counts them. It does not decode them, because
+// the collector of a deployment has its own cores.
 type collector struct {
 	endpoint       string
 	server         *grpc.Server
 	spans, metrics atomic.Int64
 }
 
-// startCollector starts a collector in this process. The caller stops its server.
+// startCollector starts a collector in this process. The caller must stop the collector's server.
 func startCollector() (*collector, error) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -41,12 +41,13 @@ func (c *collector) export(_ any, stream grpc.ServerStream) error {
 	if method, _ := grpc.MethodFromServerStream(stream); strings.Contains(method, "TraceService") {
 		counter = &c.spans
 	}
-	// Resources have scopes, and scopes have spans or metrics: by the same numbers in both.
+	// A resource has scopes, and a scope has spans or metrics. The field numbers are the same for
+	// spans and for metrics.
 	counter.Add(count(request, 1, 2, 2))
 	return stream.SendMsg([]byte(nil))
 }
 
-// count is the number of submessages at a path of field numbers.
+// count returns the number of submessages at a path of field numbers.
 func count(message []byte, path ...protowire.Number) (n int64) {
 	for len(message) > 0 {
 		number, kind, tag := protowire.ConsumeTag(message)
@@ -70,13 +71,13 @@ func count(message []byte, path ...protowire.Number) (n int64) {
 	return n
 }
 
-// undecoded is a codec of messages as bytes.
+// undecoded is a codec that leaves messages as bytes.
 type undecoded struct{}
 
-// Name is that of the codec in place of which it stands.
+// Name returns the name of the codec that undecoded replaces.
 func (undecoded) Name() string { return "proto" }
 
-// Marshal takes bytes.
+// Marshal returns v, which must be bytes.
 func (undecoded) Marshal(v any) ([]byte, error) {
 	b, ok := v.([]byte)
 	if !ok {
@@ -85,7 +86,7 @@ func (undecoded) Marshal(v any) ([]byte, error) {
 	return b, nil
 }
 
-// Unmarshal takes a pointer to bytes.
+// Unmarshal copies data to v, which must be a pointer to bytes.
 func (undecoded) Unmarshal(data []byte, v any) error {
 	into, ok := v.(*[]byte)
 	if !ok {

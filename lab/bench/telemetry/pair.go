@@ -15,14 +15,14 @@ import (
 	"example.com/lockstep/migrations"
 )
 
-// pair is both services in a mode.
+// pair has both services, which run in one mode.
 type pair struct {
 	client         http.Client
 	video, catalog *rig.Process
 	closers        []func() error // in the order of the starts
 }
 
-// startPair returns a pair that has created a video and shown it.
+// startPair starts a pair. It returns when the pair has created a video and shown it.
 func startPair(ctx context.Context, p *rig.Postgres, mode, endpoint string) (_ *pair, err error) {
 	one := &pair{client: http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients}}}
 	defer func() {
@@ -42,8 +42,9 @@ func startPair(ctx context.Context, p *rig.Postgres, mode, endpoint string) (_ *
 	one.closers = append(one.closers, local.Close)
 	environment := local.Environment()
 	if mode == on {
-		// A minute is the default, and a run lasts for less. Each export works for all metrics, so
-		// that a short interval would cost more than it does in production.
+		// The default interval is a minute, but a run is shorter than that. An export takes CPU
+		// time for all metrics. So a very short interval would cost more than the interval costs in
+		// production.
 		environment = append(environment, "OTEL_EXPORTER_OTLP_ENDPOINT="+endpoint, "OTEL_METRIC_EXPORT_INTERVAL=10000")
 	}
 	start := func(service migrations.Service, more ...string) (*rig.Process, error) {
@@ -67,7 +68,7 @@ func startPair(ctx context.Context, p *rig.Postgres, mode, endpoint string) (_ *
 	return one, err
 }
 
-// Close ends the services, then what they use.
+// Close ends the services, and then the broker and the database.
 func (p *pair) Close() error {
 	p.client.CloseIdleConnections()
 	var errs []error
@@ -77,10 +78,10 @@ func (p *pair) Close() error {
 	return errors.Join(errs...)
 }
 
-// request is the creation of a video.
+// request is the body of the request that creates a video.
 var request = []byte(`{"uploader_id":"0190a5d0-0000-7000-8000-000000000001","title":"Lockstep in one minute","duration_seconds":60}`)
 
-// walk creates a video, and reads it once its event is applied.
+// walk creates a video, and reads it after its event is applied.
 func (p *pair) walk(ctx context.Context) error {
 	created, err := p.call(ctx, http.MethodPost, "http://"+p.video.Addr+"/v1/videos", http.Header{"Content-Type": {"application/json"}})
 	if err != nil {

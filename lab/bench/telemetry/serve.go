@@ -20,7 +20,7 @@ import (
 	"example.com/lockstep/services/video"
 )
 
-// Command runs this binary as a service, video or catalog, in a mode.
+// Command is the argument that runs this binary as the service video or catalog, in a mode.
 const Command = "traced"
 
 // The modes of a pair.
@@ -32,8 +32,8 @@ const (
 
 var modes = []string{on, off, none}
 
-// Serve serves on a free port until ctx ends, and prints the address. Its arguments are the
-// service and the mode; the environment names the collector where the mode is on.
+// Serve runs a service on a free port until ctx ends, and prints the address. args are the service
+// and the mode. If the mode is on, the environment names the collector.
 func Serve(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	if len(args) != 2 {
 		return fmt.Errorf("%s: want a service and a mode", Command)

@@ -1,11 +1,12 @@
-// Package telemetry is the series of what traces and metrics cost the pair: one unit of work is
-// a video that is created at video over REST, and then read at catalog with its token. So it
-// takes the write, the outbox, the relay, the consumer and a reader's wait.
+// Package telemetry measures what traces and metrics cost the pair. One unit of work creates a
+// video over REST at video, and then reads it at catalog with its token. So a unit includes the
+// write, the outbox, the relay, the consumer and the wait of a reader.
 //
-// Three pairs take turns, each of two processes with a database and a broker of its own. "on"
-// sends all traces and its metrics to a collector, which counts them. "off" has no endpoint, as a
-// service is without OTEL_*. "none" has OpenTelemetry's no-op providers in place of the SDK: the
-// calls of the instrumentation remain. All write their log lines, and drop them.
+// Three pairs take turns. Each pair has two processes, and its own database and broker. The pair
+// "on" sends all traces and its metrics to a collector, which counts them. The pair "off" has no
+// endpoint, like a service without OTEL_*. The pair "none" has OpenTelemetry's no-op providers in
+// place of the SDK, so only the calls of the instrumentation remain. All pairs write their log
+// lines, and the lines are dropped.
 package telemetry
 
 import (
@@ -20,14 +21,15 @@ import (
 	"example.com/lockstep/lab/bench/rig"
 )
 
-// clients are enough to keep two cores busy.
+// clients is the number of clients. They are enough to keep two cores busy.
 const clients = 16
 
-// turns is the number of turns of each pair in a run. Short turns next to each other in time
-// see the same machine: with 12 turns in place of 36, the spread is three times as wide.
+// turns is the number of turns of each pair in a run. Short turns that are next to each other in
+// time meet the same state of the machine. With 12 turns instead of 36, the spread is three times
+// as wide.
 const turns = 36
 
-// volumes are the total times of each pair.
+// volumes is the total time of each pair, by size.
 var volumes = [...]time.Duration{measure.Quick: 600 * time.Millisecond, measure.Normal: 6 * time.Second, measure.Full: 18 * time.Second}
 
 // Series returns the series.
@@ -99,7 +101,7 @@ func inTurns(ctx context.Context, p *rig.Postgres, turn time.Duration) (_ measur
 	return measure.Reading{Values: values, Note: fmt.Sprintf("%d spans reached the collector", spans)}, err
 }
 
-// work has the pairs work in turns, and returns what each has done.
+// work makes the pairs work in turns. It returns the work that each pair has done.
 func work(ctx context.Context, pairs []*pair, turn time.Duration) ([]done, error) {
 	totals := make([]done, len(pairs))
 	for n := range turns + 1 {
@@ -119,7 +121,7 @@ func work(ctx context.Context, pairs []*pair, turn time.Duration) ([]done, error
 	return totals, nil
 }
 
-// done is what a pair has done.
+// done is the work that a pair has done.
 type done struct {
 	videos    int64
 	took, cpu time.Duration
@@ -129,7 +131,7 @@ func (d *done) add(more done) {
 	d.videos, d.took, d.cpu = d.videos+more.videos, d.took+more.took, d.cpu+more.cpu
 }
 
-// during lets clients create and read videos within limit.
+// during makes clients create and read videos for the duration limit.
 func (p *pair) during(ctx context.Context, limit time.Duration) (done, error) {
 	var videos atomic.Int64
 	start, before := time.Now(), rig.CPU(p.video.PID, p.catalog.PID)

@@ -28,11 +28,11 @@ const (
 	moments
 )
 
-// legs are the intervals between them.
+// legs are the names of the intervals between these moments.
 var legs = [moments - 1]string{"commit_to_publish", "publish_to_receive", "receive_to_visible"}
 
-// pipeline is the pair without its APIs: a writer's database with a relay, a
-// broker, and a consumer with a database on another server.
+// pipeline is the pair without its APIs. It has a database for the writer, with a relay. It also
+// has a broker, and a consumer with a database on another server.
 type pipeline struct {
 	*rig.RelayFixture
 
@@ -45,8 +45,8 @@ type pipeline struct {
 	done int                            // the aggregates of seen whose event is visible
 }
 
-// startPipeline returns a pipeline with running relays and a running consumer.
-// The caller closes it.
+// startPipeline returns a pipeline with running relays and a running consumer. The caller must
+// close the pipeline.
 func startPipeline(ctx context.Context, p *rig.Postgres, relays int) (_ *pipeline, err error) {
 	l := &pipeline{consumed: make(chan error, 1)}
 	defer func() {
@@ -115,7 +115,7 @@ func (l *pipeline) acknowledged(m *pubsubpb.PubsubMessage) {
 	l.reach(atPublish, eventing.Key("video", m.GetOrderingKey()))
 }
 
-// watched is a handler that records the moments.
+// watched is a handler that records the moments of the events.
 type watched struct {
 	inbox.Handler
 
@@ -134,7 +134,7 @@ func (w watched) Committed(ctx context.Context, moved ...consistency.Position) {
 	w.Handler.Committed(ctx, moved...)
 }
 
-// reach records the time at which these aggregates' events reach a moment.
+// reach records the time at which the events of these aggregates reach a moment.
 func (l *pipeline) reach(moment int, keys ...string) {
 	now := time.Now()
 	l.mu.Lock()
@@ -154,8 +154,8 @@ func (l *pipeline) reach(moment int, keys ...string) {
 	}
 }
 
-// latencies waits until all committed events are visible, returns the time that
-// each took, in total and by leg, and forgets them.
+// latencies waits until all committed events are visible. It returns the time of each event, in
+// total and by leg, and forgets the events.
 func (l *pipeline) latencies(ctx context.Context) (whole []time.Duration, parts [moments - 1][]time.Duration, err error) {
 	for {
 		l.mu.Lock()
@@ -181,7 +181,7 @@ func (l *pipeline) latencies(ctx context.Context) (whole []time.Duration, parts 
 	return whole, parts, nil
 }
 
-// whole is latencies without the legs.
+// whole is like latencies, but returns only the total times.
 func (l *pipeline) whole(ctx context.Context) ([]time.Duration, error) {
 	took, _, err := l.latencies(ctx)
 	return took, err

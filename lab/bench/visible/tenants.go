@@ -15,20 +15,21 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox"
 )
 
-// The two tenants, and the rate of the quiet one in events per second: low enough that
-// each event meets the other tenant's work, not its own.
+// These are the two tenants, and the rate of the quiet tenant in events per second. The rate is so
+// low that an event never waits for other events of its own tenant.
 const (
 	quietTenant, busyTenant = "quiet", "busy"
 	quietLoad               = 20
 )
 
-// tenantVolumes are how many events of the quiet tenant are timed, alone and then next to
-// so many pending events of the busy one.
+// tenantVolumes has the number of events of the quiet tenant that are timed, and the number of
+// pending events of the busy tenant. The quiet tenant is measured alone, and then next to the
+// pending events.
 var tenantVolumes = [...]struct{ samples, backlog int }{
 	measure.Quick: {20, 10_000}, measure.Normal: {300, 200_000}, measure.Full: {1200, 200_000},
 }
 
-// tenants is the series of a quiet tenant next to a busy one.
+// tenants returns the series of a quiet tenant next to a busy tenant.
 func tenants(p *rig.Postgres) measure.Series {
 	const alone, noisy = "tenant.alone_p99_ms", "tenant.noisy_p99_ms"
 	return measure.Series{
@@ -73,7 +74,7 @@ func noisyNeighbour(ctx context.Context, l *pipeline, size measure.Size) (measur
 	}, err
 }
 
-// commitFor commits the creation of n videos of a tenant, in one transaction.
+// commitFor commits events for the creation of n videos of a tenant, in one transaction.
 func (l *pipeline) commitFor(ctx context.Context, tenant string, n int) error {
 	const statement = 1000
 	var last eventing.Event
@@ -103,8 +104,8 @@ func (l *pipeline) commitFor(ctx context.Context, tenant string, n int) error {
 	return nil
 }
 
-// checkpoint does the databases' writing of what came before, such as the commit of a large
-// backlog, and forgets the events of before.
+// checkpoint makes both databases write to the disk now what they would write later, such as the
+// pages of a large backlog. It also forgets the earlier events.
 func (l *pipeline) checkpoint(ctx context.Context) error {
 	_, err := l.model.Admin.Exec(ctx, `CHECKPOINT`)
 	err = errors.Join(err, l.Checkpoint(ctx))
@@ -112,8 +113,8 @@ func (l *pipeline) checkpoint(ctx context.Context) error {
 	return err
 }
 
-// committed waits until the events whose commit was noted are visible, returns the time
-// that each took, and forgets them. Other events may be on their way.
+// committed waits until the events whose commit was recorded are visible. It returns the time that
+// each of these events took, and forgets all events. Other events may still be on their way.
 func (l *pipeline) committed(ctx context.Context) ([]time.Duration, error) {
 	for {
 		took, all := l.visible()

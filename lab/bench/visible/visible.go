@@ -1,8 +1,7 @@
-// Package visible is the series of an event's whole path, from the end of the
-// owner's commit to the end of the commit that makes it visible to readers,
-// with the relay, a local Pub/Sub in its own process, and the consumer: in full
-// at low load, by its parts, and at
-// parts of the capacity.
+// Package visible measures the whole path of an event. The path begins at the end of the owner's
+// commit, and ends at the end of the commit that makes the event visible to readers. It includes
+// the relay, a local Pub/Sub in its own process, and the consumer. At low load the package measures
+// the whole path and its parts. Under higher loads it measures the whole path.
 package visible
 
 import (
@@ -15,10 +14,10 @@ import (
 	"example.com/lockstep/lab/bench/rig"
 )
 
-// lightLoad is in events per second. It leaves the pair idle most of the time.
+// lightLoad is the low load in events per second. At this load the pair is idle most of the time.
 const lightLoad = 100
 
-// volumes set how many events are timed, and how long a flood lasts.
+// volumes has the number of events that are timed, and the duration of a flood, by size.
 var volumes = [...]struct {
 	samples int
 	flood   time.Duration
@@ -42,7 +41,7 @@ func Series(p *rig.Postgres) []measure.Series {
 	}
 }
 
-// through returns a run of once with a new pipeline.
+// through returns a run that calls once with a new pipeline.
 func through(
 	p *rig.Postgres, relays int, once func(context.Context, *pipeline, measure.Size) (measure.Reading, error),
 ) measure.Run {
@@ -71,8 +70,8 @@ func lowLoad(ctx context.Context, l *pipeline, size measure.Size) (measure.Readi
 	return measure.Sampled(len(whole), values...), nil
 }
 
-// underLoads is the series of loads that are parts of the rate that writers, relays and the
-// consumer reach together.
+// underLoads returns the series of higher loads. A load is a part of the rate that the writers, the
+// relays and the consumer reach together.
 func underLoads(p *rig.Postgres) measure.Series {
 	s := measure.Series{Title: "commit to visible under load"}
 	for _, relays := range []int{1, 4} {

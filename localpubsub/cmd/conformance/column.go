@@ -18,8 +18,8 @@ type column struct {
 	outcomes []conformance.Outcome
 }
 
-// departs reports whether the subject departs from the behaviour in o. It does
-// if the behaviour failed, was left out, or is listed as failing sometimes.
+// departs reports whether the subject departs from the behaviour of outcome o. It does so if the
+// behaviour failed, was left out, or is listed as failing sometimes.
 func (c column) departs(o conformance.Outcome) bool {
 	return o.Err != nil || o.Left || c.subject.Departures[o.Behaviour.Name].Sometimes
 }
@@ -33,8 +33,8 @@ func (c column) departing() (n int) {
 	return n
 }
 
-// columns tests one subject after the other, because subjects tested at the
-// same time would slow each other down.
+// columns tests the subjects one after the other. If they were tested at the same time, they would
+// slow each other down.
 func (c command) columns(ctx context.Context, behaviours []conformance.Behaviour, stderr io.Writer) ([]column, error) {
 	if c.project != "" {
 		subject, err := conformance.Google(ctx, c.project)
@@ -58,21 +58,21 @@ func (c command) columns(ctx context.Context, behaviours []conformance.Behaviour
 	return columns, nil
 }
 
-// server is a Pub/Sub that runs on this machine.
+// server is a running Pub/Sub on this machine.
 type server interface {
 	Addr() string
 	Close() error
 }
 
-// local is a server that runs on this machine during its trials.
+// local describes a server that runs on this machine while it is tested.
 type local struct {
 	name       string
 	start      func(ctx context.Context) (server, error)
 	departures map[string]conformance.Departure
 }
 
-// locals returns the local servers, which are the columns of the table. The
-// repository's own server has no departures.
+// locals returns the local servers. Each is a column of the table. The repository's own server has
+// no departures.
 func locals() []local {
 	return []local{
 		{"ours", startOurs, nil},
@@ -81,7 +81,7 @@ func locals() []local {
 	}
 }
 
-// anyPort is an address for a server that takes a free port of this machine.
+// anyPort is an address with any free port of this machine.
 const anyPort = "127.0.0.1:0"
 
 func startOurs(context.Context) (server, error)         { return localpubsub.Start(localpubsub.Options{}) }

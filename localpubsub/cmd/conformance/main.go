@@ -1,18 +1,14 @@
-// Command conformance tests the documented behaviours of Pub/Sub on the
-// repository's local Pub/Sub, the official emulator and pstest, and prints the
-// results as a Markdown table.
+// Command conformance tests the documented behaviours of Pub/Sub. It tests the repository's local
+// Pub/Sub, the official emulator and pstest, and prints the results as a Markdown table.
 //
-// With -project it tests the real service instead. A run takes a minute. It
-// creates some 300 topics, subscriptions, snapshots and schemas with names that
-// begin with "conformance-", and deletes them again. It transfers less than 100
-// MB, which is far below the monthly free tier of 10 GiB
-// (https://cloud.google.com/pubsub/pricing). Dead letters need the roles
-// pubsub.publisher and pubsub.subscriber for the project's Pub/Sub service
-// agent.
+// With -project it tests the real service instead. A run takes a minute. It creates about 300
+// topics, subscriptions, snapshots and schemas with names that begin with "conformance-", and
+// deletes them again. It transfers less than 100 MB, which is far below the monthly free tier of 10
+// GiB (https://cloud.google.com/pubsub/pricing). For dead letters, the project's Pub/Sub service
+// agent needs the roles pubsub.publisher and pubsub.subscriber.
 //
-// Exit codes: 0 done, 1 failed, 2 wrong usage. The code is also 1 if the
-// repository's own server, or with -project the real service, departs from a
-// behaviour.
+// Exit codes: 0 done, 1 failed, 2 wrong usage. The code is also 1 if the first subject departs from
+// a behaviour. The first subject is the repository's own server, or with -project the real service.
 package main
 
 import (
@@ -62,7 +58,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run returns the exit code. On stdout it prints only the table.
+// run executes the command and returns the exit code. On stdout it prints only the table.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	ctx, cancel := context.WithTimeout(ctx, runTime)
 	defer cancel()
@@ -134,9 +130,8 @@ func (c command) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return verdict(columns, stderr)
 }
 
-// verdict prints to stderr where an outcome differs from its subject's list of
-// departures. It returns an error if the first subject departs from a
-// behaviour.
+// verdict prints each outcome that contradicts its subject's list of departures to stderr. It
+// returns an error if the first subject departs from a behaviour.
 func verdict(columns []column, stderr io.Writer) error {
 	for _, c := range columns {
 		for _, outcome := range c.outcomes {

@@ -25,8 +25,8 @@ type table struct {
 	columns    []column
 }
 
-// print writes Markdown. It prints the table and then, for each subject, the
-// reasons for its departures.
+// print writes the table in Markdown. After the table it writes the reasons for the departures of
+// each subject.
 func (t table) print(w io.Writer) {
 	fmt.Fprint(w, "| area | behaviour |")
 	for _, c := range t.columns {
@@ -64,7 +64,7 @@ func (c column) mark(o conformance.Outcome) string {
 	return "✓"
 }
 
-// printReasons prints each reason once, with all behaviours that it explains.
+// printReasons prints each reason once, with all behaviours that fail for this reason.
 func (c column) printReasons(w io.Writer) {
 	if c.departing() == 0 {
 		return
@@ -100,10 +100,10 @@ func (c column) why(o conformance.Outcome) string {
 	}
 }
 
-// escape keeps Markdown from reading an underscore as emphasis.
+// escape escapes underscores, so that Markdown does not read them as emphasis.
 func escape(text string) string { return strings.ReplaceAll(text, "_", `\_`) }
 
-// write replaces the table in the file name.
+// write replaces the table in the file with the given name.
 func (t table) write(name string) error {
 	text, err := os.ReadFile(name)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Command localpubsub serves a Pub/Sub on this machine until a signal ends it. Package
-// localpubsub documents which semantics of the service it keeps.
+// Command localpubsub serves a Pub/Sub on this machine until a signal ends it. The documentation of
+// package localpubsub says which semantics of the service it keeps.
 //
-// Exit codes: 0 if a signal ended it, 1 if it failed, 2 for wrong usage.
+// Exit codes: 0 if a signal ended the command, 1 if the command failed, 2 for wrong usage.
 package main
 
 import (
@@ -57,7 +57,7 @@ func main() {
 	}
 }
 
-// run serves until ctx ends. It prints the address when all resources of the file exist.
+// run serves until ctx ends. It prints the address after it has created all resources of the file.
 func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags := flag.NewFlagSet("localpubsub", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)

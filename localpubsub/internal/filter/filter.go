@@ -12,8 +12,8 @@
 //	key        = letters, digits, "-" and "_" of ASCII | string
 //	string     = text in double quotes, with escapes
 //
-// AND and OR in one expression need parentheses between them. Keywords are
-// case-sensitive, as written here.
+// An expression that has both AND and OR needs parentheses. Keywords are case-sensitive, as written
+// here.
 package filter
 
 import (
@@ -21,7 +21,7 @@ import (
 	"strings"
 )
 
-// maxSize is the limit of a filter in bytes
+// maxSize is the maximum length of a filter in bytes
 // (https://cloud.google.com/pubsub/docs/subscription-message-filter).
 const maxSize = 256
 
@@ -39,8 +39,8 @@ func (f *Filter) Matches(attributes map[string]string) bool {
 	return f == nil || f.condition(attributes)
 }
 
-// Parse parses a filter. It returns nil for an empty text. An error names the
-// position, in bytes from 1.
+// Parse parses a filter. It returns nil if text is empty. An error names the position in bytes,
+// beginning with 1.
 func Parse(text string) (*Filter, error) {
 	if text == "" {
 		return nil, nil

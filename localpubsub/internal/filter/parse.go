@@ -2,8 +2,8 @@ package filter
 
 import "fmt"
 
-// A parser parses a filter by recursive descent with one token of
-// lookahead. The length of a filter bounds the depth.
+// A parser parses a filter by recursive descent with one token of lookahead. The maximum length of
+// a filter bounds the depth of the recursion.
 type parser struct {
 	text  string
 	rest  int // offset after the current token
@@ -135,8 +135,8 @@ func (p *parser) prefix() (condition, error) {
 	return attributeBegins(key, value), p.skip(")")
 }
 
-// key reads the key after the current token. Keys are scanned separately,
-// because "-" in a key is no operator and AND in a key is no keyword.
+// key reads the key that follows the current token. A key is scanned by other rules than other
+// tokens, because "-" in a key is no operator and AND in a key is no keyword.
 func (p *parser) key() (string, error) {
 	if err := p.nextKey(); err != nil {
 		return "", err
@@ -170,7 +170,7 @@ func (p *parser) unexpected(wanted string) error {
 	return p.wrong("%q where %s should be", p.token.text, wanted)
 }
 
-// wrong returns an error at the current token.
+// wrong returns an error that names the position of the current token.
 func (p *parser) wrong(format string, args ...any) error {
 	return errorAt(p.token.at, format, args...)
 }

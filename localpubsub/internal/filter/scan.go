@@ -18,8 +18,8 @@ const (
 	tokenNot
 )
 
-// A token is one token of the filter with its byte offset. In the text of a
-// string, the escapes are resolved.
+// A token is one token of the filter, with its byte offset in the field at. If the token is a
+// string, its text has the escapes resolved.
 type token struct {
 	kind tokenKind
 	text string
@@ -51,8 +51,7 @@ func (p *parser) next() error {
 	return nil
 }
 
-// nextKey reads a token that is a key. A key may contain hyphens and be called
-// AND.
+// nextKey reads a token that is a key. A key may contain hyphens, and may be a keyword such as AND.
 func (p *parser) nextKey() error {
 	return p.scan(func(c byte) bool { return c == '-' || isWordByte(c) })
 }
@@ -94,11 +93,10 @@ func (p *parser) take(kind tokenKind, text string) {
 	p.rest += len(text)
 }
 
-// scanString resolves the escapes that the page names: backslash, quotation
-// mark, non-printing characters, Unicode, hexadecimal and octal. The page
-// leaves open whether a hexadecimal or octal escape is a byte or a character.
-// Here it is a byte. The resolved string must be valid UTF-8, because it could
-// otherwise match nothing.
+// scanString reads a string and resolves its escapes. Google's page names these escapes: backslash,
+// quotation mark, non-printing characters, Unicode, hexadecimal and octal. The page does not say
+// whether a hexadecimal or octal escape is a byte or a character. Here it is a byte. The resolved
+// string must be valid UTF-8, because any other string could match nothing.
 func (p *parser) scanString() error {
 	var value []byte
 	tail := p.text[p.rest+1:]

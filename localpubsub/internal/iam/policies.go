@@ -1,6 +1,5 @@
-// Package iam keeps the IAM policies of a server's resources and serves
-// google.iam.v1.IAMPolicy. Policies are stored and returned, but never
-// enforced. Every caller may do everything.
+// Package iam keeps the IAM policies of a server's resources and serves google.iam.v1.IAMPolicy.
+// Policies are stored and returned, but not enforced. Every caller may do everything.
 package iam
 
 import (
@@ -23,48 +22,45 @@ var unsetETag = []byte{0x00, 0x20, 0x01}
 
 // Policies keeps the policies of topics, subscriptions, schemas and snapshots.
 //
-// SetIamPolicy replaces the whole policy in one step if the given etag is
-// absent or equals the etag of the current policy. Otherwise it returns
-// ABORTED, and the caller reads again.
-// https://cloud.google.com/iam/docs/reference/rest/v1/Policy
+// SetIamPolicy replaces the whole policy atomically. If the request has an etag, it must be the
+// etag of the current policy. Otherwise SetIamPolicy returns ABORTED, and the caller must read the
+// policy again. https://cloud.google.com/iam/docs/reference/rest/v1/Policy
 type Policies struct {
 	iampb.UnimplementedIAMPolicyServer
 
 	exists func(resource string) error
 
 	mu sync.Mutex
-	// set holds the policies that were set. A stored policy never changes,
-	// because each change stores a new one. The size of all policies is bounded
-	// by the number of resources times maxPolicySize.
+	// set has the policies that were set. A stored policy never changes, because each change stores
+	// a new policy. The total size is at most the number of resources times maxPolicySize.
 	set map[string]*iampb.Policy
 }
 
-// NewPolicies returns an empty set of policies. It calls exists, without a
-// lock, to check that a resource exists. The caller of the RPC gets the error
-// of exists, so it must be a status: NOT_FOUND or INVALID_ARGUMENT.
+// NewPolicies returns an empty set of policies. It calls exists without holding a lock, to check
+// that a resource exists. The caller of the RPC gets the error of exists. So this error must be a
+// status with NOT_FOUND or INVALID_ARGUMENT.
 func NewPolicies(exists func(resource string) error) *Policies {
 	return &Policies{exists: exists, set: make(map[string]*iampb.Policy)}
 }
 
-// Remove deletes the policy of a resource. It is called after the resource is
-// deleted, so that no concurrent SetIamPolicy leaves a policy for a later
-// resource of the same name.
+// Remove deletes the policy of a resource. It must be called after the resource is deleted.
+// Otherwise a concurrent SetIamPolicy could leave a policy for a later resource of the same name.
 func (p *Policies) Remove(resource string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.set, resource)
 }
 
-// Forget deletes all policies. It is called after all resources are deleted.
+// Forget deletes all policies. It must be called after all resources are deleted.
 func (p *Policies) Forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	clear(p.set)
 }
 
-// GetIamPolicy returns an empty policy for a resource without one. A caller that
-// asks for a version below 3 gets no conditions. A binding with a condition then
-// has a changed role name, as Google documents it.
+// GetIamPolicy returns the policy of a resource, which is empty if none was set. If the caller asks
+// for a version below 3, the result has no conditions. Then a binding that has a condition has a
+// changed role name, as Google documents it.
 func (p *Policies) GetIamPolicy(_ context.Context, r *iampb.GetIamPolicyRequest) (*iampb.Policy, error) {
 	if err := p.exists(r.GetResource()); err != nil {
 		return nil, err
@@ -82,8 +78,8 @@ func (p *Policies) GetIamPolicy(_ context.Context, r *iampb.GetIamPolicyRequest)
 	return policy, nil
 }
 
-// SetIamPolicy stores the bindings. A policy has no audit configs here, as it
-// has none in Pub/Sub.
+// SetIamPolicy stores the bindings of a policy. It ignores audit configs, which Pub/Sub does not
+// have.
 func (p *Policies) SetIamPolicy(_ context.Context, r *iampb.SetIamPolicyRequest) (*iampb.Policy, error) {
 	if err := p.exists(r.GetResource()); err != nil {
 		return nil, err
@@ -95,8 +91,7 @@ func (p *Policies) SetIamPolicy(_ context.Context, r *iampb.SetIamPolicyRequest)
 	if err != nil {
 		return nil, err
 	}
-	// A concurrent delete may have removed the resource's policy before this
-	// one was stored.
+	// A concurrent call may have deleted the resource and its policy before this policy was stored.
 	if err := p.exists(r.GetResource()); err != nil {
 		p.Remove(r.GetResource())
 		return nil, err
@@ -135,8 +130,8 @@ func (p *Policies) current(resource string) *iampb.Policy {
 	return &iampb.Policy{Etag: unsetETag}
 }
 
-// TestIamPermissions returns all permissions asked for. For a resource that
-// does not exist it returns none, and no error.
+// TestIamPermissions returns all permissions that the request asks for. If the resource does not
+// exist, it returns no permissions and no error.
 func (p *Policies) TestIamPermissions(_ context.Context, r *iampb.TestIamPermissionsRequest) (*iampb.TestIamPermissionsResponse, error) {
 	for i, permission := range r.GetPermissions() {
 		if permission == "" || strings.Contains(permission, "*") {

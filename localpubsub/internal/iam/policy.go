@@ -13,9 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// The documented limits of a policy are "a few 10s of KB" and a number of
-// principals. Each occurrence of a principal counts.
-// https://cloud.google.com/iam/quotas#limits
+// These are the documented limits of a policy. The size is documented as "a few 10s of KB". Each
+// occurrence of a principal counts. https://cloud.google.com/iam/quotas#limits
 const (
 	maxPolicySize = 64 << 10
 	maxPrincipals = 1500
@@ -25,9 +24,8 @@ const (
 // conditionVersion is the lowest version of a policy that can have conditions.
 const conditionVersion = 3
 
-// concealed is the mark in the role of a binding with a condition, when the
-// reader did not ask for conditions.
-// https://cloud.google.com/iam/docs/troubleshooting-withcond
+// concealed is part of the role name of a binding whose condition is not shown. This is the case if
+// the caller did not ask for conditions. https://cloud.google.com/iam/docs/troubleshooting-withcond
 const concealed = "_withcond_"
 
 var (
@@ -38,8 +36,8 @@ var (
 	policyFields = []string{"bindings", "etag", "version"}
 )
 
-// checkSet returns INVALID_ARGUMENT, with the name of the field, for a policy
-// that the service would refuse.
+// checkSet returns INVALID_ARGUMENT if the service would refuse the policy. The error names the
+// field.
 func checkSet(r *iampb.SetIamPolicyRequest) error {
 	if r.GetPolicy() == nil {
 		return status.Error(codes.InvalidArgument, "policy: is missing")
@@ -104,8 +102,8 @@ func checkBinding(field string, binding *iampb.Binding, version int32) error {
 	return nil
 }
 
-// normalised merges bindings with the same role and condition, and keeps their
-// order. It removes repeated members, and bindings without members.
+// normalised merges bindings that have the same role and condition. It keeps the order of the
+// bindings, and removes repeated members and bindings without members.
 func normalised(bindings []*iampb.Binding) []*iampb.Binding {
 	var result []*iampb.Binding
 	for _, binding := range bindings {
@@ -133,8 +131,8 @@ func hasConditions(bindings []*iampb.Binding) bool {
 	return slices.ContainsFunc(bindings, func(b *iampb.Binding) bool { return b.GetCondition() != nil })
 }
 
-// withoutConditions returns the policy as readers below version 3 see it. A
-// role that had a condition has a changed name, which SetIamPolicy refuses.
+// withoutConditions returns the policy for a caller that asks for a version below 3. A binding that
+// had a condition has a changed role name, which SetIamPolicy refuses.
 func withoutConditions(policy *iampb.Policy) *iampb.Policy {
 	if !hasConditions(policy.GetBindings()) {
 		return policy

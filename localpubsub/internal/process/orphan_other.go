@@ -4,5 +4,5 @@ package process
 
 import "syscall"
 
-// dieWithParent has no counterpart outside Linux.
+// dieWithParent does nothing, because only Linux can signal a child when its parent ends.
 func dieWithParent(*syscall.SysProcAttr, syscall.Signal) {}

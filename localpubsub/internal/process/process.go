@@ -1,10 +1,9 @@
 // Package process runs a server program that must not outlive this process.
 //
-// On Linux the kernel ends the child when this process ends, even by SIGKILL.
-// On other systems the child ends only if this process calls [Process.Stop]
-// before it exits. A child has its own process group, so a Ctrl-C in the
-// terminal reaches only this process. This process then stops its children when
-// nothing needs them any more.
+// On Linux the kernel signals the child when this process ends, even by SIGKILL. On other systems
+// the child ends only if this process calls [Process.Stop] before it exits. A child has its own
+// process group, so a Ctrl-C in the terminal reaches only this process. This process can then stop
+// its children when it no longer needs them.
 package process
 
 import (
@@ -15,8 +14,8 @@ import (
 	"time"
 )
 
-// drainTime bounds the wait for output after the child has ended, because a
-// grandchild may hold the pipe a little longer.
+// drainTime bounds the wait for output after the child has ended. A grandchild may hold the pipe a
+// little longer.
 const drainTime = 2 * time.Second
 
 // Process is a running child.
@@ -26,8 +25,8 @@ type Process struct {
 	done   chan struct{}
 }
 
-// Start starts cmd, and keeps its output for [Process.Output]. On Linux the child
-// gets the signal orphaned if this process ends before the child.
+// Start starts cmd, and keeps the end of its output for [Process.Output]. If this process ends
+// before the child, the child gets the signal orphaned (on Linux only).
 func Start(cmd *exec.Cmd, orphaned syscall.Signal) (*Process, error) {
 	p := &Process{cmd: cmd, done: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = &p.output, &p.output
@@ -45,8 +44,8 @@ func Start(cmd *exec.Cmd, orphaned syscall.Signal) (*Process, error) {
 	return p, nil
 }
 
-// run locks its OS thread until the child has ended. Linux takes the end of the thread
-// that started the child for the end of the parent.
+// run starts the child, and locks its OS thread until the child has ended. Linux sends the signal
+// orphaned when the thread that started the child ends, not when the process ends.
 func (p *Process) run(started chan<- error) {
 	runtime.LockOSThread()
 	err := p.cmd.Start()
@@ -64,9 +63,9 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // Output returns the end of the child's output.
 func (p *Process) Output() string { return p.output.String() }
 
-// Stop sends sig and waits until the child has ended. After grace it kills the
-// child and returns an error that says so. Stopping an ended child does
-// nothing.
+// Stop sends the signal sig and waits until the child has ended. If the child still runs after the
+// duration grace, Stop kills the child and returns an error that says so. If the child has already
+// ended, Stop does nothing.
 func (p *Process) Stop(sig syscall.Signal, grace time.Duration) error {
 	select {
 	case <-p.done:

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// keep is the number of bytes of output to keep. That is some thirty lines,
+// keep is the number of bytes of output that a tail keeps. They are about thirty lines, which is
 // enough to explain a failed start.
 const keep = 4 << 10
 

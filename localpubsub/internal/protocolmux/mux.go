@@ -1,8 +1,7 @@
-// Package protocolmux serves gRPC and plain HTTP on one port. Google's clients
-// speak gRPC to PUBSUB_EMULATOR_HOST, while Terraform and curl speak HTTP/1 to
-// the same address. The first bytes of a connection show its protocol. A gRPC
-// connection then goes to gRPC's own server, which is faster than gRPC through
-// net/http.
+// Package protocolmux serves gRPC and plain HTTP on one port. Google's clients use gRPC at
+// PUBSUB_EMULATOR_HOST, while Terraform and curl use HTTP/1 at the same address. The first bytes of
+// a connection show its protocol. A gRPC connection goes to the server of package grpc, which is
+// faster than gRPC through net/http.
 package protocolmux
 
 import (
@@ -22,11 +21,11 @@ type Mux struct {
 	done       sync.WaitGroup
 }
 
-// SniffTime bounds how long a new connection may stay silent.
+// SniffTime is the maximum time in which a new connection must show its protocol.
 const SniffTime = 10 * time.Second
 
-// preface is the start of every HTTP/2 connection of a client (RFC 9113, 3.4).
-// No HTTP/1 method is called PRI.
+// preface is the beginning of every HTTP/2 connection from a client (RFC 9113, 3.4). No HTTP/1
+// method is called PRI.
 const preface = "PRI "
 
 // New starts to accept connections from l. Close closes l.
@@ -102,8 +101,8 @@ func (m *Mux) route(connection net.Conn) {
 	}
 }
 
-// sniffed is a connection whose reads return the bytes that were already read,
-// and then further bytes.
+// sniffed is a connection whose first bytes were already read. Its reads return these bytes again,
+// and then the further bytes.
 type sniffed struct {
 	net.Conn
 

@@ -92,7 +92,8 @@ func checkKeeping(config *pubsubpb.Subscription) error {
 	return checkDuration(config.GetMessageRetentionDuration(), "message_retention_duration", minRetention, maxRetention)
 }
 
-// checkExpiry treats a policy without a time to live as "never expires".
+// checkExpiry checks the expiration policy. A policy without a time to live is valid, and means
+// that the subscription never expires.
 func checkExpiry(config *pubsubpb.Subscription) error {
 	if config.GetExpirationPolicy() == nil {
 		config.ExpirationPolicy = &pubsubpb.ExpirationPolicy{Ttl: durationpb.New(defaultTTL)}
@@ -133,8 +134,8 @@ func checkRetry(config *pubsubpb.Subscription) error {
 	return nil
 }
 
-// CheckDeadLetters checks a policy, except whether its topic exists, and fills
-// in the default number of attempts. A nil policy is valid.
+// CheckDeadLetters checks a dead letter policy, and fills in the default number of attempts. It
+// does not check whether the policy's topic exists. A nil policy is valid.
 func CheckDeadLetters(policy *pubsubpb.DeadLetterPolicy) error {
 	if policy == nil {
 		return nil
@@ -158,7 +159,7 @@ func checkDuration(d *durationpb.Duration, field string, low, high time.Duration
 	return nil
 }
 
-// CheckDeadline checks the deadline of a subscription or a stream.
+// CheckDeadline checks the acknowledgement deadline of a subscription or a stream.
 func CheckDeadline(seconds int32, field string) error {
 	if seconds < minAckDeadline || seconds > maxAckDeadline {
 		return Invalid(field, "%d is not between %d and %d", seconds, minAckDeadline, maxAckDeadline)
@@ -166,8 +167,8 @@ func CheckDeadline(seconds int32, field string) error {
 	return nil
 }
 
-// CheckModify checks a new lease time. It may be shorter than the shortest
-// deadline that a subscription may have.
+// CheckModify checks the new deadline of a lease. It may be shorter than the shortest deadline of a
+// subscription.
 func CheckModify(seconds int32, field string) error {
 	if seconds < 0 || seconds > maxAckDeadline {
 		return Invalid(field, "%d is not between 0 and %d", seconds, maxAckDeadline)

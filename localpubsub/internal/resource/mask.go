@@ -9,9 +9,9 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 )
 
-// ApplyMask copies the fields that mask names between two messages of one type.
-// The mask may name the top-level fields in fields, and parts of them. A field
-// that is unset in from is cleared.
+// ApplyMask copies the fields that mask names from the message from to the message to. Both
+// messages have the same type. The mask may name the top-level fields in fields, and parts of these
+// fields. If a field is unset in from, ApplyMask clears it in to.
 func ApplyMask(to, from proto.Message, mask *fieldmaskpb.FieldMask, fields []string) error {
 	if len(mask.GetPaths()) == 0 {
 		return Invalid("update_mask", "it names no field")
@@ -52,7 +52,7 @@ func MaskNames(mask *fieldmaskpb.FieldMask, field string) bool {
 	return slices.ContainsFunc(mask.GetPaths(), func(path string) bool { return path == field || strings.HasPrefix(path, field+".") })
 }
 
-// The top-level fields that the update mask of a resource may name.
+// These are the top-level fields that the update mask of a resource may name.
 var (
 	TopicFields = []string{
 		"labels", "message_storage_policy", "kms_key_name", "schema_settings", "message_retention_duration",

@@ -1,6 +1,6 @@
-// Package resource has the rules that the kinds of resources share: names,
-// pages of lists, update masks and the bounds of a configuration. It also has
-// the statuses for calls that break one of these rules.
+// Package resource has the rules that all kinds of resources share. These are the rules for names,
+// pages of lists, update masks and the bounds of configurations. The package also makes the gRPC
+// errors for calls that break a rule.
 package resource
 
 import (
@@ -32,8 +32,8 @@ func Split(name string) (project, id string) {
 	return parts[1], parts[len(parts)-1]
 }
 
-// RandomName returns a random name of a collection, in the project of the
-// resource neighbour.
+// RandomName returns a random resource name in the given collection. The name is in the same
+// project as the resource neighbour.
 func RandomName(neighbour, collection string) string {
 	project, _ := Split(neighbour)
 	return "projects/" + project + "/" + collection + "/auto-" + strings.ToLower(rand.Text())

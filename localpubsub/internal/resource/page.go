@@ -16,9 +16,8 @@ type PageRequest interface {
 	GetPageToken() string
 }
 
-// Page returns one page of names, in order, and the token for the next page.
-// The page begins after the last name of the page that returned the request's
-// token.
+// Page returns one page of names in sorted order, and the token for the next page. The page begins
+// after the last name of the previous page, which returned the token in the request.
 func Page(names []string, req PageRequest) (some []string, next string, err error) {
 	if req.GetPageSize() < 0 {
 		return nil, "", Invalid("page_size", "%d is negative", req.GetPageSize())

@@ -12,9 +12,8 @@ import (
 	"example.com/lockstep/localpubsub/internal/resource"
 )
 
-// CreateSchema returns ALREADY_EXISTS for a name that is taken,
-// INVALID_ARGUMENT for an invalid definition, and RESOURCE_EXHAUSTED beyond the
-// limits.
+// CreateSchema creates a schema. It returns ALREADY_EXISTS if the name is taken, INVALID_ARGUMENT
+// if the definition is invalid, and RESOURCE_EXHAUSTED if a limit is reached.
 func (s *Service) CreateSchema(ctx context.Context, req *pubsubpb.CreateSchemaRequest) (*pubsubpb.Schema, error) {
 	if err := checkParent(req.GetParent()); err != nil {
 		return nil, err
@@ -43,9 +42,9 @@ func (s *Service) CreateSchema(ctx context.Context, req *pubsubpb.CreateSchemaRe
 	return created.describe(name, pubsubpb.SchemaView_FULL), nil
 }
 
-// CommitSchema adds a revision as the newest one. The revision must be
-// compatible with each revision of the schema. Otherwise INVALID_ARGUMENT names
-// the revision that it conflicts with, and the reason.
+// CommitSchema adds a revision as the newest one. The revision must be compatible with each older
+// revision of the schema. If it is not, CommitSchema returns INVALID_ARGUMENT. The error names the
+// conflicting revision and the reason.
 func (s *Service) CommitSchema(ctx context.Context, req *pubsubpb.CommitSchemaRequest) (*pubsubpb.Schema, error) {
 	if err := resource.CheckName(req.GetName(), "schemas", "name"); err != nil {
 		return nil, err
@@ -66,8 +65,8 @@ func (s *Service) CommitSchema(ctx context.Context, req *pubsubpb.CommitSchemaRe
 	return s.append(req.GetName(), unnamed)
 }
 
-// append completes a revision and adds it to an existing schema. The caller
-// holds the lock.
+// append gives the revision an id, a number and a time, and adds it to an existing schema. The
+// caller holds the lock.
 func (s *Service) append(name string, unnamed *revision) (*pubsubpb.Schema, error) {
 	old := s.byName[name]
 	added := unnamed.named(name, old.nextID(), old.nextNumber(), s.now())
@@ -94,9 +93,9 @@ func (s *Service) RollbackSchema(_ context.Context, req *pubsubpb.RollbackSchema
 	return s.append(req.GetName(), found)
 }
 
-// DeleteSchemaRevision takes a name with a revision id. It returns the schema
-// as it is afterwards, with its newest revision. If the schema has only one
-// revision, it returns FAILED_PRECONDITION, a code that is not documented
+// DeleteSchemaRevision deletes the revision whose id is in the name. It returns the schema with its
+// newest remaining revision. If the schema has only one revision, it returns FAILED_PRECONDITION.
+// Google does not document the code for this case
 // (https://cloud.google.com/pubsub/docs/delete-schema-revision).
 func (s *Service) DeleteSchemaRevision(_ context.Context, req *pubsubpb.DeleteSchemaRevisionRequest) (*pubsubpb.Schema, error) {
 	name, id, err := splitRevision(req.GetName())
@@ -122,8 +121,8 @@ func (s *Service) DeleteSchemaRevision(_ context.Context, req *pubsubpb.DeleteSc
 	return left.newest().describe(name, pubsubpb.SchemaView_FULL), nil
 }
 
-// DeleteSchema deletes all revisions. Publishing to topics that have the schema
-// fails from then on (https://cloud.google.com/pubsub/docs/delete-schema).
+// DeleteSchema deletes a schema with all its revisions. After that, publishing to a topic with this
+// schema fails (https://cloud.google.com/pubsub/docs/delete-schema).
 func (s *Service) DeleteSchema(_ context.Context, req *pubsubpb.DeleteSchemaRequest) (*emptypb.Empty, error) {
 	if err := resource.CheckName(req.GetName(), "schemas", "name"); err != nil {
 		return nil, err

@@ -10,13 +10,12 @@ import (
 	"example.com/lockstep/localpubsub/internal/resource"
 )
 
-// Check validates a message's data against the topic's schema. The data must be
-// valid for one of the revisions that the settings allow. Check tries the
-// newest first, as Google announced when it published the evolution of schemas.
-// It returns the attributes that the service adds to the message. The map is
-// shared, so the caller must not change it. Data that fits no revision is
-// INVALID_ARGUMENT, and a deleted schema is NOT_FOUND. A new schema with the
-// name of a deleted one takes its place.
+// Check validates the data of a message against the topic's schema. The data must be valid for one
+// of the revisions that the settings allow. Check tries the newest revision first, as Google
+// announced when it published schema evolution. It returns the attributes that the service adds to
+// the message. This map is shared, so the caller must not change it. If the data fits no revision,
+// the error is INVALID_ARGUMENT. If the schema is deleted, the error is NOT_FOUND. If a new schema
+// has the name of a deleted one, the new schema applies.
 func (s *Service) Check(settings *pubsubpb.SchemaSettings, data []byte) (attributes map[string]string, err error) {
 	of := s.history(settings.GetSchema())
 	if of == nil {
@@ -54,10 +53,10 @@ func (r *revision) judge(encoding pubsubpb.Encoding, data []byte) (map[string]st
 	}
 }
 
-// CheckSettings returns NOT_FOUND unless a topic's schema and its revisions
-// exist, and INVALID_ARGUMENT unless the encoding and the order of the
-// revisions are valid. It is called for new settings only, because a topic
-// keeps settings with revisions that are deleted later.
+// CheckSettings returns NOT_FOUND unless the schema of a topic and the named revisions exist. It
+// returns INVALID_ARGUMENT unless the encoding and the order of the revisions are valid. It must be
+// called for new settings only, because a topic keeps its settings after their revisions are
+// deleted.
 func (s *Service) CheckSettings(settings *pubsubpb.SchemaSettings) error {
 	name := settings.GetSchema()
 	if err := resource.CheckName(name, "schemas", "schema_settings.schema"); err != nil {
@@ -89,8 +88,7 @@ func checkEncoding(encoding pubsubpb.Encoding, field string) error {
 	return nil
 }
 
-// ValidateSchema returns INVALID_ARGUMENT for a definition that CreateSchema
-// would refuse.
+// ValidateSchema returns INVALID_ARGUMENT if CreateSchema would refuse the definition.
 func (s *Service) ValidateSchema(
 	ctx context.Context, req *pubsubpb.ValidateSchemaRequest,
 ) (*pubsubpb.ValidateSchemaResponse, error) {
@@ -103,9 +101,8 @@ func (s *Service) ValidateSchema(
 	return &pubsubpb.ValidateSchemaResponse{}, nil
 }
 
-// ValidateMessage validates a message against a schema in the request, against
-// the newest revision of a named schema, or against the revision at the end of
-// the name.
+// ValidateMessage validates a message. The request has a schema or the name of a schema. A name
+// without a revision id stands for the newest revision of the schema.
 func (s *Service) ValidateMessage(
 	ctx context.Context, req *pubsubpb.ValidateMessageRequest,
 ) (*pubsubpb.ValidateMessageResponse, error) {

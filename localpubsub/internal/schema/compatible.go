@@ -9,22 +9,19 @@ import (
 	"example.com/lockstep/localpubsub/internal/resource"
 )
 
-// accept returns an error unless a revision may be added to a schema. "You can
-// add or remove optional fields. You cannot add or delete other fields. You
-// also cannot edit any existing field."
-// (https://cloud.google.com/pubsub/docs/commit-schema-revision) This rule is
-// taken literally, with two observations by users of the service. First, the
-// service also compares with revisions older than the newest
-// (https://github.com/Rtosshy/gcp-test, README.md, experiment 7). Second, an
-// enum that gains a value counts as an edit of its fields (Stack Overflow,
-// "Backward and forward compatibility issues with protobufs in Google
+// accept returns an error if the revision must not be added to the schema. "You can add or remove
+// optional fields. You cannot add or delete other fields. You also cannot edit any existing field."
+// (https://cloud.google.com/pubsub/docs/commit-schema-revision) accept takes this rule literally.
+// It also follows two observations by users of the service. First, the service compares a new
+// revision also with revisions older than the newest (https://github.com/Rtosshy/gcp-test,
+// README.md, experiment 7). Second, a new value of an enum counts as an edit of the fields with
+// this enum (Stack Overflow, "Backward and forward compatibility issues with protobufs in Google
 // Pub/Sub").
 //
-// So repeated fields and maps can be neither added nor removed. The page does
-// not name them, and to allow a change that the service refuses would be worse
-// than to refuse a change that it allows. Message names are compared only where
-// a field has a message type. The name of the top-level type may change,
-// because no message contains it.
+// So repeated fields and maps can be neither added nor removed. Google's page does not name these
+// fields. If accept allowed a change that the service refuses, this would be worse than the
+// opposite. accept compares the names of messages only if a field has a message type. The name of
+// the top-level type may change, because no message contains this type.
 func (h history) accept(added *revision) error {
 	for _, old := range slices.Backward(h) {
 		if old.root == nil {
@@ -38,12 +35,12 @@ func (h history) accept(added *revision) error {
 	return nil
 }
 
-// A comparison holds the pairs of messages that are already compared or are
-// being compared. It ends the recursion of types that refer to themselves.
+// A comparison has the pairs of messages whose comparison has begun. It ends the recursion for
+// types that contain themselves.
 type comparison map[[2]protoreflect.FullName]bool
 
-// messages returns the reason why a message is incompatible with an older one.
-// It returns "" if they are compatible.
+// messages returns the reason why the message after is incompatible with the older message before.
+// It returns "" if the messages are compatible.
 func (c comparison) messages(before, after protoreflect.MessageDescriptor) string {
 	pair := [2]protoreflect.FullName{before.FullName(), after.FullName()}
 	if c[pair] {
@@ -72,8 +69,8 @@ func (c comparison) messages(before, after protoreflect.MessageDescriptor) strin
 	return ""
 }
 
-// loose returns the reason why field, which the other message lacks, may be
-// neither added nor removed. It returns "" if it may.
+// loose checks a field that the message other does not have. It returns the reason why the field
+// may be neither added nor removed, or "" if it may be.
 func loose(field protoreflect.FieldDescriptor, other protoreflect.MessageDescriptor) string {
 	if field.Cardinality() != protoreflect.Optional {
 		return fmt.Sprintf("%s is %v; only optional fields may be added or removed", field.FullName(), field.Cardinality())

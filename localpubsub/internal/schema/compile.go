@@ -17,13 +17,12 @@ import (
 	"example.com/lockstep/localpubsub/internal/resource"
 )
 
-// definitionFile is the file name that errors give for the definition.
+// definitionFile is the name of the definition's file in errors.
 const definitionFile = "schema.proto"
 
-// compileRevision compiles a definition to a revision without a name. The
-// definition is proto2, proto3 or an edition, with one top-level type, which is
-// a message, and no imports (https://cloud.google.com/pubsub/docs/schemas).
-// Services and options are ignored.
+// compileRevision compiles a definition to a revision without an id. The definition is in proto2,
+// proto3 or an edition. It must have exactly one top-level type, which is a message, and no imports
+// (https://cloud.google.com/pubsub/docs/schemas). Services and options are ignored.
 func compileRevision(ctx context.Context, schema *pubsubpb.Schema) (*revision, error) {
 	if err := checkKind(schema); err != nil {
 		return nil, err
@@ -73,7 +72,7 @@ func compile(ctx context.Context, definition string) (protoreflect.MessageDescri
 	if err != nil {
 		return nil, err
 	}
-	// The compiler's own descriptors are larger and slower than these.
+	// The descriptors of the compiler are larger and slower than the ones of protodesc.
 	file, err := protodesc.NewFile(protodesc.ToFileDescriptorProto(files[0]), new(protoregistry.Files))
 	if err != nil {
 		return nil, err

@@ -11,18 +11,17 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// noTypes is an empty registry. It keeps types that happen to be linked into
-// this process out of the validation.
+// noTypes is an empty registry. With it, the validation does not use types that are linked into
+// this process by chance.
 var noTypes = new(protoregistry.Types)
 
-// validBinary checks that data is a message of the type. It refuses fields that
-// the type does not have, and fields with another wire type, at any depth
-// except in the entries of maps. Protobuf parsers skip such fields. Google's
-// pages leave open whether the service refuses them. Users report for 2026 that
-// it does, at https://github.com/Rtosshy/gcp-test (README.md, experiment 6) and
-// https://github.com/apollo-chora/chora-contracts
-// (scripts/verify-schema-registry.sh). Bytes after the last field are refused,
-// too, as such fields or as malformed data.
+// validBinary returns an error unless data is a message of the type root. It refuses fields that
+// the type does not have, and fields with another wire type, at any depth except in the entries of
+// maps. Protobuf parsers skip such fields. Google's pages do not say whether the service refuses
+// them. Users reported in 2026 that it does, at https://github.com/Rtosshy/gcp-test (README.md,
+// experiment 6) and https://github.com/apollo-chora/chora-contracts
+// (scripts/verify-schema-registry.sh). Bytes after the last field are refused, too. They are parsed
+// as such fields, or are malformed.
 func validBinary(root protoreflect.MessageDescriptor, data []byte) error {
 	m := dynamicpb.NewMessage(root)
 	if err := (proto.UnmarshalOptions{Resolver: noTypes}).Unmarshal(data, m); err != nil {
@@ -31,15 +30,14 @@ func validBinary(root protoreflect.MessageDescriptor, data []byte) error {
 	return known(m)
 }
 
-// validJSON checks that data is a message of the type in protobuf's JSON form.
-// The parser refuses unknown fields, which is the default
-// (https://protobuf.dev/programming-guides/json/), and text after the object.
+// validJSON returns an error unless data is a message of the type root in protobuf's JSON form. The
+// parser refuses unknown fields, which is the default
+// (https://protobuf.dev/programming-guides/json/). It also refuses text after the object.
 func validJSON(root protoreflect.MessageDescriptor, data []byte) error {
 	return (protojson.UnmarshalOptions{Resolver: noTypes}).Unmarshal(data, dynamicpb.NewMessage(root))
 }
 
-// known returns an error if m, or a message within m, has a field without
-// declaration.
+// known returns an error if m or a message within m has a field that its type does not declare.
 func known(m protoreflect.Message) error {
 	if extra := m.GetUnknown(); len(extra) > 0 {
 		number, _, _ := protowire.ConsumeField(extra)
@@ -70,9 +68,9 @@ func knownWithin(field protoreflect.FieldDescriptor, value protoreflect.Value) (
 	return err
 }
 
-// knownValue checks the messages within value, and refuses values that a closed
-// enum does not have. Protobuf calls a field with such a value unknown
-// (https://protobuf.dev/programming-guides/enum/), although Go sets it.
+// knownValue checks the messages within value. It also refuses a value that a closed enum does not
+// declare. Protobuf treats a field with such a value as an unknown field
+// (https://protobuf.dev/programming-guides/enum/), although Go sets the field.
 func knownValue(field protoreflect.FieldDescriptor, value protoreflect.Value) error {
 	switch {
 	case field.Message() != nil:

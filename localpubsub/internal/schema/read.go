@@ -11,8 +11,8 @@ import (
 	"example.com/lockstep/localpubsub/internal/resource"
 )
 
-// GetSchema returns the newest revision, or the revision named after an @ at
-// the end of the name. It leaves out the definition if the view is BASIC.
+// GetSchema returns the newest revision of a schema. If the name ends with @ and a revision id, it
+// returns that revision. If the view is BASIC, the result has no definition.
 func (s *Service) GetSchema(_ context.Context, req *pubsubpb.GetSchemaRequest) (*pubsubpb.Schema, error) {
 	view, err := viewOr(req.GetView(), pubsubpb.SchemaView_FULL)
 	if err != nil {
@@ -26,8 +26,8 @@ func (s *Service) GetSchema(_ context.Context, req *pubsubpb.GetSchemaRequest) (
 	return found.describe(name, view), nil
 }
 
-// revision returns the newest revision of a schema, or the revision that full
-// names after an @.
+// revision returns the newest revision of the schema that full names. If full ends with @ and a
+// revision id, it returns that revision.
 func (s *Service) revision(full string) (*revision, error) {
 	name, id, err := splitRevision(full)
 	if err != nil {
@@ -44,8 +44,8 @@ func (s *Service) revision(full string) (*revision, error) {
 	return found, nil
 }
 
-// ListSchemas returns the newest revision of each schema of a project, in the
-// order of the names. It leaves out the definitions unless the view is FULL.
+// ListSchemas returns the newest revision of each schema in a project, in the order of the names.
+// Only if the view is FULL, the result has the definitions.
 func (s *Service) ListSchemas(_ context.Context, req *pubsubpb.ListSchemasRequest) (*pubsubpb.ListSchemasResponse, error) {
 	if err := checkParent(req.GetParent()); err != nil {
 		return nil, err
@@ -78,9 +78,8 @@ func (s *Service) names(parent string) (names []string) {
 	return names
 }
 
-// ListSchemaRevisions returns the revisions of a schema, newest first
-// (https://google.aip.dev/162). It leaves out the definitions unless the view
-// is FULL.
+// ListSchemaRevisions returns the revisions of a schema, newest first (https://google.aip.dev/162).
+// Only if the view is FULL, the result has the definitions.
 func (s *Service) ListSchemaRevisions(
 	_ context.Context, req *pubsubpb.ListSchemaRevisionsRequest,
 ) (*pubsubpb.ListSchemaRevisionsResponse, error) {

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// A revision never changes. A deleted revision keeps only its id and number, so
-// that a topic's range can still name it.
+// A revision never changes. A deleted revision keeps only its id and number, because the range of
+// revisions that a topic allows may still name it.
 type revision struct {
 	id         string
 	number     int // from 1, in the order of commits
@@ -59,13 +59,12 @@ func (r *revision) describe(schema string, view pubsubpb.SchemaView) *pubsubpb.S
 	return described
 }
 
-// A history holds a schema's revisions, oldest first, including deleted ones.
-// It has at most maxRevisions deleted ones. If there are more, the oldest is
-// dropped. A history never changes. A schema that exists has at least one
-// revision that is not deleted.
+// A history has the revisions of a schema, oldest first. It includes up to maxRevisions deleted
+// revisions. If there are more deleted revisions, the oldest one is dropped. A history never
+// changes. A schema that exists has at least one revision that is not deleted.
 type history []*revision
 
-// len counts the revisions that are not deleted.
+// len returns the number of revisions that are not deleted.
 func (h history) len() int {
 	n := 0
 	for _, r := range h {
@@ -85,7 +84,8 @@ func (h history) newest() *revision {
 	return nil
 }
 
-// find returns nil for a revision that was deleted or never existed.
+// find returns the revision with this id. It returns nil if the revision was deleted or never
+// existed.
 func (h history) find(id string) *revision {
 	if i := h.index(id); i >= 0 && h[i].root != nil {
 		return h[i]
@@ -93,8 +93,8 @@ func (h history) find(id string) *revision {
 	return nil
 }
 
-// index returns the position of a revision, which may be deleted. It returns -1
-// for an unknown revision.
+// index returns the index of the revision with this id, even if the revision is deleted. It returns
+// -1 if the id is unknown.
 func (h history) index(id string) int {
 	return slices.IndexFunc(h, func(r *revision) bool { return r.id == id })
 }
@@ -114,7 +114,7 @@ func (h history) without(i int) history {
 	return shorter
 }
 
-// nextNumber is the number of the next revision.
+// nextNumber returns the number for the next revision.
 func (h history) nextNumber() int {
 	if len(h) == 0 {
 		return 1
@@ -122,8 +122,8 @@ func (h history) nextNumber() int {
 	return h[len(h)-1].number + 1
 }
 
-// nextID returns eight characters of a UUID, as documented
-// (https://cloud.google.com/pubsub/docs/commit-schema-revision).
+// nextID returns a new id for a revision. An id is the first eight characters of a UUID, as
+// documented (https://cloud.google.com/pubsub/docs/commit-schema-revision).
 func (h history) nextID() string {
 	for {
 		if id := uuid.NewString()[:8]; h.index(id) < 0 {
@@ -132,13 +132,13 @@ func (h history) nextID() string {
 	}
 }
 
-// between returns the part of the history that a topic allows, from first to
-// last. If first or last was deleted, the next revision within the range takes
-// its place (https://cloud.google.com/pubsub/docs/delete-schema-revision).
+// between returns the revisions from first to last, which are the revisions that a topic allows. If
+// first or last was deleted, the next revision within the range takes its place
+// (https://cloud.google.com/pubsub/docs/delete-schema-revision).
 func (h history) between(first, last string) history {
 	from, to := 0, len(h)
 	if first != "" {
-		from = max(h.index(first), 0) // a dropped revision is older than all in the history
+		from = max(h.index(first), 0) // a dropped revision is older than those in the history
 	}
 	if last != "" {
 		to = h.index(last) + 1

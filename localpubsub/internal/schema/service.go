@@ -6,8 +6,8 @@
 //	                              ▼            ▼
 //	     compatible with each older one?    Check: data is valid for one of them
 //
-// Only Protocol Buffer schemas given as source text are supported. Avro and
-// compiled descriptors are UNIMPLEMENTED.
+// The package supports only Protocol Buffer schemas that are given as source text. For Avro schemas
+// and compiled descriptors it returns UNIMPLEMENTED.
 package schema
 
 import (
@@ -30,16 +30,16 @@ const (
 )
 
 const (
-	// maxStored bounds the size of all schemas together. Google's service
-	// instead has a bound per project. A revision counts as its definition plus
-	// revisionCost. A compiled definition takes 10 to 40 times the memory of
-	// its text, and 120 times if it consists of maps.
+	// maxStored is the limit for the size of all schemas together. Google's service has a limit for
+	// each project instead. The size of a revision is the length of its definition plus
+	// revisionCost. A compiled definition takes 10 to 40 times the memory of its text. It takes 120
+	// times that memory if the definition consists of maps.
 	maxStored    = 16_000_000 // bytes
 	revisionCost = 1_000      // bytes
 )
 
-// Service has the schemas of all projects. maxStored bounds its memory. Here a
-// change applies at once. Google's service sometimes takes minutes.
+// Service has the schemas of all projects. maxStored bounds their memory. Here a change takes
+// effect at once. In Google's service it sometimes takes minutes.
 type Service struct {
 	pubsubpb.UnimplementedSchemaServiceServer
 
@@ -63,7 +63,7 @@ func (s *Service) Forget() {
 	s.byName, s.projects, s.stored = map[string]history{}, map[string]int{}, 0
 }
 
-// history returns nil for an unknown name.
+// history returns the revisions of a schema, or nil if the name is unknown.
 func (s *Service) history(name string) history {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -79,8 +79,8 @@ func (s *Service) room(added *revision) error {
 	return nil
 }
 
-// add appends a revision to an existing schema, as its newest one. The caller
-// holds the lock.
+// add appends a revision to a schema as its newest one. It creates the schema if the name is new.
+// The caller holds the lock.
 func (s *Service) add(name string, added *revision) error {
 	old := s.byName[name]
 	if old.len() >= maxRevisions {
@@ -103,8 +103,8 @@ func checkParent(parent string) error {
 	return nil
 }
 
-// splitRevision splits projects/PROJECT/schemas/ID@REVISION into the name and
-// the revision id. @REVISION may be absent.
+// splitRevision splits a name of the form projects/PROJECT/schemas/ID@REVISION into the name of the
+// schema and the revision id. @REVISION may be absent.
 func splitRevision(full string) (name, id string, err error) {
 	name, id, given := strings.Cut(full, "@")
 	if given && id == "" {

@@ -17,9 +17,10 @@ import (
 	"example.com/lockstep/localpubsub"
 )
 
-// Apply creates the file's resources on the server: schemas first, then topics, then subscriptions.
-// It sets the faults last. An error names the resource that failed. The server then keeps the
-// resources created before it, so the caller should close the server.
+// Apply creates the resources of the file on the server: first the schemas, then the topics, then
+// the subscriptions. At the end it sets the faults. If a resource fails, the error names this
+// resource, and the server keeps the resources that were created before. So the caller should close
+// the server after an error.
 func (f File) Apply(ctx context.Context, server *localpubsub.Server) error {
 	conn, err := grpc.NewClient("passthrough:///"+server.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -110,8 +111,7 @@ func (s Subscription) request(parent, id string) (*pubsubpb.Subscription, error)
 	return r, nil
 }
 
-// full returns the full name for an id. It returns a name that is already full
-// unchanged.
+// full returns the full name of a resource. name may be an id or already the full name.
 func full(parent, kind, name string) string {
 	if strings.HasPrefix(name, "projects/") {
 		return name
@@ -129,7 +129,7 @@ func encodingOf(name string) (pubsubpb.Encoding, error) {
 	return 0, fmt.Errorf("encoding: %q: want BINARY or JSON", name)
 }
 
-// duration returns nil for 0, so that the default applies.
+// duration converts d. It returns nil for 0, so that the server's default applies.
 func duration(d time.Duration) *durationpb.Duration {
 	if d == 0 {
 		return nil

@@ -1,5 +1,5 @@
-// Package setup fills a local Pub/Sub from a file: projects with their schemas, topics and
-// subscriptions, and faults.
+// Package setup fills a local Pub/Sub from a file. The file lists projects with their schemas,
+// topics and subscriptions, and faults.
 //
 //	projects:
 //	  demo:
@@ -23,8 +23,8 @@
 //	faults:
 //	  - {kind: latency, delay: 5ms, mean: 20ms}
 //
-// A topic without a full name is in the subscription's own project. An absent setting
-// has Pub/Sub's default.
+// A topic without a full name is in the project of the subscription. A setting that is absent has
+// Pub/Sub's default.
 package setup
 
 import (
@@ -44,8 +44,8 @@ import (
 // maxFile bounds a file, in bytes.
 const maxFile = 4 << 20
 
-// File is the content of a file. Read has checked as much of it as can be
-// checked without a server.
+// File is the content of a setup file. Read has checked everything that can be checked without a
+// server.
 type File struct {
 	Projects map[string]Project  `yaml:"projects"`
 	Seed     uint64              `yaml:"seed"`
@@ -59,8 +59,8 @@ type Project struct {
 	Subscriptions map[string]Subscription `yaml:"subscriptions"`
 }
 
-// Schema is a Protocol Buffer schema. It has either the schema's text or the
-// file that contains it.
+// Schema is a Protocol Buffer schema. Either Definition has the text of the schema, or File names
+// the file with the text.
 type Schema struct {
 	Definition string `yaml:"definition"`
 	File       string `yaml:"file"` // a path relative to the setup file
@@ -92,15 +92,15 @@ type Retry struct {
 	Max time.Duration `yaml:"max"`
 }
 
-// DeadLetter names the topic to which a message goes after this number of
-// delivery attempts.
+// DeadLetter names the topic for messages that were not acknowledged after Attempts delivery
+// attempts.
 type DeadLetter struct {
 	Topic    string `yaml:"topic"`
 	Attempts int32  `yaml:"attempts"`
 }
 
-// Read reads a file, and the schemas that it names. An unknown field, a value of another type, and
-// a second document are errors that give the line.
+// Read reads a setup file, and the schema files that it names. An unknown field or a value of the
+// wrong type is an error that gives the line. A second document is an error, too.
 func Read(name string) (File, error) {
 	text, err := readBounded(name)
 	if err != nil {

@@ -16,18 +16,17 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// systemParameters may occur in any query. None of them changes the effect of a
-// method. Parameters that would change the shape of the answer (fields,
-// callback) are not in the list, and are refused as unknown.
-// https://cloud.google.com/apis/docs/system-parameters
+// systemParameters may occur in any query. They do not change the effect of a method. The system
+// parameters fields and callback would change the form of the answer. They are not in the list, so
+// they are refused as unknown. https://cloud.google.com/apis/docs/system-parameters
 var systemParameters = map[string]bool{
 	"$prettyPrint": true, "prettyPrint": true, "$.xgafv": true, "$userProject": true, "quotaUser": true,
 	"access_token": true, "oauth_token": true, "key": true, "upload_protocol": true, "uploadType": true,
 }
 
-// request builds the method's message from the body, then the query, then the
-// path. A later source replaces fields of an earlier one. The query counts even
-// if the body is "*", because Google's clients send update masks that way.
+// request builds the message of the call from the body, then the query, then the path. A later
+// source overwrites the fields of an earlier source. The query counts even if the body is "*",
+// because Google's clients send update masks in the query then.
 func (r route) request(path []string, query string, body []byte) (proto.Message, error) {
 	message := r.input.New()
 	if err := r.setBody(message, body); err != nil {
@@ -75,8 +74,8 @@ func (r route) setBody(message protoreflect.Message, body []byte) error {
 	return nil
 }
 
-// camelCaseMask converts an update mask from snake_case, which the service
-// accepts, to the form that protojson accepts.
+// camelCaseMask converts the update mask in a body from snake_case to camelCase. The service
+// accepts both forms, but protojson accepts camelCase only.
 func camelCaseMask(body []byte, message protoreflect.MessageDescriptor) ([]byte, error) {
 	if message.Fields().ByName("update_mask") == nil {
 		return body, nil
@@ -99,7 +98,7 @@ func camelCase(paths string) string {
 	return underscored.ReplaceAllStringFunc(paths, func(s string) string { return strings.ToUpper(s[1:]) })
 }
 
-// setField sets the field at a dotted path, which has JSON or proto names.
+// setField sets the field at a dotted path. The names in the path may be JSON names or proto names.
 func setField(message protoreflect.Message, path string, values []string) error {
 	names := strings.Split(path, ".")
 	for i, name := range names {
@@ -125,8 +124,8 @@ func fieldNamed(message protoreflect.MessageDescriptor, name string) protoreflec
 	return message.Fields().ByName(protoreflect.Name(name))
 }
 
-// setLeaf parses the values with protojson, so that enums, durations and masks
-// have the same form as in a body.
+// setLeaf sets a field to the values. It parses them with protojson, so that enums, durations and
+// masks have the same form as in a body.
 func setLeaf(message protoreflect.Message, field protoreflect.FieldDescriptor, values []string) error {
 	literals := make([]any, len(values))
 	for i, value := range values {
@@ -151,9 +150,9 @@ func setLeaf(message protoreflect.Message, field protoreflect.FieldDescriptor, v
 	return nil
 }
 
-// literal returns value in the form that protojson expects. Booleans and enum
-// numbers are bare. Everything else is a text, including other numbers. A mask
-// may be in snake_case.
+// literal returns value in the JSON type that protojson expects for the field. Booleans and numbers
+// of enums are not quoted. All other values are strings, including other numbers. A mask may be in
+// snake_case.
 func literal(field protoreflect.FieldDescriptor, value string) any {
 	switch kind, message := field.Kind(), field.Message(); {
 	case kind == protoreflect.BoolKind && (value == "true" || value == "false"):
@@ -168,8 +167,8 @@ func literal(field protoreflect.FieldDescriptor, value string) any {
 	return value
 }
 
-// jsonError returns protojson's message without its prefix. protojson varies
-// the space in the prefix on purpose, so that no program compares it.
+// jsonError returns the message of a protojson error without its prefix. protojson deliberately
+// varies the space in the prefix, so that no program compares the message.
 func jsonError(err error) string {
 	return strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
 }

@@ -22,20 +22,20 @@ import (
 type route struct {
 	method        string // "/package.Service/Method"
 	input, output protoreflect.MessageType
-	// path matches an escaped path without its verb. Its groups are the fields
-	// named by variables, as dotted paths.
+	// path matches an escaped path without its verb. It has one group for each name in variables.
+	// Each name is the dotted path of the field that the group sets.
 	path      *regexp.Regexp
 	variables []string
-	// body is the field that the request's body sets. "*" means the whole
-	// message, and "" means that the method takes no body.
+	// body is the name of the field that the request's body sets. "*" means the whole message. ""
+	// means that the method takes no body.
 	body string
 }
 
-// routes lists the routes of an HTTP method and a verb, as "POST:publish" or "GET:".
+// routes has the routes by HTTP method and verb. A key is, for example, "POST:publish" or "GET:".
 type routes map[string][]route
 
-// find returns the route of an escaped path, and the values of its variables in
-// their order.
+// find returns the route of an escaped path, and the values of the route's variables in their
+// order.
 func (rs routes) find(method, path string) (route, []string, error) {
 	resource, verb := cutVerb(path)
 	for _, r := range rs[method+":"+verb] {
@@ -56,8 +56,8 @@ func (rs routes) find(method, path string) (route, []string, error) {
 	return route{}, nil, status.Errorf(codes.NotFound, "no method has the path %s %s", method, path)
 }
 
-// cutVerb cuts "publish" from a path that ends in ":publish". A colon before
-// the last slash belongs to a project such as example.com:acme.
+// cutVerb splits a path into the resource and the verb, such as "publish" in a path that ends in
+// ":publish". A colon before the last slash belongs to a project such as example.com:acme.
 func cutVerb(path string) (resource, verb string) {
 	colon := strings.LastIndexByte(path, ':')
 	if colon <= strings.LastIndexByte(path, '/') {
@@ -66,8 +66,8 @@ func cutVerb(path string) (resource, verb string) {
 	return path[:colon], path[colon+1:]
 }
 
-// unescapeVariable unescapes a variable's value, except that an escaped slash
-// stays escaped, so that it separates nothing.
+// unescapeVariable unescapes the value of a variable. An escaped slash stays escaped, because it
+// does not separate parts of a name.
 func unescapeVariable(value string) (string, error) {
 	kept := strings.NewReplacer("%2F", "%252F", "%2f", "%252f").Replace(value)
 	return url.PathUnescape(kept)
@@ -95,8 +95,8 @@ func annotatedRoutes() routes {
 	return all
 }
 
-// iamRules returns the HTTP rules of IAM's methods as Pub/Sub's service configuration
-// has them. The annotations of IAM itself name no resources and have no GET.
+// iamRules returns the HTTP rules of IAM's methods, as in the service configuration of Pub/Sub. The
+// annotations of IAM itself name no resources, and have no GET.
 // https://cloud.google.com/pubsub/docs/reference/rest/v1/projects.topics/getIamPolicy
 func iamRules(resource string) map[protoreflect.Name]*annotations.HttpRule {
 	post := func(verb string) *annotations.HttpRule {
@@ -109,8 +109,8 @@ func iamRules(resource string) map[protoreflect.Name]*annotations.HttpRule {
 	}
 }
 
-// add adds the routes of the rule and of its further bindings. StreamingPull
-// has no rule, so it has no route.
+// add adds the routes of the rule and of its additional bindings. A method without a rule, such as
+// StreamingPull, gets no route.
 func (rs routes) add(method protoreflect.MethodDescriptor, rule *annotations.HttpRule) {
 	if rule == nil {
 		return
@@ -133,15 +133,15 @@ func httpMethod(rule *annotations.HttpRule) string {
 	return strings.ToUpper(string(field.Name()))
 }
 
-// variable is a template's {field} or {field=pattern}.
+// variable matches a {field} or {field=pattern} in a template.
 var variable = regexp.MustCompile(`\{([a-z0-9_.]+)(?:=([^}]*))?\}`)
 
 // wildcards translates the wildcards of a template into regular expressions.
 var wildcards = strings.NewReplacer("**", ".+", "*", "[^/]+")
 
-// compileTemplate turns "/v1/{topic.name=projects/*/topics/*}:verb" into an
-// expression with one group per variable. The literal parts of a template are
-// letters, digits and slashes.
+// compileTemplate turns a template such as "/v1/{topic.name=projects/*/topics/*}:verb" into an
+// expression with one group for each variable. The literal parts of a template are letters, digits
+// and slashes.
 func compileTemplate(template string) (path *regexp.Regexp, variables []string, verb string) {
 	template, verb = cutVerb(template)
 	expression := variable.ReplaceAllStringFunc(template, func(s string) string {

@@ -1,14 +1,13 @@
-// Package transcoding serves Google's REST API as calls of a gRPC server, for
-// the unary methods of Pub/Sub and IAM
-// (https://cloud.google.com/pubsub/docs/reference/rest). Bodies and answers are
-// in protojson's camelCase, with 64-bit integers as strings. Errors have the
-// form {"error": {"code", "message", "status", "details"}}.
+// Package transcoding serves Google's REST API. It turns each request into a call of a gRPC server.
+// It covers the unary methods of Pub/Sub and IAM
+// (https://cloud.google.com/pubsub/docs/reference/rest). Bodies and answers are in the camelCase of
+// protojson, with 64-bit integers as strings. Errors have the form {"error": {"code", "message",
+// "status", "details"}}.
 //
-// The routes are built at run time from the google.api.http annotations in the
-// linked-in descriptors, so they are as complete and as new as the client
-// library. Two existing transcoders were considered. vanguard returns a bare
-// google.rpc.Status, although clients read Google's error object, and brings
-// protocols that no client uses here. grpc-gateway needs generated code.
+// The routes are built at run time from the google.api.http annotations of the descriptors in the
+// client library. So the routes are as complete and as new as the client library. We considered two
+// existing transcoders. vanguard returns a bare google.rpc.Status, but clients read Google's error
+// object. It also has protocols that no client uses here. grpc-gateway needs generated code.
 package transcoding
 
 import (
@@ -28,26 +27,25 @@ import (
 )
 
 const (
-	// maxBody is the limit of 10 MB for a publish request, plus room for the
-	// JSON around it.
+	// maxBody is the maximum size of a request's body. This is the limit of 10 MB for a publish
+	// request, plus room for the JSON around the messages.
 	maxBody = 11 << 20
-	// maxAnswer bounds the size of a page of a list. The answer to a pull is
-	// far smaller.
+	// maxAnswer is the maximum size of an answer. It is large enough for a page of a list. The
+	// answer to a pull is far smaller.
 	maxAnswer = 64 << 20
-	// CallTime bounds a call, and also the sending of the request before it.
-	// The longest call is a pull that waits for messages.
+	// CallTime is the time limit of a call. It is also the time limit for reading the request. The
+	// longest call is a pull that waits for messages.
 	CallTime = 2 * time.Minute
 )
 
-// A handler transcodes requests to calls of conn.
+// A handler turns HTTP requests into calls over conn.
 type handler struct {
 	conn   grpc.ClientConnInterface
 	routes routes
 }
 
-// NewHandler returns a handler that calls conn for each request. The HTTP
-// server must bound the time in which a client sends a request and reads the
-// answer.
+// NewHandler returns a handler that turns each request into a call over conn. The HTTP server must
+// bound the time in which a client sends its request and reads the answer.
 func NewHandler(conn grpc.ClientConnInterface) http.Handler {
 	return &handler{conn: conn, routes: annotatedRoutes()}
 }
@@ -111,8 +109,8 @@ func writeError(w http.ResponseWriter, s *status.Status) {
 	writeJSON(w, body.Code, encoded)
 }
 
-// writeJSON indents the body as the service does. That also removes the spaces
-// that protojson adds at random.
+// writeJSON writes the body, indented like the answers of the service. The indentation also removes
+// the spaces that protojson adds at random.
 func writeJSON(w http.ResponseWriter, code int, body []byte) {
 	var indented bytes.Buffer
 	if err := json.Indent(&indented, body, "", "  "); err != nil {
@@ -125,7 +123,7 @@ func writeJSON(w http.ResponseWriter, code int, body []byte) {
 	_, _ = w.Write(indented.Bytes()) // the client may have gone
 }
 
-// httpStatus maps a code to an HTTP status as in google/rpc/code.proto.
+// httpStatus returns the HTTP status of a gRPC code, as google/rpc/code.proto defines it.
 func httpStatus(c codes.Code) int {
 	switch c {
 	case codes.InvalidArgument, codes.FailedPrecondition, codes.OutOfRange:

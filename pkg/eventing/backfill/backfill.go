@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// lease is longer than the time between two renewals, which is an attempt and a pause.
+	// lease is longer than the time between two renewals, which is at most an attempt and a pause.
 	lease = 30 * time.Second
 	// pageTimeout bounds an attempt to fill a page. An attempt takes less than a second.
 	pageTimeout = 15 * time.Second
@@ -27,11 +27,12 @@ const (
 	// outage is how long the owner or the database may be away, for example for a restart. It also
 	// covers clocks of the two databases that differ by some seconds.
 	outage = 30 * time.Second
-	// patience is how long after the first failed attempt for a page another attempt may follow. So
-	// the last attempt begins no earlier than the time outage after the first failure.
+	// patience is the time after the first failed attempt for a page in which a failed attempt is
+	// followed by another one. An attempt takes up to pageTimeout. So the last attempt begins no
+	// earlier than the time outage after the first failure.
 	patience = outage + pageTimeout
-	// maxFailed bounds the rows of a Run that cannot be written. Each costs a line in the log and a
-	// transaction. So a Run does not go on to the end with a table that refuses all rows.
+	// maxFailed bounds the rows of a Run that cannot be written. Each such row costs a line in the
+	// log and a transaction. So if the table refuses all rows, the Run does not go on to the end.
 	maxFailed = 1000
 )
 
@@ -48,8 +49,8 @@ var (
 	ErrRefused = errors.New("the table refuses many rows")
 )
 
-// CheckFailed returns ErrRefused if rows, the number of rows that could not be written, is so high
-// that a Run ends.
+// CheckFailed returns ErrRefused if rows is more than maxFailed. rows is the number of rows that a
+// Run could not write.
 func CheckFailed(rows int64) error {
 	if rows <= maxFailed {
 		return nil
@@ -129,7 +130,7 @@ func Run(ctx context.Context, db *pgxpool.Pool, f Filler, o Options, passed func
 	return s, nil
 }
 
-// run is a backfill that runs.
+// run is the state of one call of Run.
 type run struct {
 	db     bounded.Pool
 	filler Filler
@@ -195,8 +196,8 @@ func (r *run) fill(ctx context.Context, s State) (State, error) {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// pauseAfter returns the pause after a page of this many rows that took this long. With the pause,
-// a Run fills at most perSecond rows per second.
+// pauseAfter returns the pause after a page. rows is the number of rows in the page, and took is
+// how long the page took. With the pause, a Run fills at most perSecond rows per second.
 func pauseAfter(rows int64, perSecond int, took time.Duration) time.Duration {
 	if perSecond == 0 {
 		return 0

@@ -6,11 +6,12 @@
 //
 // # Why it converges
 //
-// A page is read at one time and written at a later one. In between, events may have moved its rows
-// further, deleted them, or put them again. For each row, under its lock, the rule inbox.Advance
-// keeps the higher (epoch, version), except a version that the owner has lost and replaced since.
-// So the page and the events may be written in any order, and each more than once. A wrong owner
-// takes no row back. Tombstones are rows too, so a late event of a deleted aggregate is stale.
+// A page is read at one time and written at a later time. In between, events may have moved rows of
+// the page further, deleted them, or put them again. The rule inbox.Advance decides about each row,
+// under the row's lock. It keeps the higher (epoch, version), except a version that the owner has
+// lost and replaced since. So the page and the events may be written in any order, and each more
+// than once. A page of a wrong owner makes no row older. Tombstones are rows too, so a late event
+// of a deleted aggregate is stale.
 //
 // # The order of a cold start
 //
@@ -25,9 +26,9 @@
 // answer of a replica that lags is written, which is harmless, and the page is requested again.
 //
 // A backfill removes no row that the owner does not have. It changes no row that is ahead of its
-// owner's, unless the owner has changed the aggregate later. Package reconcile finds both. If the
-// owner was restored, a backfill does not fetch earlier pages again. The steps of the restore, with
-// package reconcile, cover this.
+// owner's, unless the owner has changed the aggregate later. Package reconcile finds both kinds of
+// rows. If the owner is restored while a backfill is under way, the backfill does not fetch earlier
+// pages again. The steps of the restore, with package reconcile, cover this.
 //
 // # Rows that cannot be written
 //
@@ -37,11 +38,12 @@
 // # Progress
 //
 // The progress is saved after each page. A backfill that was killed continues at the page that it
-// was working on, which is written once more. A running backfill has a lease, so that a second one
-// is refused. Two would load the owner twice, and do no other harm. A process that was killed looks
-// like one that is cut off, so the next backfill has to wait up to 30 seconds, until the lease of
-// the killed process ends. A process that is stopped gives its lease back. The lease is a row of
-// the table and no lock of a session, because a transaction pooler has no sessions.
+// was working on, which is written once more. A running backfill has a lease, so that a second
+// backfill is refused. Two backfills would load the owner twice, and do no other harm. Other
+// processes cannot distinguish a killed process from a process that is cut off. So the next
+// backfill has to wait up to 30 seconds, until the lease of the killed process ends. A process that
+// is stopped gives its lease back. The lease is a row of the table and not a lock of a session,
+// because a transaction pooler has no sessions.
 //
 // # The table
 //

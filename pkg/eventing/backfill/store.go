@@ -60,7 +60,7 @@ func (r *run) claim(ctx context.Context, restart bool) (s State, err error) {
 var saveBackfill string
 
 // save writes how far the backfill has come, and renews the lease unless the backfill is done. It
-// writes the whole state, so to repeat a save with a lost answer changes nothing.
+// writes the whole state. So if the answer to a save was lost, a second save changes nothing.
 func (r *run) save(ctx context.Context, s State, done bool) (State, error) {
 	err := r.db.Statement("save backfill", saveBackfill, s.Type, r.holder, s.next, s.RowsRead, s.RowsWritten, done, lease.Microseconds()).
 		Scan(ctx, &s.FinishedAt)

@@ -1,4 +1,5 @@
-// Package backoff makes the pauses between the attempts of an action that is tried again.
+// Package backoff makes the pauses between the attempts of an action that is repeated after a
+// failure.
 package backoff
 
 import (
@@ -9,10 +10,9 @@ import (
 	"time"
 )
 
-// Policy is capped exponential backoff with full jitter: a delay drawn evenly
-// from zero to a ceiling that doubles with each attempt. The jitter spreads out
-// the instances that failed together (Brooker, "Exponential Backoff And Jitter",
-// 2015).
+// Policy is capped exponential backoff with full jitter. Each delay is drawn evenly between zero
+// and a ceiling, which doubles with each attempt. The jitter spreads out the retries of instances
+// that failed together (Brooker, "Exponential Backoff And Jitter", 2015).
 type Policy struct {
 	// Base is the ceiling of the first delay.
 	Base time.Duration
@@ -47,9 +47,9 @@ func (p Policy) Within(own Policy, most time.Duration) Policy {
 	return Policy{Base: base, Cap: min(max(cmp.Or(p.Cap, own.Cap), minDelay), most)}
 }
 
-// Attempts yields attempts from 1 on, each with the pause that follows it unless the caller's loop
-// ends. The sequence ends when ctx ends. The first attempt comes at once, even if ctx has ended, so
-// that the caller has an error to return.
+// Attempts yields the number of each attempt, from 1 on, together with the pause that follows the
+// attempt. There is no pause if the caller ends its loop. The sequence ends when ctx ends. The
+// first attempt comes at once, even if ctx has ended, so that the caller has an error to return.
 func (p Policy) Attempts(ctx context.Context) iter.Seq2[int, time.Duration] {
 	return func(yield func(int, time.Duration) bool) {
 		for attempt := 1; ; attempt++ {
@@ -61,8 +61,8 @@ func (p Policy) Attempts(ctx context.Context) iter.Seq2[int, time.Duration] {
 	}
 }
 
-// Sleep waits for d, or less if ctx ends or wake receives. It reports whether
-// ctx is still alive. A nil wake never receives.
+// Sleep waits for d, or less if ctx ends or wake receives. It reports whether ctx has not ended. A
+// nil wake never receives.
 func Sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -1,5 +1,5 @@
-// Package bounded runs statements within a time limit. Neither a server that does not answer nor a
-// lock of another session holds up a caller for longer than the limit.
+// Package bounded runs statements within a time limit. A caller waits no longer than the limit,
+// even if the server does not answer, or another session holds a lock.
 package bounded
 
 import (
@@ -25,7 +25,7 @@ type Statement struct {
 	args      []any
 }
 
-// Statement returns a statement with its arguments. Its errors begin with name.
+// Statement returns a statement with its arguments. The errors of the statement begin with name.
 func (p Pool) Statement(name, sql string, args ...any) Statement {
 	return Statement{p, name, sql, args}
 }
@@ -57,7 +57,7 @@ func Collect[T any](ctx context.Context, s Statement, row pgx.RowToFunc[T]) (all
 	return all, err
 }
 
-// Tx runs do in a transaction. Its errors begin with name.
+// Tx runs do in a transaction. The errors of Tx begin with name.
 func (p Pool) Tx(ctx context.Context, name string, do func(context.Context, pgx.Tx) error) error {
 	return p.run(ctx, name, func(ctx context.Context) error {
 		return pgx.BeginFunc(ctx, p.DB, func(tx pgx.Tx) error { return do(ctx, tx) })

@@ -19,8 +19,8 @@ import (
 const (
 	// queryTimeout bounds a statement that is not part of a caller's transaction.
 	queryTimeout = 5 * time.Second
-	// keepInstances is how much older than the group's newest save an instance's row may become
-	// before Forget deletes it.
+	// keepInstances is how long the row of an instance that no longer saves is kept. Forget deletes
+	// the row when the group's newest save is younger than the row by more than that.
 	keepInstances = 7 * 24 * time.Hour
 	// logEvery is the least time between two log lines about saves.
 	logEvery = time.Minute
@@ -30,7 +30,7 @@ const (
 type Names struct {
 	// Table is found through the connection's search_path.
 	Table string
-	// Group is the consumer group, Subscription the short name of its subscription.
+	// Group is the consumer group. Subscription is the short name of the group's subscription.
 	Group, Subscription string
 	// Metrics is the prefix of the metrics.
 	Metrics string
@@ -130,8 +130,8 @@ func (s *Store) committed(ctx context.Context, saved *Saved) {
 	}
 }
 
-// Forget deletes the rows of instances whose last save is older than the group's newest save by
-// keepInstances.
+// Forget deletes the row of each instance whose last save is older than the group's newest save by
+// more than keepInstances.
 func (s *Store) Forget(ctx context.Context) error {
 	if s == nil {
 		return nil

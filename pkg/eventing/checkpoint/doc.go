@@ -3,18 +3,18 @@
 //
 // A consumer of package inbox saves its position once per batch, in the transaction of the
 // batch's effects, so that neither is committed without the other. Each instance has a row of its
-// own, because all batches would wait for the lock of a single row. A view derives the position
-// of the group.
+// own. With a single row, all batches would wait for the lock of that row. A view derives the
+// position of the group.
 //
 // # Why nothing seeks forward by itself
 //
-// Pub/Sub keeps the acknowledgements, and they tell which work is left. A message is acknowledged
-// after the commit of its effect, so a consumer that starts goes on with the messages that have no
-// effect yet. The consumer needs no stored position for that. A Seek acknowledges every message
-// that was published before the time of the seek. If a consumer sought forward to its stored
-// position, as consumers of a log do, the consumer would discard the messages that were published
-// before that position and never applied. These are messages that wait for a repair, messages of an
-// instance that died, and messages that the broker had not delivered yet.
+// Pub/Sub keeps the acknowledgements, and these show which messages have no effect yet. A message
+// is acknowledged after the commit of its effect, so a consumer that starts goes on with the
+// messages that are not acknowledged. The consumer needs no stored position for that. A Seek
+// acknowledges every message that was published before the time of the seek. If a consumer sought
+// forward to its stored position, as consumers of a log do, the consumer would discard the messages
+// that were published before that position and never applied. These are messages that wait for a
+// repair, messages of an instance that died, and messages that the broker had not delivered yet.
 //
 // So a consumer seeks only if its operator says so ([Store.Start]), and no further than the group's
 // safe position. A reset ([Store.Reset]) has the same limit, unless its operator decides to discard
@@ -39,8 +39,8 @@
 //	<prefix>.save     saves whose transaction was committed
 //	<prefix>.failure  saves that failed. The batch is tried again, and saves its offset then
 //
-// The lag is that of the last batch. In a replay the lag rises, although the position stays. While
-// no message arrives, the lag keeps its value. So only the age of the subscription's oldest
-// unacknowledged message shows a consumer that stands still. At level debug, one save a minute is
-// logged, because a line for each save would be as many lines as batches.
+// The metric lag_ms has the lag of the last batch. In a replay the lag rises, although the position
+// stays. While no message arrives, the lag keeps its value. So only the age of the subscription's
+// oldest unacknowledged message shows a consumer that stands still. At level debug, one save a
+// minute is logged, because with a line for each save the log would have a line for every batch.
 package checkpoint

@@ -22,8 +22,8 @@ type Position struct {
 	// the first message, see Retention. The view's migrations have the rule of SafePosition and its
 	// limits.
 	SafePosition time.Time `json:"safe_position"`
-	// PublishTime is the greatest publish time that any instance has saved. It is no safe
-	// position.
+	// PublishTime is the greatest publish time that any instance has saved. A seek to that time is
+	// not safe.
 	PublishTime time.Time `json:"publish_time"`
 	// OldestHeld is the publish time of the oldest event that waits in the inbox.
 	OldestHeld *time.Time `json:"oldest_held,omitempty"`
@@ -35,7 +35,8 @@ type Position struct {
 // Row is one row of the table.
 type Row struct {
 	Instance string `json:"instance"`
-	// Source is save for an instance, reset for an operator, start for a deployment.
+	// Source is "save" for the row of an instance, "reset" for the row of an operator's reset, and
+	// "start" for the row of a deployment.
 	Source string `json:"source"`
 	Offset
 	LagMillis int64     `json:"lag_ms"`
@@ -69,7 +70,7 @@ func (s *Store) load(ctx context.Context, db interface {
 	return p, nil
 }
 
-// Rows returns the rows of the group, the last written first.
+// Rows returns the rows of the group. The row that was written last comes first.
 func (s *Store) Rows(ctx context.Context) ([]Row, error) {
 	return bounded.Collect(ctx, s.db.Statement("load offsets", `
 		SELECT instance, source, message_id, publish_time, lag_millis, updated_at, updated_by FROM `+s.table+`

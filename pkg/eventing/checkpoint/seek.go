@@ -19,13 +19,13 @@ import (
 // session of the service's role may be idle within a transaction.
 const brokerTimeout = 8 * time.Second
 
-// groupLock is the lock that makes the seeks of a group take turns.
+// groupLock is the SQL key of an advisory lock. With this lock the seeks of a group take turns.
 const groupLock = `hashtext('lockstep offset reset ' || $1)`
 
 // ErrBusy means that another seek of the group is under way.
 var ErrBusy = errors.New("another reset, or the start of a deployment, is under way")
 
-// ErrDiscards means that a reset would give up messages that were perhaps not applied.
+// ErrDiscards means that a reset would give up messages that may not have been applied.
 var ErrDiscards = errors.New("a seek to after the safe position gives up messages that were not applied")
 
 // Retention is how far back the messages of a subscription reach.
@@ -79,14 +79,14 @@ func (s *Store) seek(ctx context.Context, client *pubsub.Client, to time.Time) e
 }
 
 // Start seeks the subscription once for each deployment. It seeks to the group's safe position
-// minus the duration back or, if back is zero, to before the oldest message that the subscription
-// has. The first instance writes a row for the deployment in a transaction that ends after the
-// seek. Instances that start at the same time wait for that transaction, as they would wait for a
-// reset. These instances and later ones find the row, and do not seek. If the process ends before
-// the commit, there is no row, and another instance seeks.
+// minus the duration back. If back is zero, it seeks to before the oldest message of the
+// subscription. The first instance writes a row for the deployment in a transaction that ends after
+// the seek. Instances that start at the same time wait for that transaction, as they would wait for
+// a reset. Then they find the row, and do not seek. The same is true of instances that start later.
+// If the process ends before the commit, there is no row, and another instance seeks.
 //
 // Start returns the time that it has sought to, or the zero time if there was no seek. A start
-// without a seek is as safe, because the consumer goes on with the messages that are not
+// without a seek is safe, too, because the consumer goes on with the messages that are not
 // acknowledged. The log has the reason why there was no seek. Either the deployment has a row
 // already, or the group has no position from which to subtract back, or the messages of an earlier
 // seek may still come again. In the last case a seek would take each deployment further back than
@@ -106,8 +106,8 @@ func (s *Store) Start(ctx context.Context, client *pubsub.Client, deployment str
 		if err != nil {
 			return err
 		}
-		// If the group has no position, any message of the subscription may be undelivered. The row
-		// then has a time before all of them, which later deployments read.
+		// If the group has no position, any message of the subscription may be undelivered. So the
+		// row gets a time before all messages, and later deployments read that time.
 		n, err := s.write(ctx, tx, "start "+deployment, "start", to, s.by)
 		switch {
 		case err != nil:
@@ -129,8 +129,9 @@ func (s *Store) Start(ctx context.Context, client *pubsub.Client, deployment str
 }
 
 // startAt returns the time for a deployment's row, and the reason why there must be no seek to that
-// time. An empty reason means that a seek is allowed. The duration oldest is subtracted from the
-// present, and the duration back from the safe position.
+// time. An empty reason means that a seek is allowed. oldest is the greatest age of a message. back
+// is the duration to subtract from the safe position, or zero for a seek to before the oldest
+// message.
 func (s *Store) startAt(ctx context.Context, tx pgx.Tx, back, oldest time.Duration) (to time.Time, why string, err error) {
 	var now time.Time
 	var replaying bool
@@ -159,15 +160,15 @@ func (s *Store) startAt(ctx context.Context, tx pgx.Tx, back, oldest time.Durati
 
 // Reset moves the subscription to a time, forward or backward, and the group's position with it.
 // The rows of the instances are deleted, and their next saves insert them again. The rows of the
-// deployments stay, so that no deployment seeks once more, and get the new position. An entry in
-// the audit table has the rows from before the reset and the new position.
+// deployments get the new position. They are not deleted, so that no deployment seeks once more. An
+// entry in the audit table has the rows from before the reset and the new position.
 //
 // Reset returns ErrDiscards if the time to is after the group's safe position and discard is false.
 // It returns ErrBusy if another reset, or the start of a deployment, is under way. In both cases
 // nothing was moved. The audit entry is committed before the seek, so there is no seek without an
-// entry, although the process may end at any moment. If there is an entry without a seek, the error
-// says so. The rows are replaced after the seek, because the locks of the rows would hold up the
-// batches of the instances for as long as the broker takes. Reset may be repeated.
+// entry, even if the process ends in between. If the entry is committed and the seek fails, the
+// error says so. The rows are replaced after the seek, because locks on the rows would hold up the
+// batches of the instances until the broker has answered. Reset may be repeated.
 func (s *Store) Reset(ctx context.Context, client *pubsub.Client, to time.Time, discard bool, o audit.Actor) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*queryTimeout+brokerTimeout)
 	defer cancel()

@@ -13,7 +13,7 @@ import (
 const (
 	// openAfter is how many failures in a row open the circuit. One broken connection causes fewer.
 	openAfter = 5
-	// queueFactor is how many callers may wait for each call that may be under way.
+	// queueFactor is the ratio of the callers that may wait to the calls that may be under way.
 	queueFactor = 16
 )
 

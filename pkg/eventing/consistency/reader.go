@@ -19,7 +19,7 @@ const (
 
 var (
 	// ErrOwnerUnavailable is wrapped by the error of a call to the owner that got no answer, or no
-	// valid one.
+	// valid answer.
 	ErrOwnerUnavailable = errors.New("owner cannot be asked")
 	// ErrAhead is the error of a requirement for a version that the owner does not have.
 	ErrAhead = errors.New("the consistency token is ahead of the owner")
@@ -47,7 +47,8 @@ type Query interface {
 	FetchFromOwner(ctx context.Context) error
 }
 
-// Reader answers reads of projections whose owner is one service.
+// Reader serves reads of projections. All of these projections have the same service as their
+// owner.
 type Reader struct {
 	waiters *Waiters
 	circuit *circuit
@@ -58,10 +59,12 @@ func NewReader(waiters *Waiters) *Reader {
 	return &Reader{waiters: waiters, circuit: newCircuit(fetchesAtOnce, FetchTimeout)}
 }
 
-// Read calls q.ReadProjection until the projection meets required. If that does not happen within
-// required's wait, Read calls q.FetchFromOwner. The outcome is Stale if required allows stale data
-// and the last read of the projection found only older data. The caller then shows the older data.
-// Besides the errors of q, Read returns ErrTooManyWaiters and ErrOwnerUnavailable.
+// Read calls q.ReadProjection. If the projection is behind, Read waits, and calls q.ReadProjection
+// again once the projection has reached required's positions. If it does not reach them within
+// required's wait, Read calls q.FetchFromOwner. The outcome is Stale if no fresh data could be had,
+// required allows stale data, and the last read of the projection found older data. The caller then
+// shows the older data. Besides the errors of q, Read returns ErrTooManyWaiters,
+// ErrOwnerUnavailable, and the error of ctx.
 func (r *Reader) Read(ctx context.Context, required Requirement, q Query) (outcome Outcome, err error) {
 	if required.isDemand() {
 		defer func() {
@@ -83,8 +86,8 @@ func (r Requirement) isDemand() bool {
 	return (len(r.positions) > 0 || r.FullyConsistent()) && r.mode != MinimizeLatency
 }
 
-// staleInstead returns the outcome for a reader that prefers stale data to an error. cause is the
-// error.
+// staleInstead returns the outcome of a read that failed with the error cause. The reader prefers
+// stale data to an error.
 func staleInstead(ctx context.Context, required Requirement, q Query, cause error) (Outcome, error) {
 	switch {
 	case errors.Is(cause, ErrBusy):
@@ -111,7 +114,8 @@ func (r *Reader) read(ctx context.Context, required Requirement, q Query) (Outco
 		return r.readOwner(ctx, required, q)
 	}
 	// The waiter is added before the read, so that it misses no commit between the read and the
-	// wait. If there is no room, the reader reads all the same, because most readers need no wait.
+	// wait. If there is no room for the waiter, the read is done all the same, because most reads
+	// need no wait.
 	early := r.addEarly(required)
 	if early != nil {
 		defer r.waiters.remove(early)
@@ -129,7 +133,7 @@ func (r *Reader) read(ctx context.Context, required Requirement, q Query) (Outco
 	if err != nil {
 		return Failed, found, err
 	}
-	if reached { // otherwise skip the read: thousands at once would overload the database
+	if reached { // if not, skip the read, because thousands at once would overload the database
 		if found, err = q.ReadProjection(ctx); err != nil {
 			return Failed, found, err
 		}
@@ -140,8 +144,8 @@ func (r *Reader) read(ctx context.Context, required Requirement, q Query) (Outco
 	return r.fetch(ctx, q, found)
 }
 
-// addEarly adds a waiter before the read. It returns nil if there is no room, or nothing to wait
-// for.
+// addEarly adds a waiter before the read. It returns nil if there is no room for the waiter, or if
+// required leaves nothing to wait for.
 func (r *Reader) addEarly(required Requirement) *waiter {
 	if required.wait <= 0 || required.mode == MinimizeLatency || len(required.positions) == 0 {
 		return nil
@@ -153,8 +157,8 @@ func (r *Reader) addEarly(required Requirement) *waiter {
 	return early
 }
 
-// readOwner is read for a fully-consistent requirement. The projection never meets such a
-// requirement. It is read only if the reader allows stale data.
+// readOwner does what read does, for a fully-consistent requirement. The projection never meets
+// such a requirement. So readOwner reads the projection only if the reader allows stale data.
 func (r *Reader) readOwner(ctx context.Context, required Requirement, q Query) (Outcome, Freshness, error) {
 	found := Absent
 	if required.staleIfError {
@@ -166,9 +170,9 @@ func (r *Reader) readOwner(ctx context.Context, required Requirement, q Query) (
 	return r.fetch(ctx, q, min(found, Behind))
 }
 
-// wait returns when the projection meets required, or when the wait is over. reached is true in the
-// first case. early is the waiter that was added before the read, or nil if there was no room for
-// it.
+// wait returns when the projection meets required, or when the wait is over. reached says that the
+// projection meets required. early is the waiter that was added before the read, or nil if there
+// was no room for a waiter.
 func (r *Reader) wait(ctx context.Context, required Requirement, early *waiter) (reached bool, err error) {
 	if required.wait <= 0 {
 		return false, nil
@@ -186,8 +190,8 @@ func (r *Reader) wait(ctx context.Context, required Requirement, early *waiter) 
 	return reached, ctx.Err()
 }
 
-// budget returns how long r may wait within ctx's deadline. Half of the time left is kept for the
-// call to the owner, because a wait that used up all of it would leave no time for that call.
+// budget returns how long r may wait within ctx's deadline. A wait takes at most half of the time
+// until the deadline. The other half is left for the call to the owner.
 func (r Requirement) budget(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
 		return min(r.wait, time.Until(deadline)/2)
@@ -196,8 +200,8 @@ func (r Requirement) budget(ctx context.Context) time.Duration {
 }
 
 // fetch calls the owner through q behind a circuit breaker, so that a slow owner does not delay the
-// readers that do not need it. It keeps back a tenth of the time to ctx's deadline, in which the
-// reader can be told that no answer came.
+// readers that do not need the owner. The call ends after nine tenths of the time until ctx's
+// deadline. In the last tenth the reader can be told that no answer came.
 func (r *Reader) fetch(ctx context.Context, q Query, found Freshness) (Outcome, Freshness, error) {
 	fetching := ctx
 	if deadline, ok := ctx.Deadline(); ok {
@@ -206,7 +210,8 @@ func (r *Reader) fetch(ctx context.Context, q Query, found Freshness) (Outcome, 
 		defer stop()
 	}
 	err := r.circuit.do(fetching, q.FetchFromOwner, isUnavailable)
-	// If a call ran out of time, the projection may have been the slow part.
+	// late says that the call ran out of time before ctx ended. That need not be the owner's fault,
+	// because the call may also write to the projection.
 	late := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
 	m := r.waiters.metrics
 	m.questions.Add(ctx, 1, m.result.Of(answerOf(err, isUnavailable(err) || late)))
@@ -221,8 +226,8 @@ func (r *Reader) fetch(ctx context.Context, q Query, found Freshness) (Outcome, 
 
 func isUnavailable(err error) bool { return errors.Is(err, ErrOwnerUnavailable) }
 
-// answerOf returns the result, for the metric, of a call to the owner that ended with err. away
-// means that the owner was unavailable or too slow.
+// answerOf returns the attribute result of the metric for a call to the owner that ended with err.
+// away says that the owner was unavailable, or that the call ran out of time.
 func answerOf(err error, away bool) string {
 	switch {
 	case errors.Is(err, errOpen):

@@ -38,8 +38,7 @@ type InvalidRequestError struct {
 // Error is for logs.
 func (e *InvalidRequestError) Error() string { return e.Field + ": " + e.Detail }
 
-// Requirement is a validated request. The zero Requirement takes the projection's
-// present state.
+// Requirement is a validated request. The projection meets the zero Requirement in any state.
 type Requirement struct {
 	mode         Mode
 	positions    []Position
@@ -48,8 +47,9 @@ type Requirement struct {
 	modeField    string
 }
 
-// Requirement validates q. It keeps the token's positions of aggregateType, and rejects an id among
-// them that valid refuses. It limits the wait to MaxWait. Its error is an InvalidRequestError.
+// Requirement validates q. The result has the token's positions of aggregateType. If valid refuses
+// the id of one of these positions, q is invalid. The wait is limited to MaxWait. The error is an
+// InvalidRequestError.
 func (q Request) Requirement(aggregateType string, valid func(id string) bool) (Requirement, error) {
 	r := Requirement{mode: q.Mode, wait: min(q.Wait, MaxWait), staleIfError: q.StaleIfError, modeField: q.ModeField}
 	if q.Token == "" {
@@ -81,7 +81,7 @@ func (q Request) Requirement(aggregateType string, valid func(id string) bool) (
 func (r Requirement) FullyConsistent() bool { return r.mode == FullyConsistent }
 
 // RejectFullyConsistent returns an InvalidRequestError for a fully-consistent requirement. It is
-// called by reads that are served from the projection only.
+// for reads that only the projection can serve.
 func (r Requirement) RejectFullyConsistent() error {
 	if r.FullyConsistent() {
 		return &InvalidRequestError{r.modeField, "fully-consistent is for single reads; a list is at least as fresh as its token"}
@@ -111,7 +111,7 @@ func (r Requirement) Filter(keep func(id string) bool) Requirement {
 	return r
 }
 
-// StaleAggregate is an aggregate that an answer shows in an older state than its reader's token
+// StaleAggregate is an aggregate that an answer shows in an older state than the reader's token
 // requires. Version is the projection's version, or 0 if the projection did not have the aggregate.
 // AtLeast is the version that the token requires.
 type StaleAggregate struct {
@@ -120,8 +120,8 @@ type StaleAggregate struct {
 	AtLeast int64  `json:"at_least"`
 }
 
-// Unmet returns the positions of r that a projection with the positions in found has not
-// reached.
+// Unmet returns the positions of r that a projection has not reached. found has the positions of
+// the projection.
 func (r Requirement) Unmet(found ...Position) (stale []StaleAggregate) {
 	at := map[string]Position{}
 	for _, p := range found {
@@ -155,9 +155,9 @@ type Outcome string
 
 // The outcomes.
 const (
-	Fresh     Outcome = "fresh"     // the projection had reached it already
-	Waited    Outcome = "waited"    // the projection reached it within the wait
-	Authority Outcome = "authority" // the owner answered
-	Stale     Outcome = "stale"     // it was not met, but the reader had allowed stale data
-	Failed    Outcome = "failed"    // it was not met, and the answer is an error
+	Fresh     Outcome = "fresh"     // the projection met the requirement at once
+	Waited    Outcome = "waited"    // the projection met the requirement within the wait
+	Authority Outcome = "authority" // the owner's state met the requirement
+	Stale     Outcome = "stale"     // the requirement was not met, but the reader allows stale data
+	Failed    Outcome = "failed"    // the requirement was not met, and the answer is an error
 )

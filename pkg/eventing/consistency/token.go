@@ -18,7 +18,7 @@ import (
 type Position struct {
 	AggregateType string
 	AggregateID   string
-	// Epoch and Version are compared in that order.
+	// Positions are compared by Epoch first, and then by Version.
 	Epoch   int64
 	Version int64
 }
@@ -28,7 +28,8 @@ func PositionOf(e eventing.Event) Position {
 	return Position{AggregateType: e.AggregateType, AggregateID: e.AggregateID, Epoch: e.Epoch, Version: e.Version}
 }
 
-// Unknown returns p's aggregate at a position that is not known.
+// Unknown returns a Position of p's aggregate without an epoch and a version. It stands for a
+// position that the caller does not know.
 func (p Position) Unknown() Position {
 	return Position{AggregateType: p.AggregateType, AggregateID: p.AggregateID}
 }
@@ -36,9 +37,9 @@ func (p Position) Unknown() Position {
 // Key identifies the aggregate. It equals eventing.Event.Key of the aggregate's events.
 func (p Position) Key() string { return eventing.Key(p.AggregateType, p.AggregateID) }
 
-// Reached reports whether a projection at (epoch, version) is as fresh as p. A projection of a
-// later epoch is as fresh at any version, because the owner was restored, and the writes that the
-// restore lost will not come back.
+// Reached reports whether a projection at (epoch, version) is as fresh as p. A projection at a
+// later epoch is as fresh, whatever its version. A later epoch means that the owner was restored,
+// and the writes that the restore lost will not come back.
 func (p Position) Reached(epoch, version int64) bool {
 	return epoch > p.Epoch || epoch == p.Epoch && version >= p.Version
 }
@@ -47,9 +48,9 @@ func (p Position) compare(q Position) int {
 	return cmp.Or(cmp.Compare(p.AggregateType, q.AggregateType), cmp.Compare(p.AggregateID, q.AggregateID))
 }
 
-// Token names versions of aggregates that a reader has a right to see, at most one version of each
-// aggregate. To callers a token is opaque text. The zero Token demands nothing, and its text is
-// empty.
+// Token names versions of aggregates, at most one version of each aggregate. A read with the token
+// must show each aggregate at that version or a later one. To callers a token is opaque text. The
+// zero Token demands nothing, and its text is empty.
 type Token struct {
 	// Tenant owns the aggregates. Empty means eventing.DefaultTenant. The token's text leaves the
 	// default tenant out, so that tokens of a system without tenants are shorter, and Parse then
@@ -78,9 +79,8 @@ const (
 // from this one.
 const format = 2
 
-// Merge returns the token that is reached when each of tokens is reached. If the result is beyond
-// the limits, the error is ErrTooLarge. The caller must then decide which positions it no longer
-// needs.
+// Merge returns one token that demands as much as all of tokens together. If the result is beyond
+// the limits, the error is ErrTooLarge. The caller must then decide which positions to leave out.
 func Merge(tokens ...Token) (Token, error) {
 	var merged Token
 	for _, t := range tokens {
@@ -93,7 +93,8 @@ func Merge(tokens ...Token) (Token, error) {
 		merged.Tenant = t.Tenant
 		merged.Positions = append(merged.Positions, t.Positions...)
 	}
-	// The furthest position of each aggregate comes first, and its other positions are dropped.
+	// The furthest position of each aggregate comes first. The other positions of the aggregate are
+	// dropped.
 	slices.SortFunc(merged.Positions, func(p, q Position) int {
 		return cmp.Or(p.compare(q), cmp.Compare(q.Epoch, p.Epoch), cmp.Compare(q.Version, p.Version))
 	})
@@ -116,7 +117,8 @@ func (t Token) String() string {
 	}
 	b := appendText([]byte{format}, tenant)
 	for i, p := range t.Positions {
-		// A type is written once. An empty type is the type of the position before.
+		// A type is written only at the first of its positions. An empty type means the type of the
+		// previous position.
 		if i > 0 && p.AggregateType == t.Positions[i-1].AggregateType {
 			b = appendText(b, "")
 		} else {
@@ -172,8 +174,8 @@ func Parse(s string) (Token, error) {
 	for len(r.b) > 0 && len(t.Positions) < MaxPositions {
 		t.Positions = append(t.Positions, r.position(t.Positions))
 	}
-	// A text in another order, or another notation than String's, would be a second text for the
-	// same token. A text with positions beyond the limit fails here too, because t lacks these
+	// A text in another order or in another notation than String writes would be a second text for
+	// the same token. A text with positions beyond the limit fails here too, because t lacks these
 	// positions.
 	if r.failed || len(t.Positions) == 0 || t.String() != s {
 		return Token{}, fmt.Errorf("%w: bad content", ErrMalformed)

@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// startWait begins the span of a wait for wanted, where the reader's trace is sampled.
+// startWait begins the span of a wait for the positions wanted, if the reader's trace is sampled.
 func startWait(ctx context.Context, wanted []Position) trace.Span {
 	if !trace.SpanFromContext(ctx).IsRecording() {
 		return noop.Span{}

@@ -47,7 +47,7 @@ type Waiters struct {
 	count   int // the places that are taken
 	bytes   int // the sum of the readers' cost
 	entries map[string]*entry
-	dirty   map[string]Position // to be read
+	dirty   map[string]Position // the aggregates that Run must read
 }
 
 // entry is an aggregate for which readers wait.
@@ -69,9 +69,9 @@ type waiter struct {
 	done    chan struct{}
 }
 
-// NewWaiters returns a set of at most limit readers of a projection, with at most 24 MiB of
-// positions. The notifier others tells the set of commits in other processes, and announces its own
-// commits there.
+// NewWaiters returns a set of at most limit waiting readers of a projection. Together the readers
+// hold at most 24 MiB. The notifier others tells the set of the commits of other processes, and
+// tells these processes of the commits that Notify reports.
 func NewWaiters(limit int, projection Projection, others *notify.Notifier) *Waiters {
 	return &Waiters{
 		max: limit, projection: projection, notifier: others, metrics: newMetrics(), wake: make(chan struct{}, 1),
@@ -109,9 +109,9 @@ func (w *Waiters) await(ctx context.Context, r *waiter) (bool, error) {
 }
 
 // Notify says that the projection has moved aggregates to these positions, or beyond. Version 0
-// stands for a position that the caller does not know, so the projection is then read. Call Notify
-// after the commit that moved the aggregates. The waits that Notify ends are linked to the span of
-// ctx. Notify never blocks.
+// stands for a position that the caller does not know. Run then reads the position from the
+// projection. Call Notify after the commit that moved the aggregates. The waits that Notify ends
+// are linked to the span of ctx. Notify never blocks.
 func (w *Waiters) Notify(ctx context.Context, moved ...Position) {
 	commit, keys := trace.SpanContextFromContext(ctx), make([]string, len(moved))
 	w.mu.Lock()
@@ -153,8 +153,8 @@ func (w *Waiters) Drain() {
 func (w *Waiters) add(wanted []Position) (*waiter, error) { return w.addWithin(maxBytes, wanted) }
 
 // addEarly is add for a reader that may not have to wait. Such readers get at most half of the
-// memory. The rest is left to readers that wait, because many readers are in their own read when
-// the database is slow.
+// memory, so that they leave the rest to the readers that wait. When the database is slow, many
+// readers are still in their own read, and would take all of the memory.
 func (w *Waiters) addEarly(wanted []Position) (*waiter, error) {
 	return w.addWithin(maxBytes/2, wanted)
 }
@@ -213,7 +213,7 @@ func (w *Waiters) readFor(r *waiter) {
 	w.wakeSoon()
 }
 
-// remove ends r's wait, and reports whether all its positions were reached.
+// remove ends r's wait, and reports whether all positions that r wants were reached.
 func (w *Waiters) remove(r *waiter) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -268,8 +268,8 @@ func (w *Waiters) reached(found []Position) {
 	}
 }
 
-// reach ends the waits for the aggregate with this key that want the position at, or an earlier
-// one. w.mu is locked.
+// reach says that the projection has moved the aggregate with this key to the position at. It ends
+// each wait for the aggregate that wants at or an earlier position. The caller has locked w.mu.
 func (w *Waiters) reach(key string, at Position) {
 	s := w.entries[key]
 	if s == nil {
@@ -279,7 +279,7 @@ func (w *Waiters) reach(key string, at Position) {
 		if !wanted.Reached(at.Epoch, at.Version) {
 			continue
 		}
-		// A reached position stays reached: projections do not go back.
+		// The reader need not wait for this position again, because projections do not go back.
 		w.forget(r, key)
 		if s.moved.IsSampled() {
 			r.commits = append(r.commits, trace.Link{SpanContext: s.moved})

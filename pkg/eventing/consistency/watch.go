@@ -18,11 +18,12 @@ const (
 	readTimeout = 5 * time.Second
 	maxRead     = 10_000
 	// idlePoll is the interval of the reads of all awaited aggregates while LISTEN works. These
-	// reads only find commits with a lost notification. Without LISTEN the interval is
+	// reads are only needed for commits whose notification was lost. Without LISTEN the interval is
 	// fallbackPoll, or longer if reads take long.
 	idlePoll, fallbackPoll = 2 * time.Second, 50 * time.Millisecond
-	// pollShare is how many times as long as a read the interval without LISTEN is, up to idlePoll.
-	// So the polls for very many readers take about a tenth of the time.
+	// pollShare is the ratio of the interval without LISTEN to the time that a read takes. The
+	// interval is still at most idlePoll. So even for very many readers the reads take about a
+	// tenth of the time.
 	pollShare = 10
 )
 
@@ -30,7 +31,7 @@ const (
 var retry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
 
 // Run reads the projection for all waiting readers, and exchanges notifications with other
-// processes, until ctx ends. Then Run returns nil. It calls heartbeat every few seconds, also while
+// processes, until ctx ends. Then Run returns nil. It calls heartbeat every few seconds, even while
 // the database does not answer. Run must be called once.
 func (w *Waiters) Run(ctx context.Context, log *slog.Logger, heartbeat func()) error {
 	var g errgroup.Group

@@ -3,13 +3,14 @@
 //
 // One goroutine makes the calls of one relay or consumer, one at a time, in the order of their
 // causes, outside of locks and transactions. So a call that blocks delays the calls behind it, but
-// no event. Up to 1,000 calls wait. A call beyond that is dropped, with a warning in the log, and
-// is counted in hook.dropped_calls. The metrics count the error or discard that caused it all the
-// same. A panic is recovered and logged.
+// no event. Up to 1,000 calls wait. If 1,000 calls wait already, a further call is dropped, with a
+// warning in the log, and is counted in hook.dropped_calls. The metrics count the error or discard
+// even if its call is dropped. A panic of a hook is recovered and logged.
 //
 // A call is made at most once, because a process that dies loses the calls that wait. At the end of
-// Run the waiting calls have a short time, which the relay or the consumer states. Then the context
-// of the running call ends, and the rest is dropped.
+// Run there is a short time for the calls that still wait. The documentation of the relay or the
+// consumer states this time. After that the context of the running call ends, and the remaining
+// calls are dropped.
 package hook
 
 import (
@@ -23,8 +24,8 @@ import (
 	"example.com/lockstep/pkg/eventing/instrument"
 )
 
-// maxWaiting bounds the memory of the calls that wait. Each takes about 2 KB, because no call has a
-// payload. The bound is many times the calls that one second brings in a bad hour.
+// maxWaiting bounds the memory of the calls that wait. Each call takes about 2 KB, because no call
+// has a payload. Even in a bad hour there are many times fewer calls in a second than maxWaiting.
 const maxWaiting = 1000
 
 // Calls are the calls of one relay or consumer.
@@ -65,7 +66,7 @@ func (c *Calls) Add(ctx context.Context, name string, do func(context.Context)) 
 }
 
 // Start makes the calls until stop is called. stop returns when each call has returned, or when the
-// context until ends. The calls have the values of ctx, but do not end with ctx.
+// context until ends. The context of each call has the values of ctx, but does not end with ctx.
 func (c *Calls) Start(ctx context.Context) (stop func(until context.Context)) {
 	calling, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	last, ended := make(chan struct{}), make(chan struct{})

@@ -23,9 +23,9 @@ type pendingAck struct {
 const ackTimeout = 10 * time.Second
 
 // afterCommit acknowledges the events of a committed transaction, and blocks the aggregates that
-// have a gap or have diverged. If a duplicate was in a failed transaction before, that transaction
-// may have been committed all the same, and its readers were not notified. So the aggregate of the
-// duplicate also counts as moved.
+// have a gap or have diverged. A duplicate may have been in an earlier transaction that failed.
+// That transaction may have been committed all the same, without notifying the waiting readers. So
+// the aggregate of such a duplicate also counts as moved.
 func (c *Consumer) afterCommit(ctx context.Context, batch []*delivery, outcomes map[uuid.UUID]Outcome, tried *attempt) {
 	c.metrics.handled(ctx, batch, outcomes)
 	var moved []consistency.Position
@@ -56,8 +56,8 @@ func (c *Consumer) afterCommit(ctx context.Context, batch []*delivery, outcomes 
 	}
 }
 
-// moveTo adds at to moved, in place of an earlier position of the same aggregate. Positions come
-// ordered by aggregate and version.
+// moveTo adds the position at to the list moved. If the last position in the list is of the same
+// aggregate, at replaces it. The caller adds positions in the order of aggregate and version.
 func moveTo(moved []consistency.Position, at consistency.Position) []consistency.Position {
 	if n := len(moved); n > 0 && moved[n-1].AggregateID == at.AggregateID && moved[n-1].AggregateType == at.AggregateType {
 		moved[n-1] = at
@@ -66,9 +66,9 @@ func moveTo(moved []consistency.Position, at consistency.Position) []consistency
 	return append(moved, at)
 }
 
-// ack tells the broker that d needs nothing more. It may be called again for messages that have
-// joined d since. If the subscription is exactly-once, watchAcks reads the broker's answer later.
-// Otherwise the broker does not answer.
+// ack tells the broker that d needs nothing more. The caller may call ack again for messages that
+// have joined d since the first call. If the subscription is exactly-once, watchAcks reads the
+// broker's answer later. Otherwise the broker does not answer.
 func (c *Consumer) ack(ctx context.Context, d *delivery) {
 	d.finished = true
 	for _, m := range d.takeUnanswered() {
@@ -143,7 +143,8 @@ func (c *Consumer) nack(ctx context.Context, m *pubsub.Message) {
 	m.Nack()
 }
 
-// shutDown gives the remaining messages back when the work ends.
+// shutDown gives the remaining messages back when the work ends, and writes that this instance has
+// ended well.
 func (c *Consumer) shutDown(ctx context.Context, unfinished []*delivery) {
 	c.giveBack(ctx, unfinished...)
 	if err := c.store.deregister(context.WithoutCancel(ctx)); err != nil {

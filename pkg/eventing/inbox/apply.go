@@ -114,8 +114,8 @@ func (c *Consumer) filterBlocked(ctx context.Context, batch []*delivery) (rest [
 	return rest
 }
 
-// bisect narrows a failed batch down to the event that fails. Later events of its aggregate
-// then find the aggregate blocked, and wait.
+// bisect applies the two halves of a failed batch separately. In the end the event that fails is
+// alone, and its aggregate is blocked. The later events of the aggregate then wait.
 func (c *Consumer) bisect(ctx context.Context, batch []*delivery) (unfinished []*delivery) {
 	for _, d := range batch {
 		d.bisections++
@@ -128,9 +128,9 @@ func (c *Consumer) bisect(ctx context.Context, batch []*delivery) (unfinished []
 	return append(unfinished, c.apply(ctx, batch[half:])...)
 }
 
-// begin queues BEGIN and the settings of batch's transaction, which are sent with its first
-// statements. lock_timeout bounds the wait for each lock. The plans of these first statements do
-// not depend on statistics, so the session uses generic plans and keeps them.
+// begin queues BEGIN and the settings of batch's transaction. They are sent together with the first
+// statements of the transaction. lock_timeout bounds the wait for each lock. The plans of these
+// first statements do not depend on statistics, so the session uses generic plans and keeps them.
 func begin(b *pgx.Batch, batch []*delivery) {
 	b.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	b.Queue(`SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('lock_timeout', $1, true)`,
@@ -138,9 +138,9 @@ func begin(b *pgx.Batch, batch []*delivery) {
 }
 
 // planEachTime queues a setting that makes Postgres plan each further statement anew, for the
-// arrays in its parameters. A plan from before the tables filled up would scan the tables for
-// each batch until the next ANALYZE. A handler that knows better sets plan_cache_mode for its own
-// statements.
+// arrays in its parameters. A kept plan from the time before the tables filled up would scan the
+// tables for each batch, until the next ANALYZE. A handler may set plan_cache_mode for its own
+// statements if their plans can be kept (txn.KeepPlans).
 func planEachTime(b *pgx.Batch) {
 	b.Queue(`SELECT set_config('plan_cache_mode', 'force_custom_plan', true)`)
 }
@@ -226,7 +226,7 @@ func (c *Consumer) change(ctx context.Context, tx pgx.Tx, changes []Change, outc
 	return c.store.markBlocked(ctx, tx, waiting, "waiting for a repair from the owner")
 }
 
-// newest is the offset of the message with the greatest publish time.
+// newest returns the offset of the message in batch that has the greatest publish time.
 func newest(batch []*delivery) checkpoint.Offset {
 	m := slices.MaxFunc(batch, func(a, b *delivery) int {
 		return a.message().PublishTime.Compare(b.message().PublishTime)

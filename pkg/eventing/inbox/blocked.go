@@ -18,7 +18,8 @@ import (
 // that an owner that hangs does not delay them.
 const slotCount = 16
 
-// lockRetry has a high cap because each try costs the worker minLockWait.
+// lockRetry is the pause of an aggregate after its event has met a lock. The cap is high, because
+// each try holds up the worker for minLockWait.
 var lockRetry = backoff.Policy{Base: 200 * time.Millisecond, Cap: 30 * time.Second}
 
 // reason is why an aggregate is blocked.
@@ -71,7 +72,7 @@ func (h *blockedAggregates) unblock(key string) []*delivery {
 }
 
 // all unblocks all aggregates and returns their deliveries. The context of the blocks must have
-// ended.
+// ended, because all waits for their goroutines.
 func (h *blockedAggregates) all() (blocked []*delivery) {
 	h.running.Wait()
 	for key := range h.byKey {

@@ -40,7 +40,7 @@ type budget struct {
 	mu    sync.Mutex
 	used  load
 	queue []*waiter
-	// changed is closed at the next release. It is nil if no caller waits for that.
+	// changed is closed at the next release. It is nil if no caller of wait waits for a release.
 	changed chan struct{}
 }
 
@@ -56,10 +56,10 @@ type waiter struct {
 //
 // A large message holds up smaller messages behind it, even if they would fit. If small messages
 // overtook it, a steady load of them would take each part of the budget as it comes free, and the
-// large message and its aggregate would wait for ever. In order, the large message waits only
-// until enough messages in hand are acknowledged. The largest message of Pub/Sub takes less than
-// a third of the default budget, so the queue stands still only if blocked aggregates hold two
-// thirds of the budget.
+// large message and its aggregate would wait for ever. Because the order is kept, the large message
+// waits only until enough messages in hand are acknowledged. The largest message of Pub/Sub takes
+// less than a third of the default budget, so the queue stands still only if blocked aggregates
+// hold two thirds of the budget.
 func (b *budget) acquire(ctx context.Context, l load) bool {
 	b.mu.Lock()
 	if len(b.queue) == 0 && b.fits(l) {
@@ -115,14 +115,14 @@ func (b *budget) fits(l load) bool {
 	return b.used.messages == 0 || b.limit.covers(b.used.plus(l))
 }
 
-// inHand is the load that was acquired and not released yet.
+// inHand returns the load that was acquired and not released yet.
 func (b *budget) inHand() load {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.used
 }
 
-// room is the rest of the budget.
+// room returns the rest of the budget.
 func (b *budget) room() load { return b.limit.minus(b.inHand()) }
 
 // wait returns nil when there is room for the load enough, or the error of ctx when ctx ends.

@@ -19,13 +19,13 @@ const (
 	// maxBatch is the most messages that share a transaction. From a thousand messages on, round
 	// trips and commit are a small part of the cost.
 	maxBatch = 1000
-	// maxBytes and maxMessages bound the messages in hand. maxBytes bounds memory. maxMessages
-	// bounds throughput as well, to maxMessages per 100 ms, because acks leave in bundles every
-	// 100 ms.
+	// maxBytes and maxMessages bound the messages in hand. maxBytes bounds their memory unless
+	// Options say otherwise. maxMessages bounds their number. It also bounds the throughput to
+	// maxMessages per 100 ms, because the client sends acks in bundles every 100 ms.
 	maxBytes    = 64 << 20
 	maxMessages = 10_000
-	// maxExtension is how long the client keeps a lease, which is longer than most outages. A
-	// message with an expired lease is merely delivered again.
+	// maxExtension is how long the client keeps a lease. That is longer than most outages. If a
+	// lease expires, the broker delivers the message again, which does no harm.
 	maxExtension = 24 * time.Hour
 
 	// batchTimeout bounds one transaction. It may be longer than an ack deadline, because the
@@ -33,22 +33,23 @@ const (
 	batchTimeout = 30 * time.Second
 	// drainTime bounds the transaction in hand after Run is cancelled.
 	drainTime = 3 * time.Second
-	// hookTime is how long the hooks' calls may take after everything else has ended. A server
-	// gives a process 10 seconds to end.
+	// hookTime is how long the hooks' calls may take after everything else has ended. It is short,
+	// because a process gets only 10 seconds to end.
 	hookTime = 500 * time.Millisecond
-	// pullWorks is how long a stream must last to count as working. A refused stream ends after a
-	// round trip.
+	// pullWorks is how long a stream must last to count as working. A stream that the broker
+	// refuses ends earlier, after a round trip.
 	pullWorks = 5 * time.Second
 	// heartbeatEvery is how often an idle consumer shows that it is alive.
 	heartbeatEvery = 10 * time.Second
 )
 
-// onTheWire returns how many bytes of messages the client may ask for and keep waiting, if the
-// budget has the given bytes. It is half of them, because a message in hand counts its data twice.
+// onTheWire returns how many bytes of messages the client may request and keep in waiting
+// callbacks. bytes is the size of the budget. The result is half of it, because the budget counts
+// the data of each message twice.
 func onTheWire(bytes int64) int64 { return max(1, bytes/2) }
 
-// Receive passes messages to deliver until ctx ends, and returns when each message is acked or
-// nacked. The method Receive of a pubsub.Subscriber is a Receive.
+// Receive is a function that passes messages to deliver until ctx ends. It returns when each of
+// these messages is acked or nacked. The method Receive of a pubsub.Subscriber is such a function.
 type Receive func(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error
 
 // Consumer applies the events of one subscription. Any number of consumers may share a
@@ -69,8 +70,8 @@ type Consumer struct {
 	waiting  turns
 	blocked  *blockedAggregates
 	acks     chan pendingAck
-	// uncleanStartUntil is set after an unclean start. Until that time, a delivery whose deliveries
-	// the broker does not count may be in a crash loop.
+	// uncleanStartUntil is set after an unclean start. If the broker does not count deliveries,
+	// every event that comes before that time may be in a crash loop.
 	uncleanStartUntil time.Time
 	stalls            stallDetector
 	slow              streak
@@ -128,7 +129,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	return c.RunFrom(ctx, c.pull)
 }
 
-// RunFrom is Run with messages from another source, such as the memory of a test.
+// RunFrom is Run with the messages of receive, such as a test's messages from memory.
 func (c *Consumer) RunFrom(ctx context.Context, receive Receive) error {
 	defer c.metrics.unregister()
 	stopCalls := c.calls.Start(ctx)
@@ -183,9 +184,9 @@ func (c *Consumer) receive(ctx context.Context, receive Receive) {
 			if d.attempt() > 1 {
 				c.metrics.redelivered(ctx)
 			}
-			// Return at once, because only then does the client hand out the next message of the
-			// same key. If a callback waited for the commit, every batch would have one message
-			// per key.
+			// Return at once. The client hands out the next message of a key only after the
+			// callback has returned. If the callback waited for the commit, every batch would have
+			// one message per key.
 			select {
 			case c.incoming <- d:
 			case <-ctx.Done():
@@ -198,7 +199,7 @@ func (c *Consumer) receive(ctx context.Context, receive Receive) {
 		}
 		failures++
 		if time.Since(opened) > c.options.OutageBackoff.Cap {
-			failures = 1 // the first since the stream worked
+			failures = 1 // the first failure since the stream worked
 		}
 		c.metrics.pullFailing(failures)
 		pause := c.options.OutageBackoff.Delay(failures)

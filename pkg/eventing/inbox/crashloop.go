@@ -17,7 +17,8 @@ const (
 	// event counts as the cause of the process's end.
 	maxStarts = 3
 	// uncleanStartTime is how long the consumer records the starts of events after an unclean
-	// start. After that time the leases of the former process have ended.
+	// start. After that time the leases of the former process have ended, so the broker has
+	// delivered its messages again.
 	uncleanStartTime = 2 * time.Minute
 )
 
@@ -76,7 +77,9 @@ func (c *Consumer) markStartedAgain(ctx context.Context, d *delivery) error {
 	})
 }
 
-// mayCrashLoop reports whether d may have ended a process.
+// mayCrashLoop reports whether d may have ended a process, because it was delivered before. If the
+// broker does not count deliveries, every event may have done so for a while after an unclean
+// start.
 func (c *Consumer) mayCrashLoop(d *delivery) bool {
 	if n := d.attempt(); n > 0 {
 		return n > 1
@@ -111,8 +114,8 @@ func (c *Consumer) waitOut(ctx context.Context, what string, err error, failures
 }
 
 // markStarted records, in a commit of its own, that batch is about to be applied. first has the
-// events that were never started before. before has the events that were started before and are
-// not done, whose rows stay as they are.
+// events without an earlier recorded start. before has the events that have such a start and are
+// not done. The rows of these events stay as they are.
 func (s store) markStarted(ctx context.Context, batch []*delivery) (first, before map[*delivery]bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()

@@ -21,8 +21,9 @@ const (
 	AttrDeadLetterAttempts = "dead_letter_attempts"
 )
 
-// errKeyMismatch is the error for a message whose ordering key is not its aggregate id. No order
-// was promised for such a message.
+// errKeyMismatch is the error for a message whose ordering key is not its aggregate id. Such a
+// message has no order among the events of its aggregate, because the broker orders messages by
+// key.
 var errKeyMismatch = errors.New("ordering key differs from aggregate_id")
 
 const deadLetterTimeout = 10 * time.Second
@@ -45,17 +46,17 @@ func (t deadLetters) publish(ctx context.Context, d *delivery, reason error, att
 }
 
 // maxAttributes and maxDeadLetterBytes are limits of a message
-// (https://cloud.google.com/pubsub/quotas#resource_limits). maxDeadLetterBytes is below the limit
-// of 10 MB for a request, which leaves room for attributes.
+// (https://cloud.google.com/pubsub/quotas#resource_limits). maxDeadLetterBytes bounds the data. It
+// is below the limit of 10 MB for a request, and so leaves room for attributes.
 const (
 	maxAttributes      = 100
 	maxDeadLetterBytes = 9_500_000
 )
 
-// deadLetterMessage returns m with the reason why it is dead. A message at the limits has no room
-// for the reason. So attributes that no event has are left out first, and data that is longer
-// than any event's is cut off. If the broker refused the dead letter, the consumer would try to
-// publish it for ever.
+// deadLetterMessage returns m with the reason why it is dead. A message at the limits of Pub/Sub
+// has no room for the reason, so the broker would refuse the dead letter, and the consumer would
+// try to publish it for ever. Therefore the dead letter has at most maxAttributes attributes, and
+// the attributes of an event come first. Data beyond maxDeadLetterBytes is cut off.
 func deadLetterMessage(m *pubsub.Message, reason string, attempts int) *pubsubpb.PubsubMessage {
 	data := m.Data
 	if len(data) > maxDeadLetterBytes {

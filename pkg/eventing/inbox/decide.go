@@ -14,20 +14,20 @@ type Kind int
 
 // The kinds of changes.
 const (
-	// Created carries everything, and is the first change of an aggregate.
+	// Created carries the whole state, and is the first change of an aggregate.
 	Created Kind = iota + 1
-	// Updated carries the difference to its direct predecessor.
+	// Updated carries the difference to the version right before it.
 	Updated
 	// Deleted leaves a tombstone, from any state.
 	Deleted
-	// Snapshot carries everything. It is the state of a living aggregate as its owner has it.
-	// (The owner's state of a deleted aggregate is a Deleted.)
+	// Snapshot carries the whole state of a living aggregate, as its owner has it. (For a deleted
+	// aggregate, the owner's state is a Deleted.)
 	Snapshot
-	// Put also carries everything, as an event or as the owner's state. A Put may bring a deleted
-	// aggregate back. A Put is never a gap.
+	// Put also carries the whole state. It is an event or the owner's state. A Put may bring a
+	// deleted aggregate back. A Put is never a gap.
 	Put
-	// Skipped carries nothing, because its owner gave the event up. Only the owner's state
-	// contains the change.
+	// Skipped carries nothing, because the owner's operator gave the event up. The change is only
+	// in the owner's state.
 	Skipped
 )
 
@@ -64,12 +64,12 @@ func (p Position) state() state {
 	return alive
 }
 
-// same reports whether p and q are one position.
+// same reports whether p and q are the same position.
 func (p Position) same(q Position) bool {
 	return p.Epoch == q.Epoch && p.Version == q.Version && p.Deleted == q.Deleted && p.EventID == q.EventID && p.At.Equal(q.At)
 }
 
-// newerThan compares by (epoch, version).
+// newerThan reports whether p is newer than q. The epochs are compared first, then the versions.
 func (p Position) newerThan(q Position) bool {
 	return p.Epoch > q.Epoch || p.Epoch == q.Epoch && p.Version > q.Version
 }
@@ -87,8 +87,9 @@ func positionOf(e eventing.Event) Position {
 // condition reports whether a change from one position to another is allowed.
 type condition func(from, to Position) bool
 
-// rules has the conditions under which a change that is newer than the row is applied. A change
-// without a condition is a gap, because only the owner knows the state.
+// rules has the conditions under which a change that is newer than the row is applied. If there is
+// no condition for the change and the row's state, or if the condition does not hold, the change is
+// a gap. Then only the owner knows the next state.
 //
 //	change    on nothing    on a living aggregate     on a tombstone
 //	Created   version 1     gap                       gap
@@ -115,8 +116,8 @@ func differ(known, other uuid.UUID) bool {
 }
 func isAfter(other, known time.Time) bool { return !known.IsZero() && other.After(known) }
 
-// another reports whether p and q, which have one version, were made by different events. If
-// either id is unknown, the times decide, because a row has the time of the event that made it.
+// another reports whether different events made p and q, which have the same version. If either id
+// is unknown, the times decide, because At is the time of the event that made the position.
 func another(p, q Position) bool {
 	if p.EventID != uuid.Nil && q.EventID != uuid.Nil {
 		return p.EventID != q.EventID
@@ -142,10 +143,13 @@ func Decide(p Position, c Change) Outcome {
 	return Gap
 }
 
-// contradicts reports whether e is of another history than p, within one epoch, because the owner
-// has lost commits and then made their versions a second time. There are three signs. p has e's
-// version, but by another event (another). Or e directly follows p, but e's predecessor is
-// another event than p's. Or e is below p and occurred later, or is above p and occurred earlier.
+// contradicts reports whether e is of another history than p. Within an epoch that happens if the
+// owner has lost commits and then assigned their versions a second time. There are three signs:
+//
+//   - p has e's version, but another event made p (another).
+//   - e directly follows p, but the event before e is another event than the one that made p.
+//   - e has a lower version than p and a later time, or a higher version and an earlier time.
+//
 // Unknown ids and times contradict nothing.
 func contradicts(p Position, e eventing.Event) bool {
 	to := positionOf(e)
@@ -161,27 +165,31 @@ func contradicts(p Position, e eventing.Event) bool {
 }
 
 // Completeness records which build wrote a row's state, and whether the state is complete. An event
-// may say more than the consumer's build understands, such as a field or a type of event that the
-// owner's newer build writes. The consumer applies the part that it understands, and the row moves
-// to the event's version, so no later gap shows that the rest is missing. Therefore the row is
-// marked incomplete, and a build that understands more takes the owner's state. A row from before
-// this record existed has the zero Completeness, and counts as complete.
+// may contain more than the consumer's build understands. For example, the owner's newer build may
+// write a field or a type of event that the consumer does not know. The consumer applies the part
+// that it understands, and the row moves to the event's version. So no later gap shows that the
+// rest is missing. Therefore the row is marked incomplete, and a build that understands more takes
+// the owner's state. A row that is older than this record has the zero Completeness, and counts as
+// complete.
 //
 // A revision is a number that is higher for a build that understands more: see
 // projection.Revision.
 type Completeness struct {
 	// Revision is the revision of the build that wrote the state.
 	Revision int64
-	// Incomplete says that the owner's state has more than the row.
+	// Incomplete says that the row lacks a part of the owner's state.
 	Incomplete bool
 }
 
 // After returns the completeness of a row after change. c is the row's completeness before change.
 //
-// A change that carries everything makes the row complete, unless the change is partial or a
-// build of a higher revision wrote the row. That build may have written columns that this build
-// does not know, and cannot clear. A change of a part (Updated) keeps the rest of the row. So an
-// incomplete row stays incomplete, and a complete row keeps the higher revision.
+// A change that carries the whole state makes the row complete, with two exceptions: the change is
+// partial, or a build of a higher revision wrote the row. Such a build may have written columns
+// that this build does not know and cannot clear.
+//
+// An Updated changes a part of the row and keeps the rest. So an incomplete row stays incomplete,
+// and gets the lower of the two revisions. A complete row stays complete and gets the higher
+// revision, unless the change is partial. A partial change makes the row incomplete.
 func (c Completeness) After(change Change) Completeness {
 	switch {
 	case change.Kind != Updated:
@@ -194,6 +202,7 @@ func (c Completeness) After(change Change) Completeness {
 	return Completeness{Revision: max(c.Revision, change.Revision)}
 }
 
-// improvedBy reports whether the owner's state, as a build with this revision reads it, has more
-// than the row with the completeness c. The state and the row may have the same version.
+// improvedBy reports whether a build of the given revision can add something to a row with the
+// completeness c. The missing part is in the owner's state, which may have the same version as the
+// row.
 func (c Completeness) improvedBy(revision int64) bool { return c.Incomplete && c.Revision < revision }

@@ -20,7 +20,8 @@ type delivery struct {
 	invalid  error
 	messages []*pubsub.Message
 
-	// received is when the first message came. It is reset when a span begins at that time.
+	// received is when the first message came. It is set to zero when the first span of the event
+	// has begun at that time.
 	received time.Time
 	// starts is how many times the event was started without a recorded end, including the present
 	// start. starts is 0 while the present start is not recorded. Otherwise it is the value of the
@@ -38,7 +39,7 @@ type delivery struct {
 	// putOffs counts how many times the event was put off because of another transaction's lock,
 	// or because events of several aggregates met a time limit.
 	putOffs int
-	// bisections counts the batches with the event that failed and were halved.
+	// bisections counts the batches that contained the event, failed, and were halved.
 	bisections int
 	// poison says that this build does not know the event, and that the event is at fault, not
 	// the build.
@@ -71,7 +72,7 @@ func (d *delivery) message() *pubsub.Message { return d.messages[0] }
 // isEvent reports whether the message has an event, even one that cannot be used.
 func (d *delivery) isEvent() bool { return d.id() != uuid.Nil }
 
-// is reports whether e, which has d's id, is d's event.
+// is reports whether e is the event of d. The caller has already compared the ids.
 func (d *delivery) is(e eventing.Event) bool {
 	return d.event().Key() == e.Key() && d.event().Version == e.Version
 }
@@ -123,8 +124,8 @@ func (c *Consumer) logOf(e eventing.Event, message string) *slog.Logger {
 // age is how long ago the owner made the change.
 func (d *delivery) age() time.Duration { return time.Since(d.change.Event.OccurredAt) }
 
-// mergeDuplicates merges the deliveries of one event, and sorts batch by aggregate and version.
-// All batches take the locks of the read model's rows in this order.
+// mergeDuplicates merges deliveries of the same event into one, and sorts batch by aggregate and
+// version. All batches take the locks of the read model's rows in this order.
 func mergeDuplicates(batch []*delivery) []*delivery {
 	type keyed struct {
 		*delivery

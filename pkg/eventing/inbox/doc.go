@@ -1,5 +1,6 @@
-// Package inbox applies events to a read model, each once, and moves its rows forward only. It is
-// the idempotent consumer (Richardson, "Microservices Patterns", 2018) over StreamingPull.
+// Package inbox applies each event to a read model once. Events move the rows of the read model
+// only forward. The package implements the pattern Idempotent Consumer (Richardson, "Microservices
+// Patterns", 2018) over StreamingPull.
 //
 //	Receive: parse, decode, queue, return at once
 //	      │
@@ -55,9 +56,9 @@
 //	      └─ failed for the last time, or permanent
 //	            └─▶ blocked ─▶ dead letter published ─▶ row dead ─▶ acked
 //
-// Later events of a blocked aggregate wait behind its first event, the head. At the end of the
-// process, messages in any of these states are nacked, except that the transaction in hand gets
-// three seconds to finish.
+// The head of a blocked aggregate is its first event. The later events of the aggregate wait behind
+// the head. When the process ends, the transaction in hand gets three seconds to finish. All other
+// messages in these states are nacked.
 //
 // # Why dedup and effect share a transaction
 //
@@ -67,9 +68,9 @@
 // applied again, whichever instance wrote the row. If another transaction holds the row, a
 // concurrent duplicate waits until that transaction has ended.
 //
-// Versions prevent a second effect even after the inbox row was purged. A consumer purges the rows
-// of all consumers 32 days after the rows were first received, unless Options say otherwise. That
-// is longer than Pub/Sub can replay.
+// Versions prevent a second effect even after the inbox row was purged. A consumer purges the
+// finished rows of all consumers 32 days after the messages were first received, unless Options say
+// otherwise. Pub/Sub can replay the messages of the last 31 days at most.
 //
 // # Offsets
 //
@@ -79,16 +80,17 @@
 //
 // # Order
 //
-// The consumer does not rely on the order of delivery, because a redelivery repeats acknowledged
-// successors, dead letters and nacks break the order, and two instances overtake each other.
-// Instead Decide compares versions under the row's lock. After a Gap the aggregate is blocked.
-// Its later events queue up, and the consumer asks the owner for the present state, outside of
-// any transaction. Then the queue continues, and most of its events are stale. While the owner is
-// unavailable, the gap stays open, which a metric and the inbox row show. No event is skipped.
+// The consumer does not rely on the order of delivery. A redelivered message comes with its
+// successors again, even if these were acknowledged. Dead letters and nacks break the order. Two
+// instances overtake each other. So Decide compares versions while the row is locked. After the
+// outcome Gap the aggregate is blocked. Its later events queue up, and the consumer asks the owner
+// for the present state, outside of any transaction. Then the queued events are applied, and most
+// of them are stale. While the owner is unavailable, the gap stays open. A metric and the inbox row
+// show the open gap. No event is skipped.
 //
-// Two repairs of one aggregate are at least a second apart, so that a producer that leaves out
-// versions costs its owner one call a second. Later events queue up meanwhile, and most of them
-// are stale afterwards.
+// Two repairs of one aggregate are at least a second apart. So if a producer leaves out versions of
+// an aggregate, its owner gets at most one call a second for that aggregate. Later events queue up
+// between the repairs, and most of them are stale after the next repair.
 //
 // # Another history
 //
@@ -101,8 +103,8 @@
 //   - The event has a lower version than the row and a later time, or a higher version and an
 //     earlier time.
 //
-// The outcome of such an event is Diverged, which is handled like a gap. The row takes the
-// owner's state by the rule Adopt, even a state of a lower version.
+// The outcome of such an event is Diverged. The consumer handles Diverged like a gap, but the row
+// then takes the owner's state even if that has a lower version. The rule is Adopt.
 //
 // [Has] and the owner's answer then decide about the event:
 //
@@ -112,8 +114,8 @@
 //	contradicts the event, but its last    blocked, and the owner is asked again, because the
 //	  change was before the event            answer may be from a former primary; lost if the
 //	                                         answer is from 30 seconds after the event
-//	has a lower version, by a change       lost
-//	  after the event
+//	has a lower version, but its last      lost
+//	  change was after the event
 //	has a lower version, but is from 30    lost
 //	  seconds after the event
 //	has a lower version, and may be from   blocked, and the owner is asked again
@@ -132,58 +134,65 @@
 //
 // An event is identified by its id, aggregate and version together. The key of an inbox row is
 // the id alone, and the statements also compare the aggregate and the version. If two events have
-// the same id, the second is a permanent error, whatever the status of the first. With a key of
-// id, aggregate and version, both would be applied. A row would then take 115 bytes of index
-// instead of 59 (329 bytes instead of 273 in all), and 1.16 times as long to write. The previous
-// release could not run at the same time, because its statements name the key in ON CONFLICT.
+// the same id, the second is a permanent error, whatever the status of the first. With a key of id,
+// aggregate and version, both events would be applied. A row would then take 115 bytes of index
+// instead of 59 (329 bytes instead of 273 in all), and writing it would take 1.16 times as long.
+// During an update the previous release could not run beside this one, because its statements name
+// the present key in ON CONFLICT.
 //
 // # Cause of an error
 //
 // Consumer.classify decides the cause of each error of a transaction.
 //
 // In an outage (connection, failover, deadlock, a missing grant or migration) the consumer waits
-// with the messages in hand. The client keeps their leases, the budget fills up, and no event
-// spends an attempt.
+// with the messages in hand. Meanwhile the client extends the leases of these messages, the budget
+// fills up, and no event spends an attempt.
 //
-// A time limit also counts as an outage in two cases: the smallest write does not succeed in time
-// either (a database that answers SELECT 1 may not take writes), or the process did not run
-// meanwhile (it was stopped, or got no CPU). Otherwise the batch is halved until an event is
-// alone. The time limit counts against that event, unless events of three aggregates in a row
-// have met a time limit with no success in between.
-// If another transaction holds a lock (SQLSTATE 55P03), the batch is halved. A whole batch waits
-// a second for the lock, and its halves wait less. If an event that is alone meets the lock, its
-// aggregate is blocked. The event is tried again after pauses of up to 30 s, for as long as it
-// takes, and spends no attempts.
+// A time limit also counts as an outage in two cases. In the first case the smallest write does not
+// succeed in time either. (A database that answers SELECT 1 may not take writes.) In the second
+// case the process did not run meanwhile, because it was stopped or got no CPU. Otherwise the batch
+// is halved until an event is alone. The time limit counts against that event, unless events of
+// three aggregates in a row have met a time limit with no success in between.
+//
+// If another transaction holds a lock (SQLSTATE 55P03), the batch is halved, too. A whole batch
+// waits a second for the lock, and its halves wait less. If an event that is alone meets the lock,
+// its aggregate is blocked. The event is tried again until the lock is free, with pauses of up to
+// 30 s, and spends no attempts.
 //
 // An event's own failures are counted in its inbox row. The event is dead-lettered at the fifth
 // failure (MaxAttempts), at once if the handler returns eventing.Permanent, and without a try if
 // it cannot be decoded. The message is published to `<subscription>.dlq` with the reason, the row
 // becomes dead, and the message is acknowledged. Later events of the aggregate wait until then.
 //
-// If Decode returns ErrUnknown, either the event is poison or the build is older than its
-// producer's. The event is blocked until the known events that were handled meanwhile are ten times
-// as many as the aggregates with unknown events. If fewer than ten aggregates have unknown events,
-// the event is blocked for at most ten seconds. Then it is dead-lettered. While ten or more
-// aggregates have unknown events, and known events do not outnumber them tenfold, none of the
-// unknown events is dead-lettered. An error in the log and
-// `inbox_blocked_aggregates{reason="unknown"}` show that. The next build finds all of these events.
-// An old build dead-letters a new type of event that is rare among known ones, so deploy the reader
-// first.
+// If Decode returns ErrUnknown, either the event is poison, which no build can read, or this build
+// is older than the producer's build. The event blocks its aggregate, and is dead-lettered as
+// poison in two cases:
+//
+//   - The known events that were handled meanwhile are at least ten times as many as the aggregates
+//     with unknown events.
+//   - The event has waited for ten seconds, and fewer than ten aggregates have unknown events.
+//
+// While neither case holds, the event stays blocked, and the next build finds it. The metric
+// `inbox_blocked_aggregates{reason="unknown"}` counts the blocked aggregates. If there are ten or
+// more, the log has an error, too. An old build dead-letters an event of a new type if events of
+// that type are rare among known events. So deploy the reader before the producer.
 //
 // # Settings and hooks
 //
 // Options set the attempts and the pauses, within bounds. The bounds guarantee that the client
 // still keeps an event's lease at its last attempt, and that the consumer shows every minute that
-// it is alive. The pause for a lock cannot be set, because each try costs all events minLockWait.
+// it is alive. The pause after a lock cannot be set, because each try for a lock delays all events
+// by minLockWait.
 //
 // OnDeadLetter and OnDiverged report dead letters and divergences, in addition to metrics and
 // log. Each call is made at most once, outside of transactions. Package hook has the contract.
 //
 // # Crash loops
 //
-// If an event ends the process, the process can no longer count the attempt. So the start of an
-// event that may do so is recorded in the column begun before the event is applied
-// (crashloop.go). Other starts are not recorded, because that would cost a commit per batch.
+// If an event ends the process, the process can no longer count the attempt. So if an event may
+// have ended a process, its start is recorded in the column begun before the event is applied
+// (crashloop.go). The starts of all other events are not recorded, because that would cost a commit
+// per batch.
 //
 //	delivered the first time, after a clean start ────────────────▶ applied in its batch
 //
@@ -203,62 +212,65 @@
 // If another event shared a batch with the faulty event, one start of the other event is counted as
 // well. The other event then succeeds when it is applied alone. A start of the consumer is unclean
 // if another instance of the consumer has not recorded its end (table inbox_runs). Either that
-// instance was killed, or it is a neighbour that is alive. In both cases starts are recorded for 2
-// minutes, which can cost a commit per batch.
+// instance was killed, or it is a neighbour that still runs. In both cases the consumer records
+// starts for 2 minutes. That can cost a commit per batch.
 //
 // # Blocked aggregates
 //
-// The consumer works on the first event of each blocked aggregate, its head, however many
-// aggregates are blocked. The head is repaired, tried again or dead-lettered. Repairs and dead
-// letters have 16 slots each, so that an owner that hangs delays no dead letter.
+// The consumer works on the head of each blocked aggregate at the same time, however many
+// aggregates are blocked. It repairs the aggregate, tries the head again, or dead-letters the head.
+// Repairs and dead letters have 16 slots each, so that an owner that hangs delays no dead letter.
 //
-// While the process runs, no message is nacked, because on an ordered subscription a nack
-// redelivers every message behind it, and each redelivery counts towards the subscription's own
-// dead-letter policy. Every message is acked or nacked once, even a message that joins an event
-// in hand.
+// While the process runs, no message is nacked. On an ordered subscription a nack would also
+// redeliver every message behind the nacked one, and each redelivery counts towards the
+// subscription's own dead-letter policy. Every message is acked or nacked once, even if it repeats
+// an event in hand.
 //
 // # Tenants
 //
 // Batches take the messages in hand by round robin over the tenants, 16 messages of one tenant at
-// a time. If messages of two tenants came within the last minute, a batch has at most 100
-// messages instead of 1,000, so that a message waits for a shorter transaction. The relay decides
-// the order of the broker's own backlog: see package outbox.
+// a time. If messages of two tenants came within the last minute, a batch has at most 100 messages
+// instead of 1,000. So a message waits for a shorter transaction. The messages that still wait at
+// the broker are in the order in which the relay sent them: see package outbox.
 //
 // # Bounds
 //
 // A budget bounds the messages in hand, from callback to ack, to 10,000 messages and 64 MiB. The
-// data counts twice, as received and as decoded. When the budget is used up, callbacks wait. The
-// messages in waiting callbacks come on top. They take at most half of the budget, which is the
-// limit of a stream and of the client, and one response of 20 MiB that is being decoded.
+// data of a message counts twice, as received and as decoded. When the budget is used up, callbacks
+// wait. The budget does not count the messages in waiting callbacks. These messages take at most
+// half of the budget, because that is the limit of each stream and of the client. One response of
+// up to 20 MiB that is being decoded comes on top.
 //
-// Pub/Sub's flow control does not bound the messages in hand. The client's flow control ends when a
-// callback returns. The server's flow control counts by stream, so that each broken stream adds as
-// many messages again. Therefore [Streams] opens each stream for the rest of the budget, and
-// reopens the stream when twice as much is free as the stream was opened for. If there is no room,
-// the stream is opened for one message, which waits in its callback.
+// Pub/Sub's flow control does not bound the messages in hand. The client counts a message only
+// until its callback returns. The server counts the messages of each stream separately. So after a
+// stream breaks, the next stream may bring as many messages again. Therefore [Streams] opens each
+// stream for the rest of the budget, and reopens the stream when the budget has room for twice what
+// the stream was opened for. If the budget has no room, the stream is opened for one message, which
+// waits in its callback.
 //
 // The messages of blocked aggregates stay in hand. If they use up the budget, the consumer stops
 // pulling until one of the aggregates continues. Other messages then wait at the broker. They are
-// not lost, and no deliveries of them are counted. `inbox_in_flight_messages` and
-// `inbox_in_flight_bytes` show that.
+// not lost, and the broker counts no deliveries of them. `inbox_in_flight_messages` and
+// `inbox_in_flight_bytes` show how much of the budget is used.
 //
 // The client keeps leases for up to a day. If a message is held longer, the broker delivers it
 // again once a day, and the consumer joins the new message to the held one. Apart from that, the
 // broker's delivery count grows only when a process ends or when a stream breaks during a
 // delivery.
 //
-// A transaction has at most 1,000 events and 30 seconds.
+// A transaction has at most 1,000 events and takes at most 30 seconds.
 //
 // # Locks
 //
 // Every batch takes its locks in the same order: inbox rows by event id, then
-// the read model's rows by aggregate. Two consumers with overlapping batches
-// wait for each other, but not in a circle.
+// the read model's rows by aggregate. So two consumers whose batches overlap may wait for each
+// other, but never cause a deadlock.
 //
 // # Exactly-once subscriptions
 //
-// Pub/Sub's exactly-once concerns acks, not effects. The consumer reads the results of acks. A
-// refused ack is counted and logged. Its message comes again, and is then a duplicate.
+// On an exactly-once subscription Pub/Sub confirms or refuses each ack. It does not know whether an
+// effect happened once, so the inbox is still needed. The consumer reads the results of acks. It
+// counts and logs a refused ack. The message of that ack comes again, and is then a duplicate.
 //
 // # Shutdown
 //
@@ -269,8 +281,8 @@
 // Pub/Sub does not document how it answers a half-close. The official emulator and the repository's
 // own broker end the stream after the messages that they have sent. If Pub/Sub answers differently,
 // or not at all, the end is the same as without Streams.
-// The broker may send a nacked message to the same stream again while the stream closes. A retry
-// policy on the subscription delays the redelivery, which prevents that.
+// The broker may send a nacked message to the same stream again while the stream closes. To prevent
+// that, give the subscription a retry policy, which delays the redelivery.
 //
 // # Crash points
 //

@@ -26,14 +26,15 @@ const (
 	// locked means that another transaction holds a lock that the event needs. The event's
 	// aggregate waits, and no attempt is spent.
 	locked
-	// outage means that the database or the network is at fault, which passes with time. The
-	// consumer waits for that, and no attempt is spent.
+	// outage means that the database or the network is at fault. The consumer waits until the
+	// outage is over, and no attempt is spent.
 	outage
 )
 
 func (f fault) String() string { return [...]string{"failed", "timeout", "locked", "outage"}[f] }
 
-// handlerError is an error that the handler returned, not the transaction around it.
+// handlerError is an error that the handler returned. Other errors come from the transaction around
+// the handler.
 type handlerError struct{ error }
 
 func (e handlerError) Unwrap() error { return e.error }
@@ -102,16 +103,16 @@ func isBrokenConnection(err error) bool {
 		strings.Contains(err.Error(), "conn closed")
 }
 
-// maxSlow is a number of aggregates. If events of so many aggregates have met a time limit, with no
-// success in between, a time limit no longer counts against its event.
+// maxSlow is a number of aggregates. If events of that many aggregates have met a time limit, with
+// no success in between, a time limit no longer counts against the event that met it.
 const maxSlow = 3
 
-// streak is the set of aggregates whose events failed since the last success. The worker
-// goroutine owns it.
+// streak is the set of aggregates whose events have met a time limit since the last success. The
+// worker goroutine owns the set.
 type streak struct{ keys map[string]struct{} }
 
-// add adds an aggregate, and reports whether the streak is full. A full streak has the number most
-// of aggregates.
+// add adds an aggregate unless the streak is full, and reports whether the streak is full now. most
+// is the number of aggregates in a full streak.
 func (s *streak) add(key string, most int) bool {
 	if s.keys == nil {
 		s.keys = map[string]struct{}{}
@@ -130,16 +131,16 @@ func (c *Consumer) succeeded(n int) {
 
 const (
 	tickEvery = 250 * time.Millisecond
-	// stallTime is the time between two ticks from which on the process counts as stalled,
-	// because it was stopped or got no CPU.
+	// stallTime is a time between two ticks. If more time lies between them, the process counts as
+	// stalled, because it was stopped or got no CPU.
 	stallTime = time.Second
 )
 
 // stallDetector notices that the process did not run for a while. If a time limit passed
 // meanwhile, no event is at fault. Instants are compared by the monotonic clock, because the wall
 // clock may step back. A tick is late if it is late by either clock, because the monotonic clock
-// may stand still while the machine is suspended. A wall clock that steps forward looks like a
-// stall, once.
+// may stand still while the machine is suspended. If the wall clock steps forward, that looks like
+// one stall.
 type stallDetector struct{ last, stalled atomic.Pointer[reading] }
 
 // reading is the time by both clocks at one instant.

@@ -12,8 +12,8 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
-// Outcome is the result of applying a change. The zero Outcome stands for a duplicate, whose event
-// was done before, so that no change was applied.
+// Outcome is the result of applying a change. The zero Outcome stands for a duplicate. Its event
+// was done before, so no change was applied.
 type Outcome int
 
 // The outcomes of applying a change. They begin at 1, because 0 is a duplicate.
@@ -23,12 +23,13 @@ const (
 	// Stale means that the read model was at the event's version already, or beyond it. Nothing was
 	// written.
 	Stale
-	// Gap means that the read model lacks the version before the event's. Nothing was written.
-	// The consumer repairs the aggregate from its owner.
+	// Gap means that the change does not fit the row, mostly because the read model lacks the
+	// version before the event's version. Nothing was written. The consumer repairs the aggregate
+	// from its owner.
 	Gap
 	// Diverged means that the event is of another history than the read model, because the owner
-	// has lost commits. Nothing was written. The consumer takes the owner's state, even one of a
-	// lower version.
+	// has lost commits. Nothing was written. The consumer takes the owner's state, even if that has
+	// a lower version. For an owner's state, Diverged has another meaning: see Adopt.
 	Diverged
 	// Lost means that the owner no longer has the event. Nothing was written.
 	Lost
@@ -49,8 +50,8 @@ type Change struct {
 	Event eventing.Event
 	// Kind decides in which states of the row the change may be applied.
 	Kind Kind
-	// Payload is the service's own. The service's Decode makes Payload, and its Apply reads
-	// Payload.
+	// Payload has a type that only the service knows. The service's Decode makes Payload, and the
+	// service's Apply reads it.
 	Payload any
 	// Revision is the revision of the build that decoded Payload. Partial says that the event has
 	// more than this build understands: see Completeness. A service that keeps no Completeness
@@ -67,19 +68,19 @@ type Handler interface {
 	// without a retry. ErrUnknown means that a newer build may know e. If many aggregates have such
 	// events, the consumer holds the events instead of dead-lettering them.
 	Decode(e eventing.Event) (Change, error)
-	// Apply moves the read model forward by changes, within tx, and returns the outcome of each.
-	// The changes are ordered by aggregate (eventing.Event.Key), and by version within an
-	// aggregate. An error rolls all changes back, and the consumer tries them again in smaller
-	// parts until the change at fault is alone. After eventing.Permanent the event of that change
-	// goes to the dead letters at once. After another error the event is tried a few times first.
-	// Apply locks rows in the order of their ids, and must not call another service while it holds
-	// these locks. Settings that Apply makes for its transaction, such as txn.KeepPlans, also hold
-	// for the handlers of other types in a Route.
+	// Apply moves the read model forward by changes, within tx, and returns the outcome of each
+	// change. The changes are ordered by aggregate (eventing.Event.Key), and by version within an
+	// aggregate. An error rolls all changes back. The consumer then tries the changes again in
+	// smaller parts, until the change at fault is alone. After eventing.Permanent the event of that
+	// change goes to the dead letters at once. After another error the event is tried a few times
+	// first. Apply locks rows in the order of their ids, and must not call another service while it
+	// holds these locks. Settings that Apply makes for its transaction, such as txn.KeepPlans, also
+	// hold for the handlers of other types in a Route.
 	Apply(ctx context.Context, tx pgx.Tx, changes []Change) ([]Outcome, error)
 	// Repair gives e's aggregate the owner's state, in transactions of its own. The state has
-	// e.Version or a later one. If the owner has lost e, the state may have any version, and
-	// Repair returns ErrLost. The consumer then acknowledges e. After any other error the
-	// consumer repeats Repair until it succeeds, unless the error is eventing.Permanent.
+	// e.Version or a later version. If the owner has lost e, the state may have any version, and
+	// Repair returns ErrLost. The consumer then acknowledges e. After any other error the consumer
+	// repeats Repair until it succeeds, unless the error is eventing.Permanent.
 	Repair(ctx context.Context, e eventing.Event) error
 	// Committed is called after a commit, with the position of each aggregate that moved. Version
 	// 0 stands for a position that the caller does not know. ctx has the trace of the commit.
@@ -87,7 +88,8 @@ type Handler interface {
 	Committed(ctx context.Context, moved ...consistency.Position)
 }
 
-// Each calls apply for one change at a time. A Handler's Apply may consist of this call.
+// Each calls apply for one change after the other, until apply returns an error. A Handler's Apply
+// may consist of a call of Each.
 func Each(
 	ctx context.Context, tx pgx.Tx, changes []Change, apply func(context.Context, pgx.Tx, Change) (Outcome, error),
 ) ([]Outcome, error) {
@@ -101,7 +103,7 @@ func Each(
 	return outcomes, nil
 }
 
-// ApplyOne decodes e and applies it alone, as the consumer of h would.
+// ApplyOne decodes e with h and applies e alone, as a consumer with the handler h does.
 func ApplyOne(ctx context.Context, tx pgx.Tx, h Handler, e eventing.Event) (Outcome, error) {
 	g := guarded{h}
 	c, err := g.read(e)
@@ -140,8 +142,8 @@ func (h guarded) do(ctx context.Context, tx pgx.Tx, changes []Change) (outcomes 
 	return outcomes, err
 }
 
-// panicError is a handler's panic. A panic does not end the process, because its message would
-// come back and end each process again, for ever.
+// panicError is a handler's panic. The consumer recovers the panic. If the panic ended the process,
+// the message would come back and end the next process, too, and so on for ever.
 type panicError struct {
 	value any
 	stack []byte
@@ -162,7 +164,7 @@ func orPanic(recovered any, err error) error {
 	return &panicError{value: recovered, stack: debug.Stack()}
 }
 
-// runs splits s into parts whose consecutive elements have the same key.
+// runs splits s into parts. A part is a series of consecutive elements that have the same key.
 func runs[T any, K comparable](s []T, key func(T) K) (parts [][]T) {
 	for start, i := 0, 1; i <= len(s); i++ {
 		if i == len(s) || key(s[i]) != key(s[start]) {

@@ -12,10 +12,9 @@ import (
 )
 
 const (
-	// Retention is how long the row of a finished event is kept unless Options say otherwise. It
-	// is a day longer than Pub/Sub can replay anything, which is 31 days
-	// (https://cloud.google.com/pubsub/quotas). The version stops an event that comes later
-	// still.
+	// Retention is how long the row of a finished event is kept unless Options say otherwise.
+	// Pub/Sub can replay the messages of up to 31 days (https://cloud.google.com/pubsub/quotas), so
+	// Retention is a day longer. An event that comes even later is stale by its version.
 	Retention = 32 * 24 * time.Hour
 	// maintainEvery is the pause between two rounds of maintenance.
 	maintainEvery = time.Minute
@@ -23,8 +22,9 @@ const (
 	// two such transactions.
 	purgeBatch = 1000
 	purgePause = 100 * time.Millisecond
-	// forgetInstanceAfter is how long an instance that ended badly is remembered. It is longer
-	// than uncleanStartTime, so that every neighbour has started again meanwhile.
+	// forgetInstanceAfter is how long the record of an instance is kept after the instance has
+	// ended without a clean end. It is longer than uncleanStartTime, so that every neighbour has
+	// started again before the record is deleted.
 	forgetInstanceAfter = 3 * maintainEvery
 )
 
@@ -69,7 +69,7 @@ func (c *Consumer) purge(ctx context.Context, consumer string) {
 	}
 }
 
-// consumers returns all consumer names in the inbox, even names that no consumer has any more.
+// consumers returns all consumer names in the inbox, even the former names of renamed consumers.
 // The query reads one name after the other from the index.
 func (s store) consumers(ctx context.Context) ([]string, error) {
 	return bounded.Collect(ctx, s.within(queryTimeout).Statement("find consumers", `
@@ -81,7 +81,8 @@ func (s store) consumers(ctx context.Context) ([]string, error) {
 }
 
 // purge deletes a batch of a consumer's rows that are finished, and were first received
-// longer ago than age. Held and dead rows wait for an operator however long it takes.
+// longer ago than age. Rows that are held or dead are never purged, however long they wait for an
+// operator.
 func (s store) purge(ctx context.Context, consumer string, age time.Duration) (rows int64, err error) {
 	return s.within(queryTimeout).Statement("purge", `
 		DELETE FROM inbox WHERE ctid = ANY (ARRAY(
@@ -91,8 +92,8 @@ func (s store) purge(ctx context.Context, consumer string, age time.Duration) (r
 		     FOR UPDATE SKIP LOCKED))`, consumer, age, purgeBatch).Exec(ctx)
 }
 
-// heartbeat writes that this instance is running. It deletes the records of instances, of any
-// consumer, that have not written for forgetInstanceAfter.
+// heartbeat writes that this instance is running. It also deletes the record of every instance, of
+// any consumer, that has not written a heartbeat for forgetInstanceAfter.
 func (s store) heartbeat(ctx context.Context) error {
 	if _, err := s.register(ctx); err != nil {
 		return err

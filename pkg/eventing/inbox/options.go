@@ -13,12 +13,13 @@ import (
 const (
 	// maxAttempts is the default of Options.MaxAttempts.
 	maxAttempts = 5
-	// mostAttempts and mostPause bound Options. Their product is less than half of maxExtension, so
+	// mostAttempts is the upper bound of Options.MaxAttempts. mostPause is the upper bound of
+	// RetryBackoff and RepairBackoff. The product of both is less than half of maxExtension, so
 	// that the client still keeps the lease of an event at its last attempt.
 	mostAttempts = 100
 	mostPause    = 5 * time.Minute
-	// mostOutagePause leaves time for one statement in each minute, because the consumer must show
-	// every minute that it is alive.
+	// mostOutagePause is the upper bound of Options.OutageBackoff. The consumer must show every
+	// minute that it is alive, and the bound leaves time for one statement in each minute.
 	mostOutagePause = 30 * time.Second
 )
 
@@ -34,9 +35,9 @@ var (
 // Options are the settings of a Consumer. The zero value is safe. [NewConsumer] clamps attempts
 // and pauses to their bounds.
 type Options struct {
-	// Bytes bounds the messages in hand. Zero: 64 MiB.
+	// Bytes bounds the memory of the messages in hand. Zero means 64 MiB.
 	Bytes int64
-	// Retention is how long the row of a settled event is kept. Zero: [Retention].
+	// Retention is how long the row of a settled event is kept. Zero means [Retention].
 	Retention time.Duration
 	// Streams are the [Streams] of the client's connection. If Streams is nil, each stream asks
 	// for the whole budget.
@@ -45,28 +46,29 @@ type Options struct {
 	// nil, no offset is saved.
 	Checkpoints *checkpoint.Store
 
-	// MaxAttempts is how many times an event fails by its own fault before it is
-	// dead-lettered. 0 or less is 5; it is clamped to 100.
+	// MaxAttempts is how many times an event fails by its own fault before it is dead-lettered. 0
+	// or less means 5. A value above 100 counts as 100.
 	MaxAttempts int
-	// RetryBackoff is the pause of an aggregate after a failure of its event. Zero is 200 ms
-	// to 5 s; it is clamped to 5 min.
+	// RetryBackoff is the pause of an aggregate after a failure of its event. A zero Base means 200
+	// ms, and a zero Cap means 5 s. Each is limited to 5 min.
 	RetryBackoff backoff.Policy
 	// RepairBackoff is the pause before another repair of a gap that the last repair did not
-	// close. Zero is 200 ms to 10 s; it is clamped to 5 min.
+	// close. A zero Base means 200 ms, and a zero Cap means 10 s. Each is limited to 5 min.
 	RepairBackoff backoff.Policy
-	// OutageBackoff is the pause while the database or the subscription is unavailable. Zero
-	// is 100 ms to 5 s; it is clamped to 30 s.
+	// OutageBackoff is the pause while the database or the subscription is unavailable. A zero Base
+	// means 100 ms, and a zero Cap means 5 s. Each is limited to 30 s.
 	OutageBackoff backoff.Policy
 
-	// The hooks below report discarded events, in addition to metrics and log. Each may be nil.
-	// Package hook has their contract. At the end of Run they get half a second.
+	// The hooks below report dead letters and divergences, in addition to metrics and log. Each may
+	// be nil. Package hook has their contract. At the end of Run, the calls that have not been made
+	// yet get half a second in all.
 
 	// OnDeadLetter is called for each message that was dead-lettered, after its inbox row was
 	// marked dead.
 	OnDeadLetter func(context.Context, DeadLetter)
-	// OnDiverged is called for each event that shows that its owner has lost commits. The event
-	// has no payload. The consumer then takes the owner's state. If the consumer restarts before
-	// that is done, it may report the event once more.
+	// OnDiverged is called for each event that shows that its owner has lost commits. The event has
+	// no payload. The consumer repairs the row with the owner's state. If the consumer restarts
+	// before the repair is done, it may report the event once more.
 	OnDiverged func(context.Context, eventing.Event)
 }
 

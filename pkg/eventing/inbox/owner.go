@@ -11,17 +11,17 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// lossTime is how much younger than an event an owner's answer must be, if it lacks the event, to
-// show that the owner has lost the event. The time covers clocks that differ, and a former
-// primary that still answers while its successor takes over.
+// lossTime is a time after an event. If an owner's answer is from later than that and lacks the
+// event, the owner has lost the event. The time covers clocks that differ, and a former primary
+// that still answers while its successor takes over.
 const lossTime = 30 * time.Second
 
 // The two meanings of an owner's answer that lacks an event.
 var (
-	// ErrLost means that the owner has no such event any more. The event is to be
-	// acknowledged, and counted.
+	// ErrLost means that the owner has no such event any more. The consumer acknowledges and counts
+	// the event.
 	ErrLost = errors.New("the owner has lost this event")
-	// ErrBehind means that the owner's answer does not have the event yet. The answer may come
+	// ErrBehind means that the owner's answer may be from before the event. The answer may come
 	// from a replica that lags, so another try may succeed.
 	ErrBehind = errors.New("the owner is behind its own event")
 )
@@ -65,10 +65,10 @@ func Adopt(p Position, c Change, asOf time.Time) Outcome {
 
 // Advance is the rule for an owner's state from a listing of all its rows. Advance is Adopt with
 // one exception. A row that is ahead of its owner's row stays, unless the owner has changed the
-// aggregate after the row's change. Such an owner has lost the row's history, and has gone on
-// without it. The age of an answer does not prove a loss here. A listing has all rows, so the
-// listing of a former state, or of a wrong owner, would take the whole read model back. Package
-// reconcile reports such rows, and its operator decides.
+// aggregate after the row's change. An owner with such a change has lost the row's history, and has
+// gone on without it. For Adopt the age of an answer can prove a loss, but for Advance it cannot. A
+// listing has all rows. If it came from a former state or from a wrong owner, it would take the
+// whole read model back. Package reconcile reports such rows, and its operator decides.
 func Advance(p Position, c Change, asOf time.Time) Outcome {
 	if to := positionOf(c.Event); p.newerThan(to) && !isAfter(to.At, p.At) {
 		return Stale
@@ -76,13 +76,17 @@ func Advance(p Position, c Change, asOf time.Time) Outcome {
 	return Adopt(p, c, asOf)
 }
 
-// Replace is the rule for a row that was found to differ from its owner's row. seen is the row's
-// position in that finding, and p is its present position. A row that has moved since stays,
-// because the move is newer than the finding. Otherwise the rule is Adopt, except that the owner's
-// state also replaces a row of the same version, unless an event id is unknown and the answer may
-// be from before the row (mayBeFormer). Adopt takes a row of the same version for equal, but the
-// row may have been damaged in place. A row's time in the future counts as unknown, because no
-// event has made such a time.
+// Replace is the rule for a row that was found to differ from its owner's row. seen is the position
+// at which the row was found to differ, and p is the row's present position. A row that has moved
+// since then stays, because the move is newer than the finding. Otherwise the rule is Adopt, with
+// two exceptions:
+//
+//   - The owner's state also replaces a row of the same version and event. Adopt takes such a row
+//     for equal, but the row may have been damaged in place. If an event id is unknown, the row
+//     stays while the answer may be from before the row (mayBeFormer).
+//   - A row's time in the future counts as unknown, because no event has made such a time. If such
+//     a row has a higher version than its owner's row, in the same epoch, it is replaced
+//     (Diverged).
 func Replace(seen, p Position, c Change, asOf time.Time) Outcome {
 	to := positionOf(c.Event)
 	if !p.same(seen) {
@@ -104,13 +108,13 @@ func Replace(seen, p Position, c Change, asOf time.Time) Outcome {
 	return Applied
 }
 
-// fromFuture reports whether the time at is later than the present by more than clocks differ
-// (lossTime).
+// fromFuture reports whether the time at is more than lossTime later than the present. Clocks
+// differ by less than that.
 func fromFuture(at time.Time) bool { return at.After(time.Now().Add(lossTime)) }
 
 // Has reports whether an owner has e in its history. The Position owner is the owner's position as
 // of the time asOf. Has returns nil if the owner has e, and otherwise an error that wraps ErrLost
-// or ErrBehind. A zero asOf means unknown.
+// or ErrBehind. A zero asOf means that the time is unknown.
 func Has(owner Position, e eventing.Event, asOf time.Time) error {
 	switch at := positionOf(e); {
 	case at.newerThan(owner) && !hasLost(owner, at, asOf), contradicts(owner, e) && mayBeFormer(owner, at, asOf):
@@ -130,12 +134,12 @@ func MayLag(e eventing.Event, asOf time.Time) bool {
 		!cmp.Or(asOf, time.Now()).After(e.OccurredAt.Add(lossTime))
 }
 
-// hasLost reports whether an owner once had the position at and has lost it. The Position owner,
-// which is below at, is the owner's position as of asOf. Either the owner has changed the aggregate
-// after at, and has come to a lower version, or its answer is younger than at by lossTime. An
-// answer from a replica that lags shows neither. An owner in a lower epoch is a former owner,
-// however long it lives, or was restored and has not begun an epoch yet. Such an owner says nothing
-// about at.
+// hasLost reports whether an owner once had the position at and has lost it. The Position owner is
+// the owner's position as of the time asOf, and is below at. The owner has lost at in two cases.
+// Either the owner's last change is later than at, although its version is lower. Or the answer is
+// more than lossTime later than at. An answer from a replica that lags shows neither. An owner in a
+// lower epoch is a former owner, or was restored and has not begun an epoch yet. The answer of such
+// an owner shows nothing about at, however late it comes.
 func hasLost(owner, at Position, asOf time.Time) bool {
 	return owner.Epoch == at.Epoch &&
 		(isAfter(owner.At, at.At) || !at.At.IsZero() && asOf.After(at.At.Add(lossTime)))
@@ -143,9 +147,9 @@ func hasLost(owner, at Position, asOf time.Time) bool {
 
 // mayBeFormer reports whether an owner may have been a former primary, or a replica of one. The
 // Position owner is the owner's position as of asOf. The owner may be a former primary if its last
-// change is from before the position at, and its answer is not younger than at by lossTime. Such an
-// answer may contradict at, but it is not from the owner of at. An answer of an unknown time is
-// believed.
+// change is earlier than at, and its answer is not more than lossTime later than at. If such an
+// answer contradicts at, that proves nothing, because the present primary may have at. If the time
+// of the answer is unknown, mayBeFormer returns false.
 func mayBeFormer(owner, at Position, asOf time.Time) bool {
 	return owner.Epoch == at.Epoch && !asOf.IsZero() && isAfter(at.At, owner.At) && !asOf.After(at.At.Add(lossTime))
 }

@@ -16,15 +16,17 @@ const (
 	// drainStreams is how long half-closed streams may take to end when their consumer ends. It
 	// leaves more than half of drainTime for the messages that the streams have brought.
 	drainStreams = time.Second
-	// receiptTime is longer than the client delays the receipts of messages. A receipt extends a
-	// lease, so a receipt behind a nack would hide the message again.
+	// receiptTime is longer than the time by which the client delays the receipts of messages. A
+	// receipt extends a lease. If a receipt came after the nack of its message, the receipt would
+	// hide the message again. So the last messages are nacked only after receiptTime.
 	receiptTime = 300 * time.Millisecond
 )
 
-// pull is the client's Receive, except for the end. When ctx ends, the streams are half-closed and
-// read to their end before the client is told to close them. Messages that the streams bring
-// meanwhile are delivered only after that, and so are given back. Until then these messages fill
-// the window, so a broker that goes on sending sends one window and not its whole backlog.
+// pull calls the client's Receive, but ends in another way. When ctx ends, pull half-closes the
+// streams and lets the client read them to their end. Only then does it tell the client to close
+// them. Messages that arrive meanwhile are held, and are delivered and given back after that. While
+// they are held, they fill the window of the stream. So a broker that goes on sending can send one
+// window and not its whole backlog.
 func (c *Consumer) pull(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error {
 	pulls := c.options.Streams.of(c.subscriber.String())
 	if pulls == nil {

@@ -20,8 +20,8 @@ const (
 	// repairEvery is the least time between two repairs of an aggregate: see "Order" in the
 	// package doc.
 	repairEvery = time.Second
-	// alarming is how many repairs of one gap must have failed for the failures to be logged as
-	// errors, and not as warnings.
+	// alarming is a number of failed repairs of one gap. From that failure on, failures are logged
+	// as errors. Earlier failures are logged as warnings.
 	alarming = 10
 )
 
@@ -81,7 +81,7 @@ func (c *Consumer) repairOnce(ctx context.Context, e eventing.Event) (err error)
 	return c.handler.Repair(ctx, e)
 }
 
-// repairFailed shows in metric, log and inbox row that a gap stays open.
+// repairFailed shows in a metric, in the log and in the inbox row that a gap stays open.
 func (c *Consumer) repairFailed(ctx context.Context, d *delivery, err error, attempt int, pause time.Duration) {
 	if ctx.Err() != nil {
 		return
@@ -117,7 +117,7 @@ func (r *recentRepairs) note(key string) {
 	}
 }
 
-// wait is how long the next repair of an aggregate should wait.
+// wait returns how long the next repair of an aggregate should wait.
 func (r *recentRepairs) wait(key string) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,8 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// maxDecisions is how often the changes of a row are decided at most. A row that appeared between
-// read and write is found and locked by the second read. The third decision is margin.
+// maxDecisions is how many times the changes of a row are decided at most. If a row appears between
+// the first read and the first write, the second read finds and locks it. So two decisions are
+// enough, and the third is a margin.
 const maxDecisions = 3
 
 // Step is a batch's change of one row.
@@ -27,7 +28,7 @@ type Rows[S any] interface {
 	// Lock returns the rows with these ids, by id, and locks them in the order of their ids until
 	// tx ends. A row that does not exist has no entry.
 	Lock(ctx context.Context, tx pgx.Tx, ids []string) (map[string]S, error)
-	// Position is the position of a row. The zero S has the zero Position.
+	// Position returns the position of a row. The zero S has the zero Position.
 	Position(row S) Position
 	// Apply returns the row as it is after the change c. row is the row before c. Apply writes
 	// nothing.
@@ -35,8 +36,9 @@ type Rows[S any] interface {
 	// Upsert writes each New in place of its Old, and returns the ids of the rows that it has
 	// written, in any order. A row that Lock returned is locked. A row that did not exist could not
 	// be locked. If such a row has appeared since, Upsert does not change it, and the change is
-	// decided again. If counters depend on the rows, Upsert changes each by f(New) − f(Old), where
-	// f is a row's share, and only for the rows that it writes.
+	// decided again. If counters depend on the rows, Upsert also changes each counter, but only for
+	// the rows that it writes. The change is f(New) − f(Old), where f(row) is the row's share in
+	// the counter.
 	Upsert(ctx context.Context, tx pgx.Tx, steps []Step[S]) (written []string, err error)
 }
 
@@ -47,18 +49,19 @@ func ApplyChanges[S any](ctx context.Context, tx pgx.Tx, rows Rows[S], changes [
 }
 
 // AdoptChanges applies the owner's state as of the time asOf to rows by the rule Adopt. There is
-// one change for each row, and the changes are ordered by aggregate. A zero asOf means unknown.
+// one change for each row, and the changes are ordered by aggregate. A zero asOf means that the
+// time is unknown.
 func AdoptChanges[S any](ctx context.Context, tx pgx.Tx, rows Rows[S], changes []Change, asOf time.Time) ([]Outcome, error) {
 	return mover[S]{rows: rows, owned: true, rule: func(p Position, c Change) Outcome { return Adopt(p, c, asOf) }}.move(ctx, tx, changes)
 }
 
-// AdvanceChanges is AdoptChanges by the rule Advance.
+// AdvanceChanges is AdoptChanges with the rule Advance.
 func AdvanceChanges[S any](ctx context.Context, tx pgx.Tx, rows Rows[S], changes []Change, asOf time.Time) ([]Outcome, error) {
 	return mover[S]{rows: rows, owned: true, rule: func(p Position, c Change) Outcome { return Advance(p, c, asOf) }}.move(ctx, tx, changes)
 }
 
-// ReplaceChanges is AdoptChanges by the rule Replace. The map seen has, by id, the position at
-// which each row was found to differ. A row without an entry was found to be missing.
+// ReplaceChanges is AdoptChanges with the rule Replace. For the id of each row, the map seen has
+// the position at which the row was found to differ. If an id has no entry, the row was missing.
 func ReplaceChanges[S any](
 	ctx context.Context, tx pgx.Tx, rows Rows[S], changes []Change, seen map[string]Position, asOf time.Time,
 ) ([]Outcome, error) {
@@ -71,7 +74,8 @@ func ReplaceChanges[S any](
 type mover[S any] struct {
 	rows Rows[S]
 	rule func(p Position, c Change) Outcome
-	// owned says that the changes are the owner's state, which also replaces another history.
+	// owned says that the changes are the owner's state. Such a change also replaces a row of
+	// another history.
 	owned bool
 }
 
@@ -107,8 +111,8 @@ type aggregate struct {
 
 func (a aggregate) id() string { return a.changes[0].Event.AggregateID }
 
-// try decides the changes once, and writes the rows that move. It returns the aggregates whose
-// rows have appeared since the read, and so were not written.
+// try decides the changes once, and writes the rows that move. It returns the aggregates whose rows
+// were not written, because they have appeared since the read.
 func (m mover[S]) try(ctx context.Context, tx pgx.Tx, all []aggregate) (again []aggregate, err error) {
 	ids := make([]string, len(all))
 	for i, a := range all {
@@ -138,7 +142,7 @@ func (m mover[S]) try(ctx context.Context, tx pgx.Tx, all []aggregate) (again []
 	for _, id := range written {
 		delete(moving, id)
 	}
-	for _, s := range steps { // in their order, not the map's
+	for _, s := range steps { // in the order of steps, because a map has no order
 		if a, lost := moving[s.ID]; lost {
 			again = append(again, a)
 		}

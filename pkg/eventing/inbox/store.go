@@ -37,8 +37,8 @@ type store struct {
 // within runs statements with a time limit, outside of a batch's transaction.
 func (s store) within(limit time.Duration) bounded.Pool { return bounded.Pool{DB: s.db, Limit: limit} }
 
-// uuidArray converts ids to pgtype's own type. pgx sends that type as an array without asking the
-// server for its type first, which is not possible in every query mode.
+// uuidArray converts ids to pgtype's own type. pgx can send an array of that type without asking
+// the server for the type first. Not every query mode allows pgx to ask.
 func uuidArray(ids ...uuid.UUID) []pgtype.UUID {
 	all := make([]pgtype.UUID, len(ids))
 	for i, id := range ids {
@@ -63,16 +63,17 @@ const (
 		       AS e (event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time)`
 )
 
-// sameAs returns the SQL condition that the inbox row i is of the same event as the SQL row with
-// the name row, which has the same id. The key of an inbox row is the event's id alone, but two
-// events with one id are different events if their aggregates or versions differ: see "Identity" in
-// the package doc. So each statement that finds inbox rows by id has this condition, or follows a
-// statement that had the condition.
+// sameAs returns the SQL condition that the inbox row i and another SQL row have the same aggregate
+// and version. row is the name of the other row. The statement has matched the two rows by event
+// id, so the condition means that they are of the same event. The key of an inbox row is the
+// event's id alone, but events with the same id are different events if their aggregates or
+// versions differ: see "Identity" in the package doc. So each statement that finds inbox rows by id
+// has this condition, or follows a statement that had the condition.
 func sameAs(row string) string {
 	return fmt.Sprintf(`(i.aggregate_type, i.aggregate_id, i.version) = (%[1]s.aggregate_type, %[1]s.aggregate_id, %[1]s.version)`, row)
 }
 
-// joinedRows is the FROM and WHERE of an UPDATE of the inbox rows i of the deliveries.
+// joinedRows is the FROM and WHERE of an UPDATE that changes the inbox row i of each delivery.
 var joinedRows = `FROM ` + rowsOf + `
 		 WHERE i.consumer = $1 AND i.event_id = e.event_id AND ` + sameAs("e")
 
@@ -92,8 +93,8 @@ func (s store) rows(batch []*delivery) []any {
 // all of the rows, in the order of their ids. So a second consumer with one of these events waits
 // here, and then finds the event done. If a row with an event's id is of another event, accept
 // fails, whatever the row's status, because the producer has used the id twice. The statement
-// goes to the server together with the statements in first, which begin the transaction. The
-// caller ends tx in any case.
+// goes to the server together with the statements in first, which begin the transaction. The caller
+// must end tx, even if accept returns an error.
 func (s store) accept(ctx context.Context, first *pgx.Batch, batch []*delivery) (tx pgx.Tx, notDone map[*delivery]bool, err error) {
 	first.Queue(`
 		INSERT INTO inbox AS i (`+rowColumns+`, status, processed_at)
@@ -119,8 +120,8 @@ func (s store) accept(ctx context.Context, first *pgx.Batch, batch []*delivery) 
 	return tx, notDone, nil
 }
 
-// seeAgain notes a further delivery of the events that are done. It fails if the row with an
-// event's id is of another event.
+// seeAgain writes that the events of batch that are done were delivered again. It fails if the
+// inbox row with an event's id is of another event.
 func (s store) seeAgain(ctx context.Context, tx pgx.Tx, notDone map[*delivery]bool, batch []*delivery) error {
 	seen := byID(slices.DeleteFunc(slices.Clone(batch), func(d *delivery) bool { return notDone[d] }))
 	rows, _ := tx.Query(ctx, `
@@ -136,10 +137,10 @@ func (s store) seeAgain(ctx context.Context, tx pgx.Tx, notDone map[*delivery]bo
 	return err
 }
 
-// markBlocked changes, within tx, the rows of events that cannot continue from done to held. accept
-// has checked that the rows belong to these events. markBlocked sets the planner's settings again,
-// because the handler may have changed them. If the handler has run txn.KeepPlans, a plan from
-// before the inbox filled up would read all events of the consumer.
+// markBlocked sets the status of these events from done to held, within tx, because the events
+// cannot continue now. accept has checked that the rows belong to these events. markBlocked sets
+// the planner's settings again, because the handler may have changed them. If the handler has run
+// txn.KeepPlans, a plan from before the inbox filled up would read all events of the consumer.
 func (s store) markBlocked(ctx context.Context, tx pgx.Tx, events []uuid.UUID, why string) error {
 	if len(events) == 0 {
 		return nil
@@ -200,7 +201,7 @@ func (s store) markDead(ctx context.Context, d *delivery, reason error) error {
 
 func (s store) writeUnfinished(ctx context.Context, d *delivery, status, why string, attempts int) (total int, err error) {
 	// A row that is done stays done, because another process has applied the event meanwhile. If
-	// the row with this id is of another event, it stays as it is, and d has no row.
+	// the row with this id is of another event, that row stays as it is, and d has no row.
 	err = s.within(queryTimeout).Statement("write inbox", `
 		INSERT INTO inbox AS i (`+rowColumns+`, status, attempts, last_error)
 		SELECT $1, e.*, $9, $10::int, $11 FROM `+rowsOf+`

@@ -22,12 +22,12 @@ import (
 // consumer received.
 //
 // When a consumer ends, Streams also makes the broker send the messages that are on their way,
-// and no more. The client by itself leaves these messages unread, and they come again only when
-// their leases end, after a minute.
+// and no more. Without Streams the client leaves these messages unread, and they come again only
+// when their leases end, after a minute.
 //
 // Streams belongs to one connection. [Streams.DialOption] goes into the client of that
-// connection. Streams itself goes into the [Options] of its consumers, at most one for each
-// subscription.
+// connection. Streams itself goes into the [Options] of the consumers that use the connection. A
+// subscription can have only one such consumer.
 type Streams struct {
 	mu   sync.Mutex
 	pull map[string]*pulls
@@ -91,8 +91,8 @@ type pull struct {
 	streams *Streams
 	// client is the client's context. It ends when the client no longer needs the stream.
 	client context.Context //nolint:containedctx // as ctx
-	// ctx is the stream's own context. It ends with the stream, or earlier, to make the client open
-	// a stream with more room.
+	// ctx is the stream's own context. It ends when the stream ends. If it is cancelled earlier,
+	// the client opens another stream, with more room.
 	ctx    context.Context //nolint:containedctx // it ends with the stream that it belongs to
 	cancel context.CancelCauseFunc
 
@@ -106,9 +106,9 @@ var errMoreRoom = errors.New("there is more room than the stream was opened for"
 // endTime is how long a half-closed stream may take to end.
 const endTime = 10 * time.Second
 
-// SendMsg limits the stream to the room in the budget, in its first request. If there is no room,
-// the stream is opened for one message, which then waits in its callback. If the stream were not
-// opened, the client's keep-alives would queue up.
+// SendMsg writes the room in the budget into the stream's first request, as the limit of the
+// stream. If there is no room, the stream is opened for one message, which then waits in its
+// callback. If the stream were not opened, the client's keep-alives would queue up.
 //
 // After the half-close SendMsg drops the client's keep-alives, because an error would make the
 // client cancel the stream.

@@ -14,8 +14,8 @@ import (
 )
 
 // attempt has the spans of one try to apply a batch. Each event whose trace is sampled has a span
-// in its trace. The transaction that they share has a span in the first of these traces. attempt
-// is nil if no trace is sampled.
+// in that trace. The transaction of the batch has a span in the first of these traces. If no trace
+// is sampled, the attempt is nil.
 type attempt struct {
 	process map[*delivery]trace.Span
 	apply   trace.Span

@@ -4,8 +4,9 @@ import "time"
 
 const (
 	// While several tenants are active, a batch has a quarter of the waiting messages, but at least
-	// leastShared and at most sharedBatch. The batch is small because a message waits for the
-	// transaction in hand and for its own transaction. 100 messages take some 15 ms.
+	// leastShared and at most sharedBatch. The batch is small, because a message waits for the
+	// transaction in hand and then for its own transaction. A transaction with 100 messages takes
+	// some 15 ms.
 	sharedBatch, leastShared = 100, 8
 	// quantum is how many messages of a tenant are taken before the next tenant's turn.
 	quantum = 16
@@ -16,8 +17,8 @@ const (
 
 // turns has the messages in hand that are in no batch yet. They leave by round robin over their
 // tenants, and the messages of one tenant leave in the order in which they came. So a tenant's
-// next message waits for one quantum of each other tenant, however many messages the others have
-// in hand. The budget bounds the messages. Only the worker goroutine uses turns.
+// next message waits for one quantum of each other tenant, however many messages the other tenants
+// have in hand. The budget bounds the number of messages. Only the worker goroutine uses turns.
 type turns struct {
 	// lanes has the tenants with messages. next has the same lanes in the order of their turns.
 	lanes map[string]*lane

@@ -8,7 +8,8 @@ import (
 )
 
 // ErrUnknown is returned by Decode if this build does not know the event's type, or the version
-// of its schema. The event may be poison, or the build may be older than its producer's.
+// of its schema. Either the event is poison, which no build can read, or this build is older than
+// the producer's build.
 var ErrUnknown = errors.New("this build does not know it")
 
 const (
@@ -23,9 +24,9 @@ const (
 	knownPerUnknown = 10
 )
 
-// unknowns is the set of aggregates whose next event this build does not know. If the aggregates
-// are few, their events are poison. If they are many, and few known events succeed, the producer
-// was deployed before the consumer. Then the events must not become dead letters.
+// unknowns is the set of aggregates whose next event this build does not know. If there are few
+// such aggregates, their events are poison. If there are many, and few known events succeed, the
+// producer was deployed before the consumer. In that case the events must not become dead letters.
 type unknowns struct {
 	mu      sync.Mutex
 	keys    map[string]struct{}
@@ -40,7 +41,7 @@ func newUnknowns() *unknowns {
 	return &unknowns{keys: map[string]struct{}{}, changed: make(chan struct{})}
 }
 
-// enter adds an aggregate and returns the count of events handled so far.
+// enter adds an aggregate, and returns how many known events were handled so far.
 func (u *unknowns) enter(key string) int64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -72,10 +73,10 @@ func (u *unknowns) outnumbered(since int64) bool {
 	return u.handled-since >= knownPerUnknown*int64(len(u.keys))
 }
 
-// poison reports whether an unknown event is at fault. since is the count of handled events when
-// the event came. late says that the event has waited for unknownTime. The event is at fault if
-// enough known events were handled since (knownPerUnknown), or if it is late and fewer than
-// maxUnknown aggregates have unknown events. Otherwise the caller asks again when changed is
+// poison reports whether an unknown event is at fault. since is the result of enter for the event.
+// late says that the event has waited for unknownTime. The event is at fault if enough known events
+// were handled after it came (knownPerUnknown). The event is also at fault if it is late and fewer
+// than maxUnknown aggregates have unknown events. Otherwise the caller asks again when changed is
 // closed, or when the event is late.
 func (u *unknowns) poison(since int64, late bool) (is bool, changed <-chan struct{}) {
 	u.mu.Lock()

@@ -1,8 +1,8 @@
 // Package instrument makes OpenTelemetry's instruments, each in one line.
 //
 // An error, such as a name that OpenTelemetry refuses, goes to OpenTelemetry's handler. The
-// instrument can be used in any case; after an error it does nothing. Instruments that are made
-// before there is an exporter report to the exporter that is set later.
+// instrument can be used in any case, but after an error it does nothing. If an instrument is made
+// before there is an exporter, it reports to the exporter that is set later.
 package instrument
 
 import (
@@ -16,7 +16,7 @@ import (
 
 // The buckets of histograms. OpenTelemetry's own buckets are made for milliseconds.
 var (
-	// seconds covers durations from a commit, 1 ms, to an outage, 30 minutes.
+	// seconds covers durations from 1 ms (a commit) to 30 minutes (an outage).
 	seconds = metric.WithExplicitBucketBoundaries(
 		0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 	// sizes covers a single event up to the largest batch.
@@ -46,7 +46,8 @@ func Begin(c metric.Int64Counter, series ...metric.MeasurementOption) {
 	}
 }
 
-// Level counts things that come and go. Callbacks of Observe report its values, which are added up.
+// Level is a number of things that come and go. Callbacks of Observe report its values, which are
+// added up.
 func (m Meter) Level(name, unit, about string) metric.Int64ObservableUpDownCounter {
 	return made(m.meter.Int64ObservableUpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(about)))
 }
@@ -99,16 +100,17 @@ func made[I any](instrument I, err error) I {
 	return instrument
 }
 
-// MaxValues bounds the values that a [Few] has by name. Ten lines of a chart can be told apart, and
-// each series costs the collector memory for each instance.
+// MaxValues is how many values of a [Few] keep their names. In a chart ten lines can be told apart.
+// More values would also cost more memory, because each series takes memory of the collector for
+// each instance.
 const MaxValues = 10
 
 // Other is the value of the label for all further values.
 const Other = "other"
 
-// Few is a label with values that grow in number with the data, such as tenants. The first
-// [MaxValues] values keep their names, because a series of a counter never ends. All later values
-// share [Other].
+// Few is a label for values whose number grows with the data, such as tenants. The first
+// [MaxValues] values keep their names for ever, because a series of a counter never ends. All later
+// values share the name [Other].
 type Few struct {
 	key string
 
@@ -119,7 +121,7 @@ type Few struct {
 // NewFew returns a label with the name key.
 func NewFew(key string) *Few { return &Few{key: key, names: map[string]metric.MeasurementOption{}} }
 
-// Of returns the label with a value, or with [Other].
+// Of returns the label with value, or with [Other] if there are [MaxValues] other values already.
 func (f *Few) Of(value string) metric.MeasurementOption {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -21,11 +21,11 @@ var lockPause = backoff.Policy{Base: 50 * time.Millisecond, Cap: time.Second}
 // time, and both begin.
 const lockName = `hashtext('lockstep migrate ' || current_schema())`
 
-// exclusive runs do while no other Up does, and no rebuild begins. It tries the lock again and
-// again, because a statement that waits for the lock would have a snapshot. CREATE INDEX
-// CONCURRENTLY in the process that has the lock would wait for the end of that snapshot. A rebuild
-// holds the lock for milliseconds, and another Up holds it until that Up ends. ctx bounds the
-// attempts.
+// exclusive runs do while no other Up runs, and while no rebuild begins. It tries the lock again
+// and again, and does not wait for the lock in a statement. Such a statement would have a snapshot,
+// and a CREATE INDEX CONCURRENTLY in the process that has the lock would wait for the end of that
+// snapshot. A rebuild holds the lock for milliseconds, and another Up holds it until that Up ends.
+// ctx bounds the attempts.
 func (s Schema) exclusive(ctx context.Context, db *sql.DB, do func() error) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -44,7 +44,7 @@ func (s Schema) exclusive(ctx context.Context, db *sql.DB, do func() error) erro
 	return ctx.Err()
 }
 
-// unlock releases the lock before Up returns, because the server ends the session only later.
+// unlock releases the lock before Up returns, because the server ends the session only after that.
 func unlock(ctx context.Context, conn *sql.Conn) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTime)
 	defer cancel()

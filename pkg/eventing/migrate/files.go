@@ -28,15 +28,15 @@ var (
 	role embed.FS
 )
 
-// The range of the library's numbers ends where the range of the service's own numbers begins; see
-// the package doc.
+// The library's numbers begin at firstOfLibrary. The service's own numbers begin at firstOfService,
+// where the library's numbers end. See the package doc.
 const (
 	firstOfLibrary = 100
 	firstOfService = 1000
 )
 
-// folder is all migrations of a schema as goose reads them: in one directory, under
-// their names in this schema.
+// folder has all migrations of a schema in the form in which goose reads them. They are in one
+// directory, under the names that they have in this schema.
 type folder map[string]file
 
 type file struct {

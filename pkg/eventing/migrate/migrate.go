@@ -3,10 +3,10 @@
 //
 // # Parts
 //
-// [Outbox] is for a service that owns events, [Inbox] for one that consumes them, and
-// [Operator] for the operator commands of either. Each schema also gets the service's
-// role, with the settings that the library relies on. A service lists the parts that it
-// uses and copies no SQL:
+// [Outbox] is for a service that owns events, and [Inbox] is for a service that consumes events.
+// [Operator] is for the operator commands of both. Each schema also gets the service's role, with
+// the settings that the library relies on. A service lists the parts that it uses and copies no
+// SQL:
 //
 //	//go:embed sql/*.sql
 //	var own embed.FS
@@ -17,11 +17,12 @@
 //	}
 //
 // All migrations of a schema are one sequence of goose, recorded in the schema's table
-// goose_db_version. The SQL of the library names no schema and no role. While it runs, search_path
-// is the schema alone, the setting eventing.role is the service's role, and eventing.request_role
-// is the role of the service's requests, or empty. A migration grants the service's role the rights
-// that the library's code needs, and no more. A service that made these grants itself would have to
-// know the library's statements. A service may use both settings in its own migrations.
+// goose_db_version. The SQL of the library names no schema and no role. While the SQL runs,
+// search_path is the schema alone. The setting eventing.role is the service's role. The setting
+// eventing.request_role is the role of the service's requests, or empty. A migration grants the
+// service's role the rights that the library's code needs, and no more. A service that made these
+// grants itself would have to know the library's statements. A service may use the two settings
+// eventing.role and eventing.request_role in its own migrations.
 //
 // # Numbers
 //
@@ -29,19 +30,20 @@
 //	100 …  999  the library: 1xx role, 2xx outbox, 3xx inbox, 4xx operator
 //	1000 …      the service's own
 //
-// A new schema thus gets the library's tables before its own. A later release of the library brings
-// a number below those that the service has applied already. [Schema.Up] applies it all the same,
-// and [Schema.Check] compares the set of numbers and not the highest one. So a migration of the
-// library may run before or after migrations of the service, and both orders must have the same
-// result. Therefore a migration of the library touches the library's tables only, and a migration
-// of a service never touches these.
+// So a new schema gets the library's tables before the service's own tables. A later release of the
+// library brings a migration whose number is below numbers that the service has applied already.
+// [Schema.Up] applies that migration nevertheless, and [Schema.Check] compares the set of numbers
+// and not the highest number. So a migration of the library may run before or after migrations of
+// the service, and both orders must have the same result. Therefore a migration of the library
+// touches only the library's tables, and a migration of a service never touches the library's
+// tables.
 //
 // An older schema has some of the library's migrations under numbers of its own. The schema names
 // these migrations in [Schema.Earlier], and they keep these numbers.
 //
-// A migration of a release is never edited. A change of the schema first adds the new. The removal
-// of the old follows one release later, because an older binary runs on the newer schema during a
-// rollout and after a rollback.
+// A migration that was released is never edited. If a release changes the schema, it only adds what
+// is new. The next release removes what is old, because an older binary runs on the newer schema
+// during a rollout and after a rollback.
 package migrate
 
 import (
@@ -69,15 +71,16 @@ var ErrBehind = errors.New("the schema is behind the binary")
 var ErrServer = errors.New("the server's row-level security is not safe: it must be 15.9, 16.5, 17.1 or later")
 
 // ErrRebuild is the error of migrations that would change tables while package rebuild makes a copy
-// of them. The copy would stay as it was. A dropped column, or a constraint that is relaxed, would
-// make the triggers that write to the copy fail, and with them the events.
+// of them. The migrations would not change the copy. If a migration dropped a column or relaxed a
+// constraint, the triggers that write to the copy would fail, and so would the application of
+// events.
 var ErrRebuild = errors.New("a rebuild of the read model is open")
 
 // versions is goose's table. The migration of the role grants the service the right to read it.
 const versions = "goose_db_version"
 
-// Schema is the schema of one service: the parts of the library that it uses, and its
-// own migrations.
+// Schema is the schema of one service. It has the parts of the library that the service uses, and
+// the service's own migrations.
 type Schema struct {
 	// Name is a lower-case identifier, because goose does not quote it. The table of applied
 	// versions is in this schema, too.
@@ -85,9 +88,9 @@ type Schema struct {
 	// Role is the service's role, which owns nothing. The first migration creates it
 	// unless it exists.
 	Role string
-	// RequestRole is the role that requests run as where rows belong to tenants; see
-	// pkg/eventing/tenant. If it is empty, every statement runs as Role. A schema has a request
-	// role from its first migration on, or never, because the library's migrations run once.
+	// RequestRole is the role of requests, if rows belong to tenants. See pkg/eventing/tenant. If
+	// it is empty, every statement runs as Role. A schema has a request role from its first
+	// migration on, or never, because the library's migrations run once.
 	RequestRole string
 	// Parts are parts of the library: [Outbox], [Inbox], [Operator].
 	Parts []embed.FS
@@ -101,9 +104,10 @@ type Schema struct {
 // Up brings the schema in the database at adminURL to its newest version. It connects as the
 // schema's owner or an administrator. Each migration is a transaction of its own, unless it says
 // otherwise. Up is idempotent, and safe to run from several processes at once, because they take
-// turns behind an advisory lock. Up gives a restored outbox the size that it was created with. Up
-// returns [ErrRebuild] if it would apply a migration while there is a rebuild, and no rebuild
-// begins while Up runs. Only ctx bounds Up, because an index on a large table takes minutes.
+// turns behind an advisory lock. Up also extends the file of a restored outbox to the size that it
+// was created with. Up returns [ErrRebuild] if it would apply a migration while there is a rebuild,
+// and no rebuild begins while Up runs. Only ctx bounds Up, because an index on a large table takes
+// minutes.
 func (s Schema) Up(ctx context.Context, adminURL string, log *slog.Logger) error {
 	db, err := s.open(adminURL)
 	if err != nil {
@@ -219,8 +223,9 @@ func unsafe(version int) bool {
 // extendOutbox extends the file of an outbox to at least 64 pages, as migration 203 has done. A
 // restored dump and VACUUM FULL write a new file, as small as its rows. Append's statement is
 // planned once for each session. A plan that is made while the file is smaller reads the whole
-// table for each event, and the session keeps this plan when the table has grown. Rows that are
-// rolled back extend the file, and vacuum does not truncate it.
+// table for each event, and the session keeps this plan when the table has grown. extendOutbox
+// inserts rows and rolls back. The rows extend the file nevertheless, and vacuum does not truncate
+// the file.
 func extendOutbox(ctx context.Context, db *sql.DB) error {
 	const pages = 64
 	var small bool

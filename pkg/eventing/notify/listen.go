@@ -14,16 +14,16 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
-// pooled reports whether the pool's URL shows that LISTEN could only use a
-// connection through a transaction pooler.
+// pooled reports whether LISTEN could only use a connection through a transaction pooler, according
+// to the pool's URL.
 func (n *Notifier) pooled() bool {
 	mode := n.db.Config().ConnConfig.DefaultQueryExecMode
 	return n.listenURL == "" && mode != pgx.QueryExecModeCacheStatement
 }
 
-// listen keeps a connection that receives notifications, unless none is possible. If a new
-// connection, made in the pool's own way, receives nothing, the cause is likely to be permanent.
-// Then the next attempt follows after a longer pause.
+// listen keeps a connection that receives notifications, unless no such connection is possible. If
+// listen has connected as the pool does, and the new connection receives nothing, the cause is
+// likely to be permanent. Then the pause before the next attempt is longer.
 func (n *Notifier) listen(ctx context.Context, onNotify func(Notification)) {
 	if n.pooled() {
 		n.log.InfoContext(ctx, "other instances are not heard behind a transaction pooler without a URL to listen at, polling does all")
@@ -48,8 +48,9 @@ func (n *Notifier) listen(ctx context.Context, onNotify func(Notification)) {
 	}
 }
 
-// listenOnce listens on one connection until it fails. It sends a probe, at first and after each
-// silence, which shows that the connection works. The other processes ignore the probe.
+// listenOnce listens on one connection until the connection fails. It sends a probe at first and
+// after each silence. If the probe arrives, the connection works. The other processes ignore the
+// probe.
 func (n *Notifier) listenOnce(ctx context.Context, onNotify func(Notification)) error {
 	conn, err := n.connect(ctx)
 	if err != nil {
@@ -87,7 +88,7 @@ func (n *Notifier) receive(notification string, onNotify func(Notification)) {
 	switch {
 	case !n.connected.Swap(true):
 		onNotify(Notification{everything: true})
-	case sender != n.id && text != "": // else a probe, or this process's own notification
+	case sender != n.id && text != "": // otherwise a probe, or this process's own notification
 		onNotify(parse(text))
 	}
 }
@@ -114,11 +115,11 @@ func (n *Notifier) dial(ctx context.Context) (*pgx.Conn, error) {
 	if n.listenURL != "" {
 		cfg, err := pgx.ParseConfig(n.listenURL)
 		if err != nil {
-			return nil, errors.New("the URL to listen at cannot be parsed") // not wrapped: it may quote the password
+			return nil, errors.New("the URL to listen at cannot be parsed") // err may quote the password
 		}
 		return pgx.ConnectConfig(ctx, cfg)
 	}
-	// The pool's own way is more than an address: its hooks may supply a
+	// To connect as the pool does, the pool's hooks must run, too, because they may supply a
 	// password.
 	cfg := n.db.Config()
 	if cfg.BeforeConnect != nil {

@@ -10,8 +10,9 @@ import (
 // bytes at most, and each key takes six.
 const maxKeys = 1000
 
-// Notification is a set of published keys. It holds their hashes, so it may mention a key that was
-// not published, but it never misses one that was. The zero Notification is empty.
+// Notification is a set of published keys. It holds the hashes of the keys. So it may mention a key
+// that was not published, but it always mentions every key that was. The zero Notification is
+// empty.
 type Notification struct {
 	hashes     map[uint32]struct{}
 	everything bool
@@ -43,8 +44,8 @@ func (n Notification) String() string {
 	return base64.RawStdEncoding.EncodeToString(raw)
 }
 
-// parse reads the text that String has written. An unreadable text is a Notification of
-// every key, because an unnecessary poll costs its receiver little.
+// parse reads the text that String has written. If the text is unreadable, parse returns a
+// Notification of every key, because an unnecessary poll costs the receiver little.
 func parse(text string) Notification {
 	raw, err := base64.RawStdEncoding.DecodeString(text)
 	if err != nil || len(raw)%4 != 0 {

@@ -1,14 +1,15 @@
-// Package notify lets the processes on one database notify each other of changes, over
-// LISTEN and NOTIFY.
+// Package notify lets the processes that use one database notify each other of changes, with LISTEN
+// and NOTIFY.
 //
-// A notification is only a hint. It can get lost with a connection, and behind a transaction pooler
-// none arrives at all. So every listener polls too, and a Notifier reports whether it receives
-// notifications (Connected). If a pool's URL shows that there is a pooler (a
-// default_query_exec_mode without prepared statements), the pool is not used for LISTEN, which
-// would stay behind in a server session of the pooler. A connection to a server that vanished
-// silently looks like a connection without notifications, so a Notifier that has received nothing
-// for 30 s sends itself a probe. Publish works outside the transactions that it reports, because
-// NOTIFY takes a lock at commit that the whole cluster shares. Publish costs a writer only a mutex.
+// A notification is only a hint. It is lost if the connection breaks, and behind a transaction
+// pooler no notification arrives at all. So every listener also polls, and a Notifier reports
+// whether it receives notifications (Connected). The URL of a pool shows a pooler by a
+// default_query_exec_mode without prepared statements. Such a pool is not used for LISTEN, because
+// the LISTEN would stay behind in a server session of the pooler. If a server vanishes silently,
+// the connection looks like a connection without notifications. So a Notifier that has received
+// nothing for 30 s sends itself a probe. Publish is not part of the transactions that it reports,
+// because at commit NOTIFY takes a lock that the whole cluster shares. Publish costs a writer only
+// a mutex.
 package notify
 
 import (
@@ -29,19 +30,19 @@ import (
 const (
 	// publishEvery is the default of Notifier.Every.
 	publishEvery = 5 * time.Millisecond
-	// timeout bounds connecting, sending a notification and the answer to a
-	// probe.
+	// timeout bounds three things: a connection attempt, the sending of a notification, and the
+	// wait for a probe to arrive.
 	timeout = 5 * time.Second
 )
 
 // pauses are the times that tests shorten.
 type pauses struct {
-	// silence is the time without a message after which a connection must be
-	// probed; answer bounds the wait for the probe.
+	// silence is the time without a message after which a connection must be probed. answer is the
+	// longest time until the probe must arrive.
 	silence, answer time.Duration
 	// retry is the pause after a connection has failed. noDelivery is the pause after a new
-	// connection, made in the pool's own way, has received nothing. The likely cause is a pooler,
-	// which is permanent, but it may be a short stall.
+	// connection has received nothing, if the notifier connected as the pool does. The likely cause
+	// is a pooler, which is permanent, but the cause may also be a short stall.
 	retry, noDelivery backoff.Policy
 }
 
@@ -72,9 +73,9 @@ type Notifier struct {
 	undelivered Notification
 }
 
-// New returns a notifier on the first schema of db's search_path. listenURL connects to the
-// same schema past a transaction pooler; empty means that the pool's own way of connecting
-// is used.
+// New returns a notifier on the first schema of db's search_path. listenURL is the URL of a
+// connection to the same schema that does not go through a transaction pooler. If listenURL is
+// empty, the notifier connects for LISTEN as the pool does.
 func New(db *pgxpool.Pool, listenURL, name string, log *slog.Logger) *Notifier {
 	return &Notifier{
 		Every: publishEvery, db: db, listenURL: listenURL, name: name, id: rand.Text(),
@@ -131,8 +132,8 @@ func (n *Notifier) publishLoop(ctx context.Context) {
 // channel is the channel's name. Postgres refuses to notify a name of more than 63 bytes.
 const channel = `$1 || '.' || current_schema()`
 
-// send does not wait for the disk, because a poll finds the same change if a crash loses a
-// notification.
+// send sends news in a notification. Its commit does not wait for the disk, because a poll finds
+// the same change if a crash loses the notification.
 func (n *Notifier) send(ctx context.Context, news Notification) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -36,19 +36,20 @@ var (
 	ErrSourceAnswered = errors.New("the source event is answered already")
 )
 
-// Append writes events to the outbox within tx, in one statement. They become visible to
-// the relay when tx commits, and are gone when tx rolls back.
+// Append writes events to the outbox within tx, in one statement. The events become visible to the
+// relay when tx commits. If tx rolls back, there are no events.
 //
-// The parameter with may be nil. Statements queued on it are sent in the same round trip, before
-// the events. An owner queues the statement that changes its row, so row and event together
-// cost one round trip. The callbacks of these statements have run when Append returns.
+// The parameter with may be nil. Append sends the statements that are queued on with in the same
+// round trip, before the events. An owner queues the statement that changes its row, so that the
+// row and the event together cost one round trip. The callbacks of these statements have run when
+// Append returns.
 //
-// If an event is invalid, Append sends nothing, and the error names the field. The first event
-// of an aggregate may have any version. Each later event must have the next version, even if
-// the newest event was published and purged long ago. Append also refuses a second event of an
-// aggregate for the same source event, and an event of an epoch that is not the present one.
-// After any error the caller rolls back. An event without a trace context gets the trace context
-// of ctx.
+// If an event is invalid, Append sends nothing, and the error names the field. The first event of
+// an aggregate may have any version. Each later event must have the next version, even if the
+// newest event was published long ago, because the purge never deletes the newest event. Append
+// also refuses a second event of an aggregate for the same source event, and an event of an epoch
+// that is not the present one. After any error the caller rolls back. An event without a trace
+// context gets the trace context of ctx.
 func Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, events ...eventing.Event) error {
 	b := with
 	if b == nil {
@@ -84,11 +85,11 @@ const stored = `id, aggregate_type, aggregate_id, event_type, version, schema_ve
 	payload, occurred_at, tenant_id, epoch, traceparent, source_event_id, previous_event_id`
 
 // follows is a SQL expression that is true for an event e that is the first or the next event of
-// its aggregate. For any other event the expression calls outbox_refuses or
-// outbox_refuses_epoch, which raises an error. The check is a subquery that looks into the unique
-// key once. The check is not a function, because a function in PL/pgSQL took a third of an event's
-// cost. If the newest row was written before the column gapless existed, the purge may have
-// deleted later versions. So any later version is accepted.
+// its aggregate. For any other event the expression calls outbox_refuses or outbox_refuses_epoch,
+// which raises an error. The check is a subquery that looks into the unique key once. The check is
+// not a function, because a function in PL/pgSQL took a third of an event's cost. If the newest row
+// was written before the column gapless existed, the purge may have deleted versions after it. So
+// behind such a row any later version is accepted.
 const follows = `CASE WHEN e.epoch <> ` + PresentEpoch + ` THEN outbox_refuses_epoch(e.epoch, ` + PresentEpoch + `) ELSE coalesce((
 			SELECT CASE WHEN o.version = e.version - 1 OR NOT o.gapless AND o.version < e.version THEN true
 			            ELSE outbox_refuses(e.aggregate_type, e.aggregate_id, e.version, o.version) END
@@ -141,9 +142,9 @@ func insertMany(b *pgx.Batch, events []eventing.Event, first []bool) {
 		ids, types, aggregates, names, versions, schemas, payloads, times, tenants, epochs, traces, sources, previous, first)
 }
 
-// inSequence reports in first, for each event, whether it is the first of its aggregate in events.
-// inSequence returns an error if the versions of an aggregate in events are not successive, or if
-// the events have different epochs.
+// inSequence checks events before they are inserted together. first says for each event whether the
+// event is the first one of its aggregate in events. inSequence returns an error if the versions of
+// an aggregate are not successive, or if the events have different epochs.
 func inSequence(events []eventing.Event) (first []bool, err error) {
 	type aggregate struct{ kind, id string }
 	newest := make(map[aggregate]int64, len(events))

@@ -131,8 +131,8 @@ func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string,
 	return nil
 }
 
-// versionsOf splits the published versions in after. at has the versions, lows has the low of each
-// version by its aggregate, and first is the earliest of these lows.
+// versionsOf splits the published versions in after. at has the versions. lows maps the aggregate
+// of each version to the low of the version. first is the earliest of these lows.
 func versionsOf(after []followUp) (at []queue.AggregateVersion, lows map[aggregateKey]queue.TxSnapshot, first queue.TxSnapshot) {
 	at, lows = make([]queue.AggregateVersion, len(after)), make(map[aggregateKey]queue.TxSnapshot, len(after))
 	for i, p := range after {
@@ -181,8 +181,8 @@ func (c claimResult) events() (n int) {
 }
 
 // dispatch sends the batches of a claim to the publishers. It counts the batches as in flight, and
-// frees the room that was reserved for the claim. From now on the tenants that the claim shows to
-// be busy are held. dispatch returns how many of the batches are probes.
+// frees the room that was reserved for the claim. It also holds the tenants that are busy according
+// to the claim. dispatch returns how many of the batches are probes.
 func (r *Relay) dispatch(b claimResult, claimed chan<- *leasedBatch) (probes int) {
 	added := r.inFlight.add(b)
 	if !b.candidates {
@@ -245,10 +245,10 @@ const (
 // claimSize is how many aggregates the next claim takes, and how many versions of each. It adapts
 // to the result of each claim.
 //
-// An aggregate has only one request on its way at a time. So more events of an aggregate leave per
-// second only if more events share a request. But the size of a claim is bounded, and an aggregate
-// that is far behind must not fill a claim while other aggregates wait. So the number of versions
-// grows only while the claims have room for all aggregates.
+// An aggregate has only one request on its way at a time. So the more events share a request, the
+// more events of the aggregate leave per second. But the size of a claim is bounded, and an
+// aggregate that is far behind must not fill a claim while other aggregates wait. So the number of
+// versions grows only while the claims have room for all aggregates.
 type claimSize struct {
 	mu sync.Mutex
 	// aggregates is the number of aggregates that are likely to fill a claim. versions is the

@@ -1,30 +1,30 @@
-// Package outbox publishes the events of committed transactions: the transactional
-// outbox (Richardson, "Microservices Patterns", 2018), relayed from inside the
-// process that writes it.
+// Package outbox publishes the events of committed transactions. It is a transactional outbox
+// (Richardson, "Microservices Patterns", 2018). The relay runs inside the process that writes the
+// outbox.
 //
-// Append writes an event in the transaction that makes the change. After the commit a
-// Relay finds the event, publishes it, and marks it as published. Any number of relays
-// may share one outbox. Package queue has the SQL statements and explains them.
+// Append writes an event in the transaction that makes the change. After the commit a Relay finds
+// the event, publishes it, and marks it as published. Any number of relays may share one outbox.
+// Package queue has the SQL statements and explains them.
 //
 // Files, in the order in which an event passes through them:
 //
-//	append.go        Append writes the event; epoch.go reads the owner's epoch for it
-//	relay.go         Relay: its goroutines, Wake; options.go has its settings and hooks
+//	append.go        Append writes the event; epoch.go reads the owner's present epoch
+//	relay.go         Relay starts the goroutines and has Wake; options.go has settings and hooks
 //	scheduler.go     decides what to claim next
-//	claimer.go       claims new events, scanner.go retries and rows that a claim missed
+//	claimer.go       claims new events; scanner.go claims retries and rows that a claim missed
 //	inflight.go      keeps the leased batches; shares.go counts each tenant's events on their
 //	                 way to the broker
-//	tenants.go       detects tenants above their rate; held.go makes their events wait for turns,
-//	                 which turner.go claims
+//	tenants.go       detects tenants above their rate; held.go makes the events of these tenants
+//	                 wait for turns; turner.go claims the events of a turn
 //	publisher.go     publishes a batch
 //	settlement.go    turns the broker's answer into a result: published, to be retried, or parked
 //	settler.go       writes results into the table, renews leases
 //	followups.go     keeps the work that one goroutine leaves for another
 //	maintain.go      deletes published events after the retention; reads the backlog
 //
-// The other files: pause.go pauses a topic that fails, and prober.go probes it. heartbeat.go
-// keeps the relay's row and computes the snapshot in it. telemetry.go has the metrics,
-// trace.go the spans.
+// The other files: pause.go pauses a topic that fails, and prober.go probes the topic.
+// heartbeat.go writes the relay's row, and computes the snapshot in that row. telemetry.go has the
+// metrics. trace.go has the spans.
 //
 // # States of an event
 //
@@ -44,17 +44,18 @@
 //
 // # Invariants
 //
-//   - A relay sends an aggregate's events from the oldest pending one upwards. It starts
-//     a request only after the acknowledgement of the request before. Hence version n+1
-//     is first sent either behind version n in the same request, or after the
+//   - A relay sends an aggregate's events in the order of their versions, from the oldest pending
+//     event on. It starts a request only after the broker has acknowledged the request before.
+//     Hence version n+1 is first sent either behind version n in the same request, or after the
 //     acknowledgement of version n.
-//   - This order holds even if a relay loses its lease without noticing and another relay
-//     takes over. A batch of the first relay begins at the row that was the oldest
-//     pending one when the relay claimed it. So the first relay can only repeat events,
-//     never run ahead. The lease keeps repeats rare; order does not depend on the lease.
+//   - This order holds even if a relay loses its lease without noticing and another relay takes
+//     over. A batch of the first relay begins at the row that was the aggregate's oldest pending
+//     row when the first relay claimed the batch. So the first relay can only repeat events. It
+//     cannot send a version before an earlier version. The order does not depend on the lease,
+//     which only keeps repeats rare.
 //   - Only the relay that has the lease marks events as published. A relay that has lost
 //     its lease marks nothing, and the events of its batch are sent again.
-//   - A parked event blocks its own aggregate, and no other.
+//   - A parked event blocks its own aggregate, and no other aggregate.
 //
 // # Goroutines
 //
@@ -63,9 +64,10 @@
 // goroutines publish. One goroutine settles, which means that it writes results into the
 // table. One reads the backlog for the metrics. One writes a heartbeat every few seconds.
 //
-// The heartbeat is the relay's row in the table of relays. It contains the relay's low
-// watermark, in short its low: a database snapshot in which no unfinished event of the relay
-// was visible yet. If the relay dies, another relay scans the rows that the low did not see.
+// A heartbeat updates the relay's row in the table of relays. The row contains the relay's low
+// watermark, or low for short. The low is a database snapshot in which none of the relay's
+// unfinished events was visible yet. If the relay dies, another relay scans the rows that the low
+// did not see.
 //
 // A slow or failed statement of a scan, a turn, a probe or a heartbeat does not stop the
 // claims of new events. Turns and scans do not wait for the other goroutines either. The
@@ -73,28 +75,30 @@
 //
 // # Scheduler
 //
-// Each claiming goroutine is a state machine. For the first three, claimSchedule, scanSchedule
-// and turnSchedule (scheduler.go) compute the next state from the time and the due times. They
-// need no database. The state of the probes is kept in each topic's pause (pause.go).
+// Each claiming goroutine is a state machine. claimSchedule, scanSchedule and turnSchedule
+// (scheduler.go) compute the next state of the first three goroutines. They compute it from the
+// time and the due times, and use no database. The state of the probes is kept in each topic's
+// pause (pause.go).
 //
 //	           row written               nothing due
 //	register ───────────────▶ new ──────────────────────▶ idle
 //	    │                     │ ▲ ▲                         │
-//	    │ statement failed    │ │ └─────────────────────────┘ Wake; a notification; an event
-//	    └──────────▶ pause ◀──┘ │                             seen behind a published one (at
-//	                   │        │ OutageBackoff               once) or possible there (20 ms);
+//	    │ statement failed    │ │ └─────────────────────────┘ Wake; a notification; 20 ms after an
+//	    └──────────▶ pause ◀──┘ │                             event was marked as published, or at
+//	                   │        │ OutageBackoff               once if an event was seen behind it;
 //	                   └────────┘                             the poll's time (up to 5 s)
 //
-//	       ┌──────────▶ retry   the first retry is due, and every 2.5 to 5 s
+//	       ┌──────────▶ retry   when the first retry is due, and every 2.5 to 5 s
 //	       │
-//	idle ◀─┼──────────▶ scan    page by page, from the earliest snapshot asked for, because a
-//	  ▲    │                    claim was truncated, or had to skip rows or leases; a batch
-//	  │    │                    was handed back or given up; a relay has died; this relay is
-//	  │    │                    new, or meets another server; a topic has resumed
+//	idle ◀─┼──────────▶ scan    page by page, from the earliest snapshot that was asked for. The
+//	  ▲    │                    relay asks for a scan if a claim was truncated, or had to skip
+//	  │    │                    locked or leased rows; if a batch was handed back or given up; if
+//	  │    │                    a relay has died; if this relay is new, or meets another server;
+//	  │    │                    and if a topic has resumed
 //	  │    │
 //	  │    └──────────▶ sweep   every 2.5 to 5 s the next 1,000 rows of the whole table
 //	  │ OutageBackoff  │
-//	  └─────── pause ◀─┘ the action whose statement failed pauses; the other two go on
+//	  └─────── pause ◀─┘ only the action whose statement failed pauses; the other two go on
 //
 //	      every 20 ms while a tenant is held
 //	idle ◀──────────────────────────────────▶ turn ──▶ pause (OutageBackoff) if a statement failed
@@ -113,35 +117,35 @@
 //	          since the last claim, and      there is room for its events in flight
 //	          events behind published ones
 //	retry     claims due retries             as in state new
-//	scan      claims among the next 2,000    as in state new; retries and pages take
-//	          rows that the snapshot where   turns while both are due
-//	          the scan began did not see
+//	scan      claims among the next 2,000    as in state new; while retries and pages are
+//	          rows that the first snapshot   both due, they alternate
+//	          of the scan did not see
 //	sweep     claims among 1,000 rows        as in state new
-//	turn      claims up to 500 events of     as in state new; at most four claims a turn for
-//	          the next held tenant           each held tenant
+//	turn      claims up to 500 events of     as in state new; a round of turns has at most
+//	          the next held tenant           four claims for each held tenant
 //	search    claims candidates for a probe  candidates are leased, or there are none
 //	probe     publishes the chosen events    each has a result
 //	pause     nothing, even if work is due;  its time is over
-//	          of the scans, only the action
-//	          that failed pauses
+//	          in the second goroutine only
+//	          the action that failed pauses
 //	idle      nothing                        the time or a signal that the arrow names
 //
 // After a pause the failed action is due again. While every topic is paused, the claims of
 // new events pause too. A wake-up during a pause of claims or turns takes effect after the pause.
-// A scan of up to 12 s delays the other two actions of its goroutine. Scans and turns
-// stay idle until the relay has its row in the table of relays.
+// A statement of a scan may take up to 12 s, and delays the other two actions of its goroutine
+// for that time. Scans and turns stay idle until the relay has its row in the table of relays.
 //
 // # Tenants
 //
-// A broker delivers in about the order of publishing, and consumers apply events in that
-// order. So one tenant's event overtakes another tenant's million events only if the relay
-// does not publish the million first. Several tenants are active while the relay has met
-// events of more than one tenant within the last minute. During that time a claim takes 100
-// events instead of 2,000, and a tenant is held if one of these is true:
+// A broker delivers in about the order of publishing, and consumers apply events in that order. So
+// one tenant's event overtakes another tenant's million events only if the relay does not publish
+// the million first. Several tenants are active while the relay has met events of more than one
+// tenant within the last minute. During that time a claim takes at most 100 events instead of
+// 2,000, and a tenant is held if one of these is true:
 //
-//   - It is above TenantRate, by default 1,000 events a second.
-//   - It has more events on their way to the broker than its share.
-//   - It has more than 1,500 events in flight, including events that are published and
+//   - The tenant is above TenantRate, by default 1,000 events a second.
+//   - The tenant has more events on their way to the broker than its share.
+//   - The tenant has more than 1,500 events in flight, including events that are published and
 //     cannot be marked.
 //
 // A held tenant is released when it has caught up, or when no other tenant is active:
@@ -150,29 +154,29 @@
 //	        others are active                no other is active
 //	served ──────────────────▶ held ─────────────────────────────────▶ served
 //
-// An event is on its way to the broker from its claim until the broker has answered. All
-// tenants together share 2,000 such events. A tenant's share is at most 500 of these 2,000.
-// Tenants that need fewer events leave the rest to other tenants. While the 2,000 are used up,
-// a claim takes 50 events, and a tenant with more than 50 events on their way is held. Each
-// tenant may always have 50 events on their way. So more than 40 tenants can exceed the 2,000
-// together, up to the 6,000 events that a relay holds.
+// An event is on its way to the broker from its claim until the broker has answered. All tenants
+// together share 2,000 such events. A tenant's share is at most 500 of these 2,000. Tenants that
+// need fewer events leave the rest to other tenants. While the 2,000 are used up, a claim takes at
+// most 50 events, and a tenant with more than 50 events on their way is held. Each tenant may
+// always have 50 events on their way. So more than 40 tenants can exceed the 2,000 together, up to
+// the 6,000 events that a relay holds.
 //
 // The share is needed where the broker or the machine takes fewer events per second than
 // TenantRate, because no tenant is above its rate there. Without shares the busiest tenants
 // would fill the relay, and an event of another tenant would wait behind thousands of events.
 //
-// Claims, scans and the sweep skip the events of held tenants. Instead, held tenants have
-// turns: every 20 ms a separate goroutine claims for one held tenant after the other. Such a
-// claim looks for events behind the tenant's published ones, or it reads the next page of the
-// tenant's own scan. The tenant's scan reads the rows among which claims and the common scans
-// have skipped events of the tenant, up to the snapshot of the last claim.
+// Claims, scans and the sweep skip the events of held tenants. Instead, held tenants have turns:
+// every 20 ms a separate goroutine claims for one held tenant after the other. Such a claim looks
+// for events behind the tenant's published events, or it reads the next page of the tenant's own
+// scan. Claims and the common scans have skipped events of the tenant. The tenant's scan reads the
+// rows among which these events are. It ends at the snapshot of the last claim.
 //
-// A turn takes as many events as the tenant's rate allows and as its share leaves room for.
-// From one turn to the next a tenant can save up the events of two rounds of turns, plus as
-// many events as it has on their way to the broker. The limit of two rounds prevents a burst
-// after a pause of the relay. The events on their way are added so that a tenant can fill its
-// share where the broker takes long to answer. If a claim takes more than 50 ms, the tenant
-// gets less than its rate.
+// A turn takes at most as many events as the tenant's rate allows, and as the tenant's share leaves
+// room for. If a turn takes fewer events than the rate allows, the tenant saves up the difference.
+// It can save up the events of two rounds of turns, plus as many events as it has on their way to
+// the broker. The limit of two rounds prevents a burst after a pause of the relay. The number of
+// events on their way is added so that a tenant can fill its share even if the broker takes long to
+// answer. If a claim takes more than 50 ms, the tenant gets less than its rate.
 //
 // The events of each held tenant leave at TenantRate at most, and each relay has an equal part
 // of that rate. So a tenant that writes less than TenantRate, and is held because of a backlog
@@ -181,52 +185,56 @@
 // complete and either the relay has no other unfinished work of the tenant, or no turn was full
 // for five seconds.
 //
-// Each relay writes into its heartbeat the last two tenants that it met, because another relay
-// may meet events of the busy tenant only. The relay's low covers skipped events: if the relay
-// dies, another relay's scan finds the events that waited for turns. During a tenant's scan the
-// low stays where the scan began. If the relay dies then, another relay reads all rows since
-// that snapshot before it finds the leased ones.
+// Each relay writes the last two tenants that it met into its heartbeat. Another relay may meet
+// only events of the busy tenant, and learns from the heartbeat that several tenants are active.
+// The relay's low covers skipped events. So if the relay dies, another relay's scan finds the
+// events that waited for turns. During a tenant's scan the low stays at the snapshot at which the
+// scan began. If the relay dies during that scan, another relay must read all rows since that
+// snapshot to find the rows that the dead relay had leased.
 //
 // Limits:
 //
-//   - Retries are claimed in the order of their times, for all tenants. They do not count
-//     against a tenant's share. While several tenants are active, about 500 retries are on
-//     their way to the broker.
+//   - Retries are claimed in the order of their times, for all tenants. They do not count against a
+//     tenant's share. While several tenants are active, at most about 500 retries are on their way
+//     to the broker.
 //   - A relay that meets only one tenant does not hold it.
 //   - At most 64 tenants are held at a time.
-//   - A claim of a turn reads up to 500 rows of all tenants. If the rows of many held tenants
-//     are mixed, few of the 500 belong to the tenant, and it may get less than its rate.
+//   - A claim of a turn reads up to 500 rows of all tenants. If the rows of many held tenants are
+//     mixed, few of the 500 rows belong to the tenant that has the turn. Then this tenant may get
+//     less than its rate.
 //
 // # Faults
 //
-// A rejection (INVALID_ARGUMENT for a message sent alone) spends an attempt. If the broker
-// refuses a request of several messages, its answer does not say which message is bad. So the
-// relay sends the oldest one alone, and then more at a time.
+// A rejection (INVALID_ARGUMENT for a message sent alone) spends an attempt. If the broker refuses
+// a request of several messages, its answer does not say which message is bad. So the relay sends
+// the oldest message alone, and then more messages at a time.
 //
-// Every other failure is an outage. It spends no attempt, and the relay tries the aggregate
-// again after a jittered pause. A topic is paused by three outages in a row, or by one outage
-// that concerns the whole topic (missing, forbidden, over its quota). The relay then sends the
-// topic only probes of one event, with a capped, jittered backoff. Other topics go on.
+// Every other failure is an outage. An outage spends no attempt, and the relay tries the aggregate
+// again after a jittered pause. A topic is paused by three outages in a row, or by one outage that
+// concerns the whole topic. Such an outage means that the topic is missing, forbidden, or over its
+// quota. While a topic is paused, the relay sends the topic only probes of one event, with a
+// capped, jittered backoff. Other topics go on.
 //
-// Rejections of three different aggregates, with no success since the first of them, also
-// count as a fault of the topic, such as its schema or a policy. They pause the topic. From
-// then on rejections spend no attempt and park no event. Only the attempts that two aggregates
-// spent before that are lost. The first probe of such a topic is one event. Later probes are
-// events of four, sixteen and up to 64 aggregates, each in a request of its own, preferably of
-// aggregates that were not refused. A refusal costs the broker nothing. If the topic works and
-// only many events are bad, one success among the probes shows that the topic works.
+// Rejections of three different aggregates, with no success since the first of them, also count as
+// a fault of the topic, such as its schema or a policy. They pause the topic. From then on
+// rejections spend no attempt and park no event. Only the attempts that the first two aggregates
+// spent before the pause are lost. The first probe of such a topic is one event. The second probe
+// consists of events of up to four aggregates, the third probe of up to sixteen, and each later
+// probe of up to 64. Each of these events is sent in a request of its own. The relay prefers
+// aggregates that were not refused. A refusal costs the broker nothing. If many events are bad
+// although the topic works, one success among the probes shows that the topic works.
 //
-// If the topic accepts another aggregate's event after a refusal, the refused event is at
-// fault and not the topic. Later rejections spend attempts of that event. If only one or
-// two aggregates write to a topic and are refused, their events are parked, as a bad event
-// among good ones is. If three aggregates write and all of them are refused, the topic stays
-// paused, and the three aggregates wait until another aggregate writes.
+// If the topic accepts another aggregate's event after a refusal, the refused event is at fault and
+// not the topic. Later rejections of the refused event spend its attempts. If only one or two
+// aggregates write to a topic and are refused, their events are parked in the end, like a bad event
+// among good events. If three aggregates write and all of them are refused, the topic stays paused,
+// and the three aggregates wait until another aggregate writes.
 //
-// A row that another session has locked keeps only its own aggregate from being marked.
-// Settling waits 100 ms for the lock, then marks the other batches, and tries the locked batch
-// again while the lease of that batch is renewed. If the database does not mark all results in
-// time, the next statement marks half as many events, down to a part of one batch. The rest of
-// that batch is sent again.
+// A row that another session has locked keeps only its own aggregate from being marked. Settling
+// waits 100 ms for the lock, then marks the other batches, and tries the locked batch again while
+// the lease of that batch is renewed. If a statement runs out of time before it has marked all
+// results, the next statement marks half as many events. In the end that may be only a part of one
+// batch. The rest of that batch is sent again.
 //
 // After Run's context has ended, publishes and claims in flight get 3 s. Writing their results
 // may take 0.8 s more. If the database hangs, the batches whose results were not written stay
@@ -234,16 +242,19 @@
 //
 // # Settings and hooks
 //
-// Options set the number of attempts and the pauses, within bounds. Each bound has a reason.
-// With only one attempt, a fault of the topic would park the first two aggregates that meet it.
-// A retry that is more than queue.MaxRetry away counts as due. With longer pauses in an outage,
-// the events of a killed relay would leave too late. The limits of leases, claims and requests
-// are not configurable, because order and the drain at the end depend on them.
+// Options set the number of attempts and the pauses. Each setting has bounds. There are at least
+// two attempts, because with only one attempt a fault of the topic would park the first two
+// aggregates that meet it. A pause after a refusal is shorter than queue.MaxRetry, because a retry
+// time further away than that counts as due. A pause in an outage is at most 10 s, because with
+// longer pauses the events of a killed relay would leave too late. The limits of leases, claims and
+// requests are not configurable, because they keep repeats rare, and because the drain at the end
+// of Run depends on them.
 //
 // The hooks OnRefused and OnPaused observe refusals and pauses, in addition to metrics and log.
-// OnRefused is called after the statement that writes the refusal to the outbox. Each observation
-// calls its hook at most once. No goroutine that moves events waits for a hook. Package hook has
-// the contract.
+// OnRefused is called after the statement that writes the refusal to the outbox. It is also called
+// if that statement has not written the refusal, because another relay had taken over the lease.
+// Each refusal or pause calls its hook at most once. No goroutine that moves events waits for a
+// hook. Package hook has the contract.
 //
 // # Crash points
 //
@@ -253,8 +264,8 @@
 //	leased, not published         the lease runs out, and another relay sends the events
 //	published, not acknowledged   another relay sends the events again: they arrive twice
 //	acknowledged, not marked      the events arrive twice
-//	some batches marked           one statement marks a batch, or its first versions; events
-//	                              that are not marked arrive twice
+//	some batches marked           a statement marks whole batches, or the first versions of one
+//	                              batch; the events that it has not marked arrive twice
 //	the primary fails, with a     as for a relay that crashes, because the claim's commit
 //	synchronous standby           waited for the standby
 //	the primary fails, with an    rows that only the primary had are lost, even if their
@@ -262,39 +273,39 @@
 //
 // # Waking up
 //
-// Wake, called after a commit, makes the relay of this process claim at once. It notifies the
-// other relays with a NOTIFY in a separate transaction, at most once a second. The business
-// transaction itself has no NOTIFY, because NOTIFY takes a lock that the whole cluster shares.
-// Measured with 32 writers, that lock cost half of the commits. A relay that cannot LISTEN
-// polls. Every promise of the relay holds with polling alone.
+// The owner calls Wake after a commit. Wake makes the relay of this process claim at once. It also
+// notifies the other relays with a NOTIFY in a separate transaction, at most once a second. The
+// business transaction itself has no NOTIFY, because NOTIFY takes a lock that the whole cluster
+// shares. In a measurement with 32 writers, that lock halved the rate of commits. A relay that
+// cannot LISTEN polls. Every promise of the relay holds with polling alone.
 //
-// After a claim that was cut off by its limits, the relay claims again at once. Otherwise it
-// polls after a jittered pause of up to 100 ms. Each claim in a row that finds nothing doubles
-// the pause, up to 5 s. Retries are claimed when they are due, and at least every 5 s. The
-// events of a killed relay leave after 15 to 20 s, when their leases have run out and the other
-// relays have missed its heartbeats.
+// After a claim that was cut off by its limits, the relay claims again at once. Otherwise it polls
+// after a jittered pause of up to 100 ms. Each claim in a row that finds nothing doubles the pause,
+// up to 5 s. Retries are claimed when they are due, and at least every 5 s. The events of a killed
+// relay leave after 15 to 20 s. By then their leases have run out, and the other relays have
+// noticed that the killed relay's heartbeats are missing.
 //
 // # Consume and emit
 //
-// A service that answers events with events applies the event and appends its answer in one
-// transaction, which its inbox commits. If the inbox has forgotten an event that is delivered
-// again, SourceEventID keeps the answer from being appended twice. pkg/eventing/emit_test.go is
-// such a service.
+// A service that answers events with events applies an event and appends the answer in one
+// transaction. The service's inbox commits that transaction. If the inbox has forgotten an event
+// that is delivered again, SourceEventID keeps the answer from being appended twice.
+// pkg/eventing/emit_test.go has such a service.
 //
 // # Limits
 //
-// A relay holds up to 6,000 events with 24 MiB of payloads. It also remembers 6,000 published
+// A relay holds up to 6,000 events with 24 MiB of payloads. It also remembers up to 6,000 published
 // versions behind which events may follow. If there are more, it drops the oldest versions and
 // scans for the events behind them. In addition it holds up to 256 events of paused topics, from
-// which probes are chosen. A scan for probes that finds no event is repeated after 20 times its
-// own duration, and after 30 s at most.
+// which probes are chosen. A scan for probes that finds no event is repeated after 20 times its own
+// duration, and after 30 s at most.
 //
 // The newest event of an aggregate is never purged. The purge only empties its payload, because
 // Append derives the next version from this event.
 //
-// A request carries one ordering key, hence events of one aggregate. An aggregate has one
-// request on its way at a time. So 100 pending versions of one aggregate cost one request, and
-// one version each of 100 aggregates costs 100 requests. A request carries up to 1,000 versions
-// of an aggregate that is behind, as many as Pub/Sub takes, if the claim has room for all
-// aggregates. While several tenants are active, it carries up to 100.
+// A request carries one ordering key, hence events of one aggregate. An aggregate has one request
+// on its way at a time. So 100 pending versions of one aggregate cost one request, and one version
+// each of 100 aggregates costs 100 requests. If an aggregate is behind, and the claim has room for
+// all aggregates, a request carries up to 1,000 versions of the aggregate. Pub/Sub takes no more
+// messages in one request. While several tenants are active, a request carries up to 100 versions.
 package outbox

@@ -8,19 +8,18 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// followUps is the work that one goroutine of a relay leaves for another: claims, scans and
-// retries, with the times when they are due. The relay's low watermark is computed from it
-// (see the method low). In the names of fields and in comments, a "low" is a snapshot that did
-// not see the events that it stands for. So a scan of the rows that the low did not see finds
-// these events.
+// followUps has the work that one goroutine of a relay leaves for another goroutine. The work is
+// claims, scans and retries, each with the time when it is due. The method low computes the relay's
+// low watermark from followUps. In the names of fields and in comments, a "low" is a snapshot that
+// did not see certain events. So a scan of the rows that the low did not see finds these events.
 //
 // All unfinished work is either in one of these lists or in flight. Work that moves between a
 // list and the batches in flight is added to its new place before it is removed from the old
 // one. The lock of followUps is taken before the lock of inFlight.
 type followUps struct {
 	mu sync.Mutex
-	// seen is the snapshot of the last claim of new events. An event is new if seen did not see
-	// it. seen is empty until the relay has its row in the table of relays.
+	// seen is the snapshot of the last claim of new events. An event is new if that snapshot did
+	// not see the event. seen is empty until the relay has its row in the table of relays.
 	seen queue.TxSnapshot
 	// published are the last published versions of aggregates. Relays that saw an event
 	// behind such a version skipped the event, because the version was not published yet. So
@@ -47,7 +46,8 @@ type followUps struct {
 	// unknownLeasesUntil is the time until which this relay may have leases that it does not
 	// know of, because it does not know whether a failed claim was committed.
 	unknownLeasesUntil time.Time
-	// wakeClaims wakes the claim loop, wakeScans the scan loop, wakeTurns the loop of turns.
+	// wakeClaims wakes the claim loop, wakeScans wakes the scan loop, and wakeTurns wakes the turn
+	// loop.
 	wakeClaims, wakeScans, wakeTurns chan struct{}
 }
 
@@ -61,7 +61,7 @@ type followUp struct {
 // versions is a list of published versions, the oldest first.
 type versions struct {
 	list []followUp
-	// takenLow is the low of the versions that a running claim has taken.
+	// takenLow is the earliest low of the versions that a running claim has taken.
 	takenLow queue.TxSnapshot
 	// dueAt is when the versions in list justify a claim. A claim that is made before that time
 	// for another reason takes the versions along. dueAt is zero while list is empty.
@@ -126,8 +126,8 @@ const (
 	// heldFollowUpDelay takes the place of followUpDelay for a held tenant. The tenant's events
 	// wait in any case. With the longer delay one claim serves some hundreds of versions.
 	heldFollowUpDelay = 250 * time.Millisecond
-	// maxFollowUps bounds a list of versions. A scan finds the events behind the versions that
-	// are dropped.
+	// maxFollowUps bounds a list of versions. The oldest versions beyond the bound are dropped, and
+	// a scan finds the events behind the dropped versions.
 	maxFollowUps = maxEvents
 )
 

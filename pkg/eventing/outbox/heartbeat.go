@@ -76,11 +76,12 @@ func (r *Relay) deregister(closing context.Context) {
 	}
 }
 
-// low returns the relay's low watermark, a snapshot that saw none of the unfinished events. These
-// are the events in the lists and in the batches in flight. One critical section reads the lists
-// and the batches. While the lists are locked, a batch that moves into a list stays in flight, and
-// events that were claimed behind a version that has left a list are in flight. Separate reads
-// could miss a batch that moves twice between the reads.
+// low returns the relay's low watermark, a snapshot that saw none of the unfinished events. The
+// unfinished events are in the lists of followUps and in the batches in flight. low reads the lists
+// and the batches in one critical section. While the lists are locked, a batch that is to move into
+// a list stays in flight. If a version has left a list, the events that were claimed behind the
+// version are in flight already. Two separate reads could miss a batch that moves twice between the
+// reads.
 func (a *followUps) low(f *inFlight) queue.TxSnapshot {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -12,9 +12,9 @@ import (
 // certain unfinished events, and so count for the relay's low watermark.
 type heldTenant struct {
 	name string
-	// The snapshot low saw none of the events that claims have skipped since the tenant's scan
-	// began. scanningLow saw none of the events that the running scan reads. leftLow saw none of
-	// the events that a turn could not claim because another session had locked or leased them.
+	// The snapshot low saw none of the tenant's events that claims have skipped since the tenant's
+	// scan began. scanningLow saw none of the events that the running scan reads. leftLow saw none
+	// of the events that a turn could not claim because another session had locked or leased them.
 	// A scan for the locked and leased events is due at leftAt. parts are the unread parts of the
 	// running scan. began says that a scan of the tenant has begun.
 	low, scanningLow, leftLow queue.TxSnapshot
@@ -27,8 +27,8 @@ type heldTenant struct {
 	// claim of new events has seen yet.
 	skipped          []queue.Cursor
 	skippedLow, seen queue.TxSnapshot
-	// pageNext says that the next turn reads a page of the scan, if the scan has one, before
-	// another turn claims events behind published versions.
+	// pageNext says that the next turn reads a page of the scan, if the scan has a page left. Only
+	// the turn after that claims events behind published versions again.
 	pageNext bool
 	// behindAt is the last time at which the tenant may have had more events than a turn took.
 	behindAt time.Time
@@ -108,8 +108,8 @@ func (a *followUps) noteSkippedTenants(from queue.TxSnapshot, tenants []string) 
 }
 
 // noteSkippedPart expects the lock. It notes that the scan for all tenants has skipped these
-// tenants' events in a part of the table. So a tenant's own scan reads only the parts that were
-// skipped, and each of them once.
+// tenants' events in a part of the table. So a tenant's own scan reads only the parts in which its
+// events were skipped, and reads each of these parts once.
 func (a *followUps) noteSkippedPart(part queue.Cursor, tenants []string) {
 	for _, name := range tenants {
 		if h := a.heldTenant(name); h != nil {
@@ -165,8 +165,8 @@ func (a *followUps) turned(h *heldTenant, c claimResult, now time.Time) {
 	}
 }
 
-// withoutTurns notes that no turn was possible until now. So it is unknown whether a tenant has
-// caught up, and tenants save up no events for that time.
+// withoutTurns notes that no turn was possible until the time now. So the relay does not know
+// whether a tenant has caught up, and tenants save up no events for the time without turns.
 func (a *followUps) withoutTurns(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -208,7 +208,8 @@ func (h *heldTenant) begin(seen queue.TxSnapshot, now time.Time) {
 	if from != "" {
 		h.parts = from.Until(queue.Latest(seen, h.seen))
 	}
-	h.parts = append(h.parts, h.skipped...) // after the newest events, which may be wanted most
+	// The newest events come first, because they may be wanted most.
+	h.parts = append(h.parts, h.skipped...)
 	h.low, h.skipped, h.skippedLow = "", nil, ""
 }
 

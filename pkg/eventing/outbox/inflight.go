@@ -21,17 +21,17 @@ type leasedBatch struct {
 	// answered. again says that a claim has found the batch while it was in flight. The lock of
 	// inFlight guards answered and again.
 	retry, answered, again bool
-	// low and lowBehind are snapshots from which another relay can scan. The snapshot low saw no
-	// pending event of the aggregate, except for a batch that begins with a retry. lowBehind saw
-	// no pending event behind the batch. If a batch begins with a retry, the events that the claim
-	// saw need no scan. Relays find the retry by its retry time, and Settle makes the event behind
-	// the retry a retry, too.
+	// low and lowBehind are snapshots from which another relay can scan. If the batch does not
+	// begin with a retry, low saw no pending event of the aggregate, and lowBehind saw no pending
+	// event behind the batch. If the batch begins with a retry, low and lowBehind are the snapshot
+	// of the claim, because the events that the claim saw need no scan. Relays find the retry by
+	// its retry time, and Settle makes the event behind the retry a retry, too.
 	low, lowBehind queue.TxSnapshot
 
 	mu sync.Mutex
-	// leaseUntil is when the lease ends by the relay's own clock. The database's clock always
-	// ends the lease later, because the relay measures the lease with its monotonic clock, from
-	// before it sent the claim. So no slow answer and no wrong clock makes leaseUntil late.
+	// leaseUntil is when the lease ends by the relay's own clock. By the database's clock the lease
+	// always ends later, because the relay measures the lease from before it sent the claim, with
+	// its monotonic clock. So neither a slow answer nor a wrong clock makes leaseUntil too late.
 	leaseUntil time.Time
 }
 
@@ -166,9 +166,10 @@ func (f *inFlight) total() int {
 	return f.events + f.candidates
 }
 
-// add adds the batches of a claim and frees the room that was reserved for the claim. add only marks
-// a batch whose head is in flight already. That happens if the lease ran out unnoticed, or if the
-// batch has been settled but not removed yet. The earlier batch stays with its publisher.
+// add adds the batches of a claim and frees the room that was reserved for the claim. If the head
+// of a batch is in flight already, add only marks the earlier batch, which stays with its
+// publisher. A claim finds a head that is in flight if the lease ran out unnoticed, or if the
+// earlier batch has been settled but not removed yet.
 func (f *inFlight) add(c claimResult) []*leasedBatch {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -202,8 +203,8 @@ func (f *inFlight) add(c claimResult) []*leasedBatch {
 	return added
 }
 
-// remove removes a settled batch and reports true, and the caller signals the room. If a claim has
-// found the batch again, remove keeps it once and reports false.
+// remove removes a settled batch and returns true. The caller then signals the room. If a claim has
+// found the batch again, remove returns false, and keeps the batch until the next call.
 func (f *inFlight) remove(h *leasedBatch) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -216,8 +217,8 @@ func (f *inFlight) remove(h *leasedBatch) bool {
 	return true
 }
 
-// account expects the lock. It adds a batch to the totals if sign is 1, and subtracts it if sign
-// is -1.
+// account expects the lock. It adds a batch to the totals if sign is 1, and subtracts the batch if
+// sign is -1.
 func (f *inFlight) account(h *leasedBatch, sign int) {
 	if h.candidate {
 		f.candidates += sign

@@ -20,7 +20,8 @@ const (
 	mostAttempts = 100
 
 	// mostRejectionPause is a minute below queue.MaxRetry. A retry time further away than
-	// queue.MaxRetry counts as due. So the database's clock may step back by up to a minute.
+	// queue.MaxRetry counts as due. Because of the minute, no retry becomes due too early if the
+	// database's clock steps back by less than a minute.
 	mostRejectionPause = queue.MaxRetry - time.Minute
 	// mostOutagePause is short enough that a killed relay's events leave within 30 s even if the
 	// first scan for them fails.
@@ -34,9 +35,10 @@ var rejectionPause = backoff.Policy{Base: time.Second, Cap: time.Minute}
 type Options struct {
 	// Retention is how long published events stay in the table. 0 means forever.
 	Retention time.Duration
-	// ListenURL is the URL with which the relay connects for LISTEN, to the same database as the
-	// same role. The connection must keep its session, because LISTEN does not work through a
-	// transaction pooler. If ListenURL is empty, the relay connects as the pool does.
+	// ListenURL is the URL of the connection on which the relay uses LISTEN. It must lead to the
+	// same database, with the same role, as the pool. The connection must keep its session, because
+	// LISTEN does not work through a transaction pooler. If ListenURL is empty, the relay connects
+	// as the pool does.
 	ListenURL string
 	// TenantRate is in events per second. While several tenants are active, a tenant waits for
 	// turns if it is above this rate, or if it has more events on their way to the broker than its
@@ -54,13 +56,13 @@ type Options struct {
 	// means 5. Other values are clamped to 2…100.
 	MaxAttempts int
 	// RejectionBackoff is the pause of an aggregate after a refusal of its event. The zero value
-	// means 1 s to 1 min. Pauses are clamped to 4 min.
+	// means a Base of 1 s and a Cap of 1 min. Pauses are clamped to 4 min.
 	RejectionBackoff backoff.Policy
-	// OutageBackoff is the pause of claims after a failure of the database, and of a topic
-	// and its aggregates after a failure of the broker. The zero value means 200 ms to 5 s.
-	// Pauses are clamped to 10 s. OutageBackoff does not apply to writing the results of
-	// publishes. The pauses after failed writes are up to 5 s in any case, because the leases of
-	// the results run out.
+	// OutageBackoff is how long claims pause after a failure of the database, and how long a topic
+	// and its aggregates pause after a failure of the broker. The zero value means a Base of 200 ms
+	// and a Cap of 5 s. Pauses are clamped to 10 s. OutageBackoff does not apply to the writing of
+	// results. After a failed write the pause is 5 s at most, whatever the options are, because the
+	// leases of the results run out.
 	OutageBackoff backoff.Policy
 
 	// The hooks observe errors and discards, in addition to metrics and log. Each may be nil.
@@ -110,7 +112,8 @@ type Pause struct {
 	Failures int
 }
 
-// observeRefusals calls OnRefused for the refusals among written results.
+// observeRefusals calls OnRefused for each refusal in written. written has all results of a
+// settling statement except those that it skipped because a row was locked.
 func (r *Relay) observeRefusals(ctx context.Context, written []*unsettled) {
 	if r.options.OnRefused == nil {
 		return

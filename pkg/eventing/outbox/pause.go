@@ -19,8 +19,8 @@ const (
 	// the first success, and a probe of any other aggregate suffices for that. If only one or two
 	// aggregates write, their events are parked, because nothing tells a bad topic from bad events.
 	refusedAfter = 3
-	// maxRemembered bounds how many refused aggregates a topic remembers. If there are more bad
-	// aggregates, they can pause the topic once more.
+	// maxRemembered bounds how many refused aggregates a topicPause remembers. If there are more,
+	// it forgets that they are bad. Then they can pause the topic once more.
 	maxRemembered = 10_000
 )
 
@@ -30,10 +30,10 @@ const (
 	causeRefusals = "refusals"
 )
 
-// topicPause pauses one topic while the topic fails, and decides about its probes. See "Faults"
-// in the package doc. It differs from the circuit breaker for reads, which makes calls wait
-// and counts their failures. A topicPause chooses the events that serve as probes, and decides
-// whether a refusal is the fault of the event or of the topic.
+// topicPause pauses one topic while the topic fails, and decides about its probes. See "Faults" in
+// the package doc. A topicPause differs from the circuit breaker for reads, which makes calls wait
+// and counts the failures of these calls. A topicPause chooses the events that serve as probes, and
+// decides whether a refusal is the fault of the event or of the topic.
 type topicPause struct {
 	topic   string
 	types   []string // the aggregate types that are published to the topic
@@ -94,8 +94,8 @@ func (p *topicPause) admits(probe int) bool {
 	return !p.isPaused() || probe == p.state
 }
 
-// isLate expects the lock. It reports whether a batch is a probe, and the state has changed
-// since the batch was chosen.
+// isLate expects the lock. It reports whether a batch is a probe and was chosen in an earlier state
+// than the present one.
 func (p *topicPause) isLate(probe int) bool { return probe != 0 && probe != p.state }
 
 // failed counts an outage that a batch met. probe is as in admits. wait is how long the

@@ -28,8 +28,8 @@ const (
 	probeScanPause = 30 * time.Second
 )
 
-// probeLoop probes the paused topics until ctx ends. Claims and scans never wait for probeLoop. Its
-// statements are cancelled when flying ends, and not when ctx ends (see claimNew).
+// probeLoop probes the paused topics until ctx ends. Claims and scans never wait for probeLoop. The
+// statements of probeLoop are cancelled when flying ends, and not when ctx ends (see claimNew).
 func (r *Relay) probeLoop(ctx, flying context.Context, claimed chan<- *leasedBatch) {
 	for ctx.Err() == nil {
 		again := r.probe(flying, claimed)
@@ -92,11 +92,12 @@ func (r *Relay) probeTopic(ctx context.Context, p *topicPause, state int, claime
 }
 
 // candidates claims events from which probes are chosen. The events are either retries, which
-// failed at the topic before, or events that claims have skipped. The order in which the two kinds
-// are tried alternates with each probe, because many bad events of one kind would otherwise keep
-// good events from being found. For the same reason the scan skips retries if the topic refuses
-// events, because a bad event is a retry once it has been probed. retryIn is the time until the
-// next retry is due, or zero. all says that a complete scan has found no skipped event.
+// failed at the topic before, or events that claims have skipped. candidates tries one kind first,
+// and the other kind if it has found nothing. The kind that is tried first changes with each failed
+// probe. Otherwise many bad events of one kind could keep the relay from finding good events of the
+// other kind. If the topic refuses events, the scan skips retries, because a bad event is a retry
+// once it has been probed. retryIn is the time until the next retry is due, or zero. all says that
+// a complete scan has found no skipped event.
 func (r *Relay) candidates(ctx context.Context, p *topicPause) (found claimResult, retryIn time.Duration, all bool, err error) {
 	var others []string
 	for kind, other := range r.pauses {
@@ -176,8 +177,8 @@ func (p *topicPause) startProbe() (state int) {
 }
 
 // chooseProbes chooses probes among batches and returns their heads. It prefers aggregates that
-// have not been refused. It returns nil if the pause is no longer in the given state, because a
-// batch in flight has had a result.
+// have not been refused. It returns nil if the pause is no longer in the given state. The result of
+// a batch in flight may have changed the state.
 func (p *topicPause) chooseProbes(state int, batches []queue.Batch) map[uuid.UUID]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -71,8 +71,8 @@ func (p publisher) publish(ctx, flying context.Context, h *leasedBatch, pause *t
 		err := p.request(flying, topic, batch[:n])
 		rep.requests++
 		if n > 1 && isRejection(err) {
-			// The answer does not say which event of the request is bad. So the oldest
-			// is sent alone, and then more at a time, because the others may be good.
+			// The answer does not say which event of the request is bad. So the oldest event is
+			// sent alone, and then more events at a time, because the other events may be good.
 			n, most = 1, 1
 			err = p.request(flying, topic, batch[:n])
 			rep.requests++

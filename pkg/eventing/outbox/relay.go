@@ -40,8 +40,8 @@ const (
 	// one claim can be published while another claim is settled.
 	maxEvents = 3 * claimEvents
 	maxBytes  = 3 * claimBytes
-	// publishesInFlight is how many goroutines publish, enough to keep a slow broker busy. The
-	// client spreads their requests over connections of 100 streams each.
+	// publishesInFlight is how many goroutines publish. They are enough to keep a slow broker busy.
+	// The client spreads their requests over several connections, each with up to 100 streams.
 	publishesInFlight = 128
 
 	// notifyEvery is the least time between two notifications about this process's commits.
@@ -120,9 +120,9 @@ func NewRelay(
 	return r
 }
 
-// Wake makes the relay claim now, and the relays of other processes soon. Call it after the
-// commit of a transaction that appended events. It never blocks. It is only a hint, because
-// relays also poll.
+// Wake makes this relay claim now, and makes the relays of other processes claim soon. Call Wake
+// after the commit of a transaction that appended events. Wake never blocks. It is only a hint,
+// because relays also poll.
 func (r *Relay) Wake() {
 	signal(r.wakeups)
 	r.notifier.Publish("") // without keys, because a relay claims all new events
@@ -132,8 +132,8 @@ func (r *Relay) Wake() {
 // for notifications comes or goes, because notifications between two connections are lost.
 func (r *Relay) onNotify(notify.Notification) { signal(r.wakeups) }
 
-// Run relays events until ctx ends. Then it lets publishes in flight finish for up to three
-// seconds. After that it writes the results and hands back its leases for up to 0.8 seconds, and
+// Run relays events until ctx ends. Then publishes in flight have up to three seconds to finish.
+// After that Run has up to 0.8 seconds to write the results and to hand back its leases. Then Run
 // returns nil. Run keeps these limits even if the database hangs. A Relay can run only once.
 //
 // Run is a pipeline. Some goroutines claim, some publish, and one settles, so the database and

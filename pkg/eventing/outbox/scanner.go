@@ -10,8 +10,8 @@ import (
 
 // scanLoop claims the events that claims of new events do not find: retries that are due, events
 // that dead relays had leased, and events that a claim had to skip. The statements of scanLoop may
-// be slow and may fail, but no new event waits for them. They are cancelled when flying ends, and
-// not when ctx ends (see claimNew).
+// be slow and may fail, but no new event waits for these statements. The statements are cancelled
+// when flying ends, and not when ctx ends (see claimNew).
 func (r *Relay) scanLoop(ctx, flying context.Context, claimed chan<- *leasedBatch) {
 	s := newScanSchedule()
 	for ctx.Err() == nil {
@@ -19,7 +19,7 @@ func (r *Relay) scanLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 		due.retriesWait = r.retriesWait()
 		todo, until := s.next(time.Now(), due)
 		if todo == actIdle {
-			// The loop may have waited for room for retries that may not be claimed now.
+			// The loop may have waited for room to claim retries, which may not be claimed now.
 			r.inFlight.withdraw(byScan)
 		}
 		switch todo { //nolint:exhaustive // the other actions are claims, which need room
@@ -40,8 +40,9 @@ func (r *Relay) scanLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 	}
 }
 
-// scanFailed releases the room of a failed claim. If it was a claim of retries, scanFailed makes
-// the next one due after the pause, because the failed claim has cleared the due time of retries.
+// scanFailed releases the room of a failed claim. If the failed claim was a claim of retries,
+// scanFailed makes the next claim of retries due after the pause, because the failed claim has
+// cleared the due time of retries.
 func (r *Relay) scanFailed(ctx context.Context, s *scanSchedule, todo action, err error) {
 	r.inFlight.release()
 	r.followUps.noteUnknownLeases()

@@ -73,7 +73,7 @@ type claimSchedule struct {
 // paused.
 func (c *claimSchedule) next(now time.Time, due dueTimes, wakeup, allPaused bool) (action, time.Time) {
 	switch {
-	case now.Before(c.pausedUntil): // even with new work, which does not repair the database
+	case now.Before(c.pausedUntil): // new work does not repair the database
 		return actPause, c.pausedUntil
 	case !due.registered:
 		return actRegister, now
@@ -112,8 +112,9 @@ type scanSchedule struct {
 	// retryAt is when retries are claimed next if nothing makes them due earlier. sweepAt is
 	// when the next page of the sweep is due.
 	retryAt, sweepAt time.Time
-	// retriesLast says that the last claim was of retries. A page that is due then comes first:
-	// retries may be due for as long as a topic fails, and scans must go on meanwhile.
+	// retriesLast says that the last claim was a claim of retries. If so, a page that is due comes
+	// before due retries. Retries may be due for as long as a topic fails, and scans must go on
+	// meanwhile.
 	retriesLast bool
 }
 
@@ -214,10 +215,10 @@ func (s *turnSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
 	}
 }
 
-// turned plans the next claim for held tenants after a turn that ended at now. over says that no
-// tenant can have a turn, which ends the round of turns. held is the number of held tenants. The
-// next claim is due at once, unless the round has ended. The pause between two rounds leaves the
-// database time for other statements, however long claims take.
+// turned plans the next claim for held tenants after a turn that ended at the time now. over says
+// that no tenant can have a turn, which ends the round of turns. held is the number of held
+// tenants. The next claim is due at once, unless the round has ended. The pause between two rounds
+// leaves the database time for other statements, however long claims take.
 func (s *turnSchedule) turned(now time.Time, over bool, held int) {
 	s.claims++
 	if over || s.claims >= turnClaims*held {
@@ -225,8 +226,8 @@ func (s *turnSchedule) turned(now time.Time, over bool, held int) {
 	}
 }
 
-// behind returns the unread parts of a scan after the page p of the first part was read. A
-// truncated page is read again.
+// behind returns the unread parts of a scan after the scan has read the page p of the first part.
+// If the page was truncated, the scan reads it again.
 func behind(parts []queue.Cursor, p queue.Page) []queue.Cursor {
 	switch {
 	case p.Truncated:

@@ -18,8 +18,8 @@ type unsettled struct {
 	notBefore  time.Time // when to try next
 }
 
-// weight is how much the result counts against the settler's limit: its published events, and
-// at least 1.
+// weight is how much the result counts against the settler's limit. It is the number of published
+// events, or 1 if no event was published.
 func (u *unsettled) weight() int { return max(1, u.settlement.Published) }
 
 // settler writes results into the table. Only the settling goroutine uses it. The batches of
@@ -41,11 +41,11 @@ const (
 	quick = queue.Timeout / 10
 )
 
-// settleLoop writes results into the table. One statement writes all results that arrived
-// during the statement before. The loop ends when results is closed and nothing is left, or when
-// closing ends. Between two statements the loop renews leases. So settling and renewing never
-// wait for each other's row locks, and leases are renewed even while a settling statement keeps
-// failing.
+// settleLoop writes results into the table. One statement writes all results that arrived during
+// the statement before. The loop ends when results is closed and nothing is left, or when the
+// context closing ends. Between two statements the loop renews leases. So settling and renewing
+// never wait for each other's row locks, and leases are renewed even while a settling statement
+// keeps failing.
 func (r *Relay) settleLoop(ctx, closing context.Context, results <-chan publishResult) {
 	s := &settler{Relay: r, limit: maxEvents}
 	renew := time.NewTicker(renewLook)
@@ -152,13 +152,14 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 	}
 }
 
-// failed schedules results that could not be written for another try. If the statement ran out
-// of time, they are tried again at once, in halves. Otherwise they are tried after a pause.
+// failed schedules results that could not be written for another try. If the statement ran out of
+// time, the results are tried again at once, half as many in a statement. Otherwise they are tried
+// again after a pause.
 func (s *settler) failed(ctx context.Context, part []*unsettled, weight int, err error) {
 	s.log.WarnContext(ctx, "relay cannot mark what it published", "error", err, "events", weight, "attempt", part[0].tries+1)
 	if queue.IsTimeout(err) && weight > 1 {
 		s.limit = max(1, weight/2)
-		s.keepLeased(part) // they stay due, because half of them may take little enough time
+		s.keepLeased(part) // the results stay due, because half of them may take little enough time
 		return
 	}
 	s.retryLater(part)
@@ -189,8 +190,9 @@ func (s *settler) keepLeased(part []*unsettled) {
 	s.forget(lost)
 }
 
-// forget removes the batches of results from the batches in flight. A batch that a claim has found
-// again is handed back first, because the lease that this claim took may have no publisher.
+// forget removes the batches of results from the batches in flight. If a claim has found a batch
+// again, forget hands the batch back first, because there may be no publisher for the lease that
+// this claim took.
 func (s *settler) forget(results []*unsettled) {
 	for _, u := range results {
 		if h := u.batch; !s.inFlight.remove(h) {
@@ -200,9 +202,9 @@ func (s *settler) forget(results []*unsettled) {
 	s.inFlight.signalRoom()
 }
 
-// renew extends the leases that have used up a third of their time. For a batch whose lease
-// another relay has taken over, no further request starts. The lease of a row that another
-// transaction has locked stays as it was.
+// renew extends the leases that have used up a third of their time. If another relay has taken over
+// the lease of a batch, no further request of the batch starts. If another transaction has locked
+// the row that has a lease, the lease stays as it was.
 func (r *Relay) renew(ctx context.Context) {
 	due := r.inFlight.dueForRenewal()
 	if len(due) == 0 {
@@ -225,9 +227,9 @@ func (r *Relay) renew(ctx context.Context) {
 // gatherTime is the longest time that a result waits for other results.
 const gatherTime = 2 * time.Millisecond
 
-// gather returns first and the other results that have arrived. If all of these have fewer than
-// half of the events in flight, gather waits for more results, for gatherTime at most. It waits
-// because a statement for a few results costs as much as a statement for one.
+// gather returns first and the other results that have arrived. If these results have fewer than
+// half of the events in flight, gather waits for more results, for gatherTime at most. The wait is
+// worth it because a statement for a few results costs as much as a statement for one result.
 func (r *Relay) gather(first publishResult, results <-chan publishResult) []publishResult {
 	batch, events := []publishResult{first}, len(first.batch.events)
 	timer := time.NewTimer(gatherTime)

@@ -16,8 +16,8 @@ func (f *inFlight) accountSending(h *leasedBatch, sign int) {
 	}
 }
 
-// answer notes that the broker has answered a batch. From now on no event waits behind the batch,
-// even if settling it takes long.
+// answer notes that the broker has answered a batch. From now on the events of the batch no longer
+// count as on their way to the broker, even if settling the batch takes long.
 func (f *inFlight) answer(h *leasedBatch) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -56,9 +56,10 @@ func (f *inFlight) sendingAll() (events int) {
 }
 
 // crowding returns the tenants that have more events than they may have while several tenants are
-// active. It leaves out the tenant that but names. The limits are the share for events on their way
-// to the broker, and tenantLeases for events in flight. While all tenants together have used up
-// allTenantsEvents, the share is fewEvents. Tenants with the most events in flight come first.
+// active. It leaves out the tenant in the parameter but. The limits are the share for events on
+// their way to the broker, and tenantLeases for events in flight. While all tenants together have
+// used up allTenantsEvents, the share is fewEvents. Tenants with the most events in flight come
+// first.
 func (f *inFlight) crowding(but string) (tenants []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,8 +77,8 @@ func (f *inFlight) crowding(but string) (tenants []string) {
 }
 
 // share expects the lock. It returns how many events of one tenant may be on their way to the
-// broker while several tenants are active. The tenants share allTenantsEvents by max-min fairness,
-// which means that tenants with fewer events than a fair part leave the rest to other tenants.
+// broker while several tenants are active. The tenants share allTenantsEvents by max-min fairness.
+// A tenant with fewer events than its fair part leaves the rest of that part to other tenants.
 func (f *inFlight) share() int {
 	left, tenants := allTenantsEvents, len(f.sending)
 	for _, events := range slices.Sorted(maps.Values(f.sending)) {

@@ -15,7 +15,7 @@ import (
 
 const scope = "example.com/lockstep/pkg/eventing/outbox"
 
-// metrics are the relay's instruments; docs/promises.md explains each.
+// metrics are the relay's instruments. docs/promises.md explains each of them.
 type metrics struct {
 	published  metric.Int64Counter
 	requests   metric.Int64Counter
@@ -166,7 +166,7 @@ func (m tenantMetrics) settled(ctx context.Context, u *unsettled) {
 	}
 }
 
-// observe observes the backlogs of tenants, and held, the number of held tenants.
+// observe reports the backlog of each tenant, and the number of held tenants, which is held.
 func (m tenantMetrics) observe(o metric.Observer, b *backlogReading, held int) {
 	o.ObserveInt64(m.held, int64(held))
 	for _, t := range labelled(b.tenants) {

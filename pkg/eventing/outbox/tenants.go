@@ -20,16 +20,16 @@ const (
 	// an event a minute is protected all the time.
 	activeFor = time.Minute
 	// sharedEvents limits the events of a claim while several tenants are active. A tenant that
-	// becomes busy has about two such claims on their way before it is held. fewEvents is how
-	// many events of each tenant may always be on their way. fewEvents is also the limit of a
-	// claim while allTenantsEvents are on their way.
+	// becomes busy has the events of about two such claims on their way before it is held.
+	// fewEvents is how many events of each tenant may always be on their way. fewEvents is also the
+	// limit of a claim while allTenantsEvents are on their way.
 	sharedEvents, fewEvents = 100, 50
 	// These limits apply while several tenants are active. tenantEvents is how many events of one
 	// tenant may be on their way to the broker, whatever its rate. allTenantsEvents is how many
-	// events of all tenants together may be. An event of another tenant waits behind these events.
-	// Without the two limits the busiest tenants would fill the relay where the broker takes fewer
-	// events per second than TenantRate. retryEvents is the limit for the retries of all tenants,
-	// which are claimed in the order of their times.
+	// events of all tenants together may be on their way. An event of another tenant waits behind
+	// these events. Without the two limits the busiest tenants would fill the relay where the
+	// broker takes fewer events per second than TenantRate. retryEvents is the limit for the
+	// retries of all tenants, which are claimed in the order of their times.
 	tenantEvents, allTenantsEvents, retryEvents = 500, 2000, 500
 	// tenantLeases is how many events of one tenant may be in flight while several tenants are
 	// active. That is three eighths of 4,000, the number of events in flight up to which the relay
@@ -66,8 +66,8 @@ type tenantRates struct {
 	mu sync.Mutex
 	// last is the tenant of the newest event, and at is when that event was claimed. previous is
 	// the tenant that was in last before, and previousAt is when its newest event was claimed.
-	// changed is the latest time at which this relay or another relay met a different tenant than
-	// the tenant in last, while the tenant in last was active.
+	// changed is the latest time at which this relay or another relay met a tenant other than last
+	// while last was active.
 	last, previous          string
 	at, previousAt, changed time.Time
 	limits                  map[string]*rate.Limiter

@@ -42,8 +42,9 @@ func (r *Relay) turnLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 	}
 }
 
-// takeTurn makes a claim for the next held tenant, either of events behind the tenant's published
-// ones or in a page of the tenant's scan. The caller has reserved room for the claim.
+// takeTurn makes a claim for the next held tenant. It claims events behind the tenant's published
+// events, or events in the next page of the tenant's scan. The caller has reserved room for the
+// claim.
 func (r *Relay) takeTurn(ctx context.Context, s *turnSchedule, claimed chan<- *leasedBatch) error {
 	paused, alive, held := r.followUps.exclusions()
 	claim := r.claimLimits(paused, alive, nil)
@@ -77,7 +78,7 @@ func (r *Relay) takeTurn(ctx context.Context, s *turnSchedule, claimed chan<- *l
 	return nil
 }
 
-// claimBehind claims the events behind published ones of a held tenant.
+// claimBehind claims the events of a held tenant that follow the published versions in after.
 func (r *Relay) claimBehind(
 	ctx context.Context, h *heldTenant, after []followUp, claim queue.Claim, claimed chan<- *leasedBatch,
 ) (queue.Claimed, error) {

@@ -21,8 +21,8 @@ const (
 	queryTimeout = 5 * time.Second
 	// maxCounted bounds the count of incomplete rows.
 	maxCounted = 10_000
-	// maxRefused is how many rows that cannot be written end a pass. Each has a line in the log.
-	// The next pass begins up to a minute later, and goes on after these rows.
+	// maxRefused is the number of rows that cannot be written after which a pass ends. The next
+	// pass begins up to a minute later, and goes on after these rows.
 	maxRefused = 100
 )
 
@@ -31,15 +31,15 @@ var completeRetry = backoff.Policy{Base: time.Second, Cap: time.Minute}
 // IncompleteRows is a table whose rows have an inbox.Completeness.
 type IncompleteRows interface {
 	// Incomplete returns the ids of up to limit rows that are incomplete and of a lower revision
-	// than this build's. The ids are in the order of the keys, and begin behind the id that is the
-	// argument after. One FetchMany must be able to fetch them all.
+	// than this build's. The ids are in the order of the keys, and all come behind the id in the
+	// argument after. One FetchMany must be able to fetch all of them.
 	Incomplete(ctx context.Context, after string, limit int) (ids []string, err error)
 	// CountIncomplete counts up to limit incomplete rows, of any revision.
 	CountIncomplete(ctx context.Context, limit int) (int64, error)
 }
 
-// Completion brings the rows that an older build has left incomplete up to date with the
-// owner's state: see inbox.Completeness.
+// Completion finds the rows that an older build has left incomplete, and brings them up to date
+// with the owner's state: see inbox.Completeness.
 type Completion[S any] struct {
 	*Projection[S]
 
@@ -55,9 +55,9 @@ func NewCompletion[S any](p *Projection[S], rows IncompleteRows) *Completion[S] 
 
 // Run works until ctx ends, and returns nil. It bounds the load: it makes one call to the owner for
 // one page of rows at a time, with a pause between two pages. While the owner or the database is
-// unavailable it waits, with backoff. A row that cannot be read or written is skipped, with a line
-// in the log, and does not hold up other rows. Several instances do the same work, but a row that
-// is up to date is not written again. Run calls heartbeat at least every two minutes.
+// unavailable, Run waits, with backoff. A row that cannot be read or written is skipped, with a
+// line in the log, and does not hold up other rows. Several instances do the same work, but a row
+// that is up to date is not written again. Run calls heartbeat at least every two minutes.
 func (c *Completion[S]) Run(ctx context.Context, heartbeat func()) error {
 	for failures := 0; ctx.Err() == nil; {
 		heartbeat()

@@ -12,20 +12,20 @@ import (
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
-// listTimeout is longer than the owner's own limit for a page, because the owner's error says more
-// than a timeout.
+// listTimeout is longer than the owner's own time limit for a page. So the owner's error arrives
+// first, and that error says more than a timeout here.
 const listTimeout = 15 * time.Second
 
 // OwnersPage is a part of the owner's rows, in the order of their ids.
 type OwnersPage[S any] struct {
 	// Rows are rows and tombstones.
 	Rows []S
-	// Next is the id at which the next page begins; empty after the last row.
+	// Next is the id at which the next page begins. It is empty if there is no next page.
 	Next string
-	// The page contains everything that had committed by AsOf, as in Fetch. Fill refuses a page of
-	// an unknown time.
+	// AsOf is the time of the page. The page contains everything that the owner had committed by
+	// then. Fill refuses a page without AsOf.
 	AsOf time.Time
-	// Estimate is about how many rows the owner has in all; 0 is unknown.
+	// Estimate is about how many rows the owner has in all. 0 means that the number is unknown.
 	Estimate int64
 }
 
@@ -34,8 +34,8 @@ type Filled struct {
 	// Next is the id at which the next Fill begins. Done means that there is no next page.
 	Next string
 	Done bool
-	// Rows counts the owner's rows that were read. Written counts the rows that moved their row of
-	// the table, and Failed the rows that could not be written.
+	// Rows counts the owner's rows that were read. Written counts the rows of them that were
+	// written to the table, and Failed counts the rows that could not be written.
 	Rows, Written, Failed int
 	// AsOf and Estimate are copied from the OwnersPage. A caller that needs every change from
 	// before a certain time fills the page again if AsOf is earlier than that time. The answer then
@@ -45,21 +45,21 @@ type Filled struct {
 }
 
 // Fill writes the owner's state of a page of rows that begins at the id from. An empty from means
-// the first row. Rows move by the rule inbox.Advance. A row that events have brought further stays,
-// and no row gets a lower version, unless the owner has changed the aggregate since. So Fill may
-// run while events are applied, at any time after the page was read, and again.
+// the first row. Rows move by the rule inbox.Advance. A row with a higher version than the owner's
+// row stays, unless the owner has changed the aggregate after the row's change. So Fill may run
+// while events are applied, even if the page was read long before, and may be repeated.
 //
 // Fill writes 32 rows in a transaction. It gives way to events, so it waits for the locks of the
 // rows no longer than txn.Writer does. If it fails, the transactions that it has committed stay.
 // The error wraps txn.ErrLocked if other transactions hold the rows. Otherwise it is an error of
 // Aggregate.List or of the database.
 //
-// A row that cannot be read or written is skipped, with a line in the log, as in Replace. The
-// caller decides after how many such rows it stops. A limit for a page would hold up the rows
-// behind the page.
+// A row that cannot be read or written is skipped, with a line in the log, as in Replace. Fill has
+// no limit for such rows, because a page beyond the limit would hold up all rows behind that page.
+// The caller may stop after some number of failed rows.
 //
-// Fill removes no row that the owner does not have, and repairs no row that is ahead of its
-// owner's; see package reconcile.
+// Fill does not remove rows that the owner does not have, and does not repair rows that are ahead
+// of the owner's rows. Package reconcile finds both.
 func (p *Projection[S]) Fill(ctx context.Context, from string) (f Filled, err error) {
 	page, err := p.aggregate.List(ctx, from, listTimeout)
 	if err != nil {
@@ -78,8 +78,8 @@ func (p *Projection[S]) Fill(ctx context.Context, from string) (f Filled, err er
 	return f, nil
 }
 
-// takeOver writes the owner's rows at asOf, and returns how many it has written, and how many
-// cannot be written.
+// takeOver writes the owner's rows as of the time asOf. It returns how many rows it has written,
+// and how many cannot be written.
 func (p *Projection[S]) takeOver(ctx context.Context, rows []S, asOf time.Time) (written, failed int, err error) {
 	ids, err := inParts(rows, partRows, func(part []S) ([]string, error) {
 		ctx, cancel := context.WithTimeout(ctx, writeTimeout)
@@ -92,10 +92,10 @@ func (p *Projection[S]) takeOver(ctx context.Context, rows []S, asOf time.Time) 
 	return len(ids), failed, err
 }
 
-// write gives rows the owner's state at asOf in one transaction of w under key. move is
-// inbox.AdoptChanges or inbox.AdvanceChanges. write returns the ids of the rows that it has moved.
-// The waits for locks are short and end before Postgres looks for a deadlock, so an event that
-// needs the rows is neither held up nor aborted.
+// write writes rows, which are the owner's state as of the time asOf, in one transaction of w under
+// key. move is inbox.AdoptChanges or inbox.AdvanceChanges. write returns the ids of the rows that
+// it has moved. The waits for locks are short and end before Postgres looks for a deadlock, so an
+// event that needs the rows is neither held up nor aborted.
 func (p *Projection[S]) write(ctx context.Context, w *txn.Writer, key string,
 	move func(context.Context, pgx.Tx, inbox.Rows[S], []inbox.Change, time.Time) ([]inbox.Outcome, error), rows []S, asOf time.Time,
 ) ([]string, error) {

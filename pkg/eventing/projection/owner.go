@@ -16,11 +16,12 @@ import (
 )
 
 // Revision returns the inbox.Completeness.Revision of a build. It is the number of fields that the
-// build knows in messages, including the fields of each message of a oneof. messages are all that a
-// projection is made of: the envelope of the events, with each payload as a oneof, and the owner's
-// answers. A contract only ever gains fields, so of two builds the one that understands more has
-// the higher revision. Each counted field must also be applied, because a build with the contract's
-// new field and without its column would count as complete.
+// build knows in messages, including the fields of each message of a oneof. messages must include
+// every message from which the projection takes data. These are the envelope of the events, with
+// each payload in a oneof, and the owner's answers. A contract gains fields and loses none, so a
+// build that understands more has a higher revision. The build must apply each counted field. If it
+// had the new field of a contract and no column for the field, its rows would count as complete all
+// the same.
 func Revision(messages ...proto.Message) (fields int64) {
 	for _, m := range messages {
 		of := m.ProtoReflect().Descriptor().Fields()

@@ -1,5 +1,5 @@
-// Package projection keeps a projection of another service's aggregates: a table with
-// one row, or tombstone, for each aggregate.
+// Package projection keeps a projection of another service's aggregates. A projection is a table
+// with one row, or tombstone, for each aggregate.
 //
 //	events ─▶ inbox.Consumer ─▶ Projection ─▶ table ─▶ readers, as fresh as they require
 //	                            │    ▲              │ not there in time
@@ -7,10 +7,10 @@
 //
 // A service implements [Aggregate] for each type, with its SQL, its events, and the call to the
 // owner. [Projection] does the rest. Package inbox has the rule by which a row moves, and package
-// consistency the requirements of readers. Both need the owner's state, which this package adds.
-// This package applies the state by the rule inbox.Adopt, and notifies the readers that wait for
-// it. If the owner has lost a row's history, the owner's state replaces the row at any version, and
-// the divergence is reported.
+// consistency the requirements of readers. Both need the owner's state. This package fetches that
+// state, applies it by the rule inbox.Adopt, and notifies the readers that wait for it. If the
+// owner has lost a row's history, the owner's state replaces the row, whatever the versions are,
+// and the divergence is reported.
 package projection
 
 import (
@@ -43,11 +43,11 @@ const (
 	writeTimeout = 5 * time.Second
 )
 
-// ErrUnknown is the owner's answer that there never was such an aggregate.
+// ErrUnknown means that the owner has answered that it does not know the aggregate.
 var ErrUnknown = errors.New("owner does not know it")
 
-// Aggregate is one type of aggregate that a service projects, with S as its rows. The method Apply
-// turns a change with the payload Lost into a tombstone.
+// Aggregate is one type of aggregate that a service projects. S is the type of the table's rows,
+// and of the owner's rows. The method Apply turns a change with the payload Lost into a tombstone.
 type Aggregate[S any] interface {
 	inbox.Rows[S]
 
@@ -58,10 +58,10 @@ type Aggregate[S any] interface {
 	// Snapshot returns the owner's state as a change.
 	Snapshot(row S) inbox.Change
 	// Fetch returns an aggregate or its tombstone as the owner has it. The answer contains
-	// everything that had committed by asOf; a zero asOf means that the time is unknown. The error
-	// is ErrUnknown, consistency.ErrOwnerUnavailable, or the error of the caller's ctx. ErrUnknown
-	// may come with an asOf. With ErrUnknown the row has its id and the owner's epoch, or 0 if the
-	// epoch is unknown.
+	// everything that the owner had committed by the time asOf. A zero asOf means that the time is
+	// unknown. The error is ErrUnknown, consistency.ErrOwnerUnavailable, or the error of the
+	// caller's ctx. ErrUnknown may come with an asOf. With ErrUnknown, row has only the id and the
+	// owner's epoch. The epoch is 0 if it is unknown.
 	Fetch(ctx context.Context, id string, timeout time.Duration) (row S, asOf time.Time, err error)
 	// FetchMany is Fetch for up to consistency.MaxPositions aggregates in one call. It leaves out
 	// aggregates that the owner does not know, and never returns ErrUnknown. epoch and asOf hold
@@ -69,7 +69,7 @@ type Aggregate[S any] interface {
 	FetchMany(ctx context.Context, ids []string, timeout time.Duration) (rows []S, epoch int64, asOf time.Time, err error)
 	// List returns a page of the owner's aggregates, tombstones included, that begins at the id
 	// from. An empty from means the first page. It returns the errors of Fetch except ErrUnknown,
-	// or a permanent error (eventing.Permanent) if the owner's release does not list.
+	// or a permanent error (eventing.Permanent) if the owner's release has no such listing.
 	List(ctx context.Context, from string, timeout time.Duration) (OwnersPage[S], error)
 }
 
@@ -219,11 +219,12 @@ func (p *Projection[S]) unknownSeen(c inbox.Change) {
 	})
 }
 
-// oddLines is how many rows that cannot be written get a log line each. Later such rows get one
-// line a minute, because a table can refuse all rows.
+// oddLines is a number of rows that cannot be read or written. The first rows, up to this number,
+// get a log line each. Later rows get one line a minute in all, because a table can refuse all
+// rows.
 const oddLines = 100
 
-// left reports a row that is left as it is.
+// left logs that a row is left as it is.
 func (p *Projection[S]) left(ctx context.Context, message, id string, err error) {
 	p.oddLog.Do(func() {
 		p.log.ErrorContext(ctx, message, "aggregate_type", p.Type(), "aggregate_id", id, "error", err)

@@ -14,12 +14,13 @@ import (
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
-// FetchRequired returns the owner's state of an aggregate to a reader of tenant. required concerns
-// this aggregate only. The error is consistency.ErrAhead if the owner's state does not meet
-// required. It is ErrUnknown if the owner does not know the aggregate, and required is empty or has
-// a position of an earlier epoch than the owner's. With an earlier epoch, the owner has lost all
-// writes of that position. An aggregate of another tenant counts as unknown, because a token does
-// not prove that its bearer may see the aggregates that the token names.
+// FetchRequired returns the owner's state of an aggregate, for a reader of the given tenant.
+// required concerns this aggregate only. The error is consistency.ErrAhead if the owner's state
+// does not meet required. The error is ErrUnknown if the owner does not know the aggregate, and
+// required either is empty or has a position of an earlier epoch than the owner's epoch. In the
+// second case the owner has lost all writes up to that position. An aggregate of another tenant
+// counts as unknown, because a token does not prove that its bearer may see the aggregates that the
+// token names.
 func (p *Projection[S]) FetchRequired(ctx context.Context, tenant, id string, required consistency.Requirement) (row S, err error) {
 	row, _, err = p.aggregate.Fetch(ctx, id, consistency.FetchTimeout)
 	if err != nil && !errors.Is(err, ErrUnknown) {
@@ -38,12 +39,12 @@ func (p *Projection[S]) FetchRequired(ctx context.Context, tenant, id string, re
 	return row, err
 }
 
-// tenant is the tenant of the owner's state.
+// tenant returns the tenant of the owner's state.
 func (p *Projection[S]) tenant(row S) string {
 	return cmp.Or(p.aggregate.Snapshot(row).Event.TenantID, eventing.DefaultTenant)
 }
 
-// position is the position of the owner's state.
+// position returns the position of the owner's state.
 func (p *Projection[S]) position(row S) consistency.Position {
 	e := p.aggregate.Snapshot(row).Event
 	return consistency.Position{AggregateType: p.aggregate.Type(), AggregateID: e.AggregateID, Epoch: e.Epoch, Version: e.Version}
@@ -72,14 +73,16 @@ func (p *Projection[S]) List(ctx context.Context, r *consistency.Reader, w *txn.
 	if err != nil || outcome != consistency.Stale {
 		return outcome, nil, err
 	}
-	// The page is read after the stale positions, so that the page lacks at most these positions.
+	// The page is read after the stale positions were found. So the page lacks at most these
+	// positions.
 	if stale, err = unmet(ctx, page, required); err == nil {
 		_, err = page.Read(ctx, required.Positions())
 	}
 	return outcome, stale, err
 }
 
-// unmet returns the positions of required that the table has not reached for the reader.
+// unmet returns the positions of required that the table has not reached, as far as the page's
+// reader may see.
 func unmet(ctx context.Context, page Page, required consistency.Requirement) ([]consistency.StaleAggregate, error) {
 	found, err := page.Positions(ctx, required.Positions())
 	if err != nil {

@@ -29,15 +29,16 @@ func (p *Projection[S]) Type() string { return p.aggregate.Type() }
 // Replace implements reconcile.Model. It asks the owner for each row before the transaction that
 // writes the row, as in Repair.
 //
-// A row that the owner does not know becomes a tombstone of its own version, and is not removed.
-// Readers are told that the aggregate is gone either way. But the broker may still have events of
-// the lost history, for as long as it keeps messages. On a tombstone such events are stale; without
-// a row they would create the aggregate again. If the owner puts the aggregate again, or gets it
-// back by another restore, the aggregate replaces the tombstone by the usual rules.
+// If the owner does not know a row, the row becomes a tombstone of its present version, and is not
+// removed. Readers are told that the aggregate is gone, whether there is a tombstone or no row. But
+// the broker may still have events of the lost history, for as long as it keeps messages. With a
+// tombstone such events are stale. Without a row such events would create the aggregate again. If
+// the owner later puts the aggregate again, or gets it back by another restore, the aggregate
+// replaces the tombstone by the usual rules.
 //
-// A row that cannot be read or written is skipped, because the fault is its own and must not hold
-// up other rows. The log has a line about each of the first 100 such rows of a Projection, and then
-// one line a minute.
+// A row that cannot be read or written is skipped, because the fault is in that row and must not
+// hold up other rows. The log has a line about each of the first 100 such rows of a Projection, and
+// then one line a minute.
 func (p *Projection[S]) Replace(ctx context.Context, by audit.Actor, seen []reconcile.Row) (replaced []string, err error) {
 	return inParts(seen, partRows, func(part []reconcile.Row) ([]string, error) {
 		return p.replace(ctx, by, part)
@@ -117,12 +118,13 @@ func position(row reconcile.Row) inbox.Position {
 	return inbox.Position{Epoch: row.Epoch, Version: row.Version, Deleted: row.Deleted, EventID: row.EventID, At: row.At}
 }
 
-// Lost is the payload of a Deleted change that comes from no event. At the time AsOf the owner did
-// not know the aggregate.
+// Lost is the payload of a change of the kind Deleted that comes from no event. At the time AsOf
+// the owner did not know the aggregate.
 type Lost struct{ AsOf time.Time }
 
-// ownersState returns the owner's state of a row as a change. The change is a tombstone if the
-// owner does not know the row, and zero if the answer may be from before the row.
+// ownersState returns the owner's state of a row as a change. If the owner does not know the row,
+// the change is a tombstone. The change is zero if there is no row to replace, or if the answer may
+// be from before the row.
 func (p *Projection[S]) ownersState(ctx context.Context, row reconcile.Row) (c inbox.Change, asOf time.Time, err error) {
 	owners, asOf, err := p.aggregate.Fetch(ctx, row.ID, repairTimeout)
 	if err == nil {
@@ -157,7 +159,7 @@ func (p *Projection[S]) subjects(owned ownerState, before map[string]S) (subject
 }
 
 // record returns a row as JSON. A row that JSON cannot express, such as one with a time after the
-// year 9999, is kept as text, so that it can be repaired all the same.
+// year 9999, is kept as text, so that the row can be repaired all the same.
 func record(row any, at inbox.Position) json.RawMessage {
 	type kept struct {
 		Row     any        `json:"row"`

@@ -17,17 +17,19 @@ var ErrMirror = errors.New("the mirror does not copy what is written to the serv
 // worst case locked, by one transaction.
 const carryRows = 10_000
 
-// carry copies the rows of a page of the served table that the shadow lacks, or has in an older
-// version. $1 is the id before the page, as in package reconcile. One statement reads both tables
-// in one snapshot, in which the mirror has copied each row that was written. If a row of the shadow
-// has become newer before the statement writes it, the newer row stays.
+// carry reads a page of the served table, and copies each row that the shadow lacks, or has in an
+// older version. $1 is the id before the page, in the form of package reconcile. The statement
+// reads both tables in one snapshot. In this snapshot, the mirror has already copied each row that
+// was written since the rebuild began. If a row of the shadow has become newer before the statement
+// writes the row, the newer row stays.
 //
 //go:embed carry.sql
 var carry string
 
 // carryAll carries over the rows that the owner's pages did not bring, because the owner does not
-// know them or has an older version. If the first pass over a table finds such rows, a second pass
-// must find none. Otherwise the mirror fails.
+// know the rows or has older versions of them. If the first pass over a table finds such rows, a
+// second pass must find none. If the second pass finds rows, the mirror does not work, and carryAll
+// returns ErrMirror.
 func (r *Rebuild) carryAll(ctx context.Context) error {
 	for _, p := range r.parts {
 		left, err := r.carry(ctx, p)

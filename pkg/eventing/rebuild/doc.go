@@ -15,16 +15,17 @@
 // The mirror copies a row in the transaction that writes the row, over any version in the shadow.
 // So a row that is written during the rebuild is never older in the shadow than in the served
 // table. The pages do not bring a row that the owner does not know, or has only in an older
-// version. Rebuild carries such rows over before it compares.
+// version. Rebuild copies such rows from the served table before it compares.
 //
-// The mirror also copies damage: an event that changes a part of a damaged row leaves the rest of
-// the row damaged. So rows are compared with the owner's twice: before the exchange, and after it,
-// when nothing copies from the damaged table any more.
+// The mirror also copies damage. If a row is damaged and an event changes a part of the row, the
+// rest of the row stays damaged. So rows are compared with the owner's rows twice: before the
+// exchange, and after it, when nothing copies from the damaged table any more.
 //
 // # The phases
 //
 //	filling      the owner's rows are written to the shadow
-//	comparing    rows that differ from the owner's get its state; then the tables are exchanged
+//	comparing    each row that differs from the owner's gets the owner's state; then the
+//	             tables are exchanged
 //	checking     the new rows are served; a first comparison only decides whether the owner is
 //	             doubtful, and the next ones repair the rows that differ
 //	done         the former table is the shadow, and the mirror keeps it up to date
@@ -59,7 +60,7 @@
 // ACCESS EXCLUSIVE, is waited for only for a moment.
 //
 // A migration that changes the served table during a rebuild leaves two tables of different shapes.
-// They are not exchanged; see [ErrShape]. A migration that relaxes the served table makes the
-// mirror fail, and with it the events. So package migrate refuses to work during a rebuild, and no
-// rebuild begins while package migrate works.
+// They are not exchanged; see [ErrShape]. A migration that relaxes a rule of the served table makes
+// the mirror fail, and with the mirror the transactions of the events. So package migrate refuses
+// to work during a rebuild, and no rebuild begins while package migrate works.
 package rebuild

@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	// lockTime is how long a transaction waits for a lock. Events and reads queue behind the
-	// rebuild for no longer. Postgres looks for deadlocks only after a second, so it aborts none of
-	// their transactions.
+	// lockTime is how long a transaction waits for a lock. So events and reads queue behind the
+	// rebuild for no longer than lockTime. Postgres looks for deadlocks only after a second, when
+	// that wait is over. So it aborts no transaction of an event or a read because of the rebuild.
 	lockTime = 200 * time.Millisecond
 	// calmTime is how long a transaction waits until a vacuum or a similar command on a table has
 	// ended. It is longer than deadlock_timeout (a second), after which Postgres ends an autovacuum
 	// that is in the way. Events and reads do not queue behind this lock.
 	calmTime = 3 * time.Second
-	// shortTime bounds a transaction, tableTime a transaction that locks tables, and longTime a
-	// transaction that reads or cleans a table.
+	// shortTime bounds a transaction. tableTime bounds a transaction that locks tables. longTime
+	// bounds a transaction that reads or cleans a table.
 	shortTime, tableTime, longTime = 5 * time.Second, 30 * time.Second, 15 * time.Minute
 	// attempts bounds the attempts of retry. With their pauses they take a minute.
 	attempts = 60
@@ -80,8 +80,9 @@ type Rebuild struct {
 
 // New returns the rebuild of a read model that consists of parts, in db. db connects as the owner
 // of the schema, without a transaction pooler, and prepares its sessions with Session. after is a
-// statement that corrects the counts of rows that triggers keep. The statement runs after each
-// exchange, outside of the exchange's locks, and again after a crash. It may be empty.
+// statement that corrects the counters that triggers of the tables maintain. The statement runs
+// after each exchange, outside of the exchange's locks, and again after a crash. after may be
+// empty.
 func New(db *pgxpool.Pool, after string, parts ...Part) *Rebuild {
 	r := &Rebuild{db: db, parts: parts, after: after}
 	for _, p := range parts {
@@ -174,8 +175,9 @@ func (r *Rebuild) runAfter(ctx context.Context) error {
 }
 
 // alone runs do under a lock that admits one process. The lock ends with its session, and so with
-// the process. A process that has lost its session goes on. Then two processes may do the same
-// work, and the second one to move the rebuild on gets ErrPhase; see State.update.
+// the process. A process that has lost its session goes on, so two processes may do the same work.
+// Then the first of them to change the phase succeeds, and the other one gets ErrPhase; see
+// State.update.
 func (r *Rebuild) alone(ctx context.Context, do func() error) error {
 	return r.session(ctx, func(conn *pgx.Conn) error {
 		var got bool
@@ -218,8 +220,8 @@ func (r *Rebuild) inTx(ctx context.Context, do func(ctx context.Context, tx pgx.
 	})
 }
 
-// retry runs do until it gets the locks that it needs and the owner answers. within limits each
-// attempt.
+// retry runs do until do gets the locks that it needs and the owner answers, at most attempts
+// times. Any other error ends retry. within limits each attempt.
 func (r *Rebuild) retry(ctx context.Context, within time.Duration, do func(ctx context.Context) error) (err error) {
 	for attempt := range again.Attempts(ctx) {
 		err = bounded.Run(ctx, within, do)

@@ -15,8 +15,9 @@ const maxLost = 10_000
 type outcome struct {
 	// differ counts the rows that are to be repaired, and written the rows that were repaired.
 	differ, written int
-	// left counts the rows that still differ and are as they were seen. moved counts the rows that
-	// are to be compared again, because something else wrote them before or after their repair.
+	// left counts the rows that still differ after the attempt to repair them, and that nothing
+	// else has written since the comparison. moved counts the rows that are to be compared again,
+	// because something else wrote them before or after their repair.
 	left, moved int
 	// unsettled counts the rows that could not be compared.
 	unsettled int
@@ -35,8 +36,9 @@ func (w *worker) repair(ctx context.Context, p Part) error {
 	}
 }
 
-// pass makes one comparison. Unless losses are accepted, lost rows are repaired only at its end.
-// Their number is known then. If the number makes the owner doubtful, pass returns ErrLosses.
+// pass makes one comparison. Unless losses are accepted, pass repairs lost rows only at the end of
+// the comparison, when their number is known. If this number makes the owner doubtful, pass returns
+// ErrLosses.
 func (w *worker) pass(ctx context.Context, o *repairs) (outcome, error) {
 	rows, err := o.comparison.Reader.Estimate(ctx)
 	if err != nil {
@@ -107,9 +109,9 @@ func (o *repairs) Differ(ctx context.Context, differences []reconcile.Difference
 	return o.replace(ctx, found)
 }
 
-// repairLosses repairs the lost rows, unless their number makes the owner doubtful. That number is
-// compared with the rows of the served table. A shadow does not count, because it has the rows of
-// this owner, whether the owner is the right one or not.
+// repairLosses repairs the lost rows, unless their number makes the owner doubtful. Their number is
+// compared with the number of rows of the served table. The rows of a shadow do not count, because
+// they come from this owner, whether the owner is the right one or not.
 func (o *repairs) repairLosses(ctx context.Context) error {
 	if !o.accept && reconcile.Doubtful(o.losses, o.rows, o.read) {
 		return fmt.Errorf("%w: %d rows; it has %d, and the read model %d", ErrLosses, o.losses, o.rows, o.read)
@@ -129,8 +131,8 @@ func (w *worker) count(ctx context.Context, p Part) (rows int64, err error) {
 	return rows, nil
 }
 
-// replace repairs the rows in found. It counts each written row once over all attempts, because an
-// attempt does not write again what an earlier one has written.
+// replace repairs the rows in found. It collects the written rows of all attempts, because an
+// attempt does not write again the rows that an earlier attempt has written.
 func (o *repairs) replace(ctx context.Context, found []reconcile.Difference) error {
 	if len(found) == 0 {
 		return nil
@@ -151,9 +153,10 @@ func (o *repairs) replace(ctx context.Context, found []reconcile.Difference) err
 	return o.verify(ctx, found, written)
 }
 
-// verify looks at the rows once more after their repair, and names the rows that are left. A row
-// counts as moved in two cases: it differs and has changed since, or it was not written and no
-// longer differs. A moved row may still be damaged, because an event changes a part of a row.
+// verify looks at the rows once more after their repair, and names to the observer the rows that
+// still differ. A row counts as moved in two cases: it differs and has changed since, or it was not
+// written and no longer differs. A moved row may still be damaged, because an event changes a part
+// of a row.
 func (o *repairs) verify(ctx context.Context, found []reconcile.Difference, written map[string]bool) error {
 	var differ []reconcile.Difference
 	err := o.retry(ctx, longTime, func(ctx context.Context) (err error) {

@@ -17,8 +17,8 @@ import (
 )
 
 // maxChecks bounds the comparisons of a table after the exchange that repair rows. From the second
-// one on, the only rows to repair are rows that moved during their repair, and rows that cannot be
-// written, which each comparison finds again.
+// comparison on, only two kinds of rows are left to repair: rows that moved during their repair,
+// and rows that cannot be written. Each comparison finds the rows that cannot be written again.
 const maxChecks = 5
 
 var (
@@ -239,9 +239,9 @@ func (w *worker) check(ctx context.Context, s State) error {
 }
 
 // checkPart repairs the rows of a table. found is the outcome of a comparison of the table. If no
-// rows differ in found, there is nothing to repair. checkPart goes on until each row equals its
-// owner's, or has not changed since it was compared, because another repair would not write such a
-// row either.
+// rows differ in found, there is nothing to repair. Otherwise checkPart compares and repairs up to
+// maxChecks times. It ends earlier if each row equals its owner's row or has not changed since it
+// was compared. Another repair would not write such a row either.
 func (w *worker) checkPart(ctx context.Context, p Part, found outcome) (err error) {
 	accept := w.options.AcceptLosses
 	found.moved = found.differ

@@ -11,17 +11,18 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ErrShape means that a table and its shadow differ in more than their rows. Either a migration has
-// changed the served table during the rebuild. Then the rebuild must be finished and started again.
-// Or, at the begin, the table has something that a shadow cannot have, such as a foreign key.
+// ErrShape means that a table and its shadow differ in more than their rows. There are two causes.
+// A migration has changed the served table during the rebuild. Then the rebuild must be finished
+// and started again. Or, at the begin of a rebuild, the table has something that a shadow cannot
+// have, such as a foreign key.
 var ErrShape = errors.New("the table and its shadow have different shapes")
 
 // shape lists what readers and writers of table $1 see of it, except its rows and the names of its
-// indexes. An index that is not valid yet has no equal. Triggers and views are left out, because
-// the exchange creates them again. But the exchange would enable a disabled trigger, and cannot
-// create a view of a role that the rebuild's role is no member of, so disabled triggers and such
-// views are listed. Other dependants, such as a publication, a sequence or a function, are listed
-// because they would stay with the old table.
+// indexes. An index that is not valid yet equals no index of the other table. Triggers and views
+// are left out, because the exchange creates them again. But a disabled trigger is listed, because
+// the exchange would enable it. A view is listed if the rebuild's role is no member of the view's
+// role, because the exchange cannot create the view then. Other dependants, such as a publication,
+// a sequence or a function, are listed because they would stay with the old table.
 //
 //go:embed shape.sql
 var shape string

@@ -67,7 +67,8 @@ func (r *Rebuild) State(ctx context.Context) (s State, err error) {
 	return s, nil
 }
 
-// advance saves the type and the id at which the filling of s continues, and adds rows to its rows.
+// advance saves the type and the id at which the filling of s continues. It adds rows to the number
+// of rows that have been read.
 func (r *Rebuild) advance(ctx context.Context, s State, aggregateType, next string, rows int) error {
 	return r.save(ctx, s, `aggregate_type = $3, next_id = $4, rows = rows + $5`, aggregateType, next, rows)
 }

@@ -20,10 +20,10 @@ import (
 //go:embed exchange.sql
 var exchange string
 
-// swap exchanges the tables of the rebuild s in one transaction, and enters the given phase.
-// Nothing is read from the tables or written to them while swap holds its exclusive locks, which
-// takes milliseconds. It waits for each exclusive lock only for lockTime, because readers queue
-// behind it. If it does not get the lock in that time, it lets the readers pass, and tries again.
+// swap exchanges the tables of the rebuild s in one transaction, and enters the phase to. While
+// swap holds its exclusive locks, nothing is read from the tables or written to them. That takes
+// milliseconds. swap waits for each exclusive lock only for lockTime, because readers queue behind
+// swap. If swap does not get the lock in that time, it lets the readers pass, and tries again.
 func (r *Rebuild) swap(ctx context.Context, by audit.Actor, action string, s State, to Phase) error {
 	if err := r.carryAll(ctx); err != nil {
 		return since(err)
@@ -56,8 +56,8 @@ func since(err error) error {
 	return err
 }
 
-// lock locks the served tables before the shadows, in the order of the transactions that the mirror
-// copies.
+// lock locks the served tables first, and then the shadows. The transactions whose rows the mirror
+// copies lock the tables in the same order.
 func (r *Rebuild) lock(ctx context.Context, tx pgx.Tx) error {
 	tables := slices.Concat(r.tables, r.shadows)
 	if err := calm(ctx, tx, tables); err != nil {

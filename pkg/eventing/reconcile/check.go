@@ -17,8 +17,9 @@ const (
 	DefaultGrace = 30 * time.Second
 	// maxPending bounds the uncertain rows that are kept in memory to be looked at again.
 	maxPending = 10_000
-	// maxAge bounds how long an uncertain row waits until it is looked at again. So it also bounds
-	// the work that is repeated when another instance continues a check.
+	// maxAge is how long an uncertain row waits until the check looks at it again. The check first
+	// finishes the part that it is working on. So maxAge also bounds the work that is repeated when
+	// another instance continues a check.
 	maxAge = time.Minute
 	// graces is how many grace periods a row may stay uncertain before it counts as unsettled.
 	graces = 4
@@ -91,8 +92,9 @@ type Options struct {
 // Observer receives the results of a check.
 type Observer interface {
 	// Passed says that all rows below next are checked. rows is how many rows were read since the
-	// last call. A check that continues another one reads some rows again. Without progress
-	// Passed is called with 0 rows, so that the observer knows that the check goes on.
+	// last call. A check that continues another one reads some rows again. If there is no progress,
+	// Passed is called with 0 rows from time to time, so that the observer knows that the check
+	// goes on.
 	Passed(ctx context.Context, next string, rows int64) error
 	// Differ receives rows that certainly differ. A check reports each row once.
 	Differ(ctx context.Context, found []Difference) error
@@ -127,7 +129,7 @@ func (o Options) Limiter() *rate.Limiter {
 	return limit
 }
 
-// Repair replaces the rows of found by their owner's.
+// Repair replaces each of the reader's rows in found by the owner's row.
 func (c Comparison) Repair(ctx context.Context, by audit.Actor, found []Difference) (repaired []string, err error) {
 	seen := make([]Row, len(found))
 	for i, d := range found {

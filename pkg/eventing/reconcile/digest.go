@@ -70,8 +70,8 @@ type own struct {
 }
 
 // leaves digests the table's rows in the ranges of p, which begins at the id from. If the table has
-// many more rows there than the owner, leaves reads only a part of them. complete says that leaves
-// has read all of them.
+// many more rows in these ranges than the owner, leaves reads only a part of its rows. complete
+// says that leaves has read all rows in these ranges.
 func (t *Table) leaves(ctx context.Context, d Definition, from string, p Part) (found []own, complete bool, err error) {
 	bounds := make([]string, len(p.Leaves)-1)
 	for i := range bounds {

@@ -61,10 +61,11 @@ func kindOf(reader, owner Row, a Answer) Kind {
 
 func differ(a, b uuid.UUID) bool { return a != uuid.Nil && b != uuid.Nil && a != b }
 
-// sighting is a row that differed when it was seen first, but not certainly.
+// sighting is a row whose difference was not certain when the check first saw it.
 type sighting struct {
 	id string
-	// version is the owner's version at the time since, at which the grace period began: see lasts.
+	// since is the time at which the grace period began. version is the owner's version at that
+	// time. See the method lasts.
 	version int64
 	since   time.Time
 	// first is the time of the first sighting.
@@ -74,7 +75,8 @@ type sighting struct {
 // certain reports whether a difference of kind k is not due to a change that is on its way. a is
 // the owner's answer.
 func (s *sighting) certain(k Kind, reader, owner Row, a Answer, grace time.Duration) bool {
-	// The time of the answer counts, not the present, because a replica lags.
+	// The time of the owner's answer counts, not the present, because the answer may come from a
+	// replica that lags.
 	outlives := a.AsOf.After(reader.At.Add(lossTime)) || fromFuture(reader.At)
 	switch {
 	case k == Changed && reader.EventID != uuid.Nil && reader.EventID == owner.EventID:
@@ -93,8 +95,9 @@ func (s *sighting) certain(k Kind, reader, owner Row, a Answer, grace time.Durat
 	return a.AsOf.After(owner.At.Add(grace)) || s.lasts(reader.Version >= s.version, owner, a, grace)
 }
 
-// lasts reports whether the difference has lasted for longer than the grace period. If moved says
-// that the row has moved since, the period begins again, with the owner's present version.
+// lasts reports whether the difference has lasted for longer than the grace period. moved says that
+// the row has moved since the period began. Then the period begins again, with the owner's present
+// version.
 func (s *sighting) lasts(moved bool, owner Row, a Answer, grace time.Duration) bool {
 	if s.since.IsZero() || moved {
 		s.version, s.since = owner.Version, a.AsOf
@@ -107,9 +110,9 @@ func (s *sighting) lasts(moved bool, owner Row, a Answer, grace time.Duration) b
 func fromFuture(at time.Time) bool { return at.After(time.Now().Add(lossTime)) }
 
 const (
-	// fewLosses is how many rows that the owner does not have, or has lost, are repaired in any
-	// case. More such rows are repaired only if they are at most one of lossShare rows: see
-	// Doubtful.
+	// fewLosses is how many lost rows are repaired unless the owner has no rows at all. Lost rows
+	// are rows that the owner does not have, or has lost. More lost rows are repaired only if they
+	// are at most one of lossShare rows. See Doubtful.
 	fewLosses = 100
 	lossShare = 20
 )
@@ -119,9 +122,10 @@ const (
 func (k Kind) Lost() bool { return k == Extra || k == Ahead }
 
 // Doubtful reports whether so many rows are lost that the owner may be the wrong one, or an empty
-// one. owned is how many rows the owner has, and read how many the read model has. The smaller of
-// these numbers counts, because an owner with many more rows must not hide that the read model
-// would lose most of its own. Rows that the read model lacks, however many, are no losses.
+// one. losses is the number of lost rows, owned is the number of the owner's rows, and read is the
+// number of the read model's rows. losses is compared with the smaller of owned and read. Otherwise
+// an owner with many more rows could hide that the read model would lose most of its own rows. Rows
+// that the read model lacks, however many, are no losses.
 func Doubtful(losses int, owned, read int64) bool {
 	return losses > 0 && owned == 0 || int64(losses) > max(fewLosses, min(owned, read)/lossShare)
 }

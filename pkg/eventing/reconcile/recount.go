@@ -30,7 +30,7 @@ type Counters interface {
 type Counted struct {
 	// Until is the id behind the part. It is the range's Until if there are no more ids.
 	Until string
-	// Rows is the number of the counters.
+	// Rows is the number of ids in the part that have counters.
 	Rows int64
 	// Wrong are the ids whose counters differ from their rows.
 	Wrong []string

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// run is a check that runs.
+// run is the state of one check.
 type run struct {
 	Comparison
 
@@ -18,17 +18,18 @@ type run struct {
 	grace      time.Duration
 	observer   Observer
 	limit      *rate.Limiter
-	// from is the id before which all rows were compared.
+	// All rows with ids below from were compared.
 	from string
-	// shown is when the observer was last told that the check goes on.
+	// shown is the time when the observer was last told that the check goes on.
 	shown time.Time
 	// pending are the uncertain rows, in the order of their ids and of their first sighting.
 	pending   []*sighting
 	unsettled int
 }
 
-// patience is how long a row may stay uncertain as a difference of kind k. A row that the owner
-// may have lost is not certain before lossTime is over.
+// patience is how long a row may stay uncertain as a difference of kind k. For the kinds other than
+// Missing and Behind it is at least lossTime plus the grace period. Such a difference is usually
+// not certain before lossTime is over.
 func (r *run) patience(k Kind) time.Duration {
 	if k == Missing || k == Behind {
 		return graces * r.grace
@@ -67,8 +68,8 @@ func (r *run) part(ctx context.Context, from string) (next string, err error) {
 	return owners.Until, r.passed(ctx, owners.Until, rows)
 }
 
-// passed reports the progress, up to the first uncertain row. That row is not checked yet, and a
-// check that continues this one judges it again.
+// passed reports the progress, up to the first uncertain row. That row is not checked yet. If
+// another check continues this one, that check judges the row again.
 func (r *run) passed(ctx context.Context, next string, rows int64) error {
 	r.from, r.shown = next, time.Now()
 	if len(r.pending) > 0 {

@@ -8,13 +8,13 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
-// signEvery is how long settle looks at uncertain rows without a sign to the observer that the
-// check goes on. One more look may pass before the sign. Without signs, many looks at a slow owner
-// would take longer than an observer waits.
+// signEvery is the time after which settle tells the observer that the check goes on. One more look
+// may pass before that. Without these calls, many looks at a slow owner would take longer than an
+// observer waits.
 const signEvery = 10 * time.Second
 
-// settleOld settles the uncertain rows if there are maxPending, or if the first has waited for
-// maxAge.
+// settleOld settles the uncertain rows if there are maxPending of them, or if the first of them has
+// waited for longer than maxAge.
 func (r *run) settleOld(ctx context.Context) error {
 	if len(r.pending) >= maxPending || len(r.pending) > 0 && time.Since(r.pending[0].first) > maxAge {
 		return r.settle(ctx)
@@ -22,8 +22,10 @@ func (r *run) settleOld(ctx context.Context) error {
 	return nil
 }
 
-// settle looks at the uncertain rows until each of them is equal or certainly differs, or has been
-// uncertain for its patience (method patience) since the call of settle.
+// settle looks at the uncertain rows again and again. It is finished with a row if the row is equal
+// on both sides, or if its difference is certain. A row that is still uncertain when its patience
+// has passed counts as unsettled. The method patience returns this time, which begins with the call
+// of settle.
 func (r *run) settle(ctx context.Context) error {
 	began := time.Now()
 	for attempt := 1; len(r.pending) > 0; attempt++ {

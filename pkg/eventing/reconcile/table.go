@@ -138,9 +138,9 @@ func NewTable(db *pgxpool.Pool, name string, key Key, columns, epoch string) *Ta
 // Definition returns the Definition that has all of the table's fields.
 func (t *Table) Definition() Definition { return Definition{Encoding: encoding, Fields: t.fields} }
 
-// check returns an error unless ids are ids of the table and the table can make digests by d. Only
-// because of this check may a field of a request become part of a statement. Each field may occur
-// once, so that the columns bound the statement's length and cost.
+// check returns an error unless ids are ids of the table and the table can make digests by d. A
+// field of a request may become part of a statement only after this check. Each field may occur
+// once, so that the number of columns bounds the statement's length and cost.
 func (t *Table) check(d Definition, ids ...string) error {
 	if d.Encoding != encoding {
 		return fmt.Errorf("%w: digests by rules %d, and not %d", ErrDefinition, encoding, d.Encoding)
@@ -191,7 +191,8 @@ func (k Key) KeyExpr(parameter string) string {
 	return "(" + strings.Join(parts, ", ") + ")"
 }
 
-// check accepts an id only in the canonical form, because only this form compares as text.
+// check accepts an id only in the canonical form, because only ids in this form can be compared as
+// text.
 func (k Key) check(id string) error {
 	parts := strings.Split(id, ":")
 	if len(parts) != len(k) {

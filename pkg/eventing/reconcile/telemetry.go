@@ -16,8 +16,8 @@ var (
 		"Rows that certainly differed from their owner's, and wrong counters, in each check again")
 )
 
-// Begin gives the counters of c's type their series, each at 0, even if no check has run yet: see
-// [instrument.Begin].
+// Begin adds 0 to each series of the counters for c's type, so that the series exist even if no
+// check has run yet. See [instrument.Begin].
 func Begin(c Checker) {
 	instrument.Begin(checked, ofType(c.Type()))
 	for _, k := range []Kind{Changed, Missing, Extra, Behind, Ahead, Counter} {

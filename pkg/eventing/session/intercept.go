@@ -20,9 +20,9 @@ const (
 )
 
 // Intercept is a gRPC client interceptor. A request with an empty field at_least_as_fresh is sent
-// with the session's token. Intercept keeps the token of an answer, from its metadata or its field
-// consistency_token, and from the metadata of an error too. A call without a session is not
-// changed.
+// with the session's token. Intercept keeps the token of an answer, which is in the metadata or in
+// the field consistency_token of the answer. It also keeps a token in the metadata of an error. A
+// call without a session is not changed.
 //
 // If the token of an answer cannot be kept, the call returns an error although it was carried out,
 // because the session's next read might be older than it should be.
@@ -94,7 +94,7 @@ func (s *Session) keepAnswer(call, token string) error {
 // Transport does the work of [Intercept] for REST, with the header
 // Consistency-Token.
 type Transport struct {
-	// Base sends the requests; nil is http.DefaultTransport.
+	// Base sends the requests. Nil means http.DefaultTransport.
 	Base http.RoundTripper
 }
 

@@ -1,18 +1,17 @@
-// Package session is for callers of services that answer with consistency
-// tokens: all later reads of a session see the state that the session has
-// written and seen.
+// Package session is for callers of services that answer with consistency tokens. All later reads
+// of a session see at least the state that the session has written or seen before.
 //
-// A Session keeps one token, for all its writes and reads. [Intercept] and
-// [Transport] keep the token of each answer in the session of the call's
-// context, and send it with each read. The caller's own code does not change:
+// A Session keeps one token for all of its writes and reads. [Intercept] and [Transport] add the
+// token of each answer to the session in the call's context. They send the session's token with
+// each read. The caller's own code does not change:
 //
 //	conn, err := grpc.NewClient(addr, grpc.WithUnaryInterceptor(session.Intercept))
 //	ctx = session.With(ctx, &userSession)
 //	videos.UpdateVideo(ctx, change)        // the answer's token is kept
 //	catalog.GetVideo(ctx, &GetVideoRequest{VideoId: id}) // and sent
 //
-// A session belongs to one user. Its reads wait for all its own writes, but not for the writes of
-// other sessions.
+// A session belongs to one user. The reads of a session wait for all of its own writes, but not for
+// the writes of other sessions.
 package session
 
 import (
@@ -24,9 +23,9 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
-// Session remembers the newest state of each aggregate that it has met, for at most the last
-// [consistency.MaxPositions] aggregates. The zero Session has met none. It is safe for concurrent
-// use.
+// Session remembers the newest version of each aggregate that the answers have named. It remembers
+// at most [consistency.MaxPositions] aggregates, which are those that were named last. The zero
+// Session remembers none. A Session is safe for concurrent use.
 type Session struct {
 	mu     sync.Mutex
 	tenant string
@@ -50,8 +49,8 @@ func (s *Session) Keep(text string) error {
 	for _, p := range token.Positions {
 		s.meet(p)
 	}
-	// Several services have ids of different lengths, so the length of the
-	// token is known only when it is written.
+	// If the token is too large, the aggregate that was met longest ago is dropped. Services have
+	// ids of different lengths, so the length of the token is known only when the token is written.
 	for {
 		merged, err := consistency.Merge(consistency.Token{Tenant: s.tenant, Positions: s.recent})
 		if errors.Is(err, consistency.ErrTooLarge) {
@@ -74,8 +73,8 @@ func (s *Session) meet(p consistency.Position) {
 	s.recent = append(s.recent, p)
 }
 
-// Token returns a token for all that the session has met; empty if it has met
-// nothing.
+// Token returns a token for all aggregates that the session remembers. It is empty if there are
+// none.
 func (s *Session) Token() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -4,13 +4,13 @@
 // A service has two roles. Its loops and commands (the relay, the consumer, repairs) run as the
 // role that the process connects as. The policy of that role spans tenants. A request runs as the
 // request role of [migrate.Schema], which sees the rows of one tenant, and no row if no tenant is
-// set. [Scope.Enter] sets both role and tenant for a transaction, and the database resets both at
-// the end of the transaction. So no connection keeps them, even behind a pooler that lends a
-// connection for one transaction. Enter is a statement in the request's first batch, and so costs
-// no round trip.
+// set. [Scope.Enter] sets the role and the tenant for a transaction, and the database resets both
+// at the end of the transaction. So no connection keeps the role or the tenant, even behind a
+// pooler that lends a connection for one transaction. Enter is a statement in the request's first
+// batch, and so costs no round trip.
 //
 // The package protects from statements that forget the tenant. It does not protect from statements
-// that a caller could write, because the process may set both settings.
+// that set another role or tenant, because the process is allowed to set both.
 //
 // [migrate.Schema]: https://pkg.go.dev/example.com/lockstep/pkg/eventing/migrate#Schema
 package tenant
@@ -24,31 +24,32 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Scope determines the rows that statements see and change. The zero Scope sees none, and its
-// statements fail.
+// Scope determines the rows that statements see and change. Statements in the zero Scope see no
+// rows, and fail.
 type Scope struct {
 	role, tenant string
 	every        bool
 }
 
-// Every spans all tenants: statements run as the role that the process connects as. It is
-// for replicas, loops and commands.
+// Every is the scope of the rows of all tenants. Its statements run as the role that the process
+// connects as. Every is for replicas, loops and commands.
 var Every = Scope{every: true}
 
 // One returns the scope of the rows of one tenant. requestRole is the request role of the schema.
 func One(requestRole, tenant string) Scope { return Scope{role: requestRole, tenant: tenant} }
 
 // Enter queues the change of role and tenant on b. b is the first batch of a transaction, or a
-// batch outside of one, which Postgres runs as one transaction.
+// batch outside of a transaction. Postgres runs a batch outside of a transaction as one
+// transaction.
 func (s Scope) Enter(b *pgx.Batch) {
 	if !s.every {
 		b.Queue(`SELECT set_config('role', $1, true), set_config('eventing.tenant', $2, true)`, s.role, s.tenant)
 	}
 }
 
-// EnterLimited is Enter, and also limits how long a statement of the transaction waits for a lock.
-// It queues one statement for both, because each statement takes 7 % of a small transaction's
-// throughput (7,515 transactions/s without such a statement, 7,000 with one).
+// EnterLimited does the same as Enter, and also limits how long a statement of the transaction
+// waits for a lock. It does both with one statement, because each statement costs 7 % of the
+// throughput of small transactions (7,515 transactions/s without such a statement, 7,000 with one).
 func (s Scope) EnterLimited(b *pgx.Batch, lockTimeout time.Duration) {
 	limit := fmt.Sprint(lockTimeout.Milliseconds())
 	if s.every {
@@ -72,8 +73,8 @@ func (s Scope) Read(ctx context.Context, db *pgxpool.Pool, read func(pgx.Rows) e
 	var refused error
 	b.Queue(query, args...).Query(func(rows pgx.Rows) error {
 		// pgx would take the error of read for an error of the batch, forget the statements, and
-		// prepare and plan them again for the next batch. Such an error is common: a reader that
-		// comes early finds no row.
+		// prepare and plan them again for the next batch. Such an error is common, because a reader
+		// that comes too early finds no row.
 		refused = read(rows)
 		return nil
 	})

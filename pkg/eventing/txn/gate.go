@@ -6,7 +6,7 @@ import (
 )
 
 // maxBehindLock is how many requests of a process may wait for a row that another transaction was
-// found to hold. While writes to a row succeed, any number of requests may wait for it.
+// found to hold. While writes to a row succeed, any number of requests may wait for the row.
 const maxBehindLock = 8
 
 // gate lets one caller at a time in for each key. A caller that waits at the gate holds no

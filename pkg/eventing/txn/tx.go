@@ -11,11 +11,11 @@ import (
 	"example.com/lockstep/pkg/eventing/tenant"
 )
 
-// Tx is the transaction of a [Writer]. BEGIN is sent with the first batch. COMMIT is sent with the
-// last batch, if the caller announces that batch (see [Tx.Last]). So neither costs a round trip. If
-// the first statement is not in a batch, BEGIN costs a round trip. Tx has no large objects. It has
-// no savepoints, because a savepoint's statements would run after the end of the transaction, and
-// outside of the tenant's scope.
+// Tx is the transaction of a [Writer]. Tx sends BEGIN with the first batch. It sends COMMIT with
+// the last batch, if the caller announces that batch (see [Tx.Last]). So neither BEGIN nor COMMIT
+// costs a round trip. If the first statement is not in a batch, BEGIN costs a round trip. Tx has no
+// large objects. It also has no savepoints, because the statements of a savepoint could run after
+// the end of the transaction, and outside of the tenant's scope.
 type Tx struct {
 	tx    pgx.Tx // nil until BEGIN has been sent
 	conn  *pgx.Conn
@@ -25,9 +25,9 @@ type Tx struct {
 	last, ended, committed bool
 }
 
-// Enter confines the transaction to the rows of a tenant, from its first batch on. If the
-// transaction has already begun, all further statements fail, so that no statement runs in another
-// scope than its caller's.
+// Enter confines the transaction to the rows of a tenant, from the first batch on. If the
+// transaction has already begun, all further statements fail. So no statement runs in another scope
+// than the scope of its caller.
 func (t *Tx) Enter(s tenant.Scope) {
 	t.scope = s
 	t.ended = t.ended || t.tx != nil
@@ -152,12 +152,13 @@ func (t *Tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDe
 	return t.tx.Prepare(ctx, name, sql)
 }
 
-// Conn returns the transaction's connection. Only a statement of t sends BEGIN first. A statement
-// that is run on the connection does not.
+// Conn returns the transaction's connection. A statement that is run on the connection itself does
+// not send BEGIN. Only the methods of t send BEGIN before their first statement.
 func (t *Tx) Conn() *pgx.Conn { return t.conn }
 
 // errLastFailed is the error of end if the function do returned no error although its last batch
-// failed, or was not closed. Another COMMIT would succeed although there is no transaction.
+// failed, or was not closed. In that case end sends no further COMMIT, because that COMMIT would
+// succeed although there is no transaction.
 var errLastFailed = errors.New("the last batch of the transaction has failed, or was not closed")
 
 // end ends the transaction after the function do has returned the error failed, or nil. It rolls

@@ -1,7 +1,7 @@
 // Package txn runs the write transactions of requests.
 //
-// A lock that another transaction holds must delay only the requests that want the same lock: see
-// [Writer].
+// A lock that another transaction holds must delay only the requests that want the same lock.
+// [Writer] ensures this.
 package txn
 
 import (
@@ -24,7 +24,7 @@ const (
 	// Transactions of healthy writers take far less.
 	lockTime = 100 * time.Millisecond
 	// lockBudget is how long a request may go on trying in all. It covers the waits for locks and
-	// for turns over all of its tries, and the pauses between them.
+	// for turns in all tries of the request, and the pauses between the tries.
 	lockBudget = 2 * time.Second
 )
 
@@ -35,8 +35,8 @@ var ErrLocked = errors.New("another transaction holds the rows")
 // lockRetry is the pause between two tries, in which no connection is held.
 var lockRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 500 * time.Millisecond}
 
-// Writer runs the write transactions of requests. It bounds the connections that wait for locks
-// of other transactions, whether on one row or on every row:
+// Writer runs the write transactions of requests. It bounds the number of connections that wait for
+// locks of other transactions. The bounds hold whether one row or every row is locked:
 //
 //   - Of the requests for one key, only one at a time is in the database. The other requests
 //     wait for that one without a connection.
@@ -69,11 +69,12 @@ func NewWriter(db *pgxpool.Pool) *Writer {
 
 // Write runs the function do in a transaction. The isolation level is Read Committed, for which the
 // services are written, regardless of the role's default. key is a name for the rows that do locks.
-// key is empty if other transactions cannot hold any of these rows. do may run several times, and
-// all runs but the last have changed nothing. If do does not commit with [Tx.Last], Write commits.
+// key is empty if other transactions cannot hold any of these rows. do may run several times. Every
+// run except the last one has changed nothing. If do does not commit with [Tx.Last], Write commits.
 //
-// In this repository the caller is the service video, in package aggregate: its do runs the
-// closure of a Create, Update, Put or Delete.
+// In this repository two packages call Write. Package aggregate of the service video runs the
+// closure of a Create, Update, Put or Delete. Package projection writes states that it has fetched
+// from an owner.
 func (w *Writer) Write(ctx context.Context, key string, do func(*Tx) error) error {
 	patient, cancel := context.WithTimeout(ctx, w.budget)
 	defer cancel()

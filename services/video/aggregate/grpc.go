@@ -35,8 +35,8 @@ func RefuseTombstones(req interface{ GetIncludeDeleted() bool }, found *problem.
 	found.Require(!req.GetIncludeDeleted(), "include_deleted", "must not be set: only video.replication.v1 returns deleted rows")
 }
 
-// WithAsOf adds the time and the epoch of asOf to a not-found error. An answer with a row has both,
-// too. Other errors stay as they are.
+// WithAsOf adds the time and the epoch of asOf to a not-found error. A caller that gets a row gets
+// both, too. Other errors stay as they are.
 func WithAsOf(err error, asOf AsOf) error {
 	none, ok := errors.AsType[*problem.Error](err)
 	if !ok || none.Code != problem.CodeNotFound {

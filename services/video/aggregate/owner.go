@@ -6,7 +6,7 @@ import (
 	"example.com/lockstep/internal/auth"
 )
 
-// CheckOwner returns an error unless the caller may read and change what belongs to that user.
+// CheckOwner returns an error unless the caller may read and change the rows of that user.
 func CheckOwner(caller auth.Principal, user uuid.UUID) error {
 	if caller.MayActFor(user) {
 		return nil
@@ -14,9 +14,8 @@ func CheckOwner(caller auth.Principal, user uuid.UUID) error {
 	return auth.Denied("This belongs to another user.")
 }
 
-// OwnUser returns the user that a new row belongs to if the request names none, which is the
-// caller. It returns uuid.Nil for an admin, because an admin acts for many users and has to name
-// one.
+// OwnUser returns the user of a new row if the request names no user. That user is the caller. For
+// an admin, OwnUser returns uuid.Nil, because an admin acts for many users and has to name one.
 func OwnUser(caller auth.Principal) uuid.UUID {
 	if caller.Admin {
 		return uuid.Nil

@@ -12,12 +12,12 @@ import (
 	"example.com/lockstep/internal/rest"
 )
 
-// MaxBody is the largest body of a request, in bytes. The largest video fits with every character
-// escaped.
+// MaxBody is the largest body of a request, in bytes. The largest video fits even if every
+// character is escaped.
 const MaxBody = 256 << 10
 
-// HTTPOptions reads the caller of a write, its headers and its query; parameters are the allowed
-// query parameters.
+// HTTPOptions reads the caller, the headers and the query of a write. parameters are the names of
+// the query parameters that are allowed.
 func HTTPOptions(r *http.Request, found *problem.Violations, parameters ...string) (o WriteOptions, query url.Values) {
 	o.Caller = auth.Of(r.Context())
 	o.Keys = r.Header.Values(idempotency.Header)

@@ -21,8 +21,8 @@ type Revision struct {
 	CreatedAt time.Time  `json:"created_at"` // of the last creation; a row may be put again after its deletion
 	UpdatedAt time.Time  `json:"updated_at"`
 	DeletedAt *time.Time `json:"deleted_at,omitempty"` // on tombstones only
-	// LastEventID is the event that made Version. It is unknown in rows that were written before
-	// the service stored it.
+	// LastEventID is the id of the event that made Version. It is NULL in rows that were written
+	// before the service stored these ids.
 	LastEventID uuid.NullUUID `json:"-"`
 	// TenantID is the tenant that the row belongs to, from its first version on.
 	TenantID string `json:"-"`
@@ -35,7 +35,8 @@ func (r *Revision) complete(tenant string, epoch int64) { r.TenantID, r.Epoch = 
 // Exists reports whether there is a row and it is not a tombstone.
 func (r Revision) Exists() bool { return r.Version > 0 && r.DeletedAt == nil }
 
-// Next returns the revision that a new event makes of r.
+// Next returns the revision that follows r, with the id of a new event. If there is no row at r, or
+// a tombstone, Next counts as a creation of the row.
 func (r Revision) Next() Revision {
 	next := Revision{
 		Version: r.Version + 1, CreatedAt: r.CreatedAt, UpdatedAt: after(r.UpdatedAt),
@@ -47,15 +48,15 @@ func (r Revision) Next() Revision {
 	return next
 }
 
-// Tombstone returns the revision that a new event makes of r if the event is a deletion.
+// Tombstone returns the revision that follows r if the new event is a deletion.
 func (r Revision) Tombstone() Revision {
 	next := r.Next()
 	next.DeletedAt = new(next.UpdatedAt)
 	return next
 }
 
-// Check returns an error if the row never existed, was deleted, or is not at version want. A want
-// of 0 or less accepts any version. kind is the aggregate's type.
+// Check returns an error if the row never existed, was deleted, or is not at version want. If want
+// is 0 or less, Check accepts any version. kind is the aggregate's type.
 func (r Revision) Check(kind string, want int64) error {
 	switch {
 	case r.Version == 0:
@@ -68,8 +69,8 @@ func (r Revision) Check(kind string, want int64) error {
 	return r.CheckVersion(kind, want)
 }
 
-// CheckVersion returns an error if the row is not at version want. A want of 0 or less accepts any
-// version. The row may be deleted or absent.
+// CheckVersion returns an error if the row is not at version want. If want is 0 or less,
+// CheckVersion accepts any version. It does not check whether the row exists.
 func (r Revision) CheckVersion(kind string, want int64) error {
 	if want <= 0 || want == r.Version {
 		return nil
@@ -96,8 +97,8 @@ func Micros(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 // index and the newest rows are one range of it. NewID cannot fail, because Go's randomness cannot.
 func NewID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
-// CheckVideoIDs fails unless ids, the field video_ids of a request, are 1 to
-// [consistency.MaxPositions] UUIDs. A token does not name more aggregates either.
+// CheckVideoIDs returns an error unless ids has 1 to [consistency.MaxPositions] UUIDs. ids is the
+// field video_ids of a request. A consistency token has the same limit of aggregates.
 func CheckVideoIDs(ids []string) error {
 	var found problem.Violations
 	found.Require(1 <= len(ids) && len(ids) <= consistency.MaxPositions, "video_ids",

@@ -19,8 +19,8 @@ import (
 const (
 	// RevisionColumns are the columns of a Revision.
 	RevisionColumns = `version, created_at, updated_at, deleted_at, last_event_id, tenant_id`
-	// SelectRevision are the columns that a query of a Revision reads. They include the owner's
-	// epoch, in the same snapshot as the row.
+	// SelectRevision has the columns that a query reads into a Revision. One of them is the owner's
+	// epoch, which the query reads in the same snapshot as the row.
 	SelectRevision = RevisionColumns + `, ` + outbox.PresentEpoch + ` AS epoch`
 )
 
@@ -37,9 +37,9 @@ func Placeholders(columns string) string { return "@" + strings.ReplaceAll(colum
 
 // AsOf says which state of the database an answer shows.
 type AsOf struct {
-	// Time is the time of the state, and no later than the answer. The answer shows everything that
-	// had committed by then. On a standby, Time is the time up to which the standby has replayed,
-	// or nil if that is not known.
+	// Time is the time of the state. It is not later than the answer. The answer shows everything
+	// that had committed by Time. On a standby, Time is the time up to which the standby has
+	// replayed, or nil if that time is not known.
 	Time *time.Time
 	// Epoch is the owner's epoch. It is set even if there is no row. The owner had begun this epoch
 	// before the rows were read.
@@ -51,7 +51,8 @@ func Scope(caller auth.Principal) tenant.Scope {
 	return tenant.One(migrations.Video.RequestRole(), caller.Tenant)
 }
 
-// SelectAsOf reads the state that the database is in, and then runs query on the rows in scope.
+// SelectAsOf reads the time and the epoch of the database's state. Then it runs query on the rows
+// in scope, and passes the result to read.
 func SelectAsOf(
 	ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, read func(pgx.Rows) error, query string, args ...any,
 ) (asOf AsOf, err error) {
@@ -79,8 +80,8 @@ func One[T any](found *T) func(pgx.Rows) error {
 	}
 }
 
-// All reads all rows into found. Their times are in the range that replicas can read; see
-// reconcile.RowTo.
+// All reads all rows into found. It brings the times in the rows into the range that replicas can
+// read; see reconcile.RowTo.
 func All[T any](found *[]T) func(pgx.Rows) error {
 	return func(rows pgx.Rows) (err error) {
 		*found, err = pgx.CollectRows(rows, reconcile.RowTo[T])

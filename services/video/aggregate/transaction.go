@@ -16,7 +16,8 @@ import (
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
-// writeTimeout ends a transaction. It is not longer than the database's own limits for the role.
+// writeTimeout bounds one call of Write, with its waits and repetitions. It is not longer than the
+// database's own limits for the role.
 const writeTimeout = 10 * time.Second
 
 // Writer runs the write transactions of a process. All aggregates share one Writer, so that it can
@@ -52,14 +53,15 @@ type Result[T any] struct {
 	Replayed bool
 }
 
-// Write runs do in a transaction and returns the value that do has stored. name is a name for the
-// row that do locks. It is empty if no other transaction can hold that row. Write may run do
-// several times, because another transaction may hold the row. Every run but the last has changed
-// nothing. If an earlier request with the same key was answered, Write returns that answer.
+// Write runs do in a transaction and returns the value that do returns. name is a name for the row
+// that do locks. name is empty if no other transaction can hold that row. Write runs do again if
+// another transaction holds the row, or if an operator has begun another epoch. Every run but the
+// last has changed nothing. If an earlier request with the same key was answered, Write returns
+// that answer.
 //
 // In this repository do is a closure in a method of a Service, such as Create, Update or Delete of
 // package video. The closure locks the row if there is one, decides, and stores the new state with
-// its event. The context of do ends after writeTimeout. T embeds a Revision.
+// its event. The context of do ends writeTimeout after the start of Write. T embeds a Revision.
 func Write[T any, P rowOf[T]](
 	ctx context.Context, w *Writer, caller auth.Principal, name string, r idempotency.Request, do func(context.Context, *Tx) (T, error),
 ) (Result[T], error) {
@@ -83,8 +85,8 @@ func Write[T any, P rowOf[T]](
 	return result, nil
 }
 
-// writeInEpoch runs do in the epoch that the process takes for the present one. t is the
-// transaction of the last run of do. It is nil if do did not run.
+// writeInEpoch runs do in the epoch that the process believes to be the present one. t is the
+// transaction of the last run of do. If do did not run, t is nil.
 func writeInEpoch[T any](
 	ctx context.Context, w *Writer, caller auth.Principal, name string, r idempotency.Request, do func(context.Context, *Tx) (T, error),
 ) (result Result[T], t *Tx, err error) {
@@ -100,9 +102,10 @@ func writeInEpoch[T any](
 	return result, t, err
 }
 
-// replay returns the answer that another transaction has stored. t may have read it already. replay
-// reads the present epoch again for the answer. That is safe because keys and rows are restored
-// together, so if an answer is stored, its write is stored, too.
+// replay returns the answer that another transaction has stored. t may have read the answer
+// already. The answer gets the present epoch, which replay reads anew. The present epoch is right
+// even after a restore. Keys and rows are restored together, so if an answer is stored, its write
+// is stored, too.
 func replay[T any, P rowOf[T]](ctx context.Context, w *Writer, r idempotency.Request, t *Tx) (Result[T], error) {
 	result := Result[T]{Replayed: true}
 	w.epoch.Forget()
@@ -120,9 +123,10 @@ type rowOf[T any] interface {
 	complete(tenant string, epoch int64)
 }
 
-// Tx is the transaction of one write. Statements are queued, and each round trip sends all that are
-// queued. A write makes two round trips, Lock and Store. A write that locks nothing makes one,
-// Append. BEGIN is sent with the first round trip, and COMMIT with the last (TestRoundTrips).
+// Tx is the transaction of one write. Statements are queued, and each round trip sends all queued
+// statements. A write makes two round trips, by calls of Lock and Store. A write that locks nothing
+// makes one round trip, by a call of Append. BEGIN is sent with the first round trip, and COMMIT
+// with the last (TestRoundTrips).
 type Tx struct {
 	tx *txn.Tx
 	// Tenant owns all rows that the transaction sees and writes.
@@ -141,8 +145,9 @@ func newTx(tx *txn.Tx, caller auth.Principal, epoch int64, r idempotency.Request
 	return &Tx{tx: tx, Tenant: caller.Tenant, Epoch: epoch, request: r, batch: &pgx.Batch{}}
 }
 
-// OfTenant adds the tenant to the name of a lock. Otherwise a writer of another tenant could hold
-// the lock, because it learns that its tenant has no such row only after it has the lock.
+// OfTenant adds the tenant to the name of a lock. Without the tenant in the name, a writer of
+// another tenant could hold the lock. That writer learns that its tenant has no such row only after
+// it has the lock.
 func (t *Tx) OfTenant(name string) string { return ofTenant(t.Tenant, name) }
 
 // ofTenant adds no prefix for the default tenant, so that releases from before there were tenants
@@ -157,11 +162,11 @@ func ofTenant(tenant, name string) string {
 // Queue adds a statement to the next round trip.
 func (t *Tx) Queue(sql string, args ...any) *pgx.QueuedQuery { return t.batch.Queue(sql, args...) }
 
-// Lock makes a round trip. It sends the queued statements, of which the first locks the row, and
-// then asks for the answer to an earlier request with the same idempotency key. The lock comes
-// first, so that a request that waited for it sees the answer that the request before it has
-// stored. If there is an answer, Lock fails with [idempotency.ErrAnswered] before the caller looks
-// at the row, because the earlier request may have deleted the row or changed its version.
+// Lock makes one round trip. It sends the queued statements, and behind them the query for the
+// answer to an earlier request with the same idempotency key. The first statement locks the row. So
+// a request that has waited for the lock sees the answer that the request before it has stored. If
+// there is an answer, Lock fails with [idempotency.ErrAnswered] before the caller looks at the row,
+// because the earlier request may have deleted the row or changed its version.
 func (t *Tx) Lock(ctx context.Context) error {
 	t.request.Recall(t.batch, &t.answered)
 	locking := t.batch

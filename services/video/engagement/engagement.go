@@ -1,8 +1,8 @@
 // Package engagement owns users' engagements with videos, which are the second aggregate of the
 // video service. Its transaction, events and protocols are like those of videos.
 //
-// This file has the transactions; read.go the reads, store.go all SQL, events.go the
-// events, rest.go and grpc.go the protocols.
+// This file has the transactions. read.go has the reads, store.go has all SQL, and events.go has
+// the events. rest.go and grpc.go have the protocols.
 package engagement
 
 import (
@@ -45,7 +45,7 @@ func NewService(db *pgxpool.Pool, writer *aggregate.Writer) *Service {
 }
 
 // Put stores a user's whole engagement with a video. If the stored engagement is equal, Put makes
-// no version and no event. It fails if the video was deleted or never existed. The caller must be
+// no version and no event. Put fails if the video was deleted or never existed. The caller must be
 // allowed to act for the user. found are the violations that the protocol has found in the request.
 // Put reports them together with the violations of the rules.
 //
@@ -121,8 +121,9 @@ func (s *Service) Delete(
 	})
 }
 
-// checkPut checks the precondition want of Put. A version in want may be the version of a
-// tombstone. rest.Any requires an engagement that exists. 0 requires nothing.
+// checkPut checks want, which is the precondition of Put. If want is 0, nothing is required. If
+// want is rest.Any, the engagement must exist. Any other want is the version that the row must
+// have, which may be the version of a tombstone.
 func (e Engagement) checkPut(want int64) error {
 	if want == rest.Any && !e.Exists() {
 		return problem.New(problem.CodeStale, "VERSION_MISMATCH", "There is no such engagement.")
@@ -134,7 +135,8 @@ func (e Engagement) same(as Engagement) bool {
 	return e.Liked == as.Liked && e.Bookmarked == as.Bookmarked && e.WatchedSeconds == as.WatchedSeconds
 }
 
-// given returns the caller's input by REST's names, without zero values.
+// given returns the fields that the caller has set, by their names in REST. It leaves out zero
+// values.
 func (e Engagement) given() map[string]any {
 	return aggregate.Given(map[string]any{"liked": e.Liked, "bookmarked": e.Bookmarked, "watched_seconds": e.WatchedSeconds})
 }

@@ -10,7 +10,8 @@ import (
 	"example.com/lockstep/services/video/aggregate"
 )
 
-// putEvent has all fields of e, so that consumers need no event before it.
+// putEvent returns an event with all fields of e. So consumers need no earlier event of the
+// engagement.
 func putEvent(ctx context.Context, e Engagement, before aggregate.Revision) (eventing.Event, error) {
 	return newEvent(ctx, e, before, "EngagementPut", &eventsv1.Event{
 		EventType: eventsv1.EventType_EVENT_TYPE_ENGAGEMENT_PUT,
@@ -32,8 +33,8 @@ func deletedEvent(ctx context.Context, e Engagement, before aggregate.Revision) 
 	})
 }
 
-// newEvent completes the envelope around the change to e, and returns its outbox event. before is
-// the revision before the change.
+// newEvent completes envelope, which is the message about the change to e. It returns the event of
+// the outbox with this message. before is the revision of e before the change.
 func newEvent(
 	ctx context.Context, e Engagement, before aggregate.Revision, name string, envelope *eventsv1.Event,
 ) (eventing.Event, error) {

@@ -95,8 +95,8 @@ func (e Engagement) proto() *videov1.Engagement {
 }
 
 // read returns e for the answer to a read. It adds the id of the last event and the tenant, which
-// replicas store. The answer to a write has neither, because a stored answer has only the JSON
-// fields.
+// replicas store. The answer to a write has neither. It may be stored for a repetition of its
+// request, and a stored answer has only the JSON fields.
 func (e Engagement) read() *videov1.Engagement {
 	p := e.proto()
 	p.LastEventId, p.TenantId = e.EventID(), e.TenantID

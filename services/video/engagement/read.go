@@ -29,8 +29,8 @@ func (s *Service) Get(
 	return e, asOf, e.Check(aggregateType, 0)
 }
 
-// GetMany returns a user's engagements with the named videos, including tombstones, and the state
-// of the database as in Get. It is for replicas.
+// GetMany returns a user's engagements with the named videos, including tombstones. Like Get, it
+// also returns the state of the database that the answer shows. It is for replicas.
 func (s *Service) GetMany(ctx context.Context, user uuid.UUID, videos []string) ([]Engagement, aggregate.AsOf, error) {
 	if err := aggregate.CheckVideoIDs(videos); err != nil {
 		return nil, aggregate.AsOf{}, err
@@ -42,8 +42,8 @@ func (s *Service) GetMany(ctx context.Context, user uuid.UUID, videos []string) 
 	return found, asOf, nil
 }
 
-// ListRows lists the engagements of all users, including tombstones, from the id from on. Replicas
-// fill their copies from it. table is the table that NewTable returns.
+// ListRows lists the engagements of all users, including tombstones. The list begins at the id
+// from. Replicas fill their copies with these rows. table is the table that NewTable returns.
 func ListRows(ctx context.Context, table *reconcile.Table, from string) (reconcile.Listing[Engagement], error) {
 	return reconcile.List(ctx, table, selected, from, Engagement.id)
 }

@@ -13,7 +13,7 @@ import (
 	"example.com/lockstep/services/video/aggregate"
 )
 
-// restAPI is the part of openapi.json, in package video, that is about engagements.
+// restAPI serves the part of the file openapi.json in package video that is about engagements.
 type restAPI struct{ service *Service }
 
 // Mount adds the routes to r.
@@ -24,7 +24,7 @@ func Mount(r chi.Router, s *Service, log *slog.Logger) {
 }
 
 func (a restAPI) put(w http.ResponseWriter, r *http.Request) error {
-	// An absent field has the value of an empty engagement.
+	// An absent field has its zero value, as in an empty engagement.
 	var b struct {
 		Liked          rest.Optional[bool]  `json:"liked"`
 		Bookmarked     rest.Optional[bool]  `json:"bookmarked"`

@@ -27,18 +27,19 @@ func NewTable(db *pgxpool.Pool) *reconcile.Table {
 	return reconcile.NewTable(db, "engagements", []string{"user_id", "video_id"}, columns, outbox.PresentEpoch)
 }
 
-// lockEngagement locks an engagement until its transaction ends, and reads it. It locks the
-// engagement's name. So it can lock an engagement that does not exist, and two first writers do not
-// collide at the primary key. If the engagement never existed, its version is 0.
+// lockEngagement locks an engagement until tx ends, and reads the engagement. The lock is on the
+// name of the engagement. So an engagement that does not exist can be locked, too, and two first
+// writers do not collide at the primary key. If the engagement never existed, the version of e is
+// 0.
 func lockEngagement(ctx context.Context, tx *aggregate.Tx, user, video uuid.UUID) (e Engagement, err error) {
 	queueLock(tx, user, video, &e)
 	err = tx.Lock(ctx)
 	return e, err
 }
 
-// lockWithVideo is lockEngagement, and returns the revision of the video, too. The video is read
-// after the lock is taken. The video itself is not locked, because a like must not wait for the
-// video's writers, and they must not wait for a thousand likes.
+// lockWithVideo does the same as lockEngagement, and also returns the revision of the video. The
+// video is read after the lock is taken. The video itself is not locked, because a like must not
+// wait for the video's writers, and the video's writers must not wait for a thousand likes.
 func lockWithVideo(ctx context.Context, tx *aggregate.Tx, user, video uuid.UUID) (e Engagement, of aggregate.Revision, err error) {
 	queueLock(tx, user, video, &e)
 	tx.Queue(`SELECT `+aggregate.SelectRevision+` FROM videos WHERE video_id = $1`, video).Query(aggregate.One(&of))
@@ -63,8 +64,8 @@ func writeEngagement(tx *aggregate.Tx, e Engagement) {
 		ON CONFLICT (user_id, video_id) DO UPDATE SET (`+columns+`) = (`+placeholders+`)`, args)
 }
 
-// selectEngagement returns the zero Engagement when there never was such an engagement.
-// asOf is as in aggregate.SelectAsOf.
+// selectEngagement reads an engagement. It returns the zero Engagement if there never was such an
+// engagement. asOf is as in aggregate.SelectAsOf.
 func selectEngagement(
 	ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, user, video uuid.UUID,
 ) (e Engagement, asOf aggregate.AsOf, err error) {
@@ -82,8 +83,8 @@ func selectWith(ctx context.Context, db *pgxpool.Pool, user uuid.UUID, videos []
 	return found, asOf, err
 }
 
-// selectPage returns up to limit of a user's engagements that are not deleted and have video ids
-// below before, highest video id first.
+// selectPage returns up to limit of a user's engagements that are not deleted, highest video id
+// first. Their video ids are below the id before.
 func selectPage(
 	ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, user, before uuid.UUID, limit int,
 ) (page []Engagement, err error) {

@@ -103,8 +103,7 @@ func History(ctx context.Context, db *pgxpool.Pool, event uuid.UUID) ([]Entry, e
 const recordedPage = 500
 
 // Recorded returns the ids of aggregates of a type that have entries with a Record, in order. It
-// returns up to 500 ids, which begin behind the id that is the argument after. last means that
-// there are no more.
+// returns up to 500 ids that follow the id after. last means that no more ids follow.
 func Recorded(ctx context.Context, db *pgxpool.Pool, aggregateType, after string) (ids []string, last bool, err error) {
 	ids, err = bounded.Collect(ctx, bounded.Pool{DB: db, Limit: queryTimeout}.Statement("read audit", `
 		SELECT DISTINCT aggregate_id FROM operator_actions
@@ -113,7 +112,7 @@ func Recorded(ctx context.Context, db *pgxpool.Pool, aggregateType, after string
 	return ids, len(ids) < recordedPage, err
 }
 
-// Naming returns the given ids of aggregates that have an entry with the string text in its Record.
+// Naming returns those of ids whose aggregates have an entry with the string text in its Record.
 // text is, for example, a person's id.
 func Naming(ctx context.Context, db *pgxpool.Pool, aggregateType string, ids []string, text string) ([]string, error) {
 	return bounded.Collect(ctx, bounded.Pool{DB: db, Limit: queryTimeout}.Statement("read audit", `

@@ -20,11 +20,11 @@
 //
 // # Why a skip waits
 //
-// If an attempt to publish the event were still in progress, it could arrive after its successors,
-// out of order. A relay starts a publish only while its lease lasts longer than that publish's
-// timeout. So no attempt is in progress once the lease and the timeout have passed, measured by the
-// database's clock from the last lease and from the parking. No relay claims a parked event, so the
-// wait does not start again.
+// If an attempt to publish the event were still in progress, the event could arrive after its
+// successors, out of order. A relay starts a publish only while its lease lasts longer than that
+// publish's timeout. So no attempt is in progress once the lease and the timeout have passed. Both
+// are measured by the database's clock, from the last lease and from the parking. No relay claims a
+// parked event, so the wait does not start again.
 //
 // Retry, Skip and Purge write to the audit table in their own transactions
 // (package audit).
@@ -132,8 +132,7 @@ func (b *Backlog) List(ctx context.Context, f Filter, limit int) ([]Event, error
 
 // Detail is all that is known of one event.
 type Detail struct {
-	// Event is nil if the row has left the outbox; then Actions has the record
-	// of it.
+	// Event is nil if the row has left the outbox. Actions then has the record of the event.
 	Event *Event `json:"event"`
 	// Row is the whole row of the table.
 	Row     json.RawMessage `json:"row,omitempty"`

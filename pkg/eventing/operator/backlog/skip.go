@@ -62,8 +62,8 @@ func (b *Backlog) PlanSkip(ctx context.Context, id uuid.UUID) (Plan, error) {
 // aggregate's next event.
 //
 // Skip first waits until no attempt to publish the event can reach the broker any more, or until
-// ctx ends. The wait ends half a minute after the parking and the last lease. If another operator
-// retried or skipped the event meanwhile, the error is ErrNotParked or ErrUnknown.
+// ctx ends. The wait ends half a minute after the parking and after the last lease. If another
+// operator retried or skipped the event meanwhile, the error is ErrNotParked or ErrUnknown.
 func (b *Backlog) Skip(ctx context.Context, o audit.Actor, id uuid.UUID) error {
 	for range look.Attempts(ctx) {
 		done, err := b.skip(ctx, o, id)

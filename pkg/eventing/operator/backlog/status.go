@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// maxGroups bounds the lists of a Status. If more aggregates have parked events, the events have
-// one cause, which the first hundred show.
+// maxGroups bounds the lists of a Status. If more aggregates have parked events, the events have a
+// common cause, and the first hundred show this cause.
 const maxGroups = 100
 
 // Status describes an outbox at one moment.
@@ -20,8 +20,7 @@ type Status struct {
 	// OldestAge is the waiting time in seconds of the oldest event that a relay
 	// could send; 0 if there is none.
 	OldestAge float64 `json:"oldest_age_seconds"`
-	// Parked counts the events that need a person, Blocked the events behind
-	// them.
+	// Parked counts the events that need a person. Blocked counts the events behind them.
 	Parked  int64 `json:"parked"`
 	Blocked int64 `json:"blocked"`
 	// Relays counts the live relays. RelaySeen is the last heartbeat of any

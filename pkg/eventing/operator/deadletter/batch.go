@@ -30,16 +30,17 @@ const (
 // row. Only one goroutine may use it. Release it after use.
 type Batch struct {
 	queue *Queue
-	// Letters are in redrive order: by aggregate, each in version order.
+	// Letters are in the order of a redrive: by aggregate, and within an aggregate by version.
 	Letters []Letter
-	// Partial means that there are more dead letters than a Batch holds. Settle these first.
+	// Partial means that there are more dead letters than a Batch holds. Settle the letters of this
+	// Batch first.
 	Partial  bool
 	messages map[string][]*message // by Letter.place
 }
 
-// Collect leases all dead letters, up to MaxLetters and 64 MiB. It takes half a
-// second, because the broker may have more after an empty answer, and two
-// seconds if there are rows without a message.
+// Collect leases all dead letters, up to MaxLetters and 64 MiB. It takes about half a second,
+// because the broker may have more messages after an empty answer, so Collect asks again. It takes
+// two seconds if there are inbox rows whose message does not arrive.
 func (b *Queue) Collect(ctx context.Context) (*Batch, error) {
 	h := &Batch{queue: b, messages: map[string][]*message{}}
 	err := h.pull(ctx)
@@ -167,8 +168,8 @@ func (h *Batch) Aggregate(l Letter) (aggregateType, id string) {
 	return l.AggregateType, l.AggregateID
 }
 
-// acknowledge settles the messages of l after the outcome is committed. If it
-// fails, the messages come back and are found settled.
+// acknowledge settles the messages of l after the outcome is committed. If acknowledge fails, the
+// messages come back, and their rows show that they are settled.
 func (h *Batch) acknowledge(ctx context.Context, l Letter) error {
 	messages := h.messages[l.place()]
 	if len(messages) == 0 {

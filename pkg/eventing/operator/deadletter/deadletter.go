@@ -96,9 +96,8 @@ type Letter struct {
 	// Status is the status of the inbox row, or "none" if there is no row. "done" means that the
 	// event has been applied since, and only its message is left.
 	Status string `json:"status"`
-	// Reason and Attempts come from the inbox row if there is one, else from
-	// the message. If the broker dead-lettered the message, and not the
-	// consumer, the reason says so.
+	// Reason and Attempts come from the inbox row if there is one, else from the message. If the
+	// broker, and not the consumer, dead-lettered the message, the reason says so.
 	Reason   string `json:"reason"`
 	Attempts int    `json:"attempts"`
 	// Since is the time when the event was first received, or its message
@@ -106,7 +105,7 @@ type Letter struct {
 	Since time.Time `json:"since"`
 	// MessageID is the id of the first message. It is empty if no message is leased.
 	MessageID string `json:"message_id"`
-	// Messages counts the leased copies: a crash may have left a second one.
+	// Messages counts the leased copies of the message. A crash may have left a second copy.
 	Messages int `json:"messages"`
 }
 
@@ -119,8 +118,8 @@ func (l Letter) ID() string {
 	return l.EventID.String()
 }
 
-// place identifies l among all dead letters. The id alone does not, because a producer may have
-// used it twice.
+// place identifies l among all dead letters. The id alone does not identify l, because a producer
+// may have used the id twice.
 func (l Letter) place() string {
 	return fmt.Sprint(l.Subscription, "/", l.ID(), "/", l.AggregateType, "/", l.AggregateID, "/", l.Version)
 }

@@ -131,9 +131,9 @@ func effect(ctx context.Context, tx pgx.Tx, handler inbox.Handler, e eventing.Ev
 	return Applied, nil
 }
 
-// mark sets the status of l's inbox row, and inserts the row if there is none.
-// It returns false, and does not change the row, if its status is done. It
-// returns ErrIDTaken if the row is another event's.
+// mark sets the status of l's inbox row, and inserts the row if there is none. If the status of the
+// row is done, mark returns false and does not change the row. It returns ErrIDTaken if the row
+// belongs to another event.
 func (b *Queue) mark(ctx context.Context, tx pgx.Tx, status string, m *message, l Letter) (bool, error) {
 	messageID, published := "", l.Since
 	if m != nil {
@@ -170,8 +170,8 @@ func (b *Queue) mark(ctx context.Context, tx pgx.Tx, status string, m *message, 
 // Discard gives l up. The row of l then needs no action any more, the audit entry keeps the
 // message, and the messages of l are acknowledged. Before that, the aggregate takes the owner's
 // state, which includes the event's change. Otherwise a gap could stay, because a later event that
-// reveals it may never come. If the owner is unavailable, Discard changes nothing. A row with
-// status done stays so.
+// reveals the gap may never come. If the owner is unavailable, Discard changes nothing. If the
+// status of the row is done, the row keeps this status.
 func (h *Batch) Discard(ctx context.Context, o audit.Actor, handler inbox.Handler, l Letter) error {
 	s := l.subject()
 	var err error
@@ -181,8 +181,8 @@ func (h *Batch) Discard(ctx context.Context, o audit.Actor, handler inbox.Handle
 	return h.giveUp(ctx, "discard", o, handler, l, s)
 }
 
-// Erase is Discard for a person whose data is erased: the audit entry does not keep the
-// message.
+// Erase does the same as Discard, for a person whose data is erased. The audit entry does not keep
+// the message.
 func (h *Batch) Erase(ctx context.Context, o audit.Actor, handler inbox.Handler, l Letter) error {
 	return h.giveUp(ctx, "erase", o, handler, l, l.subject())
 }

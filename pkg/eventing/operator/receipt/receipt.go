@@ -47,8 +47,8 @@ type Receipt struct {
 //go:embed find.sql
 var findReceipts string
 
-// Find returns the event's receipts, ordered by consumer, and the actions on it, oldest
-// first. The error is ErrUnknown if there is neither.
+// Find returns the event's receipts, ordered by consumer, and the actions on the event, oldest
+// first. The error is ErrUnknown if there are neither receipts nor actions.
 func Find(ctx context.Context, db *pgxpool.Pool, event uuid.UUID) ([]Receipt, []audit.Entry, error) {
 	// The inbox's key begins with the consumer. There are few consumers, so the statement looks
 	// under each consumer.

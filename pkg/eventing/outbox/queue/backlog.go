@@ -12,10 +12,10 @@ import (
 // Backlog is the state of the outbox. Counting stops at CountLimit.
 type Backlog struct {
 	Pending, Parked int64
-	// Oldest is the age of the oldest event that is neither published nor parked nor waiting
-	// behind a parked one, or zero if there is none. Events of tenants that were left out do
-	// not count. If there are more than CountLimit such events, Oldest covers the first ones
-	// that were found.
+	// Oldest is the age of the oldest event that is neither published nor parked nor waiting behind
+	// a parked one, or zero if there is none. Events of the tenants that the caller of
+	// [Queue.Backlog] leaves out do not count. If more than CountLimit events count, Oldest covers
+	// only the CountLimit events that were found first.
 	Oldest time.Duration
 }
 
@@ -37,8 +37,8 @@ const (
 
 // Backlog reads the state of the outbox and of its tenants. The tenants with the most pending
 // events come first. The field Oldest of b does not include the tenants in without. Backlog reads
-// all rows that were written since the relays last finished all their work, including dead
-// entries. So Backlog runs apart from the claims, and may run out of time when the claims do not.
+// all rows that were written since the relays last finished all their work, including dead entries.
+// So Backlog runs apart from the claims. It may run out of time when claims do not.
 func (q Queue) Backlog(ctx context.Context, without ...string) (b Backlog, tenants []TenantBacklog, err error) {
 	ctx, cancel := context.WithTimeout(ctx, ScanTimeout)
 	defer cancel()

@@ -16,7 +16,7 @@ import (
 type Claim struct {
 	// Token identifies the relay on its leases.
 	Token string
-	// Alive are the tokens of the other living relays, which take care of their own leases.
+	// Alive are the tokens of the other living relays. Each of them takes care of its own leases.
 	Alive []string
 	// UnknownLeases says that the table may have leases under Token that the relay does not
 	// know of.
@@ -42,9 +42,9 @@ type Claimed struct {
 	Seen TxSnapshot
 	// Truncated says that there were more events than the limits allow.
 	Truncated bool
-	// Skipped says that the claim could not take some heads that no living relay takes care
-	// of. The row of such a head was locked, or leased by a relay that is not alive. FreeIn is
-	// the time until the last of these leases ends, or zero if there are no such leases.
+	// Skipped says that the claim could not take some heads that no living relay takes care of. The
+	// row of such a head was locked, or leased by a relay that is not alive. FreeIn is the time
+	// until the last of these leases ends, or zero if there is no such lease.
 	Skipped bool
 	FreeIn  time.Duration
 }
@@ -115,9 +115,9 @@ func (q Queue) Scan(ctx context.Context, c Claim, from Cursor, rows int) (Page, 
 	return p, nil
 }
 
-// asWritten returns the tenants as the column tenant_id has them. Rows of the default tenant may
-// also have an empty name. The result is never nil, because nil would be NULL in SQL, and a
-// comparison with NULL is never true.
+// asWritten returns the names that the rows of these tenants have in the column tenant_id. Rows of
+// the default tenant may also have an empty name. The result is never nil, because nil would be
+// NULL in SQL, and a comparison with NULL is never true.
 func asWritten(tenants ...string) []string {
 	names := append([]string{}, tenants...)
 	if slices.Contains(names, eventing.DefaultTenant) {

@@ -1,15 +1,18 @@
-{{/* The statements that claim, and their parts. $1 is the claimant, $2 the time of a lease, $3 the
-   types to skip, $4, $5, $6 and $7 are the limits of heads, events, versions and bytes, $8 are the
-   living relays, and $9 is the longest time before a retry.
+{{/* This file has the statements that claim, and the parts that these statements share. $1 is the
+   token of the claiming relay, $2 is the duration of a lease, and $3 has the types to skip. $4 to
+   $7 limit the heads, the events, the events of one aggregate, and the bytes. $8 has the tokens of
+   the living relays, and $9 is the longest time before a retry.
 
-   All claims end alike: candidates, which are the places of rows that may be heads of
-   their aggregates, become heads, events and a lease.
+   All claims end in the same way. A candidate is the place of a row that may be the head of its
+   aggregate. The last part of a claim finds the heads among the candidates, reads their events,
+   and leases the heads.
 
-   A head is claimed by its row's lock, so that one of two relays skips it. A row is a head
-   only if the version before it is published or gone. A lease and a retry time from the
-   future count as none: the database's clock has been set back. A lease from the future is
-   after clock_timestamp(): now() is the claim's begin, and a claim may last for seconds, in
-   which others take leases. */}}
+   A relay claims a head by the lock of the head's row. If two relays want the same head, one of
+   them skips it. A row is a head only if the version before it is published or deleted. A lease
+   or a retry time from the future counts as none, because the database's clock has been set back
+   since that time was written. A lease is from the future if it is more than a second later than
+   clock_timestamp(). The comparison does not use now(), because now() is when the claim began. A
+   claim may last for seconds, and other relays take leases during that time. */}}
 {{define "no lease"}}
 		       (o.locked_at IS NULL OR o.locked_at <= now() - $2::interval OR o.locked_at > clock_timestamp() + interval '1 second')
 {{end}}
@@ -24,15 +27,15 @@
 		                  ORDER BY p.version DESC LIMIT 1), true))
 {{end}}
 
-{{/* The oldest row of each aggregate among some rows. */}}
+{{/* The oldest row of each aggregate among the rows of a query. */}}
 {{define "candidates"}}
 	SELECT DISTINCT ON (r.aggregate_type, r.aggregate_id) r.place
 	  FROM ({{.}}) r
 	 ORDER BY r.aggregate_type, r.aggregate_id, r.version
 {{end}}
 
-{{/* The pending event that comes next after done. A part of a batch may be
-   settled again after all of it has been: then published ones come between. */}}
+{{/* The first pending event after the version in done. If a part of a batch is settled again
+   after the whole batch was settled, there are published events between done and this event. */}}
 {{define "next pending"}}
 		SELECT o.ctid AS place, o.id, o.aggregate_type, o.aggregate_id, o.version
 		  FROM outbox o
@@ -42,11 +45,12 @@
 		 LIMIT 1
 {{end}}
 
-{{/* The window function orders its rows: a batch that is cut short must lose its end.
+{{/* The window function orders its rows by head and version, because a batch that is cut short
+   must lose its last events.
 
-   passed are the heads that the claim had to skip although no living relay answers for
-   them: another session has locked the row, or the lease is that of a relay that is not
-   alive; then until is when it ends. */}}
+   passed has the heads that the claim had to skip although no living relay takes care of them.
+   Either another session has locked the head's row, or a relay that is not alive has the lease. In
+   the second case until is when the lease ends. */}}
 {{define "claim candidates"}}
 , head AS MATERIALIZED (
 	SELECT o.place, o.id, o.aggregate_type, o.aggregate_id, o.version
@@ -101,7 +105,8 @@
 SELECT report.seen, report.heads, report.passed, report.until
 {{end}}
 
-{{/* An event's columns are null when nothing was claimed: the report is needed all the same. */}}
+{{/* If nothing was claimed, the statement returns one row, in which the columns of the event are
+   null, because the caller needs the report in any case. */}}
 {{define "claimed events"}}
 {{columns "e"}}
   FROM report
@@ -109,13 +114,14 @@ SELECT report.seen, report.heads, report.passed, report.until
  ORDER BY e.head, e.version
 {{end}}
 
-{{/* Rows that were restored from another cluster may have transaction ids beyond the present
-   snapshot's. They would be new at each claim, so only a scan finds them. The ids of open
-   transactions are looked up as ranges, in the index's order: for an equal id the planner
-   may expect many rows, by the table's statistics, and read the whole table.
+{{/* Rows that were restored from another cluster may have transaction ids that are above all ids
+   of the present snapshot. Each claim would take such rows for new. So claims leave these rows
+   out, and only a scan finds them. The id of an open transaction is looked up as a range, in the
+   order of the index. If the condition were that the ids are equal, the planner might expect many
+   rows because of the table's statistics, and read the whole table.
 
-   The rows of tenants to skip count against the limit of rows, so that a tenant's million
-   rows cost one claim no more than that. */}}
+   The rows of tenants to skip count against the limit of rows. So a claim reads no more rows than
+   the limit, even if such a tenant has a million rows. */}}
 {{define "claim new events"}}
 WITH fresh AS MATERIALIZED (
 	(SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.tenant_id
@@ -145,8 +151,8 @@ WITH fresh AS MATERIALIZED (
 ){{template "claim candidates"}}{{template "report"}}, (SELECT count(*) FROM fresh), {{template "claimed events"}}
 {{end}}
 
-{{/* A page of a scan has $13 rows, in the order of their transactions. Published rows count:
-   so the size of the page bounds its cost. */}}
+{{/* A page of a scan has $13 rows, in the order of their transactions. Published rows count, too.
+   So the size of the page bounds the cost of the page. */}}
 {{define "claim a page"}}
 WITH page AS MATERIALIZED (
 	SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.xact, o.id,
@@ -164,9 +170,10 @@ WITH page AS MATERIALIZED (
 ){{template "claim candidates"}}{{template "report"}}, (SELECT rows FROM last), (SELECT xact::text FROM last), (SELECT id FROM last), {{template "claimed events"}}
 {{end}}
 
-{{/* Both ends of the index: rows that are due, and rows whose time is too far ahead,
-   because the clock was set back. Candidates come in the order of their times: of more
-   than a claim takes, each has its turn before another one has its second. */}}
+{{/* The statement reads both ends of the index of retry times. At one end are the rows that are
+   due. At the other end are the rows whose retry time is too far ahead, because the clock was set
+   back. Candidates are claimed in the order of their retry times. So if there are more candidates
+   than a claim takes, each candidate has a first turn before another one has a second turn. */}}
 {{define "claim retries"}}
 WITH due AS MATERIALIZED (
 	(SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.next_retry_at

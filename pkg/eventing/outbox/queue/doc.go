@@ -1,27 +1,26 @@
 // Package queue uses the outbox table as a queue. It has the statements with which relays
 // find, lease and mark the rows of the table. Package outbox calls them.
 //
-// Files, in the order in which an event passes through them: queue.go has the types and runs
-// the statements. claim.go finds and leases events. claim.sql has the SQL of claim.go and the rule
-// for a head. settle.go marks results and renews leases. purge.go deletes published rows after the
-// retention. The other files: sql.go executes the SQL templates, snapshot.go compares snapshots,
-// heartbeats.go writes the table of relays, and backlog.go reads the figures for the metrics.
-// The SQL of claim.go, settle.go, purge.go, heartbeats.go and backlog.go is in .sql files.
+// Files, in the order in which an event passes through them: queue.go has the types and runs the
+// statements. claim.go finds and leases events. claim.sql has the SQL of claim.go and the rule for
+// a head. settle.go marks results and renews leases. purge.go deletes published rows after the
+// retention. The other files are these: sql.go executes the SQL templates, snapshot.go compares
+// snapshots, heartbeats.go writes the table of relays, and backlog.go reads the figures for the
+// metrics. The SQL of claim.go, settle.go, purge.go, heartbeats.go and backlog.go is in .sql files.
 //
 // # Ownership of an aggregate
 //
-// If relays only claimed rows with SKIP LOCKED, two relays could hold two versions of one
-// aggregate and send the later one first. Ordering by time, sequence or transaction id does
-// not help, because a row with a lower value can commit later. Versions are assigned under
-// the aggregate's row lock. So versions commit in order, and each snapshot shows which pending
-// version is the lowest. The row of that version is the head, and serves as the aggregate's
-// lock. FOR UPDATE SKIP LOCKED on the head decides between relays, and only the head gets the
-// lease (lock_token, locked_at). The versions behind the head are claimed with it, without a
-// write.
+// If relays only claimed rows with SKIP LOCKED, two relays could hold two versions of one aggregate
+// and send the later one first. Ordering by time, sequence or transaction id does not help, because
+// a row with a lower value can commit later. Versions are assigned under the aggregate's row lock.
+// So the versions of an aggregate commit in order, and each snapshot shows which pending version is
+// the lowest. The row of that version is the head, and serves as the aggregate's lock. FOR UPDATE
+// SKIP LOCKED on the head decides between relays, and only the head gets the lease (lock_token,
+// locked_at). The versions behind the head are claimed with it, without a write.
 //
-// A row is a head if the version before it is published or deleted. A relay does not claim a
-// row that is not a head. Instead, the relay that publishes the version before marks it as
-// published, and then looks for the next version. It finds the next version if that has
+// A row is a head if the version before it is published or deleted. A relay does not claim a row
+// that is not a head. Instead, the relay that publishes the version before marks that version as
+// published, and then looks for the next version. It finds the next version if the next version
 // committed before the mark. A version that commits after the mark is a head at once.
 //
 // All times are the database's. A failover to a host with a slow clock leaves times in the
@@ -45,28 +44,28 @@
 //   - A relay had leased the event, or had to skip it, and died. Each relay keeps a row in
 //     outbox_relays with its low, which is a snapshot that saw none of the relay's unfinished
 //     events. Heartbeat writes the row every few seconds. A relay that finds the row of a dead
-//     relay deletes that row and takes over its low, in one statement. Then it reads the rows
-//     that the low did not see with Scan, page by page, in the order of their transactions.
+//     relay deletes that row and takes over its low, in one statement. Then the relay uses Scan to
+//     read the rows that the low did not see, page by page, in the order of their transactions.
 //
 // So at each moment, for each pending event, some row of outbox_relays has a low that did not see
-// the event. The exceptions are events that are parked or to be retried, and events behind them.
-// This is a property of the database's state, so it also holds in the state that a failover leaves.
-// A relay that meets another server begins again from the earliest of all lows. If a low comes
-// from another cluster, its transactions are in the future here, and the relay scans the whole
-// table. It does the same if the table of relays is empty.
+// the event. The exceptions are events that are parked or to be retried, and events behind such
+// events. This is a property of the database's state, so it also holds in the state that a failover
+// leaves. A relay that meets another server begins again from the earliest of all lows. If a low
+// comes from another cluster, the transactions in the low are in the future here, and the relay
+// scans the whole table. The relay also scans the whole table if the table of relays is empty.
 //
-// A sweep through the whole table finds the remaining rows, such as rows that were changed by
-// hand. It reads a page of 1,000 rows every few seconds.
+// A sweep through the whole table finds the remaining rows, such as rows that were changed by hand.
+// The sweep reads a page of 1,000 rows every few seconds.
 //
 // # The shape of the table
 //
 // The table has three full B-trees: on id, on (aggregate_type, aggregate_id, version), and on
-// (xact, the bytes of id). None of their columns is ever updated. Partial indexes have an
-// entry only for a row that is parked, to be retried, or an answer. So lease and mark are HOT
-// updates. They only write a new version of the row into the row's page, where the fillfactor
-// of 50 leaves room. In return a published row takes twice the space of its data. The
-// write-ahead log, which replicas receive and archives keep, is less than half as large as with
-// the first design below.
+// (xact, the bytes of id). None of their columns is ever updated. Partial indexes have an entry
+// only for a row that is parked, that is to be retried, or that answers another event. So the
+// updates that lease a row and mark it are HOT updates. Such an update only writes a new version of
+// the row into the row's page, where the fillfactor of 50 leaves room. In return a published row
+// takes twice the space of its data. The write-ahead log, which replicas receive and archives keep,
+// is less than half as large as with the first design below.
 //
 // The next table was measured on Postgres 15 before any vacuum, with 20,000 events of 300
 // bytes. Each event had its own transaction with nothing else in it. 20 events (in parentheses:
@@ -102,10 +101,10 @@
 //
 //   - A partial index by time, with a cursor that moves along it. Rows that commit late are
 //     behind the cursor, and looking back reads dead entries again.
-//   - A partial index of pending rows by aggregate, with a scan along it. It is a fourth tree
-//     and prevents HOT updates. During a long-running transaction the scan, every few seconds,
-//     took 0.4 s for each million rows published since the transaction began. With 9 million
-//     such rows the scan never finished in time.
+//   - A partial index of pending rows by aggregate, with a scan along the index every few seconds.
+//     The index is a fourth tree and prevents HOT updates. During a long-running transaction each
+//     scan took 0.4 s for each million rows that were published since the transaction began. With 9
+//     million such rows the scan never finished in time.
 //   - A table of heads or lanes. It needs a third write in the business transaction, and has
 //     the same dead entries in its own index.
 //   - A lease on each claimed row. It writes one more version of every row.
@@ -119,13 +118,14 @@
 //     of them took a tenth of an event's cost.
 //   - The lowest open transaction id as a relay's low, instead of a snapshot. One transaction
 //     that has written something and stays open for hours would keep that low from advancing.
-//   - Planning each claim again with the current statistics. A claim of one event then takes
-//     3 ms instead of 0.3 ms, which at low load is most of a relay's cost and a good part of an
-//     event's latency. Now sessions keep the plans. A plan that was made for a small table must
-//     not read all of a large one, so the planner may use only indexes.
-//   - Trust in statistics. If they say that the table is empty, all joins have the same
-//     estimated cost, and so have all indexes with the column, in any position. With an index
-//     on (xact, id), a lookup of an id read all of that index. So no two full indexes have a
-//     column in common, and rows are looked up one by one (LATERAL) or named in arrays. In
-//     addition, jit is off for the service's role, because compiling a claim took 200 ms.
+//   - Planning each claim again with the current statistics. A claim of one event then takes 3 ms
+//     instead of 0.3 ms. At low load these 3 ms are most of a relay's cost and a good part of an
+//     event's latency. Now sessions keep the plans. A plan that was made for a small table must not
+//     read all of a large one, so the planner may use only indexes.
+//   - Trust in statistics. If the statistics say that the table is empty, all joins have the same
+//     estimated cost. All indexes that contain a column, in any position, also have the same
+//     estimated cost. With an index on (xact, id), a lookup of an id read all of that index. So no
+//     two full indexes have a column in common, and rows are looked up one by one (LATERAL) or
+//     named in arrays. In addition, jit is off for the service's role, because compiling a claim
+//     took 200 ms.
 package queue

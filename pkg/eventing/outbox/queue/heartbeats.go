@@ -10,9 +10,9 @@ const (
 	// HeartbeatEvery is how often a relay writes its low, which is the snapshot from which
 	// another relay must scan if this one dies.
 	HeartbeatEvery = 5 * time.Second
-	// deadAfter is the age of a relay's last heartbeat at which other relays regard it as dead.
-	// By then two heartbeats are missing. If the relay is alive after all, the mistake only costs
-	// a scan.
+	// deadAfter is the age of a relay's last heartbeat at which other relays regard it as dead. By
+	// then two heartbeats are missing. If the relay is alive after all, the mistake costs only a
+	// scan.
 	deadAfter = 3 * HeartbeatEvery
 )
 
@@ -31,10 +31,10 @@ type HeartbeatResult struct {
 }
 
 // heartbeat writes a relay's row and deletes the rows of dead relays, whose lows the relay takes
-// over. See "Where to look" in the package doc. The relay scans from the earliest low of all
-// rows if the relay has no row, or if the database's server has changed. A relay has no row if it
-// is new or was regarded as dead. The relay scans from the beginning of the table if there is no
-// row at all, or if a low comes from another cluster.
+// over. See "Where to look" in the package doc. If the relay has no row, or if the database's
+// server has changed, the relay scans from the earliest low of all rows. A relay has no row if it
+// is new or was regarded as dead. If there is no row at all, or if a low comes from another
+// cluster, the relay scans from the beginning of the table.
 //
 //go:embed heartbeat.sql
 var heartbeat string

@@ -12,14 +12,14 @@ import (
 // at most.
 const PurgePages = 128
 
-// NextPurgeRange reserves the next pages of the table, from first on, for the caller to purge. No
-// other relay gets these pages in this pass. due is false while another relay is reserving pages,
-// and if the last pass over the table ended less than the duration every ago.
+// NextPurgeRange reserves the next pages of the table for the caller to purge. first is the first
+// of these pages. No other relay gets these pages in this pass. due is false while another relay is
+// reserving pages, and also if the last pass over the table ended less than the duration every ago.
 //
 // So the relays of an outbox share one pass over its table. Each range begins where the range
-// before ended. The progress is one row, which is updated once per range and not for each Purge.
-// So the row has few dead versions while a long-running transaction keeps vacuum from removing
-// them. If a relay dies, the rest of its range waits for the next pass.
+// before ended. The progress is in one row, which is updated once for each range and not for each
+// Purge. So the row gets few dead versions while a long-running transaction keeps vacuum from
+// removing them. If a relay dies, the rest of its range waits for the next pass.
 func (q Queue) NextPurgeRange(ctx context.Context, every time.Duration, pages int) (first int, due bool, err error) {
 	err = q.quick("find what to purge", takePurgePages, every, pages).Scan(ctx, &first)
 	if errors.Is(err, pgx.ErrNoRows) {

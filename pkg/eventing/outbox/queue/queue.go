@@ -28,8 +28,8 @@ const (
 // use the database's clock, because the clocks of instances differ.
 type Queue struct {
 	db *pgxpool.Pool
-	// keepsStatements says that db's sessions keep prepared statements. Behind a transaction
-	// pooler the sessions keep none, and db's configuration says so.
+	// keepsStatements says that db's sessions keep prepared statements. Behind a transaction pooler
+	// the sessions keep no prepared statements, and the configuration of db says so.
 	keepsStatements bool
 }
 
@@ -138,8 +138,8 @@ func (q Queue) queryRow(ctx context.Context, setup, sql string, args []any, to .
 	})
 }
 
-// quick returns a statement that Timeout bounds. In contrast to query, the session does not keep
-// the plan of the statement.
+// quick returns a statement that Timeout bounds. The session does not keep the plan of such a
+// statement. It does keep the plans of statements that query runs.
 func (q Queue) quick(name, sql string, args ...any) bounded.Statement {
 	return bounded.Pool{DB: q.db, Limit: Timeout}.Statement(name, sql, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
 }

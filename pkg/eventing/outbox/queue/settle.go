@@ -15,7 +15,7 @@ import (
 // Settlement is the result of publishing a batch.
 type Settlement struct {
 	Batch Batch
-	// Published is how many of the batch's events, from its first, the broker acknowledged.
+	// Published is how many events of the batch, from the first on, the broker has acknowledged.
 	Published int
 	// Failure is the failure of the first unpublished event. If Failure is nil, Settle hands the
 	// rest of the batch back unchanged.

@@ -1,17 +1,19 @@
-{{/* $1 is the claimant, $2 are the heads of the batches. It writes the results of batches: published events, and for each batch one failure
-   at most.
+{{/* This statement writes the results of batches. The result of a batch consists of its published
+   events and of at most one failure. $1 is the token of the relay, and $2 has the heads of the
+   batches.
 
-   Only the first row of a batch has the lease. When that row is published, the lease has no
-   use any more, and the failure of a later event is written to a row without a lease.
+   Only the first row of a batch has the lease. When that row is published, the lease is no longer
+   needed. So the failure of a later event is written to a row without a lease.
 
    No relay looks for an event behind a retry before it finds the retry. So the statement that
-   marks a retry as published makes the event behind it a retry, too. Any relay then finds
-   it, even if this one dies now, and however old the event is.
+   marks a retry as published makes the event behind the retry a retry, too. Then any relay finds
+   that event, even if this relay dies now, and however old the event is.
 
-   Rows are named by arrays, not joined: if statistics call the table empty, all joins cost
-   the planner the same. For the same reason IN has "IS TRUE" behind it. A plain IN becomes
-   a join, which compares each event with each head: 84 ms for 1,000 of them. With "IS TRUE"
-   it stays a subquery, which is hashed. */}}
+   The statement names rows with arrays, and does not join them. If the statistics say that the
+   table is empty, the planner estimates the same cost for all joins. For the same reason IN has
+   "IS TRUE" behind it. The planner turns a plain IN into a join, which compares each event with
+   each head. For 1,000 events this took 84 ms. With "IS TRUE" the IN stays a subquery, which is
+   hashed. */}}
 {{define "settle"}}
 WITH {{template "behind"}}, mine AS MATERIALIZED (
 	SELECT id FROM outbox WHERE id = ANY($2::uuid[]) AND lock_token = $1 FOR UPDATE
@@ -20,9 +22,9 @@ WITH {{template "behind"}}, mine AS MATERIALIZED (
 ), {{template "write settlements"}}
 {{end}}
 
-{{/* The same without the batches that have a locked row. It locks each row before it
-   writes it, which costs as much again as the writing: settle is for the usual case, in
-   which no row is locked. */}}
+{{/* This statement does the same as settle, but skips the batches that have a locked row. It locks
+   each row before it writes the row, and the locks cost as much as the writes. So settle is the
+   statement for the usual case, in which no row is locked. */}}
 {{define "settle around locks"}}
 WITH {{template "behind"}}, named AS MATERIALIZED (
 	SELECT id, head FROM unnest($2::uuid[] || $3::uuid[] || $5::uuid[], $2::uuid[] || $4::uuid[] || $6::uuid[]) AS n(id, head)

@@ -22,8 +22,8 @@ func (s TxSnapshot) orNull() *string {
 	return (*string)(&s)
 }
 
-// parts returns the lowest open transaction, the first transaction that had not begun, and all
-// open transactions.
+// parts returns the parts of s. xmin is the lowest transaction that was open, xmax is the first
+// transaction that had not begun, and open has all transactions that were open.
 func (s TxSnapshot) parts() (xmin, xmax uint64, open []string) {
 	low, rest, _ := strings.Cut(string(s), ":")
 	high, list, _ := strings.Cut(rest, ":")
@@ -35,8 +35,8 @@ func (s TxSnapshot) parts() (xmin, xmax uint64, open []string) {
 	return xmin, xmax, open
 }
 
-// before reports whether s saw less than t. Snapshots of one server are ordered, because a later
-// snapshot sees everything that an earlier one saw.
+// before reports whether s saw less than t. Any two snapshots of one server can be compared,
+// because the later snapshot sees everything that the earlier one saw.
 func (s TxSnapshot) before(t TxSnapshot) bool {
 	smin, smax, sopen := s.parts()
 	tmin, tmax, topen := t.parts()

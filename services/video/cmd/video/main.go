@@ -33,7 +33,8 @@ var environment = `  LISTEN_DATABASE_URL    the same database past a transaction
 
 func main() { os.Exit(service().Main()) }
 
-// retention is as long as Pub/Sub keeps messages by default.
+// retention is the default of -outbox-retention. Pub/Sub keeps messages for the same time by
+// default.
 const retention = 7 * 24 * time.Hour
 
 var owner = operator.Owner{
