@@ -27,7 +27,7 @@ func (b *bench) save(t *testing.T, instance string, published time.Time) {
 	store := checkpoint.New(b.catalog, offsetNames, "revision", slog.New(slog.DiscardHandler))
 	err := pgx.BeginFunc(t.Context(), b.catalog, func(tx pgx.Tx) error {
 		pipeline := &pgx.Batch{}
-		store.Save(pipeline, instance, checkpoint.Offset{MessageID: "m-" + instance, PublishTime: published})
+		store.Save(pipeline, instance, checkpoint.Offset{MessageID: "m-" + instance, PublishTime: published}, published)
 		return tx.SendBatch(t.Context(), pipeline).Close()
 	})
 	if err != nil {

@@ -42,20 +42,13 @@ func From(err error) *Error {
 	case databaseAway(err):
 		e.Code, e.Detail = CodeUnavailable, "The database cannot be reached at the moment."
 		e.RetryAfter = databaseRetryAfter
-	case locked(err):
+	case txn.IsLocked(err):
 		e.Code, e.Detail = CodeUnavailable, "Another transaction holds what the request needs."
 		e.RetryAfter = databaseRetryAfter
 	case errors.Is(err, context.DeadlineExceeded), databaseGaveUp(err):
 		e.Code, e.Detail = CodeTimeout, "The request's time ran out."
 	}
 	return e
-}
-
-// locked reports whether a statement gave up waiting for another transaction's lock
-// (lock_timeout).
-func locked(err error) bool {
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && pg.Code == "55P03" // lock_not_available
 }
 
 // databaseGaveUp reports whether a statement reached a time limit of its role. These limits are

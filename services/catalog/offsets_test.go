@@ -114,7 +114,7 @@ func (s *starter) save(t *testing.T, position time.Time) {
 	t.Helper()
 	err := pgx.BeginFunc(t.Context(), s.pool, func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
-		s.offsets.Save(b, "i", checkpoint.Offset{MessageID: "m", PublishTime: position})
+		s.offsets.Save(b, "i", checkpoint.Offset{MessageID: "m", PublishTime: position}, position)
 		return tx.SendBatch(t.Context(), b).Close()
 	})
 	if err != nil {

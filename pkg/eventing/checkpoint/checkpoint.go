@@ -85,20 +85,22 @@ type Saved struct {
 // Save adds a statement to b that saves an instance's offset. The caller sends b within the
 // transaction of the effects, before other statements, and then calls [Saved.End]. The position
 // only moves forward. A repeated or earlier offset does not change the position, and is no error.
-func (s *Store) Save(b *pgx.Batch, instance string, o Offset) *Saved {
+// newest is the publish time of the newest message whose effects the transaction has. The saved lag
+// is the age of that message.
+func (s *Store) Save(b *pgx.Batch, instance string, o Offset, newest time.Time) *Saved {
 	if s == nil {
 		return nil
 	}
 	saved := &Saved{store: s, instance: instance, offset: o}
 	b.Queue(`
 		INSERT INTO `+s.table+` AS o (consumer_group, instance, subscription, message_id, publish_time, lag_millis, updated_by)
-		VALUES ($1, $2, $3, $4, $5, greatest(0, 1000 * extract(epoch FROM clock_timestamp() - $5))::bigint, $6)
+		VALUES ($1, $2, $3, $4, $5, greatest(0, 1000 * extract(epoch FROM clock_timestamp() - $7))::bigint, $6)
 		ON CONFLICT (consumer_group, instance) DO UPDATE
 		   SET message_id = CASE WHEN excluded.publish_time > o.publish_time THEN excluded.message_id ELSE o.message_id END,
 		       publish_time = greatest(o.publish_time, excluded.publish_time),
 		       lag_millis = excluded.lag_millis, updated_at = clock_timestamp(), updated_by = excluded.updated_by
 		RETURNING lag_millis`,
-		s.names.Group, instance, s.names.Subscription, o.MessageID, o.PublishTime, s.by).
+		s.names.Group, instance, s.names.Subscription, o.MessageID, o.PublishTime, s.by, newest).
 		QueryRow(func(row pgx.Row) error {
 			if err := row.Scan(&saved.lag); err != nil {
 				return fmt.Errorf("save offset: %w", err)

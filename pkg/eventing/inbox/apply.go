@@ -20,7 +20,13 @@ import (
 // without an earlier start are applied together. An event that was started before is applied
 // alone, after another start of it was recorded. Other events of its aggregate are applied alone,
 // too. process returns the deliveries that it did not finish before ctx ended.
+//
+// Events of blocked aggregates are queued first, because they are not applied now and so cannot end
+// the process. A start would count as their fault each time that they are delivered again.
 func (c *Consumer) process(ctx context.Context, batch []*delivery) (unfinished []*delivery) {
+	if batch = c.filterBlocked(ctx, batch); len(batch) == 0 {
+		return nil
+	}
 	if err := c.markStarted(ctx, batch); err != nil {
 		return batch
 	}
@@ -43,6 +49,10 @@ func (c *Consumer) process(ctx context.Context, batch []*delivery) (unfinished [
 	}
 	unfinished = c.apply(ctx, together)
 	for _, d := range alone {
+		if c.blocked.has(d.key()) { // an event before it was blocked just now
+			c.blocked.queue(d)
+			continue
+		}
 		if err := c.markStartedAgain(ctx, d); err != nil {
 			unfinished = append(unfinished, d)
 			continue
@@ -145,19 +155,20 @@ func planEachTime(b *pgx.Batch) {
 	b.Queue(`SELECT set_config('plan_cache_mode', 'force_custom_plan', true)`)
 }
 
-// maxLockWait and minLockWait bound how long a transaction waits for a lock. The wait is halved
-// each time the batch is halved, so that one locked row costs all other events little more than
-// the first wait. For an event that was put off before, the wait is minLockWait.
+// maxLockWait is how long a transaction waits for a lock. If a batch has met a lock, its parts wait
+// for minLockWait only, and so does an event that was put off before. The holder of a lock that
+// outlives maxLockWait is not one of the writers that end within milliseconds. So many locked rows
+// of one tenant cost the events of other tenants little more than the first wait.
 const (
 	maxLockWait = time.Second
-	minLockWait = 50 * time.Millisecond
+	minLockWait = 2 * time.Millisecond
 )
 
 func lockWait(batch []*delivery) time.Duration {
-	if batch[0].putOffs > 0 {
+	if batch[0].putOffs > 0 || batch[0].bisections > 0 {
 		return minLockWait
 	}
-	return max(minLockWait, maxLockWait>>batch[0].bisections)
+	return maxLockWait
 }
 
 // tryBatch applies batch in one transaction, which also saves the offset of batch. It returns the
@@ -173,7 +184,8 @@ func (c *Consumer) tryBatch(ctx context.Context, batch []*delivery) (map[uuid.UU
 	start := time.Now()
 	first := &pgx.Batch{}
 	begin(first, batch)
-	saved := c.options.Checkpoints.Save(first, c.store.instance.String(), newest(batch))
+	offset, newest := c.offset(batch)
+	saved := c.options.Checkpoints.Save(first, c.store.instance.String(), offset, newest)
 	outcomes, err := c.transact(txCtx, first, batch)
 	saved.End(ctx, err)
 	if err == nil {
@@ -226,10 +238,18 @@ func (c *Consumer) change(ctx context.Context, tx pgx.Tx, changes []Change, outc
 	return c.store.markBlocked(ctx, tx, waiting, "waiting for a repair from the owner")
 }
 
-// newest returns the offset of the message in batch that has the greatest publish time.
-func newest(batch []*delivery) checkpoint.Offset {
+// offset returns the offset that batch's transaction saves, and the greatest publish time in batch.
+// The offset is that of the newest message in batch. But while aggregates are blocked, the offset is
+// before their oldest message, because a seek to the offset acknowledges all messages up to it.
+func (c *Consumer) offset(batch []*delivery) (o checkpoint.Offset, newest time.Time) {
 	m := slices.MaxFunc(batch, func(a, b *delivery) int {
 		return a.message().PublishTime.Compare(b.message().PublishTime)
 	}).message()
-	return checkpoint.Offset{MessageID: m.ID, PublishTime: m.PublishTime}
+	o, newest = checkpoint.Offset{MessageID: m.ID, PublishTime: m.PublishTime}, m.PublishTime
+	for _, blocked := range c.blocked.byKey {
+		if m := blocked[0].message(); !m.PublishTime.After(o.PublishTime) {
+			o = checkpoint.Offset{MessageID: m.ID, PublishTime: m.PublishTime.Add(-time.Microsecond)}
+		}
+	}
+	return o, newest
 }

@@ -111,7 +111,7 @@ func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, cl
 	if p, ok := errors.AsType[*panicError](cause); ok {
 		c.logFor(d).ErrorContext(ctx, "handler panicked", "panic", p.value, "stack", string(p.stack))
 	}
-	attempts, err := c.store.countAttempt(ctx, d, cause, class)
+	attempts, done, err := c.store.countAttempt(ctx, d, cause, class)
 	if ctx.Err() != nil {
 		return []*delivery{d}
 	}
@@ -122,6 +122,9 @@ func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, cl
 		// The database has just become unavailable. The failure is not counted, and
 		// will happen again.
 		c.logFor(d).WarnContext(ctx, "attempt not counted", "error", err)
+	case done: // another instance has applied the event after the failure
+		c.ack(ctx, d)
+		return nil
 	case attempts >= c.options.MaxAttempts, eventing.IsPermanent(cause):
 		c.deadLetter(ctx, d, cause, attempts)
 		return nil

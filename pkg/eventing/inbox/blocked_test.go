@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -99,6 +100,29 @@ func TestAnEventThatIsPutOffIsNotStarted(t *testing.T) {
 	c.finish(t, d)
 	if v := b.count(t, version, "a"); v != 2 || len(b.deadLettered("")) != 0 {
 		t.Errorf("version %d, dead letters %v", v, b.deadLettered(""))
+	}
+}
+
+// The parts of a batch that has met a lock do not wait as long as the batch did: the rows of a whole
+// batch may be locked.
+func TestABatchWaitsOnceForLocks(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	var batch []*delivery
+	for i := range 4 {
+		c.finish(t, delivered(event(strconv.Itoa(i), 1)))
+		batch = append(batch, delivered(event(strconv.Itoa(i), 2)))
+		b.lockRow(t, strconv.Itoa(i))
+	}
+	c.process(t.Context(), batch)
+	for _, d := range batch {
+		if d.putOffs != 1 || d.bisections != 2 || lockWait([]*delivery{d}) != minLockWait {
+			t.Errorf("put off %d times after %d halvings", d.putOffs, d.bisections)
+		}
+	}
+	if wait := lockWait([]*delivery{{bisections: 1}}); wait != minLockWait {
+		t.Errorf("half of a batch that met a lock waits for %s", wait)
 	}
 }
 

@@ -80,8 +80,9 @@ func deadLetterMessage(m *pubsub.Message, reason string, attempts int) *pubsubpb
 }
 
 // deadLetter blocks d's aggregate until d is dead-lettered. d is published, then marked dead in
-// the inbox, then acknowledged. A crash in between repeats a step, so a dead letter may be there
-// twice, but none is lost. Other aggregates go on meanwhile.
+// the inbox, then acknowledged. A crash in between repeats the steps, so a dead letter may be there
+// twice, but none is lost. While the inbox cannot be written, only the mark is tried again. Other
+// aggregates go on meanwhile.
 func (c *Consumer) deadLetter(ctx context.Context, d *delivery, reason error, attempts int) {
 	d.invalid = reason
 	c.block(d.in(ctx), d, pendingDeadLetter, func(ctx context.Context) {
@@ -100,12 +101,16 @@ func (c *Consumer) deadLetterOnce(ctx context.Context, d *delivery, reason error
 		return err
 	}
 	defer c.blocked.deadLetterSlots.Release(1)
-	err := c.dead.publish(ctx, d, reason, attempts)
-	if err == nil && d.isEvent() {
-		err = c.store.markDead(ctx, d, reason)
+	if !d.deadLettered {
+		if err := c.dead.publish(ctx, d, reason, attempts); err != nil {
+			return err
+		}
+		d.deadLettered = true
 	}
-	if err != nil {
-		return err
+	if d.isEvent() {
+		if err := c.store.markDead(ctx, d, reason); err != nil {
+			return err
+		}
 	}
 	c.metrics.deadLettered(ctx)
 	c.logFor(d).ErrorContext(ctx, "event dead-lettered", "reason", reason, "attempts", attempts, "topic", c.dead.topic)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 
@@ -88,5 +89,44 @@ func TestAMessageThatIsNoEventIsDeadLettered(t *testing.T) {
 	}
 	if !strings.Contains(reasons, eventing.AttrEventID) {
 		t.Errorf("reasons of the dead letters:\n%swant one that names the missing attribute", reasons)
+	}
+}
+
+// The database refuses the mark of a dead letter for a while. The letter is published once.
+func TestADeadLetterIsPublishedOnceWhileItCannotBeMarked(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	b.execAdmin(t, `REVOKE INSERT, UPDATE ON app.inbox FROM app_service`)
+	d := delivered(event("a", 1))
+	reason := errors.New("not decodable")
+	for range 3 {
+		if err := c.deadLetterOnce(t.Context(), d, reason, 1); err == nil {
+			t.Fatal("the mark was written")
+		}
+	}
+	b.execAdmin(t, `GRANT INSERT, UPDATE ON app.inbox TO app_service`)
+	if err := c.deadLetterOnce(t.Context(), d, reason, 1); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(b.deadLettered(d.id().String())); n != 1 {
+		t.Errorf("%d dead letters, want 1", n)
+	}
+}
+
+// Another instance applies an event after it has failed here, and before the failure is counted.
+func TestAnEventThatIsDoneMeanwhileIsNotDead(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	here, there := b.consumer(t), b.consumer(t)
+	d := delivered(event("a", 1))
+	b.setSpoil(func(eventing.Event) error { return eventing.Permanent(errors.New("an older build cannot")) })
+	_, err := here.tryBatch(t.Context(), []*delivery{d})
+	b.setSpoil(nil)
+	there.finish(t, delivered(d.event()))
+	here.eventFailed(t.Context(), d, err, here.classify(t.Context(), err, time.Now()))
+	here.finish(t)
+	if dead := b.deadLettered(""); len(dead) != 0 || b.count(t, withDone) != 1 || !d.finished {
+		t.Errorf("%d are done, finished %v, dead letters: %v", b.count(t, withDone), d.finished, dead)
 	}
 }

@@ -44,6 +44,8 @@ type delivery struct {
 	// poison says that this build does not know the event, and that the event is at fault, not
 	// the build.
 	poison bool
+	// deadLettered says that the event's dead letter was published.
+	deadLettered bool
 	// tried says that a transaction with the event has failed. Its COMMIT may have arrived all
 	// the same.
 	tried bool

@@ -22,7 +22,7 @@ func TestAnEventIDThatIsUsedTwiceInEveryStatus(t *testing.T) {
 	}{
 		{"done", func(c *Consumer, first eventing.Event) { c.finish(t, delivered(first)) }},
 		{"held", func(c *Consumer, first eventing.Event) {
-			if _, err := c.store.countAttempt(t.Context(), delivered(first), errors.New("not yet"), eventFault); err != nil {
+			if _, _, err := c.store.countAttempt(t.Context(), delivered(first), errors.New("not yet"), eventFault); err != nil {
 				t.Fatal(err)
 			}
 		}},
@@ -111,7 +111,7 @@ func TestBothEventsOfOneIDInABatch(t *testing.T) {
 				defer c.metrics.unregister()
 				if done {
 					c.finish(t, delivered(first))
-				} else if _, err := c.store.countAttempt(t.Context(), delivered(first), errors.New("not yet"), eventFault); err != nil {
+				} else if _, _, err := c.store.countAttempt(t.Context(), delivered(first), errors.New("not yet"), eventFault); err != nil {
 					t.Fatal(err)
 				}
 				c.finish(t, delivered(second), delivered(first))

@@ -55,6 +55,29 @@ func published(e eventing.Event, start time.Time, seconds int) *delivery {
 	return d
 }
 
+// A seek to a saved offset acknowledges all messages up to it. So it stays before the messages of
+// aggregates that wait, for whatever reason, and the lag does not count them.
+func TestOffsetStaysBeforeBlockedMessages(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	store, start := b.withOffsets(t), time.Now().Add(-time.Hour).UTC().Truncate(time.Second)
+	c := b.checkpointed(t, store)
+	c.process(t.Context(), []*delivery{published(event("a", 1), start, -1)})
+	unlock := b.lockRow(t, "a")
+	c.process(t.Context(), []*delivery{published(event("a", 2), start, 0)})
+	c.process(t.Context(), []*delivery{published(event("b", 1), start, 1800)})
+	rows, err := store.Rows(t.Context())
+	if err != nil || len(rows) != 1 || !rows[0].PublishTime.Before(start) || rows[0].LagMillis > 1_900_000 {
+		t.Fatalf("saved %+v, %v; want a position before %v, with the lag of the newest message", rows, err, start)
+	}
+	unlock()
+	c.finish(t)
+	c.process(t.Context(), []*delivery{published(event("b", 2), start, 1900)})
+	if rows, err = store.Rows(t.Context()); err != nil || !rows[0].PublishTime.Equal(start.Add(1900*time.Second)) {
+		t.Errorf("saved %+v, %v; want the newest message's", rows, err)
+	}
+}
+
 // A batch saves the greatest publish time of its messages. A later batch with earlier
 // messages leaves it, and so does a duplicate.
 func TestOffsetMovesForward(t *testing.T) {

@@ -53,7 +53,7 @@ func TestARowFollowsItsEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("begun", entry{Status: "held", Source: "stream", Message: "first", Begun: 1})
-	if n, err := c.store.countAttempt(t.Context(), brought(e, "first"), errors.New("not yet"), eventFault); n != 1 || err != nil {
+	if n, _, err := c.store.countAttempt(t.Context(), brought(e, "first"), errors.New("not yet"), eventFault); n != 1 || err != nil {
 		t.Fatalf("%d attempts, %v", n, err)
 	}
 	want("after a failure", entry{Status: "held", Source: "stream", Message: "first", Error: "failed: not yet", Attempts: 1})
@@ -153,7 +153,7 @@ func TestNoStatementTakesTheRowOfAnother(t *testing.T) {
 			return err
 		},
 		"attempt": func() error {
-			_, err := c.store.countAttempt(t.Context(), other, errors.New("not yet"), eventFault)
+			_, _, err := c.store.countAttempt(t.Context(), other, errors.New("not yet"), eventFault)
 			return err
 		},
 	} {

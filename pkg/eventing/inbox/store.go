@@ -189,17 +189,20 @@ func matching(rows pgx.Rows, batch []*delivery) (map[*delivery]bool, error) {
 }
 
 // countAttempt counts a failure by d's own fault, and returns the number of these failures so far.
-func (s store) countAttempt(ctx context.Context, d *delivery, cause error, class fault) (int, error) {
+// done says that another instance has applied d meanwhile.
+func (s store) countAttempt(ctx context.Context, d *delivery, cause error, class fault) (total int, done bool, err error) {
 	return s.writeUnfinished(ctx, d, "held", class.String()+": "+cause.Error(), 1)
 }
 
 // markDead writes that d is in the dead letters.
 func (s store) markDead(ctx context.Context, d *delivery, reason error) error {
-	_, err := s.writeUnfinished(ctx, d, "dead", reason.Error(), 0)
+	_, _, err := s.writeUnfinished(ctx, d, "dead", reason.Error(), 0)
 	return err
 }
 
-func (s store) writeUnfinished(ctx context.Context, d *delivery, status, why string, attempts int) (total int, err error) {
+func (s store) writeUnfinished(
+	ctx context.Context, d *delivery, status, why string, attempts int,
+) (total int, done bool, err error) {
 	// A row that is done stays done, because another process has applied the event meanwhile. If
 	// the row with this id is of another event, that row stays as it is, and d has no row.
 	err = s.within(queryTimeout).Statement("write inbox", `
@@ -210,11 +213,11 @@ func (s store) writeUnfinished(ctx context.Context, d *delivery, status, why str
 		       attempts = i.attempts + excluded.attempts, begun = 0,
 		       last_error = excluded.last_error, last_seen_at = clock_timestamp()
 		 WHERE `+sameAs("excluded")+`
-		RETURNING attempts`, append(s.rows([]*delivery{d}), status, attempts, eventing.Reason(why))...).Scan(ctx, &total)
+		RETURNING attempts, status = 'done'`, append(s.rows([]*delivery{d}), status, attempts, eventing.Reason(why))...).Scan(ctx, &total, &done)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return attempts, nil
+		return attempts, false, nil
 	}
-	return total, err
+	return total, done, err
 }
 
 // writes reports whether the database takes the smallest write in time. A database that answers

@@ -77,7 +77,7 @@ type Aggregate[S any] interface {
 type Projection[S any] struct {
 	aggregate Aggregate[S]
 	db        bounded.Pool
-	writer    *txn.Writer // writes owner's states that no event and no reader waits for
+	writer    *txn.Writer // writes owner's states that no reader waits for
 	waiters   *consistency.Waiters
 	log       *slog.Logger
 	// partialLog bounds the lines about changes that this build understands only in part.
@@ -121,7 +121,9 @@ func (p *Projection[S]) Committed(ctx context.Context, moved ...consistency.Posi
 }
 
 // Repair gives e's aggregate the owner's state, in a transaction of its own. It asks the owner
-// before the transaction, so that a slow owner holds no lock. If the owner does not have e, the
+// before the transaction, so that a slow owner holds no lock. If another transaction holds the row's
+// lock, the error is txn.ErrLocked after two seconds, and no connection waits longer than the
+// Writer's limit. If the owner does not have e, the
 // error is inbox.ErrLost if the owner has lost e, and inbox.ErrBehind if the answer may come from a
 // replica that lags. If the owner does not know the aggregate, the error is inbox.ErrBehind while
 // inbox.MayLag holds, and permanent afterwards.
@@ -135,15 +137,9 @@ func (p *Projection[S]) Repair(ctx context.Context, e eventing.Event) error {
 	case err != nil:
 		return err
 	}
-	owned := p.snapshots(row)
-	err = p.db.Tx(ctx, "take over the owner's state", func(ctx context.Context, tx pgx.Tx) (err error) {
-		owned.outcomes, err = inbox.AdoptChanges(ctx, tx, p.aggregate, owned.changes, asOf)
-		return err
-	})
-	if err != nil {
+	if _, err := p.write(ctx, p.writer, e.Key(), inbox.AdoptChanges, []S{row}, asOf); err != nil {
 		return err
 	}
-	p.adopted(ctx, owned)
 	return inbox.Has(p.aggregate.Position(row), e, asOf)
 }
 

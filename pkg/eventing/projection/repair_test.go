@@ -18,6 +18,7 @@ import (
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/notify"
 	"example.com/lockstep/pkg/eventing/projection"
+	"example.com/lockstep/pkg/eventing/txn"
 )
 
 func TestRepair(t *testing.T) {
@@ -226,5 +227,33 @@ func TestRepairAndCommitNotifyReaders(t *testing.T) {
 	}
 	if diff := cmp.Diff([]note{newNote("a/1", 1, 2, "two"), newNote("b/1", 1, 1, "by an event")}, s.rows(t)); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
+	}
+}
+
+// Another transaction holds the row for long. The repair gives up before its pool's other users
+// have to wait for a connection.
+func TestARepairDoesNotWaitForALock(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	mine := newNote("a/1", 1, 1, "one")
+	s.apply(t, change(inbox.Created, mine))
+	s.has(newNote("a/1", 1, 3, "three"))
+	tx, err := s.admin.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), `SELECT FROM app.notes FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	e := change(inbox.Updated, newNote("a/1", 1, 3, "")).Event
+	if err := s.Repair(t.Context(), e); !errors.Is(err, txn.ErrLocked) || eventing.IsPermanent(err) {
+		t.Errorf("repair: %v, want that another transaction holds the row", err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Repair(t.Context(), e); err != nil {
+		t.Error(err)
 	}
 }

@@ -95,7 +95,7 @@ func TestACommittedTransactionRunsOnce(t *testing.T) {
 		}
 		return &pgconn.PgError{Code: "55P03"}
 	})
-	if n := count(t, pool); n != 1 || runs != 1 || !isLocked(err) || errors.Is(err, ErrLocked) {
+	if n := count(t, pool); n != 1 || runs != 1 || !IsLocked(err) || errors.Is(err, ErrLocked) {
 		t.Errorf("%d runs, %d rows, %v", runs, n, err)
 	}
 }

@@ -91,7 +91,7 @@ func (w *Writer) Write(ctx context.Context, key string, do func(*Tx) error) erro
 	for range lockRetry.Attempts(patient) {
 		var committed bool
 		committed, err = w.try(patient, ctx, do)
-		locked := !committed && isLocked(err)
+		locked := !committed && IsLocked(err)
 		w.gate.setLocked(p, locked)
 		if !locked {
 			return err
@@ -121,7 +121,9 @@ func (w *Writer) try(patient, ctx context.Context, do func(*Tx) error) (committe
 	return t.committed, err
 }
 
-func isLocked(err error) bool {
+// IsLocked reports whether err means that a statement gave up its wait for another transaction's
+// lock (lock_timeout).
+func IsLocked(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.Code == "55P03" // lock_not_available
 }

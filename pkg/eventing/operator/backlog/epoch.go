@@ -9,6 +9,7 @@ import (
 
 	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/operator/audit"
+	"example.com/lockstep/pkg/eventing/txn"
 )
 
 // Epoch is a life of the owner's database, which a restore ends. The first epoch is 1.
@@ -28,25 +29,51 @@ func (b *Backlog) Epochs(ctx context.Context) ([]Epoch, error) {
 		`SELECT `+epochColumns+` FROM outbox_epochs ORDER BY epoch DESC`), pgx.RowToStructByName[Epoch])
 }
 
+// writersTime is how long BeginEpoch tries to get the outbox without a transaction that writes to it.
+// Each try waits for lockWait, because new writers wait behind it. Between two tries they go on.
+const (
+	writersTime = 10 * time.Second
+	lockWait    = 200 * time.Millisecond
+)
+
 // BeginEpoch begins a new epoch and returns it. From then on outbox.Append refuses events of the
-// former epoch with outbox.ErrEpochEnded, and the owner repeats its decision in the new epoch. A
-// transaction that called Append earlier may still commit events of the former epoch. In each
-// aggregate these events precede the events of the new epoch, because the transaction holds the
-// row's lock until it commits.
+// former epoch with outbox.ErrEpochEnded, and the owner repeats its decision in the new epoch.
+//
+// BeginEpoch waits until no transaction has appended events that are not committed. Otherwise a
+// reader could take a row over in the new epoch, and then refuse the row's last event of the former
+// epoch as stale. If such a transaction does not end within ten seconds, the error says so.
 //
 // The number of an epoch is the time in seconds, or the last number plus 1 if that is higher. With
 // a count, two epochs could get the same number: if a second restore took a backup from before the
 // first restore, the restored table would not have the epoch that followed the first restore.
-func (b *Backlog) BeginEpoch(ctx context.Context, o audit.Actor) (Epoch, error) {
+func (b *Backlog) BeginEpoch(ctx context.Context, o audit.Actor) (e Epoch, err error) {
 	if err := o.Validate(); err != nil {
 		return Epoch{}, fmt.Errorf("begin epoch: %w", err)
 	}
-	begun, err := bounded.Collect(ctx, b.db.Statement("begin epoch", `
-		INSERT INTO outbox_epochs (epoch, actor, why)
-		SELECT greatest(max(epoch) + 1, extract(epoch FROM clock_timestamp())::bigint), $1, $2 FROM outbox_epochs
-		RETURNING `+epochColumns, o.By, o.Why), pgx.RowToStructByName[Epoch])
-	if err != nil {
-		return Epoch{}, err
+	tries, cancel := context.WithTimeout(ctx, writersTime)
+	defer cancel()
+	for range look.Attempts(tries) {
+		if e, err = b.beginEpoch(ctx, o); !txn.IsLocked(err) {
+			return e, err
+		}
 	}
-	return begun[0], nil
+	return Epoch{}, fmt.Errorf("begin epoch: a transaction that has written to the outbox does not end: %w", err)
+}
+
+func (b *Backlog) beginEpoch(ctx context.Context, o audit.Actor) (e Epoch, err error) {
+	err = b.db.Tx(ctx, "begin epoch", func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SELECT set_config('lock_timeout', $1, true)`, fmt.Sprint(lockWait.Milliseconds())); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `LOCK TABLE outbox IN SHARE MODE`); err != nil {
+			return err
+		}
+		rows, _ := tx.Query(ctx, `
+			INSERT INTO outbox_epochs (epoch, actor, why)
+			SELECT greatest(max(epoch) + 1, extract(epoch FROM clock_timestamp())::bigint), $1, $2 FROM outbox_epochs
+			RETURNING `+epochColumns, o.By, o.Why) // rows has the error
+		e, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Epoch])
+		return err
+	})
+	return e, err
 }

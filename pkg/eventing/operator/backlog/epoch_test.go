@@ -1,7 +1,9 @@
 package backlog
 
 import (
+	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/outbox"
+	"example.com/lockstep/pkg/eventing/txn"
 )
 
 // A new epoch is above all others, also after a second restore that has taken the row of
@@ -52,5 +55,60 @@ func TestBeginEpoch(t *testing.T) {
 	})
 	if !errors.Is(err, outbox.ErrEpochEnded) {
 		t.Errorf("an event of the epoch before: %v", err)
+	}
+}
+
+// A transaction has appended an event of the epoch and has not ended. The new epoch waits for it:
+// a reader that took the row over in the new epoch would refuse that event as stale.
+func TestBeginEpochWaitsForEventsOfTheEpochBefore(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tx, err := b.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	e := eventing.Event{
+		ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: "a", Type: "VideoUpdated", Version: 1,
+		SchemaVersion: 1, OccurredAt: time.Now(), Epoch: eventing.FirstEpoch,
+	}
+	if err := outbox.Append(t.Context(), tx, nil, e); err != nil {
+		t.Fatal(err)
+	}
+	began := make(chan error, 1)
+	go func() {
+		_, err := b.backlog.BeginEpoch(t.Context(), order)
+		began <- err
+	}()
+	b.eventually(t, 1, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+	if n := b.count(t, `SELECT count(*) FROM outbox_epochs`); n != 1 {
+		t.Errorf("there are %d epochs while an event of the first one is not committed", n)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-began; err != nil {
+		t.Error(err)
+	}
+}
+
+// A transaction with an event does not end. The operator is told, and nothing waits behind.
+func TestBeginEpochGivesUp(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tx, err := b.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), `LOCK TABLE outbox IN ROW EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.backlog.BeginEpoch(t.Context(), order)
+	if !txn.IsLocked(err) || !strings.Contains(err.Error(), "does not end") {
+		t.Errorf("%v, want that a transaction does not end", err)
+	}
+	if n := b.count(t, `SELECT count(*) FROM outbox_epochs`); n != 1 {
+		t.Errorf("%d epochs", n)
 	}
 }

@@ -104,10 +104,25 @@ func (b *Backlog) skip(ctx context.Context, o audit.Actor, id uuid.UUID) (bool, 
 		}
 		return audit.Write(ctx, tx, "skip", o, s)
 	})
-	if errors.Is(err, pgx.ErrNoRows) {
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
 		return false, nil
+	case err != nil:
+		return false, err
 	}
-	return err == nil, err
+	return true, b.freeBehind(ctx, s)
+}
+
+// freeBehind makes the event behind a skipped one due. The transaction of the skip does not see an
+// event that is committed during it. A relay that claims before the skip commits passes that event
+// by, and would find it only by its sweep.
+func (b *Backlog) freeBehind(ctx context.Context, s audit.Subject) error {
+	_, err := b.db.Statement("free the event behind a skipped one", `
+		UPDATE outbox SET next_retry_at = now()
+		 WHERE aggregate_type = $1 AND aggregate_id = $2 AND published_at IS NULL AND parked_at IS NULL AND next_retry_at IS NULL
+		   AND version = (SELECT min(version) FROM outbox WHERE aggregate_type = $1 AND aggregate_id = $2 AND version > $3)`,
+		s.AggregateType, s.AggregateID, s.Version).Exec(ctx)
+	return err
 }
 
 // remove deletes a marker. Relays find the event behind the marker as a retry that is due. The

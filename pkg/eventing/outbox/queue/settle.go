@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/txn"
 )
 
 // Settlement is the result of publishing a batch.
@@ -85,11 +86,12 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Settlement) 
 		retriedHeads, retried.types, retried.ids, retried.versions,
 	}
 	var held int
-	err = errLocked
-	if q.keepsStatements { // otherwise no lock_timeout can be set, and only settleAroundLocks is tried
+	locked := !q.keepsStatements // then no lock_timeout can be set, and only settleAroundLocks is tried
+	if q.keepsStatements {
 		err = q.queryRow(ctx, genericPlanShortWait, settle, args, &held, &s.Followed, &s.Locked)
+		locked = txn.IsLocked(err)
 	}
-	if isLocked(err) {
+	if locked {
 		err = q.queryRow(ctx, genericPlan, settleAroundLocks, args, &held, &s.Followed, &s.Locked)
 	}
 	if err != nil {
@@ -111,20 +113,7 @@ func (q Queue) Renew(ctx context.Context, token string, heads []uuid.UUID) (held
 	return held, lost, nil
 }
 
-// SQLSTATEs.
-const (
-	lockNotAvailable = "55P03"
-	queryCanceled    = "57014"
-)
-
-// errLocked takes the place of the error of the first statement of Settle if that statement was not
-// tried.
-var errLocked = &pgconn.PgError{Code: lockNotAvailable}
-
-func isLocked(err error) bool {
-	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && e.Code == lockNotAvailable
-}
+const queryCanceled = "57014" // a SQLSTATE
 
 // IsTimeout reports whether err means that a statement ran out of time. A statement with less to
 // do may then succeed.

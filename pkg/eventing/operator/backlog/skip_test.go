@@ -1,0 +1,54 @@
+package backlog
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/outbox"
+)
+
+// The owner commits the next version while the removal of a refused marker has not committed. The
+// relays that claim now pass that version by, because the marker is still there. The removal makes
+// it a retry, which relays find.
+func TestTheEventBehindARemovedMarkerIsDue(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	ids := b.append(t, "a", 2)
+	b.exec(t, `UPDATE outbox SET published_at = now() WHERE id = $1`, ids[0])
+	b.exec(t, `UPDATE outbox SET event_type = $2, payload = '' WHERE id = $1`, ids[1], eventing.Skipped)
+	b.park(t, ids[1], "refused")
+	// The command waits for the audit table, its last statement before COMMIT.
+	other, err := b.pg.Pool(t, b.pg.Admin).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := other.Exec(t.Context(), `LOCK TABLE app.operator_actions`); err != nil {
+		t.Fatal(err)
+	}
+	skipped := make(chan error, 1)
+	go func() { skipped <- b.backlog.Skip(t.Context(), order, ids[1]) }()
+	b.eventually(t, 1, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+	next := eventing.Event{
+		ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: "a", Type: "VideoUpdated", Version: 3,
+		SchemaVersion: 1, OccurredAt: time.Now(), Epoch: eventing.FirstEpoch,
+	}
+	err = pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error { return outbox.Append(t.Context(), tx, nil, next) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-skipped; err != nil {
+		t.Fatal(err)
+	}
+	if n := b.count(t, `SELECT count(*) FROM outbox WHERE id = $1 AND next_retry_at <= now()`, next.ID); n != 1 {
+		t.Error("no relay looks for the event behind the marker")
+	}
+}
