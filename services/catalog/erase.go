@@ -105,15 +105,23 @@ func (e *Erasure) Find(ctx context.Context) ([]erasure.Found, error) {
 // arrival is the pause before Erase looks again whether events have deleted further rows.
 var arrival = backoff.Policy{Base: 100 * time.Millisecond, Cap: 2 * time.Second}
 
+// letterRetention is how long a dead letter's message exists at most. Until then, a dead letter
+// without a message has one that another session has leased, for up to ten minutes.
+const letterRetention = 31 * 24 * time.Hour
+
 // Erase brings the rows of the user's dead letters to the owner's state, and then removes the
-// letters. It does not delete rows. The events of the owner's erasure delete the rows, and Erase
-// waits for these events up to Wait.
+// letters. It leaves a dead letter whose message another session has leased. It does not delete
+// rows. The events of the owner's erasure delete the rows, and Erase waits for these events up to
+// Wait.
 func (e *Erasure) Erase(ctx context.Context, by audit.Actor, erased func()) error {
 	letters, err := e.ownLetters(ctx)
 	if err != nil {
 		return err
 	}
 	for _, l := range letters {
+		if l.Messages == 0 && time.Since(l.Since) < letterRetention {
+			continue // its message comes back, with the user's text
+		}
 		if err := e.letters.Erase(ctx, by, e.letters.Handler, l); err != nil {
 			return err
 		}

@@ -4,7 +4,9 @@
 // A consumer of package inbox saves its position once per batch, in the transaction of the
 // batch's effects, so that neither is committed without the other. Each instance has a row of its
 // own. With a single row, all batches would wait for the lock of that row. A view derives the
-// position of the group.
+// position of the group. While aggregates are blocked, an instance saves a position before their
+// messages. A saved position never moves back, so a message that arrives long after later messages
+// may be before it.
 //
 // # Why nothing seeks forward by itself
 //

@@ -155,7 +155,7 @@
 // three aggregates in a row have met a time limit with no success in between.
 //
 // If another transaction holds a lock (SQLSTATE 55P03), the batch is halved, too. A whole batch
-// waits a second for the lock, and its halves wait less. If an event that is alone meets the lock,
+// waits a second for the lock, and its halves wait 2 ms. If an event that is alone meets the lock,
 // its aggregate is blocked. The event is tried again until the lock is free, with pauses of up to
 // 30 s, and spends no attempts.
 //
@@ -208,6 +208,9 @@
 //	                       └─────────────┤ the process ended again
 //	                                     ▼ begun would be 4
 //	                                dead letter: the process ended 3 times
+//
+// A delivery of an event whose aggregate is blocked is queued, and is no start, because no process
+// applies the event then.
 //
 // If another event shared a batch with the faulty event, one start of the other event is counted as
 // well. The other event then succeeds when it is applied alone. A start of the consumer is unclean

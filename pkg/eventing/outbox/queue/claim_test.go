@@ -254,7 +254,8 @@ func TestTimesFromTheFutureCountAsNone(t *testing.T) {
 // events to a living relay before the claim goes on.
 func leaseDuring(t *testing.T, pg *pgtest.DB, claim func()) {
 	t.Helper()
-	other, err := pg.Pool(t, pg.URL).Begin(t.Context())
+	db := pg.Pool(t, pg.URL)
+	other, err := db.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,11 +263,17 @@ func leaseDuring(t *testing.T, pg *pgtest.DB, claim func()) {
 	if _, err := other.Exec(t.Context(), `LOCK TABLE outbox`); err != nil {
 		t.Fatal(err)
 	}
-	go claim()
-	for waited := false; !waited; {
-		if err := other.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
+	ended := make(chan struct{})
+	go func() { defer close(ended); claim() }()
+	for waited := false; !waited; { // in transactions of their own, because each sees one state of the view
+		if err := db.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
 			AND wait_event_type = 'Lock' AND clock_timestamp() - xact_start > interval '1.1 s')`).Scan(&waited); err != nil {
 			t.Fatal(err)
+		}
+		select {
+		case <-ended:
+			t.Fatal("the claim has not waited")
+		default:
 		}
 	}
 	if _, err := other.Exec(t.Context(), `UPDATE outbox SET lock_token = 'alive', locked_at = clock_timestamp()`); err != nil {
