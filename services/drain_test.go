@@ -37,7 +37,7 @@ func (p *spawned) drains(t testing.TB) {
 func (w *world) handedBack(t testing.TB) {
 	t.Helper()
 	left := query[string](t, w, `SELECT concat_ws(' ', aggregate_id, version, lock_token, 'leased', locked_at, 'now', now(),
-		'attempts', publish_attempts) FROM video.outbox WHERE lock_token IS NOT NULL`)
+		'attempts', publish_attempts, 'published', published_at, 'retry', next_retry_at) FROM video.outbox WHERE lock_token IS NOT NULL`)
 	if len(left) > 0 {
 		t.Errorf("leases were not handed back: %q", left)
 	}

@@ -252,23 +252,3 @@ func TestTombstoneStays(t *testing.T) {
 		}
 	}
 }
-
-// The answer to a COMMIT is an error, and the event may be committed all the same, as when the
-// connection breaks. The relay is woken, because otherwise the event would wait for its next poll.
-func TestAWriteWithoutAnAnswerWakesTheRelay(t *testing.T) {
-	t.Parallel()
-	a := newAPI(t)
-	if _, err := a.admin.Exec(t.Context(), `
-		CREATE FUNCTION video.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'at COMMIT'; END $$;
-		CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON video.outbox DEFERRABLE INITIALLY DEFERRED
-		  FOR EACH ROW EXECUTE FUNCTION video.refuse()`); err != nil {
-		t.Fatal(err)
-	}
-	o := aggregate.WriteOptions{Caller: everyone}
-	if _, err := a.service.Create(t.Context(), Video{UploaderID: uuid.New(), Title: "one"}, o, nil); err == nil {
-		t.Fatal("COMMIT succeeded")
-	}
-	if len(a.wakeups) != 1 {
-		t.Errorf("the relay was woken %d times, want once", len(a.wakeups))
-	}
-}

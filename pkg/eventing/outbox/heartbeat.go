@@ -12,9 +12,8 @@ import (
 
 // registration is the relay's row in the table of relays.
 type registration struct {
-	mu         sync.Mutex
-	server     time.Time // the field Server of the last answer to a heartbeat
-	unanswered bool      // a later heartbeat was not answered
+	mu   sync.Mutex
+	last queue.HeartbeatResult // of the last answered heartbeat
 }
 
 // register writes the relay's row into the table of relays. The relay registers before its first
@@ -28,14 +27,15 @@ func (r *Relay) register(ctx context.Context, s *claimSchedule) {
 	r.failures.Store(0)
 }
 
-// heartbeatLoop updates the relay's row in the table of relays until ctx ends. The same
-// statement takes over the rows of dead relays.
-func (r *Relay) heartbeatLoop(ctx context.Context) {
+// heartbeatLoop updates the relay's row in the table of relays until ctx ends. The same statement
+// takes over the rows of dead relays. It is cancelled when flying ends, and not when ctx ends,
+// because a cancelled heartbeat may still commit after deregister.
+func (r *Relay) heartbeatLoop(ctx, flying context.Context) {
 	for backoff.Sleep(ctx, jittered(queue.HeartbeatEvery), nil) {
 		if !r.followUps.due().registered {
 			continue
 		}
-		if err := r.writeHeartbeat(ctx, false); err != nil && ctx.Err() == nil {
+		if err := r.writeHeartbeat(flying, false); err != nil {
 			r.log.WarnContext(ctx, "relay cannot show that it is alive: others may look for its events", "error", err)
 		}
 	}
@@ -45,19 +45,12 @@ func (r *Relay) writeHeartbeat(ctx context.Context, ended bool) error {
 	r.registration.mu.Lock()
 	defer r.registration.mu.Unlock()
 	low := r.followUps.low(r.inFlight)
-	first, server := low == "", r.registration.server
-	if r.registration.unanswered {
-		// The unanswered heartbeat may have taken over events of dead relays. With a zero time the
-		// answer includes the low of the relay's own row, which covers these events.
-		server = time.Time{}
-	}
-	b, err := r.queue.Heartbeat(ctx, r.token, low, r.tenants.lastActive(time.Now()), server, ended)
+	b, err := r.queue.Heartbeat(ctx, r.token, low, r.tenants.lastActive(time.Now()), r.registration.last, ended)
 	if err != nil {
-		r.registration.unanswered = true
 		return err
 	}
-	restart := first || !b.Server.Equal(r.registration.server)
-	r.registration.server, r.registration.unanswered = b.Server, false
+	restart := low == "" || !b.Server.Equal(r.registration.last.Server)
+	r.registration.last = b
 	r.followUps.heartbeatWritten(b, low, restart)
 	for _, tenant := range b.Tenants {
 		r.tenants.meet(tenant, time.Now())

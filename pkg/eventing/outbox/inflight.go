@@ -182,6 +182,7 @@ func (f *inFlight) add(c claimResult) []*leasedBatch {
 	for _, b := range c.Batches {
 		if earlier := f.batches[b.Head()]; earlier != nil {
 			earlier.again = true
+			earlier.extend(c.sent.Add(queue.LeaseTime))
 			continue
 		}
 		h := &leasedBatch{

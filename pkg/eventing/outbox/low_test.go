@@ -167,7 +167,7 @@ func TestNextEventFollowsAllPublishedOnes(t *testing.T) {
 	b.append(t, "a", 5, 5)
 	part := queue.Settlement{Batch: h.events, Published: 2}
 	got, err := r.queue.Settle(t.Context(), r.token, []queue.Settlement{part})
-	if err != nil || got.Lost != 1 || !got.Followed {
+	if err != nil || len(got.Lost) != 1 || !got.Followed {
 		t.Errorf("settled %+v, %v", got, err)
 	}
 	c, err := r.queue.ClaimNew(t.Context(), r.claimLimits(nil, nil, nil), "1000000:1000000:", []queue.AggregateVersion{part.Batch[:2].Last()})
@@ -184,7 +184,7 @@ func TestAnotherServerAfterAnUnansweredHeartbeat(t *testing.T) {
 	r, claimed := b.newRelay(t), make(chan *leasedBatch, 10)
 	var s claimSchedule
 	r.step(t.Context(), &s, claimed) // it joins
-	r.registration.server = r.registration.server.Add(-time.Hour)
+	r.registration.last.Server = r.registration.last.Server.Add(-time.Hour)
 	r.followUps.seen = "1000000:1000000:"
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()

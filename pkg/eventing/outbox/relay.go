@@ -160,7 +160,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	settling.Go(func() { r.settleLoop(ctx, closing, results) })
 	background.Go(func() { _ = r.notifier.Run(ctx, r.onNotify) }) // it ends with ctx, and never with an error
-	background.Go(func() { r.heartbeatLoop(ctx) })
+	background.Go(func() { r.heartbeatLoop(ctx, flying) })
 	background.Go(func() { r.watchBacklog(ctx) })
 	if r.options.Retention > 0 {
 		background.Go(func() { r.purge(ctx) })

@@ -163,7 +163,7 @@ func TestBehindATransactionPooler(t *testing.T) {
 	if _, _, err := r.queue.Backlog(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, err := r.queue.Heartbeat(t.Context(), r.token, "", nil, time.Time{}, false); err != nil {
+	if _, err := r.queue.Heartbeat(t.Context(), r.token, "", nil, queue.HeartbeatResult{}, false); err != nil {
 		t.Error(err)
 	}
 	if _, _, err := r.queue.Purge(t.Context(), time.Hour, 0); err != nil {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -140,8 +142,9 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 			written = append(written, u)
 		}
 	}
-	s.metrics.settled(ctx, written, done.Lost)
+	s.metrics.settled(ctx, written, len(done.Lost))
 	s.followUps.settled(written, done.Followed)
+	s.lost(ctx, written, done.Lost)
 	s.observeRefusals(ctx, written)
 	s.forget(written)
 	if len(locked) > 0 {
@@ -149,6 +152,19 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 		s.log.WarnContext(oldest.InTrace(ctx), "rows of published events are locked by somebody else",
 			append(oldest.LogAttrs(), "aggregates", len(locked))...)
 		s.retryLater(locked)
+	}
+}
+
+// lost schedules a scan for the results whose leases were lost, because it is unknown whether
+// another relay looks for their events.
+func (s *settler) lost(ctx context.Context, written []*unsettled, heads []uuid.UUID) {
+	for _, u := range written {
+		if slices.Contains(heads, u.batch.events.Head()) {
+			s.followUps.scheduleScan(u.batch.low, time.Now())
+		}
+	}
+	if len(heads) > 0 {
+		s.log.WarnContext(ctx, "leases were lost, their events may be sent again", "aggregates", len(heads), "event_id", heads[0])
 	}
 }
 

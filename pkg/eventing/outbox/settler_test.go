@@ -107,7 +107,11 @@ func TestABatchIsInFlightOnce(t *testing.T) {
 		return f.add(claimResult{Claimed: queue.Claimed{Batches: batches}, claim: queue.Claim{PerAggregate: minPerAggregate}, sent: time.Now(), low: queue.Beginning})
 	}
 	first := claim(again)
+	first[0].extend(time.Now())
 	added := claim(again, other)
+	if !first[0].validFor(queue.LeaseTime / 2) {
+		t.Error("the batch does not have the lease of the second claim")
+	}
 	if len(first) != 1 || len(added) != 1 || added[0].events.Head() != other.Head() || f.batches[again.Head()] != first[0] {
 		t.Fatalf("the second claim adds %d batches, want the one that is not in flight", len(added))
 	}
@@ -119,6 +123,23 @@ func TestABatchIsInFlightOnce(t *testing.T) {
 	}
 	if !f.remove(first[0]) || f.total() != 0 || f.bytes != 0 {
 		t.Errorf("%d events and %d bytes are left", f.total(), f.bytes)
+	}
+}
+
+// A late statement of the relay itself has taken the lease away. No other relay looks for the
+// events then, so the relay does.
+func TestALostBatchIsLookedFor(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.newRelay(t), make(chan *leasedBatch, 1)
+	b.append(t, "a", 1, 1)
+	b.claimAll(t, r, claimed)
+	r.followUps.beginScan()
+	r.followUps.endScan()
+	b.exec(t, `UPDATE outbox SET lock_token = NULL, locked_at = NULL`)
+	r.settleAll(t, publishResult{<-claimed, report{published: 1}})
+	if at := r.followUps.due().scanAt; at.IsZero() || at.After(time.Now()) || b.count(t, unpublished) != 1 {
+		t.Errorf("a scan is due at %v, want now", at)
 	}
 }
 

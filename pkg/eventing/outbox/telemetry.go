@@ -106,6 +106,9 @@ func (m *metrics) settled(ctx context.Context, written []*unsettled, lost int) {
 	m.leasesLost.Add(ctx, int64(lost))
 	for _, u := range written {
 		rep, events := u.report, u.batch.events
+		if rep.ended.IsZero() { // a second settlement of the batch
+			continue
+		}
 		switch {
 		case rep.rejected:
 			m.failures.Add(ctx, 1, failure("rejection", status.Code(rep.err)))

@@ -76,11 +76,11 @@ func Write[T any, P rowOf[T]](
 	if errors.Is(err, idempotency.ErrAnswered) {
 		result, err = replay[T, P](ctx, w, r, t)
 	}
-	if t != nil && t.events > 0 && !result.Replayed {
-		w.wake() // after an error, too, because a COMMIT whose answer is lost may have succeeded
-	}
 	if err != nil {
 		return Result[T]{}, fmt.Errorf("write %T: %w", result.Value, err)
+	}
+	if t.events > 0 && !result.Replayed {
+		w.wake()
 	}
 	return result, nil
 }

@@ -370,5 +370,5 @@ func settle(t *testing.T, b box, token string, outcomes ...queue.Settlement) (lo
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.Lost
+	return len(s.Lost)
 }

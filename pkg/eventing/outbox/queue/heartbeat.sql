@@ -4,19 +4,20 @@ WITH present AS MATERIALIZED (
 	SELECT token, low, tenants, seen_at >= now() - $3::interval AND seen_at <= clock_timestamp() + interval '1 second' AS alive
 	  FROM outbox_relays
 	 WHERE token <> $1
+), own AS MATERIALIZED (
+	SELECT low, xmin::text AS written, seen_at FROM outbox_relays WHERE token = $1 FOR UPDATE
 ), dead AS (
 	DELETE FROM outbox_relays
-	 WHERE token IN (SELECT r.token FROM outbox_relays r WHERE r.token IN (SELECT token FROM others WHERE NOT alive) FOR UPDATE SKIP LOCKED)
+	 WHERE token IN (SELECT r.token FROM outbox_relays r WHERE r.token IN (SELECT token FROM others WHERE NOT alive) AND (SELECT count(*) FROM own) >= 0
+	                    FOR UPDATE SKIP LOCKED)
 	RETURNING low
-), own AS MATERIALIZED (
-	SELECT low FROM outbox_relays WHERE token = $1
 ), inherited AS MATERIALIZED (
 	SELECT low FROM dead
 	UNION ALL
 	SELECT low FROM others, present
 	 WHERE NOT EXISTS (SELECT FROM own) OR $4::timestamptz IS NOT NULL AND present.server IS DISTINCT FROM $4::timestamptz
 	UNION ALL
-	SELECT low FROM own, present WHERE present.server IS DISTINCT FROM $4::timestamptz
+	SELECT low FROM own, present WHERE present.server IS DISTINCT FROM $4::timestamptz OR own.written <> $7::text
 	UNION ALL
 	SELECT '1:1:'::pg_snapshot WHERE NOT EXISTS (SELECT FROM others) AND NOT EXISTS (SELECT FROM own)
 ), least AS MATERIALIZED (
@@ -32,8 +33,9 @@ WITH present AS MATERIALIZED (
 	       END AS low
 )
 INSERT INTO outbox_relays (token, low, seen_at, tenants)
-SELECT $1, coalesce(least.low, present.seen), CASE WHEN $5 THEN '-infinity' ELSE now() END, $6::text[] FROM least, present
+SELECT $1, coalesce(least.low, present.seen), CASE WHEN $5 OR EXISTS (SELECT FROM own WHERE seen_at = '-infinity') THEN '-infinity' ELSE now() END, $6::text[]
+  FROM least, present
     ON CONFLICT (token) DO UPDATE SET low = excluded.low, seen_at = excluded.seen_at, tenants = excluded.tenants
-RETURNING low::text, (SELECT seen::text FROM present), (SELECT server FROM present),
+RETURNING low::text, pg_current_xact_id()::xid::text, (SELECT seen::text FROM present), (SELECT server FROM present),
           coalesce((SELECT array_agg(token) FROM others WHERE alive), '{}'),
           ARRAY(SELECT DISTINCT unnest(tenants) FROM others WHERE alive)

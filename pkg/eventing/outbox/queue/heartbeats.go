@@ -28,6 +28,8 @@ type HeartbeatResult struct {
 	// Server differs after a restart or a failover.
 	Seen   TxSnapshot
 	Server time.Time
+	// Written identifies the row as the heartbeat has written it.
+	Written string
 }
 
 // heartbeat writes a relay's row and deletes the rows of dead relays, whose lows the relay takes
@@ -36,21 +38,27 @@ type HeartbeatResult struct {
 // is new or was regarded as dead. If there is no row at all, or if a low comes from another
 // cluster, the relay scans from the beginning of the table.
 //
+// A heartbeat without an answer may be executed before or after the next one, and may take over the
+// low of a dead relay. So each heartbeat locks the relay's own row first. If the row is not as the
+// last answered heartbeat has written it, the answer includes the row's low. A row whose relay has
+// ended stays so. The locks of other rows are not waited for, so two relays that take each other
+// for dead have no deadlock.
+//
 //go:embed heartbeat.sql
 var heartbeat string
 
 // Heartbeat writes the row of a relay. ended says that the relay has ended. low is the relay's low
 // watermark, which is a snapshot from before all events that may be unfinished in the relay. An
 // empty low means that there are no such events. tenants are the tenants that the relay met last.
-// server is the field Server of the answer to the last answered heartbeat, or zero.
+// last is the result of the last answered heartbeat, or zero.
 func (q Queue) Heartbeat(
-	ctx context.Context, token string, low TxSnapshot, tenants []string, server time.Time, ended bool,
+	ctx context.Context, token string, low TxSnapshot, tenants []string, last HeartbeatResult, ended bool,
 ) (b HeartbeatResult, err error) {
 	var met *time.Time
-	if !server.IsZero() {
-		met = &server
+	if !last.Server.IsZero() {
+		met = &last.Server
 	}
-	err = q.quick("write that the relay is alive", heartbeat, token, low.orNull(), deadAfter, met, ended, tenants).
-		Scan(ctx, &b.Low, &b.Seen, &b.Server, &b.Alive, &b.Tenants)
+	err = q.quick("write that the relay is alive", heartbeat, token, low.orNull(), deadAfter, met, ended, tenants, last.Written).
+		Scan(ctx, &b.Low, &b.Written, &b.Seen, &b.Server, &b.Alive, &b.Tenants)
 	return b, err
 }

@@ -1,12 +1,16 @@
 package queue_test
 
 import (
+	"context"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -26,7 +30,17 @@ func (b box) registered(t *testing.T, tokens ...string) map[string]queue.Heartbe
 
 func (b box) heartbeat(t *testing.T, token string, low queue.TxSnapshot, server time.Time) queue.HeartbeatResult {
 	t.Helper()
-	result, err := b.Heartbeat(t.Context(), token, low, nil, server, false)
+	last := queue.HeartbeatResult{Server: server}
+	if err := b.db.QueryRow(t.Context(), `SELECT coalesce(min(xmin::text), '') FROM outbox_relays WHERE token = $1`, token).Scan(&last.Written); err != nil {
+		t.Fatal(err)
+	}
+	return b.heartbeatAfter(t, b.Queue, token, low, last)
+}
+
+// heartbeatAfter writes a relay's row. last is the answer that the relay has had last.
+func (b box) heartbeatAfter(t *testing.T, q queue.Queue, token string, low queue.TxSnapshot, last queue.HeartbeatResult) queue.HeartbeatResult {
+	t.Helper()
+	result, err := q.Heartbeat(t.Context(), token, low, nil, last, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,19 +99,78 @@ func TestADeadRelayIsTakenOver(t *testing.T) {
 	}
 }
 
-// A relay does not know of a takeover if the answer was lost: it reads its row, and does
-// not write over it.
+// A relay does not know of a takeover if the answer was lost: it reads its row, and does not write
+// over it. The heartbeat without an answer may have been executed before or after others.
 func TestAHeartbeatWithoutAnAnswerIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	beats := b.registered(t, "dead", "successor")
+	own := beats["successor"].Low
+	answered := b.heartbeat(t, "successor", own, beats["successor"].Server)
 	b.exec(t, `UPDATE outbox_relays SET seen_at = '-infinity' WHERE token = 'dead'`)
-	b.heartbeat(t, "successor", beats["successor"].Low, beats["successor"].Server) // its answer is lost
-	if got := b.heartbeat(t, "successor", beats["successor"].Low, time.Time{}); got.Low != beats["dead"].Low {
-		t.Errorf("%+v, want what the dead one had: %s", got, beats["dead"].Low)
+	b.heartbeatAfter(t, b.Queue, "successor", own, beats["successor"]) // late, and its answer is lost
+	next := b.heartbeatAfter(t, b.Queue, "successor", own, answered)
+	if next.Low != beats["dead"].Low {
+		t.Errorf("%+v, want what the dead one had: %s", next, beats["dead"].Low)
 	}
-	if got := b.heartbeat(t, "successor", beats["successor"].Low, beats["successor"].Server); got.Low != beats["successor"].Low {
-		t.Errorf("%+v, want what is left in hand: %s", got, beats["successor"].Low)
+	if got := b.heartbeatAfter(t, b.Queue, "successor", own, next); got.Low != own {
+		t.Errorf("%+v, want what is left in hand: %s", got, own)
+	}
+}
+
+// A heartbeat takes over a dead relay, and is in its commit when the next one comes.
+func TestHeartbeatsDoNotOvertakeEachOther(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	db := pg.Pool(t, pg.URL)
+	b := box{queue.New(db), db}
+	beats := b.registered(t, "dead", "successor")
+	b.exec(t, `UPDATE outbox_relays SET seen_at = '-infinity' WHERE token = 'dead'`)
+	admin := pg.Pool(t, pg.Admin)
+	if _, err := admin.Exec(t.Context(), `
+		CREATE FUNCTION app.hold_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		  IF current_setting('application_name') = 'slow' THEN PERFORM pg_advisory_xact_lock(4711); END IF; RETURN NULL; END $$;
+		CREATE CONSTRAINT TRIGGER hold AFTER INSERT OR UPDATE ON app.outbox_relays DEFERRABLE INITIALLY DEFERRED
+		  FOR EACH ROW EXECUTE FUNCTION app.hold_commit()`); err != nil {
+		t.Fatal(err)
+	}
+	hold, err := admin.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = hold.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := hold.Exec(t.Context(), `SELECT pg_advisory_xact_lock(4711)`); err != nil {
+		t.Fatal(err)
+	}
+	var sent sync.WaitGroup
+	last := beats["successor"]
+	for i, q := range []queue.Queue{queue.New(pg.Pool(t, pg.URL+"&application_name=slow")), b.Queue} {
+		sent.Go(func() { b.heartbeatAfter(t, q, "successor", last.Low, last) })
+		for b.count(t, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) <= i {
+			backoff.Sleep(t.Context(), time.Millisecond, nil)
+		}
+	}
+	if err := hold.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sent.Wait()
+	if n := b.count(t, `SELECT count(*) FROM outbox_relays WHERE low::text = $1`, string(beats["dead"].Low)); n != 1 || b.tokens(t) != 1 {
+		t.Errorf("%d of %d relays cover what the dead one had", n, b.tokens(t))
+	}
+}
+
+// A heartbeat without an answer is executed after its relay has ended. The relay stays dead.
+func TestARelayThatHasEndedStaysDead(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	beats := b.registered(t, "ended")
+	last, err := b.Heartbeat(t.Context(), "ended", beats["ended"].Low, nil, beats["ended"], true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.heartbeatAfter(t, b.Queue, "ended", last.Low, beats["ended"])
+	if n := b.count(t, `SELECT count(*) FROM outbox_relays WHERE seen_at = '-infinity'`); n != 1 {
+		t.Error("a late heartbeat makes a relay look alive that has ended")
 	}
 }
 

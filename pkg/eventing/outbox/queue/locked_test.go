@@ -68,7 +68,7 @@ func TestSettleGoesAroundLockedRows(t *testing.T) {
 				busy = append(busy, heads[id])
 			}
 			slices.Sort(busy)
-			if want := []string{"fault", "head", "retry", "tail"}; !slices.Equal(busy, want) || got.Lost != 1 {
+			if want := []string{"fault", "head", "retry", "tail"}; !slices.Equal(busy, want) || len(got.Lost) != 1 {
 				t.Errorf("busy %v, lost %d; want %v, and 1", busy, got.Lost, want)
 			}
 			for id, n := range map[string]int{"free": 0, "gone": 0, "head": 2, "tail": 2, "fault": 2, "lost": 2, "retry": 3} {
@@ -80,7 +80,7 @@ func TestSettleGoesAroundLockedRows(t *testing.T) {
 				t.Errorf("%d leases are left, want those of the batches that are not written", n)
 			}
 			_ = tx.Rollback(t.Context())
-			if got, err := b.Settle(t.Context(), "t", outcomes); err != nil || len(got.Locked) != 0 || got.Lost != 3 {
+			if got, err := b.Settle(t.Context(), "t", outcomes); err != nil || len(got.Locked) != 0 || len(got.Lost) != 3 {
 				t.Errorf("once nothing is locked: %+v, %v; want the others lost", got, err)
 			}
 			if n := b.count(t, `SELECT count(*) FROM outbox WHERE lock_token = 't'`); n != 0 {

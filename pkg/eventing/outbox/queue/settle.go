@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -37,8 +38,9 @@ type Failure struct {
 
 // Settled is the result of Settle.
 type Settled struct {
-	// Lost is the number of batches whose lease another relay has taken over.
-	Lost int
+	// Lost are the heads of the batches whose lease no longer has the token. Another relay has taken
+	// the lease over, or a late statement of this relay has settled the batch.
+	Lost []uuid.UUID
 	// Followed reports whether, in the statement's snapshot, a published event already had a
 	// pending event behind it.
 	Followed bool
@@ -85,7 +87,7 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Settlement) 
 		failed, failedHeads, reasons, retries, rejected, park, back, last.types, last.ids, last.versions,
 		retriedHeads, retried.types, retried.ids, retried.versions,
 	}
-	var held int
+	var held []uuid.UUID
 	locked := !q.keepsStatements // then no lock_timeout can be set, and only settleAroundLocks is tried
 	if q.keepsStatements {
 		err = q.queryRow(ctx, genericPlanShortWait, settle, args, &held, &s.Followed, &s.Locked)
@@ -97,7 +99,7 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Settlement) 
 	if err != nil {
 		return Settled{}, fmt.Errorf("settle: %w", err)
 	}
-	s.Lost = len(outcomes) - held - len(s.Locked)
+	s.Lost = slices.DeleteFunc(heads, func(h uuid.UUID) bool { return slices.Contains(held, h) || slices.Contains(s.Locked, h) })
 	return s, nil
 }
 

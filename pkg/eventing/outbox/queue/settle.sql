@@ -74,7 +74,7 @@ published AS (
 	UPDATE outbox SET lock_token = NULL, locked_at = NULL
 	 WHERE id = ANY(ARRAY(SELECT id FROM mine WHERE id = ANY($11::uuid[])))
 )
-SELECT (SELECT count(*) FROM mine),
+SELECT ARRAY(SELECT id FROM mine),
        EXISTS (SELECT FROM unnest($12::text[], $13::text[], $14::bigint[]) AS done(aggregate_type, aggregate_id, version)
                 CROSS JOIN LATERAL ({{template "next pending"}}) o),
        ARRAY(SELECT head FROM busy)

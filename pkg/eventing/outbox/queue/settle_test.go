@@ -117,7 +117,7 @@ func TestSettleSeesWhatFollows(t *testing.T) {
 			b.append(t, name, 3, 3)
 		}
 		got, err := b.Settle(t.Context(), name, []queue.Settlement{{Batch: w.Batches[0], Published: tc.published, Failure: tc.fault}})
-		if err != nil || got.Followed != tc.want || got.Lost != 0 || len(got.Locked) != 0 {
+		if err != nil || got.Followed != tc.want || len(got.Lost) != 0 || len(got.Locked) != 0 {
 			t.Errorf("%s: %+v, %v; want followed %v", name, got, err, tc.want)
 		}
 	}
