@@ -3,7 +3,7 @@ WITH mine AS MATERIALIZED (
 	SELECT next_page,
 	       pg_relation_size('outbox') <= (next_page + $2) * current_setting('block_size')::bigint AS last
 	  FROM outbox_retention
-	 WHERE next_page > 0 OR passed_at <= now() - $1::interval OR passed_at > now()
+	 WHERE next_page > 0 OR passed_at <= now() - $1::interval OR passed_at > clock_timestamp()
 	   FOR UPDATE SKIP LOCKED
 ), taken AS (
 	UPDATE outbox_retention r
