@@ -20,7 +20,6 @@ type transaction struct {
 	name, note string
 	do         func(ctx context.Context, db *pgxpool.Pool) error
 	wake       bool // wakes the relay after each commit
-	confined   bool // becomes the role of requests
 }
 
 const insertVideo = `
@@ -115,11 +114,11 @@ func writeNotify(ctx context.Context, db *pgxpool.Pool) error {
 }
 
 var (
-	business  = transaction{"business", "the video's row and the idempotency key's, in a batch", writeBusiness, false, false}
-	pipelined = transaction{"pipelined", "the same and the event's row, three statements in a batch", writePipelined, false, false}
-	appended  = transaction{"outbox", "the same by Append, and Wake after the commit", writeOutbox, true, false}
-	noWake    = transaction{"outbox_no_wake", "the same without Wake", writeOutbox, false, false}
-	limited   = transaction{"limited", "the same with the limit on waits for locks", writeLimited, true, false}
-	inTenant  = transaction{"in_tenant", "the same as the role of requests, in the name of a tenant", writeInTenant, true, true}
-	notifying = transaction{"notify", "the same with the plain loop's tables, and a NOTIFY in the transaction", writeNotify, false, false}
+	business  = transaction{"business", "the video's row and the idempotency key's, in a batch", writeBusiness, false}
+	pipelined = transaction{"pipelined", "the same and the event's row, three statements in a batch", writePipelined, false}
+	appended  = transaction{"outbox", "the same by Append, and Wake after the commit", writeOutbox, true}
+	noWake    = transaction{"outbox_no_wake", "the same without Wake", writeOutbox, false}
+	limited   = transaction{"limited", "the same with the limit on waits for locks", writeLimited, true}
+	inTenant  = transaction{"in_tenant", "the same as the role of requests, in the name of a tenant", writeInTenant, true}
+	notifying = transaction{"notify", "the same with the plain loop's tables, and a NOTIFY in the transaction", writeNotify, false}
 )

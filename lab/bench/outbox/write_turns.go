@@ -22,19 +22,21 @@ const writeTurns = 8
 func writesInTurns(
 	ctx context.Context, d *rig.Database, relays *rig.Relays, sides []transaction, writers int, limit time.Duration,
 ) ([]float64, error) {
-	db, err := d.Pool(ctx, writers)
-	if err != nil {
-		return nil, err
+	// Each side has sessions of its own. On shared sessions Postgres plans the statements again after
+	// each change of the role, and a side that has its sessions alone finds their caches cold.
+	var pools []*pgxpool.Pool
+	defer func() {
+		for _, db := range pools {
+			db.Close()
+		}
+	}()
+	for range sides {
+		db, err := d.Pool(ctx, writers)
+		if err != nil {
+			return nil, err
+		}
+		pools = append(pools, db)
 	}
-	defer db.Close()
-	// A service has separate pools for requests and for loops. On shared connections Postgres would
-	// plan the statements again after each change of the role, because the plans depend on the
-	// policies of the role.
-	confined, err := d.Pool(ctx, writers)
-	if err != nil {
-		return nil, err
-	}
-	defer confined.Close()
 	listening, stop := context.WithCancel(ctx)
 	ended, err := listen(listening, d)
 	defer func() { stop(); <-ended }()
@@ -44,11 +46,8 @@ func writesInTurns(
 	committed, took := make([]int64, len(sides)), make([]time.Duration, len(sides))
 	for turn := range writeTurns + 1 {
 		for i, w := range sides {
-			start, side := time.Now(), db
-			if w.confined {
-				side = confined
-			}
-			n, err := w.during(ctx, side, relays, writers, limit/writeTurns)
+			start := time.Now()
+			n, err := w.during(ctx, pools[i], relays, writers, limit/writeTurns)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", w.name, err)
 			}
