@@ -30,18 +30,24 @@ func (b *Backlog) Epochs(ctx context.Context) ([]Epoch, error) {
 }
 
 // writersTime is how long BeginEpoch tries to get the outbox without a transaction that writes to it.
-// Each try waits for lockWait, because new writers wait behind it. Between two tries they go on.
-const (
-	writersTime = 10 * time.Second
-	lockWait    = 200 * time.Millisecond
-)
+const writersTime = 10 * time.Second
+
+// quiet locks the outbox against writers. The first lock waits for a vacuum of the table, and no
+// writer waits behind it. Its wait is above Postgres' deadlock_timeout of 1 s, after which an
+// autovacuum gives way. Writers wait behind the second lock, so its wait is short. Between two
+// tries they go on.
+var quiet = []string{
+	`SET LOCAL lock_timeout = '1500ms'`, `LOCK TABLE outbox IN SHARE UPDATE EXCLUSIVE MODE`,
+	`SET LOCAL lock_timeout = '200ms'`, `LOCK TABLE outbox IN SHARE MODE`,
+}
 
 // BeginEpoch begins a new epoch and returns it. From then on outbox.Append refuses events of the
 // former epoch with outbox.ErrEpochEnded, and the owner repeats its decision in the new epoch.
 //
 // BeginEpoch waits until no transaction has appended events that are not committed. Otherwise a
 // reader could take a row over in the new epoch, and then refuse the row's last event of the former
-// epoch as stale. If such a transaction does not end within ten seconds, the error says so.
+// epoch as stale. If such a transaction does not end within ten seconds, the error says so. A VACUUM
+// that was started by hand also has to end first.
 //
 // The number of an epoch is the time in seconds, or the last number plus 1 if that is higher. With
 // a count, two epochs could get the same number: if a second restore took a backup from before the
@@ -57,16 +63,15 @@ func (b *Backlog) BeginEpoch(ctx context.Context, o audit.Actor) (e Epoch, err e
 			return e, err
 		}
 	}
-	return Epoch{}, fmt.Errorf("begin epoch: a transaction that has written to the outbox does not end: %w", err)
+	return Epoch{}, fmt.Errorf("begin epoch: a transaction that has written to the outbox, or a vacuum of it, does not end: %w", err)
 }
 
 func (b *Backlog) beginEpoch(ctx context.Context, o audit.Actor) (e Epoch, err error) {
 	err = b.db.Tx(ctx, "begin epoch", func(ctx context.Context, tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `SELECT set_config('lock_timeout', $1, true)`, fmt.Sprint(lockWait.Milliseconds())); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, `LOCK TABLE outbox IN SHARE MODE`); err != nil {
-			return err
+		for _, statement := range quiet {
+			if _, err := tx.Exec(ctx, statement); err != nil {
+				return err
+			}
 		}
 		rows, _ := tx.Query(ctx, `
 			INSERT INTO outbox_epochs (epoch, actor, why)

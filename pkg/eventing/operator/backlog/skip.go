@@ -80,6 +80,7 @@ func (b *Backlog) Skip(ctx context.Context, o audit.Actor, id uuid.UUID) error {
 // skip returns false while an attempt to publish the event could still arrive.
 func (b *Backlog) skip(ctx context.Context, o audit.Actor, id uuid.UUID) (bool, error) {
 	s := audit.Subject{EventID: id}
+	removed := false
 	err := b.db.Tx(ctx, "skip", func(ctx context.Context, tx pgx.Tx) error {
 		var row, name string
 		err := tx.QueryRow(ctx, `
@@ -93,7 +94,7 @@ func (b *Backlog) skip(ctx context.Context, o audit.Actor, id uuid.UUID) (bool, 
 			return err
 		}
 		s.Record = json.RawMessage(row)
-		if name == eventing.Skipped {
+		if removed = name == eventing.Skipped; removed {
 			err = remove(ctx, tx, id, s)
 		} else {
 			_, err = tx.Exec(ctx, `
@@ -107,17 +108,17 @@ func (b *Backlog) skip(ctx context.Context, o audit.Actor, id uuid.UUID) (bool, 
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return false, nil
-	case err != nil:
-		return false, err
+	case err != nil || !removed:
+		return err == nil, err
 	}
 	return true, b.freeBehind(ctx, s)
 }
 
-// freeBehind makes the event behind a skipped one due. The transaction of the skip does not see an
-// event that is committed during it. A relay that claims before the skip commits passes that event
-// by, and would find it only by its sweep.
+// freeBehind makes the event behind a removed marker due. The transaction of the removal does not
+// see an event that is committed during it. A relay that claims before the removal commits passes
+// that event by, and would find it only by its sweep.
 func (b *Backlog) freeBehind(ctx context.Context, s audit.Subject) error {
-	_, err := b.db.Statement("free the event behind a skipped one", `
+	_, err := b.db.Statement("free the event behind a removed marker", `
 		UPDATE outbox SET next_retry_at = now()
 		 WHERE aggregate_type = $1 AND aggregate_id = $2 AND published_at IS NULL AND parked_at IS NULL AND next_retry_at IS NULL
 		   AND version = (SELECT min(version) FROM outbox WHERE aggregate_type = $1 AND aggregate_id = $2 AND version > $3)`,
