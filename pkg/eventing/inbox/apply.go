@@ -50,7 +50,7 @@ func (c *Consumer) process(ctx context.Context, batch []*delivery) (unfinished [
 	unfinished = c.apply(ctx, together)
 	for _, d := range alone {
 		if c.blocked.has(d.key()) { // an event before it was blocked just now
-			c.blocked.queue(d)
+			c.queue(d)
 			continue
 		}
 		if err := c.markStartedAgain(ctx, d); err != nil {
@@ -112,7 +112,7 @@ func (c *Consumer) filterBlocked(ctx context.Context, batch []*delivery) (rest [
 		case d.finished: // more messages may have joined it since
 			c.ack(ctx, d)
 		case c.blocked.has(d.key()):
-			c.blocked.queue(d)
+			c.queue(d)
 		case errors.Is(d.invalid, ErrUnknown) && !d.poison:
 			c.awaitVerdict(ctx, d)
 		case d.invalid != nil:

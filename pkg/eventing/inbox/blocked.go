@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,8 +62,12 @@ func newBlockedAggregates() *blockedAggregates {
 
 func (h *blockedAggregates) has(key string) bool { return h.byKey[key] != nil }
 
-// queue puts d behind the deliveries of its aggregate.
-func (h *blockedAggregates) queue(d *delivery) { h.byKey[d.key()] = append(h.byKey[d.key()], d) }
+// hasEvent reports whether d's event waits in a blocked aggregate.
+func (h *blockedAggregates) hasEvent(d *delivery) bool {
+	return d.isEvent() && slices.ContainsFunc(h.byKey[d.key()], func(waiting *delivery) bool {
+		return waiting.id() == d.id() && waiting.is(d.event())
+	})
+}
 
 // unblock ends the block of an aggregate and returns its deliveries.
 func (h *blockedAggregates) unblock(key string) []*delivery {
@@ -81,12 +86,23 @@ func (h *blockedAggregates) all() (blocked []*delivery) {
 	return blocked
 }
 
+// queue puts d behind the deliveries of its blocked aggregate. If d's event is among them already,
+// then d is a copy, because mergeDuplicates merges the two before the event is applied. A copy gives
+// its part of the budget back, except for a few bytes. So the deliveries of an event that waits for
+// hours use the budget once, however often the broker delivers it.
+func (c *Consumer) queue(d *delivery) {
+	if c.blocked.hasEvent(d) {
+		c.budget.release(d.strip())
+	}
+	c.blocked.byKey[d.key()] = append(c.blocked.byKey[d.key()], d)
+}
+
 // block blocks d's aggregate until the function until returns. If the aggregate is blocked
 // already, d joins that block, and until is not called.
 func (c *Consumer) block(ctx context.Context, d *delivery, why reason, until func(context.Context)) {
 	h, key := c.blocked, d.key()
 	blocked := h.has(key)
-	h.queue(d)
+	c.queue(d)
 	if blocked {
 		return
 	}
@@ -115,7 +131,9 @@ func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, cl
 	if ctx.Err() != nil {
 		return []*delivery{d}
 	}
-	d.starts, d.startedBefore = 0, false // the attempt has ended, and the row says so
+	if err == nil {
+		d.starts, d.startedBefore = 0, false // the attempt has ended, and the row says so
+	}
 	pause := c.options.RetryBackoff.Delay(max(1, attempts))
 	switch {
 	case err != nil:
@@ -139,10 +157,12 @@ func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, cl
 // holds a lock that d needs, or because events of several aggregates have met a time limit.
 func (c *Consumer) putOff(ctx context.Context, d *delivery, cause error, class fault) []*delivery {
 	if d.starts > 0 { // the attempt has ended, and this process lives
-		if err := c.store.unmarkStarted(ctx, []*delivery{d}); err != nil {
+		switch rows, err := c.store.unmarkStarted(ctx, []*delivery{d}); {
+		case err != nil:
 			c.logFor(d).DebugContext(ctx, "beginning not taken back", "error", err)
+		case rows > 0:
+			d.starts, d.startedBefore = 0, false
 		}
-		d.starts, d.startedBefore = 0, false
 	}
 	d.putOffs++
 	pause := lockRetry.Delay(d.putOffs)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"cloud.google.com/go/pubsub/v2"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 
 	"example.com/lockstep/pkg/eventing"
@@ -232,7 +233,7 @@ func TestASecondCopyOfPoisonIsSettled(t *testing.T) {
 	}
 	c.process(t.Context(), mergeDuplicates([]*delivery{bring()}))
 	c.process(t.Context(), mergeDuplicates([]*delivery{bring()})) // while the first cannot be dead-lettered
-	if n := c.budget.inHand().messages; n != 2 {
+	if n := len(c.blocked.byKey[e.Key()]); n != 2 {
 		t.Fatalf("%d in hand, want both", n)
 	}
 	if _, err := b.client.TopicAdminClient.CreateTopic(t.Context(), &pubsubpb.Topic{Name: deadTopic}); err != nil {
@@ -241,5 +242,43 @@ func TestASecondCopyOfPoisonIsSettled(t *testing.T) {
 	c.finish(t)
 	if left := c.budget.inHand(); left != (load{}) || len(b.deadLettered("")) != 1 {
 		t.Errorf("%v in hand after everything is settled, %d dead letters", left, len(b.deadLettered("")))
+	}
+}
+
+// The messages of blocked aggregates are delivered again and again. Only the first message of each
+// event counts as a message in hand and keeps its data. All of them are acked in the end.
+func TestCopiesOfBlockedEventsUseNoBudget(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	const events, times = 3, 4
+	var held []eventing.Event
+	for v := range int64(events) {
+		held = append(held, event("a", v+2))
+	}
+	var all []*pubsub.Message
+	for range times {
+		for _, e := range held {
+			m := e.Message()
+			d := c.handler.newDelivery(&pubsub.Message{ID: "m", Data: m.Data, Attributes: m.Attributes, OrderingKey: e.AggregateID})
+			if !c.budget.acquire(t.Context(), loadOf(d.message())) {
+				t.Fatal("no room")
+			}
+			all = append(all, d.message())
+			c.process(t.Context(), []*delivery{d})
+		}
+	}
+	first := load{}
+	for _, m := range all[:events] {
+		first = first.plus(loadOf(m))
+	}
+	copies := load{bytes: int64(len(all)-events) * (perMessage + int64(len("a")))}
+	if got := c.budget.inHand(); got != first.plus(copies) {
+		t.Errorf("%v in hand, want %v and %v", got, first, copies)
+	}
+	b.setOwner("a", 2)
+	c.finish(t)
+	if v := b.count(t, version, "a"); v != events+1 || c.budget.inHand() != (load{}) {
+		t.Errorf("version %d; %v in hand, want nothing", v, c.budget.inHand())
 	}
 }

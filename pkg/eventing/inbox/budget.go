@@ -14,11 +14,16 @@ const perMessage = 1 << 10
 // load is a number of messages and the bytes that they take.
 type load struct{ messages, bytes int64 }
 
-// loadOf returns the load of m. It counts the data twice, as received and as decoded.
+// loadOf returns the load of m. It counts the data twice, as received and as decoded. A message
+// without data and attributes is a copy (method strip of delivery) and does not count as a message.
+// The broker delivers no such message.
 func loadOf(m *pubsub.Message) load {
 	n := perMessage + 2*len(m.Data) + len(m.OrderingKey)
 	for key, value := range m.Attributes {
 		n += len(key) + len(value)
+	}
+	if len(m.Data)+len(m.Attributes) == 0 {
+		return load{bytes: int64(n)}
 	}
 	return load{messages: 1, bytes: int64(n)}
 }

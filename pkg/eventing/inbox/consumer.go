@@ -230,17 +230,14 @@ func (c *Consumer) work(ctx context.Context) {
 		case <-alive.C:
 			continue
 		case key := <-c.blocked.released:
-			batch = c.blocked.unblock(key)
+			batch = c.waiting.first(mergeDuplicates(c.blocked.unblock(key)), time.Now())
 		case d := <-c.incoming:
 			c.waiting.push(d, time.Now())
 			batch = c.gather()
 		case <-more:
 			batch = c.gather()
 		}
-		// More events may wait behind a blocked event than fit into one transaction.
-		for part := range slices.Chunk(mergeDuplicates(batch), maxBatch) {
-			unfinished = append(unfinished, c.process(ctx, part)...)
-		}
+		unfinished = append(unfinished, c.process(ctx, mergeDuplicates(batch))...)
 	}
 }
 

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/txn"
 )
 
 const (
@@ -47,8 +49,19 @@ func (c *Consumer) markStarted(ctx context.Context, batch []*delivery) error {
 	if len(suspects) == 0 {
 		return ctx.Err()
 	}
-	return c.persist(ctx, "begin", func() error {
-		first, before, err := c.store.markStarted(ctx, suspects)
+	return c.markAllStarted(ctx, suspects, lockWait(suspects))
+}
+
+// markAllStarted is markStarted for suspects. If another session has locked the inbox row of an
+// event, the start of that event is not recorded, and the starts of the other events are. The
+// transaction that applies the event then meets the same lock, and the event is put off.
+func (c *Consumer) markAllStarted(ctx context.Context, suspects []*delivery, wait time.Duration) error {
+	locked := false
+	err := c.persist(ctx, "begin", func() error {
+		first, before, err := c.store.markStarted(ctx, suspects, wait)
+		if locked = txn.IsLocked(err); locked {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
@@ -60,18 +73,30 @@ func (c *Consumer) markStarted(ctx context.Context, batch []*delivery) error {
 		}
 		return nil
 	})
+	if err != nil || !locked || len(suspects) == 1 {
+		return err
+	}
+	half := len(suspects) / 2
+	if err := c.markAllStarted(ctx, suspects[:half], minLockWait); err != nil {
+		return err
+	}
+	return c.markAllStarted(ctx, suspects[half:], minLockWait)
 }
 
 // markStartedAgain records another start of d if d was started before. The caller then applies d
-// alone. After maxStarts starts, d belongs in the dead letters. markStartedAgain returns an error
+// alone. After maxStarts starts, d belongs in the dead letters. If another session has locked the
+// inbox row of d, the start is not recorded, as in markAllStarted. markStartedAgain returns an error
 // only if ctx has ended.
 func (c *Consumer) markStartedAgain(ctx context.Context, d *delivery) error {
 	if !d.startedBefore || d.starts > 0 || d.invalid != nil {
 		return ctx.Err()
 	}
 	return c.persist(ctx, "begin", func() (err error) {
-		if d.starts, err = c.store.markStartedAgain(ctx, d); d.starts > maxStarts {
+		if d.starts, err = c.store.markStartedAgain(ctx, d, lockWait([]*delivery{d})); d.starts > maxStarts {
 			d.invalid = fmt.Errorf("the process ended %d times while applying it", d.starts-1)
+		}
+		if txn.IsLocked(err) {
+			return nil
 		}
 		return err
 	})
@@ -115,23 +140,31 @@ func (c *Consumer) waitOut(ctx context.Context, what string, err error, failures
 
 // markStarted records, in a commit of its own, that batch is about to be applied. first has the
 // events without an earlier recorded start. before has the events that have such a start and are
-// not done. The rows of these events stay as they are.
-func (s store) markStarted(ctx context.Context, batch []*delivery) (first, before map[*delivery]bool, err error) {
+// not done. The rows of these events stay as they are. wait bounds the wait for each lock
+// (txn.IsLocked). If one of the rows stays locked, no start is recorded.
+func (s store) markStarted(
+	ctx context.Context, batch []*delivery, wait time.Duration,
+) (first, before map[*delivery]bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	rows, _ := s.db.Query(ctx, `
+	b := waiting(wait)
+	b.Queue(`
 		INSERT INTO inbox AS i (`+rowColumns+`, status, begun)
 		SELECT DISTINCT ON (e.event_id) $1, e.*, 'held', 1 FROM `+rowsOf+` ORDER BY e.event_id
 		ON CONFLICT (consumer, event_id) DO UPDATE SET begun = 1, last_seen_at = clock_timestamp()
 		 WHERE i.status <> 'done' AND i.begun = 0 AND `+sameAs("excluded")+`
-		RETURNING event_id, aggregate_type, aggregate_id, version`, s.rows(batch)...)
-	if first, err = matching(rows, batch); err != nil {
+		RETURNING event_id, aggregate_type, aggregate_id, version`, s.rows(batch)...).
+		Query(func(rows pgx.Rows) (err error) {
+			first, err = matching(rows, batch)
+			return err
+		})
+	if err := s.db.SendBatch(ctx, b).Close(); err != nil {
 		return nil, nil, fmt.Errorf("begin: %w", err)
 	}
 	if len(first) == len(batch) {
 		return first, nil, nil
 	}
-	rows, _ = s.db.Query(ctx, `
+	rows, _ := s.db.Query(ctx, `
 		SELECT event_id, aggregate_type, aggregate_id, version
 		  FROM inbox WHERE consumer = $1 AND event_id = ANY ($2) AND status <> 'done'`, s.consumer, ids(batch))
 	if before, err = matching(rows, batch); err != nil {
@@ -142,23 +175,43 @@ func (s store) markStarted(ctx context.Context, batch []*delivery) (first, befor
 }
 
 // markStartedAgain counts, in a commit of its own, that d is about to be applied, and
-// returns the count.
-func (s store) markStartedAgain(ctx context.Context, d *delivery) (n int, err error) {
-	err = s.within(queryTimeout).Statement("begin again", `
+// returns the count. wait bounds the wait for the row's lock (txn.IsLocked).
+func (s store) markStartedAgain(ctx context.Context, d *delivery, wait time.Duration) (n int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	b := waiting(wait)
+	b.Queue(`
 		UPDATE inbox i SET begun = begun + 1, last_seen_at = clock_timestamp() `+joinedRows+`
-		RETURNING begun`, s.rows([]*delivery{d})...).Scan(ctx, &n)
-	if errors.Is(err, pgx.ErrNoRows) { // the row was purged meanwhile, so the event was done
-		return 0, nil
+		RETURNING begun`, s.rows([]*delivery{d})...).
+		QueryRow(func(row pgx.Row) error {
+			err := row.Scan(&n)
+			if errors.Is(err, pgx.ErrNoRows) { // the row was purged meanwhile, so the event was done
+				return nil
+			}
+			return err
+		})
+	if err := s.db.SendBatch(ctx, b).Close(); err != nil {
+		return 0, fmt.Errorf("begin again: %w", err)
 	}
-	return n, err
+	return n, nil
 }
 
 // unmarkStarted takes back one recorded start of each event in batch, because the event has not
-// ended the process.
-func (s store) unmarkStarted(ctx context.Context, batch []*delivery) error {
-	_, err := s.within(probeTimeout).Statement("take beginnings back", `
-		UPDATE inbox i SET begun = greatest(begun - 1, 0) `+joinedRows, s.rows(batch)...).Exec(ctx)
-	return err
+// ended the process. It returns how many starts it has taken back. It does not wait for a row that
+// another session has locked.
+func (s store) unmarkStarted(ctx context.Context, batch []*delivery) (rows int64, err error) {
+	return s.within(probeTimeout).Statement("take beginnings back", `
+		WITH free AS (SELECT i.event_id FROM inbox i, `+eachRow+` FOR UPDATE OF i SKIP LOCKED)
+		UPDATE inbox i SET begun = greatest(begun - 1, 0) FROM free
+		 WHERE i.consumer = $1 AND i.event_id = free.event_id`, s.rows(batch)...).Exec(ctx)
+}
+
+// waiting returns a batch whose statements wait for each lock no longer than limit. The statements
+// are one transaction.
+func waiting(limit time.Duration) *pgx.Batch {
+	b := &pgx.Batch{}
+	b.Queue(`SELECT set_config('lock_timeout', $1, true)`, strconv.FormatInt(limit.Milliseconds(), 10))
+	return b
 }
 
 // register writes that this instance has started, and reports whether another instance of the

@@ -1,6 +1,12 @@
 package inbox
 
-import "testing"
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"example.com/lockstep/pkg/eventing"
+)
 
 // redelivered is another delivery of d's event, with the broker's count.
 func redelivered(d *delivery, attempt int) *delivery {
@@ -61,5 +67,112 @@ func TestAnEventBehindABlockedOneIsNotStartedAgain(t *testing.T) {
 	}
 	if n := b.count(t, `SELECT begun FROM inbox WHERE event_id = $1`, behind.id()); n != 1 {
 		t.Errorf("%d starts of the event behind are recorded, want the one in the process that was killed", n)
+	}
+}
+
+// lockInboxRow locks an event's inbox row until unlock is called.
+func (b *bench) lockInboxRow(t *testing.T, d *delivery) (unlock func()) {
+	t.Helper()
+	return b.lockOne(t, `SELECT FROM app.inbox WHERE event_id = $1 FOR UPDATE`, d.id())
+}
+
+// Another session holds the inbox row of an event that is delivered again. The event is put off, and
+// the other events of its batch are applied, with their starts recorded.
+func TestALockedInboxRowHoldsUpItsEventAlone(t *testing.T) {
+	t.Parallel()
+	for name, starts := range map[string]int{"not started before": 0, "started before": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			c := b.consumer(t)
+			d := delivered(event("a", 1))
+			if _, _, err := c.store.writeUnfinished(t.Context(), d, "held", "a test", 0); err != nil {
+				t.Fatal(err)
+			}
+			b.execAdmin(t, fmt.Sprintf(`UPDATE app.inbox SET begun = %d`, starts))
+			unlock := b.lockInboxRow(t, d)
+			batch := []*delivery{redelivered(d, 2)}
+			for i := range 6 {
+				batch = append(batch, redelivered(delivered(event(fmt.Sprint("free", i), 1)), 2))
+			}
+			var started int
+			b.setSpoil(func(eventing.Event) error {
+				started = max(started, b.count(t, `SELECT count(*) FROM app.inbox WHERE begun = 1 AND event_id <> $1`, d.id()))
+				return nil
+			})
+			if left := c.process(t.Context(), mergeDuplicates(batch)); len(left) != 0 {
+				t.Fatalf("%d are left", len(left))
+			}
+			if n := b.count(t, withDone); n != 6 || batch[0].putOffs != 1 || started != 6 {
+				t.Errorf("%d are applied and %d have a recorded start, want 6; the locked one is put off %d times", n, started, batch[0].putOffs)
+			}
+			again := redelivered(d, 3)
+			again.startedBefore = true
+			if err := c.markStartedAgain(t.Context(), again); err != nil || again.starts != 0 {
+				t.Errorf("alone: %d starts, %v", again.starts, err)
+			}
+			unlock()
+			c.finish(t)
+			if n := b.count(t, withDone); n != 7 {
+				t.Errorf("%d are done after the lock", n)
+			}
+		})
+	}
+}
+
+// An event is put off again and again, and the row cannot be written to take its start back. The
+// start is not counted a second time.
+func TestAStartThatIsNotTakenBackIsNotCountedAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	d := redelivered(delivered(event("a", 1)), 2)
+	if err := c.markStarted(t.Context(), []*delivery{d}); err != nil {
+		t.Fatal(err)
+	}
+	revoked := func() (undo func()) {
+		b.execAdmin(t, `REVOKE UPDATE ON app.inbox FROM app_service`)
+		return func() { b.execAdmin(t, `GRANT UPDATE ON app.inbox TO app_service`) }
+	}
+	inUse := func() (undo func()) { return b.lockInboxRow(t, d) }
+	putOff := func() { c.putOff(t.Context(), d, errors.New("a lock"), locked) }
+	failed := func() { c.eventFailed(t.Context(), d, errors.New("no"), eventFault) }
+	for name, end := range map[string]struct {
+		prevent func() (undo func())
+		end     func()
+	}{
+		"put off": {revoked, putOff}, "put off in a lock": {inUse, putOff}, "failed": {revoked, failed},
+	} {
+		undo := end.prevent()
+		end.end()
+		c.blocked.unblock(<-c.blocked.released)
+		undo()
+		if err := errors.Join(c.markStarted(t.Context(), []*delivery{d}), c.markStartedAgain(t.Context(), d)); err != nil {
+			t.Fatal(err)
+		}
+		if n := b.count(t, `SELECT begun FROM inbox`); n != 1 {
+			t.Errorf("%s: %d starts are recorded", name, n)
+		}
+	}
+	c.finish(t, d)
+	if n := b.count(t, `SELECT begun FROM inbox WHERE status = 'done'`); n != 0 {
+		t.Errorf("%d starts are left", n)
+	}
+}
+
+// A process ends well with an event in hand whose inbox row another session has locked. The starts of
+// the other events are taken back.
+func TestALockedInboxRowKeepsNoOtherStart(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	d, other := redelivered(delivered(event("a", 1)), 2), redelivered(delivered(event("b", 1)), 2)
+	if err := c.markStarted(t.Context(), []*delivery{d, other}); err != nil {
+		t.Fatal(err)
+	}
+	b.lockInboxRow(t, d)
+	c.giveBack(t.Context(), d, other)
+	if n := b.count(t, `SELECT begun FROM inbox WHERE event_id = $1`, other.id()); n != 0 {
+		t.Errorf("%d starts are left", n)
 	}
 }

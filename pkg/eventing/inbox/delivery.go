@@ -108,6 +108,18 @@ func (d *delivery) takeUnanswered() []*pubsub.Message {
 	return leaving
 }
 
+// strip makes d a copy of another delivery of its event: its messages keep only their acks. strip
+// returns the load that is no longer needed.
+func (d *delivery) strip() (freed load) {
+	for _, m := range d.messages {
+		before := loadOf(m)
+		m.Data, m.Attributes = nil, nil
+		freed = freed.plus(before.minus(loadOf(m)))
+	}
+	d.change.Event.Payload, d.change.Payload = nil, nil
+	return freed
+}
+
 // in returns ctx with the trace of d's event.
 func (d *delivery) in(ctx context.Context) context.Context { return d.event().InTrace(ctx) }
 

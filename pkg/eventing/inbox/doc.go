@@ -210,7 +210,9 @@
 //	                                dead letter: the process ended 3 times
 //
 // A delivery of an event whose aggregate is blocked is queued, and is no start, because no process
-// applies the event then.
+// applies the event then. If another session has locked the event's row, the consumer waits for a
+// second at most and does not record the start. The transaction that applies the event meets the
+// same lock, and the event is put off.
 //
 // If another event shared a batch with the faulty event, one start of the other event is counted as
 // well. The other event then succeeds when it is applied alone. A start of the consumer is unclean
@@ -233,7 +235,8 @@
 //
 // Batches take the messages in hand by round robin over the tenants, 16 messages of one tenant at
 // a time. If messages of two tenants came within the last minute, a batch has at most 100 messages
-// instead of 1,000. So a message waits for a shorter transaction. The messages that still wait at
+// instead of 1,000. So a message waits for a shorter transaction. The same holds for an aggregate
+// that is unblocked. Its first events are a batch of their own, and the rest takes turns. The messages that still wait at
 // the broker are in the order in which the relay sent them: see package outbox.
 //
 // # Bounds
@@ -257,7 +260,8 @@
 // `inbox_in_flight_bytes` show how much of the budget is used.
 //
 // The client keeps leases for up to a day. If a message is held longer, the broker delivers it
-// again once a day, and the consumer joins the new message to the held one. Apart from that, the
+// again once a day, and the consumer joins the new message to the held one. The new message gives
+// its data up and counts in the budget as some 1 KiB and not as a message. Apart from that, the
 // broker's delivery count grows only when a process ends or when a stream breaks during a
 // delivery.
 //

@@ -40,7 +40,7 @@ func TestAnEventIDThatIsUsedTwiceInEveryStatus(t *testing.T) {
 			}
 		}},
 		{"begun", func(c *Consumer, first eventing.Event) {
-			if _, _, err := c.store.markStarted(t.Context(), []*delivery{delivered(first)}); err != nil {
+			if _, _, err := c.store.markStarted(t.Context(), []*delivery{delivered(first)}, maxLockWait); err != nil {
 				t.Fatal(err)
 			}
 		}},

@@ -32,13 +32,18 @@ const (
 // of instances may do so at once, because they skip each other's rows.
 func (c *Consumer) maintain(ctx context.Context) {
 	for backoff.Sleep(ctx, maintainEvery/2+rand.N(maintainEvery), nil) {
-		if err := c.store.heartbeat(ctx); err != nil && ctx.Err() == nil {
-			c.log.WarnContext(ctx, "this run not shown to go on", "error", err)
-		}
+		c.showRun(ctx)
 		if err := c.options.Checkpoints.Forget(ctx); err != nil && ctx.Err() == nil {
 			c.log.WarnContext(ctx, "offsets of former instances not deleted, trying again later", "error", err)
 		}
 		c.purgeAll(ctx)
+	}
+}
+
+// showRun writes this instance's heartbeat.
+func (c *Consumer) showRun(ctx context.Context) {
+	if err := c.store.heartbeat(ctx); err != nil && ctx.Err() == nil {
+		c.log.WarnContext(ctx, "this run not shown to go on", "error", err)
 	}
 }
 
@@ -54,7 +59,8 @@ func (c *Consumer) purgeAll(ctx context.Context) {
 	}
 }
 
-// purge deletes the old finished rows of a consumer.
+// purge deletes the old finished rows of a consumer. It also writes heartbeats, because a purge may
+// last longer than forgetInstanceAfter.
 func (c *Consumer) purge(ctx context.Context, consumer string) {
 	for ctx.Err() == nil {
 		n, err := c.store.purge(ctx, consumer, c.options.Retention)
@@ -65,6 +71,7 @@ func (c *Consumer) purge(ctx context.Context, consumer string) {
 		if n < purgeBatch {
 			return
 		}
+		c.showRun(ctx)
 		backoff.Sleep(ctx, purgePause, nil)
 	}
 }

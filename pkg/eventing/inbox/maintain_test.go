@@ -39,6 +39,26 @@ func TestPurgeDeletesOldSettledRows(t *testing.T) {
 	}
 }
 
+// A purge of many rows lasts longer than the record of an instance without a heartbeat.
+func TestALongPurgeShowsThatTheInstanceRuns(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	c.register(t.Context())
+	_, err := b.db.Exec(t.Context(), `
+		INSERT INTO inbox (consumer, event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time, status, received_at)
+		SELECT $1, gen_random_uuid(), 'VideoUpdated', 'video', s::text, 1, 'm', now(), 'done', now() - interval '33 days'
+		  FROM generate_series(1, $2 + 1) AS s`, subscription, purgeBatch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.execAdmin(t, `UPDATE app.inbox_runs SET seen_at = now() - interval '1 day'`)
+	c.purgeAll(t.Context())
+	if n := b.count(t, `SELECT count(*) FROM inbox_runs WHERE seen_at > now() - interval '1 minute'`); n != 1 {
+		t.Error("the record is from before the purge")
+	}
+}
+
 // The version stops an event that comes again after the purge of its row.
 func TestVersionStopsAnEventAfterThePurge(t *testing.T) {
 	t.Parallel()

@@ -49,7 +49,7 @@ func TestARowFollowsItsEvent(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", when, got, want)
 		}
 	}
-	if _, _, err := c.store.markStarted(t.Context(), []*delivery{brought(e, "first")}); err != nil {
+	if _, _, err := c.store.markStarted(t.Context(), []*delivery{brought(e, "first")}, maxLockWait); err != nil {
 		t.Fatal(err)
 	}
 	want("begun", entry{Status: "held", Source: "stream", Message: "first", Begun: 1})
@@ -72,7 +72,7 @@ func TestARowFollowsItsEvent(t *testing.T) {
 	}
 	done.Error = "late"
 	want("a late dead letter", done)
-	if err := c.store.unmarkStarted(t.Context(), []*delivery{brought(e, "third")}); err != nil {
+	if _, err := c.store.unmarkStarted(t.Context(), []*delivery{brought(e, "third")}); err != nil {
 		t.Fatal(err)
 	}
 	want("a late return", done)
@@ -97,10 +97,10 @@ func TestMarkStartedSeparatesTheFirstStartFromTheSecond(t *testing.T) {
 	duplicate := delivered(fresh.event())
 	duplicate.change.Event.AggregateID = "of the same id"
 	c.finish(t, delivered(done.event()))
-	if _, _, err := c.store.markStarted(t.Context(), []*delivery{old}); err != nil {
+	if _, _, err := c.store.markStarted(t.Context(), []*delivery{old}, maxLockWait); err != nil {
 		t.Fatal(err)
 	}
-	first, before, err := c.store.markStarted(t.Context(), []*delivery{done, old, fresh, duplicate})
+	first, before, err := c.store.markStarted(t.Context(), []*delivery{done, old, fresh, duplicate}, maxLockWait)
 	if err != nil || len(first) != 1 || first[fresh] == first[duplicate] {
 		t.Errorf("first %v, %v; want one of the two with one id", first, err)
 	}
@@ -110,14 +110,14 @@ func TestMarkStartedSeparatesTheFirstStartFromTheSecond(t *testing.T) {
 	if again := b.entry(t, old.event()); again.Begun != 1 {
 		t.Errorf("started %d times", again.Begun)
 	}
-	if n, err := c.store.markStartedAgain(t.Context(), old); n != 2 || err != nil {
+	if n, err := c.store.markStartedAgain(t.Context(), old, maxLockWait); n != 2 || err != nil {
 		t.Errorf("alone: started %d times, %v", n, err)
 	}
 	// Meanwhile another consumer may have finished it, and its row been purged.
 	if _, err := b.db.Exec(t.Context(), `DELETE FROM inbox WHERE event_id = $1`, old.id()); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := c.store.markStartedAgain(t.Context(), old); n != 0 || err != nil {
+	if n, err := c.store.markStartedAgain(t.Context(), old, maxLockWait); n != 0 || err != nil {
 		t.Errorf("purged: started %d times, %v", n, err)
 	}
 }
@@ -129,24 +129,24 @@ func TestNoStatementTakesTheRowOfAnother(t *testing.T) {
 	c := b.consumer(t)
 	defer c.metrics.unregister()
 	mine := event("a", 1)
-	if _, _, err := c.store.markStarted(t.Context(), []*delivery{delivered(mine)}); err != nil {
+	if _, _, err := c.store.markStarted(t.Context(), []*delivery{delivered(mine)}, maxLockWait); err != nil {
 		t.Fatal(err)
 	}
 	was, other := b.entry(t, mine), brought(mine, "other")
 	other.change.Event.Version = 2
 	for name, statement := range map[string]func() error{
 		"note":          func() error { return c.store.noteError(t.Context(), other, "gap") },
-		"unmarkStarted": func() error { return c.store.unmarkStarted(t.Context(), []*delivery{other}) },
+		"unmarkStarted": func() error { _, err := c.store.unmarkStarted(t.Context(), []*delivery{other}); return err },
 		"markDead":      func() error { return c.store.markDead(t.Context(), other, errors.New("hopeless")) },
 		"begin": func() error {
-			first, before, err := c.store.markStarted(t.Context(), []*delivery{other})
+			first, before, err := c.store.markStarted(t.Context(), []*delivery{other}, maxLockWait)
 			if len(first)+len(before) > 0 {
 				t.Errorf("first %v, before %v", first, before)
 			}
 			return err
 		},
 		"markStartedAgain": func() error {
-			n, err := c.store.markStartedAgain(t.Context(), other)
+			n, err := c.store.markStartedAgain(t.Context(), other, maxLockWait)
 			if n != 0 {
 				t.Errorf("started %d times", n)
 			}

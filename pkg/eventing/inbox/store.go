@@ -74,8 +74,12 @@ func sameAs(row string) string {
 }
 
 // joinedRows is the FROM and WHERE of an UPDATE that changes the inbox row i of each delivery.
-var joinedRows = `FROM ` + rowsOf + `
+// eachRow is the part after FROM.
+var (
+	joinedRows = `FROM ` + eachRow
+	eachRow    = rowsOf + `
 		 WHERE i.consumer = $1 AND i.event_id = e.event_id AND ` + sameAs("e")
+)
 
 func (s store) rows(batch []*delivery) []any {
 	n := len(batch)

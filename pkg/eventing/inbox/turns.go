@@ -1,6 +1,9 @@
 package inbox
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 const (
 	// While several tenants are active, a batch has a quarter of the waiting messages, but at least
@@ -42,20 +45,48 @@ func (t *turns) push(d *delivery, now time.Time) {
 	}
 	t.last = tenant
 	t.count++
+	l := t.lane(tenant)
+	l.messages = append(l.messages, d)
+}
+
+// lane returns a tenant's lane, at the end of the order if it is new. The caller adds a message.
+func (t *turns) lane(tenant string) *lane {
 	l := t.lanes[tenant]
 	if l == nil {
 		l = &lane{tenant: tenant}
 		t.lanes[tenant], t.next = l, append(t.next, l)
 	}
-	l.messages = append(l.messages, d)
+	return l
+}
+
+// shared reports whether several tenants are active.
+func (t *turns) shared(now time.Time) bool {
+	return !t.changed.IsZero() && now.Sub(t.changed) < activeFor
 }
 
 // batch takes the next batch.
 func (t *turns) batch(now time.Time) []*delivery {
-	if !t.changed.IsZero() && now.Sub(t.changed) < activeFor {
+	if t.shared(now) {
 		return t.take(min(max(t.count/4, leastShared), sharedBatch))
 	}
 	return t.take(maxBatch)
+}
+
+// first returns the first batch of unblocked, the deliveries of an aggregate that was unblocked. The
+// batch has no messages of other aggregates, because its first event has failed before. The rest
+// takes its turns, before the later messages of its tenant.
+func (t *turns) first(unblocked []*delivery, now time.Time) []*delivery {
+	n := maxBatch
+	if t.shared(now) {
+		n = sharedBatch
+	}
+	if n >= len(unblocked) {
+		return unblocked
+	}
+	l, rest := t.lane(unblocked[0].event().Tenant()), unblocked[n:]
+	l.messages = slices.Concat(rest, l.messages)
+	t.count += len(rest)
+	return unblocked[:n]
 }
 
 // take takes up to n messages.

@@ -102,3 +102,44 @@ func TestWaitingMessagesAreGivenBack(t *testing.T) {
 		}
 	}
 }
+
+// A thousand events wait behind one gap. After the gap, they take turns with another tenant's
+// message, in their order, and before the later messages of their own tenant.
+func TestAnUnblockedAggregateTakesTurns(t *testing.T) {
+	t.Parallel()
+	waiting, now := turns{lanes: map[string]*lane{}}, time.Now()
+	of := func(tenant, aggregate string, version int64) *delivery {
+		e := event(aggregate, version)
+		e.TenantID = tenant
+		return delivered(e)
+	}
+	var blocked []*delivery
+	for v := range int64(1000) {
+		blocked = append(blocked, of("busy", "a", v+2))
+	}
+	waiting.push(of("busy", "a", 1002), now)
+	waiting.push(of("quiet", "q", 1), now)
+	batch := waiting.first(blocked, now)
+	if len(batch) != sharedBatch {
+		t.Errorf("the first batch has %d", len(batch))
+	}
+	var versions []int64
+	quietAt, batches := -1, 0
+	for ; len(batch) > 0; batch = waiting.batch(now) {
+		for _, d := range batch {
+			if d.event().TenantID == "quiet" {
+				quietAt = batches
+			} else {
+				versions = append(versions, d.event().Version)
+			}
+		}
+		batches++
+	}
+	if len(versions) != 1001 || !slices.IsSorted(versions) || quietAt != 1 {
+		t.Errorf("%d events of the busy tenant, in order: %t; the quiet tenant's message in batch %d", len(versions), slices.IsSorted(versions), quietAt)
+	}
+	alone := turns{lanes: map[string]*lane{}}
+	if n := len(alone.first(slices.Repeat(blocked, 2), now)); n != maxBatch || alone.count != 1000 {
+		t.Errorf("%d of one tenant in a batch, %d wait", n, alone.count)
+	}
+}
