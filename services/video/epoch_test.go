@@ -8,6 +8,7 @@ import (
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/operator/backlog"
 	videov1 "example.com/lockstep/proto/video/v1"
+	"example.com/lockstep/services/video/aggregate"
 )
 
 // TestANewEpoch: an operator begins an epoch while the process runs. From then on each
@@ -77,5 +78,44 @@ func TestANewEpoch(t *testing.T) {
 	listed, err := a.rpc.ListVideos(t.Context(), &videov1.ListVideosRequest{})
 	if err != nil || len(listed.GetVideos()) == 0 || listed.GetVideos()[0].GetEpoch() != epoch {
 		t.Errorf("%v, %v; want epoch %d", listed, err, epoch)
+	}
+}
+
+// A change of nothing waits for the row while an operator begins an epoch. The answer is of the new
+// epoch: a token of the old one would count as reached by any row of the new one.
+func TestAChangeOfNothingThatWaitsForAnEpoch(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	v := a.create()
+	tx, err := a.admin.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	if _, err := tx.Exec(t.Context(), `UPDATE video.videos SET title = 'b', version = 2 WHERE video_id = $1`, v.ID); err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan Video, 1)
+	go func() {
+		r, err := a.service.Update(t.Context(), v.ID, []string{"title"}, Video{Title: "b"}, aggregate.WriteOptions{Caller: everyone}, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		answered <- r.Value
+	}()
+	a.until("the change waits", func() bool {
+		var waits bool
+		err := a.admin.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database())`).Scan(&waits)
+		return err == nil && waits
+	})
+	epoch, err := backlog.New(a.db).BeginEpoch(t.Context(), audit.Actor{By: "ada"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if v := <-answered; v.Version != 2 || v.Epoch != epoch.Epoch {
+		t.Errorf("version %d in epoch %d, want 2 in %d", v.Version, v.Epoch, epoch.Epoch)
 	}
 }

@@ -206,3 +206,23 @@ func TestIsolationIsPinned(t *testing.T) {
 	}
 	writers.Wait()
 }
+
+// A write has committed, and its answer is lost. The service does not know that the event is
+// there, and wakes the relay all the same.
+func TestALostCommitWakesTheRelay(t *testing.T) {
+	t.Parallel()
+	db := pairtest.New(t)
+	pool, armed := db.PoolLosingCommits(t, db.VideoURL, func() {})
+	wakeups := make(chan struct{}, 10)
+	videos := newServices(pool, func() { wakeups <- struct{}{} }).videos
+	draft := Video{UploaderID: uuid.New(), Title: "Pompeii"}
+	armed.Store(true)
+	_, err := videos.Create(t.Context(), draft, aggregate.WriteOptions{Caller: everyone}, nil)
+	var events int
+	if scanned := pool.QueryRow(t.Context(), `SELECT count(*) FROM outbox`).Scan(&events); scanned != nil {
+		t.Fatal(scanned)
+	}
+	if err == nil || events != 1 || len(wakeups) != 1 {
+		t.Errorf("%v; %d events, %d wake-ups", err, events, len(wakeups))
+	}
+}

@@ -1,18 +1,14 @@
 package inbox
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/pkg/eventing"
 )
@@ -111,52 +107,10 @@ func TestTimeLimitsOfSeveralAggregatesAreAnOutage(t *testing.T) {
 	}
 }
 
-// commitLoser is a connection that breaks after a COMMIT was done and before the client
-// learns of it.
-type commitLoser struct {
-	net.Conn
-
-	armed  *atomic.Bool
-	lost   func() // is called when it was done
-	losing bool
-}
-
-func (c *commitLoser) Write(p []byte) (int, error) {
-	if bytes.Contains(bytes.ToLower(p), []byte("commit\x00")) && c.armed.CompareAndSwap(true, false) {
-		c.losing = true
-	}
-	return c.Conn.Write(p)
-}
-
-func (c *commitLoser) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if c.losing && err == nil {
-		c.losing = false
-		c.lost()
-		_ = c.Close()
-		return 0, io.ErrUnexpectedEOF
-	}
-	return n, err
-}
-
-// loseACommit loses the answer to the first COMMIT after armed is set: the server commits,
-// lost is called, and the client's connection breaks.
+// loseACommit gives b a pool that loses the answer to the first COMMIT after armed is set.
 func (b *bench) loseACommit(t *testing.T, lost func()) (armed *atomic.Bool) {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(b.pg.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	armed = &atomic.Bool{}
-	dial := config.ConnConfig.DialFunc
-	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		return &commitLoser{Conn: conn, armed: armed, lost: lost}, err
-	}
-	if b.db, err = pgxpool.NewWithConfig(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(b.db.Close)
+	b.db, armed = b.pg.PoolLosingCommits(t, b.pg.URL, lost)
 	return armed
 }
 

@@ -48,6 +48,7 @@ func TestEmptyTables(t *testing.T) {
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 5000)
+	p.Owner = &late{p.owner, -time.Minute} // so that a later epoch is certain without half a minute's wait
 	var want []string
 	damage := func(kind reconcile.Kind, sql string, args ...any) {
 		t.Helper()
@@ -106,6 +107,10 @@ func TestInFlight(t *testing.T) {
 		"a row newer than the answer": {
 			early: `UPDATE app.copied SET version = version + 1, updated_at = now() WHERE ` + some(9),
 			late:  `UPDATE app.owned o SET version = c.version, updated_at = c.updated_at FROM app.copied c WHERE (c.a, c.b) = (o.a, o.b)`,
+		},
+		"a row that a repair moved to an epoch that began after the answer": {
+			early: `UPDATE app.copied SET epoch = 2 WHERE ` + some(9),
+			late:  `UPDATE app.present SET epoch = 2`,
 		},
 		"a new row that the answer lacks": {
 			early: `INSERT INTO app.copied SELECT gen_random_uuid(), gen_random_uuid(), '', NULL, 1, now(), now(), NULL, NULL`,

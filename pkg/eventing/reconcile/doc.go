@@ -44,7 +44,8 @@
 //	extra     the owner never had the row, or has lost it.
 //	ahead     the reader has a higher version, or a later epoch. "extra" and "ahead" are certain if
 //	          the answer is more than lossTime younger than the reader's row, because then the
-//	          answer is not from before the row.
+//	          answer is not from before the row. If only the epoch is later, the answer must also be
+//	          lossTime younger than the first look that found the row in its epoch.
 //
 // A check looks again at each row whose difference is not certain yet. The first new look comes
 // after about a minute at most. The check looks until the row is equal, the difference is certain,

@@ -68,6 +68,10 @@ type sighting struct {
 	// time. See the method lasts.
 	version int64
 	since   time.Time
+	// epoch is the reader's epoch of the row, and seen is when the check first saw the row in that
+	// epoch. See the method epochStands.
+	epoch int64
+	seen  time.Time
 	// first is the time of the first sighting.
 	first time.Time
 }
@@ -83,8 +87,8 @@ func (s *sighting) certain(k Kind, reader, owner Row, a Answer, grace time.Durat
 		return true
 	case a.AsOf.IsZero():
 		return false
-	case k == Extra, k == Ahead:
-		return outlives
+	case k.Lost():
+		return s.epochStands(k, reader, owner, a) && outlives
 	case k == Changed:
 		// If the owner's row has stood for the grace period, the event of that row is not on its
 		// way, even if the row has a time in the future.
@@ -103,6 +107,20 @@ func (s *sighting) lasts(moved bool, owner Row, a Answer, grace time.Duration) b
 		s.version, s.since = owner.Version, a.AsOf
 	}
 	return a.AsOf.Sub(s.since) > grace
+}
+
+// epochStands reports whether the owner's answer is from lossTime after the check first saw the
+// reader's row in its epoch. That counts if only the epoch of the row is later, because an earlier
+// answer may be from before the epoch began. The time of the row does not show that, because a
+// repair moves a row of any age to the present epoch.
+func (s *sighting) epochStands(k Kind, reader, owner Row, a Answer) bool {
+	if k != Ahead || reader.Version > owner.Version {
+		return true
+	}
+	if s.seen.IsZero() || reader.Epoch != s.epoch {
+		s.epoch, s.seen = reader.Epoch, time.Now()
+	}
+	return a.AsOf.After(s.seen.Add(lossTime))
 }
 
 // fromFuture reports whether the time at is later than the present by more than lossTime, which

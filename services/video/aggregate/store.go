@@ -20,7 +20,8 @@ const (
 	// RevisionColumns are the columns of a Revision.
 	RevisionColumns = `version, created_at, updated_at, deleted_at, last_event_id, tenant_id`
 	// SelectRevision has the columns that a query reads into a Revision. One of them is the owner's
-	// epoch, which the query reads in the same snapshot as the row.
+	// epoch in the query's snapshot. If the query waits for the row's lock, the row is newer than the
+	// epoch (see Append).
 	SelectRevision = RevisionColumns + `, ` + outbox.PresentEpoch + ` AS epoch`
 )
 

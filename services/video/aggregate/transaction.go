@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/auth"
@@ -30,7 +31,8 @@ type Writer struct {
 }
 
 // NewWriter returns a writer on the schema that db's search_path finds. The writer calls wake after
-// each commit that added an event to the outbox. The process passes [outbox.Relay.Wake].
+// each commit that added an event to the outbox, and after each commit that may have done so,
+// because its answer was lost. The process passes [outbox.Relay.Wake].
 func NewWriter(db *pgxpool.Pool, wake func()) *Writer {
 	return &Writer{db: db, writer: txn.NewWriter(db), epoch: outbox.NewEpoch(db), wake: wake}
 }
@@ -77,12 +79,26 @@ func Write[T any, P rowOf[T]](
 		result, err = replay[T, P](ctx, w, r, t)
 	}
 	if err != nil {
+		if t != nil && t.events > 0 && mayHaveCommitted(err) {
+			w.wake()
+		}
 		return Result[T]{}, fmt.Errorf("write %T: %w", result.Value, err)
 	}
-	if t.events > 0 && !result.Replayed {
+	switch {
+	case result.Replayed:
+	case t.events > 0:
 		w.wake()
+	case t.present > 0:
+		P(&result.Value).complete(t.Tenant, t.present)
 	}
 	return result, nil
+}
+
+// mayHaveCommitted reports whether a transaction that sent COMMIT and failed with err may have
+// committed. An error that the database has returned means that it has not.
+func mayHaveCommitted(err error) bool {
+	_, refused := errors.AsType[*pgconn.PgError](err)
+	return !refused
 }
 
 // writeInEpoch runs do in the epoch that the process believes to be the present one. t is the
@@ -138,6 +154,8 @@ type Tx struct {
 	batch    *pgx.Batch
 	answered idempotency.Stored
 	events   int
+	// present is the owner's epoch as Append has read it, or 0 if Append has not read it.
+	present int64
 }
 
 func newTx(tx *txn.Tx, caller auth.Principal, epoch int64, r idempotency.Request) *Tx {
@@ -184,9 +202,15 @@ func (t *Tx) Lock(ctx context.Context) error {
 // this request waits at the same statement until this transaction ends.
 func (t *Tx) Remember(answer any) error { return t.request.Remember(t.batch, answer) }
 
-// Append makes the last round trip. It sends the queued statements and the events, and commits.
+// Append makes the last round trip. It sends the queued statements and the events, and commits. If
+// there is no event, Append reads the owner's epoch for the answer. The epoch that was read together
+// with the row does not suffice, because it is from before the wait for the row's lock, and no
+// append of an event checks it.
 func (t *Tx) Append(ctx context.Context, events ...eventing.Event) error {
 	t.events = len(events)
+	if t.events == 0 {
+		t.Queue(`SELECT ` + outbox.PresentEpoch).QueryRow(func(row pgx.Row) error { return row.Scan(&t.present) })
+	}
 	return outbox.Append(ctx, t.tx.Last(), t.batch, events...)
 }
 
