@@ -105,9 +105,11 @@ func (e *Erasure) Find(ctx context.Context) ([]erasure.Found, error) {
 // arrival is the pause before Erase looks again whether events have deleted further rows.
 var arrival = backoff.Policy{Base: 100 * time.Millisecond, Cap: 2 * time.Second}
 
-// letterRetention is how long a dead letter's message exists at most. Until then, a dead letter
-// without a message has one that another session has leased, for up to ten minutes.
-const letterRetention = 31 * 24 * time.Hour
+// letterRetention is how long after the first receipt of an event the message of its dead letter
+// exists at most. A subscription keeps messages for up to 31 days, and the event may have waited for
+// as long before it became a dead letter. Until then, a dead letter without a message has one that
+// another session has leased, for up to ten minutes.
+const letterRetention = 2 * 31 * 24 * time.Hour
 
 // Erase brings the rows of the user's dead letters to the owner's state, and then removes the
 // letters. It leaves a dead letter whose message another session has leased. It does not delete

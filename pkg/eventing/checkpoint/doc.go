@@ -5,8 +5,9 @@
 // batch's effects, so that neither is committed without the other. Each instance has a row of its
 // own. With a single row, all batches would wait for the lock of that row. A view derives the
 // position of the group. While aggregates are blocked, an instance saves a position before their
-// messages. A saved position never moves back, so a message that arrives long after later messages
-// may be before it.
+// first messages. A saved position never moves back, so a message that arrives long after later
+// messages may be before it. Therefore each event that waits has a held row in the inbox, and the
+// view's safe position is before the oldest of these rows, whichever instance has the message.
 //
 // # Why nothing seeks forward by itself
 //

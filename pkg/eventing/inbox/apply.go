@@ -96,7 +96,7 @@ func (c *Consumer) apply(ctx context.Context, batch []*delivery) (unfinished []*
 		case f == outage:
 			c.waitOut(ctx, "apply", err, failures)
 		case len(batch) > 1:
-			return c.bisect(ctx, batch)
+			return c.bisect(ctx, batch, f)
 		default:
 			return c.eventFailed(ctx, batch[0], err, f)
 		}
@@ -125,10 +125,14 @@ func (c *Consumer) filterBlocked(ctx context.Context, batch []*delivery) (rest [
 }
 
 // bisect applies the two halves of a failed batch separately. In the end the event that fails is
-// alone, and its aggregate is blocked. The later events of the aggregate then wait.
-func (c *Consumer) bisect(ctx context.Context, batch []*delivery) (unfinished []*delivery) {
+// alone, and its aggregate is blocked. The later events of the aggregate then wait. f is the cause
+// of the failure.
+func (c *Consumer) bisect(ctx context.Context, batch []*delivery, f fault) (unfinished []*delivery) {
 	for _, d := range batch {
 		d.bisections++
+		if f == locked && d.lockWait == 0 {
+			d.lockWait = shareOfWait(len(batch))
+		}
 	}
 	half := len(batch) / 2
 	unfinished = c.apply(ctx, batch[:half])
@@ -138,13 +142,13 @@ func (c *Consumer) bisect(ctx context.Context, batch []*delivery) (unfinished []
 	return append(unfinished, c.apply(ctx, batch[half:])...)
 }
 
-// begin queues BEGIN and the settings of batch's transaction. They are sent together with the first
-// statements of the transaction. lock_timeout bounds the wait for each lock. The plans of these
+// begin queues BEGIN and the settings of a batch's transaction. They are sent together with the first
+// statements of the transaction. wait bounds the wait for each lock. The plans of these
 // first statements do not depend on statistics, so the session uses generic plans and keeps them.
-func begin(b *pgx.Batch, batch []*delivery) {
+func begin(b *pgx.Batch, wait time.Duration) {
 	b.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	b.Queue(`SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('lock_timeout', $1, true)`,
-		strconv.FormatInt(lockWait(batch).Milliseconds(), 10))
+		strconv.FormatInt(wait.Milliseconds(), 10))
 }
 
 // planEachTime queues a setting that makes Postgres plan each further statement anew, for the
@@ -155,18 +159,39 @@ func planEachTime(b *pgx.Batch) {
 	b.Queue(`SELECT set_config('plan_cache_mode', 'force_custom_plan', true)`)
 }
 
-// maxLockWait is how long a transaction waits for a lock. If a batch has met a lock, its parts wait
-// for minLockWait only, and so does an event that was put off before. The holder of a lock that
-// outlives maxLockWait is not one of the writers that end within milliseconds. So many locked rows
-// of one tenant cost the events of other tenants little more than the first wait.
+// maxLockWait is how long a transaction waits for a lock. The holder of a lock that outlives
+// maxLockWait is not one of the writers that end within milliseconds. So many locked rows of one
+// tenant must not cost the other tenants that time again and again. Three rules bound the waits of
+// the worker:
+//
+//   - The parts of a batch that has met a lock share maxLockWait, between minLockWait and
+//     shortLockWait each.
+//   - While aggregates wait for locks, another batch waits for shortLockWait.
+//   - The tries of events that were put off share maxLockWait with each other, like the parts.
+//
+// shortLockWait still outlives the writers that end within milliseconds. So on a row that such
+// writers lock one after the other, a few events that were put off get their turn.
 const (
-	maxLockWait = time.Second
-	minLockWait = 2 * time.Millisecond
+	maxLockWait   = time.Second
+	shortLockWait = 50 * time.Millisecond
+	minLockWait   = 2 * time.Millisecond
 )
 
-func lockWait(batch []*delivery) time.Duration {
-	if batch[0].putOffs > 0 || batch[0].bisections > 0 {
-		return minLockWait
+// shareOfWait is how long each of n transactions waits for a lock if they share maxLockWait.
+func shareOfWait(n int) time.Duration {
+	return max(minLockWait, min(shortLockWait, maxLockWait/time.Duration(n)))
+}
+
+// lockWait is how long batch's transaction waits for each lock.
+func (c *Consumer) lockWait(batch []*delivery) time.Duration {
+	waiting := int(c.blocked.counts[lockedRow].Load())
+	switch d := batch[0]; {
+	case d.putOffs > 0:
+		return shareOfWait(waiting + 1)
+	case d.lockWait > 0:
+		return d.lockWait
+	case waiting > 0:
+		return shortLockWait
 	}
 	return maxLockWait
 }
@@ -183,7 +208,7 @@ func (c *Consumer) tryBatch(ctx context.Context, batch []*delivery) (map[uuid.UU
 	})()
 	start := time.Now()
 	first := &pgx.Batch{}
-	begin(first, batch)
+	begin(first, c.lockWait(batch))
 	offset, newest := c.offset(batch)
 	saved := c.options.Checkpoints.Save(first, c.store.instance.String(), offset, newest)
 	outcomes, err := c.transact(txCtx, first, batch)
@@ -239,17 +264,25 @@ func (c *Consumer) change(ctx context.Context, tx pgx.Tx, changes []Change, outc
 }
 
 // offset returns the offset that batch's transaction saves, and the greatest publish time in batch.
-// The offset is that of the newest message in batch. But while aggregates are blocked, the offset is
-// before their oldest message, because a seek to the offset acknowledges all messages up to it.
+// The offset is that of the newest message in batch. But the offset is before the oldest message of
+// each blocked aggregate, and before the first waiting message of each tenant, because a seek to the
+// offset acknowledges all messages up to it. The transaction in which an event becomes blocked still
+// counts the event's message. The event's inbox row then keeps the safe position before it.
 func (c *Consumer) offset(batch []*delivery) (o checkpoint.Offset, newest time.Time) {
 	m := slices.MaxFunc(batch, func(a, b *delivery) int {
 		return a.message().PublishTime.Compare(b.message().PublishTime)
 	}).message()
 	o, newest = checkpoint.Offset{MessageID: m.ID, PublishTime: m.PublishTime}, m.PublishTime
-	for _, blocked := range c.blocked.byKey {
-		if m := blocked[0].message(); !m.PublishTime.After(o.PublishTime) {
+	before := func(d *delivery) {
+		if m := d.message(); !m.PublishTime.After(o.PublishTime) {
 			o = checkpoint.Offset{MessageID: m.ID, PublishTime: m.PublishTime.Add(-time.Microsecond)}
 		}
+	}
+	for _, blocked := range c.blocked.byKey {
+		before(blocked[0])
+	}
+	for _, l := range c.waiting.lanes {
+		before(l.messages[0])
 	}
 	return o, newest
 }

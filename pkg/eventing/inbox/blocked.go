@@ -20,7 +20,7 @@ import (
 const slotCount = 16
 
 // lockRetry is the pause of an aggregate after its event has met a lock. The cap is high, because
-// each try holds up the worker for minLockWait.
+// each try may hold up the worker (see maxLockWait).
 var lockRetry = backoff.Policy{Base: 200 * time.Millisecond, Cap: 30 * time.Second}
 
 // reason is why an aggregate is blocked.
@@ -153,6 +153,30 @@ func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, cl
 	return nil
 }
 
+// hold writes the inbox row of d as held, unless it was written before, because d cannot be applied
+// now, and its messages may be in hand for long. The rows of held events keep the safe position of
+// the checkpoints before the events, whichever instance has the messages. If the row cannot be
+// written, d's aggregate is blocked all the same, and the next call of hold tries again. Until then
+// only this instance keeps the position (see offset).
+//
+// done says that another instance has applied d meanwhile. hold then acknowledges d.
+func (c *Consumer) hold(ctx context.Context, d *delivery, why string) (done bool) {
+	if d.held || !d.isEvent() {
+		return false
+	}
+	status, err := c.store.hold(ctx, d, why)
+	if err != nil {
+		c.logFor(d).DebugContext(ctx, "event not written as held", "error", err)
+		return false
+	}
+	if status == "done" {
+		c.ack(ctx, d)
+		return true
+	}
+	d.held = true
+	return false
+}
+
 // putOff blocks d's aggregate for a while and counts no failure of d, because another transaction
 // holds a lock that d needs, or because events of several aggregates have met a time limit.
 func (c *Consumer) putOff(ctx context.Context, d *delivery, cause error, class fault) []*delivery {
@@ -163,6 +187,9 @@ func (c *Consumer) putOff(ctx context.Context, d *delivery, cause error, class f
 		case rows > 0:
 			d.starts, d.startedBefore = 0, false
 		}
+	}
+	if c.hold(ctx, d, class.String()+": "+cause.Error()) {
+		return nil
 	}
 	d.putOffs++
 	pause := lockRetry.Delay(d.putOffs)

@@ -94,9 +94,6 @@ func TestAnEventThatIsPutOffIsNotStarted(t *testing.T) {
 		}
 		c.blocked.unblock(<-c.blocked.released)
 	}
-	if lockWait([]*delivery{d}) != minLockWait || lockWait([]*delivery{delivered(event("b", 1))}) != maxLockWait {
-		t.Error("it does not wait less than another")
-	}
 	unlock()
 	c.finish(t, d)
 	if v := b.count(t, version, "a"); v != 2 || len(b.deadLettered("")) != 0 {
@@ -118,12 +115,54 @@ func TestABatchWaitsOnceForLocks(t *testing.T) {
 	}
 	c.process(t.Context(), batch)
 	for _, d := range batch {
-		if d.putOffs != 1 || d.bisections != 2 || lockWait([]*delivery{d}) != minLockWait {
-			t.Errorf("put off %d times after %d halvings", d.putOffs, d.bisections)
+		if d.putOffs != 1 || d.bisections != 2 || d.lockWait != shortLockWait {
+			t.Errorf("put off %d times after %d halvings; the parts waited for %s", d.putOffs, d.bisections, d.lockWait)
 		}
 	}
-	if wait := lockWait([]*delivery{{bisections: 1}}); wait != minLockWait {
-		t.Errorf("half of a batch that met a lock waits for %s", wait)
+}
+
+// A lock is waited for at length only while there is no sign that it lasts.
+func TestWaitsForLocks(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	of := func(n int, set func(d *delivery)) []*delivery {
+		batch := make([]*delivery, n)
+		for i := range batch {
+			batch[i] = delivered(event(fmt.Sprint(i), 1))
+			set(batch[i])
+		}
+		return batch
+	}
+	fresh := func(*delivery) {}
+	putOff := func(d *delivery) { d.putOffs = 6 }
+	part := func(n int, f fault) func(d *delivery) {
+		return func(d *delivery) {
+			ended, end := context.WithCancel(t.Context())
+			end() // nothing is applied
+			c.bisect(ended, slices.Repeat([]*delivery{d}, n), f)
+		}
+	}
+	for _, w := range []struct {
+		what   string
+		locked int64 // aggregates that wait for locks
+		batch  []*delivery
+		want   time.Duration
+	}{
+		{"a batch", 0, of(3, fresh), maxLockWait},
+		{"a part of a batch that failed otherwise", 0, of(1, part(1000, eventFault)), maxLockWait},
+		{"a part of a small batch that met a lock", 0, of(1, part(4, locked)), shortLockWait},
+		{"a part of a batch of 100", 0, of(1, part(100, locked)), 10 * time.Millisecond},
+		{"a part of a large batch", 0, of(1, part(1000, locked)), minLockWait},
+		{"a batch while rows are locked", 1, of(3, fresh), shortLockWait},
+		{"an event that was put off", 0, of(1, putOff), shortLockWait},
+		{"one of a hundred that were put off", 99, of(1, putOff), 10 * time.Millisecond},
+		{"one of a thousand", 999, of(1, putOff), minLockWait},
+	} {
+		c.blocked.counts[lockedRow].Store(w.locked)
+		if got := c.lockWait(w.batch); got != w.want {
+			t.Errorf("%s waits for %s, want %s", w.what, got, w.want)
+		}
 	}
 }
 

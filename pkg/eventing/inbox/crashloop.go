@@ -49,7 +49,7 @@ func (c *Consumer) markStarted(ctx context.Context, batch []*delivery) error {
 	if len(suspects) == 0 {
 		return ctx.Err()
 	}
-	return c.markAllStarted(ctx, suspects, lockWait(suspects))
+	return c.markAllStarted(ctx, suspects, c.lockWait(suspects))
 }
 
 // markAllStarted is markStarted for suspects. If another session has locked the inbox row of an
@@ -76,11 +76,11 @@ func (c *Consumer) markAllStarted(ctx context.Context, suspects []*delivery, wai
 	if err != nil || !locked || len(suspects) == 1 {
 		return err
 	}
-	half := len(suspects) / 2
-	if err := c.markAllStarted(ctx, suspects[:half], minLockWait); err != nil {
+	half, wait := len(suspects)/2, min(wait, shareOfWait(len(suspects)))
+	if err := c.markAllStarted(ctx, suspects[:half], wait); err != nil {
 		return err
 	}
-	return c.markAllStarted(ctx, suspects[half:], minLockWait)
+	return c.markAllStarted(ctx, suspects[half:], wait)
 }
 
 // markStartedAgain records another start of d if d was started before. The caller then applies d
@@ -92,7 +92,7 @@ func (c *Consumer) markStartedAgain(ctx context.Context, d *delivery) error {
 		return ctx.Err()
 	}
 	return c.persist(ctx, "begin", func() (err error) {
-		if d.starts, err = c.store.markStartedAgain(ctx, d, lockWait([]*delivery{d})); d.starts > maxStarts {
+		if d.starts, err = c.store.markStartedAgain(ctx, d, c.lockWait([]*delivery{d})); d.starts > maxStarts {
 			d.invalid = fmt.Errorf("the process ended %d times while applying it", d.starts-1)
 		}
 		if txn.IsLocked(err) {

@@ -82,7 +82,7 @@ func deadLetterMessage(m *pubsub.Message, reason string, attempts int) *pubsubpb
 // deadLetter blocks d's aggregate until d is dead-lettered. d is published, then marked dead in
 // the inbox, then acknowledged. A crash in between repeats the steps, so a dead letter may be there
 // twice, but none is lost. While the inbox cannot be written, only the mark is tried again. Other
-// aggregates go on meanwhile.
+// aggregates go on meanwhile. If another instance has applied d, d is only acknowledged.
 func (c *Consumer) deadLetter(ctx context.Context, d *delivery, reason error, attempts int) {
 	d.invalid = reason
 	c.block(d.in(ctx), d, pendingDeadLetter, func(ctx context.Context) {
@@ -102,6 +102,9 @@ func (c *Consumer) deadLetterOnce(ctx context.Context, d *delivery, reason error
 	}
 	defer c.blocked.deadLetterSlots.Release(1)
 	if !d.deadLettered {
+		if c.hold(ctx, d, reason.Error()) {
+			return nil
+		}
 		if err := c.dead.publish(ctx, d, reason, attempts); err != nil {
 			return err
 		}

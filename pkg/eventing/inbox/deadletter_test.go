@@ -114,6 +114,57 @@ func TestADeadLetterIsPublishedOnceWhileItCannotBeMarked(t *testing.T) {
 	}
 }
 
+// A dead letter is published and cannot be marked. An operator discards it meanwhile. The mark that is
+// tried again does not make the row dead, because no dead letter is left.
+func TestALateMarkRevivesNoDiscardedLetter(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	b.execAdmin(t, `REVOKE INSERT, UPDATE ON app.inbox FROM app_service`)
+	d := delivered(event("a", 1))
+	reason := errors.New("not decodable")
+	if err := c.deadLetterOnce(t.Context(), d, reason, 1); err == nil {
+		t.Fatal("the mark was written")
+	}
+	b.execAdmin(t, `GRANT INSERT, UPDATE ON app.inbox TO app_service`)
+	if status, err := c.store.hold(t.Context(), d, "a test"); err != nil || status != "held" {
+		t.Fatalf("%s, %v", status, err)
+	}
+	b.execAdmin(t, `UPDATE app.inbox SET status = 'discarded', processed_at = now()`)
+	if err := c.deadLetterOnce(t.Context(), d, reason, 1); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.count(t, `SELECT count(*) FROM inbox WHERE status = 'discarded'`); n != 1 {
+		t.Error("the row is dead again")
+	}
+	// The event comes again, and is a dead letter again.
+	again := delivered(d.event())
+	if err := c.deadLetterOnce(t.Context(), again, reason, 1); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.count(t, `SELECT count(*) FROM inbox WHERE status = 'dead'`); n != 1 || len(b.deadLettered("")) != 2 {
+		t.Errorf("%d rows are dead after %d dead letters", n, len(b.deadLettered("")))
+	}
+}
+
+// Another instance, of a newer build, applies an event that this one is about to dead-letter.
+func TestAnEventThatIsDoneIsNoDeadLetter(t *testing.T) {
+	t.Parallel()
+	for name, invalid := range map[string]error{"not decodable here": errors.New("no"), "not known here": fmt.Errorf("type: %w", ErrUnknown)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			d := delivered(event("a", 1))
+			b.consumer(t).finish(t, delivered(d.event()))
+			d.invalid = invalid
+			b.consumer(t).finish(t, d)
+			if dead := b.deadLettered(""); len(dead) != 0 || b.count(t, withDone) != 1 || !d.finished {
+				t.Errorf("%d are done, finished %v, dead letters: %v", b.count(t, withDone), d.finished, dead)
+			}
+		})
+	}
+}
+
 // Another instance applies an event after it has failed here, and before the failure is counted.
 func TestAnEventThatIsDoneMeanwhileIsNotDead(t *testing.T) {
 	t.Parallel()

@@ -41,6 +41,11 @@ type delivery struct {
 	putOffs int
 	// bisections counts the batches that contained the event, failed, and were halved.
 	bisections int
+	// lockWait is how long a part of a batch with the event waits for a lock, or 0 if no such batch
+	// has met a lock.
+	lockWait time.Duration
+	// held says that the event's inbox row was written as held, or is known to be dead.
+	held bool
 	// poison says that this build does not know the event, and that the event is at fault, not
 	// the build.
 	poison bool

@@ -75,8 +75,10 @@
 // # Offsets
 //
 // With Options.Checkpoints a batch also saves its offset, the greatest publish time of its
-// messages, in the same transaction and round trip. Package checkpoint has the details, and the
-// reason why no consumer seeks to its offset by itself.
+// messages, in the same transaction and round trip. While messages of blocked aggregates or of
+// other tenants wait, the offset is before their first message. The inbox row of every event that
+// waits for long is held, and the safe position is before the oldest held row. Package checkpoint
+// has the details, and the reason why no consumer seeks to its offset by itself.
 //
 // # Order
 //
@@ -154,10 +156,11 @@
 // is halved until an event is alone. The time limit counts against that event, unless events of
 // three aggregates in a row have met a time limit with no success in between.
 //
-// If another transaction holds a lock (SQLSTATE 55P03), the batch is halved, too. A whole batch
-// waits a second for the lock, and its halves wait 2 ms. If an event that is alone meets the lock,
-// its aggregate is blocked. The event is tried again until the lock is free, with pauses of up to
-// 30 s, and spends no attempts.
+// If another transaction holds a lock (SQLSTATE 55P03), the batch is halved, too. A batch waits a
+// second for the lock, or 50 ms if other aggregates wait for locks already. Its parts share a
+// second, and so do the tries of the events that were put off (apply.go). If an event that is alone
+// meets the lock, its aggregate is blocked. The event is tried again until the lock is free, with
+// pauses of up to 30 s, and spends no attempts.
 //
 // An event's own failures are counted in its inbox row. The event is dead-lettered at the fifth
 // failure (MaxAttempts), at once if the handler returns eventing.Permanent, and without a try if
@@ -181,8 +184,8 @@
 //
 // Options set the attempts and the pauses, within bounds. The bounds guarantee that the client
 // still keeps an event's lease at its last attempt, and that the consumer shows every minute that
-// it is alive. The pause after a lock cannot be set, because each try for a lock delays all events
-// by minLockWait.
+// it is alive. The pause after a lock cannot be set, because each try for a lock may delay all
+// events.
 //
 // OnDeadLetter and OnDiverged report dead letters and divergences, in addition to metrics and
 // log. Each call is made at most once, outside of transactions. Package hook has the contract.

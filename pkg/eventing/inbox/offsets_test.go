@@ -2,9 +2,12 @@ package inbox
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"testing"
 	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/checkpoint"
@@ -75,6 +78,61 @@ func TestOffsetStaysBeforeBlockedMessages(t *testing.T) {
 	c.process(t.Context(), []*delivery{published(event("b", 2), start, 1900)})
 	if rows, err = store.Rows(t.Context()); err != nil || !rows[0].PublishTime.Equal(start.Add(1900*time.Second)) {
 		t.Errorf("saved %+v, %v; want the newest message's", rows, err)
+	}
+}
+
+// The inbox row of an event that waits is held, for whatever reason, and keeps the safe position
+// before the event after this instance has ended.
+func TestAnEventThatWaitsIsHeld(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range map[string]func(*bench, *delivery){
+		"locked": func(b *bench, _ *delivery) {
+			b.execAdmin(t, `INSERT INTO app.model VALUES ('a', 0, 0)`)
+			b.lockRow(t, "a")
+		},
+		"unknown": func(_ *bench, d *delivery) { d.invalid = fmt.Errorf("schema_version: 2: %w", ErrUnknown) },
+		"dead letter refused": func(b *bench, d *delivery) {
+			d.invalid = errors.New("not decodable")
+			if err := b.client.TopicAdminClient.DeleteTopic(t.Context(), &pubsubpb.DeleteTopicRequest{Topic: deadTopic}); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			start := time.Now().Add(-time.Hour).UTC().Truncate(time.Second)
+			c := b.checkpointed(t, b.withOffsets(t))
+			d := published(event("a", 1), start, 0)
+			prepare(b, d)
+			c.process(t.Context(), mergeDuplicates([]*delivery{d, published(event("b", 1), start, 1800)}))
+			b.eventually(t, 1, `SELECT count(*) FROM inbox WHERE status = 'held' AND publish_time = $1`, start)
+			if n := b.count(t, withDone); n != 1 {
+				t.Errorf("%d are done, want the other one", n)
+			}
+		})
+	}
+}
+
+// The tenants take turns, so an older message may wait while a newer one is applied.
+func TestOffsetStaysBeforeWaitingMessages(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	store, start := b.withOffsets(t), time.Now().Add(-time.Hour).UTC().Truncate(time.Second)
+	c := b.checkpointed(t, store)
+	for i := range 40 {
+		e := event(fmt.Sprint("busy", i), 1)
+		if e.TenantID = "busy"; i == 39 {
+			e = event("quiet", 1)
+		}
+		c.waiting.push(published(e, start, i), time.Now())
+	}
+	batch := append(c.gather(), c.gather()...)
+	waits := c.waiting.lanes["busy"].messages[0].message().PublishTime
+	c.process(t.Context(), mergeDuplicates(batch))
+	rows, err := store.Rows(t.Context())
+	if err != nil || len(rows) != 1 || !rows[0].PublishTime.Before(waits) || b.count(t, version, "quiet") != 1 {
+		t.Errorf("saved %+v, %v; want a position before %v", rows, err, waits)
 	}
 }
 

@@ -198,22 +198,55 @@ func (s store) countAttempt(ctx context.Context, d *delivery, cause error, class
 	return s.writeUnfinished(ctx, d, "held", class.String()+": "+cause.Error(), 1)
 }
 
-// markDead writes that d is in the dead letters.
+// markDead writes that d is in the dead letters. A row that is discarded stays so: see
+// writeUnfinished.
 func (s store) markDead(ctx context.Context, d *delivery, reason error) error {
 	_, _, err := s.writeUnfinished(ctx, d, "dead", reason.Error(), 0)
 	return err
 }
 
+// hold writes a row of d with the status held, and returns the status of the row. A row that is
+// done or dead stays as it is. The recorded starts and attempts stay, too. If the row with d's id
+// is of another event, that row stays as it is, and hold returns no status.
+func (s store) hold(ctx context.Context, d *delivery, why string) (status string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	b := waiting(minLockWait)
+	b.Queue(`
+		INSERT INTO inbox AS i (`+rowColumns+`, status, last_error)
+		SELECT $1, e.*, 'held', $9 FROM `+rowsOf+`
+		ON CONFLICT (consumer, event_id) DO UPDATE
+		   SET status = CASE WHEN i.status IN ('done', 'dead') THEN i.status ELSE 'held' END,
+		       processed_at = CASE WHEN i.status IN ('done', 'dead') THEN i.processed_at END,
+		       last_error = CASE WHEN i.status IN ('done', 'dead') THEN i.last_error ELSE $9 END, last_seen_at = clock_timestamp()
+		 WHERE `+sameAs("excluded")+`
+		RETURNING status`, append(s.rows([]*delivery{d}), eventing.Reason(why))...).
+		QueryRow(func(row pgx.Row) error {
+			err := row.Scan(&status)
+			if errors.Is(err, pgx.ErrNoRows) {
+				return nil
+			}
+			return err
+		})
+	if err := s.db.SendBatch(ctx, b).Close(); err != nil {
+		return "", fmt.Errorf("hold: %w", err)
+	}
+	return status, nil
+}
+
 func (s store) writeUnfinished(
 	ctx context.Context, d *delivery, status, why string, attempts int,
 ) (total int, done bool, err error) {
-	// A row that is done stays done, because another process has applied the event meanwhile. If
-	// the row with this id is of another event, that row stays as it is, and d has no row.
+	// A row that is done stays done, because another process has applied the event meanwhile. A row
+	// that is discarded does not become dead, because an operator has discarded the dead letter
+	// before it was marked. (The row of an event that was discarded earlier is held again before its
+	// next dead letter is published: see hold.) If the row with this id is of another event, that
+	// row stays as it is, and d has no row.
 	err = s.within(queryTimeout).Statement("write inbox", `
 		INSERT INTO inbox AS i (`+rowColumns+`, status, attempts, last_error)
 		SELECT $1, e.*, $9, $10::int, $11 FROM `+rowsOf+`
 		ON CONFLICT (consumer, event_id) DO UPDATE
-		   SET status = CASE WHEN i.status = 'done' THEN i.status ELSE excluded.status END,
+		   SET status = CASE WHEN i.status = 'done' OR i.status = 'discarded' AND excluded.status = 'dead' THEN i.status ELSE excluded.status END,
 		       attempts = i.attempts + excluded.attempts, begun = 0,
 		       last_error = excluded.last_error, last_seen_at = clock_timestamp()
 		 WHERE `+sameAs("excluded")+`

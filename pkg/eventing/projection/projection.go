@@ -77,7 +77,7 @@ type Aggregate[S any] interface {
 type Projection[S any] struct {
 	aggregate Aggregate[S]
 	db        bounded.Pool
-	writer    *txn.Writer // writes owner's states that no reader waits for
+	writer    *txn.Writer // writes owner's states
 	waiters   *consistency.Waiters
 	log       *slog.Logger
 	// partialLog bounds the lines about changes that this build understands only in part.

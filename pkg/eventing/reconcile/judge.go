@@ -90,13 +90,17 @@ func (s *sighting) certain(k Kind, reader, owner Row, a Answer, grace time.Durat
 	case k.Lost():
 		return s.epochStands(k, reader, owner, a) && outlives
 	case k == Changed:
-		// If the owner's row has stood for the grace period, the event of that row is not on its
-		// way, even if the row has a time in the future.
-		return outlives && (a.AsOf.After(owner.At.Add(grace)) || fromFuture(owner.At) && s.lasts(s.version != owner.Version, owner, a, grace))
+		return outlives && s.ownerStands(owner, a, grace)
 	}
 	// The kind is Behind or Missing. The reader must have been behind one version of the owner
 	// for the grace period.
 	return a.AsOf.After(owner.At.Add(grace)) || s.lasts(reader.Version >= s.version, owner, a, grace)
+}
+
+// ownerStands reports whether the owner's row has stood for the grace period. Then the event of that
+// row is not on its way, even if the row has a time in the future.
+func (s *sighting) ownerStands(owner Row, a Answer, grace time.Duration) bool {
+	return a.AsOf.After(owner.At.Add(grace)) || fromFuture(owner.At) && s.lasts(s.version != owner.Version, owner, a, grace)
 }
 
 // lasts reports whether the difference has lasted for longer than the grace period. moved says that
