@@ -92,9 +92,9 @@
 //	       │
 //	idle ◀─┼──────────▶ scan    page by page, from the earliest snapshot that was asked for. The
 //	  ▲    │                    relay asks for a scan if a claim was truncated, or had to skip
-//	  │    │                    locked or leased rows; if a batch was handed back or given up; if
-//	  │    │                    a relay has died; if this relay is new, or meets another server;
-//	  │    │                    and if a topic has resumed
+//	  │    │                    locked or leased rows; if a batch was handed back or given up, or
+//	  │    │                    its lease was lost; if a relay has died; if this relay is new, or
+//	  │    │                    meets another server; and if a topic has resumed
 //	  │    │
 //	  │    └──────────▶ sweep   every 2.5 to 5 s the next 1,000 rows of the whole table
 //	  │ OutageBackoff  │

@@ -16,8 +16,10 @@ type unsettled struct {
 	publishResult
 
 	settlement queue.Settlement
-	tries      int
-	notBefore  time.Time // when to try next
+	// again says that this is the second settlement of a batch: see forget.
+	again     bool
+	tries     int
+	notBefore time.Time // when to try next
 }
 
 // weight is how much the result counts against the settler's limit. It is the number of published
@@ -142,9 +144,10 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 			written = append(written, u)
 		}
 	}
-	s.metrics.settled(ctx, written, len(done.Lost))
+	lost := firstOf(written, done.Lost)
+	s.metrics.settled(ctx, written, len(lost))
 	s.followUps.settled(written, done.Followed)
-	s.lost(ctx, written, done.Lost)
+	s.lost(ctx, written, lost)
 	s.observeRefusals(ctx, written)
 	s.forget(written)
 	if len(locked) > 0 {
@@ -153,6 +156,15 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 			append(oldest.LogAttrs(), "aggregates", len(locked))...)
 		s.retryLater(locked)
 	}
+}
+
+// firstOf returns the heads without those of second settlements. If the lease of a second
+// settlement is gone, the first settlement of the batch was written under that lease and has ended
+// it. So nothing was lost.
+func firstOf(written []*unsettled, heads []uuid.UUID) []uuid.UUID {
+	return slices.DeleteFunc(heads, func(h uuid.UUID) bool {
+		return slices.ContainsFunc(written, func(u *unsettled) bool { return u.again && u.batch.events.Head() == h })
+	})
 }
 
 // lost schedules a scan for the results whose leases were lost, because it is unknown whether
@@ -212,7 +224,9 @@ func (s *settler) keepLeased(part []*unsettled) {
 func (s *settler) forget(results []*unsettled) {
 	for _, u := range results {
 		if h := u.batch; !s.inFlight.remove(h) {
-			s.waiting = append(s.waiting, &unsettled{publishResult: publishResult{batch: h}, settlement: queue.Settlement{Batch: h.events}})
+			s.waiting = append(s.waiting, &unsettled{
+				publishResult: publishResult{batch: h}, settlement: queue.Settlement{Batch: h.events}, again: true,
+			})
 		}
 	}
 	s.inFlight.signalRoom()

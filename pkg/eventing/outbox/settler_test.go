@@ -1,7 +1,10 @@
 package outbox
 
 import (
+	"bytes"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -132,6 +135,8 @@ func TestALostBatchIsLookedFor(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r, claimed := b.newRelay(t), make(chan *leasedBatch, 1)
+	var log bytes.Buffer
+	r.log = slog.New(slog.NewTextHandler(&log, nil))
 	b.append(t, "a", 1, 1)
 	b.claimAll(t, r, claimed)
 	r.followUps.beginScan()
@@ -140,6 +145,9 @@ func TestALostBatchIsLookedFor(t *testing.T) {
 	r.settleAll(t, publishResult{<-claimed, report{published: 1}})
 	if at := r.followUps.due().scanAt; at.IsZero() || at.After(time.Now()) || b.count(t, unpublished) != 1 {
 		t.Errorf("a scan is due at %v, want now", at)
+	}
+	if !strings.Contains(log.String(), "leases were lost") {
+		t.Errorf("no line about the lost lease: %s", log.String())
 	}
 }
 
@@ -167,6 +175,29 @@ func TestABatchThatIsClaimedWhileItIsSettledIsHandedBack(t *testing.T) {
 	}
 	if r.followUps.due().scanAt.After(time.Now()) || r.followUps.due().scanAt.IsZero() {
 		t.Error("no scan is due that finds the batch again")
+	}
+}
+
+// The leases of batches run out while the batches wait for a publisher. The relay claims them again
+// and publishes them once. So nothing was lost.
+func TestABatchThatIsClaimedAgainIsNotLost(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.newRelay(t), make(chan *leasedBatch, 2)
+	var log bytes.Buffer
+	r.log = slog.New(slog.NewTextHandler(&log, nil))
+	b.append(t, "a", 1, 1)
+	b.claimAll(t, r, claimed)
+	first := <-claimed
+	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '30 seconds'`)
+	b.claimAll(t, r, claimed) // the lease has the same token
+	s := &settler{Relay: r, limit: 1, waiting: []*unsettled{published(first, 1)}}
+	s.settleDue(t.Context(), t.Context(), nil)
+	if n := b.count(t, unpublished); n != 0 || r.inFlight.total() != 0 || len(claimed) != 0 {
+		t.Fatalf("%d are unpublished, %d in flight, %d with the publishers", n, r.inFlight.total(), len(claimed))
+	}
+	if strings.Contains(log.String(), "lost") {
+		t.Error(log.String())
 	}
 }
 

@@ -53,7 +53,7 @@ func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	first := t.tx == nil
 	if first {
 		sent.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
-		t.scope.EnterLimited(sent, lockTime)
+		t.scope.EnterLimited(sent, LockTime)
 	}
 	own := sent.Len()
 	sent.QueuedQueries = append(sent.QueuedQueries, b.QueuedQueries...)

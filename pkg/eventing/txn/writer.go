@@ -20,9 +20,10 @@ import (
 )
 
 const (
-	// lockTime is how long a transaction may hold its connection while it waits for a lock.
-	// Transactions of healthy writers take far less.
-	lockTime = 100 * time.Millisecond
+	// LockTime is how long a transaction of a Writer waits for a lock and holds its connection
+	// meanwhile. Transactions of healthy writers take far less. A session that locks a table that
+	// requests write to must give up earlier: a request without a key is not tried again.
+	LockTime = 100 * time.Millisecond
 	// lockBudget is how long a request may go on trying in all. It covers the waits for locks and
 	// for turns in all tries of the request, and the pauses between the tries.
 	lockBudget = 2 * time.Second

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/txn"
@@ -34,12 +35,16 @@ const writersTime = 10 * time.Second
 
 // quiet locks the outbox against writers. The first lock waits for a vacuum of the table, and no
 // writer waits behind it. Its wait is above Postgres' deadlock_timeout of 1 s, after which an
-// autovacuum gives way. Writers wait behind the second lock, so its wait is short. Between two
-// tries they go on.
+// autovacuum gives way. Writers wait behind the second lock, so its wait is shorter than theirs
+// (txn.LockTime), and no write fails because of it. Between two tries they go on.
 var quiet = []string{
 	`SET LOCAL lock_timeout = '1500ms'`, `LOCK TABLE outbox IN SHARE UPDATE EXCLUSIVE MODE`,
-	`SET LOCAL lock_timeout = '200ms'`, `LOCK TABLE outbox IN SHARE MODE`,
+	fmt.Sprintf(`SET LOCAL lock_timeout = %d`, (txn.LockTime * 3 / 4).Milliseconds()), `LOCK TABLE outbox IN SHARE MODE`,
 }
+
+// quietRetry is the pause between two tries to lock the outbox. It is short, because a try succeeds
+// only if all statements that write to the outbox end within its own wait.
+var quietRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 300 * time.Millisecond}
 
 // BeginEpoch begins a new epoch and returns it. From then on outbox.Append refuses events of the
 // former epoch with outbox.ErrEpochEnded, and the owner repeats its decision in the new epoch.
@@ -47,7 +52,9 @@ var quiet = []string{
 // BeginEpoch waits until no transaction has appended events that are not committed. Otherwise a
 // reader could take a row over in the new epoch, and then refuse the row's last event of the former
 // epoch as stale. If such a transaction does not end within ten seconds, the error says so. A VACUUM
-// that was started by hand also has to end first.
+// that was started by hand also has to end first, and so has an autovacuum against wraparound.
+// Relays whose statements take longer than the waits of BeginEpoch, such as scans of a cold table
+// after a restore, may have to be stopped.
 //
 // The number of an epoch is the time in seconds, or the last number plus 1 if that is higher. With
 // a count, two epochs could get the same number: if a second restore took a backup from before the
@@ -58,12 +65,13 @@ func (b *Backlog) BeginEpoch(ctx context.Context, o audit.Actor) (e Epoch, err e
 	}
 	tries, cancel := context.WithTimeout(ctx, writersTime)
 	defer cancel()
-	for range look.Attempts(tries) {
+	for range quietRetry.Attempts(tries) {
 		if e, err = b.beginEpoch(ctx, o); !txn.IsLocked(err) {
 			return e, err
 		}
 	}
-	return Epoch{}, fmt.Errorf("begin epoch: a transaction that has written to the outbox, or a vacuum of it, does not end: %w", err)
+	return Epoch{}, fmt.Errorf("begin epoch: "+
+		"a transaction that has written to the outbox, a vacuum of it, or the scan of a relay does not end: %w", err)
 }
 
 func (b *Backlog) beginEpoch(ctx context.Context, o audit.Actor) (e Epoch, err error) {

@@ -3,6 +3,7 @@ package backlog
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -85,6 +86,47 @@ func TestBeginEpochWaitsForEventsOfTheEpochBefore(t *testing.T) {
 		t.Errorf("there are %d epochs while an event of the first one is not committed", n)
 	}
 	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-began; err != nil {
+		t.Error(err)
+	}
+}
+
+// While a new epoch waits for a vacuum, no writer waits behind it.
+func TestWritersGoOnWhileAnEpochWaitsForAVacuum(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	vacuum, err := b.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = vacuum.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := vacuum.Exec(t.Context(), `LOCK TABLE outbox IN SHARE UPDATE EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	began := make(chan error, 1)
+	go func() {
+		_, err := b.backlog.BeginEpoch(t.Context(), order)
+		began <- err
+	}()
+	for i := range 3 {
+		b.eventually(t, 1, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+		e := eventing.Event{
+			ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: fmt.Sprint(i), Type: "VideoUpdated", Version: 1,
+			SchemaVersion: 1, OccurredAt: time.Now(), Epoch: eventing.FirstEpoch,
+		}
+		err := pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(t.Context(), `SET LOCAL lock_timeout = '5ms'`); err != nil {
+				return err
+			}
+			return outbox.Append(t.Context(), tx, nil, e)
+		})
+		if err != nil {
+			t.Errorf("a write while the epoch waits: %v", err)
+		}
+	}
+	if err := vacuum.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-began; err != nil {

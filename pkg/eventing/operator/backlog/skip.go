@@ -38,9 +38,10 @@ type Plan struct {
 }
 
 // PlanSkip reads the effect of Skip without skipping. It returns ErrUnknown or
-// ErrNotParked if there is no parked event to skip.
+// ErrNotParked if there is no parked event to skip. If id is of a marker that was removed, PlanSkip
+// repeats the last step of the removal, because the command may have ended before that step.
 func (b *Backlog) PlanSkip(ctx context.Context, id uuid.UUID) (Plan, error) {
-	e, err := b.parked(ctx, id)
+	e, err := b.parkedOrFreed(ctx, id)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -70,11 +71,21 @@ func (b *Backlog) Skip(ctx context.Context, o audit.Actor, id uuid.UUID) error {
 		if err != nil || done {
 			return err
 		}
-		if _, err := b.parked(ctx, id); err != nil {
+		if _, err := b.parkedOrFreed(ctx, id); err != nil {
 			return err
 		}
 	}
 	return fmt.Errorf("skip: %w", context.Cause(ctx))
+}
+
+// parkedOrFreed is parked. If there is no event id, it calls freeBehind, because id may be of a
+// marker whose removal was not completed.
+func (b *Backlog) parkedOrFreed(ctx context.Context, id uuid.UUID) (Event, error) {
+	e, err := b.parked(ctx, id)
+	if errors.Is(err, ErrUnknown) {
+		err = errors.Join(err, b.freeBehind(ctx, id))
+	}
+	return e, err
 }
 
 // skip returns false while an attempt to publish the event could still arrive.
@@ -108,21 +119,26 @@ func (b *Backlog) skip(ctx context.Context, o audit.Actor, id uuid.UUID) (bool, 
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return false, nil
-	case err != nil || !removed:
-		return err == nil, err
+	case removed: // even if the answer to COMMIT was lost, or ctx has ended
+		err = errors.Join(err, b.freeBehind(context.WithoutCancel(ctx), id))
 	}
-	return true, b.freeBehind(ctx, s)
+	return err == nil, err
 }
 
 // freeBehind makes the event behind a removed marker due. The transaction of the removal does not
 // see an event that is committed during it. A relay that claims before the removal commits passes
-// that event by, and would find it only by its sweep.
-func (b *Backlog) freeBehind(ctx context.Context, s audit.Subject) error {
+// that event by, and would find it only by its sweep. freeBehind knows the marker from the audit
+// table. So it does nothing if no marker with this id was removed, and may be repeated.
+func (b *Backlog) freeBehind(ctx context.Context, marker uuid.UUID) error {
 	_, err := b.db.Statement("free the event behind a removed marker", `
-		UPDATE outbox SET next_retry_at = now()
-		 WHERE aggregate_type = $1 AND aggregate_id = $2 AND published_at IS NULL AND parked_at IS NULL AND next_retry_at IS NULL
-		   AND version = (SELECT min(version) FROM outbox WHERE aggregate_type = $1 AND aggregate_id = $2 AND version > $3)`,
-		s.AggregateType, s.AggregateID, s.Version).Exec(ctx)
+		UPDATE outbox o SET next_retry_at = now()
+		  FROM operator_actions m
+		 WHERE m.event_id = $1 AND m.action = 'skip' AND m.record ->> 'event_type' = $2
+		   AND o.aggregate_type = m.aggregate_type AND o.aggregate_id = m.aggregate_id
+		   AND o.published_at IS NULL AND o.parked_at IS NULL AND o.next_retry_at IS NULL
+		   AND o.version = (SELECT min(n.version) FROM outbox n
+		                     WHERE n.aggregate_type = m.aggregate_type AND n.aggregate_id = m.aggregate_id AND n.version > m.version)`,
+		marker, eventing.Skipped).Exec(ctx)
 	return err
 }
 

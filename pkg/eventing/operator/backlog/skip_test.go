@@ -2,6 +2,7 @@ package backlog
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -11,6 +12,36 @@ import (
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox"
 )
+
+// A command has removed a marker, and ended before it made the event behind the marker due. A repeated
+// command does that.
+func TestARepeatedSkipFreesTheEventBehindTheMarker(t *testing.T) {
+	t.Parallel()
+	again := map[string]func(*bench, uuid.UUID) error{
+		"plan": func(b *bench, id uuid.UUID) error { _, err := b.backlog.PlanSkip(t.Context(), id); return err },
+		"skip": func(b *bench, id uuid.UUID) error { return b.backlog.Skip(t.Context(), order, id) },
+	}
+	for name, repeat := range again {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			ids := b.append(t, "a", 3)
+			b.exec(t, `UPDATE outbox SET published_at = now() WHERE id = $1`, ids[0])
+			b.exec(t, `UPDATE outbox SET event_type = $2, payload = '' WHERE id = $1`, ids[1], eventing.Skipped)
+			b.park(t, ids[1], "refused")
+			if err := b.backlog.Skip(t.Context(), order, ids[1]); err != nil {
+				t.Fatal(err)
+			}
+			b.exec(t, `UPDATE outbox SET next_retry_at = NULL WHERE id = $1`, ids[2])
+			if err := repeat(b, ids[1]); !errors.Is(err, ErrUnknown) {
+				t.Errorf("%v, want ErrUnknown", err)
+			}
+			if n := b.count(t, `SELECT count(*) FROM outbox WHERE id = $1 AND next_retry_at <= now()`, ids[2]); n != 1 {
+				t.Error("no relay looks for the event behind the marker")
+			}
+		})
+	}
+}
 
 // The owner commits the next version while the removal of a refused marker has not committed. The
 // relays that claim now pass that version by, because the marker is still there. The removal makes

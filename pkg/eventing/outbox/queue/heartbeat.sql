@@ -5,10 +5,10 @@ WITH present AS MATERIALIZED (
 	  FROM outbox_relays
 	 WHERE token <> $1
 ), own AS MATERIALIZED (
-	SELECT low, xmin::text AS written, seen_at FROM outbox_relays WHERE token = $1 FOR UPDATE
+	SELECT low, xmin::text AS written, seen_at FROM outbox_relays WHERE token = $1
 ), dead AS (
 	DELETE FROM outbox_relays
-	 WHERE token IN (SELECT r.token FROM outbox_relays r WHERE r.token IN (SELECT token FROM others WHERE NOT alive) AND (SELECT count(*) FROM own) >= 0
+	 WHERE token IN (SELECT r.token FROM outbox_relays r WHERE r.token IN (SELECT token FROM others WHERE NOT alive)
 	                    FOR UPDATE SKIP LOCKED)
 	RETURNING low
 ), inherited AS MATERIALIZED (

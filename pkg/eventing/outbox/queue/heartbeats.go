@@ -4,6 +4,10 @@ import (
 	"context"
 	_ "embed"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/pkg/eventing/bounded"
 )
 
 const (
@@ -39,13 +43,20 @@ type HeartbeatResult struct {
 // cluster, the relay scans from the beginning of the table.
 //
 // A heartbeat without an answer may be executed before or after the next one, and may take over the
-// low of a dead relay. So each heartbeat locks the relay's own row first. If the row is not as the
-// last answered heartbeat has written it, the answer includes the row's low. A row whose relay has
-// ended stays so. The locks of other rows are not waited for, so two relays that take each other
-// for dead have no deadlock.
+// low of a dead relay. So each heartbeat locks the relay's own row first (lockOwnRow). If the row is
+// not as the last answered heartbeat has written it, the answer includes the row's low. A row whose
+// relay has ended stays so while it exists. The locks of other rows are not waited for, so two
+// relays that take each other for dead have no deadlock.
 //
 //go:embed heartbeat.sql
 var heartbeat string
+
+// lockOwnRow locks a relay's row, in the transaction of its heartbeat. It is a statement of its own,
+// so that the snapshot of the heartbeat is later than the wait for the lock. With an earlier
+// snapshot the heartbeat would judge by rows that have changed meanwhile. A low that another relay
+// has written since then would look like a low of another cluster, and the relay would scan the
+// whole table.
+const lockOwnRow = `SELECT FROM outbox_relays WHERE token = $1 FOR UPDATE`
 
 // Heartbeat writes the row of a relay. ended says that the relay has ended. low is the relay's low
 // watermark, which is a snapshot from before all events that may be unfinished in the relay. An
@@ -58,7 +69,14 @@ func (q Queue) Heartbeat(
 	if !last.Server.IsZero() {
 		met = &last.Server
 	}
-	err = q.quick("write that the relay is alive", heartbeat, token, low.orNull(), deadAfter, met, ended, tenants, last.Written).
-		Scan(ctx, &b.Low, &b.Written, &b.Seen, &b.Server, &b.Alive, &b.Tenants)
+	pool := bounded.Pool{DB: q.db, Limit: Timeout}
+	err = pool.Tx(ctx, "write that the relay is alive", func(ctx context.Context, tx pgx.Tx) error {
+		const mode = pgx.QueryExecModeCacheDescribe // as in quick
+		if _, err := tx.Exec(ctx, lockOwnRow, mode, token); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, heartbeat, mode, token, low.orNull(), deadAfter, met, ended, tenants, last.Written).
+			Scan(&b.Low, &b.Written, &b.Seen, &b.Server, &b.Alive, &b.Tenants)
+	})
 	return b, err
 }

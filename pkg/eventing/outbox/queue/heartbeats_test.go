@@ -214,3 +214,43 @@ func TestEarliest(t *testing.T) {
 		t.Errorf("earliest of none: %s", got)
 	}
 }
+
+// A heartbeat waits for its relay's row, which an earlier heartbeat without an answer holds.
+// Meanwhile a relay that looked dead goes on and writes a newer low. The heartbeat takes nothing of
+// that for a row of another cluster.
+func TestAHeartbeatJudgesAfterItsWait(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	db := pg.Pool(t, pg.URL)
+	b := box{queue.New(db), db}
+	beats := b.registered(t, "stopped", "waiting")
+	b.exec(t, `UPDATE outbox_relays SET seen_at = now() - interval '1 minute' WHERE token = 'stopped'`)
+	earlier, err := db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = earlier.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := earlier.Exec(t.Context(), `UPDATE outbox_relays SET seen_at = now() WHERE token = 'waiting'`); err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan queue.HeartbeatResult, 1)
+	go func() {
+		r, err := b.Heartbeat(t.Context(), "waiting", beats["waiting"].Low, nil, beats["waiting"], false)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- r
+	}()
+	for b.count(t, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0 {
+		backoff.Sleep(t.Context(), time.Millisecond, nil)
+	}
+	b.append(t, "meanwhile", 1, 1)
+	b.append(t, "meanwhile", 2, 2)
+	b.exec(t, `UPDATE outbox_relays SET seen_at = now(), low = pg_current_snapshot() WHERE token = 'stopped'`)
+	if err := earlier.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-got; r.Low == queue.Beginning {
+		t.Error("the relay scans the whole table")
+	}
+}
