@@ -37,7 +37,8 @@ const (
 )
 
 // report prints the number of files and lines of a fork, by class, and the time that the fork took.
-// In Go files, only lines with code count. of has the kind of each package by its folder.
+// In Go files, only lines with code count. The map of has folders as keys. Its values are the kinds
+// of the packages in these folders.
 func report(out io.Writer, dir string, took time.Duration, files []file, of map[string]string) {
 	count := map[string][2]int{}
 	for _, f := range files {

@@ -12,8 +12,9 @@ locals {
   # Pub/Sub's own identity in this project.
   pubsub_agent = "serviceAccount:service-${var.project_number}@gcp-sa-pubsub.iam.gserviceaccount.com"
 
-  # How long catalog remembers the events that it has applied; a test compares it with
-  # the code. A replay must not reach further back.
+  # The number of days for which catalog remembers applied events. A test compares the
+  # number with the code (inbox.Retention). A replay must not reach further back than
+  # this number of days.
   inbox_retention_days = 32
 
   # As seconds, the one form that Pub/Sub takes.

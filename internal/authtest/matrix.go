@@ -41,9 +41,9 @@ type Matrix struct {
 	Rules auth.Rules
 	// Operations are the operations that the service has registered.
 	Operations []string
-	// Shared are operations with the access Users or SignedIn. Every user may call them, because
-	// their requests are not about a row of the owner alone. Only the owner and admins may call the
-	// other operations for users.
+	// Shared are operations with the access Users or SignedIn that do not require the ownership of
+	// a row. Every user of the owner's tenant may call them. In this tenant, only the owner and
+	// admins may call the other operations with the access Users or SignedIn.
 	Shared []string
 	// Bodies are the request bodies by operation. A name in braces, in a body or in a route, stands
 	// for the value that Values has for this name.

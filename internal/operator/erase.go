@@ -16,8 +16,8 @@ import (
 // because a row is deleted in milliseconds.
 const eraseRate = 100
 
-// eraseWait is the default of --wait. It is many times the time that an event needs where nothing
-// is wrong.
+// eraseWait is the default of --wait. It is many times the time in which an event is published and
+// applied if there is no fault.
 const eraseWait = time.Minute
 
 const aboutErase = "remove a user's text and preferences: `erase help`"

@@ -141,7 +141,8 @@ func halvesPair(raw json.RawMessage) bool {
 	return bytes.IndexByte(wholeCharacters.ReplaceAll(raw, nil), '\\') >= 0
 }
 
-// memberTypes maps the JSON names of t's fields, spelt exactly, to their types.
+// memberTypes maps the JSON name of each field of t to the type of the field. The case of a name
+// counts, unlike in encoding/json.
 func memberTypes(t reflect.Type) map[string]reflect.Type {
 	types := map[string]reflect.Type{}
 	for _, f := range reflect.VisibleFields(t) {

@@ -33,8 +33,9 @@ type own struct {
 
 func newOwn(limit time.Duration) *own { return &own{limit, make(chan struct{}, maxOwn)} }
 
-// enter takes a place until leave is called. For a call to a service of ours, o is nil and no
-// place is needed.
+// enter takes one of the places in o.places. The caller frees the place with leave. If no place is
+// free, enter returns the refusal. For a call to a service of ours, o is nil and the call needs no
+// place.
 func (o *own) enter() (leave func(), refusal *problem.Error) {
 	if o == nil {
 		return func() {}, nil

@@ -32,7 +32,8 @@ type Counters struct {
 	TotalWatchedSeconds int64 `json:"total_watched_seconds"`
 }
 
-// readCounters reads the counters of a video that was read from its owner.
+// readCounters reads the counters of a video from catalog's database. Get calls readCounters if the
+// video itself comes from the owner, because the owner has no counters.
 func readCounters(ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, id uuid.UUID) (Counters, error) {
 	v, err := readCounted(ctx, db, scope, `SELECT $1::uuid AS video_id`, id)
 	return v.Counters, err

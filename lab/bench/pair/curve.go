@@ -23,8 +23,9 @@ const (
 	clients = 32
 )
 
-// steps are parts of the rate that the clients reach when each sends one request after the other.
-// On every machine so far, the knee is within the steps. beyond are parts of the knee.
+// steps and beyond are the offered loads. The steps are parts of the full rate, which the clients
+// reach if each client sends one request after the other. On every machine so far, the knee is
+// between the first and the last step. The loads in beyond are multiples of the knee.
 var (
 	steps  = []float64{0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.35}
 	beyond = []float64{1.5, 2, 3}

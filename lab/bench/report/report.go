@@ -55,8 +55,8 @@ func WriteJSON(name string, sections []Section) error {
 	return os.WriteFile(name, append(encoded, '\n'), 0o644)
 }
 
-// wide is a spread, as a part of the median. On a quiet machine, the lowest and the highest run of
-// a figure are closer together.
+// wide is the limit of a figure's spread, as a part of the median. The spread is the difference
+// between the highest and the lowest run. On a quiet machine, it is below this limit.
 const wide = 1.0 / 3
 
 // WriteSpread writes how many figures differ widely between their runs. If a quarter or more of

@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Pool is a pool with a limit for each statement or transaction. The limit includes the wait for a
-// connection.
+// Pool is a pool of connections with a time limit. The limit is for each statement or transaction,
+// and includes the wait for a connection.
 type Pool struct {
 	DB    *pgxpool.Pool
 	Limit time.Duration

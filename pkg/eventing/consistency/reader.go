@@ -199,9 +199,10 @@ func (r Requirement) budget(ctx context.Context) time.Duration {
 	return r.wait
 }
 
-// fetch calls the owner through q behind a circuit breaker, so that a slow owner does not delay the
-// readers that do not need the owner. The call ends after nine tenths of the time until ctx's
-// deadline. In the last tenth the reader can be told that no answer came.
+// fetch calls q.FetchFromOwner behind a circuit breaker. The circuit breaker bounds the calls to
+// the owner, so that a slow owner does not delay reads that need no such call. The call ends after
+// nine tenths of the time until ctx's deadline. The last tenth is left to tell the reader that no
+// answer came.
 func (r *Reader) fetch(ctx context.Context, q Query, found Freshness) (Outcome, Freshness, error) {
 	fetching := ctx
 	if deadline, ok := ctx.Deadline(); ok {

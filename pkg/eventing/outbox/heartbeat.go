@@ -169,8 +169,8 @@ func (a *followUps) schedulePausedScan() {
 	a.pausedLow, a.skippedTypes = "", nil
 }
 
-// noteSkippedTypes expects the lock. It notes that a claim has skipped events of the types in
-// paused. A scan from the snapshot from finds the skipped events.
+// noteSkippedTypes expects the lock. It notes that the relay has skipped events of the types in
+// paused. A scan finds these events if it begins at the snapshot that is the argument from.
 func (a *followUps) noteSkippedTypes(from queue.TxSnapshot, paused ...string) {
 	if len(paused) == 0 {
 		return

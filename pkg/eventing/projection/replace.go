@@ -113,7 +113,8 @@ func (p *Projection[S]) replace(ctx context.Context, by audit.Actor, seen []reco
 	return p.adopted(ctx, owned), nil
 }
 
-// position is the position of a row that was seen to differ.
+// position returns the position that a row of the projection had when it was found to differ from
+// the owner's row.
 func position(row reconcile.Row) inbox.Position {
 	return inbox.Position{Epoch: row.Epoch, Version: row.Version, Deleted: row.Deleted, EventID: row.EventID, At: row.At}
 }

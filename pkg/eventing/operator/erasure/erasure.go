@@ -26,7 +26,8 @@ type Options struct {
 	User uuid.UUID
 	// Rate is the most rows per second; 0 is no limit.
 	Rate int
-	// Wait is how long to wait for events that are not published yet.
+	// Wait is how long to wait for the user's events. The owner waits until they are published, and a
+	// read model waits until they have deleted its rows.
 	Wait time.Duration
 }
 
