@@ -24,21 +24,29 @@ type scale struct {
 	relays, aggregates, events, kills int
 	// impatient ends a killed relay's leases at once.
 	impatient bool
+	// stop is the longest time for which rows are locked, or a session or a relay is stopped.
+	stop time.Duration
+	// sessions says that sessions of the database are stopped, too. A stopped session may hold up the
+	// database of other tests.
+	sessions bool
 }
 
 // TestHistory runs relays in processes of their own on one outbox while they are killed
-// with SIGKILL, the broker fails and restarts, and leases run out under living relays. The broker must have taken each version of each aggregate,
-// none for the first time before its predecessor.
+// with SIGKILL, the broker fails and restarts, and leases run out under living relays. Commits are slow
+// now and then, rows are locked, and relays and their sessions stand still for a while. The broker must
+// have taken each version of each aggregate, none for the first time before its predecessor.
 //
 // LOCKSTEP_FULL=1 takes the full measure; `make crash` sets it.
 func TestHistory(t *testing.T) {
 	t.Parallel()
-	c := scale{relays: 4, aggregates: 40, events: 8_000, kills: 4, impatient: true}
+	c := scale{relays: 4, aggregates: 40, events: 8_000, kills: 4, impatient: true, stop: time.Second}
 	if os.Getenv("LOCKSTEP_FULL") != "" {
-		c = scale{relays: 8, aggregates: 200, events: 100_000, kills: 40}
+		c = scale{relays: 8, aggregates: 200, events: 100_000, kills: 40, stop: 8 * time.Second, sessions: true}
 	}
 	h := newHistoryRun(t, c)
+	h.slowCommits(t)
 	h.run(t, false)
+	h.faults.Wait()
 	h.eventually(t, 0, unpublished)
 	h.broker.late.Wait()
 	records := h.records(t)
@@ -46,7 +54,8 @@ func TestHistory(t *testing.T) {
 	if n := h.count(t, attempted); n != 0 {
 		t.Errorf("faults of the broker spent %d attempts", n)
 	}
-	t.Logf("%d aggregates, %d relays, %d kills: %s", c.aggregates, c.relays, c.kills, history.Summarize(records))
+	t.Logf("%d aggregates, %d relays, %d kills, %d stops, %d locks: %s",
+		c.aggregates, c.relays, c.kills, h.stops, h.locks, history.Summarize(records))
 }
 
 // TestHistoryDetectsDisorderOfSkipLocked has relays that claim rows with SKIP LOCKED and nothing more:
@@ -70,11 +79,15 @@ type historyRun struct {
 	*bench
 	scale
 	url    string
+	admin  *pgxpool.Pool
 	log    *history.Log
 	path   string
 	broker *chaos
 	relays []*process.Process
 	last   []int64 // of each aggregate, committed
+
+	stops, locks int
+	faults       sync.WaitGroup // that will end by themselves
 }
 
 func newHistoryRun(t *testing.T, c scale) *historyRun {
@@ -82,7 +95,7 @@ func newHistoryRun(t *testing.T, c scale) *historyRun {
 	pg := pgtest.New(t)
 	log, path := history.New(t)
 	return &historyRun{
-		bench: &bench{db: pg.Pool(t, pg.URL)}, scale: c, url: pg.URL, log: log, path: path,
+		bench: &bench{db: pg.Pool(t, pg.URL)}, scale: c, url: pg.URL, admin: pg.Pool(t, pg.Admin), log: log, path: path,
 		broker: newChaos(t, log), relays: make([]*process.Process, c.relays), last: make([]int64, c.aggregates),
 	}
 }
@@ -118,7 +131,7 @@ func (h *historyRun) run(t *testing.T, byRows bool) {
 	defer tick.Stop()
 	for kills := h.kills; kills > 0; {
 		<-tick.C
-		switch dice.IntN(10) {
+		switch dice.IntN(12) {
 		case 0:
 			kills--
 			h.kill(t, dice.IntN(len(h.relays)))
@@ -126,6 +139,8 @@ func (h *historyRun) run(t *testing.T, byRows bool) {
 			h.broker.restart(t)
 		case 2, 3:
 			h.expire(t, 0.2) // under a relay that is alive
+		case 4, 5:
+			h.disturb(t, dice)
 		default:
 			h.exec(t, `SELECT pg_notify('outbox.video', 'the writers')`)
 		}
