@@ -25,6 +25,8 @@ const (
 	SelectRevision = RevisionColumns + `, ` + outbox.PresentEpoch + ` AS epoch`
 )
 
+const selectEpoch = `SELECT ` + outbox.PresentEpoch
+
 // Arguments returns the values of r by the names of their columns.
 func (r Revision) Arguments() pgx.NamedArgs {
 	return pgx.NamedArgs{

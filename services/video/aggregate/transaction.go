@@ -209,7 +209,7 @@ func (t *Tx) Remember(answer any) error { return t.request.Remember(t.batch, ans
 func (t *Tx) Append(ctx context.Context, events ...eventing.Event) error {
 	t.events = len(events)
 	if t.events == 0 {
-		t.Queue(`SELECT ` + outbox.PresentEpoch).QueryRow(func(row pgx.Row) error { return row.Scan(&t.present) })
+		t.Queue(selectEpoch).QueryRow(func(row pgx.Row) error { return row.Scan(&t.present) })
 	}
 	return outbox.Append(ctx, t.tx.Last(), t.batch, events...)
 }
