@@ -2,7 +2,6 @@ package inbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -105,15 +104,23 @@ func (c *Consumer) apply(ctx context.Context, batch []*delivery) (unfinished []*
 
 // filterBlocked returns the deliveries that can be applied now. It queues or blocks events of
 // blocked aggregates and unknown events, dead-letters invalid messages, and acks deliveries that
-// are finished.
+// are finished, or that another instance has finished.
 func (c *Consumer) filterBlocked(ctx context.Context, batch []*delivery) (rest []*delivery) {
+	var unknown []*delivery
+	for _, d := range batch {
+		if d.isUnknown() && !d.finished {
+			unknown = append(unknown, d)
+		}
+	}
+	// The rows of all unknown events are one statement. An old build may get thousands of them.
+	done := c.hold(ctx, ErrUnknown.Error(), unknown...)
 	for _, d := range batch {
 		switch {
-		case d.finished: // more messages may have joined it since
+		case d.finished, done[d]: // more messages may have joined it since
 			c.ack(ctx, d)
 		case c.blocked.has(d.key()):
 			c.queue(d)
-		case errors.Is(d.invalid, ErrUnknown) && !d.poison:
+		case d.isUnknown():
 			c.awaitVerdict(ctx, d)
 		case d.invalid != nil:
 			c.deadLetter(ctx, d, d.invalid, 0)

@@ -153,28 +153,27 @@ func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, cl
 	return nil
 }
 
-// hold writes the inbox row of d as held, unless it was written before, because d cannot be applied
-// now, and its messages may be in hand for long. The rows of held events keep the safe position of
-// the checkpoints before the events, whichever instance has the messages. If the row cannot be
-// written, d's aggregate is blocked all the same, and the next call of hold tries again. Until then
-// only this instance keeps the position (see offset).
+// hold writes the inbox rows of events as held, unless they were written before, because the events
+// cannot be applied now, and their messages may be in hand for long. The rows of held events keep
+// the safe position of the checkpoints before the events, whichever instance has the messages. If
+// the rows cannot be written, only this instance keeps the position (see offset), until the next
+// call of hold for the event.
 //
-// done says that another instance has applied d meanwhile. hold then acknowledges d.
-func (c *Consumer) hold(ctx context.Context, d *delivery, why string) (done bool) {
-	if d.held || !d.isEvent() {
-		return false
+// done has the events that another instance has applied meanwhile. The caller acknowledges them.
+func (c *Consumer) hold(ctx context.Context, why string, batch ...*delivery) (done map[*delivery]bool) {
+	batch = slices.DeleteFunc(batch, func(d *delivery) bool { return d.held || !d.isEvent() })
+	if len(batch) == 0 {
+		return nil
 	}
-	status, err := c.store.hold(ctx, d, why)
+	done, err := c.store.hold(ctx, why, batch)
 	if err != nil {
-		c.logFor(d).DebugContext(ctx, "event not written as held", "error", err)
-		return false
+		c.logFor(batch[0]).DebugContext(ctx, "events not written as held", "error", err, "events", len(batch))
+		return nil
 	}
-	if status == "done" {
-		c.ack(ctx, d)
-		return true
+	for _, d := range batch {
+		d.held = !done[d]
 	}
-	d.held = true
-	return false
+	return done
 }
 
 // putOff blocks d's aggregate for a while and counts no failure of d, because another transaction
@@ -188,7 +187,8 @@ func (c *Consumer) putOff(ctx context.Context, d *delivery, cause error, class f
 			d.starts, d.startedBefore = 0, false
 		}
 	}
-	if c.hold(ctx, d, class.String()+": "+cause.Error()) {
+	if c.hold(ctx, class.String()+": "+cause.Error(), d)[d] {
+		c.ack(ctx, d)
 		return nil
 	}
 	d.putOffs++

@@ -102,7 +102,8 @@ func (c *Consumer) deadLetterOnce(ctx context.Context, d *delivery, reason error
 	}
 	defer c.blocked.deadLetterSlots.Release(1)
 	if !d.deadLettered {
-		if c.hold(ctx, d, reason.Error()) {
+		if c.hold(ctx, reason.Error(), d)[d] {
+			c.ack(ctx, d)
 			return nil
 		}
 		if err := c.dead.publish(ctx, d, reason, attempts); err != nil {

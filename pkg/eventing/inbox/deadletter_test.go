@@ -127,8 +127,8 @@ func TestALateMarkRevivesNoDiscardedLetter(t *testing.T) {
 		t.Fatal("the mark was written")
 	}
 	b.execAdmin(t, `GRANT INSERT, UPDATE ON app.inbox TO app_service`)
-	if status, err := c.store.hold(t.Context(), d, "a test"); err != nil || status != "held" {
-		t.Fatalf("%s, %v", status, err)
+	if done, err := c.store.hold(t.Context(), "a test", []*delivery{d}); err != nil || len(done) > 0 {
+		t.Fatalf("%v, %v", done, err)
 	}
 	b.execAdmin(t, `UPDATE app.inbox SET status = 'discarded', processed_at = now()`)
 	if err := c.deadLetterOnce(t.Context(), d, reason, 1); err != nil {

@@ -3,6 +3,7 @@ package inbox
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"time"
@@ -75,6 +76,10 @@ func (h guarded) newDelivery(m *pubsub.Message) *delivery {
 func (d *delivery) event() eventing.Event    { return d.change.Event }
 func (d *delivery) id() uuid.UUID            { return d.change.Event.ID }
 func (d *delivery) message() *pubsub.Message { return d.messages[0] }
+
+// isUnknown reports whether this build does not know the event, and the event is not found to be
+// poison.
+func (d *delivery) isUnknown() bool { return errors.Is(d.invalid, ErrUnknown) && !d.poison }
 
 // isEvent reports whether the message has an event, even one that cannot be used.
 func (d *delivery) isEvent() bool { return d.id() != uuid.Nil }

@@ -205,33 +205,34 @@ func (s store) markDead(ctx context.Context, d *delivery, reason error) error {
 	return err
 }
 
-// hold writes a row of d with the status held, and returns the status of the row. A row that is
-// done or dead stays as it is. The recorded starts and attempts stay, too. If the row with d's id
-// is of another event, that row stays as it is, and hold returns no status.
-func (s store) hold(ctx context.Context, d *delivery, why string) (status string, err error) {
+// hold writes rows of batch with the status held, and returns the events that are done. A row that
+// is done or dead stays as it is. The recorded starts and attempts stay, too. If the row with an
+// event's id is of another event, that row stays as it is. hold does not wait for a row that another
+// session has locked. It then writes no row (txn.IsLocked).
+func (s store) hold(ctx context.Context, why string, batch []*delivery) (done map[*delivery]bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	b := waiting(minLockWait)
 	b.Queue(`
-		INSERT INTO inbox AS i (`+rowColumns+`, status, last_error)
-		SELECT $1, e.*, 'held', $9 FROM `+rowsOf+`
-		ON CONFLICT (consumer, event_id) DO UPDATE
-		   SET status = CASE WHEN i.status IN ('done', 'dead') THEN i.status ELSE 'held' END,
-		       processed_at = CASE WHEN i.status IN ('done', 'dead') THEN i.processed_at END,
-		       last_error = CASE WHEN i.status IN ('done', 'dead') THEN i.last_error ELSE $9 END, last_seen_at = clock_timestamp()
-		 WHERE `+sameAs("excluded")+`
-		RETURNING status`, append(s.rows([]*delivery{d}), eventing.Reason(why))...).
-		QueryRow(func(row pgx.Row) error {
-			err := row.Scan(&status)
-			if errors.Is(err, pgx.ErrNoRows) {
-				return nil
-			}
+		WITH written AS (
+		  INSERT INTO inbox AS i (`+rowColumns+`, status, last_error)
+		  SELECT DISTINCT ON (e.event_id) $1, e.*, 'held', $9 FROM `+rowsOf+` ORDER BY e.event_id
+		  ON CONFLICT (consumer, event_id) DO UPDATE
+		     SET status = CASE WHEN i.status IN ('done', 'dead') THEN i.status ELSE 'held' END,
+		         processed_at = CASE WHEN i.status IN ('done', 'dead') THEN i.processed_at END,
+		         last_error = CASE WHEN i.status IN ('done', 'dead') THEN i.last_error ELSE $9 END, last_seen_at = clock_timestamp()
+		   WHERE `+sameAs("excluded")+`
+		  RETURNING event_id, aggregate_type, aggregate_id, version, status)
+		SELECT event_id, aggregate_type, aggregate_id, version FROM written WHERE status = 'done'`,
+		append(s.rows(batch), eventing.Reason(why))...).
+		Query(func(rows pgx.Rows) (err error) {
+			done, err = matching(rows, batch)
 			return err
 		})
 	if err := s.db.SendBatch(ctx, b).Close(); err != nil {
-		return "", fmt.Errorf("hold: %w", err)
+		return nil, fmt.Errorf("hold: %w", err)
 	}
-	return status, nil
+	return done, nil
 }
 
 func (s store) writeUnfinished(

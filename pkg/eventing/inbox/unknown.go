@@ -98,11 +98,8 @@ func (u *unknowns) warnDue() (aggregates int, now bool) {
 
 // awaitVerdict blocks d's aggregate until d is found to be poison. If the build is too old, that
 // never happens. Then nothing is dead-lettered, and when the process ends, the messages go back
-// to the broker for the next build. If another instance has applied d, d is acknowledged.
+// to the broker for the next build.
 func (c *Consumer) awaitVerdict(ctx context.Context, d *delivery) {
-	if c.hold(ctx, d, d.invalid.Error()) {
-		return
-	}
 	c.block(ctx, d, unknownEvent, func(ctx context.Context) {
 		since := c.unknown.enter(d.key())
 		defer c.unknown.leave(d.key())
