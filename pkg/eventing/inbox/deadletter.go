@@ -102,6 +102,7 @@ func (c *Consumer) deadLetterOnce(ctx context.Context, d *delivery, reason error
 	}
 	defer c.blocked.deadLetterSlots.Release(1)
 	if !d.deadLettered {
+		d.held = false // another instance may have applied d since its row was written
 		if c.hold(ctx, reason.Error(), d)[d] {
 			c.ack(ctx, d)
 			return nil

@@ -170,6 +170,22 @@ func TestAnEventThatIsDoneIsNoDeadLetter(t *testing.T) {
 	}
 }
 
+// The same after the event waited here for its verdict.
+func TestAnEventThatIsDoneWhileItWaitsIsNoDeadLetter(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c, d := b.consumer(t), delivered(event("a", 1))
+	if done := c.hold(t.Context(), "a test", d); len(done) > 0 || !d.held {
+		t.Fatalf("held %t, done %v", d.held, done)
+	}
+	b.consumer(t).finish(t, delivered(d.event()))
+	d.invalid, d.poison = ErrUnknown, true
+	c.finish(t, d)
+	if dead := b.deadLettered(""); len(dead) != 0 || b.count(t, withDone) != 1 || !d.finished {
+		t.Errorf("%d are done, finished %v, dead letters: %v", b.count(t, withDone), d.finished, dead)
+	}
+}
+
 // Another instance applies an event after it has failed here, and before the failure is counted.
 func TestAnEventThatIsDoneMeanwhileIsNotDead(t *testing.T) {
 	t.Parallel()
