@@ -94,6 +94,7 @@ func (c *Consumer) queue(d *delivery) {
 	if c.blocked.hasEvent(d) {
 		c.budget.release(d.strip())
 	}
+	d.lockWait = 0 // the batch that has met a lock is over
 	c.blocked.byKey[d.key()] = append(c.blocked.byKey[d.key()], d)
 }
 
@@ -108,8 +109,8 @@ func (c *Consumer) block(ctx context.Context, d *delivery, why reason, until fun
 	}
 	h.running.Go(func() {
 		h.counts[why].Add(1)
+		defer h.counts[why].Add(-1) // not before the worker takes the aggregate: see lockWait
 		until(ctx)
-		h.counts[why].Add(-1)
 		select {
 		case h.released <- key:
 		case <-ctx.Done():

@@ -115,8 +115,8 @@ func TestABatchWaitsOnceForLocks(t *testing.T) {
 	}
 	c.process(t.Context(), batch)
 	for _, d := range batch {
-		if d.putOffs != 1 || d.bisections != 2 || d.lockWait != shortLockWait {
-			t.Errorf("put off %d times after %d halvings; the parts waited for %s", d.putOffs, d.bisections, d.lockWait)
+		if d.putOffs != 1 || d.bisections != 2 || d.lockWait != 0 {
+			t.Errorf("put off %d times after %d halvings; its next batch would wait for %s", d.putOffs, d.bisections, d.lockWait)
 		}
 	}
 }
@@ -163,6 +163,31 @@ func TestWaitsForLocks(t *testing.T) {
 		if got := c.lockWait(w.batch); got != w.want {
 			t.Errorf("%s waits for %s, want %s", w.what, got, w.want)
 		}
+	}
+}
+
+// The pauses of aggregates that wait for locks have ended, and the worker is busy. They still count
+// as waiting, so that no batch waits for a lock at length.
+func TestAggregatesWaitUntilTheWorkerTakesThem(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	var paused sync.WaitGroup
+	for i := range 30 {
+		paused.Add(1)
+		c.block(t.Context(), delivered(event(fmt.Sprint(i), 1)), lockedRow, func(context.Context) { paused.Done() })
+	}
+	paused.Wait()
+	until(t, "all count as waiting", func() bool { return c.blocked.counts[lockedRow].Load() == 30 })
+	if wait := c.lockWait([]*delivery{delivered(event("b", 1))}); wait != shortLockWait {
+		t.Errorf("another batch waits for %s", wait)
+	}
+	for range 30 {
+		c.blocked.unblock(<-c.blocked.released)
+	}
+	c.blocked.running.Wait()
+	if n := c.blocked.counts[lockedRow].Load(); n != 0 {
+		t.Errorf("%d count as waiting", n)
 	}
 }
 

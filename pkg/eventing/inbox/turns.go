@@ -77,7 +77,10 @@ func (t *turns) batch(now time.Time) []*delivery {
 // takes its turns, before the later messages of its tenant.
 func (t *turns) first(unblocked []*delivery, now time.Time) []*delivery {
 	n := maxBatch
-	if t.shared(now) {
+	switch {
+	case unblocked[0].putOffs > 0:
+		n = 1 // if the lock is still there, the halves of a batch would wait for it once more each
+	case t.shared(now):
 		n = sharedBatch
 	}
 	if n >= len(unblocked) {

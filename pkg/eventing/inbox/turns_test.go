@@ -138,6 +138,12 @@ func TestAnUnblockedAggregateTakesTurns(t *testing.T) {
 	if len(versions) != 1001 || !slices.IsSorted(versions) || quietAt != 1 {
 		t.Errorf("%d events of the busy tenant, in order: %t; the quiet tenant's message in batch %d", len(versions), slices.IsSorted(versions), quietAt)
 	}
+	lockedHead := turns{lanes: map[string]*lane{}}
+	blocked[0].putOffs = 1
+	if n := len(lockedHead.first(blocked, now)); n != 1 || lockedHead.count != 999 {
+		t.Errorf("%d events of an aggregate that met a lock in a batch, %d wait", n, lockedHead.count)
+	}
+	blocked[0].putOffs = 0
 	alone := turns{lanes: map[string]*lane{}}
 	if n := len(alone.first(slices.Repeat(blocked, 2), now)); n != maxBatch || alone.count != 1000 {
 		t.Errorf("%d of one tenant in a batch, %d wait", n, alone.count)

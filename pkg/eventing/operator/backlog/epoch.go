@@ -35,11 +35,11 @@ const writersTime = 10 * time.Second
 
 // quiet locks the outbox against writers. The first lock waits for a vacuum of the table, and no
 // writer waits behind it. Its wait is above Postgres' deadlock_timeout of 1 s, after which an
-// autovacuum gives way. Writers wait behind the second lock, so its wait is shorter than theirs
-// (txn.LockTime), and no write fails because of it. Between two tries they go on.
+// autovacuum gives way. Writers wait behind the second lock, so its wait is a third of theirs
+// (txn.LockTime), and the epoch's row and COMMIT have the rest. Between two tries they go on.
 var quiet = []string{
 	`SET LOCAL lock_timeout = '1500ms'`, `LOCK TABLE outbox IN SHARE UPDATE EXCLUSIVE MODE`,
-	fmt.Sprintf(`SET LOCAL lock_timeout = %d`, (txn.LockTime * 3 / 4).Milliseconds()), `LOCK TABLE outbox IN SHARE MODE`,
+	fmt.Sprintf(`SET LOCAL lock_timeout = %d`, (txn.LockTime / 3).Milliseconds()), `LOCK TABLE outbox IN SHARE MODE`,
 }
 
 // quietRetry is the pause between two tries to lock the outbox. It is short, because a try succeeds
