@@ -158,7 +158,8 @@ func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, cl
 // cannot be applied now, and their messages may be in hand for long. The rows of held events keep
 // the safe position of the checkpoints before the events, whichever instance has the messages. If
 // the rows cannot be written, only this instance keeps the position (see offset), until the next
-// call of hold for the event.
+// call of hold for the event. For an unknown event that is the time of its verdict, which may never
+// come.
 //
 // done has the events that another instance has applied meanwhile. The caller acknowledges them.
 func (c *Consumer) hold(ctx context.Context, why string, batch ...*delivery) (done map[*delivery]bool) {

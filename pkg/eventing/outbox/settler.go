@@ -159,8 +159,8 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 }
 
 // firstOf returns the heads without those of second settlements. If the lease of a second
-// settlement is gone, the first settlement of the batch was written under that lease and has ended
-// it. So nothing was lost.
+// settlement is gone, either the first settlement of the batch was written under that lease and has
+// ended it, or another relay has the batch. In both cases nothing was lost.
 func firstOf(written []*unsettled, heads []uuid.UUID) []uuid.UUID {
 	return slices.DeleteFunc(heads, func(h uuid.UUID) bool {
 		return slices.ContainsFunc(written, func(u *unsettled) bool { return u.again && u.batch.events.Head() == h })

@@ -95,7 +95,8 @@ func Write[T any, P rowOf[T]](
 }
 
 // mayHaveCommitted reports whether a transaction that sent COMMIT and failed with err may have
-// committed. An error that the database has returned means that it has not.
+// committed. An error that the database has returned means that it has not, except that a session may
+// be ended while its COMMIT waits for a standby. That event then waits for the relay's poll.
 func mayHaveCommitted(err error) bool {
 	_, refused := errors.AsType[*pgconn.PgError](err)
 	return !refused
