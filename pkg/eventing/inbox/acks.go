@@ -56,6 +56,15 @@ func (c *Consumer) afterCommit(ctx context.Context, batch []*delivery, outcomes 
 	}
 }
 
+// foundDone acknowledges d, whose inbox row says that d is done. Another instance has applied d, or
+// an earlier transaction with d was committed although it failed here: see afterCommit.
+func (c *Consumer) foundDone(ctx context.Context, d *delivery) {
+	c.ack(ctx, d)
+	if d.tried {
+		c.handler.Committed(ctx, consistency.PositionOf(d.event()).Unknown())
+	}
+}
+
 // moveTo adds the position at to the list moved. If the last position in the list is of the same
 // aggregate, at replaces it. The caller adds positions in the order of aggregate and version.
 func moveTo(moved []consistency.Position, at consistency.Position) []consistency.Position {

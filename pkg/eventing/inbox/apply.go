@@ -116,8 +116,10 @@ func (c *Consumer) filterBlocked(ctx context.Context, batch []*delivery) (rest [
 	done := c.hold(ctx, ErrUnknown.Error(), unknown...)
 	for _, d := range batch {
 		switch {
-		case d.finished, done[d]: // more messages may have joined it since
+		case d.finished: // more messages may have joined it since
 			c.ack(ctx, d)
+		case done[d]:
+			c.foundDone(ctx, d)
 		case c.blocked.has(d.key()):
 			c.queue(d)
 		case d.isUnknown():

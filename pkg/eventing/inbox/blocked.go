@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"golang.org/x/sync/semaphore"
 
 	"example.com/lockstep/pkg/eventing"
@@ -43,36 +44,57 @@ func (r reason) String() string {
 // first. The worker goroutine owns byKey. Other goroutines send the key of an aggregate to
 // released, and the worker unblocks the aggregate.
 type blockedAggregates struct {
-	byKey    map[string][]*delivery
+	byKey map[string][]*delivery
+	// events has the events of the deliveries in byKey.
+	events   map[waitingEvent]struct{}
 	counts   [reasons]atomic.Int64
 	released chan string
 	running  sync.WaitGroup
 
-	repairSlots, deadLetterSlots *semaphore.Weighted
+	repairSlots, deadLetterSlots, holdSlot *semaphore.Weighted
 }
 
 func newBlockedAggregates() *blockedAggregates {
 	return &blockedAggregates{
 		byKey:           map[string][]*delivery{},
+		events:          map[waitingEvent]struct{}{},
 		released:        make(chan string),
 		repairSlots:     semaphore.NewWeighted(slotCount),
 		deadLetterSlots: semaphore.NewWeighted(slotCount),
+		holdSlot:        semaphore.NewWeighted(1),
 	}
 }
 
 func (h *blockedAggregates) has(key string) bool { return h.byKey[key] != nil }
 
-// hasEvent reports whether d's event waits in a blocked aggregate.
-func (h *blockedAggregates) hasEvent(d *delivery) bool {
-	return d.isEvent() && slices.ContainsFunc(h.byKey[d.key()], func(waiting *delivery) bool {
-		return waiting.id() == d.id() && waiting.is(d.event())
-	})
+// waitingEvent identifies an event. The id is not enough: see "Identity" in the package doc.
+type waitingEvent struct {
+	id      uuid.UUID
+	key     string
+	version int64
+}
+
+func (d *delivery) waitingEvent() waitingEvent {
+	return waitingEvent{d.id(), d.key(), d.event().Version}
+}
+
+// add puts d behind the deliveries of its aggregate. copied says that d's event was among them
+// already.
+func (h *blockedAggregates) add(d *delivery) (copied bool) {
+	e := d.waitingEvent()
+	_, copied = h.events[e]
+	h.events[e] = struct{}{}
+	h.byKey[e.key] = append(h.byKey[e.key], d)
+	return copied
 }
 
 // unblock ends the block of an aggregate and returns its deliveries.
 func (h *blockedAggregates) unblock(key string) []*delivery {
 	blocked := h.byKey[key]
 	delete(h.byKey, key)
+	for _, d := range blocked {
+		delete(h.events, d.waitingEvent())
+	}
 	return blocked
 }
 
@@ -91,11 +113,10 @@ func (h *blockedAggregates) all() (blocked []*delivery) {
 // its part of the budget back, except for a few bytes. So the deliveries of an event that waits for
 // hours use the budget once, however often the broker delivers it.
 func (c *Consumer) queue(d *delivery) {
-	if c.blocked.hasEvent(d) {
+	if c.blocked.add(d) && d.isEvent() {
 		c.budget.release(d.strip())
 	}
 	d.lockWait = 0 // the batch that has met a lock is over
-	c.blocked.byKey[d.key()] = append(c.blocked.byKey[d.key()], d)
 }
 
 // block blocks d's aggregate until the function until returns. If the aggregate is blocked
@@ -141,8 +162,8 @@ func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, cl
 		// The database has just become unavailable. The failure is not counted, and
 		// will happen again.
 		c.logFor(d).WarnContext(ctx, "attempt not counted", "error", err)
-	case done: // another instance has applied the event after the failure
-		c.ack(ctx, d)
+	case done:
+		c.foundDone(ctx, d)
 		return nil
 	case attempts >= c.options.MaxAttempts, eventing.IsPermanent(cause):
 		c.deadLetter(ctx, d, cause, attempts)
@@ -158,8 +179,7 @@ func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, cl
 // cannot be applied now, and their messages may be in hand for long. The rows of held events keep
 // the safe position of the checkpoints before the events, whichever instance has the messages. If
 // the rows cannot be written, only this instance keeps the position (see offset), until the next
-// call of hold for the event. For an unknown event that is the time of its verdict, which may never
-// come.
+// call of hold for the event.
 //
 // done has the events that another instance has applied meanwhile. The caller acknowledges them.
 func (c *Consumer) hold(ctx context.Context, why string, batch ...*delivery) (done map[*delivery]bool) {
@@ -190,7 +210,7 @@ func (c *Consumer) putOff(ctx context.Context, d *delivery, cause error, class f
 		}
 	}
 	if c.hold(ctx, class.String()+": "+cause.Error(), d)[d] {
-		c.ack(ctx, d)
+		c.foundDone(ctx, d)
 		return nil
 	}
 	d.putOffs++

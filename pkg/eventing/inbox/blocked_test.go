@@ -342,7 +342,7 @@ func TestCopiesOfBlockedEventsUseNoBudget(t *testing.T) {
 	}
 	b.setOwner("a", 2)
 	c.finish(t)
-	if v := b.count(t, version, "a"); v != events+1 || c.budget.inHand() != (load{}) {
-		t.Errorf("version %d; %v in hand, want nothing", v, c.budget.inHand())
+	if v := b.count(t, version, "a"); v != events+1 || c.budget.inHand() != (load{}) || len(c.blocked.events) != 0 {
+		t.Errorf("version %d; %v in hand, want nothing; %d events are remembered", v, c.budget.inHand(), len(c.blocked.events))
 	}
 }

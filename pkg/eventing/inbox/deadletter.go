@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/txn"
 )
 
 // The attributes that a dead letter has besides the attributes of its message.
@@ -102,10 +103,8 @@ func (c *Consumer) deadLetterOnce(ctx context.Context, d *delivery, reason error
 	}
 	defer c.blocked.deadLetterSlots.Release(1)
 	if !d.deadLettered {
-		d.held = false // another instance may have applied d since its row was written
-		if c.hold(ctx, reason.Error(), d)[d] {
-			c.ack(ctx, d)
-			return nil
+		if done, err := c.holdBeforeLetter(ctx, d, reason); done || err != nil {
+			return err
 		}
 		if err := c.dead.publish(ctx, d, reason, attempts); err != nil {
 			return err
@@ -122,4 +121,25 @@ func (c *Consumer) deadLetterOnce(ctx context.Context, d *delivery, reason error
 	c.observeDeadLetter(ctx, d, reason, attempts)
 	c.ack(ctx, d)
 	return nil
+}
+
+// holdBeforeLetter writes d's inbox row as held before a dead letter of d is published, even if the
+// row was held before. done says that d is done meanwhile, and so needs no dead letter. If the row is
+// locked, holdBeforeLetter returns an error, because an operator may be discarding an earlier dead
+// letter of d: the row would stay discarded. If the row cannot be written for another reason, the
+// dead letter is published all the same.
+func (c *Consumer) holdBeforeLetter(ctx context.Context, d *delivery, reason error) (done bool, err error) {
+	if !d.isEvent() { // it has no row
+		return false, nil
+	}
+	found, err := c.store.hold(ctx, reason.Error(), []*delivery{d})
+	switch {
+	case txn.IsLocked(err):
+		return false, err
+	case err != nil:
+		c.logFor(d).DebugContext(ctx, "event not written as held", "error", err)
+	case found[d]:
+		c.foundDone(ctx, d)
+	}
+	return found[d], nil
 }

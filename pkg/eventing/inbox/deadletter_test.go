@@ -1,15 +1,19 @@
 package inbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/txn"
 )
 
 func TestPoisonGoesToTheDeadLettersAndTheRestFlows(t *testing.T) {
@@ -200,5 +204,77 @@ func TestAnEventThatIsDoneMeanwhileIsNotDead(t *testing.T) {
 	here.finish(t)
 	if dead := b.deadLettered(""); len(dead) != 0 || b.count(t, withDone) != 1 || !d.finished {
 		t.Errorf("%d are done, finished %v, dead letters: %v", b.count(t, withDone), d.finished, dead)
+	}
+}
+
+// A dead event comes again, while an operator discards its dead letter. The next dead letter is
+// published after the operator's transaction, so that its row shows it.
+func TestADeadLetterWaitsForAnOperator(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	reason := errors.New("not decodable")
+	first := delivered(event("a", 1))
+	if err := c.deadLetterOnce(t.Context(), first, reason, 0); err != nil {
+		t.Fatal(err)
+	}
+	operator, err := b.pg.Pool(t, b.pg.Admin).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = operator.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := operator.Exec(t.Context(), `UPDATE app.inbox SET status = 'discarded', processed_at = now()`); err != nil {
+		t.Fatal(err)
+	}
+	again := delivered(first.event()) // the ack was lost
+	if err := c.deadLetterOnce(t.Context(), again, reason, 0); !txn.IsLocked(err) || len(b.deadLettered("")) != 1 {
+		t.Errorf("%v, %d dead letters, want the first alone while the row is locked", err, len(b.deadLettered("")))
+	}
+	if err := operator.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.deadLetterOnce(t.Context(), again, reason, 0); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.count(t, `SELECT count(*) FROM inbox WHERE status = 'dead'`); n != 1 || len(b.deadLettered("")) != 2 {
+		t.Errorf("%d dead rows after %d dead letters", n, len(b.deadLettered("")))
+	}
+}
+
+// The answer to a COMMIT was lost, and the event is found done when its row is to be written. The
+// readers that wait for the event are told. An event that was not tried here is no news.
+func TestReadersAreToldOfAnEventThatIsFoundDone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	locked := &pgconn.PgError{Code: "55P03"}
+	for name, settle := range map[string]func(c *Consumer, d *delivery) error{
+		"put off": func(c *Consumer, d *delivery) error {
+			c.eventFailed(t.Context(), d, locked, faultOf(locked))
+			return nil
+		},
+		"failed": func(c *Consumer, d *delivery) error {
+			c.eventFailed(t.Context(), d, errors.New("no"), eventFault)
+			return nil
+		},
+		"unknown": func(c *Consumer, d *delivery) error {
+			d.invalid = ErrUnknown
+			c.process(t.Context(), []*delivery{d})
+			return nil
+		},
+		"dead": func(c *Consumer, d *delivery) error { return c.deadLetterOnce(t.Context(), d, errors.New("no"), 1) },
+	} {
+		for _, tried := range []bool{true, false} {
+			c, d := b.consumer(t), delivered(event(name+fmt.Sprint(tried), 1))
+			b.consumer(t).finish(t, delivered(d.event()))
+			var told []string
+			c.functions().committed = func(keys ...string) { told = append(told, keys...) }
+			d.tried = tried
+			if err := settle(c, d); err != nil || !d.finished || slices.Contains(told, d.key()) != tried {
+				t.Errorf("%s, tried %t: %v; finished %t, readers are told of %v", name, tried, err, d.finished, told)
+			}
+		}
+	}
+	if dead := b.deadLettered(""); len(dead) != 0 {
+		t.Errorf("dead letters of events that are done: %v", dead)
 	}
 }

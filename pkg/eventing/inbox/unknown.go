@@ -96,6 +96,17 @@ func (u *unknowns) warnDue() (aggregates int, now bool) {
 	return len(u.keys), true
 }
 
+// holdLater tries again to write the inbox row of an unknown event, which may wait for hours. done
+// says that another instance has applied the event. The tries of all events take turns, so that
+// thousands of them leave the connections to other statements while the database is slow.
+func (c *Consumer) holdLater(ctx context.Context, d *delivery) (done bool) {
+	if d.held || c.blocked.holdSlot.Acquire(ctx, 1) != nil {
+		return false
+	}
+	defer c.blocked.holdSlot.Release(1)
+	return c.hold(ctx, ErrUnknown.Error(), d)[d]
+}
+
 // awaitVerdict blocks d's aggregate until d is found to be poison. If the build is too old, that
 // never happens. Then nothing is dead-lettered, and when the process ends, the messages go back
 // to the broker for the next build.
@@ -118,7 +129,9 @@ func (c *Consumer) awaitVerdict(ctx context.Context, d *delivery) {
 			select {
 			case <-changed:
 			case <-wait.C:
-				late = true
+				if late = true; c.holdLater(ctx, d) {
+					return
+				}
 			case <-ctx.Done():
 				return
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 
 	"cloud.google.com/go/pubsub/v2"
@@ -45,6 +46,32 @@ func TestADeploymentInTheWrongOrderDeadLettersNothing(t *testing.T) {
 	next.finish(t, all...)
 	if n := b.count(t, withDone); n != len(all)+1 || len(b.deadLettered("")) != 0 {
 		t.Errorf("%d are done by the next build, %d dead letters", n, len(b.deadLettered("")))
+	}
+}
+
+// The rows of unknown events cannot be written at first. They are written later, while the events
+// wait, and an event that another instance has applied is acknowledged.
+func TestUnknownEventsAreHeldLater(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	b.execAdmin(t, `REVOKE INSERT ON app.inbox FROM app_service`)
+	var batch []*delivery
+	for i := range maxUnknown + 1 {
+		d := delivered(event(fmt.Sprint("a", i), 1))
+		d.invalid = fmt.Errorf("type: %w", ErrUnknown)
+		batch = append(batch, d)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	c.process(ctx, slices.Clone(batch))
+	b.execAdmin(t, `GRANT INSERT ON app.inbox TO app_service`)
+	b.consumer(t).finish(t, delivered(batch[0].event()))
+	b.eventually(t, maxUnknown, `SELECT count(*) FROM inbox WHERE status = 'held'`)
+	c.process(ctx, c.blocked.unblock(<-c.blocked.released))
+	cancel()
+	c.shutDown(ctx, c.blocked.all())
+	if !batch[0].finished || len(b.deadLettered("")) != 0 || b.count(t, withDone) != 1 {
+		t.Errorf("finished %t; %d dead letters; %d are done", batch[0].finished, len(b.deadLettered("")), b.count(t, withDone))
 	}
 }
 

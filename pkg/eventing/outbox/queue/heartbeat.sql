@@ -8,7 +8,9 @@ WITH present AS MATERIALIZED (
 	SELECT low, xmin::text AS written, seen_at FROM outbox_relays WHERE token = $1
 ), dead AS (
 	DELETE FROM outbox_relays
-	 WHERE token IN (SELECT r.token FROM outbox_relays r WHERE r.token IN (SELECT token FROM others WHERE NOT alive)
+	 WHERE token IN (SELECT r.token FROM outbox_relays r
+	                  WHERE r.token IN (SELECT token FROM others WHERE NOT alive)
+	                    AND NOT (r.seen_at >= now() - $3::interval AND r.seen_at <= clock_timestamp() + interval '1 second')
 	                    FOR UPDATE SKIP LOCKED)
 	RETURNING low
 ), inherited AS MATERIALIZED (

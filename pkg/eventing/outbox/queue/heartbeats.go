@@ -45,7 +45,8 @@ type HeartbeatResult struct {
 // A heartbeat without an answer may be executed before or after the next one, and may take over the
 // low of a dead relay. So each heartbeat locks the relay's own row first (lockOwnRow). If the row is
 // not as the last answered heartbeat has written it, the answer includes the row's low. A row whose
-// relay has ended stays so while it exists. The locks of other rows are not waited for, so two
+// relay has ended stays so while it exists. The lock of a dead relay's row comes after the snapshot,
+// so the time in the row is checked again under the lock: the relay may have come back. The locks of other rows are not waited for, so two
 // relays that take each other for dead have no deadlock.
 //
 //go:embed heartbeat.sql

@@ -159,6 +159,50 @@ func TestHeartbeatsDoNotOvertakeEachOther(t *testing.T) {
 	}
 }
 
+// A relay that looked dead writes its row after the snapshot of another relay's heartbeat. That
+// heartbeat leaves the row alone.
+func TestARelayThatComesBackIsNotTakenOver(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	b := box{queue.New(pg.Pool(t, pg.URL)), pg.Pool(t, pg.URL)}
+	beats := b.registered(t, "back", "other")
+	b.exec(t, `UPDATE outbox_relays SET seen_at = now() - interval '20 seconds' WHERE token = 'back'`)
+	admin := pg.Pool(t, pg.Admin)
+	if _, err := admin.Exec(t.Context(), `
+		CREATE FUNCTION app.hold_scan() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+		  IF current_query() LIKE 'WITH present%' THEN PERFORM pg_advisory_xact_lock(4711); END IF; RETURN true; END $$;
+		ALTER TABLE app.outbox_relays ENABLE ROW LEVEL SECURITY;
+		ALTER TABLE app.outbox_relays FORCE ROW LEVEL SECURITY;
+		CREATE POLICY hold ON app.outbox_relays USING (app.hold_scan())`); err != nil {
+		t.Fatal(err)
+	}
+	hold, err := admin.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = hold.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := hold.Exec(t.Context(), `SELECT pg_advisory_xact_lock(4711)`); err != nil {
+		t.Fatal(err)
+	}
+	var got queue.HeartbeatResult
+	var sent sync.WaitGroup
+	sent.Go(func() { got = b.heartbeat(t, "other", beats["other"].Low, beats["other"].Server) })
+	for b.count(t, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted`) == 0 {
+		backoff.Sleep(t.Context(), time.Millisecond, nil)
+	}
+	if _, err := admin.Exec(t.Context(), `
+		UPDATE app.outbox_relays SET seen_at = now(), low = pg_current_snapshot() WHERE token = 'back'`); err != nil {
+		t.Fatal(err)
+	}
+	if err := hold.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sent.Wait()
+	if got.Low != beats["other"].Low || b.tokens(t) != 2 {
+		t.Errorf("%d relays; low %s, want that of the relay itself: %s", b.tokens(t), got.Low, beats["other"].Low)
+	}
+}
+
 // A heartbeat without an answer is executed after its relay has ended. The relay stays dead.
 func TestARelayThatHasEndedStaysDead(t *testing.T) {
 	t.Parallel()
