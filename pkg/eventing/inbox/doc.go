@@ -221,7 +221,8 @@
 // well. The other event then succeeds when it is applied alone. A start of the consumer is unclean
 // if another instance of the consumer has not recorded its end (table inbox_runs). Either that
 // instance was killed, or it is a neighbour that still runs. In both cases the consumer records
-// starts for 2 minutes. That can cost a commit per batch.
+// starts for 2 minutes. That can cost a commit per batch. A repair is not a
+// start, so a repair that ends the process is not counted.
 //
 // # Blocked aggregates
 //
@@ -236,11 +237,12 @@
 //
 // # Tenants
 //
-// Batches take the messages in hand by round robin over the tenants, 16 messages of one tenant at
-// a time. If messages of two tenants came within the last minute, a batch has at most 100 messages
-// instead of 1,000. So a message waits for a shorter transaction. The same holds for an aggregate
-// that is unblocked. Its first events are a batch of their own, and the rest takes turns. The messages that still wait at
-// the broker are in the order in which the relay sent them: see package outbox.
+// Batches take the messages in hand by round robin over the tenants, at most 16 messages of one
+// tenant at a time. Each tenant has a part in the next batch. If messages of two tenants came within
+// the last minute, a batch has at most 100 messages instead of 1,000. So a message waits for a
+// shorter transaction. The same holds for an aggregate that is unblocked. Its first events are a
+// batch of their own, and the rest takes turns. The messages that still wait at the broker are in
+// the order in which the relay sent them: see package outbox.
 //
 // # Bounds
 //

@@ -11,7 +11,7 @@ const (
 	// transaction in hand and then for its own transaction. A transaction with 100 messages takes
 	// some 15 ms.
 	sharedBatch, leastShared = 100, 8
-	// quantum is how many messages of a tenant are taken before the next tenant's turn.
+	// quantum is how many messages of a tenant are taken at most before the next tenant's turn.
 	quantum = 16
 	// activeFor is how long several tenants count as active after a message came from another
 	// tenant than the message before.
@@ -19,9 +19,10 @@ const (
 )
 
 // turns has the messages in hand that are in no batch yet. They leave by round robin over their
-// tenants, and the messages of one tenant leave in the order in which they came. So a tenant's
-// next message waits for one quantum of each other tenant, however many messages the other tenants
-// have in hand. The budget bounds the number of messages. Only the worker goroutine uses turns.
+// tenants, and the messages of one tenant leave in the order in which they came. Each tenant has a
+// part in the next batch, unless there are more tenants than a batch has messages. So a tenant's
+// next message waits only for the batch in hand, however many messages the other tenants have in
+// hand. The budget bounds the number of messages. Only the worker goroutine uses turns.
 type turns struct {
 	// lanes has the tenants with messages. next has the same lanes in the order of their turns.
 	lanes map[string]*lane
@@ -96,9 +97,10 @@ func (t *turns) first(unblocked []*delivery, now time.Time) []*delivery {
 func (t *turns) take(n int) []*delivery {
 	n = min(n, t.count)
 	batch := make([]*delivery, 0, n)
+	turn := max(1, min(quantum, n/max(1, len(t.next))))
 	for len(batch) < n {
 		l := t.next[0]
-		k := min(quantum, len(l.messages), n-len(batch))
+		k := min(turn, len(l.messages), n-len(batch))
 		batch = append(batch, l.messages[:k]...)
 		clear(l.messages[:k]) // keeps no message in memory that the budget has released
 		l.messages = l.messages[k:]

@@ -57,7 +57,7 @@ func TestABusyTenantHoldsUpNoOtherInHand(t *testing.T) {
 }
 
 // Where few messages wait, those of several tenants share short batches: 20 of a busy tenant leave
-// by eights, and one that comes after them is in the second batch.
+// by eights, and one that comes after them is in the first batch.
 func TestFewMessagesOfSeveralTenantsShareShortBatches(t *testing.T) {
 	t.Parallel()
 	waiting, now := turns{lanes: map[string]*lane{}}, time.Now()
@@ -73,12 +73,30 @@ func TestFewMessagesOfSeveralTenantsShareShortBatches(t *testing.T) {
 		batch := waiting.batch(now)
 		sizes = append(sizes, len(batch))
 		isQuiet := func(d *delivery) bool { return d.event().TenantID == "quiet" }
-		if has := slices.ContainsFunc(batch, isQuiet); has != (len(sizes) == 2) {
+		if has := slices.ContainsFunc(batch, isQuiet); has != (len(sizes) == 1) {
 			t.Errorf("batch %d has the quiet tenant's message: %t", len(sizes), has)
 		}
 	}
 	if want := []int{8, 8, 5}; !slices.Equal(sizes, want) {
 		t.Errorf("batches of %v, want %v", sizes, want)
+	}
+}
+
+// As many tenants as a batch has messages have a part in the first batch.
+func TestEachTenantHasAPartInTheNextBatch(t *testing.T) {
+	t.Parallel()
+	waiting, now := turns{lanes: map[string]*lane{}}, time.Now()
+	for i := range 4 * leastShared {
+		e := event(fmt.Sprint(i), 1)
+		e.TenantID = fmt.Sprint("t", min(i/4, leastShared-1))
+		waiting.push(delivered(e), now)
+	}
+	seen := map[string]int{}
+	for _, d := range waiting.batch(now) {
+		seen[d.event().TenantID]++
+	}
+	if len(seen) != leastShared {
+		t.Errorf("messages of the tenants in the first batch: %v", seen)
 	}
 }
 

@@ -200,9 +200,9 @@
 //     to the broker.
 //   - A relay that meets only one tenant does not hold it.
 //   - At most 64 tenants are held at a time.
-//   - A claim of a turn reads up to 500 rows of all tenants. If the rows of many held tenants are
-//     mixed, few of the 500 rows belong to the tenant that has the turn. Then this tenant may get
-//     less than its rate.
+//   - A claim of a turn reads up to 500 rows of all tenants, and fewer where most rows are of the
+//     tenant that has the turn. If the rows of many held tenants are mixed, few of the 500 rows
+//     belong to the tenant that has the turn. Then this tenant may get less than its rate.
 //
 // # Faults
 //

@@ -30,6 +30,10 @@ type heldTenant struct {
 	// pageNext says that the next turn reads a page of the scan, if the scan has a page left. Only
 	// the turn after that claims events behind published versions again.
 	pageNext bool
+	// rows is how many rows a page of the scan reads, unless the turn may claim more events. A page
+	// that is full of the tenant's events should have about as many rows as a turn claims, because
+	// a claim also looks at the rows that it leaves. Only the goroutine of the turns uses rows.
+	rows int
 	// behindAt is the last time at which the tenant may have had more events than a turn took.
 	behindAt time.Time
 	// saved has the number of events that the tenant's rate allows.
@@ -265,6 +269,20 @@ func (a *followUps) turnScanned(h *heldTenant, p queue.Page, paused []string) {
 	a.noteSkippedTypes(h.scanningLow, paused...)
 	if h.parts = behind(h.parts, p); len(h.parts) == 0 {
 		h.scanningLow = ""
+	}
+}
+
+// pageRows returns how many rows the next page reads, for a turn that may claim this many events.
+func (h *heldTenant) pageRows(events int) int { return min(turnRows, max(h.rows, events)) }
+
+// adaptRows adapts the size of the next page to the result of the last page, which read this many
+// rows for a turn of at most limit events. A truncated page is read again.
+func (h *heldTenant) adaptRows(rows int, p queue.Page, claimed, limit int) {
+	switch {
+	case p.Truncated:
+		h.rows = rows / 2
+	case claimed < limit/2:
+		h.rows = 2 * rows // most of the rows are not the tenant's
 	}
 }
 

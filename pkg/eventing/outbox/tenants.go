@@ -40,7 +40,7 @@ const (
 	// tenant's rate allows in that time. So an event of another tenant waits behind a few dozen
 	// requests of held tenants.
 	turnEvery = 20 * time.Millisecond
-	// turnRows limits the rows that a claim of a turn reads. turnClaims limits the claims of a
+	// turnRows limits the rows that a claim of a turn reads (see heldTenant.rows). turnClaims limits the claims of a
 	// round of turns, per held tenant. Without these limits the database's work and the
 	// duration of a turn would grow with the rows of other tenants that lie between a tenant's
 	// own rows.

@@ -517,6 +517,53 @@ func TestAHeldTenantReadsSkippedPages(t *testing.T) {
 	}
 }
 
+// A turn reads about as many rows as it claims, and more where few rows are the tenant's.
+func TestPagesOfAHeldTenantAdapt(t *testing.T) {
+	t.Parallel()
+	const limit = 20
+	h := &heldTenant{}
+	step := func(claimed int, truncated bool) int {
+		rows := h.pageRows(limit)
+		h.adaptRows(rows, queue.Page{Claimed: queue.Claimed{Truncated: truncated}}, claimed, limit)
+		return h.pageRows(limit)
+	}
+	var sizes []int
+	for range 6 { // a tenth of the rows
+		sizes = append(sizes, step(1, false))
+	}
+	for range 6 { // all of them
+		sizes = append(sizes, step(limit, true))
+	}
+	want := []int{40, 80, 160, 320, turnRows, turnRows, 250, 125, 62, 31, limit, limit}
+	if !slices.Equal(sizes, want) || step(limit, false) != limit {
+		t.Errorf("pages of %v rows, want %v", sizes, want)
+	}
+}
+
+// A turn whose page has one event of the tenant among those of another one is followed by a longer
+// page.
+func TestATurnAdaptsItsPage(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.registered(t)
+	r.followUps.holdSaved("x")
+	b.fill(t, "x", 1, 1)
+	b.fill(t, "y", 3*turnRows, 1)
+	r.step(t.Context(), new(claimSchedule), claimed) // passes x
+	r.tenants.claimed(batchFor("x", 1), 1, time.Now())
+	r.tenants.claimed(batchFor("y", 1), 1, time.Now()) // several are active
+	if !r.inFlight.reserve(byTurn) {
+		t.Fatal("no room")
+	}
+	if err := r.takeTurn(t.Context(), &turnSchedule{}, claimed); err != nil {
+		t.Fatal(err)
+	}
+	h := r.followUps.heldTenant("x")
+	if left := int(h.saved.events); h.rows < 2*(left+1) {
+		t.Errorf("the next page has %d rows, and the turn had room for %d events", h.rows, left+1)
+	}
+}
+
 // Turns leave the database time for others, however long they take.
 func TestTurnsHavePauses(t *testing.T) {
 	t.Parallel()

@@ -104,12 +104,14 @@ func (r *Relay) claimBehind(
 func (r *Relay) claimHeldPage(
 	ctx context.Context, h *heldTenant, claim queue.Claim, claimed chan<- *leasedBatch,
 ) (queue.Claimed, error) {
-	sent := time.Now()
-	p, err := r.queue.Scan(ctx, claim, h.parts[0], turnRows)
+	sent, rows := time.Now(), h.pageRows(claim.Events)
+	p, err := r.queue.Scan(ctx, claim, h.parts[0], rows)
 	if err != nil {
 		return p.Claimed, err
 	}
-	r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: h.scanningLow}, claimed)
+	got := claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: h.scanningLow}
+	r.dispatch(got, claimed)
+	h.adaptRows(rows, p, got.events(), claim.Events)
 	if p.Skipped && !p.Truncated {
 		r.followUps.left(h, h.scanningLow, p.Seen, sent.Add(max(p.FreeIn, jittered(scanEvery))))
 	}
