@@ -79,7 +79,7 @@ func (c *change) readerEdits() {
 	})
 	c.edit("services/catalog/projector.go", func(s *source) {
 		s.member("Projector", a.Plural()+" *projection.Projection["+a.Type()+"]")
-		s.element("newProjector", "Projector", fmt.Sprintf("%[1]s: projection.New(db, %[1]s{db, owner, shadow}, waiters, log)", a.Plural()))
+		s.element("newProjector", "Projector", fmt.Sprintf("%[1]s: projection.New(writer, %[1]s{db, owner, shadow}, waiters, log)", a.Plural()))
 		s.element("Projector.Handler", "inbox.Route", a.Name+"Type: p."+a.Plural())
 		s.element("Projector.Comparisons", "[]reconcile.Comparison", c.part("parts/reader_comparison.tmpl"))
 		s.element("Projector.Fillers", "[]backfill.Filler", "p."+a.Plural())

@@ -19,6 +19,7 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/projection"
+	"example.com/lockstep/pkg/eventing/txn"
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
 	replicationv1 "example.com/lockstep/proto/video/replication/v1"
 )
@@ -215,7 +216,7 @@ func TestASlowOwnerDoesNotTakeCatalogDown(t *testing.T) {
 	// is.
 	probing, seen := make(chan struct{}), make(chan struct{})
 	slow := &slowOwner{videos: videos{db: f.pool, owner: replicationv1.NewReplicationServiceClient(f.owner)}, probing: probing, seen: seen}
-	f.projector.videos = projection.New(f.pool, slow, f.waiters, quiet())
+	f.projector.videos = projection.New(txn.NewWriter(f.pool), slow, f.waiters, quiet())
 	readers.Go(func() {
 		for slow.questions.Load() == 0 {
 			refused()

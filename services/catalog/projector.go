@@ -14,6 +14,7 @@ import (
 	"example.com/lockstep/pkg/eventing/projection"
 	"example.com/lockstep/pkg/eventing/reconcile"
 	"example.com/lockstep/pkg/eventing/tenant"
+	"example.com/lockstep/pkg/eventing/txn"
 	replicationv1 "example.com/lockstep/proto/video/replication/v1"
 )
 
@@ -32,18 +33,18 @@ type Projector struct {
 // NewProjector returns the projector of db's projections. conn is a connection to the owner of
 // their rows. waiters are the readers that wait for the projections.
 func NewProjector(db *pgxpool.Pool, conn *grpc.ClientConn, waiters *consistency.Waiters, log *slog.Logger) *Projector {
-	return newProjector(db, conn, waiters, log, false)
+	return newProjector(txn.NewWriter(db), conn, waiters, log, false)
 }
 
 // newProjector is NewProjector for the served tables or, if shadow is true, for their shadows in a
-// rebuild.
-func newProjector(db *pgxpool.Pool, conn *grpc.ClientConn, waiters *consistency.Waiters, log *slog.Logger, shadow bool) *Projector {
-	owner := replicationv1.NewReplicationServiceClient(conn)
+// rebuild. All projections write with writer.
+func newProjector(writer *txn.Writer, conn *grpc.ClientConn, waiters *consistency.Waiters, log *slog.Logger, shadow bool) *Projector {
+	db, owner := writer.Pool(), replicationv1.NewReplicationServiceClient(conn)
 	return &Projector{
 		db: db, owner: owner, shadow: shadow,
 		waiters:     waiters,
-		videos:      projection.New(db, videos{db, owner, shadow}, waiters, log),
-		engagements: projection.New(db, engagements{db, owner, shadow}, waiters, log),
+		videos:      projection.New(writer, videos{db, owner, shadow}, waiters, log),
+		engagements: projection.New(writer, engagements{db, owner, shadow}, waiters, log),
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 
 	"example.com/lockstep/pkg/eventing/rebuild"
+	"example.com/lockstep/pkg/eventing/txn"
 )
 
 // shadows are the tables that a rebuild fills next to the served tables.
@@ -19,8 +20,8 @@ var shadows = []string{
 // owner. db connects as rebuild.New requires. No readers wait in the process that rebuilds, so its
 // waiters do not run.
 func NewRebuild(db *pgxpool.Pool, conn *grpc.ClientConn, log *slog.Logger) *rebuild.Rebuild {
-	waiters := NewWaiters(0, db, "", log)
-	served, shadow := newProjector(db, conn, waiters, log, false), newProjector(db, conn, waiters, log, true)
+	waiters, writer := NewWaiters(0, db, "", log), txn.NewWriter(db)
+	served, shadow := newProjector(writer, conn, waiters, log, false), newProjector(writer, conn, waiters, log, true)
 	before, after := shadow.Comparisons(), served.Comparisons()
 	return rebuild.New(db, recountVideos,
 		rebuild.Part{Table: videoTable, Key: videoKey, Shadow: shadow.videos, Before: before[0], After: after[0]},

@@ -13,6 +13,7 @@ import (
 
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/projection"
+	"example.com/lockstep/pkg/eventing/txn"
 )
 
 // old is the notes of a build that has left all notes of version 1 incomplete. A pass ends with
@@ -71,7 +72,7 @@ func TestOddRowsHoldUpNoCompletion(t *testing.T) {
 		s.db = db
 		ctx, stop := context.WithCancel(t.Context())
 		counts, ended := make(chan int64, 10), make(chan error, 1)
-		completion := projection.NewCompletion(projection.New(db, s.notes, s.waiters, slog.New(slog.NewTextHandler(&s.said, nil))), old{s, t, counts})
+		completion := projection.NewCompletion(projection.New(txn.NewWriter(db), s.notes, s.waiters, slog.New(slog.NewTextHandler(&s.said, nil))), old{s, t, counts})
 		go func() { ended <- completion.Run(ctx, func() {}) }()
 		passes := []int64{<-counts, <-counts}
 		stop()

@@ -17,6 +17,7 @@ import (
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/notify"
 	"example.com/lockstep/pkg/eventing/projection"
+	"example.com/lockstep/pkg/eventing/txn"
 )
 
 // order is a row of the projection.
@@ -126,7 +127,7 @@ func ExampleProjection() {
 	table := orders{db: db, owner: map[string]order{"17": {"17", "four chairs", eventing.FirstEpoch, 3}}}
 	log := slog.New(slog.DiscardHandler)
 	waiters := consistency.NewWaiters(1000, table, notify.New(db.Pool, "", "orders", log))
-	model := projection.New(db.Pool, table, waiters, log) // a consumer takes it as its handler
+	model := projection.New(txn.NewWriter(db.Pool), table, waiters, log) // a consumer takes it as its handler
 
 	apply := func(change string, version int64, item string) eventing.Event {
 		e := eventing.Event{

@@ -106,7 +106,7 @@ func newShelf(t *testing.T) *shelf {
 	s.writer = txn.NewWriter(s.db)
 	s.notes = &notes{shelf: s}
 	s.waiters = consistency.NewWaiters(10, s.notes, notify.New(s.db, "", "replica", slog.New(slog.DiscardHandler)))
-	s.Projection = projection.New(s.db, s.notes, s.waiters, slog.New(slog.NewTextHandler(&s.said, nil)))
+	s.Projection = projection.New(s.writer, s.notes, s.waiters, slog.New(slog.NewTextHandler(&s.said, nil)))
 	return s
 }
 

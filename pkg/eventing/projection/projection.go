@@ -23,7 +23,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"golang.org/x/time/rate"
@@ -86,11 +85,13 @@ type Projection[S any] struct {
 	oddLog rate.Sometimes
 }
 
-// New returns a projection whose repairs write to db. waiters are the readers that wait
-// for its rows. log gets a line for each row that had another history than its owner.
-func New[S any](db *pgxpool.Pool, aggregate Aggregate[S], waiters *consistency.Waiters, log *slog.Logger) *Projection[S] {
+// New returns a projection whose repairs write with writer. All projections on one pool share a
+// writer, so that repairs that wait for locks leave a connection to the consumer. waiters are the
+// readers that wait for its rows. log gets a line for each row that had another history than its
+// owner.
+func New[S any](writer *txn.Writer, aggregate Aggregate[S], waiters *consistency.Waiters, log *slog.Logger) *Projection[S] {
 	p := &Projection[S]{
-		aggregate: aggregate, db: bounded.Pool{DB: db, Limit: writeTimeout}, writer: txn.NewWriter(db), waiters: waiters, log: log,
+		aggregate: aggregate, db: bounded.Pool{DB: writer.Pool(), Limit: writeTimeout}, writer: writer, waiters: waiters, log: log,
 		partialLog: rate.Sometimes{Interval: time.Minute},
 		oddLog:     rate.Sometimes{First: oddLines, Interval: time.Minute},
 	}

@@ -56,7 +56,8 @@ type Writer struct {
 	locked metric.Int64Counter
 }
 
-// NewWriter returns a writer on db.
+// NewWriter returns a writer on db. A pool has one writer, because the bounds hold for the requests
+// of one writer.
 func NewWriter(db *pgxpool.Pool) *Writer {
 	w := &Writer{
 		db: db, gate: gate{keys: map[string]*place{}},
@@ -67,6 +68,9 @@ func NewWriter(db *pgxpool.Pool) *Writer {
 	instrument.Begin(w.locked)
 	return w
 }
+
+// Pool returns the pool of the writer.
+func (w *Writer) Pool() *pgxpool.Pool { return w.db }
 
 // Write runs the function do in a transaction. The isolation level is Read Committed, for which the
 // services are written, regardless of the role's default. key is a name for the rows that do locks.
