@@ -194,11 +194,11 @@ func shareOfWait(n int) time.Duration {
 // lockWait is how long batch's transaction waits for each lock.
 func (c *Consumer) lockWait(batch []*delivery) time.Duration {
 	waiting := int(c.blocked.counts[lockedRow].Load())
-	switch d := batch[0]; {
-	case d.putOffs > 0:
+	switch {
+	case anyPutOff(batch):
 		return shareOfWait(waiting + 1)
-	case d.lockWait > 0:
-		return d.lockWait
+	case batch[0].lockWait > 0:
+		return batch[0].lockWait
 	case waiting > 0:
 		return shortLockWait
 	}

@@ -128,8 +128,8 @@ func (c *Consumer) block(ctx context.Context, d *delivery, why reason, until fun
 	if blocked {
 		return
 	}
+	h.counts[why].Add(1) // now, because the worker's next batch may come before the goroutine runs
 	h.running.Go(func() {
-		h.counts[why].Add(1)
 		defer h.counts[why].Add(-1) // not before the worker takes the aggregate: see lockWait
 		until(ctx)
 		select {

@@ -101,9 +101,9 @@ func TestAnEventThatIsPutOffIsNotStarted(t *testing.T) {
 	}
 }
 
-// The parts of a batch that has met a lock do not wait as long as the batch did: the rows of a whole
-// batch may be locked.
-func TestABatchWaitsOnceForLocks(t *testing.T) {
+// A batch whose rows are all locked is halved until each event is alone, and is put off. The batches
+// after it wait for locks as if these events had met none.
+func TestEachLockedEventOfABatchIsPutOff(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)
@@ -156,6 +156,7 @@ func TestWaitsForLocks(t *testing.T) {
 		{"a part of a large batch", 0, of(1, part(1000, locked)), minLockWait},
 		{"a batch while rows are locked", 1, of(3, fresh), shortLockWait},
 		{"an event that was put off", 0, of(1, putOff), shortLockWait},
+		{"a batch with an event that was put off", 0, append(of(2, fresh), of(1, putOff)...), shortLockWait},
 		{"one of a hundred that were put off", 99, of(1, putOff), 10 * time.Millisecond},
 		{"one of a thousand", 999, of(1, putOff), minLockWait},
 	} {
@@ -172,13 +173,19 @@ func TestAggregatesWaitUntilTheWorkerTakesThem(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)
+	c.block(t.Context(), delivered(event("0", 1)), lockedRow, func(context.Context) {})
+	if n := c.blocked.counts[lockedRow].Load(); n != 1 {
+		t.Errorf("the first counts as %d waiting aggregates", n)
+	}
 	var paused sync.WaitGroup
-	for i := range 30 {
+	for i := range 29 {
 		paused.Add(1)
-		c.block(t.Context(), delivered(event(fmt.Sprint(i), 1)), lockedRow, func(context.Context) { paused.Done() })
+		c.block(t.Context(), delivered(event(fmt.Sprint(i+1), 1)), lockedRow, func(context.Context) { paused.Done() })
 	}
 	paused.Wait()
-	until(t, "all count as waiting", func() bool { return c.blocked.counts[lockedRow].Load() == 30 })
+	if n := c.blocked.counts[lockedRow].Load(); n != 30 {
+		t.Errorf("%d count as waiting", n)
+	}
 	if wait := c.lockWait([]*delivery{delivered(event("b", 1))}); wait != shortLockWait {
 		t.Errorf("another batch waits for %s", wait)
 	}

@@ -80,10 +80,10 @@ func deadLetterMessage(m *pubsub.Message, reason string, attempts int) *pubsubpb
 	return &pubsubpb.PubsubMessage{Data: data, Attributes: attrs, OrderingKey: m.OrderingKey}
 }
 
-// deadLetter blocks d's aggregate until d is dead-lettered. d is published, then marked dead in
-// the inbox, then acknowledged. A crash in between repeats the steps, so a dead letter may be there
-// twice, but none is lost. While the inbox cannot be written, only the mark is tried again. Other
-// aggregates go on meanwhile. If another instance has applied d, d is only acknowledged.
+// deadLetter blocks d's aggregate until d is dead-lettered. d is held in the inbox, then published,
+// then marked dead in the inbox, then acknowledged. A crash in between repeats the steps, so a dead
+// letter may be there twice, but none is lost. If the mark cannot be written, only the mark is tried
+// again. Other aggregates go on meanwhile. If another instance has applied d, d is only acknowledged.
 func (c *Consumer) deadLetter(ctx context.Context, d *delivery, reason error, attempts int) {
 	d.invalid = reason
 	c.block(d.in(ctx), d, pendingDeadLetter, func(ctx context.Context) {
@@ -127,7 +127,8 @@ func (c *Consumer) deadLetterOnce(ctx context.Context, d *delivery, reason error
 // row was held before. done says that d is done meanwhile, and so needs no dead letter. If the row is
 // locked, holdBeforeLetter returns an error, because an operator may be discarding an earlier dead
 // letter of d: the row would stay discarded. If the row cannot be written for another reason, the
-// dead letter is published all the same.
+// dead letter is published all the same. If the operator discards the earlier dead letter then, or
+// while the new one is published, the row stays discarded. The new dead letter is in the topic alone.
 func (c *Consumer) holdBeforeLetter(ctx context.Context, d *delivery, reason error) (done bool, err error) {
 	if !d.isEvent() { // it has no row
 		return false, nil

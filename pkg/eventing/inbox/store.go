@@ -241,7 +241,7 @@ func (s store) writeUnfinished(
 	// A row that is done stays done, because another process has applied the event meanwhile. A row
 	// that is discarded does not become dead, because an operator has discarded the dead letter
 	// before it was marked. (The row of an event that was discarded earlier is held again before its
-	// next dead letter is published: see hold.) If the row with this id is of another event, that
+	// next dead letter is published: see holdBeforeLetter.) If the row with this id is of another event, that
 	// row stays as it is, and d has no row.
 	err = s.within(queryTimeout).Statement("write inbox", `
 		INSERT INTO inbox AS i (`+rowColumns+`, status, attempts, last_error)

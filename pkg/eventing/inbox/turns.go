@@ -79,7 +79,7 @@ func (t *turns) batch(now time.Time) []*delivery {
 func (t *turns) first(unblocked []*delivery, now time.Time) []*delivery {
 	n := maxBatch
 	switch {
-	case unblocked[0].putOffs > 0:
+	case anyPutOff(unblocked):
 		n = 1 // if the lock is still there, the halves of a batch would wait for it once more each
 	case t.shared(now):
 		n = sharedBatch
@@ -91,6 +91,12 @@ func (t *turns) first(unblocked []*delivery, now time.Time) []*delivery {
 	l.messages = slices.Concat(rest, l.messages)
 	t.count += len(rest)
 	return unblocked[:n]
+}
+
+// anyPutOff reports whether an event of batch was put off. It need not be the first one, because an
+// earlier event may have been delivered again meanwhile.
+func anyPutOff(batch []*delivery) bool {
+	return slices.ContainsFunc(batch, func(d *delivery) bool { return d.putOffs > 0 })
 }
 
 // take takes up to n messages.

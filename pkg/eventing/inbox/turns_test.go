@@ -161,6 +161,11 @@ func TestAnUnblockedAggregateTakesTurns(t *testing.T) {
 	if n := len(lockedHead.first(blocked, now)); n != 1 || lockedHead.count != 999 {
 		t.Errorf("%d events of an aggregate that met a lock in a batch, %d wait", n, lockedHead.count)
 	}
+	again := turns{lanes: map[string]*lane{}}
+	first := of("busy", "a", 1) // was delivered again while the head waited
+	if n := len(again.first(append([]*delivery{first}, blocked...), now)); n != 1 {
+		t.Errorf("%d events in a batch, the second of which met a lock", n)
+	}
 	blocked[0].putOffs = 0
 	alone := turns{lanes: map[string]*lane{}}
 	if n := len(alone.first(slices.Repeat(blocked, 2), now)); n != maxBatch || alone.count != 1000 {

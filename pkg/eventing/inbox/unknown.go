@@ -16,6 +16,9 @@ const (
 	// unknownTime is how long an unknown event waits for unknown events of other aggregates, before
 	// it may count as poison.
 	unknownTime = 10 * time.Second
+	// holdTurn is how long an unknown event waits to write its inbox row. A thousand events take
+	// about that time if the database is sound.
+	holdTurn = time.Second
 	// maxUnknown is the number of aggregates with unknown events from which on the build counts
 	// as at fault.
 	maxUnknown = 10
@@ -98,9 +101,15 @@ func (u *unknowns) warnDue() (aggregates int, now bool) {
 
 // holdLater tries again to write the inbox row of an unknown event, which may wait for hours. done
 // says that another instance has applied the event. The tries of all events take turns, so that
-// thousands of them leave the connections to other statements while the database is slow.
+// thousands of them leave the connections to other statements while the database is slow. An event
+// waits for its turn for holdTurn at most, because it looks for its verdict after that.
 func (c *Consumer) holdLater(ctx context.Context, d *delivery) (done bool) {
-	if d.held || c.blocked.holdSlot.Acquire(ctx, 1) != nil {
+	if d.held {
+		return false
+	}
+	turn, cancel := context.WithTimeout(ctx, holdTurn)
+	defer cancel()
+	if c.blocked.holdSlot.Acquire(turn, 1) != nil {
 		return false
 	}
 	defer c.blocked.holdSlot.Release(1)
@@ -129,7 +138,8 @@ func (c *Consumer) awaitVerdict(ctx context.Context, d *delivery) {
 			select {
 			case <-changed:
 			case <-wait.C:
-				if late = true; c.holdLater(ctx, d) {
+				late = true
+				if is, _ := c.unknown.poison(since, late); !is && c.holdLater(ctx, d) {
 					return
 				}
 			case <-ctx.Done():

@@ -75,6 +75,25 @@ func TestUnknownEventsAreHeldLater(t *testing.T) {
 	}
 }
 
+// An event whose turn to write its row does not come goes on without the row, so that its verdict
+// does not wait for the rows of other events.
+func TestRowsOfUnknownEventsTakeTurns(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c, d := b.consumer(t), delivered(event("a", 1))
+	if err := c.blocked.holdSlot.Acquire(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, rows := range []int{0, 1} {
+		if done := c.holdLater(t.Context(), d); done || b.count(t, `SELECT count(*) FROM inbox`) != rows {
+			t.Errorf("done %t; %d rows, want %d", done, b.count(t, `SELECT count(*) FROM inbox`), rows)
+		}
+		if rows == 0 {
+			c.blocked.holdSlot.Release(1)
+		}
+	}
+}
+
 func TestUnknownEventIsPoisonOrFromANewerBuild(t *testing.T) {
 	t.Parallel()
 	few, many := newUnknowns(), newUnknowns()

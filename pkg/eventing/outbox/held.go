@@ -281,7 +281,7 @@ func (h *heldTenant) adaptRows(rows int, p queue.Page, claimed, limit int) {
 	switch {
 	case p.Truncated:
 		h.rows = rows / 2
-	case claimed < limit/2:
+	case 2*claimed < limit:
 		h.rows = 2 * rows // most of the rows are not the tenant's
 	}
 }

@@ -538,6 +538,13 @@ func TestPagesOfAHeldTenantAdapt(t *testing.T) {
 	if !slices.Equal(sizes, want) || step(limit, false) != limit {
 		t.Errorf("pages of %v rows, want %v", sizes, want)
 	}
+	slow := &heldTenant{} // its rate allows one event a turn
+	for range 10 {
+		slow.adaptRows(slow.pageRows(1), queue.Page{}, 0, 1)
+	}
+	if rows := slow.pageRows(1); rows != turnRows {
+		t.Errorf("ten pages without an event of a tenant with a low rate are followed by a page of %d rows", rows)
+	}
 }
 
 // A turn whose page has one event of the tenant among those of another one is followed by a longer

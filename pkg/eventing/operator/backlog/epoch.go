@@ -53,8 +53,9 @@ var quietRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 300 * time.Mi
 // reader could take a row over in the new epoch, and then refuse the row's last event of the former
 // epoch as stale. If such a transaction does not end within ten seconds, the error says so. A VACUUM
 // that was started by hand also has to end first, and so has an autovacuum against wraparound.
-// Relays whose statements take longer than the waits of BeginEpoch, such as scans of a cold table
-// after a restore, may have to be stopped.
+// A try succeeds only if all statements that write to the outbox end within its wait of 33 ms. If
+// relays have many longer statements, such as scans of a cold table after a restore, they may have
+// to be stopped.
 //
 // The number of an epoch is the time in seconds, or the last number plus 1 if that is higher. With
 // a count, two epochs could get the same number: if a second restore took a backup from before the

@@ -166,6 +166,7 @@ func TestARelayThatComesBackIsNotTakenOver(t *testing.T) {
 	pg := pgtest.New(t)
 	b := box{queue.New(pg.Pool(t, pg.URL)), pg.Pool(t, pg.URL)}
 	beats := b.registered(t, "back", "other")
+	b.append(t, uuid.NewString(), 1, 1) // the lows differ
 	b.exec(t, `UPDATE outbox_relays SET seen_at = now() - interval '20 seconds' WHERE token = 'back'`)
 	admin := pg.Pool(t, pg.Admin)
 	if _, err := admin.Exec(t.Context(), `
