@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	uuids "github.com/vgarvardt/pgx-google-uuid/v5"
+	"golang.org/x/time/rate"
 
 	"example.com/lockstep/pkg/eventing/backoff"
 )
@@ -36,6 +37,8 @@ const (
 	// awaitTime is long enough for a network that comes up after the process. On Cloud Run direct
 	// egress to a VPC needs a minute or more, and the sockets of Cloud SQL need a moment.
 	awaitTime = 90 * time.Second
+	// sayAgain is how often AwaitDatabase reports an error.
+	sayAgain = 10 * time.Second
 	// closeTime bounds the closing of a connection after the server has answered.
 	closeTime = 5 * time.Second
 )
@@ -105,9 +108,9 @@ var awaitPause = backoff.Policy{Base: 250 * time.Millisecond, Cap: 3 * time.Seco
 
 // AwaitDatabase returns nil when a Postgres server answers at url, or an error after 90 seconds. It
 // is for a process that runs once and ends, because such a process has no startup probe.
-// AwaitDatabase calls the function said with the error of each failed attempt. A refused login,
-// such as for a wrong password, is also an answer, because the caller will get the same refusal.
-// Only a refusal whose code is in the map starting counts as a failed attempt.
+// AwaitDatabase calls the function said with the error of a failed attempt, at most once in ten
+// seconds. A refused login, such as for a wrong password, is also an answer, because the caller will
+// get the same refusal. Only a refusal whose code is in the map starting counts as a failed attempt.
 func AwaitDatabase(ctx context.Context, url string, said func(error)) error {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
@@ -116,11 +119,12 @@ func AwaitDatabase(ctx context.Context, url string, said func(error)) error {
 	config.ConnectTimeout = cmp.Or(config.ConnectTimeout, connectTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, awaitTime, fmt.Errorf("no database after %s", awaitTime))
 	defer cancel()
+	sometimes := rate.Sometimes{Interval: sayAgain}
 	for range awaitPause.Attempts(ctx) {
 		if err = answers(ctx, config); err == nil {
 			return nil
 		}
-		said(err)
+		sometimes.Do(func() { said(err) })
 	}
 	return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 }

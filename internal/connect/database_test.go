@@ -1,7 +1,9 @@
 package connect
 
 import (
+	"context"
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +22,35 @@ func TestErrorsKeepThePassword(t *testing.T) {
 		if pool, err := OpenPool(t.Context(), url); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v, %v", url, pool, err)
 		}
+	}
+}
+
+// A process that waits for its database says once why it waits, however often it tries.
+func TestAwaitDatabaseDoesNotRepeatItself(t *testing.T) {
+	t.Parallel()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { lis.Close() })
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		for tries := 1; ; tries++ {
+			conn, err := lis.Accept()
+			if err != nil {
+				return
+			}
+			conn.Close()
+			if tries == 4 {
+				cancel()
+			}
+		}
+	}()
+	var said []error
+	err = AwaitDatabase(ctx, "postgres://"+lis.Addr().String()+"/x?sslmode=disable", func(err error) { said = append(said, err) })
+	if !errors.Is(err, context.Canceled) || len(said) != 1 {
+		t.Errorf("%v; it has said %v", err, said)
 	}
 }
 

@@ -42,6 +42,9 @@ func From(err error) *Error {
 	case databaseAway(err):
 		e.Code, e.Detail = CodeUnavailable, "The database cannot be reached at the moment."
 		e.RetryAfter = databaseRetryAfter
+	case notMigrated(err):
+		e.Code, e.Detail = CodeUnavailable, "The database lacks a table: its migrations have not run."
+		e.RetryAfter = databaseRetryAfter
 	case txn.IsLocked(err):
 		e.Code, e.Detail = CodeUnavailable, "Another transaction holds what the request needs."
 		e.RetryAfter = databaseRetryAfter
@@ -58,6 +61,15 @@ func databaseGaveUp(err error) bool {
 	return ok && slices.Contains([]string{
 		"57014", // query_canceled: statement_timeout
 		"25P03", // idle_in_transaction_session_timeout
+	}, pg.Code)
+}
+
+// notMigrated reports whether a statement names a schema or a table that does not exist.
+func notMigrated(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && slices.Contains([]string{
+		"3F000", // invalid_schema_name
+		"42P01", // undefined_table
 	}, pg.Code)
 }
 

@@ -80,6 +80,7 @@ func (c *Config) ReadEnvironment(r *command.Environment) {
 	c.VideoServiceAddr = r.HostPort("VIDEO_SERVICE_ADDR", "")
 	c.DatabaseURL, c.ListenURL = r.RequiredURL("DATABASE_URL"), r.URL("LISTEN_DATABASE_URL")
 	c.Project, c.PubSubEndpoint = r.Required("GOOGLE_CLOUD_PROJECT"), r.HostPort("PUBSUB_ENDPOINT", "")
+	r.HostPort("PUBSUB_EMULATOR_HOST", "") // the client library reads it, without a check
 	c.Auth = auth.ReadConfig(r)
 	c.Deployment = cmp.Or(c.Deployment, r.String("K_REVISION", r.String("CLOUD_RUN_WORKER_POOL_REVISION", "")))
 }

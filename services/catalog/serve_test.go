@@ -35,6 +35,7 @@ func TestReadEnvironment(t *testing.T) {
 		"without an owner":       {map[string]string{"VIDEO_SERVICE_ADDR": ""}, "VIDEO_SERVICE_ADDR"},
 		"owner without a port":   {map[string]string{"VIDEO_SERVICE_ADDR": "video"}, "VIDEO_SERVICE_ADDR"},
 		"endpoint without port":  {map[string]string{"PUBSUB_ENDPOINT": "pubsub"}, "PUBSUB_ENDPOINT"},
+		"emulator without port":  {map[string]string{"PUBSUB_EMULATOR_HOST": "localhost"}, "PUBSUB_EMULATOR_HOST"},
 		"database is no URL":     {map[string]string{"DATABASE_URL": "secret"}, "DATABASE_URL"},
 		"without an issuer":      {map[string]string{"AUTH_ISSUER": "", "AUTH_AUDIENCE": ""}, "AUTH_ISSUER"},
 		"owner's port is a name": {map[string]string{"VIDEO_SERVICE_ADDR": "video:http"}, "VIDEO_SERVICE_ADDR"},

@@ -45,6 +45,12 @@ func TestReadEnvironment(t *testing.T) {
 			t.Errorf("the error does not name %s, or shows a secret: %v", name, err)
 		}
 	}
+	good["PUBSUB_EMULATOR_HOST"] = "localhost" // the client would take it for an address
+	r = command.NewEnvironment(func(name string) string { return good[name] })
+	none.ReadEnvironment(r)
+	if r.Err() == nil || !strings.HasPrefix(r.Err().Error(), "PUBSUB_EMULATOR_HOST ") {
+		t.Errorf("an emulator without a port: %v", r.Err())
+	}
 }
 
 // serving is Serve on a broker of its own.

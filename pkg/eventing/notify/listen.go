@@ -100,9 +100,12 @@ func (n *Notifier) connect(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect listener: %w", err)
 	}
-	var name string
-	if err = conn.QueryRow(ctx, `SELECT `+channel, n.name).Scan(&name); err == nil {
-		_, err = conn.Exec(ctx, `LISTEN `+pgx.Identifier{name}.Sanitize())
+	var name *string
+	switch err = conn.QueryRow(ctx, `SELECT `+channel, n.name).Scan(&name); {
+	case err == nil && name == nil:
+		err = errNoSchema
+	case err == nil:
+		_, err = conn.Exec(ctx, `LISTEN `+pgx.Identifier{*name}.Sanitize())
 	}
 	if err != nil {
 		_ = conn.Close(ctx) // it cannot be used

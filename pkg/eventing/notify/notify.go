@@ -55,6 +55,9 @@ var defaultPauses = pauses{
 // errNoDelivery is returned for a connection that accepts LISTEN and receives nothing.
 var errNoDelivery = errors.New("notifications do not arrive, as through a transaction pooler")
 
+// errNoSchema is returned if none of the search_path's schemas exists.
+var errNoSchema = errors.New("no schema of the search_path exists, have the migrations run?")
+
 // Notifier sends and receives the notifications of one process. Notifiers of the same name and
 // schema receive each other's notifications.
 type Notifier struct {

@@ -3,6 +3,7 @@ package notify
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/url"
@@ -184,5 +185,15 @@ func TestBehindATransactionPooler(t *testing.T) {
 	changed(t, onNotify, "when the pooled one rings")
 	if unconnected.Connected() || len(nothing) > 0 {
 		t.Error("notifications arrive through a pooler")
+	}
+}
+
+// Before the migrations no schema of the search_path exists. The error says so.
+func TestANotifierWithoutASchema(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	n := New(pg.Pool(t, pg.URL+"&search_path=nowhere"), "", "test", slog.New(slog.DiscardHandler))
+	if conn, err := n.connect(t.Context()); !errors.Is(err, errNoSchema) {
+		t.Errorf("%v, %v", conn, err)
 	}
 }
