@@ -83,9 +83,13 @@ func TestAMessageThatIsNoEventIsDeadLettered(t *testing.T) {
 	mismatch := event("a", 1).Message()
 	mismatch.OrderingKey = "another"
 	b.publishRaw(t, mismatch)
+	timeless := event("b", 1).Message()
+	delete(timeless.Attributes, eventing.AttrOccurredAt)
+	b.publishRaw(t, timeless)
 	b.publish(t, event("good", 1))
 	b.eventually(t, 1, version, "good")
 	b.eventually(t, 1, `SELECT count(*) FROM inbox WHERE status = 'dead' AND last_error LIKE '%ordering key%'`)
+	b.eventually(t, 1, `SELECT count(*) FROM inbox WHERE status = 'dead' AND last_error LIKE '%occurred_at%'`)
 	until(t, "the message without attributes, of which there is no row, is a dead letter", func() bool { return len(b.deadLettered("")) >= 2 })
 	reasons := ""
 	for _, m := range b.deadLettered("") {
