@@ -48,6 +48,7 @@ func provision(ctx context.Context, c command.Call) error {
 	case *watch:
 		return watchOver(ctx, c, addr, project, *ready)
 	}
+	fmt.Fprintln(c.Err, "provisioning", addr) // Provision waits for a broker that may still be starting
 	made, err := broker.Provision(ctx, addr, project)
 	sayProvisioned(c.Out, made)
 	return err

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"cloud.google.com/go/pubsub/v2"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -97,6 +98,22 @@ func TestAMessageThatIsNoEventIsDeadLettered(t *testing.T) {
 	}
 	if !strings.Contains(reasons, eventing.AttrEventID) {
 		t.Errorf("reasons of the dead letters:\n%swant one that names the missing attribute", reasons)
+	}
+}
+
+// A message with an invalid attribute comes before the valid message of the same event. The event is
+// applied, and its row is done.
+func TestAnInvalidMessageIsNoCopyOfItsEvent(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	e := event("a", 1)
+	m := e.Message()
+	delete(m.Attributes, eventing.AttrOccurredAt)
+	invalid := c.handler.newDelivery(&pubsub.Message{ID: "invalid", Data: m.Data, Attributes: m.Attributes})
+	c.finish(t, invalid, delivered(e))
+	if v := b.count(t, version, "a"); v != 1 || b.count(t, withDone) != 1 || !invalid.finished {
+		t.Errorf("version %d; %d are done; the invalid message is answered: %t", v, b.count(t, withDone), invalid.finished)
 	}
 }
 
