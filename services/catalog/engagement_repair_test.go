@@ -1,0 +1,63 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/txn"
+)
+
+// Repairs of both projections wait for locked rows. Together they leave a connection of their pool
+// to the consumer.
+func TestRepairsThatWaitLeaveAConnection(t *testing.T) {
+	t.Parallel()
+	f, id, l := setUp(t), newVideoID(), newLike()
+	f.must(t, inbox.Applied, createdEvent(id, 1, "first"), l.put(1))
+	f.peer.has(ownersVideo(id, 3, "third"))
+	f.peer.hasLike(l.owners(3))
+	fix, err := f.admin.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = fix.Rollback(context.WithoutCancel(t.Context())) }()
+	for _, table := range []string{videoTable, engagementTable} {
+		if _, err := fix.Exec(t.Context(), `SELECT FROM catalog.`+table+` FOR UPDATE`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg := f.pool.Config()
+	cfg.MaxConns = 2
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	repairer := NewProjector(pool, f.owner, f.waiters, quiet()).Handler()
+	results := make(chan error, 2)
+	for _, e := range []eventing.Event{titled(id, 3, "third"), l.put(3)} {
+		go func() { results <- repairer.Repair(t.Context(), e) }()
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	most := int32(0)
+	for left := 2; left > 0; {
+		select {
+		case err := <-results:
+			left--
+			if !errors.Is(err, txn.ErrLocked) {
+				t.Errorf("a repair of a locked row: %v", err)
+			}
+		case <-tick.C:
+			most = max(most, pool.Stat().AcquiredConns())
+		}
+	}
+	if most != 1 {
+		t.Errorf("the repairs have held %d of 2 connections at once, want 1", most)
+	}
+}
