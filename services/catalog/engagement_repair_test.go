@@ -15,7 +15,7 @@ import (
 
 // Repairs of both projections wait for locked rows. Together they leave a connection of their pool
 // to the consumer.
-func TestRepairsThatWaitLeaveAConnection(t *testing.T) {
+func TestRepairsOfEngagementsLeaveAConnection(t *testing.T) {
 	t.Parallel()
 	f, id, l := setUp(t), newVideoID(), newLike()
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"), l.put(1))
