@@ -130,6 +130,10 @@ func TestWriteRendersAProblemDocument(t *testing.T) {
 	if got := res.Header().Get("Retry-After"); got != "2" {
 		t.Errorf("Retry-After %q, want 2: rounded up", got)
 	}
+	bare := document(t, write(t, problem.New(problem.CodeNotFound, "", "")))
+	if diff := cmp.Diff([]any{}, bare["errors"]); diff != "" {
+		t.Errorf("errors of a problem that is of no field (-want +got):\n%s", diff)
+	}
 }
 
 func TestInvalidFieldsNamesEachField(t *testing.T) {

@@ -36,7 +36,7 @@ func Write(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) 
 }
 
 // document returns the problem document. It derives the type and the title from the reason, so
-// that they are as stable as the reason.
+// that they are as stable as the reason. The list of errors is empty if no field is at fault.
 func (e *Error) document(r *http.Request) map[string]any {
 	words := strings.ToLower(e.reason())
 	title := strings.ReplaceAll(words, "_", " ")
@@ -50,9 +50,7 @@ func (e *Error) document(r *http.Request) map[string]any {
 	doc["reason"] = e.reason()
 	doc["detail"] = e.Detail
 	doc["instance"] = instance(r)
-	if len(e.Fields) > 0 {
-		doc["errors"] = e.Fields
-	}
+	doc["errors"] = append([]Field{}, e.Fields...) // a list without elements is [], not null
 	return doc
 }
 
