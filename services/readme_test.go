@@ -51,7 +51,7 @@ func TestREADME(t *testing.T) {
 	}
 	token := fmt.Sprintf("make -s --no-print-directory -C %s token ARGS='--issuer %s'", root, tokens.URL())
 	wanted := []string{`"version":1`, `"version":2`, `"source":"projection"`, `"next_page_token"`}
-	wanted = append(wanted, `"engagements":[{`)
+	wanted = append(wanted, `"engagements":[{`, `"like_count":1`)
 	if os.Getenv("LOCKSTEP_FULL") == "" {
 		blocks = blocks[:1]
 	} else {

@@ -123,10 +123,15 @@ func (a Answer) metadata() map[string]string {
 	}
 }
 
-// Get returns a video of the caller's tenant. Of the token's positions, only the position of this
-// video counts. For a deleted video, Get returns the error VIDEO_DELETED, and an Answer for the
-// metadata.
+// Get returns a video of the caller's tenant. Of the positions in required, the position of this
+// video counts.
+// So do the positions of the caller's engagements with it, which its counters then include.
+// For a deleted video, Get returns the error VIDEO_DELETED, and an Answer for the metadata.
 func (s *Service) Get(ctx context.Context, caller auth.Principal, id uuid.UUID, required consistency.Requirement) (Answer, error) {
+	required, uncounted, err := s.reachEngagements(ctx, caller, required, func(video uuid.UUID) bool { return video == id })
+	if err != nil {
+		return Answer{}, problemOf(err)
+	}
 	q := videoQuery{service: s, tenant: caller.Tenant, scope: scopeOf(caller), id: id, required: required.ForAggregate(id.String())}
 	outcome, err := s.reader.Read(ctx, q.required, &q)
 	if err != nil {
@@ -152,6 +157,7 @@ func (s *Service) Get(ctx context.Context, caller auth.Principal, id uuid.UUID, 
 			return Answer{}, err
 		}
 	}
+	a.Stale = append(a.Stale, uncounted...)
 	return a, nil
 }
 
@@ -192,12 +198,16 @@ func (q *videoQuery) FetchFromOwner(ctx context.Context) error {
 }
 
 // List returns one page of the videos that are not deleted, newest first. It waits until the
-// projection has the versions that required names. If a version does not arrive in time, List
+// projections have the versions that required names. If a version does not arrive in time, List
 // fetches the video from the owner. One snapshot is used for the page and for the check that the
 // projection has all these versions.
 func (s *Service) List(ctx context.Context, q Query, required consistency.Requirement) (Page, error) {
 	before, err := q.check()
 	err = cmp.Or(err, required.RejectFullyConsistent())
+	if err != nil {
+		return Page{}, problemOf(err)
+	}
+	required, uncounted, err := s.reachEngagements(ctx, q.Caller, required, func(uuid.UUID) bool { return true })
 	if err != nil {
 		return Page{}, problemOf(err)
 	}
@@ -208,6 +218,7 @@ func (s *Service) List(ctx context.Context, q Query, required consistency.Requir
 	}
 	videos, next := rest.CutPage(page.videos, rest.FitPage(page.videos, q.PageSize, Video.text),
 		func(v Video) uuid.UUID { return v.ID }, q.filter())
+	stale = append(stale, uncounted...)
 	return Page{Videos: videos, Next: next, Source: sourceOf(outcome), Stale: stale}, nil
 }
 

@@ -54,12 +54,14 @@ func (v Video) text() int { return len(v.Title) + len(v.Description) }
 // filter is the part of the query that a page token is bound to.
 func (q *Query) filter() string { return q.Caller.Scope() + q.UploaderID + " " + q.Title }
 
-// VideoRequirement returns the freshness that q requires. Of the positions in q's token, only the
+// VideoRequirement returns the freshness that q requires. Of the positions in q's token, the
 // positions of videos count.
+// So do the positions of engagements, whose sums the counters of a video are.
 func VideoRequirement(q consistency.Request) (consistency.Requirement, error) {
 	required, err := q.Requirement(videoType, func(id string) bool {
 		parsed, err := parseID(id)
 		return err == nil && parsed.String() == id
 	})
+	required, err = withEngagements(required, q, err)
 	return required, problemOf(err)
 }

@@ -103,7 +103,7 @@ export interface components {
             created_at: string;
             /** Format: date-time */
             updated_at: string;
-            /** @description Users who like the video. This and the other two are sums over the engagements that the read model has, whatever the source of the video. No video's token covers them; once an answer of listUserEngagements has shown an engagement, later answers count it. */
+            /** @description Users who like the video. This and the other two are sums over the engagements that the read model has, whatever the source of the video. A video's token does not cover them. With the token of an engagement, its user's reads of the video count that engagement. */
             like_count: number;
             /** @description Users who have bookmarked the video. */
             bookmark_count: number;
@@ -167,7 +167,7 @@ export interface components {
             reason: string;
             detail: string;
             instance: string;
-            errors?: {
+            errors: {
                 field: string;
                 detail: string;
             }[];

@@ -287,7 +287,7 @@ export interface components {
             reason: string;
             detail: string;
             instance: string;
-            errors?: {
+            errors: {
                 field: string;
                 detail: string;
             }[];

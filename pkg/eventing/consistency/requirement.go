@@ -111,6 +111,19 @@ func (r Requirement) Filter(keep func(id string) bool) Requirement {
 	return r
 }
 
+// And returns r with the positions of more in addition. They are of another type of aggregate.
+func (r Requirement) And(more Requirement) Requirement {
+	r.positions = slices.Concat(r.positions, more.positions)
+	return r
+}
+
+// After returns r for the second of two reads that share one wait. spent is the time that the first
+// one has taken.
+func (r Requirement) After(spent time.Duration) Requirement {
+	r.wait = max(0, r.wait-spent)
+	return r
+}
+
 // StaleAggregate is an aggregate that an answer shows in an older state than the reader's token
 // requires. Version is the projection's version, or 0 if the projection did not have the aggregate.
 // AtLeast is the version that the token requires.

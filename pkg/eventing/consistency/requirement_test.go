@@ -55,6 +55,10 @@ func TestARequirementIsOfOneType(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	other, err := consistency.Request{Token: consistency.Token{Positions: all}.String()}.Requirement("a", func(string) bool { return true })
+	if err != nil {
+		t.Fatal(err)
+	}
 	wants := func(what string, d consistency.Requirement, want ...consistency.Position) {
 		t.Helper()
 		if diff := cmp.Diff(want, d.Positions()); diff != "" {
@@ -65,6 +69,7 @@ func TestARequirementIsOfOneType(t *testing.T) {
 	wants("about one", d.ForAggregate("v2"), all[2])
 	wants("about none", d.ForAggregate("v9"))
 	wants("without one", d.Filter(func(id string) bool { return id != "v1" }), all[2:]...)
+	wants("with another type", d.ForAggregate("v1").And(other), all[1], all[0])
 	wants("all, as before", d, all[1:]...)
 	lags := d.Unmet(of("video", "v1", 1), of("video", "v2", 1))
 	if want := []consistency.StaleAggregate{{ID: "v2", Version: 1, AtLeast: 2}, {ID: "v3", AtLeast: 3}}; !slices.Equal(lags, want) {

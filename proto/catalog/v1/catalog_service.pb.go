@@ -215,8 +215,8 @@ type Video struct {
 	CreatedAt       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	UpdatedAt       *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
 	// Sums over the engagements that the read model has, whatever the source of the
-	// video. No video's token covers them; an answer of ListUserEngagements that has an
-	// engagement is followed by answers that count it.
+	// video. A video's token does not cover them. With the token of an engagement, its
+	// user's reads of the video count that engagement.
 	LikeCount           int64 `protobuf:"varint,10,opt,name=like_count,json=likeCount,proto3" json:"like_count,omitempty"`
 	BookmarkCount       int64 `protobuf:"varint,11,opt,name=bookmark_count,json=bookmarkCount,proto3" json:"bookmark_count,omitempty"`
 	TotalWatchedSeconds int64 `protobuf:"varint,12,opt,name=total_watched_seconds,json=totalWatchedSeconds,proto3" json:"total_watched_seconds,omitempty"`

@@ -1,0 +1,131 @@
+package catalog
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"example.com/lockstep/internal/auth"
+	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/inbox"
+)
+
+// engaged is a video with one engagement at version 1: liked, and watched for a second.
+func engaged(t *testing.T) (*fixture, like) {
+	t.Helper()
+	f, l := setUp(t), newLike()
+	f.must(t, inbox.Applied, createdEvent(l.video, 1, "title"), l.put(1))
+	return f, l
+}
+
+// wantCounters reads the video alone and in a list, with a token.
+func (f *fixture) wantCounters(t *testing.T, l like, q consistency.Request, want Counters, stale ...consistency.StaleAggregate) {
+	t.Helper()
+	required := requirementOn(t, q)
+	a, err := f.service.Get(t.Context(), everyone, l.video, required)
+	if diff := cmp.Diff(stale, a.Stale); err != nil || a.Counters != want || a.Source != SourceProjection || diff != "" {
+		t.Errorf("alone: %+v from %q, %v; want %+v; stale (-want +got):\n%s", a.Counters, a.Source, err, want, diff)
+	}
+	p, err := f.service.List(t.Context(), Query{Caller: everyone, UploaderID: a.UploaderID.String()}, required)
+	if diff := cmp.Diff(stale, p.Stale); err != nil || len(p.Videos) != 1 || p.Videos[0].Counters != want || diff != "" {
+		t.Errorf("in a list: %+v, %v; want %+v; stale (-want +got):\n%s", p.Videos, err, want, diff)
+	}
+}
+
+// The read of a video shows the effects of the engagements that the token names, although their
+// events have not come: their owner's state is counted.
+func TestAnEngagementsTokenCoversTheCounters(t *testing.T) {
+	t.Parallel()
+	f, l := engaged(t)
+	f.wantCounters(t, l, consistency.Request{Token: l.token(1)}, Counters{LikeCount: 1, TotalWatchedSeconds: 1})
+	unasked(t, f)
+	f.peer.hasLike(l.owners(2))
+	f.wantCounters(t, l, consistency.Request{Token: l.token(2)}, Counters{BookmarkCount: 1, TotalWatchedSeconds: 2})
+	f.peer.hasLike(l.ownersGrave(3))
+	f.wantCounters(t, l, consistency.Request{Token: l.token(3)}, Counters{})
+
+	// A token may name engagements of several users, and of other videos.
+	second, elsewhere := like{uuid.New(), l.video}, newLike()
+	f.peer.hasLike(l.owners(4))
+	f.peer.hasLike(second.owners(5))
+	f.peer.hasLike(elsewhere.owners(1))
+	if _, _, err := f.get(t.Context(), l.video, requirementOn(t, consistency.Request{Token: elsewhere.token(1)})); err != nil {
+		t.Error(err)
+	}
+	f.wantStored(t, elsewhere, Engagement{})
+	session := tokenOf(l.position(4), second.position(5), elsewhere.position(1), position(l.video, 1))
+	f.wantCounters(t, l, consistency.Request{Token: session}, Counters{LikeCount: 1, BookmarkCount: 1, TotalWatchedSeconds: 9})
+	f.wantStored(t, elsewhere, elsewhere.row(1)) // by the list, which may show any video
+
+	for _, read := range []func(consistency.Requirement) error{
+		func(r consistency.Requirement) error {
+			_, err := f.service.Get(t.Context(), everyone, l.video, r)
+			return err
+		},
+		func(r consistency.Requirement) error {
+			_, err := f.service.List(t.Context(), Query{Caller: everyone}, r)
+			return err
+		},
+	} {
+		wantProblem(t, read(requirementOn(t, consistency.Request{Token: l.token(9)})), problem.CodeAhead, "TOKEN_AHEAD")
+	}
+}
+
+// The event ends the wait.
+func TestAReadOfAVideoWaitsForAnEngagement(t *testing.T) {
+	t.Parallel()
+	f, l := engaged(t)
+	f.peer.fails(status.Error(codes.Unavailable, "away"))
+	f.whileWaiting(t, func() {
+		required := requirementOn(t, consistency.Request{Token: l.token(2), Wait: 10 * time.Second})
+		a, err := f.service.Get(t.Context(), everyone, l.video, required)
+		if want := (Counters{BookmarkCount: 1, TotalWatchedSeconds: 2}); err != nil || a.Counters != want {
+			t.Errorf("%+v, %v; want %+v", a.Counters, err, want)
+		}
+	}, func() { f.must(t, inbox.Applied, l.put(2)) })
+}
+
+func TestCountersWithoutAnOwnerOfTheEngagement(t *testing.T) {
+	t.Parallel()
+	f, l := engaged(t)
+	f.peer.fails(status.Error(codes.Unavailable, "away"))
+	_, err := f.service.Get(t.Context(), everyone, l.video, requirementOn(t, consistency.Request{Token: l.token(2)}))
+	wantProblem(t, err, problem.CodeUnavailable, "NOT_FRESH_ENOUGH")
+	lag := consistency.StaleAggregate{ID: l.id(), Version: 1, AtLeast: 2}
+	for _, q := range []consistency.Request{{Token: l.token(2), StaleIfError: true}, {Token: l.token(2), Mode: consistency.MinimizeLatency}} {
+		f.wantCounters(t, l, q, Counters{LikeCount: 1, TotalWatchedSeconds: 1}, lag)
+	}
+}
+
+// The answer to a forged token does not tell whether another user has an engagement, and the owner
+// is not asked for it.
+func TestATokenOfAnothersEngagementSaysNothing(t *testing.T) {
+	t.Parallel()
+	f, l := engaged(t)
+	f.peer.hasLike(l.owners(2))
+	required := requirementOn(t, consistency.Request{Token: l.token(2)})
+	seconds := func(caller auth.Principal) int64 {
+		a, err := f.service.Get(t.Context(), caller, l.video, required)
+		if err != nil {
+			t.Errorf("%+v: %v", caller, err)
+		}
+		return a.TotalWatchedSeconds
+	}
+	for _, other := range []auth.Principal{
+		{Kind: auth.User, User: uuid.New(), Tenant: eventing.DefaultTenant}, {Kind: auth.Service, Service: "s", Tenant: eventing.DefaultTenant},
+	} {
+		if got := seconds(other); got != 1 {
+			t.Errorf("%+v has made catalog fetch another's engagement: %d seconds", other, got)
+		}
+	}
+	unasked(t, f)
+	if got := seconds(auth.Principal{Kind: auth.User, User: l.user, Tenant: eventing.DefaultTenant}); got != 2 {
+		t.Errorf("the user reads %d seconds, want 2", got)
+	}
+}
