@@ -128,7 +128,7 @@ func (a Answer) metadata() map[string]string {
 // So do the positions of the caller's engagements with it, which its counters then include.
 // For a deleted video, Get returns the error VIDEO_DELETED, and an Answer for the metadata.
 func (s *Service) Get(ctx context.Context, caller auth.Principal, id uuid.UUID, required consistency.Requirement) (Answer, error) {
-	required, uncounted, err := s.reachEngagements(ctx, caller, required, func(video uuid.UUID) bool { return video == id })
+	required, uncounted, err := s.reachEngagements(ctx, caller, required, func(of uuid.UUID) bool { return of == id })
 	if err != nil {
 		return Answer{}, problemOf(err)
 	}
