@@ -84,6 +84,7 @@ func TestFromClassifiesErrors(t *testing.T) {
 		"starting up":              {&pgconn.PgError{Code: "57P03"}, problem.CodeUnavailable},
 		"too many connections":     {&pgconn.PgError{Code: "53300"}, problem.CodeUnavailable},
 		"before the migrations":    {&pgconn.PgError{Code: "42P01"}, problem.CodeUnavailable},
+		"without the schema":       {&pgconn.PgError{Code: "3F000"}, problem.CodeUnavailable},
 		"statement timeout":        {fmt.Errorf("list: %w", &pgconn.PgError{Code: "57014"}), problem.CodeTimeout},
 		"lock timeout":             {&pgconn.PgError{Code: "55P03"}, problem.CodeUnavailable},
 		"locked row":               {fmt.Errorf("write: %w: %w", txn.ErrLocked, &pgconn.PgError{Code: "55P03"}), problem.CodeUnavailable},

@@ -49,9 +49,7 @@ func (e Event) Message() *pubsubpb.PubsubMessage {
 }
 
 // ParseMessage is the inverse of Event.Message. Its error names the invalid attribute, and is
-// permanent, because a retry cannot fix the message. The event next to an error has only the fields
-// that identify it, so that an inbox row can show its dead letter. If one of these fields is invalid,
-// too, the event is zero.
+// permanent, because a retry cannot fix the message.
 func ParseMessage(data []byte, attrs map[string]string) (Event, error) {
 	p := &attrParser{attrs: attrs}
 	e := Event{
@@ -77,21 +75,9 @@ func ParseMessage(data []byte, attrs map[string]string) (Event, error) {
 		p.err = e.Validate()
 	}
 	if p.err != nil {
-		return e.identity(), Permanent(fmt.Errorf("message attributes: %w", p.err))
+		return Event{}, Permanent(fmt.Errorf("message attributes: %w", p.err))
 	}
 	return e, nil
-}
-
-// identity returns the fields of e that identify an invalid event, or the zero Event if they are not
-// valid.
-func (e Event) identity() Event {
-	id := Event{ID: e.ID, AggregateType: e.AggregateType, AggregateID: e.AggregateID, Type: e.Type, Version: e.Version}
-	whole := id
-	whole.SchemaVersion, whole.Epoch, whole.OccurredAt = 1, FirstEpoch, time.Unix(0, 0)
-	if whole.Validate() != nil {
-		return Event{}
-	}
-	return id
 }
 
 // attrParser keeps the first error, so that ParseMessage can parse all attributes in one literal.

@@ -195,7 +195,7 @@ func shareOfWait(n int) time.Duration {
 func (c *Consumer) lockWait(batch []*delivery) time.Duration {
 	waiting := int(c.blocked.counts[lockedRow].Load())
 	switch {
-	case anyPutOff(batch):
+	case slices.ContainsFunc(batch, (*delivery).wasPutOff):
 		return shareOfWait(waiting + 1)
 	case batch[0].lockWait > 0:
 		return batch[0].lockWait

@@ -111,7 +111,7 @@ func (c *Consumer) deadLetterOnce(ctx context.Context, d *delivery, reason error
 		}
 		d.deadLettered = true
 	}
-	if d.isIdentified() {
+	if d.isEvent() {
 		if err := c.store.markDead(ctx, d, reason); err != nil {
 			return err
 		}
@@ -130,7 +130,7 @@ func (c *Consumer) deadLetterOnce(ctx context.Context, d *delivery, reason error
 // dead letter is published all the same. If the operator discards the earlier dead letter then, or
 // while the new one is published, the row stays discarded. The new dead letter is in the topic alone.
 func (c *Consumer) holdBeforeLetter(ctx context.Context, d *delivery, reason error) (done bool, err error) {
-	if !d.isIdentified() { // it has no row
+	if !d.isEvent() { // it has no row
 		return false, nil
 	}
 	found, err := c.store.hold(ctx, reason.Error(), []*delivery{d})

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"cloud.google.com/go/pubsub/v2"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -84,13 +83,9 @@ func TestAMessageThatIsNoEventIsDeadLettered(t *testing.T) {
 	mismatch := event("a", 1).Message()
 	mismatch.OrderingKey = "another"
 	b.publishRaw(t, mismatch)
-	timeless := event("b", 1).Message()
-	delete(timeless.Attributes, eventing.AttrOccurredAt)
-	b.publishRaw(t, timeless)
 	b.publish(t, event("good", 1))
 	b.eventually(t, 1, version, "good")
 	b.eventually(t, 1, `SELECT count(*) FROM inbox WHERE status = 'dead' AND last_error LIKE '%ordering key%'`)
-	b.eventually(t, 1, `SELECT count(*) FROM inbox WHERE status = 'dead' AND last_error LIKE '%occurred_at%'`)
 	until(t, "the message without attributes, of which there is no row, is a dead letter", func() bool { return len(b.deadLettered("")) >= 2 })
 	reasons := ""
 	for _, m := range b.deadLettered("") {
@@ -98,22 +93,6 @@ func TestAMessageThatIsNoEventIsDeadLettered(t *testing.T) {
 	}
 	if !strings.Contains(reasons, eventing.AttrEventID) {
 		t.Errorf("reasons of the dead letters:\n%swant one that names the missing attribute", reasons)
-	}
-}
-
-// A message with an invalid attribute comes before the valid message of the same event. The event is
-// applied, and its row is done.
-func TestAnInvalidMessageIsNoCopyOfItsEvent(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	c := b.consumer(t)
-	e := event("a", 1)
-	m := e.Message()
-	delete(m.Attributes, eventing.AttrOccurredAt)
-	invalid := c.handler.newDelivery(&pubsub.Message{ID: "invalid", Data: m.Data, Attributes: m.Attributes})
-	c.finish(t, invalid, delivered(e))
-	if v := b.count(t, version, "a"); v != 1 || b.count(t, withDone) != 1 || !invalid.finished {
-		t.Errorf("version %d; %d are done; the invalid message is answered: %t", v, b.count(t, withDone), invalid.finished)
 	}
 }
 

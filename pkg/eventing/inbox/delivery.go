@@ -81,12 +81,11 @@ func (d *delivery) message() *pubsub.Message { return d.messages[0] }
 // poison.
 func (d *delivery) isUnknown() bool { return errors.Is(d.invalid, ErrUnknown) && !d.poison }
 
-// isEvent reports whether the message has an event, even one that cannot be used. If the message only
-// identifies an event, it has none: a valid message of the event must not be taken for its copy.
-func (d *delivery) isEvent() bool { return d.isIdentified() && !d.event().OccurredAt.IsZero() }
+// isEvent reports whether the message has an event, even one that cannot be used.
+func (d *delivery) isEvent() bool { return d.id() != uuid.Nil }
 
-// isIdentified reports whether the message identifies an event, which then has an inbox row.
-func (d *delivery) isIdentified() bool { return d.id() != uuid.Nil }
+// wasPutOff reports whether the event has met a lock, and was put off.
+func (d *delivery) wasPutOff() bool { return d.putOffs > 0 }
 
 // is reports whether e is the event of d. The caller has already compared the ids.
 func (d *delivery) is(e eventing.Event) bool {
@@ -171,7 +170,7 @@ func mergeDuplicates(batch []*delivery) []*delivery {
 	})
 	out := batch[:0]
 	for _, k := range all {
-		if n := len(out); n > 0 && k.isEvent() && out[n-1].isEvent() && out[n-1].id() == k.id() && out[n-1].is(k.event()) {
+		if n := len(out); n > 0 && k.isEvent() && out[n-1].id() == k.id() && out[n-1].is(k.event()) {
 			out[n-1].messages = append(out[n-1].messages, k.messages...)
 			continue
 		}

@@ -78,11 +78,14 @@ func (t *turns) batch(now time.Time) []*delivery {
 // takes its turns, before the later messages of its tenant.
 func (t *turns) first(unblocked []*delivery, now time.Time) []*delivery {
 	n := maxBatch
-	switch {
-	case anyPutOff(unblocked):
-		n = 1 // if the lock is still there, the halves of a batch would wait for it once more each
-	case t.shared(now):
+	if t.shared(now) {
 		n = sharedBatch
+	}
+	// If the lock of an event that was put off is still there, the halves of a batch would wait for
+	// it once more each. So the batch ends with that event. It need not be the first one, because an
+	// earlier event may have been delivered again meanwhile.
+	if i := slices.IndexFunc(unblocked, (*delivery).wasPutOff); i >= 0 {
+		n = min(n, i+1)
 	}
 	if n >= len(unblocked) {
 		return unblocked
@@ -91,12 +94,6 @@ func (t *turns) first(unblocked []*delivery, now time.Time) []*delivery {
 	l.messages = slices.Concat(rest, l.messages)
 	t.count += len(rest)
 	return unblocked[:n]
-}
-
-// anyPutOff reports whether an event of batch was put off. It need not be the first one, because an
-// earlier event may have been delivered again meanwhile.
-func anyPutOff(batch []*delivery) bool {
-	return slices.ContainsFunc(batch, func(d *delivery) bool { return d.putOffs > 0 })
 }
 
 // take takes up to n messages.

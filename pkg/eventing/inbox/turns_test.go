@@ -163,8 +163,8 @@ func TestAnUnblockedAggregateTakesTurns(t *testing.T) {
 	}
 	again := turns{lanes: map[string]*lane{}}
 	first := of("busy", "a", 1) // was delivered again while the head waited
-	if n := len(again.first(append([]*delivery{first}, blocked...), now)); n != 1 {
-		t.Errorf("%d events in a batch, the second of which met a lock", n)
+	if got := again.first(append([]*delivery{first}, blocked...), now); len(got) != 2 || got[1] != blocked[0] {
+		t.Errorf("%d events in a batch, which ought to end with the second one: that met a lock", len(got))
 	}
 	blocked[0].putOffs = 0
 	alone := turns{lanes: map[string]*lane{}}
