@@ -102,6 +102,23 @@ func TestTheEnvironmentIsNamed(t *testing.T) {
 	}
 }
 
+// The client library reads the address of the emulator, and does not name the variable in its errors.
+func TestABadAddressOfTheEmulatorIsNamed(t *testing.T) {
+	t.Parallel()
+	b := &bench{pg: &pairtest.DB{CatalogURL: "postgres://nobody@127.0.0.1:1/none"}, project: "p"}
+	environment := func(name string) string {
+		if name == "PUBSUB_EMULATOR_HOST" {
+			return "http://localhost:8085"
+		}
+		return b.getenv("catalog")(name)
+	}
+	var stdout, stderr bytes.Buffer
+	code := b.service("catalog").Run(t.Context(), []string{"dlq", "list"}, environment, &stdout, &stderr)
+	if code != 1 || !strings.Contains(stderr.String(), "PUBSUB_EMULATOR_HOST") {
+		t.Errorf("code %d: %s", code, stderr.String())
+	}
+}
+
 func TestDatabaseOfTheOtherServiceIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
