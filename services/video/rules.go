@@ -59,6 +59,6 @@ func (v Video) violations(names []string) (found problem.Violations) {
 	for _, f := range named(names) {
 		f.check(v, &found)
 	}
-	found.Require(v.UploaderID != uuid.Nil || !slices.Contains(names, uploaderID), uploaderID, "must be a UUID")
+	found.Require(v.UploaderID != uuid.Nil || !slices.Contains(names, uploaderID), uploaderID, "is required, and must not be the nil UUID")
 	return found
 }
