@@ -65,12 +65,12 @@ func (s Service) Main() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	return s.run(ctx, Call{
-		Args: os.Args[1:], Getenv: os.Getenv, In: terminal(), Out: os.Stdout, Err: os.Stderr, ErrIsTerminal: isTerminal(os.Stderr),
+		Args: os.Args[1:], Getenv: os.Getenv, Out: os.Stdout, Err: os.Stderr, ErrIsTerminal: isTerminal(os.Stderr),
 	})
 }
 
 // Run is Main for tests. The caller passes the arguments, the environment and the outputs that Main
-// takes from the process. Run has no terminal, so it asks no questions.
+// takes from the process.
 func (s Service) Run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
 	return s.run(ctx, Call{Args: args, Getenv: getenv, Out: stdout, Err: stderr})
 }

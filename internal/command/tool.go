@@ -24,10 +24,8 @@ type Tool struct {
 // Call is the part of the process that a tool uses.
 type Call struct {
 	// Args are the arguments after the tool's name.
-	Args   []string
-	Getenv func(string) string
-	// In is the terminal of a person who can answer questions. It is nil if there is none.
-	In       io.Reader
+	Args     []string
+	Getenv   func(string) string
 	Out, Err io.Writer
 	// ErrIsTerminal says that Err is a terminal, on which a line can be drawn again.
 	ErrIsTerminal bool
@@ -83,14 +81,6 @@ func (s Service) toolLines() string {
 		fmt.Fprintf(&lines, "  %-9s %s\n", t.Name, t.About)
 	}
 	return lines.String()
-}
-
-// terminal is stdin if it is a terminal, else nil.
-func terminal() io.Reader {
-	if !isTerminal(os.Stdin) {
-		return nil
-	}
-	return os.Stdin
 }
 
 // isTerminal reports whether f is a terminal. The null device is a character device, as a terminal

@@ -123,7 +123,7 @@ func TestBackfillTool(t *testing.T) {
 }
 
 // The bar of a backfill that fails is not whole, and an attempt that fails is said above it.
-// No bar goes into a file, although a person may answer questions.
+// No bar goes into a file.
 func TestBackfillBar(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -137,7 +137,7 @@ func TestBackfillBar(t *testing.T) {
 	}
 	var out, errOut bytes.Buffer
 	tool := b.backfill(rowsOf{kind: "like", fails: map[string]error{"": errors.New("the owner is away")}})
-	call := command.Call{Args: []string{"--restart"}, Getenv: b.getenv("catalog"), In: strings.NewReader(""), Out: &out, Err: &errOut}
+	call := command.Call{Args: []string{"--restart"}, Getenv: b.getenv("catalog"), Out: &out, Err: &errOut}
 	if err := tool.Run(t.Context(), call); err != nil || errOut.String() != "like: the owner is away, trying again\n" {
 		t.Errorf("into a file: %q, %v", errOut.String(), err)
 	}

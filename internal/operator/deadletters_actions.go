@@ -71,7 +71,7 @@ func (m ReadModel) settle(ctx context.Context, s *invocation, inOrder bool, note
 	if err := s.showPlan(chosen, note); err != nil {
 		return err
 	}
-	going := len(chosen) > 0 && s.confirmed()
+	going := len(chosen) > 0 && s.yes
 	outcomes := []outcome{} // not null in JSON
 	for _, l := range chosen {
 		o := outcome{Letter: l}

@@ -99,11 +99,11 @@ func TestRedriveIsADryRunWithoutYes(t *testing.T) {
 		t.Errorf("still broken: %+v", r)
 	}
 	b.broken.Store(false)
-	if stdout, stderr := b.at(t, "the handler was fixed\n", "dlq redrive "+e.ID.String()); !strings.Contains(stdout, "applied") ||
+	if stdout, stderr := b.run(t, 0, "dlq redrive --yes --why fixed "+e.ID.String()); !strings.Contains(stdout, "applied") ||
 		count(t, b.catalog, dead) != 0 || count(t, b.catalog, projected, e.AggregateID) != 1 {
-		t.Errorf("asked: %s%s", stdout, stderr)
+		t.Errorf("fixed: %s%s", stdout, stderr)
 	}
-	if n := count(t, b.catalog, `SELECT count(*) FROM operator_actions WHERE action = 'redrive' AND why = 'the handler was fixed'`); n != 1 {
+	if n := count(t, b.catalog, `SELECT count(*) FROM operator_actions WHERE action = 'redrive' AND why = 'fixed'`); n != 1 {
 		t.Error("the audit table does not say why")
 	}
 	b.json(t, 0, "dlq redrive --all --yes --why test", &r)

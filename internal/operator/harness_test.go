@@ -201,21 +201,6 @@ func (b *bench) json(t *testing.T, wantCode int, line string, v any) {
 	}
 }
 
-// at runs a command line with a person at the terminal, who types typed.
-func (b *bench) at(t *testing.T, typed, line string) (stdout, stderr string) {
-	t.Helper()
-	args := strings.Fields(line)
-	name := map[string]string{"outbox": "video", "epoch": "video", "dlq": "catalog", "offset": "catalog"}[args[0]]
-	var out, errOut bytes.Buffer
-	err := named(b.service(name).Tools, args[0]).Run(t.Context(), command.Call{
-		Args: args[1:], Getenv: b.getenv(name), In: strings.NewReader(typed), Out: &out, Err: &errOut,
-	})
-	if err != nil {
-		t.Errorf("%s: %v", line, err)
-	}
-	return out.String(), errOut.String()
-}
-
 // payload is an event that satisfies the topic's schema.
 const payload = "\x0a\x07payload"
 

@@ -1,7 +1,6 @@
 package operator
 
 import (
-	"bufio"
 	"cmp"
 	"errors"
 	"flag"
@@ -118,18 +117,18 @@ func (s *invocation) parseFlags() error {
 	}
 }
 
-// signed requires a name and a reason for the audit table from a subcommand that may change
-// something. A person at the terminal may type the reason later. A job of Cloud Run has no USER,
-// but the cloud's own audit log names the person who started its execution. So signed keeps the
-// name of the execution with the person's name.
+// signed requires a name and a reason for the audit table from a subcommand that changes something.
+// No subcommand asks a question: a pasted second command, or a "no", would be taken for an answer.
+// A job of Cloud Run has no USER, but the cloud's own audit log names the person who started its
+// execution. So signed keeps the name of the execution with the person's name.
 func (s *invocation) signed() error {
-	if s.flags.Lookup("by") == nil || (s.flags.Lookup("yes") != nil && !s.yes && s.In == nil) {
+	if s.flags.Lookup("by") == nil || (s.flags.Lookup("yes") != nil && !s.yes) {
 		return nil
 	}
 	if strings.TrimSpace(s.actor.By) == "" {
 		return command.Usagef("--by NAME is missing, and so is USER: who does this?")
 	}
-	if strings.TrimSpace(s.actor.Why) == "" && (s.yes || s.flags.Lookup("yes") == nil) {
+	if strings.TrimSpace(s.actor.Why) == "" {
 		return command.Usagef("--why TEXT is missing: the audit table keeps the reason")
 	}
 	if execution := s.Getenv("CLOUD_RUN_EXECUTION"); execution != "" {
@@ -177,29 +176,15 @@ func (s *invocation) planf(format string, args ...any) {
 	}
 }
 
-// confirmed reports whether to go on. The caller has shown the plan before. A
-// person at a terminal goes on by typing the reason.
-func (s *invocation) confirmed() bool {
-	if s.yes || s.json || s.In == nil {
-		return s.yes
-	}
-	fmt.Fprint(s.Err, "Why? (kept in the audit table; nothing said, nothing done) ")
-	line, _ := bufio.NewReader(s.In).ReadString('\n')
-	if line = strings.TrimSpace(line); line != "" {
-		s.actor.Why, s.yes = line, true
-	}
-	return s.yes
-}
-
 // unchanged is printed after a dry run.
-const unchanged = "Nothing was changed. Add --yes to do it.\n"
+const unchanged = "Nothing was changed. Add --yes and --why TEXT to do it.\n"
 
-// act calls do if the plan is confirmed. dryRun points to a field of result. act sets this field to
-// false if the plan is confirmed, and to true otherwise. With --json it then prints the result.
+// act calls do if --yes was given. dryRun points to a field of result. act sets this field to false
+// if --yes was given, and to true otherwise. With --json it then prints the result.
 // Otherwise it prints the text that do has returned, or says that nothing was changed.
 func (s *invocation) act(result any, dryRun *bool, do func() (text string, err error)) (err error) {
 	text := unchanged
-	if *dryRun = !s.confirmed(); !*dryRun {
+	if *dryRun = !s.yes; !*dryRun {
 		if text, err = do(); err != nil {
 			return err
 		}

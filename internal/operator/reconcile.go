@@ -40,9 +40,8 @@ func (m ReadModel) reconcile(ctx context.Context, s *invocation) error {
 		return err
 	}
 	result := c.result(!flags.repair || !s.yes)
-	// The first check shows whether there is anything to repair. Then a person at the terminal
-	// decides. A second check repairs.
-	if flags.repair && result.differing() > 0 && s.confirmedFor(result) {
+	// The first check shows whether there is anything to repair. A second check repairs.
+	if flags.repair && s.yes && result.differing() > 0 {
 		c.actor = s.actor
 		if err := c.repair(ctx); err != nil {
 			return err
@@ -53,16 +52,6 @@ func (m ReadModel) reconcile(ctx context.Context, s *invocation) error {
 		return err
 	}
 	return result.verdict()
-}
-
-// confirmedFor shows the result of a check, and reports whether to repair the rows.
-func (s *invocation) confirmedFor(found *reconciliation) bool {
-	if !s.yes {
-		for _, line := range found.lines() {
-			s.planf("%s", line)
-		}
-	}
-	return s.confirmed()
 }
 
 func (s *invocation) reconcileFlags() (f reconcileFlags, err error) {
@@ -88,8 +77,7 @@ func (s *invocation) reconcileFlags() (f reconcileFlags, err error) {
 	return f, s.signed()
 }
 
-// text prints the result for a person. planned says that a repair was asked for but not
-// confirmed.
+// text prints the result for a person. planned says that --repair was given without --yes.
 func (r *reconciliation) text(w io.Writer, planned bool) {
 	if len(r.Rows) > 0 {
 		fmt.Fprintln(w, "TYPE\tID\tKIND\tVERSION\tOWNER'S VERSION")
