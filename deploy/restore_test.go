@@ -49,7 +49,10 @@ func newRestoration(t *testing.T) *restoration {
 		SELECT gen_random_uuid(), repeat(md5(n::text), 8), 1 + n %% 7, now() FROM generate_series(1, %d) n`
 	execute(t, r.copyURL, fmt.Sprintf(fill, 20_000))
 	// Since then a migration has added a table, which the copy does not know.
-	execute(t, r.hereURL, fmt.Sprintf(fill, 300), `CREATE TABLE catalog.added_later (id int REFERENCES catalog.operator_actions (id))`)
+	execute(t, r.hereURL, fmt.Sprintf(fill, 300), `
+		INSERT INTO catalog.operator_actions (action, aggregate_type, aggregate_id, actor, why, at) VALUES
+		  ('erase', 'user', '`+erasedUser+`', 'ada', 'request 1', '2026-11-20 09:00Z'),
+		  ('erase', 'user', '`+erasedBefore+`', 'ada', 'request 2', '2026-11-20 07:00Z')`, `CREATE TABLE catalog.added_later (id int REFERENCES catalog.operator_actions (id))`)
 	return r
 }
 
@@ -67,8 +70,18 @@ func execute(t *testing.T, url string, statements ...string) {
 	}
 }
 
-// types runs a block of the README. Its error has the block's output.
+// These users were erased after the moment of the copy, and before it.
+const erasedUser, erasedBefore = "018f2e6b-0000-7000-8000-000000000001", "018f2e6b-0000-7000-8000-000000000002"
+
+// types runs a block of the README.
 func (r *restoration) types(t *testing.T, block string) error {
+	t.Helper()
+	_, err := r.says(t, block)
+	return err
+}
+
+// says runs a block of the README, and returns its output.
+func (r *restoration) says(t *testing.T, block string) (string, error) {
 	t.Helper()
 	script, found := r.commands[block]
 	if !found {
@@ -76,10 +89,11 @@ func (r *restoration) types(t *testing.T, block string) error {
 	}
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
 	cmd.Dir = r.dir
-	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(r.dir, "bin")+":"+pgtest.Clients(t, r.here.Admin)+":"+os.Getenv("PATH"), "SCHEMA=catalog", "COPY="+r.copyURL, "HERE="+r.hereURL)
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(r.dir, "bin")+":"+pgtest.Clients(t, r.here.Admin)+":"+os.Getenv("PATH"), "SCHEMA=catalog", "COPY="+r.copyURL, "HERE="+r.hereURL,
+		"MOMENT=2026-11-20 08:00Z")
 	output, err := cmd.CombinedOutput()
 	t.Logf("%s: %v\n%s", block, err, output)
-	return err
+	return string(output), err
 }
 
 // state is everything that a restore may change: a line for each table of a schema,
@@ -124,6 +138,9 @@ func (r *restoration) restored(t *testing.T, before string) {
 	}
 	if got := state(t, r.here.Admin, "catalog_replaced"); got != before {
 		t.Errorf("what was replaced has changed:\n%s\nbefore:\n%s", got, before)
+	}
+	if erased, err := r.says(t, "erasures"); err != nil || !strings.Contains(erased, erasedUser) || strings.Contains(erased, erasedBefore) {
+		t.Errorf("erasures since the copy: %v\n%s", err, erased)
 	}
 	if err := r.types(t, "done"); err != nil {
 		t.Fatal(err)

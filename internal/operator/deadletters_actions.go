@@ -87,7 +87,7 @@ func (m ReadModel) settle(ctx context.Context, s *invocation, inOrder bool, note
 		}
 		outcomes = append(outcomes, o)
 	}
-	return s.report(outcomes, going, note)
+	return s.report(outcomes, going, len(batch.Letters), note)
 }
 
 // showPlan prints the chosen dead letters for a person.
@@ -117,8 +117,9 @@ func behind(all []deadletter.Letter, settled []outcome, l deadletter.Letter) boo
 	})
 }
 
-// report prints the outcomes. It returns an error if an outcome has an error.
-func (s *invocation) report(outcomes []outcome, done bool, note string) error {
+// report prints the outcomes. It returns an error if an outcome has an error. all is the number of
+// dead letters of which some were chosen.
+func (s *invocation) report(outcomes []outcome, done bool, all int, note string) error {
 	failed := 0
 	for _, o := range outcomes {
 		if o.Error != "" {
@@ -138,9 +139,12 @@ func (s *invocation) report(outcomes []outcome, done bool, note string) error {
 				fmt.Fprintf(w, "%s\t%s\n", o.ID(), o.Result)
 			}
 		}
-		if len(outcomes) == 0 {
-			fmt.Fprintln(w, "There are no dead letters to choose from.")
-		} else if !done {
+		switch {
+		case all == 0:
+			fmt.Fprintln(w, "There are no dead letters.")
+		case len(outcomes) == 0:
+			fmt.Fprintf(w, "None of the %d dead letters matches.\n", all)
+		case !done:
 			fmt.Fprint(w, unchanged)
 		}
 	})

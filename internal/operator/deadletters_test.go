@@ -99,6 +99,9 @@ func TestRedriveIsADryRunWithoutYes(t *testing.T) {
 		t.Errorf("still broken: %+v", r)
 	}
 	b.broken.Store(false)
+	if stdout, _ := b.run(t, 0, "dlq redrive --all --reason nothing"); !strings.Contains(stdout, "None of the 1 dead letters matches.") {
+		t.Errorf("of a reason that none has: %s", stdout)
+	}
 	if stdout, stderr := b.run(t, 0, "dlq redrive --yes --why fixed "+e.ID.String()); !strings.Contains(stdout, "applied") ||
 		count(t, b.catalog, dead) != 0 || count(t, b.catalog, projected, e.AggregateID) != 1 {
 		t.Errorf("fixed: %s%s", stdout, stderr)

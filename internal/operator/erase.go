@@ -31,7 +31,9 @@ func (o Owner) erase(ctx context.Context, s *invocation) error {
 	if err := s.connect(ctx, needs{}); err != nil {
 		return err
 	}
-	return s.erase(ctx, o.Erasure(s.db, opts), opts, o.Types)
+	ctx, stop := s.answering(ctx, lookEvery)
+	defer stop()
+	return silence(ctx, s.erase(ctx, o.Erasure(s.db, opts), opts, o.Types))
 }
 
 func (m ReadModel) erase(ctx context.Context, s *invocation) error {

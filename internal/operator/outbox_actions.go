@@ -44,7 +44,11 @@ func retry(ctx context.Context, s *invocation) error {
 		return err
 	}
 	return s.print(map[string]any{"retried": freed}, func(w io.Writer) {
-		fmt.Fprintf(w, "%d parked events are free to leave; what waits behind them follows in order.\n", freed)
+		if freed == 0 {
+			fmt.Fprintln(w, "No parked event matches; `outbox status` counts the parked events.")
+			return
+		}
+		fmt.Fprintf(w, "%d parked events are free to leave; the events behind them follow in order.\n", freed)
 	})
 }
 
@@ -119,12 +123,16 @@ func purge(ctx context.Context, s *invocation) error {
 		Old    int64 `json:"old"`
 		Purged int64 `json:"purged"`
 	}
-	if result.Old, err = b.PlanPurge(ctx, *age); err != nil {
-		return err
+	if !s.yes { // a count reads the whole table once more
+		if result.Old, err = b.PlanPurge(ctx, *age); err != nil {
+			return err
+		}
+		s.planf("Published more than %s ago, and not the newest of their aggregates: %d events.", *age, result.Old)
 	}
-	s.planf("Published more than %s ago, and not the newest of their aggregates: %d events.", *age, result.Old)
 	return s.act(&result, &result.DryRun, func() (_ string, err error) {
-		if result.Purged, err = b.Purge(ctx, s.actor, *age); err != nil {
+		result.Purged, err = b.Purge(ctx, s.actor, *age)
+		result.Old = result.Purged
+		if err != nil {
 			return "", fmt.Errorf("after %d events: %w", result.Purged, err)
 		}
 		return fmt.Sprintf("Removed %d events that were published more than %s ago.\n", result.Purged, *age), nil

@@ -70,6 +70,9 @@ func TestOutboxRetry(t *testing.T) {
 	if n := count(t, b.video, parked); retried.Retried != 3 || n != 1 {
 		t.Errorf("retried %d of those with that reason, %d are parked", retried.Retried, n)
 	}
+	if stdout, _ := b.run(t, 0, "outbox retry --all --reason TOO_LARGE --why fixed"); !strings.Contains(stdout, "No parked event matches") {
+		t.Errorf("of a reason that none has: %s", stdout)
+	}
 	b.json(t, 0, "outbox retry "+list.Events[0].EventID.String()+" --by bob --why fixed", &retried)
 	if n := count(t, b.video, parked); retried.Retried != 1 || n != 0 {
 		t.Errorf("retried %d, %d are parked", retried.Retried, n)

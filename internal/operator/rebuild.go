@@ -106,6 +106,9 @@ func (m ReadModel) rollback(ctx context.Context, s *invocation) error {
 	if err != nil {
 		return err
 	}
+	if err := b.state.RollbackError(); err != nil {
+		return err
+	}
 	s.planf("The copy of before the rebuild is served again, with all events since. What was wrong in it still is. " +
 		"Both copies are read before the switch.")
 	return b.act(ctx, s, func(*rebuildResult) (string, error) {
@@ -118,6 +121,9 @@ func (m ReadModel) finish(ctx context.Context, s *invocation) error {
 	s.flags.BoolVar(&unchecked, "unchecked", false, "")
 	b, err := m.parseRebuild(ctx, s)
 	if err != nil {
+		return err
+	}
+	if err := b.state.FinishError(unchecked); err != nil {
 		return err
 	}
 	s.planf("The copy that is not served has %s, and is removed. There is no rollback afterwards.", megabytes(b.state.ShadowBytes))

@@ -115,8 +115,8 @@ func (r *Rebuild) Rollback(ctx context.Context, by audit.Actor) error {
 		switch {
 		case err != nil:
 			return err
-		case s.Phase != Checking && s.Phase != Done && s.Phase != RolledBack:
-			return fmt.Errorf("%w: the tables were not exchanged", ErrPhase)
+		case s.RollbackError() != nil:
+			return s.RollbackError()
 		case s.Phase != RolledBack:
 			if err := r.swap(ctx, by, "rebuild rollback", s, RolledBack); err != nil {
 				return err
@@ -137,10 +137,8 @@ func (r *Rebuild) Finish(ctx context.Context, by audit.Actor, unchecked bool) er
 		switch {
 		case err != nil:
 			return err
-		case s.Phase == None:
-			return fmt.Errorf("%w: there is nothing to remove", ErrPhase)
-		case s.Phase == Checking && !unchecked:
-			return fmt.Errorf("%w: the new rows are not checked yet", ErrPhase)
+		case s.FinishError(unchecked) != nil:
+			return s.FinishError(unchecked)
 		case s.Phase == Checking, s.Phase == RolledBack: // the process may have died before it ran the statement
 			after = r.runAfter(ctx)
 		}

@@ -41,6 +41,25 @@ type State struct {
 	ShadowBytes int64 `json:"shadow_bytes"`
 }
 
+// RollbackError returns the error, which wraps ErrPhase, of a rollback in the phase of s, or nil.
+func (s State) RollbackError() error {
+	if s.Phase != Checking && s.Phase != Done && s.Phase != RolledBack {
+		return fmt.Errorf("%w: the tables were not exchanged", ErrPhase)
+	}
+	return nil
+}
+
+// FinishError returns the error, which wraps ErrPhase, of Finish in the phase of s, or nil.
+func (s State) FinishError(unchecked bool) error {
+	switch {
+	case s.Phase == None:
+		return fmt.Errorf("%w: there is nothing to remove", ErrPhase)
+	case s.Phase == Checking && !unchecked:
+		return fmt.Errorf("%w: the new rows are not checked yet", ErrPhase)
+	}
+	return nil
+}
+
 // execer is a pool, or a transaction.
 type execer interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
