@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -19,10 +20,11 @@ var errSilent = errors.New("the database has not answered for two minutes: run t
 
 // answering returns a context that ends with errSilent if a connection is in use, and no other use of
 // a connection begins, for silentLooks looks. From the first such look on, the command says that it
-// waits. The caller must call stop.
+// waits. The caller must call stop, which returns after the last such line.
 func (s *invocation) answering(ctx context.Context, every time.Duration) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	go func() {
+	var looking sync.WaitGroup
+	looking.Go(func() {
 		ticker := time.NewTicker(every)
 		defer ticker.Stop()
 		for silent, before := 0, int64(-1); silent < silentLooks; {
@@ -37,11 +39,14 @@ func (s *invocation) answering(ctx context.Context, every time.Duration) (_ cont
 				continue
 			}
 			silent++
+			if s.ErrIsTerminal { // a progress bar is there
+				fmt.Fprint(s.Err, "\r"+clearLine)
+			}
 			fmt.Fprintln(s.Err, "waiting for an answer of the database")
 		}
 		cancel(errSilent)
-	}()
-	return ctx, func() { cancel(nil) }
+	})
+	return ctx, func() { cancel(nil); looking.Wait() }
 }
 
 // silence returns errSilent in place of err if ctx has ended with it. The error of a canceled

@@ -17,15 +17,17 @@ func TestACommandDoesNotWaitForASilentDatabase(t *testing.T) {
 	b := newBench(t)
 	var said bytes.Buffer
 	s := &invocation{Call: command.Call{Err: &said}, db: b.video}
-	ctx, stop := s.answering(t.Context(), 50*time.Millisecond)
+	const look = 50 * time.Millisecond
+	ctx, stop := s.answering(t.Context(), look)
 	defer stop()
-	for range 100 {
-		if _, err := s.db.Exec(ctx, `SELECT pg_sleep(0.001)`); err != nil {
+	for begin := time.Now(); time.Since(begin) < 2*silentLooks*look; { // each statement has an answer
+		if _, err := s.db.Exec(ctx, `SELECT pg_sleep(0.01)`); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for range silentLooks + 2 { // no connection is in use
-		<-time.NewTimer(50 * time.Millisecond).C
+	<-time.NewTimer(2 * silentLooks * look).C // no connection is in use
+	if ctx.Err() != nil {
+		t.Fatalf("the command was ended: %v", context.Cause(ctx))
 	}
 	_, err := s.db.Exec(ctx, `SELECT pg_sleep(600)`)
 	if err = silence(ctx, err); !errors.Is(err, errSilent) || !bytes.Contains(said.Bytes(), []byte("waiting for an answer")) {

@@ -128,12 +128,9 @@ func (a Answer) metadata() map[string]string {
 // So do the positions of the caller's engagements with it, which its counters then include.
 // For a deleted video, Get returns the error VIDEO_DELETED, and an Answer for the metadata.
 func (s *Service) Get(ctx context.Context, caller auth.Principal, id uuid.UUID, required consistency.Requirement) (Answer, error) {
-	required, uncounted, err := s.reachEngagements(ctx, caller, required, func(of uuid.UUID) bool { return of == id })
-	if err != nil {
-		return Answer{}, problemOf(err)
-	}
 	q := videoQuery{service: s, tenant: caller.Tenant, scope: scopeOf(caller), id: id, required: required.ForAggregate(id.String())}
-	outcome, err := s.reader.Read(ctx, q.required, &q)
+	counted, _ := s.counted(caller, required, &q)
+	outcome, err := counted.Read(ctx, q.required, &q)
 	if err != nil {
 		return Answer{}, problemOf(err)
 	}
@@ -157,7 +154,7 @@ func (s *Service) Get(ctx context.Context, caller auth.Principal, id uuid.UUID, 
 			return Answer{}, err
 		}
 	}
-	a.Stale = append(a.Stale, uncounted...)
+	a.Stale = append(a.Stale, counted.stale...)
 	return a, nil
 }
 
@@ -207,18 +204,15 @@ func (s *Service) List(ctx context.Context, q Query, required consistency.Requir
 	if err != nil {
 		return Page{}, problemOf(err)
 	}
-	required, uncounted, err := s.reachEngagements(ctx, q.Caller, required, func(uuid.UUID) bool { return true })
-	if err != nil {
-		return Page{}, problemOf(err)
-	}
 	page := videoPage{service: s, query: q, before: before}
-	outcome, stale, err := s.projector.videos.List(ctx, s.reader, s.writer, required, &page)
+	counted, required := s.counted(q.Caller, required, nil)
+	outcome, stale, err := s.projector.videos.List(ctx, counted, s.writer, required, &page)
 	if err != nil {
 		return Page{}, problemOf(err)
 	}
 	videos, next := rest.CutPage(page.videos, rest.FitPage(page.videos, q.PageSize, Video.text),
 		func(v Video) uuid.UUID { return v.ID }, q.filter())
-	stale = append(stale, uncounted...)
+	stale = append(stale, counted.stale...)
 	return Page{Videos: videos, Next: next, Source: sourceOf(outcome), Stale: stale}, nil
 }
 

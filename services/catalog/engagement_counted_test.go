@@ -24,13 +24,13 @@ func engaged(t *testing.T) (*fixture, like) {
 	return f, l
 }
 
-// wantCounters reads the video alone and in a list, with a token.
-func (f *fixture) wantCounters(t *testing.T, l like, q consistency.Request, want Counters, stale ...consistency.StaleAggregate) {
+// wantCounters reads the video alone, and then in a list, with a token.
+func (f *fixture) wantCounters(t *testing.T, l like, q consistency.Request, source Source, want Counters, stale ...consistency.StaleAggregate) {
 	t.Helper()
 	required := requirementOn(t, q)
 	a, err := f.service.Get(t.Context(), everyone, l.video, required)
-	if diff := cmp.Diff(stale, a.Stale); err != nil || a.Counters != want || a.Source != SourceProjection || diff != "" {
-		t.Errorf("alone: %+v from %q, %v; want %+v; stale (-want +got):\n%s", a.Counters, a.Source, err, want, diff)
+	if diff := cmp.Diff(stale, a.Stale); err != nil || a.Counters != want || a.Source != source || diff != "" {
+		t.Errorf("alone: %+v from %q, %v; want %+v from %q; stale (-want +got):\n%s", a.Counters, a.Source, err, want, source, diff)
 	}
 	p, err := f.service.List(t.Context(), Query{Caller: everyone, UploaderID: a.UploaderID.String()}, required)
 	if diff := cmp.Diff(stale, p.Stale); err != nil || len(p.Videos) != 1 || p.Videos[0].Counters != want || diff != "" {
@@ -43,12 +43,12 @@ func (f *fixture) wantCounters(t *testing.T, l like, q consistency.Request, want
 func TestAnEngagementsTokenCoversTheCounters(t *testing.T) {
 	t.Parallel()
 	f, l := engaged(t)
-	f.wantCounters(t, l, consistency.Request{Token: l.token(1)}, Counters{LikeCount: 1, TotalWatchedSeconds: 1})
+	f.wantCounters(t, l, consistency.Request{Token: l.token(1)}, SourceProjection, Counters{LikeCount: 1, TotalWatchedSeconds: 1})
 	unasked(t, f)
 	f.peer.hasLike(l.owners(2))
-	f.wantCounters(t, l, consistency.Request{Token: l.token(2)}, Counters{BookmarkCount: 1, TotalWatchedSeconds: 2})
+	f.wantCounters(t, l, consistency.Request{Token: l.token(2)}, SourceAuthority, Counters{BookmarkCount: 1, TotalWatchedSeconds: 2})
 	f.peer.hasLike(l.ownersGrave(3))
-	f.wantCounters(t, l, consistency.Request{Token: l.token(3)}, Counters{})
+	f.wantCounters(t, l, consistency.Request{Token: l.token(3)}, SourceAuthority, Counters{})
 
 	// A token may name engagements of several users, and of other videos.
 	second, elsewhere := like{uuid.New(), l.video}, newLike()
@@ -60,7 +60,7 @@ func TestAnEngagementsTokenCoversTheCounters(t *testing.T) {
 	}
 	f.wantStored(t, elsewhere, Engagement{})
 	session := tokenOf(l.position(4), second.position(5), elsewhere.position(1), position(l.video, 1))
-	f.wantCounters(t, l, consistency.Request{Token: session}, Counters{LikeCount: 1, BookmarkCount: 1, TotalWatchedSeconds: 9})
+	f.wantCounters(t, l, consistency.Request{Token: session}, SourceAuthority, Counters{LikeCount: 1, BookmarkCount: 1, TotalWatchedSeconds: 9})
 	f.wantStored(t, elsewhere, elsewhere.row(1)) // by the list, which may show any video
 
 	for _, read := range []func(consistency.Requirement) error{
@@ -99,7 +99,74 @@ func TestCountersWithoutAnOwnerOfTheEngagement(t *testing.T) {
 	wantProblem(t, err, problem.CodeUnavailable, "NOT_FRESH_ENOUGH")
 	lag := consistency.StaleAggregate{ID: l.id(), Version: 1, AtLeast: 2}
 	for _, q := range []consistency.Request{{Token: l.token(2), StaleIfError: true}, {Token: l.token(2), Mode: consistency.MinimizeLatency}} {
-		f.wantCounters(t, l, q, Counters{LikeCount: 1, TotalWatchedSeconds: 1}, lag)
+		f.wantCounters(t, l, q, SourceProjection, Counters{LikeCount: 1, TotalWatchedSeconds: 1}, lag)
+	}
+}
+
+// The counters of a deleted video are not shown, so nothing is waited for.
+func TestADeletedVideoNeedsNoEngagement(t *testing.T) {
+	t.Parallel()
+	f, l := engaged(t)
+	f.must(t, inbox.Applied, deletedEvent(l.video, 2))
+	f.peer.fails(status.Error(codes.Unavailable, "away"))
+	token := tokenOf(position(l.video, 1), l.position(9))
+	a, err := f.service.Get(t.Context(), everyone, l.video, requirementOn(t, consistency.Request{Token: token, Wait: patience}))
+	wantProblem(t, err, problem.CodeGone, "VIDEO_DELETED")
+	if a.Version != 2 {
+		t.Errorf("version %d in the metadata", a.Version)
+	}
+	unasked(t, f)
+
+	f.peer.fails(nil) // the owner has the deletion of another video first, and no such engagement
+	other := like{l.user, newVideoID()}
+	f.must(t, inbox.Applied, createdEvent(other.video, 1, "title"))
+	f.peer.has(ownersTombstone(other.video, 2))
+	token = tokenOf(position(other.video, 2), other.position(9))
+	_, err = f.service.Get(t.Context(), everyone, other.video, requirementOn(t, consistency.Request{Token: token}))
+	wantProblem(t, err, problem.CodeGone, "VIDEO_DELETED")
+}
+
+// The event of a video may come after that of an engagement with it.
+func TestAnEngagementSaysThatItsVideoExists(t *testing.T) {
+	t.Parallel()
+	f, l := setUp(t), newLike()
+	f.must(t, inbox.Applied, l.put(1))
+	f.peer.has(ownersVideo(l.video, 1, "title"))
+	a, err := f.service.Get(t.Context(), everyone, l.video, requirementOn(t, consistency.Request{Token: l.token(1)}))
+	if err != nil || a.Source != SourceAuthority || a.Title != "title" || a.LikeCount != 1 {
+		t.Errorf("%+v, %v", a, err)
+	}
+}
+
+// A request with two kinds of positions is one read: it waits once, and counts once.
+func TestPositionsOfTwoKindsAreOneRead(t *testing.T) {
+	t.Parallel()
+	f, l := engaged(t)
+	f.peer.hasLike(l.owners(2))
+	f.peer.has(ownersVideo(l.video, 2, "second"))
+	token := tokenOf(position(l.video, 2), l.position(2))
+	a, err := f.service.Get(t.Context(), everyone, l.video, requirementOn(t, consistency.Request{Token: token}))
+	if want := (Counters{BookmarkCount: 1, TotalWatchedSeconds: 2}); err != nil || a.Version != 2 || a.Source != SourceAuthority || a.Counters != want {
+		t.Errorf("%+v, %v", a, err)
+	}
+	f.must(t, inbox.Applied, titled(l.video, 2, "second"))
+	f.whileWaiting(t, func() {
+		token := tokenOf(position(l.video, 3), l.position(3))
+		a, err := f.service.Get(t.Context(), everyone, l.video, requirementOn(t, consistency.Request{Token: token, Wait: 10 * time.Second}))
+		if err != nil || a.Version != 3 || a.Source != SourceProjection || a.TotalWatchedSeconds != 3 {
+			t.Errorf("%+v, %v", a, err)
+		}
+	}, func() { f.must(t, inbox.Applied, l.put(3), titled(l.video, 3, "third")) })
+}
+
+// A reader of the owner's own state gets that, although the projection has what the token names.
+func TestTheOwnersVideoWithAnEngagement(t *testing.T) {
+	t.Parallel()
+	f, l := engaged(t)
+	f.peer.has(ownersVideo(l.video, 2, "second"))
+	a, err := f.service.Get(t.Context(), everyone, l.video, requirementOn(t, consistency.Request{Token: l.token(1), Mode: consistency.FullyConsistent}))
+	if err != nil || a.Version != 2 || a.Source != SourceAuthority || a.LikeCount != 1 {
+		t.Errorf("%+v, %v", a, err)
 	}
 }
 

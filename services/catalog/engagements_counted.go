@@ -3,9 +3,6 @@ package catalog
 import (
 	"context"
 	"strings"
-	"time"
-
-	"github.com/google/uuid"
 
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/pkg/eventing/consistency"
@@ -21,64 +18,131 @@ func withEngagements(required consistency.Requirement, q consistency.Request, er
 	return required.And(counted), err
 }
 
-// reachEngagements brings those engagements of required into the read model that the counters of
-// the answer include. It waits for their events, or takes the owner's state, as ListEngagements
-// does. shown reports whether the answer may show a video. The positions of users for whom the
-// caller may not act do not count: otherwise, the answer to a forged token would tell whether
-// another user has an engagement.
-//
-// left is the part of required that concerns videos, with the rest of the wait. stale lists the
-// engagements that the counters may lack. It is empty unless required allows stale data.
-func (s *Service) reachEngagements(
-	ctx context.Context, caller auth.Principal, required consistency.Requirement, shown func(video uuid.UUID) bool,
-) (left consistency.Requirement, stale []consistency.StaleAggregate, err error) {
-	left = required.Filter(func(id string) bool { return !isEngagementID(id) })
-	counted := required.Filter(func(id string) bool {
-		user, video, err := parseEngagementID(id)
-		return err == nil && shown(video) && caller.MayActFor(user)
-	})
-	// The owner is asked for the engagements of one user at a time. Only a caller that may act for
-	// all users has several.
-	for len(counted.Positions()) > 0 {
-		user, _, _ := strings.Cut(counted.Positions()[0].AggregateID, ":")
-		isUsers := func(id string) bool { return strings.HasPrefix(id, user+":") }
-		began := time.Now()
-		_, missing, err := s.projector.engagements.List(ctx, s.reader, s.writer, counted.Filter(isUsers), countedPage{s, caller})
-		if err != nil {
-			return left, nil, err
-		}
-		stale = append(stale, missing...)
-		counted = counted.Filter(func(id string) bool { return !isUsers(id) }).After(time.Since(began))
-		left = left.After(time.Since(began))
-	}
-	return left, stale, nil
-}
-
-// countedPage is the projection.Page of reachEngagements. It shows no rows.
-type countedPage struct {
+// countedReader is a projection.Reader of videos. It requires in addition that the counters include
+// those engagements that the reader's token names. Such a read has one wait, and one call to the
+// owner for the engagements of each user.
+type countedReader struct {
 	service *Service
 	caller  auth.Principal
+	// required has the positions of the engagements.
+	required consistency.Requirement
+	// one is the query of the video that is read, or nil for a list.
+	one *videoQuery
+	// stale has the engagements that the counters may lack, as of the last read.
+	stale []consistency.StaleAggregate
+}
+
+// counted returns the reader for an answer to caller, and the positions of videos in required. one is
+// nil for a list, which may show any video. The positions of users for whom the caller may not act do
+// not count. Otherwise, the answer to a forged token would tell whether another user has an
+// engagement.
+func (s *Service) counted(caller auth.Principal, required consistency.Requirement, one *videoQuery) (*countedReader, consistency.Requirement) {
+	r := &countedReader{service: s, caller: caller, one: one}
+	r.required = required.Filter(func(id string) bool {
+		user, video, err := parseEngagementID(id)
+		return err == nil && (one == nil || one.id == video) && caller.MayActFor(user)
+	})
+	return r, required.Filter(func(id string) bool { return !isEngagementID(id) })
+}
+
+// Read reads q as consistency.Reader does, with the engagements as a part of what is required.
+func (r *countedReader) Read(ctx context.Context, required consistency.Requirement, q consistency.Query) (consistency.Outcome, error) {
+	if len(r.required.Positions()) > 0 {
+		required, q = required.And(r.required), countedQuery{q, r, required.FullyConsistent()}
+	}
+	return r.service.reader.Read(ctx, required, q)
 }
 
 // Tenant returns the caller's tenant.
-func (p countedPage) Tenant() string { return p.caller.Tenant }
+func (r *countedReader) Tenant() string { return r.caller.Tenant }
 
 // Positions reads the positions of the tenant's engagements.
-func (p countedPage) Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error) {
-	return engagements{db: p.service.db}.positions(ctx, scopeOf(p.caller), wanted)
+func (r *countedReader) Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error) {
+	return engagements{db: r.service.db}.positions(ctx, scopeOf(r.caller), wanted)
 }
 
-// Read counts the positions that the read model has reached.
-func (p countedPage) Read(ctx context.Context, positions []consistency.Position) (reached int, err error) {
-	found, err := p.Positions(ctx, positions)
-	at := make(map[string]consistency.Position, len(found))
-	for _, has := range found {
-		at[has.AggregateID] = has
-	}
-	for _, wanted := range positions {
-		if has := at[wanted.AggregateID]; wanted.Reached(has.Epoch, has.Version) {
-			reached++
+// look finds the engagements that the read model lacks.
+func (r *countedReader) look(ctx context.Context) error {
+	found, err := r.Positions(ctx, r.required.Positions())
+	r.stale = r.required.Unmet(found...)
+	return err
+}
+
+// bringForward takes the owner's state of the engagements into the read model, which counts it. The
+// owner is asked for the engagements of one user at a time. Only a caller that may act for all users
+// has several.
+func (r *countedReader) bringForward(ctx context.Context) error {
+	rest := r.required
+	r.required = rest.Filter(func(string) bool { return false })
+	for len(rest.Positions()) > 0 {
+		user, _, _ := strings.Cut(rest.Positions()[0].AggregateID, ":")
+		isUsers := func(id string) bool { return strings.HasPrefix(id, user+":") }
+		left, err := r.service.projector.engagements.BringForward(ctx, r.service.writer, rest.Filter(isUsers), r)
+		if err != nil {
+			r.required = r.required.And(rest)
+			return err
 		}
+		r.required = r.required.And(left)
+		rest = rest.Filter(func(id string) bool { return !isUsers(id) })
 	}
-	return reached, err
+	if err := r.look(ctx); err != nil {
+		return err
+	}
+	if len(r.stale) > 0 {
+		return consistency.ErrOwnerUnavailable // the read model does not show the rows that were written to it
+	}
+	return nil
+}
+
+// countedQuery is a query of videos together with the engagements that their counters must include.
+type countedQuery struct {
+	consistency.Query
+
+	reader *countedReader
+	// ownersOnly says that the videos must be the owner's, whatever the projection has.
+	ownersOnly bool
+}
+
+// ReadProjection looks for the engagements first, so that the counters, which are read afterwards,
+// include the engagements that were found.
+func (q countedQuery) ReadProjection(ctx context.Context) (consistency.Freshness, error) {
+	if err := q.reader.look(ctx); err != nil {
+		return consistency.Absent, err
+	}
+	found, err := q.readVideos(ctx)
+	if found == consistency.Reached && len(q.reader.stale) > 0 && !q.hidesCounters() {
+		found = consistency.Behind
+	}
+	return found, err
+}
+
+// readVideos reads the videos. An engagement says that its video exists. So if the projection has no
+// video, readVideos returns Absent.
+func (q countedQuery) readVideos(ctx context.Context) (consistency.Freshness, error) {
+	found, err := q.Query.ReadProjection(ctx)
+	if one := q.reader.one; one != nil && one.video.Version == 0 {
+		found = consistency.Absent
+	}
+	return found, err
+}
+
+// hidesCounters reports whether the video that was read last is deleted, so that the answer shows no
+// counters.
+func (q countedQuery) hidesCounters() bool {
+	return q.reader.one != nil && q.reader.one.video.DeletedAt != nil
+}
+
+// FetchFromOwner brings the engagements forward, and reads the videos: from the owner, unless the
+// projection has reached what is required of them. A deleted video is an answer even if the owner
+// says nothing about the engagements.
+func (q countedQuery) FetchFromOwner(ctx context.Context) error {
+	uncounted := q.reader.bringForward(ctx)
+	found, err := q.readVideos(ctx)
+	if err == nil && (found != consistency.Reached || q.ownersOnly) {
+		err = q.Query.FetchFromOwner(ctx)
+	}
+	if err != nil || q.hidesCounters() {
+		return err
+	}
+	return uncounted
 }

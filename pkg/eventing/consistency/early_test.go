@@ -88,23 +88,6 @@ func TestAReaderMissesNoCommit(t *testing.T) {
 	})
 }
 
-// Two reads of one request share its wait.
-func TestTheSecondReadHasTheRestOfTheWait(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w, _ := watched(t, 1, true)
-		behind := &reads{during: func() {}}
-		first := requirement(t, 8*time.Second, at("v", "a", 2))
-		for spent, want := range map[time.Duration]time.Duration{0: 8 * time.Second, 6 * time.Second: 2 * time.Second, time.Hour: 0} {
-			began := time.Now()
-			_, err := NewReader(w).Read(t.Context(), first.After(spent), behind)
-			if waited := time.Since(began); err == nil || waited != want {
-				t.Errorf("after %s: waited %s, want %s (%v)", spent, waited, want, err)
-			}
-		}
-	})
-}
-
 // Readers that do not wait take no place from those that do.
 func TestAReadTakesNoPlace(t *testing.T) {
 	t.Parallel()

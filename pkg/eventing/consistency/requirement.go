@@ -117,13 +117,6 @@ func (r Requirement) And(more Requirement) Requirement {
 	return r
 }
 
-// After returns r for the second of two reads that share one wait. spent is the time that the first
-// one has taken.
-func (r Requirement) After(spent time.Duration) Requirement {
-	r.wait = max(0, r.wait-spent)
-	return r
-}
-
 // StaleAggregate is an aggregate that an answer shows in an older state than the reader's token
 // requires. Version is the projection's version, or 0 if the projection did not have the aggregate.
 // AtLeast is the version that the token requires.

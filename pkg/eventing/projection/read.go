@@ -50,24 +50,33 @@ func (p *Projection[S]) position(row S) consistency.Position {
 	return consistency.Position{AggregateType: p.aggregate.Type(), AggregateID: e.AggregateID, Epoch: e.Epoch, Version: e.Version}
 }
 
-// Page is one page of a list of the table's rows of one tenant. It keeps the rows of its last
-// Read.
-type Page interface {
-	// Tenant returns the reader's tenant. The list omits the aggregates of other tenants, but
-	// the positions that a reader requires may name them.
+// View is the part of the table that a reader may see: the rows of one tenant.
+type View interface {
+	// Tenant returns the reader's tenant. The positions that a reader requires may name aggregates
+	// of other tenants.
 	Tenant() string
 	// Positions is as in consistency.Projection, for aggregates of the reader's tenant only.
 	Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error)
+}
+
+// Page is one page of a list of the view's rows. It keeps the rows of its last Read.
+type Page interface {
+	View
 	// Read reads the page, and counts the positions that the table has reached in the
 	// page's own snapshot.
 	Read(ctx context.Context, positions []consistency.Position) (reached int, err error)
+}
+
+// Reader is a consistency.Reader, or one that requires more of each read.
+type Reader interface {
+	Read(ctx context.Context, required consistency.Requirement, q consistency.Query) (consistency.Outcome, error)
 }
 
 // List reads page until the table has reached the positions of required. If the table does not
 // reach them within required's wait, List fetches the owner's state, writes the state with w, and
 // reads the page again. stale lists the positions that the page may lack. It is empty unless
 // required allows stale data.
-func (p *Projection[S]) List(ctx context.Context, r *consistency.Reader, w *txn.Writer, required consistency.Requirement, page Page,
+func (p *Projection[S]) List(ctx context.Context, r Reader, w *txn.Writer, required consistency.Requirement, page Page,
 ) (outcome consistency.Outcome, stale []consistency.StaleAggregate, err error) {
 	outcome, err = r.Read(ctx, required, listQuery[S]{p, w, required, page})
 	if err != nil || outcome != consistency.Stale {
@@ -81,10 +90,10 @@ func (p *Projection[S]) List(ctx context.Context, r *consistency.Reader, w *txn.
 	return outcome, stale, err
 }
 
-// unmet returns the positions of required that the table has not reached, as far as the page's
+// unmet returns the positions of required that the table has not reached, as far as the view's
 // reader may see.
-func unmet(ctx context.Context, page Page, required consistency.Requirement) ([]consistency.StaleAggregate, error) {
-	found, err := page.Positions(ctx, required.Positions())
+func unmet(ctx context.Context, view View, required consistency.Requirement) ([]consistency.StaleAggregate, error) {
+	found, err := view.Positions(ctx, required.Positions())
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +120,7 @@ func (q listQuery[S]) ReadProjection(ctx context.Context) (consistency.Freshness
 
 // FetchFromOwner writes the owner's state to the table, and reads the page.
 func (q listQuery[S]) FetchFromOwner(ctx context.Context) (err error) {
-	if q.required, err = q.fetchUnmet(ctx); err != nil {
+	if q.required, err = q.BringForward(ctx, q.writer, q.required, q.page); err != nil {
 		return err
 	}
 	found, err := q.ReadProjection(ctx)
@@ -121,41 +130,43 @@ func (q listQuery[S]) FetchFromOwner(ctx context.Context) (err error) {
 	return err
 }
 
-// fetchUnmet brings the table up to the requirement with the owner's state. It makes one call, for
-// any number of aggregates, and writes nothing if the owner's state does not meet the requirement.
-// left is the requirement without the aggregates that the owner has lost.
-func (q listQuery[S]) fetchUnmet(ctx context.Context) (left consistency.Requirement, err error) {
-	stale, err := unmet(ctx, q.page, q.required)
+// BringForward brings the table up to required with the owner's state, which it writes with w. It
+// makes one call, for any number of aggregates, and writes nothing if the owner's state does not meet
+// required: the error is then consistency.ErrAhead. left is required without the aggregates that the
+// owner has lost.
+func (p *Projection[S]) BringForward(ctx context.Context, w *txn.Writer, required consistency.Requirement, view View,
+) (left consistency.Requirement, err error) {
+	stale, err := unmet(ctx, view, required)
 	if err != nil || len(stale) == 0 {
-		return q.required, err
+		return required, err
 	}
 	ids := make([]string, len(stale))
 	for i, s := range stale {
 		ids[i] = s.ID
 	}
-	rows, epoch, asOf, err := q.aggregate.FetchMany(ctx, ids, consistency.FetchTimeout)
+	rows, epoch, asOf, err := p.aggregate.FetchMany(ctx, ids, consistency.FetchTimeout)
 	if err != nil {
 		return left, err
 	}
-	rows = slices.DeleteFunc(rows, func(row S) bool { return q.tenant(row) != q.page.Tenant() })
+	rows = slices.DeleteFunc(rows, func(row S) bool { return p.tenant(row) != view.Tenant() })
 	// An aggregate that the owner does not know counts as version 0 of the owner's epoch. This
 	// meets a required position of an earlier epoch.
 	at := make(map[string]consistency.Position, len(ids))
 	for _, id := range ids {
-		at[id] = consistency.Position{AggregateType: q.Type(), AggregateID: id, Epoch: epoch}
+		at[id] = consistency.Position{AggregateType: p.Type(), AggregateID: id, Epoch: epoch}
 	}
 	for _, row := range rows {
-		p := q.position(row)
-		at[p.AggregateID] = p
+		has := p.position(row)
+		at[has.AggregateID] = has
 	}
-	fetched := q.required.Filter(func(id string) bool { return slices.Contains(ids, id) })
+	fetched := required.Filter(func(id string) bool { return slices.Contains(ids, id) })
 	if len(fetched.Unmet(slices.Collect(maps.Values(at))...)) > 0 {
 		return left, consistency.ErrAhead
 	}
-	left = q.required.Filter(func(id string) bool { p, fetched := at[id]; return !fetched || p.Version > 0 })
+	left = required.Filter(func(id string) bool { has, fetched := at[id]; return !fetched || has.Version > 0 })
 	if len(rows) == 0 {
 		return left, nil
 	}
-	_, err = q.write(ctx, q.writer, strings.Join(ids, " "), inbox.AdoptChanges, rows, asOf)
+	_, err = p.write(ctx, w, strings.Join(ids, " "), inbox.AdoptChanges, rows, asOf)
 	return left, err
 }

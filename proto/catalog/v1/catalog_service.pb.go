@@ -343,6 +343,7 @@ type GetVideoRequest struct {
 	VideoId string                 `protobuf:"bytes,1,opt,name=video_id,json=videoId,proto3" json:"video_id,omitempty"`
 	// A consistency token: the answer is no older than the write it came from. Of
 	// one that names several aggregates, only this video's part matters.
+	// The positions of the caller's engagements with this video matter, too.
 	AtLeastAsFresh string `protobuf:"bytes,2,opt,name=at_least_as_fresh,json=atLeastAsFresh,proto3" json:"at_least_as_fresh,omitempty"`
 	// How long to wait for the read model before asking the owner. Unset means
 	// two seconds, zero asks at once; above the ceiling of ten seconds it is
@@ -494,6 +495,7 @@ type ListVideosRequest struct {
 	// Matches titles that contain it, in upper or lower case; at most 200 characters.
 	Q string `protobuf:"bytes,4,opt,name=q,proto3" json:"q,omitempty"`
 	// As in GetVideoRequest, for all videos that the token names.
+	// It holds for all engagements of the caller that the token names, too.
 	AtLeastAsFresh string               `protobuf:"bytes,5,opt,name=at_least_as_fresh,json=atLeastAsFresh,proto3" json:"at_least_as_fresh,omitempty"`
 	Wait           *durationpb.Duration `protobuf:"bytes,6,opt,name=wait,proto3" json:"wait,omitempty"`
 	Consistency    Consistency          `protobuf:"varint,7,opt,name=consistency,proto3,enum=catalog.v1.Consistency" json:"consistency,omitempty"`
