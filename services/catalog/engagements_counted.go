@@ -36,7 +36,9 @@ type countedReader struct {
 // nil for a list, which may show any video. The positions of users for whom the caller may not act do
 // not count. Otherwise, the answer to a forged token would tell whether another user has an
 // engagement.
-func (s *Service) counted(caller auth.Principal, required consistency.Requirement, one *videoQuery) (*countedReader, consistency.Requirement) {
+func (s *Service) counted(
+	caller auth.Principal, required consistency.Requirement, one *videoQuery,
+) (*countedReader, consistency.Requirement) {
 	r := &countedReader{service: s, caller: caller, one: one}
 	r.required = required.Filter(func(id string) bool {
 		user, video, err := parseEngagementID(id)
