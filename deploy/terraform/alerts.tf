@@ -3,17 +3,26 @@
 # metrics are there in any case.
 
 locals {
+  declared_alerts = jsondecode(file("${path.module}/alerts.json"))
+
+  # A video service that may sleep shows no metrics meanwhile, unless workers relay. The
+  # drain fails while an event is parked, and that is a page already.
+  unneeded_alerts = concat(
+    var.video.min_instances == 0 && var.video.workers == 0 ? ["RelayMissing"] : [],
+    var.video.drain_schedule == null ? [] : ["EventsParked"],
+  )
+
   alerts = {
-    for name, alert in jsondecode(file("${path.module}/alerts.json")) : name => alert
-    # A video service that may sleep shows no metrics meanwhile, unless workers relay.
-    if(alert.google || local.collected) && (name != "RelayMissing" || var.video.min_instances > 0 || var.video.workers > 0)
+    for name, alert in local.declared_alerts : name => alert
+    if(alert.google || local.collected) && !contains(local.unneeded_alerts, name)
   }
 
-  # Who is told, by severity.
+  # Who is told, by severity, and what Google calls the severity.
   channels = {
     page   = var.notification_channels
     ticket = coalesce(var.ticket_channels, var.notification_channels)
   }
+  severities = { page = "CRITICAL", ticket = "WARNING" }
 }
 
 resource "google_monitoring_alert_policy" "metrics" {
@@ -21,7 +30,7 @@ resource "google_monitoring_alert_policy" "metrics" {
 
   display_name          = "lockstep: ${each.key}"
   combiner              = "OR"
-  severity              = { page = "CRITICAL", ticket = "WARNING" }[each.value.severity]
+  severity              = local.severities[each.value.severity]
   notification_channels = local.channels[each.value.severity]
   user_labels           = { severity = each.value.severity }
 

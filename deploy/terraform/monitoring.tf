@@ -1,56 +1,64 @@
-# Alerts on log lines of the services, which need no metric; and on what has a name or a
-# limit of this project. All others on metrics: alerts.tf.
+# Alerts on log lines of the services, where nothing collects their metrics; and on what has a
+# name or a limit of this project. All others on metrics: alerts.tf.
 
 locals {
   # Lines that the services write; a test compares them with the code. One line is
   # enough for an alert, and the next notification comes an hour later at the earliest.
+  # An alert on a metric says the same where metrics are collected, so these are not there
+  # then: a fault is told once. That alert, stands_for, has the severity, the entry of the
+  # runbook and the time for which the fault has to last.
   log_alerts = {
     held-up = {
+      stands_for = "EventsNotLeaving"
       title      = "events are not leaving"
-      filter     = "jsonPayload.message=\"relay is held up, nothing is lost\" AND (jsonPayload.failures>=3 OR jsonPayload.cause:*)"
-      what_to_do = "video has failed to publish three times in a row, or has paused a topic; events wait in its outbox. With a cause in the line, a topic is paused."
-      anchor     = "#events-are-not-leaving-outbox_oldest_pending_age_seconds-grows"
+      filter     = "jsonPayload.message=\"relay is held up, nothing is lost\" AND jsonPayload.held_up_ms>=${1000 * local.declared_alerts.TopicPaused.for}"
+      what_to_do = "video has published nothing for two minutes, or nothing to one topic; events wait in its outbox. With a cause in the line, a topic is paused."
     }
     parked = {
+      stands_for = "EventsParked"
       title      = "an event is parked"
       filter     = "jsonPayload.message=\"broker refused event\" AND jsonPayload.parked=true"
       what_to_do = "Pub/Sub has refused an event for good; the later events of its video wait."
-      anchor     = "#events-are-parked-outbox_parked-above-0"
     }
     gap = {
+      stands_for = "GapsOpen"
       title      = "a gap stays open"
-      filter     = "jsonPayload.message=\"gap not repaired yet\" AND severity>=ERROR"
-      what_to_do = "catalog cannot get missed events' state from video."
-      anchor     = "#gaps-stay-open-inbox_gaps_open-above-0-for-minutes"
+      filter     = "jsonPayload.message=\"gap not repaired yet\" AND jsonPayload.open_ms>=${1000 * local.declared_alerts.GapsOpen.for}"
+      what_to_do = "catalog has not got missed events' state from video for ten minutes."
     }
     # The lines of an event that contradicts the read model, of the row that gives way,
     # and of an event that the owner does not know: each may be the only one of the
     # three.
     diverged = {
-      title = "video has lost commits"
+      stands_for = "OwnerLostCommits"
+      title      = "video has lost commits"
       filter = "(${join(" OR ", [
         "jsonPayload.message=\"read model diverged from its owner, which has lost commits: taking its state\"",
         "jsonPayload.message=\"row had a history that its owner has lost: it was replaced by the owner's state\"",
         "jsonPayload.message=\"event acknowledged without effect: its owner has lost it\"",
       ])})"
       what_to_do = "Confirmed writes are gone; catalog repairs itself."
-      anchor     = "#the-read-model-diverged-from-its-owner-replica_divergences_total-grows"
     }
     differs = {
+      stands_for = "DriftFound"
       title      = "the read model differs from video"
       filter     = "jsonPayload.message=\"row differs from its owner's\""
       what_to_do = "catalog has compared its rows with video's, and repairs none by itself."
-      anchor     = "#the-read-model-differs-from-its-owner-reconcile_rows_differing_total-grows"
     }
   }
 }
 
 resource "google_monitoring_alert_policy" "logs" {
-  for_each = local.log_alerts
+  for_each = {
+    for name, alert in local.log_alerts : name => merge(alert, local.declared_alerts[alert.stands_for])
+    if !local.collected && !contains(local.unneeded_alerts, alert.stands_for)
+  }
 
   display_name          = "lockstep: ${each.value.title}"
   combiner              = "OR"
-  notification_channels = var.notification_channels
+  severity              = local.severities[each.value.severity]
+  notification_channels = local.channels[each.value.severity]
+  user_labels           = { severity = each.value.severity }
 
   conditions {
     display_name = each.value.title
@@ -81,7 +89,9 @@ resource "google_monitoring_alert_policy" "disk" {
 
   display_name          = "lockstep: the database's disk fills"
   combiner              = "OR"
-  notification_channels = var.notification_channels
+  severity              = local.severities.page
+  notification_channels = local.channels.page
+  user_labels           = { severity = "page" }
 
   conditions {
     display_name = "four fifths of disk_limit_gb"
@@ -115,7 +125,9 @@ resource "google_monitoring_alert_policy" "connections" {
 
   display_name          = "lockstep: the database's connections run out"
   combiner              = "OR"
-  notification_channels = var.notification_channels
+  severity              = local.severities.page
+  notification_channels = local.channels.page
+  user_labels           = { severity = "page" }
 
   conditions {
     display_name = "four fifths of max_connections"
@@ -146,11 +158,14 @@ resource "google_monitoring_alert_policy" "connections" {
   }
 }
 
-# Cloud Run's own line, which is the only trace: the process has no time for one.
+# Cloud Run's own line, which is the only trace: the process has no time for one. Another
+# container has been started, as after a restart of InstancesRestart.
 resource "google_monitoring_alert_policy" "memory" {
   display_name          = "lockstep: a container was killed for its memory"
   combiner              = "OR"
-  notification_channels = var.notification_channels
+  severity              = local.severities.ticket
+  notification_channels = local.channels.ticket
+  user_labels           = { severity = "ticket" }
 
   conditions {
     display_name = "Memory limit exceeded"
@@ -179,11 +194,14 @@ resource "google_monitoring_alert_policy" "memory" {
 }
 
 # The drain fails when anything is parked, the migrations when the schema does not fit
-# the next revision.
+# the next revision. An operator sees by themselves how their own command ends, so the jobs
+# video-outbox and catalog-dlq are not here.
 resource "google_monitoring_alert_policy" "jobs" {
   display_name          = "lockstep: a job failed"
   combiner              = "OR"
-  notification_channels = var.notification_channels
+  severity              = local.severities.page
+  notification_channels = local.channels.page
+  user_labels           = { severity = "page" }
 
   conditions {
     display_name = "failed executions"
@@ -191,7 +209,9 @@ resource "google_monitoring_alert_policy" "jobs" {
     condition_threshold {
       filter = join(" AND ", [
         "resource.type = \"cloud_run_job\"",
-        "resource.labels.job_name = one_of(\"${google_cloud_run_v2_job.video_migrate.name}\", \"${google_cloud_run_v2_job.catalog_migrate.name}\", \"${google_cloud_run_v2_job.video_outbox.name}\")",
+        "resource.labels.job_name = one_of(${join(", ", [
+          for job in concat([google_cloud_run_v2_job.video_migrate, google_cloud_run_v2_job.catalog_migrate], google_cloud_run_v2_job.video_drain) : "\"${job.name}\""
+        ])})",
         "metric.type = \"run.googleapis.com/job/completed_execution_count\"",
         "metric.labels.result = \"failed\"",
       ])
@@ -218,6 +238,46 @@ resource "google_monitoring_alert_policy" "jobs" {
   }
 }
 
+# A rebuild may run for a day, and nobody waits for its end. The old read model is served
+# meanwhile.
+resource "google_monitoring_alert_policy" "rebuild" {
+  display_name          = "lockstep: a rebuild failed"
+  combiner              = "OR"
+  severity              = local.severities.ticket
+  notification_channels = local.channels.ticket
+  user_labels           = { severity = "ticket" }
+
+  conditions {
+    display_name = "failed executions"
+
+    condition_threshold {
+      filter = join(" AND ", [
+        "resource.type = \"cloud_run_job\"",
+        "resource.labels.job_name = \"${google_cloud_run_v2_job.catalog_rebuild.name}\"",
+        "metric.type = \"run.googleapis.com/job/completed_execution_count\"",
+        "metric.labels.result = \"failed\"",
+      ])
+      comparison      = "COMPARISON_GT"
+      threshold_value = 0
+      duration        = "0s"
+
+      aggregations {
+        alignment_period   = "60s"
+        per_series_aligner = "ALIGN_DELTA"
+      }
+    }
+  }
+
+  alert_strategy {
+    auto_close = "1800s"
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    content   = "The log of the execution says why; the old read model is served. Repeat the command: it goes on. Runbook: ${var.runbook_url}#the-read-model-is-wrong-as-a-whole"
+  }
+}
+
 # A paused schedule causes no failure: it writes nothing, and the events that a sleeping
 # video has left behind stay. A metric that was never written is not absent, so this
 # alert does not cover a drain that has never run; the next one does.
@@ -226,7 +286,9 @@ resource "google_monitoring_alert_policy" "drain" {
 
   display_name          = "lockstep: the outbox is not drained"
   combiner              = "OR"
-  notification_channels = var.notification_channels
+  severity              = local.severities.page
+  notification_channels = local.channels.page
+  user_labels           = { severity = "page" }
 
   conditions {
     display_name = "no successful execution for two hours"
@@ -234,7 +296,7 @@ resource "google_monitoring_alert_policy" "drain" {
     condition_absent {
       filter = join(" AND ", [
         "resource.type = \"cloud_run_job\"",
-        "resource.labels.job_name = \"${google_cloud_run_v2_job.video_outbox.name}\"",
+        "resource.labels.job_name = \"${google_cloud_run_v2_job.video_drain[0].name}\"",
         "metric.type = \"run.googleapis.com/job/completed_execution_count\"",
         "metric.labels.result = \"succeeded\"",
       ])
@@ -260,7 +322,9 @@ resource "google_monitoring_alert_policy" "drain_refused" {
 
   display_name          = "lockstep: the drain cannot be started"
   combiner              = "OR"
-  notification_channels = var.notification_channels
+  severity              = local.severities.page
+  notification_channels = local.channels.page
+  user_labels           = { severity = "page" }
 
   conditions {
     display_name = "an error of Cloud Scheduler"

@@ -28,6 +28,12 @@ variable "cloud_sql" {
     error_message = "cloud_sql.max_connections must be at least ${local.connections}: ten of each instance that may run at once, and ${local.other_connections} of others. Fewer max_instances or workers need fewer, more connections a larger tier."
   }
   validation {
+    condition = alltrue(flatten([for sql in var.cloud_sql[*] : [
+      for count in concat([sql.max_connections, sql.disk_gb], sql.disk_limit_gb[*]) : floor(count) == count
+    ]]))
+    error_message = "cloud_sql.max_connections, disk_gb and disk_limit_gb must be whole numbers."
+  }
+  validation {
     condition     = var.cloud_sql == null || try(var.cloud_sql.disk_gb >= 10, false)
     error_message = "cloud_sql.disk_gb must be at least 10."
   }
@@ -44,7 +50,7 @@ variable "cloud_sql" {
 }
 
 variable "transaction_pooler" {
-  description = "Whether the connection secrets lead through a transaction pooler (Supabase: port 6543). LISTEN then needs secrets of its own."
+  description = "Whether the connection secrets lead through a transaction pooler (Supabase: port 6543). LISTEN then needs secrets of its own, video-listen-database-url and catalog-listen-database-url, which step 7 of README.md fills; with cloud_sql, too."
   type        = bool
   default     = false
 }

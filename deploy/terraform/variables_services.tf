@@ -53,7 +53,7 @@ variable "video" {
     extra_environment: OpenTelemetry's variables, OTEL_…, of service and workers; no secrets.
     canary_seconds: how often a synthetic video is changed, which measures the time to visibility; 0: never. With
     metrics_sidecar_image only, which collects the measurement.
-    drain_schedule: cron, in UTC, hourly or more often; a job that publishes the events that instances have left behind when
+    drain_schedule: cron, in UTC, hourly or more often, so that only minutes differ from *; a job that publishes the events that instances have left behind when
     they went to sleep.
   EOT
   type = object({
@@ -106,6 +106,12 @@ variable "video" {
     error_message = "video.concurrency must be from 1 to 1000."
   }
   validation {
+    condition = alltrue([
+      for count in [var.video.min_instances, var.video.max_instances, var.video.concurrency, var.video.workers] : floor(count) == count
+    ])
+    error_message = "video.min_instances, max_instances, concurrency and workers must be whole numbers."
+  }
+  validation {
     condition     = contains(["1", "2", "4", "6", "8"], var.video.cpu)
     error_message = "video.cpu must be 1, 2, 4, 6 or 8: with less than one, CPU cannot be always allocated."
   }
@@ -133,8 +139,8 @@ variable "video" {
     error_message = "video.canary_seconds needs metrics_sidecar_image: without it nothing collects what the canary measures."
   }
   validation {
-    condition     = var.video.drain_schedule == null || can(regex("^\\S+( \\S+){4}$", coalesce(var.video.drain_schedule, "x")))
-    error_message = "video.drain_schedule must be five cron fields, such as */5 * * * *."
+    condition     = var.video.drain_schedule == null || can(regex("^(\\*|\\*/([1-9]|[1-5][0-9])|[0-5]?[0-9](,[0-5]?[0-9])*)( \\*){4}$", coalesce(var.video.drain_schedule, "x")))
+    error_message = "video.drain_schedule must be minutes and four *, such as */5 * * * *: *, */N, or numbers from 0 to 59 with commas between them. Less often than hourly, the alert on a drain that is silent would fire."
   }
 }
 
@@ -191,6 +197,12 @@ variable "catalog" {
   validation {
     condition     = var.catalog.concurrency >= 2 && var.catalog.concurrency <= 1000
     error_message = "catalog.concurrency must be from 2 to 1000: half of it may wait."
+  }
+  validation {
+    condition = alltrue([
+      for count in [var.catalog.min_instances, var.catalog.max_instances, var.catalog.concurrency, var.catalog.workers] : floor(count) == count
+    ])
+    error_message = "catalog.min_instances, max_instances, concurrency and workers must be whole numbers."
   }
   validation {
     condition     = contains(["1", "2", "4", "6", "8"], var.catalog.cpu)

@@ -127,7 +127,7 @@ func (i *instance) stop() error {
 
 // operate runs the operators' jobs. The jobs have nothing to do.
 func (p *testProject) operate(ctx context.Context, video *instance) error {
-	for _, name := range []string{"video-outbox", "catalog-dlq", "catalog-rebuild"} {
+	for _, name := range []string{"video-outbox", "video-drain", "catalog-dlq", "catalog-rebuild"} {
 		container, err := p.fake.Container(cloudRun + "/jobs/" + name)
 		if err != nil {
 			return err

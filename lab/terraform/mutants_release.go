@@ -28,8 +28,23 @@ var wrongReleases = []mutant{
 	}}},
 }
 
-// wrongJobs are mistakes in the jobs that run as the owner of a schema.
+// wrongJobs are mistakes in the jobs.
 var wrongJobs = []mutant{
+	{"an operator's command that is ended like a drain", []edit{{
+		file: "video_jobs.tf", in: `resource "google_cloud_run_v2_job" "video_outbox" {`, old: `timeout               = "86400s"`,
+		new: `timeout               = "600s"`,
+	}}},
+	{"a schedule that runs the operators' job", []edit{{
+		file: "video_jobs.tf", in: `resource "google_cloud_scheduler_job" "video_drain" {`, old: "google_cloud_run_v2_job.video_drain[0].id",
+		new: "google_cloud_run_v2_job.video_outbox.id",
+	}}},
+	{"a schedule that may run the operators' job", []edit{{
+		file: "video_jobs.tf", in: `resource "google_cloud_run_v2_job_iam_member" "video_drain" {`, old: "google_cloud_run_v2_job.video_drain[0].name",
+		new: "google_cloud_run_v2_job.video_outbox.name",
+	}}},
+	{"a drain that only shows the outbox", []edit{{
+		file: "video_jobs.tf", old: `["outbox", "drain"]`, new: `["outbox", "status"]`,
+	}}},
 	{"a migration as the service", []edit{{
 		file: "catalog_jobs.tf", old: `google_secret_manager_secret.catalog["catalog-admin-database-url"]`,
 		new: `google_secret_manager_secret.catalog["catalog-database-url"]`,

@@ -130,6 +130,14 @@ var wrongRuns = []mutant{
 	{"a variable of the module from outside", []edit{{file: "variables_services.tf", in: `variable "video" {`,
 		old: `"^OTEL_[A-Z0-9_]+$"`, new: `""`}}},
 	{"a drain that stops, without an alert", []edit{{file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "drain" {`}}},
+	{"a drain that is rarer than its alert needs", []edit{{
+		file: "variables_services.tf", old: `(,[0-5]?[0-9])*)( \\*){4}$"`, new: `(,[0-5]?[0-9])*)( \\S+){4}$"`,
+	}}},
+	{"a minute that there is not", []edit{{file: "variables_services.tf", old: "|[0-5]?[0-9](,", new: "|[0-9]+(,"}}},
+	{"a part of an instance", []edit{{
+		file: "variables_services.tf", in: `variable "catalog" {`, old: "floor(count) == count", new: "count >= 0",
+	}}},
+	{"a part of a connection", []edit{{file: "variables_database.tf", old: "floor(count) == count", new: "count >= 0"}}},
 	{"memory that does not go with the CPU", []edit{{file: "variables_services.tf", old: `"4" = [2048, 16384]`, new: `"4" = [512, 16384]`}}},
 	{"anyone may write", []edit{{
 		file: "video.tf", old: "for_each = var.video.public ?", new: "for_each = var.catalog.public ?",
@@ -156,7 +164,8 @@ var wrongRuns = []mutant{
 		new: "    }\n\n    containers",
 	}}},
 	{"a migration that runs again by itself", []edit{{
-		file: "video_jobs.tf", old: "max_retries           = 0      #", new: "max_retries           = 3      #",
+		file: "video_jobs.tf", in: `resource "google_cloud_run_v2_job" "video_migrate" {`, old: "max_retries           = 0      #",
+		new: "max_retries           = 3      #",
 	}}},
 	{"the latest version of a secret", []edit{{
 		file: "video.tf", old: `lookup(var.secret_versions, env.value, "1")`, new: `lookup(var.secret_versions, env.value, "latest")`,
@@ -182,8 +191,33 @@ var wrongRuns = []mutant{
 		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "drain_refused" {`,
 	}}},
 	{"a parked event without an alert", []edit{{file: "monitoring.tf", old: "    parked = {", new: "    unparked = {"}}},
-	{"a paused topic without an alert", []edit{{
-		file: "monitoring.tf", old: "(jsonPayload.failures>=3 OR jsonPayload.cause:*)", new: "jsonPayload.failures>=3",
+	{"a relay that pages for a second's outage", []edit{{
+		file: "monitoring.tf", old: "jsonPayload.held_up_ms>=${1000 * local.declared_alerts.TopicPaused.for}", new: "jsonPayload.failures>=3",
+	}}},
+	{"a gap that alerts while video is deployed", []edit{{
+		file: "monitoring.tf", old: "jsonPayload.open_ms>=${1000 * local.declared_alerts.GapsOpen.for}", new: "severity>=ERROR",
+	}}},
+	{"a line that pages where its metric is a ticket", []edit{{
+		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "logs" {`, old: "local.channels[each.value.severity]",
+		new: "local.channels.page",
+	}}},
+	{"a line that is less severe than its metric", []edit{{
+		file: "monitoring.tf", old: `stands_for = "OwnerLostCommits"`, new: `stands_for = "DriftFound"`,
+	}}},
+	{"a fault that is told twice", []edit{{file: "monitoring.tf", old: "!local.collected && ", new: ""}}},
+	{"a parked event that is a page and a ticket", []edit{{file: "alerts.tf", old: `[] : ["EventsParked"]`, new: "[] : []"}}},
+	{"a killed container that wakes a person", []edit{{
+		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "memory" {`, old: "local.channels.ticket", new: "local.channels.page",
+	}}},
+	{"a disk that fills, as a ticket", []edit{{
+		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "disk" {`, old: "local.channels.page", new: "local.channels.ticket",
+	}}},
+	{"an operator's wrong id that wakes a person", []edit{{
+		file: "monitoring.tf", old: "[google_cloud_run_v2_job.video_migrate, ", new: "[google_cloud_run_v2_job.video_migrate, google_cloud_run_v2_job.video_outbox, ",
+	}}},
+	{"a rebuild that fails without an alert", []edit{{
+		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "rebuild" {`, old: "google_cloud_run_v2_job.catalog_rebuild.name",
+		new: "google_cloud_run_v2_job.catalog_dlq.name",
 	}}},
 	{"lost commits without an alert", []edit{{file: "monitoring.tf", old: "    diverged = {", new: "    converged = {"}}},
 	{"replaced rows without an alert", []edit{{

@@ -222,7 +222,7 @@ run "nothing_extra" {
   command = plan
 
   assert {
-    condition     = length(google_cloud_run_v2_worker_pool.video) + length(google_cloud_run_v2_worker_pool.catalog) + length(google_cloud_scheduler_job.video_drain) + length(google_monitoring_alert_policy.drain) + length(google_monitoring_alert_policy.drain_refused) + length(google_monitoring_alert_policy.disk) + length(google_billing_budget.project) + length(google_sql_database_instance.main) + length(google_iam_workload_identity_pool.ci) == 0
+    condition     = length(google_cloud_run_v2_worker_pool.video) + length(google_cloud_run_v2_worker_pool.catalog) + length(google_cloud_run_v2_job.video_drain) + length(google_cloud_scheduler_job.video_drain) + length(google_monitoring_alert_policy.drain) + length(google_monitoring_alert_policy.drain_refused) + length(google_monitoring_alert_policy.disk) + length(google_billing_budget.project) + length(google_sql_database_instance.main) + length(google_iam_workload_identity_pool.ci) == 0
     error_message = "Workers, schedule, database, budget and CI are for those who ask for them."
   }
 }
@@ -259,7 +259,7 @@ run "everything" {
       for runs in [
         google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog, google_cloud_run_v2_worker_pool.video[0], google_cloud_run_v2_worker_pool.catalog[0],
         google_cloud_run_v2_job.video_migrate, google_cloud_run_v2_job.video_outbox, google_cloud_run_v2_job.catalog_migrate, google_cloud_run_v2_job.catalog_dlq,
-        google_cloud_run_v2_job.catalog_rebuild,
+        google_cloud_run_v2_job.catalog_rebuild, google_cloud_run_v2_job.video_drain[0],
       ] : runs.binary_authorization[0].use_default
     ])
     error_message = "With binary_authorization all that runs an image must ask the policy."
@@ -294,11 +294,11 @@ run "everything" {
   }
   assert {
     condition = alltrue(flatten([
-      for job in [google_cloud_run_v2_job.video_outbox, google_cloud_run_v2_job.catalog_dlq, google_cloud_run_v2_job.catalog_rebuild] : [
+      for job in [google_cloud_run_v2_job.video_outbox, google_cloud_run_v2_job.video_drain[0], google_cloud_run_v2_job.catalog_dlq, google_cloud_run_v2_job.catalog_rebuild] : [
         for e in job.template[0].template[0].containers[0].env : !startswith(e.name, "AUTH_") && e.name != "ADMIN_PORT"
       ]
     ]))
-    error_message = "The operators' jobs have no callers, so they need no issuer and no port."
+    error_message = "The operators' jobs and the drain have no callers, so they need no issuer and no port."
   }
   assert {
     condition = (
@@ -308,12 +308,29 @@ run "everything" {
     error_message = "Workers must start again when their service does."
   }
   assert {
-    condition     = google_cloud_run_v2_job.video_outbox.template[0].template[0].containers[0].args == tolist(["outbox", "drain"]) && google_cloud_scheduler_job.video_drain[0].schedule == "*/5 * * * *"
+    condition     = google_cloud_run_v2_job.video_drain[0].template[0].template[0].containers[0].args == tolist(["outbox", "drain"]) && google_cloud_scheduler_job.video_drain[0].schedule == "*/5 * * * *"
     error_message = "The schedule must drain the outbox."
   }
   assert {
-    condition     = endswith(google_cloud_scheduler_job.video_drain[0].http_target[0].uri, "${google_cloud_run_v2_job.video_outbox.id}:run")
-    error_message = "The schedule must run the outbox's job."
+    condition     = endswith(google_cloud_scheduler_job.video_drain[0].http_target[0].uri, "${google_cloud_run_v2_job.video_drain[0].id}:run") && google_cloud_run_v2_job_iam_member.video_drain[0].name == google_cloud_run_v2_job.video_drain[0].name
+    error_message = "The schedule must run the drain's job, and be allowed to."
+  }
+  assert {
+    condition = (
+      { for e in google_cloud_run_v2_job.video_drain[0].template[0].template[0].containers[0].env : e.name => try(e.value_source[0].secret_key_ref[0].secret, e.value) } ==
+      { for e in google_cloud_run_v2_job.video_outbox.template[0].template[0].containers[0].env : e.name => try(e.value_source[0].secret_key_ref[0].secret, e.value) } &&
+      can(regex("@sha256:0{64}$", google_cloud_run_v2_job.video_drain[0].template[0].template[0].containers[0].image)) &&
+      google_cloud_run_v2_job.video_drain[0].template[0].template[0].service_account == google_cloud_run_v2_job.video_outbox.template[0].template[0].service_account
+    )
+    error_message = "The drain must run as the operators' commands do: video's image, account and environment."
+  }
+  # outbox drain gives up after five minutes. outbox purge and erase of many rows take hours.
+  assert {
+    condition = (
+      google_cloud_run_v2_job.video_drain[0].template[0].template[0].timeout == "600s" && google_cloud_run_v2_job.video_outbox.template[0].template[0].timeout == "86400s" &&
+      google_cloud_run_v2_job.catalog_dlq.template[0].template[0].timeout == "86400s" && google_cloud_run_v2_job.video_outbox.template[0].template[0].containers[0].args == tolist(["outbox", "status"])
+    )
+    error_message = "A drain must end before the next is long due; an operator's command must not be ended in the middle, and without arguments the job must only show a state."
   }
   assert {
     condition = alltrue([

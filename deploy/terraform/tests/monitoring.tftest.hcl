@@ -42,8 +42,8 @@ run "alerts" {
     error_message = "Alerts in PromQL must not require that their metric exists already: the first apply would end there."
   }
   assert {
-    condition     = toset(keys(google_monitoring_alert_policy.metrics)) == setsubtract(keys(jsondecode(file("alerts.json"))), ["RelayMissing"])
-    error_message = "With the collector each alert must have its policy; but a video service that may sleep shows no metrics meanwhile."
+    condition     = toset(keys(google_monitoring_alert_policy.metrics)) == setsubtract(keys(jsondecode(file("alerts.json"))), ["RelayMissing", "EventsParked"])
+    error_message = "With the collector each alert must have its policy; but a video service that may sleep shows no metrics meanwhile, and a parked event makes the drain fail, which is a page."
   }
   assert {
     condition = alltrue([
@@ -54,7 +54,7 @@ run "alerts" {
         policy.severity == (alert.severity == "page" ? "CRITICAL" : "WARNING") &&
         policy.notification_channels == tolist(["projects/acme-test/notificationChannels/${alert.severity == "page" ? 1 : 2}"]) &&
         endswith(policy.documentation[0].content, "https://example.com/runbook.md${alert.anchor}")
-      ]) if name != "RelayMissing"
+      ]) if !contains(["RelayMissing", "EventsParked"], name)
     ])
     error_message = "A policy must ask, wait and tell as internal/monitoring says, with the address of the runbook's entry."
   }
@@ -65,36 +65,22 @@ run "alerts" {
     error_message = "With the collector each board must be there, as internal/monitoring has it."
   }
   assert {
-    condition     = strcontains(google_monitoring_alert_policy.logs["held-up"].conditions[0].condition_matched_log[0].filter, "(jsonPayload.failures>=3 OR jsonPayload.cause:*)")
-    error_message = "A topic must be noticed when it is paused, not at the third pause: the line of a pause has a cause."
+    condition     = length(google_monitoring_alert_policy.logs) == 0
+    error_message = "With the collector an alert on a log line would repeat an alert on a metric: two notifications of one fault."
   }
   assert {
-    condition = alltrue([for line in [
-      "read model diverged from its owner, which has lost commits: taking its state",
-      "row had a history that its owner has lost: it was replaced by the owner's state",
-      "event acknowledged without effect: its owner has lost it",
-    ] : strcontains(google_monitoring_alert_policy.logs["diverged"].conditions[0].condition_matched_log[0].filter, "\"${line}\"")])
-    error_message = "Commits that the owner has lost must be noticed, whichever line is the only one: the read model repairs itself, and the lost writes would stay unnoticed."
+    condition     = strcontains(google_monitoring_alert_policy.jobs.conditions[0].condition_threshold[0].filter, "job_name = one_of(\"video-migrate\", \"catalog-migrate\", \"video-drain\") AND")
+    error_message = "Migrations and the drain must be watched, and no job in which an operator types a wrong id."
   }
   assert {
-    condition = alltrue([for name in ["held-up", "parked", "gap", "diverged", "differs"] :
-      strcontains(google_monitoring_alert_policy.logs[name].conditions[0].condition_matched_log[0].filter, "jsonPayload.message=") &&
-      google_monitoring_alert_policy.logs[name].alert_strategy[0].notification_rate_limit[0].period == "3600s"
-    ])
-    error_message = "An event that does not leave, one that is parked, a gap that stays, and a read model that diverged or differs, must be noticed: no metric of Google's knows of them."
-  }
-  assert {
-    condition = alltrue([
-      for job in [google_cloud_run_v2_job.video_migrate, google_cloud_run_v2_job.catalog_migrate, google_cloud_run_v2_job.video_outbox] :
-      strcontains(google_monitoring_alert_policy.jobs.conditions[0].condition_threshold[0].filter, "\"${job.name}\"")
-    ])
-    error_message = "Migrations and the drain must be watched."
+    condition     = strcontains(google_monitoring_alert_policy.rebuild.conditions[0].condition_threshold[0].filter, "job_name = \"${google_cloud_run_v2_job.catalog_rebuild.name}\" AND") && strcontains(google_monitoring_alert_policy.rebuild.conditions[0].condition_threshold[0].filter, "\"failed\"")
+    error_message = "A rebuild that fails after hours must be noticed."
   }
   assert {
     condition = alltrue([
       for policy in concat(
         [google_monitoring_alert_policy.jobs, google_monitoring_alert_policy.memory], google_monitoring_alert_policy.drain, google_monitoring_alert_policy.drain_refused,
-        google_monitoring_alert_policy.disk, google_monitoring_alert_policy.connections, values(google_monitoring_alert_policy.logs),
+        google_monitoring_alert_policy.disk, google_monitoring_alert_policy.connections, [google_monitoring_alert_policy.rebuild],
       ) :
       can(regex("Runbook: https://example.com/runbook.md#[a-z0-9_-]+$", policy.documentation[0].content))
     ])
@@ -115,7 +101,7 @@ run "alerts" {
   }
   assert {
     condition = (
-      strcontains(google_monitoring_alert_policy.drain[0].conditions[0].condition_absent[0].filter, "\"${google_cloud_run_v2_job.video_outbox.name}\"") &&
+      strcontains(google_monitoring_alert_policy.drain[0].conditions[0].condition_absent[0].filter, "\"${google_cloud_run_v2_job.video_drain[0].name}\"") &&
       strcontains(google_monitoring_alert_policy.drain[0].conditions[0].condition_absent[0].filter, "\"succeeded\"")
     )
     error_message = "A drain that no longer runs must be noticed: a schedule that is paused fails nothing."
@@ -133,17 +119,92 @@ run "alerts" {
   }
   assert {
     condition = alltrue([
-      for policy in concat([google_monitoring_alert_policy.jobs], values(google_monitoring_alert_policy.metrics), values(google_monitoring_alert_policy.logs)) :
+      for policy in concat([google_monitoring_alert_policy.jobs, google_monitoring_alert_policy.rebuild, google_monitoring_alert_policy.memory], values(google_monitoring_alert_policy.metrics)) :
       policy.alert_strategy[0].auto_close == "1800s"
     ])
     error_message = "An incident must close by itself, as soon as Google lets it: while it is open, the next one sends no notification."
   }
   assert {
     condition = alltrue([
-      for policy in concat([google_monitoring_alert_policy.jobs], google_monitoring_alert_policy.drain, google_monitoring_alert_policy.drain_refused, google_monitoring_alert_policy.disk, google_monitoring_alert_policy.connections, [google_monitoring_alert_policy.memory], values(google_monitoring_alert_policy.logs)) :
-      policy.notification_channels == tolist(["projects/acme-test/notificationChannels/1"])
+      for policy in concat([google_monitoring_alert_policy.jobs], google_monitoring_alert_policy.drain, google_monitoring_alert_policy.drain_refused, google_monitoring_alert_policy.disk, google_monitoring_alert_policy.connections) :
+      policy.severity == "CRITICAL" && policy.user_labels["severity"] == "page" && policy.notification_channels == tolist(["projects/acme-test/notificationChannels/1"])
     ])
-    error_message = "Alerts must reach notification_channels."
+    error_message = "What cannot wait must be a page, and reach notification_channels."
+  }
+  assert {
+    condition = alltrue([
+      for policy in [google_monitoring_alert_policy.rebuild, google_monitoring_alert_policy.memory] :
+      policy.severity == "WARNING" && policy.user_labels["severity"] == "ticket" && policy.notification_channels == tolist(["projects/acme-test/notificationChannels/2"])
+    ])
+    error_message = "A rebuild that failed and a container that was killed and started again can wait: tickets, which reach ticket_channels."
+  }
+}
+
+run "logs" {
+  command = apply
+
+  variables {
+    notification_channels = ["projects/acme-test/notificationChannels/1"]
+    ticket_channels       = ["projects/acme-test/notificationChannels/2"]
+    runbook_url           = "https://example.com/runbook.md"
+  }
+
+  assert {
+    condition = { for name, policy in google_monitoring_alert_policy.logs : name => policy.user_labels["severity"] } == {
+      held-up = jsondecode(file("alerts.json")).TopicPaused.severity, parked = jsondecode(file("alerts.json")).EventsParked.severity,
+      gap     = jsondecode(file("alerts.json")).GapsOpen.severity, diverged = jsondecode(file("alerts.json")).OwnerLostCommits.severity,
+      differs = jsondecode(file("alerts.json")).DriftFound.severity,
+    }
+    error_message = "An alert on a log line must be as severe as the alert on a metric that it stands in for."
+  }
+  assert {
+    condition = alltrue([
+      for policy in values(google_monitoring_alert_policy.logs) :
+      policy.severity == (policy.user_labels["severity"] == "page" ? "CRITICAL" : "WARNING") &&
+      policy.notification_channels == tolist(["projects/acme-test/notificationChannels/${policy.user_labels["severity"] == "page" ? 1 : 2}"])
+    ])
+    error_message = "A page must reach notification_channels, a ticket ticket_channels."
+  }
+  assert {
+    condition = (
+      strcontains(google_monitoring_alert_policy.logs["held-up"].conditions[0].condition_matched_log[0].filter, "held_up_ms>=${1000 * jsondecode(file("alerts.json")).TopicPaused.for}") &&
+      strcontains(google_monitoring_alert_policy.logs["gap"].conditions[0].condition_matched_log[0].filter, "open_ms>=${1000 * jsondecode(file("alerts.json")).GapsOpen.for}")
+    )
+    error_message = "A relay that is held up and a gap must last for as long as the alert on their metric waits: a deployment of video closes gaps by itself."
+  }
+  assert {
+    condition = alltrue([for line in [
+      "read model diverged from its owner, which has lost commits: taking its state",
+      "row had a history that its owner has lost: it was replaced by the owner's state",
+      "event acknowledged without effect: its owner has lost it",
+    ] : strcontains(google_monitoring_alert_policy.logs["diverged"].conditions[0].condition_matched_log[0].filter, "\"${line}\"")])
+    error_message = "Commits that the owner has lost must be noticed, whichever line is the only one: the read model repairs itself, and the lost writes would stay unnoticed."
+  }
+  assert {
+    condition = alltrue([for name in ["held-up", "parked", "gap", "diverged", "differs"] :
+      strcontains(google_monitoring_alert_policy.logs[name].conditions[0].condition_matched_log[0].filter, "jsonPayload.message=") &&
+      google_monitoring_alert_policy.logs[name].alert_strategy[0].notification_rate_limit[0].period == "3600s" &&
+      google_monitoring_alert_policy.logs[name].alert_strategy[0].auto_close == "1800s" &&
+      can(regex("Runbook: https://example.com/runbook.md#[a-z0-9_-]+$", google_monitoring_alert_policy.logs[name].documentation[0].content))
+    ])
+    error_message = "An event that does not leave, one that is parked, a gap that stays, and a read model that diverged or differs, must be noticed, once an hour at most and with the address of the runbook's entry: no metric of Google's knows of them."
+  }
+  assert {
+    condition     = strcontains(google_monitoring_alert_policy.jobs.conditions[0].condition_threshold[0].filter, "job_name = one_of(\"video-migrate\", \"catalog-migrate\") AND")
+    error_message = "Without a schedule there is no drain to watch, but the migrations."
+  }
+}
+
+# The drain fails while an event is parked, and that is a page.
+run "logs_with_a_drain" {
+  command = plan
+
+  variables {
+    video = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", min_instances = 0, drain_schedule = "*/5 * * * *" }
+  }
+  assert {
+    condition     = toset(keys(google_monitoring_alert_policy.logs)) == toset(["held-up", "gap", "diverged", "differs"])
+    error_message = "A parked event must not be both a page and a ticket."
   }
 }
 

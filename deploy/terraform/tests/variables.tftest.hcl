@@ -267,6 +267,160 @@ run "counts_and_schedules" {
   expect_failures = [var.video, var.catalog]
 }
 
+# The alert on a drain that is silent waits for two hours.
+run "a_schedule_of_once_a_day" {
+  command = plan
+  variables {
+    video = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", drain_schedule = "0 3 * * *" }
+  }
+  expect_failures = [var.video]
+}
+
+run "a_schedule_of_every_other_hour" {
+  command = plan
+  variables {
+    video = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", drain_schedule = "0 */2 * * *" }
+  }
+  expect_failures = [var.video]
+}
+
+run "a_schedule_of_a_day_of_the_month" {
+  command = plan
+  variables {
+    video = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", drain_schedule = "*/5 * 1 * *" }
+  }
+  expect_failures = [var.video]
+}
+
+run "a_schedule_of_a_month" {
+  command = plan
+  variables {
+    video = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", drain_schedule = "*/5 * * 6 *" }
+  }
+  expect_failures = [var.video]
+}
+
+run "a_schedule_of_working_days" {
+  command = plan
+  variables {
+    video = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", drain_schedule = "*/5 * * * 1-5" }
+  }
+  expect_failures = [var.video]
+}
+
+run "a_schedule_of_a_minute_that_is_none" {
+  command = plan
+  variables {
+    video = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", drain_schedule = "60 * * * *" }
+  }
+  expect_failures = [var.video]
+}
+
+run "a_schedule_of_steps_that_are_none" {
+  command = plan
+  variables {
+    video = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", drain_schedule = "*/0 * * * *" }
+  }
+  expect_failures = [var.video]
+}
+
+run "a_schedule_of_a_list_that_does_not_end" {
+  command = plan
+  variables {
+    video = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", drain_schedule = "0,30, * * * *" }
+  }
+  expect_failures = [var.video]
+}
+
+run "a_schedule_with_seconds" {
+  command = plan
+  variables {
+    video = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", drain_schedule = "0 */5 * * * *" }
+  }
+  expect_failures = [var.video]
+}
+
+run "a_schedule_of_once_an_hour" {
+  command = plan
+  variables {
+    video = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", drain_schedule = "7 * * * *" }
+  }
+  assert {
+    condition     = google_cloud_scheduler_job.video_drain[0].schedule == "7 * * * *"
+    error_message = "A schedule that is hourly or more often must be possible."
+  }
+}
+
+run "a_schedule_of_a_list" {
+  command = plan
+  variables {
+    video = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", drain_schedule = "0,15,30,45 * * * *" }
+  }
+  assert {
+    condition     = google_cloud_scheduler_job.video_drain[0].schedule == "0,15,30,45 * * * *"
+    error_message = "A schedule that is hourly or more often must be possible."
+  }
+}
+
+run "a_schedule_of_every_minute" {
+  command = plan
+  variables {
+    video = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", drain_schedule = "* * * * *" }
+  }
+  assert {
+    condition     = google_cloud_scheduler_job.video_drain[0].schedule == "* * * * *"
+    error_message = "A schedule that is hourly or more often must be possible."
+  }
+}
+
+run "a_schedule_of_steps" {
+  command = plan
+  variables {
+    video = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", drain_schedule = "*/59 * * * *" }
+  }
+  assert {
+    condition     = google_cloud_scheduler_job.video_drain[0].schedule == "*/59 * * * *"
+    error_message = "A schedule that is hourly or more often must be possible."
+  }
+}
+
+# Cloud Run and Cloud SQL take whole numbers, and say so when half of the world is made.
+run "half_an_instance" {
+  command = plan
+  variables {
+    video   = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", min_instances = 1.5 }
+    catalog = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", min_instances = 1.5 }
+  }
+  expect_failures = [var.video, var.catalog]
+}
+
+run "half_an_instance_at_most" {
+  command = plan
+  variables {
+    video   = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", max_instances = 3.5 }
+    catalog = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", max_instances = 3.5 }
+  }
+  expect_failures = [var.video, var.catalog]
+}
+
+run "half_a_request" {
+  command = plan
+  variables {
+    video   = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", concurrency = 80.5 }
+    catalog = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", concurrency = 80.5 }
+  }
+  expect_failures = [var.video, var.catalog]
+}
+
+run "half_a_worker" {
+  command = plan
+  variables {
+    video   = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", workers = 0.5 }
+    catalog = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", workers = 0.5 }
+  }
+  expect_failures = [var.video, var.catalog]
+}
+
 run "workers" {
   command = plan
   variables {
@@ -325,6 +479,22 @@ run "a_database_that_takes_them" {
     condition     = local.connections == 200
     error_message = "Ten of 8 + 10 instances, and 20 of others."
   }
+}
+
+run "half_a_connection" {
+  command = plan
+  variables {
+    cloud_sql = { max_connections = 100.5 }
+  }
+  expect_failures = [var.cloud_sql]
+}
+
+run "half_a_gigabyte" {
+  command = plan
+  variables {
+    cloud_sql = { disk_gb = 10.5, disk_limit_gb = 20 }
+  }
+  expect_failures = [var.cloud_sql]
 }
 
 # By itself: its connections are counted with the services' instances, which name the

@@ -50,6 +50,7 @@ func (c *Consumer) repair(ctx context.Context, d *delivery, o Outcome) {
 		if !backoff.Sleep(ctx, wait, nil) {
 			return
 		}
+		began := time.Now()
 		for attempt, pause := range c.options.RepairBackoff.Attempts(ctx) {
 			err := c.repairOnce(ctx, d.event())
 			d.lost = errors.Is(err, ErrLost)
@@ -65,7 +66,7 @@ func (c *Consumer) repair(ctx context.Context, d *delivery, o Outcome) {
 				d.invalid = err
 				return
 			}
-			c.repairFailed(ctx, d, err, attempt, pause)
+			c.repairFailed(ctx, d, err, attempt, time.Since(began), pause)
 		}
 	})
 }
@@ -81,8 +82,9 @@ func (c *Consumer) repairOnce(ctx context.Context, e eventing.Event) (err error)
 	return c.handler.Repair(ctx, e)
 }
 
-// repairFailed shows in a metric, in the log and in the inbox row that a gap stays open.
-func (c *Consumer) repairFailed(ctx context.Context, d *delivery, err error, attempt int, pause time.Duration) {
+// repairFailed shows in a metric, in the log and in the inbox row that a gap stays open. open is the
+// time since the first attempt.
+func (c *Consumer) repairFailed(ctx context.Context, d *delivery, err error, attempt int, open, pause time.Duration) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -91,7 +93,8 @@ func (c *Consumer) repairFailed(ctx context.Context, d *delivery, err error, att
 	if attempt >= alarming {
 		level = slog.LevelError
 	}
-	c.logFor(d).Log(ctx, level, "gap not repaired yet", "error", err, "attempt", attempt, "retry_in_ms", pause.Milliseconds())
+	c.logFor(d).Log(ctx, level, "gap not repaired yet", "error", err, "attempt", attempt,
+		"open_ms", open.Milliseconds(), "retry_in_ms", pause.Milliseconds())
 	if noted := c.store.noteError(ctx, d, "gap: "+err.Error()); noted != nil {
 		c.logFor(d).DebugContext(ctx, "gap not written down", "error", noted)
 	}

@@ -81,7 +81,7 @@ func (r *Relay) claimFailed(ctx context.Context, s *claimSchedule, err error) {
 	s.pollAt = s.pausedUntil
 	r.failures.Store(int64(s.failures))
 	r.log.WarnContext(ctx, "relay is held up, nothing is lost",
-		"error", err, "failures", s.failures, "retry_in_ms", pause.Milliseconds())
+		"error", err, "failures", s.failures, "held_up_ms", time.Since(s.since).Milliseconds(), "retry_in_ms", pause.Milliseconds())
 }
 
 // waitForWork waits until there may be something to claim, for at most the duration wait.

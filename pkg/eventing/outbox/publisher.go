@@ -167,8 +167,12 @@ func (r *Relay) updatePause(ctx, flying context.Context, p *topicPause, h *lease
 	if paused {
 		cause, since := p.reason()
 		failures := p.failures()
+		var held time.Duration
+		if !since.IsZero() {
+			held = time.Since(since)
+		}
 		r.log.WarnContext(ctx, "relay is held up, nothing is lost", "topic", p.topic, "cause", cause,
-			"paused_since", since, "failures", failures, "error", rep.err)
+			"paused_since", since, "held_up_ms", held.Milliseconds(), "failures", failures, "error", rep.err)
 		if !since.IsZero() { // otherwise the topic has resumed meanwhile
 			r.observePause(ctx, Pause{Topic: p.topic, Cause: cause, Since: since, Failures: failures, Err: rep.err})
 		}

@@ -46,12 +46,15 @@ const (
 // after the last failure. Statements of other kinds go on.
 type outages struct {
 	failures    int
+	since       time.Time // of the first failure; zero if there is none
 	pausedUntil time.Time
 }
 
 // failed plans the pause after a failure.
 func (o *outages) failed(now time.Time, p backoff.Policy) (pause time.Duration) {
-	o.failures++
+	if o.failures++; o.failures == 1 {
+		o.since = now
+	}
 	pause = p.Delay(o.failures)
 	o.pausedUntil = now.Add(pause)
 	return pause

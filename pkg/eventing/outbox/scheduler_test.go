@@ -1,8 +1,10 @@
 package outbox
 
 import (
+	"bytes"
 	"io"
 	"log/slog"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -59,6 +61,23 @@ func TestAFailedClaimIsDueAfterItsPause(t *testing.T) {
 	r.scanFailed(t.Context(), scans, actRetries, io.ErrUnexpectedEOF)
 	if got, _ := scans.next(scans.retryAt, due); got != actRetries {
 		t.Errorf("action %d after the pause of retries, want %d", got, actRetries)
+	}
+}
+
+// Terraform's alert on the line waits for as long as the alert on the gauge does.
+func TestAFailedClaimSaysForHowLong(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	r := &Relay{log: slog.New(slog.NewTextHandler(&log, nil)), options: Options{OutageBackoff: outagePause}}
+	claims, began := claimSchedule{}, time.Now().Add(-time.Minute)
+	claims.failed(began, outagePause)
+	r.claimFailed(t.Context(), &claims, io.ErrUnexpectedEOF)
+	if m := regexp.MustCompile(`held_up_ms=(\d+)`).FindStringSubmatch(log.String()); m == nil || len(m[1]) != len("60000") {
+		t.Errorf("after a minute the line says %s", log.String())
+	}
+	claims.claimed(time.Now(), 0, false)
+	if !claims.since.IsZero() {
+		t.Errorf("after a success it has failed since %s", claims.since)
 	}
 }
 
