@@ -1,9 +1,12 @@
 package lockstep_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -97,6 +100,96 @@ func TestCommandsAreRun(t *testing.T) {
 	}
 	for command := range unnamed {
 		t.Errorf("no document names %q: take it off the list", command)
+	}
+}
+
+// inJobs finds the arguments of a command that runs in a job, in quotes or not, and before them the
+// job, if the line names one.
+var inJobs = regexp.MustCompile(`(?:jobs execute (([a-z]+)-[a-z]+) [^\n]*?)?--args=('[^'\n]*'|"[^"\n]*"|[^\s\x60)]+)`)
+
+// TestCommandsInJobsAreParsed runs each command that a document gives to a job of Cloud Run. There is
+// no environment, so each must end at its missing variables, and none before them: at the command
+// line itself, with the exit code 2.
+func TestCommandsInJobsAreParsed(t *testing.T) {
+	t.Parallel()
+	mains, err := filepath.Glob("services/*/cmd/*/main.go")
+	if err != nil || len(mains) < 2 {
+		t.Fatal(mains, err)
+	}
+	bin := t.TempDir()
+	var services []string
+	for _, name := range mains {
+		services = append(services, filepath.Base(filepath.Dir(name)))
+		build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", bin, "./"+filepath.Dir(name))
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	for _, name := range []string{"deploy/terraform/README.md", "deploy/RELEASE.md", "docs/runbook.md"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range commandsInJobs(string(text)) {
+			runBy := services
+			if found.job != "" {
+				runBy = []string{found.service}
+				if !hasJob(t, found.job) {
+					t.Errorf("%s: Terraform makes no job %s", name, found.job)
+				}
+			}
+			var last string
+			if !slices.ContainsFunc(runBy, func(service string) bool {
+				cmd := exec.CommandContext(t.Context(), filepath.Join(bin, service), found.args...)
+				cmd.Env = []string{"CLOUD_RUN_EXECUTION=" + found.job + "-x7k2p"}
+				out, err := cmd.CombinedOutput()
+				last = fmt.Sprintf("%v: %s", err, out)
+				return cmd.ProcessState != nil && cmd.ProcessState.ExitCode() == 1 && strings.Contains(string(out), "DATABASE_URL")
+			}) {
+				t.Errorf("%s: %s %q does not come as far as its environment: %s", name, found.job, found.args, last)
+			}
+		}
+	}
+}
+
+// A commandInJob is a command that a document gives to a job. job and service are empty if the
+// document does not name the job.
+type commandInJob struct {
+	job, service string
+	args         []string
+}
+
+func commandsInJobs(text string) (found []commandInJob) {
+	for _, m := range inJobs.FindAllStringSubmatch(text, -1) {
+		found = append(found, commandInJob{m[1], m[2], strings.Split(strings.Trim(m[3], `'"`), ",")})
+	}
+	return found
+}
+
+// hasJob reports whether the Terraform module makes a job of this name.
+func hasJob(t *testing.T, name string) bool {
+	t.Helper()
+	files, err := filepath.Glob("deploy/terraform/*_*.tf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := regexp.MustCompile(`resource "google_cloud_run_v2_job" "\w+" \{\n(?:[^}]*\n)?  name += "` + name + `"\n`)
+	return slices.ContainsFunc(files, func(file string) bool {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made.Match(text)
+	})
+}
+
+func TestCommandsInJobs(t *testing.T) {
+	t.Parallel()
+	text := "run jobs execute a-b --region=\"$R\" --args=x,y,--by=me@example.com --wait\na job (`--args=x,z`)\n" +
+		"gcloud run jobs execute c-d --args='run,--free,40 GB' --wait\n"
+	want := "[{a-b a [x y --by=me@example.com]} {  [x z]} {c-d c [run --free 40 GB]}]"
+	if got := fmt.Sprint(commandsInJobs(text)); got != want {
+		t.Errorf("found %s, want %s", got, want)
 	}
 }
 

@@ -37,10 +37,14 @@ func (r *e2eRun) upgrade(ctx context.Context, p *testProject) error {
 		return fmt.Errorf("the event that waited for catalog: %q, %w", id, err)
 	}
 	p.did("apply the present one", "an event that waited is there, secrets are; a second plan is empty")
-	v["deletion_protection"] = false
+	v["deletion_protection"], v["metrics_sidecar_image"] = false, ""
 	if err := p.module.apply(ctx, v); err != nil {
 		return err
 	}
+	if err := p.module.expectEmptyPlan(ctx, v); err != nil {
+		return err
+	}
+	p.did("apply without the collector", "with alerts on log lines; a second plan is empty")
 	return p.module.destroy(ctx, v)
 }
 

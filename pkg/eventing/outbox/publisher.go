@@ -165,19 +165,22 @@ func (r *Relay) updatePause(ctx, flying context.Context, p *topicPause, h *lease
 		p.postpone(h.probe, 0)
 	}
 	if paused {
-		cause, since := p.reason()
-		failures := p.failures()
-		var held time.Duration
-		if !since.IsZero() {
-			held = time.Since(since)
-		}
-		r.log.WarnContext(ctx, "relay is held up, nothing is lost", "topic", p.topic, "cause", cause,
-			"paused_since", since, "held_up_ms", held.Milliseconds(), "failures", failures, "error", rep.err)
-		if !since.IsZero() { // otherwise the topic has resumed meanwhile
-			r.observePause(ctx, Pause{Topic: p.topic, Cause: cause, Since: since, Failures: failures, Err: rep.err})
-		}
+		r.reportPause(ctx, p, rep.err)
 	}
 	if p.paused() {
 		signal(r.wakeProbes)
 	}
+}
+
+// reportPause logs a pause that has begun or goes on, and passes it to the observer. It does
+// nothing if the topic has resumed meanwhile.
+func (r *Relay) reportPause(ctx context.Context, p *topicPause, err error) {
+	cause, since := p.reason()
+	if since.IsZero() {
+		return
+	}
+	failures := p.failures()
+	r.log.WarnContext(ctx, "relay is held up, nothing is lost", "topic", p.topic, "cause", cause,
+		"paused_since", since, "held_up_ms", time.Since(since).Milliseconds(), "failures", failures, "error", err)
+	r.observePause(ctx, Pause{Topic: p.topic, Cause: cause, Since: since, Failures: failures, Err: err})
 }

@@ -52,9 +52,10 @@ type outages struct {
 
 // failed plans the pause after a failure.
 func (o *outages) failed(now time.Time, p backoff.Policy) (pause time.Duration) {
-	if o.failures++; o.failures == 1 {
+	if o.failures == 0 {
 		o.since = now
 	}
+	o.failures++
 	pause = p.Delay(o.failures)
 	o.pausedUntil = now.Add(pause)
 	return pause
