@@ -56,7 +56,10 @@ var wrongCallers = []mutant{
 	{"workers that do not start, for want of an issuer", []edit{{
 		file: "catalog_workers.tf", old: "for_each = local.catalog_serve_env", new: "for_each = local.catalog_env",
 	}}},
-	{"a job with a port", []edit{{file: "video_jobs.tf", in: `resource "google_cloud_run_v2_job" "video_outbox" {`, old: "merge(local.video_env,", new: "merge(local.video_serve_env,"}}},
+	{"a job with a port", []edit{{
+		file: "video_jobs.tf", in: `resource "google_cloud_run_v2_job" "video_outbox" {`,
+		old: "merge(local.video_env,", new: "merge(local.video_serve_env,",
+	}}},
 	{"metrics for every caller", []edit{{
 		file: "video.tf", old: "merge(local.video_serve_env, { ADMIN_PORT = tostring(local.admin_port) })", new: "local.video_serve_env",
 	}}},

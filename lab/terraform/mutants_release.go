@@ -39,7 +39,8 @@ var wrongJobs = []mutant{
 		new: "google_cloud_run_v2_job.video_outbox.id",
 	}}},
 	{"a schedule that may run the operators' job", []edit{{
-		file: "video_jobs.tf", in: `resource "google_cloud_run_v2_job_iam_member" "video_drain" {`, old: "google_cloud_run_v2_job.video_drain[0].name",
+		file: "video_jobs.tf", in: `resource "google_cloud_run_v2_job_iam_member" "video_drain" {`,
+		old: "google_cloud_run_v2_job.video_drain[0].name",
 		new: "google_cloud_run_v2_job.video_outbox.name",
 	}}},
 	{"a drain that only shows the outbox", []edit{{

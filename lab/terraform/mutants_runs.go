@@ -192,10 +192,12 @@ var wrongRuns = []mutant{
 	}}},
 	{"a parked event without an alert", []edit{{file: "monitoring.tf", old: "    parked = {", new: "    unparked = {"}}},
 	{"a relay that pages for a second's outage", []edit{{
-		file: "monitoring.tf", old: "jsonPayload.held_up_ms>=${1000 * local.declared_alerts.TopicPaused.for}", new: "jsonPayload.failures>=3",
+		file: "monitoring.tf", old: "jsonPayload.held_up_ms>=${1000 * local.declared_alerts.TopicPaused.for}",
+		new: "jsonPayload.failures>=3",
 	}}},
 	{"a gap that alerts while video is deployed", []edit{{
-		file: "monitoring.tf", old: "jsonPayload.open_ms>=${1000 * local.declared_alerts.GapsOpen.for}", new: "severity>=ERROR",
+		file: "monitoring.tf", old: "jsonPayload.open_ms>=${1000 * local.declared_alerts.GapsOpen.for}",
+		new: "severity>=ERROR",
 	}}},
 	{"a line that pages where its metric is a ticket", []edit{{
 		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "logs" {`, old: "local.channels[each.value.severity]",
@@ -207,13 +209,15 @@ var wrongRuns = []mutant{
 	{"a fault that is told twice", []edit{{file: "monitoring.tf", old: "!local.collected && ", new: ""}}},
 	{"a parked event that is a page and a ticket", []edit{{file: "alerts.tf", old: `[] : ["EventsParked"]`, new: "[] : []"}}},
 	{"a killed container that wakes a person", []edit{{
-		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "memory" {`, old: "local.channels.ticket", new: "local.channels.page",
+		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "memory" {`, old: "local.channels.ticket",
+		new: "local.channels.page",
 	}}},
 	{"a disk that fills, as a ticket", []edit{{
 		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "disk" {`, old: "local.channels.page", new: "local.channels.ticket",
 	}}},
 	{"an operator's wrong id that wakes a person", []edit{{
-		file: "monitoring.tf", old: "[google_cloud_run_v2_job.video_migrate, ", new: "[google_cloud_run_v2_job.video_migrate, google_cloud_run_v2_job.video_outbox, ",
+		file: "monitoring.tf", old: "[google_cloud_run_v2_job.video_migrate, ",
+		new: "[google_cloud_run_v2_job.video_migrate, google_cloud_run_v2_job.video_outbox, ",
 	}}},
 	{"a rebuild that fails without an alert", []edit{{
 		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "rebuild" {`, old: "google_cloud_run_v2_job.catalog_rebuild.name",
