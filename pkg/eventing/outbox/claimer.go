@@ -77,6 +77,9 @@ func (r *Relay) pausedTypes() (kinds []string) {
 // claimFailed plans a pause after a failed claim. The next claim is due when the pause ends,
 // because the failed claim has consumed a wake-up.
 func (r *Relay) claimFailed(ctx context.Context, s *claimSchedule, err error) {
+	if ctx.Err() != nil { // the relay ends, and the claim failed for that reason
+		return
+	}
 	pause := s.failed(time.Now(), r.options.OutageBackoff)
 	s.pollAt = s.pausedUntil
 	r.failures.Store(int64(s.failures))

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"log/slog"
 	"regexp"
@@ -74,6 +75,12 @@ func TestAFailedClaimSaysForHowLong(t *testing.T) {
 	r.claimFailed(t.Context(), &claims, io.ErrUnexpectedEOF)
 	if !regexp.MustCompile(`held_up_ms=6\d{4} `).MatchString(log.String()) {
 		t.Errorf("after a minute the line says %s", log.String())
+	}
+	log.Reset()
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if r.claimFailed(ended, &claims, ended.Err()); log.Len() > 0 {
+		t.Errorf("a relay that ends says %s", log.String())
 	}
 	claims.claimed(time.Now(), 0, false)
 	if !claims.since.IsZero() {
