@@ -79,7 +79,8 @@ func TestAFailedClaimSaysForHowLong(t *testing.T) {
 	log.Reset()
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if r.claimFailed(ended, &claims, ended.Err()); log.Len() > 0 {
+	r.claimFailed(ended, &claims, ended.Err())
+	if log.Len() > 0 {
 		t.Errorf("a relay that ends says %s", log.String())
 	}
 	claims.claimed(time.Now(), 0, false)
