@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"cloud.google.com/go/pubsub/v2"
 
@@ -64,6 +65,18 @@ func TestLinesAboutEventsNameThem(t *testing.T) {
 	}
 	if strings.Contains(out.String(), "s3cret") {
 		t.Error("a line has the content of an event")
+	}
+}
+
+// Terraform's alert on the line waits for as long as the alert on the gauge does.
+func TestAGapSaysForHowLongItIsOpen(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var out lines
+	c := NewConsumer(b.db, b.client, subscription, b.handler(decode), slog.New(slog.NewJSONHandler(&out, nil)), func() {}, Options{})
+	c.repairFailed(t.Context(), delivered(event("a", 2)), errors.New("away"), alarming, 10*time.Minute, time.Second)
+	if got := out.all(t); len(got) != 1 || got[0]["open_ms"] != 600_000.0 || got[0]["retry_in_ms"] != 1000.0 || got[0]["level"] != "ERROR" {
+		t.Errorf("%v", got)
 	}
 }
 
