@@ -8,14 +8,13 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
-// withEngagements adds to required the positions of engagements that q's token has, because the
+// withEngagements adds to required the positions of engagements that its token has, because the
 // counters of a video are sums over engagements. err is the error of required.
-func withEngagements(required consistency.Requirement, q consistency.Request, err error) (consistency.Requirement, error) {
+func withEngagements(required consistency.Requirement, err error) (consistency.Requirement, error) {
 	if err != nil {
 		return required, err
 	}
-	counted, err := EngagementRequirement(q)
-	return required.And(counted), err
+	return required.With(engagementType, isCanonicalEngagement)
 }
 
 // countedReader is a projection.Reader of videos. It requires in addition that the counters include

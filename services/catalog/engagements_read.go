@@ -52,11 +52,14 @@ type EngagementPage struct {
 // EngagementRequirement returns the freshness that q requires. Of the positions in q's token, only
 // the positions of engagements count.
 func EngagementRequirement(q consistency.Request) (consistency.Requirement, error) {
-	required, err := q.Requirement(engagementType, func(id string) bool {
-		user, video, err := parseEngagementID(id)
-		return err == nil && engagementID(user, video) == id
-	})
+	required, err := q.Requirement(engagementType, isCanonicalEngagement)
 	return required, problemOf(err)
+}
+
+// isCanonicalEngagement reports whether a token may have id.
+func isCanonicalEngagement(id string) bool {
+	user, video, err := parseEngagementID(id)
+	return err == nil && engagementID(user, video) == id
 }
 
 // ListEngagements returns one page of a user's engagements that are not deleted, newest video

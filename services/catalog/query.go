@@ -62,6 +62,6 @@ func VideoRequirement(q consistency.Request) (consistency.Requirement, error) {
 		parsed, err := parseID(id)
 		return err == nil && parsed.String() == id
 	})
-	required, err = withEngagements(required, q, err)
+	required, err = withEngagements(required, err)
 	return required, problemOf(err)
 }

@@ -45,6 +45,9 @@ type Requirement struct {
 	wait         time.Duration
 	staleIfError bool
 	modeField    string
+	// token has the positions of all types in the request's token.
+	token      []Position
+	tokenField string
 }
 
 // Requirement validates q. The result has the token's positions of aggregateType. If valid refuses
@@ -65,11 +68,19 @@ func (q Request) Requirement(aggregateType string, valid func(id string) bool) (
 	case !sameTenant(token.Tenant, q.Tenant):
 		return Requirement{}, &InvalidRequestError{q.TokenField, "is a token of another tenant"}
 	}
-	for _, p := range token.Positions {
+	r.token, r.tokenField = token.Positions, q.TokenField
+	return r.With(aggregateType, valid)
+}
+
+// With returns r with the token's positions of a further type. If valid refuses the id of one of
+// these positions, the error is an InvalidRequestError.
+func (r Requirement) With(aggregateType string, valid func(id string) bool) (Requirement, error) {
+	r.positions = slices.Clip(r.positions)
+	for _, p := range r.token {
 		switch {
 		case p.AggregateType != aggregateType:
 		case !valid(p.AggregateID):
-			return Requirement{}, &InvalidRequestError{q.TokenField, "names no " + aggregateType}
+			return Requirement{}, &InvalidRequestError{r.tokenField, "names no " + aggregateType}
 		default:
 			r.positions = append(r.positions, p)
 		}

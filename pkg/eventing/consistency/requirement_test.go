@@ -69,6 +69,14 @@ func TestARequirementIsOfOneType(t *testing.T) {
 	wants("about one", d.ForAggregate("v2"), all[2])
 	wants("about none", d.ForAggregate("v9"))
 	wants("without one", d.Filter(func(id string) bool { return id != "v1" }), all[2:]...)
+	both, err := d.With("a", func(string) bool { return true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	wants("of two types", both, append(slices.Clone(all[1:]), all[0])...)
+	if _, err := d.With("a", isVideo); !errors.As(err, new(*consistency.InvalidRequestError)) {
+		t.Errorf("a further type with an invalid id: %v", err)
+	}
 	wants("with another type", d.ForAggregate("v1").And(other), all[1], all[0])
 	wants("all, as before", d, all[1:]...)
 	lags := d.Unmet(of("video", "v1", 1), of("video", "v2", 1))
