@@ -129,7 +129,7 @@ func (a Answer) metadata() map[string]string {
 // For a deleted video, Get returns the error VIDEO_DELETED, and an Answer for the metadata.
 func (s *Service) Get(ctx context.Context, caller auth.Principal, id uuid.UUID, required consistency.Requirement) (Answer, error) {
 	q := videoQuery{service: s, tenant: caller.Tenant, scope: scopeOf(caller), id: id, required: required.ForAggregate(id.String())}
-	counted, _ := s.counted(caller, required, &q)
+	counted := s.counted(caller, required, &q)
 	outcome, err := counted.Read(ctx, q.required, &q)
 	if err != nil {
 		return Answer{}, problemOf(err)
@@ -205,8 +205,8 @@ func (s *Service) List(ctx context.Context, q Query, required consistency.Requir
 		return Page{}, problemOf(err)
 	}
 	page := videoPage{service: s, query: q, before: before}
-	counted, required := s.counted(q.Caller, required, nil)
-	outcome, stale, err := s.projector.videos.List(ctx, counted, s.writer, required, &page)
+	counted := s.counted(q.Caller, required, nil)
+	outcome, stale, err := s.projector.videos.List(ctx, counted, s.writer, required.OfType(videoType), &page)
 	if err != nil {
 		return Page{}, problemOf(err)
 	}

@@ -31,19 +31,16 @@ type countedReader struct {
 	stale []consistency.StaleAggregate
 }
 
-// counted returns the reader for an answer to caller, and the positions of videos in required. one is
-// nil for a list, which may show any video. The positions of users for whom the caller may not act do
-// not count. Otherwise, the answer to a forged token would tell whether another user has an
-// engagement.
-func (s *Service) counted(
-	caller auth.Principal, required consistency.Requirement, one *videoQuery,
-) (*countedReader, consistency.Requirement) {
+// counted returns the reader for an answer to caller. one is nil for a list, which may show any
+// video. The positions of users for whom the caller may not act do not count. Otherwise, the answer
+// to a forged token would tell whether another user has an engagement.
+func (s *Service) counted(caller auth.Principal, required consistency.Requirement, one *videoQuery) *countedReader {
 	r := &countedReader{service: s, caller: caller, one: one}
-	r.required = required.Filter(func(id string) bool {
+	r.required = required.OfType(engagementType).Filter(func(id string) bool {
 		user, video, err := parseEngagementID(id)
 		return err == nil && (one == nil || one.id == video) && caller.MayActFor(user)
 	})
-	return r, required.Filter(func(id string) bool { return !isEngagementID(id) })
+	return r
 }
 
 // Read reads q as consistency.Reader does, with the engagements as a part of what is required.

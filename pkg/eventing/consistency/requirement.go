@@ -103,6 +103,15 @@ func (r Requirement) RejectFullyConsistent() error {
 // Positions returns the positions that an answer must have reached.
 func (r Requirement) Positions() []Position { return r.positions }
 
+// OfType returns the part of r that concerns one type of aggregate.
+func (r Requirement) OfType(aggregateType string) Requirement {
+	other := func(p Position) bool { return p.AggregateType != aggregateType }
+	if slices.ContainsFunc(r.positions, other) {
+		r.positions = slices.DeleteFunc(slices.Clone(r.positions), other)
+	}
+	return r
+}
+
 // ForAggregate returns the part of r that concerns one aggregate.
 func (r Requirement) ForAggregate(id string) Requirement {
 	all := r.positions

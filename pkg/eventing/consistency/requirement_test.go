@@ -74,6 +74,9 @@ func TestARequirementIsOfOneType(t *testing.T) {
 		t.Fatal(err)
 	}
 	wants("of two types", both, append(slices.Clone(all[1:]), all[0])...)
+	wants("of the first type", both.OfType("video"), all[1:]...)
+	wants("of the second type", both.OfType("a"), all[0])
+	wants("of two types, as before", both, append(slices.Clone(all[1:]), all[0])...)
 	if _, err := d.With("a", isVideo); !errors.As(err, new(*consistency.InvalidRequestError)) {
 		t.Errorf("a further type with an invalid id: %v", err)
 	}
