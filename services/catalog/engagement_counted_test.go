@@ -1,6 +1,8 @@
 package catalog
 
 import (
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -167,6 +169,24 @@ func TestTheOwnersVideoWithAnEngagement(t *testing.T) {
 	a, err := f.service.Get(t.Context(), everyone, l.video, requirementOn(t, consistency.Request{Token: l.token(1), Mode: consistency.FullyConsistent}))
 	if err != nil || a.Version != 2 || a.Source != SourceAuthority || a.LikeCount != 1 {
 		t.Errorf("%+v, %v", a, err)
+	}
+}
+
+// An owner that is silent about engagements is left alone, as one that is silent about videos is.
+func TestASilentOwnerOfEngagementsIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	f, l := engaged(t)
+	f.peer.hangs()
+	required := requirementOn(t, consistency.Request{Token: l.token(2)})
+	var readers sync.WaitGroup
+	for range 10 {
+		readers.Go(func() { _, _ = f.service.Get(t.Context(), everyone, l.video, required) })
+	}
+	readers.Wait()
+	_, err := f.service.Get(t.Context(), everyone, l.video, required)
+	wantProblem(t, err, problem.CodeUnavailable, "NOT_FRESH_ENOUGH")
+	if !strings.Contains(problem.From(err).Error(), "circuit") {
+		t.Errorf("the owner is asked again: %v", err)
 	}
 }
 

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"example.com/lockstep/internal/auth"
@@ -132,14 +133,17 @@ func (q countedQuery) hidesCounters() bool {
 
 // FetchFromOwner brings the engagements forward, and reads the videos: from the owner, unless the
 // projection has reached what is required of them. A deleted video is an answer even if the owner
-// says nothing about the engagements.
+// refuses to say anything about the engagements.
 func (q countedQuery) FetchFromOwner(ctx context.Context) error {
 	uncounted := q.reader.bringForward(ctx)
 	found, err := q.readVideos(ctx)
 	if err == nil && (found != consistency.Reached || q.ownersOnly) {
 		err = q.Query.FetchFromOwner(ctx)
 	}
-	if err != nil || q.hidesCounters() {
+	switch {
+	case err != nil && uncounted != nil && !errors.Is(uncounted, consistency.ErrAhead):
+		return uncounted // it says that the owner is away; the time that it took may have made err
+	case err != nil || q.hidesCounters():
 		return err
 	}
 	return uncounted

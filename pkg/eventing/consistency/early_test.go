@@ -88,6 +88,32 @@ func TestAReaderMissesNoCommit(t *testing.T) {
 	})
 }
 
+// A read may find one of two positions reached and wait for the other. No commit of the first one
+// comes any more. The commit of the second one ends the wait.
+func TestAPositionThatIsReachedDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, c := watched(t, 1, true)
+		c.set("a", 1, nil)
+		q, ended := &reads{during: func() {}}, make(chan time.Duration, 1)
+		began := time.Now()
+		go func() {
+			outcome, err := NewReader(w).Read(t.Context(), requirement(t, 8*time.Second, at("v", "a", 1), at("v", "b", 1)), q)
+			if outcome != Waited || err != nil {
+				t.Errorf("%s, %v", outcome, err)
+			}
+			ended <- time.Since(began)
+		}()
+		<-time.After(500 * time.Millisecond) // of the test's own clock
+		q.moved = true
+		c.set("b", 1, nil)
+		w.Notify(t.Context(), at("v", "b", 1))
+		if took := <-ended; took != 500*time.Millisecond {
+			t.Errorf("the wait took %s", took)
+		}
+	})
+}
+
 // Readers that do not wait take no place from those that do.
 func TestAReadTakesNoPlace(t *testing.T) {
 	t.Parallel()

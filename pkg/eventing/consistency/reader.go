@@ -180,6 +180,9 @@ func (r *Reader) wait(ctx context.Context, required Requirement, early *waiter) 
 	waiting, stop := context.WithTimeout(ctx, required.budget(ctx))
 	defer stop()
 	if early != nil {
+		if len(required.positions) > 1 {
+			r.waiters.readFor(early) // the positions that the read has found reached may never move again
+		}
 		reached, err = r.waiters.await(waiting, early)
 	} else {
 		reached, err = r.waiters.Wait(waiting, required.positions...)

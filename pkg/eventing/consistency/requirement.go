@@ -131,7 +131,7 @@ func (r Requirement) Filter(keep func(id string) bool) Requirement {
 	return r
 }
 
-// And returns r with the positions of more in addition. They are of another type of aggregate.
+// And returns r with the positions of more in addition. They are of other aggregates.
 func (r Requirement) And(more Requirement) Requirement {
 	r.positions = slices.Concat(r.positions, more.positions)
 	return r
