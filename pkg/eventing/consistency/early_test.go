@@ -95,7 +95,8 @@ func TestAPositionThatIsReachedDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := watched(t, 1, true)
 		c.set("a", 1, nil)
-		q, ended := &reads{during: func() {}}, make(chan time.Duration, 1)
+		q, ended := &reads{}, make(chan time.Duration, 1)
+		q.during = func() { q.moved = true } // for the second read
 		began := time.Now()
 		go func() {
 			outcome, err := NewReader(w).Read(t.Context(), requirement(t, 8*time.Second, at("v", "a", 1), at("v", "b", 1)), q)
@@ -105,7 +106,6 @@ func TestAPositionThatIsReachedDelaysNoOther(t *testing.T) {
 			ended <- time.Since(began)
 		}()
 		<-time.After(500 * time.Millisecond) // of the test's own clock
-		q.moved = true
 		c.set("b", 1, nil)
 		w.Notify(t.Context(), at("v", "b", 1))
 		if took := <-ended; took != 500*time.Millisecond {
