@@ -82,7 +82,7 @@ func newWaiters(limit int, db *pgxpool.Pool, b *notify.Notifier) *consistency.Wa
 // Service answers reads of the projector's rows.
 type Service struct {
 	db        *pgxpool.Pool
-	writer    *txn.Writer // writes the owner's rows that a list has fetched
+	writer    *txn.Writer // writes the owner's rows that a read has fetched
 	projector *Projector
 	reader    *consistency.Reader
 	searches  searches
@@ -197,7 +197,7 @@ func (q *videoQuery) FetchFromOwner(ctx context.Context) error {
 // List returns one page of the videos that are not deleted, newest first. It waits until the
 // projections have the versions that required names. If a version does not arrive in time, List
 // fetches the video from the owner. One snapshot is used for the page and for the check that the
-// projection has all these versions.
+// projection has the versions of the videos.
 func (s *Service) List(ctx context.Context, q Query, required consistency.Requirement) (Page, error) {
 	before, err := q.check()
 	err = cmp.Or(err, required.RejectFullyConsistent())

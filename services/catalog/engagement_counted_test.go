@@ -138,6 +138,19 @@ func TestAnEngagementSaysThatItsVideoExists(t *testing.T) {
 	if err != nil || a.Source != SourceAuthority || a.Title != "title" || a.LikeCount != 1 {
 		t.Errorf("%+v, %v", a, err)
 	}
+	_, err = f.service.Get(t.Context(), everyone, l.video, requirementOn(t, consistency.Request{Token: l.token(1), Mode: consistency.MinimizeLatency}))
+	wantProblem(t, err, problem.CodeNotFound, "VIDEO_NOT_FOUND")
+	if got := problem.From(err).Extra["at_least"]; got != int64(1) {
+		t.Errorf("a reader who does not wait is told at_least %v, want 1", got)
+	}
+
+	f.peer.fails(status.Error(codes.Unavailable, "away"))
+	f.whileWaiting(t, func() {
+		a, err := f.service.Get(t.Context(), everyone, l.video, requirementOn(t, consistency.Request{Token: l.token(1), Wait: 10 * time.Second}))
+		if err != nil || a.Source != SourceProjection || a.LikeCount != 1 {
+			t.Errorf("the event of the video has not ended the wait: %+v, %v", a, err)
+		}
+	}, func() { f.must(t, inbox.Applied, createdEvent(l.video, 1, "title")) })
 }
 
 // A request with two kinds of positions is one read: it waits once, and counts once.

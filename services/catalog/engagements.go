@@ -150,8 +150,9 @@ func (a engagements) Fetch(ctx context.Context, id string, timeout time.Duration
 	return found[0], at, nil
 }
 
-// FetchMany calls the owner's GetEngagementRows. All ids must belong to one user. They do, because
-// a list requires engagements of one user only, and Incomplete returns ids of one user.
+// FetchMany calls the owner's GetEngagementRows. All ids must belong to one user: a list requires
+// engagements of one user only, countedReader asks for one user at a time, and Incomplete returns
+// ids of one user.
 func (a engagements) FetchMany(ctx context.Context, ids []string, timeout time.Duration,
 ) (found []Engagement, epoch int64, at time.Time, err error) {
 	users, videos := pairs(ids)

@@ -34,20 +34,24 @@ type countedReader struct {
 
 // counted returns the reader for an answer to caller. one is nil for a list, which may show any
 // video. The positions of users for whom the caller may not act do not count. Otherwise, the answer
-// to a forged token would tell whether another user has an engagement.
+// to a forged token would tell whether another user has an engagement. An engagement says that its
+// video exists, so counted requires the first version of one if the token names no version of it.
 func (s *Service) counted(caller auth.Principal, required consistency.Requirement, one *videoQuery) *countedReader {
 	r := &countedReader{service: s, caller: caller, one: one}
 	r.required = required.OfType(engagementType).Filter(func(id string) bool {
 		user, video, err := parseEngagementID(id)
 		return err == nil && (one == nil || one.id == video) && caller.MayActFor(user)
 	})
+	if one != nil && len(r.required.Positions()) > 0 && len(one.required.Positions()) == 0 {
+		one.required = one.required.And(consistency.Position{AggregateType: videoType, AggregateID: one.id.String(), Version: 1})
+	}
 	return r
 }
 
 // Read reads q as consistency.Reader does, with the engagements as a part of what is required.
 func (r *countedReader) Read(ctx context.Context, required consistency.Requirement, q consistency.Query) (consistency.Outcome, error) {
-	if len(r.required.Positions()) > 0 {
-		required, q = required.And(r.required), countedQuery{q, r, required.FullyConsistent()}
+	if engaged := r.required.Positions(); len(engaged) > 0 {
+		required, q = required.And(engaged...), countedQuery{q, r, required.FullyConsistent()}
 	}
 	return r.service.reader.Read(ctx, required, q)
 }
@@ -78,10 +82,10 @@ func (r *countedReader) bringForward(ctx context.Context) error {
 		isUsers := func(id string) bool { return strings.HasPrefix(id, user+":") }
 		left, err := r.service.projector.engagements.BringForward(ctx, r.service.writer, rest.Filter(isUsers), r)
 		if err != nil {
-			r.required = r.required.And(rest)
+			r.required = r.required.And(rest.Positions()...)
 			return err
 		}
-		r.required = r.required.And(left)
+		r.required = r.required.And(left.Positions()...)
 		rest = rest.Filter(func(id string) bool { return !isUsers(id) })
 	}
 	if err := r.look(ctx); err != nil {
@@ -108,19 +112,9 @@ func (q countedQuery) ReadProjection(ctx context.Context) (consistency.Freshness
 	if err := q.reader.look(ctx); err != nil {
 		return consistency.Absent, err
 	}
-	found, err := q.readVideos(ctx)
+	found, err := q.Query.ReadProjection(ctx)
 	if found == consistency.Reached && len(q.reader.stale) > 0 && !q.hidesCounters() {
 		found = consistency.Behind
-	}
-	return found, err
-}
-
-// readVideos reads the videos. An engagement says that its video exists. So if the projection has no
-// video, readVideos returns Absent.
-func (q countedQuery) readVideos(ctx context.Context) (consistency.Freshness, error) {
-	found, err := q.Query.ReadProjection(ctx)
-	if one := q.reader.one; one != nil && one.video.Version == 0 {
-		found = consistency.Absent
 	}
 	return found, err
 }
@@ -136,7 +130,7 @@ func (q countedQuery) hidesCounters() bool {
 // refuses to say anything about the engagements.
 func (q countedQuery) FetchFromOwner(ctx context.Context) error {
 	uncounted := q.reader.bringForward(ctx)
-	found, err := q.readVideos(ctx)
+	found, err := q.Query.ReadProjection(ctx)
 	if err == nil && (found != consistency.Reached || q.ownersOnly) {
 		err = q.Query.FetchFromOwner(ctx)
 	}

@@ -131,9 +131,9 @@ func (r Requirement) Filter(keep func(id string) bool) Requirement {
 	return r
 }
 
-// And returns r with the positions of more in addition. They are of other aggregates.
-func (r Requirement) And(more Requirement) Requirement {
-	r.positions = slices.Concat(r.positions, more.positions)
+// And returns r with further positions. They are of other aggregates.
+func (r Requirement) And(more ...Position) Requirement {
+	r.positions = slices.Concat(r.positions, more)
 	return r
 }
 

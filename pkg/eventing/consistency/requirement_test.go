@@ -80,7 +80,7 @@ func TestARequirementIsOfOneType(t *testing.T) {
 	if _, err := d.With("a", isVideo); !errors.As(err, new(*consistency.InvalidRequestError)) {
 		t.Errorf("a further type with an invalid id: %v", err)
 	}
-	wants("with another type", d.ForAggregate("v1").And(other), all[1], all[0])
+	wants("with another type", d.ForAggregate("v1").And(other.Positions()...), all[1], all[0])
 	wants("all, as before", d, all[1:]...)
 	lags := d.Unmet(of("video", "v1", 1), of("video", "v2", 1))
 	if want := []consistency.StaleAggregate{{ID: "v2", Version: 1, AtLeast: 2}, {ID: "v3", AtLeast: 3}}; !slices.Equal(lags, want) {
