@@ -58,10 +58,10 @@ type Stored struct{ Hash, Response []byte }
 // Found reports whether there is an answer.
 func (s Stored) Found() bool { return s.Response != nil }
 
-// Recall queues a query for a stored answer on b. If there is a stored answer, first has it after b
-// has run. If b has waited for the lock of the first request before this query, the query sees the
-// answer of the first request.
-func (r Request) Recall(b *pgx.Batch, first *Stored) {
+// Recall queues a query for the stored answer on b. If there is one, *answer holds it after b has
+// run. The caller queues Recall behind the statement that takes the lock: a request that waited there
+// for another request with its key then sees the other's answer.
+func (r Request) Recall(b *pgx.Batch, answer *Stored) {
 	if r.key == "" {
 		return
 	}
@@ -72,7 +72,7 @@ func (r Request) Recall(b *pgx.Batch, first *Stored) {
 		r.principal, r.operation, r.key).Query(func(rows pgx.Rows) error {
 		stored, err := pgx.CollectRows(rows, pgx.RowToStructByName[Stored])
 		if len(stored) > 0 {
-			*first = stored[0]
+			*answer = stored[0]
 		}
 		return err
 	})

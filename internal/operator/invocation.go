@@ -118,7 +118,7 @@ func (s *invocation) parseFlags() error {
 }
 
 // signed requires a name and a reason for the audit table from a subcommand that changes something.
-// No subcommand asks a question: a pasted second command, or a "no", would be taken for an answer.
+// No subcommand prompts, because pasted text could answer the prompt.
 // A job of Cloud Run has no USER, but the cloud's own audit log names the person who started its
 // execution. So signed keeps the name of the execution with the person's name.
 func (s *invocation) signed() error {
@@ -152,18 +152,18 @@ func (s *invocation) event() (uuid.UUID, error) {
 	return id, nil
 }
 
-// ofType returns the elements whose type is the parameter only. If only is empty, it returns all
-// elements.
-func ofType[T interface{ Type() string }](all []T, only string) (chosen []T, err error) {
+// ofType returns the elements of the type wanted, or all elements if wanted is empty. If there is
+// none, the error lists the types.
+func ofType[T interface{ Type() string }](all []T, wanted string) (chosen []T, err error) {
 	var types []string
 	for _, one := range all {
 		types = append(types, one.Type())
-		if only == "" || only == one.Type() {
+		if wanted == "" || wanted == one.Type() {
 			chosen = append(chosen, one)
 		}
 	}
 	if len(chosen) == 0 {
-		return nil, command.Usagef("--type %s: want one of %s", only, strings.Join(types, ", "))
+		return nil, command.Usagef("--type %s: want one of %s", wanted, strings.Join(types, ", "))
 	}
 	return chosen, nil
 }

@@ -144,8 +144,8 @@ func (c *checking) Passed(_ context.Context, _ string, rows int64) error {
 	return nil
 }
 
-// Differ counts the rows, and repairs them if this check repairs. It leaves losses to conclude, at
-// the end of the check, because this check may find more losses than the check before.
+// Differ counts the rows, and repairs them if this check repairs. It leaves the rows
+// that the owner lacks to conclude, because only the whole check shows whether they are too many.
 func (c *checking) Differ(ctx context.Context, found []reconcile.Difference) error {
 	var others []reconcile.Difference
 	for _, d := range found {

@@ -100,8 +100,8 @@ func Walk(ctx context.Context, video, catalog, token string, db *pgx.Conn) ([]St
 	return steps, nil
 }
 
-// step makes one write and reads it back. It returns after it has read the recorded times, because
-// the next write would overwrite them.
+// step makes one write and reads it back. It also waits until both databases have the
+// times of the write, and reads them, because the next write would overwrite catalog's.
 func (w *walker) step(ctx context.Context, wr write, path string) (Step, error) {
 	a, err := w.call(ctx, wr.method, w.video+path, wr.body, nil, wr.answers)
 	if err != nil {

@@ -113,7 +113,8 @@ func (c counters) until(ctx context.Context, in reconcile.Range) (until string, 
 }
 
 // Recount adds to the counters the amounts that they lack. It records these amounts in the audit
-// table. Recount and batches of events do not wait for each other.
+// table. Recount and batches of events do not wait for each other, except for a row of counters
+// whose tenant Recount corrects.
 func (c counters) Recount(ctx context.Context, by audit.Actor, ids []string) (wrong []string, err error) {
 	err = c.limited(ctx, pgx.ReadWrite, func(ctx context.Context, tx pgx.Tx) error {
 		var subjects []audit.Subject
@@ -159,6 +160,6 @@ const boundOfCount = `
 	  (SELECT video_id FROM video_user_engagements_projection WHERE video_id >= $1::text::uuid ORDER BY video_id OFFSET $3 LIMIT 1),
 	  (SELECT video_id FROM video_counters WHERE video_id >= $1::text::uuid ORDER BY video_id OFFSET $3 LIMIT 1))::text`
 
-// recountVideos adds to the counters the amounts that they lack after an exchange of the
-// engagements.
+// recountVideos adds to the counters the amounts that they lack after a rebuild has exchanged the
+// table of engagements.
 const recountVideos = `SELECT recount_videos()`

@@ -99,7 +99,7 @@ func (videos) Decode(e eventing.Event) (inbox.Change, error) {
 	default:
 		return additive(e, &envelope, videoRevision)
 	}
-	// If the payload is of another type than e, the variable payload is nil. Its video id is then
+	// If the payload is of another type than e, payload holds a nil pointer. Its video id is then
 	// empty, and agrees fails.
 	if err := agrees(e, &envelope, payload.GetVideoId(), payload.GetVersion()); err != nil {
 		return inbox.Change{}, err

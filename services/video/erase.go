@@ -168,7 +168,8 @@ func removeAll[T any](list func(token string) ([]T, string, error), remove func(
 var publishing = backoff.Policy{Base: 100 * time.Millisecond, Cap: 5 * time.Second}
 
 // forgetEvents removes the content of the user's published events. It does so again and again until
-// no event waits to be published, or until Wait has passed.
+// no event waits to be published, or until Wait has passed. It then returns nil, and Find counts the
+// events that still wait.
 func (e *Erasure) forgetEvents(ctx context.Context) error {
 	end := time.Now().Add(e.Wait)
 	for range publishing.Attempts(ctx) {

@@ -88,8 +88,8 @@ func fetch(ctx context.Context, dir string, config embeddedpostgres.Config) erro
 	return errors.Join(err, errors.New("the archive holds no initdb and postgres"))
 }
 
-// cacheDir returns a directory that the server's user can reach. That user cannot reach root's
-// home.
+// cacheDir returns a directory that the server's user can reach. A server that root starts runs as
+// another user, who cannot enter root's home. So root's cache is in /var.
 func cacheDir() (string, error) {
 	if os.Geteuid() == 0 {
 		return "/var/cache/lockstep", nil

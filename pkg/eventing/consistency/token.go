@@ -106,7 +106,7 @@ func Merge(tokens ...Token) (Token, error) {
 }
 
 // String returns the token as callers carry it, in URL-safe base64 without padding. The token of a
-// video has 42 characters, and each further video adds some 25.
+// video has 42 characters, and each further video adds some 27.
 func (t Token) String() string {
 	if len(t.Positions) == 0 {
 		return ""

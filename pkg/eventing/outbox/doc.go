@@ -62,7 +62,8 @@
 // Four goroutines claim: the first claims new events, the second claims retries and scans,
 // the third claims for held tenants, and the fourth claims probes for paused topics. 128
 // goroutines publish. One goroutine settles, which means that it writes results into the
-// table. One reads the backlog for the metrics. One writes a heartbeat every few seconds.
+// table. One reads the backlog for the metrics. One writes a heartbeat every few seconds. One
+// listens for notifications, and one removes old published events if a retention is set.
 //
 // A heartbeat updates the relay's row in the table of relays. The row contains the relay's low
 // watermark, or low for short. The low is a database snapshot in which none of the relay's

@@ -11,8 +11,8 @@ const slowClaim = 50 * time.Millisecond
 // that even a low rate allows an event after some turns.
 type savings struct {
 	events float64
-	// sending is the number of the tenant's events that were on their way to the broker at the
-	// time at. If the number falls, sending falls no faster than the tenant's rate (see earn).
+	// sending follows the number of the tenant's events that are on their way to the broker. It rises
+	// at once, and falls no faster than the tenant's rate (see earn).
 	sending float64
 	at      time.Time
 }

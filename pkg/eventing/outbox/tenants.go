@@ -100,8 +100,8 @@ func (t *tenantRates) claims(tenant string, now time.Time) {
 	t.last, t.at = tenant, now
 }
 
-// lastActive returns up to two active tenants whose events this relay has claimed last. If it
-// returns two, at least one of them is not the busiest tenant.
+// lastActive returns up to two active tenants whose events this relay has claimed last. It
+// returns two so that a relay that meets only the busiest tenant learns of another one.
 func (t *tenantRates) lastActive(now time.Time) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -124,10 +124,9 @@ func (p *Projection[S]) Committed(ctx context.Context, moved ...consistency.Posi
 // Repair gives e's aggregate the owner's state, in a transaction of its own. It asks the owner
 // before the transaction, so that a slow owner holds no lock. If another transaction holds the row's
 // lock, the error is txn.ErrLocked after two seconds, and no connection waits longer than the
-// Writer's limit. If the owner does not have e, the
-// error is inbox.ErrLost if the owner has lost e, and inbox.ErrBehind if the answer may come from a
-// replica that lags. If the owner does not know the aggregate, the error is inbox.ErrBehind while
-// inbox.MayLag holds, and permanent afterwards.
+// Writer's limit. If the owner does not have e, the error is inbox.ErrLost if the owner has lost e,
+// and inbox.ErrBehind if the answer may come from a replica that lags. If the owner does not know the
+// aggregate, the error is inbox.ErrBehind while inbox.MayLag holds, and permanent afterwards.
 func (p *Projection[S]) Repair(ctx context.Context, e eventing.Event) error {
 	row, asOf, err := p.aggregate.Fetch(ctx, e.AggregateID, repairTimeout)
 	switch {

@@ -49,7 +49,8 @@ func (p *Projection[S]) Replace(ctx context.Context, by audit.Actor, seen []reco
 
 // inParts splits rows into parts, and calls write for each part as one transaction. most is the
 // largest number of rows in a part. inParts returns the ids that write returns. If the content of a
-// row is at fault, the part of that row is written row by row, and left is called with that row.
+// row is at fault, the part that contains the row is written row by row, and left is called with each
+// such row.
 func inParts[R any](rows []R, most int, write func([]R) ([]string, error), left func(R, error)) (written []string, err error) {
 	for part := range slices.Chunk(rows, most) {
 		ids, err := write(part)

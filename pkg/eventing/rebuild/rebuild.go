@@ -27,7 +27,8 @@ const (
 	lockTime = 200 * time.Millisecond
 	// calmTime is how long a transaction waits until a vacuum or a similar command on a table has
 	// ended. It is longer than deadlock_timeout (a second), after which Postgres ends an autovacuum
-	// that is in the way. Events and reads do not queue behind this lock.
+	// that is in the way. Events and reads do not queue behind the lock that it
+	// waits for.
 	calmTime = 3 * time.Second
 	// shortTime bounds a transaction. tableTime bounds a transaction that locks tables. longTime
 	// bounds a transaction that reads or cleans a table.

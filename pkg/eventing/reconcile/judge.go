@@ -128,7 +128,7 @@ func (s *sighting) epochStands(k Kind, reader, owner Row, a Answer) bool {
 }
 
 // fromFuture reports whether the time at is later than the present by more than lossTime, which
-// covers clocks that differ. No event has made such a time.
+// covers clocks that differ. No event has such a time, so no event wrote the row.
 func fromFuture(at time.Time) bool { return at.After(time.Now().Add(lossTime)) }
 
 const (

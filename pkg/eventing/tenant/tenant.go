@@ -9,8 +9,8 @@
 // pooler that lends a connection for one transaction. Enter is a statement in the request's first
 // batch, and so costs no round trip.
 //
-// The package protects from statements that forget the tenant. It does not protect from statements
-// that set another role or tenant, because the process is allowed to set both.
+// The package protects against statements that forget the tenant. It does not protect against
+// statements that set another role or tenant, because the process is allowed to set both.
 //
 // [migrate.Schema]: https://pkg.go.dev/example.com/lockstep/pkg/eventing/migrate#Schema
 package tenant

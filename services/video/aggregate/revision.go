@@ -98,7 +98,7 @@ func Micros(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 func NewID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
 // CheckVideoIDs returns an error unless ids has 1 to [consistency.MaxPositions] UUIDs. ids is the
-// field video_ids of a request. A consistency token has the same limit of aggregates.
+// field video_ids of a request. The limit is that of a consistency token.
 func CheckVideoIDs(ids []string) error {
 	var found problem.Violations
 	found.Require(1 <= len(ids) && len(ids) <= consistency.MaxPositions, "video_ids",

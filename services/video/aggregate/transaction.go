@@ -22,7 +22,8 @@ import (
 const writeTimeout = 10 * time.Second
 
 // Writer runs the write transactions of a process. All aggregates share one Writer, so that it can
-// keep one connection of the pool free for reads.
+// keep one connection of the pool free for reads. Only the canary has a Writer of its own, on the
+// pool of the loops.
 type Writer struct {
 	db     *pgxpool.Pool
 	writer *txn.Writer
@@ -55,9 +56,10 @@ type Result[T any] struct {
 	Replayed bool
 }
 
-// Write runs do in a transaction and returns the value that do returns. name is a name for the row
-// that do locks. name is empty if no other transaction can hold that row. Write runs do again if
-// another transaction holds the row, or if an operator has begun another epoch. Every run but the
+// Write runs do in a transaction and returns the value that do returns. name identifies the lock that
+// do may have to wait for: the row that it locks or, for a new row, the idempotency key. name is empty
+// if do waits for neither. Write runs do again if
+// another transaction holds the lock, or if an operator has begun another epoch. Every run but the
 // last has changed nothing. If an earlier request with the same key was answered, Write returns
 // that answer.
 //
@@ -95,8 +97,9 @@ func Write[T any, P rowOf[T]](
 }
 
 // mayHaveCommitted reports whether a transaction that sent COMMIT and failed with err may have
-// committed. An error that the database has returned means that it has not, except that a session may
-// be ended while its COMMIT waits for a standby. That event then waits for the relay's poll.
+// committed. An error that the database has returned means that it has not, with one exception: a
+// session may be ended while its COMMIT waits for a standby. The event of such a transaction waits for
+// the relay's poll.
 func mayHaveCommitted(err error) bool {
 	_, refused := errors.AsType[*pgconn.PgError](err)
 	return !refused

@@ -37,9 +37,10 @@ type Plan struct {
 	Wait float64 `json:"wait_seconds"`
 }
 
-// PlanSkip reads the effect of Skip without skipping. It returns ErrUnknown or
-// ErrNotParked if there is no parked event to skip. If id is of a marker that was removed, PlanSkip
-// repeats the last step of the removal, because the command may have ended before that step.
+// PlanSkip returns what Skip would do. It returns ErrUnknown or ErrNotParked if there is no parked
+// event to skip. PlanSkip changes nothing, with one exception: if id is of a marker that was removed,
+// it repeats the last step of the removal (see freeBehind), because the command may have ended before
+// that step.
 func (b *Backlog) PlanSkip(ctx context.Context, id uuid.UUID) (Plan, error) {
 	e, err := b.parkedOrFreed(ctx, id)
 	if err != nil {
