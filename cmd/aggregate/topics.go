@@ -19,9 +19,7 @@ func (c *change) topicEdits() {
 	c.edit("services/catalog/serve.go", func(s *source) {
 		s.constant("Subscription", fmt.Sprintf("%sSubscription = topics.Subscription(topics.%[1]s, topics.Catalog)", a.Type()))
 		s.element("Config.consumers", "map[string]string", fmt.Sprintf("%q: %sSubscription", a.Name+" consumer", a.Type()))
-		s.first("completions", fmt.Sprintf(`of%s := health.Register("incomplete %s")`, a.Types(), a.Plural()))
-		s.element("completions", "[]func(context.Context) error",
-			fmt.Sprintf("func(ctx context.Context) error { return p.Complete%[1]s().Run(ctx, of%[1]s) }", a.Types()))
+		s.element("completions", "map[string]func(context.Context, func()) error", fmt.Sprintf("%q: p.%s.Complete", a.Plural(), a.Plural()))
 	})
 	c.edit("cmd/schema/events_test.go", func(s *source) {
 		s.imports(list)

@@ -6,8 +6,8 @@
 //	                       │ gap                                    │ not there in time
 //	                       └───────────────── owner ────────────────┘
 //
-// An event passes three handlers. timed measures the canary, handler wakes readers, and [inbox.Route]
-// finds the [projection.Projection] of its type; that calls videos or engagements.
+// An event passes three handlers. timed measures the canary. [inbox.Route] finds the
+// [projection.Projection] of its type, and that calls videos or engagements.
 //
 // The projection only moves forward, by the rule in [inbox.Decide]. A read with a consistency token
 // is never answered with anything older than the token. The read waits for the projection. If the

@@ -128,7 +128,7 @@ func TestANewBuildCompletesRows(t *testing.T) {
 	f.peer.fails(status.Error(codes.Unavailable, "not yet"))
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- f.projector.CompleteVideos().Run(ctx, func() {}) }()
+	go func() { ended <- f.projector.videos.Complete(ctx, func() {}) }()
 	<-f.peer.asked
 	f.peer.fails(nil)
 	eventually(t, func() bool { return !f.completeness(t, old).Incomplete })

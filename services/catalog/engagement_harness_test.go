@@ -115,6 +115,9 @@ func (f *fixture) listsEngagements(ctx context.Context, t *testing.T) {
 var engagementStore = store[Engagement]{
 	Rows: engagements{}, table: "video_user_engagements_projection", marked: "watched_seconds", id: Engagement.id,
 	row: func(n int, version, mark int64) Engagement {
-		return Engagement{UserID: uploader, VideoID: key(n), Version: version, Epoch: 1, WatchedSeconds: mark, CreatedAt: atp(1), UpdatedAt: at(version)}
+		return Engagement{
+			UserID: uploader, VideoID: key(n), WatchedSeconds: mark,
+			Versioned: Versioned{Version: version, Epoch: 1, CreatedAt: atp(1), UpdatedAt: at(version)},
+		}
 	},
 }

@@ -34,7 +34,7 @@ func TestANewBuildCompletesEngagements(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- f.projector.CompleteEngagements().Run(ctx, func() {}) }()
+	go func() { ended <- f.projector.engagements.Complete(ctx, func() {}) }()
 	eventually(t, func() bool {
 		return f.countRows(t, `SELECT count(*) FROM video_user_engagements_projection WHERE incomplete`) == 0
 	})

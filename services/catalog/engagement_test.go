@@ -61,14 +61,13 @@ func withEngagement(e eventing.Event, envelope *engagementv1.Event) eventing.Eve
 // row is the projection's row after put(version), grave the one after deleted(version).
 func (l like) row(version int64) Engagement {
 	return Engagement{
-		TenantID: eventing.DefaultTenant,
-		UserID:   l.user, VideoID: l.video, Liked: version%2 == 1, Bookmarked: version%2 == 0, WatchedSeconds: version,
-		Version: version, Epoch: 1, CreatedAt: atp(1), UpdatedAt: at(version),
+		UserID: l.user, VideoID: l.video, Liked: version%2 == 1, Bookmarked: version%2 == 0, WatchedSeconds: version,
+		Versioned: aliveAt(version),
 	}
 }
 
 func (l like) grave(version int64) Engagement {
-	return Engagement{UserID: l.user, VideoID: l.video, TenantID: eventing.DefaultTenant, Version: version, Epoch: 1, UpdatedAt: at(version), DeletedAt: atp(version)}
+	return Engagement{UserID: l.user, VideoID: l.video, Versioned: graveAt(version)}
 }
 
 func (l like) owners(version int64) *videov1.Engagement {

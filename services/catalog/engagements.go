@@ -24,23 +24,14 @@ import (
 const engagementType = "engagement"
 
 // Engagement is a user's engagement with a video, as the projection or its owner has it. It is also the
-// JSON of REST. A tombstone has only ids, TenantID, Version, Epoch, LastEventID, UpdatedAt, DeletedAt
-// and Completeness. It may become an engagement again. Each column has the name of its field.
+// JSON of REST. A tombstone has only its ids and Versioned. It may become an engagement again. Each column has the name of its field.
 type Engagement struct {
-	UserID         uuid.UUID  `json:"user_id"`
-	VideoID        uuid.UUID  `json:"video_id"`
-	Liked          bool       `json:"liked"`
-	Bookmarked     bool       `json:"bookmarked"`
-	WatchedSeconds int64      `json:"watched_seconds"`
-	Version        int64      `json:"version"`
-	Epoch          int64      `json:"-"`
-	CreatedAt      *time.Time `json:"created_at"`
-	UpdatedAt      time.Time  `json:"updated_at"`
-	DeletedAt      *time.Time `json:"-"`
-	// LastEventID and Completeness are as in Video.
-	LastEventID        uuid.NullUUID `json:"-"`
-	TenantID           string        `json:"-"`
-	inbox.Completeness `json:"-"`
+	UserID         uuid.UUID `json:"user_id"`
+	VideoID        uuid.UUID `json:"video_id"`
+	Liked          bool      `json:"liked"`
+	Bookmarked     bool      `json:"bookmarked"`
+	WatchedSeconds int64     `json:"watched_seconds"`
+	Versioned
 }
 
 // engagementRevision is the inbox.Completeness.Revision of this build.
@@ -96,35 +87,29 @@ func (engagements) Decode(e eventing.Event) (inbox.Change, error) {
 }
 
 // Position is the position of a row.
-func (engagements) Position(e Engagement) inbox.Position {
-	return inbox.Position{
-		Epoch: e.Epoch, Version: e.Version, Deleted: e.DeletedAt != nil, EventID: e.LastEventID.UUID, At: e.UpdatedAt,
-		Completeness: e.Completeness,
-	}
-}
+func (engagements) Position(e Engagement) inbox.Position { return e.at() }
 
 // Apply returns the row e after the change c. Every change of a known type carries the whole
 // engagement.
 func (engagements) Apply(e Engagement, c inbox.Change) Engagement {
-	completeness, tenant := e.After(c), tenantOf(c.Event, e.TenantID)
+	before := e.Versioned
 	switch p := c.Payload.(type) {
 	case *engagementv1.EngagementPut:
 		e = Engagement{
 			Liked: p.GetLiked(), Bookmarked: p.GetBookmarked(), WatchedSeconds: p.GetWatchedSeconds(),
-			CreatedAt: cmp.Or(timeOf(p.GetCreatedAt()), &c.Event.OccurredAt),
+			Versioned: Versioned{CreatedAt: cmp.Or(timeOf(p.GetCreatedAt()), &c.Event.OccurredAt)},
 		}
 	case *engagementv1.EngagementDeleted:
-		e = Engagement{DeletedAt: cmp.Or(timeOf(p.GetDeletedAt()), &c.Event.OccurredAt)}
+		e = Engagement{Versioned: Versioned{DeletedAt: cmp.Or(timeOf(p.GetDeletedAt()), &c.Event.OccurredAt)}}
 	case projection.Lost:
-		e = Engagement{DeletedAt: &p.AsOf}
+		e = Engagement{Versioned: Versioned{DeletedAt: &p.AsOf}}
 	case Engagement:
 		if e = p; p.DeletedAt != nil {
-			e = Engagement{DeletedAt: p.DeletedAt} // the row that the event would have made
+			e = Engagement{Versioned: Versioned{DeletedAt: p.DeletedAt}} // the row that the event would have made
 		}
 	}
 	e.UserID, e.VideoID, _ = parseEngagementID(c.Event.AggregateID) // checked by Decode
-	e.Epoch, e.Version, e.UpdatedAt, e.LastEventID = c.Event.Epoch, c.Event.Version, c.Event.OccurredAt, known(c.Event.ID)
-	e.TenantID, e.Completeness = tenant, completeness
+	e.Versioned = before.moved(c, e.CreatedAt, e.DeletedAt)
 	return e
 }
 
@@ -133,27 +118,10 @@ func (a engagements) Snapshot(e Engagement) inbox.Change {
 	return snapshot(inbox.Put, e, engagementType, e.id(), e.TenantID, a.Position(e))
 }
 
-// Fetch fetches one engagement as FetchMany does. The error is projection.ErrUnknown if the owner
-// does not know the engagement.
-func (a engagements) Fetch(ctx context.Context, id string, timeout time.Duration) (e Engagement, at time.Time, err error) {
-	e.UserID, e.VideoID, err = parseEngagementID(id)
-	if err := canonical(id, e.id(), err); err != nil {
-		return e, at, err
-	}
-	found, epoch, at, err := a.FetchMany(ctx, []string{id}, timeout)
-	if err == nil && len(found) == 0 {
-		e.Epoch, err = epoch, projection.ErrUnknown
-	}
-	if err != nil {
-		return e, at, fmt.Errorf("engagement %s: %w", id, err)
-	}
-	return found[0], at, nil
-}
-
-// FetchMany calls the owner's GetEngagementRows. All ids must belong to one user: a list requires
+// Fetch calls the owner's GetEngagementRows. All ids must belong to one user: a list requires
 // engagements of one user only, countedReader asks for one user at a time, and Incomplete returns
 // ids of one user.
-func (a engagements) FetchMany(ctx context.Context, ids []string, timeout time.Duration,
+func (a engagements) Fetch(ctx context.Context, ids []string, timeout time.Duration,
 ) (found []Engagement, epoch int64, at time.Time, err error) {
 	users, videos := pairs(ids)
 	resp, err := projection.Call(ctx, timeout, a.owner.GetEngagementRows,
@@ -194,26 +162,18 @@ func (a engagements) List(ctx context.Context, from string, timeout time.Duratio
 // ownedEngagement reads the owner's answer about this user's engagement with this video.
 func ownedEngagement(p *videov1.Engagement, user, video uuid.UUID) (Engagement, error) {
 	id := engagementID(user, video)
-	if p.GetUserId()+":"+p.GetVideoId() != id || p.GetVersion() < 1 || p.GetEpoch() < 1 {
-		return Engagement{}, fmt.Errorf("%w: asked for engagement %s, got %q of %q version %d epoch %d",
-			consistency.ErrOwnerUnavailable, id, p.GetVideoId(), p.GetUserId(), p.GetVersion(), p.GetEpoch())
+	if p.GetUserId()+":"+p.GetVideoId() != id {
+		return Engagement{}, fmt.Errorf("%w: asked for engagement %s, got %q of %q",
+			consistency.ErrOwnerUnavailable, id, p.GetVideoId(), p.GetUserId())
 	}
-	last, err := lastEvent(p.GetLastEventId())
+	row, err := ownedVersion(p, engagementRevision)
 	if err != nil {
-		return Engagement{}, err
+		return Engagement{}, fmt.Errorf("owner's engagement %s: %w", id, err)
 	}
 	return Engagement{
 		UserID: user, VideoID: video, Liked: p.GetLiked(), Bookmarked: p.GetBookmarked(), WatchedSeconds: p.GetWatchedSeconds(),
-		Version: p.GetVersion(), Epoch: p.GetEpoch(),
-		CreatedAt: timeOf(p.GetCreatedAt()), UpdatedAt: p.GetUpdatedAt().AsTime(), DeletedAt: timeOf(p.GetDeletedAt()),
-		LastEventID: last, TenantID: p.GetTenantId(), Completeness: completeness(p, engagementRevision),
+		Versioned: row,
 	}, nil
-}
-
-// CompleteEngagements returns the completion of engagements that an older build has left
-// incomplete.
-func (p *Projector) CompleteEngagements() *projection.Completion[Engagement] {
-	return projection.NewCompletion(p.engagements, engagements{db: p.db})
 }
 
 func engagementID(user, video uuid.UUID) string { return user.String() + ":" + video.String() }

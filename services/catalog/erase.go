@@ -74,7 +74,7 @@ func (e *Erasure) Owned(ctx context.Context, aggregateType string, ids []string)
 // ownedVideos returns the videos in ids that belong to the user. written has, for each id, the
 // spellings of the id in the audit table or in dead letters. The result has these spellings.
 func (e *Erasure) ownedVideos(ctx context.Context, ids []string, written map[string][]string) (owned []string, err error) {
-	found, _, _, err := e.videos.FetchMany(ctx, ids, ownerTimeout)
+	found, _, _, err := e.videos.Fetch(ctx, ids, ownerTimeout)
 	if err != nil {
 		return nil, err
 	}

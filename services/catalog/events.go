@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -9,11 +8,9 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"example.com/lockstep/pkg/eventing"
-	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/projection"
 )
@@ -30,20 +27,6 @@ func parseID(s string) (uuid.UUID, error) {
 		return uuid.Nil, fmt.Errorf("%.40q is not a UUID", s)
 	}
 	return id, nil
-}
-
-// canonical returns an error if id is not the id of an aggregate of the owner. That is so if err,
-// which is the error of parsing id, is not nil, or if id differs from written, which is the owner's
-// spelling of id. The error is permanent, because no later answer of the owner makes such an id
-// right.
-func canonical(id, written string, err error) error {
-	if err == nil && id != written {
-		err = fmt.Errorf("%q is not written as %s", id, written)
-	}
-	if err != nil {
-		return eventing.Permanent(err)
-	}
-	return nil
 }
 
 // addressed checks the attributes aggregate_type, aggregate_id and schema_version of e. id is the
@@ -93,10 +76,6 @@ func additive(e eventing.Event, envelope envelope, revision int64) (inbox.Change
 	return inbox.Change{Event: e, Kind: inbox.Updated, Revision: revision, Partial: true}, err
 }
 
-func completeness(answer proto.Message, revision int64) inbox.Completeness {
-	return inbox.Completeness{Revision: revision, Incomplete: projection.HasUnknown(answer)}
-}
-
 // snapshot returns row, which is the owner's row at the position at, as a change. The kind of the
 // change is alive, or inbox.Deleted if the row is a tombstone.
 func snapshot(alive inbox.Kind, row any, aggregateType, id, tenant string, at inbox.Position) inbox.Change {
@@ -108,28 +87,6 @@ func snapshot(alive inbox.Kind, row any, aggregateType, id, tenant string, at in
 		c.Kind = inbox.Deleted
 	}
 	return c
-}
-
-// known returns an event's id for a row, in which an unknown id is NULL.
-func known(id uuid.UUID) uuid.NullUUID { return uuid.NullUUID{UUID: id, Valid: id != uuid.Nil} }
-
-// tenantOf returns the tenant that a row has after the event e. before is the tenant that the row
-// had before e. e names no tenant in two cases. Either the owner's release that made e had no
-// tenants yet, or the owner no longer knows the aggregate.
-func tenantOf(e eventing.Event, before string) string {
-	return cmp.Or(e.TenantID, before, eventing.DefaultTenant)
-}
-
-// lastEvent parses a last_event_id. If the owner does not know the event, id is empty.
-func lastEvent(id string) (uuid.NullUUID, error) {
-	if id == "" {
-		return uuid.NullUUID{}, nil
-	}
-	last, err := uuid.Parse(id)
-	if err != nil {
-		return uuid.NullUUID{}, fmt.Errorf("%w: last_event_id: %w", consistency.ErrOwnerUnavailable, err)
-	}
-	return known(last), nil
 }
 
 // unlisted returns the error of a call that lists the owner's rows. The error is permanent if the

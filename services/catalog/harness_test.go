@@ -295,3 +295,13 @@ func withPayload(e eventing.Event, envelope *eventsv1.Event) eventing.Event {
 }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// aliveAt is the Versioned of a row that was created at version 1 and has moved to version, graveAt
+// that of a tombstone.
+func aliveAt(version int64) Versioned {
+	return Versioned{TenantID: eventing.DefaultTenant, Version: version, Epoch: 1, CreatedAt: atp(1), UpdatedAt: at(version)}
+}
+
+func graveAt(version int64) Versioned {
+	return Versioned{TenantID: eventing.DefaultTenant, Version: version, Epoch: 1, UpdatedAt: at(version), DeletedAt: atp(version)}
+}

@@ -123,11 +123,11 @@ type slowOwner struct {
 	probing, seen chan struct{}
 }
 
-func (s *slowOwner) Fetch(ctx context.Context, id string, timeout time.Duration) (Video, time.Time, error) {
+func (s *slowOwner) Fetch(ctx context.Context, ids []string, timeout time.Duration) (found []Video, epoch int64, asOf time.Time, err error) {
 	if s.questions.Add(1) > 1 {
-		return s.videos.Fetch(ctx, id, timeout)
+		return s.videos.Fetch(ctx, ids, timeout)
 	}
 	close(s.probing)
 	<-s.seen
-	return Video{}, time.Time{}, consistency.ErrOwnerUnavailable
+	return nil, 0, time.Time{}, consistency.ErrOwnerUnavailable
 }

@@ -51,16 +51,10 @@ func newProjector(writer *txn.Writer, conn *grpc.ClientConn, waiters *consistenc
 // Handler returns the handler of events of all types. It applies events as they arrive, and when an
 // operator redrives them.
 func (p *Projector) Handler() inbox.Handler {
-	return handler{inbox.Route{
+	return inbox.Route{
 		videoType:      p.videos,
 		engagementType: p.engagements,
-	}, p.waiters}
-}
-
-// CompleteVideos returns the completion of videos that an older build has left incomplete; see
-// projection.Completion.
-func (p *Projector) CompleteVideos() *projection.Completion[Video] {
-	return projection.NewCompletion(p.videos, videos{db: p.db})
+	}
 }
 
 // Comparisons returns, for each projection, its table and the owner's table, which a check
@@ -87,18 +81,6 @@ func (p *Projector) Fillers() []backfill.Filler {
 		p.videos,
 		p.engagements,
 	}
-}
-
-// handler is a Route to projections that have the same waiters.
-type handler struct {
-	inbox.Route
-
-	waiters *consistency.Waiters
-}
-
-// Committed notifies the waiters once for all projections.
-func (h handler) Committed(ctx context.Context, moved ...consistency.Position) {
-	h.waiters.Notify(ctx, moved...)
 }
 
 // Positions returns the positions of the wanted aggregates that the projections in db have. It is

@@ -169,13 +169,15 @@ func (c Config) consumers(
 }
 
 // completions returns the loops that complete rows which an older build has left incomplete.
-func completions(p *Projector, health *serve.Health) []func(context.Context) error {
-	ofVideos := health.Register("incomplete videos")
-	ofEngagements := health.Register("incomplete engagements")
-	return []func(context.Context) error{
-		func(ctx context.Context) error { return p.CompleteVideos().Run(ctx, ofVideos) },
-		func(ctx context.Context) error { return p.CompleteEngagements().Run(ctx, ofEngagements) },
+func completions(p *Projector, health *serve.Health) (loops []func(context.Context) error) {
+	for rows, complete := range map[string]func(context.Context, func()) error{
+		"videos":      p.videos.Complete,
+		"engagements": p.engagements.Complete,
+	} {
+		heartbeat := health.Register("incomplete " + rows)
+		loops = append(loops, func(ctx context.Context) error { return complete(ctx, heartbeat) })
 	}
+	return loops
 }
 
 // checks returns the loop that compares the projections with their owner. Without a CheckInterval

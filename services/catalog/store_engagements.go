@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -19,8 +18,7 @@ import (
 	"example.com/lockstep/pkg/eventing/tenant"
 )
 
-const engagementColumns = `user_id, video_id, liked, bookmarked, watched_seconds,
-	version, epoch, created_at, updated_at, deleted_at, tenant_id`
+const engagementColumns = `user_id, video_id, liked, bookmarked, watched_seconds, ` + versionColumns
 
 const engagementTable = "video_user_engagements_projection"
 
@@ -66,13 +64,12 @@ func engagementStatements(table string) *tableSQL {
 		// the plan is, Postgres finds each row by its key, and locks the rows in the order of the
 		// first subquery.
 		lock: `
-			SELECT ` + engagementColumns + `, last_event_id, revision, incomplete
+			SELECT ` + engagementColumns + `, ` + lockedColumns + `
 			  FROM (SELECT u, v FROM unnest($1::uuid[], $2::uuid[]) AS ids (u, v) ORDER BY u, v) AS named
 			 CROSS JOIN LATERAL (
-			       SELECT ` + engagementColumns + `, last_event_id, revision, incomplete
+			       SELECT ` + engagementColumns + `, ` + lockedColumns + `
 			         FROM ` + table + ` WHERE (user_id, video_id) = (u, v) FOR UPDATE) AS locked`,
-		upsert: upsertSQL(table, "user_id, video_id", engagementColumns,
-			"uuid, uuid, bool, bool, bigint, bigint, bigint, timestamptz, timestamptz, timestamptz, text"),
+		upsert: upsertSQL(table, "user_id, video_id", engagementColumns, "uuid, uuid, bool, bool, bigint"),
 		incomplete: `
 			WITH next AS MATERIALIZED (
 			  SELECT user_id, video_id FROM ` + table + `
@@ -85,18 +82,12 @@ func engagementStatements(table string) *tableSQL {
 
 // Upsert writes all steps in one statement.
 func (a engagements) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Engagement]) ([]string, error) {
-	return upsert(ctx, tx, a.sql().upsert, a, steps,
+	return upsert(ctx, tx, a.sql().upsert, steps,
 		column(steps, func(e Engagement) pgtype.UUID { return pgID(e.UserID) }),
 		column(steps, func(e Engagement) pgtype.UUID { return pgID(e.VideoID) }),
 		column(steps, func(e Engagement) bool { return e.Liked }),
 		column(steps, func(e Engagement) bool { return e.Bookmarked }),
-		column(steps, func(e Engagement) int64 { return e.WatchedSeconds }),
-		column(steps, func(e Engagement) int64 { return e.Version }),
-		column(steps, func(e Engagement) int64 { return e.Epoch }),
-		column(steps, func(e Engagement) *time.Time { return e.CreatedAt }),
-		column(steps, func(e Engagement) time.Time { return e.UpdatedAt }),
-		column(steps, func(e Engagement) *time.Time { return e.DeletedAt }),
-		column(steps, func(e Engagement) string { return e.TenantID }))
+		column(steps, func(e Engagement) int64 { return e.WatchedSeconds }))
 }
 
 // listEngagements returns up to limit engagements of a user, newest video first. Their video ids

@@ -131,6 +131,9 @@ func (s store[S]) marks(t *testing.T) (all []string) {
 var videoStore = store[Video]{
 	Rows: videos{}, table: "video_projection", marked: "duration_seconds", id: Video.id,
 	row: func(n int, version, mark int64) Video {
-		return Video{ID: key(n), UploaderID: uploader, Version: version, Epoch: 1, DurationSeconds: mark, CreatedAt: atp(1), UpdatedAt: at(version)}
+		return Video{
+			ID: key(n), UploaderID: uploader, DurationSeconds: mark,
+			Versioned: Versioned{Version: version, Epoch: 1, CreatedAt: atp(1), UpdatedAt: at(version)},
+		}
 	},
 }

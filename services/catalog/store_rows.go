@@ -2,7 +2,11 @@ package catalog
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
+	"regexp"
+	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -16,9 +20,12 @@ import (
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
-// This file has the code that the statements of all projections share. store_tables.go has the
-// shared statements that write. store_videos.go, and each file like it, has the statements of one
-// type of aggregate.
+// This file has the code that the statements of all projections share. store_videos.go, and each
+// file like it, has the statements of one type of aggregate.
+
+// tableSQL has the statements that move the rows of a table. The table is the served one, or its
+// shadow in a rebuild. Reads for users are always of the served table.
+type tableSQL struct{ table, positions, lock, upsert, incomplete, countIncomplete string }
 
 func readPositions(
 	ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, sql string, args ...any,
@@ -53,19 +60,49 @@ func lockRows[S any](ctx context.Context, tx pgx.Tx, id func(row S) string, sql 
 	return found, nil
 }
 
-// upsert runs sql, which is a statement of upsertSQL, with the columns of the rows after steps. It
-// returns the ids of the written rows.
-func upsert[S any](
-	ctx context.Context, tx pgx.Tx, sql string, table inbox.Rows[S], steps []inbox.Step[S], columns ...any,
+//go:embed upsert.sql
+var upsertTemplate string
+
+// upsertSQL returns the statement that upsert runs. columns are the columns for
+// readers, which end in versionColumns, and types the types of those before versionColumns. If a row was absent, the
+// statement inserts it, unless another transaction has inserted it since. If a row was there, it is
+// locked, so an insert of it certainly conflicts. Then the conflict clause updates the row, and
+// Postgres finds the row by its key, whatever the plan is.
+func upsertSQL(table, key, columns, types string) string {
+	columns += ", " + lockedColumns
+	var arrays []string
+	for i, kind := range strings.Split(types+", "+versionTypes+", bool", ", ") {
+		arrays = append(arrays, fmt.Sprintf("$%d::%s[]", i+1, kind))
+	}
+	return strings.NewReplacer("{table}", table, "{key}", key, "{columns}", columns,
+		"{arrays}", strings.Join(arrays, ", "), "{assignments}", columnName.ReplaceAllString(columns, "$0 = excluded.$0")).Replace(upsertTemplate)
+}
+
+var columnName = regexp.MustCompile(`\w+`)
+
+func countIncompleteSQL(table string) string {
+	return `SELECT count(*) FROM (SELECT FROM ` + table + ` WHERE incomplete LIMIT $1) AS rows_found`
+}
+
+// upsert runs sql, which is a statement of upsertSQL, with the columns of the rows after steps. columns
+// are those before versionColumns. It returns the ids of the written rows.
+func upsert[S interface{ versioned() Versioned }](
+	ctx context.Context, tx pgx.Tx, sql string, steps []inbox.Step[S], columns ...any,
 ) ([]string, error) {
-	present := make([]bool, len(steps))
+	after, present := make([]Versioned, len(steps)), make([]bool, len(steps))
 	for i, s := range steps {
-		present[i] = table.Position(s.Old).Version > 0
+		after[i], present[i] = s.New.versioned(), s.Old.versioned().Version > 0
 	}
 	rows, _ := tx.Query(ctx, sql, append(columns,
-		column(steps, func(row S) pgtype.UUID { return pgID(table.Position(row).EventID) }),
-		column(steps, func(row S) int64 { return table.Position(row).Revision }),
-		column(steps, func(row S) bool { return table.Position(row).Incomplete }), present)...)
+		each(after, func(r Versioned) int64 { return r.Version }),
+		each(after, func(r Versioned) int64 { return r.Epoch }),
+		each(after, func(r Versioned) *time.Time { return r.CreatedAt }),
+		each(after, func(r Versioned) time.Time { return r.UpdatedAt }),
+		each(after, func(r Versioned) *time.Time { return r.DeletedAt }),
+		each(after, func(r Versioned) string { return r.TenantID }),
+		each(after, func(r Versioned) pgtype.UUID { return pgID(r.LastEventID.UUID) }),
+		each(after, func(r Versioned) int64 { return r.Revision }),
+		each(after, func(r Versioned) bool { return r.Incomplete }), present)...)
 	written, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return nil, fmt.Errorf("write rows: %w", err)
@@ -125,9 +162,13 @@ func collectPage[T any](rows pgx.Rows) (items []T, reached int, err error) {
 // must be pgtype.UUID. For an array of any other UUID type, pgx has to ask the server about the
 // array's type, and behind a transaction pooler pgx does not ask.
 func column[S, C any](steps []inbox.Step[S], of func(row S) C) []C {
-	all := make([]C, len(steps))
-	for i, s := range steps {
-		all[i] = of(s.New)
+	return each(steps, func(s inbox.Step[S]) C { return of(s.New) })
+}
+
+func each[S, C any](rows []S, of func(S) C) []C {
+	all := make([]C, len(rows))
+	for i, row := range rows {
+		all[i] = of(row)
 	}
 	return all
 }
@@ -156,3 +197,12 @@ func (r counted) FieldDescriptions() []pgconn.FieldDescription {
 
 // Scan reads the last column into r.reached, and the other columns into the given values.
 func (r counted) Scan(into ...any) error { return r.CollectableRow.Scan(append(into, r.reached)...) }
+
+func readIDs(ctx context.Context, db *pgxpool.Pool, sql string, args ...any) ([]string, error) {
+	rows, _ := db.Query(ctx, sql, args...)
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("read ids: %w", err)
+	}
+	return ids, nil
+}

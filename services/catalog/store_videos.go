@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,8 +20,7 @@ import (
 	"example.com/lockstep/pkg/eventing/tenant"
 )
 
-const videoColumns = `video_id, uploader_id, title, description, duration_seconds, published_at,
-	version, epoch, created_at, updated_at, deleted_at, tenant_id`
+const videoColumns = `video_id, uploader_id, title, description, duration_seconds, published_at, ` + versionColumns
 
 const videoTable = "video_projection"
 
@@ -72,10 +72,9 @@ func videoStatements(table string) *tableSQL {
 			SELECT $2::text AS aggregate_type, video_id::text AS aggregate_id, epoch, version
 			  FROM ` + table + ` WHERE video_id = ANY($1::uuid[])`,
 		lock: `
-			SELECT ` + videoColumns + `, last_event_id, revision, incomplete FROM ` + table + `
+			SELECT ` + videoColumns + `, ` + lockedColumns + ` FROM ` + table + `
 			 WHERE video_id = ANY ($1::uuid[]) ORDER BY video_id FOR UPDATE`,
-		upsert: upsertSQL(table, "video_id", videoColumns,
-			"uuid, uuid, text, text, bigint, timestamptz, bigint, bigint, timestamptz, timestamptz, timestamptz, text"),
+		upsert: upsertSQL(table, "video_id", videoColumns, "uuid, uuid, text, text, bigint, timestamptz"),
 		incomplete: `
 			SELECT video_id::text FROM ` + table + `
 			 WHERE incomplete AND revision < $1 AND video_id > $2::uuid ORDER BY video_id LIMIT $3`,
@@ -83,9 +82,16 @@ func videoStatements(table string) *tableSQL {
 	}
 }
 
+func (a videos) sql() *tableSQL {
+	if a.shadow {
+		return shadowVideos
+	}
+	return servedVideos
+}
+
 // Upsert writes all steps in one statement.
 func (a videos) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Video]) ([]string, error) {
-	return upsert(ctx, tx, a.sql().upsert, a, steps,
+	return upsert(ctx, tx, a.sql().upsert, steps,
 		column(steps, func(v Video) pgtype.UUID { return pgID(v.ID) }),
 		column(steps, func(v Video) pgtype.UUID { // NULL on tombstones
 			return pgtype.UUID{Bytes: v.UploaderID, Valid: v.DeletedAt == nil}
@@ -93,13 +99,7 @@ func (a videos) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Video]
 		column(steps, func(v Video) string { return v.Title }),
 		column(steps, func(v Video) string { return v.Description }),
 		column(steps, func(v Video) int64 { return v.DurationSeconds }),
-		column(steps, func(v Video) *time.Time { return v.PublishedAt }),
-		column(steps, func(v Video) int64 { return v.Version }),
-		column(steps, func(v Video) int64 { return v.Epoch }),
-		column(steps, func(v Video) *time.Time { return v.CreatedAt }),
-		column(steps, func(v Video) time.Time { return v.UpdatedAt }),
-		column(steps, func(v Video) *time.Time { return v.DeletedAt }),
-		column(steps, func(v Video) string { return v.TenantID }))
+		column(steps, func(v Video) *time.Time { return v.PublishedAt }))
 }
 
 // listVideos returns q's page and, if there is one, the next video behind it. The highest id comes
@@ -137,4 +137,16 @@ func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID
 		return nil, 0, fmt.Errorf("list videos: %w", err)
 	}
 	return videos, reached, nil
+}
+
+// Incomplete reads the partial index of incomplete rows.
+func (a videos) Incomplete(ctx context.Context, after string, limit int) ([]string, error) {
+	return readIDs(ctx, a.db, a.sql().incomplete,
+		videoRevision, cmp.Or(after, uuid.Nil.String()), limit)
+}
+
+// CountIncomplete counts the incomplete rows, up to limit, in the partial index.
+func (a videos) CountIncomplete(ctx context.Context, limit int) (n int64, err error) {
+	err = a.db.QueryRow(ctx, a.sql().countIncomplete, limit).Scan(&n)
+	return n, err
 }

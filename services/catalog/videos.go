@@ -23,8 +23,7 @@ import (
 const videoType = "video"
 
 // Video is a video as the projection or its owner has it, and also the JSON of REST. A tombstone
-// has only ID, TenantID, Version, Epoch, LastEventID, UpdatedAt, DeletedAt and Completeness. Each
-// column has the name of its field.
+// has only ID and Versioned. Each column has the name of its field.
 type Video struct {
 	ID              uuid.UUID  `json:"video_id" db:"video_id"`
 	UploaderID      uuid.UUID  `json:"uploader_id"`
@@ -32,17 +31,7 @@ type Video struct {
 	Description     string     `json:"description"`
 	DurationSeconds int64      `json:"duration_seconds"`
 	PublishedAt     *time.Time `json:"published_at"`
-	// Version is 0 if there is neither a video nor a tombstone.
-	Version   int64      `json:"version"`
-	Epoch     int64      `json:"-"`
-	CreatedAt *time.Time `json:"created_at"`
-	UpdatedAt time.Time  `json:"updated_at"`
-	DeletedAt *time.Time `json:"-"`
-	// LastEventID is the id of the event that made Version, if that id is known. LastEventID and
-	// Completeness are read only when the row is locked, because readers do not need them.
-	LastEventID        uuid.NullUUID `json:"-"`
-	TenantID           string        `json:"-"`
-	inbox.Completeness `json:"-"`
+	Versioned
 	// Counters are read for readers only, and are no part of the row.
 	Counters
 }
@@ -53,7 +42,7 @@ var videoRevision = projection.Revision(&eventsv1.Event{}, &videov1.Video{})
 func (v Video) id() string { return v.ID.String() }
 
 func (v Video) position() consistency.Position {
-	return consistency.Position{AggregateType: videoType, AggregateID: v.id(), Epoch: v.Epoch, Version: v.Version}
+	return v.positionOf(videoType, v.id())
 }
 
 // videos is the projection.Aggregate of videos. store_videos.go has its Lock, Upsert and
@@ -114,35 +103,30 @@ func isUnknownName(field string) bool {
 }
 
 // Position is the position of a row.
-func (videos) Position(v Video) inbox.Position {
-	return inbox.Position{
-		Epoch: v.Epoch, Version: v.Version, Deleted: v.DeletedAt != nil, EventID: v.LastEventID.UUID, At: v.UpdatedAt,
-		Completeness: v.Completeness,
-	}
-}
+func (videos) Position(v Video) inbox.Position { return v.at() }
 
 // Apply returns the row v after the change c.
 func (videos) Apply(v Video, c inbox.Change) Video {
-	e, completeness, tenant := c.Event, v.After(c), tenantOf(c.Event, v.TenantID)
+	e, before := c.Event, v.Versioned
 	switch p := c.Payload.(type) {
 	case *eventsv1.VideoCreated:
 		v = Video{
 			UploaderID: uuid.MustParse(p.GetUploaderId()), Title: p.GetTitle(), Description: p.GetDescription(),
-			DurationSeconds: p.GetDurationSeconds(), PublishedAt: timeOf(p.GetPublishedAt()), CreatedAt: &e.OccurredAt,
+			DurationSeconds: p.GetDurationSeconds(), PublishedAt: timeOf(p.GetPublishedAt()),
+			Versioned: Versioned{CreatedAt: &e.OccurredAt},
 		}
 	case *eventsv1.VideoUpdated:
 		v = patched(v, p)
 	case *eventsv1.VideoDeleted:
-		v = Video{DeletedAt: cmp.Or(timeOf(p.GetDeletedAt()), &e.OccurredAt)}
+		v = Video{Versioned: Versioned{DeletedAt: cmp.Or(timeOf(p.GetDeletedAt()), &e.OccurredAt)}}
 	case projection.Lost:
-		v = Video{DeletedAt: &p.AsOf}
+		v = Video{Versioned: Versioned{DeletedAt: &p.AsOf}}
 	case Video:
 		if v = p; p.DeletedAt != nil {
-			v = Video{DeletedAt: p.DeletedAt} // the row that the event would have made
+			v = Video{Versioned: Versioned{DeletedAt: p.DeletedAt}} // the row that the event would have made
 		}
 	}
-	v.ID, v.Epoch, v.Version, v.UpdatedAt, v.LastEventID = uuid.MustParse(e.AggregateID), e.Epoch, e.Version, e.OccurredAt, known(e.ID)
-	v.TenantID, v.Completeness = tenant, completeness
+	v.ID, v.Versioned = uuid.MustParse(e.AggregateID), before.moved(c, v.CreatedAt, v.DeletedAt)
 	return v
 }
 
@@ -171,25 +155,8 @@ func (a videos) Snapshot(v Video) inbox.Change {
 	return snapshot(inbox.Snapshot, v, videoType, v.id(), v.TenantID, a.Position(v))
 }
 
-// Fetch fetches one video as FetchMany does. The error is projection.ErrUnknown if the owner does
-// not know the video.
-func (a videos) Fetch(ctx context.Context, id string, timeout time.Duration) (v Video, at time.Time, err error) {
-	v.ID, err = parseID(id)
-	if err := canonical(id, v.id(), err); err != nil {
-		return v, at, err
-	}
-	found, epoch, at, err := a.FetchMany(ctx, []string{id}, timeout)
-	if err == nil && len(found) == 0 {
-		v.Epoch, err = epoch, projection.ErrUnknown
-	}
-	if err != nil {
-		return v, at, fmt.Errorf("video %s: %w", id, err)
-	}
-	return found[0], at, nil
-}
-
-// FetchMany calls the owner's GetVideoRows.
-func (a videos) FetchMany(ctx context.Context, ids []string, timeout time.Duration) (found []Video, epoch int64, at time.Time, err error) {
+// Fetch calls the owner's GetVideoRows.
+func (a videos) Fetch(ctx context.Context, ids []string, timeout time.Duration) (found []Video, epoch int64, at time.Time, err error) {
 	resp, err := projection.Call(ctx, timeout, a.owner.GetVideoRows, &replicationv1.GetVideoRowsRequest{VideoIds: ids})
 	if err != nil {
 		return nil, 0, at, fmt.Errorf("owner's videos: %w", err)
@@ -218,9 +185,8 @@ func (a videos) List(ctx context.Context, from string, timeout time.Duration) (p
 
 // ownedVideo reads the owner's answer about the video with this id.
 func ownedVideo(p *videov1.Video, id string) (Video, error) {
-	if p.GetVideoId() != id || p.GetVersion() < 1 || p.GetEpoch() < 1 {
-		return Video{}, fmt.Errorf("%w: asked for video %s, got %q version %d epoch %d",
-			consistency.ErrOwnerUnavailable, id, p.GetVideoId(), p.GetVersion(), p.GetEpoch())
+	if p.GetVideoId() != id {
+		return Video{}, fmt.Errorf("%w: asked for video %s, got %q", consistency.ErrOwnerUnavailable, id, p.GetVideoId())
 	}
 	videoID, err := parseID(id)
 	if err != nil {
@@ -230,15 +196,13 @@ func ownedVideo(p *videov1.Video, id string) (Video, error) {
 	if err != nil {
 		return Video{}, fmt.Errorf("%w: uploader_id: %w", consistency.ErrOwnerUnavailable, err)
 	}
-	last, err := lastEvent(p.GetLastEventId())
+	row, err := ownedVersion(p, videoRevision)
 	if err != nil {
-		return Video{}, err
+		return Video{}, fmt.Errorf("owner's video %s: %w", id, err)
 	}
 	return Video{
 		ID: videoID, UploaderID: uploader, Title: p.GetTitle(), Description: p.GetDescription(),
 		DurationSeconds: p.GetDurationSeconds(), PublishedAt: timeOf(p.GetPublishedAt()),
-		Version: p.GetVersion(), Epoch: p.GetEpoch(),
-		CreatedAt: timeOf(p.GetCreatedAt()), UpdatedAt: p.GetUpdatedAt().AsTime(), DeletedAt: timeOf(p.GetDeletedAt()),
-		LastEventID: last, TenantID: p.GetTenantId(), Completeness: completeness(p, videoRevision),
+		Versioned: row,
 	}, nil
 }

@@ -18,9 +18,8 @@ func TestApplyTheLifeOfAVideo(t *testing.T) {
 
 	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
 	want := Video{
-		TenantID: eventing.DefaultTenant,
-		ID:       id, UploaderID: uploader, Title: "first", Description: "about it", DurationSeconds: 60,
-		PublishedAt: atp(-1), Version: 1, Epoch: 1, CreatedAt: atp(1), UpdatedAt: at(1),
+		ID: id, UploaderID: uploader, Title: "first", Description: "about it", DurationSeconds: 60,
+		PublishedAt: atp(-1), Versioned: aliveAt(1),
 	}
 	check := func() {
 		t.Helper()
@@ -47,7 +46,7 @@ func TestApplyTheLifeOfAVideo(t *testing.T) {
 	check()
 
 	f.must(t, inbox.Applied, deletedEvent(id, 5))
-	want = Video{ID: id, TenantID: eventing.DefaultTenant, Version: 5, Epoch: 1, UpdatedAt: at(5), DeletedAt: atp(5)}
+	want = Video{ID: id, Versioned: graveAt(5)}
 	check()
 }
 

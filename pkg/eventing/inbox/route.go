@@ -44,10 +44,16 @@ func (r Route) Repair(ctx context.Context, e eventing.Event) error {
 	return h.Repair(ctx, e)
 }
 
-// Committed passes all positions in moved to every handler.
+// Committed calls the handler of each type that moved, with the positions of that type.
 func (r Route) Committed(ctx context.Context, moved ...consistency.Position) {
-	for _, h := range r {
-		h.Committed(ctx, moved...)
+	byType := map[string][]consistency.Position{}
+	for _, at := range moved {
+		byType[at.AggregateType] = append(byType[at.AggregateType], at)
+	}
+	for kind, positions := range byType {
+		if h, ok := r[kind]; ok {
+			h.Committed(ctx, positions...)
+		}
 	}
 }
 

@@ -28,106 +28,86 @@ const (
 
 var completeRetry = backoff.Policy{Base: time.Second, Cap: time.Minute}
 
-// IncompleteRows is a table whose rows have an inbox.Completeness.
-type IncompleteRows interface {
-	// Incomplete returns the ids of up to limit rows that are incomplete and of a lower revision
-	// than this build's. The ids are in the order of the keys, and all come behind the id in the
-	// argument after. One FetchMany must be able to fetch all of them.
-	Incomplete(ctx context.Context, after string, limit int) (ids []string, err error)
-	// CountIncomplete counts up to limit incomplete rows, of any revision.
-	CountIncomplete(ctx context.Context, limit int) (int64, error)
-}
-
-// Completion finds the rows that an older build has left incomplete, and brings them up to date
-// with the owner's state: see inbox.Completeness.
-type Completion[S any] struct {
-	*Projection[S]
-
-	rows IncompleteRows
-	// after is the id behind which the next page of rows begins.
-	after string
-}
-
-// NewCompletion returns the completion of p. rows is p's table.
-func NewCompletion[S any](p *Projection[S], rows IncompleteRows) *Completion[S] {
-	return &Completion[S]{Projection: p, rows: rows}
-}
-
-// Run works until ctx ends, and returns nil. It bounds the load: it makes one call to the owner for
-// one page of rows at a time, with a pause between two pages. While the owner or the database is
-// unavailable, Run waits, with backoff. A row that cannot be read or written is skipped, with a
-// line in the log, and does not hold up other rows. Several instances do the same work, but a row
-// that is up to date is not written again. Run calls heartbeat at least every two minutes.
-func (c *Completion[S]) Run(ctx context.Context, heartbeat func()) error {
+// Complete finds the rows that an older build has left incomplete, and brings them up to date with
+// the owner's state: see inbox.Completeness. It works until ctx ends, and returns nil. It bounds the
+// load: it makes one call to the owner for one page of rows at a time, with a pause between two
+// pages. While the owner or the database is unavailable, Complete waits, with backoff. A row that
+// cannot be read or written is skipped, with a line in the log, and does not hold up other rows.
+// Several instances do the same work, but a row that is up to date is not written again. Complete
+// calls heartbeat at least every two minutes.
+func (p *Projection[S]) Complete(ctx context.Context, heartbeat func()) error {
+	after := "" // the id behind which the next page of rows begins
 	for failures := 0; ctx.Err() == nil; {
 		heartbeat()
 		pause := completeEvery/2 + rand.N(completeEvery/2)
-		if err := c.pass(ctx, heartbeat); err == nil {
+		var err error
+		if after, err = p.pass(ctx, after, heartbeat); err == nil {
 			failures = 0
 		} else if ctx.Err() == nil {
 			failures++
 			pause = completeRetry.Delay(failures)
-			c.log.WarnContext(ctx, "incomplete rows not brought up to date yet",
-				"aggregate_type", c.aggregate.Type(), "error", err, "retry_in_ms", pause.Milliseconds())
+			p.log.WarnContext(ctx, "incomplete rows not brought up to date yet",
+				"aggregate_type", p.aggregate.Type(), "error", err, "retry_in_ms", pause.Milliseconds())
 		}
 		backoff.Sleep(ctx, pause, nil)
 	}
 	return nil
 }
 
-// pass goes over the incomplete rows once, in the order of their keys. It ends early after
-// maxRefused rows that cannot be written.
-func (c *Completion[S]) pass(ctx context.Context, heartbeat func()) error {
+// pass goes over the incomplete rows behind the id after once, in the order of their keys. It ends
+// early after maxRefused rows that cannot be written. It returns the id behind which the next pass
+// begins.
+func (p *Projection[S]) pass(ctx context.Context, after string, heartbeat func()) (string, error) {
 	completed, refused := 0, 0
 	for ctx.Err() == nil && refused < maxRefused {
 		heartbeat()
-		ids, err := c.next(ctx, c.after)
+		ids, err := p.nextIncomplete(ctx, after)
 		if err != nil {
-			return err
+			return after, err
 		}
 		if len(ids) == 0 {
-			c.after = ""
+			after = ""
 			break
 		}
-		written, failed, err := c.complete(ctx, ids)
+		written, failed, err := p.complete(ctx, ids)
 		if err != nil {
-			return err
+			return after, err
 		}
-		completed, refused, c.after = completed+written, refused+failed, ids[len(ids)-1]
+		completed, refused, after = completed+written, refused+failed, ids[len(ids)-1]
 		backoff.Sleep(ctx, completePause, nil)
 	}
 	if completed > 0 {
-		c.log.InfoContext(ctx, "rows that an older build had left incomplete are up to date",
-			"aggregate_type", c.aggregate.Type(), "rows", completed)
+		p.log.InfoContext(ctx, "rows that an older build had left incomplete are up to date",
+			"aggregate_type", p.aggregate.Type(), "rows", completed)
 	}
-	return c.count(ctx)
+	return after, p.countIncomplete(ctx)
 }
 
-func (c *Completion[S]) next(ctx context.Context, after string) ([]string, error) {
+func (p *Projection[S]) nextIncomplete(ctx context.Context, after string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	return c.rows.Incomplete(ctx, after, consistency.MaxPositions)
+	return p.aggregate.Incomplete(ctx, after, consistency.MaxPositions)
 }
 
 // complete writes the owner's state of these aggregates. It returns how many rows it has moved, and
 // how many could not be written. A row is left for the next pass if the owner does not know it, or
 // if the owner's answer is from before the row.
-func (c *Completion[S]) complete(ctx context.Context, ids []string) (written, failed int, err error) {
-	rows, _, asOf, err := c.aggregate.FetchMany(ctx, ids, repairTimeout)
+func (p *Projection[S]) complete(ctx context.Context, ids []string) (written, failed int, err error) {
+	rows, _, asOf, err := p.aggregate.Fetch(ctx, ids, repairTimeout)
 	if err != nil {
 		return 0, 0, err
 	}
-	written, failed, err = c.takeOver(ctx, rows, asOf)
-	completedRows.Add(ctx, int64(written), c.ofType())
+	written, failed, err = p.takeOver(ctx, rows, asOf)
+	completedRows.Add(ctx, int64(written), p.ofType())
 	return written, failed, err
 }
 
-func (c *Completion[S]) count(ctx context.Context) error {
+func (p *Projection[S]) countIncomplete(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	n, err := c.rows.CountIncomplete(ctx, maxCounted)
+	n, err := p.aggregate.CountIncomplete(ctx, maxCounted)
 	if err == nil {
-		incompleteRows.Record(ctx, n, c.ofType())
+		incompleteRows.Record(ctx, n, p.ofType())
 	}
 	return err
 }

@@ -19,7 +19,7 @@ import (
 // old is the notes of a build that has left all notes of version 1 incomplete. A pass ends with
 // the count.
 type old struct {
-	*shelf
+	*notes
 
 	t      *testing.T
 	counts chan<- int64
@@ -72,8 +72,8 @@ func TestOddRowsHoldUpNoCompletion(t *testing.T) {
 		s.db = db
 		ctx, stop := context.WithCancel(t.Context())
 		counts, ended := make(chan int64, 10), make(chan error, 1)
-		completion := projection.NewCompletion(projection.New(txn.NewWriter(db), s.notes, s.waiters, slog.New(slog.NewTextHandler(&s.said, nil))), old{s, t, counts})
-		go func() { ended <- completion.Run(ctx, func() {}) }()
+		p := projection.New(txn.NewWriter(db), old{s.notes, t, counts}, s.waiters, slog.New(slog.NewTextHandler(&s.said, nil)))
+		go func() { ended <- p.Complete(ctx, func() {}) }()
 		passes := []int64{<-counts, <-counts}
 		stop()
 		if err := <-ended; err != nil || !slices.Equal(passes, []int64{rows, oddRows}) {

@@ -81,15 +81,7 @@ func (orders) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[order]) 
 	return written, nil
 }
 
-func (a orders) Fetch(_ context.Context, id string, _ time.Duration) (o order, asOf time.Time, err error) {
-	o, known := a.owner[id]
-	if !known {
-		err = projection.ErrUnknown
-	}
-	return o, time.Now(), err
-}
-
-func (a orders) FetchMany(_ context.Context, ids []string, _ time.Duration) (found []order, epoch int64, asOf time.Time, err error) {
+func (a orders) Fetch(_ context.Context, ids []string, _ time.Duration) (found []order, epoch int64, asOf time.Time, err error) {
 	for _, id := range ids {
 		if o, known := a.owner[id]; known {
 			found = append(found, o)
@@ -107,6 +99,11 @@ func (a orders) List(_ context.Context, from string, _ time.Duration) (page proj
 	}
 	return page, nil
 }
+
+// The rows of orders keep no inbox.Completeness, so none is incomplete.
+func (orders) Incomplete(context.Context, string, int) (ids []string, err error) { return nil, nil }
+
+func (orders) CountIncomplete(context.Context, int) (int64, error) { return 0, nil }
 
 func (a orders) Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error) {
 	var ids []string

@@ -82,7 +82,7 @@ func (*notes) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[note]) (
 	return written, nil
 }
 
-func (a *notes) Fetch(_ context.Context, id string, timeout time.Duration) (note, time.Time, error) {
+func (a *notes) fetch(id string, timeout time.Duration) (note, time.Time, error) {
 	if a.beforeFetch != nil {
 		a.beforeFetch()
 	}
@@ -95,20 +95,19 @@ func (a *notes) Fetch(_ context.Context, id string, timeout time.Duration) (note
 	case a.away != nil:
 		return note{}, time.Time{}, a.away
 	case !known:
-		n = newNote(id, max(a.epoch, 1), 1, "")
-		n.Epoch, n.Version = a.epoch, 0
-		return n, a.asOf, projection.ErrUnknown
+		return note{}, a.asOf, projection.ErrUnknown
 	}
 	return n, a.asOf, nil
 }
 
-// FetchMany is several calls of Fetch in one.
-func (a *notes) FetchMany(ctx context.Context, ids []string, timeout time.Duration) (found []note, epoch int64, asOf time.Time, err error) {
+// Fetch is several calls of fetch in one.
+func (a *notes) Fetch(_ context.Context, ids []string, timeout time.Duration) (found []note, epoch int64, asOf time.Time, err error) {
 	for _, id := range ids {
-		n, at, err := a.Fetch(ctx, id, timeout)
+		var n note
+		n, asOf, err = a.fetch(id, timeout)
 		switch {
 		case err == nil:
-			found, asOf = append(found, n), at
+			found = append(found, n)
 		case !errors.Is(err, projection.ErrUnknown):
 			return nil, 0, asOf, err
 		}
@@ -143,6 +142,11 @@ func (a *notes) List(_ context.Context, from string, _ time.Duration) (page proj
 	}
 	return page, nil
 }
+
+// Incomplete and CountIncomplete find none unless a test has its own.
+func (*notes) Incomplete(context.Context, string, int) (ids []string, err error) { return nil, nil }
+
+func (*notes) CountIncomplete(context.Context, int) (int64, error) { return 0, nil }
 
 func (a *notes) Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error) {
 	ids := make([]string, len(wanted))

@@ -66,7 +66,7 @@ func hasUnknown(m protoreflect.Message) (found bool) {
 }
 
 // Call sends one request to an owner over gRPC. It returns the errors that [Aggregate].Fetch
-// documents.
+// documents, and ErrUnknown for the status NOT_FOUND.
 func Call[Q, A any](ctx context.Context, timeout time.Duration,
 	call func(context.Context, *Q, ...grpc.CallOption) (*A, error), request *Q,
 ) (*A, error) {

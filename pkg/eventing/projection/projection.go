@@ -56,20 +56,23 @@ type Aggregate[S any] interface {
 	Decode(e eventing.Event) (inbox.Change, error)
 	// Snapshot returns the owner's state as a change.
 	Snapshot(row S) inbox.Change
-	// Fetch returns an aggregate or its tombstone as the owner has it. The answer contains
-	// everything that the owner had committed by the time asOf. A zero asOf means that the time is
-	// unknown. The error is ErrUnknown, consistency.ErrOwnerUnavailable, or the error of the
-	// caller's ctx. ErrUnknown may come with an asOf. With ErrUnknown, row has only the id and the
-	// owner's epoch. The epoch is 0 if it is unknown.
-	Fetch(ctx context.Context, id string, timeout time.Duration) (row S, asOf time.Time, err error)
-	// FetchMany is Fetch for up to consistency.MaxPositions aggregates in one call. It leaves out
-	// aggregates that the owner does not know, and never returns ErrUnknown. epoch and asOf hold
-	// for all ids, including those that are left out.
-	FetchMany(ctx context.Context, ids []string, timeout time.Duration) (rows []S, epoch int64, asOf time.Time, err error)
+	// Fetch returns aggregates or their tombstones as the owner has them, up to
+	// consistency.MaxPositions in one call. It leaves out aggregates that the owner does not know.
+	// The answer contains everything that the owner had committed by the time asOf. A zero asOf
+	// means that the time is unknown. epoch is the owner's epoch, or 0 if that is unknown. epoch and
+	// asOf hold for all ids, including those that are left out. The error is
+	// consistency.ErrOwnerUnavailable or the error of the caller's ctx.
+	Fetch(ctx context.Context, ids []string, timeout time.Duration) (rows []S, epoch int64, asOf time.Time, err error)
 	// List returns a page of the owner's aggregates, tombstones included, that begins at the id
-	// from. An empty from means the first page. It returns the errors of Fetch except ErrUnknown,
-	// or a permanent error (eventing.Permanent) if the owner's release has no such listing.
+	// from. An empty from means the first page. It returns the errors of Fetch, or a permanent error
+	// (eventing.Permanent) if the owner's release has no such listing.
 	List(ctx context.Context, from string, timeout time.Duration) (OwnersPage[S], error)
+	// Incomplete returns the ids of up to limit rows that are incomplete (inbox.Completeness) and of
+	// a lower revision than this build's. The ids are in the order of the keys, and all come behind
+	// the id in the argument after. One Fetch must be able to fetch all of them.
+	Incomplete(ctx context.Context, after string, limit int) (ids []string, err error)
+	// CountIncomplete counts up to limit incomplete rows, of any revision.
+	CountIncomplete(ctx context.Context, limit int) (int64, error)
 }
 
 // Projection is the projection of one type of aggregate. It is an inbox.Handler.
@@ -128,7 +131,7 @@ func (p *Projection[S]) Committed(ctx context.Context, moved ...consistency.Posi
 // and inbox.ErrBehind if the answer may come from a replica that lags. If the owner does not know the
 // aggregate, the error is inbox.ErrBehind while inbox.MayLag holds, and permanent afterwards.
 func (p *Projection[S]) Repair(ctx context.Context, e eventing.Event) error {
-	row, asOf, err := p.aggregate.Fetch(ctx, e.AggregateID, repairTimeout)
+	row, _, asOf, err := p.fetch(ctx, e.AggregateID, repairTimeout)
 	switch {
 	case errors.Is(err, ErrUnknown) && inbox.MayLag(e, asOf):
 		return fmt.Errorf("%w: %w", inbox.ErrBehind, err)

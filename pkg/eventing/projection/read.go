@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
@@ -22,13 +24,15 @@ import (
 // counts as unknown, because a token does not prove that its bearer may see the aggregates that the
 // token names.
 func (p *Projection[S]) FetchRequired(ctx context.Context, tenant, id string, required consistency.Requirement) (row S, err error) {
-	row, _, err = p.aggregate.Fetch(ctx, id, consistency.FetchTimeout)
-	if err != nil && !errors.Is(err, ErrUnknown) {
+	row, epoch, _, err := p.fetch(ctx, id, consistency.FetchTimeout)
+	at := consistency.Position{AggregateType: p.aggregate.Type(), AggregateID: id, Epoch: epoch}
+	switch {
+	case err != nil && !errors.Is(err, ErrUnknown):
 		return row, err
-	}
-	at := p.position(row)
-	if err == nil && p.tenant(row) != tenant {
-		at.Version, err = 0, ErrUnknown
+	case err == nil && p.tenant(row) != tenant:
+		err = ErrUnknown
+	case err == nil:
+		at = p.position(row)
 	}
 	if len(required.Unmet(at)) > 0 {
 		err = consistency.ErrAhead
@@ -37,6 +41,19 @@ func (p *Projection[S]) FetchRequired(ctx context.Context, tenant, id string, re
 		row = *new(S)
 	}
 	return row, err
+}
+
+// fetch is the aggregate's Fetch for one id. The error is ErrUnknown if the owner does not know the
+// aggregate. epoch and asOf hold in that case, too.
+func (p *Projection[S]) fetch(ctx context.Context, id string, timeout time.Duration) (row S, epoch int64, asOf time.Time, err error) {
+	rows, epoch, asOf, err := p.aggregate.Fetch(ctx, []string{id}, timeout)
+	if err == nil && len(rows) == 0 {
+		err = ErrUnknown
+	}
+	if err != nil {
+		return row, epoch, asOf, fmt.Errorf("%s %s: %w", p.aggregate.Type(), id, err)
+	}
+	return rows[0], epoch, asOf, nil
 }
 
 // tenant returns the tenant of the owner's state.
@@ -144,7 +161,7 @@ func (p *Projection[S]) BringForward(ctx context.Context, w *txn.Writer, require
 	for i, s := range stale {
 		ids[i] = s.ID
 	}
-	rows, epoch, asOf, err := p.aggregate.FetchMany(ctx, ids, consistency.FetchTimeout)
+	rows, epoch, asOf, err := p.aggregate.Fetch(ctx, ids, consistency.FetchTimeout)
 	if err != nil {
 		return left, err
 	}

@@ -128,7 +128,7 @@ type Lost struct{ AsOf time.Time }
 // the change is a tombstone. The change is zero if there is no row to replace, or if the answer may
 // be from before the row.
 func (p *Projection[S]) ownersState(ctx context.Context, row reconcile.Row) (c inbox.Change, asOf time.Time, err error) {
-	owners, asOf, err := p.aggregate.Fetch(ctx, row.ID, repairTimeout)
+	owners, _, asOf, err := p.fetch(ctx, row.ID, repairTimeout)
 	if err == nil {
 		return p.aggregate.Snapshot(owners), asOf, nil
 	}
