@@ -9,6 +9,7 @@ import (
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/projection"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 )
 
@@ -104,4 +105,19 @@ func TestApplyRefusesWhatContradictsItself(t *testing.T) {
 		t.Errorf("something was written: %+v", v)
 	}
 	f.must(t, inbox.Applied, good())
+}
+
+// An event of a release without tenants, and the state of an aggregate that its owner has lost, name
+// no tenant. The row stays its tenant's.
+func TestARowKeepsItsTenant(t *testing.T) {
+	t.Parallel()
+	id := newVideoID()
+	for _, payload := range []any{&eventsv1.VideoUpdated{}, projection.Lost{AsOf: at(3)}} {
+		c := inbox.Change{Event: eventing.Event{AggregateID: id.String(), Version: 3}, Payload: payload}
+		for before, want := range map[string]string{"acme": "acme", "": eventing.DefaultTenant} {
+			if v := (videos{}).Apply(Video{Versioned: Versioned{TenantID: before, Version: 2}}, c); v.TenantID != want {
+				t.Errorf("%T: a row of %q is of tenant %q, want %q", payload, before, v.TenantID, want)
+			}
+		}
+	}
 }
