@@ -97,6 +97,16 @@ func TestARowRemembersWhatItLacks(t *testing.T) {
 			t.Errorf("%s, and a deletion: %+v", c.name, got)
 		}
 	}
+	// So does a row that was taken from a newer owner.
+	id := newVideoID()
+	f.peer.has(newer(ownersVideo(id, 6, "sixth")))
+	if err := f.projector.videos.Repair(t.Context(), titled(id, 4, "fourth")); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := f.completeness(t, id), (inbox.Completeness{Revision: videoRevision, Incomplete: true}); got != want {
+		t.Errorf("the owner's row has an unknown field: %+v, want %+v", got, want)
+	}
+
 	other := unknownPayload
 	other.Type = "VideoTagged"
 	if _, err := f.apply(t, other); !errors.Is(err, inbox.ErrUnknown) {
