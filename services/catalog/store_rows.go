@@ -63,8 +63,8 @@ func lockRows[S any](ctx context.Context, tx pgx.Tx, id func(row S) string, sql 
 //go:embed upsert.sql
 var upsertTemplate string
 
-// upsertSQL returns the statement that upsert runs. columns are the columns for
-// readers, which end in versionColumns, and types the types of those before versionColumns. If a row was absent, the
+// upsertSQL returns the statement that upsert runs. columns are the columns for readers, which end in
+// versionColumns. types are the types of those before versionColumns. If a row was absent, the
 // statement inserts it, unless another transaction has inserted it since. If a row was there, it is
 // locked, so an insert of it certainly conflicts. Then the conflict clause updates the row, and
 // Postgres finds the row by its key, whatever the plan is.
@@ -84,8 +84,8 @@ func countIncompleteSQL(table string) string {
 	return `SELECT count(*) FROM (SELECT FROM ` + table + ` WHERE incomplete LIMIT $1) AS rows_found`
 }
 
-// upsert runs sql, which is a statement of upsertSQL, with the columns of the rows after steps. columns
-// are those before versionColumns. It returns the ids of the written rows.
+// upsert runs sql, which is a statement of upsertSQL, with the columns of the rows after steps.
+// columns has the columns before versionColumns. It returns the ids of the written rows.
 func upsert[S interface{ versioned() Versioned }](
 	ctx context.Context, tx pgx.Tx, sql string, steps []inbox.Step[S], columns ...any,
 ) ([]string, error) {
