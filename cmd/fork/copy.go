@@ -110,6 +110,14 @@ func edited(f file) (_ file, err error) {
 // bytes.
 func isBinary(content []byte) bool { return bytes.IndexByte(content[:min(len(content), 8000)], 0) >= 0 }
 
+// lines returns the number of lines of a text file. It returns 0 for a binary file.
+func (f file) lines() int {
+	if isBinary(f.content) {
+		return 0
+	}
+	return bytes.Count(f.content, []byte("\n"))
+}
+
 // aside stands in for the module path while words are replaced, because the module path may contain
 // words that would be replaced.
 const aside = "\x00module\x00"
