@@ -3,8 +3,8 @@ package main
 import (
 	"fmt"
 	"regexp"
-	"slices"
-	"strings"
+
+	"example.com/lockstep/cmd/fork/repo"
 )
 
 // newFiles adds the files that are only for the aggregate. It renders them from templates.
@@ -118,7 +118,7 @@ func (c *change) protoEdits() {
 		c.pattern(name, `\z`, func([]string) string { return messages })
 	}
 	imported := fmt.Sprintf("import \"video/v1/%s_service.proto\";\n", c.aggregate.Name)
-	c.pattern(rows, `(?:import "[^"]+";\n)+`, func(m []string) string { return sortedLines(m[0] + imported) })
+	c.pattern(rows, `(?:import "[^"]+";\n)+`, func(m []string) string { return repo.SortedLines(m[0] + imported) })
 }
 
 // testEdits adds the aggregate to existing tests that list all aggregates, routes and tables.
@@ -156,10 +156,4 @@ func (c *change) testEdits() {
 		s.holding("tenantTables", `"outbox": `, fmt.Sprintf(`%q: "SELECT INSERT UPDATE"`, a.Plural()))
 		s.holding("tenantTables", `_projection": `, fmt.Sprintf(`%q: "SELECT"`, a.Name+"_projection"))
 	})
-}
-
-func sortedLines(text string) string {
-	lines := strings.SplitAfter(text, "\n")
-	slices.Sort(lines)
-	return strings.Join(lines, "")
 }

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"example.com/lockstep/cmd/fork/repo"
 )
 
 // Aggregate is the aggregate to add. The templates use its methods, which return the forms of its
@@ -76,7 +78,7 @@ func checkName(flag, name string) error {
 	switch {
 	case !namePattern.MatchString(name) || len(name) > maxName:
 		return fmt.Errorf("%s: %q is not a word of 1 to %d lower-case letters and digits that begins with a letter", flag, name, maxName)
-	case reserved(name), slices.Contains(takenNames, name):
+	case repo.Reserved(name) != "", slices.Contains(takenNames, name):
 		return fmt.Errorf("%s: %q is a reserved word of Go, SQL or protobuf, or of the generated code; take another one", flag, name)
 	}
 	return nil
@@ -115,7 +117,7 @@ func (a Aggregate) checkFields() error {
 	}
 	seen := map[string]string{}
 	for _, f := range a.Fields {
-		if reserved(f.Name) || taken[joined(f.Name)] {
+		if repo.Reserved(f.Name) != "" || taken[joined(f.Name)] {
 			return fmt.Errorf("FIELDS: %q is a reserved word of Go, SQL or protobuf, or a field that every %s has; take another one", f.Name, a.Name)
 		}
 		if other, twice := seen[joined(f.Name)]; twice {

@@ -109,15 +109,8 @@ func git(t *testing.T, dir string, args ...string) {
 	}
 }
 
-func TestWordForms(t *testing.T) {
+func TestFieldNames(t *testing.T) {
 	t.Parallel()
-	for word, want := range map[string]string{
-		"comment": "comments", "reply": "replies", "day": "days", "news": "newses", "box": "boxes", "match": "matches", "wish": "wishes",
-	} {
-		if got := plural(word); got != want {
-			t.Errorf("plural of %s is %s, want %s", word, got, want)
-		}
-	}
 	f := Field{"link_url", "string"}
 	if f.Go() != "LinkURL" || f.Proto() != "LinkUrl" {
 		t.Errorf("%s, %s", f.Go(), f.Proto())

@@ -26,7 +26,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"example.com/lockstep/cmd/fork/guide"
+	"example.com/lockstep/cmd/fork/repo"
 	"example.com/lockstep/internal/command"
 )
 
@@ -164,7 +164,7 @@ func generate(ctx context.Context, dir string, out io.Writer) error {
 		{"go", "-C", filepath.Join(dir, "localpubsub"), "mod", "tidy"},
 	} {
 		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-		cmd.Stdout, cmd.Stderr, cmd.Env = out, out, guide.Environment()
+		cmd.Stdout, cmd.Stderr, cmd.Env = out, out, repo.Environment()
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}

@@ -6,6 +6,8 @@ import (
 	"path"
 	"regexp"
 	"strings"
+
+	"example.com/lockstep/cmd/fork/repo"
 )
 
 // A kind says how a reader of a file takes a part of the file: as code, as a literal or as prose.
@@ -29,7 +31,7 @@ func newRenamer(from, to words, decide []rule) *renamer {
 	var spellings []string
 	// A plural precedes its singular, so that the pattern tries the plural first.
 	for _, word := range []string{from.plural, from.aggregate, from.owner, from.reader, from.name} {
-		spellings = append(spellings, word, title(word), strings.ToUpper(word))
+		spellings = append(spellings, word, repo.Title(word), strings.ToUpper(word))
 	}
 	return &renamer{from: from, to: to, pattern: regexp.MustCompile(strings.Join(spellings, "|")), decide: decide}
 }
@@ -190,10 +192,7 @@ var (
 // it leaves the word a alone, because a is a variable there.
 func withArticle(text []byte, o occurrence, replacement string) []byte {
 	before := max(0, len(text)-8)
-	tail, n := string(text[before:]), ""
-	if hasVowel(replacement) {
-		n = "n"
-	}
+	tail, n := string(text[before:]), repo.Article(replacement)[1:]
 	isCode := o.kind == code && path.Ext(o.file) == ".go"
 	if m := articleBefore.FindStringSubmatchIndex(tail); m != nil && !isCode {
 		return append(text[:before+m[5]], n+tail[m[8]:]...)
@@ -203,17 +202,6 @@ func withArticle(text []byte, o occurrence, replacement string) []byte {
 		return append(text[:before+m[2]], n...)
 	}
 	return text
-}
-
-// hasVowel reports whether a word begins with the sound of a vowel. It guesses from the spelling.
-func hasVowel(word string) bool {
-	word = strings.ToLower(word)
-	for _, consonant := range []string{"uni", "use", "usa", "uti", "eu", "one"} {
-		if strings.HasPrefix(word, consonant) {
-			return false
-		}
-	}
-	return strings.IndexByte("aeiou", word[0]) >= 0
 }
 
 // kinds returns a function that returns the kind of the text at an offset of content. The function

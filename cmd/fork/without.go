@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	"example.com/lockstep/cmd/fork/guide"
+	"example.com/lockstep/cmd/fork/repo"
 )
 
 // removal is the beginning of a title in the guide. The chapter with this title removes the second
@@ -108,10 +109,10 @@ func withoutEngagements(ctx context.Context, dir string) error {
 
 // committed commits all files in dir, because some git commands work on committed files only.
 func committed(ctx context.Context, dir string) error {
-	if _, err := git(ctx, dir, "add", "--all"); err != nil {
+	if _, err := repo.Git(ctx, dir, "add", "--all"); err != nil {
 		return err
 	}
-	_, err := git(ctx, dir, "-c", "user.name=fork", "-c", "user.email=fork@localhost", "-c", "commit.gpgsign=false",
+	_, err := repo.Git(ctx, dir, "-c", "user.name=fork", "-c", "user.email=fork@localhost", "-c", "commit.gpgsign=false",
 		"commit", "--quiet", "--no-verify", "--message=with engagements")
 	return err
 }
