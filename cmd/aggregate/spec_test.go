@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"flag"
 	"io"
 	"os"
 	"os/exec"
@@ -83,7 +85,7 @@ func TestTakenNamesAreRefused(t *testing.T) {
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
 	var help bytes.Buffer
-	if err := run(t.Context(), []string{"--help"}, t.TempDir(), &help, io.Discard); err != nil || !strings.Contains(help.String(), "PARENT") {
+	if err := run(t.Context(), []string{"--help"}, t.TempDir(), &help, io.Discard); !errors.Is(err, flag.ErrHelp) || !strings.Contains(help.String(), "PARENT") {
 		t.Errorf("help: %v\n%s", err, help.String())
 	}
 	// A tree with changes, and one without a repository.

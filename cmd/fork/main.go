@@ -43,9 +43,6 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	start := time.Now()
 	o, err := parse(ctx, args, stdout)
-	if errors.Is(err, flag.ErrHelp) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}
@@ -100,12 +97,8 @@ func parse(ctx context.Context, args []string, stdout io.Writer) (o options, err
 	flags.StringVar(&o.to.reader, "reader", "", "the service that has the read model, such as storefront (default "+current.reader+")")
 	flags.StringVar(&o.to.name, "name", "", "the repository, such as shop (default "+current.name+")")
 	engagement := flags.String("engagement", "yes", "no: without the second aggregate, and the counters and checkpoints that hang on it")
-	if err = command.ParseFlags(flags, args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintln(stdout, "Usage, in the root of the repository: go run ./cmd/fork --module PATH [--dir DIR] [--aggregate WORD …]")
-			flags.SetOutput(stdout)
-			flags.PrintDefaults()
-		}
+	const usage = "Usage, in the root of the repository: go run ./cmd/fork --module PATH [--dir DIR] [--aggregate WORD …]\n"
+	if err := command.ParseOrHelp(flags, args, usage, stdout); err != nil {
 		return o, err
 	}
 	if err := checkModule(o.module); err != nil {
