@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"go/format"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -138,24 +136,10 @@ func removeChapter(dir string) error {
 // formatAll formats the Go files. gofmt may align the remaining lines in another way after a line
 // was removed.
 func formatAll(ctx context.Context, dir string) error {
-	files, err := readAll(ctx, dir)
-	if err != nil {
-		return err
-	}
-	for _, f := range files {
-		if path.Ext(f.name) != ".go" {
-			continue
-		}
-		text, err := format.Source(f.content)
-		if err != nil {
-			return err
-		}
-		if bytes.Equal(text, f.content) {
-			continue
-		}
-		if err := os.WriteFile(filepath.Join(dir, filepath.FromSlash(f.name)), text, f.mode); err != nil {
-			return err
-		}
+	ctx, cancel := context.WithTimeout(ctx, generateTimeout)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, "gofmt", "-w", dir).CombinedOutput(); err != nil {
+		return fmt.Errorf("gofmt: %w: %s", err, bytes.TrimSpace(out))
 	}
 	return nil
 }
