@@ -11,20 +11,28 @@ import (
 // This file has the forms of the names of an aggregate and its fields. The templates use these
 // forms.
 
+// IsVideo reports whether the name is that of the sample aggregate of this repository.
+func (n noun) IsVideo() bool { return n.Name == "video" }
+
 // Type returns the name in Go and protobuf, such as Comment.
-func (a Aggregate) Type() string { return repo.Title(a.Name) }
+func (n noun) Type() string { return repo.Title(n.Name) }
 
 // Upper returns the name in enums and in reasons of errors, such as COMMENT.
-func (a Aggregate) Upper() string { return strings.ToUpper(a.Name) }
+func (n noun) Upper() string { return strings.ToUpper(n.Name) }
 
 // Plural is the name of the table, the path and the list.
-func (a Aggregate) Plural() string { return repo.Plural(a.Name) }
+func (n noun) Plural() string {
+	if n.IsVideo() {
+		return "videos"
+	}
+	return repo.Plural(n.Name)
+}
+
+// Article is a or an.
+func (n noun) Article() string { return repo.Article(n.Name) }
 
 // Types returns the plural in Go, such as Comments.
 func (a Aggregate) Types() string { return repo.Title(a.Plural()) }
-
-// Article is a or an.
-func (a Aggregate) Article() string { return repo.Article(a.Name) }
 
 // Owner is the name of the service that owns the aggregate, and of its schema. Reader is the
 // name of the service with the read model, and of its schema.
@@ -64,26 +72,6 @@ func (a Aggregate) HasText() bool { return slices.ContainsFunc(a.Fields, Field.I
 func (a Aggregate) Texts() []Field {
 	return slices.DeleteFunc(slices.Clone(a.Fields), func(f Field) bool { return !f.IsText() })
 }
-
-// IsVideo reports whether the parent is the sample aggregate of this repository.
-func (p Parent) IsVideo() bool { return p.Name == "video" }
-
-// Type is the name of the parent in Go and protobuf, as Aggregate.Type.
-func (p Parent) Type() string { return repo.Title(p.Name) }
-
-// Upper is the name of the parent in enums and reasons, as Aggregate.Upper.
-func (p Parent) Upper() string { return strings.ToUpper(p.Name) }
-
-// Plural is the plural of the parent, as Aggregate.Plural.
-func (p Parent) Plural() string {
-	if p.IsVideo() {
-		return "videos"
-	}
-	return repo.Plural(p.Name)
-}
-
-// Article is a or an.
-func (p Parent) Article() string { return repo.Article(p.Name) }
 
 // Go returns the name of the struct field in Go that has the parent's id. Proto returns the name of
 // this field in generated messages.

@@ -9,16 +9,20 @@ import (
 	"example.com/lockstep/cmd/fork/repo"
 )
 
-// Aggregate is the aggregate to add. The templates use its methods, which return the forms of its
-// name.
+// Name is the name of an aggregate, such as comment. The templates use its methods, which return the
+// forms of the name.
+type noun struct{ Name string }
+
+// Aggregate is the aggregate to add.
 type Aggregate struct {
-	Name   string  // comment
+	noun
+
 	Parent *Parent // nil: none
 	Fields []Field
 }
 
 // Parent is the aggregate to which the new aggregates belong.
-type Parent struct{ Name string }
+type Parent struct{ noun }
 
 // Field is one field that callers write.
 type Field struct{ Name, Kind string }
@@ -66,7 +70,7 @@ func parse(name, fields, parent string) (a Aggregate, err error) {
 		if !namePattern.MatchString(parent) || parent == name {
 			return a, fmt.Errorf("PARENT: %q is not the name of another aggregate", parent)
 		}
-		a.Parent = &Parent{parent}
+		a.Parent = &Parent{noun{parent}}
 	}
 	if a.Fields, err = parseFields(fields); err != nil {
 		return a, err
