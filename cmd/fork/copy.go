@@ -34,7 +34,8 @@ func readRepository(ctx context.Context, dir string) (files []file, module strin
 		return nil, "", err
 	}
 	for _, f := range all {
-		if isLeftOut(f.name) || isAdded(f.name) {
+		// If this repository is a fork, its forks get the added files anew.
+		if isLeftOut(f.name) || added[f.name] != "" {
 			continue
 		}
 		if f, err = edited(f); err != nil {
@@ -42,12 +43,12 @@ func readRepository(ctx context.Context, dir string) (files []file, module strin
 		}
 		files = append(files, f)
 	}
-	for _, extra := range added {
-		content, err := part(extra.part)
+	for name, from := range added {
+		content, err := part(from)
 		if err != nil {
 			return nil, "", err
 		}
-		files = append(files, file{name: extra.name, content: content, mode: 0o755})
+		files = append(files, file{name: name, content: content, mode: 0o755})
 	}
 	return files, module, nil
 }

@@ -5,6 +5,7 @@ import (
 	"go/token"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"example.com/lockstep/cmd/fork/repo"
@@ -108,29 +109,18 @@ func (r *renamer) replace(o occurrence) string {
 	if strings.HasPrefix(o.after, " authors") || strings.HasSuffix(o.before, "pg_") {
 		return o.word
 	}
-	switch strings.ToLower(o.word) {
-	case r.from.plural:
-		return r.several(o)
-	case r.from.aggregate:
-		if r.from.ambiguous() && r.means(o) == owner {
-			return spelled(r.from.owner, o.word)(r.to.owner)
-		}
-		return spelled(r.from.aggregate, o.word)(r.to.aggregate)
-	case r.from.owner:
-		return spelled(r.from.owner, o.word)(r.to.owner)
-	case r.from.reader:
-		return spelled(r.from.reader, o.word)(r.to.reader)
-	}
-	return spelled(r.from.name, o.word)(r.to.name)
-}
-
-// several replaces a plural. An anchor has no apostrophe. So the genitive of the owner looks like a
-// plural in the anchor of a heading.
-func (r *renamer) several(o occurrence) string {
-	if r.from.ambiguous() && strings.HasPrefix(o.after, "-database-") {
+	from, to := r.from.all(), r.to.all()
+	i := slices.IndexFunc(from, func(w flagged) bool { return strings.EqualFold(w.word, o.word) })
+	switch {
+	case !r.from.ambiguous():
+	case from[i].word == r.from.aggregate && r.means(o) == owner:
+		return spelled(r.to.owner, o.word)
+	// An anchor has no apostrophe. So the genitive of the owner looks like a plural in the anchor of
+	// a heading.
+	case from[i].word == r.from.plural && strings.HasPrefix(o.after, "-database-"):
 		return r.to.owner + "s"
 	}
-	return spelled(r.from.plural, o.word)(r.to.plural)
+	return spelled(to[i].word, o.word)
 }
 
 // means returns the meaning of an occurrence if one word names both the aggregate and its owner.

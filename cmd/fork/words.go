@@ -42,16 +42,13 @@ func (w words) all() []flagged {
 
 type flagged struct{ flag, word string }
 
-// A spelling is the case of a word: lower, Title or UPPER.
-type spelling func(string) string
-
-// spelled returns the spelling of an occurrence of word.
-func spelled(word, occurrence string) spelling {
+// spelled returns the word to in the case that occurrence has: lower, Title or UPPER.
+func spelled(to, occurrence string) string {
 	switch occurrence {
-	case word:
-		return func(s string) string { return s }
-	case strings.ToUpper(word):
-		return strings.ToUpper
+	case strings.ToLower(occurrence):
+		return to
+	case strings.ToUpper(occurrence):
+		return strings.ToUpper(to)
 	}
-	return repo.Title
+	return repo.Title(to)
 }
