@@ -8,22 +8,64 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 
 	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/internal/local/process"
-	"example.com/lockstep/internal/monitoring"
 	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/internal/topics"
 )
 
 // faster is by how much the alerts' durations are shortened: a minute is a second.
 const faster = 60
+
+var (
+	lasting  = regexp.MustCompile(`(?m)^( +for: )(\d+)s$`)
+	windows  = regexp.MustCompile(`\[(\d+)([mhd])\]`)
+	ageLimit = regexp.MustCompile(`(age_seconds\)? > )(\d+)`)
+	units    = map[string]time.Duration{"m": time.Minute, "h": time.Hour, "d": 24 * time.Hour}
+)
+
+// sooner divides the durations in a rule file by faster: the windows, the limits of ages, and the
+// time for which an expression has to hold.
+func sooner(rules string) string {
+	number := func(digits string) int {
+		n, _ := strconv.Atoi(digits) // cannot fail, because the match has digits only
+		return n
+	}
+	rules = lasting.ReplaceAllStringFunc(rules, func(found string) string {
+		m := lasting.FindStringSubmatch(found)
+		return fmt.Sprintf("%s%ds", m[1], number(m[2])/faster)
+	})
+	rules = windows.ReplaceAllStringFunc(rules, func(found string) string {
+		m := windows.FindStringSubmatch(found)
+		return fmt.Sprintf("[%dms]", (time.Duration(number(m[1])) * units[m[2]] / faster).Milliseconds())
+	})
+	return ageLimit.ReplaceAllStringFunc(rules, func(found string) string {
+		m := ageLimit.FindStringSubmatch(found)
+		return fmt.Sprintf("%s%g", m[1], float64(number(m[2]))/faster)
+	})
+}
+
+// TestRulesForFaults divides all durations, and nothing else.
+func TestRulesForFaults(t *testing.T) {
+	t.Parallel()
+	got := sooner("        expr: \"max(outbox_oldest_pending_age_seconds) > 60 and " +
+		"sum(increase(http_total{code=~\\\"5..\\\"}[1h])) / sum(rate(b[1d])) > 10\"\n        for: 120s\n")
+	want := "        expr: \"max(outbox_oldest_pending_age_seconds) > 1 and " +
+		"sum(increase(http_total{code=~\\\"5..\\\"}[60000ms])) / sum(rate(b[1440000ms])) > 10\"\n        for: 2s\n"
+	if got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+}
 
 // watched is a world whose services run as they are deployed, with a Prometheus that looks at
 // them twice a second.
@@ -53,7 +95,11 @@ func watch(t *testing.T) *watched {
 	w.api = "http://" + addr + "/api/v1"
 	config := fmt.Sprintf("global: {scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms}\nrule_files: [rules.yaml]\n"+
 		"scrape_configs:\n  - job_name: pair\n    static_configs:\n      - targets: [%q, %q, %q]\n", w.videoAddr, w.second, w.catalogAddr)
-	for name, text := range map[string]string{"prometheus.yaml": config, "rules.yaml": monitoring.Rules(faster)} {
+	rules, err := os.ReadFile("../deploy/observability/rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"prometheus.yaml": config, "rules.yaml": sooner(string(rules))} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -15,20 +15,16 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"example.com/lockstep/cmd/fork/repo"
 )
 
-// gitTimeout bounds one git command on local files. toolTimeout bounds all runs of the tools for Go
-// and protobuf, on a slow machine.
-const (
-	gitTimeout  = time.Minute
-	toolTimeout = 15 * time.Minute
-)
+// toolTimeout bounds all runs of the tools for Go and protobuf, on a slow machine.
+const toolTimeout = 15 * time.Minute
 
 // checkTree returns an error if the repository at root has changes that are not committed.
 func checkTree(ctx context.Context, root string) error {
-	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
-	defer cancel()
-	status, err := output(exec.CommandContext(ctx, "git", "-C", root, "status", "--porcelain"))
+	status, err := repo.Git(ctx, root, "status", "--porcelain")
 	if err != nil {
 		return err
 	}
@@ -48,14 +44,13 @@ func firstLines(text string, n int) string {
 	return strings.TrimRight(strings.Join(lines, ""), "\n")
 }
 
-func output(cmd *exec.Cmd) (string, error) {
+func execute(cmd *exec.Cmd) error {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, firstLines(stderr.String(), 20))
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, firstLines(stderr.String(), 20))
 	}
-	return string(out), nil
+	return nil
 }
 
 // complete adds to the change the code that is generated from proto/, and the schema of the topic.
@@ -88,7 +83,7 @@ func (c *change) stage(dir string) error {
 	}
 	for name, text := range c.files {
 		if strings.HasPrefix(name, "proto/") {
-			if err := write(filepath.Join(dir, name), text); err != nil {
+			if err := repo.Write(filepath.Join(dir, name), text); err != nil {
 				return err
 			}
 		}
@@ -105,7 +100,7 @@ func (c *change) generate(ctx context.Context, dir string) error {
 		cmd := exec.CommandContext(ctx, filepath.Join(tools, "buf"), args...)
 		cmd.Dir = filepath.Join(dir, "proto")
 		cmd.Env = append(os.Environ(), "PATH="+tools+string(os.PathListSeparator)+os.Getenv("PATH"))
-		if _, err := output(cmd); err != nil {
+		if err := execute(cmd); err != nil {
 			return fmt.Errorf("%w (make builds the tools: run `make aggregate`)", err)
 		}
 	}
@@ -116,7 +111,7 @@ func (c *change) generate(ctx context.Context, dir string) error {
 	cmd := exec.CommandContext(ctx, "go", "run", "-overlay", list, "./cmd/schema", "-proto", filepath.Join(dir, "proto"),
 		"-o", filepath.Join(dir, "deploy", "schemas"))
 	cmd.Dir = c.root
-	if _, err := output(cmd); err != nil {
+	if err := execute(cmd); err != nil {
 		return err
 	}
 	return c.collect(dir)
@@ -178,7 +173,7 @@ func (c *change) compile(ctx context.Context, dir string) error {
 	args := append([]string{"list", "-test", "-export", "-overlay", list}, slices.Sorted(maps.Keys(packages))...)
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = c.root
-	if _, err := output(cmd); err != nil {
+	if err := execute(cmd); err != nil {
 		return fmt.Errorf("the code with a %q does not compile; another NAME, or another name of a field, may do: %w", c.aggregate.Name, err)
 	}
 	return nil
@@ -198,7 +193,7 @@ func (c *change) overlay(dir string) (list string, err error) {
 			continue
 		}
 		staged := filepath.Join(dir, "overlay", name)
-		if err := write(staged, text); err != nil {
+		if err := repo.Write(staged, text); err != nil {
 			return "", err
 		}
 		replaced[filepath.Join(root, name)] = staged
@@ -208,22 +203,15 @@ func (c *change) overlay(dir string) (list string, err error) {
 		return "", err
 	}
 	list = filepath.Join(dir, "overlay.json")
-	return list, write(list, string(encoded))
+	return list, repo.Write(list, string(encoded))
 }
 
 // write writes all files of the change to the tree.
 func (c *change) write() error {
 	for _, name := range slices.Sorted(maps.Keys(c.files)) {
-		if err := write(filepath.Join(c.root, name), c.files[name]); err != nil {
+		if err := repo.Write(filepath.Join(c.root, name), c.files[name]); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func write(name, text string) error {
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(name, []byte(text), 0o644)
 }

@@ -3,8 +3,9 @@ package main
 import (
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
+
+	"example.com/lockstep/cmd/fork/repo"
 )
 
 // newFiles adds the files that are only for the aggregate. It renders them from templates.
@@ -50,7 +51,7 @@ func (c *change) ownerEdits() {
 		s.imports(own)
 		s.member("services", a.Plural()+" *"+a.Name+".Service")
 		s.element("newServices", "services", a.Plural()+": "+a.Name+".NewService(db, writer)")
-		s.keyed("newServices", "comparable", a.Name+".AggregateType: "+a.Name+".NewTable(db)")
+		s.element("newServices", "comparable:", a.Name+".AggregateType: "+a.Name+".NewTable(db)")
 		s.before("services.register", "registerReplication(",
 			fmt.Sprintf("%[1]s.Mount(router, s.%[2]s, log)\n%[1]s.RegisterGRPC(rpc, s.%[2]s)", a.Name, a.Plural()))
 	})
@@ -61,7 +62,7 @@ func (c *change) ownerEdits() {
 		s.element("Erasure.Find", "[]erasure.Found", fmt.Sprintf(`{What: %q, Count: %s}`, a.Plural(), a.Plural()))
 		s.first("Erasure.Find", c.part("parts/owner_find.tmpl"))
 		s.first("Erasure.Owned", c.part("parts/owner_owned.tmpl"))
-		s.inLoop("Erasure.Erase", "tenants", false, c.part("parts/owner_erase.tmpl"))
+		s.inLoop("Erasure.Erase", "tenants", c.part("parts/owner_erase.tmpl"))
 	})
 	c.behind("services/video/store_erase.go", "SELECT tenant_id FROM videos WHERE uploader_id = $1 AND deleted_at IS NULL",
 		" UNION\n\t\tSELECT tenant_id FROM "+a.Plural()+" WHERE user_id = $1 AND deleted_at IS NULL")
@@ -87,7 +88,7 @@ func (c *change) readerEdits() {
 		s.inLiteral("Positions", c.part("parts/reader_position.tmpl"))
 	})
 	c.edit("services/catalog/rebuild.go", func(s *source) {
-		part := s.count("NewRebuild", "rebuild.Part")
+		part := strings.Count(s.of(s.declaration("NewRebuild")), "rebuild.Part{")
 		s.element("shadows", "[]string", "rebuild.Shadow("+a.Name+"Table)")
 		s.argument("NewRebuild", "rebuild.New", fmt.Sprintf(
 			"rebuild.Part{Table: %[1]sTable, Key: %[1]sKey, Shadow: shadow.%[2]s, Before: before[%[3]d], After: after[%[3]d]}",
@@ -118,23 +119,23 @@ func (c *change) protoEdits() {
 		c.pattern(name, `\z`, func([]string) string { return messages })
 	}
 	imported := fmt.Sprintf("import \"video/v1/%s_service.proto\";\n", c.aggregate.Name)
-	c.pattern(rows, `(?:import "[^"]+";\n)+`, func(m []string) string { return sortedLines(m[0] + imported) })
+	c.pattern(rows, `(?:import "[^"]+";\n)+`, func(m []string) string { return repo.SortedLines(m[0] + imported) })
 }
 
 // testEdits adds the aggregate to existing tests that list all aggregates, routes and tables.
 func (c *change) testEdits() {
 	a := c.aggregate
 	c.edit("services/video/access_test.go", func(s *source) {
-		s.keyed("TestAccess", "Shared", c.part("parts/owner_shared.tmpl"))
-		s.keyed("TestAccess", "Bodies", c.part("parts/owner_bodies.tmpl"))
-		s.returned("TestAccess", fmt.Sprintf(`"%s_id": a.new%s(owner.User)`, a.Name, a.Type()))
+		s.element("TestAccess", "Shared:", c.part("parts/owner_shared.tmpl"))
+		s.element("TestAccess", "Bodies:", c.part("parts/owner_bodies.tmpl"))
+		s.element("TestAccess", "return", fmt.Sprintf(`"%s_id": a.new%s(owner.User)`, a.Name, a.Type()))
 	})
 	c.edit("services/video/cmd/video/main_test.go", func(s *source) {
-		s.sorted("videoServices", fmt.Sprintf("%q", "video.v1."+a.Type()+"Service"))
+		s.element("videoServices", "[]string", fmt.Sprintf("%q", "video.v1."+a.Type()+"Service"))
 	})
 	c.edit("services/catalog/access_test.go", func(s *source) {
-		s.keyed("TestAccess", "Shared", c.part("parts/reader_shared.tmpl"))
-		s.keyed("TestAccess", "Bodies", c.part("parts/reader_bodies.tmpl"))
+		s.element("TestAccess", "Shared:", c.part("parts/reader_shared.tmpl"))
+		s.element("TestAccess", "Bodies:", c.part("parts/reader_bodies.tmpl"))
 		values := fmt.Sprintf(`"%s_id": f.new%s(t, authtest.Owner)`, a.Name, a.Type())
 		if a.Parent != nil {
 			// The literal may already have the id of the parent.
@@ -143,7 +144,7 @@ func (c *change) testEdits() {
 				values += fmt.Sprintf(`, "%s_id": id.String()`, a.Parent.Name)
 			}
 		}
-		s.returned("TestAccess", values)
+		s.element("TestAccess", "return", values)
 	})
 	c.edit("services/catalog/peer_test.go", func(s *source) {
 		s.member("peer", "\n"+a.Plural()+" map[string]*videov1."+a.Type())
@@ -153,13 +154,7 @@ func (c *change) testEdits() {
 	})
 	c.behind("migrations/tenants_test.go", "const rowsOfTwoTenants = `", c.part("parts/tenant_rows.tmpl"))
 	c.edit("migrations/tenants_test.go", func(s *source) {
-		s.holding("tenantTables", `"outbox": `, fmt.Sprintf(`%q: "SELECT INSERT UPDATE"`, a.Plural()))
-		s.holding("tenantTables", `_projection": `, fmt.Sprintf(`%q: "SELECT"`, a.Name+"_projection"))
+		s.element("tenantTables", "migrations.Video:", fmt.Sprintf(`%q: "SELECT INSERT UPDATE"`, a.Plural()))
+		s.element("tenantTables", "migrations.Catalog:", fmt.Sprintf(`%q: "SELECT"`, a.Name+"_projection"))
 	})
-}
-
-func sortedLines(text string) string {
-	lines := strings.SplitAfter(text, "\n")
-	slices.Sort(lines)
-	return strings.Join(lines, "")
 }

@@ -87,16 +87,3 @@ func (s *source) statement(function, code string) ast.Stmt {
 	}
 	return nil
 }
-
-// count returns the number of composite literals of type typ in a declaration.
-func (s *source) count(declaration, typ string) (n int) {
-	if root := s.declaration(declaration); root != nil {
-		ast.Inspect(root, func(node ast.Node) bool {
-			if lit, ok := node.(*ast.CompositeLit); ok && lit.Type != nil && s.of(lit.Type) == typ {
-				n++
-			}
-			return true
-		})
-	}
-	return n
-}

@@ -12,47 +12,29 @@ import (
 // longer, the literal is broken into several lines.
 const maxLine = 138
 
-// element appends text to the first literal of a type in a declaration.
-func (s *source) element(declaration, typ, text string) {
-	lit := find(s, declaration, typ+"{…}", func(n *ast.CompositeLit) bool { return n.Type != nil && s.of(n.Type) == typ })
-	if s.err == nil {
-		s.list(lit.Lbrace, lit.Rbrace, lit.Elts, text)
-	}
-}
-
-// keyed appends text to the literal that is the value of a key in a declaration.
-func (s *source) keyed(declaration, key, text string) {
-	pair := find(s, declaration, key+": …{…}", func(n *ast.KeyValueExpr) bool {
-		_, literal := n.Value.(*ast.CompositeLit)
-		return literal && s.of(n.Key) == key
+// element appends text to the first literal in a declaration that has the type opening, or stands
+// directly after the code opening, such as "Shared:" or "return".
+func (s *source) element(declaration, opening, text string) {
+	lit := find(s, declaration, opening+"{…}", func(n *ast.CompositeLit) bool {
+		return n.Type != nil && s.of(n.Type) == opening || strings.HasSuffix(strings.TrimRight(s.text[:s.offset(n.Pos())], " "), opening)
 	})
-	if s.err == nil {
-		lit := pair.Value.(*ast.CompositeLit)
-		s.list(lit.Lbrace, lit.Rbrace, lit.Elts, text)
+	if s.err != nil {
+		return
 	}
-}
-
-// holding appends text to the first literal in a declaration that contains code and has no type of
-// its own.
-func (s *source) holding(declaration, code, text string) {
-	lit := find(s, declaration, "{…} with "+code, func(n *ast.CompositeLit) bool { return n.Type == nil && strings.Contains(s.of(n), code) })
-	if s.err == nil {
-		s.list(lit.Lbrace, lit.Rbrace, lit.Elts, text)
+	text = strings.TrimRight(text, "\n")
+	if len(lit.Elts) == 0 {
+		s.insert(lit.Rbrace, text)
+		return
 	}
-}
-
-// returned appends text to the literal that a function in a declaration returns as its only result.
-func (s *source) returned(declaration, text string) {
-	found := find(s, declaration, "func literal that returns a literal", func(n *ast.ReturnStmt) bool {
-		if len(n.Results) != 1 {
-			return false
-		}
-		_, literal := n.Results[0].(*ast.CompositeLit)
-		return literal
-	})
-	if s.err == nil {
-		lit := found.Results[0].(*ast.CompositeLit)
-		s.list(lit.Lbrace, lit.Rbrace, lit.Elts, text)
+	last := lit.Elts[len(lit.Elts)-1].End()
+	switch {
+	case s.line(last) < s.line(lit.Rbrace): // the list ends with a comma and a new line
+		s.insert(lit.Rbrace, text+",\n")
+	case s.tooLong(lit.Lbrace, text):
+		s.insert(lit.Lbrace+1, "\n")
+		s.insert(lit.Rbrace, ",\n"+text+",\n")
+	default:
+		s.insert(last, ", "+text)
 	}
 }
 
@@ -81,49 +63,12 @@ func (s *source) argument(declaration, function, text string) {
 	s.insert(end.End(), separator+text)
 }
 
-// list appends text to a list in braces. open and end are the positions of the braces.
-func (s *source) list(open, end token.Pos, elements []ast.Expr, text string) {
-	text = strings.TrimRight(text, "\n")
-	switch {
-	case len(elements) == 0:
-		s.insert(end, text)
-	case s.line(elements[len(elements)-1].End()) < s.line(end): // the list ends with a comma and a new line
-		after := strings.Index(s.text[s.offset(elements[len(elements)-1].End()):], "\n")
-		s.edits = append(s.edits, edit{s.offset(elements[len(elements)-1].End()) + after, "\n" + text + ","})
-	case s.tooLong(open, text):
-		s.insert(open+1, "\n")
-		s.insert(end, ",\n"+text+",\n")
-	default:
-		s.insert(elements[len(elements)-1].End(), ", "+text)
-	}
-}
-
 // tooLong reports whether the line at a position would be too long if more were added to it. A line
 // is also too long if more contains a line break.
 func (s *source) tooLong(at token.Pos, more string) bool {
 	start := strings.LastIndex(s.text[:s.offset(at)], "\n") + 1
 	length, _, _ := strings.Cut(s.text[start:], "\n")
 	return len(length)+len(more) > maxLine || strings.Contains(more, "\n")
-}
-
-// sorted inserts text, a quoted string, at its place in the sorted list of strings in a
-// declaration.
-func (s *source) sorted(declaration, text string) {
-	lit := find(s, declaration, "[]string{…}", func(n *ast.CompositeLit) bool { return n.Type != nil && s.of(n.Type) == "[]string" })
-	if s.err != nil {
-		return
-	}
-	for _, e := range lit.Elts {
-		if s.of(e) > text {
-			s.insert(e.Pos(), text+", ")
-			if s.tooLong(lit.Lbrace, text) {
-				s.insert(lit.Lbrace+1, "\n")
-				s.insert(lit.Rbrace, ",\n")
-			}
-			return
-		}
-	}
-	s.list(lit.Lbrace, lit.Rbrace, lit.Elts, text)
 }
 
 // member appends a field to a struct.

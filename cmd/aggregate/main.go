@@ -38,14 +38,7 @@ func run(ctx context.Context, args []string, root string, stdout, stderr io.Writ
 	name := flags.String("name", "", "NAME: the aggregate, one word in lower case, singular")
 	fields := flags.String("fields", "", "FIELDS: NAME:TYPE with commas between; the types are "+kindNames)
 	parent := flags.String("parent", "", "PARENT: an aggregate below which each one is created and listed (optional)")
-	err := command.ParseFlags(flags, args)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(stdout, usage)
-		flags.SetOutput(stdout)
-		flags.PrintDefaults()
-		return nil
-	}
-	if err != nil {
+	if err := command.ParseOrHelp(flags, args, usage, stdout); err != nil {
 		return err
 	}
 	a, err := parse(*name, *fields, *parent)

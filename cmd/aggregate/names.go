@@ -4,25 +4,35 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"example.com/lockstep/cmd/fork/repo"
 )
 
 // This file has the forms of the names of an aggregate and its fields. The templates use these
 // forms.
 
+// IsVideo reports whether the name is that of the sample aggregate of this repository.
+func (n noun) IsVideo() bool { return n.Name == "video" }
+
 // Type returns the name in Go and protobuf, such as Comment.
-func (a Aggregate) Type() string { return camel(a.Name) }
+func (n noun) Type() string { return repo.Title(n.Name) }
 
 // Upper returns the name in enums and in reasons of errors, such as COMMENT.
-func (a Aggregate) Upper() string { return strings.ToUpper(a.Name) }
+func (n noun) Upper() string { return strings.ToUpper(n.Name) }
 
 // Plural is the name of the table, the path and the list.
-func (a Aggregate) Plural() string { return plural(a.Name) }
-
-// Types returns the plural in Go, such as Comments.
-func (a Aggregate) Types() string { return camel(a.Plural()) }
+func (n noun) Plural() string {
+	if n.IsVideo() {
+		return "videos"
+	}
+	return repo.Plural(n.Name)
+}
 
 // Article is a or an.
-func (a Aggregate) Article() string { return article(a.Name) }
+func (n noun) Article() string { return repo.Article(n.Name) }
+
+// Types returns the plural in Go, such as Comments.
+func (a Aggregate) Types() string { return repo.Title(a.Plural()) }
 
 // Owner is the name of the service that owns the aggregate, and of its schema. Reader is the
 // name of the service with the read model, and of its schema.
@@ -63,26 +73,6 @@ func (a Aggregate) Texts() []Field {
 	return slices.DeleteFunc(slices.Clone(a.Fields), func(f Field) bool { return !f.IsText() })
 }
 
-// IsVideo reports whether the parent is the sample aggregate of this repository.
-func (p Parent) IsVideo() bool { return p.Name == "video" }
-
-// Type is the name of the parent in Go and protobuf, as Aggregate.Type.
-func (p Parent) Type() string { return camel(p.Name) }
-
-// Upper is the name of the parent in enums and reasons, as Aggregate.Upper.
-func (p Parent) Upper() string { return strings.ToUpper(p.Name) }
-
-// Plural is the plural of the parent, as Aggregate.Plural.
-func (p Parent) Plural() string {
-	if p.IsVideo() {
-		return "videos"
-	}
-	return plural(p.Name)
-}
-
-// Article is a or an.
-func (p Parent) Article() string { return article(p.Name) }
-
 // Go returns the name of the struct field in Go that has the parent's id. Proto returns the name of
 // this field in generated messages.
 func (p Parent) Go() string { return p.Type() + "ID" }
@@ -100,7 +90,7 @@ func (f Field) Go() string {
 		if slices.Contains(initialisms, word) {
 			word = strings.ToUpper(word)
 		}
-		name.WriteString(camel(word))
+		name.WriteString(repo.Title(word))
 	}
 	return name.String()
 }
@@ -109,7 +99,7 @@ func (f Field) Go() string {
 func (f Field) Proto() string {
 	var name strings.Builder
 	for word := range strings.SplitSeq(f.Name, "_") {
-		name.WriteString(camel(word))
+		name.WriteString(repo.Title(word))
 	}
 	return name.String()
 }
@@ -136,29 +126,4 @@ func (f Field) Schema(owner bool) string {
 		return "{" + kinds[f.Kind].schema + "}"
 	}
 	return "{ " + kinds[f.Kind].schema + " }"
-}
-
-func camel(word string) string {
-	if word == "" {
-		return ""
-	}
-	return strings.ToUpper(word[:1]) + word[1:]
-}
-
-func plural(word string) string {
-	last := word[len(word)-1]
-	switch {
-	case last == 'y' && len(word) > 1 && !strings.ContainsRune("aeiou", rune(word[len(word)-2])):
-		return word[:len(word)-1] + "ies"
-	case strings.ContainsRune("sxz", rune(last)), strings.HasSuffix(word, "ch"), strings.HasSuffix(word, "sh"):
-		return word + "es"
-	}
-	return word + "s"
-}
-
-func article(word string) string {
-	if strings.ContainsRune("aeio", rune(word[0])) {
-		return "an"
-	}
-	return "a"
 }

@@ -1,23 +1,23 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"example.com/lockstep/cmd/fork/repo"
 )
 
 // plan makes the whole change in memory. It writes nothing.
 func plan(root string, a Aggregate) (*change, error) {
 	c := &change{aggregate: a, root: root, files: map[string]string{}}
-	c.module, c.err = moduleOf(root)
+	c.module, c.err = repo.Module(root)
 	c.checkNames()
 	c.newFiles()
 	c.protoEdits()
@@ -36,19 +36,6 @@ func plan(root string, a Aggregate) (*change, error) {
 	return c, nil
 }
 
-func moduleOf(root string) (string, error) {
-	gomod, err := os.ReadFile(filepath.Join(root, "go.mod"))
-	if err != nil {
-		return "", fmt.Errorf("read module path, in the root of the repository: %w", err)
-	}
-	for line := range strings.Lines(string(gomod)) {
-		if module, found := strings.CutPrefix(line, "module "); found {
-			return strings.TrimSpace(module), nil
-		}
-	}
-	return "", errors.New("read module path: no module line in go.mod")
-}
-
 // checkNames returns an error if the aggregate exists already, or if its parent does not exist.
 func (c *change) checkNames() {
 	a := c.aggregate
@@ -64,24 +51,16 @@ func (c *change) checkNames() {
 	}
 }
 
-// migration returns the path of a new migration in folder. The number is one more than the highest
-// number in the folder, and at least 1000.
+// migration returns the path of a new migration in folder, which must exist.
 func (c *change) migration(folder string) string {
-	names, err := filepath.Glob(filepath.Join(c.root, folder, "*.sql"))
-	if err == nil && len(names) == 0 {
-		err = fmt.Errorf("%s: %w", folder, fs.ErrNotExist)
+	if _, err := os.Stat(filepath.Join(c.root, folder)); err != nil {
+		c.fail(err)
 	}
+	number, err := repo.NextMigration(filepath.Join(c.root, folder))
 	if err != nil {
 		c.fail(err)
 	}
-	next := 1000
-	for _, name := range names {
-		number, _, _ := strings.Cut(filepath.Base(name), "_")
-		if n, err := strconv.Atoi(number); err == nil {
-			next = max(next, n+1)
-		}
-	}
-	return fmt.Sprintf("%s/%05d_%s.sql", folder, next, c.aggregate.Plural())
+	return folder + "/" + number + "_" + c.aggregate.Plural() + ".sql"
 }
 
 // checkDeclarations returns an error if a package of the change would declare or import a name that

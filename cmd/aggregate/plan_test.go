@@ -89,9 +89,9 @@ func TestMissingPlacesAreNamed(t *testing.T) {
 		"[]int{…} in list": func(s *source) { s.element("list", "[]int", "x") },
 		"h(…) in f":        func(s *source) { s.argument("f", "h", "x") },
 		"h in f":           func(s *source) { s.before("f", "h", "x") },
-		"loop over all":    func(s *source) { s.inLoop("f", "all", true, "x") },
+		"loop over all":    func(s *source) { s.inLoop("f", "all", "x") },
 		"struct in list":   func(s *source) { s.member("list", "x int") },
-		"key: …{…}":        func(s *source) { s.keyed("list", "key", "x") },
+		"key:{…}":          func(s *source) { s.element("list", "key:", "x") },
 		"import":           func(s *source) { s.imports(`"x"`) },
 	} {
 		s := newSource("p.go", text)
@@ -107,7 +107,7 @@ func TestInsertions(t *testing.T) {
 	const text = "package p\n\nimport \"fmt\"\n\nconst a = 1\n\ntype s struct {\n\tx int\n}\n\n" +
 		"var (\n\tone  = []string{\"a\", \"c\"}\n\tmany = map[string]int{\n\t\t\"a\": 1,\n\t}\n)\n\nfunc f(all []int) {\n\tfor range all {\n\t\tg(1)\n\t}\n\tg(2)\n}\n"
 	s := newSource("p.go", text)
-	s.sorted("one", `"b"`)
+	s.element("one", "[]string", `"d"`)
 	s.element("many", "map[string]int", `"b": 2`)
 	s.member("s", "y int")
 	s.constant("a", "b = 2")
@@ -115,13 +115,13 @@ func TestInsertions(t *testing.T) {
 	s.first("f", "h(1)")
 	s.before("f", "g(2)", "h(2)")
 	s.after("f", "g(2)", "h(3)")
-	s.inLoop("f", "all", false, "h(4)\n")
+	s.inLoop("f", "all", "h(4)\n")
 	got, err := s.result()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range []string{
-		`[]string{"a", "b", "c"}`, "\t\t\"a\": 1,\n\t\t\"b\": 2,\n", "\tx int\n\ty int\n", "const a = 1\nconst b = 2\n",
+		`[]string{"a", "c", "d"}`, "\t\t\"a\": 1,\n\t\t\"b\": 2,\n", "\tx int\n\ty int\n", "const a = 1\nconst b = 2\n",
 		"func f(all []int) {\n\th(1)\n\tfor range all {\n\t\tg(1)\n\t\th(4)\n\t}\n\th(2)\n\tg(2, 3)\n\th(3)\n}\n",
 	} {
 		if !strings.Contains(got, line) {

@@ -73,7 +73,13 @@ func (s *source) offset(at token.Pos) int { return s.set.Position(at).Offset }
 
 func (s *source) line(at token.Pos) int { return s.set.Position(at).Line }
 
-func (s *source) of(n ast.Node) string { return s.text[s.offset(n.Pos()):s.offset(n.End())] }
+// of returns the text of a node. It returns "" for the declaration that was not found.
+func (s *source) of(n ast.Node) string {
+	if n == nil {
+		return ""
+	}
+	return s.text[s.offset(n.Pos()):s.offset(n.End())]
+}
 
 // imports adds an import to the last group of imports. gofmt sorts the import into this group.
 func (s *source) imports(text string) {

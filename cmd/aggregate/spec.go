@@ -5,18 +5,24 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"example.com/lockstep/cmd/fork/repo"
 )
 
-// Aggregate is the aggregate to add. The templates use its methods, which return the forms of its
-// name.
+// Name is the name of an aggregate, such as comment. The templates use its methods, which return the
+// forms of the name.
+type noun struct{ Name string }
+
+// Aggregate is the aggregate to add.
 type Aggregate struct {
-	Name   string  // comment
+	noun
+
 	Parent *Parent // nil: none
 	Fields []Field
 }
 
 // Parent is the aggregate to which the new aggregates belong.
-type Parent struct{ Name string }
+type Parent struct{ noun }
 
 // Field is one field that callers write.
 type Field struct{ Name, Kind string }
@@ -64,7 +70,7 @@ func parse(name, fields, parent string) (a Aggregate, err error) {
 		if !namePattern.MatchString(parent) || parent == name {
 			return a, fmt.Errorf("PARENT: %q is not the name of another aggregate", parent)
 		}
-		a.Parent = &Parent{parent}
+		a.Parent = &Parent{noun{parent}}
 	}
 	if a.Fields, err = parseFields(fields); err != nil {
 		return a, err
@@ -76,7 +82,7 @@ func checkName(flag, name string) error {
 	switch {
 	case !namePattern.MatchString(name) || len(name) > maxName:
 		return fmt.Errorf("%s: %q is not a word of 1 to %d lower-case letters and digits that begins with a letter", flag, name, maxName)
-	case reserved(name), slices.Contains(takenNames, name):
+	case repo.Reserved(name) != "", slices.Contains(takenNames, name):
 		return fmt.Errorf("%s: %q is a reserved word of Go, SQL or protobuf, or of the generated code; take another one", flag, name)
 	}
 	return nil
@@ -115,7 +121,7 @@ func (a Aggregate) checkFields() error {
 	}
 	seen := map[string]string{}
 	for _, f := range a.Fields {
-		if reserved(f.Name) || taken[joined(f.Name)] {
+		if repo.Reserved(f.Name) != "" || taken[joined(f.Name)] {
 			return fmt.Errorf("FIELDS: %q is a reserved word of Go, SQL or protobuf, or a field that every %s has; take another one", f.Name, a.Name)
 		}
 		if other, twice := seen[joined(f.Name)]; twice {

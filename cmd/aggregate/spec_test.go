@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"flag"
 	"io"
 	"os"
 	"os/exec"
@@ -83,7 +85,7 @@ func TestTakenNamesAreRefused(t *testing.T) {
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
 	var help bytes.Buffer
-	if err := run(t.Context(), []string{"--help"}, t.TempDir(), &help, io.Discard); err != nil || !strings.Contains(help.String(), "PARENT") {
+	if err := run(t.Context(), []string{"--help"}, t.TempDir(), &help, io.Discard); !errors.Is(err, flag.ErrHelp) || !strings.Contains(help.String(), "PARENT") {
 		t.Errorf("help: %v\n%s", err, help.String())
 	}
 	// A tree with changes, and one without a repository.
@@ -109,15 +111,8 @@ func git(t *testing.T, dir string, args ...string) {
 	}
 }
 
-func TestWordForms(t *testing.T) {
+func TestFieldNames(t *testing.T) {
 	t.Parallel()
-	for word, want := range map[string]string{
-		"comment": "comments", "reply": "replies", "day": "days", "news": "newses", "box": "boxes", "match": "matches", "wish": "wishes",
-	} {
-		if got := plural(word); got != want {
-			t.Errorf("plural of %s is %s, want %s", word, got, want)
-		}
-	}
 	f := Field{"link_url", "string"}
 	if f.Go() != "LinkURL" || f.Proto() != "LinkUrl" {
 		t.Errorf("%s, %s", f.Go(), f.Proto())

@@ -35,16 +35,11 @@ func (s *source) after(function, code, text string) {
 	}
 }
 
-// inLoop inserts statements into the body of the loop in a function that ranges over the expression
-// over. If begin is true, it inserts them at the beginning of the body. If not, it inserts them at
-// the end.
-func (s *source) inLoop(function, over string, begin bool, text string) {
+// inLoop inserts statements at the end of the body of the loop in a function that ranges over the
+// expression over.
+func (s *source) inLoop(function, over, text string) {
 	loop := find(s, function, "loop over "+over, func(n *ast.RangeStmt) bool { return s.of(n.X) == over })
-	switch {
-	case s.err != nil:
-	case begin:
-		s.insert(loop.Body.Lbrace+1, "\n"+strings.TrimRight(text, "\n"))
-	default:
+	if s.err == nil {
 		s.insert(loop.Body.Rbrace, text)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"example.com/lockstep/cmd/fork/repo"
 	"example.com/lockstep/internal/topics"
 )
 
@@ -43,7 +44,7 @@ func (c *change) terraform() {
 				lines.WriteString(added)
 			}
 		}
-		return sortedLines(lines.String())
+		return repo.SortedLines(lines.String())
 	})
 }
 

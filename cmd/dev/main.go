@@ -48,21 +48,22 @@ func main() {
 
 func run(ctx context.Context, c command.Call) int {
 	err := dispatch(ctx, c)
-	var wrong command.UsageError
-	switch {
-	case err == nil:
-		return 0
-	case errors.Is(err, flag.ErrHelp):
+	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprint(c.Out, usage)
-		return 0
-	case errors.As(err, &wrong):
-		fmt.Fprintf(c.Err, "dev: %v (dev --help shows the usage)\n", err)
-		return 2
 	}
-	// Drivers spread an error over several lines. So the error is printed on one line here.
-	fmt.Fprintln(c.Err, "dev:", strings.Join(strings.Fields(err.Error()), " "))
-	return 1
+	if err != nil {
+		err = oneLineError{err}
+	}
+	return command.Exit(c.Err, "dev", " (dev --help shows the usage)", err)
 }
+
+// oneLineError is an error whose text is printed on one line. Drivers spread an error over several
+// lines.
+type oneLineError struct{ error }
+
+func (e oneLineError) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
+
+func (e oneLineError) Unwrap() error { return e.error }
 
 func dispatch(ctx context.Context, c command.Call) error {
 	if len(c.Args) == 0 || strings.HasPrefix(c.Args[0], "-") {

@@ -2,12 +2,12 @@ package main
 
 import (
 	"fmt"
-	"go/token"
-	"go/types"
 	"path"
 	"regexp"
 	"slices"
 	"strings"
+
+	"example.com/lockstep/cmd/fork/repo"
 )
 
 // modulePath matches a module path that has a domain and at least one more element. Go would accept
@@ -38,7 +38,7 @@ func (w words) complete(from words) words {
 		}
 	}
 	if w.plural == "" {
-		w.plural = pluralOf(w.aggregate)
+		w.plural = repo.Plural(w.aggregate)
 	}
 	for _, word := range []struct{ given, or *string }{{&w.owner, &from.owner}, {&w.reader, &from.reader}, {&w.name, &from.name}} {
 		if *word.given == "" {
@@ -94,31 +94,18 @@ func checkWord(word string) error {
 		return fmt.Errorf("%q is not one word of lower-case letters and digits, beginning with a letter", word)
 	case len(word) < 3 || len(word) > maxWord:
 		return fmt.Errorf("%q has %d letters, want 3 to %d", word, len(word), maxWord)
-	case token.IsKeyword(word):
-		return fmt.Errorf("%q is a keyword of Go", word)
-	case types.Universe.Lookup(word) != nil:
-		return fmt.Errorf("%q is a predeclared name of Go", word)
-	case slices.Contains(strings.Fields(sqlKeywords), word):
+	case repo.Reserved(word) != "":
+		return fmt.Errorf("%q is %s", word, repo.Reserved(word))
+	case slices.Contains(statements, word):
 		return fmt.Errorf("%q is a keyword of SQL", word)
-	case slices.Contains(strings.Fields(protoKeywords), word):
-		return fmt.Errorf("%q is a keyword of Protocol Buffers", word)
 	}
 	return nil
 }
 
-// sqlKeywords are the words that Postgres reserves, and words that begin or continue a statement. A
-// name after such a word could be read as a part of the statement.
-const sqlKeywords = `all analyse analyze and any array as asc asymmetric authorization binary both case cast check collate
-collation column concurrently constraint create cross current default deferrable desc distinct do else end except
-false fetch for foreign freeze from full grant group having ilike in initially inner insert intersect into is isnull
-join lateral leading left like limit localtime localtimestamp natural not notnull null offset on only or order outer
-overlaps placing primary references returning right select session similar some symmetric table tablesample then to
-trailing true union unique update user using variadic verbose when where window with delete drop alter schema role
-index view trigger function language values set row rows transaction value date time timestamp interval text json`
-
-// protoKeywords are the keywords and the scalar types of Protocol Buffers.
-const protoKeywords = `syntax edition import weak public package option message enum service rpc returns stream oneof
-map reserved extensions extend optional repeated required group double float bytes bool string fixed32 fixed64`
+// statements are words that begin or continue a statement of SQL, and names of types. Postgres does
+// not reserve them. A name after such a word could be read as a part of the statement.
+var statements = strings.Fields(`delete update drop alter schema role index view trigger function language set row rows transaction
+	value date time timestamp interval text json`)
 
 // checkUnused refuses a word that the files already use with another meaning. Names that contain
 // the word could be taken. A fork of the fork would replace the word in both meanings.
@@ -141,7 +128,7 @@ var examples = regexp.MustCompile(`^(cmd/fork|\.ci)/`)
 // uses returns the first place that has the word, alone or as a part of an identifier. Comments,
 // documents, go.sum, binary files and the files that examples matches do not count.
 func uses(word string, files []file) string {
-	spellings := []string{word, title(word), strings.ToUpper(word)}
+	spellings := []string{word, repo.Title(word), strings.ToUpper(word)}
 	pattern := regexp.MustCompile(strings.Join(spellings, "|"))
 	for _, f := range files {
 		if path.Ext(f.name) == ".md" || path.Base(f.name) == "go.sum" || examples.MatchString(f.name) || isBinary(f.content) {

@@ -80,7 +80,7 @@ var contexts = []rule{
 		in:    in(`^migrations/migrations\.go$`),
 		ident: ident(`[a-z]+|[A-Z][a-z]+`),
 	},
-	{means: owner, Why: "a service of migrations", kind: code, before: endsWith(`\bmigrations\.`)},
+	{means: owner, Why: "a service of migrations", before: endsWith(`\bmigrations\.`)},
 	{
 		means: aggregate, Why: "a type of aggregate in a help text",
 		in:     in(`^internal/operator/usage/`),

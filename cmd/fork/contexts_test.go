@@ -55,6 +55,7 @@ var contextCases = []struct{ file, text, want string }{
 		"package migrations\n\nvar store embed.FS\n\nconst Store Service = \"store\"\n"},
 	{"migrations/x_test.go", "package x\n\nvar s = `WHERE table_schema IN ('video', 'catalog')`\n", "package x\n\nvar s = `WHERE table_schema IN ('store', 'front')`\n"},
 	{"internal/x.go", "package x\n\nvar v = migrations.Video\n", "package x\n\nvar v = migrations.Store\n"},
+	{"cmd/aggregate/edits.go", "package x\n\nvar s = \"migrations.Video:\"\n", "package x\n\nvar s = \"migrations.Store:\"\n"},
 	{"cmd/dev/run.go", "package main\n\nvar video = all.video\n", "package main\n\nvar store = all.store\n"},
 	{"deploy/release_test.go", "package deploy\n\nvar x = Video{}\n", "package deploy\n\nvar x = Item{}\n"},
 	{"deploy/README.md", "`aggregate_type`: video, engagement", "`aggregate_type`: item, engagement"},

@@ -8,19 +8,13 @@ import (
 	"go/format"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
-	"time"
 
-	"example.com/lockstep/cmd/fork/guide"
+	"example.com/lockstep/cmd/fork/repo"
 )
-
-// gitTimeout bounds one git command on local files.
-const gitTimeout = time.Minute
 
 // A file is a file of a repository. Its name is its path from the root, with slashes.
 type file struct {
@@ -32,7 +26,7 @@ type file struct {
 // readRepository returns the files for a fork of the repository at dir, still in the words of that
 // repository. module is the module path of that repository.
 func readRepository(ctx context.Context, dir string) (files []file, module string, err error) {
-	if module, err = moduleOf(dir); err != nil {
+	if module, err = repo.Module(dir); err != nil {
 		return nil, "", err
 	}
 	all, err := readAll(ctx, dir)
@@ -40,7 +34,8 @@ func readRepository(ctx context.Context, dir string) (files []file, module strin
 		return nil, "", err
 	}
 	for _, f := range all {
-		if isLeftOut(f.name) || isAdded(f.name) {
+		// If this repository is a fork, its forks get the added files anew.
+		if isLeftOut(f.name) || added[f.name] != "" {
 			continue
 		}
 		if f, err = edited(f); err != nil {
@@ -48,12 +43,12 @@ func readRepository(ctx context.Context, dir string) (files []file, module strin
 		}
 		files = append(files, f)
 	}
-	for _, extra := range added {
-		content, err := part(extra.part)
+	for name, from := range added {
+		content, err := part(from)
 		if err != nil {
 			return nil, "", err
 		}
-		files = append(files, file{name: extra.name, content: content, mode: 0o755})
+		files = append(files, file{name: name, content: content, mode: 0o755})
 	}
 	return files, module, nil
 }
@@ -61,7 +56,7 @@ func readRepository(ctx context.Context, dir string) (files []file, module strin
 // readAll returns the files that git lists, in the state on disk. These are the tracked files and
 // the new files that are not ignored.
 func readAll(ctx context.Context, dir string) (files []file, err error) {
-	list, err := git(ctx, dir, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	list, err := repo.Git(ctx, dir, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	if err != nil {
 		return nil, err
 	}
@@ -110,6 +105,14 @@ func edited(f file) (_ file, err error) {
 // bytes.
 func isBinary(content []byte) bool { return bytes.IndexByte(content[:min(len(content), 8000)], 0) >= 0 }
 
+// lines returns the number of lines of a text file. It returns 0 for a binary file.
+func (f file) lines() int {
+	if isBinary(f.content) {
+		return 0
+	}
+	return bytes.Count(f.content, []byte("\n"))
+}
+
 // aside stands in for the module path while words are replaced, because the module path may contain
 // words that would be replaced.
 const aside = "\x00module\x00"
@@ -147,8 +150,6 @@ const grants = "deploy/terraform/tests/grants.txt"
 // imports matches the imports of a file of protobuf.
 var imports = regexp.MustCompile(`(?m)(^import "[^"]+";\n)+`)
 
-func sortedLines(text string) string { return strings.Join(slices.Sorted(strings.Lines(text)), "") }
-
 // file replaces the words in the name and the text of f. In the text it also replaces the path
 // oldModule by module.
 func (r *renamer) file(f file, oldModule, module string) (file, error) {
@@ -160,9 +161,9 @@ func (r *renamer) file(f file, oldModule, module string) (file, error) {
 		}
 		switch {
 		case f.name == grants:
-			words = sortedLines(words)
+			words = repo.SortedLines(words)
 		case path.Ext(f.name) == ".proto":
-			words = imports.ReplaceAllStringFunc(words, sortedLines)
+			words = imports.ReplaceAllStringFunc(words, repo.SortedLines)
 		}
 		f.name, text = r.name(f.name), words
 	}
@@ -193,7 +194,7 @@ func write(ctx context.Context, dir string, files []file) error {
 
 // initialize makes a git repository without a commit.
 func initialize(ctx context.Context, dir string) error {
-	_, err := git(ctx, dir, "init", "--quiet", "--initial-branch=main")
+	_, err := repo.Git(ctx, dir, "init", "--quiet", "--initial-branch=main")
 	return err
 }
 
@@ -210,31 +211,4 @@ func checkEmpty(dir string) error {
 		return fmt.Errorf("%s is not empty, and fork overwrites nothing", dir)
 	}
 	return nil
-}
-
-func moduleOf(dir string) (string, error) {
-	gomod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
-	if err != nil {
-		return "", fmt.Errorf("read module path, in the root of the repository: %w", err)
-	}
-	for line := range strings.Lines(string(gomod)) {
-		if module, found := strings.CutPrefix(line, "module "); found {
-			return strings.TrimSpace(module), nil
-		}
-	}
-	return "", errors.New("read module path: no module line in go.mod")
-}
-
-func git(ctx context.Context, dir string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "git", args...)
-	cmd.Dir, cmd.Env = dir, guide.Environment()
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("git %s: %w: %s", args[0], err, bytes.TrimSpace(stderr.Bytes()))
-	}
-	return string(out), nil
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"example.com/lockstep/cmd/fork/guide"
+	"example.com/lockstep/cmd/fork/repo"
 	"example.com/lockstep/internal/command"
 )
 
@@ -115,7 +116,7 @@ func TestForkOfAFork(t *testing.T) {
 		t.Fatal(err)
 	}
 	assertNoTrace(t, second, theirs, others)
-	if got, err := moduleOf(second); err != nil || got != "other.test/pair" {
+	if got, err := repo.Module(second); err != nil || got != "other.test/pair" {
 		t.Errorf("module of the second fork = %q, %v", got, err)
 	}
 	if got, err := os.ReadFile(filepath.Join(second, "LICENSE")); err != nil || !bytes.Contains(got, []byte("the Lockstep authors")) {
@@ -132,7 +133,7 @@ func TestForkKeepsTheWords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old, err := moduleOf(root)
+	old, err := repo.Module(root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +203,7 @@ func TestForkWithoutTheSecondAggregate(t *testing.T) {
 	if _, err := noEngagement(t.Context(), "no", dir); err == nil {
 		t.Error("the chapter that was followed is still there")
 	}
-	if _, err := git(t.Context(), dir, "rev-parse", "HEAD"); err == nil {
+	if _, err := repo.Git(t.Context(), dir, "rev-parse", "HEAD"); err == nil {
 		t.Error("the fork begins with a commit")
 	}
 	files, err := readAll(t.Context(), dir)
@@ -211,9 +212,10 @@ func TestForkWithoutTheSecondAggregate(t *testing.T) {
 	}
 	// boundaries_test.go and line_test.go have the name in paths of examples. `make generate` writes the others.
 	others := regexp.MustCompile(`^(migrations/.*\.sql|pkg/.*|cmd/fork/.*|Makefile|boundaries_test\.go|internal/serve/line_test\.go` +
-		`|deploy/terraform/topics\.json|docs/(grpc|observability)\.md)$`)
+		`|deploy/terraform/(topics|alerts|boards)\.json|deploy/schemas/.*\.proto|deploy/observability/(rules|grafana/boards).*` +
+		`|docs/(grpc|observability)\.md)$`)
 	for _, f := range files {
-		if at := regexp.MustCompile(`(?i)engagement`).FindIndex(f.content); at != nil && !others.MatchString(f.name) && classOf(f.name, nil) != generatedFiles {
+		if at := regexp.MustCompile(`(?i)engagement`).FindIndex(f.content); at != nil && !others.MatchString(f.name) {
 			t.Errorf("%s has %q", f.name, f.content[max(0, at[0]-40):min(len(f.content), at[1]+40)])
 		}
 	}
@@ -241,10 +243,10 @@ func TestAForkTouchesNoOtherRepository(t *testing.T) {
 	if err := (guide.Chapter{Steps: []guide.Step{step}}).Edit(t.Context(), dir); err != nil {
 		t.Error(err)
 	}
-	if _, err := git(t.Context(), dir, "rev-parse", "HEAD"); err != nil {
+	if _, err := repo.Git(t.Context(), dir, "rev-parse", "HEAD"); err != nil {
 		t.Error(err)
 	}
-	if commit, err := git(t.Context(), other, "rev-parse", "--verify", "HEAD"); err == nil {
+	if commit, err := repo.Git(t.Context(), other, "rev-parse", "--verify", "HEAD"); err == nil {
 		t.Errorf("another repository has the commit %s", commit)
 	}
 }

@@ -40,23 +40,12 @@ var parts embed.FS
 // instead maps the path of a file to the part that replaces the file.
 var instead = map[string]string{"CHANGELOG.md": "CHANGELOG.md"}
 
-// added are the files that only a fork has. The content of each file is a part.
-var added = []struct{ name, part string }{
-	{"deploy/terraform/check.sh", "check.sh"}, // Terraform's checks without lab
-}
+// added maps the path of a file that only a fork has to the part that is its content.
+var added = map[string]string{"deploy/terraform/check.sh": "check.sh"} // Terraform's checks without lab
 
 // unambiguous has further replacements, like instead. They apply to a fork in which the aggregate
 // and its owner have different names.
 var unambiguous = map[string]string{"cmd/fork/contexts.go": "contexts.go.txt"}
-
-func isAdded(name string) bool {
-	for _, extra := range added {
-		if extra.name == name {
-			return true // this repository is a fork, and its forks get the file anew
-		}
-	}
-	return false
-}
 
 func part(name string) ([]byte, error) { return parts.ReadFile("parts/" + name) }
 

@@ -26,7 +26,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"example.com/lockstep/cmd/fork/guide"
+	"example.com/lockstep/cmd/fork/repo"
 	"example.com/lockstep/internal/command"
 )
 
@@ -43,9 +43,6 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	start := time.Now()
 	o, err := parse(ctx, args, stdout)
-	if errors.Is(err, flag.ErrHelp) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}
@@ -69,11 +66,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	packages, err := packagesOf(ctx, o.dir)
-	if err != nil {
-		return err
+	n := 0
+	for _, f := range files {
+		n += f.lines()
 	}
-	report(stdout, o.dir, time.Since(start), files, packages)
+	fmt.Fprintf(stdout, "%s: %d files, %d lines, in %.0f s\n", o.dir, len(files), n, time.Since(start).Seconds())
 	fmt.Fprintf(stdout, "The module is %s, the local Pub/Sub %[1]s/localpubsub, without its conformance suite.\nNext: cd %s && make test\n",
 		o.module, o.dir)
 	return nil
@@ -100,12 +97,8 @@ func parse(ctx context.Context, args []string, stdout io.Writer) (o options, err
 	flags.StringVar(&o.to.reader, "reader", "", "the service that has the read model, such as storefront (default "+current.reader+")")
 	flags.StringVar(&o.to.name, "name", "", "the repository, such as shop (default "+current.name+")")
 	engagement := flags.String("engagement", "yes", "no: without the second aggregate, and the counters and checkpoints that hang on it")
-	if err = command.ParseFlags(flags, args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintln(stdout, "Usage, in the root of the repository: go run ./cmd/fork --module PATH [--dir DIR] [--aggregate WORD …]")
-			flags.SetOutput(stdout)
-			flags.PrintDefaults()
-		}
+	const usage = "Usage, in the root of the repository: go run ./cmd/fork --module PATH [--dir DIR] [--aggregate WORD …]\n"
+	if err := command.ParseOrHelp(flags, args, usage, stdout); err != nil {
 		return o, err
 	}
 	if err := checkModule(o.module); err != nil {
@@ -164,7 +157,7 @@ func generate(ctx context.Context, dir string, out io.Writer) error {
 		{"go", "-C", filepath.Join(dir, "localpubsub"), "mod", "tidy"},
 	} {
 		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-		cmd.Stdout, cmd.Stderr, cmd.Env = out, out, guide.Environment()
+		cmd.Stdout, cmd.Stderr, cmd.Env = out, out, repo.Environment()
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}

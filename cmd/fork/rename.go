@@ -5,7 +5,10 @@ import (
 	"go/token"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
+
+	"example.com/lockstep/cmd/fork/repo"
 )
 
 // A kind says how a reader of a file takes a part of the file: as code, as a literal or as prose.
@@ -29,7 +32,7 @@ func newRenamer(from, to words, decide []rule) *renamer {
 	var spellings []string
 	// A plural precedes its singular, so that the pattern tries the plural first.
 	for _, word := range []string{from.plural, from.aggregate, from.owner, from.reader, from.name} {
-		spellings = append(spellings, word, title(word), strings.ToUpper(word))
+		spellings = append(spellings, word, repo.Title(word), strings.ToUpper(word))
 	}
 	return &renamer{from: from, to: to, pattern: regexp.MustCompile(strings.Join(spellings, "|")), decide: decide}
 }
@@ -106,29 +109,18 @@ func (r *renamer) replace(o occurrence) string {
 	if strings.HasPrefix(o.after, " authors") || strings.HasSuffix(o.before, "pg_") {
 		return o.word
 	}
-	switch strings.ToLower(o.word) {
-	case r.from.plural:
-		return r.several(o)
-	case r.from.aggregate:
-		if r.from.ambiguous() && r.means(o) == owner {
-			return spelled(r.from.owner, o.word)(r.to.owner)
-		}
-		return spelled(r.from.aggregate, o.word)(r.to.aggregate)
-	case r.from.owner:
-		return spelled(r.from.owner, o.word)(r.to.owner)
-	case r.from.reader:
-		return spelled(r.from.reader, o.word)(r.to.reader)
-	}
-	return spelled(r.from.name, o.word)(r.to.name)
-}
-
-// several replaces a plural. An anchor has no apostrophe. So the genitive of the owner looks like a
-// plural in the anchor of a heading.
-func (r *renamer) several(o occurrence) string {
-	if r.from.ambiguous() && strings.HasPrefix(o.after, "-database-") {
+	from, to := r.from.all(), r.to.all()
+	i := slices.IndexFunc(from, func(w flagged) bool { return strings.EqualFold(w.word, o.word) })
+	switch {
+	case !r.from.ambiguous():
+	case from[i].word == r.from.aggregate && r.means(o) == owner:
+		return spelled(r.to.owner, o.word)
+	// An anchor has no apostrophe. So the genitive of the owner looks like a plural in the anchor of
+	// a heading.
+	case from[i].word == r.from.plural && strings.HasPrefix(o.after, "-database-"):
 		return r.to.owner + "s"
 	}
-	return spelled(r.from.plural, o.word)(r.to.plural)
+	return spelled(to[i].word, o.word)
 }
 
 // means returns the meaning of an occurrence if one word names both the aggregate and its owner.
@@ -190,10 +182,7 @@ var (
 // it leaves the word a alone, because a is a variable there.
 func withArticle(text []byte, o occurrence, replacement string) []byte {
 	before := max(0, len(text)-8)
-	tail, n := string(text[before:]), ""
-	if hasVowel(replacement) {
-		n = "n"
-	}
+	tail, n := string(text[before:]), repo.Article(replacement)[1:]
 	isCode := o.kind == code && path.Ext(o.file) == ".go"
 	if m := articleBefore.FindStringSubmatchIndex(tail); m != nil && !isCode {
 		return append(text[:before+m[5]], n+tail[m[8]:]...)
@@ -203,17 +192,6 @@ func withArticle(text []byte, o occurrence, replacement string) []byte {
 		return append(text[:before+m[2]], n...)
 	}
 	return text
-}
-
-// hasVowel reports whether a word begins with the sound of a vowel. It guesses from the spelling.
-func hasVowel(word string) bool {
-	word = strings.ToLower(word)
-	for _, consonant := range []string{"uni", "use", "usa", "uti", "eu", "one"} {
-		if strings.HasPrefix(word, consonant) {
-			return false
-		}
-	}
-	return strings.IndexByte("aeiou", word[0]) >= 0
 }
 
 // kinds returns a function that returns the kind of the text at an offset of content. The function

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"example.com/lockstep/cmd/fork/repo"
 )
 
 // TestForkSaysWhatItMeans searches a fork for places in which one of two words is likely to
@@ -50,7 +52,7 @@ func TestConfused(t *testing.T) {
 
 // confused matches text in which one of the words is likely to stand for the other.
 func confused(w words) *regexp.Regexp {
-	return regexp.MustCompile(strings.NewReplacer("AGG", w.aggregate, "Agg", title(w.aggregate), "OWN", w.owner, "READER", w.reader).Replace(
+	return regexp.MustCompile(strings.NewReplacer("AGG", w.aggregate, "Agg", repo.Title(w.aggregate), "OWN", w.owner, "READER", w.reader).Replace(
 		`\bAGG services?\b|\bservices? AGG\b(?:[^_]|$)` +
 			`|\b[Aa]n? AGG (with users|without (an instance|rows)|that (is not for|is restored|has users|may sleep)|of an earlier release)` +
 			`|\b(whole|newest|flat|legal|n-th|user,? (and|then)|[a-z]+'s) OWN\b([^'/.\w-]|\.(\s|$)|$)` +

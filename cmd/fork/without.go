@@ -4,15 +4,14 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"go/format"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 
 	"example.com/lockstep/cmd/fork/guide"
+	"example.com/lockstep/cmd/fork/repo"
 )
 
 // removal is the beginning of a title in the guide. The chapter with this title removes the second
@@ -108,10 +107,10 @@ func withoutEngagements(ctx context.Context, dir string) error {
 
 // committed commits all files in dir, because some git commands work on committed files only.
 func committed(ctx context.Context, dir string) error {
-	if _, err := git(ctx, dir, "add", "--all"); err != nil {
+	if _, err := repo.Git(ctx, dir, "add", "--all"); err != nil {
 		return err
 	}
-	_, err := git(ctx, dir, "-c", "user.name=fork", "-c", "user.email=fork@localhost", "-c", "commit.gpgsign=false",
+	_, err := repo.Git(ctx, dir, "-c", "user.name=fork", "-c", "user.email=fork@localhost", "-c", "commit.gpgsign=false",
 		"commit", "--quiet", "--no-verify", "--message=with engagements")
 	return err
 }
@@ -137,24 +136,10 @@ func removeChapter(dir string) error {
 // formatAll formats the Go files. gofmt may align the remaining lines in another way after a line
 // was removed.
 func formatAll(ctx context.Context, dir string) error {
-	files, err := readAll(ctx, dir)
-	if err != nil {
-		return err
-	}
-	for _, f := range files {
-		if path.Ext(f.name) != ".go" {
-			continue
-		}
-		text, err := format.Source(f.content)
-		if err != nil {
-			return err
-		}
-		if bytes.Equal(text, f.content) {
-			continue
-		}
-		if err := os.WriteFile(filepath.Join(dir, filepath.FromSlash(f.name)), text, f.mode); err != nil {
-			return err
-		}
+	ctx, cancel := context.WithTimeout(ctx, generateTimeout)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, "gofmt", "-w", dir).CombinedOutput(); err != nil {
+		return fmt.Errorf("gofmt: %w: %s", err, bytes.TrimSpace(out))
 	}
 	return nil
 }

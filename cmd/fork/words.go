@@ -1,6 +1,10 @@
 package main
 
-import "strings"
+import (
+	"strings"
+
+	"example.com/lockstep/cmd/fork/repo"
+)
 
 // words are the names of the sample domain. All are lower-case words of one part.
 type words struct {
@@ -38,32 +42,13 @@ func (w words) all() []flagged {
 
 type flagged struct{ flag, word string }
 
-// pluralOf returns the regular plural of an English word.
-func pluralOf(word string) string {
-	switch {
-	case word == "":
-		return ""
-	case strings.HasSuffix(word, "y") && len(word) > 1 && !strings.ContainsRune("aeiou", rune(word[len(word)-2])):
-		return word[:len(word)-1] + "ies"
-	case strings.HasSuffix(word, "s"), strings.HasSuffix(word, "x"), strings.HasSuffix(word, "z"),
-		strings.HasSuffix(word, "ch"), strings.HasSuffix(word, "sh"):
-		return word + "es"
-	}
-	return word + "s"
-}
-
-// A spelling is the case of a word: lower, Title or UPPER.
-type spelling func(string) string
-
-// spelled returns the spelling of an occurrence of word.
-func spelled(word, occurrence string) spelling {
+// spelled returns the word to in the case that occurrence has: lower, Title or UPPER.
+func spelled(to, occurrence string) string {
 	switch occurrence {
-	case word:
-		return func(s string) string { return s }
-	case strings.ToUpper(word):
-		return strings.ToUpper
+	case strings.ToLower(occurrence):
+		return to
+	case strings.ToUpper(occurrence):
+		return strings.ToUpper(to)
 	}
-	return title
+	return repo.Title(to)
 }
-
-func title(word string) string { return strings.ToUpper(word[:1]) + word[1:] }

@@ -10,9 +10,7 @@ package main
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"os"
 
@@ -30,14 +28,8 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("reference", flag.ContinueOnError)
 	source := flags.String("proto", "proto", "where the definitions are")
 	out := flags.String("o", "docs/grpc.md", "the file to write")
-	err := command.ParseFlags(flags, args)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(stdout, "Usage, in the root of the repository: go run ./cmd/reference [-proto DIR] [-o FILE]")
-		flags.SetOutput(stdout)
-		flags.PrintDefaults()
-		return nil
-	}
-	if err != nil {
+	const usage = "Usage, in the root of the repository: go run ./cmd/reference [-proto DIR] [-o FILE]\n"
+	if err := command.ParseOrHelp(flags, args, usage, stdout); err != nil {
 		return err
 	}
 	packages, err := load(ctx, *source)

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -171,7 +172,7 @@ func TestRun(t *testing.T) {
 		}
 	}
 	var help bytes.Buffer
-	if err := run(t.Context(), []string{"--help"}, things, &help); err != nil || !strings.Contains(help.String(), "-proto") {
+	if err := run(t.Context(), []string{"--help"}, things, &help); !errors.Is(err, flag.ErrHelp) || !strings.Contains(help.String(), "-proto") {
 		t.Errorf("help: %v %q", err, help.String())
 	}
 }

@@ -23,9 +23,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -43,14 +41,8 @@ func run(ctx context.Context, args []string, all []topics.Topic, stdout io.Write
 	flags := flag.NewFlagSet("schema", flag.ContinueOnError)
 	source := flags.String("proto", "proto", "where AGGREGATE/events/v1/events.proto are")
 	out := flags.String("o", "deploy/schemas", "where the definitions go, a file for each topic")
-	err := command.ParseFlags(flags, args)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(stdout, "Usage, in the root of the repository: go run ./cmd/schema [-proto DIR] [-o DIR]")
-		flags.SetOutput(stdout)
-		flags.PrintDefaults()
-		return nil
-	}
-	if err != nil {
+	const usage = "Usage, in the root of the repository: go run ./cmd/schema [-proto DIR] [-o DIR]\n"
+	if err := command.ParseOrHelp(flags, args, usage, stdout); err != nil {
 		return err
 	}
 	definitions, err := define(ctx, *source, all)

@@ -52,12 +52,25 @@ func ParseFlags(flags *flag.FlagSet, args []string) error {
 	return nil
 }
 
+// ParseOrHelp is ParseFlags for a program without commands. If the command line asks for the help,
+// ParseOrHelp prints usage and the flags to out.
+func ParseOrHelp(flags *flag.FlagSet, args []string, usage string, out io.Writer) error {
+	err := ParseFlags(flags, args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(out, usage)
+		flags.SetOutput(out)
+		flags.PrintDefaults()
+	}
+	return err
+}
+
 // Exit returns the exit code of a program or tool that has ended with err. name is the name of that
-// program or tool. Exit prints err to stderr. After a UsageError it also prints hint.
+// program or tool. Exit prints err to stderr, except flag.ErrHelp, which is a success. After a
+// UsageError it also prints hint.
 func Exit(stderr io.Writer, name, hint string, err error) int {
 	var wrong UsageError
 	switch {
-	case err == nil:
+	case err == nil, errors.Is(err, flag.ErrHelp):
 		return 0
 	case errors.As(err, &wrong):
 		fmt.Fprintf(stderr, "%s: %v%s\n", name, err, hint)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -43,6 +44,20 @@ func TestToolsTakeTheRestOfTheCommandLine(t *testing.T) {
 	s.Run(t.Context(), []string{"help"}, nil, &help, &help)
 	if want := "if it is not\n  paint     paint the bicycle shed\n  version "; !strings.Contains(help.String(), want) {
 		t.Errorf("help does not say %q:\n%s", want, help.String())
+	}
+}
+
+func TestAProgramPrintsItsHelp(t *testing.T) {
+	t.Parallel()
+	flags := flag.NewFlagSet("paint", flag.ContinueOnError)
+	flags.String("color", "green", "of the bicycle shed")
+	var stdout, stderr bytes.Buffer
+	err := ParseOrHelp(flags, []string{"--help"}, "Usage: paint [-color NAME]\n", &stdout)
+	if code := Exit(&stderr, "paint", " (see --help)", err); code != 0 || stderr.Len() > 0 {
+		t.Errorf("code %d, stderr %q", code, stderr.String())
+	}
+	if want := "Usage: paint [-color NAME]\n  -color string\n"; !strings.HasPrefix(stdout.String(), want) {
+		t.Errorf("help %q, want %q", stdout.String(), want)
 	}
 }
 

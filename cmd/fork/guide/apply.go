@@ -12,8 +12,9 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
+
+	"example.com/lockstep/cmd/fork/repo"
 )
 
 // Edit makes the edits of chapter c in the repository at root, including new files and removed
@@ -28,28 +29,12 @@ func (c Chapter) Edit(ctx context.Context, root string) error {
 			continue
 		}
 		cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", step.Text)
-		cmd.Dir, cmd.Env = root, Environment()
+		cmd.Dir, cmd.Env = root, repo.Environment()
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%s:%d: %w: %s", Document, step.Line, err, bytes.TrimSpace(out))
 		}
 	}
 	return nil
-}
-
-// named are environment variables that tell git which repository to work in. Git uses them in a
-// hook or in a linked worktree. `git rev-parse --local-env-vars` lists them.
-var named = []string{
-	"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_DIR", "GIT_GRAFT_FILE", "GIT_IMPLICIT_WORK_TREE", "GIT_INDEX_FILE",
-	"GIT_NO_REPLACE_OBJECTS", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_REPLACE_REF_BASE", "GIT_SHALLOW_FILE", "GIT_WORK_TREE",
-}
-
-// Environment returns the environment for a git command that must use the repository of its working
-// directory, and no other repository.
-func Environment() []string {
-	return slices.DeleteFunc(os.Environ(), func(variable string) bool {
-		name, _, _ := strings.Cut(variable, "=")
-		return slices.Contains(named, name)
-	})
 }
 
 // removes reports whether the step consists of `git rm` and `sed -i` commands. Edit runs such a
@@ -82,7 +67,7 @@ func (s Step) Apply(root string) (name string, err error) {
 		text, err = formatted(text)
 	}
 	if err == nil {
-		err = write(on, text)
+		err = repo.Write(on, text)
 	}
 	if err != nil {
 		return "", fmt.Errorf("%s:%d: %s: %w", Document, s.Line, name, err)
@@ -210,32 +195,12 @@ func formatted(text string) (string, error) {
 	return string(source), err
 }
 
-func write(name, text string) error {
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(name, []byte(text), 0o644)
-}
-
-// firstNumber is the number of the first migration that a service adds.
-const firstNumber = 1000
-
 // numbered returns the name of a file. If the name contains NNNNN, numbered replaces it by the
 // number of the next migration in the file's folder.
 func numbered(root, name string) (string, error) {
 	if !strings.Contains(name, "NNNNN") {
 		return name, nil
 	}
-	found, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(path.Dir(name)), "*.sql"))
-	if err != nil {
-		return "", err
-	}
-	next := firstNumber
-	for _, migration := range found {
-		number, _, _ := strings.Cut(filepath.Base(migration), "_")
-		if n, err := strconv.Atoi(number); err == nil {
-			next = max(next, n+1)
-		}
-	}
-	return strings.Replace(name, "NNNNN", fmt.Sprintf("%05d", next), 1), nil
+	next, err := repo.NextMigration(filepath.Join(root, filepath.FromSlash(path.Dir(name))))
+	return strings.Replace(name, "NNNNN", next, 1), err
 }
