@@ -217,3 +217,33 @@ func TestOutboxDrain(t *testing.T) {
 		t.Errorf("without a broker: %s", stderr)
 	}
 }
+
+// TestOutboxDrainUnderWrites has a trigger commit the next event of an aggregate together with each
+// mark of a published one, so there is no moment without an event that could be sent.
+func TestOutboxDrainUnderWrites(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	before := b.append(t, "busy", 1)
+	for range 3 {
+		before = append(before, b.append(t, uuid.NewString(), 5)...)
+	}
+	if _, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), `
+		CREATE FUNCTION video.write_on() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN
+		  INSERT INTO video.outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
+		  VALUES (gen_random_uuid(), NEW.aggregate_type, NEW.aggregate_id, NEW.event_type, NEW.version + 1, NEW.payload);
+		  RETURN NULL;
+		END $$;
+		CREATE TRIGGER write_on AFTER UPDATE ON video.outbox FOR EACH ROW
+		  WHEN (NEW.aggregate_id = 'busy' AND OLD.published_at IS NULL AND NEW.published_at IS NOT NULL) EXECUTE FUNCTION video.write_on()`); err != nil {
+		t.Fatal(err)
+	}
+	// --timeout bounds a drain that would otherwise not end.
+	b.run(t, 0, "outbox drain --timeout 20s")
+	if n := count(t, b.video, `SELECT count(*) FROM outbox WHERE published_at IS NULL AND id = ANY ($1)`, before); n != 0 {
+		t.Errorf("%d events from before the drain are left", n)
+	}
+	if n := count(t, b.video, `SELECT count(*) FROM outbox WHERE published_at IS NULL`); n != 1 {
+		t.Errorf("%d events are left, want the one that the last mark has written", n)
+	}
+}
