@@ -20,9 +20,9 @@ import (
 // poll is the pause between two checks for remaining events.
 var poll = backoff.Policy{Base: 200 * time.Millisecond, Cap: 2 * time.Second}
 
-// drain relays events until no event is left that was committed before and could be sent. It fails
-// if events are parked. Where a job replaces a service, this failure may be the only signal of
-// parked events.
+// drain relays events until no event is left that was committed before and could be sent. Parked
+// events are no failure of the drain, and wake nobody: the next drain would change nothing. Where a
+// job replaces a service, the log line of drained may be the only signal of them.
 func (o Owner) drain(ctx context.Context, s *invocation) error {
 	timeout := s.flags.Duration("timeout", 5*time.Minute, "")
 	if err := s.parse(0); err != nil {
@@ -41,7 +41,7 @@ func (o Owner) drain(ctx context.Context, s *invocation) error {
 	limited, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("events are left after %s", *timeout))
 	defer cancel()
 	left := relayUntilDrained(limited, relay, s.db)
-	return errors.Join(left, s.drained(context.WithoutCancel(ctx)))
+	return errors.Join(left, s.drained(context.WithoutCancel(ctx), log))
 }
 
 // relayUntilDrained returns nil once no event is left that was committed before the call and could
@@ -74,17 +74,22 @@ func untilDrained(ctx context.Context, events *backlog.Backlog) (err error) {
 	return errors.Join(context.Cause(ctx), err)
 }
 
-// drained prints the state of the outbox. Parked events are an error.
-func (s *invocation) drained(ctx context.Context) error {
+// needPerson is the message about parked events. Terraform's alert on parked events looks for it in the log.
+const needPerson = "events are parked and need a person"
+
+// drained prints the state of the outbox, and logs the number of parked events.
+func (s *invocation) drained(ctx context.Context, log *slog.Logger) error {
 	now, err := backlog.New(s.db).Status(ctx)
 	if err != nil {
 		return err
 	}
-	err = s.print(map[string]any{"pending": now.Pending, "parked": now.Parked, "blocked": now.Blocked}, func(w io.Writer) {
-		fmt.Fprintf(w, "pending\t%d\nparked\t%d\nblocked\t%d\n", now.Pending, now.Parked, now.Blocked)
-	})
-	if err == nil && now.Parked > 0 {
-		err = fmt.Errorf("%d events are parked and need a person: `outbox status`", now.Parked)
+	if now.Parked > 0 {
+		log.Error(needPerson, "parked", now.Parked, "blocked", now.Blocked)
 	}
-	return err
+	return s.print(map[string]any{"pending": now.Pending, "parked": now.Parked, "blocked": now.Blocked}, func(w io.Writer) {
+		fmt.Fprintf(w, "pending\t%d\nparked\t%d\nblocked\t%d\n", now.Pending, now.Parked, now.Blocked)
+		if now.Parked > 0 {
+			fmt.Fprintf(w, "%d %s: `outbox status`\n", now.Parked, needPerson)
+		}
+	})
 }
