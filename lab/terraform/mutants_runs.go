@@ -206,8 +206,23 @@ var wrongRuns = []mutant{
 	{"a line that is less severe than its metric", []edit{{
 		file: "monitoring.tf", old: `stands_for = "OwnerLostCommits"`, new: `stands_for = "DriftFound"`,
 	}}},
-	{"a fault that is told twice", []edit{{file: "monitoring.tf", old: "!local.collected && ", new: ""}}},
-	{"a parked event that is a page and a ticket", []edit{{file: "alerts.tf", old: `[] : ["EventsParked"]`, new: "[] : []"}}},
+	{"a fault that is told twice", []edit{{file: "monitoring.tf", old: "if !contains(keys(local.alerts), alert.stands_for)", new: "if true"}}},
+	{"a parked event that nobody learns of while video sleeps", []edit{{
+		file: "monitoring.tf", old: "if !contains(keys(local.alerts), alert.stands_for)", new: "if !local.collected",
+	}}},
+	{"an alert on a parked event that ends when video falls asleep", []edit{{
+		file: "alerts.tf", old: `["RelayMissing", "EventsParked"] : []`, new: `["RelayMissing"] : []`,
+	}}},
+	{"a parked event that is told once, however long it waits", []edit{{
+		file: "monitoring.tf", old: "        \"jsonPayload.message=\\\"events are parked and need a person\\\"\",\n",
+	}}},
+	{"a page for each series of drains that ends", []edit{{
+		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "drain" {`, old: "      cross_series_reducer = \"REDUCE_SUM\"\n",
+	}}},
+	{"a page of a failed drain that names other causes", []edit{{
+		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "jobs" {`,
+		old: "${var.runbook_url}#publishing-without-a-service-that-always-runs", new: "${var.runbook_url}#events-are-parked-outbox_parked-above-0",
+	}}},
 	{"a killed container that wakes a person", []edit{{
 		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "memory" {`, old: "local.channels.ticket",
 		new: "local.channels.page",
