@@ -288,10 +288,26 @@ run "collector" {
         google_cloud_run_v2_worker_pool.video[0].template[0], google_cloud_run_v2_worker_pool.catalog[0].template[0],
       ] :
       length(instance.containers) == 2 && instance.containers[1].image == "us-docker.pkg.dev/google/collector@sha256:2222222222222222222222222222222222222222222222222222222222222222" &&
-      instance.containers[1].depends_on == tolist([instance.containers[0].name]) &&
       instance.containers[0].startup_probe[0].http_get[0].port == 8080
     ])
-    error_message = "Each instance must have the collector, which looks at 8080 and starts after the service."
+    error_message = "Each instance must have the collector, which looks at 8080."
+  }
+  assert {
+    condition = alltrue([
+      for instance in [google_cloud_run_v2_service.video.template[0], google_cloud_run_v2_service.catalog.template[0]] :
+      instance.containers[1].depends_on == tolist([instance.containers[0].name])
+    ])
+    error_message = "The collector of a service must start after the service."
+  }
+  # The provider replaces a pool of which depends_on changes, so a collector that is added or
+  # left out would stop all workers.
+  assert {
+    condition = alltrue(flatten([
+      for pool in [google_cloud_run_v2_worker_pool.video[0], google_cloud_run_v2_worker_pool.catalog[0]] : [
+        for container in pool.template[0].containers : container.depends_on == null
+      ]
+    ]))
+    error_message = "No container of a worker pool may have depends_on: with it, Terraform replaces the pool when the collector is added or left out."
   }
   assert {
     condition = alltrue([
