@@ -121,6 +121,16 @@ var wrongRuns = []mutant{
 	{"a panel that asks otherwise", []edit{{file: "boards.json", old: "count by (service_version) (target_info)",
 		new: "count(target_info)"}}},
 	{"a collector without a grant", []edit{{file: "collector.tf", old: "for_each = local.collected ?", new: "for_each = !local.collected ?"}}},
+	{"a pool that the collector replaces", []edit{{
+		file: "catalog_workers.tf", old: "        image = containers.value\n", new: "        image = containers.value\n        depends_on = [\"catalog\"]\n",
+	}}},
+	{"a log without the line of its alert", []edit{{
+		file: "variables.tf", old: `var.log_level != "error" || var.metrics_sidecar_image != ""`, new: `var.log_level != "" || var.metrics_sidecar_image != ""`,
+	}}},
+	{"a machine type of MySQL", []edit{{
+		file: "variables_database.tf", old: `"^db-(custom-[0-9]+-[0-9]+|f1-micro|g1-small)$"`, new: `"^db-"`,
+	}}},
+	{"drains that overlap", []edit{{file: "variables_services.tf", old: `\\*/([5-9]|`, new: `\\*|\\*/([1-9]|`}}},
 	{"a collector that starts first", []edit{{file: "video.tf", old: `        depends_on = ["video"] #`, new: "        #"}}},
 	{"pages that go where tickets go", []edit{{file: "alerts.tf", old: "page   = var.notification_channels",
 		new: "page   = coalesce(var.ticket_channels, var.notification_channels)"}}},
