@@ -253,7 +253,8 @@ resource "google_monitoring_alert_policy" "jobs" {
 }
 
 # A rebuild may run for a day, and nobody waits for its end. The old read model is served
-# meanwhile.
+# meanwhile. The metric does not have the exit code, so a person's wrong command is a ticket,
+# too.
 resource "google_monitoring_alert_policy" "rebuild" {
   display_name          = "lockstep: a rebuild failed"
   combiner              = "OR"
@@ -288,7 +289,7 @@ resource "google_monitoring_alert_policy" "rebuild" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = "The log of the execution says why; the old read model is served. Repeat the command: it goes on. Runbook: ${var.runbook_url}#the-read-model-is-wrong-as-a-whole"
+    content   = "The log of the execution says why. A wrong command ends with exit code 2 and has changed nothing: correct it. A rebuild goes on if the command is repeated; the old read model is served meanwhile. Runbook: ${var.runbook_url}#the-read-model-is-wrong-as-a-whole"
   }
 }
 

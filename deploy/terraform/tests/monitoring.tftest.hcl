@@ -85,6 +85,10 @@ run "alerts" {
     error_message = "A rebuild that fails after hours must be noticed."
   }
   assert {
+    condition     = strcontains(google_monitoring_alert_policy.rebuild.documentation[0].content, "wrong command")
+    error_message = "The job runs a person's words, too: the ticket must not claim that a rebuild failed."
+  }
+  assert {
     condition = alltrue([
       for policy in concat(
         [google_monitoring_alert_policy.jobs, google_monitoring_alert_policy.memory], google_monitoring_alert_policy.drain, google_monitoring_alert_policy.drain_refused,
