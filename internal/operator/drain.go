@@ -84,7 +84,7 @@ func (s *invocation) drained(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	if now.Parked > 0 {
-		log.Error(needPerson, "parked", now.Parked, "blocked", now.Blocked)
+		log.ErrorContext(ctx, needPerson, "parked", now.Parked, "blocked", now.Blocked)
 	}
 	return s.print(map[string]any{"pending": now.Pending, "parked": now.Parked, "blocked": now.Blocked}, func(w io.Writer) {
 		fmt.Fprintf(w, "pending\t%d\nparked\t%d\nblocked\t%d\n", now.Pending, now.Parked, now.Blocked)

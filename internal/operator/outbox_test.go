@@ -220,7 +220,8 @@ func TestOutboxDrain(t *testing.T) {
 	if err := json.Unmarshal([]byte(stderr), &line); err != nil || line.Message != "events are parked and need a person" || line.Severity != "ERROR" || line.Parked != 1 {
 		t.Errorf("with a parked event the log has %s, want one line at ERROR with the number: %v", stderr, err)
 	}
-	if b.json(t, 0, "outbox drain", &left); left.Pending != 3 || left.Parked != 1 || left.Blocked != 2 {
+	b.json(t, 0, "outbox drain", &left)
+	if left.Pending != 3 || left.Parked != 1 || left.Blocked != 2 {
 		t.Errorf("with a parked event: %+v", left)
 	}
 	b.append(t, "c", 3)
