@@ -122,10 +122,12 @@ var wrongRuns = []mutant{
 		new: "count(target_info)"}}},
 	{"a collector without a grant", []edit{{file: "collector.tf", old: "for_each = local.collected ?", new: "for_each = !local.collected ?"}}},
 	{"a pool that the collector replaces", []edit{{
-		file: "catalog_workers.tf", old: "        image = containers.value\n", new: "        image = containers.value\n        depends_on = [\"catalog\"]\n",
+		file: "catalog_workers.tf", old: "        image = containers.value\n",
+		new: "        image = containers.value\n        depends_on = [\"catalog\"]\n",
 	}}},
 	{"a log without the line of its alert", []edit{{
-		file: "variables.tf", old: `var.log_level != "error" || var.metrics_sidecar_image != ""`, new: `var.log_level != "" || var.metrics_sidecar_image != ""`,
+		file: "variables.tf", old: `var.log_level != "error" || var.metrics_sidecar_image != ""`,
+		new: `var.log_level != "" || var.metrics_sidecar_image != ""`,
 	}}},
 	{"a machine type of MySQL", []edit{{
 		file: "variables_database.tf", old: `"^db-(custom-[0-9]+-[0-9]+|f1-micro|g1-small)$"`, new: `"^db-"`,
@@ -227,11 +229,13 @@ var wrongRuns = []mutant{
 		file: "monitoring.tf", old: "        \"jsonPayload.message=\\\"events are parked and need a person\\\"\",\n",
 	}}},
 	{"a page for each series of drains that ends", []edit{{
-		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "drain" {`, old: "      cross_series_reducer = \"REDUCE_SUM\"\n",
+		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "drain" {`,
+		old: "      cross_series_reducer = \"REDUCE_SUM\"\n",
 	}}},
 	{"a page of a failed drain that names other causes", []edit{{
 		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "jobs" {`,
-		old: "${var.runbook_url}#publishing-without-a-service-that-always-runs", new: "${var.runbook_url}#events-are-parked-outbox_parked-above-0",
+		old: "${var.runbook_url}#publishing-without-a-service-that-always-runs",
+		new: "${var.runbook_url}#events-are-parked-outbox_parked-above-0",
 	}}},
 	{"a killed container that wakes a person", []edit{{
 		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "memory" {`, old: "local.channels.ticket",
