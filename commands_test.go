@@ -161,9 +161,19 @@ type commandInJob struct {
 
 func commandsInJobs(text string) (found []commandInJob) {
 	for _, m := range inJobs.FindAllStringSubmatch(text, -1) {
-		found = append(found, commandInJob{m[1], m[2], strings.Split(strings.Trim(m[3], `'"`), ",")})
+		found = append(found, commandInJob{m[1], m[2], words(strings.Trim(m[3], `'"`))})
 	}
 	return found
+}
+
+// words splits a list as gcloud does: at commas, or at the text between two ^ at its beginning.
+func words(list string) []string {
+	if rest, ok := strings.CutPrefix(list, "^"); ok {
+		if separator, rest, ok := strings.Cut(rest, "^"); ok {
+			return strings.Split(rest, separator)
+		}
+	}
+	return strings.Split(list, ",")
 }
 
 // hasJob reports whether the Terraform module makes a job of this name.
@@ -186,8 +196,9 @@ func hasJob(t *testing.T, name string) bool {
 func TestCommandsInJobs(t *testing.T) {
 	t.Parallel()
 	text := "run jobs execute a-b --region=\"$R\" --args=x,y,--by=me@example.com --wait\na job (`--args=x,z`)\n" +
-		"gcloud run jobs execute c-d --args='run,--free,40 GB' --wait\n"
-	want := "[{a-b a [x y --by=me@example.com]} {  [x z]} {c-d c [run --free 40 GB]}]"
+		"gcloud run jobs execute c-d --args='run,--free,40 GB' --wait\n" +
+		"gcloud run jobs execute e-f --args='^;^run;--why=a, b;--yes' --wait\n"
+	want := "[{a-b a [x y --by=me@example.com]} {  [x z]} {c-d c [run --free 40 GB]} {e-f e [run --why=a, b --yes]}]"
 	if got := fmt.Sprint(commandsInJobs(text)); got != want {
 		t.Errorf("found %s, want %s", got, want)
 	}
@@ -214,6 +225,64 @@ func TestCommandsIn(t *testing.T) {
 	t.Parallel()
 	text := "Run `make lint`, not `makefile`.\n```sh\nmake test ARGS=-short  # the quick ones\n# none\n```\n`video version`"
 	if got := strings.Join(commandsIn(text), "|"); got != "make test ARGS=-short|make lint|video version" {
+		t.Errorf("found %s", got)
+	}
+}
+
+var (
+	// ofARegion finds a command of gcloud that acts on something in a region, up to the end of its line.
+	ofARegion = regexp.MustCompile(`gcloud (?:beta )?(?:run|scheduler) [a-z-]+ .*`)
+	// quoted finds a command in a sentence, which may go on in the next line.
+	quoted = regexp.MustCompile("`(gcloud [^`]*)`")
+)
+
+// TestGcloudCommandsAreComplete: without its region gcloud prompts for one, or takes another
+// project's default. A command prints lines that are JSON, too, which are in jsonPayload.
+func TestGcloudCommandsAreComplete(t *testing.T) {
+	t.Parallel()
+	documents, err := filepath.Glob("d*/*.md")
+	if err != nil || len(documents) < 5 {
+		t.Fatal(documents, err)
+	}
+	files, err := filepath.Glob("deploy/terraform/*.tf")
+	if err != nil || len(files) < 5 {
+		t.Fatal(files, err)
+	}
+	for _, name := range slices.Concat(documents, files, []string{"README.md", "SECURITY.md", "deploy/terraform/README.md"}) {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range incomplete(string(text)) {
+			t.Errorf("%s: %s", name, line)
+		}
+	}
+}
+
+func incomplete(text string) (found []string) {
+	var commands []string
+	rest := quoted.ReplaceAllStringFunc(text, func(command string) string {
+		commands = append(commands, strings.ReplaceAll(strings.Trim(command, "`"), "\n", " "))
+		return ""
+	})
+	commands = append(commands, strings.Split(strings.ReplaceAll(rest, "\\\n", ""), "\n")...)
+	for _, line := range commands {
+		if command := ofARegion.FindString(line); command != "" && !strings.Contains(command, "--region=") && !strings.Contains(command, "--location=") {
+			found = append(found, command+" names no region")
+		}
+	}
+	if strings.Contains(text, "value(textPayload)") {
+		found = append(found, "value(textPayload) leaves out the lines that are JSON")
+	}
+	return found
+}
+
+func TestIncompleteCommands(t *testing.T) {
+	t.Parallel()
+	text := "`gcloud run services describe a`, `gcloud run jobs\nexecutions list --region=b` and `gcloud beta run`\n" +
+		"gcloud scheduler jobs pause c --location=d\ngcloud scheduler jobs pause e\n\ngcloud logging read --format='value(textPayload)'\n"
+	want := "gcloud run services describe a names no region|gcloud scheduler jobs pause e names no region|value(textPayload) leaves out the lines that are JSON"
+	if got := strings.Join(incomplete(text), "|"); got != want {
 		t.Errorf("found %s", got)
 	}
 }

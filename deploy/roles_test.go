@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -140,5 +141,30 @@ func TestMigrationsRunAsOwners(t *testing.T) {
 	})
 	for _, admin := range []string{strings.Replace(used, "/"+config.Database, "/"+name, 1), used} {
 		owned(t, admin, roles(t, admin))
+	}
+}
+
+// TestARotationNamesEachSecret compares the README's rotation of the service's password with the
+// secrets that have this password: an instance with the old one in one secret cannot LISTEN.
+func TestARotationNamesEachSecret(t *testing.T) {
+	t.Parallel()
+	module, err := os.ReadFile("terraform/video.tf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile("terraform/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rotation, _ := strings.Cut(string(readme), "**Rotate a password.**")
+	rotation, _, _ = strings.Cut(rotation, "\n\n")
+	secrets := regexp.MustCompile(`"video-[a-z-]*database-url"`).FindAllString(string(module), -1)
+	if len(secrets) < 3 || rotation == "" {
+		t.Fatalf("found the secrets %v and %q", secrets, rotation)
+	}
+	for _, name := range secrets {
+		if !strings.Contains(rotation, "`"+strings.Trim(name, `"`)+"`") {
+			t.Errorf("the rotation does not name %s", name)
+		}
 	}
 }

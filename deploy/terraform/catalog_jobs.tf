@@ -106,7 +106,7 @@ resource "google_cloud_run_v2_job" "catalog_migrate" {
 
 # The operator's tool
 
-# gcloud run jobs execute catalog-dlq --args=dlq,list
+# gcloud run jobs execute catalog-dlq --region=REGION --args=dlq,list
 resource "google_cloud_run_v2_job" "catalog_dlq" {
   name                = "catalog-dlq"
   location            = var.region

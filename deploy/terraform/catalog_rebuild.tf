@@ -10,7 +10,7 @@ resource "google_cloud_run_v2_service_iam_member" "rebuild_calls_video" {
   member   = "serviceAccount:${google_service_account.catalog_migrate.email}"
 }
 
-# gcloud run jobs execute catalog-rebuild --args=rebuild,status
+# gcloud run jobs execute catalog-rebuild --region=REGION --args=rebuild,status
 resource "google_cloud_run_v2_job" "catalog_rebuild" {
   name                = "catalog-rebuild"
   location            = var.region

@@ -4,8 +4,8 @@
 locals {
   # Lines that the services write; a test compares them with the code. One line is
   # enough for an alert, and the next notification comes an hour later at the earliest.
-  # An alert on a metric says the same where metrics are collected, so these are not there
-  # then: a fault is told once. That alert, stands_for, has the severity, the entry of the
+  # Where the alert on a metric is there, which says the same, the alert on the line is not:
+  # a fault is told once. That alert, stands_for, has the severity, the entry of the
   # runbook and the time for which the fault has to last.
   log_alerts = {
     held-up = {
@@ -14,10 +14,15 @@ locals {
       filter     = "jsonPayload.message=\"relay is held up, nothing is lost\" AND jsonPayload.held_up_ms>=${1000 * local.declared_alerts.TopicPaused.for}"
       what_to_do = "video has published nothing for two minutes, or nothing to one topic; events wait in its outbox. With a cause in the line, a topic is paused."
     }
+    # The line of the relay that parks the event, in a service, a worker or the drain; and that
+    # of each drain after it, which repeats the ticket until a person has acted.
     parked = {
       stands_for = "EventsParked"
       title      = "an event is parked"
-      filter     = "jsonPayload.message=\"broker refused event\" AND jsonPayload.parked=true"
+      filter = "(${join(" OR ", [
+        "(jsonPayload.message=\"broker refused event\" AND jsonPayload.parked=true)",
+        "jsonPayload.message=\"events are parked and need a person\"",
+      ])})"
       what_to_do = "Pub/Sub has refused an event for good; the later events of its video wait."
     }
     gap = {
@@ -51,7 +56,7 @@ locals {
 resource "google_monitoring_alert_policy" "logs" {
   for_each = {
     for name, alert in local.log_alerts : name => merge(alert, local.declared_alerts[alert.stands_for])
-    if !local.collected && !contains(local.unneeded_alerts, alert.stands_for)
+    if !contains(keys(local.alerts), alert.stands_for)
   }
 
   display_name          = "lockstep: ${each.value.title}"
@@ -193,9 +198,10 @@ resource "google_monitoring_alert_policy" "memory" {
   }
 }
 
-# The drain fails when anything is parked, the migrations when the schema does not fit
-# the next revision. An operator sees by themselves how their own command ends, so the jobs
-# video-outbox and catalog-dlq are not here.
+# The drain fails when events are left that could be sent, the migrations when the schema does
+# not fit the next revision. A parked event is a ticket of its own, and fails no drain. An
+# operator sees by themselves how their own command ends, so the jobs video-outbox and
+# catalog-dlq are not here.
 resource "google_monitoring_alert_policy" "jobs" {
   display_name          = "lockstep: a job failed"
   combiner              = "OR"
@@ -234,12 +240,21 @@ resource "google_monitoring_alert_policy" "jobs" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = "gcloud run jobs executions list --region=${var.region} shows which, its log why. A migration: deploy/terraform/README.md, When an apply fails. The drain: events are parked. Runbook: ${var.runbook_url}#events-are-parked-outbox_parked-above-0"
+    content = join(" ", concat(
+      [
+        "gcloud run jobs executions list --region=${var.region} shows which, its log why.",
+        "A migration: deploy/terraform/README.md, When an apply fails. Runbook: ${var.runbook_url}#a-release-stops",
+      ],
+      var.video.drain_schedule == null ? [] : [
+        "The drain: events were left after 5 minutes, as in an outage of Pub/Sub, or the database did not answer. Nothing is lost, and the next drain tries again. Runbook: ${var.runbook_url}#publishing-without-a-service-that-always-runs",
+      ],
+    ))
   }
 }
 
 # A rebuild may run for a day, and nobody waits for its end. The old read model is served
-# meanwhile.
+# meanwhile. The metric does not have the exit code, so a person's wrong command is a ticket,
+# too.
 resource "google_monitoring_alert_policy" "rebuild" {
   display_name          = "lockstep: a rebuild failed"
   combiner              = "OR"
@@ -274,7 +289,7 @@ resource "google_monitoring_alert_policy" "rebuild" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = "The log of the execution says why; the old read model is served. Repeat the command: it goes on. Runbook: ${var.runbook_url}#the-read-model-is-wrong-as-a-whole"
+    content   = "The log of the execution says why. A wrong command ends with exit code 2 and has changed nothing: correct it. A rebuild goes on if the command is repeated; the old read model is served meanwhile. Runbook: ${var.runbook_url}#the-read-model-is-wrong-as-a-whole"
   }
 }
 
@@ -302,9 +317,11 @@ resource "google_monitoring_alert_policy" "drain" {
       ])
       duration = "7200s"
 
+      # One series: of several, one that ends would be absent while drains go on.
       aggregations {
-        alignment_period   = "60s"
-        per_series_aligner = "ALIGN_DELTA"
+        alignment_period     = "60s"
+        per_series_aligner   = "ALIGN_DELTA"
+        cross_series_reducer = "REDUCE_SUM"
       }
     }
   }

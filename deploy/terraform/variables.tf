@@ -44,13 +44,17 @@ variable "labels" {
 }
 
 variable "log_level" {
-  description = "Of both services."
+  description = "Of both services. Not error without metrics_sidecar_image: an alert then looks for a line of the level warn."
   type        = string
   default     = "info"
 
   validation {
     condition     = contains(["debug", "info", "warn", "error"], var.log_level)
     error_message = "log_level must be debug, info, warn or error."
+  }
+  validation {
+    condition     = var.log_level != "error" || var.metrics_sidecar_image != ""
+    error_message = "log_level = \"error\" needs metrics_sidecar_image: without a collector the alert on events that do not leave looks for a line of the level warn, which would not be written."
   }
 }
 

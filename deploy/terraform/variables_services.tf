@@ -53,7 +53,7 @@ variable "video" {
     extra_environment: OpenTelemetry's variables, OTEL_…, of service and workers; no secrets.
     canary_seconds: how often a synthetic video is changed, which measures the time to visibility; 0: never. With
     metrics_sidecar_image only, which collects the measurement.
-    drain_schedule: cron, in UTC, hourly or more often, so that only minutes differ from *; a job that publishes the events that instances have left behind when
+    drain_schedule: cron, in UTC, hourly or more often, so that only minutes differ from *, and not more often than every 5 minutes, which a drain may take; a job that publishes the events that instances have left behind when
     they went to sleep.
   EOT
   type = object({
@@ -139,8 +139,8 @@ variable "video" {
     error_message = "video.canary_seconds needs metrics_sidecar_image: without it nothing collects what the canary measures."
   }
   validation {
-    condition     = var.video.drain_schedule == null || can(regex("^(\\*|\\*/([1-9]|[1-5][0-9])|[0-5]?[0-9](,[0-5]?[0-9])*)( \\*){4}$", coalesce(var.video.drain_schedule, "x")))
-    error_message = "video.drain_schedule must be minutes and four *, such as */5 * * * *: *, */N, or numbers from 0 to 59 with commas between them. Less often than hourly, the alert on a drain that is silent would fire."
+    condition     = var.video.drain_schedule == null || can(regex("^(\\*/([5-9]|[1-5][0-9])|[0-5]?[0-9](,[0-5]?[0-9])*)( \\*){4}$", coalesce(var.video.drain_schedule, "x")))
+    error_message = "video.drain_schedule must be minutes and four *, such as */5 * * * *: */N from 5 on, or numbers from 0 to 59 with commas between them. A drain may take 5 minutes, so more often the next one would begin before the end of one that waits for Pub/Sub. Less often than hourly, the alert on a drain that is silent would fire."
   }
 }
 

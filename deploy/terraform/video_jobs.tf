@@ -107,7 +107,7 @@ resource "google_cloud_run_v2_job" "video_migrate" {
 
 # The operator's tool
 
-# gcloud run jobs execute video-outbox --args=outbox,status
+# gcloud run jobs execute video-outbox --region=REGION --args=outbox,status
 resource "google_cloud_run_v2_job" "video_outbox" {
   name                = "video-outbox"
   location            = var.region

@@ -85,12 +85,14 @@ resource "google_cloud_run_v2_worker_pool" "video" {
       }
     }
 
+    # Without depends_on, which the service's collector has: the provider replaces a pool of
+    # which depends_on changes, so all workers would stop when the collector is added or left
+    # out. The collector may read nothing in its first seconds, and miss the last ones.
     dynamic "containers" {
       for_each = local.collector
       content {
-        name       = "metrics"
-        image      = containers.value
-        depends_on = ["video"] # it is ready then, and stops after the collector's last look
+        name  = "metrics"
+        image = containers.value
         resources {
           limits = local.collector_limits
         }

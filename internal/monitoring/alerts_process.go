@@ -22,7 +22,7 @@ var processAlerts = []Alert{
 		Entry: "Database connections run short (`database_pool_wait_seconds_total` grows)",
 		Expr: perService("wait_seconds") + ` / ` + perService("acquires") + ` > 0.1 or ` +
 			perService("canceled_acquires") + ` / (` + perService("acquires") + ` + ` + perService("canceled_acquires") + `) > 0.05`,
-		Summary: "A service waits 0.1 s on average for a database connection, or one in twenty waits is given up."},
+		Summary: "A service or worker pool waits 0.1 s on average for a database connection, or one in twenty waits is given up."},
 	{Name: "MemoryShort", Severity: Ticket, For: 600, Entry: "Memory runs short (`process_resident_memory_bytes`)",
 		Expr:    `max(process_resident_memory_bytes / go_gc_gomemlimit_bytes) > 1`,
 		Summary: "A process is above its GOMEMLIMIT: Cloud Run kills it a tenth above that."},
@@ -31,11 +31,21 @@ var processAlerts = []Alert{
 		Summary: "A process has started three times within half an hour."},
 }
 
-// perService returns PromQL for the rate of a counter of the connection pools, by service. In a sum
-// over all services, a service that does not wait would hide a service that waits.
+// services are the labels by which the collector's series are told apart. On Cloud Run a series of a
+// service has both. A series of a worker pool has no service_name, and its namespace is the pool's
+// name. By service_name alone, the workers of video and catalog would be one.
+const services = "service_name, namespace"
+
+// perService returns PromQL for the rate of a counter of the connection pools, by service or worker
+// pool. In a sum over all of them, one that does not wait would hide one that waits.
 func perService(counter string) string {
-	return `sum by (service_name) (rate(database_pool_` + counter + `_total[10m]))`
+	return `sum by (` + services + `) (rate(database_pool_` + counter + `_total[10m]))`
 }
+
+// starts is PromQL for the instances of each service and worker pool that Cloud Run has started
+// within half an hour.
+const starts = `sum by (service_name, worker_pool_name) (increase(run_googleapis_com:container_startup_latencies_count` +
+	`{monitored_resource=~"cloud_run_revision|cloud_run_worker_pool"}[30m]))`
 
 // subscriptions matches catalog's subscriptions in an expression. Each topic has the name
 // AGGREGATE.events.
@@ -58,7 +68,6 @@ var googleAlerts = []Alert{
 		Expr:    `sum by (subscription_id) (increase(pubsub_googleapis_com:subscription_expired_ack_deadlines_count[10m])) > 100`,
 		Summary: "More than 100 messages in ten minutes were not acknowledged in time, and come again."},
 	{Name: "InstancesRestart", Severity: Ticket, For: 0, Google: true, Entry: restarts,
-		Expr: `sum by (service_name) (increase(run_googleapis_com:container_startup_latencies_count` +
-			`{monitored_resource="cloud_run_revision"}[30m])) > 10`,
-		Summary: "More than ten instances of a service have started within half an hour."},
+		Expr:    starts + ` > 10`,
+		Summary: "More than ten instances of a service or worker pool have started within half an hour."},
 }

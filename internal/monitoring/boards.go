@@ -98,12 +98,13 @@ func summed(expr, by string) string {
 	return "sum by (" + by + ") (" + expr + ")"
 }
 
-// quantiles returns the median and the 99th percentile of a histogram, for each value of the label
-// by.
+// quantiles returns the median and the 99th percentile of a histogram, for each value of the labels
+// by, the first of which names the lines.
 func quantiles(histogram, by string) []Query {
 	legend, labels := "", "le"
 	if by != "" {
-		legend, labels = " {{"+by+"}}", "le, "+by
+		first, _, _ := strings.Cut(by, ", ")
+		legend, labels = " {{"+first+"}}", "le, "+by
 	}
 	bucket := perSecond(histogram+"_bucket", labels)
 	return []Query{

@@ -9,7 +9,7 @@ const (
 
 // restFailures is the share of each service's requests that failed. It is 0 without a failure.
 var restFailures = fmt.Sprintf("(%s or 0 * %s) / %s",
-	perSecond(restFailed, "service_name"), perSecond(restCount, "service_name"), perSecond(restCount, "service_name"))
+	perSecond(restFailed, services), perSecond(restCount, services), perSecond(restCount, services))
 
 // spent returns the rate at which the budget is spent. At 1, the budget of 30 days lasts for 30
 // days.
@@ -26,11 +26,11 @@ var overviewRows = []Row{
 			Means:   "Above 1, more events become visible later than 5 s after their commit than 99.9 % allow.",
 			Queries: []Query{{"last hour", orZero(visible.spent("1h"))}, {"last day", orZero(visible.spent("1d"))}}},
 		{Title: "REST requests that fail (5xx)", Unit: "1",
-			Means: "A rise is a fault of the service or of its database, not of its callers.", Queries: one("{{service_name}}", restFailures)},
+			Means: "A rise is a fault of the service or of its database, not of its callers.", Queries: one(byService, restFailures)},
 	}},
 	{Title: "Flow", Panels: []Panel{
 		{Title: "Requests", Unit: "{request}/s", Means: "The load on each service over REST.",
-			Queries: one("{{service_name}}", perSecond(restCount, "service_name"))},
+			Queries: one(byService, perSecond(restCount, services))},
 		{Title: "Events", Unit: "{event}/s", Means: "The two lines follow each other: a gap that stays is a backlog between the services.",
 			Queries: []Query{
 				{"published", perSecond("outbox_published_total", "")},

@@ -11,8 +11,9 @@ import (
 )
 
 // ofTarget are the labels that the scraper adds to each series: its own configuration in
-// deploy/observability, and Google's collector, have them under the same names.
-var ofTarget = []string{"service_name", "instance"}
+// deploy/observability, and Google's collector, have them under the same names. The namespace is of
+// Google's alone.
+var ofTarget = []string{"service_name", "namespace", "instance"}
 
 // withoutPanel are the metrics that no board shows, with the reason.
 var withoutPanel = map[string]string{

@@ -56,6 +56,6 @@ var videoRows = []Row{
 		{Title: "Expired idempotency keys", Unit: "{key}", Means: "A number that does not fall means that the sweep does not run.",
 			Queries: one("keys", "min(idempotency_expired_keys)")},
 		{Title: "Writes refused for a locked row", Unit: "{request}/s", Means: "A rise means that another transaction holds rows for long.",
-			Queries: one("{{service_name}}", perSecond("database_locked_total", "service_name"))},
+			Queries: one(byService, perSecond("database_locked_total", services))},
 	}},
 }

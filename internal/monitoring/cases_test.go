@@ -91,11 +91,12 @@ func offsets(failures, applied, saves float64) series {
 }
 
 const (
-	hour     = time.Hour
-	day      = 24 * time.Hour
-	halfHour = 30 * time.Minute
-	google   = "pubsub_googleapis_com:subscription_"
-	starts   = `run_googleapis_com:container_startup_latencies_count{service_name="video",monitored_resource="cloud_run_revision"}`
+	hour            = time.Hour
+	day             = 24 * time.Hour
+	halfHour        = 30 * time.Minute
+	google          = "pubsub_googleapis_com:subscription_"
+	startsOfWorkers = `run_googleapis_com:container_startup_latencies_count{worker_pool_name="video-workers",monitored_resource="cloud_run_worker_pool"}`
+	startsOfVideo   = `run_googleapis_com:container_startup_latencies_count{service_name="video",monitored_resource="cloud_run_revision"}`
 )
 
 var (
@@ -193,6 +194,10 @@ var cases = map[string][]ruleCase{
 			`database_pool_wait_seconds_total{service_name="video"}`: steady(0), `database_pool_acquires_total{service_name="video"}`: steady(0),
 			`database_pool_canceled_acquires_total{service_name="video"}`: steady(1),
 		}, onService),
+		fires(halfHour, series{ // the other pool does not hide it; on Cloud Run series of pools have no service_name
+			`database_pool_wait_seconds_total{namespace="video-workers"}`: steady(10.5), `database_pool_acquires_total{namespace="video-workers"}`: steady(100),
+			`database_pool_wait_seconds_total{namespace="catalog-workers"}`: steady(0), `database_pool_acquires_total{namespace="catalog-workers"}`: steady(1000),
+		}, series{"namespace": "video-workers"}),
 	},
 	"MemoryShort": {
 		fires(halfHour, series{`process_resident_memory_bytes{instance="a"}`: level(101), `go_gc_gomemlimit_bytes{instance="a"}`: level(100)}, nil),
@@ -217,7 +222,8 @@ var cases = map[string][]ruleCase{
 		stays(halfHour, series{google + `expired_ack_deadlines_count{subscription_id="video.events.catalog"}`: steady(9)}),
 	},
 	"InstancesRestart": {
-		fires(hour, series{starts: steady(0.5)}, series{"service_name": "video"}), stays(hour, series{starts: steady(0.3)}),
+		fires(hour, series{startsOfVideo: steady(0.5)}, series{"service_name": "video"}), stays(hour, series{startsOfVideo: steady(0.3)}),
+		fires(hour, series{startsOfWorkers: steady(0.5)}, series{"worker_pool_name": "video-workers"}), stays(hour, series{startsOfWorkers: steady(0.3)}),
 	},
 }
 

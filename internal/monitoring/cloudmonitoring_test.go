@@ -80,7 +80,11 @@ func googleWidget(p Panel) object {
 	for i, q := range p.Queries {
 		set := object{"plotType": "LINE", "timeSeriesQuery": queries[i]}
 		if q.Legend != "" {
-			set["legendTemplate"] = strings.NewReplacer("{{", "${", "}}", "}").Replace(q.Legend)
+			legend := q.Legend
+			if strings.Contains(q.Expr, services) { // the label that each line has
+				legend = strings.Replace(legend, "{{service_name}}", "{{namespace}}", 1)
+			}
+			set["legendTemplate"] = strings.NewReplacer("{{", "${", "}}", "}").Replace(legend)
 		}
 		sets = append(sets, set)
 	}

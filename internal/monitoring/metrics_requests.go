@@ -116,6 +116,6 @@ var googleMetrics = []Metric{
 	{Name: "pubsub_googleapis_com:subscription_expired_ack_deadlines_count", Kind: Gauge, Maker: "Google Cloud", Labels: onSubscription,
 		Meaning: "Messages that were not acknowledged in time, and come again"},
 	{Name: "run_googleapis_com:container_startup_latencies", Kind: Histogram, Maker: "Google Cloud",
-		Labels:  []Label{{Name: "service_name", Bound: "the services, 2"}},
+		Labels:  []Label{{Name: "service_name", Bound: "the services, 2"}, {Name: "worker_pool_name", Bound: "the worker pools, 2"}},
 		Meaning: "Times in which an instance of Cloud Run started; its count is the number of starts"},
 }

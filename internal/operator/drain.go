@@ -20,8 +20,9 @@ import (
 // poll is the pause between two checks for remaining events.
 var poll = backoff.Policy{Base: 200 * time.Millisecond, Cap: 2 * time.Second}
 
-// drain relays events until no event is left that could be sent. It fails if events are parked.
-// Where a job replaces a service, this failure may be the only signal of parked events.
+// drain relays events until no event is left that was committed before and could be sent. Parked
+// events are no failure of the drain, and wake nobody: the next drain would change nothing. Where a
+// job replaces a service, the log line of drained may be the only signal of them.
 func (o Owner) drain(ctx context.Context, s *invocation) error {
 	timeout := s.flags.Duration("timeout", 5*time.Minute, "")
 	if err := s.parse(0); err != nil {
@@ -39,43 +40,56 @@ func (o Owner) drain(ctx context.Context, s *invocation) error {
 		outbox.Options{TenantRate: outbox.NoTenantRate}) // every event must leave, so no tenant has to wait
 	limited, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("events are left after %s", *timeout))
 	defer cancel()
-	left := relayUntilEmpty(limited, relay, s.db)
-	return errors.Join(left, s.drained(context.WithoutCancel(ctx)))
+	left := relayUntilDrained(limited, relay, s.db)
+	return errors.Join(left, s.drained(context.WithoutCancel(ctx), log))
 }
 
-// relayUntilEmpty returns nil once no event is left that could be sent.
-func relayUntilEmpty(ctx context.Context, relay *outbox.Relay, pool *pgxpool.Pool) error {
+// relayUntilDrained returns nil once no event is left that was committed before the call and could
+// be sent.
+func relayUntilDrained(ctx context.Context, relay *outbox.Relay, pool *pgxpool.Pool) error {
 	relaying, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- relay.Run(relaying) }()
-	err := untilEmpty(ctx, pool)
+	err := untilDrained(ctx, backlog.New(pool))
 	stop()
 	return errors.Join(err, <-ended)
 }
 
-// untilEmpty returns when no event is left that could be sent. It continues through an outage of
-// the database, as the relay does.
-func untilEmpty(ctx context.Context, pool *pgxpool.Pool) (err error) {
+// untilDrained returns when no event is left that was committed before the call and could be sent.
+// Later events do not count: under steady writes there is always one. It continues through an outage
+// of the database, as the relay does. If the outage is at the start, the events until its end count.
+func untilDrained(ctx context.Context, events *backlog.Backlog) (err error) {
+	var start backlog.Moment
 	for range poll.Attempts(ctx) {
+		if start == "" {
+			if start, err = events.Moment(ctx); err != nil {
+				continue
+			}
+		}
 		var sendable bool
-		if sendable, err = backlog.New(pool).Sendable(ctx); err == nil && !sendable {
+		if sendable, err = events.Sendable(ctx, start); err == nil && !sendable {
 			return nil
 		}
 	}
 	return errors.Join(context.Cause(ctx), err)
 }
 
-// drained prints the state of the outbox. Parked events are an error.
-func (s *invocation) drained(ctx context.Context) error {
+// needPerson is the message about parked events. Terraform's alert on parked events looks for it in the log.
+const needPerson = "events are parked and need a person"
+
+// drained prints the state of the outbox, and logs the number of parked events.
+func (s *invocation) drained(ctx context.Context, log *slog.Logger) error {
 	now, err := backlog.New(s.db).Status(ctx)
 	if err != nil {
 		return err
 	}
-	err = s.print(map[string]any{"pending": now.Pending, "parked": now.Parked, "blocked": now.Blocked}, func(w io.Writer) {
-		fmt.Fprintf(w, "pending\t%d\nparked\t%d\nblocked\t%d\n", now.Pending, now.Parked, now.Blocked)
-	})
-	if err == nil && now.Parked > 0 {
-		err = fmt.Errorf("%d events are parked and need a person: `outbox status`", now.Parked)
+	if now.Parked > 0 {
+		log.ErrorContext(ctx, needPerson, "parked", now.Parked, "blocked", now.Blocked)
 	}
-	return err
+	return s.print(map[string]any{"pending": now.Pending, "parked": now.Parked, "blocked": now.Blocked}, func(w io.Writer) {
+		fmt.Fprintf(w, "pending\t%d\nparked\t%d\nblocked\t%d\n", now.Pending, now.Parked, now.Blocked)
+		if now.Parked > 0 {
+			fmt.Fprintf(w, "%d %s: `outbox status`\n", now.Parked, needPerson)
+		}
+	})
 }

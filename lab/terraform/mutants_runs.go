@@ -121,6 +121,18 @@ var wrongRuns = []mutant{
 	{"a panel that asks otherwise", []edit{{file: "boards.json", old: "count by (service_version) (target_info)",
 		new: "count(target_info)"}}},
 	{"a collector without a grant", []edit{{file: "collector.tf", old: "for_each = local.collected ?", new: "for_each = !local.collected ?"}}},
+	{"a pool that the collector replaces", []edit{{
+		file: "catalog_workers.tf", old: "        image = containers.value\n",
+		new: "        image = containers.value\n        depends_on = [\"catalog\"]\n",
+	}}},
+	{"a log without the line of its alert", []edit{{
+		file: "variables.tf", old: `var.log_level != "error" || var.metrics_sidecar_image != ""`,
+		new: `var.log_level != "" || var.metrics_sidecar_image != ""`,
+	}}},
+	{"a machine type of MySQL", []edit{{
+		file: "variables_database.tf", old: `"^db-(custom-[0-9]+-[0-9]+|f1-micro|g1-small)$"`, new: `"^db-"`,
+	}}},
+	{"drains that overlap", []edit{{file: "variables_services.tf", old: `\\*/([5-9]|`, new: `\\*|\\*/([1-9]|`}}},
 	{"a collector that starts first", []edit{{file: "video.tf", old: `        depends_on = ["video"] #`, new: "        #"}}},
 	{"pages that go where tickets go", []edit{{file: "alerts.tf", old: "page   = var.notification_channels",
 		new: "page   = coalesce(var.ticket_channels, var.notification_channels)"}}},
@@ -206,8 +218,25 @@ var wrongRuns = []mutant{
 	{"a line that is less severe than its metric", []edit{{
 		file: "monitoring.tf", old: `stands_for = "OwnerLostCommits"`, new: `stands_for = "DriftFound"`,
 	}}},
-	{"a fault that is told twice", []edit{{file: "monitoring.tf", old: "!local.collected && ", new: ""}}},
-	{"a parked event that is a page and a ticket", []edit{{file: "alerts.tf", old: `[] : ["EventsParked"]`, new: "[] : []"}}},
+	{"a fault that is told twice", []edit{{file: "monitoring.tf", old: "if !contains(keys(local.alerts), alert.stands_for)", new: "if true"}}},
+	{"a parked event that nobody learns of while video sleeps", []edit{{
+		file: "monitoring.tf", old: "if !contains(keys(local.alerts), alert.stands_for)", new: "if !local.collected",
+	}}},
+	{"an alert on a parked event that ends when video falls asleep", []edit{{
+		file: "alerts.tf", old: `["RelayMissing", "EventsParked"] : []`, new: `["RelayMissing"] : []`,
+	}}},
+	{"a parked event that is told once, however long it waits", []edit{{
+		file: "monitoring.tf", old: "        \"jsonPayload.message=\\\"events are parked and need a person\\\"\",\n",
+	}}},
+	{"a page for each series of drains that ends", []edit{{
+		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "drain" {`,
+		old: "      cross_series_reducer = \"REDUCE_SUM\"\n",
+	}}},
+	{"a page of a failed drain that names other causes", []edit{{
+		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "jobs" {`,
+		old: "${var.runbook_url}#publishing-without-a-service-that-always-runs",
+		new: "${var.runbook_url}#events-are-parked-outbox_parked-above-0",
+	}}},
 	{"a killed container that wakes a person", []edit{{
 		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "memory" {`, old: "local.channels.ticket",
 		new: "local.channels.page",

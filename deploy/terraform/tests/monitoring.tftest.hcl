@@ -43,7 +43,7 @@ run "alerts" {
   }
   assert {
     condition     = toset(keys(google_monitoring_alert_policy.metrics)) == setsubtract(keys(jsondecode(file("alerts.json"))), ["RelayMissing", "EventsParked"])
-    error_message = "With the collector each alert must have its policy; but a video service that may sleep shows no metrics meanwhile, and a parked event makes the drain fail, which is a page."
+    error_message = "With the collector each alert must have its policy; but a video service that may sleep shows no metrics meanwhile: the drain sees what is wrong then."
   }
   assert {
     condition = alltrue([
@@ -65,8 +65,16 @@ run "alerts" {
     error_message = "With the collector each board must be there, as internal/monitoring has it."
   }
   assert {
-    condition     = length(google_monitoring_alert_policy.logs) == 0
-    error_message = "With the collector an alert on a log line would repeat an alert on a metric: two notifications of one fault."
+    condition     = { for name, policy in google_monitoring_alert_policy.logs : name => one(policy.notification_channels) } == { parked = "projects/acme-test/notificationChannels/2" }
+    error_message = "With the collector an alert on a log line would repeat an alert on a metric: two notifications of one fault. But a parked event has no metric while video sleeps, and must be a ticket all the same."
+  }
+  assert {
+    condition = (
+      strcontains(google_monitoring_alert_policy.jobs.documentation[0].content, "Pub/Sub") && strcontains(google_monitoring_alert_policy.jobs.documentation[0].content, "the database") &&
+      strcontains(google_monitoring_alert_policy.jobs.documentation[0].content, "When an apply fails") &&
+      endswith(google_monitoring_alert_policy.jobs.documentation[0].content, "https://example.com/runbook.md#publishing-without-a-service-that-always-runs")
+    )
+    error_message = "The page of a failed drain must name its causes and the drain's own entry of the runbook."
   }
   assert {
     condition     = strcontains(google_monitoring_alert_policy.jobs.conditions[0].condition_threshold[0].filter, "job_name = one_of(\"video-migrate\", \"catalog-migrate\", \"video-drain\") AND")
@@ -75,6 +83,10 @@ run "alerts" {
   assert {
     condition     = strcontains(google_monitoring_alert_policy.rebuild.conditions[0].condition_threshold[0].filter, "job_name = \"${google_cloud_run_v2_job.catalog_rebuild.name}\" AND") && strcontains(google_monitoring_alert_policy.rebuild.conditions[0].condition_threshold[0].filter, "\"failed\"")
     error_message = "A rebuild that fails after hours must be noticed."
+  }
+  assert {
+    condition     = strcontains(google_monitoring_alert_policy.rebuild.documentation[0].content, "wrong command")
+    error_message = "The job runs a person's words, too: the ticket must not claim that a rebuild failed."
   }
   assert {
     condition = alltrue([
@@ -105,6 +117,13 @@ run "alerts" {
       strcontains(google_monitoring_alert_policy.drain[0].conditions[0].condition_absent[0].filter, "\"succeeded\"")
     )
     error_message = "A drain that no longer runs must be noticed: a schedule that is paused fails nothing."
+  }
+  assert {
+    condition = (
+      google_monitoring_alert_policy.drain[0].conditions[0].condition_absent[0].aggregations[0].cross_series_reducer == "REDUCE_SUM" &&
+      google_monitoring_alert_policy.drain[0].conditions[0].condition_absent[0].aggregations[0].group_by_fields == null
+    )
+    error_message = "The successful drains must be one series: of several, each that ends would be a page of its own, also while drains succeed."
   }
   assert {
     condition = (
@@ -195,16 +214,36 @@ run "logs" {
   }
 }
 
-# The drain fails while an event is parked, and that is a page.
+# The drain does not fail while an event is parked: that is a ticket, not a page.
 run "logs_with_a_drain" {
-  command = plan
+  command = apply
 
   variables {
     video = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", min_instances = 0, drain_schedule = "*/5 * * * *" }
   }
   assert {
-    condition     = toset(keys(google_monitoring_alert_policy.logs)) == toset(["held-up", "gap", "diverged", "differs"])
-    error_message = "A parked event must not be both a page and a ticket."
+    condition     = toset(keys(google_monitoring_alert_policy.logs)) == toset(["held-up", "parked", "gap", "diverged", "differs"])
+    error_message = "A parked event must be a ticket with a drain, too: the drain ends well."
+  }
+  assert {
+    condition = alltrue([for part in ["\"broker refused event\" AND jsonPayload.parked=true) OR", "\"events are parked and need a person\"", "cloud_run_job"] :
+      strcontains(google_monitoring_alert_policy.logs["parked"].conditions[0].condition_matched_log[0].filter, part)
+    ])
+    error_message = "A parked event must be noticed by the relay's line and by the drain's, which repeats it until a person has acted."
+  }
+}
+
+# Where an instance or a worker is always there, the metric is, too.
+run "a_drain_beside_instances" {
+  command = plan
+
+  variables {
+    video                 = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", min_instances = 0, workers = 1, drain_schedule = "*/5 * * * *" }
+    metrics_sidecar_image = "us-docker.pkg.dev/google/collector@sha256:2222222222222222222222222222222222222222222222222222222222222222"
+  }
+  assert {
+    condition     = contains(keys(google_monitoring_alert_policy.metrics), "EventsParked") && contains(keys(google_monitoring_alert_policy.metrics), "RelayMissing") && length(google_monitoring_alert_policy.logs) == 0
+    error_message = "A parked event must be one ticket, on the metric of the worker that is always there."
   }
 }
 
@@ -253,10 +292,26 @@ run "collector" {
         google_cloud_run_v2_worker_pool.video[0].template[0], google_cloud_run_v2_worker_pool.catalog[0].template[0],
       ] :
       length(instance.containers) == 2 && instance.containers[1].image == "us-docker.pkg.dev/google/collector@sha256:2222222222222222222222222222222222222222222222222222222222222222" &&
-      instance.containers[1].depends_on == tolist([instance.containers[0].name]) &&
       instance.containers[0].startup_probe[0].http_get[0].port == 8080
     ])
-    error_message = "Each instance must have the collector, which looks at 8080 and starts after the service."
+    error_message = "Each instance must have the collector, which looks at 8080."
+  }
+  assert {
+    condition = alltrue([
+      for instance in [google_cloud_run_v2_service.video.template[0], google_cloud_run_v2_service.catalog.template[0]] :
+      instance.containers[1].depends_on == tolist([instance.containers[0].name])
+    ])
+    error_message = "The collector of a service must start after the service."
+  }
+  # The provider replaces a pool of which depends_on changes, so a collector that is added or
+  # left out would stop all workers.
+  assert {
+    condition = alltrue(flatten([
+      for pool in [google_cloud_run_v2_worker_pool.video[0], google_cloud_run_v2_worker_pool.catalog[0]] : [
+        for container in pool.template[0].containers : container.depends_on == null
+      ]
+    ]))
+    error_message = "No container of a worker pool may have depends_on: with it, Terraform replaces the pool when the collector is added or left out."
   }
   assert {
     condition = alltrue([

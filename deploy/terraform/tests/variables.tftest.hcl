@@ -367,9 +367,25 @@ run "a_schedule_of_every_minute" {
   variables {
     video = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", drain_schedule = "* * * * *" }
   }
+  expect_failures = [var.video]
+}
+
+run "a_schedule_of_every_four_minutes" {
+  command = plan
+  variables {
+    video = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", drain_schedule = "*/4 * * * *" }
+  }
+  expect_failures = [var.video]
+}
+
+run "a_schedule_of_every_five_minutes" {
+  command = plan
+  variables {
+    video = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", drain_schedule = "*/5 * * * *" }
+  }
   assert {
-    condition     = google_cloud_scheduler_job.video_drain[0].schedule == "* * * * *"
-    error_message = "A schedule that is hourly or more often must be possible."
+    condition     = google_cloud_scheduler_job.video_drain[0].schedule == "*/5 * * * *"
+    error_message = "A schedule of as many minutes as a drain may take must be possible."
   }
 }
 
@@ -505,6 +521,56 @@ run "databases_that_there_are_not" {
     cloud_sql = { tier = "small", disk_gb = 1, disk_limit_gb = 0, maintenance = { day = 0, hour = 24 } }
   }
   expect_failures = [var.cloud_sql]
+}
+
+# Postgres of Cloud SQL has its own names of machine types: Google refuses the others when half of
+# the world is made.
+run "a_machine_of_mysql" {
+  command = plan
+  variables {
+    cloud_sql = { tier = "db-n1-standard-1" }
+  }
+  expect_failures = [var.cloud_sql]
+}
+
+run "a_machine_of_another_edition" {
+  command = plan
+  variables {
+    cloud_sql = { tier = "db-perf-optimized-N-2" }
+  }
+  expect_failures = [var.cloud_sql]
+}
+
+run "a_small_machine" {
+  command = plan
+  variables {
+    cloud_sql = { tier = "db-g1-small" }
+  }
+  assert {
+    condition     = google_sql_database_instance.main[0].settings[0].tier == "db-g1-small"
+    error_message = "A machine with a shared CPU must be possible."
+  }
+}
+
+# The relay's line about events that do not leave is a warning.
+run "a_log_without_the_lines_of_alerts" {
+  command = plan
+  variables {
+    log_level = "error"
+  }
+  expect_failures = [var.log_level]
+}
+
+run "a_log_of_errors_with_a_collector" {
+  command = plan
+  variables {
+    log_level             = "error"
+    metrics_sidecar_image = "us-docker.pkg.dev/google/collector@sha256:2222222222222222222222222222222222222222222222222222222222222222"
+  }
+  assert {
+    condition     = length(google_monitoring_alert_policy.logs) == 0
+    error_message = "With the collector no alert needs a line."
+  }
 }
 
 run "the_rest" {

@@ -13,6 +13,7 @@ import (
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/operator/audit"
+	"example.com/lockstep/pkg/eventing/outbox"
 )
 
 func TestStatusAddsUp(t *testing.T) {
@@ -334,7 +335,11 @@ func TestSendableLooksPastParkedAggregates(t *testing.T) {
 	b := newBench(t)
 	sendable := func(want bool) {
 		t.Helper()
-		if got, err := b.backlog.Sendable(t.Context()); err != nil || got != want {
+		now, err := b.backlog.Moment(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := b.backlog.Sendable(t.Context(), now); err != nil || got != want {
 			t.Errorf("sendable %t, %v, want %t", got, err, want)
 		}
 	}
@@ -345,4 +350,60 @@ func TestSendableLooksPastParkedAggregates(t *testing.T) {
 	sendable(false)
 	b.append(t, "b", 1)
 	sendable(true)
+}
+
+// TestSendableLeavesLaterEventsOut has one transaction that began before the moment and commits
+// after it, and many that begin after it.
+func TestSendableLeavesLaterEventsOut(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	one := b.pg.Pool(t, b.pg.URL+"&pool_max_conns=1") // its session counts its own pages
+	open, err := b.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open.Exec(t.Context(), `SELECT pg_current_xact_id()`); err != nil {
+		t.Fatal(err)
+	}
+	before := b.append(t, "before", 1)
+	now, err := b.backlog.Moment(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := eventing.Event{ID: uuid.New(), AggregateType: "video", AggregateID: "late", Type: "VideoCreated", Version: 1,
+		SchemaVersion: 1, OccurredAt: time.Now().UTC(), Epoch: eventing.FirstEpoch}
+	if err := errors.Join(outbox.Append(t.Context(), open, nil, late), open.Commit(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	b.exec(t, `
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
+		SELECT gen_random_uuid(), 'video', n, 'VideoCreated', 1, '' FROM generate_series(1, 20000) n`)
+	if _, err := b.pg.Pool(t, b.pg.Admin).Exec(t.Context(), `VACUUM (ANALYZE) app.outbox`); err != nil {
+		t.Fatal(err)
+	}
+	read := func() (pages int) {
+		t.Helper()
+		if _, err := one.Exec(t.Context(), `SELECT pg_stat_force_next_flush()`); err != nil {
+			t.Fatal(err)
+		}
+		if err := one.QueryRow(t.Context(), `
+			SELECT coalesce(heap_blks_read, 0) + coalesce(heap_blks_hit, 0) + coalesce(idx_blks_read, 0) + coalesce(idx_blks_hit, 0)
+			  FROM pg_statio_user_tables WHERE relname = 'outbox'`).Scan(&pages); err != nil {
+			t.Fatal(err)
+		}
+		return pages
+	}
+	sendable := func(want bool) {
+		t.Helper()
+		if got, err := New(one).Sendable(t.Context(), now); err != nil || got != want {
+			t.Errorf("sendable %t, %v, want %t", got, err, want)
+		}
+	}
+	sendable(true)
+	b.exec(t, `UPDATE outbox SET published_at = now() WHERE id = $1`, before[0])
+	start := read()
+	sendable(false)
+	if n := read() - start; n > 100 {
+		t.Errorf("20,000 later events were read in %d pages, want a few", n)
+	}
 }

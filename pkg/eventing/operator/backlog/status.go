@@ -103,12 +103,26 @@ func (s *Status) read(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// Sendable reports whether there is an event that relays would still publish. Such an event is
-// neither parked nor behind a parked event.
-func (b *Backlog) Sendable(ctx context.Context) (yes bool, err error) {
+// Moment is a moment in the life of an outbox, as a snapshot of its database.
+type Moment string
+
+// Moment returns the present moment.
+func (b *Backlog) Moment(ctx context.Context) (now Moment, err error) {
+	err = b.db.Statement("take a snapshot", `SELECT pg_current_snapshot()::text`).Scan(ctx, &now)
+	return now, err
+}
+
+// Sendable reports whether there is an event that was committed before until and that relays would
+// still publish. Such an event is neither parked nor behind a parked event. A caller that waits for
+// the end of a backlog needs until: under steady writes there is always a later event.
+//
+// A snapshot decides this, because an event's id and time are from before its commit. The bound of
+// xact keeps the later events out of what the index reads.
+func (b *Backlog) Sendable(ctx context.Context, until Moment) (yes bool, err error) {
 	err = b.db.Statement("look for events to publish", `
 		SELECT EXISTS (
 		       SELECT FROM outbox_pending o
-		        WHERE o.parked_at IS NULL AND NOT `+behindParked+`)`).Scan(ctx, &yes)
+		        WHERE o.xact < pg_snapshot_xmax($1::text::pg_snapshot) AND pg_visible_in_snapshot(o.xact, $1::text::pg_snapshot)
+		          AND o.parked_at IS NULL AND NOT `+behindParked+`)`, string(until)).Scan(ctx, &yes)
 	return yes, err
 }
