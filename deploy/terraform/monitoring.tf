@@ -252,7 +252,7 @@ resource "google_monitoring_alert_policy" "jobs" {
   }
 }
 
-# A rebuild may run for a day, and nobody waits for its end. The old read model is served
+# A rebuild may run for a day, and no one waits for its end. The old read model is served
 # meanwhile. The metric does not have the exit code, so a person's wrong command is a ticket,
 # too.
 resource "google_monitoring_alert_policy" "rebuild" {

@@ -21,7 +21,7 @@ import (
 var poll = backoff.Policy{Base: 200 * time.Millisecond, Cap: 2 * time.Second}
 
 // drain relays events until no event is left that was committed before and could be sent. Parked
-// events are no failure of the drain, and wake nobody: the next drain would change nothing. Where a
+// events are no failure of the drain, and no page: the next drain would change nothing. Where a
 // job replaces a service, the log line of drained may be the only signal of them.
 func (o Owner) drain(ctx context.Context, s *invocation) error {
 	timeout := s.flags.Duration("timeout", 5*time.Minute, "")
