@@ -123,6 +123,9 @@ func (a engagements) Snapshot(e Engagement) inbox.Change {
 // ids of one user.
 func (a engagements) Fetch(ctx context.Context, ids []string, timeout time.Duration,
 ) (found []Engagement, epoch int64, at time.Time, err error) {
+	if err := named(ids, isCanonicalEngagement); err != nil {
+		return nil, 0, at, err
+	}
 	users, videos := pairs(ids)
 	resp, err := projection.Call(ctx, timeout, a.owner.GetEngagementRows,
 		&replicationv1.GetEngagementRowsRequest{UserId: users[0], VideoIds: videos})

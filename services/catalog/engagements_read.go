@@ -56,7 +56,7 @@ func EngagementRequirement(q consistency.Request) (consistency.Requirement, erro
 	return required, problemOf(err)
 }
 
-// isCanonicalEngagement reports whether a token may have id.
+// isCanonicalEngagement is isCanonical for an engagement.
 func isCanonicalEngagement(id string) bool {
 	user, video, err := parseEngagementID(id)
 	return err == nil && engagementID(user, video) == id

@@ -29,6 +29,23 @@ func parseID(s string) (uuid.UUID, error) {
 	return id, nil
 }
 
+// isCanonical reports whether id is a UUID in the form in which its owner writes it.
+func isCanonical(id string) bool {
+	parsed, err := parseID(id)
+	return err == nil && parsed.String() == id
+}
+
+// named returns an error unless isID accepts each id. A dead letter has the id that its producer
+// wrote. The error is permanent, because no later answer of the owner makes such an id right.
+func named(ids []string, isID func(string) bool) error {
+	for _, id := range ids {
+		if !isID(id) {
+			return eventing.Permanent(fmt.Errorf("the owner has no id like %q", id))
+		}
+	}
+	return nil
+}
+
 // addressed checks the attributes aggregate_type, aggregate_id and schema_version of e. id is the
 // canonical form of the aggregate's id, and err is the error of parsing e's aggregate_id.
 func addressed(e eventing.Event, aggregateType, id string, err error) error {

@@ -58,10 +58,7 @@ func (q *Query) filter() string { return q.Caller.Scope() + q.UploaderID + " " +
 // positions of videos count.
 // So do the positions of engagements, whose sums the counters of a video are.
 func VideoRequirement(q consistency.Request) (consistency.Requirement, error) {
-	required, err := q.Requirement(videoType, func(id string) bool {
-		parsed, err := parseID(id)
-		return err == nil && parsed.String() == id
-	})
+	required, err := q.Requirement(videoType, isCanonical)
 	required, err = withEngagements(required, err)
 	return required, problemOf(err)
 }

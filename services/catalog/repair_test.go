@@ -3,6 +3,7 @@ package catalog
 import (
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -222,4 +223,22 @@ func TestRepairHoldsNoLockWhileItAsks(t *testing.T) {
 	if err := <-repaired; err != nil {
 		t.Error(err)
 	}
+}
+
+// A dead letter has the id that its producer wrote. The owner is not asked for an id that it does not
+// write so.
+func TestRepairOfAnIDThatIsNotTheOwners(t *testing.T) {
+	t.Parallel()
+	f, l := setUp(t), newLike()
+	f.peer.has(ownersVideo(l.video, 6, "sixth"))
+	f.peer.hasLike(l.owners(6))
+	for _, e := range []eventing.Event{titled(l.video, 4, "fourth"), l.put(4)} {
+		for _, id := range []string{strings.ToUpper(e.AggregateID), "x" + e.AggregateID, ""} {
+			e.AggregateID = id
+			if err := f.projector.Handler().Repair(t.Context(), e); !eventing.IsPermanent(err) {
+				t.Errorf("%s %q: %v, want a permanent error", e.AggregateType, id, err)
+			}
+		}
+	}
+	unasked(t, f)
 }

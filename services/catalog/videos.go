@@ -157,6 +157,9 @@ func (a videos) Snapshot(v Video) inbox.Change {
 
 // Fetch calls the owner's GetVideoRows.
 func (a videos) Fetch(ctx context.Context, ids []string, timeout time.Duration) (found []Video, epoch int64, at time.Time, err error) {
+	if err := named(ids, isCanonical); err != nil {
+		return nil, 0, at, err
+	}
 	resp, err := projection.Call(ctx, timeout, a.owner.GetVideoRows, &replicationv1.GetVideoRowsRequest{VideoIds: ids})
 	if err != nil {
 		return nil, 0, at, fmt.Errorf("owner's videos: %w", err)

@@ -61,7 +61,8 @@ type Aggregate[S any] interface {
 	// The answer contains everything that the owner had committed by the time asOf. A zero asOf
 	// means that the time is unknown. epoch is the owner's epoch, or 0 if that is unknown. epoch and
 	// asOf hold for all ids, including those that are left out. The error is
-	// consistency.ErrOwnerUnavailable or the error of the caller's ctx.
+	// consistency.ErrOwnerUnavailable, the error of the caller's ctx, or a permanent error
+	// (eventing.Permanent) for text that cannot be an id of the owner, as a dead letter may have it.
 	Fetch(ctx context.Context, ids []string, timeout time.Duration) (rows []S, epoch int64, asOf time.Time, err error)
 	// List returns a page of the owner's aggregates, tombstones included, that begins at the id
 	// from. An empty from means the first page. It returns the errors of Fetch, or a permanent error
