@@ -18,7 +18,7 @@ var takenNames = strings.Fields(`aggregate replication events event outbox inbox
 // of every aggregate, the columns that Postgres adds to each table, and a column of catalog's
 // pages.
 var takenFields = strings.Fields(`id user user_id version epoch created_at updated_at deleted_at applied_at occurred_at
-	last_event last_event_id tenant tenant_id revision incomplete completeness after consistency_token expected_version update_mask
+	last_event last_event_id tenant tenant_id revision incomplete completeness versioned after consistency_token expected_version update_mask
 	page_size page_token
 	next_page_token source stale event event_id position token exists next tombstone check check_version arguments path collection
 	present reached ctid tableoid xmin xmax cmin cmax`)

@@ -43,6 +43,9 @@ func TestAnswersToEachKindOfToken(t *testing.T) {
 		f.peer.has(again)
 	}
 	f.peer.epoch = 2
+	theirs := ownersVideo(newVideoID(), 1, "of another tenant, from before the restore")
+	theirs.TenantId = "another"
+	f.peer.has(theirs)
 	f.must(t, inbox.Applied, createdEvent(unwritten, 1, "a")) // the owner denies it
 	nowhere := newVideoID()
 	tenants := consistency.Token{Tenant: "another", Positions: []consistency.Position{position(present, 1)}}.String()
@@ -77,6 +80,7 @@ func TestAnswersToEachKindOfToken(t *testing.T) {
 		"the owner has lost it":      {"of a write that a failover", unwritten, inEpoch(unwritten, 2, 2), ahead},
 		"from before a restore":      {"of an epoch before the owner's, which", restored, token(restored, 9), shown("authority", 1)},
 		"of lost writes only":        {"of an epoch before the owner's, and only", nowhere, token(nowhere, 1), answer{404, codes.NotFound, "VIDEO_NOT_FOUND", "", 0}},
+		"of another tenant's video":  {"of an epoch before the owner's, and only", uuid.MustParse(theirs.GetVideoId()), token(uuid.MustParse(theirs.GetVideoId()), 1), answer{404, codes.NotFound, "VIDEO_NOT_FOUND", "", 0}},
 		"of a later epoch":           {"of an epoch after the projection's", later, inEpoch(later, 2, 1), shown("authority", 1)},
 		"of another tenant":          {"of another tenant", present, tenants, invalid},
 		"malformed":                  {"malformed", present, token(present, 2)[1:], invalid},

@@ -144,6 +144,13 @@ func TestAnEngagementSaysThatItsVideoExists(t *testing.T) {
 		t.Errorf("a reader who does not wait is told at_least %v, want 1", got)
 	}
 
+	// An owner that knows no such video has the last word.
+	lost := like{l.user, newVideoID()}
+	f.must(t, inbox.Applied, lost.put(1))
+	f.peer.isInEpoch(1)
+	_, err = f.service.Get(t.Context(), everyone, lost.video, requirementOn(t, consistency.Request{Token: lost.token(1)}))
+	wantProblem(t, err, problem.CodeNotFound, "VIDEO_NOT_FOUND")
+
 	f.peer.fails(status.Error(codes.Unavailable, "away"))
 	f.whileWaiting(t, func() {
 		a, err := f.service.Get(t.Context(), everyone, l.video, requirementOn(t, consistency.Request{Token: l.token(1), Wait: 10 * time.Second}))
@@ -151,6 +158,22 @@ func TestAnEngagementSaysThatItsVideoExists(t *testing.T) {
 			t.Errorf("the event of the video has not ended the wait: %+v, %v", a, err)
 		}
 	}, func() { f.must(t, inbox.Applied, createdEvent(l.video, 1, "title")) })
+}
+
+// A video of an earlier epoch than its engagement is there all the same.
+func TestAnEngagementOfALaterEpochThanItsVideo(t *testing.T) {
+	t.Parallel()
+	f, l := setUp(t), newLike()
+	put := l.put(1)
+	put.Epoch = 2
+	f.must(t, inbox.Applied, createdEvent(l.video, 1, "title"), put)
+	at := l.position(1)
+	at.Epoch = 2
+	a, err := f.service.Get(t.Context(), everyone, l.video, requirementOn(t, consistency.Request{Token: tokenOf(at)}))
+	if err != nil || a.Source != SourceProjection || a.LikeCount != 1 {
+		t.Errorf("%+v, %v", a, err)
+	}
+	unasked(t, f)
 }
 
 // A request with two kinds of positions is one read: it waits once, and counts once.
@@ -223,6 +246,10 @@ func TestATokenOfAnothersEngagementSaysNothing(t *testing.T) {
 		if got := seconds(other); got != 1 {
 			t.Errorf("%+v has made catalog fetch another's engagement: %d seconds", other, got)
 		}
+		// Nor does it tell by a question about the video.
+		absent := like{l.user, newVideoID()}
+		_, err := f.service.Get(t.Context(), other, absent.video, requirementOn(t, consistency.Request{Token: absent.token(1)}))
+		wantProblem(t, err, problem.CodeNotFound, "VIDEO_NOT_FOUND")
 	}
 	unasked(t, f)
 	if got := seconds(auth.Principal{Kind: auth.User, User: l.user, Tenant: eventing.DefaultTenant}); got != 2 {

@@ -23,8 +23,9 @@ import (
 
 const engagementType = "engagement"
 
-// Engagement is a user's engagement with a video, as the projection or its owner has it. It is also the
-// JSON of REST. A tombstone has only its ids and Versioned. It may become an engagement again. Each column has the name of its field.
+// Engagement is a user's engagement with a video, as the projection or its owner has it. It is also
+// the JSON of REST. A tombstone has only its ids and Versioned. It may become an engagement again.
+// Each column has the name of its field.
 type Engagement struct {
 	UserID         uuid.UUID `json:"user_id"`
 	VideoID        uuid.UUID `json:"video_id"`

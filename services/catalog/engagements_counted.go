@@ -35,7 +35,8 @@ type countedReader struct {
 // counted returns the reader for an answer to caller. one is nil for a list, which may show any
 // video. The positions of users for whom the caller may not act do not count. Otherwise, the answer
 // to a forged token would tell whether another user has an engagement. An engagement says that its
-// video exists, so counted requires the first version of one if the token names no version of it.
+// video exists, so counted requires the first version of one if the token names no version of it. That
+// version is of no epoch, so an owner that does not know the video has the last word.
 func (s *Service) counted(caller auth.Principal, required consistency.Requirement, one *videoQuery) *countedReader {
 	r := &countedReader{service: s, caller: caller, one: one}
 	r.required = required.OfType(engagementType).Filter(func(id string) bool {

@@ -114,6 +114,36 @@ func TestAPositionThatIsReachedDelaysNoOther(t *testing.T) {
 	})
 }
 
+// Rows that the reader may not see end no wait early, so the time of an answer does not tell that
+// they exist.
+func TestRowsOfAnotherTenantEndNoWait(t *testing.T) {
+	t.Parallel()
+	for name, moved := range map[string]func(*Waiters, *readModel){
+		"before the read": func(_ *Waiters, c *readModel) { c.set("a", 1, nil); c.set("b", 1, nil) },
+		"later":           func(w *Waiters, _ *readModel) { w.Notify(t.Context(), at("v", "a", 1), at("v", "b", 1)) },
+		"never":           func(*Waiters, *readModel) {},
+	} {
+		for _, wanted := range [][]Position{{at("v", "a", 1)}, {at("v", "a", 1), at("v", "b", 1)}} {
+			synctest.Test(t, func(t *testing.T) {
+				w, c := watched(t, 1, true)
+				if name == "before the read" {
+					moved(w, c)
+				}
+				ended, began := make(chan error, 1), time.Now()
+				go func() {
+					_, err := NewReader(w).Read(t.Context(), requirement(t, 8*time.Second, wanted...), &reads{during: func() {}})
+					ended <- err
+				}()
+				<-time.After(time.Second) // of the test's own clock
+				moved(w, c)
+				if err := <-ended; err == nil || time.Since(began) != 8*time.Second || !w.empty() {
+					t.Errorf("rows that move %s, %d wanted: %v after %s; nothing is left: %t", name, len(wanted), err, time.Since(began), w.empty())
+				}
+			})
+		}
+	}
+}
+
 // Readers that do not wait take no place from those that do.
 func TestAReadTakesNoPlace(t *testing.T) {
 	t.Parallel()

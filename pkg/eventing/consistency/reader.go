@@ -1,9 +1,12 @@
 package consistency
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"example.com/lockstep/pkg/eventing/txn"
@@ -61,7 +64,8 @@ func NewReader(waiters *Waiters) *Reader {
 
 // Read calls q.ReadProjection. If the projection is behind, Read waits, and calls q.ReadProjection
 // again once the projection has reached required's positions. If it does not reach them within
-// required's wait, Read calls q.FetchFromOwner. The outcome is Stale if no fresh data could be had,
+// required's wait, Read calls q.FetchFromOwner. The same holds if q does not see the rows that have
+// reached them. The outcome is Stale if no fresh data could be had,
 // required allows stale data, and the last read of the projection found older data. The caller then
 // shows the older data. Besides the errors of q, Read returns ErrTooManyWaiters,
 // ErrOwnerUnavailable, and the error of ctx.
@@ -129,17 +133,19 @@ func (r *Reader) read(ctx context.Context, required Requirement, q Query) (Outco
 	case required.mode == MinimizeLatency:
 		return Stale, found, nil
 	}
-	reached, err := r.wait(ctx, required, early)
-	if err != nil {
-		return Failed, found, err
-	}
-	if reached { // if not, skip the read, because thousands at once would overload the database
-		if found, err = q.ReadProjection(ctx); err != nil {
-			return Failed, found, err
-		}
-		if found == Reached {
+	waiting, stop := context.WithTimeout(ctx, required.budget(ctx))
+	defer stop()
+	reached, err := r.wait(waiting, required, early)
+	if err == nil && reached { // if not, skip the read, because thousands at once would overload the database
+		if found, err = q.ReadProjection(ctx); err == nil && found == Reached {
 			return Waited, found, nil
 		}
+		if err == nil {
+			err = r.waitOut(waiting, required)
+		}
+	}
+	if err = cmp.Or(err, ctx.Err()); err != nil {
+		return Failed, found, err
 	}
 	return r.fetch(ctx, q, found)
 }
@@ -170,27 +176,31 @@ func (r *Reader) readOwner(ctx context.Context, required Requirement, q Query) (
 	return r.fetch(ctx, q, min(found, Behind))
 }
 
-// wait returns when the projection meets required, or when the wait is over. reached says that the
+// wait returns when the projection meets required, or when ctx ends. reached says that the
 // projection meets required. early is the waiter that was added before the read, or nil if there
 // was no room for a waiter.
 func (r *Reader) wait(ctx context.Context, required Requirement, early *waiter) (reached bool, err error) {
-	if required.wait <= 0 {
+	switch {
+	case required.wait <= 0:
 		return false, nil
+	case early == nil:
+		return r.waiters.Wait(ctx, required.positions...)
+	case len(required.positions) > 1:
+		r.waiters.readFor(early) // the positions that the read has found reached may never move again
 	}
-	waiting, stop := context.WithTimeout(ctx, required.budget(ctx))
-	defer stop()
-	if early != nil {
-		if len(required.positions) > 1 {
-			r.waiters.readFor(early) // the positions that the read has found reached may never move again
-		}
-		reached, err = r.waiters.await(waiting, early)
-	} else {
-		reached, err = r.waiters.Wait(waiting, required.positions...)
+	return r.waiters.await(ctx, early)
+}
+
+// waitOut waits until ctx ends. It is for a reader that does not see the rows that have ended its
+// wait, because they are another tenant's. The token may be forged, and an earlier answer would tell
+// its author that these rows exist.
+func (r *Reader) waitOut(ctx context.Context, required Requirement) error {
+	never := slices.Clone(required.positions)
+	for i := range never {
+		never[i].Epoch = math.MaxInt64
 	}
-	if err != nil {
-		return false, err
-	}
-	return reached, ctx.Err()
+	_, err := r.waiters.Wait(ctx, never...)
+	return err
 }
 
 // budget returns how long r may wait within ctx's deadline. A wait takes at most half of the time

@@ -63,6 +63,8 @@ type Aggregate[S any] interface {
 	// asOf hold for all ids, including those that are left out. The error is
 	// consistency.ErrOwnerUnavailable, the error of the caller's ctx, or a permanent error
 	// (eventing.Permanent) for text that cannot be an id of the owner, as a dead letter may have it.
+	// An error that wraps ErrUnknown means that the owner knows none of the ids, and has not said
+	// its epoch.
 	Fetch(ctx context.Context, ids []string, timeout time.Duration) (rows []S, epoch int64, asOf time.Time, err error)
 	// List returns a page of the owner's aggregates, tombstones included, that begins at the id
 	// from. An empty from means the first page. It returns the errors of Fetch, or a permanent error
