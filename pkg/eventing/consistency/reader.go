@@ -144,7 +144,7 @@ func (r *Reader) read(ctx context.Context, required Requirement, q Query) (Outco
 			err = r.waitOut(waiting, required)
 		}
 	}
-	if err = cmp.Or(err, ctx.Err()); err != nil {
+	if err := cmp.Or(err, ctx.Err()); err != nil {
 		return Failed, found, err
 	}
 	return r.fetch(ctx, q, found)
