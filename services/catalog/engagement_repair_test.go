@@ -61,3 +61,10 @@ func TestRepairsOfEngagementsLeaveAConnection(t *testing.T) {
 		t.Errorf("the repairs have held %d of 2 connections at once, want 1", most)
 	}
 }
+
+func TestRepairOfAnEngagementIDThatIsNotTheOwners(t *testing.T) {
+	t.Parallel()
+	f, l := setUp(t), newLike()
+	f.peer.hasLike(l.owners(6))
+	f.refusesToRepair(t, l.put(4))
+}
