@@ -9,7 +9,7 @@ import (
 	"example.com/lockstep/cmd/fork/repo"
 )
 
-// Name is the name of an aggregate, such as comment. The templates use its methods, which return the
+// noun is the name of an aggregate, such as comment. The templates use its methods, which return the
 // forms of the name.
 type noun struct{ Name string }
 

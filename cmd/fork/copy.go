@@ -34,7 +34,7 @@ func readRepository(ctx context.Context, dir string) (files []file, module strin
 		return nil, "", err
 	}
 	for _, f := range all {
-		// If this repository is a fork, its forks get the added files anew.
+		// If this repository is a fork, its own forks get the added files again.
 		if isLeftOut(f.name) || added[f.name] != "" {
 			continue
 		}
