@@ -41,6 +41,9 @@ func TestAKnownPositionNeedsNoRead(t *testing.T) {
 type reads struct {
 	during func() // while it reads
 	moved  bool
+	again  error  // of all reads but the first
+	asked  func() // when the owner is asked, unless it is nil
+	count  int
 }
 
 func (r *reads) ReadProjection(context.Context) (Freshness, error) {
@@ -49,10 +52,21 @@ func (r *reads) ReadProjection(context.Context) (Freshness, error) {
 		found = Reached
 	}
 	r.during()
+	r.count++
+	if r.count > 1 && r.again != nil {
+		return Absent, r.again
+	}
 	return found, nil
 }
 
-func (*reads) FetchFromOwner(context.Context) error { return errors.New("the owner is asked") }
+var errAsked = errors.New("the owner is asked")
+
+func (r *reads) FetchFromOwner(context.Context) error {
+	if r.asked != nil {
+		r.asked()
+	}
+	return errAsked
+}
 
 func requirement(t *testing.T, wait time.Duration, positions ...Position) Requirement {
 	t.Helper()
@@ -142,6 +156,115 @@ func TestRowsOfAnotherTenantEndNoWait(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A reader that does not see the rows that have ended its wait keeps its place until it has waited
+// out its time. Its answer is that of a reader for whose wait no rows exist, even if others want the
+// place, and if the second read fails.
+func TestAReaderThatSeesNoRowsAnswersAsIfTheyDidNotExist(t *testing.T) {
+	t.Parallel()
+	for name, again := range map[string]error{"sees none": nil, "fails": ErrBusy} {
+		synctest.Test(t, func(t *testing.T) {
+			w, _ := watched(t, 1, true)
+			others := func() {
+				if _, err := w.Wait(t.Context(), at("v", "b", 1)); !errors.Is(err, ErrTooManyWaiters) {
+					t.Errorf("the second read %s: the place was given to another reader: %v", name, err)
+				}
+			}
+			q := &reads{again: again, asked: func() {
+				if !w.empty() {
+					t.Errorf("the second read %s: the reader holds its place while the owner is asked", name)
+				}
+			}}
+			q.during = func() {
+				if q.count > 0 {
+					others()
+				}
+			}
+			ended, began := make(chan error, 1), time.Now()
+			go func() {
+				_, err := NewReader(w).Read(t.Context(), requirement(t, 8*time.Second, at("v", "a", 1)), q)
+				ended <- err
+			}()
+			<-time.After(time.Second) // of the test's own clock
+			w.Notify(t.Context(), at("v", "a", 1))
+			synctest.Wait()
+			others()
+			if err := <-ended; !errors.Is(err, errAsked) || time.Since(began) != 8*time.Second || !w.empty() {
+				t.Errorf("the second read %s: %v after %s; nothing is left: %t", name, err, time.Since(began), w.empty())
+			}
+		})
+	}
+}
+
+// A server that drains ends the wait of such a reader, too.
+func TestDrainEndsAWaitForRowsThatTheReaderDoesNotSee(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := watched(t, 1, true)
+		ended, began := make(chan error, 1), time.Now()
+		go func() {
+			_, err := NewReader(w).Read(t.Context(), requirement(t, 8*time.Second, at("v", "a", 1)), &reads{during: func() {}})
+			ended <- err
+		}()
+		synctest.Wait()
+		w.Notify(t.Context(), at("v", "a", 1))
+		synctest.Wait()
+		w.Drain()
+		if err := <-ended; !errors.Is(err, errAsked) || time.Since(began) != 0 {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+	})
+}
+
+// The projection moves between a reader's own read and its wait, and another reader takes the last
+// place. The first reader needs no place for the rows that it sees. For rows that it does not see it
+// is refused, as a reader is for rows that do not exist.
+func TestAReaderWithoutAPlaceWaitsForNothing(t *testing.T) {
+	t.Parallel()
+	for _, sees := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			w, _ := watched(t, 1, true)
+			ctx, cancel := context.WithCancel(t.Context())
+			var other <-chan result
+			q := &reads{}
+			q.during = func() {
+				if q.count > 0 {
+					return
+				}
+				w.Notify(t.Context(), at("v", "a", 1))
+				other = w.begin(ctx, at("v", "b", 1))
+				synctest.Wait()
+				q.moved = sees
+			}
+			began := time.Now()
+			outcome, err := NewReader(w).Read(t.Context(), requirement(t, 8*time.Second, at("v", "a", 1)), q)
+			if (outcome == Waited) != sees || errors.Is(err, ErrTooManyWaiters) == sees || time.Since(began) != 0 {
+				t.Errorf("sees the rows: %t; %s, %v after %s", sees, outcome, err, time.Since(began))
+			}
+			cancel()
+			<-other
+			if !w.empty() {
+				t.Error("something is left")
+			}
+		})
+	}
+}
+
+// A reader without a token has nothing to wait for.
+func TestAReadWithoutATokenDoesNotWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := watched(t, 1, true)
+		q, began := &reads{during: func() {}}, time.Now()
+		_, err := NewReader(w).Read(t.Context(), Requirement{wait: 8 * time.Second}, q)
+		if !errors.Is(err, errAsked) || q.count != 1 || time.Since(began) != 0 {
+			t.Errorf("%v after %s and %d reads", err, time.Since(began), q.count)
+		}
+		if reached, err := w.Wait(t.Context()); !reached || err != nil {
+			t.Errorf("a wait for no position: %t, %v", reached, err)
+		}
+	})
 }
 
 // Readers that do not wait take no place from those that do.

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"slices"
 	"time"
 
 	"example.com/lockstep/pkg/eventing/txn"
@@ -64,11 +62,11 @@ func NewReader(waiters *Waiters) *Reader {
 
 // Read calls q.ReadProjection. If the projection is behind, Read waits, and calls q.ReadProjection
 // again once the projection has reached required's positions. If it does not reach them within
-// required's wait, Read calls q.FetchFromOwner. The same holds if q does not see the rows that have
-// reached them. The outcome is Stale if no fresh data could be had,
-// required allows stale data, and the last read of the projection found older data. The caller then
-// shows the older data. Besides the errors of q, Read returns ErrTooManyWaiters,
-// ErrOwnerUnavailable, and the error of ctx.
+// required's wait, Read calls q.FetchFromOwner. Read does so, too, at the end of that wait, if the
+// second q.ReadProjection fails or does not see the rows that have reached them. The outcome is
+// Stale if no fresh data could be had, required allows stale data, and the last read of the
+// projection found older data. The caller then shows the older data. Besides the errors of q, Read
+// returns ErrTooManyWaiters, ErrOwnerUnavailable, and the error of ctx.
 func (r *Reader) Read(ctx context.Context, required Requirement, q Query) (outcome Outcome, err error) {
 	if required.isDemand() {
 		defer func() {
@@ -117,6 +115,16 @@ func (r *Reader) read(ctx context.Context, required Requirement, q Query) (Outco
 	if required.FullyConsistent() {
 		return r.readOwner(ctx, required, q)
 	}
+	outcome, found, err := r.readProjection(ctx, required, q)
+	if outcome != Authority {
+		return outcome, found, err
+	}
+	return r.fetch(ctx, q, found)
+}
+
+// readProjection reads the projection, and once more after a wait if it is behind. The outcome is
+// Authority if the owner must be asked.
+func (r *Reader) readProjection(ctx context.Context, required Requirement, q Query) (Outcome, Freshness, error) {
 	// The waiter is added before the read, so that it misses no commit between the read and the
 	// wait. If there is no room for the waiter, the read is done all the same, because most reads
 	// need no wait.
@@ -133,21 +141,14 @@ func (r *Reader) read(ctx context.Context, required Requirement, q Query) (Outco
 	case required.mode == MinimizeLatency:
 		return Stale, found, nil
 	}
-	waiting, stop := context.WithTimeout(ctx, required.budget(ctx))
-	defer stop()
-	reached, err := r.wait(waiting, required, early)
-	if err == nil && reached { // if not, skip the read, because thousands at once would overload the database
-		if found, err = q.ReadProjection(ctx); err == nil && found == Reached {
-			return Waited, found, nil
-		}
-		if err == nil {
-			err = r.waitOut(waiting, required)
-		}
-	}
+	found, err = r.waitAndRead(ctx, required, q, early, found)
 	if err := cmp.Or(err, ctx.Err()); err != nil {
 		return Failed, found, err
 	}
-	return r.fetch(ctx, q, found)
+	if found == Reached {
+		return Waited, found, nil
+	}
+	return Authority, found, nil
 }
 
 // addEarly adds a waiter before the read. It returns nil if there is no room for the waiter, or if
@@ -176,31 +177,42 @@ func (r *Reader) readOwner(ctx context.Context, required Requirement, q Query) (
 	return r.fetch(ctx, q, min(found, Behind))
 }
 
-// wait returns when the projection meets required, or when ctx ends. reached says that the
-// projection meets required. early is the waiter that was added before the read, or nil if there
-// was no room for a waiter.
-func (r *Reader) wait(ctx context.Context, required Requirement, early *waiter) (reached bool, err error) {
-	switch {
-	case required.wait <= 0:
-		return false, nil
-	case early == nil:
-		return r.waiters.Wait(ctx, required.positions...)
-	case len(required.positions) > 1:
-		r.waiters.readFor(early) // the positions that the read has found reached may never move again
+// waitAndRead waits until the projection meets required, and reads it again. It returns the result
+// of the second read, or found if there was none. early is the waiter that was added before the
+// first read, or nil if there was no room for a waiter.
+func (r *Reader) waitAndRead(ctx context.Context, required Requirement, q Query, early *waiter, found Freshness) (Freshness, error) {
+	if required.wait <= 0 || len(required.positions) == 0 {
+		return found, nil
 	}
-	return r.waiters.await(ctx, early)
-}
-
-// waitOut waits until ctx ends. It is for a reader that does not see the rows that have ended its
-// wait, because they are another tenant's. The token may be forged, and an earlier answer would tell
-// its author that these rows exist.
-func (r *Reader) waitOut(ctx context.Context, required Requirement) error {
-	never := slices.Clone(required.positions)
-	for i := range never {
-		never[i].Epoch = math.MaxInt64
+	waiter := early
+	if waiter == nil {
+		var err error
+		if waiter, err = r.waiters.add(required.positions); err != nil {
+			return found, err
+		}
+		defer r.waiters.remove(waiter)
 	}
-	_, err := r.waiters.Wait(ctx, never...)
-	return err
+	// Positions that were reached before the waiter was added may never move again.
+	if early == nil || len(required.positions) > 1 {
+		r.waiters.readFor(waiter)
+	}
+	waiting, stop := context.WithTimeout(ctx, required.budget(ctx))
+	defer stop()
+	reached, err := r.waiters.await(waiting, waiter)
+	if err != nil || !reached { // skip the read, because thousands at once would overload the database
+		return found, err
+	}
+	again, err := q.ReadProjection(ctx)
+	if err == nil && again == Reached {
+		return again, nil
+	}
+	if err == nil {
+		found = again
+	}
+	// The token may be forged, and the rows that have ended the wait may be another tenant's. If the
+	// answer came earlier, or told of an error that only a second read has, it would tell the token's
+	// author that these rows exist.
+	return found, r.waiters.waitOut(waiting, waiter)
 }
 
 // budget returns how long r may wait within ctx's deadline. A wait takes at most half of the time

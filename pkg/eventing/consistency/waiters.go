@@ -41,9 +41,10 @@ type Waiters struct {
 	notifier   *notify.Notifier
 	metrics    metrics
 	wake       chan struct{}
+	drained    chan struct{} // closed by Drain
+	drain      sync.Once
 
 	mu      sync.Mutex
-	drained bool
 	count   int // the places that are taken
 	bytes   int // the sum of the readers' cost
 	entries map[string]*entry
@@ -58,7 +59,7 @@ type entry struct {
 	moved trace.SpanContext
 }
 
-// waiter is one reader. Waiters.mu guards it until done is closed.
+// waiter is one reader. Waiters.mu guards it.
 type waiter struct {
 	wanted  []Position
 	missing int
@@ -66,7 +67,7 @@ type waiter struct {
 	// commits are the spans of the commits that the reader waited for, as far as the spans are
 	// known.
 	commits []trace.Link
-	done    chan struct{}
+	done    chan struct{} // closed when no position is missing
 }
 
 // NewWaiters returns a set of at most limit waiting readers of a projection. Together the readers
@@ -75,7 +76,7 @@ type waiter struct {
 func NewWaiters(limit int, projection Projection, others *notify.Notifier) *Waiters {
 	return &Waiters{
 		max: limit, projection: projection, notifier: others, metrics: newMetrics(), wake: make(chan struct{}, 1),
-		entries: map[string]*entry{}, dirty: map[string]Position{},
+		drained: make(chan struct{}), entries: map[string]*entry{}, dirty: map[string]Position{},
 	}
 }
 
@@ -87,25 +88,41 @@ func (w *Waiters) Wait(ctx context.Context, wanted ...Position) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	defer w.remove(r)
 	w.readFor(r)
 	return w.await(ctx, r)
 }
 
-// await is Wait for a reader that was added before.
+// await is Wait for a reader that was added before. The reader keeps its place until remove.
 func (w *Waiters) await(ctx context.Context, r *waiter) (bool, error) {
-	if err := w.takePlace(r); err != nil {
-		return false, err
+	if reached, _ := w.progress(r); !reached {
+		if err := w.takePlace(r); err != nil {
+			return false, err
+		}
 	}
 	began := time.Now()
 	span := startWait(ctx, r.wanted)
 	select {
 	case <-r.done:
+	case <-w.drained:
 	case <-ctx.Done():
 	}
-	reached := w.remove(r)
-	endWait(span, reached, r.commits)
+	reached, commits := w.progress(r)
+	endWait(span, reached, commits)
 	w.metrics.wait.Record(ctx, time.Since(began).Seconds(), ofReached[reached])
 	return reached, nil
+}
+
+// waitOut waits as long as r would wait for positions that are never reached.
+func (w *Waiters) waitOut(ctx context.Context, r *waiter) error {
+	if err := w.takePlace(r); err != nil {
+		return err
+	}
+	select {
+	case <-w.drained:
+	case <-ctx.Done():
+	}
+	return nil
 }
 
 // Notify says that the projection has moved aggregates to these positions, or beyond. Version 0
@@ -137,19 +154,19 @@ func (w *Waiters) Notify(ctx context.Context, moved ...Position) {
 }
 
 // Drain ends all waits and lets none begin. It does not end Run.
-func (w *Waiters) Drain() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.drained = true
-	for _, s := range w.entries {
-		for r := range s.waiters {
-			w.leave(r)
-		}
+func (w *Waiters) Drain() { w.drain.Do(func() { close(w.drained) }) }
+
+func (w *Waiters) isDrained() bool {
+	select {
+	case <-w.drained:
+		return true
+	default:
+		return false
 	}
 }
 
 // add adds a reader, which misses no commit from now on. The reader has no place yet; see
-// takePlace.
+// takePlace. The caller calls remove once.
 func (w *Waiters) add(wanted []Position) (*waiter, error) { return w.addWithin(maxBytes, wanted) }
 
 // addEarly is add for a reader that may not have to wait. Such readers get at most half of the
@@ -163,11 +180,7 @@ func (w *Waiters) addWithin(bytes int, wanted []Position) (*waiter, error) {
 	r := &waiter{wanted: wanted, missing: len(wanted), done: make(chan struct{})}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch {
-	case w.drained || len(wanted) == 0:
-		close(r.done)
-		return r, nil
-	case w.count >= w.max || w.bytes+r.cost() > bytes:
+	if !w.isDrained() && (w.count >= w.max || w.bytes+r.cost() > bytes) {
 		return nil, ErrTooManyWaiters
 	}
 	w.bytes += r.cost()
@@ -178,26 +191,32 @@ func (w *Waiters) addWithin(bytes int, wanted []Position) (*waiter, error) {
 		}
 		w.entries[k].waiters[r] = p
 	}
+	if r.missing == 0 {
+		close(r.done)
+	}
 	return r, nil
 }
 
-// takePlace gives r one of the places of waiting readers. If no place is free, takePlace ends r's
-// wait.
+// takePlace gives r one of the places of waiting readers, unless r has one.
 func (w *Waiters) takePlace(r *waiter) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	select {
-	case <-r.done:
+	switch {
+	case r.counted, w.isDrained():
 		return nil
-	default:
-	}
-	if w.count >= w.max {
-		w.leave(r)
+	case w.count >= w.max:
 		return ErrTooManyWaiters
 	}
 	w.count++
 	r.counted = true
 	return nil
+}
+
+// progress reports whether all positions that r wants were reached, and by which commits.
+func (w *Waiters) progress(r *waiter) (reached bool, commits []trace.Link) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return r.missing == 0, r.commits
 }
 
 // readFor requests a read for r, because the projection may have moved between the reader's own
@@ -213,16 +232,17 @@ func (w *Waiters) readFor(r *waiter) {
 	w.wakeSoon()
 }
 
-// remove ends r's wait, and reports whether all positions that r wants were reached.
-func (w *Waiters) remove(r *waiter) bool {
+// remove ends r's wait, and gives back its place and its memory.
+func (w *Waiters) remove(r *waiter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	select {
-	case <-r.done:
-	default:
-		w.leave(r)
+	if r.counted {
+		w.count--
 	}
-	return r.missing == 0
+	w.bytes -= r.cost()
+	for _, p := range r.wanted {
+		w.forget(r, p.Key())
+	}
 }
 
 // cost is the memory of r in bytes, approximately.
@@ -232,18 +252,6 @@ func (r *waiter) cost() int {
 		sum += positionBytes + 2*len(p.AggregateID) // the name, and the key
 	}
 	return sum
-}
-
-// leave ends r's wait.
-func (w *Waiters) leave(r *waiter) {
-	if r.counted {
-		w.count--
-	}
-	w.bytes -= r.cost()
-	close(r.done)
-	for _, p := range r.wanted {
-		w.forget(r, p.Key())
-	}
 }
 
 // forget ends r's wait for one aggregate.
@@ -286,7 +294,7 @@ func (w *Waiters) reach(key string, at Position) {
 		}
 		r.missing--
 		if r.missing == 0 {
-			w.leave(r)
+			close(r.done)
 		}
 	}
 }

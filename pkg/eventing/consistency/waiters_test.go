@@ -79,7 +79,7 @@ func (w *Waiters) begin(ctx context.Context, wanted ...Position) <-chan result {
 func (w *Waiters) empty() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.count == 0 && len(w.entries) == 0 && len(w.dirty) == 0
+	return w.count == 0 && w.bytes == 0 && len(w.entries) == 0 && len(w.dirty) == 0
 }
 
 func TestWaitIsWokenByNotify(t *testing.T) {
