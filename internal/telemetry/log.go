@@ -13,10 +13,10 @@ import (
 
 // Logger returns a logger that writes one JSON object per line. The lines have the shape of Cloud
 // Logging's structured logs, with time, severity, message and service. A method that takes a
-// context also writes the trace and the span of the context. project is the Google Cloud project,
-// and may be empty. Without a project, the console cannot link a line to its trace. Do not log in a
-// group that was opened with WithGroup, because the trace would land in the group as well. Use
-// LogAttrs or key-value pairs.
+// context also writes the context's trace, and its span if the span is sampled. project is the
+// Google Cloud project, and may be empty. Without a project, the console cannot link a line to its
+// trace. Do not log in a group that was opened with WithGroup, because the trace would land in the
+// group as well. Use LogAttrs or key-value pairs.
 func Logger(w io.Writer, level slog.Level, service, project string) *slog.Logger {
 	prefix := ""
 	if project != "" {
@@ -66,7 +66,8 @@ func severity(level slog.Level) string {
 	return "DEBUG"
 }
 
-// traced is a handler that adds to each line the trace and the span in the line's context.
+// traced is a handler that adds to each line the trace in the line's context, and the span if it is
+// sampled. No viewer of traces has a span that is not sampled.
 type traced struct {
 	slog.Handler
 	tracePrefix string
@@ -75,10 +76,12 @@ type traced struct {
 func (h traced) Handle(ctx context.Context, r slog.Record) error {
 	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
 		r = r.Clone()
-		r.AddAttrs(
-			slog.String("logging.googleapis.com/trace", h.tracePrefix+span.TraceID().String()),
-			slog.String("logging.googleapis.com/spanId", span.SpanID().String()),
-			slog.Bool("logging.googleapis.com/trace_sampled", span.IsSampled()))
+		r.AddAttrs(slog.String("logging.googleapis.com/trace", h.tracePrefix+span.TraceID().String()))
+		if span.IsSampled() {
+			r.AddAttrs(
+				slog.String("logging.googleapis.com/spanId", span.SpanID().String()),
+				slog.Bool("logging.googleapis.com/trace_sampled", true))
+		}
 	}
 	return h.Handler.Handle(ctx, r)
 }

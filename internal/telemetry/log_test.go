@@ -75,6 +75,19 @@ func TestWithoutAProjectTheTraceIsBare(t *testing.T) {
 	}
 }
 
+// A trace joins the lines of both services, even if nothing records the trace. A span that is not
+// sampled is in no viewer.
+func TestALineNamesNoSpanThatIsNotSampled(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	span := trace.SpanContextFromContext(inSpan(t)).WithTraceFlags(0)
+	telemetry.Logger(&out, slog.LevelInfo, "video", "").InfoContext(trace.ContextWithSpanContext(t.Context(), span), "ready")
+	want := map[string]any{"severity": "INFO", "message": "ready", "service": "video", "logging.googleapis.com/trace": traceID}
+	if diff := cmp.Diff(want, line(t, &out)); diff != "" {
+		t.Errorf("line (-want +got):\n%s", diff)
+	}
+}
+
 func TestWithoutASpanALineNamesNoTrace(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -145,7 +145,7 @@
 // tenant within the last minute. During that time a claim takes at most 100 events instead of
 // 2,000, and a tenant is held if one of these is true:
 //
-//   - The tenant is above TenantRate, by default 1,000 events a second.
+//   - The tenant is above TenantRate, by default 500 events a second.
 //   - The tenant has more events on their way to the broker than its share.
 //   - The tenant has more than 1,500 events in flight, including events that are published and
 //     cannot be marked.

@@ -32,8 +32,12 @@ type heldTenant struct {
 	pageNext bool
 	// rows is how many rows a page of the scan reads, unless the turn may claim more events. A page
 	// that is full of the tenant's events should have about as many rows as a turn claims, because
-	// a claim also looks at the rows that it leaves. Only the goroutine of the turns uses rows.
-	rows int
+	// a claim also looks at the rows that it leaves. again says that the next page reads rows again,
+	// most of which the last claim has taken. versions is how many published versions a claim
+	// takes, unless the turn may claim more events. Only the goroutine of the turns uses these
+	// fields.
+	rows, versions int
+	again          bool
 	// behindAt is the last time at which the tenant may have had more events than a turn took.
 	behindAt time.Time
 	// saved has the number of events that the tenant's rate allows.
@@ -150,7 +154,7 @@ func (a *followUps) turn(t *tenantRates, f *inFlight, relays int) (h *heldTenant
 		switch {
 		case len(h.published.list) > 0 && !now.Before(h.published.dueAt) && (!page || !h.pageNext):
 			h.pageNext = true
-			return h, events, h.published.take(events)
+			return h, events, h.published.take(max(events, h.versions))
 		case page:
 			h.pageNext = false
 			return h, events, nil
@@ -281,8 +285,19 @@ func (h *heldTenant) adaptRows(rows int, p queue.Page, claimed, limit int) {
 	switch {
 	case p.Truncated:
 		h.rows = rows / 2
-	case 2*claimed < limit:
+	case 2*claimed < limit && !h.again:
 		h.rows = 2 * rows // most of the rows are not the tenant's
+	}
+	h.again = p.Truncated
+}
+
+// adaptVersions adapts the number of versions that the next claim takes to a claim that has taken
+// this many versions and claimed this many events. As long as no event is behind the versions, a
+// claim of many versions costs little more than a claim of one.
+func (h *heldTenant) adaptVersions(taken, claimed int) {
+	h.versions = 0
+	if claimed == 0 {
+		h.versions = min(turnRows, 2*taken)
 	}
 }
 

@@ -18,7 +18,7 @@ func (s *savings) round(rate float64, sending, held int, claim time.Duration) (e
 // saves up as many as it has on the way.
 func TestATurnIsNoSeriesOfSmallClaimsAndNoBurst(t *testing.T) {
 	t.Parallel()
-	const rate = DefaultTenantRate
+	const rate = 1000
 	now, turn := time.Now(), int(perTurn(rate))
 	s := savings{at: now}
 	claim := func(after time.Duration, sending, room, want int, when string) {

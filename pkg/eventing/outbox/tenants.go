@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// DefaultTenantRate is in events per second. It is a tenth of the lowest rate that the pair
-	// of services has reached on two cores, so a held tenant leaves most of the capacity to
-	// other tenants.
-	DefaultTenantRate = 1000
+	// DefaultTenantRate is in events per second. An event that waits for turns costs the relay, the
+	// broker, the consumer and two databases about a millisecond of CPU time together. So at this
+	// rate a held tenant leaves three quarters of two cores to other tenants.
+	DefaultTenantRate = 500
 	// NoTenantRate is the TenantRate with which a relay never holds a tenant.
 	NoTenantRate = -1
 	// activeFor is how long a tenant counts as active after one of its events. So a tenant with

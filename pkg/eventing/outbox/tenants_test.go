@@ -571,6 +571,71 @@ func TestATurnAdaptsItsPage(t *testing.T) {
 	}
 }
 
+// A page that is full of the tenant's events is no longer than the turn, so no page is read twice.
+// The second reading of a page finds few events, and makes the next page no longer.
+func TestAFullPageIsNotReadAgain(t *testing.T) {
+	t.Parallel()
+	const limit = 10
+	h := &heldTenant{rows: 4 * limit}
+	for page, first := range []queue.Page{{Claimed: queue.Claimed{Truncated: true}}, {}, {}} {
+		claimed := limit
+		if page == 1 {
+			claimed = 1 // the others of its rows are on their way
+		}
+		h.adaptRows(h.pageRows(limit), first, claimed, limit)
+	}
+	if h.rows != 2*limit || h.pageRows(limit) != 2*limit {
+		t.Errorf("a page has %d rows", h.pageRows(limit))
+	}
+	if h.adaptRows(2*limit, queue.Page{}, 1, limit); h.rows != 4*limit {
+		t.Errorf("%d rows after a page with one event of the tenant", h.rows)
+	}
+}
+
+// As long as nothing is behind a tenant's published versions, a turn looks behind more and more of
+// them. Once something is behind them, it looks behind no more than it may claim.
+func TestATurnLooksBehindManyVersions(t *testing.T) {
+	t.Parallel()
+	const versions = 800
+	b := newBench(t)
+	r, claimed := b.registered(t)
+	b.fill(t, "x", versions, 1)
+	b.exec(t, `UPDATE outbox SET published_at = now()`)
+	r.followUps.holdSaved("x")
+	h := r.followUps.heldTenant("x")
+	r.tenants.claimed(batchFor("x", 1), 1, time.Now())
+	r.tenants.claimed(batchFor("y", 1), 1, time.Now()) // several are active
+	follow := func(aggregate int) {
+		at := queue.AggregateVersion{AggregateType: "video", AggregateID: fmt.Sprint("x-", aggregate), Version: 1}
+		h.follow(followUp{AggregateVersion: at, tenant: "x"}, time.Now())
+	}
+	turns := func() (n int) {
+		for ; len(h.published.list) > 0; n++ {
+			h.saved.events = perTurn(DefaultTenantRate)
+			if !r.inFlight.reserve(byTurn) {
+				t.Fatal("no room")
+			}
+			if err := r.takeTurn(t.Context(), &turnSchedule{}, claimed); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return n
+	}
+	for i := range versions {
+		follow(i + 1)
+	}
+	if n := turns(); n > 10 || h.versions <= versions/4 {
+		t.Errorf("%d turns look behind %d versions; the next one takes %d", n, versions, h.versions)
+	}
+	b.exec(t, `
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, tenant_id)
+		VALUES (gen_random_uuid(), 'video', 'x-1', 'VideoUpdated', 2, '', 'x')`)
+	follow(1)
+	if n := turns(); n != 1 || h.versions != 0 || r.inFlight.total() != 1 {
+		t.Errorf("%d turns; %d events in flight; the next turn takes %d versions", n, r.inFlight.total(), h.versions)
+	}
+}
+
 // Turns leave the database time for others, however long they take.
 func TestTurnsHavePauses(t *testing.T) {
 	t.Parallel()

@@ -89,7 +89,9 @@ func (r *Relay) claimBehind(
 		r.followUps.turnFailed(h, after)
 		return c, err
 	}
-	r.dispatch(claimResult{Claimed: c, claim: claim, sent: sent, lows: lows}, claimed)
+	got := claimResult{Claimed: c, claim: claim, sent: sent, lows: lows}
+	r.dispatch(got, claimed)
+	h.adaptVersions(len(after), got.events())
 	if c.Skipped {
 		r.followUps.left(h, bound, c.Seen, sent.Add(max(c.FreeIn, jittered(scanEvery))))
 	}

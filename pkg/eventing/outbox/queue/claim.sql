@@ -163,11 +163,9 @@ WITH page AS MATERIALIZED (
 	 ORDER BY o.xact, uuid_send(o.id)
 	 LIMIT $13
 ), last AS (
-	SELECT count(*) AS rows, (array_agg(xact ORDER BY xact DESC, id DESC))[1] AS xact,
-	       (array_agg(id ORDER BY xact DESC, id DESC))[1] AS id
-	  FROM page
+	SELECT xact, id FROM page ORDER BY xact DESC, uuid_send(id) DESC LIMIT 1
 ), candidate AS ({{template "candidates" `SELECT place, aggregate_type, aggregate_id, version FROM page WHERE pending`}}
-){{template "claim candidates"}}{{template "report"}}, (SELECT rows FROM last), (SELECT xact::text FROM last), (SELECT id FROM last), {{template "claimed events"}}
+){{template "claim candidates"}}{{template "report"}}, (SELECT count(*) FROM page), (SELECT xact::text FROM last), (SELECT id FROM last), {{template "claimed events"}}
 {{end}}
 
 {{/* The statement reads both ends of the index of retry times. At one end are the rows that are
