@@ -54,7 +54,7 @@ func (t tracer) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.Tr
 // maxTexts and maxText bound the text of a batch's span. The text shows the first maxTexts
 // statements, and the first maxText bytes of each of them. The beginning of a statement tells which
 // statement it is.
-const maxTexts, maxText = 10, 100
+const maxTexts, maxText = 10, 50
 
 func texts(b *pgx.Batch) string {
 	var all []string

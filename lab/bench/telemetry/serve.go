@@ -28,10 +28,9 @@ const (
 	on   = "on"
 	off  = "off"
 	none = "none"
-	noop = "noop"
 )
 
-var modes = []string{on, off, none, noop}
+var modes = []string{on, off, none}
 
 // Serve runs a service on a free port until ctx ends, and prints the address. args are the service
 // and the mode. If the mode is on, the environment names the collector.
@@ -40,19 +39,15 @@ func Serve(ctx context.Context, args []string, stdout io.Writer) (err error) {
 		return fmt.Errorf("%s: want a service and a mode", Command)
 	}
 	service, mode := args[0], args[1]
-	if mode != noop {
+	if mode == none {
+		otel.SetTracerProvider(tracenoop.NewTracerProvider())
+		otel.SetMeterProvider(metricnoop.NewMeterProvider())
+	} else {
 		stop, err := telemetry.Setup(ctx, service, command.Version)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, stop(context.WithoutCancel(ctx))) }()
-	}
-	switch mode {
-	case noop:
-		otel.SetTracerProvider(tracenoop.NewTracerProvider())
-		fallthrough
-	case none:
-		otel.SetMeterProvider(metricnoop.NewMeterProvider())
 	}
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
