@@ -587,7 +587,8 @@ func TestAFullPageIsNotReadAgain(t *testing.T) {
 	if h.rows != 2*limit || h.pageRows(limit) != 2*limit {
 		t.Errorf("a page has %d rows", h.pageRows(limit))
 	}
-	if h.adaptRows(2*limit, queue.Page{}, 1, limit); h.rows != 4*limit {
+	h.adaptRows(2*limit, queue.Page{}, 1, limit)
+	if h.rows != 4*limit {
 		t.Errorf("%d rows after a page with one event of the tenant", h.rows)
 	}
 }
