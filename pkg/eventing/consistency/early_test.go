@@ -158,43 +158,81 @@ func TestRowsOfAnotherTenantEndNoWait(t *testing.T) {
 	}
 }
 
-// A reader that does not see the rows that have ended its wait keeps its place until it has waited
-// out its time. Its answer is that of a reader for whose wait no rows exist, even if others want the
-// place, and if the second read fails.
+// A reader that does not see the rows that have ended its wait has no place while it reads again, so
+// that others may wait. It waits out its time even if they have taken all places. Its answer is that
+// of a reader for whose wait no rows exist.
 func TestAReaderThatSeesNoRowsAnswersAsIfTheyDidNotExist(t *testing.T) {
 	t.Parallel()
-	for name, again := range map[string]error{"sees none": nil, "fails": ErrBusy} {
-		synctest.Test(t, func(t *testing.T) {
-			w, _ := watched(t, 1, true)
-			others := func() {
-				if _, err := w.Wait(t.Context(), at("v", "b", 1)); !errors.Is(err, ErrTooManyWaiters) {
-					t.Errorf("the second read %s: the place was given to another reader: %v", name, err)
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := watched(t, 1, true)
+		ctx, cancel := context.WithCancel(t.Context())
+		var other <-chan result
+		q := &reads{}
+		q.during = func() {
+			if q.count > 0 {
+				other = w.begin(ctx, at("v", "b", 1))
+				synctest.Wait()
+				if len(other) != 0 {
+					t.Errorf("a reader keeps its place while it reads again: %+v", <-other)
 				}
 			}
-			q := &reads{again: again, asked: func() {
-				if !w.empty() {
-					t.Errorf("the second read %s: the reader holds its place while the owner is asked", name)
-				}
-			}}
-			q.during = func() {
-				if q.count > 0 {
-					others()
-				}
+		}
+		q.asked = func() {
+			cancel()
+			<-other
+			if !w.empty() {
+				t.Error("the reader holds its place while the owner is asked")
 			}
-			ended, began := make(chan error, 1), time.Now()
-			go func() {
-				_, err := NewReader(w).Read(t.Context(), requirement(t, 8*time.Second, at("v", "a", 1)), q)
-				ended <- err
-			}()
-			<-time.After(time.Second) // of the test's own clock
-			w.Notify(t.Context(), at("v", "a", 1))
-			synctest.Wait()
-			others()
-			if err := <-ended; !errors.Is(err, errAsked) || time.Since(began) != 8*time.Second || !w.empty() {
-				t.Errorf("the second read %s: %v after %s; nothing is left: %t", name, err, time.Since(began), w.empty())
-			}
-		})
-	}
+		}
+		ended, began := make(chan error, 1), time.Now()
+		go func() {
+			_, err := NewReader(w).Read(t.Context(), requirement(t, 8*time.Second, at("v", "a", 1)), q)
+			ended <- err
+		}()
+		<-time.After(time.Second) // of the test's own clock
+		w.Notify(t.Context(), at("v", "a", 1))
+		<-time.After(time.Millisecond)
+		if _, err := w.Wait(t.Context(), at("v", "c", 1)); !errors.Is(err, ErrTooManyWaiters) {
+			t.Errorf("one reader too many: %v", err)
+		}
+		if err := <-ended; !errors.Is(err, errAsked) || time.Since(began) != 8*time.Second {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+	})
+}
+
+// An error of the second read is the answer at once: the reader does not wait, and asks no owner,
+// where reads are refused because there are too many.
+func TestAnErrorOfTheSecondReadIsTheAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := watched(t, 1, true)
+		q, began := &reads{again: ErrBusy}, time.Now()
+		q.during = func() { w.Notify(t.Context(), at("v", "a", 1)) }
+		outcome, err := NewReader(w).Read(t.Context(), requirement(t, 8*time.Second, at("v", "a", 1)), q)
+		if outcome != Failed || !errors.Is(err, ErrBusy) || time.Since(began) != 0 || !w.empty() {
+			t.Errorf("%s, %v after %s; nothing is left: %t", outcome, err, time.Since(began), w.empty())
+		}
+	})
+}
+
+// A reader whose wait ends just before its time is over does not read again, because the read might
+// last beyond that time, which would tell that rows exist that it does not see.
+func TestAReaderWithoutTimeAsksTheOwner(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := watched(t, 1, true)
+		q, ended := &reads{during: func() {}}, make(chan error, 1)
+		go func() {
+			_, err := NewReader(w).Read(t.Context(), requirement(t, 8*time.Second, at("v", "a", 1)), q)
+			ended <- err
+		}()
+		<-time.After(8*time.Second - readTime/2) // of the test's own clock
+		w.Notify(t.Context(), at("v", "a", 1))
+		if err := <-ended; !errors.Is(err, errAsked) || q.count != 1 {
+			t.Errorf("%v after %d reads", err, q.count)
+		}
+	})
 }
 
 // A server that drains ends the wait of such a reader, too.
@@ -210,6 +248,9 @@ func TestDrainEndsAWaitForRowsThatTheReaderDoesNotSee(t *testing.T) {
 		synctest.Wait()
 		w.Notify(t.Context(), at("v", "a", 1))
 		synctest.Wait()
+		if _, err := w.Wait(t.Context(), at("v", "b", 1)); !errors.Is(err, ErrTooManyWaiters) {
+			t.Errorf("the reader waits without a place: %v", err)
+		}
 		w.Drain()
 		if err := <-ended; !errors.Is(err, errAsked) || time.Since(began) != 0 {
 			t.Errorf("%v after %s", err, time.Since(began))

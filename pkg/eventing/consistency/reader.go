@@ -14,6 +14,9 @@ const (
 	// FetchTimeout bounds a reader's call to the owner. It is short, because the reader has already
 	// waited for the projection, and a draining server gives a reader 4 s.
 	FetchTimeout = 3 * time.Second
+	// readTime is how much of its time a reader that has waited must have left to read the
+	// projection. Almost all reads are shorter.
+	readTime = 10 * time.Millisecond
 	// fetchesAtOnce bounds the concurrent calls to the owner on behalf of readers.
 	fetchesAtOnce = 64
 )
@@ -63,10 +66,10 @@ func NewReader(waiters *Waiters) *Reader {
 // Read calls q.ReadProjection. If the projection is behind, Read waits, and calls q.ReadProjection
 // again once the projection has reached required's positions. If it does not reach them within
 // required's wait, Read calls q.FetchFromOwner. Read does so, too, at the end of that wait, if the
-// second q.ReadProjection fails or does not see the rows that have reached them. The outcome is
-// Stale if no fresh data could be had, required allows stale data, and the last read of the
-// projection found older data. The caller then shows the older data. Besides the errors of q, Read
-// returns ErrTooManyWaiters, ErrOwnerUnavailable, and the error of ctx.
+// second q.ReadProjection does not see the rows that have reached them. The outcome is Stale
+// if no fresh data could be had, required allows stale data, and the last read of the projection
+// found older data. The caller then shows the older data. Besides the errors of q, Read returns
+// ErrTooManyWaiters, ErrOwnerUnavailable, and the error of ctx.
 func (r *Reader) Read(ctx context.Context, required Requirement, q Query) (outcome Outcome, err error) {
 	if required.isDemand() {
 		defer func() {
@@ -199,19 +202,16 @@ func (r *Reader) waitAndRead(ctx context.Context, required Requirement, q Query,
 	waiting, stop := context.WithTimeout(ctx, required.budget(ctx))
 	defer stop()
 	reached, err := r.waiters.await(waiting, waiter)
-	if err != nil || !reached { // skip the read, because thousands at once would overload the database
+	// If the wait was in vain, skip the read, because thousands at once would overload the database.
+	// A read that would last beyond the end of the wait would tell that rows exist; see below.
+	if end, _ := waiting.Deadline(); err != nil || !reached || time.Until(end) < readTime {
 		return found, err
 	}
-	again, err := q.ReadProjection(ctx)
-	if err == nil && again == Reached {
-		return again, nil
+	if found, err = q.ReadProjection(ctx); err != nil || found == Reached {
+		return found, err
 	}
-	if err == nil {
-		found = again
-	}
-	// The token may be forged, and the rows that have ended the wait may be another tenant's. If the
-	// answer came earlier, or told of an error that only a second read has, it would tell the token's
-	// author that these rows exist.
+	// The token may be forged, and the rows that have ended the wait may be another tenant's. An
+	// earlier answer would tell the token's author that these rows exist.
 	return found, r.waiters.waitOut(waiting, waiter)
 }
 

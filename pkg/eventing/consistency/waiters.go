@@ -63,7 +63,9 @@ type entry struct {
 type waiter struct {
 	wanted  []Position
 	missing int
+	bytes   int  // the memory that the reader holds
 	counted bool // the reader has taken one of the places
+	refused bool // there was no place for the reader
 	// commits are the spans of the commits that the reader waited for, as far as the spans are
 	// known.
 	commits []trace.Link
@@ -93,36 +95,45 @@ func (w *Waiters) Wait(ctx context.Context, wanted ...Position) (bool, error) {
 	return w.await(ctx, r)
 }
 
-// await is Wait for a reader that was added before. The reader keeps its place until remove.
+// await is Wait for a reader that was added before.
 func (w *Waiters) await(ctx context.Context, r *waiter) (bool, error) {
-	if reached, _ := w.progress(r); !reached {
-		if err := w.takePlace(r); err != nil {
-			return false, err
-		}
+	if reached := w.takePlace(r); !reached && r.refused {
+		return false, ErrTooManyWaiters
 	}
+	return w.sleep(ctx, r, r.done), nil
+}
+
+// waitOut waits as long as r would wait for positions that are never reached, after await has said
+// that they are reached. So it fails if there was no place for r. Otherwise r has a place again,
+// even if none is free: a refusal would tell that the positions were reached.
+func (w *Waiters) waitOut(ctx context.Context, r *waiter) error {
+	if r.refused {
+		return ErrTooManyWaiters
+	}
+	w.mu.Lock()
+	w.count++
+	r.counted = true
+	w.mu.Unlock()
+	w.sleep(ctx, r, nil)
+	return nil
+}
+
+// sleep returns true when reached is closed, or false when ctx ends or Drain is called first.
+func (w *Waiters) sleep(ctx context.Context, r *waiter, reached <-chan struct{}) bool {
 	began := time.Now()
 	span := startWait(ctx, r.wanted)
 	select {
-	case <-r.done:
+	case <-reached:
 	case <-w.drained:
 	case <-ctx.Done():
 	}
-	reached, commits := w.progress(r)
-	endWait(span, reached, commits)
-	w.metrics.wait.Record(ctx, time.Since(began).Seconds(), ofReached[reached])
-	return reached, nil
-}
-
-// waitOut waits as long as r would wait for positions that are never reached.
-func (w *Waiters) waitOut(ctx context.Context, r *waiter) error {
-	if err := w.takePlace(r); err != nil {
-		return err
-	}
-	select {
-	case <-w.drained:
-	case <-ctx.Done():
-	}
-	return nil
+	ended := isClosed(reached)
+	w.mu.Lock()
+	commits := r.commits
+	w.mu.Unlock()
+	endWait(span, ended, commits)
+	w.metrics.wait.Record(ctx, time.Since(began).Seconds(), ofReached[ended])
+	return ended
 }
 
 // Notify says that the projection has moved aggregates to these positions, or beyond. Version 0
@@ -156,9 +167,9 @@ func (w *Waiters) Notify(ctx context.Context, moved ...Position) {
 // Drain ends all waits and lets none begin. It does not end Run.
 func (w *Waiters) Drain() { w.drain.Do(func() { close(w.drained) }) }
 
-func (w *Waiters) isDrained() bool {
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-w.drained:
+	case <-c:
 		return true
 	default:
 		return false
@@ -180,10 +191,12 @@ func (w *Waiters) addWithin(bytes int, wanted []Position) (*waiter, error) {
 	r := &waiter{wanted: wanted, missing: len(wanted), done: make(chan struct{})}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.isDrained() && (w.count >= w.max || w.bytes+r.cost() > bytes) {
+	cost := r.cost()
+	if len(wanted) > 0 && !isClosed(w.drained) && (w.count >= w.max || w.bytes+cost > bytes) {
 		return nil, ErrTooManyWaiters
 	}
-	w.bytes += r.cost()
+	w.bytes += cost
+	r.bytes = cost
 	for _, p := range wanted {
 		k := p.Key()
 		if w.entries[k] == nil {
@@ -197,26 +210,17 @@ func (w *Waiters) addWithin(bytes int, wanted []Position) (*waiter, error) {
 	return r, nil
 }
 
-// takePlace gives r one of the places of waiting readers, unless r has one.
-func (w *Waiters) takePlace(r *waiter) error {
+// takePlace gives r one of the places of waiting readers. If the positions that r wants are reached
+// already, r needs no place. But takePlace notes in any case whether there was one.
+func (w *Waiters) takePlace(r *waiter) (reached bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch {
-	case r.counted, w.isDrained():
-		return nil
-	case w.count >= w.max:
-		return ErrTooManyWaiters
+	r.refused = w.count >= w.max && !isClosed(w.drained)
+	if r.missing > 0 && !r.refused {
+		w.count++
+		r.counted = true
 	}
-	w.count++
-	r.counted = true
-	return nil
-}
-
-// progress reports whether all positions that r wants were reached, and by which commits.
-func (w *Waiters) progress(r *waiter) (reached bool, commits []trace.Link) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return r.missing == 0, r.commits
+	return r.missing == 0
 }
 
 // readFor requests a read for r, because the projection may have moved between the reader's own
@@ -232,17 +236,23 @@ func (w *Waiters) readFor(r *waiter) {
 	w.wakeSoon()
 }
 
-// remove ends r's wait, and gives back its place and its memory.
+// remove ends r's wait.
 func (w *Waiters) remove(r *waiter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if r.counted {
-		w.count--
-	}
-	w.bytes -= r.cost()
+	w.free(r)
 	for _, p := range r.wanted {
 		w.forget(r, p.Key())
 	}
+}
+
+// free expects the lock. It gives back the place and the memory of r.
+func (w *Waiters) free(r *waiter) {
+	if r.counted {
+		w.count--
+	}
+	w.bytes -= r.bytes
+	r.counted, r.bytes = false, 0
 }
 
 // cost is the memory of r in bytes, approximately.
@@ -295,6 +305,7 @@ func (w *Waiters) reach(key string, at Position) {
 		r.missing--
 		if r.missing == 0 {
 			close(r.done)
+			w.free(r)
 		}
 	}
 }

@@ -124,7 +124,7 @@ const (
 	// most of a relay's cost at low load.
 	followUpDelay = 20 * time.Millisecond
 	// heldFollowUpDelay takes the place of followUpDelay for a held tenant. The tenant's events
-	// wait in any case. With the longer delay one claim serves some hundreds of versions.
+	// wait in any case. With the longer delay one claim serves about a hundred versions.
 	heldFollowUpDelay = 250 * time.Millisecond
 	// maxFollowUps bounds a list of versions. The oldest versions beyond the bound are dropped, and
 	// a scan finds the events behind the dropped versions.

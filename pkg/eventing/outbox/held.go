@@ -255,14 +255,18 @@ func (a *followUps) release(h *heldTenant) {
 }
 
 // turnFollowed ends a turn's claim behind published versions. The claimed events are in flight,
-// and seen is the snapshot of the claim. A scan from the snapshot from finds the events that the
+// and seen is the snapshot of the claim. rest are the versions behind which the claim had no room to
+// look. A scan from the snapshot from finds the events that the
 // claim had to leave, such as events of paused types. from is empty if the claim left no events.
-func (a *followUps) turnFollowed(h *heldTenant, from, seen queue.TxSnapshot, paused []string) {
+func (a *followUps) turnFollowed(h *heldTenant, rest []followUp, from, seen queue.TxSnapshot, paused []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	h.seen = queue.Latest(h.seen, seen)
 	a.noteSkippedTypes(from, paused...)
 	h.published.takenLow, h.low = "", queue.Earliest(h.low, from)
+	if len(rest) > 0 {
+		h.published.giveBack(rest)
+	}
 }
 
 // turnScanned ends a turn's claim in the page p. The claim has skipped events of the types in

@@ -163,8 +163,8 @@ func (t *tenantRates) limit(tenant string) *rate.Limiter {
 			clear(t.limits)
 		}
 		// The burst is a tenth of a second of the rate, because other tenants' events wait behind
-		// a burst.
-		l = rate.NewLimiter(rate.Limit(t.perSecond), max(1, t.perSecond/10))
+		// a burst. But a single claim of a tenant that seldom writes is within its rate.
+		l = rate.NewLimiter(rate.Limit(t.perSecond), max(sharedEvents, t.perSecond/10))
 		t.limits[tenant] = l
 	}
 	return l

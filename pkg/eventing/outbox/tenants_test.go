@@ -289,7 +289,7 @@ func TestLowCoversHeldTenants(t *testing.T) {
 	if h, _, _ = a.turn(rates, f, 1); h == nil {
 		t.Fatal("no turn")
 	}
-	a.turnFollowed(h, "", "92:92:", nil)
+	a.turnFollowed(h, nil, "", "92:92:", nil)
 	low("75:75:", "followed; the scan is of what a claim has skipped")
 	a.claimed("92:92:", toClaim{seen: "91:91:", held: []string{"x"}}, "91:91:")
 	a.turnScanned(h, queue.Page{Done: true}, nil)
@@ -608,7 +608,7 @@ func TestATurnLooksBehindManyVersions(t *testing.T) {
 	r.tenants.claimed(batchFor("y", 1), 1, time.Now()) // several are active
 	follow := func(aggregate int) {
 		at := queue.AggregateVersion{AggregateType: "video", AggregateID: fmt.Sprint("x-", aggregate), Version: 1}
-		h.follow(followUp{AggregateVersion: at, tenant: "x"}, time.Now())
+		h.follow(followUp{AggregateVersion: at, low: "100:100:", tenant: "x"}, time.Now())
 	}
 	turns := func() (n int) {
 		for ; len(h.published.list) > 0; n++ {
@@ -634,6 +634,36 @@ func TestATurnLooksBehindManyVersions(t *testing.T) {
 	follow(1)
 	if n := turns(); n != 1 || h.versions != 0 || r.inFlight.total() != 1 {
 		t.Errorf("%d turns; %d events in flight; the next turn takes %d versions", n, r.inFlight.total(), h.versions)
+	}
+	// Something is behind all of them all at once: the next turns look behind the rest.
+	b.exec(t, `
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, tenant_id)
+		SELECT gen_random_uuid(), 'video', 'x-' || a, 'VideoUpdated', 2, '', 'x' FROM generate_series(2, 60) a`)
+	for i := range 59 {
+		follow(i + 2)
+	}
+	h.versions = versions
+	n := turns()
+	if claimed := r.inFlight.total() - 1; claimed != 59 || n < 3 {
+		t.Errorf("%d turns have claimed %d events, want 59", n, claimed)
+	}
+	if h.low != "" || h.leftLow != "" || len(h.parts) > 0 {
+		t.Errorf("a scan is due, although nothing was left: low %q, %q", h.low, h.leftLow)
+	}
+}
+
+// A tenant that seldom writes, and then has a claim full of events, is not over its rate.
+func TestASingleClaimIsWithinTheRate(t *testing.T) {
+	t.Parallel()
+	rates, now := newTenantRates(DefaultTenantRate, ""), time.Now()
+	rates.claimed(batchFor("other", 1), 1, now)
+	rates.claimed(batchFor("seldom", 1), 1, now)
+	now = now.Add(10 * time.Second)
+	if busy := rates.claimed(batchFor("seldom", sharedEvents), 1, now); len(busy) != 0 {
+		t.Errorf("%v are over their rate", busy)
+	}
+	if busy := rates.claimed(batchFor("seldom", sharedEvents), 1, now); len(busy) != 1 {
+		t.Errorf("%v are over their rate, after two claims at the same moment", busy)
 	}
 }
 

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"example.com/lockstep/pkg/eventing/backoff"
@@ -56,7 +57,7 @@ func (r *Relay) takeTurn(ctx context.Context, s *turnSchedule, claimed chan<- *l
 		s.turned(now, true, len(held))
 		return nil
 	}
-	// The limit of aggregates is above the limit of events, so it never truncates the claim.
+	// The limit of aggregates is above the limit of events, so it never makes a claim smaller.
 	claim.Tenant, claim.Events, claim.Aggregates = h.name, n, n+1
 	var got queue.Claimed
 	var err error
@@ -92,14 +93,26 @@ func (r *Relay) claimBehind(
 	got := claimResult{Claimed: c, claim: claim, sent: sent, lows: lows}
 	r.dispatch(got, claimed)
 	h.adaptVersions(len(after), got.events())
-	if c.Skipped {
+	var rest []followUp
+	if c.Truncated {
+		rest = unclaimed(after, c.Batches)
+	} else if c.Skipped {
 		r.followUps.left(h, bound, c.Seen, sent.Add(max(c.FreeIn, jittered(scanEvery))))
 	}
-	if !c.Truncated && len(claim.Without) == 0 {
+	if len(claim.Without) == 0 {
 		bound = ""
 	}
-	r.followUps.turnFollowed(h, bound, c.Seen, claim.Without)
+	r.followUps.turnFollowed(h, rest, bound, c.Seen, claim.Without)
 	return c, nil
+}
+
+// unclaimed returns the versions in after behind which no batch begins.
+func unclaimed(after []followUp, batches []queue.Batch) []followUp {
+	claimed := map[aggregateKey]bool{}
+	for _, b := range batches {
+		claimed[aggregateKey{b[0].AggregateType, b[0].AggregateID}] = true
+	}
+	return slices.DeleteFunc(after, func(p followUp) bool { return claimed[aggregateKey{p.AggregateType, p.AggregateID}] })
 }
 
 // claimHeldPage claims the tenant's events in the next page of a held tenant's scan.
