@@ -280,31 +280,6 @@ func (a *followUps) turnScanned(h *heldTenant, p queue.Page, paused []string) {
 	}
 }
 
-// pageRows returns how many rows the next page reads, for a turn that may claim this many events.
-func (h *heldTenant) pageRows(events int) int { return min(turnRows, max(h.rows, events)) }
-
-// adaptRows adapts the size of the next page to the result of the last page, which read this many
-// rows for a turn of at most limit events. A truncated page is read again.
-func (h *heldTenant) adaptRows(rows int, p queue.Page, claimed, limit int) {
-	switch {
-	case p.Truncated:
-		h.rows = rows / 2
-	case 2*claimed < limit && !h.again:
-		h.rows = 2 * rows // most of the rows are not the tenant's
-	}
-	h.again = p.Truncated
-}
-
-// adaptVersions adapts the number of versions that the next claim takes to a claim that has taken
-// this many versions and claimed this many events. As long as no event is behind the versions, a
-// claim of many versions costs little more than a claim of one.
-func (h *heldTenant) adaptVersions(taken, claimed int) {
-	h.versions = 0
-	if claimed == 0 {
-		h.versions = min(turnRows, 2*taken)
-	}
-}
-
 // turnFailed gives back the published versions that a failed turn has taken.
 func (a *followUps) turnFailed(h *heldTenant, after []followUp) {
 	a.mu.Lock()
