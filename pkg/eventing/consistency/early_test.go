@@ -222,15 +222,15 @@ func TestAReaderWithoutTimeAsksTheOwner(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := watched(t, 1, true)
-		q, ended := &reads{during: func() {}}, make(chan error, 1)
+		q, ended, began := &reads{during: func() {}}, make(chan error, 1), time.Now()
 		go func() {
 			_, err := NewReader(w).Read(t.Context(), requirement(t, 8*time.Second, at("v", "a", 1)), q)
 			ended <- err
 		}()
 		<-time.After(8*time.Second - readTime/2) // of the test's own clock
 		w.Notify(t.Context(), at("v", "a", 1))
-		if err := <-ended; !errors.Is(err, errAsked) || q.count != 1 {
-			t.Errorf("%v after %d reads", err, q.count)
+		if err := <-ended; !errors.Is(err, errAsked) || q.count != 1 || time.Since(began) != 8*time.Second {
+			t.Errorf("%v after %d reads and %s", err, q.count, time.Since(began))
 		}
 	})
 }

@@ -202,13 +202,14 @@ func (r *Reader) waitAndRead(ctx context.Context, required Requirement, q Query,
 	waiting, stop := context.WithTimeout(ctx, required.budget(ctx))
 	defer stop()
 	reached, err := r.waiters.await(waiting, waiter)
-	// If the wait was in vain, skip the read, because thousands at once would overload the database.
-	// A read that would last beyond the end of the wait would tell that rows exist; see below.
-	if end, _ := waiting.Deadline(); err != nil || !reached || time.Until(end) < readTime {
+	if err != nil || !reached { // skip the read, because thousands at once would overload the database
 		return found, err
 	}
-	if found, err = q.ReadProjection(ctx); err != nil || found == Reached {
-		return found, err
+	// A read that would last beyond the end of the wait would tell that rows exist; see below.
+	if end, _ := waiting.Deadline(); time.Until(end) >= readTime {
+		if found, err = q.ReadProjection(ctx); err != nil || found == Reached {
+			return found, err
+		}
 	}
 	// The token may be forged, and the rows that have ended the wait may be another tenant's. An
 	// earlier answer would tell the token's author that these rows exist.

@@ -103,7 +103,8 @@ func (w *Waiters) waitOut(ctx context.Context, r *waiter) error {
 	}
 	w.mu.Lock()
 	w.count++
-	r.counted = true
+	r.counted, r.bytes = true, r.cost()
+	w.bytes += r.bytes
 	w.mu.Unlock()
 	w.sleep(ctx, r, nil)
 	return nil

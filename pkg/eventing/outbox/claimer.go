@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -174,6 +175,11 @@ func (c claimResult) full() bool {
 		bytes += r.Bytes()
 	}
 	return c.Truncated || c.events() >= c.claim.Events || bytes >= c.claim.Bytes
+}
+
+// cutShort reports whether the limit of events of one aggregate may have cut a batch short.
+func (c claimResult) cutShort() bool {
+	return slices.ContainsFunc(c.Batches, func(b queue.Batch) bool { return len(b) >= c.claim.PerAggregate })
 }
 
 func (c claimResult) events() (n int) {

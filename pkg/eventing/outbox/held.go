@@ -168,7 +168,7 @@ func (a *followUps) turned(h *heldTenant, c claimResult, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	h.saved.spend(c.events())
-	if c.full() {
+	if c.full() || c.cutShort() {
 		h.behindAt = now
 	}
 }

@@ -652,6 +652,26 @@ func TestATurnLooksBehindManyVersions(t *testing.T) {
 	}
 }
 
+// A turn that took one event of each aggregate, because it looked behind many, does not show that the
+// tenant has caught up.
+func TestATurnThatCutsABatchShortIsFull(t *testing.T) {
+	t.Parallel()
+	a, now := newFollowUps(), time.Now()
+	a.hold([]string{"x"})
+	h := a.heldTenant("x")
+	for _, want := range []struct {
+		perAggregate int
+		behind       bool
+	}{{2, false}, {1, true}} {
+		h.behindAt = time.Time{}
+		got := queue.Claimed{Batches: batchFor("x", 1)}
+		a.turned(h, claimResult{Claimed: got, claim: queue.Claim{Events: 10, Bytes: claimBytes, PerAggregate: want.perAggregate}}, now)
+		if h.behindAt.Equal(now) != want.behind {
+			t.Errorf("%d events of an aggregate at most: behind at %s", want.perAggregate, h.behindAt)
+		}
+	}
+}
+
 // A tenant that seldom writes, and then has a claim full of events, is not over its rate.
 func TestASingleClaimIsWithinTheRate(t *testing.T) {
 	t.Parallel()
