@@ -62,9 +62,10 @@ func (r *Relay) purge(ctx context.Context) {
 
 const (
 	// The backlog is read for the metrics every watchEvery. If the reading takes long, the pause
-	// after it is watchShare times as long as the reading, but watchLeast at most.
+	// after it is watchShare times as long as the reading, but watchLeast at most. A reading of
+	// 20,000 rows takes a core of the database for about 50 ms.
 	watchEvery = 2 * time.Second
-	watchShare = 20
+	watchShare = 100
 	watchLeast = 30 * time.Second
 	// staleAfter is the age at which a backlog counts as unknown.
 	staleAfter = 2 * watchLeast
@@ -100,16 +101,26 @@ func (s *backlogReading) grown(age time.Duration) time.Duration {
 func (r *Relay) watchBacklog(ctx context.Context) {
 	for ctx.Err() == nil {
 		start := time.Now()
-		_, _, held := r.followUps.exclusions()
-		b, tenants, err := r.queue.Backlog(ctx, held...)
-		if err == nil {
-			r.backlog.Store(&backlogReading{Backlog: b, tenants: tenants, at: start})
-		} else if ctx.Err() == nil {
-			was := *r.backlog.Load()
-			was.failed = true
-			r.backlog.Store(&was)
-			r.log.WarnContext(ctx, "the backlog is not known", "error", err)
-		}
+		r.readBacklog(ctx)
 		backoff.Sleep(ctx, min(watchLeast, max(watchEvery, watchShare*time.Since(start))), nil)
 	}
+}
+
+// readBacklog reads the backlog once. If the search for the oldest event takes several readings, the
+// result of the last search stays until the end of the present one.
+func (r *Relay) readBacklog(ctx context.Context) {
+	start, reading := time.Now(), *r.backlog.Load()
+	_, _, held := r.followUps.exclusions()
+	b, tenants, err := r.queue.Backlog(ctx, reading.Next, held...)
+	switch {
+	case err == nil:
+		if b.Next != (queue.Cursor{}) {
+			b.Oldest = reading.Oldest
+		}
+		reading = backlogReading{Backlog: b, tenants: tenants, at: start}
+	case ctx.Err() == nil:
+		reading.failed = true
+		r.log.WarnContext(ctx, "the backlog is not known", "error", err)
+	}
+	r.backlog.Store(&reading)
 }

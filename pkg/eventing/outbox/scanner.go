@@ -84,6 +84,9 @@ func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed 
 		if p.Skipped && !p.Truncated {
 			r.followUps.scheduleScan(s.low, sent.Add(max(p.FreeIn, jittered(scanEvery))))
 		}
+		if len(held) > 0 && len(p.Batches) == 0 {
+			s.pausePages(sent, time.Now())
+		}
 		if s.paged(p) {
 			r.followUps.endScan()
 		}

@@ -33,6 +33,11 @@ const (
 	// scanRows is how many rows a page of a scan reads. sweepRows is how many rows a page of the
 	// sweep reads.
 	scanRows, sweepRows = 2000, 1000
+	// While tenants are held, a scan pauses after each page in which it has found nothing to claim,
+	// for heldPageShare times as long as the page took. Otherwise a scan of a million events of a
+	// held tenant would take a core of the database for seconds, and slow down the new events of
+	// other tenants.
+	heldPageShare = 3
 	// scanEvery is the longest pause between two claims of retries, between two pages of the
 	// sweep, and before a scan for rows that a claim or another scan had to skip. Each pause is
 	// jittered.
@@ -107,9 +112,10 @@ type scanSchedule struct {
 	// outages has the failures of each action. While one action pauses, the others go on.
 	outages [actSweepPage + 1]outages
 	// parts are the unread parts of the running scan. The scan reads the rows that low did not
-	// see.
-	parts []queue.Cursor
-	low   queue.TxSnapshot
+	// see. The next page is read at pageAt or later.
+	parts  []queue.Cursor
+	low    queue.TxSnapshot
+	pageAt time.Time
 	// sweep has the unread parts of the pass through the whole table. The sweep finds rows that
 	// no relay knows of, such as rows changed by hand.
 	sweep []queue.Cursor
@@ -131,7 +137,7 @@ func (s *scanSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
 	retryAt, sweepAt := s.after(actRetries, soonest(s.retryAt, due.retryAt)), s.after(actSweepPage, s.sweepAt)
 	scan, scanAt := actStartScan, due.scanAt
 	if len(s.parts) > 0 {
-		scan, scanAt = actScanPage, s.after(actScanPage, now)
+		scan, scanAt = actScanPage, s.after(actScanPage, later(now, s.pageAt))
 	}
 	retries := !now.Before(retryAt) && !due.retriesWait
 	switch {
@@ -155,8 +161,10 @@ func (s *scanSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
 // after returns the later of two times: the time at, and the end of the action's pause after a
 // failure.
 func (s *scanSchedule) after(a action, at time.Time) time.Time {
-	return slices.MaxFunc([]time.Time{at, s.outages[a].pausedUntil}, time.Time.Compare)
+	return later(at, s.outages[a].pausedUntil)
 }
+
+func later(a, b time.Time) time.Time { return slices.MaxFunc([]time.Time{a, b}, time.Time.Compare) }
 
 // retried plans the next claim of retries after a successful claim of retries. now is the time at
 // which the successful claim was sent. in is the duration from then until the next retry is due, or
@@ -175,6 +183,12 @@ func (s *scanSchedule) retried(now time.Time, truncated bool, in time.Duration) 
 
 // started begins a scan of the rows that low did not see.
 func (s *scanSchedule) started(low queue.TxSnapshot) { s.low, s.parts = low, low.Since() }
+
+// pausePages plans the pause after a page that was asked for at the time sent, in which a scan has
+// found nothing to claim while tenants are held.
+func (s *scanSchedule) pausePages(sent, now time.Time) {
+	s.pageAt = now.Add(heldPageShare * now.Sub(sent))
+}
 
 // paged notes that the scan has read the page p, and reports whether the scan is complete.
 func (s *scanSchedule) paged(p queue.Page) (through bool) {

@@ -384,3 +384,32 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	f.removeAll(h)
 	low("15:15:", "handed back while the topic is out")
 }
+
+// A scan that finds only events of held tenants leaves the database time for other statements. A
+// page that takes longer is followed by a longer pause, and other claims go on meanwhile.
+func TestAScanPausesBetweenPagesOfHeldTenants(t *testing.T) {
+	t.Parallel()
+	const page = 10 * time.Millisecond
+	s, now := newScanSchedule(), time.Now()
+	due := dueTimes{registered: true}
+	s.retried(now, false, time.Hour)
+	s.swept(now, queue.Page{Done: true})
+	s.started(queue.Beginning)
+	if todo, _ := s.next(now, due); todo != actScanPage {
+		t.Errorf("a new scan begins with action %d", todo)
+	}
+	sent := now
+	now = now.Add(page)
+	s.pausePages(sent, now)
+	if todo, until := s.next(now, due); todo != actIdle || until.Sub(now) != heldPageShare*page {
+		t.Errorf("after a page of %s comes action %d in %s, want a pause of %s", page, todo, until.Sub(now), heldPageShare*page)
+	}
+	due.retryAt = now
+	if todo, _ := s.next(now, due); todo != actRetries {
+		t.Errorf("action %d, want that retries do not wait for the page", todo)
+	}
+	due.retryAt = time.Time{}
+	if todo, _ := s.next(now.Add(heldPageShare*page), due); todo != actScanPage {
+		t.Errorf("action %d after the pause", todo)
+	}
+}

@@ -12,7 +12,7 @@ import (
 func TestBacklog(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	if got, _, err := b.Backlog(t.Context()); err != nil || got != (queue.Backlog{}) {
+	if got, _, err := b.Backlog(t.Context(), queue.Cursor{}); err != nil || got != (queue.Backlog{}) {
 		t.Errorf("empty: %+v, %v", got, err)
 	}
 	b.append(t, "parked", 1, 2)
@@ -21,7 +21,7 @@ func TestBacklog(t *testing.T) {
 	b.exec(t, `UPDATE outbox SET parked_at = now(), occurred_at = now() - interval '9h' WHERE aggregate_id = 'parked' AND version = 1`)
 	b.exec(t, `UPDATE outbox SET occurred_at = now() - interval '2h' WHERE aggregate_id = 'waits'`)
 	b.exec(t, `UPDATE outbox SET published_at = now() WHERE aggregate_id = 'done'`)
-	got, _, err := b.Backlog(t.Context())
+	got, _, err := b.Backlog(t.Context(), queue.Cursor{})
 	if err != nil || got.Pending != 3 || got.Parked != 1 || got.Oldest < 2*time.Hour || got.Oldest > 3*time.Hour {
 		t.Errorf("%+v, %v; want 3 pending, 1 parked, the oldest 2h old", got, err)
 	}
@@ -42,7 +42,7 @@ func TestBacklogBehindParkedAggregates(t *testing.T) {
 	for _, low := range []queue.TxSnapshot{queue.Beginning, b.snapshot(t)} {
 		b.exec(t, `DELETE FROM outbox_relays`)
 		b.exec(t, `INSERT INTO outbox_relays (token, low) VALUES ('t', $1::text::pg_snapshot)`, string(low))
-		got, _, err := b.Backlog(t.Context())
+		got, _, err := b.Backlog(t.Context(), queue.Cursor{})
 		want := queue.Backlog{Pending: 3050, Parked: 1500, Oldest: got.Oldest}
 		if low != queue.Beginning {
 			// Some rows that no relay has to look for any more may be counted: a low
@@ -68,7 +68,7 @@ func TestBacklogByTenant(t *testing.T) {
 	b.exec(t, `UPDATE outbox SET tenant_id = 'default' WHERE aggregate_id = 'old'`)
 	b.exec(t, `UPDATE outbox SET tenant_id = 'a', parked_at = now() WHERE aggregate_id = 'theirs'`)
 	b.exec(t, `UPDATE outbox SET occurred_at = now() - interval '2h' WHERE aggregate_id = 'old' AND version = 1`)
-	_, got, err := b.Backlog(t.Context())
+	_, got, err := b.Backlog(t.Context(), queue.Cursor{})
 	if err != nil || len(got) != 2 {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -81,5 +81,55 @@ func TestBacklogByTenant(t *testing.T) {
 	}
 	if want := (queue.TenantBacklog{Tenant: "a", Pending: 1, Parked: 1}); got[1] != want {
 		t.Errorf("%+v, want %+v", got[1], want)
+	}
+}
+
+// The oldest event behind many events of a tenant that does not count is found by several calls,
+// and no call reads all rows.
+func TestOldestBehindTheEventsOfAnotherTenant(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	const rows = 2*queue.CountLimit + 100
+	b.exec(t, `
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, tenant_id)
+		SELECT gen_random_uuid(), 'video', v::text, 'VideoCreated', 1, '', 'busy' FROM generate_series(1, $1) v`, rows)
+	search := func() (calls int, oldest time.Duration) {
+		var from queue.Cursor
+		for {
+			start := b.read(t)
+			got, _, err := b.Backlog(t.Context(), from, "busy")
+			if err != nil || got.Pending != queue.CountLimit {
+				t.Fatalf("%+v, %v", got, err)
+			}
+			if n := b.read(t) - start; n > 2*queue.CountLimit+queue.CountLimit/2 {
+				t.Errorf("a call has read %d pages", n)
+			}
+			calls++
+			if got.Next == (queue.Cursor{}) {
+				return calls, got.Oldest
+			}
+			if got.Oldest != 0 || calls > 10 {
+				t.Fatalf("call %d: %+v", calls, got)
+			}
+			from = got.Next
+		}
+	}
+	if calls, oldest := search(); oldest != 0 || calls != 4 {
+		t.Errorf("%d calls, the oldest is %s old; want 4 calls and no event", calls, oldest)
+	}
+	b.append(t, "waits", 1, 1)
+	b.exec(t, `UPDATE outbox SET occurred_at = now() - interval '3h' WHERE aggregate_id = 'waits'`)
+	if calls, oldest := search(); oldest < 3*time.Hour || calls != 4 {
+		t.Errorf("%d calls, the oldest is %s old; want 4 calls and 3h", calls, oldest)
+	}
+	// Relays that have seen the event forget it until its retry is due.
+	b.exec(t, `UPDATE outbox SET next_retry_at = now() + interval '1m', occurred_at = now() - interval '4h' WHERE aggregate_id = 'waits'`)
+	b.exec(t, `DELETE FROM outbox_relays`)
+	b.exec(t, `INSERT INTO outbox_relays (token, low) VALUES ('t', pg_current_snapshot())`)
+	b.exec(t, `
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, tenant_id)
+		SELECT gen_random_uuid(), 'video', 'new' || v, 'VideoCreated', 1, '', 'busy' FROM generate_series(1, $1) v`, rows)
+	if calls, oldest := search(); oldest < 4*time.Hour || calls != 1 {
+		t.Errorf("%d calls, the oldest is %s old; want 1 call and 4h", calls, oldest)
 	}
 }
