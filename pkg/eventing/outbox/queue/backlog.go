@@ -87,9 +87,10 @@ func (q Queue) Backlog(ctx context.Context, from Cursor, without ...string) (b B
 	return b, tenants, nil
 }
 
-// countedPlan is a statement that sets up the planner for the next statement. A scan by a bitmap
-// would find all pending events before it counts the first.
-const countedPlan = `SELECT set_config('enable_bitmapscan', 'off', true)`
+// countedPlan is a statement that sets up the planner for the next statement. A plan that the
+// session keeps may be from a time when the table was empty, and would read all of the full table. A
+// scan by a bitmap would find all pending events before it counts the first.
+const countedPlan = `SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_bitmapscan', 'off', true)`
 
 //go:embed backlog.sql
 var backlog string

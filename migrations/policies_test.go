@@ -1,0 +1,62 @@
+package migrations_test
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"example.com/lockstep/internal/pgtest/pairtest"
+	"example.com/lockstep/migrations"
+)
+
+// Schemas whose policies an earlier release has made get the policies of a new schema. These call
+// the setting of the tenant directly: a subquery costs each statement its start.
+func TestPoliciesOfEarlierReleases(t *testing.T) {
+	t.Parallel()
+	db := pairtest.New(t)
+	admin := db.Pool(t, db.Admin)
+	policies := func() (all string) {
+		t.Helper()
+		err := admin.QueryRow(t.Context(), `
+			SELECT string_agg(concat_ws(' ', schemaname, tablename, policyname, qual, with_check), E'\n' ORDER BY 1)
+			  FROM (SELECT * FROM pg_policies ORDER BY schemaname, tablename, policyname) p
+			 WHERE schemaname IN ('video', 'catalog')`).Scan(&all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	fresh := policies()
+	if strings.Contains(fresh, "SELECT") || !strings.Contains(fresh, "one_tenant") {
+		t.Errorf("policies of new schemas:\n%s", fresh)
+	}
+	for _, s := range []migrations.Service{migrations.Video, migrations.Catalog} {
+		_, err := admin.Exec(t.Context(), fmt.Sprintf(`
+			DO $$
+			DECLARE
+			  p record;
+			BEGIN
+			  FOR p IN SELECT * FROM pg_policies WHERE schemaname = '%s' AND policyname = 'one_tenant' LOOP
+			    EXECUTE format('ALTER POLICY one_tenant ON %%I.%%I USING (%%s)', p.schemaname, p.tablename,
+			      replace(p.qual, 'current_setting(''eventing.tenant''::text, true)', '(SELECT current_setting(''eventing.tenant'', true))'));
+			  END LOOP;
+			  DELETE FROM %[1]s.goose_db_version WHERE version_id = 104;
+			END
+			$$`, s))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if earlier := policies(); strings.Count(earlier, "( SELECT current_setting") != strings.Count(fresh, "one_tenant") {
+		t.Errorf("policies of an earlier release:\n%s", earlier)
+	}
+	for _, s := range []migrations.Service{migrations.Video, migrations.Catalog} {
+		if err := migrations.Up(t.Context(), db.Admin, s, slog.New(slog.DiscardHandler)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := policies(); after != fresh {
+		t.Errorf("policies after the migration:\n%s\nwant those of new schemas:\n%s", after, fresh)
+	}
+}
