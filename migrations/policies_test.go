@@ -20,7 +20,7 @@ func TestPoliciesOfEarlierReleases(t *testing.T) {
 		t.Helper()
 		err := admin.QueryRow(t.Context(), `
 			SELECT string_agg(concat_ws(' ', schemaname, tablename, policyname, qual, with_check), E'\n' ORDER BY 1)
-			  FROM (SELECT * FROM pg_policies ORDER BY schemaname, tablename, policyname) p
+			  FROM (SELECT schemaname, tablename, policyname, qual, with_check FROM pg_policies ORDER BY schemaname, tablename, policyname) p
 			 WHERE schemaname IN ('video', 'catalog')`).Scan(&all)
 		if err != nil {
 			t.Fatal(err)
@@ -37,7 +37,7 @@ func TestPoliciesOfEarlierReleases(t *testing.T) {
 			DECLARE
 			  p record;
 			BEGIN
-			  FOR p IN SELECT * FROM pg_policies WHERE schemaname = '%s' AND policyname = 'one_tenant' LOOP
+			  FOR p IN SELECT schemaname, tablename, qual FROM pg_policies WHERE schemaname = '%s' AND policyname = 'one_tenant' LOOP
 			    EXECUTE format('ALTER POLICY one_tenant ON %%I.%%I USING (%%s)', p.schemaname, p.tablename,
 			      replace(p.qual, 'current_setting(''eventing.tenant''::text, true)', '(SELECT current_setting(''eventing.tenant'', true))'));
 			  END LOOP;

@@ -134,7 +134,7 @@
 // After a pause the failed action is due again. While every topic is paused, the claims of
 // new events pause too. A wake-up during a pause of claims or turns takes effect after the pause.
 // A statement of a scan may take up to 12 s, and delays the other two actions of its goroutine
-// for that time. While a scan has pages left, the sweep waits. Scans and turns stay idle until the
+// for that time. While a page of a scan is due, the sweep waits. Scans and turns stay idle until the
 // relay has its row in the table of relays.
 //
 // # Tenants

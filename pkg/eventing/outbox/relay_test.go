@@ -160,7 +160,7 @@ func TestBehindATransactionPooler(t *testing.T) {
 	if _, _, err := r.queue.Renew(t.Context(), r.token, []uuid.UUID{e.ID}); err != nil {
 		t.Error(err)
 	}
-	if _, _, err := r.queue.Backlog(t.Context(), queue.Cursor{}); err != nil {
+	if _, _, err := r.queue.Backlog(t.Context(), queue.OldestSearch{}); err != nil {
 		t.Error(err)
 	}
 	if _, err := r.queue.Heartbeat(t.Context(), r.token, "", nil, queue.HeartbeatResult{}, false); err != nil {

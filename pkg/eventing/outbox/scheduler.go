@@ -34,10 +34,11 @@ const (
 	// sweep reads.
 	scanRows, sweepRows = 2000, 1000
 	// While tenants are held, a scan pauses after each page in which it has found nothing to claim,
-	// for heldPageShare times as long as the page took. Otherwise a scan of a million events of a
-	// held tenant would take a core of the database for seconds, and slow down the new events of
-	// other tenants.
-	heldPageShare = 3
+	// for pagePauseShare times as long as the page took, and for maxPagePause at most. Otherwise a scan
+	// of a million events of a held tenant would take a core of the database for seconds, and slow
+	// down the new events of other tenants.
+	pagePauseShare = 2
+	maxPagePause   = 200 * time.Millisecond
 	// scanEvery is the longest pause between two claims of retries, between two pages of the
 	// sweep, and before a scan for rows that a claim or another scan had to skip. Each pause is
 	// jittered.
@@ -182,12 +183,14 @@ func (s *scanSchedule) retried(now time.Time, truncated bool, in time.Duration) 
 }
 
 // started begins a scan of the rows that low did not see.
-func (s *scanSchedule) started(low queue.TxSnapshot) { s.low, s.parts = low, low.Since() }
+func (s *scanSchedule) started(low queue.TxSnapshot) {
+	s.low, s.parts, s.pageAt = low, low.Since(), time.Time{}
+}
 
 // pausePages plans the pause after a page that was asked for at the time sent, in which a scan has
 // found nothing to claim while tenants are held.
 func (s *scanSchedule) pausePages(sent, now time.Time) {
-	s.pageAt = now.Add(heldPageShare * now.Sub(sent))
+	s.pageAt = now.Add(min(maxPagePause, pagePauseShare*now.Sub(sent)))
 }
 
 // paged notes that the scan has read the page p, and reports whether the scan is complete.

@@ -385,31 +385,75 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	low("15:15:", "handed back while the topic is out")
 }
 
-// A scan that finds only events of held tenants leaves the database time for other statements. A
-// page that takes longer is followed by a longer pause, and other claims go on meanwhile.
+// A scan that finds nothing to claim while tenants are held leaves the database time for other
+// statements. A longer page is followed by a longer pause, up to a bound. Other claims go on
+// meanwhile, and the next scan does not wait.
 func TestAScanPausesBetweenPagesOfHeldTenants(t *testing.T) {
 	t.Parallel()
-	const page = 10 * time.Millisecond
 	s, now := newScanSchedule(), time.Now()
 	due := dueTimes{registered: true}
 	s.retried(now, false, time.Hour)
 	s.swept(now, queue.Page{Done: true})
-	s.started(queue.Beginning)
-	if todo, _ := s.next(now, due); todo != actScanPage {
-		t.Errorf("a new scan begins with action %d", todo)
+	wanted := func(when string, due dueTimes, todo action, pause time.Duration) {
+		t.Helper()
+		got, until := s.next(now, due)
+		if got != todo || todo == actIdle && until.Sub(now) != pause {
+			t.Errorf("%s comes action %d in %s, want %d in %s", when, got, until.Sub(now), todo, pause)
+		}
 	}
-	sent := now
-	now = now.Add(page)
-	s.pausePages(sent, now)
-	if todo, until := s.next(now, due); todo != actIdle || until.Sub(now) != heldPageShare*page {
-		t.Errorf("after a page of %s comes action %d in %s, want a pause of %s", page, todo, until.Sub(now), heldPageShare*page)
+	for _, page := range []time.Duration{10 * time.Millisecond, time.Hour} {
+		s.started(queue.Beginning)
+		wanted("at the start", due, actScanPage, 0)
+		pause := min(pagePauseShare*page, maxPagePause)
+		s.pausePages(now.Add(-page), now)
+		wanted("after a page", due, actIdle, pause)
+		retries := due
+		retries.retryAt = now
+		wanted("when a retry is due", retries, actRetries, 0)
+		s.retried(now, false, time.Hour)
+		s.parts = nil
+		scan := due
+		scan.scanAt = now
+		wanted("when another scan is due", scan, actStartScan, 0)
+		s.started(queue.Beginning)
+		wanted("at the start of that scan", due, actScanPage, 0)
+		s.pausePages(now.Add(-page), now)
+		now = now.Add(pause)
+		wanted("after the pause", due, actScanPage, 0)
 	}
-	due.retryAt = now
-	if todo, _ := s.next(now, due); todo != actRetries {
-		t.Errorf("action %d, want that retries do not wait for the page", todo)
+}
+
+// A page of a scan is followed by a pause only while tenants are held, and only if the scan has
+// found nothing to claim in it.
+func TestOnlyScansPastHeldTenantsPause(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.newRelay(t)
+	claimed := make(chan *leasedBatch, 10)
+	b.claimAll(t, r, claimed) // it joins the relays
+	scan := func() (paused bool) {
+		s := newScanSchedule()
+		s.started(queue.Beginning)
+		if !r.inFlight.reserve(byScan) {
+			t.Fatal("no room")
+		}
+		if err := r.scan(t.Context(), s, actScanPage, claimed); err != nil {
+			t.Fatal(err)
+		}
+		return !s.pageAt.IsZero()
 	}
-	due.retryAt = time.Time{}
-	if todo, _ := s.next(now.Add(heldPageShare*page), due); todo != actScanPage {
-		t.Errorf("action %d after the pause", todo)
+	if scan() {
+		t.Error("a scan pauses without held tenants")
+	}
+	r.followUps.hold([]string{"busy"})
+	b.exec(t, `
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, tenant_id)
+		VALUES (gen_random_uuid(), 'video', 'busy', 'VideoCreated', 1, '', 'busy')`)
+	if !scan() || len(claimed) != 0 {
+		t.Error("a scan past a held tenant does not pause")
+	}
+	b.append(t, "a", 1, 1)
+	if scan() || len(claimed) != 1 {
+		t.Error("a scan that has found an event pauses")
 	}
 }

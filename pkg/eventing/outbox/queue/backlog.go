@@ -16,11 +16,18 @@ type Backlog struct {
 	Pending, Parked int64
 	// Oldest is the age of the oldest event that is neither published nor parked nor waiting behind
 	// a parked one, or zero if there is none. Events of the tenants that the caller of
-	// [Queue.Backlog] leaves out do not count. Oldest covers only the rows that were read.
+	// [Queue.Backlog] leaves out do not count. If CountLimit events or more are pending, Oldest
+	// covers those that the search has read so far.
 	Oldest time.Duration
-	// Next is where the search for Oldest continues. It is the zero Cursor if the search has ended,
-	// because an event was found or because no row is left.
-	Next Cursor
+	// Search is the state of the search for the oldest event.
+	Search OldestSearch
+}
+
+// OldestSearch is the state of the search for the oldest event, from one call of [Queue.Backlog] to
+// the next. The zero value is the start of a search.
+type OldestSearch struct {
+	next  Cursor    // zero: the search begins with the next call
+	found uuid.UUID // the oldest event that was found; zero if there is none
 }
 
 // TenantBacklog is a tenant's part of the first CountLimit pending events.
@@ -42,28 +49,29 @@ const (
 // Backlog reads the state of the outbox and of its tenants. The tenants with the most pending
 // events come first. The field Oldest of b does not include the tenants in without.
 //
-// Each call reads the first CountLimit pending events, in the order of their transactions. There
-// may be a million events of the tenants in without before the first event that counts for Oldest.
-// So a call also reads CountLimit rows from the cursor from on, and b.Next is the cursor for the
-// next call. The first call passes the zero Cursor.
+// A call reads the first CountLimit pending events, in the order of their transactions. There may be
+// a million events of the tenants in without before the first event that counts for Oldest. So a
+// call also reads CountLimit rows where the search s has got to, and passes the search on as
+// b.Search. A search that has read all rows begins again. An event that the search has found counts
+// for as long as it is pending.
 //
-// Backlog reads all dead entries among these rows. So it runs apart from the claims. It may run
-// out of time when claims do not.
-func (q Queue) Backlog(ctx context.Context, from Cursor, without ...string) (b Backlog, tenants []TenantBacklog, err error) {
+// Backlog also reads the published rows and the dead entries that lie between the pending events.
+// There are many after an outage. So Backlog runs apart from the claims. It may run out of time when
+// claims do not.
+func (q Queue) Backlog(ctx context.Context, s OldestSearch, without ...string) (b Backlog, tenants []TenantBacklog, err error) {
 	ctx, cancel := context.WithTimeout(ctx, ScanTimeout)
 	defer cancel()
-	var start *string
-	if from != (Cursor{}) {
-		start = &from.xact
+	var from *string
+	if s.next != (Cursor{}) {
+		from = &s.next.xact
 	}
-	args := []any{CountLimit, maxTenantsCounted, asWritten(without...), start, from.id}
-	var found bool
+	args := []any{CountLimit, maxTenantsCounted, asWritten(without...), from, s.next.id, s.found}
 	var low string
 	var read int
 	var last, tenant *string
-	var id *uuid.UUID
+	var found, lastID *uuid.UUID
 	var t TenantBacklog
-	to := []any{&b.Pending, &b.Parked, &b.Oldest, &found, &low, &read, &last, &id, &tenant, &t.Pending, &t.Parked, &t.Oldest}
+	to := []any{&b.Pending, &b.Parked, &b.Oldest, &found, &low, &read, &last, &lastID, &tenant, &t.Pending, &t.Parked, &t.Oldest}
 	err = q.query(ctx, countedPlan, backlog, args, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, to, func() error {
 			if tenant != nil {
@@ -77,20 +85,25 @@ func (q Queue) Backlog(ctx context.Context, from Cursor, without ...string) (b B
 	if err != nil {
 		return Backlog{}, nil, fmt.Errorf("read backlog: %w", err)
 	}
+	if found != nil {
+		b.Search.found = *found
+	}
 	switch {
-	case found:
+	case b.Pending < CountLimit: // all pending events were read
+	case from == nil:
+		b.Search.next = cursor(number(low), math.MaxUint64)
 	case read == CountLimit:
-		b.Next = Cursor{xact: *last, id: *id}
-	case from == (Cursor{}) && b.Pending == CountLimit:
-		b.Next = cursor(number(low), math.MaxUint64)
+		b.Search.next = Cursor{xact: *last, id: *lastID}
 	}
 	return b, tenants, nil
 }
 
-// countedPlan is a statement that sets up the planner for the next statement. A plan that the
-// session keeps may be from a time when the table was empty, and would read all of the full table. A
-// scan by a bitmap would find all pending events before it counts the first.
-const countedPlan = `SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_bitmapscan', 'off', true)`
+// countedPlan is a statement that sets up the planner for the next statement. A scan by a bitmap, or
+// a sort of all rows, would read all pending events before it counts the first. A plan that the
+// session keeps may be from a time when the table was empty.
+const countedPlan = `
+SELECT set_config('plan_cache_mode', 'force_custom_plan', true),
+       set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)`
 
 //go:embed backlog.sql
 var backlog string

@@ -1,36 +1,56 @@
 -- Right after a large import the planner has no statistics. It would expect that half of the rows
 -- are parked, and read the whole table. For a range with two bounds it expects a two-hundredth, and
 -- uses the index.
+--
+-- opened has rows of the transactions that were open in the low of a relay. A transaction's rows are
+-- of one tenant as a rule, so a few rows of each transaction are enough. retried has rows that are
+-- older than all lows, because relays leave a retry to its time.
 WITH parked AS MATERIALIZED (
 	SELECT aggregate_type, aggregate_id, min(version) AS version
 	  FROM outbox
 	 WHERE parked_at >= '-infinity' AND parked_at <= 'infinity' AND published_at IS NULL
 	 GROUP BY 1, 2
 ), pending AS MATERIALIZED (
-	SELECT o.aggregate_type, o.aggregate_id, o.version, o.tenant_id, o.occurred_at, o.parked_at
+	SELECT o.aggregate_type, o.aggregate_id, o.version, o.tenant_id, o.occurred_at, o.id, o.parked_at
 	  FROM outbox_pending o
 	 LIMIT $1
 ), retried AS MATERIALIZED (
-	SELECT o.aggregate_type, o.aggregate_id, o.version, o.tenant_id, o.occurred_at
+	SELECT o.aggregate_type, o.aggregate_id, o.version, o.tenant_id, o.occurred_at, o.id
 	  FROM outbox o
-	 WHERE o.next_retry_at >= '-infinity' AND o.next_retry_at <= 'infinity' AND o.published_at IS NULL
+	 WHERE o.next_retry_at >= '-infinity' AND o.next_retry_at <= 'infinity' AND o.published_at IS NULL AND o.tenant_id <> ALL($3)
+	 LIMIT $1
+), opened AS MATERIALIZED (
+	SELECT o.*
+	  FROM (SELECT DISTINCT x.xact FROM outbox_relays r CROSS JOIN LATERAL pg_snapshot_xip(r.low) AS x (xact)) x
+	 CROSS JOIN LATERAL (
+		SELECT o.aggregate_type, o.aggregate_id, o.version, o.tenant_id, o.occurred_at, o.id
+		  FROM outbox o
+		 WHERE o.published_at IS NULL AND o.xact >= x.xact AND o.xact <= x.xact
+		 ORDER BY o.xact
+		 LIMIT 100) o
 	 LIMIT $1
 ), page AS MATERIALIZED (
-	SELECT o.aggregate_type, o.aggregate_id, o.version, o.tenant_id, o.occurred_at, o.published_at, o.xact, o.id
+	SELECT o.aggregate_type, o.aggregate_id, o.version, o.tenant_id, o.occurred_at, o.id, o.published_at, o.xact
 	  FROM outbox o
 	 WHERE (o.xact, uuid_send(o.id)) > ($4::text::xid8, uuid_send($5::uuid))
 	 ORDER BY o.xact, uuid_send(o.id)
 	 LIMIT $1
-), sendable AS (
-	SELECT o.occurred_at
-	  FROM (SELECT aggregate_type, aggregate_id, version, tenant_id, occurred_at FROM pending
+), oldest AS MATERIALIZED (
+	SELECT o.id, o.occurred_at
+	  FROM (SELECT aggregate_type, aggregate_id, version, tenant_id, occurred_at, id FROM pending
 	        UNION ALL
-	        SELECT aggregate_type, aggregate_id, version, tenant_id, occurred_at FROM retried
+	        SELECT aggregate_type, aggregate_id, version, tenant_id, occurred_at, id FROM retried
 	        UNION ALL
-	        SELECT aggregate_type, aggregate_id, version, tenant_id, occurred_at FROM page WHERE published_at IS NULL) o
+	        SELECT aggregate_type, aggregate_id, version, tenant_id, occurred_at, id FROM opened
+	        UNION ALL
+	        SELECT aggregate_type, aggregate_id, version, tenant_id, occurred_at, id FROM page WHERE published_at IS NULL
+	        UNION ALL
+	        SELECT aggregate_type, aggregate_id, version, tenant_id, occurred_at, id FROM outbox WHERE id = $6 AND published_at IS NULL) o
 	 WHERE o.tenant_id <> ALL($3)
 	   AND NOT EXISTS (SELECT FROM parked p
 	                    WHERE p.aggregate_type = o.aggregate_type AND p.aggregate_id = o.aggregate_id AND p.version <= o.version)
+	 ORDER BY o.occurred_at
+	 LIMIT 1
 ), last AS (
 	SELECT xact, id FROM page ORDER BY xact DESC, uuid_send(id) DESC LIMIT 1
 ), tenants AS (
@@ -40,18 +60,18 @@ WITH parked AS MATERIALIZED (
 	 GROUP BY 1
 	 ORDER BY 2 DESC, 1
 	 LIMIT $2
-), total AS MATERIALIZED (
+), total AS (
 	SELECT (SELECT count(*) FROM pending) AS pending,
 	       (SELECT count(*)
 	          FROM (SELECT FROM outbox
 	                 WHERE parked_at >= '-infinity' AND parked_at <= 'infinity' AND published_at IS NULL
-	                 LIMIT $1) p) AS parked,
-	       (SELECT min(occurred_at) FROM sendable) AS oldest
+	                 LIMIT $1) p) AS parked
 )
-SELECT a.pending, a.parked, coalesce(greatest(now() - a.oldest, interval '0'), interval '0'), a.oldest IS NOT NULL,
-       coalesce((SELECT pg_snapshot_xmin(low)::text FROM outbox_relays ORDER BY pg_snapshot_xmin(low) LIMIT 1), '0'),
+SELECT a.pending, a.parked, coalesce(greatest(now() - o.occurred_at, interval '0'), interval '0'), o.id,
+       coalesce((SELECT pg_snapshot_xmax(low)::text FROM outbox_relays ORDER BY pg_snapshot_xmax(low) LIMIT 1), '0'),
        (SELECT count(*) FROM page), (SELECT xact::text FROM last), (SELECT id FROM last),
        t.tenant, coalesce(t.pending, 0), coalesce(t.parked, 0), coalesce(greatest(now() - t.oldest, interval '0'), interval '0')
   FROM total a
+  LEFT JOIN oldest o ON true
   LEFT JOIN tenants t ON true
  ORDER BY 10 DESC, 9

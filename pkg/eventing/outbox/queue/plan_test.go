@@ -97,7 +97,7 @@ func TestTheBacklogReadsNoPublishedRow(t *testing.T) {
 				t.Fatal(err)
 			}
 			start := b.read(t)
-			got, _, err := b.Backlog(t.Context(), queue.Cursor{})
+			got, _, err := b.Backlog(t.Context(), queue.OldestSearch{})
 			if err != nil || got.Pending != 3 {
 				t.Fatalf("%d events are pending, want 3: %v", got.Pending, err)
 			}
