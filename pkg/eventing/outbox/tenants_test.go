@@ -403,8 +403,8 @@ func TestManyHeldTenantsCatchUp(t *testing.T) {
 		r.Wake()
 		return r.followUps.heldTenants() == 0
 	}, "the tenants do not catch up")
-	if left := b.count(t, unpublished); left > 300 {
-		t.Errorf("%d events are left of tenants that were released", left)
+	if left := b.count(t, unpublished); left > 1000 {
+		t.Errorf("%d events are left of tenants that were released, of a backlog of 3,000", left)
 	}
 }
 
@@ -610,8 +610,9 @@ func TestATurnLooksBehindManyVersions(t *testing.T) {
 		at := queue.AggregateVersion{AggregateType: "video", AggregateID: fmt.Sprint("x-", aggregate), Version: 1}
 		h.follow(followUp{AggregateVersion: at, low: "100:100:", tenant: "x"}, time.Now())
 	}
-	turns := func() (n int) {
+	turns := func() (n, most int) {
 		for ; len(h.published.list) > 0; n++ {
+			most = max(most, h.versions)
 			h.saved.events = perTurn(DefaultTenantRate)
 			if !r.inFlight.reserve(byTurn) {
 				t.Fatal("no room")
@@ -620,19 +621,19 @@ func TestATurnLooksBehindManyVersions(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		return n
+		return n, most
 	}
 	for i := range versions {
 		follow(i + 1)
 	}
-	if n := turns(); n > 10 || h.versions <= versions/4 {
-		t.Errorf("%d turns look behind %d versions; the next one takes %d", n, versions, h.versions)
+	if n, most := turns(); n > 10 || most <= versions/4 {
+		t.Errorf("%d turns look behind %d versions; the longest one looked behind %d", n, versions, most)
 	}
 	b.exec(t, `
 		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, tenant_id)
 		VALUES (gen_random_uuid(), 'video', 'x-1', 'VideoUpdated', 2, '', 'x')`)
 	follow(1)
-	if n := turns(); n != 1 || h.versions != 0 || r.inFlight.total() != 1 {
+	if n, _ := turns(); n != 1 || h.versions != 0 || r.inFlight.total() != 1 {
 		t.Errorf("%d turns; %d events in flight; the next turn takes %d versions", n, r.inFlight.total(), h.versions)
 	}
 	// Something is behind all of them all at once: the next turns look behind the rest.
@@ -643,7 +644,7 @@ func TestATurnLooksBehindManyVersions(t *testing.T) {
 		follow(i + 2)
 	}
 	h.versions = versions
-	n := turns()
+	n, _ := turns()
 	if claimed := r.inFlight.total() - 1; claimed != 59 || n < 3 {
 		t.Errorf("%d turns have claimed %d events, want 59", n, claimed)
 	}
