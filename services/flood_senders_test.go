@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"slices"
 	"strings"
@@ -121,7 +122,8 @@ var junk = strings.NewReplacer("|", " HTTP/1.1\r\nHost: x\r\n").Replace(
 // junkAtOnce is the number of requests in junk.
 const junkAtOnce = 10
 
-// sendJunk sends that many requests a second until ctx ends, or as many as are answered.
+// sendJunk sends that many requests a second until ctx ends, or as many as are answered. A
+// sender that was delayed sends what is due since, so that the rate holds on a busy machine.
 func (f *flood) sendJunk(ctx context.Context, all *sync.WaitGroup, perSecond int) {
 	const conns = 10
 	for range conns {
@@ -133,16 +135,15 @@ func (f *flood) sendJunk(ctx context.Context, all *sync.WaitGroup, perSecond int
 			}
 			defer conn.Close()
 			all.Go(func() { f.countRefusals(conn) })
-			pace := time.NewTicker(time.Second * conns * junkAtOnce / time.Duration(perSecond))
-			defer pace.Stop()
-			for {
-				if _, err := io.WriteString(conn, junk); err != nil {
-					f.Errorf("junk: %v", err)
+			began, every := time.Now(), time.Second*conns*junkAtOnce/time.Duration(perSecond)
+			for sent := range time.Duration(math.MaxInt64) / every {
+				select {
+				case <-time.After(time.Until(began.Add(sent * every))):
+				case <-ctx.Done():
 					return
 				}
-				select {
-				case <-pace.C:
-				case <-ctx.Done():
+				if _, err := io.WriteString(conn, junk); err != nil {
+					f.Errorf("junk: %v", err)
 					return
 				}
 			}
