@@ -4,17 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
 	"example.com/lockstep/lab/bench/measure"
 	"example.com/lockstep/lab/bench/rig"
-	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
@@ -93,53 +90,18 @@ func engagementMessages(n, videos int) (messages [instances][]*pubsub.Message, e
 
 // shared returns the rate at which the instances apply their messages from memory.
 func shared(ctx context.Context, m *rig.ReadModel, messages [instances][]*pubsub.Message) (float64, error) {
-	client, err := rig.UnreachableClient(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer client.Close()
-	running, ctx := errgroup.WithContext(ctx)
+	var running errgroup.Group
 	start := time.Now()
 	for _, part := range messages {
-		running.Go(func() error { return applyAll(ctx, m, client, part) })
-	}
-	if err := running.Wait(); err != nil {
-		return 0, err
-	}
-	return measure.PerSecond(instances*len(messages[0]), start), nil
-}
-
-// applyAll runs a consumer until it has committed all messages.
-func applyAll(ctx context.Context, m *rig.ReadModel, client *pubsub.Client, messages []*pubsub.Message) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	h := &committing{Handler: m.Projector.Handler(), left: len(messages), stop: stop}
-	c := inbox.NewConsumer(m.Pool, client, rig.Topic, h, slog.New(slog.DiscardHandler), func() {}, inbox.Options{})
-	return c.RunFrom(ctx, func(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error {
-		for _, message := range messages {
-			deliver(ctx, message)
+		f, err := startFed(ctx, m, inbox.Options{})
+		if err != nil {
+			return 0, errors.Join(err, running.Wait())
 		}
-		<-ctx.Done()
-		return nil
-	})
-}
-
-// committing is a handler that stops its consumer when nothing is left to commit.
-type committing struct {
-	inbox.Handler
-
-	batch, left int
-	stop        func()
-}
-
-func (c *committing) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Change) ([]inbox.Outcome, error) {
-	c.batch = len(changes)
-	return c.Handler.Apply(ctx, tx, changes)
-}
-
-func (c *committing) Committed(ctx context.Context, moved ...consistency.Position) {
-	if c.left -= c.batch; c.left == 0 {
-		c.stop()
+		running.Go(func() error {
+			_, err := f.apply(part)
+			return errors.Join(err, f.close())
+		})
 	}
-	c.Handler.Committed(ctx, moved...)
+	err := running.Wait()
+	return measure.PerSecond(instances*len(messages[0]), start), err
 }

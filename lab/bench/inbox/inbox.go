@@ -25,9 +25,7 @@ func Series() []measure.Series {
 		Measurements: []measure.Measurement{
 			side("inbox.seed_1", "the plain loop and its tables, one message after the other", plainLoop(1)),
 			side("inbox.seed_16", "the same, 16 messages at a time", plainLoop(16)),
-			side("inbox.memory", "ours, fed from memory", fromMemory),
-			side("inbox.offsets", "the same, and the offset of each batch is saved", withOffsets),
-			side("inbox.no_tenants", "the same as inbox.memory, without row-level security, with the index of before", withoutTenants),
+			inTurns(plainly, withOffsets, withoutTenants),
 			side("inbox.bare_sql", "our tables, 500 events a transaction, nothing decided", bareSQL),
 			side("inbox.bare_receive", "local Pub/Sub, ordered: receive and ack, nothing done", stored(bareReceive)),
 			side("inbox.pubsub", "ours, from the local Pub/Sub", stored(fromPubSub)),

@@ -15,7 +15,7 @@ import (
 
 // writeTurns is the number of turns of each side. The order of the sides changes from turn to turn,
 // and is reversed in each second turn, because a side's place and its predecessor are worth up to 5 %.
-const writeTurns = 10
+const writeTurns = 30
 
 // writesInTurns makes writers commit the transactions of each side in turns. The turns of a side
 // sum up to limit. It returns the transactions per second of each side. During the turns, a
