@@ -59,7 +59,7 @@ var outboxMetrics = []Metric{
 		Meaning: "Age of the oldest event that waits to be published, but for those of tenants that are held"},
 	{Name: "outbox.backlog.known", Kind: Gauge, Unit: "{relay}", Service: video,
 		Meaning: "1 while outbox.pending, outbox.parked and outbox.oldest_pending_age are up to date; 0 when the database has not answered: " +
-			"they then stay as they were, and the age grows"},
+			"they then stay as they were, and an age above 0 grows"},
 	{Name: "outbox.failures_in_a_row", Kind: Gauge, Unit: "{try}", Service: video,
 		Meaning: "Tries in a row that met an outage of the database or of a topic; 0 is healthy"},
 }

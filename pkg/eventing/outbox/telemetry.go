@@ -61,7 +61,7 @@ func newMetrics(r *Relay) *metrics {
 		"Age of the oldest event that waits to be published, but for those of tenants that are held")
 	known := meter.Gauge("outbox.backlog.known", "{relay}",
 		"1 while outbox.pending, outbox.parked and outbox.oldest_pending_age are up to date; 0 when the database "+
-			"has not answered: they then stay as they were, and the age grows")
+			"has not answered: they then stay as they were, and an age above 0 grows")
 	failing := meter.Gauge("outbox.failures_in_a_row", "{try}",
 		"Tries in a row that met an outage of the database or of a topic; 0 is healthy")
 	m.unregister = meter.Observe(func(_ context.Context, o metric.Observer) error {

@@ -48,3 +48,23 @@ func TestTheOldestEventBehindAHeldTenant(t *testing.T) {
 	b.exec(t, `UPDATE outbox SET published_at = now() WHERE aggregate_id = 'b'`)
 	wanted("after the publish", 0)
 }
+
+// While the backlog is unknown, the age of an event that waited grows.
+func TestAnUnknownBacklogGrows(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for name, c := range map[string]struct {
+		reading backlogReading
+		age     time.Duration
+		want    time.Duration
+	}{
+		"known":          {backlogReading{at: now}, time.Minute, time.Minute},
+		"failed":         {backlogReading{at: now.Add(-time.Hour), failed: true}, time.Minute, time.Hour + time.Minute},
+		"old":            {backlogReading{at: now.Add(-time.Hour)}, time.Minute, time.Hour + time.Minute},
+		"nothing waited": {backlogReading{at: now.Add(-time.Hour), failed: true}, 0, 0},
+	} {
+		if got := c.reading.grown(c.age).Truncate(time.Minute); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/google/uuid"
@@ -26,8 +25,8 @@ type Backlog struct {
 // OldestSearch is the state of the search for the oldest event, from one call of [Queue.Backlog] to
 // the next. The zero value is the start of a search.
 type OldestSearch struct {
-	next  Cursor    // zero: the search begins with the next call
-	found uuid.UUID // the oldest event that was found; zero if there is none
+	parts []Cursor    // what the search has yet to read; empty: it begins with the next call
+	found []uuid.UUID // the oldest events that were found, maxFound at most
 }
 
 // TenantBacklog is a tenant's part of the first CountLimit pending events.
@@ -44,6 +43,9 @@ const (
 	CountLimit = 10_000
 	// maxTenantsCounted is how many tenants Backlog returns at most.
 	maxTenantsCounted = 256
+	// maxFound is how many events a search keeps. The next oldest event counts as soon as the oldest
+	// one is published, although the search passed it long ago.
+	maxFound = 100
 )
 
 // Backlog reads the state of the outbox and of its tenants. The tenants with the most pending
@@ -52,8 +54,10 @@ const (
 // A call reads the first CountLimit pending events, in the order of their transactions. There may be
 // a million events of the tenants in without before the first event that counts for Oldest. So a
 // call also reads CountLimit rows where the search s has got to, and passes the search on as
-// b.Search. A search that has read all rows begins again. An event that the search has found counts
-// for as long as it is pending.
+// b.Search. A search reads the rows that the earliest low of the relays did not see, up to those of
+// transactions that began after the search. Then it begins again, and so finds the events that were
+// committed behind it. The oldest events that the search has found count for as long as they are
+// pending.
 //
 // Backlog also reads the published rows and the dead entries that lie between the pending events.
 // There are many after an outage. So Backlog runs apart from the claims. It may run out of time when
@@ -61,17 +65,18 @@ const (
 func (q Queue) Backlog(ctx context.Context, s OldestSearch, without ...string) (b Backlog, tenants []TenantBacklog, err error) {
 	ctx, cancel := context.WithTimeout(ctx, ScanTimeout)
 	defer cancel()
-	var from *string
-	if s.next != (Cursor{}) {
-		from = &s.next.xact
-	}
-	args := []any{CountLimit, maxTenantsCounted, asWritten(without...), from, s.next.id, s.found}
-	var low string
-	var read int
-	var last, tenant *string
-	var found, lastID *uuid.UUID
+	from, ids, until := partColumns(s.parts)
+	args := []any{CountLimit, maxTenantsCounted, asWritten(without...), from, ids, until, s.found, maxFound}
+	var low, seen TxSnapshot
+	var read, part int
+	var last Cursor
+	var lastID *uuid.UUID
+	var tenant *string
 	var t TenantBacklog
-	to := []any{&b.Pending, &b.Parked, &b.Oldest, &found, &low, &read, &last, &lastID, &tenant, &t.Pending, &t.Parked, &t.Oldest}
+	to := []any{
+		&b.Pending, &b.Parked, &b.Oldest, &b.Search.found, &low, &seen, &read, &part, &last.xact, &lastID,
+		&tenant, &t.Pending, &t.Parked, &t.Oldest,
+	}
 	err = q.query(ctx, countedPlan, backlog, args, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, to, func() error {
 			if tenant != nil {
@@ -85,24 +90,31 @@ func (q Queue) Backlog(ctx context.Context, s OldestSearch, without ...string) (
 	if err != nil {
 		return Backlog{}, nil, fmt.Errorf("read backlog: %w", err)
 	}
-	if found != nil {
-		b.Search.found = *found
-	}
 	switch {
 	case b.Pending < CountLimit: // all pending events were read
-	case from == nil:
-		b.Search.next = cursor(number(low), math.MaxUint64)
+	case len(s.parts) == 0:
+		b.Search.parts = low.Until(seen)
 	case read == CountLimit:
-		b.Search.next = Cursor{xact: *last, id: *lastID}
+		last.to, last.id = s.parts[part-1].to, *lastID
+		b.Search.parts = low.unseen(append([]Cursor{last}, s.parts[part:]...))
 	}
 	return b, tenants, nil
 }
 
+// partColumns returns the parts as parameters of a statement.
+func partColumns(parts []Cursor) (from []string, ids []uuid.UUID, to []string) {
+	for _, p := range parts {
+		from, ids, to = append(from, p.xact), append(ids, p.id), append(to, p.to)
+	}
+	return from, ids, to
+}
+
 // countedPlan is a statement that sets up the planner for the next statement. A scan by a bitmap, or
-// a sort of all rows, would read all pending events before it counts the first. A plan that the
+// a sort of all rows, would read all pending events before it counts the first. A nested loop would
+// compare each event with each parked one, if the planner expects few of them. A plan that the
 // session keeps may be from a time when the table was empty.
 const countedPlan = `
-SELECT set_config('plan_cache_mode', 'force_custom_plan', true),
+SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_nestloop', 'off', true),
        set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)`
 
 //go:embed backlog.sql

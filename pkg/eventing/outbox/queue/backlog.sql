@@ -2,9 +2,10 @@
 -- are parked, and read the whole table. For a range with two bounds it expects a two-hundredth, and
 -- uses the index.
 --
--- opened has rows of the transactions that were open in the low of a relay. A transaction's rows are
--- of one tenant as a rule, so a few rows of each transaction are enough. retried has rows that are
--- older than all lows, because relays leave a retry to its time.
+-- retried has rows that are older than all lows, because relays leave a retry to its time. page has
+-- the next rows of the search, in its parts: $4 and $5 are where each part begins, $6 is its last
+-- transaction. Its loop reads one part after the other, and stops at the limit. $7 are the events
+-- that the search has found earlier.
 WITH parked AS MATERIALIZED (
 	SELECT aggregate_type, aggregate_id, min(version) AS version
 	  FROM outbox
@@ -19,21 +20,15 @@ WITH parked AS MATERIALIZED (
 	  FROM outbox o
 	 WHERE o.next_retry_at >= '-infinity' AND o.next_retry_at <= 'infinity' AND o.published_at IS NULL AND o.tenant_id <> ALL($3)
 	 LIMIT $1
-), opened AS MATERIALIZED (
-	SELECT o.*
-	  FROM (SELECT DISTINCT x.xact FROM outbox_relays r CROSS JOIN LATERAL pg_snapshot_xip(r.low) AS x (xact)) x
-	 CROSS JOIN LATERAL (
-		SELECT o.aggregate_type, o.aggregate_id, o.version, o.tenant_id, o.occurred_at, o.id
-		  FROM outbox o
-		 WHERE o.published_at IS NULL AND o.xact >= x.xact AND o.xact <= x.xact
-		 ORDER BY o.xact
-		 LIMIT 100) o
-	 LIMIT $1
 ), page AS MATERIALIZED (
-	SELECT o.aggregate_type, o.aggregate_id, o.version, o.tenant_id, o.occurred_at, o.id, o.published_at, o.xact
-	  FROM outbox o
-	 WHERE (o.xact, uuid_send(o.id)) > ($4::text::xid8, uuid_send($5::uuid))
-	 ORDER BY o.xact, uuid_send(o.id)
+	SELECT o.*, part.n
+	  FROM unnest($4::text[], $5::uuid[], $6::text[]) WITH ORDINALITY AS part (xact, id, until, n)
+	 CROSS JOIN LATERAL (
+		SELECT o.aggregate_type, o.aggregate_id, o.version, o.tenant_id, o.occurred_at, o.id, o.published_at, o.xact
+		  FROM outbox o
+		 WHERE (o.xact, uuid_send(o.id)) > (part.xact::xid8, uuid_send(part.id)) AND o.xact <= part.until::xid8
+		 ORDER BY o.xact, uuid_send(o.id)
+		 LIMIT $1) o
 	 LIMIT $1
 ), oldest AS MATERIALIZED (
 	SELECT o.id, o.occurred_at
@@ -41,18 +36,17 @@ WITH parked AS MATERIALIZED (
 	        UNION ALL
 	        SELECT aggregate_type, aggregate_id, version, tenant_id, occurred_at, id FROM retried
 	        UNION ALL
-	        SELECT aggregate_type, aggregate_id, version, tenant_id, occurred_at, id FROM opened
-	        UNION ALL
 	        SELECT aggregate_type, aggregate_id, version, tenant_id, occurred_at, id FROM page WHERE published_at IS NULL
 	        UNION ALL
-	        SELECT aggregate_type, aggregate_id, version, tenant_id, occurred_at, id FROM outbox WHERE id = $6 AND published_at IS NULL) o
+	        SELECT aggregate_type, aggregate_id, version, tenant_id, occurred_at, id FROM outbox WHERE id = ANY($7) AND published_at IS NULL) o
 	 WHERE o.tenant_id <> ALL($3)
 	   AND NOT EXISTS (SELECT FROM parked p
 	                    WHERE p.aggregate_type = o.aggregate_type AND p.aggregate_id = o.aggregate_id AND p.version <= o.version)
+	 GROUP BY o.id, o.occurred_at
 	 ORDER BY o.occurred_at
-	 LIMIT 1
+	 LIMIT $8
 ), last AS (
-	SELECT xact, id FROM page ORDER BY xact DESC, uuid_send(id) DESC LIMIT 1
+	SELECT n, xact, id FROM page ORDER BY n DESC, xact DESC, uuid_send(id) DESC LIMIT 1
 ), tenants AS (
 	SELECT CASE p.tenant_id WHEN '' THEN 'default' ELSE p.tenant_id END AS tenant,
 	       count(*) AS pending, count(p.parked_at) AS parked, min(p.occurred_at) FILTER (WHERE p.parked_at IS NULL) AS oldest
@@ -67,11 +61,12 @@ WITH parked AS MATERIALIZED (
 	                 WHERE parked_at >= '-infinity' AND parked_at <= 'infinity' AND published_at IS NULL
 	                 LIMIT $1) p) AS parked
 )
-SELECT a.pending, a.parked, coalesce(greatest(now() - o.occurred_at, interval '0'), interval '0'), o.id,
-       coalesce((SELECT pg_snapshot_xmax(low)::text FROM outbox_relays ORDER BY pg_snapshot_xmax(low) LIMIT 1), '0'),
-       (SELECT count(*) FROM page), (SELECT xact::text FROM last), (SELECT id FROM last),
+SELECT a.pending, a.parked,
+       coalesce(greatest(now() - (SELECT min(occurred_at) FROM oldest), interval '0'), interval '0'), ARRAY(SELECT id FROM oldest),
+       coalesce((SELECT low::text FROM outbox_relays ORDER BY pg_snapshot_xmax(low), pg_snapshot_xmin(low), length(low::text) DESC LIMIT 1), ''),
+       pg_current_snapshot()::text, (SELECT count(*) FROM page), coalesce((SELECT n FROM last), 0),
+       coalesce((SELECT xact::text FROM last), ''), (SELECT id FROM last),
        t.tenant, coalesce(t.pending, 0), coalesce(t.parked, 0), coalesce(greatest(now() - t.oldest, interval '0'), interval '0')
   FROM total a
-  LEFT JOIN oldest o ON true
   LEFT JOIN tenants t ON true
- ORDER BY 10 DESC, 9
+ ORDER BY t.pending DESC, t.tenant

@@ -3,6 +3,7 @@ package queue
 import (
 	"bytes"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -86,6 +87,23 @@ func (s TxSnapshot) Until(t TxSnapshot) []Cursor {
 	_, xmax, _ := t.parts()
 	parts[len(parts)-1].to = strconv.FormatUint(max(xmax, 1)-1, 10)
 	return parts
+}
+
+// unseen returns the parts without rows that s saw. Parts of transactions that were open in s are
+// kept, but only if they have one transaction each. Other transactions that were open in s may be
+// left out of a longer part.
+func (s TxSnapshot) unseen(parts []Cursor) (left []Cursor) {
+	_, xmax, open := s.parts()
+	for _, p := range parts {
+		if number(p.to) < xmax && !slices.Contains(open, p.to) {
+			continue
+		}
+		if start := cursor(xmax, number(p.to)); number(p.to) >= xmax && number(p.xact) < number(start.xact) {
+			p = start
+		}
+		left = append(left, p)
+	}
+	return left
 }
 
 // Through returns the part of the table that begins at c and that the page p has read. If p is the
