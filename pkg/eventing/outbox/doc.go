@@ -134,8 +134,9 @@
 // After a pause the failed action is due again. While every topic is paused, the claims of
 // new events pause too. A wake-up during a pause of claims or turns takes effect after the pause.
 // A statement of a scan may take up to 12 s, and delays the other two actions of its goroutine
-// for that time. While a page of a scan is due, the sweep waits. Scans and turns stay idle until the
-// relay has its row in the table of relays.
+// for that time. While a page of a scan is due, the sweep waits. A page that claimed nothing while
+// tenants are held is followed by a pause of twice its time, 200 ms at most, in which no page is due.
+// Scans and turns stay idle until the relay has its row in the table of relays.
 //
 // # Tenants
 //
@@ -171,7 +172,10 @@
 // every 20 ms a separate goroutine claims for one held tenant after the other. Such a claim looks
 // for events behind the tenant's published events, or it reads the next page of the tenant's own
 // scan. Claims and the common scans have skipped events of the tenant. The tenant's scan reads the
-// rows among which these events are. It ends at the snapshot of the last claim.
+// rows among which these events are. It ends at the snapshot of the last claim. The two kinds of
+// turns alternate. As long as nothing is behind the published events, more and more turns read
+// pages before the next turn looks there, eight at most: a turn in vain leaves its events to the
+// next turn, and the events of other tenants wait behind that larger turn.
 //
 // A turn takes at most as many events as the tenant's rate allows, and as the tenant's share leaves
 // room for. If a turn takes fewer events than the rate allows, the tenant saves up the difference.

@@ -27,9 +27,9 @@ type heldTenant struct {
 	// claim of new events has seen yet.
 	skipped          []queue.Cursor
 	skippedLow, seen queue.TxSnapshot
-	// pageNext says that the next turn reads a page of the scan, if the scan has a page left. Only
-	// the turn after that claims events behind published versions again.
-	pageNext bool
+	// pages is how many turns read pages of the scan, as long as it has pages left, before a turn
+	// claims events behind published versions again. pagesLeft counts these turns down.
+	pages, pagesLeft int
 	// rows is how many rows a page of the scan reads, unless the turn may claim more events. A page
 	// that is full of the tenant's events should have about as many rows as a turn claims, because
 	// a claim also looks at the rows that it leaves. again says that the next page reads rows again,
@@ -132,8 +132,8 @@ func (a *followUps) noteSkippedPart(part queue.Cursor, tenants []string) {
 // turn returns the next held tenant that has work, and whose rate and share allow a claim. relays
 // is the number of living relays, among which the rate is divided. events is how many events the
 // turn may claim. If after has versions, the turn claims the events behind these versions.
-// Otherwise the turn reads the next page of the tenant's scan. The two kinds of turns alternate. h
-// is nil if no tenant can have a turn.
+// Otherwise the turn reads the next page of the tenant's scan. See adaptPages for how the two kinds
+// of turns alternate. h is nil if no tenant can have a turn.
 func (a *followUps) turn(t *tenantRates, f *inFlight, relays int) (h *heldTenant, events int, after []followUp) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -152,11 +152,11 @@ func (a *followUps) turn(t *tenantRates, f *inFlight, relays int) (h *heldTenant
 		}
 		page := len(h.parts) > 0
 		switch {
-		case len(h.published.list) > 0 && !now.Before(h.published.dueAt) && (!page || !h.pageNext):
-			h.pageNext = true
+		case len(h.published.list) > 0 && !now.Before(h.published.dueAt) && (!page || h.pagesLeft <= 0):
+			h.pagesLeft = max(1, h.pages)
 			return h, events, h.published.take(max(events, h.versions))
 		case page:
-			h.pageNext = false
+			h.pagesLeft--
 			return h, events, nil
 		}
 	}

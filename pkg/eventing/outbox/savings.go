@@ -21,12 +21,12 @@ type savings struct {
 // one round of turns counts. rate is in events per second, held is the number of held tenants, and
 // sending is how many of the tenant's events are on their way to the broker.
 //
-// The tenant may save up the events of two rounds, because turns alternate between the scan and the
-// events behind published ones. In addition the tenant may save up as many events as are on their
-// way. With a slow broker many events are on their way, so the tenant fills its share within some
-// answers. With a fast broker few events are on their way, so the tenant has no burst after a pause
-// of the relay. The number that is added falls no faster than the rate, because the relay finds the
-// events behind answered events only some time after the answer.
+// The tenant may save up the events of two rounds, because a turn may find nothing behind published
+// events. In addition the tenant may save up as many events as are on their way. With a slow broker
+// many events are on their way, so the tenant fills its share within some answers. With a fast
+// broker few events are on their way, so the tenant has no burst after a pause of the relay. The
+// number that is added falls no faster than the rate, because the relay finds the events behind
+// answered events only some time after the answer.
 func (s *savings) earn(sending int, rate float64, held int, now time.Time) {
 	passed := now.Sub(s.at)
 	earned := rate * min(passed, turnEvery+time.Duration(held)*slowClaim).Seconds()

@@ -653,6 +653,40 @@ func TestATurnLooksBehindManyVersions(t *testing.T) {
 	}
 }
 
+// As long as nothing is behind a tenant's published versions, more and more turns read pages, eight
+// in a row at most. Once something is behind them, the two kinds of turns alternate.
+func TestFewTurnsLookBehindVersionsInVain(t *testing.T) {
+	t.Parallel()
+	a, rates, flying := newFollowUps(), newTenantRates(DefaultTenantRate, ""), newInFlight()
+	a.hold([]string{"x"})
+	h := a.heldTenant("x")
+	h.parts = []queue.Cursor{{}}
+	turns := func(n, claimed int) (kinds string) {
+		for range n {
+			h.follow(followUp{low: "100:100:", tenant: "x"}, time.Now())
+			h.saved.events = perTurn(DefaultTenantRate)
+			_, _, after := a.turn(rates, flying, 1)
+			if len(after) == 0 {
+				kinds += "p"
+				continue
+			}
+			h.adaptPages(claimed)
+			kinds += "b"
+		}
+		return kinds
+	}
+	if got, want := turns(27, 0), "bppbppppbppppppppbppppppppb"; got != want {
+		t.Errorf("turns %s, want %s", got, want)
+	}
+	if got, want := turns(13, 1), "ppppppppbpbpb"; got != want {
+		t.Errorf("turns %s with something behind the versions, want %s", got, want)
+	}
+	h.parts, h.began = nil, true // without pages nothing else is to be done
+	if got, want := turns(2, 0), "bb"; got != want {
+		t.Errorf("turns %s without pages, want %s", got, want)
+	}
+}
+
 // A turn that took one event of each aggregate, because it looked behind many, does not show that the
 // tenant has caught up.
 func TestATurnThatCutsABatchShortIsFull(t *testing.T) {

@@ -93,6 +93,7 @@ func (r *Relay) claimBehind(
 	got := claimResult{Claimed: c, claim: claim, sent: sent, lows: lows}
 	r.dispatch(got, claimed)
 	h.adaptVersions(len(after), got.events())
+	h.adaptPages(got.events())
 	var rest []followUp
 	if c.Truncated {
 		rest = unclaimed(after, c.Batches)
@@ -157,4 +158,21 @@ func (h *heldTenant) adaptVersions(taken, claimed int) {
 	if claimed == 0 {
 		h.versions = min(turnRows, 2*taken)
 	}
+}
+
+// maxPages limits how many turns in a row read pages of a held tenant's scan. An event behind a
+// published version waits for at most that many turns.
+const maxPages = 8
+
+// adaptPages adapts the number of turns that read pages before the next claim of events behind
+// published versions, which follow a claim of this many events. One page follows a claim that took
+// events. The number doubles with each claim that took none: where the tenant writes one event for
+// each aggregate, there are none, and each such turn leaves its part of the rate to the next turn,
+// which is twice as large then. Other tenants' events wait behind large turns.
+func (h *heldTenant) adaptPages(claimed int) {
+	h.pages = min(maxPages, 2*max(1, h.pages))
+	if claimed > 0 {
+		h.pages = 1
+	}
+	h.pagesLeft = h.pages
 }
