@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math"
 	"net"
 	"slices"
 	"strings"
@@ -135,10 +134,10 @@ func (f *flood) sendJunk(ctx context.Context, all *sync.WaitGroup, perSecond int
 			}
 			defer conn.Close()
 			all.Go(func() { f.countRefusals(conn) })
-			began, every := time.Now(), time.Second*conns*junkAtOnce/time.Duration(perSecond)
-			for sent := range time.Duration(math.MaxInt64) / every {
+			every := time.Second * conns * junkAtOnce / time.Duration(perSecond)
+			for due := time.Now(); ; due = due.Add(every) {
 				select {
-				case <-time.After(time.Until(began.Add(sent * every))):
+				case <-time.After(time.Until(due)):
 				case <-ctx.Done():
 					return
 				}
