@@ -28,7 +28,8 @@ type heldTenant struct {
 	skipped          []queue.Cursor
 	skippedLow, seen queue.TxSnapshot
 	// pages is how many turns read pages of the scan, as long as it has pages left, before a turn
-	// claims events behind published versions again. pagesLeft counts these turns down.
+	// claims events behind published versions again. pagesLeft counts these turns down. Only the
+	// goroutine of the turns uses these fields.
 	pages, pagesLeft int
 	// rows is how many rows a page of the scan reads, unless the turn may claim more events. A page
 	// that is full of the tenant's events should have about as many rows as a turn claims, because
@@ -151,8 +152,9 @@ func (a *followUps) turn(t *tenantRates, f *inFlight, relays int) (h *heldTenant
 			h.begin(a.seen, now)
 		}
 		page := len(h.parts) > 0
+		look := h.pagesLeft <= 0 || len(h.published.list) >= turnRows // pages must not add more versions than a claim takes
 		switch {
-		case len(h.published.list) > 0 && !now.Before(h.published.dueAt) && (!page || h.pagesLeft <= 0):
+		case len(h.published.list) > 0 && !now.Before(h.published.dueAt) && (!page || look):
 			h.pagesLeft = max(1, h.pages)
 			return h, events, h.published.take(max(events, h.versions))
 		case page:

@@ -613,7 +613,7 @@ func TestATurnLooksBehindManyVersions(t *testing.T) {
 	turns := func() (n, most int) {
 		for ; len(h.published.list) > 0; n++ {
 			most = max(most, h.versions)
-			h.saved.events = perTurn(DefaultTenantRate)
+			h.saved = savings{events: perTurn(DefaultTenantRate), at: time.Now()} // a slow machine must not save up more
 			if !r.inFlight.reserve(byTurn) {
 				t.Fatal("no room")
 			}
@@ -680,6 +680,21 @@ func TestFewTurnsLookBehindVersionsInVain(t *testing.T) {
 	}
 	if got, want := turns(13, 1), "ppppppppbpbpb"; got != want {
 		t.Errorf("turns %s with something behind the versions, want %s", got, want)
+	}
+	most := 0
+	for range 50 { // pages of many events add no more versions than the claims behind them take
+		for range 100 {
+			h.follow(followUp{low: "100:100:", tenant: "x"}, time.Now())
+		}
+		h.saved.events = perTurn(DefaultTenantRate)
+		if _, _, after := a.turn(rates, flying, 1); len(after) > 0 {
+			h.adaptVersions(len(after), 0)
+			h.adaptPages(0)
+		}
+		most = max(most, len(h.published.list))
+	}
+	if most > 2*turnRows {
+		t.Errorf("%d published versions wait for a claim behind them", most)
 	}
 	h.parts, h.began = nil, true // without pages nothing else is to be done
 	if got, want := turns(2, 0), "bb"; got != want {

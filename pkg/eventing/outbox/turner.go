@@ -93,7 +93,9 @@ func (r *Relay) claimBehind(
 	got := claimResult{Claimed: c, claim: claim, sent: sent, lows: lows}
 	r.dispatch(got, claimed)
 	h.adaptVersions(len(after), got.events())
-	h.adaptPages(got.events())
+	if got.events() > 0 || !c.Skipped { // events that could not be claimed are behind the versions, too
+		h.adaptPages(got.events())
+	}
 	var rest []followUp
 	if c.Truncated {
 		rest = unclaimed(after, c.Batches)
@@ -160,8 +162,7 @@ func (h *heldTenant) adaptVersions(taken, claimed int) {
 	}
 }
 
-// maxPages limits how many turns in a row read pages of a held tenant's scan. An event behind a
-// published version waits for at most that many turns.
+// maxPages limits how many turns in a row read pages of a held tenant's scan.
 const maxPages = 8
 
 // adaptPages adapts the number of turns that read pages before the next claim of events behind

@@ -56,7 +56,8 @@ const (
 // call also reads CountLimit rows where the search s has got to, and passes the search on as
 // b.Search. A search reads the rows that the earliest low of the relays did not see, up to those of
 // transactions that began after the search. Then it begins again, and so finds the events that were
-// committed behind it. The oldest events that the search has found count for as long as they are
+// committed behind it. It does not find rows that were restored from another cluster, as long as
+// their transactions are above those of this one. The oldest events that the search has found count for as long as they are
 // pending.
 //
 // Backlog also reads the published rows and the dead entries that lie between the pending events.

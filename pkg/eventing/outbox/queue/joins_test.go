@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -45,6 +46,28 @@ func TestNoStatementComparesAllWithAll(t *testing.T) {
 				t.Errorf("%s:\n%s", name, strings.Join(plan, "\n"))
 				break
 			}
+		}
+	}
+}
+
+// What is left of the parts are the rows that the snapshot did not see.
+func TestUnseenPartsAreLeft(t *testing.T) {
+	t.Parallel()
+	half := Cursor{xact: "5000", to: "7000", id: [16]byte{1}}
+	for _, c := range []struct {
+		low   TxSnapshot
+		parts []Cursor
+		want  []Cursor
+	}{
+		{"10:10:", []Cursor{cursor(3, 3), cursor(5, 9)}, nil},
+		{"3:10:3", []Cursor{cursor(3, 3), cursor(4, 20)}, []Cursor{cursor(3, 3), cursor(10, 20)}},
+		{"5000:6000:5000", []Cursor{cursor(1001, 5000)}, []Cursor{cursor(5000, 5000)}},
+		{"5:10:5,7", []Cursor{cursor(3, 20)}, []Cursor{cursor(5, 5), cursor(7, 7), cursor(10, 20)}},
+		{"1000:1000:", []Cursor{half}, []Cursor{half}},
+		{"5000:6000:5000", []Cursor{half}, []Cursor{{xact: "5000", to: "5000", id: half.id}, cursor(6000, 7000)}},
+	} {
+		if got := c.low.unseen(c.parts); !slices.Equal(got, c.want) {
+			t.Errorf("%s of %v: %v, want %v", c.low, c.parts, got, c.want)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package queue
 import (
 	"bytes"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -89,19 +88,18 @@ func (s TxSnapshot) Until(t TxSnapshot) []Cursor {
 	return parts
 }
 
-// unseen returns the parts without rows that s saw. Parts of transactions that were open in s are
-// kept, but only if they have one transaction each. Other transactions that were open in s may be
-// left out of a longer part.
+// unseen returns the parts without the rows that s saw.
 func (s TxSnapshot) unseen(parts []Cursor) (left []Cursor) {
-	_, xmax, open := s.parts()
 	for _, p := range parts {
-		if number(p.to) < xmax && !slices.Contains(open, p.to) {
-			continue
+		for _, u := range s.Since() {
+			if number(p.xact) > number(u.xact) {
+				u.xact, u.id = p.xact, p.id
+			}
+			first, last := number(u.xact), min(number(p.to), number(u.to))
+			if u.to = strconv.FormatUint(last, 10); first < last || first == last && u.id != [16]byte(everyBit) {
+				left = append(left, u)
+			}
 		}
-		if start := cursor(xmax, number(p.to)); number(p.to) >= xmax && number(p.xact) < number(start.xact) {
-			p = start
-		}
-		left = append(left, p)
 	}
 	return left
 }
