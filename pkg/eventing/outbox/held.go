@@ -152,7 +152,9 @@ func (a *followUps) turn(t *tenantRates, f *inFlight, relays int) (h *heldTenant
 			h.begin(a.seen, now)
 		}
 		page := len(h.parts) > 0
-		look := h.pagesLeft <= 0 || len(h.published.list) >= turnRows // pages must not add more versions than a claim takes
+		// Pages must not add more versions than a claim takes, so many versions end the pages. One page
+		// comes before each look in any case: looks that take events leave as many versions as they take.
+		look := h.pagesLeft <= 0 || len(h.published.list) >= turnRows && h.pagesLeft < h.pages
 		switch {
 		case len(h.published.list) > 0 && !now.Before(h.published.dueAt) && (!page || look):
 			h.pagesLeft = max(1, h.pages)

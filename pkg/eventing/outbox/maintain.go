@@ -89,8 +89,8 @@ func (s *backlogReading) known() int64 {
 }
 
 // grown returns age, which is an age at the time of the reading. While the backlog is unknown,
-// grown adds the time since the reading. An age of 0 stays 0, because the reading
-// found no event that waits.
+// grown adds the time since the reading. An age of 0 stays 0, because the reading found no event that
+// waits.
 func (s *backlogReading) grown(age time.Duration) time.Duration {
 	if age == 0 || s.known() == 1 {
 		return age

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -651,6 +652,17 @@ func TestATurnLooksBehindManyVersions(t *testing.T) {
 	if h.low != "" || h.leftLow != "" || len(h.parts) > 0 {
 		t.Errorf("a scan is due, although nothing was left: low %q, %q", h.low, h.leftLow)
 	}
+	// An event that another session has locked is behind its version, although no turn can claim it.
+	b.exec(t, `
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, tenant_id)
+		VALUES (gen_random_uuid(), 'video', 'x-100', 'VideoUpdated', 2, '', 'x')`)
+	defer b.lock(t, "x-100", 2)()
+	h.pages = 1
+	follow(100)
+	turns()
+	if h.pages != 1 || h.leftLow == "" {
+		t.Errorf("%d pages come before the next look behind versions, want 1; low %q", h.pages, h.leftLow)
+	}
 }
 
 // As long as nothing is behind a tenant's published versions, more and more turns read pages, eight
@@ -695,6 +707,14 @@ func TestFewTurnsLookBehindVersionsInVain(t *testing.T) {
 	}
 	if most > 2*turnRows {
 		t.Errorf("%d published versions wait for a claim behind them", most)
+	}
+	for range 2 * turnRows {
+		h.follow(followUp{low: "100:100:", tenant: "x"}, time.Now())
+	}
+	for claimed := range 2 {
+		if got := turns(6, claimed); strings.Contains(got, "bb") {
+			t.Errorf("turns %s next to many versions, want a page before each look behind them", got)
+		}
 	}
 	h.parts, h.began = nil, true // without pages nothing else is to be done
 	if got, want := turns(2, 0), "bb"; got != want {

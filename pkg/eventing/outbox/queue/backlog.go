@@ -57,8 +57,8 @@ const (
 // b.Search. A search reads the rows that the earliest low of the relays did not see, up to those of
 // transactions that began after the search. Then it begins again, and so finds the events that were
 // committed behind it. It does not find rows that were restored from another cluster, as long as
-// their transactions are above those of this one. The oldest events that the search has found count for as long as they are
-// pending.
+// their transactions are above those of this one. The oldest events that the search has found count
+// for as long as they are pending.
 //
 // Backlog also reads the published rows and the dead entries that lie between the pending events.
 // There are many after an outage. So Backlog runs apart from the claims. It may run out of time when
