@@ -8,7 +8,6 @@ require (
 	example.com/lockstep/localpubsub v0.0.0
 	github.com/KimMachineGun/automemlimit v1.0.1
 	github.com/bufbuild/protocompile v0.14.1
-	github.com/exaring/otelpgx v0.13.0
 	github.com/fergusstrange/embedded-postgres v1.34.0
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/go-jose/go-jose/v4 v4.1.8

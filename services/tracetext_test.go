@@ -39,7 +39,7 @@ func describeTraces(t testing.TB, spans []collected) string {
 // isOfPool reports whether a span is there only if a connection has to be made, or a statement
 // to be prepared on it.
 func isOfPool(s collected) bool {
-	return s.Name == "connect" || s.text("pgx.prepare_stmt.name") != ""
+	return s.Name == "connect" || s.Name == "PREPARE"
 }
 
 type description struct {

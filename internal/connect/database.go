@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	uuids "github.com/vgarvardt/pgx-google-uuid/v5"
+	"go.opentelemetry.io/otel"
 	"golang.org/x/time/rate"
 
 	"example.com/lockstep/pkg/eventing/backoff"
@@ -74,7 +75,7 @@ func newPool(ctx context.Context, url string, size func(*pgxpool.Config)) (*pgxp
 	}
 	size(cfg)
 	cfg.ConnConfig.ConnectTimeout = cmp.Or(cfg.ConnConfig.ConnectTimeout, connectTimeout)
-	cfg.ConnConfig.Tracer = newTracer()
+	cfg.ConnConfig.Tracer = newTracer(otel.GetTracerProvider())
 	cfg.ConnConfig.OnPgError = closeIfReadOnly(cfg.ConnConfig.OnPgError)
 	connected := cfg.AfterConnect
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {

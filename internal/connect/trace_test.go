@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exaring/otelpgx"
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -19,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"example.com/lockstep/internal/pgtest/pairtest"
+	"example.com/lockstep/internal/telemetry"
 )
 
 // BenchmarkTracer compares the work of the tracer for a query that no trace has, as all are
@@ -78,7 +78,7 @@ func TestABatchHasOneSpan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.ConnConfig.Tracer = newTracer(otelpgx.WithTracerProvider(traces))
+	cfg.ConnConfig.Tracer = newTracer(traces)
 	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // no statement is prepared
 	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	if err != nil {
@@ -102,10 +102,99 @@ func TestABatchHasOneSpan(t *testing.T) {
 			got = append(got, s.Name()+": "+valueOf(s.Attributes(), "db.query.text"))
 		}
 	}
-	want := []string{"batch start: SELECT 1; SELECT 2", "SELECT: SELECT 1 / 0", "batch start: SELECT 1; SELECT 1 / 0", "request: "}
+	want := []string{"BATCH: SELECT 1; SELECT 2", "SELECT: SELECT 1 / 0", "BATCH: SELECT 1; SELECT 1 / 0", "request: "}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("spans (-want +got):\n%s", diff)
 	}
+}
+
+// TestOperationsAreMeasured counts one operation of each kind, and one that fails. A batch that
+// fails before it is sent is ended twice by pgx, and counts once. The test sets the process's meter
+// provider, and other pools of the process would be counted too, so it must not run in parallel.
+func TestOperationsAreMeasured(t *testing.T) {
+	measured, provider := metric.NewManualReader(), otel.GetMeterProvider()
+	otel.SetMeterProvider(metric.NewMeterProvider(metric.WithReader(measured)))
+	t.Cleanup(func() { otel.SetMeterProvider(provider) })
+	url := pairtest.New(t).VideoURL
+	before := operations(t, measured)
+	pool, err := ReservePool(t.Context(), url, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	wrong := func(err error) {
+		t.Helper()
+		if err == nil {
+			t.Error("it succeeds")
+		}
+	}
+	ctx := t.Context()
+	_, err = pool.Exec(ctx, "CREATE TEMPORARY TABLE copied (a int)")
+	must(err)
+	_, err = pool.Exec(ctx, "SELECT $1::int", 1) // prepared, as is the query behind a COPY
+	must(err)
+	_, err = pool.Exec(ctx, "SELECT 1 / 0")
+	wrong(err)
+	_, err = pool.CopyFrom(ctx, pgx.Identifier{"copied"}, []string{"a"}, pgx.CopyFromRows([][]any{{1}, {2}}))
+	must(err)
+	one, bad, early := &pgx.Batch{}, &pgx.Batch{}, &pgx.Batch{}
+	one.Queue("SELECT 1")
+	must(pool.SendBatch(ctx, one).Close())
+	bad.Queue("SELECT 1 / 0")
+	results := pool.SendBatch(ctx, bad)
+	_, err = results.Exec()
+	wrong(err)
+	_ = results.Close() // it may repeat the statement's error
+	early.Queue("SELEC 1")
+	wrong(pool.SendBatch(ctx, early).Close())
+
+	got := operations(t, measured)
+	for kind, n := range got {
+		got[kind] = [2]uint64{n[0] - before[kind][0], n[1] - before[kind][1]}
+	}
+	want := map[string][2]uint64{"connect": {1, 0}, "query": {3, 1}, "prepare": {2, 0}, "copy": {1, 0}, "batch": {3, 2}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("operations, and those that failed, by kind (-want +got):\n%s", diff)
+	}
+}
+
+// operations returns the number of operations of connections, and of those that failed, by kind.
+func operations(t *testing.T, measured *metric.ManualReader) map[string][2]uint64 {
+	t.Helper()
+	all := map[string][2]uint64{}
+	kind := func(a attribute.Set) string {
+		v, _ := a.Value("pgx.operation.type")
+		return v.AsString()
+	}
+	scopes, err := telemetry.Recorded().Produce(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failed metricdata.ResourceMetrics
+	if err := measured.Collect(t.Context(), &failed); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range append(scopes, failed.ScopeMetrics...) {
+		for _, m := range s.Metrics {
+			switch data := m.Data.(type) {
+			case metricdata.Histogram[float64]:
+				for _, p := range data.DataPoints {
+					all[kind(p.Attributes)] = [2]uint64{p.Count, all[kind(p.Attributes)][1]}
+				}
+			case metricdata.Sum[int64]:
+				for _, p := range data.DataPoints {
+					all[kind(p.Attributes)] = [2]uint64{all[kind(p.Attributes)][0], uint64(p.Value)}
+				}
+			}
+		}
+	}
+	return all
 }
 
 // TestWaitsForAConnectionAreCounted waits for the only connection of two pools: once until it is

@@ -14,8 +14,9 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
-	"go.opentelemetry.io/otel/semconv/v1.43.0/httpconv"
 	"go.opentelemetry.io/otel/trace"
+
+	"example.com/lockstep/internal/telemetry"
 )
 
 const scope = "example.com/lockstep/internal/serve"
@@ -26,8 +27,14 @@ const scope = "example.com/lockstep/internal/serve"
 // text.
 type requests struct {
 	tracer trace.Tracer
-	took   httpconv.ServerRequestDuration
-	kinds  sync.Map // of attribute.Set, by requestKind
+	took   *telemetry.Durations
+	kinds  sync.Map // of series, by requestKind
+}
+
+// series has the attributes of a kind of requests, and their times.
+type series struct {
+	attributes attribute.Set
+	took       *telemetry.Series
 }
 
 // requestKind has the parts of a request that telemetry shows. Each part has few values.
@@ -37,11 +44,12 @@ type requestKind struct {
 }
 
 func newRequests() *requests {
-	took, err := httpconv.NewServerRequestDuration(otel.Meter(scope))
-	if err != nil {
-		otel.Handle(err)
+	return &requests{
+		tracer: otel.Tracer(scope),
+		// The bounds are those of OpenTelemetry's conventions.
+		took: telemetry.NewDurations(scope, "http.server.request.duration", "Duration of HTTP server requests.",
+			0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10),
 	}
-	return &requests{tracer: otel.Tracer(scope), took: took}
 }
 
 // measured begins a trace with each request, and measures the request. It does not continue the
@@ -58,9 +66,9 @@ func (q *requests) measured(next http.Handler) http.Handler {
 		status := http.StatusInternalServerError // the status if a panic breaks off the answer
 		defer func() {
 			kind := q.kind(requestKind{method(r), chi.RouteContext(ctx).RoutePattern(), version(r), status})
-			q.took.RecordSet(ctx, time.Since(began).Seconds(), kind)
+			kind.took.Record(time.Since(began))
 			if span.IsRecording() {
-				describe(span, r, kind, status)
+				describe(span, r, kind.attributes, status)
 			}
 			span.End()
 		}()
@@ -92,7 +100,7 @@ func describe(span trace.Span, r *http.Request, kind attribute.Set, status int) 
 	}
 }
 
-func (q *requests) kind(k requestKind) attribute.Set {
+func (q *requests) kind(k requestKind) series {
 	known, ok := q.kinds.Load(k)
 	if !ok {
 		attributes := []attribute.KeyValue{
@@ -102,9 +110,10 @@ func (q *requests) kind(k requestKind) attribute.Set {
 		if k.route != "" {
 			attributes = append(attributes, semconv.HTTPRoute(k.route))
 		}
-		known, _ = q.kinds.LoadOrStore(k, attribute.NewSet(attributes...))
+		set := attribute.NewSet(attributes...)
+		known, _ = q.kinds.LoadOrStore(k, series{set, q.took.Of(set)})
 	}
-	return known.(attribute.Set)
+	return known.(series)
 }
 
 // version returns the HTTP version of r as one of three values, whatever version a client sends.

@@ -102,7 +102,7 @@ func tracerProvider(ctx context.Context, res *resource.Resource) (_ oteltrace.Tr
 }
 
 func meterProvider(ctx context.Context, res *resource.Resource) (*metric.MeterProvider, error) {
-	scraped, err := prometheus.New()
+	scraped, err := prometheus.New(prometheus.WithProducer(Recorded()))
 	if err != nil {
 		return nil, fmt.Errorf("create prometheus exporter: %w", err)
 	}
@@ -116,7 +116,7 @@ func meterProvider(ctx context.Context, res *resource.Resource) (*metric.MeterPr
 		if err != nil {
 			return nil, fmt.Errorf("create metric exporter: %w", err)
 		}
-		options = append(options, metric.WithReader(metric.NewPeriodicReader(exporter)))
+		options = append(options, metric.WithReader(metric.NewPeriodicReader(exporter, metric.WithProducer(Recorded()))))
 	}
 	return metric.NewMeterProvider(options...), nil
 }

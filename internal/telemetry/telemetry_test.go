@@ -1,15 +1,18 @@
 package telemetry_test
 
 import (
+	"bytes"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -17,15 +20,24 @@ import (
 	"example.com/lockstep/internal/telemetry"
 )
 
+const (
+	testDurations = "lockstep.test.duration"
+	withDurations = ", with a histogram of ours"
+)
+
 // setup starts telemetry with a collector. shutdown returns the methods that were
-// called on the collector, each once.
+// called on the collector, each once, and whether the request had testDurations.
 func setup(t *testing.T, env map[string]string) (shutdown func() (pushed []string)) {
 	t.Helper()
 	methods := make(chan string, 10)
 	collector := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, ss grpc.ServerStream) error {
 		method, _ := grpc.MethodFromServerStream(ss)
-		if err := ss.RecvMsg(&emptypb.Empty{}); err != nil {
+		var request emptypb.Empty // the fields of the request are unknown to it, and stay in it as bytes
+		if err := ss.RecvMsg(&request); err != nil {
 			return err
+		}
+		if bytes.Contains(request.ProtoReflect().GetUnknown(), []byte(testDurations)) {
+			method += withDurations
 		}
 		methods <- method
 		return ss.SendMsg(&emptypb.Empty{})
@@ -56,7 +68,7 @@ func setup(t *testing.T, env map[string]string) (shutdown func() (pushed []strin
 	}
 }
 
-// traceOnce makes one span and one measurement and returns the traceparent that a call
+// traceOnce makes one span and two measurements, and returns the traceparent that a call
 // within the span would send.
 func traceOnce(t *testing.T) string {
 	t.Helper()
@@ -67,6 +79,7 @@ func traceOnce(t *testing.T) string {
 		t.Fatal(err)
 	}
 	counter.Add(ctx, 1)
+	telemetry.NewDurations("test", testDurations, "about", 1).Of(attribute.NewSet()).Record(time.Second)
 	header := http.Header{}
 	otel.GetTextMapPropagator().Inject(ctx, propagation.HeaderCarrier(header))
 	return header.Get("Traceparent")
@@ -82,8 +95,10 @@ func TestWithoutAnEndpointNothingIsPushed(t *testing.T) {
 			if got := traceOnce(t); !strings.HasPrefix(got, "00-") || !strings.HasSuffix(got, "-00") {
 				t.Errorf("traceparent %q, want a valid one that is not sampled", got)
 			}
-			if !scraped(t, "lockstep_test_work_total") {
-				t.Error("the metric cannot be scraped")
+			for _, name := range []string{"lockstep_test_work_total", "lockstep_test_duration_seconds"} {
+				if !scraped(t, name) {
+					t.Errorf("%s cannot be scraped", name)
+				}
 			}
 			if pushed := shutdown(); len(pushed) > 0 {
 				t.Errorf("pushed to %s", pushed)
@@ -95,7 +110,7 @@ func TestWithoutAnEndpointNothingIsPushed(t *testing.T) {
 func TestSignalsWithAnEndpointArePushed(t *testing.T) {
 	const (
 		traces  = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
-		metrics = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
+		metrics = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export" + withDurations
 	)
 	for variable, want := range map[string][]string{
 		"OTEL_EXPORTER_OTLP_ENDPOINT":         {metrics, traces},

@@ -5,8 +5,9 @@
 // Three pairs take turns. Each pair has two processes, and its own database and broker. The pair
 // "on" sends all traces and its metrics to a collector, which counts them. The pair "off" has no
 // endpoint, like a service without OTEL_*. The pair "none" has OpenTelemetry's no-op providers in
-// place of the SDK, so only the calls of the instrumentation remain. All pairs write their log
-// lines, and the lines are dropped.
+// place of the SDK, so only the calls of the instrumentation remain. The two histograms of
+// telemetry.Durations are kept in all pairs, at 30 ns a measurement. All pairs write their log lines,
+// and the lines are dropped.
 package telemetry
 
 import (
@@ -14,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -24,10 +26,14 @@ import (
 // clients is the number of clients. They are enough to keep two cores busy.
 const clients = 16
 
-// turns is the number of turns of each pair in a run. Short turns that are next to each other in
+// turns is the number of turns of each mode in a run. Short turns that are next to each other in
 // time meet the same state of the machine. With 12 turns instead of 36, the spread is three times
 // as wide.
 const turns = 36
+
+// starts is how often a run starts its pairs. The last pair to start is faster than the others by one
+// or two percent, so each mode is once the first, the second and the last.
+const starts = 3
 
 // volumes is the total time of each pair, by size.
 var volumes = [...]time.Duration{measure.Quick: 600 * time.Millisecond, measure.Normal: 6 * time.Second, measure.Full: 18 * time.Second}
@@ -63,62 +69,70 @@ var notes = map[string]string{
 func rate(mode string) string { return "telemetry." + mode }
 func cost(mode string) string { return "telemetry." + mode + "_cpu_us" }
 
-// inTurns returns the rate and the cost of each pair.
-func inTurns(ctx context.Context, p *rig.Postgres, turn time.Duration) (_ measure.Reading, err error) {
+// inTurns returns the rate and the cost of each mode.
+func inTurns(ctx context.Context, p *rig.Postgres, turn time.Duration) (measure.Reading, error) {
 	received, err := startCollector()
 	if err != nil {
 		return measure.Reading{}, err
 	}
 	defer received.server.Stop()
-	pairs := make([]*pair, len(modes))
-	stop := func() (err error) {
-		for i, one := range pairs {
-			if one != nil {
-				err = errors.Join(err, one.Close())
-			}
-			pairs[i] = nil
+	totals := make([]done, len(modes))
+	first := rand.IntN(len(modes))
+	for n := range starts {
+		order := slices.Concat(modes, modes)[(first+n)%len(modes):][:len(modes)]
+		if err := oneStart(ctx, p, order, received.endpoint, turn, totals); err != nil {
+			return measure.Reading{}, err
 		}
-		return err
-	}
-	defer func() { err = errors.Join(err, stop()) }()
-	for _, i := range rand.Perm(len(modes)) { // the last to start is faster by one or two percent
-		one, err := startPair(ctx, p, modes[i], received.endpoint)
-		if err != nil {
-			return measure.Reading{}, fmt.Errorf("%s: %w", modes[i], err)
-		}
-		pairs[i] = one
 	}
 	var values []float64
-	totals, err := work(ctx, pairs, turn)
 	for _, t := range totals {
 		values = append(values, float64(t.videos)/t.took.Seconds(), float64(t.cpu.Microseconds())/float64(t.videos))
 	}
-	err = errors.Join(err, stop()) // a process sends its last metrics when it ends
 	spans := received.spans.Load()
-	if err == nil && (spans == 0 || received.metrics.Load() == 0) {
-		err = errors.New("no spans or no metrics have reached the collector")
+	if spans == 0 || received.metrics.Load() == 0 {
+		return measure.Reading{}, errors.New("no spans or no metrics have reached the collector")
 	}
-	return measure.Reading{Values: values, Note: fmt.Sprintf("%d spans reached the collector", spans)}, err
+	return measure.Reading{Values: values, Note: fmt.Sprintf("%d spans reached the collector", spans)}, nil
 }
 
-// work makes the pairs work in turns. It returns the work that each pair has done.
-func work(ctx context.Context, pairs []*pair, turn time.Duration) ([]done, error) {
-	totals := make([]done, len(pairs))
-	for n := range turns + 1 {
+// oneStart starts the pairs in order, makes them work in turns, and stops them. It adds their work
+// to totals, which has the order of modes.
+func oneStart(ctx context.Context, p *rig.Postgres, order []string, endpoint string, turn time.Duration, totals []done) (err error) {
+	pairs := make([]*pair, len(modes))
+	defer func() { // a process sends its last metrics when it ends
+		for _, one := range pairs {
+			if one != nil {
+				err = errors.Join(err, one.Close())
+			}
+		}
+	}()
+	for _, mode := range order {
+		one, err := startPair(ctx, p, mode, endpoint)
+		if err != nil {
+			return fmt.Errorf("%s: %w", mode, err)
+		}
+		pairs[slices.Index(modes, mode)] = one
+	}
+	return work(ctx, pairs, turn, totals)
+}
+
+// work makes the pairs work in turns, and adds the work of each pair to totals.
+func work(ctx context.Context, pairs []*pair, turn time.Duration, totals []done) error {
+	for n := range turns/starts + 1 {
 		for i := range pairs {
 			if n%2 == 1 {
 				i = (len(pairs) - i) % len(pairs) // each pair comes after each other one as often
 			}
 			more, err := pairs[i].during(ctx, turn)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", modes[i], err)
+				return fmt.Errorf("%s: %w", modes[i], err)
 			}
 			if n > 0 { // in the first turn, connections and statements are prepared
 				totals[i].add(more)
 			}
 		}
 	}
-	return totals, nil
+	return nil
 }
 
 // done is the work that a pair has done.
