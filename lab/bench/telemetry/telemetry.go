@@ -26,22 +26,27 @@ import (
 // clients is the number of clients. They are enough to keep two cores busy.
 const clients = 16
 
-// turns is the number of turns of each mode in a run. Short turns that are next to each other in
-// time meet the same state of the machine. With 12 turns instead of 36, the spread is three times
-// as wide.
-const turns = 36
-
 // starts is how often a run starts its pairs. The last pair to start is faster than the others by one
 // or two percent, so each mode is once the first, the second and the last.
 const starts = 3
 
-// volumes is the total time of each pair, by size.
-var volumes = [...]time.Duration{measure.Quick: 600 * time.Millisecond, measure.Normal: 6 * time.Second, measure.Full: 18 * time.Second}
+// volume is the number of turns of each mode in a run, and the length of a turn. Short turns that are
+// next to each other in time meet the same state of the machine. With 12 turns instead of 36, the
+// spread is three times as wide. From one turn of half a second to the next the rate of a mode
+// differs by a tenth, so a ratio of 0.99 needs more of them.
+type volume struct {
+	turns int
+	turn  time.Duration
+}
+
+var volumes = [...]volume{
+	measure.Quick: {36, 17 * time.Millisecond}, measure.Normal: {36, 170 * time.Millisecond}, measure.Full: {108, 500 * time.Millisecond},
+}
 
 // Series returns the series.
 func Series(p *rig.Postgres) []measure.Series {
 	m := measure.Measurement{Run: func(ctx context.Context, size measure.Size) (measure.Reading, error) {
-		return inTurns(ctx, p, volumes[size]/turns)
+		return inTurns(ctx, p, volumes[size])
 	}}
 	for _, mode := range modes {
 		m.Figures = append(m.Figures,
@@ -70,7 +75,7 @@ func rate(mode string) string { return "telemetry." + mode }
 func cost(mode string) string { return "telemetry." + mode + "_cpu_us" }
 
 // inTurns returns the rate and the cost of each mode.
-func inTurns(ctx context.Context, p *rig.Postgres, turn time.Duration) (measure.Reading, error) {
+func inTurns(ctx context.Context, p *rig.Postgres, v volume) (measure.Reading, error) {
 	received, err := startCollector()
 	if err != nil {
 		return measure.Reading{}, err
@@ -80,7 +85,7 @@ func inTurns(ctx context.Context, p *rig.Postgres, turn time.Duration) (measure.
 	first := rand.IntN(len(modes))
 	for n := range starts {
 		order := slices.Concat(modes, modes)[(first+n)%len(modes):][:len(modes)]
-		if err := oneStart(ctx, p, order, received.endpoint, turn, totals); err != nil {
+		if err := oneStart(ctx, p, order, received.endpoint, v, totals); err != nil {
 			return measure.Reading{}, err
 		}
 	}
@@ -97,7 +102,7 @@ func inTurns(ctx context.Context, p *rig.Postgres, turn time.Duration) (measure.
 
 // oneStart starts the pairs in order, makes them work in turns, and stops them. It adds their work
 // to totals, which has the order of modes.
-func oneStart(ctx context.Context, p *rig.Postgres, order []string, endpoint string, turn time.Duration, totals []done) (err error) {
+func oneStart(ctx context.Context, p *rig.Postgres, order []string, endpoint string, v volume, totals []done) (err error) {
 	pairs := make([]*pair, len(modes))
 	defer func() { // a process sends its last metrics when it ends
 		for _, one := range pairs {
@@ -113,17 +118,17 @@ func oneStart(ctx context.Context, p *rig.Postgres, order []string, endpoint str
 		}
 		pairs[slices.Index(modes, mode)] = one
 	}
-	return work(ctx, pairs, turn, totals)
+	return work(ctx, pairs, v, totals)
 }
 
 // work makes the pairs work in turns, and adds the work of each pair to totals.
-func work(ctx context.Context, pairs []*pair, turn time.Duration, totals []done) error {
-	for n := range turns/starts + 1 {
+func work(ctx context.Context, pairs []*pair, v volume, totals []done) error {
+	for n := range v.turns/starts + 1 {
 		for i := range pairs {
 			if n%2 == 1 {
 				i = (len(pairs) - i) % len(pairs) // each pair comes after each other one as often
 			}
-			more, err := pairs[i].during(ctx, turn)
+			more, err := pairs[i].during(ctx, v.turn)
 			if err != nil {
 				return fmt.Errorf("%s: %w", modes[i], err)
 			}
