@@ -12,10 +12,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/internal/telemetry"
@@ -50,61 +52,142 @@ func BenchmarkTracer(b *testing.B) {
 func TestTextsOfABatchAreBounded(t *testing.T) {
 	t.Parallel()
 	b := &pgx.Batch{}
-	if got := texts(b); got != "" {
+	if got := texts(b.QueuedQueries); got != "" {
 		t.Errorf("without statements: %q", got)
 	}
 	b.Queue("SELECT 1")
 	b.Queue("VALUES ('" + strings.Repeat("é", maxText) + "')")
 	b.Queue("SELECT 3")
 	want := "SELECT 1; VALUES ('" + strings.Repeat("é", (maxText-len("VALUES ('"))/2) + "; SELECT 3"
-	if diff := cmp.Diff(want, texts(b)); diff != "" {
+	if diff := cmp.Diff(want, texts(b.QueuedQueries)); diff != "" {
 		t.Errorf("text (-want +got):\n%s", diff)
 	}
 	for range maxTexts {
 		b.Queue("SELECT 4")
 	}
-	if got := texts(b); strings.Count(got, ";") != maxTexts-1 {
+	if got := texts(b.QueuedQueries); strings.Count(got, ";") != maxTexts-1 {
 		t.Errorf("of %d statements: %q, want %d", len(b.QueuedQueries), got, maxTexts)
 	}
 }
 
-// TestABatchHasOneSpan traces a batch and one that fails: a span with all statements for each,
-// one more for the statement at fault, and none for the wait for a connection.
-func TestABatchHasOneSpan(t *testing.T) {
+// TestSpansOfOperations traces operations in the mode in which statements are prepared, and in the
+// mode for transaction poolers. An operation of a caller without a span has none, and neither has a
+// wait for a connection.
+func TestSpansOfOperations(t *testing.T) {
+	t.Parallel()
+	url := pairtest.New(t).VideoURL
+	for mode, want := range map[pgx.QueryExecMode][]string{
+		pgx.QueryExecModeCacheStatement: {
+			"connect",
+			"PREPARE text=SELECT $1::int",
+			"SELECT text=SELECT $1::int operation=SELECT",
+			"DELETE failed=42P01 text=-- of nothing\nDELETE FROM nothing operation=DELETE",
+			"BATCH size=2 text=SELECT 1; SELECT 2",
+			"SELECT failed=22012 text=SELECT 1 / 0 operation=SELECT",
+			"BATCH failed=22012 size=3 text=SELECT 1; SELECT 1 / 0; SELECT 3",
+			"SELECT text=SELECT 1 WHERE false operation=SELECT",
+			"SELECT failed=22012 text=SELECT 1 / 0 operation=SELECT",
+		},
+		pgx.QueryExecModeExec: {
+			"connect",
+			"SELECT text=SELECT $1::int operation=SELECT",
+			"DELETE failed=42P01 text=-- of nothing\nDELETE FROM nothing operation=DELETE",
+			"BATCH size=2 text=SELECT 1; SELECT 2",
+			"SELECT failed=22012 text=SELECT 1 / 0 operation=SELECT",
+			"BATCH failed=22012 size=3 text=SELECT 1; SELECT 1 / 0; SELECT 3",
+			"SELECT text=SELECT 1 WHERE false operation=SELECT",
+			"SELECT failed=22012 text=SELECT 1 / 0 operation=SELECT",
+		},
+	} {
+		t.Run(mode.String(), func(t *testing.T) {
+			spans := tracetest.NewSpanRecorder()
+			traces := trace.NewTracerProvider(trace.WithSpanProcessor(spans))
+			cfg, err := pgxpool.ParseConfig(url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg.ConnConfig.Tracer, cfg.ConnConfig.DefaultQueryExecMode = newTracer(traces), mode
+			pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer pool.Close()
+			ctx, request := traces.Tracer("test").Start(t.Context(), "request")
+			_, _ = pool.Exec(ctx, "SELECT $1::int", 1)
+			_, _ = pool.Exec(t.Context(), "SELECT 'without a trace'")
+			_, _ = pool.Exec(ctx, "-- of nothing\nDELETE FROM nothing")
+			for _, statements := range [][]string{{"SELECT 1", "SELECT 2"}, {"SELECT 1", "SELECT 1 / 0", "SELECT 3"}, {"SELECT 1 WHERE false"}, {"SELECT 1 / 0"}} {
+				b := &pgx.Batch{}
+				for _, sql := range statements {
+					b.Queue(sql)
+				}
+				if len(statements) == 1 {
+					b.QueuedQueries[0].QueryRow(func(row pgx.Row) error { return row.Scan(new(int)) })
+				}
+				_ = pool.SendBatch(ctx, b).Close()
+			}
+			request.End()
+			var got []string
+			for _, s := range spans.Ended() {
+				if s.Name() != "request" {
+					got = append(got, describeSpan(t, s))
+				}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("spans (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func describeSpan(t *testing.T, s trace.ReadOnlySpan) string {
+	t.Helper()
+	values := map[attribute.Key]string{}
+	for _, a := range s.Attributes() {
+		values[a.Key] = a.Value.String()
+	}
+	if s.SpanKind() != oteltrace.SpanKindClient || values["db.system.name"] != "postgresql" {
+		t.Errorf("%s: kind %s, of %q", s.Name(), s.SpanKind(), values["db.system.name"])
+	}
+	text := s.Name()
+	if code := values["db.response.status_code"]; s.Status().Code == codes.Error {
+		text += " failed=" + code
+		if !strings.Contains(s.Status().Description, code) || values["error.type"] != code {
+			t.Errorf("%s: %q, error.type %q", s.Name(), s.Status().Description, values["error.type"])
+		}
+	}
+	for _, a := range []struct{ name, key string }{
+		{"size", "db.operation.batch.size"}, {"text", "db.query.text"}, {"operation", "db.operation.name"},
+	} {
+		if v := values[attribute.Key(a.key)]; v != "" {
+			text += " " + a.name + "=" + v
+		}
+	}
+	return text
+}
+
+// A statement that fails with a long message, and one that does not begin with a word, have spans
+// with short texts.
+func TestTextsOfSpansAreBounded(t *testing.T) {
 	t.Parallel()
 	spans := tracetest.NewSpanRecorder()
 	traces := trace.NewTracerProvider(trace.WithSpanProcessor(spans))
-	cfg, err := pgxpool.ParseConfig(pairtest.New(t).VideoURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.ConnConfig.Tracer = newTracer(traces)
-	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // no statement is prepared
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
-	ctx, request := traces.Tracer("test").Start(t.Context(), "request")
-	for _, last := range []string{"SELECT 2", "SELECT 1 / 0"} {
-		b := &pgx.Batch{}
-		b.Queue("SELECT 1")
-		b.Queue(last)
-		if err := pool.SendBatch(ctx, b).Close(); (err != nil) != (last == "SELECT 1 / 0") {
-			t.Errorf("%s: %v", last, err)
+	tracer := newTracer(traces)
+	parent, request := traces.Tracer("test").Start(t.Context(), "request")
+	defer request.End()
+	for sql, want := range map[string]string{
+		"select 1": "SELECT", "COMMIT;": "COMMIT", "/* of\n*/ -- it\n  with x": "WITH", "": "SQL", "--": "SQL",
+		"SELECT('" + strings.Repeat("x", 5000) + "')": "SELECT", strings.Repeat("x", 5000): "SQL",
+	} {
+		ctx := tracer.TraceQueryStart(parent, nil, pgx.TraceQueryStartData{SQL: sql})
+		tracer.TraceQueryEnd(ctx, nil, pgx.TraceQueryEndData{Err: errors.New("x" + strings.Repeat("é", 5000))})
+		s := spans.Ended()[len(spans.Ended())-1]
+		if s.Name() != want {
+			t.Errorf("%.50q: %q, want %q", sql, s.Name(), want)
 		}
-	}
-	request.End()
-
-	var got []string
-	for _, s := range spans.Ended() {
-		if s.Name() != "connect" {
-			got = append(got, s.Name()+": "+valueOf(s.Attributes(), "db.query.text"))
+		if reason := s.Status().Description; len(reason) > maxReason || len(reason) < maxReason/2 || strings.Trim(reason, "xé") != "" {
+			t.Errorf("%.50q: %d bytes of the error: %q", sql, len(reason), reason)
 		}
-	}
-	want := []string{"BATCH: SELECT 1; SELECT 2", "SELECT: SELECT 1 / 0", "BATCH: SELECT 1; SELECT 1 / 0", "request: "}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("spans (-want +got):\n%s", diff)
 	}
 }
 
@@ -135,17 +218,13 @@ func TestOperationsAreMeasured(t *testing.T) {
 		}
 	}
 	ctx := t.Context()
-	_, err = pool.Exec(ctx, "CREATE TEMPORARY TABLE copied (a int)")
-	must(err)
-	_, err = pool.Exec(ctx, "SELECT $1::int", 1) // prepared, as is the query behind a COPY
+	_, err = pool.Exec(ctx, "SELECT $1::int FROM pg_sleep(0.01)", 1) // prepared
 	must(err)
 	_, err = pool.Exec(ctx, "SELECT 1 / 0")
 	wrong(err)
-	_, err = pool.CopyFrom(ctx, pgx.Identifier{"copied"}, []string{"a"}, pgx.CopyFromRows([][]any{{1}, {2}}))
-	must(err)
 	one, bad, early := &pgx.Batch{}, &pgx.Batch{}, &pgx.Batch{}
-	one.Queue("SELECT 1")
-	must(pool.SendBatch(ctx, one).Close())
+	one.Queue("SELECT 1 WHERE false").QueryRow(func(row pgx.Row) error { return row.Scan(new(int)) })
+	wrong(pool.SendBatch(ctx, one).Close()) // no row is no failure of the database
 	bad.Queue("SELECT 1 / 0")
 	results := pool.SendBatch(ctx, bad)
 	_, err = results.Exec()
@@ -158,11 +237,14 @@ func TestOperationsAreMeasured(t *testing.T) {
 	for kind, n := range got {
 		got[kind] = [2]uint64{n[0] - before[kind][0], n[1] - before[kind][1]}
 	}
-	want := map[string][2]uint64{"connect": {1, 0}, "query": {3, 1}, "prepare": {2, 0}, "copy": {1, 0}, "batch": {3, 2}}
+	want := map[string][2]uint64{"connect": {1, 0}, "query": {2, 1}, "prepare": {1, 0}, "batch": {3, 2}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("operations, and those that failed, by kind (-want +got):\n%s", diff)
 	}
 }
+
+// conventional are the bounds of db.client.operation.duration in OpenTelemetry's conventions.
+var conventional = []float64{0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10}
 
 // operations returns the number of operations of connections, and of those that failed, by kind.
 func operations(t *testing.T, measured *metric.ManualReader) map[string][2]uint64 {
@@ -182,10 +264,16 @@ func operations(t *testing.T, measured *metric.ManualReader) map[string][2]uint6
 	}
 	for _, s := range append(scopes, failed.ScopeMetrics...) {
 		for _, m := range s.Metrics {
+			if !strings.HasPrefix(m.Name, "db.client.operation.") {
+				continue
+			}
 			switch data := m.Data.(type) {
 			case metricdata.Histogram[float64]:
 				for _, p := range data.DataPoints {
 					all[kind(p.Attributes)] = [2]uint64{p.Count, all[kind(p.Attributes)][1]}
+					if !slices.Equal(p.Bounds, conventional) || p.Sum > 60*float64(p.Count) || kind(p.Attributes) == "query" && p.Sum < 0.01 {
+						t.Errorf("%s: bounds %v, %f s", kind(p.Attributes), p.Bounds, p.Sum)
+					}
 				}
 			case metricdata.Sum[int64]:
 				for _, p := range data.DataPoints {
@@ -227,14 +315,6 @@ func TestWaitsForAConnectionAreCounted(t *testing.T) {
 	if got["database.pool.acquires"] != 2 || got["database.pool.canceled_acquires"] != 4 || got["database.pool.wait"] <= 0 {
 		t.Errorf("sums %v, want 2 waits with and 4 without a connection, and their time", got)
 	}
-}
-
-func valueOf(attributes []attribute.KeyValue, key attribute.Key) string {
-	i := slices.IndexFunc(attributes, func(a attribute.KeyValue) bool { return a.Key == key })
-	if i < 0 {
-		return ""
-	}
-	return attributes[i].Value.AsString()
 }
 
 // sums are the values of all counters in seconds or numbers.

@@ -55,7 +55,7 @@ var (
 	}
 	operations = []Label{
 		labelled("db_system_name", "postgresql"),
-		labelled("pgx_operation_type", "batch", "connect", "copy", "prepare", "query"),
+		labelled("pgx_operation_type", "batch", "connect", "prepare", "query"),
 	}
 	rpc = []Label{
 		{Name: "rpc_method", Bound: "the methods of the service, or _OTHER"},

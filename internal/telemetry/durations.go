@@ -18,8 +18,10 @@ import (
 // additions. A histogram of the SDK builds and looks up the attributes of each measurement, and the
 // histogram of statements alone was half of the cost of all metrics.
 //
-// Readers of [Setup] show all Durations of the process, as cumulative histograms. Views and
-// OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE do not apply to them.
+// Readers of [Setup] show all Durations of the process, as cumulative histograms without the least
+// and the greatest value. The SDK's views and its limit of series do not apply to them, nor do the
+// variables OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE and
+// OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION.
 type Durations struct {
 	name, about string
 	bounds      []float64
@@ -39,17 +41,9 @@ type Series struct {
 
 // NewDurations returns the histogram of the scope and name. bounds are the upper bounds of its
 // buckets, in seconds and ascending. A second call with the same scope and name returns the
-// histogram of the first call.
+// histogram of the first call, and ignores the other arguments.
 func NewDurations(scope, name, about string, bounds ...float64) *Durations {
-	recorded.mu.Lock()
-	defer recorded.mu.Unlock()
-	of := recorded.scopes[scope]
-	if i := slices.IndexFunc(of, func(d *Durations) bool { return d.name == name }); i >= 0 {
-		return of[i]
-	}
-	d := &Durations{name: name, about: about, bounds: bounds, series: map[attribute.Distinct]*Series{}}
-	recorded.scopes[scope] = append(of, d)
-	return d
+	return recorded.durations(scope, name, about, bounds)
 }
 
 // Of returns the series with attributes. A series never ends, so the caller must bound the number
@@ -99,9 +93,10 @@ func (d *Durations) read(now time.Time) (metricdata.Metrics, bool) {
 	return metricdata.Metrics{Name: d.name, Description: d.about, Unit: "s", Data: data}, len(data.DataPoints) > 0
 }
 
-// recorded has all Durations of the process, by scope.
-var recorded = producer{scopes: map[string][]*Durations{}}
+// recorded has all Durations of the process.
+var recorded producer
 
+// producer has Durations by scope.
 type producer struct {
 	mu     sync.Mutex
 	scopes map[string][]*Durations
@@ -109,6 +104,21 @@ type producer struct {
 
 // Recorded returns the producer of all Durations of the process, for a reader of metrics.
 func Recorded() metric.Producer { return &recorded }
+
+func (r *producer) durations(scope, name, about string, bounds []float64) *Durations {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	of := r.scopes[scope]
+	if i := slices.IndexFunc(of, func(d *Durations) bool { return d.name == name }); i >= 0 {
+		return of[i]
+	}
+	if r.scopes == nil {
+		r.scopes = map[string][]*Durations{}
+	}
+	d := &Durations{name: name, about: about, bounds: slices.Clone(bounds), series: map[attribute.Distinct]*Series{}}
+	r.scopes[scope] = append(of, d)
+	return d
+}
 
 // Produce implements metric.Producer.
 func (r *producer) Produce(context.Context) (all []metricdata.ScopeMetrics, _ error) {

@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -25,10 +24,6 @@ import (
 
 // clients is the number of clients. They are enough to keep two cores busy.
 const clients = 16
-
-// starts is how often a run starts its pairs. The last pair to start is faster than the others by one
-// or two percent, so each mode is once the first, the second and the last.
-const starts = 3
 
 // volume is the number of turns of each mode in a run, and the length of a turn. Short turns that are
 // next to each other in time meet the same state of the machine. With 12 turns instead of 36, the
@@ -40,13 +35,15 @@ type volume struct {
 }
 
 var volumes = [...]volume{
-	measure.Quick: {36, 17 * time.Millisecond}, measure.Normal: {36, 170 * time.Millisecond}, measure.Full: {108, 500 * time.Millisecond},
+	measure.Quick: {36, 17 * time.Millisecond}, measure.Normal: {36, 170 * time.Millisecond}, measure.Full: {72, 500 * time.Millisecond},
 }
 
 // Series returns the series.
 func Series(p *rig.Postgres) []measure.Series {
+	first := rand.IntN(len(modes)) // the first to start in the next run
 	m := measure.Measurement{Run: func(ctx context.Context, size measure.Size) (measure.Reading, error) {
-		return inTurns(ctx, p, volumes[size])
+		first++
+		return inTurns(ctx, p, first, volumes[size])
 	}}
 	for _, mode := range modes {
 		m.Figures = append(m.Figures,
@@ -68,76 +65,70 @@ func Series(p *rig.Postgres) []measure.Series {
 var notes = map[string]string{
 	on:   "all requests are traced; the collector runs on the same cores",
 	off:  "no endpoint: metrics are counted, and no span is recorded",
-	none: "OpenTelemetry's no-op providers",
+	none: "OpenTelemetry's no-op providers; the two histograms of telemetry.Durations are kept",
 }
 
 func rate(mode string) string { return "telemetry." + mode }
 func cost(mode string) string { return "telemetry." + mode + "_cpu_us" }
 
-// inTurns returns the rate and the cost of each mode.
-func inTurns(ctx context.Context, p *rig.Postgres, v volume) (measure.Reading, error) {
+// inTurns returns the rate and the cost of each mode. The last pair to start is faster than the others
+// by one or two percent, so each run starts with another mode.
+func inTurns(ctx context.Context, p *rig.Postgres, first int, v volume) (_ measure.Reading, err error) {
 	received, err := startCollector()
 	if err != nil {
 		return measure.Reading{}, err
 	}
 	defer received.server.Stop()
-	totals := make([]done, len(modes))
-	first := rand.IntN(len(modes))
-	for n := range starts {
-		order := slices.Concat(modes, modes)[(first+n)%len(modes):][:len(modes)]
-		if err := oneStart(ctx, p, order, received.endpoint, v, totals); err != nil {
-			return measure.Reading{}, err
-		}
-	}
-	var values []float64
-	for _, t := range totals {
-		values = append(values, float64(t.videos)/t.took.Seconds(), float64(t.cpu.Microseconds())/float64(t.videos))
-	}
-	spans := received.spans.Load()
-	if spans == 0 || received.metrics.Load() == 0 {
-		return measure.Reading{}, errors.New("no spans or no metrics have reached the collector")
-	}
-	return measure.Reading{Values: values, Note: fmt.Sprintf("%d spans reached the collector", spans)}, nil
-}
-
-// oneStart starts the pairs in order, makes them work in turns, and stops them. It adds their work
-// to totals, which has the order of modes.
-func oneStart(ctx context.Context, p *rig.Postgres, order []string, endpoint string, v volume, totals []done) (err error) {
 	pairs := make([]*pair, len(modes))
-	defer func() { // a process sends its last metrics when it ends
-		for _, one := range pairs {
+	stop := func() (err error) {
+		for i, one := range pairs {
 			if one != nil {
 				err = errors.Join(err, one.Close())
 			}
+			pairs[i] = nil
 		}
-	}()
-	for _, mode := range order {
-		one, err := startPair(ctx, p, mode, endpoint)
-		if err != nil {
-			return fmt.Errorf("%s: %w", mode, err)
-		}
-		pairs[slices.Index(modes, mode)] = one
+		return err
 	}
-	return work(ctx, pairs, v, totals)
+	defer func() { err = errors.Join(err, stop()) }()
+	for n := range modes {
+		i := (first + n) % len(modes)
+		one, err := startPair(ctx, p, modes[i], received.endpoint)
+		if err != nil {
+			return measure.Reading{}, fmt.Errorf("%s: %w", modes[i], err)
+		}
+		pairs[i] = one
+	}
+	var values []float64
+	totals, err := work(ctx, pairs, v)
+	for _, t := range totals {
+		values = append(values, float64(t.videos)/t.took.Seconds(), float64(t.cpu.Microseconds())/float64(t.videos))
+	}
+	err = errors.Join(err, stop()) // a process sends its last metrics when it ends
+	spans := received.spans.Load()
+	if err == nil && (spans == 0 || received.metrics.Load() == 0) {
+		err = errors.New("no spans or no metrics have reached the collector")
+	}
+	return measure.Reading{Values: values, Note: fmt.Sprintf("%d spans reached the collector", spans)}, err
 }
 
-// work makes the pairs work in turns, and adds the work of each pair to totals.
-func work(ctx context.Context, pairs []*pair, v volume, totals []done) error {
-	for n := range v.turns/starts + 1 {
+// work makes the pairs work in turns. It returns the work that each pair has done.
+func work(ctx context.Context, pairs []*pair, v volume) ([]done, error) {
+	totals := make([]done, len(pairs))
+	for n := range v.turns + 1 {
 		for i := range pairs {
 			if n%2 == 1 {
 				i = (len(pairs) - i) % len(pairs) // each pair comes after each other one as often
 			}
 			more, err := pairs[i].during(ctx, v.turn)
 			if err != nil {
-				return fmt.Errorf("%s: %w", modes[i], err)
+				return nil, fmt.Errorf("%s: %w", modes[i], err)
 			}
 			if n > 0 { // in the first turn, connections and statements are prepared
 				totals[i].add(more)
 			}
 		}
 	}
-	return nil
+	return totals, nil
 }
 
 // done is the work that a pair has done.
