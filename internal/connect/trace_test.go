@@ -78,25 +78,28 @@ func TestSpansOfOperations(t *testing.T) {
 	url := pairtest.New(t).VideoURL
 	for mode, want := range map[pgx.QueryExecMode][]string{
 		pgx.QueryExecModeCacheStatement: {
-			"connect",
-			"PREPARE text=SELECT $1::int",
-			"SELECT text=SELECT $1::int operation=SELECT",
-			"DELETE failed=42P01 text=-- of nothing\nDELETE FROM nothing operation=DELETE",
-			"BATCH size=2 text=SELECT 1; SELECT 2",
-			"SELECT failed=22012 text=SELECT 1 / 0 operation=SELECT",
-			"BATCH failed=22012 size=3 text=SELECT 1; SELECT 1 / 0; SELECT 3",
-			"SELECT text=SELECT 1 WHERE false operation=SELECT",
-			"SELECT failed=22012 text=SELECT 1 / 0 operation=SELECT",
+			"request > connect",
+			"SELECT > PREPARE text=SELECT $1::int",
+			"request > SELECT text=SELECT $1::int operation=SELECT",
+			"request > DELETE failed=42P01 text=-- of nothing\nDELETE FROM nothing operation=DELETE",
+			"SELECT > PREPARE failed=42703 text=SELECT nothing, $1::int",
+			"request > SELECT failed=42703 text=SELECT nothing, $1::int operation=SELECT",
+			"request > BATCH size=2 text=SELECT 1; SELECT 2",
+			"BATCH > SELECT failed=22012 text=SELECT 1 / 0 operation=SELECT",
+			"request > BATCH failed=22012 size=3 text=SELECT 1; SELECT 1 / 0; SELECT 3",
+			"request > SELECT text=SELECT 1 operation=SELECT",
+			"request > SELECT failed=22012 text=SELECT 1 / 0 operation=SELECT",
 		},
 		pgx.QueryExecModeExec: {
-			"connect",
-			"SELECT text=SELECT $1::int operation=SELECT",
-			"DELETE failed=42P01 text=-- of nothing\nDELETE FROM nothing operation=DELETE",
-			"BATCH size=2 text=SELECT 1; SELECT 2",
-			"SELECT failed=22012 text=SELECT 1 / 0 operation=SELECT",
-			"BATCH failed=22012 size=3 text=SELECT 1; SELECT 1 / 0; SELECT 3",
-			"SELECT text=SELECT 1 WHERE false operation=SELECT",
-			"SELECT failed=22012 text=SELECT 1 / 0 operation=SELECT",
+			"request > connect",
+			"request > SELECT text=SELECT $1::int operation=SELECT",
+			"request > DELETE failed=42P01 text=-- of nothing\nDELETE FROM nothing operation=DELETE",
+			"request > SELECT failed=42703 text=SELECT nothing, $1::int operation=SELECT",
+			"request > BATCH size=2 text=SELECT 1; SELECT 2",
+			"BATCH > SELECT failed=22012 text=SELECT 1 / 0 operation=SELECT",
+			"request > BATCH failed=22012 size=3 text=SELECT 1; SELECT 1 / 0; SELECT 3",
+			"request > SELECT text=SELECT 1 operation=SELECT",
+			"request > SELECT failed=22012 text=SELECT 1 / 0 operation=SELECT",
 		},
 	} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -116,21 +119,23 @@ func TestSpansOfOperations(t *testing.T) {
 			_, _ = pool.Exec(ctx, "SELECT $1::int", 1)
 			_, _ = pool.Exec(t.Context(), "SELECT 'without a trace'")
 			_, _ = pool.Exec(ctx, "-- of nothing\nDELETE FROM nothing")
-			for _, statements := range [][]string{{"SELECT 1", "SELECT 2"}, {"SELECT 1", "SELECT 1 / 0", "SELECT 3"}, {"SELECT 1 WHERE false"}, {"SELECT 1 / 0"}} {
+			_, _ = pool.Exec(ctx, "SELECT nothing, $1::int", 1)
+			for _, statements := range [][]string{{"SELECT 1", "SELECT 2"}, {"SELECT 1", "SELECT 1 / 0", "SELECT 3"}, {"SELECT 1"}, {"SELECT 1 / 0"}} {
 				b := &pgx.Batch{}
 				for _, sql := range statements {
 					b.Queue(sql)
 				}
-				if len(statements) == 1 {
-					b.QueuedQueries[0].QueryRow(func(row pgx.Row) error { return row.Scan(new(int)) })
-				}
 				_ = pool.SendBatch(ctx, b).Close()
 			}
 			request.End()
+			names := map[oteltrace.SpanID]string{}
+			for _, s := range spans.Ended() {
+				names[s.SpanContext().SpanID()] = s.Name()
+			}
 			var got []string
 			for _, s := range spans.Ended() {
 				if s.Name() != "request" {
-					got = append(got, describeSpan(t, s))
+					got = append(got, names[s.Parent().SpanID()]+" > "+describeSpan(t, s))
 				}
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -167,7 +172,7 @@ func describeSpan(t *testing.T, s trace.ReadOnlySpan) string {
 }
 
 // A statement that fails with a long message, and one that does not begin with a word, have spans
-// with short texts.
+// with short names and descriptions.
 func TestTextsOfSpansAreBounded(t *testing.T) {
 	t.Parallel()
 	spans := tracetest.NewSpanRecorder()
@@ -176,7 +181,7 @@ func TestTextsOfSpansAreBounded(t *testing.T) {
 	parent, request := traces.Tracer("test").Start(t.Context(), "request")
 	defer request.End()
 	for sql, want := range map[string]string{
-		"select 1": "SELECT", "COMMIT;": "COMMIT", "/* of\n*/ -- it\n  with x": "WITH", "": "SQL", "--": "SQL",
+		"select 1": "SELECT", "COMMIT;": "COMMIT", "/* of\n*/ -- it\n /***/ with x /* end */ FROM": "WITH", "/* a */ (SELECT 1) /* b */ UNION": "SQL", "": "SQL", "--": "SQL",
 		"SELECT('" + strings.Repeat("x", 5000) + "')": "SELECT", strings.Repeat("x", 5000): "SQL",
 	} {
 		ctx := tracer.TraceQueryStart(parent, nil, pgx.TraceQueryStartData{SQL: sql})
@@ -185,14 +190,17 @@ func TestTextsOfSpansAreBounded(t *testing.T) {
 		if s.Name() != want {
 			t.Errorf("%.50q: %q, want %q", sql, s.Name(), want)
 		}
+		if !slices.Contains(s.Attributes(), attribute.String("error.type", "*errors.errorString")) {
+			t.Errorf("%.50q: attributes %v", sql, s.Attributes())
+		}
 		if reason := s.Status().Description; len(reason) > maxReason || len(reason) < maxReason/2 || strings.Trim(reason, "xé") != "" {
 			t.Errorf("%.50q: %d bytes of the error: %q", sql, len(reason), reason)
 		}
 	}
 }
 
-// TestOperationsAreMeasured counts one operation of each kind, and one that fails. A batch that
-// fails before it is sent is ended twice by pgx, and counts once. The test sets the process's meter
+// TestOperationsAreMeasured counts operations of each kind, and those that fail. A batch that fails
+// before it is sent is ended twice by pgx, and counts once. The test sets the process's meter
 // provider, and other pools of the process would be counted too, so it must not run in parallel.
 func TestOperationsAreMeasured(t *testing.T) {
 	measured, provider := metric.NewManualReader(), otel.GetMeterProvider()
@@ -222,9 +230,15 @@ func TestOperationsAreMeasured(t *testing.T) {
 	must(err)
 	_, err = pool.Exec(ctx, "SELECT 1 / 0")
 	wrong(err)
+	_, err = pool.Exec(ctx, "SELECT nothing, $1::int", 1) // the preparation fails, and the query with it
+	wrong(err)
+	nowhere, err := ReservePool(ctx, "postgres://nobody@127.0.0.1:1/nothing", 1)
+	must(err)
+	defer nowhere.Close()
+	wrong(nowhere.Ping(ctx))
 	one, bad, early := &pgx.Batch{}, &pgx.Batch{}, &pgx.Batch{}
-	one.Queue("SELECT 1 WHERE false").QueryRow(func(row pgx.Row) error { return row.Scan(new(int)) })
-	wrong(pool.SendBatch(ctx, one).Close()) // no row is no failure of the database
+	one.Queue("SELECT 1")
+	must(pool.SendBatch(ctx, one).Close())
 	bad.Queue("SELECT 1 / 0")
 	results := pool.SendBatch(ctx, bad)
 	_, err = results.Exec()
@@ -234,11 +248,17 @@ func TestOperationsAreMeasured(t *testing.T) {
 	wrong(pool.SendBatch(ctx, early).Close())
 
 	got := operations(t, measured)
-	for kind, n := range got {
-		got[kind] = [2]uint64{n[0] - before[kind][0], n[1] - before[kind][1]}
+	if took := got["query"].seconds - before["query"].seconds; took < 0.01 || took > 60 {
+		t.Errorf("queries took %f s", took)
 	}
-	want := map[string][2]uint64{"connect": {1, 0}, "query": {2, 1}, "prepare": {1, 0}, "batch": {3, 2}}
-	if diff := cmp.Diff(want, got); diff != "" {
+	for kind, n := range got {
+		got[kind] = counted{n.operations - before[kind].operations, n.failed - before[kind].failed, 0}
+	}
+	want := map[string]counted{
+		"connect": {operations: 2, failed: 1}, "query": {operations: 3, failed: 2}, "prepare": {operations: 2, failed: 1},
+		"batch": {operations: 3, failed: 2},
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(counted{})); diff != "" {
 		t.Errorf("operations, and those that failed, by kind (-want +got):\n%s", diff)
 	}
 }
@@ -246,10 +266,17 @@ func TestOperationsAreMeasured(t *testing.T) {
 // conventional are the bounds of db.client.operation.duration in OpenTelemetry's conventions.
 var conventional = []float64{0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10}
 
-// operations returns the number of operations of connections, and of those that failed, by kind.
-func operations(t *testing.T, measured *metric.ManualReader) map[string][2]uint64 {
+// counted are the operations of a kind.
+type counted struct {
+	operations, failed uint64
+	seconds            float64
+}
+
+// operations returns the operations of connections by kind, and compares their buckets with those of
+// the conventions.
+func operations(t *testing.T, measured *metric.ManualReader) map[string]counted {
 	t.Helper()
-	all := map[string][2]uint64{}
+	all := map[string]counted{}
 	kind := func(a attribute.Set) string {
 		v, _ := a.Value("pgx.operation.type")
 		return v.AsString()
@@ -264,20 +291,19 @@ func operations(t *testing.T, measured *metric.ManualReader) map[string][2]uint6
 	}
 	for _, s := range append(scopes, failed.ScopeMetrics...) {
 		for _, m := range s.Metrics {
-			if !strings.HasPrefix(m.Name, "db.client.operation.") {
-				continue
-			}
 			switch data := m.Data.(type) {
 			case metricdata.Histogram[float64]:
 				for _, p := range data.DataPoints {
-					all[kind(p.Attributes)] = [2]uint64{p.Count, all[kind(p.Attributes)][1]}
-					if !slices.Equal(p.Bounds, conventional) || p.Sum > 60*float64(p.Count) || kind(p.Attributes) == "query" && p.Sum < 0.01 {
-						t.Errorf("%s: bounds %v, %f s", kind(p.Attributes), p.Bounds, p.Sum)
+					all[kind(p.Attributes)] = counted{p.Count, 0, p.Sum}
+					if !slices.Equal(p.Bounds, conventional) {
+						t.Errorf("%s: bounds %v", kind(p.Attributes), p.Bounds)
 					}
 				}
 			case metricdata.Sum[int64]:
 				for _, p := range data.DataPoints {
-					all[kind(p.Attributes)] = [2]uint64{all[kind(p.Attributes)][0], uint64(p.Value)}
+					n := all[kind(p.Attributes)]
+					n.failed = uint64(p.Value)
+					all[kind(p.Attributes)] = n
 				}
 			}
 		}

@@ -22,10 +22,10 @@ import (
 const scope = "example.com/lockstep/internal/connect"
 
 // tracer measures and traces the operations of database connections. It takes the place of otelpgx,
-// whose histogram was half of the cost of all metrics, and keeps the metrics of otelpgx. The spans
-// and their attributes have the names of OpenTelemetry's conventions. An attribute costs as much as a
-// third of a span, so the same database is not named in each span, and BATCH and PREPARE are the
-// names of spans alone.
+// whose histogram was half of the cost of all metrics. The names of otelpgx's metrics are kept. Spans
+// and attributes are named by OpenTelemetry's conventions. An attribute costs as much as a third of
+// a span, so db.namespace is left out, and so is db.operation.name where the span's name is BATCH or
+// PREPARE.
 //
 // A statement of a batch that succeeded has no span, and neither has a wait for a connection. With
 // otelpgx these were two thirds of all spans. countWaits counts the waits, and in a trace a wait
@@ -66,8 +66,8 @@ type operation struct {
 
 	began time.Time
 	span  trace.Span // nil if the operation is not traced
-	// told says that no statement of a batch gets a further span: the span is that of the only
-	// statement, or one has failed, and pgx reports the same error for those behind it.
+	// told says that no statement of a batch gets a further span. The batch has only one statement,
+	// or a statement has failed already. pgx reports the same error for the statements behind it.
 	told bool
 	// ended keeps the second end of a batch that fails early from being counted.
 	ended bool
@@ -86,8 +86,11 @@ func (t *tracer) traceAs(o *operation, name string, attributes ...attribute.KeyV
 }
 
 func (t *tracer) traceStatement(o *operation, sql string) {
-	name := verb(sql)
-	t.traceAs(o, name, semconv.DBQueryText(sql), semconv.DBOperationName(name))
+	if name := verb(sql); name != "" {
+		t.traceAs(o, name, semconv.DBQueryText(sql), semconv.DBOperationName(name))
+	} else {
+		t.traceAs(o, "SQL", semconv.DBQueryText(sql))
+	}
 }
 
 func (k kind) end(ctx context.Context, err error) {
@@ -97,9 +100,6 @@ func (k kind) end(ctx context.Context, err error) {
 	}
 	o.ended = true
 	k.took.Record(time.Since(o.began))
-	if errors.Is(err, pgx.ErrNoRows) {
-		err = nil // a callback of a batch returns it for the row that it looked for
-	}
 	if err != nil {
 		k.failed.Add(ctx, 1, k.labels)
 	}
@@ -119,6 +119,8 @@ func endSpan(span trace.Span, err error) {
 		span.SetStatus(codes.Error, strings.ToValidUTF8(reason, ""))
 		if refused, ok := errors.AsType[*pgconn.PgError](err); ok {
 			span.SetAttributes(semconv.ErrorTypeKey.String(refused.Code), semconv.DBResponseStatusCode(refused.Code))
+		} else {
+			span.SetAttributes(semconv.ErrorType(err))
 		}
 	}
 	span.End()
@@ -152,9 +154,9 @@ func (t *tracer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.Trac
 	return o
 }
 
-// TraceBatchQuery implements pgx.BatchTracer. It creates a span for the statement that failed, if the
-// batch has several. A statement that succeeded gets no span. pgx reports only the end of such a
-// statement, so its span would have no duration.
+// TraceBatchQuery implements pgx.BatchTracer. It creates a span for the first statement that failed,
+// if the batch has several. A statement that succeeded gets no span. pgx does not report when a
+// statement began, so its span would have no duration. The span of a failed one has none either.
 func (t *tracer) TraceBatchQuery(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
 	if batch, ok := ctx.(*operation); ok && batch.span != nil && !batch.told && data.Err != nil {
 		batch.told = true
@@ -197,15 +199,19 @@ func (t *tracer) TraceConnectEnd(ctx context.Context, data pgx.TraceConnectEndDa
 	t.dial.end(ctx, data.Err)
 }
 
-// firstWord skips comments, and matches no more of a text that does not begin with a word of SQL.
-var firstWord = regexp.MustCompile(`(?s)^(?:\s|--[^\n]*\n|/\*.*?\*/)*([A-Za-z]{1,20})\b`)
+// firstWord matches the first word of a statement, behind comments. It does not match a text that
+// begins with anything else.
+var firstWord = regexp.MustCompile(`^(?:\s|--[^\n]*\n|/\*[^*]*\*+(?:[^/*][^*]*\*+)*/)*([A-Za-z]{1,20})\b`)
 
-// verb returns the first word of a statement, such as SELECT, as the name of a span.
+// beginning bounds the part of a statement in which its first word is looked for.
+const beginning = 200
+
+// verb returns the first word of a statement, such as SELECT, or "".
 func verb(sql string) string {
-	if found := firstWord.FindStringSubmatch(sql); found != nil {
+	if found := firstWord.FindStringSubmatch(sql[:min(len(sql), beginning)]); found != nil {
 		return strings.ToUpper(found[1])
 	}
-	return "SQL"
+	return ""
 }
 
 // maxTexts and maxText bound the text of a batch's span. The text shows the first maxTexts

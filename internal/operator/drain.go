@@ -31,14 +31,17 @@ func (o Owner) drain(ctx context.Context, s *invocation) error {
 	if *timeout <= 0 {
 		return command.Usagef("--timeout %s: not positive", *timeout)
 	}
-	if err := s.connect(ctx, needs{pubsub: true}); err != nil {
+	end := time.Now().Add(*timeout)
+	connecting, cancel := context.WithDeadlineCause(ctx, end, fmt.Errorf("no database after %s", *timeout))
+	defer cancel()
+	if err := s.connect(connecting, needs{pubsub: true}); err != nil {
 		return err
 	}
 	project := s.pubsub.Project()
 	log := telemetry.Logger(s.Err, slog.LevelWarn, "outbox drain", project)
 	relay := outbox.NewRelay(s.db, s.pubsub, o.Topics(project), log, func() {},
 		outbox.Options{TenantRate: outbox.NoTenantRate}) // every event must leave, so no tenant has to wait
-	limited, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("events are left after %s", *timeout))
+	limited, cancel := context.WithDeadlineCause(ctx, end, fmt.Errorf("events are left after %s", *timeout))
 	defer cancel()
 	left := relayUntilDrained(limited, relay, s.db)
 	return errors.Join(left, s.drained(context.WithoutCancel(ctx), log))

@@ -2,6 +2,7 @@ package operator
 
 import (
 	"encoding/json"
+	"io"
 	"strings"
 	"testing"
 
@@ -228,6 +229,23 @@ func TestOutboxDrain(t *testing.T) {
 	b.project = "nowhere" // its topics do not exist
 	if _, stderr := b.run(t, 1, "outbox drain --timeout 1s"); !strings.Contains(stderr, "events are left after 1s") || count(t, b.video, unpublished) != 6 {
 		t.Errorf("without a broker: %s", stderr)
+	}
+}
+
+// The time of --timeout includes the wait for the database.
+func TestOutboxDrainWithoutADatabase(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	away := func(name string) string {
+		if name == "DATABASE_URL" {
+			return "postgres://nobody@127.0.0.1:1/nothing"
+		}
+		return b.getenv("video")(name)
+	}
+	var stderr strings.Builder
+	code := b.service("video").Run(t.Context(), []string{"outbox", "drain", "--timeout", "1s"}, away, io.Discard, &stderr)
+	if code != 1 || !strings.Contains(stderr.String(), "no database after 1s") {
+		t.Errorf("code %d: %s", code, stderr.String())
 	}
 }
 

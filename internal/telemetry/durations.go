@@ -18,9 +18,9 @@ import (
 // additions. A histogram of the SDK builds and looks up the attributes of each measurement, and the
 // histogram of statements alone was half of the cost of all metrics.
 //
-// Readers of [Setup] show all Durations of the process, as cumulative histograms without the least
-// and the greatest value. The SDK's views and its limit of series do not apply to them, nor do the
-// variables OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE and
+// Readers of [Setup] show all Durations of the process, as cumulative histograms with these buckets,
+// without the least and the greatest value. The SDK's views and its limit of series do not apply to
+// them, nor do the variables OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE and
 // OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION.
 type Durations struct {
 	name, about string

@@ -61,8 +61,8 @@ func TestDurationsAreAHistogram(t *testing.T) {
 	}
 }
 
-// asHistograms compares what a histogram shows, whatever the order of the series. The times are equal
-// if they are of the last minute. The least and the greatest value are in the SDK's alone.
+// asHistograms compares what a histogram shows, whatever the order of the series. Times are equal if
+// they differ by a minute at most. The least and the greatest value are in the SDK's alone.
 var asHistograms = cmp.Options{
 	cmpopts.IgnoreTypes(metricdata.Extrema[float64]{}),
 	cmpopts.EquateApproxTime(time.Minute),

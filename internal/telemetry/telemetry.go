@@ -6,7 +6,7 @@
 // pushed over OTLP only if the standard variables name an endpoint (OTEL_EXPORTER_OTLP_ENDPOINT
 // or its per-signal forms) and OTEL_SDK_DISABLED is not true. All further OTEL_* variables have
 // their standard meaning, including the sampler (OTEL_TRACES_SAMPLER) and the queue of spans
-// (OTEL_BSP_*). Two of them do not apply to [Durations]. Without an endpoint no span leaves the
+// (OTEL_BSP_*), but for those that [Durations] names. Without an endpoint no span leaves the
 // process. The W3C trace context is still passed on, so that log lines of both services can be
 // joined.
 package telemetry
