@@ -107,8 +107,8 @@ func closeIfReadOnly(usual pgconn.PgErrorHandler) pgconn.PgErrorHandler {
 
 var awaitPause = backoff.Policy{Base: 250 * time.Millisecond, Cap: 3 * time.Second}
 
-// AwaitDatabase returns nil when a Postgres server answers at url, or an error after 90 seconds. It
-// is for a process that runs once and ends, because such a process has no startup probe.
+// AwaitDatabase returns nil when a Postgres server answers at url, or an error after 90 seconds or
+// when ctx ends. It is for a process that runs once and ends, because such a process has no startup probe.
 // AwaitDatabase calls the function said with the error of a failed attempt, at most once in ten
 // seconds. A refused login, such as for a wrong password, is also an answer, because the caller will
 // get the same refusal. Only a refusal whose code is in the map starting counts as a failed attempt.

@@ -182,6 +182,7 @@ func TestTextsOfSpansAreBounded(t *testing.T) {
 	defer request.End()
 	for sql, want := range map[string]string{
 		"select 1": "SELECT", "COMMIT;": "COMMIT", "/* of\n*/ -- it\n /***/ with x /* end */ FROM": "WITH", "/* a */ (SELECT 1) /* b */ UNION": "SQL", "": "SQL", "--": "SQL",
+		"-- " + strings.Repeat("x", beginning-10) + "\nSELECT 1": "SQL", "-- " + strings.Repeat("x", beginning-20) + "\nSELECT 1": "SELECT",
 		"SELECT('" + strings.Repeat("x", 5000) + "')": "SELECT", strings.Repeat("x", 5000): "SQL",
 	} {
 		ctx := tracer.TraceQueryStart(parent, nil, pgx.TraceQueryStartData{SQL: sql})
@@ -291,16 +292,20 @@ func operations(t *testing.T, measured *metric.ManualReader) map[string]counted 
 	}
 	for _, s := range append(scopes, failed.ScopeMetrics...) {
 		for _, m := range s.Metrics {
-			switch data := m.Data.(type) {
-			case metricdata.Histogram[float64]:
+			data, ofTimes := m.Data.(metricdata.Histogram[float64])
+			switch failures, _ := m.Data.(metricdata.Sum[int64]); m.Name {
+			case "db.client.operation.duration":
+				if !ofTimes {
+					t.Errorf("durations are %T", m.Data)
+				}
 				for _, p := range data.DataPoints {
 					all[kind(p.Attributes)] = counted{p.Count, 0, p.Sum}
 					if !slices.Equal(p.Bounds, conventional) {
 						t.Errorf("%s: bounds %v", kind(p.Attributes), p.Bounds)
 					}
 				}
-			case metricdata.Sum[int64]:
-				for _, p := range data.DataPoints {
+			case "db.client.operation.errors":
+				for _, p := range failures.DataPoints {
 					n := all[kind(p.Attributes)]
 					n.failed = uint64(p.Value)
 					all[kind(p.Attributes)] = n

@@ -93,6 +93,8 @@ func (t *tracer) traceStatement(o *operation, sql string) {
 	}
 }
 
+// end ends the operation that ctx is. An error that a callback of a batch returns counts as a failure
+// of the batch. So a callback must not return pgx.ErrNoRows for a row that may be missing.
 func (k kind) end(ctx context.Context, err error) {
 	o, ok := ctx.(*operation)
 	if !ok || o.ended {
@@ -199,19 +201,21 @@ func (t *tracer) TraceConnectEnd(ctx context.Context, data pgx.TraceConnectEndDa
 	t.dial.end(ctx, data.Err)
 }
 
-// firstWord matches the first word of a statement, behind comments. It does not match a text that
-// begins with anything else.
+// firstWord matches the first word of a statement, behind comments that have no comment in them. It
+// does not match a text that begins with anything else.
 var firstWord = regexp.MustCompile(`^(?:\s|--[^\n]*\n|/\*[^*]*\*+(?:[^/*][^*]*\*+)*/)*([A-Za-z]{1,20})\b`)
 
 // beginning bounds the part of a statement in which its first word is looked for.
-const beginning = 200
+const beginning = 1000
 
-// verb returns the first word of a statement, such as SELECT, or "".
+// verb returns the first word of a statement, such as SELECT, or "" if it is not at the beginning.
 func verb(sql string) string {
-	if found := firstWord.FindStringSubmatch(sql[:min(len(sql), beginning)]); found != nil {
-		return strings.ToUpper(found[1])
+	part := sql[:min(len(sql), beginning)]
+	at := firstWord.FindStringSubmatchIndex(part)
+	if len(at) == 0 || at[1] == beginning { // the word may be cut
+		return ""
 	}
-	return ""
+	return strings.ToUpper(part[at[2]:at[3]])
 }
 
 // maxTexts and maxText bound the text of a batch's span. The text shows the first maxTexts

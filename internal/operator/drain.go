@@ -23,6 +23,9 @@ var poll = backoff.Policy{Base: 200 * time.Millisecond, Cap: 2 * time.Second}
 // drain relays events until no event is left that was committed before and could be sent. Parked
 // events are no failure of the drain, and no page: the next drain would change nothing. Where a
 // job replaces a service, the log line of drained may be the only signal of them.
+//
+// After --timeout, the relay has a few seconds for its requests under way, and the count of what is
+// left has its own time limit, so the process ends within 20 seconds more.
 func (o Owner) drain(ctx context.Context, s *invocation) error {
 	timeout := s.flags.Duration("timeout", 5*time.Minute, "")
 	if err := s.parse(0); err != nil {
@@ -32,6 +35,7 @@ func (o Owner) drain(ctx context.Context, s *invocation) error {
 		return command.Usagef("--timeout %s: not positive", *timeout)
 	}
 	end := time.Now().Add(*timeout)
+	// The pool and the client that are opened within connecting do not end with it.
 	connecting, cancel := context.WithDeadlineCause(ctx, end, fmt.Errorf("no database after %s", *timeout))
 	defer cancel()
 	if err := s.connect(connecting, needs{pubsub: true}); err != nil {
@@ -73,6 +77,9 @@ func untilDrained(ctx context.Context, events *backlog.Backlog) (err error) {
 		if sendable, err = events.Sendable(ctx, start); err == nil && !sendable {
 			return nil
 		}
+	}
+	if start == "" { // whether events are left is not known
+		return fmt.Errorf("the outbox was not read in time: %w", err)
 	}
 	return errors.Join(context.Cause(ctx), err)
 }

@@ -227,7 +227,7 @@ func TestOutboxDrain(t *testing.T) {
 	}
 	b.append(t, "c", 3)
 	b.project = "nowhere" // its topics do not exist
-	if _, stderr := b.run(t, 1, "outbox drain --timeout 1s"); !strings.Contains(stderr, "events are left after 1s") || count(t, b.video, unpublished) != 6 {
+	if _, stderr := b.run(t, 1, "outbox drain --timeout 3s"); !strings.Contains(stderr, "events are left after 3s") || count(t, b.video, unpublished) != 6 {
 		t.Errorf("without a broker: %s", stderr)
 	}
 }
