@@ -3,6 +3,7 @@ package migrations_test
 import (
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"testing"
 
@@ -31,19 +32,18 @@ func TestPoliciesOfEarlierReleases(t *testing.T) {
 	if strings.Contains(fresh, "SELECT") || !strings.Contains(fresh, "one_tenant") {
 		t.Errorf("policies of new schemas:\n%s", fresh)
 	}
+	source, err := os.ReadFile("../pkg/eventing/migrate/role/00104_policies_of_requests.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, down, _ := strings.Cut(string(source), "-- +goose Down\n")
 	for _, s := range []migrations.Service{migrations.Video, migrations.Catalog} {
 		_, err := admin.Exec(t.Context(), fmt.Sprintf(`
-			DO $$
-			DECLARE
-			  p record;
-			BEGIN
-			  FOR p IN SELECT schemaname, tablename, qual FROM pg_policies WHERE schemaname = '%s' AND policyname = 'one_tenant' LOOP
-			    EXECUTE format('ALTER POLICY one_tenant ON %%I.%%I USING (%%s)', p.schemaname, p.tablename,
-			      replace(p.qual, 'current_setting(''eventing.tenant''::text, true)', '(SELECT current_setting(''eventing.tenant'', true))'));
-			  END LOOP;
-			  DELETE FROM %[1]s.goose_db_version WHERE version_id = 104;
-			END
-			$$`, s))
+			BEGIN;
+			SET LOCAL search_path = %s;
+			%s;
+			DELETE FROM goose_db_version WHERE version_id = 104;
+			COMMIT`, s, down))
 		if err != nil {
 			t.Fatal(err)
 		}
