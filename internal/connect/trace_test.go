@@ -76,7 +76,14 @@ func TestTextsOfABatchAreBounded(t *testing.T) {
 func TestSpansOfOperations(t *testing.T) {
 	t.Parallel()
 	url := pairtest.New(t).VideoURL
-	for mode, want := range map[pgx.QueryExecMode][]string{
+	batches := []string{
+		"request > BATCH size=2 text=SELECT 1; SELECT 2",
+		"BATCH > SELECT failed=22012 text=SELECT 1 / 0 operation=SELECT",
+		"request > BATCH failed=22012 size=3 text=SELECT 1; SELECT 1 / 0; SELECT 3",
+		"request > SELECT text=SELECT 1 operation=SELECT",
+		"request > SELECT failed=22012 text=SELECT 1 / 0 operation=SELECT",
+	}
+	for mode, queries := range map[pgx.QueryExecMode][]string{
 		pgx.QueryExecModeCacheStatement: {
 			"request > connect",
 			"SELECT > PREPARE text=SELECT $1::int",
@@ -84,22 +91,12 @@ func TestSpansOfOperations(t *testing.T) {
 			"request > DELETE failed=42P01 text=-- of nothing\nDELETE FROM nothing operation=DELETE",
 			"SELECT > PREPARE failed=42703 text=SELECT nothing, $1::int",
 			"request > SELECT failed=42703 text=SELECT nothing, $1::int operation=SELECT",
-			"request > BATCH size=2 text=SELECT 1; SELECT 2",
-			"BATCH > SELECT failed=22012 text=SELECT 1 / 0 operation=SELECT",
-			"request > BATCH failed=22012 size=3 text=SELECT 1; SELECT 1 / 0; SELECT 3",
-			"request > SELECT text=SELECT 1 operation=SELECT",
-			"request > SELECT failed=22012 text=SELECT 1 / 0 operation=SELECT",
 		},
 		pgx.QueryExecModeExec: {
 			"request > connect",
 			"request > SELECT text=SELECT $1::int operation=SELECT",
 			"request > DELETE failed=42P01 text=-- of nothing\nDELETE FROM nothing operation=DELETE",
 			"request > SELECT failed=42703 text=SELECT nothing, $1::int operation=SELECT",
-			"request > BATCH size=2 text=SELECT 1; SELECT 2",
-			"BATCH > SELECT failed=22012 text=SELECT 1 / 0 operation=SELECT",
-			"request > BATCH failed=22012 size=3 text=SELECT 1; SELECT 1 / 0; SELECT 3",
-			"request > SELECT text=SELECT 1 operation=SELECT",
-			"request > SELECT failed=22012 text=SELECT 1 / 0 operation=SELECT",
 		},
 	} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -138,7 +135,7 @@ func TestSpansOfOperations(t *testing.T) {
 					got = append(got, names[s.Parent().SpanID()]+" > "+describeSpan(t, s))
 				}
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
+			if diff := cmp.Diff(slices.Concat(queries, batches), got); diff != "" {
 				t.Errorf("spans (-want +got):\n%s", diff)
 			}
 		})
@@ -214,6 +211,11 @@ func TestOperationsAreMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
+	for _, kind := range []string{"connect", "query", "prepare", "batch"} {
+		if !operations(t, measured)[kind].begun {
+			t.Errorf("%s: failures are not counted from 0 on", kind)
+		}
+	}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -253,7 +255,7 @@ func TestOperationsAreMeasured(t *testing.T) {
 		t.Errorf("queries took %f s", took)
 	}
 	for kind, n := range got {
-		got[kind] = counted{n.operations - before[kind].operations, n.failed - before[kind].failed, 0}
+		got[kind] = counted{operations: n.operations - before[kind].operations, failed: n.failed - before[kind].failed}
 	}
 	want := map[string]counted{
 		"connect": {operations: 2, failed: 1}, "query": {operations: 3, failed: 2}, "prepare": {operations: 2, failed: 1},
@@ -271,6 +273,7 @@ var conventional = []float64{0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10}
 type counted struct {
 	operations, failed uint64
 	seconds            float64
+	begun              bool // the counter of failures has a series
 }
 
 // operations returns the operations of connections by kind, and compares their buckets with those of
@@ -299,7 +302,7 @@ func operations(t *testing.T, measured *metric.ManualReader) map[string]counted 
 					t.Errorf("durations are %T", m.Data)
 				}
 				for _, p := range data.DataPoints {
-					all[kind(p.Attributes)] = counted{p.Count, 0, p.Sum}
+					all[kind(p.Attributes)] = counted{operations: p.Count, seconds: p.Sum}
 					if !slices.Equal(p.Bounds, conventional) {
 						t.Errorf("%s: bounds %v", kind(p.Attributes), p.Bounds)
 					}
@@ -307,7 +310,7 @@ func operations(t *testing.T, measured *metric.ManualReader) map[string]counted 
 			case "db.client.operation.errors":
 				for _, p := range failures.DataPoints {
 					n := all[kind(p.Attributes)]
-					n.failed = uint64(p.Value)
+					n.failed, n.begun = uint64(p.Value), true
 					all[kind(p.Attributes)] = n
 				}
 			}
