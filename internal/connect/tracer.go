@@ -201,8 +201,9 @@ func (t *tracer) TraceConnectEnd(ctx context.Context, data pgx.TraceConnectEndDa
 	t.dial.end(ctx, data.Err)
 }
 
-// firstWord matches the first word of a statement, behind comments that have no comment in them. It
-// does not match a text that begins with anything else.
+// firstWord matches the first word of a statement behind comments. It takes a comment to end at its
+// first */, so a comment with a comment in it may give a wrong word. It does not match a text that
+// begins with anything else.
 var firstWord = regexp.MustCompile(`^(?:\s|--[^\n]*\n|/\*[^*]*\*+(?:[^/*][^*]*\*+)*/)*([A-Za-z]{1,20})\b`)
 
 // beginning bounds the part of a statement in which its first word is looked for.
