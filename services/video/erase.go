@@ -39,7 +39,7 @@ type Erasure struct {
 
 // NewErasure returns the erasure of a user in the schema that db's search_path finds.
 func NewErasure(db *pgxpool.Pool, o erasure.Options) *Erasure {
-	return &Erasure{db: db, services: newServices(db, func() {}), backlog: backlog.New(db), Options: o}
+	return &Erasure{db: db, services: newServices(db, nil, func() {}), backlog: backlog.New(db), Options: o}
 }
 
 // eraser returns the principal of the deletions, because an erasure has no request with a caller.

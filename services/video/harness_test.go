@@ -69,7 +69,7 @@ func newAPIFor(tb testing.TB, callers *auth.Authenticator) *api {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(a.db.Close)
-	all := newServices(a.db, func() { a.wakeups <- struct{}{} })
+	all := newServices(a.db, nil, func() { a.wakeups <- struct{}{} })
 	a.service = all.videos
 	a.engagements = all.engagements
 

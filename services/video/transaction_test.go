@@ -112,7 +112,7 @@ func TestRoundTrips(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	s := newServices(pool, func() {})
+	s := newServices(pool, nil, func() {})
 	with := func(key string) aggregate.WriteOptions {
 		return aggregate.WriteOptions{Caller: everyone, Keys: []string{key}}
 	}
@@ -180,7 +180,7 @@ func TestIsolationIsPinned(t *testing.T) {
 	v := a.create()
 	// Two instances are needed: within one instance only one request at a time works on
 	// the row.
-	instances := []services{newServices(a.db, func() {}), newServices(a.db, func() {})}
+	instances := []services{newServices(a.db, nil, func() {}), newServices(a.db, nil, func() {})}
 	// On a busy machine the writers before one may take longer than it waits.
 	patiently := func(write func() error) {
 		err := write()
@@ -214,7 +214,7 @@ func TestALostCommitWakesTheRelay(t *testing.T) {
 	db := pairtest.New(t)
 	pool, armed := db.PoolLosingCommits(t, db.VideoURL, func() {})
 	wakeups := make(chan struct{}, 10)
-	videos := newServices(pool, func() { wakeups <- struct{}{} }).videos
+	videos := newServices(pool, nil, func() { wakeups <- struct{}{} }).videos
 	draft := Video{UploaderID: uuid.New(), Title: "Pompeii"}
 	armed.Store(true)
 	_, err := videos.Create(t.Context(), draft, aggregate.WriteOptions{Caller: everyone}, nil)

@@ -98,16 +98,45 @@ const follows = `CASE WHEN e.epoch <> ` + PresentEpoch + ` THEN outbox_refuses_e
 			 ORDER BY o.version DESC
 			 LIMIT 1), true) END`
 
+// one are the columns of one event, as parameters of a statement.
+const one = `(VALUES ($1::uuid, $2::text, $3::text, $4::text, $5::bigint, $6::int,
+		                $7::bytea, $8::timestamptz, $9::text, $10::bigint, $11::text, $12::uuid, $13::uuid))
+		       AS e (` + stored + `)`
+
 func insertOne(b *pgx.Batch, e eventing.Event) {
 	b.Queue(`
 		INSERT INTO outbox (`+stored+`, gapless)
 		SELECT `+stored+`, `+follows+`
-		  FROM (VALUES ($1::uuid, $2::text, $3::text, $4::text, $5::bigint, $6::int,
-		                $7::bytea, $8::timestamptz, $9::text, $10::bigint, $11::text, $12::uuid, $13::uuid))
-		       AS e (`+stored+`)`,
+		  FROM `+one, arguments(e)...)
+}
+
+// insertLeased inserts an event with the lease of the relay that has the token, unless an earlier
+// event of the aggregate is not published yet. leased tells whether the event has the lease. The
+// condition for the lease is the same as "is head" in claim.sql.
+func insertLeased(b *pgx.Batch, e eventing.Event, token string, leased *bool) {
+	b.Queue(`
+		INSERT INTO outbox (`+stored+`, gapless, lock_token, locked_at)
+		SELECT `+stored+`, `+follows+`, lease.token, lease.since
+		  FROM `+one+`
+		  LEFT JOIN LATERAL (
+			SELECT $14::text AS token, clock_timestamp() AS since
+			 WHERE e.version = 1 OR coalesce((
+				SELECT p.published_at IS NOT NULL
+				  FROM outbox p
+				 WHERE p.aggregate_type = e.aggregate_type AND p.aggregate_id = e.aggregate_id AND p.version < e.version
+				 ORDER BY p.version DESC
+				 LIMIT 1), true)) lease ON true
+		RETURNING lock_token IS NOT NULL`, append(arguments(e), token)...).
+		QueryRow(func(row pgx.Row) error { return row.Scan(leased) })
+}
+
+// arguments are the parameters of the columns in one.
+func arguments(e eventing.Event) []any {
+	return []any{
 		e.ID, e.AggregateType, e.AggregateID, e.Type, e.Version, e.SchemaVersion,
 		notNull(e.Payload), e.OccurredAt, e.TenantID, e.Epoch, e.TraceParent,
-		maybe(e.SourceEventID), maybe(e.PreviousEventID))
+		maybe(e.SourceEventID), maybe(e.PreviousEventID),
+	}
 }
 
 // maybe returns id, or NULL for the zero id. It returns a type of pgtype, because pgx can send

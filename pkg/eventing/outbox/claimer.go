@@ -197,8 +197,10 @@ func (r *Relay) dispatch(b claimResult, claimed chan<- *leasedBatch) (probes int
 	if !b.candidates {
 		if b.claim.Tenant == "" {
 			r.claimSize.observe(b.Batches, b.claim.Events)
+			r.holdBusy(b.Batches, len(b.claim.Alive)+1)
+		} else {
+			r.tenants.claimed(b.Batches, len(b.claim.Alive)+1, time.Now())
 		}
-		r.holdBusy(b)
 	}
 	for _, h := range added {
 		if b.chosen[h.events.Head()] {
@@ -210,13 +212,13 @@ func (r *Relay) dispatch(b claimResult, claimed chan<- *leasedBatch) (probes int
 	return probes
 }
 
-// holdBusy holds busy tenants after a claim, if several tenants are active. A busy tenant is over
-// its rate, has more events on their way to the broker than its share, or has more than
-// tenantLeases events in flight.
-func (r *Relay) holdBusy(b claimResult) {
+// holdBusy counts claimed events, and holds busy tenants if several tenants are active. A busy
+// tenant is over its rate, has more events on their way to the broker than its share, or has more
+// than tenantLeases events in flight. relays is the number of living relays.
+func (r *Relay) holdBusy(claimed []queue.Batch, relays int) {
 	now := time.Now()
-	busy := r.tenants.claimed(b.Batches, len(b.claim.Alive)+1, now)
-	if b.claim.Tenant != "" || !r.tenants.shared(now) {
+	busy := r.tenants.claimed(claimed, relays, now)
+	if !r.tenants.shared(now) {
 		return
 	}
 	if busy = append(busy, r.inFlight.crowding(r.options.Canary)...); len(busy) > 0 {

@@ -24,7 +24,8 @@ const (
 )
 
 // A relay publishes committed events until its context ends. The owner runs it next to its
-// API, and wakes it after each commit.
+// API. A transaction hands its event over to the relay, and wakes the relay if the relay cannot take
+// the event.
 func ExampleRelay() {
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
@@ -39,8 +40,9 @@ func ExampleRelay() {
 	ended := make(chan error)
 	go func() { ended <- relay.Run(ctx) }()
 
+	handover := relay.Handover()
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		return outbox.Append(ctx, tx, nil, eventing.Event{
+		return handover.Append(ctx, tx, nil, eventing.Event{
 			ID: uuid.Must(uuid.NewV7()), AggregateType: "order", AggregateID: "17", Type: "OrderPlaced",
 			Version: 1, SchemaVersion: 1, Epoch: eventing.FirstEpoch, OccurredAt: time.Now().UTC(), Payload: []byte("two chairs"),
 		})
@@ -48,7 +50,9 @@ func ExampleRelay() {
 	if err != nil {
 		panic(err)
 	}
-	relay.Wake()
+	if !handover.Committed() {
+		relay.Wake()
+	}
 
 	err = client.Subscriber(subscription).Receive(ctx, func(_ context.Context, m *pubsub.Message) {
 		fmt.Printf("%s of order %s: %s\n", m.Attributes[eventing.AttrEventType], m.OrderingKey, m.Data)

@@ -214,6 +214,13 @@ func (a *followUps) claimed(seen queue.TxSnapshot, taken toClaim, from queue.TxS
 	a.seen, a.published.takenLow = seen, ""
 }
 
+// relays returns the number of living relays.
+func (a *followUps) relays() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.aliveRelays) + 1
+}
+
 // giveBack ends a failed claim that take has started.
 func (a *followUps) giveBack(after []followUp) {
 	a.mu.Lock()

@@ -34,7 +34,8 @@ type scale struct {
 // TestHistory runs relays in processes of their own on one outbox while they are killed
 // with SIGKILL, the broker fails and restarts, and leases run out under living relays. Commits are slow
 // now and then, rows are locked, and relays and their sessions stand still for a while. The broker must
-// have taken each version of each aggregate, none for the first time before its predecessor.
+// have taken each version of each aggregate, none for the first time before its predecessor. The processes
+// of the relays write, too, and hand their events over to their relays.
 //
 // LOCKSTEP_FULL=1 takes the full measure; `make crash` sets it.
 func TestHistory(t *testing.T) {
@@ -50,12 +51,17 @@ func TestHistory(t *testing.T) {
 	h.eventually(t, 0, unpublished)
 	h.broker.late.Wait()
 	records := h.records(t)
+	records = append(records, h.shared(t)...)
 	history.Require(t, records)
 	if n := h.count(t, attempted); n != 0 {
 		t.Errorf("faults of the broker spent %d attempts", n)
 	}
-	t.Logf("%d aggregates, %d relays, %d kills, %d stops, %d locks: %s",
-		c.aggregates, c.relays, c.kills, h.stops, h.locks, history.Summarize(records))
+	handed, err := os.ReadFile(h.path + handedFile)
+	if err != nil || len(handed) < 100 {
+		t.Errorf("%d events were handed over, %v", len(handed), err)
+	}
+	t.Logf("%d events handed over; %d aggregates, %d relays, %d kills, %d stops, %d locks: %s",
+		len(handed), c.aggregates, c.relays, c.kills, h.stops, h.locks, history.Summarize(records))
 }
 
 // TestHistoryDetectsDisorderOfSkipLocked has relays that claim rows with SKIP LOCKED and nothing more:
@@ -146,6 +152,31 @@ func (h *historyRun) run(t *testing.T, byRows bool) {
 		}
 	}
 	<-written
+	if err := os.WriteFile(h.path+endFile, nil, 0o600); err != nil {
+		t.Error(err)
+	}
+	for _, p := range h.relays { // a stopped process goes on, and then sees the file
+		h.poll(t, func() bool { return exists(h.path + endFile + fmt.Sprint(p.PID())) }, "a relay's process does not stop writing")
+	}
+}
+
+// shared are the events of the relays' processes. A process may be killed between a commit and a
+// record, so the table has the records.
+func (h *historyRun) shared(t *testing.T) []history.Record {
+	t.Helper()
+	rows, err := h.db.Query(t.Context(), `
+		SELECT 'write', aggregate_id, epoch, version, id::text FROM outbox WHERE aggregate_id LIKE 'shared-%' ORDER BY version`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r history.Record, err error) {
+		err = row.Scan(&r.Kind, &r.Aggregate, &r.Epoch, &r.Version, &r.Event)
+		return r, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return records
 }
 
 // kill replaces a relay. Its leases end after 20 s, or at once.

@@ -58,7 +58,8 @@ const (
 	claimants
 )
 
-// inFlight is the set of batches that a relay has leased. It bounds the relay's memory.
+// inFlight is the set of batches that a relay has leased, and of handovers. It bounds the relay's
+// memory.
 type inFlight struct {
 	mu            sync.Mutex
 	batches       map[uuid.UUID]*leasedBatch // by head
@@ -71,6 +72,10 @@ type inFlight struct {
 	leased   map[string]int
 	sending  map[string]int
 	retrying int
+	// handovers are the open ones. handedTo takes the events of handovers whose transactions have
+	// committed. It is nil unless the relay runs.
+	handovers map[*Handover]struct{}
+	handedTo  chan<- *leasedBatch
 	// Each grant of room has a number. served is the number of each claimant's latest grant.
 	// waiting says which claimants were refused room and still wait for it.
 	served  [claimants]int
@@ -80,7 +85,9 @@ type inFlight struct {
 }
 
 func newInFlight() *inFlight {
-	f := &inFlight{batches: map[uuid.UUID]*leasedBatch{}, leased: map[string]int{}, sending: map[string]int{}}
+	f := &inFlight{
+		batches: map[uuid.UUID]*leasedBatch{}, leased: map[string]int{}, sending: map[string]int{}, handovers: map[*Handover]struct{}{},
+	}
 	for by := range f.room {
 		f.room[by] = make(chan struct{}, 1)
 	}
@@ -236,11 +243,15 @@ func (f *inFlight) account(h *leasedBatch, sign int) {
 	}
 }
 
-// low returns a snapshot that saw none of the events in flight.
+// low returns a snapshot that saw none of the events in flight, and none of the events of open
+// handovers.
 func (f *inFlight) low() (low queue.TxSnapshot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, h := range f.batches {
+		low = queue.Earliest(low, h.low)
+	}
+	for h := range f.handovers {
 		low = queue.Earliest(low, h.low)
 	}
 	return low

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"os/exec"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -77,7 +79,77 @@ func relayProcess() {
 		}
 	}
 	r := NewRelay(db, client, map[string]string{"video": topic}, log, func() {}, Options{})
+	go writeShared(ctx, r, os.Getenv(childDatabase), os.Getenv(childHistory))
 	_ = r.Run(ctx)
+}
+
+const (
+	// endFile ends the writers of the relays' processes. Each of them creates the file with its
+	// process id behind the name, when its writers have ended.
+	endFile = ".end"
+	// handedFile has a byte for each event that a relay was handed over.
+	handedFile = ".handed"
+)
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
+}
+
+// writeShared writes versions of a few aggregates, for which the writers of all processes compete, and
+// hands them over. In the full measure it keeps some commits from the relay, as if their answers had been lost.
+func writeShared(ctx context.Context, r *Relay, url, path string) {
+	db, err := pgxpool.New(ctx, url)
+	if err != nil {
+		panic(err)
+	}
+	defer db.Close()
+	handed, err := os.OpenFile(path+handedFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		panic(err)
+	}
+	defer handed.Close()
+	forgets := os.Getenv("LOCKSTEP_FULL") != ""
+	var writing sync.WaitGroup
+	for range 2 {
+		writing.Go(func() {
+			for !exists(path + endFile) {
+				h := r.Handover()
+				err := writeNext(ctx, db, h, fmt.Sprint("shared-", rand.IntN(20)))
+				switch {
+				case err != nil: // a session was ended, or a row is locked: the outcome may be unknown
+				case forgets && rand.IntN(1000) == 0: // the relay learns nothing
+				case h.Committed():
+					_, _ = handed.WriteString(".")
+				default:
+					r.Wake()
+				}
+				backoff.Sleep(ctx, time.Duration(rand.IntN(20))*time.Millisecond, nil)
+			}
+		})
+	}
+	writing.Wait()
+	if err := os.WriteFile(fmt.Sprint(path, endFile, os.Getpid()), nil, 0o600); err != nil {
+		panic(err)
+	}
+}
+
+// writeNext commits the next version of an aggregate. The lock takes the place of the aggregate's row.
+func writeNext(ctx context.Context, db *pgxpool.Pool, h *Handover, aggregate string) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtext($1))`, aggregate); err != nil {
+			return err
+		}
+		var version int64
+		err := tx.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM outbox WHERE aggregate_type = 'video' AND aggregate_id = $1`, aggregate).
+			Scan(&version)
+		if err != nil {
+			return err
+		}
+		return h.Append(ctx, tx, nil, event(aggregate, version+1))
+	})
 }
 
 // recordTo records each request before it leaves this process, and each acknowledgement

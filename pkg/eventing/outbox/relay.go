@@ -148,6 +148,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	// The channels have room for everything that may be in flight, so no send ever waits.
 	const most = maxEvents + maxCandidates
 	claimed, results := make(chan *leasedBatch, most), make(chan publishResult, most)
+	r.inFlight.acceptHandovers(claimed)
 	var publishing, settling, background sync.WaitGroup
 	for range publishesInFlight {
 		publishing.Go(func() {
@@ -171,6 +172,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	claiming.Go(func() { r.probeLoop(ctx, flying, claimed) })
 	r.claimLoop(ctx, claimed)
 	claiming.Wait()
+	r.inFlight.acceptHandovers(nil)
 	close(claimed)
 	publishing.Wait()
 	close(results)

@@ -32,6 +32,8 @@ type settler struct {
 	*Relay
 
 	waiting []*unsettled
+	// sentAt is when the last statement was sent.
+	sentAt time.Time
 	// limit is how many events one statement marks. It adapts to the database's speed. A
 	// statement that runs out of time halves the limit, and a quick statement doubles the limit.
 	limit int
@@ -63,7 +65,7 @@ func (r *Relay) settleLoop(ctx, closing context.Context, results <-chan publishR
 				results = nil
 				break
 			}
-			for _, l := range r.gather(first, results) {
+			for _, l := range s.gather(first, results) {
 				s.waiting = append(s.waiting, &unsettled{publishResult: l, settlement: r.settlement(ctx, l)})
 			}
 		case <-retry.C:
@@ -127,13 +129,13 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 	for i, u := range part {
 		settlements[i], weight = u.settlement, weight+u.weight()
 	}
-	start := time.Now()
+	s.sentAt = time.Now()
 	done, err := s.queue.Settle(closing, s.token, settlements)
 	if err != nil {
 		s.failed(ctx, part, weight, err)
 		return
 	}
-	if time.Since(start) < quick {
+	if time.Since(s.sentAt) < quick {
 		s.limit = min(maxEvents, 2*s.limit)
 	}
 	var written, locked []*unsettled
@@ -236,6 +238,7 @@ func (s *settler) forget(results []*unsettled) {
 // the lease of a batch, no further request of the batch starts. If another transaction has locked
 // the row that has a lease, the lease stays as it was.
 func (r *Relay) renew(ctx context.Context) {
+	r.followUps.expireHandovers(r.inFlight, time.Now())
 	due := r.inFlight.dueForRenewal()
 	if len(due) == 0 {
 		return
@@ -254,17 +257,27 @@ func (r *Relay) renew(ctx context.Context) {
 	}
 }
 
-// gatherTime is the longest time that a result waits for other results.
-const gatherTime = 2 * time.Millisecond
+const (
+	// gatherTime is the longest time that a result waits for other results, unless the last statement
+	// was sent less than settleEvery ago.
+	gatherTime = 2 * time.Millisecond
+	// settleEvery is the least time between two statements, unless results have to be written in
+	// several statements. Only an event behind a published event of its aggregate waits for the
+	// mark. Without settleEvery a relay with a thousand events a second sent a statement for every
+	// second event, which cost more than all other work of the relay.
+	settleEvery = 5 * time.Millisecond
+)
 
 // gather returns first and the other results that have arrived. If these results have fewer than
-// half of the events in flight, gather waits for more results, for gatherTime at most. The wait is
-// worth it because a statement for a few results costs as much as a statement for one result.
-func (r *Relay) gather(first publishResult, results <-chan publishResult) []publishResult {
+// half of the events in flight, gather waits for more results, for gatherTime at most. It also waits
+// until settleEvery after the last statement. The waits are worth it because a statement for a few
+// results costs as much as a statement for one result.
+func (s *settler) gather(first publishResult, results <-chan publishResult) []publishResult {
 	batch, events := []publishResult{first}, len(first.batch.events)
-	timer := time.NewTimer(gatherTime)
+	pause := time.Until(s.sentAt.Add(settleEvery))
+	timer := time.NewTimer(max(gatherTime, pause))
 	defer timer.Stop()
-	for 2*events < r.inFlight.total() || len(results) > 0 {
+	for pause > 0 || 2*events < s.inFlight.total() || len(results) > 0 {
 		select {
 		case l, ok := <-results:
 			if !ok {

@@ -28,14 +28,16 @@ type Writer struct {
 	db     *pgxpool.Pool
 	writer *txn.Writer
 	epoch  *outbox.Epoch
+	relay  *outbox.Relay
 	wake   func() // outbox.Relay.Wake
 }
 
-// NewWriter returns a writer on the schema that db's search_path finds. The writer calls wake after
-// each commit that added an event to the outbox, and after each commit that may have done so,
-// because its answer was lost. The process passes [outbox.Relay.Wake].
-func NewWriter(db *pgxpool.Pool, wake func()) *Writer {
-	return &Writer{db: db, writer: txn.NewWriter(db), epoch: outbox.NewEpoch(db), wake: wake}
+// NewWriter returns a writer on the schema that db's search_path finds. The writer hands its events
+// over to relay. It calls wake after a commit with an event that the relay does not take, and after
+// each commit that may have added an event, because its answer was lost. The process passes
+// [outbox.Relay.Wake]. relay is nil if the process has no relay.
+func NewWriter(db *pgxpool.Pool, relay *outbox.Relay, wake func()) *Writer {
+	return &Writer{db: db, writer: txn.NewWriter(db), epoch: outbox.NewEpoch(db), relay: relay, wake: wake}
 }
 
 // WriteOptions are the caller, the idempotency keys and the precondition of a write.
@@ -89,7 +91,9 @@ func Write[T any, P rowOf[T]](
 	switch {
 	case result.Replayed:
 	case t.events > 0:
-		w.wake()
+		if !t.handover.Committed() {
+			w.wake()
+		}
 	case t.present > 0:
 		P(&result.Value).complete(t.Tenant, t.present)
 	}
@@ -99,7 +103,7 @@ func Write[T any, P rowOf[T]](
 // mayHaveCommitted reports whether a transaction that sent COMMIT and failed with err may have
 // committed. An error that the database has returned means that it has not, with one exception: a
 // session may be ended while its COMMIT waits for a standby. The event of such a transaction waits for
-// the relay's poll.
+// the relay's poll, or for the end of its lease.
 func mayHaveCommitted(err error) bool {
 	_, refused := errors.AsType[*pgconn.PgError](err)
 	return !refused
@@ -116,6 +120,7 @@ func writeInEpoch[T any](
 	}
 	err = w.writer.Write(ctx, name, func(tx *txn.Tx) (err error) {
 		t = newTx(tx, caller, epoch, r)
+		t.handover = w.relay.Handover()
 		result.Value, err = do(ctx, t)
 		return err
 	})
@@ -155,6 +160,7 @@ type Tx struct {
 	// Append refuses the events, and Write runs the transaction again.
 	Epoch    int64
 	request  idempotency.Request
+	handover *outbox.Handover
 	batch    *pgx.Batch
 	answered idempotency.Stored
 	events   int
@@ -215,7 +221,7 @@ func (t *Tx) Append(ctx context.Context, events ...eventing.Event) error {
 	if t.events == 0 {
 		t.Queue(selectEpoch).QueryRow(func(row pgx.Row) error { return row.Scan(&t.present) })
 	}
-	return outbox.Append(ctx, t.tx.Last(), t.batch, events...)
+	return t.handover.Append(ctx, t.tx.Last(), t.batch, events...)
 }
 
 // Store calls Remember and Append. If there is no event, it stores only the answer.

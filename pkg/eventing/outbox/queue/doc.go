@@ -16,7 +16,8 @@
 // So the versions of an aggregate commit in order, and each snapshot shows which pending version is
 // the lowest. The row of that version is the head, and serves as the aggregate's lock. FOR UPDATE
 // SKIP LOCKED on the head decides between relays, and only the head gets the lease (lock_token,
-// locked_at). The versions behind the head are claimed with it, without a write.
+// locked_at). The versions behind the head are claimed with it, without a write. A transaction may
+// also write its event with a lease, if that event is a head.
 //
 // A row is a head if the version before it is published or deleted. A relay does not claim a row
 // that is not a head. Instead, the relay that publishes the version before marks that version as
