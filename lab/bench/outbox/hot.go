@@ -10,12 +10,10 @@ import (
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/lab/bench/measure"
 	"example.com/lockstep/lab/bench/rig"
 	"example.com/lockstep/pkg/eventing"
-	"example.com/lockstep/pkg/eventing/outbox"
 )
 
 // hotLoad is the load in events of one aggregate per second.
@@ -62,20 +60,17 @@ func (h *hotAggregate) run(ctx context.Context, f *rig.RelayFixture, n int) (mea
 	return measure.Sampled(n, append([]float64{measure.PerSecond(n, start)}, measure.Percentiles(took, 50, 99)...)...), err
 }
 
-// commit commits the next version, and wakes the relay.
+// commit commits the next version, and hands it over to the relay.
 func (h *hotAggregate) commit(ctx context.Context, f *rig.RelayFixture) error {
 	h.row.Lock()
 	defer h.row.Unlock()
 	e := rig.VideoCreated(uuid.Must(uuid.NewV7()), time.Now().UTC())
 	e.AggregateID, e.Version = h.id, int64(len(h.committed)+1)
-	if err := pgx.BeginFunc(ctx, f.DB, func(tx pgx.Tx) error { return outbox.Append(ctx, tx, nil, e) }); err != nil {
-		return err
-	}
-	h.mu.Lock()
-	h.committed = append(h.committed, time.Now())
-	h.mu.Unlock()
-	f.Relays.Wake(0)
-	return nil
+	return f.Relays.Commit(ctx, f.DB, 0, e, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.committed = append(h.committed, time.Now())
+	})
 }
 
 // acknowledged records the time at which the next version was acknowledged. The probe checks the

@@ -27,5 +27,12 @@ func (lockstep) Append(ctx context.Context, tx pgx.Tx, events []eventing.Event) 
 // NewRelay implements [Peer].
 func (lockstep) NewRelay(db *pgxpool.Pool, client *pubsub.Client) (Relay, error) {
 	topics := map[string]string{"video": rig.TopicName(rig.Topic)}
-	return outbox.NewRelay(db, client, topics, slog.New(slog.DiscardHandler), func() {}, outbox.Options{}), nil
+	return lockstepRelay{outbox.NewRelay(db, client, topics, slog.New(slog.DiscardHandler), func() {}, outbox.Options{})}, nil
+}
+
+type lockstepRelay struct{ *outbox.Relay }
+
+// Commit implements [Relay].
+func (r lockstepRelay) Commit(ctx context.Context, db *pgxpool.Pool, e eventing.Event, committed func()) error {
+	return rig.CommitTo(ctx, db, r.Relay, e, committed)
 }

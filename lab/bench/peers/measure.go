@@ -202,12 +202,7 @@ func (f *fixture) pace(ctx context.Context, r *running, rate float64, n int) ([]
 	c := commits{at: map[string]time.Time{}}
 	_, err := measure.Paced(ctx, rate, n, func(ctx context.Context, _ int) error {
 		event := version(uuid.Must(uuid.NewV7()), 1)
-		if err := f.commit(ctx, event); err != nil {
-			return err
-		}
-		c.note(event.AggregateID)
-		r.Wake()
-		return nil
+		return r.Commit(ctx, f.db, event, func() { c.note(event.AggregateID) })
 	})
 	if err != nil {
 		return nil, err

@@ -35,15 +35,22 @@ type Peer interface {
 type Relay interface {
 	// Run publishes until ctx ends.
 	Run(ctx context.Context) error
-	// Wake tells the relay that a transaction of this process has committed.
-	Wake()
+	// Commit commits an event in a transaction of its own, in the process of the relay. It calls
+	// committed when COMMIT is answered, before the relay learns of the commit.
+	Commit(ctx context.Context, db *pgxpool.Pool, e eventing.Event, committed func()) error
 }
 
 // unaware is embedded in a relay that finds commits by itself.
-type unaware struct{}
+type unaware struct{ Peer }
 
-// Wake implements [Relay].
-func (unaware) Wake() {}
+// Commit implements [Relay].
+func (u unaware) Commit(ctx context.Context, db *pgxpool.Pool, e eventing.Event, committed func()) error {
+	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error { return u.Append(ctx, tx, []eventing.Event{e}) })
+	if err == nil {
+		committed()
+	}
+	return err
+}
 
 // entry is a peer in the table.
 type entry struct {

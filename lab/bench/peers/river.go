@@ -87,7 +87,7 @@ func (riverJobs) NewRelay(db *pgxpool.Pool, client *pubsub.Client) (Relay, error
 		FetchCooldown: riverFetch, FetchPollInterval: 10 * riverFetch,
 		JobTimeout: riverJob, RescueStuckJobsAfter: riverRescue,
 	})
-	return &riverRelay{client: c, publisher: publisher}, err
+	return &riverRelay{unaware: unaware{riverJobs{}}, client: c, publisher: publisher}, err
 }
 
 type riverRelay struct {

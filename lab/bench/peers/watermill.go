@@ -88,7 +88,7 @@ func (w watermillSQL) NewRelay(db *pgxpool.Pool, client *pubsub.Client) (Relay, 
 	}
 	to := &toPubSub{publisher: orderedPublisher(client, 1)}
 	f, err := forwarder.NewForwarder(s, to, watermill.NopLogger{}, forwarder.Config{ForwarderTopic: forwarderTopic, CloseTimeout: time.Second})
-	return watermillRelay{Forwarder: f}, err
+	return watermillRelay{f, unaware{w}}, err
 }
 
 type watermillRelay struct {

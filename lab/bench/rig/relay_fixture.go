@@ -14,7 +14,6 @@ import (
 
 	"example.com/lockstep/lab/bench/measure"
 	"example.com/lockstep/pkg/eventing"
-	"example.com/lockstep/pkg/eventing/outbox"
 )
 
 // Committers is the number of concurrent transactions.
@@ -112,16 +111,11 @@ func (f *RelayFixture) forget() {
 	f.committed, f.published = map[string]time.Time{}, map[string]time.Time{}
 }
 
-// CommitOne commits one event of a new aggregate. Then it wakes a relay. i is the number of the
+// CommitOne commits one event of a new aggregate, and hands it over to a relay. i is the number of the
 // call, and decides which relay is in the writer's process.
 func (f *RelayFixture) CommitOne(ctx context.Context, i int) error {
 	e := VideoCreated(uuid.Must(uuid.NewV7()), time.Now().UTC())
-	if err := pgx.BeginFunc(ctx, f.DB, func(tx pgx.Tx) error { return outbox.Append(ctx, tx, nil, e) }); err != nil {
-		return err
-	}
-	f.noteCommit(e)
-	f.Relays.Wake(i)
-	return nil
+	return f.Relays.Commit(ctx, f.DB, i, e, func() { f.noteCommit(e) })
 }
 
 func (f *RelayFixture) noteCommit(e eventing.Event) {

@@ -6,9 +6,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/lab/bench/measure"
+	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox"
 )
 
@@ -51,6 +53,26 @@ func (r *Relays) Start(ctx context.Context) {
 
 // Wake wakes relay i modulo the number of relays, like a writer in the process of that relay.
 func (r *Relays) Wake(i int) { r.relays[i%len(r.relays)].Wake() }
+
+// Commit commits an event, like a writer in the process of relay i modulo the number of relays. It
+// calls committed before the relay learns of the commit.
+func (r *Relays) Commit(ctx context.Context, db *pgxpool.Pool, i int, e eventing.Event, committed func()) error {
+	return CommitTo(ctx, db, r.relays[i%len(r.relays)], e, committed)
+}
+
+// CommitTo commits an event and hands it over to relay. It calls committed before relay learns of the
+// commit.
+func CommitTo(ctx context.Context, db *pgxpool.Pool, relay *outbox.Relay, e eventing.Event, committed func()) error {
+	h := relay.Handover()
+	if err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error { return h.Append(ctx, tx, nil, e) }); err != nil {
+		return err
+	}
+	committed()
+	if !h.Committed() {
+		relay.Wake()
+	}
+	return nil
+}
 
 // Close stops the relays, and returns when none is running.
 func (r *Relays) Close() {

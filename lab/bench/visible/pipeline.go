@@ -9,14 +9,12 @@ import (
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/lab/bench/measure"
 	"example.com/lockstep/lab/bench/rig"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
-	"example.com/lockstep/pkg/eventing/outbox"
 )
 
 // The moments of an event.
@@ -103,12 +101,7 @@ func (l *pipeline) commit(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	if err := pgx.BeginFunc(ctx, l.DB, func(tx pgx.Tx) error { return outbox.Append(ctx, tx, nil, e) }); err != nil {
-		return err
-	}
-	l.reach(atCommit, e.Key())
-	l.Relays.Wake(i)
-	return nil
+	return l.Relays.Commit(ctx, l.DB, i, e, func() { l.reach(atCommit, e.Key()) })
 }
 
 func (l *pipeline) acknowledged(m *pubsubpb.PubsubMessage) {
