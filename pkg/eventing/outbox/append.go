@@ -110,24 +110,34 @@ func insertOne(b *pgx.Batch, e eventing.Event) {
 		  FROM `+one, arguments(e)...)
 }
 
-// insertLeased inserts an event with the lease of the relay that has the token, unless an earlier
-// event of the aggregate is not published yet. leased tells whether the event has the lease. The
-// condition for the lease is the same as "is head" in claim.sql.
-func insertLeased(b *pgx.Batch, e eventing.Event, token string, leased *bool) {
+// lease is the lease with which insertLeased writes an event.
+type lease struct {
+	token string
+	// since is when the lease begins. It is a time before the statement was sent, and not the time
+	// at which the statement is executed, because the relay must know when the lease is over,
+	// however long the statement waits.
+	since time.Time
+	// written says that the event was written. taken says that it has the lease.
+	written, taken bool
+}
+
+// insertLeased inserts an event with a lease, unless an earlier event of the aggregate is not published
+// yet. The condition for the lease is the same as "is head" in claim.sql.
+func insertLeased(b *pgx.Batch, e eventing.Event, l *lease) {
 	b.Queue(`
 		INSERT INTO outbox (`+stored+`, gapless, lock_token, locked_at)
 		SELECT `+stored+`, `+follows+`, lease.token, lease.since
 		  FROM `+one+`
 		  LEFT JOIN LATERAL (
-			SELECT $14::text AS token, clock_timestamp() AS since
+			SELECT $14::text AS token, $15::timestamptz AS since
 			 WHERE e.version = 1 OR coalesce((
 				SELECT p.published_at IS NOT NULL
 				  FROM outbox p
 				 WHERE p.aggregate_type = e.aggregate_type AND p.aggregate_id = e.aggregate_id AND p.version < e.version
 				 ORDER BY p.version DESC
 				 LIMIT 1), true)) lease ON true
-		RETURNING lock_token IS NOT NULL`, append(arguments(e), token)...).
-		QueryRow(func(row pgx.Row) error { return row.Scan(leased) })
+		RETURNING true, lock_token IS NOT NULL`, append(arguments(e), l.token, l.since)...).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&l.written, &l.taken) })
 }
 
 // arguments are the parameters of the columns in one.

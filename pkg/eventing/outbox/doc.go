@@ -9,7 +9,8 @@
 // Files, in the order in which an event passes through them:
 //
 //	append.go        Append writes the event; epoch.go reads the owner's present epoch
-//	handover.go      passes the event to the relay of the same process, without a claim
+//	handover.go      passes the event to the relay of the same process, without a claim;
+//	                 handovers.go keeps the open handovers
 //	relay.go         Relay starts the goroutines and has Wake; options.go has settings and hooks
 //	scheduler.go     decides what to claim next
 //	claimer.go       claims new events; scanner.go claims retries and rows that a claim missed
@@ -54,7 +55,8 @@
 //     acknowledgement of version n.
 //   - This order holds even if a relay loses its lease without noticing and another relay takes
 //     over. A batch of the first relay begins at the row that was the aggregate's oldest pending
-//     row when the first relay claimed the batch. So the first relay can only repeat events. It
+//     row when the first relay claimed the batch, or when the row was written with the lease. So the
+//     first relay can only repeat events. It
 //     cannot send a version before an earlier version. The order does not depend on the lease,
 //     which only keeps repeats rare.
 //   - An event is written with a lease only if the statement that writes it sees that the event
@@ -274,8 +276,11 @@
 //
 //	before the claim commits      nothing happened
 //	handed over, not published    the lease runs out, and another relay sends the event
-//	the answer to a COMMIT with   the relay scans for the event when the lease has run out; until
-//	a lease is lost               then the relay's low has not seen the event
+//	the answer to a COMMIT with   0.2 s later the relay takes the lease from the event, if the event
+//	a lease is lost               is there, and a scan finds it; another scan follows when the lease
+//	                              is over; until then the relay's low has not seen the event
+//	a relay ends while a          the relay takes the lease from the event, if it is there; if the
+//	handover is open              transaction commits later, the lease runs out
 //	a claim's answer is lost      for 25 s the relay treats leases under its own token as
 //	                              ownerless, and scans for the rows that they cover
 //	leased, not published         the lease runs out, and another relay sends the events
@@ -315,7 +320,8 @@
 //
 // # Limits
 //
-// A relay holds up to 6,000 events with 24 MiB of payloads. It also remembers up to 6,000 published
+// A relay holds up to 6,000 events with 24 MiB of payloads, events of open handovers included. It
+// opens no handovers while it holds 2,000 events or 8 MiB. It also remembers up to 6,000 published
 // versions behind which events may follow. If there are more, it drops the oldest versions and
 // scans for the events behind them. In addition it holds up to 256 events of paused topics, from
 // which probes are chosen. A scan for probes that finds no event is repeated after 20 times its own

@@ -1,17 +1,29 @@
 package outbox
 
 import (
+	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+const (
+	// mostClockError is the largest error of the database's time with which a relay opens handovers.
+	// A lease is shorter by that error.
+	mostClockError = time.Second
+	// handoverTime is the time after which an open handover is closed. By then its lease is over, even
+	// if the database's clock was set back by a second in the meantime. If it was set back further,
+	// the lease does not count.
+	handoverTime = queue.LeaseTime + time.Second
+	// doubtTime is how long a relay waits before it looks for the event of a transaction with an
+	// unknown outcome. The database may still execute the COMMIT.
+	doubtTime = 200 * time.Millisecond
 )
 
 // Handover passes the event of one transaction to the relay of the same process. The relay publishes
@@ -20,9 +32,9 @@ import (
 // call this immediate dispatch.
 //
 // A handover is only a shortcut. If the relay cannot take the event, Append writes the event
-// without a lease, and the relays find it as usual. If the caller does not call Committed after a
-// commit, or if the process dies, the relays find the event when its lease has run out, 20 s after
-// Append. A rollback after Append costs the relay a scan for such an event.
+// without a lease, and the relays find it as usual. After the transaction the caller calls Committed
+// or Failed. If the caller calls neither, or if the process dies, the relays find the event when its
+// lease is over, 20 s after Append.
 //
 // The relay publishes the event as it was passed to Append, and does not look into the table. So the
 // transaction must commit with synchronous_commit on, and must not undo the event by a rollback to a
@@ -32,14 +44,19 @@ import (
 // Handover are valid, and hand over nothing.
 type Handover struct {
 	relay *Relay
-	// The other fields are set by Append. low is a snapshot that did not see the event. leaseUntil
-	// is as in leasedBatch. size is the size of the payload. others says that the transaction has
+	// The other fields are set by Append. low is a snapshot that did not see the event. opened is when
+	// the handover was opened, and the lease begins at that time by the database's clock, or up to
+	// clockError earlier. size is the size of the payload. others says that the transaction has
 	// events without a lease.
 	event      eventing.Event
 	low        queue.TxSnapshot
-	leaseUntil time.Time
+	opened     time.Time
+	clockError time.Duration
 	size       int
 	others     bool
+	// uncounted says that the event no longer counts as in flight for the handover. The lock of
+	// inFlight guards it.
+	uncounted bool
 }
 
 // Handover returns the handover of a transaction that is about to begin. A nil Relay returns nil.
@@ -58,7 +75,12 @@ func (h *Handover) Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, event
 	if h == nil {
 		return Append(ctx, tx, with, events...)
 	}
-	if len(events) != 1 || check(events[0]) != nil || !h.relay.open(h, events[0]) {
+	var since time.Time
+	open := len(events) == 1 && check(events[0]) == nil
+	if open {
+		since, open = h.relay.open(h, events[0])
+	}
+	if !open {
 		h.others = true
 		return Append(ctx, tx, with, events...) // which returns the error of check
 	}
@@ -67,10 +89,12 @@ func (h *Handover) Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, event
 	}
 	e := created(ctx, events)[0]
 	h.event = asRead(e)
-	leased := false
-	insertLeased(with, e, h.relay.token, &leased)
+	l := lease{token: h.relay.token, since: since}
+	insertLeased(with, e, &l)
 	err := tx.SendBatch(ctx, with).Close()
-	if err == nil && !leased || isRolledBack(err) {
+	if l.written && !l.taken || !l.written && !tx.Conn().IsClosed() {
+		// The event has no lease, or was not written: the connection is in order, so the database has
+		// answered all statements. Without an answer the event may be there.
 		h.relay.inFlight.forget(h)
 	}
 	if err != nil {
@@ -81,39 +105,39 @@ func (h *Handover) Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, event
 
 // Committed tells the relay that the transaction has committed, and reports whether the relay
 // publishes all events of the transaction without a claim. If it returns false, the caller calls
-// [Relay.Wake]. A caller whose transaction was rolled back, or that has no answer to COMMIT, does not
-// call Committed.
+// [Relay.Wake].
 func (h *Handover) Committed() bool { return h != nil && h.relay.accept(h) && !h.others }
 
-// isRolledBack reports whether err is an error after which the transaction cannot commit. If the
-// database has ended the session, a COMMIT in the same batch may have succeeded: it may have waited
-// for a standby. If there was no answer, it may have succeeded, too.
-func isRolledBack(err error) bool {
-	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && e.SeverityUnlocalized == "ERROR"
+// Failed tells the relay that the transaction has failed, and may have committed, because the
+// answer to COMMIT was lost. The relay looks for the event soon, and again when the lease is over. If
+// the transaction had events without a lease, the caller calls [Relay.Wake], too.
+func (h *Handover) Failed() {
+	if h != nil && h.relay.inFlight.isOpen(h) {
+		time.AfterFunc(doubtTime, func() { h.relay.inFlight.handBack(h) })
+	}
 }
 
-// asRead returns e as a claim would read it from the table. So the message is the same, whoever
-// publishes the event.
+// asRead returns e as a claim would read it from the table. So the message is the same with and
+// without a claim. The payload is a copy, because the caller may reuse its slice after Append.
 func asRead(e eventing.Event) eventing.Event {
 	e.OccurredAt = e.OccurredAt.UTC().Truncate(time.Microsecond)
-	e.Payload, e.SourceEventID = notNull(e.Payload), uuid.Nil
+	e.Payload, e.SourceEventID = bytes.Clone(notNull(e.Payload)), uuid.Nil
 	return e
 }
 
 // open notes that a transaction is about to write an event with this relay's lease, and reports
-// whether it may.
-func (r *Relay) open(h *Handover, e eventing.Event) bool {
-	now := time.Now()
+// whether it may. since is when the lease begins, by the database's clock.
+func (r *Relay) open(h *Handover, e eventing.Event) (since time.Time, opened bool) {
+	now, clock := time.Now(), r.clock.Load()
 	p, tenant := r.pauses[e.AggregateType], e.Tenant()
-	if p == nil || p.paused() || !h.leaseUntil.IsZero() {
-		return false
+	if p == nil || p.paused() || !h.opened.IsZero() || clock == nil || clock.Error() > mostClockError {
+		return since, false
 	}
 	if r.tenants.shared(now) && r.inFlight.roomOfAll() <= 0 {
-		return false
+		return since, false
 	}
-	h.leaseUntil, h.size = now.Add(queue.LeaseTime), len(e.Payload)
-	return r.followUps.open(h, tenant, r.inFlight)
+	h.opened, h.clockError, h.size = now, clock.Error(), len(e.Payload)
+	return clock.At(now), r.followUps.open(h, tenant, r.inFlight)
 }
 
 // open adds a handover to those that are open, unless the relay does not run, the event's tenant is
@@ -126,92 +150,30 @@ func (a *followUps) open(h *Handover, tenant string, f *inFlight) bool {
 	return a.seen != "" && a.heldTenant(tenant) == nil && f.open(h)
 }
 
-// open expects the lock of followUps. An open handover counts as an event in flight. Two claims
-// have room in any case.
-func (f *inFlight) open(h *Handover) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.handedTo == nil || f.events >= claimEvents || f.bytes >= claimBytes ||
-		f.events+f.reserved*claimEvents >= maxEvents || f.bytes+f.reserved*claimBytes >= maxBytes {
-		return false
-	}
-	f.handovers[h] = struct{}{}
-	f.events, f.bytes = f.events+1, f.bytes+h.size
-	return true
-}
-
-// forget removes a handover, if it is open.
-func (f *inFlight) forget(h *Handover) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.close(h)
-	f.signalRoom()
-}
-
-// close expects the lock. It reports whether the handover was open.
-func (f *inFlight) close(h *Handover) bool {
-	_, open := f.handovers[h]
-	if open {
-		delete(f.handovers, h)
-		f.events, f.bytes = f.events-1, f.bytes-h.size
-	}
-	return open
-}
-
-// accept sends the committed event of a handover to the publishers. It returns false if the
-// event's lease ends too soon, if the relay ends, or if the event has no lease. In the first two
-// cases the handover stays open until the lease has run out.
+// accept sends the committed event of a handover to the publishers. It returns false if the event's
+// lease ends too soon, if the relay ends, or if the event has no lease.
 func (r *Relay) accept(h *Handover) bool {
-	b := queue.Batch{{Event: h.event}}
-	if !r.inFlight.accept(h, b) {
-		return false
+	b := &leasedBatch{
+		events: queue.Batch{{Event: h.event}}, low: h.low, lowBehind: h.low, leaseUntil: h.opened.Add(queue.LeaseTime - h.clockError),
 	}
-	r.holdBusy([]queue.Batch{b}, r.followUps.relays())
-	return true
+	if !b.validFor(publishTimeout) {
+		return false // the handover stays open until the lease is over
+	}
+	accepted := r.inFlight.accept(h, b)
+	if accepted {
+		r.holdBusy([]queue.Batch{b.events}, r.followUps.relays())
+	}
+	return accepted
 }
 
-// accept makes a batch in flight of a handover. If a claim has found the event in the meantime, the
-// event is in flight already. A publisher cannot keep accept waiting, because the channel has room for
-// everything that may be in flight.
-func (f *inFlight) accept(h *Handover, events queue.Batch) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.handedTo == nil || time.Now().Add(publishTimeout).After(h.leaseUntil) || !f.close(h) {
-		return false
-	}
-	if f.batches[h.event.ID] != nil {
-		return true
-	}
-	b := &leasedBatch{events: events, leaseUntil: h.leaseUntil, low: h.low, lowBehind: h.low}
-	f.batches[h.event.ID] = b
-	f.account(b, 1)
-	f.handedTo <- b
-	return true
-}
-
-// acceptHandovers passes handovers to the channel to from now on. If to is nil, the relay takes no
-// more events.
-func (f *inFlight) acceptHandovers(to chan<- *leasedBatch) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.handedTo = to
-}
-
-// expireHandovers schedules a scan for the events of the handovers whose leases have run out, and
-// closes these handovers. Their transactions may have committed. A transaction that commits later is
-// found by a claim, because its event has no valid lease by then.
+// expireHandovers closes the handovers whose leases are over, and schedules a scan for their events.
+// Their transactions may have committed. A transaction that commits later is found by a claim, because
+// the claim has not seen the event before, and the lease of the event is over.
 func (a *followUps) expireHandovers(f *inFlight, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for h := range f.handovers {
-		if h.leaseUntil.Before(now) {
-			f.close(h)
-			f.signalRoom()
-			a.addScan(h.low, now)
-			a.unknownLeasesUntil = now.Add(queue.LeaseTime + queue.Timeout)
-			signal(a.wakeScans)
-		}
+	for _, low := range f.closeExpired(now) {
+		a.addScan(low, now)
+		signal(a.wakeScans)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
@@ -40,6 +39,19 @@ func (b *bench) handedOver(t *testing.T) (*Relay, chan *leasedBatch) {
 	return r, claimed
 }
 
+// claim makes one claim of new events.
+func (r *Relay) claim(t *testing.T, claimed chan<- *leasedBatch) {
+	t.Helper()
+	var s claimSchedule
+	r.step(t.Context(), &s, claimed)
+}
+
+func (f *inFlight) opened() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.handovers)
+}
+
 // A relay publishes a handed over event without a claim. A claim would have to wait: it is
 // stopped here.
 func TestHandedOverEventNeedsNoClaim(t *testing.T) {
@@ -47,13 +59,16 @@ func TestHandedOverEventNeedsNoClaim(t *testing.T) {
 	b := newBench(t)
 	r, claimed := b.handedOver(t)
 	h := b.handOver(t, r, event("a", 1))
-	if len(claimed) != 0 || r.inFlight.total() != 1 {
-		t.Errorf("%d batches with the publishers, %d events in flight, before the commit is known", len(claimed), r.inFlight.total())
+	if len(claimed) != 0 || r.inFlight.events != 1 || r.inFlight.total() != 0 {
+		t.Errorf("%d batches with the publishers, %d events in flight, before the commit is known", len(claimed), r.inFlight.events)
 	}
 	if !h.Committed() || len(claimed) != 1 || r.inFlight.total() != 1 {
 		t.Fatalf("%d batches with the publishers, %d events in flight", len(claimed), r.inFlight.total())
 	}
 	got := <-claimed
+	if got.low != h.low || got.lowBehind != h.low || h.low == "" {
+		t.Errorf("the lows are %q and %q, want %q", got.low, got.lowBehind, h.low)
+	}
 	if rep := r.send(t.Context(), t.Context(), got); rep.published != 1 {
 		t.Fatalf("%+v", rep)
 	}
@@ -121,8 +136,8 @@ func TestHandoverBehindAnUnpublishedEvent(t *testing.T) {
 	b := newBench(t)
 	r, claimed := b.handedOver(t)
 	first, second := b.handOver(t, r, event("a", 1)), b.handOver(t, r, event("a", 2))
-	if n := b.count(t, `SELECT count(*) FROM outbox WHERE lock_token IS NOT NULL`); n != 1 || r.inFlight.total() != 1 {
-		t.Errorf("%d rows are leased, %d events in flight", n, r.inFlight.total())
+	if n := b.count(t, leased); n != 1 || r.inFlight.opened() != 1 {
+		t.Errorf("%d rows are leased, %d handovers are open", n, r.inFlight.opened())
 	}
 	if second.Committed() || !first.Committed() || len(claimed) != 1 {
 		t.Errorf("%d batches with the publishers", len(claimed))
@@ -170,25 +185,166 @@ func TestHandoversAmongClaims(t *testing.T) {
 	b.poll(t, func() bool { return r.inFlight.total() == 0 }, "the relay still holds what it has marked")
 }
 
-// A commit that the relay never learns of is published when the lease has run out.
+// A commit that the relay never learns of is published when the lease is over.
 func TestHandoverWithoutAnEnd(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r := b.start(t)
 	b.poll(t, func() bool { return r.followUps.due().registered }, "the relay does not join")
 	h := b.handOver(t, r, event("a", 1))
-	// The scan that the relay began when it joined may still run; it must not find the event.
 	b.append(t, "b", 1, 1)
 	b.eventually(t, 1, unpublished)
 	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '1 hour' WHERE locked_at IS NOT NULL`)
 	r.inFlight.mu.Lock()
-	h.leaseUntil = time.Now().Add(-time.Second)
+	h.opened = time.Now().Add(-handoverTime)
 	r.inFlight.mu.Unlock()
 	b.eventually(t, 0, unpublished)
 	if h.Committed() {
 		t.Error("the handover is still open")
 	}
 	firstSightings(t, b.sent("a"), 1)
+}
+
+// The statement that writes the event may wait for longer than the lease lasts. The lease counts from
+// before the wait, so a claim finds the event, although the relay no longer expects it.
+func TestHandoverOfALateInsert(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	blocker, err := b.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := blocker.Exec(t.Context(), `SELECT pg_advisory_xact_lock(7)`); err != nil {
+		t.Fatal(err)
+	}
+	clock := *r.clock.Load()
+	clock.Time = clock.Time.Add(-handoverTime) // the time that the statement is about to wait
+	r.clock.Store(&clock)
+	h, ended := r.Handover(), make(chan error)
+	go func() {
+		ended <- pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
+			with := &pgx.Batch{}
+			with.Queue(`SELECT pg_advisory_xact_lock(7)`)
+			return h.Append(t.Context(), tx, with, event("a", 1))
+		})
+	}()
+	b.poll(t, func() bool { return r.inFlight.opened() == 1 }, "the handover is not open")
+	r.followUps.expireHandovers(r.inFlight, time.Now().Add(handoverTime+time.Second))
+	if r.inFlight.opened() != 0 || !r.scanDue(t, claimed) || len(claimed) != 0 {
+		t.Fatalf("%d handovers are open, %d events found", r.inFlight.opened(), len(claimed))
+	}
+	if err := blocker.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil || h.Committed() {
+		t.Fatalf("%v; or the closed handover accepts the event", err)
+	}
+	r.claim(t, claimed)
+	if len(claimed) != 1 {
+		t.Errorf("%d events claimed", len(claimed))
+	}
+}
+
+// A transaction has no answer to COMMIT. The relay takes the lease from the event, so that a scan finds
+// it at once.
+func TestFailedHandoverIsLookedFor(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	h := b.handOver(t, r, event("a", 1))
+	h.Failed()
+	back := <-claimed
+	if rep := r.send(t.Context(), t.Context(), back); rep.requests != 0 || len(b.sent("a")) != 0 {
+		t.Fatalf("an event that may not exist was published: %+v", rep)
+	}
+	results := make(chan publishResult, 1)
+	results <- publishResult{batch: back}
+	close(results)
+	r.settleLoop(t.Context(), t.Context(), results)
+	if n := b.count(t, leased); n != 0 || r.inFlight.events != 0 || r.inFlight.opened() != 1 {
+		t.Errorf("%d leases, %d events in flight, %d handovers", n, r.inFlight.events, r.inFlight.opened())
+	}
+	if !r.scanDue(t, claimed) || len(claimed) != 1 || (<-claimed).events.Head() != h.event.ID {
+		t.Error("no scan finds the event")
+	}
+	r.followUps.expireHandovers(r.inFlight, h.opened.Add(handoverTime+1))
+	if r.followUps.due().scanAt.IsZero() || r.inFlight.opened() != 0 || r.inFlight.expected != 0 {
+		t.Error("no scan is due when the lease is over")
+	}
+}
+
+// The event of a failed transaction may not exist. To hand it back is no loss of a lease.
+func TestFailedHandoverWithoutAnEvent(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	h := b.handOver(t, r, event("a", 1))
+	b.exec(t, `DELETE FROM outbox`) // as if it had been rolled back
+	r.inFlight.handBack(h)
+	u := &unsettled{publishResult: publishResult{batch: <-claimed}, again: true}
+	if !u.batch.uncertain {
+		t.Fatal("the batch is not marked")
+	}
+	if left := firstOf([]*unsettled{u}, []uuid.UUID{h.event.ID}); len(left) != 0 {
+		t.Error("a lease counts as lost")
+	}
+}
+
+// A relay that ends hands back what it was handed over, and what it may still be handed over.
+func TestHandoversAtTheEnd(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.newRelay(t)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = r.Run(ctx) }()
+	b.poll(t, func() bool { return r.followUps.due().registered }, "the relay does not join")
+	open := b.handOver(t, r, event("open", 1))
+	stop()
+	<-ended
+	if open.Committed() || r.Handover().Committed() {
+		t.Error("a relay that has ended accepts events")
+	}
+	b.handOver(t, r, event("late", 1))
+	if r.inFlight.opened() != 1 {
+		t.Errorf("%d handovers are open", r.inFlight.opened())
+	}
+	if n := b.count(t, leased); n != 0 || r.inFlight.total() != 0 {
+		t.Errorf("%d leases are left, %d events in flight", n, r.inFlight.total())
+	}
+	b.start(t)
+	b.eventually(t, 0, unpublished)
+}
+
+// While a relay ends, an accepted event is handed back. The caller wakes the other relays.
+func TestHandoverToAnEndingRelay(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	h := b.handOver(t, r, event("a", 1))
+	r.inFlight.refuseHandovers()
+	if h.Committed() || len(claimed) != 1 {
+		t.Errorf("accepted, or %d batches with the publishers", len(claimed))
+	}
+	b.handOver(t, r, event("b", 1))
+	if n := b.count(t, leased); n != 1 || r.inFlight.opened() != 0 {
+		t.Errorf("%d leases, %d handovers are open", n, r.inFlight.opened())
+	}
+}
+
+// The payload of the message is the row's, even if the caller uses its slice again.
+func TestHandoverCopiesThePayload(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	e := event("a", 1)
+	h := b.handOver(t, r, e)
+	clear(e.Payload)
+	h.Committed()
+	if got := (<-claimed).events[0].Payload; string(got) != "1" {
+		t.Errorf("%q", got)
+	}
 }
 
 // While a handover is open, the relay's low is not later than the event. Otherwise an event would be
@@ -243,16 +399,30 @@ func TestHandoverWithAShortLease(t *testing.T) {
 	b := newBench(t)
 	r, claimed := b.handedOver(t)
 	h := b.handOver(t, r, event("a", 1))
-	h.leaseUntil = time.Now().Add(publishTimeout / 2)
+	opened := h.opened
+	h.opened = time.Now().Add(publishTimeout/2 - queue.LeaseTime)
 	if h.Committed() || len(claimed) != 0 {
 		t.Error("an event without time for its request was handed over")
 	}
-	if r.followUps.expireHandovers(r.inFlight, time.Now()); r.inFlight.total() != 1 {
-		t.Error("the handover ended before its lease")
+	h.opened = opened
+	for _, passed := range []time.Duration{0, queue.LeaseTime, handoverTime} {
+		r.followUps.expireHandovers(r.inFlight, opened.Add(passed))
+		if r.inFlight.opened() != 1 {
+			t.Fatalf("the handover is closed after %s", passed)
+		}
 	}
-	r.followUps.expireHandovers(r.inFlight, h.leaseUntil.Add(time.Millisecond))
-	if due := r.followUps.due(); due.scanAt.IsZero() || r.inFlight.total() != 0 || !r.followUps.mayHaveUnknownLeases() {
-		t.Errorf("%+v; %d in flight", due, r.inFlight.total())
+	for len(r.followUps.wakeScans)+len(r.inFlight.room[byScan]) > 0 {
+		select {
+		case <-r.followUps.wakeScans:
+		case <-r.inFlight.room[byScan]:
+		}
+	}
+	r.followUps.expireHandovers(r.inFlight, opened.Add(handoverTime+1))
+	if r.followUps.due().scanAt.IsZero() || r.followUps.scanLow != h.low || r.inFlight.opened() != 0 || r.inFlight.events != 0 {
+		t.Errorf("%+v; %d in flight", r.followUps.due(), r.inFlight.events)
+	}
+	if len(r.followUps.wakeScans) != 1 || len(r.inFlight.room[byScan]) != 1 {
+		t.Error("the scans are not woken, or not notified of the room")
 	}
 }
 
@@ -271,6 +441,11 @@ func TestRefusedHandovers(t *testing.T) {
 		"too many bytes in flight":     {prepare: func(_ *bench, r *Relay) { r.inFlight.bytes = claimBytes }},
 		"claims have reserved the room": {prepare: func(_ *bench, r *Relay) {
 			r.inFlight.reserved = maxEvents / claimEvents
+		}},
+		"the database's clock is uncertain": {prepare: func(_ *bench, r *Relay) {
+			c := *r.clock.Load()
+			c.Asked = c.Answered.Add(-2 * mostClockError)
+			r.clock.Store(&c)
 		}},
 		"several events": {events: []eventing.Event{event("a", 1), event("b", 1)}},
 		"the tenants' share is used up": {prepare: func(_ *bench, r *Relay) {
@@ -293,6 +468,7 @@ func TestRefusedHandovers(t *testing.T) {
 				c.events = []eventing.Event{event("a", 1)}
 			}
 			h := b.handOver(t, r, c.events...)
+			h.Failed()
 			if h.Committed() || len(claimed) != 0 || len(r.inFlight.handovers) != 0 {
 				t.Errorf("%d batches with the publishers, %d handovers open", len(claimed), len(r.inFlight.handovers))
 			}
@@ -324,41 +500,60 @@ func TestSecondAppendOfAHandover(t *testing.T) {
 	}
 }
 
-// An event that is refused leaves nothing open. A lost answer does.
+// A transaction that the database has rolled back leaves nothing open. A lost answer does.
 func TestFailedHandovers(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	r, _ := b.handedOver(t)
+	r, claimed := b.handedOver(t)
 	b.append(t, "a", 1, 1)
-	h := r.Handover()
-	err := pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error { return h.Append(t.Context(), tx, nil, event("a", 1)) })
-	if !errors.Is(err, ErrVersionTaken) || r.inFlight.total() != 0 || h.Committed() {
-		t.Errorf("%v; %d in flight", err, r.inFlight.total())
-	}
-	h = r.Handover()
 	bad := event("a", 2)
 	bad.AggregateID = ""
-	err = pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error { return h.Append(t.Context(), tx, nil, bad) })
-	if err == nil || r.inFlight.total() != 0 {
-		t.Errorf("%v; %d in flight", err, r.inFlight.total())
+	mine := errors.New("the caller's own")
+	cases := map[string]struct {
+		event eventing.Event
+		with  func(*pgx.Batch)
+		want  error
+	}{
+		"the version is taken":          {event: event("a", 1), want: ErrVersionTaken},
+		"the event is invalid":          {event: bad},
+		"a statement of the caller":     {event: event("a", 2), with: func(with *pgx.Batch) { with.Queue(`SELECT 1/0`) }},
+		"a parameter cannot be encoded": {event: event("a", 2), with: func(with *pgx.Batch) { with.Queue(`SELECT $1::int`, "x") }},
+		"a callback replaces the error": {event: event("a", 2), want: mine, with: func(with *pgx.Batch) {
+			with.Queue(`SELECT 1/0`).Query(func(rows pgx.Rows) error { rows.Close(); return mine })
+		}},
 	}
-	h = r.Handover()
-	err = pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
+	for name, c := range cases {
+		with := &pgx.Batch{}
+		if c.with != nil {
+			c.with(with)
+		}
+		h := r.Handover()
+		err := pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error { return h.Append(t.Context(), tx, with, c.event) })
+		if err == nil || c.want != nil && !errors.Is(err, c.want) || r.inFlight.opened() != 0 || r.inFlight.events != 0 {
+			t.Errorf("%s: %v; %d handovers are open", name, err, r.inFlight.opened())
+		}
+		h.Failed()
+		if h.Committed() || len(claimed) != 0 {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	h := r.Handover()
+	err := pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		return h.Append(ctx, tx, nil, event("a", 2))
 	})
-	if !errors.Is(err, context.Canceled) || r.inFlight.total() != 1 {
-		t.Errorf("%v; %d in flight", err, r.inFlight.total())
+	if !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
-	for severity, rolledBack := range map[string]bool{"ERROR": true, "FATAL": false, "PANIC": false} {
-		err := fmt.Errorf("commit: %w", &pgconn.PgError{Severity: severity, SeverityUnlocalized: severity, Code: "57P01"})
-		if isRolledBack(err) != rolledBack {
-			t.Errorf("%s: rolled back %t", severity, !rolledBack)
-		}
-	}
-	if isRolledBack(nil) || isRolledBack(context.DeadlineExceeded) {
-		t.Error("without an answer of the database the transaction may have committed")
+	h = r.Handover()
+	err = pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
+		with := &pgx.Batch{}
+		with.Queue(`SELECT pg_terminate_backend(pg_backend_pid())`)
+		return h.Append(t.Context(), tx, with, event("a", 2))
+	})
+	if err == nil || r.inFlight.opened() != 1 {
+		t.Errorf("%v; %d handovers are open", err, r.inFlight.opened())
 	}
 }
 
@@ -384,6 +579,7 @@ func TestHandoversLeaveRoomForClaims(t *testing.T) {
 	}
 	for h := range f.handovers {
 		f.forget(h)
+		f.forget(h)
 	}
 	if f.events != 0 || f.bytes != 0 {
 		t.Errorf("%d events, %d bytes are left", f.events, f.bytes)
@@ -391,7 +587,7 @@ func TestHandoversLeaveRoomForClaims(t *testing.T) {
 	select {
 	case <-f.room[byClaim]:
 	default:
-		t.Error("nobody tells the claims that there is room")
+		t.Error("the claims are not notified of the room")
 	}
 }
 

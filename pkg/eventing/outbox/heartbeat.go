@@ -51,6 +51,7 @@ func (r *Relay) writeHeartbeat(ctx context.Context, ended bool) error {
 	}
 	restart := low == "" || !b.Server.Equal(r.registration.last.Server)
 	r.registration.last = b
+	r.clock.Store(&b.Clock)
 	r.followUps.heartbeatWritten(b, low, restart)
 	for _, tenant := range b.Tenants {
 		r.tenants.meet(tenant, time.Now())

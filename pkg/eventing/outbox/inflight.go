@@ -10,13 +10,16 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// leasedBatch is a batch that this relay has claimed and not settled yet.
+// leasedBatch is a batch that this relay has claimed, or was handed over, and has not settled yet.
 type leasedBatch struct {
 	events queue.Batch
 	// probe is the state of the topic's pause in which the batch was chosen as a probe, or 0 if
 	// it is no probe. candidate says that the batch was claimed to choose probes from.
 	probe     int
 	candidate bool
+	// uncertain says that the event was handed over by a transaction that may have rolled back. It
+	// has no publisher, and is handed back.
+	uncertain bool
 	// retry says that a claim of retries has found the batch. answered says that the broker has
 	// answered. again says that a claim has found the batch while it was in flight. The lock of
 	// inFlight guards answered and again.
@@ -31,7 +34,8 @@ type leasedBatch struct {
 	mu sync.Mutex
 	// leaseUntil is when the lease ends by the relay's own clock. By the database's clock the lease
 	// always ends later, because the relay measures the lease from before it sent the claim, with
-	// its monotonic clock. So neither a slow answer nor a wrong clock makes leaseUntil too late.
+	// its monotonic clock. So neither a slow answer nor a wrong clock makes leaseUntil too late. For
+	// a handed over event see Handover.
 	leaseUntil time.Time
 }
 
@@ -73,9 +77,12 @@ type inFlight struct {
 	sending  map[string]int
 	retrying int
 	// handovers are the open ones. handedTo takes the events of handovers whose transactions have
-	// committed. It is nil unless the relay runs.
+	// committed. It is nil unless the relay runs. ending says that the relay is about to end, and
+	// opens no more handovers. expected is how many of the events are those of open handovers.
 	handovers map[*Handover]struct{}
 	handedTo  chan<- *leasedBatch
+	ending    bool
+	expected  int
 	// Each grant of room has a number. served is the number of each claimant's latest grant.
 	// waiting says which claimants were refused room and still wait for it.
 	served  [claimants]int
@@ -166,11 +173,11 @@ func (f *inFlight) has(matches func(queue.Batch) bool) bool {
 	return false
 }
 
-// total returns how many events are in flight.
+// total returns how many events are in flight, without those of open handovers.
 func (f *inFlight) total() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.events + f.candidates
+	return f.events + f.candidates - f.expected
 }
 
 // add adds the batches of a claim and frees the room that was reserved for the claim. If the head

@@ -83,6 +83,8 @@ type Relay struct {
 	wakeups, wakeProbes chan struct{}
 	// failures is how many claims in a row have failed.
 	failures atomic.Int64
+	// clock is the last reading of the database's clock, or nil.
+	clock atomic.Pointer[queue.Clock]
 	// backlog is the last reading of the backlog.
 	backlog atomic.Pointer[backlogReading]
 }
@@ -149,6 +151,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	const most = maxEvents + maxCandidates
 	claimed, results := make(chan *leasedBatch, most), make(chan publishResult, most)
 	r.inFlight.acceptHandovers(claimed)
+	defer context.AfterFunc(ctx, r.inFlight.refuseHandovers)()
 	var publishing, settling, background sync.WaitGroup
 	for range publishesInFlight {
 		publishing.Go(func() {
@@ -172,7 +175,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	claiming.Go(func() { r.probeLoop(ctx, flying, claimed) })
 	r.claimLoop(ctx, claimed)
 	claiming.Wait()
-	r.inFlight.acceptHandovers(nil)
+	r.inFlight.endHandovers()
 	close(claimed)
 	publishing.Wait()
 	close(results)

@@ -487,7 +487,8 @@ func TestAScanAdaptsItsPages(t *testing.T) {
 		{page(0, 0, false), 2000},
 	} {
 		s.started(queue.Beginning)
-		if s.paged(step.p, claim); s.rows != step.want {
+		s.paged(step.p, claim)
+		if s.rows != step.want {
 			t.Errorf("after page %d the next one has %d rows, want %d", i+1, s.rows, step.want)
 		}
 	}

@@ -16,7 +16,8 @@ type unsettled struct {
 	publishResult
 
 	settlement queue.Settlement
-	// again says that this is the second settlement of a batch: see forget.
+	// again says that this is the second settlement of a batch (see forget), or of an event that may
+	// not exist. If the lease is gone, nothing is lost.
 	again     bool
 	tries     int
 	notBefore time.Time // when to try next
@@ -66,7 +67,7 @@ func (r *Relay) settleLoop(ctx, closing context.Context, results <-chan publishR
 				break
 			}
 			for _, l := range s.gather(first, results) {
-				s.waiting = append(s.waiting, &unsettled{publishResult: l, settlement: r.settlement(ctx, l)})
+				s.waiting = append(s.waiting, &unsettled{publishResult: l, settlement: r.settlement(ctx, l), again: l.batch.uncertain})
 			}
 		case <-retry.C:
 		case <-renew.C:
@@ -268,16 +269,25 @@ const (
 	settleEvery = 5 * time.Millisecond
 )
 
-// gather returns first and the other results that have arrived. If these results have fewer than
-// half of the events in flight, gather waits for more results, for gatherTime at most. It also waits
-// until settleEvery after the last statement. The waits are worth it because a statement for a few
-// results costs as much as a statement for one result.
+// gather returns first and the other results that arrive until settleEvery after the last statement.
+// If these results have fewer than half of the events in flight, gather waits for gatherTime at least.
+// The waits are worth it because a statement for a few results costs as much as a statement for one
+// result.
 func (s *settler) gather(first publishResult, results <-chan publishResult) []publishResult {
 	batch, events := []publishResult{first}, len(first.batch.events)
-	pause := time.Until(s.sentAt.Add(settleEvery))
-	timer := time.NewTimer(max(gatherTime, pause))
+	pause, gathered := s.sentAt.Add(settleEvery), time.Now().Add(gatherTime)
+	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for pause > 0 || 2*events < s.inFlight.total() || len(results) > 0 {
+	for {
+		until := pause
+		if 2*events < s.inFlight.total() {
+			until = later(pause, gathered)
+		}
+		wait := time.Until(until)
+		if wait <= 0 && len(results) == 0 {
+			return batch
+		}
+		timer.Reset(wait)
 		select {
 		case l, ok := <-results:
 			if !ok {
@@ -285,8 +295,6 @@ func (s *settler) gather(first publishResult, results <-chan publishResult) []pu
 			}
 			batch, events = append(batch, l), events+len(l.batch.events)
 		case <-timer.C:
-			return batch
 		}
 	}
-	return batch
 }

@@ -221,3 +221,23 @@ func TestAQuickDatabaseIsAskedForMore(t *testing.T) {
 		t.Errorf("%d are unpublished, %d in flight", n, r.inFlight.total())
 	}
 }
+
+// Results that arrive within settleEvery after a statement share the next one. Without a statement
+// before, and with nothing else in flight, a result does not wait.
+func TestGatherWaitsForTheNextStatement(t *testing.T) {
+	t.Parallel()
+	s := &settler{Relay: &Relay{inFlight: newInFlight()}}
+	result := publishResult{batch: &leasedBatch{events: queue.Batch{{}}}}
+	if got := s.gather(result, make(chan publishResult)); len(got) != 1 {
+		t.Errorf("%d results", len(got))
+	}
+	s.sentAt = time.Now().Add(time.Hour)
+	results := make(chan publishResult)
+	go func() {
+		results <- result
+		close(results)
+	}()
+	if got := s.gather(result, results); len(got) != 2 {
+		t.Errorf("%d results are in the next statement, want both", len(got))
+	}
+}

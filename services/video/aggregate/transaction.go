@@ -33,9 +33,9 @@ type Writer struct {
 }
 
 // NewWriter returns a writer on the schema that db's search_path finds. The writer hands its events
-// over to relay. It calls wake after a commit with an event that the relay does not take, and after
-// each commit that may have added an event, because its answer was lost. The process passes
-// [outbox.Relay.Wake]. relay is nil if the process has no relay.
+// over to relay. It calls wake after a commit with an event that the relay does not take. If the
+// answer to a COMMIT was lost, it calls wake, and tells the relay that the transaction may have
+// committed. The process passes [outbox.Relay.Wake]. relay is nil if the process has no relay.
 func NewWriter(db *pgxpool.Pool, relay *outbox.Relay, wake func()) *Writer {
 	return &Writer{db: db, writer: txn.NewWriter(db), epoch: outbox.NewEpoch(db), relay: relay, wake: wake}
 }
@@ -83,6 +83,9 @@ func Write[T any, P rowOf[T]](
 		result, err = replay[T, P](ctx, w, r, t)
 	}
 	if err != nil {
+		if t != nil {
+			t.handover.Failed()
+		}
 		if t != nil && t.events > 0 && mayHaveCommitted(err) {
 			w.wake()
 		}
@@ -103,7 +106,7 @@ func Write[T any, P rowOf[T]](
 // mayHaveCommitted reports whether a transaction that sent COMMIT and failed with err may have
 // committed. An error that the database has returned means that it has not, with one exception: a
 // session may be ended while its COMMIT waits for a standby. The event of such a transaction waits for
-// the relay's poll, or for the end of its lease.
+// the relay's poll.
 func mayHaveCommitted(err error) bool {
 	_, refused := errors.AsType[*pgconn.PgError](err)
 	return !refused

@@ -40,4 +40,4 @@ SELECT $1, coalesce(least.low, present.seen), CASE WHEN $5 OR EXISTS (SELECT FRO
     ON CONFLICT (token) DO UPDATE SET low = excluded.low, seen_at = excluded.seen_at, tenants = excluded.tenants
 RETURNING low::text, pg_current_xact_id()::xid::text, (SELECT seen::text FROM present), (SELECT server FROM present),
           coalesce((SELECT array_agg(token) FROM others WHERE alive), '{}'),
-          ARRAY(SELECT DISTINCT unnest(tenants) FROM others WHERE alive)
+          ARRAY(SELECT DISTINCT unnest(tenants) FROM others WHERE alive), clock_timestamp()

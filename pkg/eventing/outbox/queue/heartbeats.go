@@ -34,7 +34,20 @@ type HeartbeatResult struct {
 	Server time.Time
 	// Written identifies the row as the heartbeat has written it.
 	Written string
+	// Clock is the database's clock.
+	Clock Clock
 }
+
+// Clock is a reading of the database's clock. The clock showed Time at a moment between Asked and
+// Answered, which are by the clock of this process.
+type Clock struct{ Time, Asked, Answered time.Time }
+
+// At returns the database's time at the moment now of this process, or a time that is up to Error
+// earlier.
+func (c Clock) At(now time.Time) time.Time { return c.Time.Add(now.Sub(c.Answered)) }
+
+// Error is by how much the result of At may be too early.
+func (c Clock) Error() time.Duration { return c.Answered.Sub(c.Asked) }
 
 // heartbeat writes a relay's row and deletes the rows of dead relays, whose lows the relay takes
 // over. See "Where to look" in the package doc. If the relay has no row, or if the database's
@@ -76,8 +89,10 @@ func (q Queue) Heartbeat(
 		if _, err := tx.Exec(ctx, lockOwnRow, mode, token); err != nil {
 			return err
 		}
+		b.Clock.Asked = time.Now()
+		defer func() { b.Clock.Answered = time.Now() }()
 		return tx.QueryRow(ctx, heartbeat, mode, token, low.orNull(), deadAfter, met, ended, tenants, last.Written).
-			Scan(&b.Low, &b.Written, &b.Seen, &b.Server, &b.Alive, &b.Tenants)
+			Scan(&b.Low, &b.Written, &b.Seen, &b.Server, &b.Alive, &b.Tenants, &b.Clock.Time)
 	})
 	return b, err
 }

@@ -1,0 +1,131 @@
+package outbox
+
+import (
+	"time"
+
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// acceptHandovers passes handovers to the channel to from now on. The channel has room for everything
+// that may be in flight, so no send to it waits.
+func (f *inFlight) acceptHandovers(to chan<- *leasedBatch) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.handedTo = to
+}
+
+// refuseHandovers opens no more handovers, because the relay is about to end.
+func (f *inFlight) refuseHandovers() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ending = true
+}
+
+// endHandovers sends nothing more to the channel. It hands back the events of the open handovers, whose
+// transactions may have committed.
+func (f *inFlight) endHandovers() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for h := range f.handovers {
+		f.handBackLocked(h)
+	}
+	f.handedTo = nil
+}
+
+// open expects the lock of followUps. An open handover counts as an event in flight. Two claims
+// have room in any case.
+func (f *inFlight) open(h *Handover) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.handedTo == nil || f.ending || f.events >= claimEvents || f.bytes >= claimBytes || f.events+f.reserved*claimEvents >= maxEvents {
+		return false
+	}
+	f.handovers[h] = struct{}{}
+	f.events, f.bytes, f.expected = f.events+1, f.bytes+h.size, f.expected+1
+	return true
+}
+
+func (f *inFlight) isOpen(h *Handover) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, open := f.handovers[h]
+	return open
+}
+
+// forget removes a handover, if it is open.
+func (f *inFlight) forget(h *Handover) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.close(h)
+}
+
+// close expects the lock. It reports whether the handover was open.
+func (f *inFlight) close(h *Handover) bool {
+	_, open := f.handovers[h]
+	if open {
+		f.uncount(h)
+		delete(f.handovers, h)
+	}
+	return open
+}
+
+// uncount expects the lock.
+func (f *inFlight) uncount(h *Handover) {
+	if !h.uncounted {
+		h.uncounted = true
+		f.events, f.bytes, f.expected = f.events-1, f.bytes-h.size, f.expected-1
+		f.signalRoom()
+	}
+}
+
+// accept makes b a batch in flight, and sends it to the publishers. b is the batch of a handover whose
+// transaction has committed. If a claim has found the event in the meantime, the event is in flight
+// already. While the relay ends, the publishers hand the batch back, and accept returns false.
+func (f *inFlight) accept(h *Handover, b *leasedBatch) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.handedTo == nil || !f.close(h) {
+		return false
+	}
+	f.send(b)
+	return !f.ending
+}
+
+// send expects the lock.
+func (f *inFlight) send(b *leasedBatch) {
+	if f.batches[b.events.Head()] == nil {
+		f.batches[b.events.Head()] = b
+		f.account(b, 1)
+		f.handedTo <- b
+	}
+}
+
+// handBack hands the event of an open handover back, so that a scan can claim it: no request is sent,
+// and the lease is taken from the event, if the event is there. The handover stays open, because its
+// transaction may commit later.
+func (f *inFlight) handBack(h *Handover) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, open := f.handovers[h]; open && f.handedTo != nil {
+		f.handBackLocked(h)
+	}
+}
+
+// handBackLocked expects the lock.
+func (f *inFlight) handBackLocked(h *Handover) {
+	f.uncount(h)
+	f.send(&leasedBatch{events: queue.Batch{{Event: h.event}}, low: h.low, lowBehind: h.low, uncertain: true})
+}
+
+// closeExpired closes the handovers that are older than handoverTime, and returns their lows.
+func (f *inFlight) closeExpired(now time.Time) (lows []queue.TxSnapshot) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for h := range f.handovers {
+		if now.Sub(h.opened) > handoverTime {
+			f.close(h)
+			lows = append(lows, h.low)
+		}
+	}
+	return lows
+}
