@@ -174,12 +174,19 @@ func (c claimResult) full() bool {
 	for _, r := range c.Batches {
 		bytes += r.Bytes()
 	}
-	return c.Truncated || c.Events() >= c.claim.Events || bytes >= c.claim.Bytes
+	return c.Truncated || c.events() >= c.claim.Events || bytes >= c.claim.Bytes
 }
 
 // cutShort reports whether the limit of events of one aggregate may have cut a batch short.
 func (c claimResult) cutShort() bool {
 	return slices.ContainsFunc(c.Batches, func(b queue.Batch) bool { return len(b) >= c.claim.PerAggregate })
+}
+
+func (c claimResult) events() (n int) {
+	for _, b := range c.Batches {
+		n += len(b)
+	}
+	return n
 }
 
 // dispatch sends the batches of a claim to the publishers. It counts the batches as in flight, and

@@ -171,7 +171,7 @@ func (a *followUps) turn(t *tenantRates, f *inFlight, relays int) (h *heldTenant
 func (a *followUps) turned(h *heldTenant, c claimResult, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	h.saved.spend(c.Events())
+	h.saved.spend(c.events())
 	if c.full() || c.cutShort() {
 		h.behindAt = now
 	}

@@ -75,7 +75,7 @@ func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed 
 		r.dispatch(claimResult{Claimed: got, claim: claim, sent: sent, retries: true}, claimed)
 		s.retried(sent, got.Truncated, in)
 	case actScanPage:
-		p, err := r.queue.Scan(ctx, claim, s.parts[0], s.rows)
+		p, err := r.queue.Scan(ctx, claim, s.parts[0], scanRows)
 		if err != nil {
 			return err
 		}
@@ -87,7 +87,7 @@ func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed 
 		if len(held) > 0 && len(p.Batches) == 0 {
 			s.pausePages(sent, time.Now())
 		}
-		if s.paged(p, claim) {
+		if s.paged(p) {
 			r.followUps.endScan()
 		}
 	case actSweepPage:

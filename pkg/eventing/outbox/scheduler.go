@@ -30,9 +30,9 @@ const (
 )
 
 const (
-	// scanRows is how many rows a page of a scan reads at most. leastRows is how many rows a page
-	// reads at least. sweepRows is how many rows a page of the sweep reads.
-	scanRows, leastRows, sweepRows = 2000, 125, 1000
+	// scanRows is how many rows a page of a scan reads. sweepRows is how many rows a page of the
+	// sweep reads.
+	scanRows, sweepRows = 2000, 1000
 	// While tenants are held, a scan pauses after each page in which it has found nothing to claim,
 	// for pagePauseShare times as long as the page took, and for maxPagePause at most. Otherwise a scan
 	// of a million events of a held tenant would take a core of the database for seconds, and slow
@@ -117,10 +117,6 @@ type scanSchedule struct {
 	parts  []queue.Cursor
 	low    queue.TxSnapshot
 	pageAt time.Time
-	// rows is how many rows the next page of the scan reads. A page with more aggregates or events
-	// than a claim takes is read again until nothing is left in it. So after such a page the next
-	// pages read fewer rows, and after pages with few events they read more.
-	rows int
 	// sweep has the unread parts of the pass through the whole table. The sweep finds rows that
 	// no relay knows of, such as rows changed by hand.
 	sweep []queue.Cursor
@@ -134,7 +130,7 @@ type scanSchedule struct {
 }
 
 func newScanSchedule() *scanSchedule {
-	return &scanSchedule{sweep: queue.Beginning.Since(), retryAt: time.Now(), rows: scanRows}
+	return &scanSchedule{sweep: queue.Beginning.Since(), retryAt: time.Now()}
 }
 
 // next returns the action that is due, or actIdle and the time until which to wait.
@@ -197,16 +193,9 @@ func (s *scanSchedule) pausePages(sent, now time.Time) {
 	s.pageAt = now.Add(min(maxPagePause, pagePauseShare*now.Sub(sent)))
 }
 
-// paged notes that the scan has read the page p with the limits of claim. It reports whether the scan
-// is complete.
-func (s *scanSchedule) paged(p queue.Page, claim queue.Claim) (through bool) {
+// paged notes that the scan has read the page p, and reports whether the scan is complete.
+func (s *scanSchedule) paged(p queue.Page) (through bool) {
 	s.outages[actScanPage].succeeded()
-	switch {
-	case p.Truncated:
-		s.rows = max(leastRows, s.rows/2)
-	case 4*len(p.Batches) <= claim.Aggregates && 4*p.Events() <= claim.Events:
-		s.rows = min(scanRows, 2*s.rows)
-	}
 	s.parts, s.retriesLast = behind(s.parts, p), false
 	return len(s.parts) == 0
 }

@@ -112,7 +112,7 @@ func TestOneKindOfScanThatFailsHoldsUpNoOther(t *testing.T) {
 			case todo == actRetries:
 				s.retried(now, false, 0)
 			case todo == actScanPage:
-				s.paged(queue.Page{Done: true}, queue.Claim{})
+				s.paged(queue.Page{Done: true})
 				due.scanAt = now.Add(scanEvery)
 			case todo == actStartScan:
 				s.started(queue.Beginning)
@@ -152,7 +152,7 @@ func TestRetriesThatAreAlwaysDueHoldUpNoScan(t *testing.T) {
 				case actStartScan:
 					s.started(queue.Beginning)
 				case actScanPage:
-					s.paged(queue.Page{Done: true}, queue.Claim{})
+					s.paged(queue.Page{Done: true})
 				case actSweepPage:
 					s.swept(sent, queue.Page{Claimed: queue.Claimed{Truncated: true}})
 				default:
@@ -247,14 +247,14 @@ func TestAScanGoesThroughItsParts(t *testing.T) {
 		t.Fatalf("%d parts, want the two that were open and the rest", len(s.parts))
 	}
 	next := queue.Beginning.Since()[0]
-	if s.paged(queue.Page{Claimed: queue.Claimed{Truncated: true}, Next: next, Done: true}, queue.Claim{}) || len(s.parts) != 3 || s.parts[0] == next {
+	if s.paged(queue.Page{Claimed: queue.Claimed{Truncated: true}, Next: next, Done: true}) || len(s.parts) != 3 || s.parts[0] == next {
 		t.Error("what a claim had no room for is passed over")
 	}
-	if s.paged(queue.Page{Next: next}, queue.Claim{}) || len(s.parts) != 3 || s.parts[0] != next {
+	if s.paged(queue.Page{Next: next}) || len(s.parts) != 3 || s.parts[0] != next {
 		t.Error("a page does not go on behind the last")
 	}
 	for _, through := range []bool{false, false, true} {
-		if s.paged(queue.Page{Done: true}, queue.Claim{}) != through {
+		if s.paged(queue.Page{Done: true}) != through {
 			t.Errorf("through with %d parts left", len(s.parts))
 		}
 	}
@@ -455,41 +455,5 @@ func TestOnlyScansPastHeldTenantsPause(t *testing.T) {
 	b.append(t, "a", 1, 1)
 	if scan() || len(claimed) != 1 {
 		t.Error("a scan that has found an event pauses")
-	}
-}
-
-// A page with more events than a claim takes is read several times. So the next pages have fewer rows.
-func TestAScanAdaptsItsPages(t *testing.T) {
-	t.Parallel()
-	s, claim := newScanSchedule(), queue.Claim{Aggregates: 100, Events: 1000}
-	page := func(aggregates, versions int, truncated bool) queue.Page {
-		p := queue.Page{Claimed: queue.Claimed{Truncated: truncated}}
-		for range aggregates {
-			p.Batches = append(p.Batches, make(queue.Batch, versions))
-		}
-		return p
-	}
-	for i, step := range []struct {
-		p    queue.Page
-		want int
-	}{
-		{page(100, 1, true), 1000},
-		{page(100, 1, true), 500},
-		{page(100, 1, true), 250},
-		{page(100, 1, true), 125},
-		{page(100, 1, true), 125},
-		{page(26, 1, false), 125},
-		{page(25, 11, false), 125},
-		{page(25, 10, false), 250},
-		{page(0, 0, false), 500},
-		{page(0, 0, false), 1000},
-		{page(0, 0, false), 2000},
-		{page(0, 0, false), 2000},
-	} {
-		s.started(queue.Beginning)
-		s.paged(step.p, claim)
-		if s.rows != step.want {
-			t.Errorf("after page %d the next one has %d rows, want %d", i+1, s.rows, step.want)
-		}
 	}
 }

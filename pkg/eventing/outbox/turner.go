@@ -92,9 +92,9 @@ func (r *Relay) claimBehind(
 	}
 	got := claimResult{Claimed: c, claim: claim, sent: sent, lows: lows}
 	r.dispatch(got, claimed)
-	h.adaptVersions(len(after), got.Events())
-	if got.Events() > 0 || !c.Skipped { // events that could not be claimed are behind the versions, too
-		h.adaptPages(got.Events())
+	h.adaptVersions(len(after), got.events())
+	if got.events() > 0 || !c.Skipped { // events that could not be claimed are behind the versions, too
+		h.adaptPages(got.events())
 	}
 	var rest []followUp
 	if c.Truncated {
@@ -129,7 +129,7 @@ func (r *Relay) claimHeldPage(
 	}
 	got := claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: h.scanningLow}
 	r.dispatch(got, claimed)
-	h.adaptRows(rows, p, got.Events(), claim.Events)
+	h.adaptRows(rows, p, got.events(), claim.Events)
 	if p.Skipped && !p.Truncated {
 		r.followUps.left(h, h.scanningLow, p.Seen, sent.Add(max(p.FreeIn, jittered(scanEvery))))
 	}

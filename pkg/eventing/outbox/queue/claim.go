@@ -49,14 +49,6 @@ type Claimed struct {
 	FreeIn  time.Duration
 }
 
-// Events returns the number of claimed events.
-func (c Claimed) Events() (n int) {
-	for _, b := range c.Batches {
-		n += len(b)
-	}
-	return n
-}
-
 const (
 	// newRows is how many new events a claim reads. If there are more, the claim sets Truncated,
 	// and the caller schedules a scan that finds the events that were not read.
