@@ -65,6 +65,7 @@ func (r *Relays) Commit(ctx context.Context, db *pgxpool.Pool, i int, e eventing
 func CommitTo(ctx context.Context, db *pgxpool.Pool, relay *outbox.Relay, e eventing.Event, committed func()) error {
 	h := relay.Handover()
 	if err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error { return h.Append(ctx, tx, nil, e) }); err != nil {
+		h.Failed()
 		return err
 	}
 	committed()

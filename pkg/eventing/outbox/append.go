@@ -51,18 +51,24 @@ var (
 // that is not the present one. After any error the caller rolls back. An event without a trace
 // context gets the trace context of ctx.
 func Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, events ...eventing.Event) error {
+	if err := check(events); err != nil {
+		return fmt.Errorf("append event: %w", err)
+	}
+	return write(ctx, tx, with, created(ctx, events), nil)
+}
+
+// write sends the statements of with and the events, in one round trip. l is the lease of a single
+// event, or nil.
+func write(ctx context.Context, tx pgx.Tx, with *pgx.Batch, events []eventing.Event, l *lease) error {
 	b := with
 	if b == nil {
 		b = &pgx.Batch{}
 	}
-	for _, e := range events {
-		if err := check(e); err != nil {
-			return fmt.Errorf("append event: %w", err)
-		}
-	}
-	switch events = created(ctx, events); len(events) {
-	case 0:
-	case 1:
+	switch {
+	case len(events) == 0:
+	case l != nil:
+		insertLeased(b, events[0], l)
+	case len(events) == 1:
 		insertOne(b, events[0])
 	default:
 		first, err := inSequence(events)
@@ -216,12 +222,14 @@ func notNull(payload []byte) []byte {
 	return payload
 }
 
-func check(e eventing.Event) error {
-	if err := e.Validate(); err != nil {
-		return err
-	}
-	if len(e.Payload) > MaxPayloadBytes {
-		return fmt.Errorf("payload: %d bytes, at most %d: %w", len(e.Payload), MaxPayloadBytes, ErrPayloadTooLarge)
+func check(events []eventing.Event) error {
+	for _, e := range events {
+		if err := e.Validate(); err != nil {
+			return err
+		}
+		if len(e.Payload) > MaxPayloadBytes {
+			return fmt.Errorf("payload: %d bytes, at most %d: %w", len(e.Payload), MaxPayloadBytes, ErrPayloadTooLarge)
+		}
 	}
 	return nil
 }

@@ -10,21 +10,23 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
 const (
 	// mostClockError is the largest error of the database's time with which a relay opens handovers.
-	// A lease is shorter by that error.
-	mostClockError = time.Second
-	// handoverTime is the time after which an open handover is closed. By then its lease is over, even
-	// if the database's clock was set back by a second in the meantime. If it was set back further,
-	// the lease does not count.
+	// A lease is shorter by that error. mostClockAge is the largest age of the reading of the
+	// database's clock.
+	mostClockError, mostClockAge = time.Second, 3 * queue.HeartbeatEvery
+	// handoverTime is the time after which an open handover is closed. By then its lease is over,
+	// unless the database's clock was set back.
 	handoverTime = queue.LeaseTime + time.Second
-	// doubtTime is how long a relay waits before it looks for the event of a transaction with an
-	// unknown outcome. The database may still execute the COMMIT.
-	doubtTime = 200 * time.Millisecond
 )
+
+// doubtPause is the pause before a relay looks for the event of a transaction with an unknown outcome.
+// The database may still execute the COMMIT. doubtTries is how often the relay looks.
+var doubtPause, doubtTries = backoff.Policy{Base: 400 * time.Millisecond, Cap: 5 * time.Second}, 4
 
 // Handover passes the event of one transaction to the relay of the same process. The relay publishes
 // the event straight after the commit, without a claim that finds the event in the table. For this
@@ -34,7 +36,7 @@ const (
 // A handover is only a shortcut. If the relay cannot take the event, Append writes the event
 // without a lease, and the relays find it as usual. After the transaction the caller calls Committed
 // or Failed. If the caller calls neither, or if the process dies, the relays find the event when its
-// lease is over, 20 s after Append.
+// lease is over, about 25 s after Append.
 //
 // The relay publishes the event as it was passed to Append, and does not look into the table. So the
 // transaction must commit with synchronous_commit on, and must not undo the event by a rollback to a
@@ -54,9 +56,6 @@ type Handover struct {
 	clockError time.Duration
 	size       int
 	others     bool
-	// uncounted says that the event no longer counts as in flight for the handover. The lock of
-	// inFlight guards it.
-	uncounted bool
 }
 
 // Handover returns the handover of a transaction that is about to begin. A nil Relay returns nil.
@@ -75,32 +74,23 @@ func (h *Handover) Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, event
 	if h == nil {
 		return Append(ctx, tx, with, events...)
 	}
-	var since time.Time
-	open := len(events) == 1 && check(events[0]) == nil
-	if open {
-		since, open = h.relay.open(h, events[0])
+	if err := check(events); err != nil {
+		return fmt.Errorf("append event: %w", err)
 	}
+	events = created(ctx, events)
+	l, open := h.relay.open(h, events)
 	if !open {
 		h.others = true
-		return Append(ctx, tx, with, events...) // which returns the error of check
+		return write(ctx, tx, with, events, nil)
 	}
-	if with == nil {
-		with = &pgx.Batch{}
-	}
-	e := created(ctx, events)[0]
-	h.event = asRead(e)
-	l := lease{token: h.relay.token, since: since}
-	insertLeased(with, e, &l)
-	err := tx.SendBatch(ctx, with).Close()
-	if l.written && !l.taken || !l.written && !tx.Conn().IsClosed() {
-		// The event has no lease, or was not written: the connection is in order, so the database has
-		// answered all statements. Without an answer the event may be there.
+	err := write(ctx, tx, with, events, &l)
+	// The state 'E' is that of a failed transaction, which cannot commit any more. After any other
+	// error the event may be there: the answer to COMMIT may be lost, or a callback of the caller may
+	// have failed although the statements succeeded.
+	if l.written && !l.taken || err != nil && tx.Conn().PgConn().TxStatus() == 'E' {
 		h.relay.inFlight.forget(h)
 	}
-	if err != nil {
-		return fmt.Errorf("append event: %w", named(err))
-	}
-	return nil
+	return err
 }
 
 // Committed tells the relay that the transaction has committed, and reports whether the relay
@@ -109,12 +99,23 @@ func (h *Handover) Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, event
 func (h *Handover) Committed() bool { return h != nil && h.relay.accept(h) && !h.others }
 
 // Failed tells the relay that the transaction has failed, and may have committed, because the
-// answer to COMMIT was lost. The relay looks for the event soon, and again when the lease is over. If
-// the transaction had events without a lease, the caller calls [Relay.Wake], too.
+// answer to COMMIT was lost. The relay looks for the event within a second, a few times, and again when
+// the lease is over. If the transaction had events without a lease, the caller calls [Relay.Wake], too.
 func (h *Handover) Failed() {
-	if h != nil && h.relay.inFlight.isOpen(h) {
-		time.AfterFunc(doubtTime, func() { h.relay.inFlight.handBack(h) })
+	if h != nil {
+		h.lookFor(1)
 	}
+}
+
+// lookFor hands the event back after a pause, and again and again, until the handover is closed.
+func (h *Handover) lookFor(try int) {
+	if try > doubtTries || !h.relay.inFlight.isOpen(h) {
+		return
+	}
+	time.AfterFunc(doubtPause.Delay(try), func() {
+		h.relay.inFlight.handBack(h)
+		h.lookFor(try + 1)
+	})
 }
 
 // asRead returns e as a claim would read it from the table. So the message is the same with and
@@ -125,29 +126,30 @@ func asRead(e eventing.Event) eventing.Event {
 	return e
 }
 
-// open notes that a transaction is about to write an event with this relay's lease, and reports
-// whether it may. since is when the lease begins, by the database's clock.
-func (r *Relay) open(h *Handover, e eventing.Event) (since time.Time, opened bool) {
+// open notes that a transaction is about to write events with this relay's lease, and reports whether
+// it may.
+func (r *Relay) open(h *Handover, events []eventing.Event) (l lease, opened bool) {
 	now, clock := time.Now(), r.clock.Load()
-	p, tenant := r.pauses[e.AggregateType], e.Tenant()
-	if p == nil || p.paused() || !h.opened.IsZero() || clock == nil || clock.Error() > mostClockError {
-		return since, false
+	if len(events) != 1 || !h.opened.IsZero() || clock == nil || clock.Error() > mostClockError || now.Sub(clock.Answered) > mostClockAge {
+		return l, false
 	}
-	if r.tenants.shared(now) && r.inFlight.roomOfAll() <= 0 {
-		return since, false
+	p := r.pauses[events[0].AggregateType]
+	if p == nil || p.paused() || r.tenants.shared(now) && r.inFlight.roomOfAll() <= 0 {
+		return l, false
 	}
-	h.opened, h.clockError, h.size = now, clock.Error(), len(e.Payload)
-	return clock.At(now), r.followUps.open(h, tenant, r.inFlight)
+	h.event, h.size = asRead(events[0]), len(events[0].Payload)
+	h.opened, h.clockError = now, clock.Error()
+	return lease{token: r.token, since: clock.At(now)}, r.followUps.open(h, r.inFlight)
 }
 
 // open adds a handover to those that are open, unless the relay does not run, the event's tenant is
 // held, or there is no room. A heartbeat computes the relay's low under the same lock. So that low
 // is not later than the handover's low if it does not include the handover.
-func (a *followUps) open(h *Handover, tenant string, f *inFlight) bool {
+func (a *followUps) open(h *Handover, f *inFlight) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	h.low = a.seen
-	return a.seen != "" && a.heldTenant(tenant) == nil && f.open(h)
+	return a.seen != "" && a.heldTenant(h.event.Tenant()) == nil && f.open(h)
 }
 
 // accept sends the committed event of a handover to the publishers. It returns false if the event's
@@ -157,7 +159,8 @@ func (r *Relay) accept(h *Handover) bool {
 		events: queue.Batch{{Event: h.event}}, low: h.low, lowBehind: h.low, leaseUntil: h.opened.Add(queue.LeaseTime - h.clockError),
 	}
 	if !b.validFor(publishTimeout) {
-		return false // the handover stays open until the lease is over
+		r.inFlight.handBack(h)
+		return false
 	}
 	accepted := r.inFlight.accept(h, b)
 	if accepted {
@@ -168,12 +171,15 @@ func (r *Relay) accept(h *Handover) bool {
 
 // expireHandovers closes the handovers whose leases are over, and schedules a scan for their events.
 // Their transactions may have committed. A transaction that commits later is found by a claim, because
-// the claim has not seen the event before, and the lease of the event is over.
+// the claim has not seen the event before, and the lease of the event is over. If the database's clock
+// was set back, the lease may last longer. So for some time the scan and the claims treat leases under
+// the relay's own token as unknown.
 func (a *followUps) expireHandovers(f *inFlight, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, low := range f.closeExpired(now) {
 		a.addScan(low, now)
+		a.unknownLeasesUntil = now.Add(queue.LeaseTime + queue.Timeout)
 		signal(a.wakeScans)
 	}
 }

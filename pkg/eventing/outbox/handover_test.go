@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
+	"example.com/lockstep/pkg/eventing/txn"
 )
 
 // handOver commits an event with a handover, and does not say so.
@@ -68,6 +70,9 @@ func TestHandedOverEventNeedsNoClaim(t *testing.T) {
 	got := <-claimed
 	if got.low != h.low || got.lowBehind != h.low || h.low == "" {
 		t.Errorf("the lows are %q and %q, want %q", got.low, got.lowBehind, h.low)
+	}
+	if want := h.opened.Add(queue.LeaseTime - h.clockError); h.clockError <= 0 || !got.leaseUntil.Equal(want) {
+		t.Errorf("the lease lasts until %s, want %s", got.leaseUntil, want)
 	}
 	if rep := r.send(t.Context(), t.Context(), got); rep.published != 1 {
 		t.Fatalf("%+v", rep)
@@ -246,6 +251,19 @@ func TestHandoverOfALateInsert(t *testing.T) {
 	}
 }
 
+// handBack settles the next batch with the publishers, which is handed back without a request.
+func (b *bench) handBack(t *testing.T, r *Relay, claimed <-chan *leasedBatch) {
+	t.Helper()
+	back := <-claimed
+	if rep := r.send(t.Context(), t.Context(), back); back.doubt == nil || rep.requests != 0 || len(b.sent("a")) != 0 {
+		t.Fatalf("an event that may not exist was published: %+v", rep)
+	}
+	results := make(chan publishResult, 1)
+	results <- publishResult{batch: back}
+	close(results)
+	r.settleLoop(t.Context(), t.Context(), results)
+}
+
 // A transaction has no answer to COMMIT. The relay takes the lease from the event, so that a scan finds
 // it at once.
 func TestFailedHandoverIsLookedFor(t *testing.T) {
@@ -254,40 +272,157 @@ func TestFailedHandoverIsLookedFor(t *testing.T) {
 	r, claimed := b.handedOver(t)
 	h := b.handOver(t, r, event("a", 1))
 	h.Failed()
-	back := <-claimed
-	if rep := r.send(t.Context(), t.Context(), back); rep.requests != 0 || len(b.sent("a")) != 0 {
-		t.Fatalf("an event that may not exist was published: %+v", rep)
-	}
-	results := make(chan publishResult, 1)
-	results <- publishResult{batch: back}
-	close(results)
-	r.settleLoop(t.Context(), t.Context(), results)
-	if n := b.count(t, leased); n != 0 || r.inFlight.events != 0 || r.inFlight.opened() != 1 {
+	b.handBack(t, r, claimed)
+	if n := b.count(t, leased); n != 0 || r.inFlight.events != 0 || r.inFlight.opened() != 0 {
 		t.Errorf("%d leases, %d events in flight, %d handovers", n, r.inFlight.events, r.inFlight.opened())
 	}
 	if !r.scanDue(t, claimed) || len(claimed) != 1 || (<-claimed).events.Head() != h.event.ID {
 		t.Error("no scan finds the event")
 	}
-	r.followUps.expireHandovers(r.inFlight, h.opened.Add(handoverTime+1))
-	if r.followUps.due().scanAt.IsZero() || r.inFlight.opened() != 0 || r.inFlight.expected != 0 {
-		t.Error("no scan is due when the lease is over")
+}
+
+// The database executes a COMMIT after the relay has looked for the event. The relay looks again.
+func TestFailedHandoverThatCommitsLate(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	h := r.Handover()
+	tx, err := b.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Append(t.Context(), tx, nil, event("a", 1)); err != nil {
+		t.Fatal(err)
+	}
+	h.Failed()
+	b.handBack(t, r, claimed)
+	if r.inFlight.opened() != 1 || r.inFlight.events != 1 {
+		t.Errorf("%d handovers are open, %d events in flight", r.inFlight.opened(), r.inFlight.events)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.scanDue(t, claimed)
+	b.handBack(t, r, claimed)
+	if !r.scanDue(t, claimed) || len(claimed) != 1 || r.inFlight.opened() != 0 {
+		t.Errorf("%d events found, %d handovers are open", len(claimed), r.inFlight.opened())
 	}
 }
 
-// The event of a failed transaction may not exist. To hand it back is no loss of a lease.
-func TestFailedHandoverWithoutAnEvent(t *testing.T) {
+// To hand an event back that does not exist is no loss of a lease, and counts as nothing.
+func TestDoubtsAreNotCounted(t *testing.T) {
+	t.Parallel()
+	u := &unsettled{publishResult: publishResult{batch: &leasedBatch{events: queue.Batch{{Event: event("a", 1)}}}}, again: true}
+	if left := firstOf([]*unsettled{u}, []uuid.UUID{u.batch.events.Head()}); len(left) != 0 {
+		t.Error("a lease counts as lost")
+	}
+}
+
+// A callback of the caller fails although the statements succeed. The caller takes the transaction for
+// failed, and the relay looks for the event.
+func TestHandoverWithAFailedCallback(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	h := r.Handover()
+	err := txn.NewWriter(b.db).Write(t.Context(), "", func(tx *txn.Tx) error {
+		with := &pgx.Batch{}
+		with.Queue(`SELECT 1`).QueryRow(func(pgx.Row) error { return errors.New("the caller's own") })
+		return h.Append(t.Context(), tx.Last(), with, event("a", 1))
+	})
+	if n := b.count(t, leased); err == nil || n != 1 {
+		t.Fatalf("%v, %d leases", err, n)
+	}
+	h.Failed()
+	b.handBack(t, r, claimed)
+	if !r.scanDue(t, claimed) || len(claimed) != 1 {
+		t.Errorf("%d events found", len(claimed))
+	}
+}
+
+// The database's clock is set back while the relay waits for the end of a transaction. The lease lasts
+// longer than the relay expects, and the relay looks again.
+func TestHandoverWhileTheClockIsSetBack(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r, claimed := b.handedOver(t)
 	h := b.handOver(t, r, event("a", 1))
-	b.exec(t, `DELETE FROM outbox`) // as if it had been rolled back
-	r.inFlight.handBack(h)
-	u := &unsettled{publishResult: publishResult{batch: <-claimed}, again: true}
-	if !u.batch.uncertain {
-		t.Fatal("the batch is not marked")
+	r.claim(t, claimed)
+	b.exec(t, `UPDATE outbox SET locked_at = clock_timestamp() - interval '16 s'`)
+	r.followUps.expireHandovers(r.inFlight, h.opened.Add(handoverTime+1))
+	r.followUps.unknownLeasesUntil = time.Now().Add(time.Minute) // h.opened is earlier in earnest
+	if !r.scanDue(t, claimed) || len(claimed) != 0 || r.followUps.due().scanAt.IsZero() {
+		t.Fatalf("%d events found; the next scan is due %v", len(claimed), r.followUps.due().scanAt)
 	}
-	if left := firstOf([]*unsettled{u}, []uuid.UUID{h.event.ID}); len(left) != 0 {
-		t.Error("a lease counts as lost")
+	b.exec(t, `UPDATE outbox SET locked_at = clock_timestamp() - interval '21 s'`)
+	if !r.scanDue(t, claimed) || len(claimed) != 1 {
+		t.Errorf("%d events found", len(claimed))
+	}
+}
+
+// slowContext blocks in its first value, which Append asks for the trace.
+type slowContext struct {
+	context.Context //nolint:containedctx // it is a context
+	asked, goOn     chan struct{}
+	once            *sync.Once
+}
+
+func (c slowContext) Value(key any) any {
+	c.once.Do(func() {
+		close(c.asked)
+		<-c.goOn
+	})
+	return c.Context.Value(key)
+}
+
+// A relay that ends while Append runs hands no empty event back.
+func TestHandoverAtTheEndKnowsItsEvent(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	h := r.Handover()
+	ctx := slowContext{t.Context(), make(chan struct{}), make(chan struct{}), &sync.Once{}}
+	done := make(chan error, 1)
+	go func() {
+		done <- pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error { return h.Append(ctx, tx, nil, event("a", 1)) })
+	}()
+	<-ctx.asked
+	r.inFlight.endHandovers()
+	close(ctx.goOn)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	for len(claimed) > 0 {
+		if back := <-claimed; back.events.Head() == uuid.Nil {
+			t.Error("an empty event is handed back")
+		}
+	}
+}
+
+// However many transactions fail, the end of the relay does not wait for the publishers, which need the
+// same lock.
+func TestManyDoubtsAtTheEnd(t *testing.T) {
+	t.Parallel()
+	f := newInFlight()
+	claimed := make(chan *leasedBatch, maxEvents)
+	f.acceptHandovers(claimed)
+	for range maxEvents + 1 {
+		h := &Handover{event: event("a", 1), opened: time.Now()}
+		if !f.open(h) {
+			break
+		}
+		f.handBack(h)
+		f.remove(<-claimed)
+	}
+	if len(f.handovers) != claimEvents || f.events != claimEvents {
+		t.Errorf("%d handovers are open, %d events in flight", len(f.handovers), f.events)
+	}
+	f.endHandovers()
+	if f.events > maxEvents || len(claimed) == 0 {
+		t.Errorf("%d events in flight, %d batches with the publishers", f.events, len(claimed))
+	}
+	for h := range f.handovers {
+		f.handBack(h) // nothing receives from the channel any more
 	}
 }
 
@@ -307,7 +442,7 @@ func TestHandoversAtTheEnd(t *testing.T) {
 		t.Error("a relay that has ended accepts events")
 	}
 	b.handOver(t, r, event("late", 1))
-	if r.inFlight.opened() != 1 {
+	if r.inFlight.opened() != 0 {
 		t.Errorf("%d handovers are open", r.inFlight.opened())
 	}
 	if n := b.count(t, leased); n != 0 || r.inFlight.total() != 0 {
@@ -401,9 +536,10 @@ func TestHandoverWithAShortLease(t *testing.T) {
 	h := b.handOver(t, r, event("a", 1))
 	opened := h.opened
 	h.opened = time.Now().Add(publishTimeout/2 - queue.LeaseTime)
-	if h.Committed() || len(claimed) != 0 {
-		t.Error("an event without time for its request was handed over")
+	if h.Committed() || len(claimed) != 1 || (<-claimed).doubt != h {
+		t.Error("an event without time for its request is not handed back")
 	}
+	r.inFlight.remove(r.inFlight.batches[h.event.ID])
 	h.opened = opened
 	for _, passed := range []time.Duration{0, queue.LeaseTime, handoverTime} {
 		r.followUps.expireHandovers(r.inFlight, opened.Add(passed))
@@ -445,6 +581,11 @@ func TestRefusedHandovers(t *testing.T) {
 		"the database's clock is uncertain": {prepare: func(_ *bench, r *Relay) {
 			c := *r.clock.Load()
 			c.Asked = c.Answered.Add(-2 * mostClockError)
+			r.clock.Store(&c)
+		}},
+		"the reading of the clock is old": {prepare: func(_ *bench, r *Relay) {
+			c := *r.clock.Load()
+			c.Asked, c.Answered = c.Asked.Add(-mostClockAge-time.Second), c.Answered.Add(-mostClockAge-time.Second)
 			r.clock.Store(&c)
 		}},
 		"several events": {events: []eventing.Event{event("a", 1), event("b", 1)}},
@@ -514,10 +655,9 @@ func TestFailedHandovers(t *testing.T) {
 		with  func(*pgx.Batch)
 		want  error
 	}{
-		"the version is taken":          {event: event("a", 1), want: ErrVersionTaken},
-		"the event is invalid":          {event: bad},
-		"a statement of the caller":     {event: event("a", 2), with: func(with *pgx.Batch) { with.Queue(`SELECT 1/0`) }},
-		"a parameter cannot be encoded": {event: event("a", 2), with: func(with *pgx.Batch) { with.Queue(`SELECT $1::int`, "x") }},
+		"the version is taken":      {event: event("a", 1), want: ErrVersionTaken},
+		"the event is invalid":      {event: bad},
+		"a statement of the caller": {event: event("a", 2), with: func(with *pgx.Batch) { with.Queue(`SELECT 1/0`) }},
 		"a callback replaces the error": {event: event("a", 2), want: mine, with: func(with *pgx.Batch) {
 			with.Queue(`SELECT 1/0`).Query(func(rows pgx.Rows) error { rows.Close(); return mine })
 		}},
@@ -543,8 +683,8 @@ func TestFailedHandovers(t *testing.T) {
 		cancel()
 		return h.Append(ctx, tx, nil, event("a", 2))
 	})
-	if !errors.Is(err, context.Canceled) {
-		t.Error(err)
+	if !errors.Is(err, context.Canceled) || r.inFlight.opened() != 1 {
+		t.Errorf("%v; %d handovers are open", err, r.inFlight.opened())
 	}
 	h = r.Handover()
 	err = pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
@@ -552,7 +692,7 @@ func TestFailedHandovers(t *testing.T) {
 		with.Queue(`SELECT pg_terminate_backend(pg_backend_pid())`)
 		return h.Append(t.Context(), tx, with, event("a", 2))
 	})
-	if err == nil || r.inFlight.opened() != 1 {
+	if err == nil || r.inFlight.opened() != 2 {
 		t.Errorf("%v; %d handovers are open", err, r.inFlight.opened())
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// acceptHandovers passes handovers to the channel to from now on. The channel has room for everything
-// that may be in flight, so no send to it waits.
+// acceptHandovers passes handovers to the channel to from now on. The channel has room for maxEvents
+// batches, so no send to it waits.
 func (f *inFlight) acceptHandovers(to chan<- *leasedBatch) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -27,7 +27,7 @@ func (f *inFlight) endHandovers() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for h := range f.handovers {
-		f.handBackLocked(h)
+		f.doubt(h)
 	}
 	f.handedTo = nil
 }
@@ -41,7 +41,7 @@ func (f *inFlight) open(h *Handover) bool {
 		return false
 	}
 	f.handovers[h] = struct{}{}
-	f.events, f.bytes, f.expected = f.events+1, f.bytes+h.size, f.expected+1
+	f.events, f.bytes = f.events+1, f.bytes+h.size
 	return true
 }
 
@@ -63,19 +63,11 @@ func (f *inFlight) forget(h *Handover) {
 func (f *inFlight) close(h *Handover) bool {
 	_, open := f.handovers[h]
 	if open {
-		f.uncount(h)
 		delete(f.handovers, h)
-	}
-	return open
-}
-
-// uncount expects the lock.
-func (f *inFlight) uncount(h *Handover) {
-	if !h.uncounted {
-		h.uncounted = true
-		f.events, f.bytes, f.expected = f.events-1, f.bytes-h.size, f.expected-1
+		f.events, f.bytes = f.events-1, f.bytes-h.size
 		f.signalRoom()
 	}
+	return open
 }
 
 // accept makes b a batch in flight, and sends it to the publishers. b is the batch of a handover whose
@@ -101,20 +93,21 @@ func (f *inFlight) send(b *leasedBatch) {
 }
 
 // handBack hands the event of an open handover back, so that a scan can claim it: no request is sent,
-// and the lease is taken from the event, if the event is there. The handover stays open, because its
-// transaction may commit later.
+// and the lease is taken from the event, if the event is there. Otherwise the handover stays open,
+// because its transaction may commit later.
 func (f *inFlight) handBack(h *Handover) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, open := f.handovers[h]; open && f.handedTo != nil {
-		f.handBackLocked(h)
-	}
+	f.doubt(h)
 }
 
-// handBackLocked expects the lock.
-func (f *inFlight) handBackLocked(h *Handover) {
-	f.uncount(h)
-	f.send(&leasedBatch{events: queue.Batch{{Event: h.event}}, low: h.low, lowBehind: h.low, uncertain: true})
+// doubt expects the lock. It does nothing if there is no room for a batch.
+func (f *inFlight) doubt(h *Handover) {
+	if _, open := f.handovers[h]; !open || f.handedTo == nil ||
+		f.events+f.reserved*claimEvents >= maxEvents || f.bytes+h.size+f.reserved*claimBytes > maxBytes {
+		return
+	}
+	f.send(&leasedBatch{events: queue.Batch{{Event: h.event}}, low: h.low, lowBehind: h.low, doubt: h})
 }
 
 // closeExpired closes the handovers that are older than handoverTime, and returns their lows.

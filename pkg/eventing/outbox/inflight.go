@@ -17,9 +17,9 @@ type leasedBatch struct {
 	// it is no probe. candidate says that the batch was claimed to choose probes from.
 	probe     int
 	candidate bool
-	// uncertain says that the event was handed over by a transaction that may have rolled back. It
-	// has no publisher, and is handed back.
-	uncertain bool
+	// doubt is the handover of a transaction that may have rolled back, or nil. Its event is not
+	// sent, and is handed back.
+	doubt *Handover
 	// retry says that a claim of retries has found the batch. answered says that the broker has
 	// answered. again says that a claim has found the batch while it was in flight. The lock of
 	// inFlight guards answered and again.
@@ -78,11 +78,10 @@ type inFlight struct {
 	retrying int
 	// handovers are the open ones. handedTo takes the events of handovers whose transactions have
 	// committed. It is nil unless the relay runs. ending says that the relay is about to end, and
-	// opens no more handovers. expected is how many of the events are those of open handovers.
+	// opens no more handovers.
 	handovers map[*Handover]struct{}
 	handedTo  chan<- *leasedBatch
 	ending    bool
-	expected  int
 	// Each grant of room has a number. served is the number of each claimant's latest grant.
 	// waiting says which claimants were refused room and still wait for it.
 	served  [claimants]int
@@ -177,7 +176,7 @@ func (f *inFlight) has(matches func(queue.Batch) bool) bool {
 func (f *inFlight) total() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.events + f.candidates - f.expected
+	return f.events + f.candidates - len(f.handovers)
 }
 
 // add adds the batches of a claim and frees the room that was reserved for the claim. If the head

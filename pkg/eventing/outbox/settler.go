@@ -67,7 +67,7 @@ func (r *Relay) settleLoop(ctx, closing context.Context, results <-chan publishR
 				break
 			}
 			for _, l := range s.gather(first, results) {
-				s.waiting = append(s.waiting, &unsettled{publishResult: l, settlement: r.settlement(ctx, l), again: l.batch.uncertain})
+				s.waiting = append(s.waiting, &unsettled{publishResult: l, settlement: r.settlement(ctx, l), again: l.batch.doubt != nil})
 			}
 		case <-retry.C:
 		case <-renew.C:
@@ -147,17 +147,28 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 			written = append(written, u)
 		}
 	}
-	lost := firstOf(written, done.Lost)
+	lost := firstOf(written, slices.Clone(done.Lost))
 	s.metrics.settled(ctx, written, len(lost))
 	s.followUps.settled(written, done.Followed)
 	s.lost(ctx, written, lost)
 	s.observeRefusals(ctx, written)
+	s.endDoubts(written, done.Lost)
 	s.forget(written)
 	if len(locked) > 0 {
 		oldest := locked[0].batch.events[0]
 		s.log.WarnContext(oldest.InTrace(ctx), "rows of published events are locked by somebody else",
 			append(oldest.LogAttrs(), "aggregates", len(locked))...)
 		s.retryLater(locked)
+	}
+}
+
+// endDoubts closes the handovers whose events were there, and no longer have the lease. A scan for these
+// events is scheduled.
+func (s *settler) endDoubts(written []*unsettled, lost []uuid.UUID) {
+	for _, u := range written {
+		if h := u.batch.doubt; h != nil && !slices.Contains(lost, h.event.ID) {
+			s.inFlight.forget(h)
+		}
 	}
 }
 
@@ -259,8 +270,8 @@ func (r *Relay) renew(ctx context.Context) {
 }
 
 const (
-	// gatherTime is the longest time that a result waits for other results, unless the last statement
-	// was sent less than settleEvery ago.
+	// gatherTime is the longest time that a result waits for half of the events in flight, unless the
+	// last statement was sent less than settleEvery ago.
 	gatherTime = 2 * time.Millisecond
 	// settleEvery is the least time between two statements, unless results have to be written in
 	// several statements. Only an event behind a published event of its aggregate waits for the
@@ -269,8 +280,9 @@ const (
 	settleEvery = 5 * time.Millisecond
 )
 
-// gather returns first and the other results that arrive until settleEvery after the last statement.
-// If these results have fewer than half of the events in flight, gather waits for gatherTime at least.
+// gather returns first and the other results that arrive until settleEvery after the last statement. As
+// long as these results have fewer than half of the events in flight, gather waits for gatherTime, if
+// that is longer.
 // The waits are worth it because a statement for a few results costs as much as a statement for one
 // result.
 func (s *settler) gather(first publishResult, results <-chan publishResult) []publishResult {

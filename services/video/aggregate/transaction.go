@@ -105,8 +105,8 @@ func Write[T any, P rowOf[T]](
 
 // mayHaveCommitted reports whether a transaction that sent COMMIT and failed with err may have
 // committed. An error that the database has returned means that it has not, with one exception: a
-// session may be ended while its COMMIT waits for a standby. The event of such a transaction waits for
-// the relay's poll.
+// session may be ended while its COMMIT waits for a standby. The relay finds the event of such a
+// transaction without a wake-up, too.
 func mayHaveCommitted(err error) bool {
 	_, refused := errors.AsType[*pgconn.PgError](err)
 	return !refused

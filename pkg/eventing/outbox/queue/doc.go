@@ -24,7 +24,8 @@
 // published, and then looks for the next version. It finds the next version if the next version
 // committed before the mark. A version that commits after the mark is a head at once.
 //
-// All times are the database's. A failover to a host with a slow clock leaves times in the
+// All times are the database's. A lease that a transaction writes begins at a time that the relay has
+// computed from the last time that the database has given. A failover to a host with a slow clock leaves times in the
 // future. So a lease time more than a second ahead, and a retry time more than [MaxRetry]
 // ahead, are ignored.
 //
@@ -46,7 +47,7 @@
 //     waits for the outcome of the transaction, and meanwhile its low has not seen the event. When
 //     the lease is over, the relay uses Scan. If the transaction is still open then, ClaimNew finds
 //     the event after the commit. The lease counts from before the event was written, so it is over
-//     by then.
+//     by then, unless the database's clock was set back in the meantime.
 //   - A relay had leased the event, or had to skip it, and died. Each relay keeps a row in
 //     outbox_relays with its low, which is a snapshot that saw none of the relay's unfinished
 //     events. Heartbeat writes the row every few seconds. A relay that finds the row of a dead
