@@ -276,10 +276,10 @@
 //
 //	before the claim commits      nothing happened
 //	handed over, not published    the lease runs out, and another relay sends the event
-//	the answer to a COMMIT with   within a second the relay takes the lease from the event, if the
-//	a lease is lost               event is there, and a scan finds it; the relay tries this four times,
-//	                              and scans again when the lease is over; until then the relay's low
-//	                              has not seen the event
+//	the answer to a COMMIT with   within half a second the relay takes the lease from the event, if the
+//	a lease is lost               event is there, and a scan finds it; the relay tries this twice more
+//	                              in the next seconds, and when the lease is over; until then the
+//	                              relay's low has not seen the event
 //	a relay ends while a          the relay takes the lease from the event, if it is there; if the
 //	handover is open              transaction commits later, the lease runs out
 //	a claim's answer is lost      for 25 s the relay treats leases under its own token as

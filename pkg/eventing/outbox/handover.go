@@ -3,14 +3,16 @@ package outbox
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"example.com/lockstep/pkg/eventing"
-	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -19,14 +21,14 @@ const (
 	// A lease is shorter by that error. mostClockAge is the largest age of the reading of the
 	// database's clock.
 	mostClockError, mostClockAge = time.Second, 3 * queue.HeartbeatEvery
-	// handoverTime is the time after which an open handover is closed. By then its lease is over,
-	// unless the database's clock was set back.
+	// handoverTime is the time after which the lease of an open handover is over, by the clock of this
+	// process and by the database's.
 	handoverTime = queue.LeaseTime + time.Second
+	// doubtPause is the pause before a relay looks for the event of a transaction with an unknown
+	// outcome, because the database may still execute the COMMIT. Each further pause is four times as
+	// long. The relay looks doubtTries times, and a last time when the lease is over.
+	doubtPause, doubtTries = 400 * time.Millisecond, 3
 )
-
-// doubtPause is the pause before a relay looks for the event of a transaction with an unknown outcome.
-// The database may still execute the COMMIT. doubtTries is how often the relay looks.
-var doubtPause, doubtTries = backoff.Policy{Base: 400 * time.Millisecond, Cap: 5 * time.Second}, 4
 
 // Handover passes the event of one transaction to the relay of the same process. The relay publishes
 // the event straight after the commit, without a claim that finds the event in the table. For this
@@ -36,7 +38,7 @@ var doubtPause, doubtTries = backoff.Policy{Base: 400 * time.Millisecond, Cap: 5
 // A handover is only a shortcut. If the relay cannot take the event, Append writes the event
 // without a lease, and the relays find it as usual. After the transaction the caller calls Committed
 // or Failed. If the caller calls neither, or if the process dies, the relays find the event when its
-// lease is over, about 25 s after Append.
+// lease is over, 20 to 25 s after Append.
 //
 // The relay publishes the event as it was passed to Append, and does not look into the table. So the
 // transaction must commit with synchronous_commit on, and must not undo the event by a rollback to a
@@ -47,15 +49,19 @@ var doubtPause, doubtTries = backoff.Policy{Base: 400 * time.Millisecond, Cap: 5
 type Handover struct {
 	relay *Relay
 	// The other fields are set by Append. low is a snapshot that did not see the event. opened is when
-	// the handover was opened, and the lease begins at that time by the database's clock, or up to
-	// clockError earlier. size is the size of the payload. others says that the transaction has
-	// events without a lease.
+	// the handover was opened. The lease begins at since, by the database's clock, which is that time
+	// or up to clockError earlier. size is the size of the payload. others says that the transaction
+	// has events without a lease.
 	event      eventing.Event
 	low        queue.TxSnapshot
 	opened     time.Time
+	since      time.Time
 	clockError time.Duration
 	size       int
 	others     bool
+	// over says that the lease is over. The lock of inFlight guards it. unsure says that a statement
+	// has failed that may have taken the lease from the event. Only the settler uses it.
+	over, unsure bool
 }
 
 // Handover returns the handover of a transaction that is about to begin. A nil Relay returns nil.
@@ -84,13 +90,27 @@ func (h *Handover) Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, event
 		return write(ctx, tx, with, events, nil)
 	}
 	err := write(ctx, tx, with, events, &l)
-	// The state 'E' is that of a failed transaction, which cannot commit any more. After any other
-	// error the event may be there: the answer to COMMIT may be lost, or a callback of the caller may
-	// have failed although the statements succeeded.
-	if l.written && !l.taken || err != nil && tx.Conn().PgConn().TxStatus() == 'E' {
+	if l.written && !l.taken || isRolledBack(tx, err) {
 		h.relay.inFlight.forget(h)
 	}
 	return err
+}
+
+// isRolledBack reports whether err means that a transaction has not committed, and will not. After
+// other errors the transaction may have committed: the answer to COMMIT may be lost, or a callback of
+// the caller may have failed although the statements succeeded.
+func isRolledBack(tx pgx.Tx, err error) bool {
+	if err == nil || errors.Is(err, pgx.ErrTxClosed) || pgconn.SafeToRetry(err) {
+		return err != nil
+	}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		// Errors of these classes are about the session or the server. A pooler may send them while the
+		// server executes the COMMIT.
+		return pg.SeverityUnlocalized == "ERROR" && !slices.Contains([]string{"08", "57", "58", "XX"}, pg.Code[:min(2, len(pg.Code))])
+	}
+	const failed = 'E' // the state of a transaction in which a statement has failed
+	conn := tx.Conn()
+	return conn != nil && conn.PgConn().TxStatus() == failed
 }
 
 // Committed tells the relay that the transaction has committed, and reports whether the relay
@@ -99,8 +119,9 @@ func (h *Handover) Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, event
 func (h *Handover) Committed() bool { return h != nil && h.relay.accept(h) && !h.others }
 
 // Failed tells the relay that the transaction has failed, and may have committed, because the
-// answer to COMMIT was lost. The relay looks for the event within a second, a few times, and again when
-// the lease is over. If the transaction had events without a lease, the caller calls [Relay.Wake], too.
+// answer to COMMIT was lost. The relay looks for the event within half a second, twice more in the next
+// seconds, and when the lease is over. If the transaction had events without a lease, the caller calls
+// [Relay.Wake], too. After Failed, Committed has no effect while the relay looks for the event.
 func (h *Handover) Failed() {
 	if h != nil {
 		h.lookFor(1)
@@ -112,7 +133,7 @@ func (h *Handover) lookFor(try int) {
 	if try > doubtTries || !h.relay.inFlight.isOpen(h) {
 		return
 	}
-	time.AfterFunc(doubtPause.Delay(try), func() {
+	time.AfterFunc(jittered(doubtPause<<(2*(try-1))), func() {
 		h.relay.inFlight.handBack(h)
 		h.lookFor(try + 1)
 	})
@@ -138,8 +159,8 @@ func (r *Relay) open(h *Handover, events []eventing.Event) (l lease, opened bool
 		return l, false
 	}
 	h.event, h.size = asRead(events[0]), len(events[0].Payload)
-	h.opened, h.clockError = now, clock.Error()
-	return lease{token: r.token, since: clock.At(now)}, r.followUps.open(h, r.inFlight)
+	h.opened, h.since, h.clockError = now, clock.At(now), clock.Error()
+	return lease{token: r.token, since: h.since}, r.followUps.open(h, r.inFlight)
 }
 
 // open adds a handover to those that are open, unless the relay does not run, the event's tenant is
@@ -155,9 +176,7 @@ func (a *followUps) open(h *Handover, f *inFlight) bool {
 // accept sends the committed event of a handover to the publishers. It returns false if the event's
 // lease ends too soon, if the relay ends, or if the event has no lease.
 func (r *Relay) accept(h *Handover) bool {
-	b := &leasedBatch{
-		events: queue.Batch{{Event: h.event}}, low: h.low, lowBehind: h.low, leaseUntil: h.opened.Add(queue.LeaseTime - h.clockError),
-	}
+	b := &leasedBatch{events: queue.Batch{{Event: h.event}}, low: h.low, lowBehind: h.low, leaseUntil: h.leaseUntil()}
 	if !b.validFor(publishTimeout) {
 		r.inFlight.handBack(h)
 		return false
@@ -169,17 +188,19 @@ func (r *Relay) accept(h *Handover) bool {
 	return accepted
 }
 
-// expireHandovers closes the handovers whose leases are over, and schedules a scan for their events.
-// Their transactions may have committed. A transaction that commits later is found by a claim, because
-// the claim has not seen the event before, and the lease of the event is over. If the database's clock
-// was set back, the lease may last longer. So for some time the scan and the claims treat leases under
-// the relay's own token as unknown.
-func (a *followUps) expireHandovers(f *inFlight, now time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, low := range f.closeExpired(now) {
-		a.addScan(low, now)
-		a.unknownLeasesUntil = now.Add(queue.LeaseTime + queue.Timeout)
-		signal(a.wakeScans)
+// isOver reports whether the lease of a handover is over. Then a claim finds the event if its transaction
+// commits later. If the database's clock was set back, the lease lasts longer, or does not count.
+func (h *Handover) isOver(now time.Time, clock queue.Clock) bool {
+	age := clock.At(now).Sub(h.since)
+	return now.Sub(h.opened) > handoverTime && (age > handoverTime || age < -2*time.Second)
+}
+
+// leaseUntil is when the lease ends at the earliest, by the clock of this process.
+func (h *Handover) leaseUntil() time.Time { return h.opened.Add(queue.LeaseTime - h.clockError) }
+
+// expireHandovers looks for the events of the handovers whose leases are over, a last time.
+func (r *Relay) expireHandovers(now time.Time) {
+	if clock := r.clock.Load(); clock != nil {
+		r.inFlight.expireHandovers(now, *clock)
 	}
 }

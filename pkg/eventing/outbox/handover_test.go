@@ -201,7 +201,7 @@ func TestHandoverWithoutAnEnd(t *testing.T) {
 	b.eventually(t, 1, unpublished)
 	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '1 hour' WHERE locked_at IS NOT NULL`)
 	r.inFlight.mu.Lock()
-	h.opened = time.Now().Add(-handoverTime)
+	h.opened, h.since = h.opened.Add(-handoverTime), h.since.Add(-handoverTime)
 	r.inFlight.mu.Unlock()
 	b.eventually(t, 0, unpublished)
 	if h.Committed() {
@@ -235,9 +235,10 @@ func TestHandoverOfALateInsert(t *testing.T) {
 		})
 	}()
 	b.poll(t, func() bool { return r.inFlight.opened() == 1 }, "the handover is not open")
-	r.followUps.expireHandovers(r.inFlight, time.Now().Add(handoverTime+time.Second))
-	if r.inFlight.opened() != 0 || !r.scanDue(t, claimed) || len(claimed) != 0 {
-		t.Fatalf("%d handovers are open, %d events found", r.inFlight.opened(), len(claimed))
+	r.expireHandovers(time.Now().Add(handoverTime + time.Second))
+	b.handBack(t, r, claimed)
+	if r.inFlight.opened() != 0 || r.scanDue(t, claimed) || len(claimed) != 0 {
+		t.Fatalf("%d handovers are open, or a scan is due for an event that is not there", r.inFlight.opened())
 	}
 	if err := blocker.Commit(t.Context()); err != nil {
 		t.Fatal(err)
@@ -296,13 +297,12 @@ func TestFailedHandoverThatCommitsLate(t *testing.T) {
 	}
 	h.Failed()
 	b.handBack(t, r, claimed)
-	if r.inFlight.opened() != 1 || r.inFlight.events != 1 {
-		t.Errorf("%d handovers are open, %d events in flight", r.inFlight.opened(), r.inFlight.events)
+	if r.inFlight.opened() != 1 || r.inFlight.events != 1 || r.scanDue(t, claimed) {
+		t.Errorf("%d handovers are open, %d events in flight, or a scan is due", r.inFlight.opened(), r.inFlight.events)
 	}
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r.scanDue(t, claimed)
 	b.handBack(t, r, claimed)
 	if !r.scanDue(t, claimed) || len(claimed) != 1 || r.inFlight.opened() != 0 {
 		t.Errorf("%d events found, %d handovers are open", len(claimed), r.inFlight.opened())
@@ -341,21 +341,66 @@ func TestHandoverWithAFailedCallback(t *testing.T) {
 }
 
 // The database's clock is set back while the relay waits for the end of a transaction. The lease lasts
-// longer than the relay expects, and the relay looks again.
+// longer, and the handover stays open for longer. If the clock was set back so far that the lease lies
+// in the future, the lease does not count.
 func TestHandoverWhileTheClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	h := &Handover{opened: now, since: now}
+	for _, c := range []struct {
+		passed, back time.Duration
+		over         bool
+	}{
+		{0, 0, false},
+		{handoverTime, 0, false},
+		{handoverTime + 1, 0, true},
+		{handoverTime + 1, time.Second, false},
+		{handoverTime + 1, handoverTime + time.Second, false},
+		{handoverTime + 1, handoverTime + 3*time.Second, true},
+		{handoverTime - 1, -time.Hour, false},
+		{2 * handoverTime, time.Second, true},
+	} {
+		clock := queue.Clock{Time: now.Add(c.passed - c.back), Answered: now.Add(c.passed)}
+		if over := h.isOver(now.Add(c.passed), clock); over != c.over {
+			t.Errorf("after %s, with the clock set back by %s: over %t", c.passed, c.back, over)
+		}
+	}
+}
+
+// The answer to the statement that takes the lease from the event is lost, although it was executed. The
+// next statement finds no lease, and the event is looked for all the same.
+func TestHandoverWhoseHandBackHasNoAnswer(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r, claimed := b.handedOver(t)
 	h := b.handOver(t, r, event("a", 1))
-	r.claim(t, claimed)
-	b.exec(t, `UPDATE outbox SET locked_at = clock_timestamp() - interval '16 s'`)
-	r.followUps.expireHandovers(r.inFlight, h.opened.Add(handoverTime+1))
-	r.followUps.unknownLeasesUntil = time.Now().Add(time.Minute) // h.opened is earlier in earnest
-	if !r.scanDue(t, claimed) || len(claimed) != 0 || r.followUps.due().scanAt.IsZero() {
-		t.Fatalf("%d events found; the next scan is due %v", len(claimed), r.followUps.due().scanAt)
+	r.inFlight.handBack(h)
+	b.exec(t, `UPDATE outbox SET lock_token = NULL, locked_at = NULL`)
+	s := &settler{Relay: r, limit: maxEvents}
+	u := &unsettled{publishResult: publishResult{batch: <-claimed}, again: true}
+	u.settlement.Batch = u.batch.events
+	s.failed(t.Context(), []*unsettled{u}, 1, errors.New("no answer"))
+	if len(s.waiting) != 1 {
+		t.Fatal("the statement is not tried again while the lease lasts")
 	}
-	b.exec(t, `UPDATE outbox SET locked_at = clock_timestamp() - interval '21 s'`)
-	if !r.scanDue(t, claimed) || len(claimed) != 1 {
+	s.settle(t.Context(), t.Context(), []*unsettled{u})
+	if r.inFlight.opened() != 1 || !r.scanDue(t, claimed) || len(claimed) != 1 {
+		t.Errorf("%d handovers are open, %d events found", r.inFlight.opened(), len(claimed))
+	}
+}
+
+// While the relay looks for an event, Committed does not count. Otherwise nothing would publish the event.
+func TestCommittedAfterFailed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	h := b.handOver(t, r, event("a", 1))
+	r.inFlight.handBack(h)
+	if h.Committed() || r.inFlight.opened() != 1 {
+		t.Error("accepted")
+	}
+	b.handBack(t, r, claimed)
+	if h.Committed() || !r.scanDue(t, claimed) || len(claimed) != 1 {
 		t.Errorf("%d events found", len(claimed))
 	}
 }
@@ -542,23 +587,18 @@ func TestHandoverWithAShortLease(t *testing.T) {
 	r.inFlight.remove(r.inFlight.batches[h.event.ID])
 	h.opened = opened
 	for _, passed := range []time.Duration{0, queue.LeaseTime, handoverTime} {
-		r.followUps.expireHandovers(r.inFlight, opened.Add(passed))
-		if r.inFlight.opened() != 1 {
-			t.Fatalf("the handover is closed after %s", passed)
+		r.expireHandovers(opened.Add(passed))
+		if len(claimed) != 0 {
+			t.Fatalf("the relay takes the lease for over after %s", passed)
 		}
 	}
-	for len(r.followUps.wakeScans)+len(r.inFlight.room[byScan]) > 0 {
-		select {
-		case <-r.followUps.wakeScans:
-		case <-r.inFlight.room[byScan]:
-		}
+	r.expireHandovers(opened.Add(handoverTime + 1))
+	if len(claimed) != 1 {
+		t.Fatal("the relay does not look for the event when the lease is over")
 	}
-	r.followUps.expireHandovers(r.inFlight, opened.Add(handoverTime+1))
-	if r.followUps.due().scanAt.IsZero() || r.followUps.scanLow != h.low || r.inFlight.opened() != 0 || r.inFlight.events != 0 {
-		t.Errorf("%+v; %d in flight", r.followUps.due(), r.inFlight.events)
-	}
-	if len(r.followUps.wakeScans) != 1 || len(r.inFlight.room[byScan]) != 1 {
-		t.Error("the scans are not woken, or not notified of the room")
+	b.handBack(t, r, claimed)
+	if r.inFlight.opened() != 0 || r.inFlight.events != 0 || !r.scanDue(t, claimed) || len(claimed) != 1 {
+		t.Errorf("%d handovers are open, %d events in flight", r.inFlight.opened(), r.inFlight.events)
 	}
 }
 
@@ -658,6 +698,8 @@ func TestFailedHandovers(t *testing.T) {
 		"the version is taken":      {event: event("a", 1), want: ErrVersionTaken},
 		"the event is invalid":      {event: bad},
 		"a statement of the caller": {event: event("a", 2), with: func(with *pgx.Batch) { with.Queue(`SELECT 1/0`) }},
+		"a table is missing":        {event: event("a", 2), with: func(with *pgx.Batch) { with.Queue(`SELECT FROM missing`) }},
+		"a parameter does not fit":  {event: event("a", 2), with: func(with *pgx.Batch) { with.Queue(`SELECT $1::int`, "x") }},
 		"a callback replaces the error": {event: event("a", 2), want: mine, with: func(with *pgx.Batch) {
 			with.Queue(`SELECT 1/0`).Query(func(rows pgx.Rows) error { rows.Close(); return mine })
 		}},
@@ -683,7 +725,7 @@ func TestFailedHandovers(t *testing.T) {
 		cancel()
 		return h.Append(ctx, tx, nil, event("a", 2))
 	})
-	if !errors.Is(err, context.Canceled) || r.inFlight.opened() != 1 {
+	if !errors.Is(err, context.Canceled) || r.inFlight.opened() != 0 { // nothing was sent
 		t.Errorf("%v; %d handovers are open", err, r.inFlight.opened())
 	}
 	h = r.Handover()
@@ -692,7 +734,7 @@ func TestFailedHandovers(t *testing.T) {
 		with.Queue(`SELECT pg_terminate_backend(pg_backend_pid())`)
 		return h.Append(t.Context(), tx, with, event("a", 2))
 	})
-	if err == nil || r.inFlight.opened() != 2 {
+	if err == nil || r.inFlight.opened() != 1 {
 		t.Errorf("%v; %d handovers are open", err, r.inFlight.opened())
 	}
 }

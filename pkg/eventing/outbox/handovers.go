@@ -6,8 +6,8 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
-// acceptHandovers passes handovers to the channel to from now on. The channel has room for maxEvents
-// batches, so no send to it waits.
+// acceptHandovers passes handovers to the channel to from now on. The channel has room for all events
+// that may be in flight, so no send to it waits.
 func (f *inFlight) acceptHandovers(to chan<- *leasedBatch) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -32,8 +32,8 @@ func (f *inFlight) endHandovers() {
 	f.handedTo = nil
 }
 
-// open expects the lock of followUps. An open handover counts as an event in flight. Two claims
-// have room in any case.
+// open expects the lock of followUps. An open handover counts as an event in flight. Handovers leave
+// room for two claims.
 func (f *inFlight) open(h *Handover) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -72,10 +72,14 @@ func (f *inFlight) close(h *Handover) bool {
 
 // accept makes b a batch in flight, and sends it to the publishers. b is the batch of a handover whose
 // transaction has committed. If a claim has found the event in the meantime, the event is in flight
-// already. While the relay ends, the publishers hand the batch back, and accept returns false.
+// already. While the relay ends, the publishers hand the batch back, and accept returns false. It also
+// returns false while the relay looks for the event.
 func (f *inFlight) accept(h *Handover, b *leasedBatch) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if earlier := f.batches[h.event.ID]; earlier != nil && earlier.doubt != nil {
+		return false
+	}
 	if f.handedTo == nil || !f.close(h) {
 		return false
 	}
@@ -107,18 +111,19 @@ func (f *inFlight) doubt(h *Handover) {
 		f.events+f.reserved*claimEvents >= maxEvents || f.bytes+h.size+f.reserved*claimBytes > maxBytes {
 		return
 	}
-	f.send(&leasedBatch{events: queue.Batch{{Event: h.event}}, low: h.low, lowBehind: h.low, doubt: h})
+	f.send(&leasedBatch{
+		events: queue.Batch{{Event: h.event}}, low: h.low, lowBehind: h.low, leaseUntil: h.leaseUntil(), doubt: h, last: h.over,
+	})
 }
 
-// closeExpired closes the handovers that are older than handoverTime, and returns their lows.
-func (f *inFlight) closeExpired(now time.Time) (lows []queue.TxSnapshot) {
+// expireHandovers hands the events back whose leases are over. If an event is not there, its
+// handover is closed.
+func (f *inFlight) expireHandovers(now time.Time, clock queue.Clock) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for h := range f.handovers {
-		if now.Sub(h.opened) > handoverTime {
-			f.close(h)
-			lows = append(lows, h.low)
+		if h.over = h.over || h.isOver(now, clock); h.over {
+			f.doubt(h)
 		}
 	}
-	return lows
 }

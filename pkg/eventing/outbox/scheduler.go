@@ -261,6 +261,6 @@ func behind(parts []queue.Cursor, p queue.Page) []queue.Cursor {
 }
 
 // jittered returns a random duration between half of d and d.
-func jittered(d time.Duration) time.Duration { //nolint:unparam // both pauses happen to be 5 s
+func jittered(d time.Duration) time.Duration {
 	return d/2 + time.Duration(rand.Int64N(int64(d/2)))
 }

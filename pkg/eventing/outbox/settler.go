@@ -23,6 +23,12 @@ type unsettled struct {
 	notBefore time.Time // when to try next
 }
 
+// isMissing reports whether the event of a handover was not there. lost are the heads without the lease.
+// The event may be there without a lease if an earlier statement has failed after it was committed.
+func (u *unsettled) isMissing(lost []uuid.UUID) bool {
+	return u.batch.doubt != nil && !u.batch.doubt.unsure && slices.Contains(lost, u.batch.events.Head())
+}
+
 // weight is how much the result counts against the settler's limit. It is the number of published
 // events, or 1 if no event was published.
 func (u *unsettled) weight() int { return max(1, u.settlement.Published) }
@@ -149,7 +155,7 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 	}
 	lost := firstOf(written, slices.Clone(done.Lost))
 	s.metrics.settled(ctx, written, len(lost))
-	s.followUps.settled(written, done.Followed)
+	s.followUps.settled(slices.DeleteFunc(slices.Clone(written), func(u *unsettled) bool { return u.isMissing(done.Lost) }), done.Followed)
 	s.lost(ctx, written, lost)
 	s.observeRefusals(ctx, written)
 	s.endDoubts(written, done.Lost)
@@ -163,10 +169,11 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 }
 
 // endDoubts closes the handovers whose events were there, and no longer have the lease. A scan for these
-// events is scheduled.
+// events is scheduled. It also closes the handovers whose leases were over before: if such an event
+// is not there, its transaction has rolled back, or a claim finds the event after the commit.
 func (s *settler) endDoubts(written []*unsettled, lost []uuid.UUID) {
 	for _, u := range written {
-		if h := u.batch.doubt; h != nil && !slices.Contains(lost, h.event.ID) {
+		if h := u.batch.doubt; h != nil && (u.batch.last || !slices.Contains(lost, h.event.ID)) {
 			s.inFlight.forget(h)
 		}
 	}
@@ -221,9 +228,15 @@ func (s *settler) retryLater(part []*unsettled) {
 func (s *settler) keepLeased(part []*unsettled) {
 	var lost []*unsettled
 	for _, u := range part {
-		if u.batch.validFor(0) {
+		if u.batch.doubt != nil {
+			u.batch.doubt.unsure = true
+		}
+		switch {
+		case u.batch.validFor(0):
 			s.waiting = append(s.waiting, u)
-		} else {
+		case u.batch.doubt != nil: // its handover stays open, and the relay looks for the event again
+			lost = append(lost, u)
+		default:
 			lost = append(lost, u)
 			s.followUps.noteUnknownLeases() // a renewal that failed may have been committed
 			s.followUps.scheduleScan(u.batch.low, time.Now().Add(queue.LeaseTime))
@@ -250,7 +263,7 @@ func (s *settler) forget(results []*unsettled) {
 // the lease of a batch, no further request of the batch starts. If another transaction has locked
 // the row that has a lease, the lease stays as it was.
 func (r *Relay) renew(ctx context.Context) {
-	r.followUps.expireHandovers(r.inFlight, time.Now())
+	r.expireHandovers(time.Now())
 	due := r.inFlight.dueForRenewal()
 	if len(due) == 0 {
 		return

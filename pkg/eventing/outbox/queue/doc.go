@@ -45,9 +45,9 @@
 //     an index that has very few rows.
 //   - A transaction has written the event with the lease of a relay in its own process. That relay
 //     waits for the outcome of the transaction, and meanwhile its low has not seen the event. When
-//     the lease is over, the relay uses Scan. If the transaction is still open then, ClaimNew finds
-//     the event after the commit. The lease counts from before the event was written, so it is over
-//     by then, unless the database's clock was set back in the meantime.
+//     the lease is over, the relay looks for the event by its id. If the transaction is still open
+//     then, ClaimNew finds the event after the commit. The lease counts from before the event was
+//     written, so it is over by then.
 //   - A relay had leased the event, or had to skip it, and died. Each relay keeps a row in
 //     outbox_relays with its low, which is a snapshot that saw none of the relay's unfinished
 //     events. Heartbeat writes the row every few seconds. A relay that finds the row of a dead
