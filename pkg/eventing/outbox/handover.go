@@ -5,12 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
@@ -21,12 +19,13 @@ const (
 	// A lease is shorter by that error. mostClockAge is the largest age of the reading of the
 	// database's clock.
 	mostClockError, mostClockAge = time.Second, 3 * queue.HeartbeatEvery
-	// handoverTime is the time after which the lease of an open handover is over, by the clock of this
-	// process and by the database's.
-	handoverTime = queue.LeaseTime + time.Second
+	// handoverTime is the age at which an open handover is closed. By then its lease is over, and each
+	// claim that began before the end of the lease has ended. A claim compares the lease with the time
+	// at which it began, and may see an event that commits later.
+	handoverTime = queue.LeaseTime + queue.ScanTimeout + time.Second
 	// doubtPause is the pause before a relay looks for the event of a transaction with an unknown
 	// outcome, because the database may still execute the COMMIT. Each further pause is four times as
-	// long. The relay looks doubtTries times, and a last time when the lease is over.
+	// long. The relay looks doubtTries times, and a last time when the handover is closed.
 	doubtPause, doubtTries = 400 * time.Millisecond, 3
 )
 
@@ -38,11 +37,10 @@ const (
 // A handover is only a shortcut. If the relay cannot take the event, Append writes the event
 // without a lease, and the relays find it as usual. After the transaction the caller calls Committed
 // or Failed. If the caller calls neither, or if the process dies, the relays find the event when its
-// lease is over, 20 to 25 s after Append.
+// lease is over, 20 to 35 s after Append.
 //
 // The relay publishes the event as it was passed to Append, and does not look into the table. So the
-// transaction must commit with synchronous_commit on, and must not undo the event by a rollback to a
-// savepoint.
+// transaction must commit with synchronous_commit on, and must not roll back to a savepoint.
 //
 // A Handover serves one transaction, and is not safe for concurrent use. All methods of a nil
 // Handover are valid, and hand over nothing.
@@ -84,7 +82,7 @@ func (h *Handover) Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, event
 		return fmt.Errorf("append event: %w", err)
 	}
 	events = created(ctx, events)
-	l, open := h.relay.open(h, events)
+	l, open := h.relay.open(ctx, h, events)
 	if !open {
 		h.others = true
 		return write(ctx, tx, with, events, nil)
@@ -96,19 +94,14 @@ func (h *Handover) Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, event
 	return err
 }
 
-// isRolledBack reports whether err means that a transaction has not committed, and will not. After
-// other errors the transaction may have committed: the answer to COMMIT may be lost, or a callback of
-// the caller may have failed although the statements succeeded.
+// isRolledBack reports whether the transaction has failed so that it cannot commit any more. After other
+// errors it may have committed: the answer to COMMIT may be lost, or a callback of the caller may have
+// failed although the statements succeeded.
 func isRolledBack(tx pgx.Tx, err error) bool {
-	if err == nil || errors.Is(err, pgx.ErrTxClosed) || pgconn.SafeToRetry(err) {
-		return err != nil
+	if err == nil || errors.Is(err, pgx.ErrTxClosed) { // the connection may be in other hands
+		return false
 	}
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		// Errors of these classes are about the session or the server. A pooler may send them while the
-		// server executes the COMMIT.
-		return pg.SeverityUnlocalized == "ERROR" && !slices.Contains([]string{"08", "57", "58", "XX"}, pg.Code[:min(2, len(pg.Code))])
-	}
-	const failed = 'E' // the state of a transaction in which a statement has failed
+	const failed = 'E'
 	conn := tx.Conn()
 	return conn != nil && conn.PgConn().TxStatus() == failed
 }
@@ -116,12 +109,21 @@ func isRolledBack(tx pgx.Tx, err error) bool {
 // Committed tells the relay that the transaction has committed, and reports whether the relay
 // publishes all events of the transaction without a claim. If it returns false, the caller calls
 // [Relay.Wake].
-func (h *Handover) Committed() bool { return h != nil && h.relay.accept(h) && !h.others }
+func (h *Handover) Committed() bool {
+	if h == nil {
+		return false
+	}
+	accepted := h.relay.accept(h)
+	if !accepted {
+		h.Failed()
+	}
+	return accepted && !h.others
+}
 
 // Failed tells the relay that the transaction has failed, and may have committed, because the
 // answer to COMMIT was lost. The relay looks for the event within half a second, twice more in the next
 // seconds, and when the lease is over. If the transaction had events without a lease, the caller calls
-// [Relay.Wake], too. After Failed, Committed has no effect while the relay looks for the event.
+// [Relay.Wake], too.
 func (h *Handover) Failed() {
 	if h != nil {
 		h.lookFor(1)
@@ -149,9 +151,9 @@ func asRead(e eventing.Event) eventing.Event {
 
 // open notes that a transaction is about to write events with this relay's lease, and reports whether
 // it may.
-func (r *Relay) open(h *Handover, events []eventing.Event) (l lease, opened bool) {
+func (r *Relay) open(ctx context.Context, h *Handover, events []eventing.Event) (l lease, opened bool) {
 	now, clock := time.Now(), r.clock.Load()
-	if len(events) != 1 || !h.opened.IsZero() || clock == nil || clock.Error() > mostClockError || now.Sub(clock.Answered) > mostClockAge {
+	if len(events) != 1 || ctx.Err() != nil || !h.opened.IsZero() || clock == nil || clock.Error() > mostClockError || now.Sub(clock.Answered) > mostClockAge {
 		return l, false
 	}
 	p := r.pauses[events[0].AggregateType]
@@ -188,11 +190,13 @@ func (r *Relay) accept(h *Handover) bool {
 	return accepted
 }
 
-// isOver reports whether the lease of a handover is over. Then a claim finds the event if its transaction
-// commits later. If the database's clock was set back, the lease lasts longer, or does not count.
+// isOver reports whether the lease of a handover is over, and no claim runs that began earlier. From then
+// on a claim finds the event if its transaction commits. clock must be a reading from after the lease by
+// the clock of this process, which shows whether the database's clock was set back. If it was, the
+// lease lasts longer.
 func (h *Handover) isOver(now time.Time, clock queue.Clock) bool {
-	age := clock.At(now).Sub(h.since)
-	return now.Sub(h.opened) > handoverTime && (age > handoverTime || age < -2*time.Second)
+	return now.Sub(h.opened) > handoverTime && clock.Answered.Sub(h.opened) > queue.LeaseTime &&
+		clock.At(now).Sub(h.since) > handoverTime
 }
 
 // leaseUntil is when the lease ends at the earliest, by the clock of this process.

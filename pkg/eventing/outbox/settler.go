@@ -169,8 +169,8 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 }
 
 // endDoubts closes the handovers whose events were there, and no longer have the lease. A scan for these
-// events is scheduled. It also closes the handovers whose leases were over before: if such an event
-// is not there, its transaction has rolled back, or a claim finds the event after the commit.
+// events is scheduled. It also closes the handovers whose leases were over before. If such an event
+// is not there, its transaction has rolled back, or a claim has found the event or will find it.
 func (s *settler) endDoubts(written []*unsettled, lost []uuid.UUID) {
 	for _, u := range written {
 		if h := u.batch.doubt; h != nil && (u.batch.last || !slices.Contains(lost, h.event.ID)) {
@@ -234,7 +234,7 @@ func (s *settler) keepLeased(part []*unsettled) {
 		switch {
 		case u.batch.validFor(0):
 			s.waiting = append(s.waiting, u)
-		case u.batch.doubt != nil: // its handover stays open, and the relay looks for the event again
+		case u.batch.doubt != nil && s.inFlight.isOpen(u.batch.doubt): // the relay looks for the event again
 			lost = append(lost, u)
 		default:
 			lost = append(lost, u)

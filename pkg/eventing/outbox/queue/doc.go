@@ -45,9 +45,10 @@
 //     an index that has very few rows.
 //   - A transaction has written the event with the lease of a relay in its own process. That relay
 //     waits for the outcome of the transaction, and meanwhile its low has not seen the event. When
-//     the lease is over, the relay looks for the event by its id. If the transaction is still open
-//     then, ClaimNew finds the event after the commit. The lease counts from before the event was
-//     written, so it is over by then.
+//     the lease is over, the relay looks for the event by its id, and takes the lease from it. Then
+//     Scan finds the event. If the transaction is still open at that time, ClaimNew finds the event
+//     after the commit: the lease counts from before the event was written, so it is over by then. If
+//     the database's clock was set back, the relay waits for longer.
 //   - A relay had leased the event, or had to skip it, and died. Each relay keeps a row in
 //     outbox_relays with its low, which is a snapshot that saw none of the relay's unfinished
 //     events. Heartbeat writes the row every few seconds. A relay that finds the row of a dead
