@@ -153,7 +153,10 @@ func asRead(e eventing.Event) eventing.Event {
 // it may.
 func (r *Relay) open(ctx context.Context, h *Handover, events []eventing.Event) (l lease, opened bool) {
 	now, clock := time.Now(), r.clock.Load()
-	if len(events) != 1 || ctx.Err() != nil || !h.opened.IsZero() || clock == nil || clock.Error() > mostClockError || now.Sub(clock.Answered) > mostClockAge {
+	if len(events) != 1 || ctx.Err() != nil || !h.opened.IsZero() {
+		return l, false
+	}
+	if clock == nil || clock.Error() > mostClockError || now.Sub(clock.Answered) > mostClockAge {
 		return l, false
 	}
 	p := r.pauses[events[0].AggregateType]
