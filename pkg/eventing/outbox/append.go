@@ -130,13 +130,24 @@ type lease struct {
 // insertLeased inserts an event with a lease, unless an earlier event of the aggregate is not published
 // yet. The condition for the lease is the same as "is head" in claim.sql.
 func insertLeased(b *pgx.Batch, e eventing.Event, l *lease) {
+	if e.Version == 1 { // there is no earlier event, so the statement is cheaper
+		b.Queue(`
+		INSERT INTO outbox (`+stored+`, gapless, lock_token, locked_at)
+		SELECT `+stored+`, `+follows+`, $14::text, $15::timestamptz
+		  FROM `+one, append(arguments(e), l.token, l.since)...).
+			Exec(func(pgconn.CommandTag) error {
+				l.written, l.taken = true, true
+				return nil
+			})
+		return
+	}
 	b.Queue(`
 		INSERT INTO outbox (`+stored+`, gapless, lock_token, locked_at)
 		SELECT `+stored+`, `+follows+`, lease.token, lease.since
 		  FROM `+one+`
 		  LEFT JOIN LATERAL (
 			SELECT $14::text AS token, $15::timestamptz AS since
-			 WHERE e.version = 1 OR coalesce((
+			 WHERE coalesce((
 				SELECT p.published_at IS NOT NULL
 				  FROM outbox p
 				 WHERE p.aggregate_type = e.aggregate_type AND p.aggregate_id = e.aggregate_id AND p.version < e.version
