@@ -282,8 +282,8 @@ func TestFailedHandoverIsLookedFor(t *testing.T) {
 	h := b.handOver(t, r, event("a", 1))
 	h.Failed()
 	b.handBack(t, r, claimed)
-	if n := b.count(t, leased); n != 0 || r.inFlight.events != 0 || r.inFlight.opened() != 0 {
-		t.Errorf("%d leases, %d events in flight, %d handovers", n, r.inFlight.events, r.inFlight.opened())
+	if n := b.count(t, leased); n != 0 || r.inFlight.total() != 0 || r.inFlight.opened() != 0 {
+		t.Errorf("%d leases, %d events in flight, %d handovers", n, r.inFlight.total(), r.inFlight.opened())
 	}
 	if !r.scanDue(t, claimed) || len(claimed) != 1 || (<-claimed).events.Head() != h.event.ID {
 		t.Error("no scan finds the event")
@@ -303,7 +303,7 @@ func TestFailedHandoverThatCommitsLate(t *testing.T) {
 	if err := h.Append(t.Context(), tx, nil, event("a", 1)); err != nil {
 		t.Fatal(err)
 	}
-	h.Failed()
+	r.inFlight.handBack(h)
 	b.handBack(t, r, claimed)
 	if r.inFlight.opened() != 1 || r.inFlight.events != 1 || r.scanDue(t, claimed) {
 		t.Errorf("%d handovers are open, %d events in flight, or a scan is due", r.inFlight.opened(), r.inFlight.events)
@@ -311,6 +311,7 @@ func TestFailedHandoverThatCommitsLate(t *testing.T) {
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	r.inFlight.handBack(h)
 	b.handBack(t, r, claimed)
 	if !r.scanDue(t, claimed) || len(claimed) != 1 || r.inFlight.opened() != 0 {
 		t.Errorf("%d events found, %d handovers are open", len(claimed), r.inFlight.opened())
@@ -585,26 +586,31 @@ func TestHandoverOfAClaimedEvent(t *testing.T) {
 	}
 }
 
-// The relay takes nothing whose lease could end during the request.
+// The relay takes nothing whose lease could end during the request. It hands the event back.
 func TestHandoverWithAShortLease(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r, claimed := b.handedOver(t)
 	h := b.handOver(t, r, event("a", 1))
-	opened := h.opened
 	h.opened = time.Now().Add(publishTimeout/2 - queue.LeaseTime)
-	if h.Committed() || len(claimed) != 1 || (<-claimed).doubt != h {
+	if h.Committed() || (<-claimed).doubt != h {
 		t.Error("an event without time for its request is not handed back")
 	}
-	r.inFlight.remove(r.inFlight.batches[h.event.ID])
-	h.opened = opened
+}
+
+// A relay looks for an event a last time when the lease is over.
+func TestHandoverThatExpires(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	h := b.handOver(t, r, event("a", 1))
 	for _, passed := range []time.Duration{0, queue.LeaseTime, handoverTime} {
-		r.expireAt(opened.Add(passed))
+		r.expireAt(h.opened.Add(passed))
 		if len(claimed) != 0 {
 			t.Fatalf("the relay takes the lease for over after %s", passed)
 		}
 	}
-	r.expireAt(opened.Add(handoverTime + 1))
+	r.expireAt(h.opened.Add(handoverTime + 1))
 	if len(claimed) != 1 {
 		t.Fatal("the relay does not look for the event when the lease is over")
 	}
