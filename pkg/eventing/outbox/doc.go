@@ -56,9 +56,8 @@
 //   - This order holds even if a relay loses its lease without noticing and another relay takes
 //     over. A batch of the first relay begins at the row that was the aggregate's oldest pending
 //     row when the first relay claimed the batch, or when the row was written with the lease. So the
-//     first relay can only repeat events. It
-//     cannot send a version before an earlier version. The order does not depend on the lease,
-//     which only keeps repeats rare.
+//     first relay can only repeat events. It cannot send a version before an earlier version. The
+//     order does not depend on the lease, which only keeps repeats rare.
 //   - An event is written with a lease only if the statement that writes it sees that the event
 //     before it is published. This is the condition under which a claim takes an event, too.
 //   - Only the relay that has the lease marks events as published. A relay that has lost
