@@ -183,7 +183,6 @@ func (a *followUps) open(h *Handover, f *inFlight) bool {
 func (r *Relay) accept(h *Handover) bool {
 	b := &leasedBatch{events: queue.Batch{{Event: h.event}}, low: h.low, lowBehind: h.low, leaseUntil: h.leaseUntil()}
 	if !b.validFor(publishTimeout) {
-		r.inFlight.handBack(h)
 		return false
 	}
 	accepted := r.inFlight.accept(h, b)

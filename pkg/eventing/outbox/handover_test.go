@@ -843,3 +843,23 @@ func TestADoubtIsGivenUp(t *testing.T) {
 		t.Error("no scan is due")
 	}
 }
+
+// If the event of a failed transaction is not there, the relay looks again. It does not look without room.
+func TestDoubtsAreTriedAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	h := b.handOver(t, r, event("a", 1))
+	h.Failed()
+	r.inFlight.remove(<-claimed)
+	b.poll(t, func() bool { return len(claimed) == 1 }, "the relay does not look again")
+	f, full := newInFlight(), make(chan *leasedBatch, 1)
+	f.acceptHandovers(full)
+	h = &Handover{event: event("a", 1), opened: time.Now()}
+	f.open(h)
+	f.events = maxEvents
+	f.handBack(h)
+	if len(full) != 0 {
+		t.Error("a batch has no room")
+	}
+}

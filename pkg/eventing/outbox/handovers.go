@@ -1,7 +1,10 @@
 package outbox
 
 import (
+	"slices"
 	"time"
+
+	"github.com/google/uuid"
 
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
@@ -124,6 +127,23 @@ func (f *inFlight) expireHandovers(now time.Time, clock queue.Clock) {
 	for h := range f.handovers {
 		if h.over = h.over || h.isOver(now, clock); h.over {
 			f.doubt(h)
+		}
+	}
+}
+
+// isMissing reports whether the event of a handover was not there. lost are the heads without the lease.
+// The event may be there without a lease if an earlier statement has failed after it was committed.
+func (u *unsettled) isMissing(lost []uuid.UUID) bool {
+	return u.batch.doubt != nil && !u.batch.doubt.unsure && slices.Contains(lost, u.batch.events.Head())
+}
+
+// endDoubts closes the handovers whose events were there, and no longer have the lease. A scan for these
+// events is scheduled. It also closes the handovers whose leases were over before. If such an event
+// is not there, its transaction has rolled back, or a claim has found the event or will find it.
+func (s *settler) endDoubts(written []*unsettled, lost []uuid.UUID) {
+	for _, u := range written {
+		if h := u.batch.doubt; h != nil && (u.batch.last || !slices.Contains(lost, h.event.ID)) {
+			s.inFlight.forget(h)
 		}
 	}
 }

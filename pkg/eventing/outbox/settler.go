@@ -23,12 +23,6 @@ type unsettled struct {
 	notBefore time.Time // when to try next
 }
 
-// isMissing reports whether the event of a handover was not there. lost are the heads without the lease.
-// The event may be there without a lease if an earlier statement has failed after it was committed.
-func (u *unsettled) isMissing(lost []uuid.UUID) bool {
-	return u.batch.doubt != nil && !u.batch.doubt.unsure && slices.Contains(lost, u.batch.events.Head())
-}
-
 // weight is how much the result counts against the settler's limit. It is the number of published
 // events, or 1 if no event was published.
 func (u *unsettled) weight() int { return max(1, u.settlement.Published) }
@@ -165,17 +159,6 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 		s.log.WarnContext(oldest.InTrace(ctx), "rows of published events are locked by somebody else",
 			append(oldest.LogAttrs(), "aggregates", len(locked))...)
 		s.retryLater(locked)
-	}
-}
-
-// endDoubts closes the handovers whose events were there, and no longer have the lease. A scan for these
-// events is scheduled. It also closes the handovers whose leases were over before. If such an event
-// is not there, its transaction has rolled back, or a claim has found the event or will find it.
-func (s *settler) endDoubts(written []*unsettled, lost []uuid.UUID) {
-	for _, u := range written {
-		if h := u.batch.doubt; h != nil && (u.batch.last || !slices.Contains(lost, h.event.ID)) {
-			s.inFlight.forget(h)
-		}
 	}
 }
 
