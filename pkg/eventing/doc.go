@@ -6,7 +6,7 @@
 //	│ BEGIN                    │                  │ BEGIN                        │
 //	│   business row  version n│                  │   inbox row    seen once     │
 //	│   outbox row    event n  │                  │   projection   n-1 → n       │
-//	│ COMMIT ── wake ─┐        │                  │ COMMIT ── ack, wake readers  │
+//	│ COMMIT ── relay ┐        │                  │ COMMIT ── ack, wake readers  │
 //	└─────────────────┼────────┘                  └──────────▲───────────────────┘
 //	           outbox.Relay ── publish, key = aggregate ── inbox.Consumer
 //
@@ -44,15 +44,17 @@
 //
 // # Reading
 //
-// The core has some 5,300 lines with their comments, besides its tests. The list has the files of the core in
-// the order in which an event passes through them. Where it names a section of a doc.go, read the
-// doc.go up to that section:
+// The core has some 6,000 lines with their comments, besides its tests. The list has the files of the
+// core in the order in which an event passes through them. Where it names a section of a doc.go, read
+// the doc.go up to that section:
 //
 //	the event         event.go, message.go
 //	written           outbox: append.go
-//	found and leased  outbox/queue: doc.go, sql.go, claim.go
+//	handed over       outbox: handover.go, handovers.go
+//	found and leased  outbox/queue: doc.go, claim.go, claim.sql
 //	published         outbox: doc.go to "Goroutines", relay.go, scheduler.go, claimer.go,
-//	                  publisher.go, settlement.go, settler.go; outbox/queue: settle.go
+//	                  publisher.go, settlement.go, settler.go; outbox/queue: settle.go,
+//	                  settle.sql
 //	received          inbox: doc.go to "Another history", consumer.go, delivery.go
 //	applied           inbox: apply.go, store.go, decide.go, rows.go
 //	repaired          inbox: blocked.go, repair.go, owner.go; projection: projection.go

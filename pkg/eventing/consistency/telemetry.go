@@ -9,7 +9,7 @@ import (
 	"example.com/lockstep/pkg/eventing/instrument"
 )
 
-// metrics are the instruments of reads; docs/promises.md explains each.
+// metrics are the instruments of reads; docs/observability.md explains each.
 type metrics struct {
 	meter            instrument.Meter
 	outcomes, result *instrument.Few

@@ -225,7 +225,7 @@ func (s store) register(ctx context.Context) (others bool, err error) {
 	return others, err
 }
 
-// deregister writes that this instance has ended well.
+// deregister deletes this instance's row. A missing row shows that the instance has ended in order.
 func (s store) deregister(ctx context.Context) error {
 	_, err := s.within(probeTimeout).Statement("deregister",
 		`DELETE FROM inbox_runs WHERE consumer = $1 AND run = $2`, s.consumer, s.instance).Exec(ctx)

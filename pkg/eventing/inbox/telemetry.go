@@ -14,7 +14,7 @@ import (
 
 const scope = "example.com/lockstep/pkg/eventing/inbox"
 
-// metrics are the consumer's instruments; docs/promises.md explains each.
+// metrics are the consumer's instruments; docs/observability.md explains each.
 type metrics struct {
 	subscription metric.MeasurementOption
 	outcomes     [outcomeCount]metric.MeasurementOption

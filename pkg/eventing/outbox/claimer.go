@@ -212,7 +212,7 @@ func (r *Relay) dispatch(b claimResult, claimed chan<- *leasedBatch) (probes int
 	return probes
 }
 
-// holdBusy counts claimed events, and holds busy tenants if several tenants are active. A busy
+// holdBusy counts events that were claimed or handed over, and holds busy tenants if several tenants are active. A busy
 // tenant is over its rate, has more events on their way to the broker than its share, or has more
 // than tenantLeases events in flight. relays is the number of living relays.
 func (r *Relay) holdBusy(claimed []queue.Batch, relays int) {

@@ -48,6 +48,7 @@ func ExampleRelay() {
 		})
 	})
 	if err != nil {
+		handover.Failed() // the transaction may have committed nevertheless
 		panic(err)
 	}
 	if !handover.Committed() {

@@ -31,8 +31,7 @@ const (
 
 // Handover passes the event of one transaction to the relay of the same process. The relay publishes
 // the event straight after the commit, without a claim that finds the event in the table. For this
-// the event is written with the relay's lease, so that no other relay publishes it. Other libraries
-// call this immediate dispatch.
+// the event is written with the relay's lease, so that no other relay publishes it.
 //
 // A handover is only a shortcut. If the relay cannot take the event, Append writes the event
 // without a lease, and the relays find it as usual. After the transaction the caller calls Committed
@@ -72,8 +71,16 @@ func (r *Relay) Handover() *Handover {
 
 // Append does the same as the function [Append], and leases the event for the handover. It leases
 // nothing if there is not exactly one event, if an earlier event of the aggregate is not published
-// yet, or if the relay is not ready for the event. The relay is not ready if it does not run, if it
-// has thousands of events in flight, or if the event's topic is paused or its tenant is held.
+// yet, or if the relay is not ready for the event. The relay is not ready if one of these is true:
+//
+//   - It does not run.
+//   - It has no topic for the event's type, or the topic is paused, or the event's tenant is held.
+//   - It has 2,000 events or 8 MiB of payloads in flight. If several tenants are active, the 2,000
+//     are the events on their way to the broker.
+//   - Its last reading of the database's clock is more than 15 s old, or may be wrong by more than
+//     a second, because the database is slow or away.
+//
+// A second call for the same transaction leases nothing either.
 func (h *Handover) Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, events ...eventing.Event) error {
 	if h == nil {
 		return Append(ctx, tx, with, events...)
@@ -120,9 +127,10 @@ func (h *Handover) Committed() bool {
 	return accepted && !h.others
 }
 
-// Failed tells the relay that the transaction has failed, and may have committed, because the
-// answer to COMMIT was lost. The relay looks for the event within half a second, twice more in the next
-// seconds, and when the lease is over. If the transaction had events without a lease, the caller calls
+// Failed tells the relay that the transaction has ended with an error. It may have committed
+// nevertheless, because the answer to COMMIT may be lost. The relay looks for the event within half a
+// second, twice more in the next seconds, and 33 s after Append. By then the lease and all claims that
+// began before its end are over. If the transaction had events without a lease, the caller calls
 // [Relay.Wake], too.
 func (h *Handover) Failed() {
 	if h != nil {
@@ -169,8 +177,8 @@ func (r *Relay) open(ctx context.Context, h *Handover, events []eventing.Event) 
 }
 
 // open adds a handover to those that are open, unless the relay does not run, the event's tenant is
-// held, or there is no room. A heartbeat computes the relay's low under the same lock. So that low
-// is not later than the handover's low if it does not include the handover.
+// held, or there is no room. A heartbeat computes the relay's low under the same lock. So a low that
+// leaves this handover out is not later than the handover's own low.
 func (a *followUps) open(h *Handover, f *inFlight) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -193,9 +201,9 @@ func (r *Relay) accept(h *Handover) bool {
 }
 
 // isOver reports whether the lease of a handover is over, and no claim runs that began earlier. From then
-// on a claim finds the event if its transaction commits. clock must be a reading from after the lease by
-// the clock of this process, which shows whether the database's clock was set back. If it was, the
-// lease lasts longer.
+// on a claim finds the event if its transaction commits. clock must have been read after the lease ended
+// by the clock of this process. Only such a reading shows that the database's clock was set back, which
+// makes the lease last longer.
 func (h *Handover) isOver(now time.Time, clock queue.Clock) bool {
 	return now.Sub(h.opened) > handoverTime && clock.Answered.Sub(h.opened) > queue.LeaseTime &&
 		clock.At(now).Sub(h.since) > handoverTime

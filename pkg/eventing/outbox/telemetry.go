@@ -15,7 +15,7 @@ import (
 
 const scope = "example.com/lockstep/pkg/eventing/outbox"
 
-// metrics are the relay's instruments. docs/promises.md explains each of them.
+// metrics are the relay's instruments. docs/observability.md explains each of them.
 type metrics struct {
 	published  metric.Int64Counter
 	requests   metric.Int64Counter
@@ -39,8 +39,8 @@ func newMetrics(r *Relay) *metrics {
 			"Publishes that failed, by kind, outage or rejection, and by the code of the answer"),
 		leasesLost: meter.Counter("outbox.leases.lost", "{aggregate}",
 			"Leases that another relay had taken over by the time of settling: their events are sent again"),
-		batch:    meter.Sizes("outbox.batch.size", "{event}", "Successive events of one aggregate claimed together"),
-		duration: meter.Durations("outbox.publish.duration", "Time to publish the claimed events of one aggregate"),
+		batch:    meter.Sizes("outbox.batch.size", "{event}", "Successive events of one aggregate in one batch"),
+		duration: meter.Durations("outbox.publish.duration", "Time to publish a batch of one aggregate"),
 		eventAge: meter.Durations("outbox.event_age_at_publish", "Age of an event, since its occurred_at, when the broker acknowledged it"),
 		tenants:  newTenantMetrics(meter),
 	}

@@ -129,7 +129,7 @@ func (t *tenantRates) sharing(now time.Time) bool {
 	return t.perSecond > 0 && !t.changed.IsZero() && now.Sub(t.changed) < activeFor
 }
 
-// claimed counts the events of a claim. relays is the number of living relays, among which the
+// claimed counts events that were claimed or handed over. relays is the number of living relays, among which the
 // rate is divided. claimed returns the tenants that are over their rate, or none unless several
 // tenants are active.
 func (t *tenantRates) claimed(batches []queue.Batch, relays int, now time.Time) (busy []string) {

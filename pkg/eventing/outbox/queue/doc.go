@@ -24,8 +24,8 @@
 // published, and then looks for the next version. It finds the next version if the next version
 // committed before the mark. A version that commits after the mark is a head at once.
 //
-// All times are the database's. A lease that a transaction writes begins at a time that the relay has
-// computed from the last time that the database has given. A failover to a host with a slow clock leaves times in the
+// All times are the database's. A lease that a transaction writes begins at the database's time
+// as the relay estimates it, at most a second too early. A failover to a host with a slow clock leaves times in the
 // future. So a lease time more than a second ahead, and a retry time more than [MaxRetry]
 // ahead, are ignored.
 //
@@ -43,10 +43,11 @@
 //   - The event is to be retried, or an operator has released it, or it is behind a retry
 //     that is published. Then next_retry_at is set, and ClaimRetries finds the event with
 //     an index that has very few rows.
-//   - A transaction has written the event with the lease of a relay in its own process. That relay
-//     waits for the outcome of the transaction, and meanwhile its low has not seen the event. When
-//     the lease is over, the relay looks for the event by its id, and takes the lease from it. Then
-//     Scan finds the event. If the transaction is still open at that time, ClaimNew finds the event
+//   - A transaction has written the event with the lease of a relay in its own process. If the
+//     transaction commits, that relay publishes the event from memory. Until the relay knows the
+//     outcome, its low has not seen the event. If the outcome stays unknown, the relay looks for the
+//     event by its id within half a second, and again when the lease is over, and takes the lease
+//     from it. Then Scan finds the event. If the transaction is still open at that time, ClaimNew finds the event
 //     after the commit: the lease counts from before the event was written, so it is over by then. If
 //     the database's clock was set back, the relay waits for longer.
 //   - A relay had leased the event, or had to skip it, and died. Each relay keeps a row in

@@ -25,7 +25,8 @@ import (
 )
 
 var environment = `  LISTEN_DATABASE_URL    the same database past a transaction pooler; without
-                         it other instances' events may come 5 s later
+                         it an event that its own instance does not take
+                         may leave 5 s later
   GOOGLE_CLOUD_PROJECT   project of the topics ` + strings.Join(topics.Names(), ", ") + `
   PUBSUB_ENDPOINT        regional endpoint of Pub/Sub, host:port
   PUBSUB_EMULATOR_HOST   emulator in place of Pub/Sub, host:port
