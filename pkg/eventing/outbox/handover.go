@@ -23,10 +23,10 @@ const (
 	// claim that began before the end of the lease has ended. A claim compares the lease with the time
 	// at which it began, and may see an event that commits later.
 	handoverTime = queue.LeaseTime + queue.ScanTimeout + time.Second
-	// doubtPause is the pause before a relay looks for the event of a transaction with an unknown
+	// lookPause is the pause before a relay looks for the event of a transaction with an unknown
 	// outcome, because the database may still execute the COMMIT. Each further pause is four times as
-	// long. The relay looks doubtTries times, and a last time when the handover is closed.
-	doubtPause, doubtTries = 400 * time.Millisecond, 3
+	// long. The relay looks lookTries times, and a last time when the handover is closed.
+	lookPause, lookTries = 400 * time.Millisecond, 3
 )
 
 // Handover passes the event of one transaction to the relay of the same process. The relay publishes
@@ -47,18 +47,18 @@ type Handover struct {
 	relay *Relay
 	// The other fields are set by Append. low is a snapshot that did not see the event. opened is when
 	// the handover was opened. The lease begins at since, by the database's clock, which is that time
-	// or up to clockError earlier. size is the size of the payload. others says that the transaction
-	// has events without a lease.
-	event      eventing.Event
-	low        queue.TxSnapshot
-	opened     time.Time
-	since      time.Time
-	clockError time.Duration
-	size       int
-	others     bool
-	// over says that the lease is over. The lock of inFlight guards it. unsure says that a statement
-	// has failed that may have taken the lease from the event. Only the settler uses it.
-	over, unsure bool
+	// or up to clockError earlier. size is the size of the payload. hasUnleased says that the
+	// transaction has events without a lease.
+	event       eventing.Event
+	low         queue.TxSnapshot
+	opened      time.Time
+	since       time.Time
+	clockError  time.Duration
+	size        int
+	hasUnleased bool
+	// leaseOver says that the lease is over. The lock of inFlight guards it. leaseUncertain says that a
+	// statement has failed that may have taken the lease from the event. Only the settler uses it.
+	leaseOver, leaseUncertain bool
 }
 
 // Handover returns the handover of a transaction that is about to begin. A nil Relay returns nil.
@@ -91,7 +91,7 @@ func (h *Handover) Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, event
 	events = created(ctx, events)
 	l, open := h.relay.open(ctx, h, events)
 	if !open {
-		h.others = true
+		h.hasUnleased = true
 		return write(ctx, tx, with, events, nil)
 	}
 	err := write(ctx, tx, with, events, &l)
@@ -124,7 +124,7 @@ func (h *Handover) Committed() bool {
 	if !accepted {
 		h.Failed()
 	}
-	return accepted && !h.others
+	return accepted && !h.hasUnleased
 }
 
 // Failed tells the relay that the transaction has ended with an error. It may have committed
@@ -140,10 +140,10 @@ func (h *Handover) Failed() {
 
 // lookFor hands the event back after a pause, and again and again, until the handover is closed.
 func (h *Handover) lookFor(try int) {
-	if try > doubtTries || !h.relay.inFlight.isOpen(h) {
+	if try > lookTries || !h.relay.inFlight.isOpen(h) {
 		return
 	}
-	time.AfterFunc(jittered(doubtPause<<(2*(try-1))), func() {
+	time.AfterFunc(jittered(lookPause<<(2*(try-1))), func() {
 		h.relay.inFlight.handBack(h)
 		h.lookFor(try + 1)
 	})

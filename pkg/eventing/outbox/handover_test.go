@@ -264,7 +264,7 @@ func TestHandoverOfALateInsert(t *testing.T) {
 func (b *bench) handBack(t *testing.T, r *Relay, claimed <-chan *leasedBatch) {
 	t.Helper()
 	back := <-claimed
-	if rep := r.send(t.Context(), t.Context(), back); back.doubt == nil || rep.requests != 0 || len(b.sent("a")) != 0 {
+	if rep := r.send(t.Context(), t.Context(), back); back.unresolved == nil || rep.requests != 0 || len(b.sent("a")) != 0 {
 		t.Fatalf("an event that may not exist was published: %+v", rep)
 	}
 	results := make(chan publishResult, 1)
@@ -593,7 +593,7 @@ func TestHandoverWithAShortLease(t *testing.T) {
 	r, claimed := b.handedOver(t)
 	h := b.handOver(t, r, event("a", 1))
 	h.opened = time.Now().Add(publishTimeout/2 - queue.LeaseTime)
-	if h.Committed() || (<-claimed).doubt != h {
+	if h.Committed() || (<-claimed).unresolved != h {
 		t.Error("an event without time for its request is not handed back")
 	}
 }
@@ -822,7 +822,7 @@ func TestHandoversHoldABusyTenant(t *testing.T) {
 	t.Error("a busy tenant's events are taken without limit")
 }
 
-// A doubt that cannot be settled is given up when its lease is over. While its handover is open, the relay
+// A handover whose outcome stays unknown is closed when its lease is over. While its handover is open, the relay
 // looks for the event again. Otherwise a claim has found the event in the meantime, and a scan must.
 func TestADoubtIsGivenUp(t *testing.T) {
 	t.Parallel()

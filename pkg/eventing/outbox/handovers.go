@@ -30,7 +30,7 @@ func (f *inFlight) endHandovers() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for h := range f.handovers {
-		f.doubt(h)
+		f.tryHandBack(h)
 	}
 	f.handedTo = nil
 }
@@ -74,13 +74,13 @@ func (f *inFlight) close(h *Handover) bool {
 }
 
 // accept makes b a batch in flight, and sends it to the publishers. b is the batch of a handover whose
-// transaction has committed. If a claim has found the event in the meantime, the event is in flight
-// already. While the relay ends, the publishers hand the batch back, and accept returns false. It also
-// returns false while the relay looks for the event.
+// transaction has committed. accept returns false if the handover is closed, if the relay ends, or while
+// the relay looks for the event. While the relay ends, the publishers hand the batch back. If a claim has
+// found the event in the meantime, the event is in flight already.
 func (f *inFlight) accept(h *Handover, b *leasedBatch) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if earlier := f.batches[h.event.ID]; earlier != nil && earlier.doubt != nil {
+	if earlier := f.batches[h.event.ID]; earlier != nil && earlier.unresolved != nil {
 		return false
 	}
 	if f.handedTo == nil || !f.close(h) {
@@ -105,17 +105,17 @@ func (f *inFlight) send(b *leasedBatch) {
 func (f *inFlight) handBack(h *Handover) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.doubt(h)
+	f.tryHandBack(h)
 }
 
-// doubt expects the lock. It does nothing if there is no room for a batch.
-func (f *inFlight) doubt(h *Handover) {
+// tryHandBack expects the lock. It does nothing if there is no room for a batch.
+func (f *inFlight) tryHandBack(h *Handover) {
 	if _, open := f.handovers[h]; !open || f.handedTo == nil ||
 		f.events+f.reserved*claimEvents >= maxEvents || f.bytes+h.size+f.reserved*claimBytes > maxBytes {
 		return
 	}
 	f.send(&leasedBatch{
-		events: queue.Batch{{Event: h.event}}, low: h.low, lowBehind: h.low, leaseUntil: h.leaseUntil(), doubt: h, last: h.over,
+		events: queue.Batch{{Event: h.event}}, low: h.low, lowBehind: h.low, leaseUntil: h.leaseUntil(), unresolved: h, leaseOver: h.leaseOver,
 	})
 }
 
@@ -125,24 +125,25 @@ func (f *inFlight) expireHandovers(now time.Time, clock queue.Clock) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for h := range f.handovers {
-		if h.over = h.over || h.isOver(now, clock); h.over {
-			f.doubt(h)
+		if h.leaseOver = h.leaseOver || h.isOver(now, clock); h.leaseOver {
+			f.tryHandBack(h)
 		}
 	}
 }
 
-// isMissing reports whether the event of a handover was not there. lost are the heads without the lease.
-// The event may be there without a lease if an earlier statement has failed after it was committed.
+// isMissing reports whether the event of a handover was not there. lost are the heads that do not have
+// the lease. Such an event is not in the table, unless an earlier statement with an unknown result has
+// already taken its lease.
 func (u *unsettled) isMissing(lost []uuid.UUID) bool {
-	return u.batch.doubt != nil && !u.batch.doubt.unsure && slices.Contains(lost, u.batch.events.Head())
+	return u.batch.unresolved != nil && !u.batch.unresolved.leaseUncertain && slices.Contains(lost, u.batch.events.Head())
 }
 
-// endDoubts closes the handovers whose events were there, and no longer have the lease. A scan for these
+// closeResolved closes the handovers whose events were there, and no longer have the lease. A scan for these
 // events is scheduled. It also closes the handovers whose leases were over before. If such an event
 // is not there, its transaction has rolled back, or a claim has found the event or will find it.
-func (s *settler) endDoubts(written []*unsettled, lost []uuid.UUID) {
+func (s *settler) closeResolved(written []*unsettled, lost []uuid.UUID) {
 	for _, u := range written {
-		if h := u.batch.doubt; h != nil && (u.batch.last || !slices.Contains(lost, h.event.ID)) {
+		if h := u.batch.unresolved; h != nil && (u.batch.leaseOver || !slices.Contains(lost, h.event.ID)) {
 			s.inFlight.forget(h)
 		}
 	}

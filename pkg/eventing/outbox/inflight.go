@@ -17,10 +17,10 @@ type leasedBatch struct {
 	// it is no probe. candidate says that the batch was claimed to choose probes from.
 	probe     int
 	candidate bool
-	// doubt is the handover of a transaction that may have rolled back, or nil. Its event is not
-	// sent, and is handed back. last says that the lease of the event was over before.
-	doubt *Handover
-	last  bool
+	// unresolved is the handover of a transaction that may have rolled back, or nil. Its event is not
+	// sent, and is handed back. leaseOver says that the lease of the event was over before.
+	unresolved *Handover
+	leaseOver  bool
 	// retry says that a claim of retries has found the batch. answered says that the broker has
 	// answered. again says that a claim has found the batch while it was in flight. The lock of
 	// inFlight guards answered and again.
@@ -270,7 +270,7 @@ func (f *inFlight) dueForRenewal() map[uuid.UUID]*leasedBatch {
 	defer f.mu.Unlock()
 	due := map[uuid.UUID]*leasedBatch{}
 	for id, h := range f.batches {
-		if h.doubt == nil && !h.validFor(queue.LeaseTime-renewEvery) {
+		if h.unresolved == nil && !h.validFor(queue.LeaseTime-renewEvery) {
 			due[id] = h
 		}
 	}

@@ -135,7 +135,7 @@ func isTopicFault(err error) bool {
 // send publishes a batch. If the batch has a topic, send passes the result to the topic's pause.
 // ctx and flying are as in publish.
 func (r *Relay) send(ctx, flying context.Context, h *leasedBatch) report {
-	if h.doubt != nil {
+	if h.unresolved != nil {
 		return report{}
 	}
 	p := r.pauses[h.events[0].AggregateType]

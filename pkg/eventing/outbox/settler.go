@@ -67,7 +67,7 @@ func (r *Relay) settleLoop(ctx, closing context.Context, results <-chan publishR
 				break
 			}
 			for _, l := range s.gather(first, results) {
-				s.waiting = append(s.waiting, &unsettled{publishResult: l, settlement: r.settlement(ctx, l), again: l.batch.doubt != nil})
+				s.waiting = append(s.waiting, &unsettled{publishResult: l, settlement: r.settlement(ctx, l), again: l.batch.unresolved != nil})
 			}
 		case <-retry.C:
 		case <-renew.C:
@@ -152,7 +152,7 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 	s.followUps.settled(slices.DeleteFunc(slices.Clone(written), func(u *unsettled) bool { return u.isMissing(done.Lost) }), done.Followed)
 	s.lost(ctx, written, lost)
 	s.observeRefusals(ctx, written)
-	s.endDoubts(written, done.Lost)
+	s.closeResolved(written, done.Lost)
 	s.forget(written)
 	if len(locked) > 0 {
 		oldest := locked[0].batch.events[0]
@@ -211,13 +211,13 @@ func (s *settler) retryLater(part []*unsettled) {
 func (s *settler) keepLeased(part []*unsettled) {
 	var lost []*unsettled
 	for _, u := range part {
-		if u.batch.doubt != nil {
-			u.batch.doubt.unsure = true
+		if u.batch.unresolved != nil {
+			u.batch.unresolved.leaseUncertain = true
 		}
 		switch {
 		case u.batch.validFor(0):
 			s.waiting = append(s.waiting, u)
-		case u.batch.doubt != nil && s.inFlight.isOpen(u.batch.doubt): // the relay looks for the event again
+		case u.batch.unresolved != nil && s.inFlight.isOpen(u.batch.unresolved): // the relay looks for the event again
 			lost = append(lost, u)
 		default:
 			lost = append(lost, u)
