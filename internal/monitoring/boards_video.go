@@ -18,8 +18,12 @@ var videoRows = []Row{
 			Queries: one("{{topic}}", "max by (topic) (outbox_topics_paused)")},
 	}},
 	{Title: "Relay", Panels: []Panel{
-		{Title: "Published", Unit: "{event}/s", Means: "The rate of events that the broker has acknowledged.",
-			Queries: one("events", perSecond("outbox_published_total", ""))},
+		{Title: "Published", Unit: "{event}/s",
+			Means: "If few of the published events are handed over, events wait, or the database is slow.",
+			Queries: []Query{
+				{"published", perSecond("outbox_published_total", "")},
+				{"handed over", perSecond("outbox_handed_over_total", "")},
+			}},
 		{Title: "Publish requests", Unit: "{request}/s", Means: "More requests than events means that requests are refused or repeated.",
 			Queries: one("requests", perSecond("outbox_publish_requests_total", ""))},
 		{Title: "Time to publish", Unit: "s", Means: "A rise means that Pub/Sub answers slowly.",

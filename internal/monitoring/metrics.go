@@ -31,6 +31,8 @@ func labelled(name string, values ...string) Label { return Label{Name: name, Va
 var outboxMetrics = []Metric{
 	{Name: "outbox.published", Kind: Counter, Unit: "{event}", Service: video,
 		Meaning: "Events acknowledged by the broker"},
+	{Name: "outbox.handed_over", Kind: Counter, Unit: "{event}", Service: video,
+		Meaning: "Events that a transaction handed over to the relay of its process; the relay claims all others from the table"},
 	{Name: "outbox.publish.requests", Kind: Counter, Unit: "{request}", Service: video,
 		Meaning: "Publish requests, whatever became of them"},
 	{Name: "outbox.publish.retries", Kind: Counter, Unit: "{event}", Service: video,

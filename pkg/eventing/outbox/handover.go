@@ -195,6 +195,7 @@ func (r *Relay) accept(h *Handover) bool {
 	}
 	accepted := r.inFlight.accept(h, b)
 	if accepted {
+		r.metrics.handedOver.Add(context.Background(), 1)
 		r.holdBusy([]queue.Batch{b.events}, r.followUps.relays())
 	}
 	return accepted

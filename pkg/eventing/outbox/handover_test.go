@@ -13,6 +13,8 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
@@ -140,6 +142,31 @@ func TestHandedOverEventIsLeased(t *testing.T) {
 	b.claimAll(t, other, claimed)
 	if len(claimed) != 1 || (<-claimed).events[0].AggregateID != "a" { // b is in flight already
 		t.Error("the event whose lease has run out was not claimed")
+	}
+}
+
+// Events that are handed over are counted, and events that are claimed are not. So an operator sees
+// whether the handovers have stopped.
+func TestHandoversAreCounted(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	reader := metric.NewManualReader()
+	var err error
+	if r.metrics.handedOver, err = metric.NewMeterProvider(metric.WithReader(reader)).Meter("").Int64Counter("handed_over"); err != nil {
+		t.Fatal(err)
+	}
+	if !b.handOver(t, r, event("a", 1)).Committed() || b.handOver(t, r, event("b", 1), event("c", 1)).Committed() {
+		t.Fatal("of one event and two, another than the one is handed over")
+	}
+	r.claim(t, claimed)
+	var collected metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &collected); err != nil {
+		t.Fatal(err)
+	}
+	points := collected.ScopeMetrics[0].Metrics[0].Data.(metricdata.Sum[int64]).DataPoints
+	if len(points) != 1 || points[0].Value != 1 || len(claimed) != 3 {
+		t.Errorf("counted %+v of %d events in flight, want one of 3", points, len(claimed))
 	}
 }
 

@@ -18,6 +18,7 @@ const scope = "example.com/lockstep/pkg/eventing/outbox"
 // metrics are the relay's instruments. docs/observability.md explains each of them.
 type metrics struct {
 	published  metric.Int64Counter
+	handedOver metric.Int64Counter
 	requests   metric.Int64Counter
 	retries    metric.Int64Counter
 	failures   metric.Int64Counter
@@ -33,8 +34,10 @@ func newMetrics(r *Relay) *metrics {
 	meter := instrument.For(scope)
 	m := metrics{
 		published: meter.Counter("outbox.published", "{event}", "Events acknowledged by the broker"),
-		requests:  meter.Counter("outbox.publish.requests", "{request}", "Publish requests, whatever became of them"),
-		retries:   meter.Counter("outbox.publish.retries", "{event}", "Events tried again after the broker had refused them"),
+		handedOver: meter.Counter("outbox.handed_over", "{event}",
+			"Events that a transaction handed over to the relay of its process; the relay claims all others from the table"),
+		requests: meter.Counter("outbox.publish.requests", "{request}", "Publish requests, whatever became of them"),
+		retries:  meter.Counter("outbox.publish.retries", "{event}", "Events tried again after the broker had refused them"),
 		failures: meter.Counter("outbox.publish.failures", "{failure}",
 			"Publishes that failed, by kind, outage or rejection, and by the code of the answer"),
 		leasesLost: meter.Counter("outbox.leases.lost", "{aggregate}",
@@ -44,7 +47,7 @@ func newMetrics(r *Relay) *metrics {
 		eventAge: meter.Durations("outbox.event_age_at_publish", "Age of an event, since its occurred_at, when the broker acknowledged it"),
 		tenants:  newTenantMetrics(meter),
 	}
-	for _, c := range []metric.Int64Counter{m.published, m.requests, m.retries, m.leasesLost} {
+	for _, c := range []metric.Int64Counter{m.published, m.handedOver, m.requests, m.retries, m.leasesLost} {
 		instrument.Begin(c)
 	}
 	for _, code := range refusalCodes {
