@@ -53,8 +53,8 @@
 //	handed over       outbox: handover.go, handovers.go
 //	found and leased  outbox/queue: doc.go, claim.go, claim.sql
 //	published         outbox: doc.go to "Goroutines", relay.go, scheduler.go, claimer.go,
-//	                  publisher.go, settlement.go, settler.go; outbox/queue: settle.go,
-//	                  settle.sql
+//	                  publisher.go, settlement.go, settler.go, unsettled.go;
+//	                  outbox/queue: settle.go, settle.sql
 //	received          inbox: doc.go to "Another history", consumer.go, delivery.go
 //	applied           inbox: apply.go, store.go, decide.go, rows.go
 //	repaired          inbox: blocked.go, repair.go, owner.go; projection: projection.go

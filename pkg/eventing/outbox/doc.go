@@ -21,7 +21,8 @@
 //	                 wait for turns; turner.go claims the events of a turn
 //	publisher.go     publishes a batch
 //	settlement.go    turns the broker's answer into a result: published, to be retried, or parked
-//	settler.go       writes results into the table, renews leases
+//	settler.go       writes results into the table, renews leases; unsettled.go keeps the results
+//	                 that could not be written
 //	followups.go     keeps the work that one goroutine leaves for another
 //	maintain.go      deletes published events after the retention; reads the backlog
 //
