@@ -15,6 +15,7 @@
 //	relay.go         Relay starts the goroutines and has Wake; options.go has settings and hooks
 //	scheduler.go     decides what to claim next
 //	claimer.go       claims new events; scanner.go claims retries and rows that a claim missed
+//	claimsize.go     adapts the size of a claim to what the claims find
 //	inflight.go      keeps the leased batches; shares.go counts each tenant's events on their
 //	                 way to the broker
 //	tenants.go       detects tenants above their rate; held.go makes the events of these tenants
