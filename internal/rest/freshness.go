@@ -72,9 +72,10 @@ func preferredWait(w http.ResponseWriter, r *http.Request, fallback, ceiling tim
 	return fallback, nil
 }
 
-// consistencyToken returns the token in the Consistency-Token headers or in the query parameter
-// consistency_token. The token is empty if none was sent. field names the header or the
-// parameter, for errors. The header and the parameter may both be present if they agree.
+// consistencyToken returns the tokens in the Consistency-Token headers and in the query parameter
+// consistency_token, separated by commas. A header may itself have several. A proxy may also join
+// several headers into one (RFC 9110, 5.3). The result is empty if no token was sent. field names the
+// header or the parameter, for errors.
 func consistencyToken(r *http.Request, query url.Values) (token, field string, err error) {
 	field, tokens := "Consistency-Token", slices.Clone(r.Header.Values("Consistency-Token"))
 	if query.Has("consistency_token") {
@@ -83,14 +84,8 @@ func consistencyToken(r *http.Request, query url.Values) (token, field string, e
 		}
 		tokens = append(tokens, query.Get("consistency_token"))
 	}
-	tokens = slices.Compact(tokens)
-	switch {
-	case len(tokens) == 0:
-		return "", field, nil
-	case len(tokens) > 1:
-		return "", field, problem.Invalid(field, "is given twice, with different tokens")
-	case tokens[0] == "":
+	if len(tokens) > 0 && slices.Contains(tokens, "") {
 		return "", field, problem.Invalid(field, "must not be empty")
 	}
-	return tokens[0], field, nil
+	return strings.Join(slices.Compact(tokens), ","), field, nil
 }

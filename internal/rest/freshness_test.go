@@ -60,8 +60,10 @@ func TestConsistencyToken(t *testing.T) {
 		{nil, "?consistency_token=a", "a", "consistency_token", true},
 		{[]string{""}, "", "", "Consistency-Token", false},
 		{nil, "?consistency_token=", "", "consistency_token", false},
-		{[]string{"a", "b"}, "", "", "Consistency-Token", false},
-		{[]string{"a"}, "?consistency_token=b", "", "Consistency-Token", false},
+		{[]string{"a", ""}, "", "", "Consistency-Token", false},
+		{[]string{"a", "b"}, "", "a,b", "Consistency-Token", true},
+		{[]string{"a, b"}, "", "a, b", "Consistency-Token", true},
+		{[]string{"a"}, "?consistency_token=b", "a,b", "Consistency-Token", true},
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/"+tc.query, nil)
 		r.Header["Consistency-Token"] = tc.headers

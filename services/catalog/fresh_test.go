@@ -111,7 +111,7 @@ func TestListIsAsFreshAsAllThatItsTokenNames(t *testing.T) {
 	applied, behind, missing := newVideoID(), newVideoID(), newVideoID()
 	f.must(t, inbox.Applied, createdEvent(applied, 1, "a"), createdEvent(behind, 1, "b"))
 	foreign := consistency.Position{AggregateType: "another", AggregateID: "u:v", Epoch: 1, Version: 7}
-	session := consistency.Request{Token: tokenOf(position(applied, 1), position(behind, 2), position(missing, 3), foreign)}
+	session := consistency.Request{Token: tokenOf(position(applied, 1), position(behind, 2)) + ", " + tokenOf(position(missing, 3), foreign)}
 	wantTitles := func(p Page, err error, source Source, want ...string) {
 		t.Helper()
 		if got := titles(p); err != nil || p.Source != source || !slices.Equal(got, want) {

@@ -201,7 +201,7 @@ func TestGRPCHostileRequests(t *testing.T) {
 		{&get{VideoId: id.String(), AtLeastAsFresh: "garbage"}, "at_least_as_fresh"},
 		{&get{VideoId: id.String(), AtLeastAsFresh: good[:len(good)-1]}, "at_least_as_fresh"},
 		{&get{VideoId: id.String(), AtLeastAsFresh: good + "A"}, "at_least_as_fresh"},
-		{&get{VideoId: id.String(), AtLeastAsFresh: " " + good}, "at_least_as_fresh"},
+		{&get{VideoId: id.String(), AtLeastAsFresh: good[:4] + " " + good[4:]}, "at_least_as_fresh"},
 		{&get{VideoId: id.String(), AtLeastAsFresh: strings.Repeat("A", 10_000)}, "at_least_as_fresh"},
 		{&get{VideoId: id.String(), AtLeastAsFresh: otherTenant}, "at_least_as_fresh"},
 		{&get{VideoId: id.String(), AtLeastAsFresh: noUUID}, "at_least_as_fresh"},

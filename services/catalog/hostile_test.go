@@ -51,7 +51,7 @@ func TestRESTHostileRequests(t *testing.T) {
 		{video + "?consistency_token=" + good[:20], "", 400, "consistency_token"},
 		{video + "?consistency_token=" + strings.Repeat("A", 10_000), "", 400, "consistency_token"},
 		{video + "?consistency_token=" + good + "&consistency_token=" + good, "", 400, "consistency_token"},
-		{video + "?consistency_token=" + token(id, 2), with("Consistency-Token", good), 400, "Consistency-Token"},
+		{video + "?consistency_token=" + good[1:], with("Consistency-Token", good), 400, "Consistency-Token"},
 		{video, with("Prefer", "wait=-1"), 400, "Prefer"},
 		{video, with("Prefer", "wait=1.5"), 400, "Prefer"},
 		{video, with("Prefer", "wait=soon"), 400, "Prefer"},

@@ -256,6 +256,8 @@ func TestTheHashIsOverTheRequestAsSent(t *testing.T) {
 	for _, tc := range []struct{ method, path, body, hashed string }{
 		{"POST", "/v1/videos", `{"title": "t", "uploader_id": "6A1B52A9-33cd-4b1c-8e52-2b7a3a4b8f10", "description": ""}`,
 			`{"title":"t","uploader_id":"6a1b52a9-33cd-4b1c-8e52-2b7a3a4b8f10"}`},
+		{"POST", "/v1/videos", `{"title": "t", "uploader_id": "6a1b52a9-33cd-4b1c-8e52-2b7a3a4b8f10", "published_at": "0001-01-01T00:00:00Z"}`,
+			`{"published_at":"0001-01-01T00:00:00Z","title":"t","uploader_id":"6a1b52a9-33cd-4b1c-8e52-2b7a3a4b8f10"}`},
 		{"PATCH", path(v), `{"published_at": "2026-03-04T06:06:07.1234567+01:00", "duration_seconds": 0, "description": null}`,
 			`{"description":"","duration_seconds":0,"published_at":"2026-03-04T05:06:07.123456Z"}`},
 		{"PATCH", path(v), `{"published_at": null}`, `{"published_at":null}`},

@@ -17,7 +17,7 @@ type Request struct {
 	// Tenant is the reader's tenant. A token of another tenant is refused. Empty means
 	// eventing.DefaultTenant.
 	Tenant string
-	// Token is a consistency token's text, or empty.
+	// Token is empty, or one or more tokens as for ParseList.
 	Token string
 	// Mode is empty if the reader named no mode. An empty Mode requires the positions of the token,
 	// if there is one.
@@ -61,7 +61,7 @@ func (q Request) Requirement(aggregateType string, valid func(id string) bool) (
 		}
 		return r, nil
 	}
-	token, err := Parse(q.Token)
+	token, err := ParseList(q.Token)
 	switch {
 	case err != nil:
 		return Requirement{}, &InvalidRequestError{q.TokenField, err.Error()}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -181,6 +182,24 @@ func Parse(s string) (Token, error) {
 		return Token{}, fmt.Errorf("%w: bad content", ErrMalformed)
 	}
 	return t, nil
+}
+
+// ParseList reads one token, or several that are separated by commas, and merges them. Spaces around a
+// token are ignored. All of s may have MaxLength bytes. The error is ErrMalformed, or an error of
+// Merge.
+func ParseList(s string) (Token, error) {
+	if len(s) > MaxLength {
+		return Token{}, fmt.Errorf("%w: %d bytes, at most %d", ErrMalformed, len(s), MaxLength)
+	}
+	var all []Token
+	for text := range strings.SplitSeq(s, ",") {
+		t, err := Parse(strings.TrimSpace(text))
+		if err != nil {
+			return Token{}, err
+		}
+		all = append(all, t)
+	}
+	return Merge(all...)
 }
 
 // reader takes fields off the front of b. After a failure it yields zeros.

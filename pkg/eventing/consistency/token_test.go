@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -96,6 +97,43 @@ func TestParseRefuses(t *testing.T) {
 		if got, err := Parse(s); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%s: %v, error %v, want ErrMalformed", name, got, err)
 		}
+	}
+}
+
+// Several tokens are read as one. A client that cannot merge tokens, and a proxy that joins headers, send
+// them like this.
+func TestParseList(t *testing.T) {
+	t.Parallel()
+	text := func(tenant string, positions ...Position) string {
+		return Token{Tenant: tenant, Positions: positions}.String()
+	}
+	one, two := text("", video(1)), text("", at("engagement", "u:v", 2))
+	for name, test := range map[string]struct {
+		list string
+		want []Position
+		err  error
+	}{
+		"one":                {one, []Position{video(1)}, nil},
+		"two":                {one + "," + two, []Position{at("engagement", "u:v", 2), video(1)}, nil},
+		"two and spaces":     {" " + one + " ,\t" + two + " ", []Position{at("engagement", "u:v", 2), video(1)}, nil},
+		"the same twice":     {one + "," + one, []Position{video(1)}, nil},
+		"two of one video":   {one + "," + text("", video(3)), []Position{video(3)}, nil},
+		"an empty one":       {one + ",," + two, nil, ErrMalformed},
+		"a damaged one":      {one + "," + two[1:], nil, ErrMalformed},
+		"too long":           {strings.Repeat(one+",", MaxLength/len(one)) + one, nil, ErrMalformed},
+		"of several tenants": {one + "," + text("other", video(1)), nil, ErrOtherTenants},
+	} {
+		got, err := ParseList(test.list)
+		if !errors.Is(err, test.err) || !slices.Equal(got.Positions, test.want) {
+			t.Errorf("%s: %v, %v; want %v, %v", name, got.Positions, err, test.want, test.err)
+		}
+	}
+	var many []string
+	for i := range MaxPositions + 1 {
+		many = append(many, text("", at("video", strconv.Itoa(i), 1)))
+	}
+	if _, err := ParseList(strings.Join(many, ",")); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("%d videos: %v, want ErrTooLarge", len(many), err)
 	}
 }
 

@@ -12,7 +12,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// The names of the fields, and of the header and metadata, that carry tokens.
+// The names of the fields, and of the header and metadata, that carry tokens. The query parameter of
+// REST has the name of answerField.
 const (
 	demandField = "at_least_as_fresh"
 	answerField = "consistency_token"
@@ -91,8 +92,8 @@ func (s *Session) keepAnswer(call, token string) error {
 	return nil
 }
 
-// Transport does the work of [Intercept] for REST, with the header
-// Consistency-Token.
+// Transport does the work of [Intercept] for REST, with the header Consistency-Token. A request with a
+// token of its own, in that header or in the query parameter consistency_token, is sent as it is.
 type Transport struct {
 	// Base sends the requests. Nil means http.DefaultTransport.
 	Base http.RoundTripper
@@ -108,7 +109,7 @@ func (t Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if s == nil {
 		return base.RoundTrip(r)
 	}
-	if token := s.Token(); token != "" && r.Header.Get(header) == "" {
+	if token := s.Token(); token != "" && r.Header.Get(header) == "" && !r.URL.Query().Has(answerField) {
 		r = r.Clone(r.Context()) // a RoundTripper must not change its request
 		r.Header.Set(header, token)
 	}

@@ -3,6 +3,8 @@ package session_test
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -76,6 +78,36 @@ func TestASessionKeepsTheNewestOfEach(t *testing.T) {
 		if err := s.Keep(text); !errors.Is(err, want) || s.Token() != before {
 			t.Errorf("Keep(%q) = %v, then %q; want %v and no change", text, err, s.Token(), want)
 		}
+	}
+}
+
+// transport records the tokens of requests.
+type transport struct{ sent []string }
+
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	t.sent = append(t.sent, r.Header.Get("Consistency-Token"))
+	return &http.Response{Body: http.NoBody}, nil
+}
+
+// A request that names a token is sent as it is.
+func TestARequestsOwnTokenIsKept(t *testing.T) {
+	t.Parallel()
+	var s session.Session
+	keep(t, &s, token(video("a", 1)))
+	sent := &transport{}
+	for _, query := range []string{"", "?consistency_token=x"} {
+		r, err := http.NewRequestWithContext(session.With(t.Context(), &s), http.MethodGet, "http://catalog/v1/videos"+query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := session.Transport{Base: sent}.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+	}
+	if want := []string{s.Token(), ""}; !slices.Equal(sent.sent, want) {
+		t.Errorf("sent with the tokens %q, want %q", sent.sent, want)
 	}
 }
 

@@ -341,8 +341,9 @@ func (x *Video) GetTotalWatchedSeconds() int64 {
 type GetVideoRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	VideoId string                 `protobuf:"bytes,1,opt,name=video_id,json=videoId,proto3" json:"video_id,omitempty"`
-	// A consistency token: the answer is no older than the write it came from. Of
-	// one that names several aggregates, only this video's part matters.
+	// A consistency token, or several that are separated by commas: the answer is no older
+	// than the writes they came from. Of one that names several aggregates, only this
+	// video's part matters.
 	// The positions of the caller's engagements with this video matter, too.
 	AtLeastAsFresh string `protobuf:"bytes,2,opt,name=at_least_as_fresh,json=atLeastAsFresh,proto3" json:"at_least_as_fresh,omitempty"`
 	// How long to wait for the read model before asking the owner. Unset means

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"time"
 
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/idempotency"
@@ -36,8 +37,12 @@ func WriteHeaders(w http.ResponseWriter, version int64, token string, replayed b
 }
 
 // Given removes the fields that have their zero value, because a protocol may be unable to
-// distinguish such a field from an absent one.
+// distinguish such a field from an absent one. A time is never absent: the zero time is the year 1,
+// which a caller may send.
 func Given(fields map[string]any) map[string]any {
-	maps.DeleteFunc(fields, func(_ string, value any) bool { return value == nil || reflect.ValueOf(value).IsZero() })
+	maps.DeleteFunc(fields, func(_ string, value any) bool {
+		_, isTime := value.(time.Time)
+		return value == nil || !isTime && reflect.ValueOf(value).IsZero()
+	})
 	return fields
 }
