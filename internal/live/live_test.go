@@ -249,7 +249,15 @@ func TestASlowViewerMissesFrames(t *testing.T) {
 
 func TestViewersAreBounded(t *testing.T) {
 	t.Parallel()
-	_, url := serve(t, options)
+	page, url := serve(t, options)
+	response, err := http.Head(url + "/frames") // is answered at once, and holds no view
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if n := page.Viewers(); n != 0 || response.StatusCode != http.StatusOK {
+		t.Errorf("HEAD: %d, %d viewers", response.StatusCode, n)
+	}
 	for range 16 {
 		follow(t, url)
 	}

@@ -83,8 +83,14 @@ func (v *views) leave(view chan []byte) {
 	delete(v.open, view)
 }
 
-// stream sends frames as server-sent events.
+// stream sends frames as server-sent events. A HEAD request gets the headers only: it would hold a view
+// without a sign that the client has gone, because nothing is written to it.
 func (v *views) stream(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "no-store")
+	if r.Method == http.MethodHead {
+		w.Header().Set("Content-Type", "text/event-stream")
+		return
+	}
 	view := v.enter()
 	if view == nil {
 		http.Error(w, "too many viewers", http.StatusServiceUnavailable)
@@ -92,7 +98,6 @@ func (v *views) stream(w http.ResponseWriter, r *http.Request) {
 	}
 	defer v.leave(view)
 	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("Cache-Control", "no-store")
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{}) // otherwise the server's time limit of a request ends the stream
 	quiet := time.NewTicker(keepAlive)

@@ -1,6 +1,7 @@
 package livepage
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -47,6 +48,7 @@ func TestLivePage(t *testing.T) {
 			t.Run(name, func(t *testing.T) { holds(t, b, name) })
 		}
 	}
+	t.Run("too many viewers", func(t *testing.T) { comesBack(t, url) })
 	t.Run("promises", func(t *testing.T) { areMarked(t, b) })
 	for _, scheme := range []string{"light", "dark"} {
 		for _, width := range []int64{1280, 390} {
@@ -102,6 +104,29 @@ func worksByKeyboard(t *testing.T, b *browser) {
 	if got := ask[string](t, b, `document.activeElement.dataset.press`); got != "write" {
 		t.Errorf("the press moved the focus to %q", got)
 	}
+}
+
+// comesBack fills the page with viewers. A browser that finds no place shows so, and tries again.
+func comesBack(t *testing.T, url string) {
+	b := open(t, url)
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	for status := http.StatusOK; status == http.StatusOK; {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/frames", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		status = response.StatusCode
+	}
+	ask[bool](t, b, `follow(), true`)
+	b.await(t, `document.getElementById("link").dataset.state === "away"`)
+	leave()
+	b.await(t, `document.getElementById("link").dataset.state === "up"`)
 }
 
 // holds presses a button and waits for its result. Then every part is up again, and no

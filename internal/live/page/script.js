@@ -172,6 +172,8 @@ function draw(frame) {
   drawPromises(frame.seen || []);
 }
 
+const retryTime = 3000; // ms
+
 function follow() {
   let newest = null;
   const frames = new EventSource("frames");
@@ -190,7 +192,11 @@ function follow() {
     text($("link"), said);
   };
   frames.onopen = () => link("up", "live");
-  frames.onerror = () => link("away", "no connection; it tries again");
+  frames.onerror = () => {
+    link("away", "no connection; it tries again");
+    // A browser gives up after an answer with an error, such as 503 where too many browsers look.
+    if (frames.readyState === EventSource.CLOSED) setTimeout(follow, retryTime * (1 + Math.random()));
+  };
 }
 
 async function press(button) {
