@@ -613,6 +613,23 @@ func TestHandoverOfAClaimedEvent(t *testing.T) {
 	}
 }
 
+// The lease of an event with an unknown outcome is not renewed. Otherwise the relay would close the
+// handover while the row still has the lease, and no scan would take the row.
+func TestUnknownOutcomeIsNotRenewed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	h := b.handOver(t, r, event("a", 1))
+	h.opened = time.Now().Add(renewEvery - queue.LeaseTime)
+	r.inFlight.handBack(h)
+	if back := <-claimed; back.unresolved != h || back.validFor(queue.LeaseTime-renewEvery) {
+		t.Fatalf("%+v is not handed back in the time of renewals", back)
+	}
+	if due := r.inFlight.dueForRenewal(); len(due) != 0 {
+		t.Errorf("%d leases are due for renewal", len(due))
+	}
+}
+
 // The relay takes nothing whose lease could end during the request. It hands the event back.
 func TestHandoverWithAShortLease(t *testing.T) {
 	t.Parallel()
@@ -851,7 +868,7 @@ func TestHandoversHoldABusyTenant(t *testing.T) {
 
 // A handover whose outcome stays unknown is closed when its lease is over. While its handover is open, the relay
 // looks for the event again. Otherwise a claim has found the event in the meantime, and a scan must.
-func TestADoubtIsGivenUp(t *testing.T) {
+func TestAnUnknownOutcomeIsGivenUp(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r, claimed := b.handedOver(t)
@@ -872,7 +889,7 @@ func TestADoubtIsGivenUp(t *testing.T) {
 }
 
 // If the event of a failed transaction is not there, the relay looks again. It does not look without room.
-func TestDoubtsAreTriedAgain(t *testing.T) {
+func TestUnknownOutcomesAreLookedForAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r, claimed := b.handedOver(t)
