@@ -486,7 +486,7 @@ func TestHandoverAtTheEndKnowsItsEvent(t *testing.T) {
 
 // However many transactions fail, the end of the relay does not wait for the publishers, which need the
 // same lock.
-func TestManyDoubtsAtTheEnd(t *testing.T) {
+func TestManyUnknownOutcomesAtTheEnd(t *testing.T) {
 	t.Parallel()
 	f := newInFlight()
 	claimed := make(chan *leasedBatch, maxEvents)
