@@ -346,7 +346,7 @@ func TestFailedHandoverThatCommitsLate(t *testing.T) {
 }
 
 // To hand an event back that does not exist is no loss of a lease, and counts as nothing.
-func TestDoubtsAreNotCounted(t *testing.T) {
+func TestUnknownOutcomesAreNotCounted(t *testing.T) {
 	t.Parallel()
 	u := &unsettled{publishResult: publishResult{batch: &leasedBatch{events: queue.Batch{{Event: event("a", 1)}}}}, again: true}
 	if left := firstOf([]*unsettled{u}, []uuid.UUID{u.batch.events.Head()}); len(left) != 0 {
