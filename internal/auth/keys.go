@@ -22,7 +22,7 @@ const (
 	// issuer has removed it.
 	refreshLeast, refreshMost = 4 * time.Minute, 270 * time.Second
 	// keysLife is how long keys stay in use while the issuer cannot be asked. More time would be of
-	// no use. A token also lives for about an hour, and nobody gets a new token while the issuer is
+	// no use. A token also lives for about an hour, and no user gets a new token while the issuer is
 	// down.
 	keysLife = time.Hour
 	// fetchTime bounds one fetch, which makes two requests.

@@ -130,7 +130,7 @@ func (p *Page) Show(f Frame) error {
 }
 
 // Presses returns a channel with the names of pressed buttons. It has only buttons whose action is
-// possible. While nobody receives from the channel, a press is refused.
+// possible. While no goroutine receives from the channel, a press is refused.
 func (p *Page) Presses() <-chan string { return p.presses }
 
 func (p *Page) index(w http.ResponseWriter, r *http.Request) {

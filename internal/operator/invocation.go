@@ -40,7 +40,7 @@ type invocation struct {
 }
 
 // auditFlags declares the flags of a subcommand that changes something. By default the person is
-// the user who is logged in, also through sudo. In a job nobody is logged in and USER is a user
+// the user who is logged in, also through sudo. In a job no user is logged in and USER is a user
 // of the image, so there is no default.
 func (s *invocation) auditFlags() {
 	by := cmp.Or(s.Getenv("SUDO_USER"), s.Getenv("USER"))

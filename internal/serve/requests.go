@@ -23,7 +23,7 @@ const scope = "example.com/lockstep/internal/serve"
 
 // requests traces and measures requests by OpenTelemetry's conventions. It takes the place of
 // otelhttp, which takes four times as long, because otelhttp builds the attributes of each request
-// anew. The attributes of otelhttp also include the Host header, in which a client may send any
+// again. The attributes of otelhttp also include the Host header, in which a client may send any
 // text.
 type requests struct {
 	tracer trace.Tracer

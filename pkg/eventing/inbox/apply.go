@@ -160,7 +160,7 @@ func begin(b *pgx.Batch, wait time.Duration) {
 		strconv.FormatInt(wait.Milliseconds(), 10))
 }
 
-// planEachTime queues a setting that makes Postgres plan each further statement anew, for the
+// planEachTime queues a setting that makes Postgres plan each further statement again, for the
 // arrays in its parameters. A kept plan from the time before the tables filled up would scan the
 // tables for each batch, until the next ANALYZE. A handler may set plan_cache_mode for its own
 // statements if their plans can be kept (txn.KeepPlans).

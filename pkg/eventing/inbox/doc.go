@@ -139,7 +139,7 @@
 // the same id, the second is a permanent error, whatever the status of the first. With a key of id,
 // aggregate and version, both events would be applied. A row would then take 115 bytes of index
 // instead of 59 (329 bytes instead of 273 in all), and writing it would take 1.16 times as long.
-// During an update the previous release could not run beside this one, because its statements name
+// During an update the previous release could not run next to this one, because its statements name
 // the present key in ON CONFLICT.
 //
 // # Cause of an error

@@ -131,7 +131,7 @@ func writeInEpoch[T any](
 }
 
 // replay returns the answer that another transaction has stored. t may have read the answer
-// already. The answer gets the present epoch, which replay reads anew. The present epoch is right
+// already. The answer gets the present epoch, which replay reads again. The present epoch is right
 // even after a restore. Keys and rows are restored together, so if an answer is stored, its write
 // is stored, too.
 func replay[T any, P rowOf[T]](ctx context.Context, w *Writer, r idempotency.Request, t *Tx) (Result[T], error) {
