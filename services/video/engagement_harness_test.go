@@ -109,6 +109,12 @@ func engagementTrips(t *testing.T, s services, id uuid.UUID, seen *trips) {
 		if _, err := s.engagements.Put(t.Context(), engagement.Engagement{UserID: like.UserID, VideoID: id}, aggregate.WriteOptions{Caller: everyone}, nil); err != nil {
 			t.Fatal(err)
 		}
+		if _, err := write(aggregate.WriteOptions{Caller: everyone, Keys: []string{"first-" + name}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.engagements.Put(t.Context(), engagement.Engagement{UserID: like.UserID, VideoID: id}, aggregate.WriteOptions{Caller: everyone}, nil); err != nil {
+			t.Fatal(err)
+		}
 		seen.take()
 		if _, err := write(aggregate.WriteOptions{Caller: everyone, Keys: []string{name}}); err != nil {
 			t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -119,6 +120,49 @@ func TestALockedVideoHoldsUpNoOther(t *testing.T) {
 		for _, perSecond := range []int{0, 1, 10, 100} {
 			s.besideALockedVideo(perSecond)
 		}
+	}
+}
+
+// A locked table delays only the writes to that table, and each of them is told so. VACUUM FULL and
+// CREATE INDEX lock a table.
+func TestALockedTableHoldsUpNoOther(t *testing.T) {
+	s := newServing(t)
+	v := s.create()
+	lock := func(table, mode string) (unlock func()) {
+		tx, err := s.admin.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(t.Context(), `LOCK TABLE `+table+` IN `+mode+` MODE`); err != nil {
+			t.Fatal(err)
+		}
+		return func() {
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for _, c := range []struct{ table, mode string }{{"video.outbox", "SHARE"}, {"video.videos", "ACCESS EXCLUSIVE"}} {
+		unlock := lock(c.table, c.mode)
+		var writing sync.WaitGroup
+		for range 6 {
+			writing.Go(func() {
+				for _, headers := range [][]string{nil, {"Idempotency-Key", uuid.NewString()}} {
+					r := s.call("POST", "/v1/videos", draft(nil), headers...)
+					if r.Status != http.StatusServiceUnavailable || r.field("reason") != "LOCKED" || r.Header.Get("Retry-After") == "" {
+						t.Errorf("%s in %s mode, %q: %d %s", c.table, c.mode, headers, r.Status, r.Raw)
+					}
+				}
+			})
+		}
+		writing.Wait()
+		unlock()
+		s.until("videos can be written again", func() bool { return s.call("POST", "/v1/videos", draft(nil)).Status == http.StatusCreated })
+	}
+	unlock := lock("video.videos", "SHARE") // which a read does not need
+	defer unlock()
+	if r := s.call("GET", path(v), nil); r.Status != http.StatusOK {
+		t.Errorf("a read: %d %s", r.Status, r.Raw)
 	}
 }
 

@@ -117,8 +117,16 @@ func TestRoundTrips(t *testing.T) {
 		return aggregate.WriteOptions{Caller: everyone, Keys: []string{key}}
 	}
 
-	// The first write of a process reads the epoch, too.
-	if _, err := s.videos.Create(t.Context(), Video{UploaderID: uuid.New(), Title: "t"}, with("first"), nil); err != nil {
+	// The first write of a process reads the epoch, too. The first write of each kind on a connection sends
+	// BEGIN alone.
+	first, err := s.videos.Create(t.Context(), Video{UploaderID: uuid.New(), Title: "t"}, with("first"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.videos.Update(t.Context(), first.Value.ID, []string{"title"}, Video{Title: "u"}, with("first"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.videos.Delete(t.Context(), first.Value.ID, "", with("first"), nil); err != nil {
 		t.Fatal(err)
 	}
 	seen.take()

@@ -44,12 +44,17 @@ func (t *Tx) Last() pgx.Tx {
 }
 
 // SendBatch sends b behind BEGIN if b is the first batch, and in front of COMMIT if b is the last
-// batch.
+// batch. If the connection has not prepared the statements of b, SendBatch first sends BEGIN alone.
 func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if t.ended {
 		return pgx.FailedBatchResults(b, pgx.ErrTxClosed)
 	}
-	sent := &pgx.Batch{}
+	if t.tx == nil && !arePrepared(t.conn, b) {
+		if err := t.sendBegin(ctx); err != nil {
+			return pgx.FailedBatchResults(b, err)
+		}
+	}
+	sent, statements := &pgx.Batch{}, statementsOf(b)
 	first := t.tx == nil
 	if first {
 		sent.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
@@ -62,14 +67,14 @@ func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 		sent.Queue("commit").Exec(t.commitAnswered)
 	}
 	if !first {
-		return t.tx.SendBatch(ctx, sent) // which fails if BEGIN has failed
+		return preparing{t.tx.SendBatch(ctx, sent), t.conn, statements} // which fails if BEGIN has failed
 	}
 	results := t.conn.SendBatch(ctx, sent)
 	t.tx = results.Tx()
 	for range own {
 		_, _ = results.Exec() // the caller's first statement returns the same error
 	}
-	return results
+	return preparing{results, t.conn, statements}
 }
 
 // commitAnswered reads the answer to COMMIT, which is ROLLBACK if a statement of an earlier
@@ -90,6 +95,14 @@ func (t *Tx) begin(ctx context.Context) error {
 	case t.tx != nil:
 		return nil
 	}
+	return t.sendBegin(ctx)
+}
+
+// sendBegin sends BEGIN and the settings of the transaction, without the caller's statements.
+func (t *Tx) sendBegin(ctx context.Context) error {
+	last := t.last
+	t.last = false
+	defer func() { t.last = last }()
 	if err := t.SendBatch(ctx, &pgx.Batch{}).Close(); err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}

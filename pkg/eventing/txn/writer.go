@@ -22,7 +22,7 @@ import (
 const (
 	// LockTime is how long a transaction of a Writer waits for a lock and holds its connection
 	// meanwhile. Transactions of healthy writers take far less. A session that locks a table that
-	// requests write to must give up earlier: a request without a key is not tried again.
+	// requests write to should give up earlier, so that no request has to try again.
 	LockTime = 100 * time.Millisecond
 	// lockBudget is how long a request may go on trying in all. It covers the waits for locks and
 	// for turns in all tries of the request, and the pauses between the tries.
@@ -37,7 +37,7 @@ var ErrLocked = errors.New("another transaction holds the rows")
 var lockRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 500 * time.Millisecond}
 
 // Writer runs the write transactions of requests. It bounds the number of connections that wait for
-// locks of other transactions. The bounds hold whether one row or every row is locked:
+// locks of other transactions. The bounds hold whether one row, every row or a whole table is locked:
 //
 //   - Of the requests for one key, only one at a time is in the database. The other requests
 //     wait for that one without a connection.
@@ -74,8 +74,9 @@ func (w *Writer) Pool() *pgxpool.Pool { return w.db }
 
 // Write runs the function do in a transaction. The isolation level is Read Committed, for which the
 // services are written, regardless of the role's default. key is a name for the rows that do locks.
-// key is empty if other transactions cannot hold any of these rows. do may run several times. Every
-// run except the last one has changed nothing. If do does not commit with [Tx.Last], Write commits.
+// key is empty if other transactions cannot hold any of these rows. They may still hold a table. do may
+// run several times. Every run except the last one has changed nothing. If do does not commit with
+// [Tx.Last], Write commits.
 //
 // In this repository two packages call Write. Package aggregate of the service video runs the
 // closure of a Create, Update, Put or Delete. Package projection writes states that it has fetched
@@ -84,20 +85,26 @@ func (w *Writer) Write(ctx context.Context, key string, do func(*Tx) error) erro
 	patient, cancel := context.WithTimeout(ctx, w.budget)
 	defer cancel()
 	if key == "" {
-		_, err := w.try(patient, ctx, do)
-		return err
+		return w.tryAgain(patient, ctx, nil, do)
 	}
 	p, ok := w.gate.enter(patient, key)
 	if !ok {
 		return w.gaveUp(ctx, nil)
 	}
 	defer w.gate.leave(key, p)
-	var err error
+	return w.tryAgain(patient, ctx, p, do)
+}
+
+// tryAgain tries until a try meets no lock, or until the context patient ends. p is the place of the
+// request's key, or nil.
+func (w *Writer) tryAgain(patient, ctx context.Context, p *place, do func(*Tx) error) (err error) {
 	for range lockRetry.Attempts(patient) {
 		var committed bool
 		committed, err = w.try(patient, ctx, do)
 		locked := !committed && IsLocked(err)
-		w.gate.setLocked(p, locked)
+		if p != nil {
+			w.gate.setLocked(p, locked)
+		}
 		if !locked {
 			return err
 		}

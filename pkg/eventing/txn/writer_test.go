@@ -144,6 +144,57 @@ func TestRequestsForOneKeyHoldOneConnection(t *testing.T) {
 	}
 }
 
+// A locked table delays only the writes to that table, whether or not their statement is prepared already,
+// and whether or not an earlier write has met the lock.
+func TestALockedTable(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	admin := db.Pool(t, db.Admin)
+	for _, mode := range []string{"SHARE", "ACCESS EXCLUSIVE"} {
+		for _, key := range []string{"", "a"} {
+			w := NewWriter(openWith(t, db.URL, "2"))
+			write := func(sql string) error {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*lockBudget) // a statement that waits for the lock reaches it
+				defer cancel()
+				return w.Write(ctx, key, func(tx *Tx) error {
+					b := &pgx.Batch{}
+					b.Queue(sql)
+					return tx.Last().SendBatch(ctx, b).Close()
+				})
+			}
+			if _, err := admin.Exec(t.Context(), `CREATE TABLE IF NOT EXISTS app.locked (); CREATE TABLE IF NOT EXISTS app.free ();
+				GRANT ALL ON ALL TABLES IN SCHEMA app TO PUBLIC`); err != nil {
+				t.Fatal(err)
+			}
+			const insert = `INSERT INTO app.locked DEFAULT VALUES`
+			if err := write(insert); err != nil {
+				t.Fatal(err)
+			}
+			holder, err := admin.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := holder.Exec(t.Context(), `LOCK TABLE app.locked IN `+mode+` MODE`); err != nil {
+				t.Fatal(err)
+			}
+			for _, sql := range []string{insert, insert, insert + ` -- not prepared yet`} {
+				if err := write(sql); !errors.Is(err, ErrLocked) {
+					t.Errorf("in %s mode with the key %q: %v, want ErrLocked", mode, key, err)
+				}
+			}
+			if err := write(`INSERT INTO app.free DEFAULT VALUES`); err != nil {
+				t.Errorf("another table: %v", err)
+			}
+			if err := holder.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := write(insert); err != nil {
+				t.Errorf("after the lock: %v", err)
+			}
+		}
+	}
+}
+
 // Between its tries a write holds no connection. While the lock is known, few requests
 // wait for it; after it is released, any number may again.
 func TestALockedKey(t *testing.T) {

@@ -1,0 +1,70 @@
+package txn
+
+import (
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// This file remembers which statements a connection has prepared.
+//
+// pgx prepares a batch's statements before it sends the batch, so also before a BEGIN in the batch.
+// Postgres looks up a statement's tables when it prepares the statement, and waits if a table is locked,
+// as by CREATE INDEX or VACUUM FULL. Then the transaction's lock_timeout does not hold yet, and each write
+// would keep its connection for the role's lock_timeout. So if a statement is not prepared, BEGIN and
+// lock_timeout are sent first. That costs a round trip, once for each connection and statement. After an
+// error pgx forgets the statements of the batch, and has no method that tells which ones it has.
+
+// preparedKey is the key of a connection's data under which its statements are kept.
+const preparedKey = "example.com/lockstep/pkg/eventing/txn.prepared"
+
+// mostPrepared bounds the statements that are kept. It is below pgx's own bound of 512.
+const mostPrepared = 256
+
+func preparedOn(conn *pgx.Conn) map[string]bool {
+	known, ok := conn.PgConn().CustomData()[preparedKey].(map[string]bool)
+	if !ok || len(known) > mostPrepared {
+		known = map[string]bool{}
+		conn.PgConn().CustomData()[preparedKey] = known
+	}
+	return known
+}
+
+// arePrepared reports whether pgx sends b without preparing a statement before. In the modes for
+// transaction poolers pgx prepares nothing in advance.
+func arePrepared(conn *pgx.Conn, b *pgx.Batch) bool {
+	if conn.Config().DefaultQueryExecMode > pgx.QueryExecModeDescribeExec {
+		return true
+	}
+	known := preparedOn(conn)
+	return !slices.ContainsFunc(b.QueuedQueries, func(q *pgx.QueuedQuery) bool { return !known[q.SQL] })
+}
+
+// preparing are the results of a batch. Its Close notes whether pgx keeps the statements of the batch.
+type preparing struct {
+	pgx.BatchResults
+
+	conn       *pgx.Conn
+	statements []string
+}
+
+// statementsOf returns the statements as their caller wrote them. When pgx sends a statement with named
+// arguments, it replaces the statement's text in b.
+func statementsOf(b *pgx.Batch) []string {
+	all := make([]string, len(b.QueuedQueries))
+	for i, q := range b.QueuedQueries {
+		all[i] = q.SQL
+	}
+	return all
+}
+
+func (r preparing) Close() error {
+	err := r.BatchResults.Close()
+	known := preparedOn(r.conn)
+	for _, sql := range r.statements {
+		if known[sql] = true; err != nil {
+			delete(known, sql)
+		}
+	}
+	return err
+}
