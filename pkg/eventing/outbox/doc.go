@@ -28,8 +28,9 @@
 //	maintain.go      deletes published events after the retention; reads the backlog
 //
 // The other files: pause.go pauses a topic that fails, and prober.go probes the topic.
-// heartbeat.go writes the relay's row, and computes the snapshot in that row. telemetry.go has the
-// metrics. trace.go has the spans.
+// heartbeat.go writes the relay's row, and computes the snapshot in that row. lockedrows.go reports
+// rows of pending events that another session has locked. telemetry.go has the metrics. trace.go has
+// the spans.
 //
 // # States of an event
 //

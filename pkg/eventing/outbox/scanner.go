@@ -74,6 +74,7 @@ func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed 
 		}
 		r.dispatch(claimResult{Claimed: got, claim: claim, sent: sent, retries: true}, claimed)
 		s.retried(sent, got.Truncated, in)
+		r.noteLocked(ctx, &s.retryLocks, isLocked(got))
 	case actScanPage:
 		p, err := r.queue.Scan(ctx, claim, s.parts[0], scanRows)
 		if err != nil {
@@ -89,6 +90,7 @@ func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed 
 		}
 		if s.paged(p) {
 			r.followUps.endScan()
+			r.noteLocked(ctx, &s.scanLocks, s.scanMetLocks)
 		}
 	case actSweepPage:
 		p, err := r.queue.Scan(ctx, claim, s.sweep[0], sweepRows)

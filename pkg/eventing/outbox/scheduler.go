@@ -123,6 +123,10 @@ type scanSchedule struct {
 	// retryAt is when retries are claimed next if nothing makes them due earlier. sweepAt is
 	// when the next page of the sweep is due.
 	retryAt, sweepAt time.Time
+	// scanMetLocks says that the running scan has met rows that another session has locked. scanLocks
+	// and retryLocks have such rows of scans and of claims of retries.
+	scanMetLocks          bool
+	scanLocks, retryLocks lockedRows
 	// retriesLast says that the last claim was a claim of retries. If so, a page that is due comes
 	// before due retries. Retries may be due for as long as a topic fails, and scans must go on
 	// meanwhile.
@@ -184,7 +188,7 @@ func (s *scanSchedule) retried(now time.Time, truncated bool, in time.Duration) 
 
 // started begins a scan of the rows that low did not see.
 func (s *scanSchedule) started(low queue.TxSnapshot) {
-	s.low, s.parts, s.pageAt = low, low.Since(), time.Time{}
+	s.low, s.parts, s.pageAt, s.scanMetLocks = low, low.Since(), time.Time{}, false
 }
 
 // pausePages plans the pause after a page that was asked for at the time sent, in which a scan has
@@ -196,6 +200,7 @@ func (s *scanSchedule) pausePages(sent, now time.Time) {
 // paged notes that the scan has read the page p, and reports whether the scan is complete.
 func (s *scanSchedule) paged(p queue.Page) (through bool) {
 	s.outages[actScanPage].succeeded()
+	s.scanMetLocks = s.scanMetLocks || isLocked(p.Claimed)
 	s.parts, s.retriesLast = behind(s.parts, p), false
 	return len(s.parts) == 0
 }

@@ -1,0 +1,45 @@
+package outbox
+
+import (
+	"context"
+	"time"
+
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+const (
+	// lockedTime is longer than another relay's claim or settlement locks a row. A lock that is met for
+	// that long is of another session, such as a forgotten transaction of an administrator.
+	lockedTime = 5 * time.Second
+	// sayLocked is the pause between two log lines about locked rows.
+	sayLocked = time.Minute
+)
+
+// lockedRows notes since when claims have met rows of pending events that another session has locked.
+// Such a claim waits for no lock, so neither Postgres nor a failure shows why the events do not leave.
+type lockedRows struct{ since, saidAt time.Time }
+
+// isLocked reports whether a claim has met a locked row. Skipped rows without a lease are locked.
+func isLocked(c queue.Claimed) bool { return c.Skipped && c.FreeIn == 0 }
+
+// met notes whether a claim has met such rows, and reports whether the log should say so.
+func (l *lockedRows) met(now time.Time, locked bool) (say bool) {
+	switch {
+	case !locked:
+		l.since = time.Time{}
+	case l.since.IsZero():
+		l.since = now
+	case now.Sub(l.since) >= lockedTime && now.Sub(l.saidAt) >= sayLocked:
+		l.saidAt = now
+		return true
+	}
+	return false
+}
+
+// noteLocked notes the end of a scan or of a claim of retries, and whether it has met locked rows.
+func (r *Relay) noteLocked(ctx context.Context, l *lockedRows, locked bool) {
+	if now := time.Now(); l.met(now, locked) {
+		r.log.WarnContext(ctx, "rows of pending events are locked by another session, so these events do not leave",
+			"since_ms", now.Sub(l.since).Milliseconds())
+	}
+}
