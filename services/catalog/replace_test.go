@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -51,5 +52,33 @@ func TestOddRows(t *testing.T) {
 	f.peer.fails(status.Error(codes.Unavailable, "gone"))
 	if _, err := videos.Model.Replace(t.Context(), audit.Actor{By: "ada"}, page.Rows); err == nil {
 		t.Error("without an owner a repair ends")
+	}
+}
+
+// A row that another transaction has locked holds up no repair of others.
+func TestALockedRowHoldsUpNoRepair(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	ids := []uuid.UUID{newVideoID(), newVideoID(), newVideoID()}
+	for _, id := range ids {
+		f.must(t, 1, createdEvent(id, 1, "first"))
+		f.peer.has(ownersVideo(id, 2, "of the owner"))
+	}
+	holder, err := f.admin.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = holder.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := holder.Exec(t.Context(), `SELECT FROM catalog.video_projection WHERE video_id = $1 FOR UPDATE`, ids[1]); err != nil {
+		t.Fatal(err)
+	}
+	videos := f.projector.Comparisons()[0]
+	page, err := videos.Reader.Page(t.Context(), videos.Reader.Definition(), reconcile.Range{From: videos.Reader.Start(), Until: videos.Reader.End()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	replaced, err := videos.Model.Replace(t.Context(), audit.Actor{By: "ada"}, page.Rows)
+	if want := []string{ids[0].String(), ids[2].String()}; err != nil || !slices.Equal(slices.Sorted(slices.Values(replaced)), slices.Sorted(slices.Values(want))) {
+		t.Errorf("%v are replaced, %v; want %v", replaced, err, want)
 	}
 }

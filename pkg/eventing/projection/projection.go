@@ -28,7 +28,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"example.com/lockstep/pkg/eventing"
-	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/instrument"
@@ -81,7 +80,6 @@ type Aggregate[S any] interface {
 // Projection is the projection of one type of aggregate. It is an inbox.Handler.
 type Projection[S any] struct {
 	aggregate Aggregate[S]
-	db        bounded.Pool
 	writer    *txn.Writer // writes owner's states
 	waiters   *consistency.Waiters
 	log       *slog.Logger
@@ -97,7 +95,7 @@ type Projection[S any] struct {
 // owner.
 func New[S any](writer *txn.Writer, aggregate Aggregate[S], waiters *consistency.Waiters, log *slog.Logger) *Projection[S] {
 	p := &Projection[S]{
-		aggregate: aggregate, db: bounded.Pool{DB: writer.Pool(), Limit: writeTimeout}, writer: writer, waiters: waiters, log: log,
+		aggregate: aggregate, writer: writer, waiters: waiters, log: log,
 		partialLog: rate.Sometimes{Interval: time.Minute},
 		oddLog:     rate.Sometimes{First: oddLines, Interval: time.Minute},
 	}

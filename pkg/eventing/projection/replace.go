@@ -18,6 +18,7 @@ import (
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/reconcile"
+	"example.com/lockstep/pkg/eventing/txn"
 )
 
 // partRows bounds the rows, and with them the locks, of one transaction.
@@ -37,8 +38,8 @@ func (p *Projection[S]) Type() string { return p.aggregate.Type() }
 // replaces the tombstone by the usual rules.
 //
 // A row that cannot be read or written is skipped, because the fault is in that row and must not
-// hold up other rows. The log has a line about each of the first 100 such rows of a Projection, and
-// then one line a minute.
+// hold up other rows. So is a row that another transaction has locked for two seconds. The log has a
+// line about each of the first 100 such rows of a Projection, and then one line a minute.
 func (p *Projection[S]) Replace(ctx context.Context, by audit.Actor, seen []reconcile.Row) (replaced []string, err error) {
 	return inParts(seen, partRows, func(part []reconcile.Row) ([]string, error) {
 		return p.replace(ctx, by, part)
@@ -48,17 +49,16 @@ func (p *Projection[S]) Replace(ctx context.Context, by audit.Actor, seen []reco
 }
 
 // inParts splits rows into parts, and calls write for each part as one transaction. most is the
-// largest number of rows in a part. inParts returns the ids that write returns. If the content of a
-// row is at fault, the part that contains the row is written row by row, and left is called with each
-// such row.
+// largest number of rows in a part. inParts returns the ids that write returns. If a row is at fault,
+// the part that contains the row is written row by row, and left is called with each such row.
 func inParts[R any](rows []R, most int, write func([]R) ([]string, error), left func(R, error)) (written []string, err error) {
 	for part := range slices.Chunk(rows, most) {
 		ids, err := write(part)
 		switch {
-		case isOdd(err) && most == 1:
+		case isRowsFault(err) && most == 1:
 			left(part[0], err)
 			continue
-		case isOdd(err):
+		case isRowsFault(err):
 			ids, err = inParts(part, 1, write, left)
 		}
 		if written = append(written, ids...); err != nil {
@@ -68,9 +68,16 @@ func inParts[R any](rows []R, most int, write func([]R) ([]string, error), left 
 	return written, nil
 }
 
-// isOdd reports whether the content of a row is the cause of err. Either the row has a value that
-// Go cannot read, such as an infinite time, or the table refuses a value of the owner's row.
-func isOdd(err error) bool {
+// errRowLocked is the error of a row that an operator's repair leaves, because it is locked. Other
+// writes of owner's rows are tried again instead.
+var errRowLocked = errors.New("the row is locked")
+
+// isRowsFault reports whether a row is the cause of err. The row has a value that Go cannot read, such
+// as an infinite time, or the table refuses a value of the owner's row, or the row is locked.
+func isRowsFault(err error) bool {
+	if errors.Is(err, errRowLocked) {
+		return true
+	}
 	if _, ok := errors.AsType[pgx.ScanArgError](err); ok {
 		return true
 	}
@@ -98,7 +105,9 @@ func (p *Projection[S]) replace(ctx context.Context, by audit.Actor, seen []reco
 		}
 	}
 	owned.sort()
-	err = p.db.Tx(ctx, "replace rows", func(ctx context.Context, tx pgx.Tx) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	err = p.writer.Write(ctx, "", func(tx *txn.Tx) error {
 		before, err := p.aggregate.Lock(ctx, tx, owned.ids())
 		if err != nil {
 			return err
@@ -108,8 +117,11 @@ func (p *Projection[S]) replace(ctx context.Context, by audit.Actor, seen []reco
 		}
 		return audit.Write(ctx, tx, "reconcile", by, p.subjects(owned, before)...)
 	})
-	if err != nil {
-		return nil, err
+	switch {
+	case errors.Is(err, txn.ErrLocked):
+		return nil, fmt.Errorf("%w: %w", errRowLocked, err)
+	case err != nil:
+		return nil, fmt.Errorf("replace rows: %w", err)
 	}
 	return p.adopted(ctx, owned), nil
 }
