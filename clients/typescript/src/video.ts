@@ -176,7 +176,10 @@ export interface components {
             description?: string | null;
             /** Format: int64 */
             duration_seconds?: number;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description A leap second is refused.
+             */
             published_at?: string | null;
         };
         NewVideo: {
