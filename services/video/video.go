@@ -50,6 +50,7 @@ func (s *Service) Create(
 	ctx context.Context, v Video, o aggregate.WriteOptions, found problem.Violations,
 ) (aggregate.Result[Video], error) {
 	found.Merge(v.violations(creation))
+	found.Require(v.UploaderID != uuid.Nil, uploaderID, "is required, and must not be the nil UUID")
 	request, err := idempotency.NewRequest(o.Caller.Scope(), "POST /v1/videos", o.Keys, aggregate.Given(v.values(creation)), found)
 	if err == nil {
 		err = aggregate.CheckOwner(o.Caller, v.UploaderID)
