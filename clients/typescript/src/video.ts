@@ -476,7 +476,7 @@ export interface operations {
     deleteVideo: {
         parameters: {
             query?: {
-                /** @description Travels in the event. May be in the body instead. */
+                /** @description Travels in the event. May be in the body instead, but not in both, not even empty. */
                 reason?: string;
             };
             header?: {
