@@ -55,8 +55,10 @@ func TestEngagementProtocolsAgree(t *testing.T) {
 	if _, err := a.engage.PutEngagement(t.Context(), put); status.Code(err) != codes.Aborted || problem.ReasonOf(err) != "VERSION_MISMATCH" {
 		t.Errorf("stale expected_version: %v", err)
 	}
-	removed, err := a.engage.DeleteEngagement(t.Context(), &videov1.DeleteEngagementRequest{UserId: userID, VideoId: videoID, ExpectedVersion: 1})
-	if err != nil || removed.GetVersion() != 2 || removed.GetConsistencyToken() == "" {
+	removed, err := a.engage.DeleteEngagement(t.Context(), &videov1.DeleteEngagementRequest{
+		UserId: strings.ToUpper(userID), VideoId: strings.ToUpper(videoID), ExpectedVersion: 1,
+	})
+	if err != nil || removed.GetVersion() != 2 || removed.GetConsistencyToken() == "" || removed.GetUserId() != userID || removed.GetVideoId() != videoID {
 		t.Errorf("delete: %v %v", removed, err)
 	}
 	_, err = a.engage.GetEngagement(t.Context(), &videov1.GetEngagementRequest{UserId: userID, VideoId: videoID})

@@ -51,7 +51,7 @@ func (g grpcServer) DeleteEngagement(
 	}
 	e := result.Value
 	return &videov1.DeleteEngagementResponse{
-		UserId: req.GetUserId(), VideoId: req.GetVideoId(), Version: e.Version, DeletedAt: aggregate.Timestamp(e.DeletedAt),
+		UserId: e.UserID.String(), VideoId: e.VideoID.String(), Version: e.Version, DeletedAt: aggregate.Timestamp(e.DeletedAt),
 		ConsistencyToken: e.Token(),
 	}, aggregate.SetReplayed(ctx, result.Replayed)
 }
