@@ -77,7 +77,7 @@ export interface paths {
         post?: never;
         /**
          * Take an engagement back, whatever has become of the video
-         * @description A tombstone stays, so that versions continue when the engagement is put again.
+         * @description A tombstone stays, so that versions continue when the engagement is put again. A body is not needed. If there is one, it is an empty object.
          */
         delete: operations["deleteEngagement"];
         options?: never;
@@ -648,6 +648,8 @@ export interface operations {
             404: components["responses"]["Problem"];
             410: components["responses"]["Problem"];
             412: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
             429: components["responses"]["Busy"];
             default: components["responses"]["Problem"];
