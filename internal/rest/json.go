@@ -86,6 +86,9 @@ func checkMediaType(w http.ResponseWriter, r *http.Request, allowed []string) er
 	if err == nil && slices.Contains(allowed, mediaType) {
 		return nil
 	}
+	if r.Method == http.MethodPatch {
+		w.Header().Set("Accept-Patch", strings.Join(allowed, ", ")) // RFC 5789
+	}
 	p := problem.New(problem.CodeMediaType, "", "The body must be "+strings.Join(allowed, " or ")+".")
 	p.Fields = []problem.Field{{Field: "body", Detail: "must be " + strings.Join(allowed, " or ")}}
 	return p

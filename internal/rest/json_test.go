@@ -198,6 +198,20 @@ func TestDecodeJSONChecksTheMediaType(t *testing.T) {
 	}
 }
 
+// RFC 5789 wants a refused patch to learn of the formats that are taken.
+func TestRefusedPatchesLearnTheFormats(t *testing.T) {
+	t.Parallel()
+	for method, want := range map[string]string{http.MethodPatch: "application/merge-patch+json, application/json", http.MethodPost: ""} {
+		r := httptest.NewRequest(method, "/", strings.NewReader(`{}`))
+		r.Header.Set("Content-Type", "application/json-patch+json")
+		w := httptest.NewRecorder()
+		err := rest.DecodeJSON(w, r, 1000, &input{}, "application/merge-patch+json", "application/json")
+		if got := w.Header().Get("Accept-Patch"); problem.From(err).Code != problem.CodeMediaType || got != want {
+			t.Errorf("%s: %v, Accept-Patch %q, want %q", method, err, got, want)
+		}
+	}
+}
+
 func TestDecodeJSONUnpacksNothing(t *testing.T) {
 	t.Parallel()
 	for coding, ok := range map[string]bool{"": true, "identity": true, "gzip": false, "identity, br": false} {

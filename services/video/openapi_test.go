@@ -161,6 +161,7 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 		{"GET", one, unknown, "404", nil, nil},
 		{"GET", one, path(gone), "410", nil, nil},
 		{"PATCH", one, path(v), "200", `{"published_at": null}`, nil},
+		{"PATCH", one, path(v), "415", `[]`, []string{"Content-Type", "application/json-patch+json"}},
 		{"PATCH", one, path(v), "412", `{"title": "x"}`, []string{"If-Match", `"1"`}},
 		{"PATCH", one, path(gone), "410", `{"title": "x"}`, nil},
 		{"DELETE", one, path(v), "412", nil, []string{"If-Match", `"1"`}},

@@ -318,6 +318,17 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
+        /** @description The body is in another format, or compressed */
+        NoPatch: {
+            headers: {
+                /** @description The formats that are taken, unless the body is compressed. */
+                "Accept-Patch"?: string;
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
         /** @description Without a valid token (reason UNAUTHENTICATED) */
         Unauthenticated: {
             headers: {
@@ -561,7 +572,7 @@ export interface operations {
             410: components["responses"]["Problem"];
             412: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
+            415: components["responses"]["NoPatch"];
             422: components["responses"]["Problem"];
             429: components["responses"]["Busy"];
             default: components["responses"]["Problem"];
