@@ -43,7 +43,7 @@ func (q *Query) check() (before uuid.UUID, err error) {
 	rest.CheckPageSize(q.PageSize, &bad)
 	bad.Line("q", q.Title, 0, maxTitleSearch)
 	if q.UploaderID != "" {
-		bad.UUID("uploader_id", q.UploaderID)
+		q.UploaderID = bad.UUID("uploader_id", q.UploaderID).String() // one form, so that page tokens do not depend on the case
 	}
 	return rest.ParsePageToken(q.PageToken, q.filter(), &bad), bad.Err()
 }
