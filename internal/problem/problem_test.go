@@ -227,6 +227,27 @@ func TestViolationsAreBounded(t *testing.T) {
 	}
 }
 
+func TestFaultsOfOtherPartsAreTaken(t *testing.T) {
+	t.Parallel()
+	var bad problem.Violations
+	bad.Require(false, "a", "is wrong")
+	if err := bad.Take(nil); err != nil || len(bad) != 1 {
+		t.Errorf("nothing to take: %v, %v", err, bad)
+	}
+	if err := bad.Take(fmt.Errorf("read: %w", problem.Invalid("b", "is wrong, too"))); err != nil || len(bad) != 2 || bad[1].Field != "b" {
+		t.Errorf("a fault: %v, %v", err, bad)
+	}
+	reused := problem.Invalid("Idempotency-Key", "came before")
+	reused.Reason = "KEY"
+	for _, other := range []error{
+		errors.New("broken"), problem.New(problem.CodeInvalid, "", "of no field"), reused, problem.New(problem.CodeDenied, "", "denied"),
+	} {
+		if err := bad.Take(other); !errors.Is(err, other) || len(bad) != 2 {
+			t.Errorf("%v: %v, %v", other, err, bad)
+		}
+	}
+}
+
 func TestLineRefusesInvisibleCharacters(t *testing.T) {
 	t.Parallel()
 	for line, ok := range map[string]bool{

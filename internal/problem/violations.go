@@ -1,6 +1,7 @@
 package problem
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,6 +47,17 @@ func (v *Violations) Merge(more Violations) {
 	for _, x := range more {
 		v.Require(false, x.Field, x.Detail)
 	}
+}
+
+// Take adds the violations in err and returns nil. If err is about anything else than the fields of
+// the request, Take returns err.
+func (v *Violations) Take(err error) error {
+	e, ok := errors.AsType[*Error](err)
+	if !ok || e.Code != CodeInvalid || e.Reason != "" || len(e.Fields) == 0 {
+		return err
+	}
+	v.Merge(e.Fields)
+	return nil
 }
 
 // Err returns nil if there are no violations.

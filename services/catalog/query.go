@@ -25,6 +25,9 @@ type Query struct {
 	PageToken string
 	// Caller is the reader. The page tokens of the answer are valid for this caller only.
 	Caller auth.Principal
+	// Found are the violations that the protocol has found in the request. List reports them together
+	// with the violations of the rules.
+	Found problem.Violations
 }
 
 // Page is one page of videos. Next is empty on the last page. Stale lists the positions of the token
@@ -39,6 +42,7 @@ type Page struct {
 // check validates q and sets its defaults. before is the last video of the previous page.
 func (q *Query) check() (before uuid.UUID, err error) {
 	var bad problem.Violations
+	bad.Merge(q.Found)
 	q.PageSize = cmp.Or(q.PageSize, rest.DefaultPageSize)
 	rest.CheckPageSize(q.PageSize, &bad)
 	bad.Line("q", q.Title, 0, maxTitleSearch)

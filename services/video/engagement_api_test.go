@@ -213,6 +213,10 @@ func TestHostileEngagementsOverGRPC(t *testing.T) {
 	list := func(req *videov1.ListEngagementsRequest) func(context.Context) error {
 		return func(ctx context.Context) error { _, err := a.engage.ListEngagements(ctx, req); return err }
 	}
+	_, err := a.engage.ListEngagements(t.Context(), &videov1.ListEngagementsRequest{UserId: "x", IncludeDeleted: true, PageSize: -1, PageToken: "x"})
+	if got, want := violations(err), []string{"user_id", "include_deleted", "page_size", "page_token"}; !slices.Equal(got, want) {
+		t.Errorf("four faults of a list: %v, want %v", got, want)
+	}
 	before := a.rows()
 	for name, test := range map[string]struct {
 		call  func(context.Context) error
@@ -259,7 +263,7 @@ func TestEngagementsAreReadByTheirUser(t *testing.T) {
 		"owner": owner, "stranger": stranger, "admin": admin, "service": replica, "everyone": everyone, "anonymous": {Tenant: eventing.DefaultTenant}, "nil": nameless,
 	} {
 		_, _, get := a.engagements.Get(t.Context(), caller, owner.User, v.ID)
-		_, _, list := a.engagements.List(t.Context(), caller, owner.User, 1, "")
+		_, _, list := a.engagements.List(t.Context(), caller, owner.User, 1, "", nil)
 		want := "PERMISSION_DENIED"
 		switch who {
 		case "owner", "admin", "everyone":

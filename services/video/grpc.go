@@ -99,11 +99,8 @@ func (g grpcServer) ListVideos(ctx context.Context, req *videov1.ListVideosReque
 	if req.GetUploaderId() != "" {
 		f.UploaderID = found.UUID("uploader_id", req.GetUploaderId())
 	}
-	if err := found.Err(); err != nil {
-		return nil, err
-	}
 	size := cmp.Or(int(req.GetPageSize()), rest.DefaultPageSize)
-	videos, next, err := g.service.List(ctx, auth.Of(ctx), f, size, req.GetPageToken())
+	videos, next, err := g.service.List(ctx, auth.Of(ctx), f, size, req.GetPageToken(), found)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+
+	videov1 "example.com/lockstep/proto/video/v1"
 )
 
 // blames reports whether r is a problem document with an error for field.
@@ -16,6 +18,22 @@ func blames(r reply, field string) bool {
 	return r.Header.Get("Content-Type") == "application/problem+json" && slices.ContainsFunc(list, func(e any) bool {
 		return e.(map[string]any)["field"] == field
 	})
+}
+
+// Every fault of a list is named, by both protocols.
+func TestEveryFaultOfAListIsNamed(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	r := a.call("GET", "/v1/videos?sort=title&page_size=0&uploader_id=me&page_token=x", nil)
+	for _, field := range []string{"sort", "page_size", "uploader_id", "page_token"} {
+		if !blames(r, field) {
+			t.Errorf("%s is not named: %d %s", field, r.Status, r.Raw)
+		}
+	}
+	_, err := a.rpc.ListVideos(t.Context(), &videov1.ListVideosRequest{IncludeDeleted: true, PageSize: -1, UploaderId: "me", PageToken: "x"})
+	if got, want := violations(err), []string{"include_deleted", "uploader_id", "page_size", "page_token"}; !slices.Equal(got, want) {
+		t.Errorf("over gRPC: %v, want %v", got, want)
+	}
 }
 
 func TestHostileREST(t *testing.T) {

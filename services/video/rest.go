@@ -121,10 +121,7 @@ func (a restAPI) list(w http.ResponseWriter, r *http.Request) error {
 	if query.Has("uploader_id") {
 		f.UploaderID = found.UUID("uploader_id", query.Get("uploader_id"))
 	}
-	if err := found.Err(); err != nil {
-		return err
-	}
-	videos, next, err := a.service.List(r.Context(), auth.Of(r.Context()), f, size, query.Get("page_token"))
+	videos, next, err := a.service.List(r.Context(), auth.Of(r.Context()), f, size, query.Get("page_token"), found)
 	if err != nil {
 		return err
 	}

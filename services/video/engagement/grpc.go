@@ -76,10 +76,8 @@ func (g grpcServer) ListEngagements(
 	var found problem.Violations
 	user := found.UUID("user_id", req.GetUserId())
 	aggregate.RefuseTombstones(req, &found)
-	if err := found.Err(); err != nil {
-		return nil, err
-	}
-	page, next, err := g.service.List(ctx, auth.Of(ctx), user, cmp.Or(int(req.GetPageSize()), rest.DefaultPageSize), req.GetPageToken())
+	size := cmp.Or(int(req.GetPageSize()), rest.DefaultPageSize)
+	page, next, err := g.service.List(ctx, auth.Of(ctx), user, size, req.GetPageToken(), found)
 	if err != nil {
 		return nil, err
 	}
