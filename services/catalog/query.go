@@ -18,6 +18,7 @@ type Query struct {
 	// UploaderID is a UUID, or empty for every uploader.
 	UploaderID string
 	// Title is a text that the titles contain, in upper or lower case. If it is empty, every title counts.
+	// Code points are compared, because titles are stored as they were sent, in any normalization form.
 	Title string
 	// PageSize is at most 200; 0 means 50. A page has fewer videos if they are very long.
 	PageSize int

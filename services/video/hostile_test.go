@@ -93,6 +93,8 @@ func TestHostileREST(t *testing.T) {
 		{"newline in title", post, videos, with("title", "a\nb"), nil, 400, "title"},
 		{"title turned around", post, videos, with("title", "a\u202eb"), nil, 400, "title"},
 		{"title with a zero-width space", post, videos, with("title", "a\u200bb"), nil, 400, "title"},
+		{"title of two lines", post, videos, with("title", "a\u2028b"), nil, 400, "title"},
+		{"title of spaces", post, videos, with("title", "  "), nil, 400, "title"},
 		{"a hundred and one members", post, videos, "{" + strings.Repeat(`"title": "",`, 100) + `"title": ""}`, nil, 400, "body"},
 		{"reason turned around", "DELETE", path(v) + "?reason=%E2%80%AE", nil, nil, 400, "reason"},
 		{"NUL in title", post, videos, with("title", "a\x00b"), nil, 400, "title"},

@@ -287,7 +287,7 @@ export interface operations {
                 /** @description next_page_token of the page before; the filters must be the same. */
                 page_token?: string;
                 uploader_id?: string;
-                /** @description Part of the title, whatever the case. */
+                /** @description Part of the title, whatever the case. Code points are compared: a letter with an accent has two forms, and neither finds the other. */
                 q?: string;
                 /** @description The same, for links. Where both are given they must be equal. */
                 consistency_token?: components["parameters"]["ConsistencyTokenQuery"];

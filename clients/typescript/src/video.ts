@@ -171,6 +171,7 @@ export interface components {
     schemas: {
         /** @description The fields that a caller can change; null clears. */
         VideoFields: {
+            /** @description One line, not blank. Characters that end a line, reorder text or have no width are refused, except for the marks that scripts and emoji need. */
             title?: string;
             /** @description Empty or null clears it. */
             description?: string | null;

@@ -185,7 +185,8 @@ type CreateVideoRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A UUID. A user who is no admin may leave it empty: the uploader is the caller.
 	UploaderId string `protobuf:"bytes,1,opt,name=uploader_id,json=uploaderId,proto3" json:"uploader_id,omitempty"`
-	// 1 to 500 characters.
+	// 1 to 500 characters of one line, not blank. Characters that end a line, reorder text
+	// or have no width are refused, except for the marks that scripts and emoji need.
 	Title string `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
 	// At most 10,000 characters.
 	Description string `protobuf:"bytes,3,opt,name=description,proto3" json:"description,omitempty"`
