@@ -163,7 +163,7 @@ export interface components {
             created_at: string;
             /** Format: date-time */
             updated_at: string;
-            /** @description Users who like the video. This and the other two are sums over the engagements that the read model has, whatever the source of the video. A video's token does not cover them. With the token of an engagement, its user's reads of the video count that engagement. */
+            /** @description Users who like the video. This and the other two are sums over the engagements that the read model has, whatever the source of the video. A video's token does not cover them. With the token of an engagement, its user's reads of the video count that engagement. The three change without a new version, and so without a new ETag. */
             like_count: number;
             /** @description Users who have bookmarked the video. */
             bookmark_count: number;
@@ -416,7 +416,7 @@ export interface operations {
             /** @description The video. */
             200: {
                 headers: {
-                    /** @description The version in quotes. */
+                    /** @description The version in quotes, for the If-Match of a write to the owner. It does not validate the whole body, and no read evaluates a precondition. */
                     ETag?: string;
                     "Preference-Applied": components["headers"]["PreferenceApplied"];
                     "Consistency-Source": components["headers"]["ConsistencySource"];

@@ -71,7 +71,7 @@ export interface paths {
         get?: never;
         /**
          * Store what a user has made of a video
-         * @description All of it: what is left out is false or 0. One that is there already, just so, gets no new version. After a deletion the versions go on. A video that is unknown (404) or deleted (410) takes none.
+         * @description All of it: what is left out is false or 0. One that is there already, just so, gets no new version. After a deletion the versions go on, and If-Match may name the version of the deletion. A video that is unknown (404) or deleted (410) takes none.
          */
         put: operations["putEngagement"];
         post?: never;
@@ -372,7 +372,7 @@ export interface components {
     };
     requestBodies: never;
     headers: {
-        /** @description The version in quotes. */
+        /** @description The version in quotes, for If-Match. A GET evaluates no precondition. */
         ETag: string;
         /** @description As in the body. */
         "Consistency-Token": string;

@@ -430,7 +430,8 @@ func (x *GetVideoResponse) GetAsOf() *timestamppb.Timestamp {
 
 type UpdateVideoRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// video_id names the video; the fields in update_mask are taken from here.
+	// video_id names the video; the fields in update_mask are taken from here. A violation
+	// names the field of the video alone, as title and not video.title.
 	Video *Video `protobuf:"bytes,1,opt,name=video,proto3" json:"video,omitempty"`
 	// Some of title, description, duration_seconds, published_at. A field in the
 	// mask that is unset in the message is cleared, where it may be empty.
