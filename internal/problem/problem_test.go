@@ -227,12 +227,39 @@ func TestViolationsAreBounded(t *testing.T) {
 	}
 }
 
+func TestFaultsOfOtherPartsAreTaken(t *testing.T) {
+	t.Parallel()
+	var bad problem.Violations
+	bad.Require(false, "a", "is wrong")
+	if err := bad.Take(nil); err != nil || len(bad) != 1 {
+		t.Errorf("nothing to take: %v, %v", err, bad)
+	}
+	if err := bad.Take(fmt.Errorf("read: %w", problem.Invalid("b", "is wrong, too"))); err != nil || len(bad) != 2 || bad[1].Field != "b" {
+		t.Errorf("a fault: %v, %v", err, bad)
+	}
+	reused := problem.Invalid("Idempotency-Key", "came before")
+	reused.Reason = "KEY"
+	for _, other := range []error{
+		errors.New("broken"), problem.New(problem.CodeInvalid, "", "of no field"), reused, problem.New(problem.CodeDenied, "", "denied"),
+	} {
+		if err := bad.Take(other); !errors.Is(err, other) || len(bad) != 2 {
+			t.Errorf("%v: %v, %v", other, err, bad)
+		}
+	}
+}
+
 func TestLineRefusesInvisibleCharacters(t *testing.T) {
 	t.Parallel()
 	for line, ok := range map[string]bool{
 		"Pompeii": true, "": false, "a\nb": false,
 		"می\u200cخواهم": true, "👩\u200d🚀": true, "\u200eabc\u200f": true, "क\u094d\u200dष": true, "עברית and English": true,
 		"a\u202eb": false, "\u202aa\u202c": false, "\u2066a\u2069": false, "\u2068a": false, "a\u200bb": false, "\ufeffa": false,
+		"a\u2028b": false, "a\u2029b": false, "a\u2060b": false, "a\u206ab": false, "a\u180eb": false, "a\u00adb": false,
+		"a\U000e0041b": false, "a\u115fb": false, "a\u3164b": false, "a\ufffab": false,
+		"\u0663\u0600": true, "\u061ca": true, "\u2764\ufe0f": true, "葛\U000e0100": true, // a number sign, and variants of characters
+		"\U0001f3f4\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f": true, // the flag of Scotland
+		"\U0001f3f4\U000e0067\U000e007f":                                         false, "\U000e0067\U000e0062": false,
+		" ": false, "\u00a0\u3000": false, "\u200d": false, " a ": true, "\ue000": true,
 	} {
 		var bad problem.Violations
 		bad.Line("title", line, 1, 20)
@@ -244,6 +271,10 @@ func TestLineRefusesInvisibleCharacters(t *testing.T) {
 	bad.Text("description", "\u2067עברית\u2069", 0, 20, "\n")
 	if len(bad) > 0 {
 		t.Errorf("a longer text may hold isolates: %v", bad)
+	}
+	bad.Line("q", " ", 0, 20)
+	if len(bad) > 0 {
+		t.Errorf("a line that may be empty may be blank: %v", bad)
 	}
 }
 

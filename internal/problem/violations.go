@@ -1,6 +1,7 @@
 package problem
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -48,6 +49,17 @@ func (v *Violations) Merge(more Violations) {
 	}
 }
 
+// Take adds the violations in err and returns nil. If err is about anything else than the fields of
+// the request, Take returns err.
+func (v *Violations) Take(err error) error {
+	e, ok := errors.AsType[*Error](err)
+	if !ok || e.Code != CodeInvalid || e.Reason != "" || len(e.Fields) == 0 {
+		return err
+	}
+	v.Merge(e.Fields)
+	return nil
+}
+
 // Err returns nil if there are no violations.
 func (v Violations) Err() error {
 	if len(v) == 0 {
@@ -67,18 +79,47 @@ func (v *Violations) Text(field, s string, low, high int, allowed string) {
 	v.Require(low <= n && n <= high, field, fmt.Sprintf("must have %d to %d characters, has %d", low, high, n))
 }
 
-// Line is like Text, but for one line, such as a title, that is shown next to other users' lines.
-// Line also refuses characters that show nothing themselves but change the text around them.
-// Embeddings, overrides and isolates (U+202A to U+202E, U+2066 to U+2069) turn text around and stay
-// open beyond its end. With the zero-width space or the byte order mark, two different titles look
-// alike. Line allows the marks that scripts need. These are the joiners of Persian, of Indic
-// scripts and of emoji (U+200C, U+200D), and the left-to-right, right-to-left and Arabic letter
-// marks, whose effect ends with the next character.
+// Line is like Text, but for one line, such as a title, that is shown next to other users' lines. If
+// it may not be empty, it may not be blank either. Line also refuses characters that show nothing
+// themselves but change the text around them: see isHidden.
 func (v *Violations) Line(field, s string, low, high int) {
-	v.Require(!strings.ContainsFunc(s, func(r rune) bool {
-		return r >= '\u202a' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069' || r == '\u200b' || r == '\ufeff'
-	}), field, "must not contain characters that reorder text or have no width")
+	v.Require(!strings.ContainsFunc(regionalFlags.Replace(s), isHidden), field,
+		"must not contain characters that end a line, reorder text or have no width")
 	v.Text(field, s, low, high, "")
+	v.Require(low == 0 || strings.ContainsFunc(s, shows), field, "must not be blank")
+}
+
+// isHidden reports whether a line may not contain r. Separators of lines and paragraphs make two
+// lines of one. Embeddings, overrides and isolates turn text around and stay open beyond its end.
+// With other characters without a width, such as the zero-width space, two different titles look
+// alike. A line may contain the marks that scripts need. These are the joiners of Persian, of Indic
+// scripts and of emoji (U+200C, U+200D), and the left-to-right, right-to-left and Arabic letter
+// marks, whose effect ends with the next character. It may also contain selectors of variants, which
+// emoji and names in Japanese need, and marks in front of numbers, which Unicode counts as format
+// characters although they have a width.
+func isHidden(r rune) bool {
+	switch r {
+	case '\u200c', '\u200d', '\u200e', '\u200f', '\u061c':
+		return false
+	}
+	return unicode.In(r, unicode.Zl, unicode.Zp, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point) &&
+		!unicode.Is(unicode.Prepended_Concatenation_Mark, r)
+}
+
+// shows reports whether r can be the only character of a line that is not blank.
+func shows(r rune) bool { return !unicode.In(r, unicode.White_Space, unicode.Cf) }
+
+// regionalFlags removes the flags of England, Scotland and Wales. These three emoji are a black flag
+// and tag characters. A tag anywhere else is hidden.
+var regionalFlags = strings.NewReplacer(regionalFlag("gbeng"), "", regionalFlag("gbsct"), "", regionalFlag("gbwls"), "")
+
+func regionalFlag(region string) string {
+	const flag, tag, end = '\U0001f3f4', '\U000e0000', '\U000e007f'
+	emoji := []rune{flag}
+	for _, r := range region {
+		emoji = append(emoji, tag+r)
+	}
+	return string(append(emoji, end))
 }
 
 // UUID accepts only the canonical form. uuid.Parse also accepts braces and a URN. With these forms,

@@ -82,29 +82,41 @@ func checkMediaType(w http.ResponseWriter, r *http.Request, allowed []string) er
 		p.Fields = []problem.Field{{Field: "Content-Encoding", Detail: "must be identity, or absent"}}
 		return p
 	}
-	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err == nil && slices.Contains(allowed, mediaType) {
+	mediaType, parameters, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	charset, given := parameters["charset"]
+	if err == nil && slices.Contains(allowed, mediaType) && (!given || strings.EqualFold(charset, "utf-8")) {
 		return nil
 	}
-	p := problem.New(problem.CodeMediaType, "", "The body must be "+strings.Join(allowed, " or ")+".")
-	p.Fields = []problem.Field{{Field: "body", Detail: "must be " + strings.Join(allowed, " or ")}}
+	if r.Method == http.MethodPatch {
+		w.Header().Set("Accept-Patch", strings.Join(allowed, ", ")) // RFC 5789
+	}
+	form := "must be " + strings.Join(allowed, " or ") + " in UTF-8"
+	p := problem.New(problem.CodeMediaType, "", "The body "+form+".")
+	p.Fields = []problem.Field{{Field: "body", Detail: form}}
 	return p
 }
 
 func readBody(w http.ResponseWriter, r *http.Request, maxBytes int64) ([]byte, error) {
+	if r.ContentLength > maxBytes {
+		return nil, tooLarge(maxBytes) // unread, so a client that waits for 100 Continue does not send the body
+	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBytes))
 	if err == nil {
 		return body, nil
 	}
-	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		limit := fmt.Sprintf("must be at most %d bytes long", tooLarge.Limit)
-		p := problem.New(problem.CodeTooLarge, "", "The body "+limit+".")
-		p.Fields = []problem.Field{{Field: "body", Detail: limit}}
-		return nil, p
+	if exceeded, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, tooLarge(exceeded.Limit)
 	}
 	p := problem.Invalid("body", "did not arrive in full")
 	p.Cause = err
 	return nil, p
+}
+
+func tooLarge(maxBytes int64) *problem.Error {
+	limit := fmt.Sprintf("must be at most %d bytes long", maxBytes)
+	p := problem.New(problem.CodeTooLarge, "", "The body "+limit+".")
+	p.Fields = []problem.Field{{Field: "body", Detail: limit}}
+	return p
 }
 
 // Optional is a member of a JSON merge patch (RFC 7396). An absent member leaves the field as it

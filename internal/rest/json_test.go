@@ -175,6 +175,25 @@ func TestDecodeJSONRefusesOversizeBodies(t *testing.T) {
 	}
 }
 
+// A client that waits for 100 Continue need not send a body that is announced as too large.
+func TestDecodeJSONReadsNoBodyOfALengthThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	for length, want := range map[int64]problem.Code{maxBody: problem.CodeInvalid, maxBody + 1: problem.CodeTooLarge} {
+		read := false
+		r := httptest.NewRequest(http.MethodPost, "/", readerFunc(func([]byte) (int, error) { read = true; return 0, io.ErrUnexpectedEOF }))
+		r.Header.Set("Content-Type", "application/json")
+		r.ContentLength = length
+		p := problem.From(rest.DecodeJSON(httptest.NewRecorder(), r, maxBody, &input{}))
+		if diff := cmp.Diff([]string{"body"}, names(p)); diff != "" || p.Code != want || read != (want == problem.CodeInvalid) {
+			t.Errorf("%d bytes: code %d, read: %t, fields (-want +got):\n%s", length, p.Code, read, diff)
+		}
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
 func TestDecodeJSONChecksTheMediaType(t *testing.T) {
 	t.Parallel()
 	patch := []string{"application/merge-patch+json", "application/json"}
@@ -185,6 +204,12 @@ func TestDecodeJSONChecksTheMediaType(t *testing.T) {
 	}{
 		{"application/json", nil, true},
 		{"Application/JSON", nil, true},
+		{"application/json; charset=UTF-8", nil, true},
+		{`application/json; charset="utf-8"`, nil, true},
+		{"application/json; profile=x", nil, true},
+		{"application/json; charset=utf-16", nil, false},
+		{"application/json; charset=", nil, false},
+		{"application/merge-patch+json; charset=iso-8859-1", patch, false},
 		{"application/merge-patch+json", nil, false},
 		{"application/merge-patch+json", patch, true},
 		{"application/json", patch, true},
@@ -194,6 +219,20 @@ func TestDecodeJSONChecksTheMediaType(t *testing.T) {
 		err := decodeJSON(tc.contentType, `{}`, &input{}, tc.allowed...)
 		if tc.ok != (err == nil) || !tc.ok && problem.From(err).Code != problem.CodeMediaType {
 			t.Errorf("%q where %q is allowed: %v", tc.contentType, tc.allowed, err)
+		}
+	}
+}
+
+// RFC 5789 wants a refused patch to learn of the formats that are taken.
+func TestRefusedPatchesLearnTheFormats(t *testing.T) {
+	t.Parallel()
+	for method, want := range map[string]string{http.MethodPatch: "application/merge-patch+json, application/json", http.MethodPost: ""} {
+		r := httptest.NewRequest(method, "/", strings.NewReader(`{}`))
+		r.Header.Set("Content-Type", "application/json-patch+json")
+		w := httptest.NewRecorder()
+		err := rest.DecodeJSON(w, r, 1000, &input{}, "application/merge-patch+json", "application/json")
+		if got := w.Header().Get("Accept-Patch"); problem.From(err).Code != problem.CodeMediaType || got != want {
+			t.Errorf("%s: %v, Accept-Patch %q, want %q", method, err, got, want)
 		}
 	}
 }

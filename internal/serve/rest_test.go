@@ -58,13 +58,19 @@ func TestUnknownPathsAndMethodsAreProblems(t *testing.T) {
 	if res.Code != 404 || doc["type"] != "/problems/not-found" || doc["instance"] != "/nowhere" {
 		t.Errorf("unknown path: %d %v", res.Code, doc)
 	}
+	if res = do(s, "BREW", "/nowhere", nil); res.Code != 404 || res.Header().Values("Allow") != nil {
+		t.Errorf("unknown method on an unknown path: %d, Allow %q", res.Code, res.Header().Values("Allow"))
+	}
+	if res = do(s, "BREW", "/v1/videos/1", nil); res.Code != 405 || res.Header().Get("Allow") != "GET, HEAD, PATCH" {
+		t.Errorf("unknown method: %d, Allow %q", res.Code, res.Header().Get("Allow"))
+	}
 	res = do(s, http.MethodDelete, "/v1/videos/1", nil)
 	doc = decode(t, res.Body.String())
-	if res.Code != 405 || doc["type"] != "/problems/method-not-allowed" || res.Header().Get("Allow") != "GET, PATCH" {
-		t.Errorf("unknown method: %d %v, Allow %q", res.Code, doc, res.Header().Get("Allow"))
+	if res.Code != 405 || doc["type"] != "/problems/method-not-allowed" || res.Header().Get("Allow") != "GET, HEAD, PATCH" {
+		t.Errorf("another method: %d %v, Allow %q", res.Code, doc, res.Header().Get("Allow"))
 	}
-	if allow := do(s, http.MethodPut, "/v1/videos/a%2Fb", nil).Header().Get("Allow"); allow != "GET, PATCH" {
-		t.Errorf("unknown method on an encoded path: Allow %q", allow)
+	if allow := do(s, http.MethodPut, "/v1/videos/a%2Fb", nil).Header().Get("Allow"); allow != "GET, HEAD, PATCH" {
+		t.Errorf("another method on an encoded path: Allow %q", allow)
 	}
 	if res = do(s, http.MethodHead, "/v1/videos/1", nil); res.Code != 200 {
 		t.Errorf("HEAD where there is GET: %d", res.Code)

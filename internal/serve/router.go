@@ -39,9 +39,7 @@ func newRouter(log *slog.Logger) *chi.Mux {
 		bounded,
 		middleware.GetHead,
 	)
-	r.NotFound(func(w http.ResponseWriter, req *http.Request) {
-		problem.Write(w, req, log, problem.New(problem.CodeNotFound, "", "There is nothing at this path."))
-	})
+	r.NotFound(notFound(log))
 	r.MethodNotAllowed(methodNotAllowed(log, r))
 	return r
 }
@@ -131,17 +129,39 @@ func bounded(next http.Handler) http.Handler {
 	})
 }
 
-// methodNotAllowed answers 405 and names the methods that the path does have, as RFC 9110
-// demands.
-func methodNotAllowed(log *slog.Logger, routes chi.Routes) http.HandlerFunc {
+func notFound(log *slog.Logger) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		var allowed []string
-		for _, m := range methods {
-			if routes.Match(chi.NewRouteContext(), m, r.URL.EscapedPath()) {
-				allowed = append(allowed, m)
-			}
+		problem.Write(w, r, log, problem.New(problem.CodeNotFound, "", "There is nothing at this path."))
+	}
+}
+
+// methodNotAllowed answers 405 and names the methods that the path does have, as RFC 9110
+// demands. If the path has none, it answers 404, because chi reports a method that it does not know
+// as not allowed, whatever the path.
+func methodNotAllowed(log *slog.Logger, routes chi.Routes) http.HandlerFunc {
+	none := notFound(log)
+	return func(w http.ResponseWriter, r *http.Request) {
+		allowed := methodsOf(routes, r.URL.EscapedPath())
+		if len(allowed) == 0 {
+			none(w, r)
+			return
 		}
 		w.Header().Set("Allow", strings.Join(allowed, ", "))
 		problem.Write(w, r, log, problem.New(problem.CodeMethodNotAllowed, "", "This path does not have this method."))
 	}
+}
+
+// methodsOf returns the methods that path has. A path with GET has HEAD, too: see
+// [middleware.GetHead].
+func methodsOf(routes chi.Routes, path string) (found []string) {
+	for _, m := range methods {
+		as := m
+		if m == http.MethodHead {
+			as = http.MethodGet
+		}
+		if routes.Match(chi.NewRouteContext(), as, path) {
+			found = append(found, m)
+		}
+	}
+	return found
 }

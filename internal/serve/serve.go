@@ -222,6 +222,7 @@ func (s *Server) handler(ending context.Context) http.Handler {
 			w.Header().Set("Connection", "close")
 		}
 		if isGRPC(r) {
+			r.Header.Set("Content-Type", strings.ToLower(r.Header.Get("Content-Type"))) // grpc-go takes lower case only
 			grpc.ServeHTTP(w, r)
 			return
 		}
@@ -241,6 +242,6 @@ func boundAnswer(w http.ResponseWriter, limit time.Duration) {
 // (application/grpc-web, HTTP/1.1, another method). These requests are left to REST, which refuses
 // and logs them.
 func isGRPC(r *http.Request) bool {
-	rest, ok := strings.CutPrefix(r.Header.Get("Content-Type"), "application/grpc")
+	rest, ok := strings.CutPrefix(strings.ToLower(r.Header.Get("Content-Type")), "application/grpc")
 	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';') && r.ProtoMajor == 2 && r.Method == http.MethodPost
 }

@@ -162,6 +162,21 @@ func TestOnePortSpeaksRESTAndGRPC(t *testing.T) {
 	}
 }
 
+// The case of a media type does not count.
+func TestGRPCInAnyCase(t *testing.T) {
+	t.Parallel()
+	s := newService(io.Discard)
+	echo(func(_ context.Context, text string) (string, error) { return text, nil }).register(s.grpc)
+	empty := strings.NewReader("\x00\x00\x00\x00\x00") // the frame of an empty message
+	res, err := client(t, true).Post("http://"+s.start(t)+"/test.Echo/Say", "Application/GRPC+Proto", empty)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body := readAll(t, res); res.StatusCode != 200 || res.Trailer.Get("Grpc-Status") != "0" {
+		t.Errorf("%d %q, trailer %v", res.StatusCode, body, res.Trailer)
+	}
+}
+
 func TestGRPCWebIsNotGRPC(t *testing.T) {
 	t.Parallel()
 	res, err := client(t, true).Post("http://"+newService(io.Discard).start(t)+"/test.Echo/Say", "application/grpc-web+proto", nil)

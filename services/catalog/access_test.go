@@ -61,18 +61,22 @@ func TestDocumentHasTheRules(t *testing.T) {
 			line := strings.ToUpper(method) + " " + route
 			security, given := dig(item, method, "security").([]any)
 			open := given && len(security) == 0
-			if open != (access[line] == auth.Public) {
-				t.Errorf("%s: security is %v, the rule %v", line, security, access[line])
+			rule := access[line]
+			if public := rule == auth.Public || rule == auth.Closed; open != public { // Closed: internal/serve's own
+				t.Errorf("%s: security is %v, the rule %v", line, security, rule)
 			}
 			unauthenticated, denied := dig(item, method, "responses", "401"), dig(item, method, "responses", "403")
-			if (unauthenticated == nil) != open || (denied != nil) != (access[line] == auth.Users) {
-				t.Errorf("%s: 401 is %v and 403 %v, the rule %v", line, unauthenticated, denied, access[line])
+			if (unauthenticated == nil) != open || (denied != nil) != (rule == auth.Users) {
+				t.Errorf("%s: 401 is %v and 403 %v, the rule %v", line, unauthenticated, denied, rule)
 			}
 			if (dig(item, method, "responses", "429") == nil) != open {
-				t.Errorf("%s: 429 is not as the rule %v wants it", line, access[line])
+				t.Errorf("%s: 429 is not as the rule %v wants it", line, rule)
+			}
+			if open {
+				continue
 			}
 			line = strings.NewReplacer("{id}", newVideoID().String(), "{user_id}", authtest.Owner.String()).Replace(line)
-			if r := call(t, addr, line); !open && r.status != 401 {
+			if r := call(t, addr, line); r.status != 401 {
 				t.Errorf("%s without a token: %d", line, r.status)
 			}
 			token := "Authorization: " + issuers.Header("other user").Get("Authorization")

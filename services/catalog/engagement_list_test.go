@@ -256,6 +256,14 @@ func TestHostileEngagementLists(t *testing.T) {
 			t.Errorf("%.80s %.60s: %d blaming %q; want %d blaming %q", tc.line, tc.header, r.status, blamed(r), tc.status, tc.field)
 		}
 	}
+	r := call(t, addr, "GET /v1/users/me/engagements?q=x&page_size=0", "Prefer: wait=-1")
+	if errs, _ := r.body["errors"].([]any); r.status != 400 || len(errs) != 4 {
+		t.Errorf("four faults: %d %v", r.status, r.body["errors"])
+	}
+	_, err := client.ListUserEngagements(t.Context(), &catalogv1.ListUserEngagementsRequest{PageSize: -1, Consistency: 99})
+	if got, want := violations(err), []string{"consistency", "user_id", "page_size"}; !slices.Equal(got, want) {
+		t.Errorf("three faults over gRPC: %v, want %v", got, want)
+	}
 	for field, req := range map[string]*catalogv1.ListUserEngagementsRequest{
 		"user_id":           {},
 		"page_size":         {UserId: l.user.String(), PageSize: -1},

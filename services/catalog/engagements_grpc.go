@@ -8,18 +8,20 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"example.com/lockstep/internal/auth"
+	"example.com/lockstep/internal/problem"
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
 )
 
 func (g grpcServer) ListUserEngagements(
 	ctx context.Context, req *catalogv1.ListUserEngagementsRequest,
 ) (*catalogv1.ListUserEngagementsResponse, error) {
+	var found problem.Violations
 	required, err := requirementOf(ctx, req, EngagementRequirement)
-	if err != nil {
+	if err := found.Take(err); err != nil {
 		return nil, err
 	}
 	page, err := g.service.ListEngagements(ctx, EngagementQuery{
-		UserID: req.GetUserId(), PageSize: int(req.GetPageSize()), PageToken: req.GetPageToken(), Caller: auth.Of(ctx),
+		UserID: req.GetUserId(), PageSize: int(req.GetPageSize()), PageToken: req.GetPageToken(), Caller: auth.Of(ctx), Found: found,
 	}, required)
 	if err != nil {
 		return nil, err

@@ -22,12 +22,15 @@ type EngagementQuery struct {
 	PageToken string
 	// Caller must be allowed to act for the user.
 	Caller auth.Principal
+	// Found is as in Query.
+	Found problem.Violations
 }
 
 // check validates q and sets its defaults. user is the user of q. before is the last video of the
 // previous page.
 func (q *EngagementQuery) check() (user, before uuid.UUID, err error) {
 	var bad problem.Violations
+	bad.Merge(q.Found)
 	user = bad.UUID("user_id", q.UserID)
 	q.PageSize = cmp.Or(q.PageSize, rest.DefaultPageSize)
 	rest.CheckPageSize(q.PageSize, &bad)

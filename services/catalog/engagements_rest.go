@@ -11,22 +11,16 @@ import (
 )
 
 func (a restAPI) listEngagements(w http.ResponseWriter, r *http.Request) error {
-	request, query, err := readRequest(w, r, "page_size", "page_token")
+	var found problem.Violations
+	required, query, err := readRequirement(w, r, EngagementRequirement, &found, "page_size", "page_token")
 	if err != nil {
 		return err
 	}
-	required, err := EngagementRequirement(request)
-	if err != nil {
-		return err
-	}
-	var bad problem.Violations
 	q := EngagementQuery{
-		UserID: chi.URLParam(r, "user_id"), PageSize: pageSize(query, &bad), PageToken: query.Get("page_token"),
+		UserID: chi.URLParam(r, "user_id"), PageSize: pageSize(query, &found), PageToken: query.Get("page_token"),
 		Caller: auth.Of(r.Context()),
 	}
-	if err := bad.Err(); err != nil {
-		return err
-	}
+	q.Found = found
 	engagements, err := a.service.ListEngagements(r.Context(), q, required)
 	if err != nil {
 		return err

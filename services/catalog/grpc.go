@@ -22,11 +22,12 @@ type grpcServer struct {
 }
 
 func (g grpcServer) GetVideo(ctx context.Context, req *catalogv1.GetVideoRequest) (*catalogv1.GetVideoResponse, error) {
-	id, err := parseID(req.GetVideoId())
-	if err != nil {
-		return nil, problem.Invalid("video_id", err.Error())
-	}
+	var found problem.Violations
+	id := found.UUID("video_id", req.GetVideoId())
 	required, err := requirementOf(ctx, req, VideoRequirement)
+	if err = found.Take(err); err == nil {
+		err = found.Err()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -39,13 +40,14 @@ func (g grpcServer) GetVideo(ctx context.Context, req *catalogv1.GetVideoRequest
 }
 
 func (g grpcServer) ListVideos(ctx context.Context, req *catalogv1.ListVideosRequest) (*catalogv1.ListVideosResponse, error) {
+	var found problem.Violations
 	required, err := requirementOf(ctx, req, VideoRequirement)
-	if err != nil {
+	if err := found.Take(err); err != nil {
 		return nil, err
 	}
 	page, err := g.service.List(ctx, Query{
 		UploaderID: req.GetUploaderId(), Title: req.GetQ(), PageSize: int(req.GetPageSize()), PageToken: req.GetPageToken(),
-		Caller: auth.Of(ctx),
+		Caller: auth.Of(ctx), Found: found,
 	}, required)
 	if err != nil {
 		return nil, err

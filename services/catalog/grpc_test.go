@@ -253,11 +253,20 @@ func TestGRPCHostileRequests(t *testing.T) {
 	}
 }
 
+// violation is the field in an error's BadRequest, if there is only one.
 func violation(err error) string {
-	for _, d := range status.Convert(err).Details() {
-		if bad, ok := d.(*errdetails.BadRequest); ok && len(bad.GetFieldViolations()) == 1 {
-			return bad.GetFieldViolations()[0].GetField()
-		}
+	if all := violations(err); len(all) == 1 {
+		return all[0]
 	}
 	return ""
+}
+
+func violations(err error) (fields []string) {
+	for _, d := range status.Convert(err).Details() {
+		bad, _ := d.(*errdetails.BadRequest)
+		for _, v := range bad.GetFieldViolations() {
+			fields = append(fields, v.GetField())
+		}
+	}
+	return fields
 }

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
+	catalogv1 "example.com/lockstep/proto/catalog/v1"
 )
 
 func TestRESTHostileRequests(t *testing.T) {
@@ -114,6 +116,43 @@ func TestRESTHostileRequests(t *testing.T) {
 	unasked(t, f)
 	if r := call(t, addr, video); r.status != 200 {
 		t.Errorf("afterwards: %+v", r)
+	}
+}
+
+// Every fault of a read is named, whoever finds it: the query, the headers, the rules of the list.
+func TestEveryFaultOfAReadIsNamed(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	addr := f.listen(t)
+	conn := f.dial(t)
+	for line, want := range map[string][]string{
+		"GET /v1/videos?order=asc&page_size=0&uploader_id=&q=%00&page_token=x": {"order", "Prefer", "page_size", "uploader_id", "q", "page_token"},
+		"GET /v1/videos?page_size=201&uploader_id=me":                          {"Prefer", "page_size", "uploader_id"},
+		"GET /v1/videos/x?order=asc":                                           {"order", "Prefer", "video_id"},
+	} {
+		var got []string
+		errs, _ := call(t, addr, line, "Prefer: wait=-1").body["errors"].([]any)
+		for _, e := range errs {
+			got = append(got, dig(e, "field").(string))
+			if dig(e, "field") == "video_id" && dig(e, "detail") != "must be a UUID" {
+				t.Errorf("the path is at fault in other words than a field: %v", e)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", line, diff)
+		}
+	}
+	err := conn.Invoke(t.Context(), catalogv1.CatalogService_ListVideos_FullMethodName, &catalogv1.ListVideosRequest{
+		PageSize: -1, UploaderId: "me", AtLeastAsFresh: "x",
+	}, &catalogv1.ListVideosResponse{})
+	if got, want := violations(err), []string{"at_least_as_fresh", "page_size", "uploader_id"}; !slices.Equal(got, want) {
+		t.Errorf("a list over gRPC: %v, want %v", got, want)
+	}
+	err = conn.Invoke(t.Context(), catalogv1.CatalogService_GetVideo_FullMethodName, &catalogv1.GetVideoRequest{
+		VideoId: "x", Consistency: 99,
+	}, &catalogv1.GetVideoResponse{})
+	if got, want := violations(err), []string{"video_id", "consistency"}; !slices.Equal(got, want) {
+		t.Errorf("a video over gRPC: %v, want %v", got, want)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -92,9 +93,13 @@ func TestPageTokenIsBoundToItsList(t *testing.T) {
 	q := Query{Caller: everyone, UploaderID: uploader.String(), Title: "x", PageSize: 10}
 	token := rest.PageToken(newVideoID(), q.filter())
 	other := newVideoID()
-	good := Query{Caller: everyone, UploaderID: uploader.String(), Title: "x", PageSize: 20, PageToken: token}
-	if _, err := good.check(); err != nil {
-		t.Errorf("another page size: %v", err)
+	for name, q := range map[string]Query{
+		"another page size":            {Caller: everyone, UploaderID: uploader.String(), Title: "x", PageSize: 20, PageToken: token},
+		"the uploader in another case": {Caller: everyone, UploaderID: strings.ToUpper(uploader.String()), Title: "x", PageToken: token},
+	} {
+		if _, err := q.check(); err != nil || q.filter() != everyone.Scope()+uploader.String()+" x" {
+			t.Errorf("%s: %v, bound to %q", name, err, q.filter())
+		}
 	}
 	for name, q := range map[string]Query{
 		"another title":    {Caller: everyone, UploaderID: uploader.String(), Title: "y", PageToken: token},

@@ -18,6 +18,7 @@ type Query struct {
 	// UploaderID is a UUID, or empty for every uploader.
 	UploaderID string
 	// Title is a text that the titles contain, in upper or lower case. If it is empty, every title counts.
+	// Code points are compared, because titles are stored as they were sent, in any normalization form.
 	Title string
 	// PageSize is at most 200; 0 means 50. A page has fewer videos if they are very long.
 	PageSize int
@@ -25,6 +26,9 @@ type Query struct {
 	PageToken string
 	// Caller is the reader. The page tokens of the answer are valid for this caller only.
 	Caller auth.Principal
+	// Found are the violations that the protocol has found in the request. List reports them together
+	// with the violations of the rules.
+	Found problem.Violations
 }
 
 // Page is one page of videos. Next is empty on the last page. Stale lists the positions of the token
@@ -39,11 +43,12 @@ type Page struct {
 // check validates q and sets its defaults. before is the last video of the previous page.
 func (q *Query) check() (before uuid.UUID, err error) {
 	var bad problem.Violations
+	bad.Merge(q.Found)
 	q.PageSize = cmp.Or(q.PageSize, rest.DefaultPageSize)
 	rest.CheckPageSize(q.PageSize, &bad)
 	bad.Line("q", q.Title, 0, maxTitleSearch)
 	if q.UploaderID != "" {
-		bad.UUID("uploader_id", q.UploaderID)
+		q.UploaderID = bad.UUID("uploader_id", q.UploaderID).String() // one form, so that page tokens do not depend on the case
 	}
 	return rest.ParsePageToken(q.PageToken, q.filter(), &bad), bad.Err()
 }

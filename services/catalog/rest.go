@@ -32,30 +32,42 @@ func (a restAPI) mount(r chi.Router) {
 }
 
 // readRequest reads and checks the headers and the query of a read. parameters are the query
-// parameters of this read, besides consistency_token, which every read takes.
+// parameters of this read, besides consistency_token, which every read takes. The query is also
+// returned with an error.
 func readRequest(w http.ResponseWriter, r *http.Request, parameters ...string) (consistency.Request, url.Values, error) {
 	var bad problem.Violations
 	query := rest.Query(r, &bad, append(parameters, "consistency_token")...)
-	if err := bad.Err(); err != nil {
-		return consistency.Request{}, nil, err
-	}
 	request, err := rest.ConsistencyRequest(w, r, query)
+	if err = bad.Take(err); err == nil {
+		err = bad.Err()
+	}
 	request.Tenant = auth.Of(r.Context()).Tenant
 	return request, query, err
 }
 
+// readRequirement reads a read like readRequest, and adds the faults of its fields to found. of
+// returns the requirement of this type of read.
+func readRequirement(
+	w http.ResponseWriter, r *http.Request, of func(consistency.Request) (consistency.Requirement, error),
+	found *problem.Violations, parameters ...string,
+) (consistency.Requirement, url.Values, error) {
+	request, query, err := readRequest(w, r, parameters...)
+	if err := found.Take(err); err != nil {
+		return consistency.Requirement{}, nil, err
+	}
+	required, err := of(request)
+	return required, query, found.Take(err)
+}
+
 func (a restAPI) get(w http.ResponseWriter, r *http.Request) error {
-	request, _, err := readRequest(w, r)
+	var found problem.Violations
+	required, _, err := readRequirement(w, r, VideoRequirement, &found)
 	if err != nil {
 		return err
 	}
-	required, err := VideoRequirement(request)
-	if err != nil {
+	id := found.UUID("video_id", chi.URLParam(r, "id"))
+	if err := found.Err(); err != nil {
 		return err
-	}
-	id, err := parseID(chi.URLParam(r, "id"))
-	if err != nil {
-		return problem.Invalid("video_id", err.Error())
 	}
 	answer, err := a.service.Get(r.Context(), auth.Of(r.Context()), id, required)
 	for name, value := range answer.metadata() {
@@ -70,23 +82,17 @@ func (a restAPI) get(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a restAPI) list(w http.ResponseWriter, r *http.Request) error {
-	request, query, err := readRequest(w, r, "page_size", "page_token", "uploader_id", "q")
+	var found problem.Violations
+	required, query, err := readRequirement(w, r, VideoRequirement, &found, "page_size", "page_token", "uploader_id", "q")
 	if err != nil {
 		return err
 	}
-	required, err := VideoRequirement(request)
-	if err != nil {
-		return err
-	}
-	var bad problem.Violations
 	q := Query{
 		UploaderID: query.Get("uploader_id"), Title: query.Get("q"),
-		PageSize: pageSize(query, &bad), PageToken: query.Get("page_token"), Caller: auth.Of(r.Context()),
+		PageSize: pageSize(query, &found), PageToken: query.Get("page_token"), Caller: auth.Of(r.Context()),
 	}
-	bad.Require(q.UploaderID != "" || !query.Has("uploader_id"), "uploader_id", "must not be empty")
-	if err := bad.Err(); err != nil {
-		return err
-	}
+	found.Require(q.UploaderID != "" || !query.Has("uploader_id"), "uploader_id", "must not be empty")
+	q.Found = found
 	videos, err := a.service.List(r.Context(), q, required)
 	if err != nil {
 		return err

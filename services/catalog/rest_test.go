@@ -181,6 +181,11 @@ func TestRESTLists(t *testing.T) {
 	if r := call(t, addr, "GET /openapi.json"); r.body["openapi"] != "3.1.0" {
 		t.Errorf("document: %v", r.body["openapi"])
 	}
+	for _, probe := range []string{"/healthz", "/readyz"} {
+		if r := call(t, addr, "GET "+probe); r.status != 200 {
+			t.Errorf("%s: %d", probe, r.status)
+		}
+	}
 }
 
 func TestRESTTooManyWaiters(t *testing.T) {

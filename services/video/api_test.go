@@ -105,6 +105,18 @@ func TestLimitsAreInclusive(t *testing.T) {
 	}
 }
 
+func TestTimesMayBeInLowerCase(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	r := a.call("POST", "/v1/videos", draft(func(d map[string]any) { d["published_at"] = "2020-01-01t01:30:00+01:30" }))
+	if r.Status != http.StatusCreated || r.field("published_at") != "2020-01-01T00:00:00Z" {
+		t.Errorf("%d %s", r.Status, r.Raw)
+	}
+	if r := a.call("PATCH", r.Header.Get("Location"), `{"published_at": "2020-01-01t00:00:00z"}`); r.Status != http.StatusOK || r.field("version") != "1" {
+		t.Errorf("the same time in another form: %d %s", r.Status, r.Raw)
+	}
+}
+
 func TestProtocolsAgree(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

@@ -55,8 +55,10 @@ func TestEngagementProtocolsAgree(t *testing.T) {
 	if _, err := a.engage.PutEngagement(t.Context(), put); status.Code(err) != codes.Aborted || problem.ReasonOf(err) != "VERSION_MISMATCH" {
 		t.Errorf("stale expected_version: %v", err)
 	}
-	removed, err := a.engage.DeleteEngagement(t.Context(), &videov1.DeleteEngagementRequest{UserId: userID, VideoId: videoID, ExpectedVersion: 1})
-	if err != nil || removed.GetVersion() != 2 || removed.GetConsistencyToken() == "" {
+	removed, err := a.engage.DeleteEngagement(t.Context(), &videov1.DeleteEngagementRequest{
+		UserId: strings.ToUpper(userID), VideoId: strings.ToUpper(videoID), ExpectedVersion: 1,
+	})
+	if err != nil || removed.GetVersion() != 2 || removed.GetConsistencyToken() == "" || removed.GetUserId() != userID || removed.GetVideoId() != videoID {
 		t.Errorf("delete: %v %v", removed, err)
 	}
 	_, err = a.engage.GetEngagement(t.Context(), &videov1.GetEngagementRequest{UserId: userID, VideoId: videoID})
@@ -176,6 +178,9 @@ func TestHostileEngagements(t *testing.T) {
 		{"used key", "PUT", good, `{}`, []string{"Idempotency-Key", "used"}, 422, "Idempotency-Key"},
 		{"deletion of a bad user", "DELETE", "/v1/users/me/engagements/" + v.ID.String(), nil, nil, 400, "user_id"},
 		{"deletion with a reason", "DELETE", good + "?reason=x", nil, nil, 400, "reason"},
+		{"deletion with a field", "DELETE", good, `{"x": 1}`, nil, 400, "x"},
+		{"deletion with an array", "DELETE", good, `[]`, nil, 400, "body"},
+		{"deletion with a form", "DELETE", good, "x=1", []string{"Content-Type", "application/x-www-form-urlencoded"}, 415, "body"},
 		{"deletion of none", "DELETE", engaged(uuid.New(), v), nil, nil, 404, ""},
 		{"deletion of another version", "DELETE", good, nil, []string{"If-Match", `"2"`}, 412, ""},
 		{"unknown method", "PATCH", good, `{}`, nil, 405, ""},
@@ -207,6 +212,10 @@ func TestHostileEngagementsOverGRPC(t *testing.T) {
 	}
 	list := func(req *videov1.ListEngagementsRequest) func(context.Context) error {
 		return func(ctx context.Context) error { _, err := a.engage.ListEngagements(ctx, req); return err }
+	}
+	_, err := a.engage.ListEngagements(t.Context(), &videov1.ListEngagementsRequest{UserId: "x", PageSize: -1, PageToken: "x"})
+	if got, want := violations(err), []string{"user_id", "page_size", "page_token"}; !slices.Equal(got, want) {
+		t.Errorf("three faults of a list: %v, want %v", got, want)
 	}
 	before := a.rows()
 	for name, test := range map[string]struct {
@@ -254,7 +263,7 @@ func TestEngagementsAreReadByTheirUser(t *testing.T) {
 		"owner": owner, "stranger": stranger, "admin": admin, "service": replica, "everyone": everyone, "anonymous": {Tenant: eventing.DefaultTenant}, "nil": nameless,
 	} {
 		_, _, get := a.engagements.Get(t.Context(), caller, owner.User, v.ID)
-		_, _, list := a.engagements.List(t.Context(), caller, owner.User, 1, "")
+		_, _, list := a.engagements.List(t.Context(), caller, owner.User, 1, "", nil)
 		want := "PERMISSION_DENIED"
 		switch who {
 		case "owner", "admin", "everyone":

@@ -83,7 +83,7 @@ func (a *api) addEngagementWrites(writes map[string]func(v Video, o aggregate.Wr
 
 // engagementPage is a page with one of owner's engagements.
 func (a *api) engagementPage(caller auth.Principal, token string) (next string, err error) {
-	_, next, err = a.engagements.List(a.Context(), caller, owner.User, 1, token)
+	_, next, err = a.engagements.List(a.Context(), caller, owner.User, 1, token, nil)
 	return next, err
 }
 

@@ -185,8 +185,8 @@ func (f publishedAt) check(v Video, found *problem.Violations) {
 
 func (f publishedAt) fromREST(b restBody, v *Video, found *problem.Violations) (set, null bool) {
 	if b.PublishedAt.Set && !b.PublishedAt.Null {
-		t, err := time.Parse(time.RFC3339, b.PublishedAt.Value)
-		found.Require(err == nil, f.name(), "must be a time as in RFC 3339")
+		t, ok := rest.ParseTime(b.PublishedAt.Value)
+		found.Require(ok, f.name(), "must be a time as in RFC 3339")
 		v.PublishedAt = new(aggregate.Micros(t))
 	}
 	return b.PublishedAt.Set, b.PublishedAt.Null

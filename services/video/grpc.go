@@ -28,7 +28,7 @@ func registerGRPC(r grpc.ServiceRegistrar, s *Service) {
 func (g grpcServer) CreateVideo(ctx context.Context, req *videov1.CreateVideoRequest) (*videov1.CreateVideoResponse, error) {
 	var found problem.Violations
 	options := aggregate.CallOptions(ctx, 0, &found)
-	v := fromGRPC(req, &found)
+	v := fromGRPC(req, fields, &found)
 	v.UploaderID = aggregate.OwnUser(options.Caller)
 	if req.GetUploaderId() != "" {
 		v.UploaderID = found.UUID(uploaderID, req.GetUploaderId())
@@ -55,7 +55,7 @@ func (g grpcServer) UpdateVideo(ctx context.Context, req *videov1.UpdateVideoReq
 	for _, name := range mask {
 		found.Require(len(named([]string{name})) == 1, "update_mask", "must not name "+name)
 	}
-	to := fromGRPC(req.GetVideo(), &found)
+	to := fromGRPC(req.GetVideo(), named(mask), &found)
 	result, err := g.service.Update(ctx, id, mask, to, options, found)
 	if err != nil {
 		return nil, err
@@ -99,20 +99,17 @@ func (g grpcServer) ListVideos(ctx context.Context, req *videov1.ListVideosReque
 	if req.GetUploaderId() != "" {
 		f.UploaderID = found.UUID("uploader_id", req.GetUploaderId())
 	}
-	if err := found.Err(); err != nil {
-		return nil, err
-	}
 	size := cmp.Or(int(req.GetPageSize()), rest.DefaultPageSize)
-	videos, next, err := g.service.List(ctx, auth.Of(ctx), f, size, req.GetPageToken())
+	videos, next, err := g.service.List(ctx, auth.Of(ctx), f, size, req.GetPageToken(), found)
 	if err != nil {
 		return nil, err
 	}
 	return &videov1.ListVideosResponse{Videos: messages(videos), NextPageToken: next}, nil
 }
 
-// fromGRPC reads the fields of a video that a caller may write.
-func fromGRPC(b grpcBody, found *problem.Violations) (v Video) {
-	for _, f := range fields {
+// fromGRPC reads the given fields of a video.
+func fromGRPC(b grpcBody, given []field, found *problem.Violations) (v Video) {
+	for _, f := range given {
 		f.fromGRPC(b, &v, found)
 	}
 	return v

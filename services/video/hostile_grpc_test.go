@@ -145,6 +145,28 @@ func TestHostileGRPC(t *testing.T) {
 	}
 }
 
+// A fault outside of the mask is none, and a name in the mask is the only fault of its field.
+func TestTheMaskDecidesWhatIsChecked(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	id := a.create().ID.String()
+	outside := &videov1.Video{VideoId: id, Title: "u", DurationSeconds: -1, PublishedAt: &timestamppb.Timestamp{Nanos: -1}, UploaderId: "x"}
+	for _, test := range []struct {
+		video *videov1.Video
+		mask  []string
+		want  []string
+	}{
+		{outside, []string{"title"}, nil},
+		{outside, []string{"title", "published_at", "duration_seconds"}, []string{"published_at", "duration_seconds"}},
+		{&videov1.Video{VideoId: id, UploaderId: uuid.NewString()}, []string{"uploader_id"}, []string{"update_mask"}},
+	} {
+		_, err := a.rpc.UpdateVideo(t.Context(), &videov1.UpdateVideoRequest{Video: test.video, UpdateMask: &fieldmaskpb.FieldMask{Paths: test.mask}})
+		if got := violations(err); !slices.Equal(got, test.want) || (err == nil) != (test.want == nil) {
+			t.Errorf("%v of %v: %v, want %v", test.mask, test.video, err, test.want)
+		}
+	}
+}
+
 // violations are the fields in an error's BadRequest.
 func violations(err error) (fields []string) {
 	for _, detail := range status.Convert(err).Details() {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+
+	videov1 "example.com/lockstep/proto/video/v1"
 )
 
 // blames reports whether r is a problem document with an error for field.
@@ -16,6 +18,22 @@ func blames(r reply, field string) bool {
 	return r.Header.Get("Content-Type") == "application/problem+json" && slices.ContainsFunc(list, func(e any) bool {
 		return e.(map[string]any)["field"] == field
 	})
+}
+
+// Every fault of a list is named, by both protocols.
+func TestEveryFaultOfAListIsNamed(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	r := a.call("GET", "/v1/videos?sort=title&page_size=0&uploader_id=me&page_token=x", nil)
+	for _, field := range []string{"sort", "page_size", "uploader_id", "page_token"} {
+		if !blames(r, field) {
+			t.Errorf("%s is not named: %d %s", field, r.Status, r.Raw)
+		}
+	}
+	_, err := a.rpc.ListVideos(t.Context(), &videov1.ListVideosRequest{PageSize: -1, UploaderId: "me", PageToken: "x"})
+	if got, want := violations(err), []string{"uploader_id", "page_size", "page_token"}; !slices.Equal(got, want) {
+		t.Errorf("over gRPC: %v, want %v", got, want)
+	}
 }
 
 func TestHostileREST(t *testing.T) {
@@ -75,6 +93,8 @@ func TestHostileREST(t *testing.T) {
 		{"newline in title", post, videos, with("title", "a\nb"), nil, 400, "title"},
 		{"title turned around", post, videos, with("title", "a\u202eb"), nil, 400, "title"},
 		{"title with a zero-width space", post, videos, with("title", "a\u200bb"), nil, 400, "title"},
+		{"title of two lines", post, videos, with("title", "a\u2028b"), nil, 400, "title"},
+		{"title of spaces", post, videos, with("title", "  "), nil, 400, "title"},
 		{"a hundred and one members", post, videos, "{" + strings.Repeat(`"title": "",`, 100) + `"title": ""}`, nil, 400, "body"},
 		{"reason turned around", "DELETE", path(v) + "?reason=%E2%80%AE", nil, nil, 400, "reason"},
 		{"NUL in title", post, videos, with("title", "a\x00b"), nil, 400, "title"},
@@ -89,6 +109,10 @@ func TestHostileREST(t *testing.T) {
 		{"duration of a century", post, videos, with("duration_seconds", 3_155_760_000), nil, 400, "duration_seconds"},
 		{"bad time", post, videos, with("published_at", "yesterday"), nil, 400, "published_at"},
 		{"time without zone", post, videos, with("published_at", "2026-01-01T00:00:00"), nil, 400, "published_at"},
+		{"hour of one digit", post, videos, with("published_at", "2020-01-01T1:00:00Z"), nil, 400, "published_at"},
+		{"fraction behind a comma", post, videos, with("published_at", "2020-01-01T01:00:00,5Z"), nil, 400, "published_at"},
+		{"offset of a day", post, videos, with("published_at", "2020-01-01T00:00:00+24:00"), nil, 400, "published_at"},
+		{"leap second", post, videos, with("published_at", "2016-12-31T23:59:60Z"), nil, 400, "published_at"},
 		{"unix time", post, videos, with("published_at", 1), nil, 400, "published_at"},
 		{"year 0", post, videos, with("published_at", "0000-01-01T00:00:00Z"), nil, 400, "published_at"},
 		{"year 10000 in UTC", post, videos, with("published_at", "9999-12-31T23:59:59-01:00"), nil, 400, "published_at"},
@@ -150,6 +174,9 @@ func TestHostileREST(t *testing.T) {
 		{"NUL in reason", "DELETE", path(v) + "?reason=%00", nil, nil, 400, "reason"},
 		{"reason not UTF-8", "DELETE", path(v) + "?reason=%ff", nil, nil, 400, "reason"},
 		{"other parameter of a DELETE", "DELETE", path(v) + "?why=x", nil, nil, 400, "why"},
+		{"an empty reason and another", "DELETE", path(v) + "?reason=a", `{"reason": ""}`, nil, 400, "reason"},
+		{"a reason and an empty one", "DELETE", path(v) + "?reason=", `{"reason": "b"}`, nil, 400, "reason"},
+		{"null as reason", "DELETE", path(v), `{"reason": null}`, nil, 400, "reason"},
 		{"number as reason", "DELETE", path(v), `{"reason": 1}`, nil, 400, "reason"},
 		{"unknown path", "GET", "/v2/videos", nil, nil, 404, ""},
 		{"unknown method", "PUT", path(v), `{}`, nil, 405, ""},

@@ -174,7 +174,7 @@ func TestPageTokensBelongToTheirCaller(t *testing.T) {
 	}
 	lists := map[string]func(caller auth.Principal, token string) (next string, err error){
 		"videos": func(caller auth.Principal, token string) (next string, err error) {
-			_, next, err = a.service.List(t.Context(), caller, Filter{}, 1, token)
+			_, next, err = a.service.List(t.Context(), caller, Filter{}, 1, token, nil)
 			return next, err
 		},
 		"engagements": a.engagementPage,

@@ -45,11 +45,10 @@ func (v Video) text() int { return len(v.Title) + len(v.Description) }
 
 // List returns up to size (1 to 200) videos of the caller's tenant that are not deleted, newest
 // first. It returns fewer videos if the videos are very long. next is the token for the next page.
-// It is empty on the last page, and valid for this caller only.
+// It is empty on the last page, and valid for this caller only. found is as for Create.
 func (s *Service) List(
-	ctx context.Context, caller auth.Principal, f Filter, size int, token string,
+	ctx context.Context, caller auth.Principal, f Filter, size int, token string, found problem.Violations,
 ) (videos []Video, next string, err error) {
-	var found problem.Violations
 	filter := caller.Scope() + fmt.Sprint(f)
 	rest.CheckPageSize(size, &found)
 	before := rest.ParsePageToken(token, filter, &found)

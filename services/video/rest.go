@@ -74,7 +74,7 @@ func (a restAPI) update(w http.ResponseWriter, r *http.Request) error {
 
 func (a restAPI) delete(w http.ResponseWriter, r *http.Request) error {
 	var b struct {
-		Reason string `json:"reason"`
+		Reason rest.Optional[string] `json:"reason"`
 	}
 	if rest.HasBody(r) {
 		if err := rest.DecodeJSON(w, r, aggregate.MaxBody, &b); err != nil {
@@ -83,9 +83,10 @@ func (a restAPI) delete(w http.ResponseWriter, r *http.Request) error {
 	}
 	var found problem.Violations
 	options, query := aggregate.HTTPOptions(r, &found, "reason")
-	found.Require(b.Reason == "" || !query.Has("reason"), "reason", "must not be given twice")
+	found.Require(!b.Reason.Null, "reason", "must not be null")
+	found.Require(!b.Reason.Set || !query.Has("reason"), "reason", "must not be given twice")
 	id := pathID(r, &found)
-	result, err := a.service.Delete(r.Context(), id, b.Reason+query.Get("reason"), options, found)
+	result, err := a.service.Delete(r.Context(), id, b.Reason.Value+query.Get("reason"), options, found)
 	if err != nil {
 		return err
 	}
@@ -120,10 +121,7 @@ func (a restAPI) list(w http.ResponseWriter, r *http.Request) error {
 	if query.Has("uploader_id") {
 		f.UploaderID = found.UUID("uploader_id", query.Get("uploader_id"))
 	}
-	if err := found.Err(); err != nil {
-		return err
-	}
-	videos, next, err := a.service.List(r.Context(), auth.Of(r.Context()), f, size, query.Get("page_token"))
+	videos, next, err := a.service.List(r.Context(), auth.Of(r.Context()), f, size, query.Get("page_token"), found)
 	if err != nil {
 		return err
 	}

@@ -8,9 +8,10 @@
 // its content. So the version never restarts, and a consumer that missed the event can still learn
 // of the deletion.
 //
-// This file has the transactions, which transaction.go of package aggregate runs. fields.go has the fields of a video, one after the other, and rules.go
-// uses them. read.go has the reads, store.go the SQL, and events.go the events. rest.go and grpc.go are
-// the protocols for users; replication.go and replication_digests.go are the protocol for replicas.
+// This file has the transactions, which transaction.go of package aggregate runs. fields.go has the
+// fields of a video, one after the other, and rules.go uses them. read.go has the reads, store.go
+// the SQL, and events.go the events. rest.go and grpc.go are the protocols for users; replication.go
+// and replication_digests.go are the protocol for replicas.
 // access.go says who may call what. erase.go and store_erase.go have the erasure of a user, canary.go
 // has the synthetic video, and serve.go the wiring. Each other aggregate has a package of its own
 // with the same files, the first one is engagement; package aggregate has the parts that all
@@ -50,6 +51,7 @@ func (s *Service) Create(
 	ctx context.Context, v Video, o aggregate.WriteOptions, found problem.Violations,
 ) (aggregate.Result[Video], error) {
 	found.Merge(v.violations(creation))
+	found.Require(v.UploaderID != uuid.Nil, uploaderID, "is required, and must not be the nil UUID")
 	request, err := idempotency.NewRequest(o.Caller.Scope(), "POST /v1/videos", o.Keys, aggregate.Given(v.values(creation)), found)
 	if err == nil {
 		err = aggregate.CheckOwner(o.Caller, v.UploaderID)

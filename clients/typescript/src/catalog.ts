@@ -84,6 +84,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/healthz": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Is every background loop alive?
+         * @description 503 restarts the instance: a loop has had no heartbeat for 5 minutes.
+         */
+        get: operations["live"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/readyz": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Can this instance take requests?
+         * @description 503 while its schema is not migrated, its database is away, or it drains. A consumer that stands still shows in the body only.
+         */
+        get: operations["ready"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Metrics for Prometheus
+         * @description In the text format of Prometheus.
+         */
+        get: operations["metrics"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -103,7 +163,7 @@ export interface components {
             created_at: string;
             /** Format: date-time */
             updated_at: string;
-            /** @description Users who like the video. This and the other two are sums over the engagements that the read model has, whatever the source of the video. A video's token does not cover them. With the token of an engagement, its user's reads of the video count that engagement. */
+            /** @description Users who like the video. This and the other two are sums over the engagements that the read model has, whatever the source of the video. A video's token does not cover them. With the token of an engagement, its user's reads of the video count that engagement. The three change without a new version, and so without a new ETag. */
             like_count: number;
             /** @description Users who have bookmarked the video. */
             bookmark_count: number;
@@ -287,7 +347,7 @@ export interface operations {
                 /** @description next_page_token of the page before; the filters must be the same. */
                 page_token?: string;
                 uploader_id?: string;
-                /** @description Part of the title, whatever the case. */
+                /** @description Part of the title, whatever the case. Code points are compared: a letter with an accent has two forms, and neither finds the other. */
                 q?: string;
                 /** @description The same, for links. Where both are given they must be equal. */
                 consistency_token?: components["parameters"]["ConsistencyTokenQuery"];
@@ -356,7 +416,7 @@ export interface operations {
             /** @description The video. */
             200: {
                 headers: {
-                    /** @description The version in quotes. */
+                    /** @description The version in quotes, for the If-Match of a write to the owner. It does not validate the whole body, and no read evaluates a precondition. */
                     ETag?: string;
                     "Preference-Applied": components["headers"]["PreferenceApplied"];
                     "Consistency-Source": components["headers"]["ConsistencySource"];
@@ -456,6 +516,87 @@ export interface operations {
                 };
                 content: {
                     "application/json": Record<string, never>;
+                };
+            };
+            431: components["responses"]["TooLarge"];
+        };
+    };
+    live: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Alive. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            431: components["responses"]["TooLarge"];
+            /** @description A loop stands still. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+        };
+    };
+    ready: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Ready. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            431: components["responses"]["TooLarge"];
+            /** @description Unready or draining. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+        };
+    };
+    metrics: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Metrics. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
                 };
             };
             431: components["responses"]["TooLarge"];

@@ -71,13 +71,13 @@ export interface paths {
         get?: never;
         /**
          * Store what a user has made of a video
-         * @description All of it: what is left out is false or 0. One that is there already, just so, gets no new version. After a deletion the versions go on. A video that is unknown (404) or deleted (410) takes none.
+         * @description All of it: what is left out is false or 0. One that is there already, just so, gets no new version. After a deletion the versions go on, and If-Match may name the version of the deletion. A video that is unknown (404) or deleted (410) takes none.
          */
         put: operations["putEngagement"];
         post?: never;
         /**
          * Take an engagement back, whatever has become of the video
-         * @description A tombstone stays, so that versions continue when the engagement is put again.
+         * @description A tombstone stays, so that versions continue when the engagement is put again. A body is not needed. If there is one, it is an empty object.
          */
         delete: operations["deleteEngagement"];
         options?: never;
@@ -171,12 +171,16 @@ export interface components {
     schemas: {
         /** @description The fields that a caller can change; null clears. */
         VideoFields: {
+            /** @description One line, not blank. Characters that end a line, reorder text or have no width are refused, except for the marks that scripts and emoji need. */
             title?: string;
             /** @description Empty or null clears it. */
             description?: string | null;
             /** Format: int64 */
             duration_seconds?: number;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description A leap second is refused.
+             */
             published_at?: string | null;
         };
         NewVideo: {
@@ -315,6 +319,17 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
+        /** @description The body is in another format, or compressed */
+        NoPatch: {
+            headers: {
+                /** @description The formats that are taken, unless the body is compressed. */
+                "Accept-Patch"?: string;
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
         /** @description Without a valid token (reason UNAUTHENTICATED) */
         Unauthenticated: {
             headers: {
@@ -357,7 +372,7 @@ export interface components {
     };
     requestBodies: never;
     headers: {
-        /** @description The version in quotes. */
+        /** @description The version in quotes, for If-Match. A GET evaluates no precondition. */
         ETag: string;
         /** @description As in the body. */
         "Consistency-Token": string;
@@ -473,7 +488,7 @@ export interface operations {
     deleteVideo: {
         parameters: {
             query?: {
-                /** @description Travels in the event. May be in the body instead. */
+                /** @description Travels in the event. May be in the body instead, but not in both, not even empty. */
                 reason?: string;
             };
             header?: {
@@ -558,7 +573,7 @@ export interface operations {
             410: components["responses"]["Problem"];
             412: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
+            415: components["responses"]["NoPatch"];
             422: components["responses"]["Problem"];
             429: components["responses"]["Busy"];
             default: components["responses"]["Problem"];
@@ -645,6 +660,8 @@ export interface operations {
             404: components["responses"]["Problem"];
             410: components["responses"]["Problem"];
             412: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
             429: components["responses"]["Busy"];
             default: components["responses"]["Problem"];

@@ -493,7 +493,8 @@ type ListVideosRequest struct {
 	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// A UUID; empty means every uploader.
 	UploaderId string `protobuf:"bytes,3,opt,name=uploader_id,json=uploaderId,proto3" json:"uploader_id,omitempty"`
-	// Matches titles that contain it, in upper or lower case; at most 200 characters.
+	// Matches titles that contain it, in upper or lower case; at most 200 characters. Code
+	// points are compared: a letter with an accent has two forms, and neither finds the other.
 	Q string `protobuf:"bytes,4,opt,name=q,proto3" json:"q,omitempty"`
 	// As in GetVideoRequest, for all videos that the token names.
 	// It holds for all engagements of the caller that the token names, too.

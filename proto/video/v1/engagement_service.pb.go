@@ -173,7 +173,8 @@ type PutEngagementRequest struct {
 	// Not negative.
 	WatchedSeconds int64 `protobuf:"varint,5,opt,name=watched_seconds,json=watchedSeconds,proto3" json:"watched_seconds,omitempty"`
 	// When above zero, the write fails with ABORTED (reason VERSION_MISMATCH)
-	// unless there is an engagement at this version.
+	// unless the engagement has this version. After a deletion, the version of the
+	// deletion counts.
 	ExpectedVersion int64 `protobuf:"varint,6,opt,name=expected_version,json=expectedVersion,proto3" json:"expected_version,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -308,7 +309,7 @@ type DeleteEngagementRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	UserId  string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	VideoId string                 `protobuf:"bytes,2,opt,name=video_id,json=videoId,proto3" json:"video_id,omitempty"`
-	// As in PutEngagementRequest.
+	// As in PutEngagementRequest, except that a deleted engagement is NOT_FOUND.
 	ExpectedVersion int64 `protobuf:"varint,3,opt,name=expected_version,json=expectedVersion,proto3" json:"expected_version,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache

@@ -185,7 +185,8 @@ type CreateVideoRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A UUID. A user who is no admin may leave it empty: the uploader is the caller.
 	UploaderId string `protobuf:"bytes,1,opt,name=uploader_id,json=uploaderId,proto3" json:"uploader_id,omitempty"`
-	// 1 to 500 characters.
+	// 1 to 500 characters of one line, not blank. Characters that end a line, reorder text
+	// or have no width are refused, except for the marks that scripts and emoji need.
 	Title string `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
 	// At most 10,000 characters.
 	Description string `protobuf:"bytes,3,opt,name=description,proto3" json:"description,omitempty"`
@@ -429,7 +430,8 @@ func (x *GetVideoResponse) GetAsOf() *timestamppb.Timestamp {
 
 type UpdateVideoRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// video_id names the video; the fields in update_mask are taken from here.
+	// video_id names the video; the fields in update_mask are taken from here. A violation
+	// names the field of the video alone, as title and not video.title.
 	Video *Video `protobuf:"bytes,1,opt,name=video,proto3" json:"video,omitempty"`
 	// Some of title, description, duration_seconds, published_at. A field in the
 	// mask that is unset in the message is cleared, where it may be empty.

@@ -51,7 +51,7 @@ func (g grpcServer) DeleteEngagement(
 	}
 	e := result.Value
 	return &videov1.DeleteEngagementResponse{
-		UserId: req.GetUserId(), VideoId: req.GetVideoId(), Version: e.Version, DeletedAt: aggregate.Timestamp(e.DeletedAt),
+		UserId: e.UserID.String(), VideoId: e.VideoID.String(), Version: e.Version, DeletedAt: aggregate.Timestamp(e.DeletedAt),
 		ConsistencyToken: e.Token(),
 	}, aggregate.SetReplayed(ctx, result.Replayed)
 }
@@ -76,10 +76,8 @@ func (g grpcServer) ListEngagements(
 	var found problem.Violations
 	user := found.UUID("user_id", req.GetUserId())
 	aggregate.RefuseTombstones(req, &found)
-	if err := found.Err(); err != nil {
-		return nil, err
-	}
-	page, next, err := g.service.List(ctx, auth.Of(ctx), user, cmp.Or(int(req.GetPageSize()), rest.DefaultPageSize), req.GetPageToken())
+	size := cmp.Or(int(req.GetPageSize()), rest.DefaultPageSize)
+	page, next, err := g.service.List(ctx, auth.Of(ctx), user, size, req.GetPageToken(), found)
 	if err != nil {
 		return nil, err
 	}

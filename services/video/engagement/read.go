@@ -50,11 +50,10 @@ func ListRows(ctx context.Context, table *reconcile.Table, from string) (reconci
 
 // List returns up to size (1 to 200) of a user's engagements that are not deleted, newest video first.
 // next is the token for the next page. It is empty on the last page, and valid for this caller only.
-// The caller must be allowed to act for the user.
+// The caller must be allowed to act for the user. found is as for Put.
 func (s *Service) List(
-	ctx context.Context, caller auth.Principal, user uuid.UUID, size int, token string,
+	ctx context.Context, caller auth.Principal, user uuid.UUID, size int, token string, found problem.Violations,
 ) (page []Engagement, next string, err error) {
-	var found problem.Violations
 	filter := caller.Scope() + user.String()
 	rest.CheckPageSize(size, &found)
 	before := rest.ParsePageToken(token, filter, &found)

@@ -54,6 +54,11 @@ func (a restAPI) put(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a restAPI) delete(w http.ResponseWriter, r *http.Request) error {
+	if rest.HasBody(r) { // the client must not believe that a field of the body had an effect
+		if err := rest.DecodeJSON(w, r, aggregate.MaxBody, &struct{}{}); err != nil {
+			return err
+		}
+	}
 	var found problem.Violations
 	options, _ := aggregate.HTTPOptions(r, &found)
 	user, video := pathIDs(r, &found)
