@@ -64,6 +64,10 @@ func (m ReadModel) listDeadLetters(ctx context.Context, s *invocation) error {
 		if batch.Partial {
 			fmt.Fprintln(w, "There are more. Settle these first.")
 		}
+		if slices.ContainsFunc(letters, func(l deadletter.Letter) bool { return l.MessageID == "" }) {
+			fmt.Fprintln(w, "A message that is gone has expired, or another command holds it. A command that was killed holds")
+			fmt.Fprintln(w, "its messages for ten minutes; until then more dead letters may be missing from this list.")
+		}
 	})
 }
 

@@ -126,6 +126,9 @@ func (m ReadModel) finish(ctx context.Context, s *invocation) error {
 	if err := b.state.FinishError(unchecked); err != nil {
 		return err
 	}
+	if b.state.Phase == rebuild.Filling || b.state.Phase == rebuild.Comparing {
+		s.planf("The rebuild is not done: it is given up, and a `rebuild run` of it ends.")
+	}
 	s.planf("The copy that is not served has %s, and is removed. There is no rollback afterwards.", megabytes(b.state.ShadowBytes))
 	return b.act(ctx, s, func(*rebuildResult) (string, error) {
 		return "The rebuild is finished.\n", b.Finish(ctx, s.actor, unchecked)

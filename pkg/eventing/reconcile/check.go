@@ -13,8 +13,10 @@ import (
 )
 
 const (
-	// DefaultGrace is far longer than an event takes to reach the reader while nothing is at fault.
-	DefaultGrace = 30 * time.Second
+	// DefaultGrace is longer than an event takes to reach the reader after a process was killed. A
+	// relay's lease lasts 20 s, and the message of a killed consumer comes again after the subscription's
+	// ack deadline, which is 60 s.
+	DefaultGrace = 90 * time.Second
 	// maxPending bounds the uncertain rows that are kept in memory to be looked at again.
 	maxPending = 10_000
 	// maxAge is how long an uncertain row waits until the check looks at it again. The check first
