@@ -268,6 +268,7 @@ resource "google_cloud_run_v2_service" "catalog" {
   depends_on = [
     google_cloud_run_v2_job.catalog_migrate,
     google_pubsub_subscription_iam_member.catalog_subscribes,
+    google_pubsub_subscription_iam_member.catalog_views_subscription,
     google_pubsub_topic_iam_member.catalog_publishes_dead_letters,
     google_secret_manager_secret_iam_member.catalog,
   ]

@@ -93,6 +93,9 @@ var wrongRuns = []mutant{
 		{file: "catalog.tf", old: `"${local.video_host}:443"`,
 			new: `"${trimprefix(google_cloud_run_v2_service.video.uri, "https://")}:443"`},
 	}},
+	{"a comparison of retentions before its permission", []edit{{
+		file: "catalog.tf", old: "    google_pubsub_subscription_iam_member.catalog_views_subscription,\n",
+	}}},
 	{"the writer before the reader's workers", []edit{{file: "video.tf", old: "    google_cloud_run_v2_worker_pool.catalog,\n"}}},
 	{"the reader before its schema", []edit{
 		{file: "catalog.tf", old: "    google_cloud_run_v2_job.catalog_migrate,\n"},
