@@ -133,7 +133,10 @@ var wrongRuns = []mutant{
 		new: `var.log_level != "" || var.metrics_sidecar_image != ""`,
 	}}},
 	{"a machine type of MySQL", []edit{{
-		file: "variables_database.tf", old: `"^db-(custom-[0-9]+-[0-9]+|f1-micro|g1-small)$"`, new: `"^db-"`,
+		file: "variables_database.tf", old: `"^db-custom-[0-9]+-[0-9]+$"`, new: `"^db-"`,
+	}}},
+	{"a machine with a shared CPU", []edit{{
+		file: "variables_database.tf", old: `"^db-custom-[0-9]+-[0-9]+$"`, new: `"^db-(custom-[0-9]+-[0-9]+|g1-small)$"`,
 	}}},
 	{"drains that overlap", []edit{{file: "variables_services.tf", old: `\\*/([5-9]|`, new: `\\*|\\*/([1-9]|`}}},
 	{"a collector that starts first", []edit{{file: "video.tf", old: `        depends_on = ["video"] #`, new: "        #"}}},
