@@ -159,7 +159,7 @@ resource "google_monitoring_alert_policy" "connections" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = "Find who holds them: the services' own fit, or the plan would have been refused. Runbook: ${var.runbook_url}#database-connections-run-short-database_pool_wait_seconds_total-grows"
+    content   = "Find who holds them. The connections of max_instances fit, and those of one instance more of each service. Cloud Run may start further ones for a short time, and other clients are not counted. Runbook: ${var.runbook_url}#database-connections-run-short-database_pool_wait_seconds_total-grows"
   }
 }
 

@@ -264,9 +264,10 @@ var wrongRuns = []mutant{
 		old:  "        \"jsonPayload.message=\\\"row had a history that its owner has lost: it was replaced by the owner's state\\\"\",\n",
 	}}},
 	{"more instances than the database takes", []edit{{
-		file: "variables_services.tf", in: `variable "video" {`, old: "max_instances       = optional(number, 3)",
-		new: "max_instances = optional(number, 4)",
+		file: "variables_services.tf", in: `variable "video" {`, old: "max_instances       = optional(number, 2)",
+		new: "max_instances = optional(number, 3)",
 	}}},
+	{"no spare instance", []edit{{file: "database.tf", old: "service.max_instances + 2", new: "service.max_instances + 1"}}},
 	{"workers that are not counted", []edit{{file: "database.tf", old: " + 2 * service.workers", new: ""}}},
 	{"connections counted against what the database does not take", []edit{{
 		file: "database.tf", old: "value = tostring(var.cloud_sql.max_connections)", new: `value = "50"`,

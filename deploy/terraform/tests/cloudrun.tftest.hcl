@@ -33,7 +33,7 @@ run "services" {
   assert {
     condition = alltrue([
       for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] :
-      service.scaling[0].max_instance_count == 3 && service.template[0].scaling[0].max_instance_count == 3 && service.template[0].containers[0].resources[0].startup_cpu_boost
+      service.scaling[0].max_instance_count == 2 && service.template[0].scaling[0].max_instance_count == 2 && service.template[0].containers[0].resources[0].startup_cpu_boost
     ])
     error_message = "Instances must be bounded, those of a revision without traffic too, and starts boosted."
   }

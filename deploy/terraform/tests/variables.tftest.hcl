@@ -469,7 +469,7 @@ run "monitoring" {
 run "instances_that_the_database_does_not_take" {
   command = plan
   variables {
-    video     = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", max_instances = 4 }
+    video     = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", max_instances = 3 }
     cloud_sql = {}
   }
   expect_failures = [var.cloud_sql]
@@ -487,13 +487,13 @@ run "workers_that_the_database_does_not_take" {
 run "a_database_that_takes_them" {
   command = plan
   variables {
-    video     = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", max_instances = 7 }
+    video     = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", max_instances = 6 }
     catalog   = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", workers = 3 }
     cloud_sql = { max_connections = 200 }
   }
   assert {
     condition     = local.connections == 200
-    error_message = "Ten of 8 + 10 instances, and 20 of others."
+    error_message = "Ten of 6 + 2 + 2 + 2 + 6 instances, and 20 of others."
   }
 }
 
