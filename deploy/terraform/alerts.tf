@@ -30,7 +30,7 @@ resource "google_monitoring_alert_policy" "metrics" {
   combiner              = "OR"
   severity              = local.severities[each.value.severity]
   notification_channels = local.channels[each.value.severity]
-  user_labels           = { severity = each.value.severity }
+  user_labels           = merge(var.labels, { severity = each.value.severity })
 
   conditions {
     display_name = each.value.summary

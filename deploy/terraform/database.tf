@@ -48,6 +48,7 @@ resource "google_sql_database_instance" "main" {
     disk_autoresize             = true
     disk_autoresize_limit       = local.disk_limit_gb
     deletion_protection_enabled = var.deletion_protection
+    user_labels                 = var.labels # default_labels do not reach it
     connector_enforcement       = "REQUIRED" # no connection without an IAM permission
 
     maintenance_window {

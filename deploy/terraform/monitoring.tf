@@ -63,7 +63,7 @@ resource "google_monitoring_alert_policy" "logs" {
   combiner              = "OR"
   severity              = local.severities[each.value.severity]
   notification_channels = local.channels[each.value.severity]
-  user_labels           = { severity = each.value.severity }
+  user_labels           = merge(var.labels, { severity = each.value.severity })
 
   conditions {
     display_name = each.value.title
@@ -96,7 +96,7 @@ resource "google_monitoring_alert_policy" "disk" {
   combiner              = "OR"
   severity              = local.severities.page
   notification_channels = local.channels.page
-  user_labels           = { severity = "page" }
+  user_labels           = merge(var.labels, { severity = "page" })
 
   conditions {
     display_name = "four fifths of disk_limit_gb"
@@ -132,7 +132,7 @@ resource "google_monitoring_alert_policy" "connections" {
   combiner              = "OR"
   severity              = local.severities.page
   notification_channels = local.channels.page
-  user_labels           = { severity = "page" }
+  user_labels           = merge(var.labels, { severity = "page" })
 
   conditions {
     display_name = "four fifths of max_connections"
@@ -170,7 +170,7 @@ resource "google_monitoring_alert_policy" "memory" {
   combiner              = "OR"
   severity              = local.severities.ticket
   notification_channels = local.channels.ticket
-  user_labels           = { severity = "ticket" }
+  user_labels           = merge(var.labels, { severity = "ticket" })
 
   conditions {
     display_name = "Memory limit exceeded"
@@ -207,7 +207,7 @@ resource "google_monitoring_alert_policy" "jobs" {
   combiner              = "OR"
   severity              = local.severities.page
   notification_channels = local.channels.page
-  user_labels           = { severity = "page" }
+  user_labels           = merge(var.labels, { severity = "page" })
 
   conditions {
     display_name = "failed executions"
@@ -260,7 +260,7 @@ resource "google_monitoring_alert_policy" "rebuild" {
   combiner              = "OR"
   severity              = local.severities.ticket
   notification_channels = local.channels.ticket
-  user_labels           = { severity = "ticket" }
+  user_labels           = merge(var.labels, { severity = "ticket" })
 
   conditions {
     display_name = "failed executions"
@@ -303,7 +303,7 @@ resource "google_monitoring_alert_policy" "drain" {
   combiner              = "OR"
   severity              = local.severities.page
   notification_channels = local.channels.page
-  user_labels           = { severity = "page" }
+  user_labels           = merge(var.labels, { severity = "page" })
 
   conditions {
     display_name = "no successful execution for two hours"
@@ -341,7 +341,7 @@ resource "google_monitoring_alert_policy" "drain_refused" {
   combiner              = "OR"
   severity              = local.severities.page
   notification_channels = local.channels.page
-  user_labels           = { severity = "page" }
+  user_labels           = merge(var.labels, { severity = "page" })
 
   conditions {
     display_name = "an error of Cloud Scheduler"

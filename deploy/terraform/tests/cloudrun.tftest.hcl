@@ -238,6 +238,7 @@ run "everything" {
     cloud_sql            = { disk_gb = 20, max_connections = 200 }
     network              = { network = "main", subnetwork = "run" }
     secret_versions      = { video-database-url = "2", catalog-admin-database-url = "3" }
+    labels               = { team = "video" }
   }
   assert {
     condition     = google_cloud_run_v2_worker_pool.video[0].scaling[0].manual_instance_count == 2 && google_cloud_run_v2_worker_pool.catalog[0].scaling[0].manual_instance_count == 3
@@ -349,6 +350,13 @@ run "everything" {
       one([for e in google_cloud_run_v2_job.catalog_migrate.template[0].template[0].containers[0].env : e if e.name == "DATABASE_URL"]).value_source[0].secret_key_ref[0].version == "3"
     )
     error_message = "A secret's version must be the one asked for, else the first: never a later one that was only added."
+  }
+  assert {
+    condition = google_sql_database_instance.main[0].settings[0].user_labels == tomap({ team = "video" }) && alltrue([
+      for runs in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog, google_cloud_run_v2_worker_pool.video[0], google_cloud_run_v2_worker_pool.catalog[0]] :
+      runs.template[0].labels == tomap({ team = "video" })
+    ])
+    error_message = "The database and the revisions must have the labels, which the provider does not pass on to them by itself: they are most of the costs."
   }
   assert {
     condition     = contains([for flag in google_sql_database_instance.main[0].settings[0].database_flags : flag if flag.name == "max_connections"], { name = "max_connections", value = "200" })

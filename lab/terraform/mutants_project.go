@@ -1,0 +1,11 @@
+package main
+
+// wrongProjects are mistakes in the settings of the project that no service notices.
+var wrongProjects = []mutant{
+	{"a revision without labels", []edit{{file: "catalog_workers.tf", old: "    labels          = var.labels\n"}}},
+	{"a database without labels", []edit{{file: "database.tf", old: "user_labels                 = var.labels #", new: "#"}}},
+	{"an alert without labels", []edit{{
+		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "disk" {`, old: "merge(var.labels, { severity = \"page\" })",
+		new: "{ severity = \"page\" }",
+	}}},
+}
