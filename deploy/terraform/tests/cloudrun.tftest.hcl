@@ -102,6 +102,13 @@ run "services" {
     error_message = "Everything must run the image that was given, by digest."
   }
   assert {
+    condition = (
+      one([for policy in google_artifact_registry_repository.images.cleanup_policies : policy.most_recent_versions[0].keep_count if policy.action == "KEEP"]) == 500 &&
+      one([for policy in google_artifact_registry_repository.images.cleanup_policies : policy.condition[0].older_than if policy.action == "DELETE"]) == "7776000s"
+    )
+    error_message = "The image that runs must stay in the registry, however many were pushed since: a new revision reads it again."
+  }
+  assert {
     condition = alltrue([
       for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] :
       service.deletion_protection
