@@ -2,6 +2,7 @@ package main
 
 // wrongProjects are mistakes in the settings of the project that no service notices.
 var wrongProjects = []mutant{
+	{"operators' commands that nobody has started", []edit{{file: "audit.tf", old: `"DATA_WRITE"`, new: `"DATA_READ"`}}},
 	{"a registry that deletes the image that runs", []edit{{file: "registry.tf", old: "keep_count = 500", new: "keep_count = 50"}}},
 	{"a revision without labels", []edit{{file: "catalog_workers.tf", old: "    labels          = var.labels\n"}}},
 	{"a database without labels", []edit{{file: "database.tf", old: "user_labels                 = var.labels #", new: "#"}}},

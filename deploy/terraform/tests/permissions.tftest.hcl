@@ -22,6 +22,19 @@ run "no_caller_from_outside" {
   }
 }
 
+run "who_started_a_command" {
+  command = plan
+
+  assert {
+    condition     = google_project_iam_audit_config.run.service == "run.googleapis.com" && [for config in google_project_iam_audit_config.run.audit_log_config : config.log_type] == ["DATA_WRITE"]
+    error_message = "The starts of jobs must be in the audit log, with the account: an operator's --by is not checked."
+  }
+  assert {
+    condition     = alltrue([for config in google_project_iam_audit_config.run.audit_log_config : config.exempted_members == null])
+    error_message = "No account may start a job without an entry."
+  }
+}
+
 run "everybody_may_ask_video" {
   command = plan
 
