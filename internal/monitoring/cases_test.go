@@ -224,6 +224,7 @@ var cases = map[string][]ruleCase{
 	"InstancesRestart": {
 		fires(hour, series{startsOfVideo: steady(0.5)}, series{"service_name": "video"}), stays(hour, series{startsOfVideo: steady(0.3)}),
 		fires(hour, series{startsOfWorkers: steady(0.5)}, series{"worker_pool_name": "video-workers"}), stays(hour, series{startsOfWorkers: steady(0.3)}),
+		fires(hour, series{startsOfVideo: steady(0.3), startsOfWorkers: steady(0.5)}, series{"worker_pool_name": "video-workers"}),
 	},
 }
 
