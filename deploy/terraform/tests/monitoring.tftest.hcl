@@ -264,8 +264,12 @@ run "without_a_collector" {
   }
 
   assert {
-    condition     = toset(keys(google_monitoring_alert_policy.metrics)) == toset([for name, alert in jsondecode(file("alerts.json")) : name if alert.google])
+    condition     = toset(keys(google_monitoring_alert_policy.metrics)) == toset(concat([for name, alert in jsondecode(file("alerts.json")) : name if alert.google], ["RequestsFail"]))
     error_message = "Without the collector an alert on the services' own metrics would never fire, or always."
+  }
+  assert {
+    condition     = strcontains(google_monitoring_alert_policy.metrics["RequestsFail"].conditions[0].condition_prometheus_query_language[0].query, "run_googleapis_com:request_count{response_code_class=\"5xx\"}")
+    error_message = "Without the collector requests that fail must be a page all the same, by Cloud Run's own count."
   }
   assert {
     condition     = keys(google_monitoring_dashboard.boards) == ["pubsub"]
