@@ -1,6 +1,7 @@
 package compose_test
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"regexp"
@@ -22,7 +23,7 @@ func TestMemoryIsAsInTheCloud(t *testing.T) {
 		t.Fatal(err)
 	}
 	defaults := regexp.MustCompile(`memory += optional\(string, "(\d+)Mi"\)`).FindAllSubmatch(module, -1)
-	if len(defaults) != 2 || string(defaults[0][1]) != string(defaults[1][1]) {
+	if len(defaults) != 2 || !bytes.Equal(defaults[0][1], defaults[1][1]) {
 		t.Fatalf("the module's defaults are %q, want one for both services", defaults)
 	}
 	mib, _ := strconv.Atoi(string(defaults[0][1])) // digits only

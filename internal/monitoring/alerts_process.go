@@ -48,7 +48,8 @@ func perService(counter string) string {
 var starts = startsOf("service_name", "cloud_run_revision") + " or " + startsOf("worker_pool_name", "cloud_run_worker_pool")
 
 func startsOf(label, resource string) string {
-	return `sum by (` + label + `) (increase(run_googleapis_com:container_startup_latencies_count{monitored_resource="` + resource + `"}[30m]))`
+	return `sum by (` + label + `) (increase(run_googleapis_com:container_startup_latencies_count` +
+		`{monitored_resource="` + resource + `"}[30m]))`
 }
 
 // subscriptions matches catalog's subscriptions in an expression. Each topic has the name
