@@ -118,7 +118,9 @@ var wrongRuns = []mutant{
 	{"an alert that does not fire", []edit{{file: "alerts.json", old: "max(outbox_oldest_pending_age_seconds) > 60",
 		new: "max(outbox_oldest_pending_age_seconds) > 60000"}}},
 	{"an alert without an entry of the runbook", []edit{{file: runbook, old: "\n## Gaps stay open (", new: "\n## Gaps ("}}},
-	{"alerts on metrics that nothing collects", []edit{{file: "alerts.tf", old: "(alert.google || local.collected || can(alert.instead)) && ", new: ""}}},
+	{"alerts on metrics that nothing collects", []edit{{
+		file: "alerts.tf", old: "(alert.google || local.collected || can(alert.instead)) && ", new: "",
+	}}},
 	{"boards on metrics that nothing collects", []edit{{file: "dashboards.tf", old: "board.google || local.collected", new: "true"}}},
 	{"no boards", []edit{{file: "dashboards.tf", old: "board.google || local.collected", new: "board.google"}}},
 	{"a panel that asks otherwise", []edit{{file: "boards.json", old: "count by (service_version) (target_info)",
