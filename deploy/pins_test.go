@@ -18,6 +18,9 @@ var (
 	canMove = regexp.MustCompile("(?s)<!-- can move -->(.*?)<!-- end -->")
 )
 
+// terraformAction installs Terraform for all jobs.
+const terraformAction = "../.github/actions/terraform/action.yml"
+
 // TestUnpinnedNamesAreListed: a name that is not a digest may mean other code tomorrow.
 // RELEASE.md lists each such name, so that a maintainer can pin it.
 func TestUnpinnedNamesAreListed(t *testing.T) {
@@ -27,7 +30,7 @@ func TestUnpinnedNamesAreListed(t *testing.T) {
 	if err != nil || len(workflows) < 2 {
 		t.Fatalf("found workflows %v, %v", workflows, err)
 	}
-	for _, file := range append(workflows, "../Dockerfile", "../docker-compose.yml") {
+	for _, file := range append(workflows, terraformAction, "../Dockerfile", "../docker-compose.yml") {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -97,6 +100,8 @@ func TestTheUpdaterFindsEveryPin(t *testing.T) {
 	pins := map[string]*regexp.Regexp{
 		"Makefile":                 regexp.MustCompile(`\$\(BIN\)/\.([a-z-]+@v[0-9.]+)`),
 		".github/workflows/ci.yml": regexp.MustCompile(`(?:/images|" run) (\S+[:@]\S+)`),
+
+		strings.TrimPrefix(terraformAction, "../"): regexp.MustCompile(`terraform_version: (\S+),`),
 	}
 	for file, pin := range pins {
 		content, err := os.ReadFile("../" + file)
@@ -125,5 +130,33 @@ func TestTheUpdaterFindsEveryPin(t *testing.T) {
 				t.Errorf("%s: the updater does not find %s", file, want[1])
 			}
 		}
+	}
+}
+
+// TestTerraformHasOneVersion: a plan of another version than the one that the checks have run with
+// may change other things, and without a version it is the latest of the day.
+func TestTerraformHasOneVersion(t *testing.T) {
+	t.Parallel()
+	action, err := os.ReadFile(terraformAction)
+	if err != nil || !regexp.MustCompile(`\bterraform_version: \d+\.\d+\.\d+,`).Match(action) {
+		t.Errorf("%s has no version of Terraform: %v\n%s", terraformAction, err, action)
+	}
+	workflows, err := filepath.Glob("../.github/workflows/*.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	jobs := 0
+	for _, file := range workflows {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), "hashicorp/setup-terraform@") {
+			t.Errorf("%s installs a Terraform of its own", file)
+		}
+		jobs += strings.Count(string(text), "uses: ./.github/actions/terraform\n")
+	}
+	if jobs < 4 {
+		t.Errorf("%d jobs install Terraform, want those that check, plan and apply, and the nightly one", jobs)
 	}
 }

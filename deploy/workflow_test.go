@@ -2,8 +2,10 @@ package deploy_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -116,6 +118,50 @@ func TestAPlanOfAnotherJobIsNotApplied(t *testing.T) {
 	jq := regexp.MustCompile(`(?m)^ +jq .* >ci\.auto\.tfvars\.json$`).FindString(apply)
 	if plan := jobs(t)["plan"]; jq == "" || !strings.Contains(plan, jq) || !strings.Contains(apply, "needs: [push, plan]\n") {
 		t.Error("the two jobs plan with other variables")
+	}
+}
+
+// TestARollbackWaitsForNoCheck: today's checks of main may fail for any reason, and a rollback of both
+// images builds nothing. All other images wait for every check. GitHub skips a job that follows a
+// skipped one, unless its condition asks for the results itself.
+func TestARollbackWaitsForNoCheck(t *testing.T) {
+	t.Parallel()
+	const both = "inputs.video && inputs.catalog"
+	jobs := jobs(t)
+	needs := regexp.MustCompile(`(?m)^ {4}needs: \[(.*)\]$`).FindStringSubmatch(jobs["push"])
+	if needs == nil {
+		t.Fatal("the job push waits for nothing")
+	}
+	checks := strings.Split(needs[1], ", ")
+	for name, text := range jobs {
+		if check := slices.Contains(checks, name); check != strings.HasPrefix(text, "    if: ${{ !("+both+") }}\n") || !check && !strings.Contains(text, "!cancelled() && ") {
+			t.Errorf("job %s is neither a check that a rollback skips, nor one that asks for the results before it:\n%s", name, text)
+		}
+	}
+	results := strings.TrimSuffix(strings.Repeat("success,", len(checks)), ",")
+	for job, condition := range map[string]string{
+		"push":  "(" + both + " || join(needs.*.result) == '" + results + "')\n",
+		"plan":  `if: "!cancelled() && needs.push.result == 'success'"` + "\n",
+		"apply": `if: "!cancelled() && inputs.apply && needs.push.result == 'success' && needs.plan.result == 'success'"` + "\n",
+	} {
+		if !strings.Contains(jobs[job], condition) {
+			t.Errorf("job %s has not the condition %s", job, condition)
+		}
+	}
+
+	w := newWorkflowRunner(t)
+	given := map[string]string{}
+	for service, digit := range map[string]string{"video": "1", "catalog": "2"} {
+		digest := "sha256:" + strings.Repeat(digit, 64)
+		w.write(t, "remote/"+service, digest)
+		given[service] = registry + "/" + service + "@" + digest
+	}
+	back, err := w.run(t, "push", "BUILT_VIDEO=", "BUILT_CATALOG=", "GIVEN_VIDEO="+given["video"], "GIVEN_CATALOG="+given["catalog"])
+	if err != nil || !maps.Equal(back, given) {
+		t.Errorf("without images of this run: %v, %v, want %v", back, err, given)
+	}
+	if !strings.Contains(jobs["push"], "      - if: needs.build.result == 'success'\n        uses: actions/download-artifact@") {
+		t.Error("the job push ends where nothing was built")
 	}
 }
 

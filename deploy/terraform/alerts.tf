@@ -1,6 +1,7 @@
 # The alerts on metrics, as internal/monitoring declares them, which writes alerts.json
 # (`make generate`). Those on the services' own metrics need the collector; Google's own
-# metrics are there in any case.
+# metrics are there in any case. Without the collector an alert with an expression on Google's
+# metrics instead has that one.
 
 locals {
   declared_alerts = jsondecode(file("${path.module}/alerts.json"))
@@ -12,7 +13,7 @@ locals {
 
   alerts = {
     for name, alert in local.declared_alerts : name => alert
-    if(alert.google || local.collected) && !contains(local.unneeded_alerts, name)
+    if(alert.google || local.collected || can(alert.instead)) && !contains(local.unneeded_alerts, name)
   }
 
   # Who is told, by severity, and what Google calls the severity.
@@ -30,13 +31,13 @@ resource "google_monitoring_alert_policy" "metrics" {
   combiner              = "OR"
   severity              = local.severities[each.value.severity]
   notification_channels = local.channels[each.value.severity]
-  user_labels           = { severity = each.value.severity }
+  user_labels           = merge(var.labels, { severity = each.value.severity })
 
   conditions {
     display_name = each.value.summary
 
     condition_prometheus_query_language {
-      query               = each.value.expr
+      query               = local.collected ? each.value.expr : try(each.value.instead, each.value.expr)
       duration            = "${each.value.for}s"
       evaluation_interval = "30s"
       rule_group          = "lockstep"

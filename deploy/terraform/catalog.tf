@@ -142,6 +142,7 @@ resource "google_cloud_run_v2_service" "catalog" {
     # A new revision for each run of the migrations: one that has failed is not tried
     # again by itself.
     annotations = { migration = terraform_data.catalog_migration.id }
+    labels      = var.labels # of the revision: default_labels are of the service alone
 
     service_account                  = google_service_account.catalog.email
     execution_environment            = "EXECUTION_ENVIRONMENT_GEN2"
@@ -268,6 +269,7 @@ resource "google_cloud_run_v2_service" "catalog" {
   depends_on = [
     google_cloud_run_v2_job.catalog_migrate,
     google_pubsub_subscription_iam_member.catalog_subscribes,
+    google_pubsub_subscription_iam_member.catalog_views_subscription,
     google_pubsub_topic_iam_member.catalog_publishes_dead_letters,
     google_secret_manager_secret_iam_member.catalog,
   ]

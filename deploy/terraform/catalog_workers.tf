@@ -21,6 +21,7 @@ resource "google_cloud_run_v2_worker_pool" "catalog" {
 
   template {
     annotations     = { migration = terraform_data.catalog_migration.id } # as for the service
+    labels          = var.labels
     service_account = google_service_account.catalog.email
 
     containers {

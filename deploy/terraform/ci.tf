@@ -24,9 +24,10 @@ locals {
   }
 
   # The account that reads settings, also permissions, for a plan. None of these roles
-  # reads a log, a secret's content or a message.
+  # reads a log, a secret's content or a message. cloudsql.viewer is not among them: it may
+  # export the whole database.
   ci_reads = [
-    "artifactregistry.reader", "cloudscheduler.viewer", "cloudsql.viewer", "iam.roleViewer", "iam.securityReviewer",
+    "artifactregistry.reader", "cloudscheduler.viewer", "iam.roleViewer", "iam.securityReviewer",
     "iam.serviceAccountViewer", "iam.workloadIdentityPoolViewer", "monitoring.viewer", "pubsub.viewer", "run.viewer",
     "secretmanager.viewer",
   ]
@@ -165,6 +166,24 @@ resource "google_pubsub_schema_iam_member" "ci_release" {
   schema = google_pubsub_schema.events[each.key].name
   role   = google_project_iam_custom_role.ci_schemas[0].name
   member = "serviceAccount:${google_service_account.ci_release[0].email}"
+}
+
+# What a plan reads besides: the database, and the rules of the identity pool, which the
+# provider lists with the pool.
+resource "google_project_iam_custom_role" "ci_reads" {
+  count = local.ci
+
+  role_id     = "lockstepReads"
+  title       = "Read what a plan compares"
+  permissions = ["cloudsql.databases.get", "cloudsql.instances.get", "iam.workloadIdentityPools.getAttestationRules"]
+}
+
+resource "google_project_iam_member" "ci_reads_custom" {
+  for_each = var.github_repository == null ? {} : { plan = google_service_account.ci_plan[0].email, release = google_service_account.ci_release[0].email }
+
+  project = var.project_id
+  role    = google_project_iam_custom_role.ci_reads[0].name
+  member  = "serviceAccount:${each.value}"
 }
 
 resource "google_project_iam_member" "ci_reads" {

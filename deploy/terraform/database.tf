@@ -5,11 +5,12 @@ locals {
   # The disk never shrinks, so every byte that it once grew to is paid for from then on.
   disk_limit_gb = try(coalesce(var.cloud_sql.disk_limit_gb, 10 * var.cloud_sql.disk_gb), 0)
 
-  # All instances that may be open at once: of each service max_instances and the first
-  # one of a new revision, and the workers of two revisions. Google does not document
-  # how many of those run in parallel.
+  # All instances that may be open at once: of each service max_instances, the first one of
+  # a new revision and a spare one, and the workers of two revisions. Cloud Run may start more
+  # than max_instances for a short time. Google does not document how many, and how many
+  # workers run in parallel.
   connections = local.other_connections + local.instance_connections * sum([
-    for service in [var.video, var.catalog] : service.max_instances + 1 + 2 * service.workers
+    for service in [var.video, var.catalog] : service.max_instances + 2 + 2 * service.workers
   ])
 
   # Four for requests, five for loops and readiness, one for LISTEN.
@@ -47,6 +48,7 @@ resource "google_sql_database_instance" "main" {
     disk_autoresize             = true
     disk_autoresize_limit       = local.disk_limit_gb
     deletion_protection_enabled = var.deletion_protection
+    user_labels                 = var.labels # default_labels do not reach it
     connector_enforcement       = "REQUIRED" # no connection without an IAM permission
 
     maintenance_window {

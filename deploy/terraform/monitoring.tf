@@ -63,7 +63,7 @@ resource "google_monitoring_alert_policy" "logs" {
   combiner              = "OR"
   severity              = local.severities[each.value.severity]
   notification_channels = local.channels[each.value.severity]
-  user_labels           = { severity = each.value.severity }
+  user_labels           = merge(var.labels, { severity = each.value.severity })
 
   conditions {
     display_name = each.value.title
@@ -96,7 +96,7 @@ resource "google_monitoring_alert_policy" "disk" {
   combiner              = "OR"
   severity              = local.severities.page
   notification_channels = local.channels.page
-  user_labels           = { severity = "page" }
+  user_labels           = merge(var.labels, { severity = "page" })
 
   conditions {
     display_name = "four fifths of disk_limit_gb"
@@ -132,7 +132,7 @@ resource "google_monitoring_alert_policy" "connections" {
   combiner              = "OR"
   severity              = local.severities.page
   notification_channels = local.channels.page
-  user_labels           = { severity = "page" }
+  user_labels           = merge(var.labels, { severity = "page" })
 
   conditions {
     display_name = "four fifths of max_connections"
@@ -159,7 +159,7 @@ resource "google_monitoring_alert_policy" "connections" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = "Find who holds them: the services' own fit, or the plan would have been refused. Runbook: ${var.runbook_url}#database-connections-run-short-database_pool_wait_seconds_total-grows"
+    content   = "Find who holds them. The connections of max_instances fit, and those of one instance more of each service. Cloud Run may start further ones for a short time, and other clients are not counted. Runbook: ${var.runbook_url}#database-connections-run-short-database_pool_wait_seconds_total-grows"
   }
 }
 
@@ -170,7 +170,7 @@ resource "google_monitoring_alert_policy" "memory" {
   combiner              = "OR"
   severity              = local.severities.ticket
   notification_channels = local.channels.ticket
-  user_labels           = { severity = "ticket" }
+  user_labels           = merge(var.labels, { severity = "ticket" })
 
   conditions {
     display_name = "Memory limit exceeded"
@@ -207,7 +207,7 @@ resource "google_monitoring_alert_policy" "jobs" {
   combiner              = "OR"
   severity              = local.severities.page
   notification_channels = local.channels.page
-  user_labels           = { severity = "page" }
+  user_labels           = merge(var.labels, { severity = "page" })
 
   conditions {
     display_name = "failed executions"
@@ -260,7 +260,7 @@ resource "google_monitoring_alert_policy" "rebuild" {
   combiner              = "OR"
   severity              = local.severities.ticket
   notification_channels = local.channels.ticket
-  user_labels           = { severity = "ticket" }
+  user_labels           = merge(var.labels, { severity = "ticket" })
 
   conditions {
     display_name = "failed executions"
@@ -303,7 +303,7 @@ resource "google_monitoring_alert_policy" "drain" {
   combiner              = "OR"
   severity              = local.severities.page
   notification_channels = local.channels.page
-  user_labels           = { severity = "page" }
+  user_labels           = merge(var.labels, { severity = "page" })
 
   conditions {
     display_name = "no successful execution for two hours"
@@ -341,7 +341,7 @@ resource "google_monitoring_alert_policy" "drain_refused" {
   combiner              = "OR"
   severity              = local.severities.page
   notification_channels = local.channels.page
-  user_labels           = { severity = "page" }
+  user_labels           = merge(var.labels, { severity = "page" })
 
   conditions {
     display_name = "an error of Cloud Scheduler"

@@ -1,6 +1,8 @@
 # The registry of the images. They are deployed by digest, so a tag decides nothing.
-# Images that are old and not among the newest are deleted; Cloud Run keeps the image of
-# a serving revision.
+# The image that runs must stay here: a new revision of it, as after another version of a
+# secret, reads it again. Nothing here knows which image runs, so the newest are many: an
+# image is deleted if it is old and 500 were pushed after it. An image has 10 MB, so 500 of
+# each service cost a dollar a month.
 resource "google_artifact_registry_repository" "images" {
   repository_id = "lockstep"
   location      = var.region
@@ -11,7 +13,7 @@ resource "google_artifact_registry_repository" "images" {
     action = "KEEP"
 
     most_recent_versions {
-      keep_count = 50
+      keep_count = 500
     }
   }
 

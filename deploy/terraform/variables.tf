@@ -33,7 +33,7 @@ variable "region" {
 }
 
 variable "labels" {
-  description = "Of everything that can have labels, such as for the costs of a team."
+  description = "Of everything that can have labels, such as for the costs of a team. Executions of jobs have none."
   type        = map(string)
   default     = { application = "lockstep" }
 

@@ -20,8 +20,8 @@ variable "cloud_sql" {
   default = null
 
   validation {
-    condition     = var.cloud_sql == null || can(regex("^db-(custom-[0-9]+-[0-9]+|f1-micro|g1-small)$", var.cloud_sql.tier))
-    error_message = "cloud_sql.tier must be db-custom-CPUS-MIB, such as db-custom-1-3840, or db-f1-micro or db-g1-small: Postgres of the edition Enterprise has no other machine types."
+    condition     = var.cloud_sql == null || can(regex("^db-custom-[0-9]+-[0-9]+$", var.cloud_sql.tier))
+    error_message = "cloud_sql.tier must be db-custom-CPUS-MIB, such as db-custom-1-3840. Postgres of the edition Enterprise has db-f1-micro and db-g1-small, too, but their memory is not enough for max_connections."
   }
   validation {
     condition     = var.cloud_sql == null || try(var.cloud_sql.max_connections >= local.connections, false)

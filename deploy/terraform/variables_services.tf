@@ -48,7 +48,7 @@ variable "video" {
     caller, who still has to sign in to write. everybody_may_write: users need not sign in, and every caller may
     write everything; not together with public. ingress: all, internal (network, project and VPC only, which catalog
     then needs network for) or internal-and-cloud-load-balancing. min_instances: at least 1, since the relay works between requests; 0 only with drain_schedule.
-    max_instances: of all revisions together; each holds a pool of database connections.
+    max_instances: of all revisions together; Cloud Run may exceed it for a short time. Each holds a pool of database connections.
     workers: further instances without an address, which only relay.
     extra_environment: OpenTelemetry's variables, OTEL_…, of service and workers; no secrets.
     canary_seconds: how often a synthetic video is changed, which measures the time to visibility; 0: never. With
@@ -63,7 +63,7 @@ variable "video" {
     everybody_may_write = optional(bool, false)
     ingress             = optional(string, "all")
     min_instances       = optional(number, 1)
-    max_instances       = optional(number, 3)
+    max_instances       = optional(number, 2)
     concurrency         = optional(number, 80)
     cpu                 = optional(string, "1")
     memory              = optional(string, "512Mi")
@@ -151,7 +151,7 @@ variable "catalog" {
     sign in to read. everybody_may_write: users need not sign in, and every caller may read everything; not together with
     public. ingress: all, internal or internal-and-cloud-load-balancing. concurrency:
     half of it may wait for a fresh read, the other half is for those that need not. min_instances: at least 1, since the consumer works between requests.
-    max_instances: of all revisions together; each holds a pool of database connections.
+    max_instances: of all revisions together; Cloud Run may exceed it for a short time. Each holds a pool of database connections.
     workers: further instances without an address, which only consume; Cloud Run does not scale on a backlog.
     extra_environment: OpenTelemetry's variables, OTEL_…, of service and workers; no secrets.
   EOT
@@ -162,7 +162,7 @@ variable "catalog" {
     everybody_may_write = optional(bool, false)
     ingress             = optional(string, "all")
     min_instances       = optional(number, 1)
-    max_instances       = optional(number, 3)
+    max_instances       = optional(number, 2)
     concurrency         = optional(number, 1000)
     cpu                 = optional(string, "1")
     memory              = optional(string, "512Mi")

@@ -134,6 +134,7 @@ resource "google_cloud_run_v2_service" "video" {
     # A new revision for each run of the migrations: one that has failed is not tried
     # again by itself.
     annotations = { migration = terraform_data.video_migration.id }
+    labels      = var.labels # of the revision: default_labels are of the service alone
 
     service_account                  = google_service_account.video.email
     execution_environment            = "EXECUTION_ENVIRONMENT_GEN2"

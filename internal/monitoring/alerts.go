@@ -76,6 +76,8 @@ var objectiveAlerts = []Alert{
 		Expr: failing("http_server_request_duration_seconds_count", `http_response_status_code=~"5.."`) + " or " +
 			failing("rpc_server_call_duration_seconds_count",
 				`rpc_response_status_code=~"UNKNOWN|DEADLINE_EXCEEDED|INTERNAL|UNAVAILABLE|DATA_LOSS"`),
+		// An error over gRPC is HTTP 200, and not in this count.
+		Instead: failing("run_googleapis_com:request_count", `response_code_class="5xx"`),
 		Summary: "More than 5 % of the requests fail, over REST or over gRPC."},
 	{Name: "CanaryLate", Severity: Page, For: 300, Entry: lateCanary,
 		Expr: `histogram_quantile(0.5, sum by (le) (rate(canary_visible_seconds_bucket[10m]))) > 5 or ` +

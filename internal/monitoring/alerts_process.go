@@ -43,9 +43,14 @@ func perService(counter string) string {
 }
 
 // starts is PromQL for the instances of each service and worker pool that Cloud Run has started
-// within half an hour.
-const starts = `sum by (service_name, worker_pool_name) (increase(run_googleapis_com:container_startup_latencies_count` +
-	`{monitored_resource=~"cloud_run_revision|cloud_run_worker_pool"}[30m]))`
+// within half an hour. Cloud Monitoring requires monitored_resource for this metric, and does not
+// document whether one matcher may name two resources.
+var starts = startsOf("service_name", "cloud_run_revision") + " or " + startsOf("worker_pool_name", "cloud_run_worker_pool")
+
+func startsOf(label, resource string) string {
+	return `sum by (` + label + `) (increase(run_googleapis_com:container_startup_latencies_count` +
+		`{monitored_resource="` + resource + `"}[30m]))`
+}
 
 // subscriptions matches catalog's subscriptions in an expression. Each topic has the name
 // AGGREGATE.events.
@@ -68,6 +73,6 @@ var googleAlerts = []Alert{
 		Expr:    `sum by (subscription_id) (increase(pubsub_googleapis_com:subscription_expired_ack_deadlines_count[10m])) > 100`,
 		Summary: "More than 100 messages in ten minutes were not acknowledged in time, and come again."},
 	{Name: "InstancesRestart", Severity: Ticket, For: 0, Google: true, Entry: restarts,
-		Expr:    starts + ` > 10`,
+		Expr:    `(` + starts + `) > 10`,
 		Summary: "More than ten instances of a service or worker pool have started within half an hour."},
 }

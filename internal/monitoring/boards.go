@@ -64,7 +64,7 @@ func (p Panel) Alerts() (on []Alert) {
 		}
 	}
 	for _, a := range Alerts {
-		if slices.ContainsFunc(Names(a.Expr), func(name string) bool { return shown[name] }) {
+		if slices.ContainsFunc(Names(a.Expr+" "+a.Instead), func(name string) bool { return shown[name] }) {
 			on = append(on, a)
 		}
 	}

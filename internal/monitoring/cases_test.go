@@ -70,6 +70,16 @@ func answers(ok, failed float64) series {
 	return series{name + `{http_response_status_code="200"}`: steady(ok), name + `{http_response_status_code="503"}`: steady(failed)}
 }
 
+// requests has so many requests a minute that Cloud Run counts, of both services.
+func requests(ok, failed float64) series {
+	const name = "run_googleapis_com:request_count"
+	return series{
+		name + `{service_name="video",response_code_class="2xx"}`:   steady(ok / 2),
+		name + `{service_name="catalog",response_code_class="2xx"}`: steady(ok / 2),
+		name + `{service_name="catalog",response_code_class="5xx"}`: steady(failed),
+	}
+}
+
 // waits are those of video for a connection: 100 end with one in a minute. catalog waits for none.
 func waits(seconds, canceled float64) series {
 	const wait, got, lost = "database_pool_wait_seconds_total", "database_pool_acquires_total", "database_pool_canceled_acquires_total"
@@ -127,6 +137,9 @@ var cases = map[string][]ruleCase{
 			`http_server_request_duration_seconds_count{http_response_status_code="200"}`, steady(9999)), nil),
 		stays(halfHour, calls(96, 4, "INTERNAL")), stays(halfHour, calls(50, 50, "NOT_FOUND")),
 		stays(halfHour, answers(96, 4)), stays(halfHour, answers(0, 1)),
+	},
+	"RequestsFailInstead": {
+		fires(halfHour, requests(94, 6), nil), fires(halfHour, requests(0, 6), nil), stays(halfHour, requests(96, 4)), stays(halfHour, requests(0, 1)),
 	},
 	"CanaryLate": {
 		fires(halfHour, canary(1, 1, 0.4), nil), fires(halfHour, series{"canary_commits_total": steady(1)}, nil), fires(halfHour, canary(1, 0, 0), nil),
@@ -224,6 +237,7 @@ var cases = map[string][]ruleCase{
 	"InstancesRestart": {
 		fires(hour, series{startsOfVideo: steady(0.5)}, series{"service_name": "video"}), stays(hour, series{startsOfVideo: steady(0.3)}),
 		fires(hour, series{startsOfWorkers: steady(0.5)}, series{"worker_pool_name": "video-workers"}), stays(hour, series{startsOfWorkers: steady(0.3)}),
+		fires(hour, series{startsOfVideo: steady(0.3), startsOfWorkers: steady(0.5)}, series{"worker_pool_name": "video-workers"}),
 	},
 }
 

@@ -112,6 +112,8 @@ func alertsTable() string {
 			where = " (Google Cloud's metrics)"
 		case a.NamedInstances:
 			where = " (not on Cloud Run)"
+		case a.Instead != "":
+			where = " (without the collector: Google Cloud's metrics)"
 		}
 		title, _, _ := strings.Cut(a.Entry, " (")
 		fmt.Fprintf(&b, "| `%s` | %s | %s%s | [%s](runbook.md%s) |\n", a.Name, a.Severity, a.Summary, where, title, a.Anchor())
@@ -149,13 +151,14 @@ func alertsJSON() string {
 		Summary  string   `json:"summary"`
 		Anchor   string   `json:"anchor"`
 		Google   bool     `json:"google"`
+		Instead  string   `json:"instead,omitempty"`
 	}
 	byName := map[string]alert{}
 	for _, a := range Alerts {
 		if a.NamedInstances {
 			continue
 		}
-		byName[a.Name] = alert{a.Expr, a.For, a.Severity, a.Summary, a.Anchor(), a.Google}
+		byName[a.Name] = alert{a.Expr, a.For, a.Severity, a.Summary, a.Anchor(), a.Google, a.Instead}
 	}
 	return indented(byName)
 }

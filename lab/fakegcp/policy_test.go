@@ -40,7 +40,7 @@ func TestPolicies(t *testing.T) {
 		return object{"roleId": "own", "role": object{"includedPermissions": []any{permission}}}
 	}
 	f.refused(t, 400, own, "POST "+secret+":setIamPolicy", policy(own, member))
-	f.refused(t, 400, "pubsub.commit", "POST "+roles, role("pubsub.commit"))
+	f.refused(t, 400, "pubsub.schemas.comit", "POST "+roles, role("pubsub.schemas.comit"))
 	f.do(t, 200, "POST "+roles, role("pubsub.schemas.commit"))
 	f.do(t, 200, "POST "+topic+":setIamPolicy", policy(own, agent))
 	f.do(t, 200, "POST "+topic+":setIamPolicy", policy("roles/pubsub.publisher", agent))

@@ -23,8 +23,9 @@ func alertsAgree(_ context.Context, m *module) (string, error) {
 		return "", err
 	}
 	var given map[string]struct {
-		Expr   string `json:"expr"`
-		Anchor string `json:"anchor"`
+		Expr    string `json:"expr"`
+		Anchor  string `json:"anchor"`
+		Instead string `json:"instead"`
 	}
 	if err := json.Unmarshal(content, &given); err != nil {
 		return "", fmt.Errorf("alerts.json: %w", err)
@@ -40,7 +41,7 @@ func alertsAgree(_ context.Context, m *module) (string, error) {
 			continue
 		}
 		policies++
-		if got := given[a.Name]; got.Expr != a.Expr || got.Anchor != a.Anchor() {
+		if got := given[a.Name]; got.Expr != a.Expr || got.Instead != a.Instead || got.Anchor != a.Anchor() {
 			wrong = append(wrong, fmt.Errorf("alerts.json does not have %s as internal/monitoring has it; `make generate` writes it", a.Name))
 		}
 		if !strings.Contains(string(entries), "\n## "+a.Entry+"\n") {

@@ -122,6 +122,17 @@ func TestWrongEditsApply(t *testing.T) {
 	}
 }
 
+// The documents count the wrong edits.
+func TestWrongEditsAreCounted(t *testing.T) {
+	t.Parallel()
+	want := fmt.Sprintf(" %d wrong edits", len(wrongEdits))
+	for _, name := range []string{readme, "docs/promises.md"} {
+		if !strings.Contains(read(t, name), want) {
+			t.Errorf("%s does not say%s", name, want)
+		}
+	}
+}
+
 // A person who is alerted finds the runbook entry that the alert names.
 func TestAlertsNameEntriesOfTheRunbook(t *testing.T) {
 	t.Parallel()

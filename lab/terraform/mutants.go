@@ -30,7 +30,7 @@ type mutant struct {
 }
 
 // wrongEdits are all mistakes. A check must catch each of them.
-var wrongEdits = slices.Concat(wrongRuns, wrongCallers, wrongReleases, wrongJobs)
+var wrongEdits = slices.Concat(wrongRuns, wrongCallers, wrongReleases, wrongJobs, wrongProjects)
 
 // apply makes the edit in the copy of the module.
 func (e edit) apply(m *module) error {

@@ -20,6 +20,15 @@ var wrongReleases = []mutant{
 	}}},
 	{"a basic role for the planning identity", []edit{{file: "ci.tf", old: `"run.viewer",`, new: `"run.viewer", "viewer",`}}},
 	{"the planning identity reads logs", []edit{{file: "ci.tf", old: `"run.viewer",`, new: `"run.viewer", "logging.viewer",`}}},
+	{"the planning identity exports the database", []edit{{
+		file: "ci.tf", old: `"cloudscheduler.viewer", "iam.roleViewer"`, new: `"cloudscheduler.viewer", "cloudsql.viewer", "iam.roleViewer"`,
+	}}},
+	{"an export among what a plan reads", []edit{{
+		file: "ci.tf", old: `"cloudsql.instances.get", `, new: `"cloudsql.instances.export", "cloudsql.instances.get", `,
+	}}},
+	{"a release that cannot plan", []edit{{
+		file: "ci.tf", old: ", release = google_service_account.ci_release[0].email }", new: " }",
+	}}},
 	{"the releasing identity may redirect messages", []edit{{
 		file: "ci.tf", old: `"pubsub.schemas.validate"]`, new: `"pubsub.schemas.validate", "pubsub.subscriptions.update"]`,
 	}}},

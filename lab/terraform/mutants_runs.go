@@ -93,6 +93,9 @@ var wrongRuns = []mutant{
 		{file: "catalog.tf", old: `"${local.video_host}:443"`,
 			new: `"${trimprefix(google_cloud_run_v2_service.video.uri, "https://")}:443"`},
 	}},
+	{"a comparison of retentions before its permission", []edit{{
+		file: "catalog.tf", old: "    google_pubsub_subscription_iam_member.catalog_views_subscription,\n",
+	}}},
 	{"the writer before the reader's workers", []edit{{file: "video.tf", old: "    google_cloud_run_v2_worker_pool.catalog,\n"}}},
 	{"the reader before its schema", []edit{
 		{file: "catalog.tf", old: "    google_cloud_run_v2_job.catalog_migrate,\n"},
@@ -115,7 +118,9 @@ var wrongRuns = []mutant{
 	{"an alert that does not fire", []edit{{file: "alerts.json", old: "max(outbox_oldest_pending_age_seconds) > 60",
 		new: "max(outbox_oldest_pending_age_seconds) > 60000"}}},
 	{"an alert without an entry of the runbook", []edit{{file: runbook, old: "\n## Gaps stay open (", new: "\n## Gaps ("}}},
-	{"alerts on metrics that nothing collects", []edit{{file: "alerts.tf", old: "(alert.google || local.collected) && ", new: ""}}},
+	{"alerts on metrics that nothing collects", []edit{{
+		file: "alerts.tf", old: "(alert.google || local.collected || can(alert.instead)) && ", new: "",
+	}}},
 	{"boards on metrics that nothing collects", []edit{{file: "dashboards.tf", old: "board.google || local.collected", new: "true"}}},
 	{"no boards", []edit{{file: "dashboards.tf", old: "board.google || local.collected", new: "board.google"}}},
 	{"a panel that asks otherwise", []edit{{file: "boards.json", old: "count by (service_version) (target_info)",
@@ -130,7 +135,10 @@ var wrongRuns = []mutant{
 		new: `var.log_level != "" || var.metrics_sidecar_image != ""`,
 	}}},
 	{"a machine type of MySQL", []edit{{
-		file: "variables_database.tf", old: `"^db-(custom-[0-9]+-[0-9]+|f1-micro|g1-small)$"`, new: `"^db-"`,
+		file: "variables_database.tf", old: `"^db-custom-[0-9]+-[0-9]+$"`, new: `"^db-"`,
+	}}},
+	{"a machine with a shared CPU", []edit{{
+		file: "variables_database.tf", old: `"^db-custom-[0-9]+-[0-9]+$"`, new: `"^db-(custom-[0-9]+-[0-9]+|g1-small)$"`,
 	}}},
 	{"drains that overlap", []edit{{file: "variables_services.tf", old: `\\*/([5-9]|`, new: `\\*|\\*/([1-9]|`}}},
 	{"a collector that starts first", []edit{{file: "video.tf", old: `        depends_on = ["video"] #`, new: "        #"}}},
@@ -258,9 +266,10 @@ var wrongRuns = []mutant{
 		old:  "        \"jsonPayload.message=\\\"row had a history that its owner has lost: it was replaced by the owner's state\\\"\",\n",
 	}}},
 	{"more instances than the database takes", []edit{{
-		file: "variables_services.tf", in: `variable "video" {`, old: "max_instances       = optional(number, 3)",
-		new: "max_instances = optional(number, 4)",
+		file: "variables_services.tf", in: `variable "video" {`, old: "max_instances       = optional(number, 2)",
+		new: "max_instances = optional(number, 3)",
 	}}},
+	{"no spare instance", []edit{{file: "database.tf", old: "service.max_instances + 2", new: "service.max_instances + 1"}}},
 	{"workers that are not counted", []edit{{file: "database.tf", old: " + 2 * service.workers", new: ""}}},
 	{"connections counted against what the database does not take", []edit{{
 		file: "database.tf", old: "value = tostring(var.cloud_sql.max_connections)", new: `value = "50"`,

@@ -33,7 +33,7 @@ run "services" {
   assert {
     condition = alltrue([
       for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] :
-      service.scaling[0].max_instance_count == 3 && service.template[0].scaling[0].max_instance_count == 3 && service.template[0].containers[0].resources[0].startup_cpu_boost
+      service.scaling[0].max_instance_count == 2 && service.template[0].scaling[0].max_instance_count == 2 && service.template[0].containers[0].resources[0].startup_cpu_boost
     ])
     error_message = "Instances must be bounded, those of a revision without traffic too, and starts boosted."
   }
@@ -100,6 +100,13 @@ run "services" {
       can(regex("@sha256:1{64}$", google_cloud_run_v2_job.catalog_rebuild.template[0].template[0].containers[0].image))
     )
     error_message = "Everything must run the image that was given, by digest."
+  }
+  assert {
+    condition = (
+      one([for policy in google_artifact_registry_repository.images.cleanup_policies : policy.most_recent_versions[0].keep_count if policy.action == "KEEP"]) == 500 &&
+      one([for policy in google_artifact_registry_repository.images.cleanup_policies : policy.condition[0].older_than if policy.action == "DELETE"]) == "7776000s"
+    )
+    error_message = "The image that runs must stay in the registry, however many were pushed since: a new revision reads it again."
   }
   assert {
     condition = alltrue([
@@ -238,6 +245,7 @@ run "everything" {
     cloud_sql            = { disk_gb = 20, max_connections = 200 }
     network              = { network = "main", subnetwork = "run" }
     secret_versions      = { video-database-url = "2", catalog-admin-database-url = "3" }
+    labels               = { team = "video" }
   }
   assert {
     condition     = google_cloud_run_v2_worker_pool.video[0].scaling[0].manual_instance_count == 2 && google_cloud_run_v2_worker_pool.catalog[0].scaling[0].manual_instance_count == 3
@@ -349,6 +357,13 @@ run "everything" {
       one([for e in google_cloud_run_v2_job.catalog_migrate.template[0].template[0].containers[0].env : e if e.name == "DATABASE_URL"]).value_source[0].secret_key_ref[0].version == "3"
     )
     error_message = "A secret's version must be the one asked for, else the first: never a later one that was only added."
+  }
+  assert {
+    condition = google_sql_database_instance.main[0].settings[0].user_labels == tomap({ team = "video" }) && alltrue([
+      for runs in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog, google_cloud_run_v2_worker_pool.video[0], google_cloud_run_v2_worker_pool.catalog[0]] :
+      runs.template[0].labels == tomap({ team = "video" })
+    ])
+    error_message = "The database and the revisions must have the labels, which the provider does not pass on to them by itself: they are most of the costs."
   }
   assert {
     condition     = contains([for flag in google_sql_database_instance.main[0].settings[0].database_flags : flag if flag.name == "max_connections"], { name = "max_connections", value = "200" })

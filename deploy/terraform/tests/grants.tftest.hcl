@@ -37,6 +37,10 @@ mock_provider "google" {
     values = { name = "projects/acme-test/roles/lockstepSchemas" }
   }
   override_resource {
+    target = google_project_iam_custom_role.ci_reads
+    values = { name = "projects/acme-test/roles/lockstepReads" }
+  }
+  override_resource {
     target = google_service_account.ci_release
     values = { email = "ci-release@acme-test.iam.gserviceaccount.com", name = "projects/acme-test/serviceAccounts/ci-release@acme-test.iam.gserviceaccount.com" }
   }

@@ -133,6 +133,15 @@ run "alerts" {
     error_message = "A drain that has never run must be noticed: a metric that was never written is not absent."
   }
   assert {
+    condition = alltrue([
+      for policy in concat(
+        [google_monitoring_alert_policy.jobs, google_monitoring_alert_policy.rebuild, google_monitoring_alert_policy.memory], google_monitoring_alert_policy.drain, google_monitoring_alert_policy.drain_refused,
+        google_monitoring_alert_policy.disk, google_monitoring_alert_policy.connections, values(google_monitoring_alert_policy.metrics), values(google_monitoring_alert_policy.logs),
+      ) : policy.user_labels["application"] == "lockstep" && contains(["page", "ticket"], policy.user_labels["severity"])
+    ])
+    error_message = "Each policy must have the labels and its severity."
+  }
+  assert {
     condition     = one(google_billing_budget.project[0].budget_filter[0].projects) == "projects/123456789012" && google_billing_budget.project[0].amount[0].specified_amount[0].units == "200" && one(google_billing_budget.project[0].all_updates_rule[0].monitoring_notification_channels) == "projects/acme-test/notificationChannels/1"
     error_message = "The budget must be the project's, and tell notification_channels."
   }
@@ -255,8 +264,12 @@ run "without_a_collector" {
   }
 
   assert {
-    condition     = toset(keys(google_monitoring_alert_policy.metrics)) == toset([for name, alert in jsondecode(file("alerts.json")) : name if alert.google])
+    condition     = toset(keys(google_monitoring_alert_policy.metrics)) == toset(concat([for name, alert in jsondecode(file("alerts.json")) : name if alert.google], ["RequestsFail"]))
     error_message = "Without the collector an alert on the services' own metrics would never fire, or always."
+  }
+  assert {
+    condition     = strcontains(google_monitoring_alert_policy.metrics["RequestsFail"].conditions[0].condition_prometheus_query_language[0].query, "run_googleapis_com:request_count{response_code_class=\"5xx\"}")
+    error_message = "Without the collector requests that fail must be a page all the same, by Cloud Run's own count."
   }
   assert {
     condition     = keys(google_monitoring_dashboard.boards) == ["pubsub"]

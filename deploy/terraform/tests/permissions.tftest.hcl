@@ -22,6 +22,19 @@ run "no_caller_from_outside" {
   }
 }
 
+run "who_started_a_command" {
+  command = plan
+
+  assert {
+    condition     = google_project_iam_audit_config.run.service == "run.googleapis.com" && [for config in google_project_iam_audit_config.run.audit_log_config : config.log_type] == ["DATA_WRITE"]
+    error_message = "The starts of jobs must be in the audit log, with the account: an operator's --by is not checked."
+  }
+  assert {
+    condition     = alltrue([for config in google_project_iam_audit_config.run.audit_log_config : config.exempted_members == null])
+    error_message = "No account may start a job without an entry."
+  }
+}
+
 run "everybody_may_ask_video" {
   command = plan
 
@@ -133,6 +146,17 @@ run "permissions" {
   assert {
     condition     = alltrue([for grant in google_project_iam_member.ci_reads : endswith(grant.role, "iewer") || contains(["roles/artifactregistry.reader", "roles/iam.securityReviewer"], grant.role)])
     error_message = "Who plans must read, and change nothing."
+  }
+  # An export is a copy of all rows, in a bucket of the account's choice.
+  assert {
+    condition = (
+      google_project_iam_custom_role.ci_reads[0].permissions == toset(["cloudsql.databases.get", "cloudsql.instances.get", "iam.workloadIdentityPools.getAttestationRules"]) &&
+      { for job, grant in google_project_iam_member.ci_reads_custom : job => grant.member } == {
+        plan    = "serviceAccount:${google_service_account.ci_plan[0].email}"
+        release = "serviceAccount:${google_service_account.ci_release[0].email}"
+      }
+    )
+    error_message = "Both accounts that plan must read the database's settings and the pool's rules, and be unable to export the database."
   }
   # A basic role reads logs too, and so what operators' jobs print.
   assert {
