@@ -120,7 +120,7 @@ func comesBack(t *testing.T, url string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer response.Body.Close()
+		t.Cleanup(func() { response.Body.Close() })
 		status = response.StatusCode
 	}
 	ask[bool](t, b, `follow(), true`)

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/reconcile"
+	"example.com/lockstep/pkg/eventing/txn"
 )
 
 // A row with a time that Go or JSON cannot express holds up no repair of others.
@@ -80,5 +82,11 @@ func TestALockedRowHoldsUpNoRepair(t *testing.T) {
 	replaced, err := videos.Model.Replace(t.Context(), audit.Actor{By: "ada"}, page.Rows)
 	if want := []string{ids[0].String(), ids[2].String()}; err != nil || !slices.Equal(slices.Sorted(slices.Values(replaced)), slices.Sorted(slices.Values(want))) {
 		t.Errorf("%v are replaced, %v; want %v", replaced, err, want)
+	}
+	if _, err := holder.Exec(t.Context(), `LOCK TABLE catalog.video_projection IN EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	if replaced, err := videos.Model.Replace(t.Context(), audit.Actor{By: "ada"}, page.Rows); !errors.Is(err, txn.ErrLocked) {
+		t.Errorf("with a locked table %v are replaced, %v", replaced, err)
 	}
 }

@@ -59,7 +59,7 @@ func (s *Service) Create(
 	if err != nil {
 		return aggregate.Result[Video]{}, err
 	}
-	// This write can only wait for the transaction of a concurrent duplicate of the request.
+	// This write can only wait for the transaction of a concurrent duplicate of the request, or for a locked table.
 	return aggregate.Write(ctx, s.writer, o.Caller, request.Name(), request, func(ctx context.Context, tx *aggregate.Tx) (Video, error) {
 		v.ID, v.Revision = aggregate.NewID(), aggregate.Revision{TenantID: tx.Tenant, Epoch: tx.Epoch}.Next()
 		event, err := createdEvent(ctx, v)

@@ -57,7 +57,7 @@ func TestHistory(t *testing.T) {
 		t.Errorf("faults of the broker spent %d attempts", n)
 	}
 	handed, err := os.ReadFile(h.path + handedFile)
-	if err != nil || len(handed) < 100 {
+	if err != nil || len(handed) == 0 {
 		t.Errorf("%d events were handed over, %v", len(handed), err)
 	}
 	t.Logf("%d events handed over; %d aggregates, %d relays, %d kills, %d stops, %d locks: %s",

@@ -19,8 +19,9 @@ const (
 // Such a claim waits for no lock, so neither Postgres nor a failure shows why the events do not leave.
 type lockedRows struct{ since, saidAt time.Time }
 
-// isLocked reports whether a claim has met a locked row. Skipped rows without a lease are locked.
-func isLocked(c queue.Claimed) bool { return c.Skipped && c.FreeIn == 0 }
+// isLocked reports whether a claim has met a locked row. Skipped rows without a lease are locked, unless
+// the claim was cut off by its limits. Then it has skipped rows that the next claim takes.
+func isLocked(c queue.Claimed) bool { return c.Skipped && !c.Truncated && c.FreeIn == 0 }
 
 // met notes whether a claim has met such rows, and reports whether the log should say so.
 func (l *lockedRows) met(now time.Time, locked bool) (say bool) {

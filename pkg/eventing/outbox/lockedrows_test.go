@@ -35,6 +35,25 @@ func TestLockedRowsAreReportedOnceAMinute(t *testing.T) {
 	}
 }
 
+// A claim that was cut off by its limits has skipped rows that no session has locked.
+func TestATruncatedClaimMeetsNoLock(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.newRelay(t), make(chan *leasedBatch, maxEvents)
+	b.claimAll(t, r, claimed) // it joins the relays
+	b.fillRetries(t, "", 700)
+	s := newScanSchedule()
+	if !r.inFlight.reserve(byScan) {
+		t.Fatal("no room")
+	}
+	if err := r.scan(t.Context(), s, actRetries, claimed); err != nil {
+		t.Fatal(err)
+	}
+	if len(claimed) == 0 || len(claimed) >= 700 || !s.retryLocks.since.IsZero() {
+		t.Errorf("%d of 700 retries are claimed, locked since %s", len(claimed), s.retryLocks.since)
+	}
+}
+
 // The log names the cause of events that do not leave because their rows are locked, both of new events
 // and of retries.
 func TestLockedRowsAreReported(t *testing.T) {

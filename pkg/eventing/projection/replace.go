@@ -21,8 +21,13 @@ import (
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
-// partRows bounds the rows, and with them the locks, of one transaction.
-const partRows = 32
+const (
+	// partRows bounds the rows, and with them the locks, of one transaction.
+	partRows = 32
+	// maxLockedRows is the number of locked rows, one after the other, after which a repair ends. Each
+	// takes two seconds.
+	maxLockedRows = 3
+)
 
 // Type returns the type of the aggregate.
 func (p *Projection[S]) Type() string { return p.aggregate.Type() }
@@ -50,11 +55,18 @@ func (p *Projection[S]) Replace(ctx context.Context, by audit.Actor, seen []reco
 
 // inParts splits rows into parts, and calls write for each part as one transaction. most is the
 // largest number of rows in a part. inParts returns the ids that write returns. If a row is at fault,
-// the part that contains the row is written row by row, and left is called with each such row.
+// the part that contains the row is written row by row, and left is called with each such row. If
+// maxLockedRows in a row are locked, the whole table may be, and inParts returns the error.
 func inParts[R any](rows []R, most int, write func([]R) ([]string, error), left func(R, error)) (written []string, err error) {
+	lockedRows := 0
 	for part := range slices.Chunk(rows, most) {
 		ids, err := write(part)
+		if lockedRows++; !errors.Is(err, errRowLocked) {
+			lockedRows = 0
+		}
 		switch {
+		case lockedRows >= maxLockedRows && most == 1:
+			return written, err
 		case isRowsFault(err) && most == 1:
 			left(part[0], err)
 			continue

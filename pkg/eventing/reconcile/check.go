@@ -22,9 +22,9 @@ const (
 	// maxAge is how long an uncertain row waits until the check looks at it again. The check first
 	// finishes the part that it is working on. So maxAge also bounds the work that is repeated when
 	// another instance continues a check.
-	maxAge = time.Minute
+	maxAge = 2 * time.Minute
 	// graces is how many grace periods a row may stay uncertain before it counts as unsettled.
-	graces = 4
+	graces = 2
 )
 
 // errAnswer means that the owner's answer does not fit the question, so that the check might not

@@ -12,8 +12,12 @@ import (
 // Postgres looks up a statement's tables when it prepares the statement, and waits if a table is locked,
 // as by CREATE INDEX or VACUUM FULL. Then the transaction's lock_timeout does not hold yet, and each write
 // would keep its connection for the role's lock_timeout. So if a statement is not prepared, BEGIN and
-// lock_timeout are sent first. That costs a round trip, once for each connection and statement. After an
-// error pgx forgets the statements of the batch, and has no method that tells which ones it has.
+// lock_timeout are sent first. That costs one or two round trips, for each connection and statement once.
+//
+// After an error pgx forgets the statements of the batch, and has no method that tells which ones it has.
+// Outside of a Writer an error may concern the same text on the same connection. So the statements of a
+// Writer have a text of their own. pgx also drops the oldest of more than 512 statements, and the services
+// have far fewer.
 
 // preparedKey is the key of a connection's data under which its statements are kept.
 const preparedKey = "example.com/lockstep/pkg/eventing/txn.prepared"
@@ -30,10 +34,23 @@ func preparedOn(conn *pgx.Conn) map[string]bool {
 	return known
 }
 
+// mark ends the text of each statement of a Writer.
+const mark = " /* write */"
+
+// markStatements gives the statements of b texts of their own. b must not be sent twice.
+func markStatements(b *pgx.Batch) {
+	for _, q := range b.QueuedQueries {
+		q.SQL += mark
+	}
+}
+
 // arePrepared reports whether pgx sends b without preparing a statement before. In the modes for
 // transaction poolers pgx prepares nothing in advance.
 func arePrepared(conn *pgx.Conn, b *pgx.Batch) bool {
-	if conn.Config().DefaultQueryExecMode > pgx.QueryExecModeDescribeExec {
+	switch mode := conn.Config().DefaultQueryExecMode; {
+	case mode == pgx.QueryExecModeDescribeExec: // which describes each statement each time
+		return b.Len() == 0
+	case mode > pgx.QueryExecModeDescribeExec:
 		return true
 	}
 	known := preparedOn(conn)

@@ -49,6 +49,7 @@ func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if t.ended {
 		return pgx.FailedBatchResults(b, pgx.ErrTxClosed)
 	}
+	markStatements(b)
 	if t.tx == nil && !arePrepared(t.conn, b) {
 		if err := t.sendBegin(ctx); err != nil {
 			return pgx.FailedBatchResults(b, err)

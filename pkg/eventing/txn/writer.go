@@ -44,7 +44,7 @@ var lockRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 500 * time.Mil
 //   - A transaction waits for a lock for 100 ms. Then it ends, the connection is free, and the
 //     request tries again after a pause. After 2 s in all the request fails with [ErrLocked].
 //     If the last try for a key met a lock, at most eight requests wait for that key, and
-//     further requests fail at once.
+//     further requests fail at once. The same holds for all requests without a key together.
 //   - Writes leave one connection of the pool to reads.
 //
 // Between requests of different processes, only the lock itself keeps the order.
@@ -84,8 +84,13 @@ func (w *Writer) Pool() *pgxpool.Pool { return w.db }
 func (w *Writer) Write(ctx context.Context, key string, do func(*Tx) error) error {
 	patient, cancel := context.WithTimeout(ctx, w.budget)
 	defer cancel()
-	if key == "" {
-		return w.tryAgain(patient, ctx, nil, do)
+	if key == "" { // the requests without a key do not wait for each other
+		p, ok := w.gate.join(key)
+		if !ok {
+			return w.gaveUp(ctx, nil)
+		}
+		defer w.gate.quit(key, p)
+		return w.tryAgain(patient, ctx, p, do)
 	}
 	p, ok := w.gate.enter(patient, key)
 	if !ok {
@@ -96,15 +101,13 @@ func (w *Writer) Write(ctx context.Context, key string, do func(*Tx) error) erro
 }
 
 // tryAgain tries until a try meets no lock, or until the context patient ends. p is the place of the
-// request's key, or nil.
+// request's key.
 func (w *Writer) tryAgain(patient, ctx context.Context, p *place, do func(*Tx) error) (err error) {
 	for range lockRetry.Attempts(patient) {
 		var committed bool
 		committed, err = w.try(patient, ctx, do)
 		locked := !committed && IsLocked(err)
-		if p != nil {
-			w.gate.setLocked(p, locked)
-		}
+		w.gate.setLocked(p, locked)
 		if !locked {
 			return err
 		}

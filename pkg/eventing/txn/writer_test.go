@@ -144,6 +144,105 @@ func TestRequestsForOneKeyHoldOneConnection(t *testing.T) {
 	}
 }
 
+// A read with the same text may fail on a connection, after which pgx has forgotten the statement. A
+// write on this connection still waits no longer for the lock than others. The same holds if the
+// connection prepares nothing.
+func TestALockedTableAfterAFailedRead(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec"} {
+		db := pgtest.New(t)
+		admin := db.Pool(t, db.Admin)
+		pool := openWith(t, db.URL, "1&default_query_exec_mode="+mode)
+		w := NewWriter(pool)
+		const read = `SELECT * FROM app.locked`
+		if _, err := admin.Exec(t.Context(), `CREATE TABLE app.locked (); GRANT ALL ON app.locked TO PUBLIC`); err != nil {
+			t.Fatal(err)
+		}
+		write := func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*lockBudget) // a statement that waits for the lock reaches it
+			defer cancel()
+			return w.Write(ctx, "a", func(tx *Tx) error {
+				b := &pgx.Batch{}
+				b.Queue(read)
+				return tx.Last().SendBatch(ctx, b).Close()
+			})
+		}
+		if err := write(); err != nil {
+			t.Fatal(err)
+		}
+		holder, err := admin.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := holder.Exec(t.Context(), `LOCK TABLE app.locked IN ACCESS EXCLUSIVE MODE`); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pool.Exec(t.Context(), `SET lock_timeout = '1ms'`); err != nil {
+			t.Fatal(err)
+		}
+		failing := &pgx.Batch{}
+		failing.Queue(read)
+		if err := pool.SendBatch(t.Context(), failing).Close(); !IsLocked(err) {
+			t.Fatalf("the read: %v", err)
+		}
+		if _, err := pool.Exec(t.Context(), `RESET lock_timeout`); err != nil {
+			t.Fatal(err)
+		}
+		if err := write(); !errors.Is(err, ErrLocked) {
+			t.Errorf("%s: %v, want ErrLocked", mode, err)
+		}
+		if err := holder.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Of the requests without a key that meet a lock, few wait, and the others fail at once. Otherwise they
+// would take all turns.
+func TestLockedRequestsWithoutAKeyAreBounded(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	pool, admin := openWith(t, db.URL, "3"), db.Pool(t, db.Admin)
+	w := NewWriter(pool)
+	w.budget = 5 * lockBudget
+	holder, err := admin.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = holder.Rollback(context.WithoutCancel(t.Context())) }() // if the test fails
+	const lock = `SELECT pg_advisory_xact_lock(1)`
+	if _, err := holder.Exec(t.Context(), lock); err != nil {
+		t.Fatal(err)
+	}
+	tries, answers := make(chan struct{}, 1000), make(chan error, maxBehindLock+1)
+	write := func() error {
+		return w.Write(t.Context(), "", func(tx *Tx) error {
+			tries <- struct{}{}
+			b := &pgx.Batch{}
+			b.Queue(lock)
+			return tx.SendBatch(t.Context(), b).Close()
+		})
+	}
+	go func() { answers <- write() }()
+	<-tries
+	<-tries // so it has met the lock
+	for range maxBehindLock {
+		go func() { answers <- write() }()
+	}
+	eventually(t, "as many wait as may", func() bool { return w.callers("") == maxBehindLock+1 })
+	if err := write(); !errors.Is(err, ErrLocked) {
+		t.Errorf("one more: %v", err)
+	}
+	if err := holder.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range maxBehindLock + 1 {
+		if err := <-answers; err != nil {
+			t.Errorf("after the lock: %v", err)
+		}
+	}
+}
+
 // A locked table delays only the writes to that table, whether or not their statement is prepared already,
 // and whether or not an earlier write has met the lock.
 func TestALockedTable(t *testing.T) {
