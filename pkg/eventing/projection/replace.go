@@ -61,7 +61,8 @@ func inParts[R any](rows []R, most int, write func([]R) ([]string, error), left 
 	lockedRows := 0
 	for part := range slices.Chunk(rows, most) {
 		ids, err := write(part)
-		if lockedRows++; !errors.Is(err, errRowLocked) {
+		lockedRows++
+		if !errors.Is(err, errRowLocked) {
 			lockedRows = 0
 		}
 		switch {

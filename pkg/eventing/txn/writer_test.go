@@ -154,7 +154,7 @@ func TestALockedTableAfterAFailedRead(t *testing.T) {
 		admin := db.Pool(t, db.Admin)
 		pool := openWith(t, db.URL, "1&default_query_exec_mode="+mode)
 		w := NewWriter(pool)
-		const read = `SELECT * FROM app.locked`
+		const read = `SELECT FROM app.locked`
 		if _, err := admin.Exec(t.Context(), `CREATE TABLE app.locked (); GRANT ALL ON app.locked TO PUBLIC`); err != nil {
 			t.Fatal(err)
 		}
