@@ -84,6 +84,8 @@ func traceAChange(t *testing.T) []collected {
 	catalog.ready(t)
 	v := w.create(t, "First cut")
 	w.fresh(t, v.ID, v.Token)
+	// A PATCH that changes nothing. Afterwards the connection has prepared the statements of the first batch.
+	call(t, http.MethodPatch, w.videos("/"+v.ID), nil, fields{"title": "First cut"}).is(t, http.StatusOK, 1)
 	w.acknowledgeAll(t, topics.Video+".catalog")
 	w.broker.setFaults(t, `{"kind": "reject", "key": "`+v.ID+`", "times": 1}, {"kind": "ack_lost"}`)
 
