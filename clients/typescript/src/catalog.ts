@@ -313,9 +313,9 @@ export interface components {
         };
     };
     parameters: {
-        /** @description From a write's or a read's answer, or merged from several: at most 32 aggregates and 4,096 characters. What it says about other videos demands nothing of one video's read, about other users nothing of a user's list; a list is otherwise as fresh as all that it names. A token from before a restore of the owner is met by whatever the restored owner has. */
+        /** @description From a write's or a read's answer, or several of these, separated by commas: at most 32 aggregates and 4,096 characters. What it says about other videos demands nothing of one video's read, about other users nothing of a user's list; a list is otherwise as fresh as all that it names. A token from before a restore of the owner is met by whatever the restored owner has. */
         ConsistencyToken: string;
-        /** @description The same, for links. Where both are given they must be equal. */
+        /** @description The same, for links. Where both are given, the answer is as fresh as both. */
         ConsistencyTokenQuery: string;
         /** @description minimize-latency: what the read model has, at once. at-least-as-fresh (the default with a token): nothing older than the token. fully-consistent (not for lists): what the owner has. With ;stale-if-error behind it, a read that would be answered 429 or 503 shows what the read model has. */
         Consistency: string;
@@ -349,11 +349,11 @@ export interface operations {
                 uploader_id?: string;
                 /** @description Part of the title, whatever the case. Code points are compared: a letter with an accent has two forms, and neither finds the other. */
                 q?: string;
-                /** @description The same, for links. Where both are given they must be equal. */
+                /** @description The same, for links. Where both are given, the answer is as fresh as both. */
                 consistency_token?: components["parameters"]["ConsistencyTokenQuery"];
             };
             header?: {
-                /** @description From a write's or a read's answer, or merged from several: at most 32 aggregates and 4,096 characters. What it says about other videos demands nothing of one video's read, about other users nothing of a user's list; a list is otherwise as fresh as all that it names. A token from before a restore of the owner is met by whatever the restored owner has. */
+                /** @description From a write's or a read's answer, or several of these, separated by commas: at most 32 aggregates and 4,096 characters. What it says about other videos demands nothing of one video's read, about other users nothing of a user's list; a list is otherwise as fresh as all that it names. A token from before a restore of the owner is met by whatever the restored owner has. */
                 "Consistency-Token"?: components["parameters"]["ConsistencyToken"];
                 /** @description minimize-latency: what the read model has, at once. at-least-as-fresh (the default with a token): nothing older than the token. fully-consistent (not for lists): what the owner has. With ;stale-if-error behind it, a read that would be answered 429 or 503 shows what the read model has. */
                 Consistency?: components["parameters"]["Consistency"];
@@ -395,11 +395,11 @@ export interface operations {
     getVideo: {
         parameters: {
             query?: {
-                /** @description The same, for links. Where both are given they must be equal. */
+                /** @description The same, for links. Where both are given, the answer is as fresh as both. */
                 consistency_token?: components["parameters"]["ConsistencyTokenQuery"];
             };
             header?: {
-                /** @description From a write's or a read's answer, or merged from several: at most 32 aggregates and 4,096 characters. What it says about other videos demands nothing of one video's read, about other users nothing of a user's list; a list is otherwise as fresh as all that it names. A token from before a restore of the owner is met by whatever the restored owner has. */
+                /** @description From a write's or a read's answer, or several of these, separated by commas: at most 32 aggregates and 4,096 characters. What it says about other videos demands nothing of one video's read, about other users nothing of a user's list; a list is otherwise as fresh as all that it names. A token from before a restore of the owner is met by whatever the restored owner has. */
                 "Consistency-Token"?: components["parameters"]["ConsistencyToken"];
                 /** @description minimize-latency: what the read model has, at once. at-least-as-fresh (the default with a token): nothing older than the token. fully-consistent (not for lists): what the owner has. With ;stale-if-error behind it, a read that would be answered 429 or 503 shows what the read model has. */
                 Consistency?: components["parameters"]["Consistency"];
@@ -463,11 +463,11 @@ export interface operations {
                 page_size?: number;
                 /** @description next_page_token of the page before, of the same user. */
                 page_token?: string;
-                /** @description The same, for links. Where both are given they must be equal. */
+                /** @description The same, for links. Where both are given, the answer is as fresh as both. */
                 consistency_token?: components["parameters"]["ConsistencyTokenQuery"];
             };
             header?: {
-                /** @description From a write's or a read's answer, or merged from several: at most 32 aggregates and 4,096 characters. What it says about other videos demands nothing of one video's read, about other users nothing of a user's list; a list is otherwise as fresh as all that it names. A token from before a restore of the owner is met by whatever the restored owner has. */
+                /** @description From a write's or a read's answer, or several of these, separated by commas: at most 32 aggregates and 4,096 characters. What it says about other videos demands nothing of one video's read, about other users nothing of a user's list; a list is otherwise as fresh as all that it names. A token from before a restore of the owner is met by whatever the restored owner has. */
                 "Consistency-Token"?: components["parameters"]["ConsistencyToken"];
                 /** @description minimize-latency: what the read model has, at once. at-least-as-fresh (the default with a token): nothing older than the token. fully-consistent (not for lists): what the owner has. With ;stale-if-error behind it, a read that would be answered 429 or 503 shows what the read model has. */
                 Consistency?: components["parameters"]["Consistency"];
