@@ -75,6 +75,27 @@ func (w *Writer) callers(key string) int {
 	return 0
 }
 
+// lock takes a lock that hold has taken before.
+const lock = `SELECT pg_advisory_xact_lock(1)`
+
+// hold takes a lock in another session, until unlock is called or the test ends.
+func hold(t *testing.T, db *pgtest.DB) (unlock func()) {
+	t.Helper()
+	holder, err := db.Pool(t, db.Admin).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = holder.Rollback(context.Background()) })
+	if _, err := holder.Exec(t.Context(), lock); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := holder.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestWritesLeaveAConnectionToReads(t *testing.T) {
 	t.Parallel()
 	pool := openWith(t, pgtest.New(t).URL, "3")
@@ -202,18 +223,9 @@ func TestALockedTableAfterAFailedRead(t *testing.T) {
 func TestLockedRequestsWithoutAKeyAreBounded(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	pool, admin := openWith(t, db.URL, "3"), db.Pool(t, db.Admin)
-	w := NewWriter(pool)
+	w := NewWriter(openWith(t, db.URL, "3"))
 	w.budget = 5 * lockBudget
-	holder, err := admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = holder.Rollback(context.WithoutCancel(t.Context())) }() // if the test fails
-	const lock = `SELECT pg_advisory_xact_lock(1)`
-	if _, err := holder.Exec(t.Context(), lock); err != nil {
-		t.Fatal(err)
-	}
+	unlock := hold(t, db)
 	tries, answers := make(chan struct{}, 1000), make(chan error, maxBehindLock+1)
 	write := func() error {
 		return w.Write(t.Context(), "", func(tx *Tx) error {
@@ -233,9 +245,7 @@ func TestLockedRequestsWithoutAKeyAreBounded(t *testing.T) {
 	if err := write(); !errors.Is(err, ErrLocked) {
 		t.Errorf("one more: %v", err)
 	}
-	if err := holder.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	unlock()
 	for range maxBehindLock + 1 {
 		if err := <-answers; err != nil {
 			t.Errorf("after the lock: %v", err)
@@ -299,18 +309,10 @@ func TestALockedTable(t *testing.T) {
 func TestALockedKey(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	pool, admin := openWith(t, db.URL, "3"), db.Pool(t, db.Admin)
+	pool := openWith(t, db.URL, "3")
 	w := NewWriter(pool)
 	w.budget = 5 * lockBudget // on a busy machine, too, none gives up before all wait
-	holder, err := admin.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = holder.Rollback(context.WithoutCancel(t.Context())) }() // if the test fails
-	const lock = `SELECT pg_advisory_xact_lock(1)`
-	if _, err := holder.Exec(t.Context(), lock); err != nil {
-		t.Fatal(err)
-	}
+	unlock := hold(t, db)
 	tries := make(chan struct{}, 1000)
 	write := func() error {
 		return w.Write(t.Context(), "a", func(tx *Tx) error {
@@ -342,9 +344,7 @@ func TestALockedKey(t *testing.T) {
 			t.Errorf("who has waited: %v", err)
 		}
 	}
-	if err := holder.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	unlock()
 	for range 3 * maxBehindLock {
 		waiting.Go(func() {
 			if err := write(); err != nil {
