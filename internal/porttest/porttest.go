@@ -8,10 +8,13 @@
 package porttest
 
 import (
+	"errors"
 	"net"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // The ports are in blocks. A process owns a block by the listener that it keeps on the
@@ -37,9 +40,8 @@ func Addr(t testing.TB) string {
 	for owned.next%size != 0 || ownBlock() {
 		port := owned.next
 		owned.next++
-		if lis, err := listen(port); err == nil {
-			_ = lis.Close()
-			return lis.Addr().String()
+		if addr := address(port); isFree(addr) {
+			return addr
 		}
 	}
 	t.Fatal("other processes own all ports for tests")
@@ -70,6 +72,16 @@ func ownBlock() bool {
 	return false
 }
 
-func listen(port int) (net.Listener, error) {
-	return net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+func listen(port int) (net.Listener, error) { return net.Listen("tcp", address(port)) }
+
+func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+// isFree does not listen at addr: a process that another goroutine starts has a copy of each listener
+// between its fork and its exec. The port could not be used until then, although the listener is closed.
+func isFree(addr string) bool {
+	conn, err := net.DialTimeout("tcp", addr, time.Second)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
 }

@@ -1,11 +1,13 @@
 package porttest_test
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 
 	"example.com/lockstep/internal/porttest"
@@ -59,5 +61,32 @@ func TestNoPortTwice(t *testing.T) {
 	}
 	if others != many {
 		t.Errorf("the other process had %d ports, want %d: %s", others, many, out)
+	}
+}
+
+// TestAPortIsFreeWhileProcessesStart: no process that starts at the time holds a port that Addr
+// returns. Between its fork and its exec it has a copy of each open listener.
+func TestAPortIsFreeWhileProcessesStart(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	var starts sync.WaitGroup
+	for range 4 {
+		starts.Go(func() {
+			for ctx.Err() == nil {
+				if err := exec.CommandContext(ctx, os.Args[0], "-test.run=^$").Run(); err != nil && ctx.Err() == nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	defer starts.Wait()
+	defer cancel()
+	for range many {
+		lis, err := net.Listen("tcp", porttest.Addr(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lis.Close()
 	}
 }
