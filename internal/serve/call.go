@@ -64,6 +64,9 @@ func (g *GRPC) handler(ending context.Context) http.Handler {
 		} else {
 			defer leave()
 			g.server.ServeHTTP(w, r)
+			if own != nil && ctx.Err() != nil {
+				endCancelled(w)
+			}
 		}
 		if !taken.Load() {
 			g.noteRefused(ctx, method, time.Since(started), statusOf(ctx, w))
@@ -113,6 +116,15 @@ func answerStatus(w http.ResponseWriter, s *status.Status) {
 		h.Set("Grpc-Status-Details-Bin", base64.RawStdEncoding.EncodeToString(details))
 	}
 	w.WriteHeader(http.StatusOK)
+}
+
+// endCancelled gives an answer of gRPC's own services a status if grpc-go has written none. When the
+// context of a request ends, grpc-go mostly has no time to write the status of the stream. The client
+// would then report INTERNAL, as after a fault of the server.
+func endCancelled(w http.ResponseWriter) {
+	if w.Header().Get("Grpc-Status") == "" {
+		answerStatus(w, status.New(codes.Canceled, "the server has ended the stream"))
+	}
 }
 
 // statusOf reads the answer's status from the trailers, where grpc-go writes it. A
