@@ -183,7 +183,7 @@ func completions(p *Projector, health *serve.Health) (loops []func(context.Conte
 // checks returns the loop that compares the projections with their owner. Without a CheckInterval
 // there is no loop.
 func (c Config) checks(db *pgxpool.Pool, p *Projector, log *slog.Logger, health *serve.Health) []func(context.Context) error {
-	if c.CheckInterval <= 0 {
+	if c.CheckInterval == 0 {
 		return nil
 	}
 	return []func(context.Context) error{newWatch(db, p.Checks(), c.CheckInterval, log, health.Register("checks")).Run}

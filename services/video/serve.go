@@ -33,7 +33,7 @@ type Config struct {
 	// ListenURL is empty, LISTEN uses DatabaseURL. If ListenURL is empty and DatabaseURL leads
 	// through a pooler, there is no LISTEN, and the relay polls.
 	ListenURL string
-	// Retention is how long published events are kept; 0 or less is for ever.
+	// Retention is how long published events are kept; 0 is for ever.
 	Retention time.Duration
 	// TenantRate is the field TenantRate of outbox.Options.
 	TenantRate int

@@ -89,8 +89,8 @@ func service() command.Service {
 				"so long before the stored position; a deployment seeks once. A seek acknowledges messages from before its "+
 				"time: with an older backlog, which the position does not know, take earliest")
 			f.StringVar(&cfg.Deployment, "deployment", "", "the name of this deployment, for -engagement-start outside of Cloud Run")
-			f.DurationVar(&cfg.CheckInterval, "reconcile-interval", catalog.CheckInterval,
-				"how often the whole read model is compared with video's rows, slowly and without repairs; 0 is never")
+			command.IntervalFlag(f, &cfg.CheckInterval, "reconcile-interval", catalog.CheckInterval,
+				"the `duration` from one comparison of the whole read model with video's rows to the next, slowly and without repairs; 0 is never")
 			// fork: leave out
 			f.BoolVar(&cfg.Live, "live", false, "serve a page that shows this process at work, below /live/ of ADMIN_PORT, which it needs")
 			// fork: go on

@@ -51,6 +51,9 @@ func TestCommandLine(t *testing.T) {
 		{"serve --engagement-start latest", 2, "", "resume, earliest, or how long"},
 		{"serve --engagement-start=10m --deployment=one", 1, "", "DATABASE_URL is required"},
 		{"--help", 0, "-engagement-start value", ""},
+		{"serve --reconcile-interval=-1h", 2, "", "must not be negative"},
+		{"serve --reconcile-interval=0", 1, "", "DATABASE_URL is required"},
+		{"--help", 0, "-reconcile-interval duration", ""},
 		{"offset", 2, "", "one of reset, show"},
 		{"offset help", 0, "reset --to POSITION", ""},
 	} {

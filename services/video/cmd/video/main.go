@@ -63,7 +63,8 @@ func service() command.Service {
 		Name: migrations.Video, About: "owns videos: REST and gRPC on one port, events through Pub/Sub.",
 		Environment: environment,
 		Flags: func(f *flag.FlagSet, local bool) {
-			f.DurationVar(&cfg.Retention, "outbox-retention", retention, "how long published events stay in the outbox; 0 is for ever")
+			command.IntervalFlag(f, &cfg.Retention, "outbox-retention", retention,
+				"the `duration` for which published events stay in the outbox; 0 is for ever")
 			f.IntVar(&cfg.TenantRate, "tenant-rate", outbox.DefaultTenantRate,
 				"events a second of each tenant that is above this rate while others are active; 0 is the default, negative: no limit")
 			f.Var((*canaryInterval)(&cfg.CanaryInterval), "canary-interval", "how often a synthetic video gets a version, "+

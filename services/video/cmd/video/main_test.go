@@ -56,6 +56,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"--dance"}, 2, "", "-dance"},
 		{[]string{"serve", "--dance"}, 2, "", "-dance"},
 		{[]string{"serve", "-outbox-retention", "long"}, 2, "", "outbox-retention"},
+		{[]string{"serve", "-outbox-retention", "-24h"}, 2, "", "outbox-retention: must not be negative"},
 		{[]string{"serve", "-outbox-retention", "24h"}, 1, "", "DATABASE_URL is required"},
 		{[]string{"migrate", "-outbox-retention", "24h"}, 2, "", "outbox-retention"},
 		{[]string{"serve", "-canary-interval=100ms"}, 2, "", "0, or 1s to 60s"},
