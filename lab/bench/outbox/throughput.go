@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"example.com/lockstep/lab/bench/measure"
@@ -15,13 +14,15 @@ import (
 type throughputVolume struct {
 	backlog backlog       // the events that wait
 	spread  int           // events in the table of latencies and aggregates
+	many    backlog       // of the comparisons of four relays with one
+	short   backlog       // likewise, and gone within a second
 	limit   time.Duration // of a loop that is too slow for the backlog
 }
 
 var throughputVolumes = [...]throughputVolume{
-	measure.Quick:  {backlog{aggregates: 100, versions: 20}, 1_000, 300 * time.Millisecond},
-	measure.Normal: {backlog{aggregates: 1_000, versions: 100}, 20_000, 2 * time.Second},
-	measure.Full:   {backlog{aggregates: 1_000, versions: 100}, 40_000, 5 * time.Second},
+	measure.Quick:  {backlog{100, 20}, 1_000, backlog{1_000, 2}, backlog{1_000, 1}, 300 * time.Millisecond},
+	measure.Normal: {backlog{1_000, 100}, 20_000, backlog{manyAggregates, 20}, backlog{manyAggregates, 2}, 2 * time.Second},
+	measure.Full:   {backlog{1_000, 100}, 40_000, backlog{manyAggregates, 20}, backlog{manyAggregates, 2}, 5 * time.Second},
 }
 
 // throughput returns the series of the rate at which a backlog leaves. They compare our relay with
@@ -133,9 +134,7 @@ func statements(p *rig.Postgres) rate {
 }
 
 // spread returns the series of the rate for several latencies of the broker, numbers of aggregates
-// and numbers of relays. The number of aggregates is also the number of concurrent requests. The
-// cells with the most aggregates are taken several times, because they give the ratio of four
-// relays to one relay.
+// and numbers of relays. The number of aggregates is also the number of concurrent requests.
 func spread(p *rig.Postgres) (all []measure.Series) {
 	for _, latency := range []time.Duration{0, rig.PublishLatency, 20 * time.Millisecond} {
 		title := fmt.Sprintf("outbox: a backlog leaves, a publish takes %s more than the wire", latency)
@@ -143,35 +142,45 @@ func spread(p *rig.Postgres) (all []measure.Series) {
 		for _, aggregates := range []int{1, 100} {
 			few.Measurements = append(few.Measurements, cell(p, latency, aggregates, 1), cell(p, latency, aggregates, 4))
 		}
-		all = append(all, few, measure.Series{
-			Title:        title + ", 10,000 aggregates",
-			Measurements: []measure.Measurement{cell(p, latency, manyAggregates, 1), cell(p, latency, manyAggregates, 4)},
-			Derived: []measure.Derived{measure.Ratio(fourVsOne(latency), cellFigure(latency, manyAggregates, 4),
-				cellFigure(latency, manyAggregates, 1), "0.95 or more wanted")},
-		})
+		c := comparison{name: fmt.Sprintf("%dms_10000_aggregates", latency.Milliseconds()), ratio: "four_vs_one", note: "0.95 or more wanted",
+			of: func(v throughputVolume) backlog { return v.many }}
+		if latency > 0 {
+			c.ratio += fmt.Sprintf("_%dms", latency.Milliseconds())
+		}
+		all = append(all, few, c.series(p, title+", 10,000 aggregates with 20 events each", latency))
 	}
-	return all
+	// The start of each relay is a large part of the time in which a short backlog leaves.
+	short := comparison{name: "short", ratio: "four_vs_one_short", note: "the starts of the relays included",
+		of: func(v throughputVolume) backlog { return v.short }}
+	return append(all, short.series(p, "outbox: a short backlog leaves, 10,000 aggregates with 2 events each", 0))
 }
 
 const manyAggregates = 10_000
 
-func cellFigure(latency time.Duration, aggregates, relays int) string {
-	return fmt.Sprintf("relay.%dms_%d_aggregates_%d_relays", latency.Milliseconds(), aggregates, relays)
+// A comparison compares four relays with one. name is a part of the names of both rates, and ratio of that of
+// the ratio.
+type comparison struct {
+	name, ratio, note string
+	of                func(throughputVolume) backlog
 }
 
-// fourVsOne returns the name of the ratio of four relays to one relay.
-func fourVsOne(latency time.Duration) string {
-	if latency == 0 {
-		return "relay.four_vs_one"
+func (c comparison) series(p *rig.Postgres, title string, latency time.Duration) measure.Series {
+	rateOfRelays := func(relays int) measure.Measurement {
+		return rateOf(fmt.Sprintf("%s_%d_relays", c.name, relays), "", func(ctx context.Context, v throughputVolume) (float64, error) {
+			return leave(ctx, p, c.of(v), latency, relays)
+		})
 	}
-	return fmt.Sprintf("relay.four_vs_one_%dms", latency.Milliseconds())
+	one, four := rateOfRelays(1), rateOfRelays(4)
+	return measure.Series{
+		Title: title, Measurements: []measure.Measurement{one, four},
+		Derived: []measure.Derived{measure.Ratio("relay."+c.ratio, four.Figures[0].Name, one.Figures[0].Name, c.note)},
+	}
 }
 
 // cell returns the measurement of one combination of latency, aggregates and relays.
 func cell(p *rig.Postgres, latency time.Duration, aggregates, relays int) measure.Measurement {
-	name := strings.TrimPrefix(cellFigure(latency, aggregates, relays), "relay.")
+	name := fmt.Sprintf("%dms_%d_aggregates_%d_relays", latency.Milliseconds(), aggregates, relays)
 	return rateOf(name, "", func(ctx context.Context, v throughputVolume) (float64, error) {
-		b := backlog{aggregates: min(aggregates, v.spread), versions: max(1, v.spread/aggregates)}
-		return leave(ctx, p, b, latency, relays)
+		return leave(ctx, p, backlog{aggregates, v.spread / aggregates}, latency, relays)
 	})
 }
