@@ -62,10 +62,11 @@ func (m ReadModel) runRebuild(ctx context.Context, s *invocation) error {
 	if err := s.parse(0); err != nil {
 		return err
 	}
-	o.Comparison.Rate = 10 * o.Rate // a comparison hashes a row and does not write it
+	o.Comparison.Rate = o.Rate
 	if err := checkRates(o.Comparison); err != nil {
 		return err
 	}
+	o.Comparison.Rate *= 10 // a comparison hashes a row and does not write it
 	b, err := m.openRebuild(ctx, s, m.OwnerVariable)
 	if err != nil {
 		return err

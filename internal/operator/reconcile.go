@@ -67,12 +67,11 @@ func (s *invocation) reconcileFlags() (f reconcileFlags, err error) {
 		return f, err
 	case len(s.ids) > 0:
 		return f, command.Usagef("unexpected argument %q", s.ids[0])
-	case checkRates(f.Options) != nil:
-		return f, checkRates(f.Options)
 	case (s.yes || f.acceptLosses) && !f.repair:
 		return f, command.Usagef("--yes and --accept-losses belong to --repair")
-	case !f.repair:
-		return f, nil
+	}
+	if err := checkRates(f.Options); err != nil || !f.repair {
+		return f, err
 	}
 	return f, s.signed()
 }
@@ -97,8 +96,11 @@ func (r *reconciliation) text(w io.Writer, planned bool) {
 }
 
 func checkRates(o reconcile.Options) error {
-	if o.Rate < 0 || o.Grace < time.Second {
-		return command.Usagef("--rate must not be negative, and --grace be 1s at least")
+	switch {
+	case o.Rate < 0:
+		return command.Usagef("--rate %d: negative", o.Rate)
+	case o.Grace < time.Second:
+		return command.Usagef("--grace %s: less than 1s", o.Grace)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/reconcile"
@@ -196,4 +197,20 @@ func (c *wrongCounter) Count(_ context.Context, in reconcile.Range) (counted rec
 func (c *wrongCounter) Recount(_ context.Context, _ audit.Actor, ids []string) ([]string, error) {
 	c.from = 0
 	return ids, nil
+}
+
+func TestRatesAreNamedByTheirFlags(t *testing.T) {
+	t.Parallel()
+	for want, o := range map[string]reconcile.Options{
+		"--rate -1: negative":         {Rate: -1, Grace: time.Second},
+		"--grace 500ms: less than 1s": {Grace: time.Second / 2},
+		"--grace -1m0s: less than 1s": {Rate: 100, Grace: -time.Minute},
+	} {
+		if err := checkRates(o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q", o, err, want)
+		}
+	}
+	if err := checkRates(reconcile.Options{Grace: time.Second}); err != nil {
+		t.Error(err)
+	}
 }
