@@ -247,6 +247,9 @@ func (c *Consumer) transact(ctx context.Context, first *pgx.Batch, batch []*deli
 		}
 	}
 	if err := c.change(ctx, tx, changes, outcomes); err != nil {
+		if tx.Conn().IsClosed() {
+			err = lostConnection{err}
+		}
 		return nil, err
 	}
 	return outcomes, tx.Commit(ctx)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -19,9 +18,9 @@ const (
 	// eventFault means that the event or its handler is at fault. The failure counts as an
 	// attempt.
 	eventFault fault = iota
-	// timedOut means that a time limit has ended the transaction. The event is at fault, and the
-	// failure counts as an attempt, unless events of other aggregates time out as well: see
-	// maxSlow.
+	// timedOut means that a time limit has ended the transaction, or that the handler could not reach a
+	// service of its own. The event is at fault, and the failure counts as an attempt, unless events of
+	// other aggregates fail so as well: see maxSlow.
 	timedOut
 	// locked means that another transaction holds a lock that the event needs. The event's
 	// aggregate waits, and no attempt is spent.
@@ -38,6 +37,11 @@ func (f fault) String() string { return [...]string{"failed", "timeout", "locked
 type handlerError struct{ error }
 
 func (e handlerError) Unwrap() error { return e.error }
+
+// lostConnection is the error of a transaction whose connection is closed.
+type lostConnection struct{ error }
+
+func (e lostConnection) Unwrap() error { return e.error }
 
 // classify decides the cause of err, the error of a transaction that began at the time began. A
 // time limit counts as an outage if the process did not run meanwhile, or if the database does not
@@ -57,8 +61,11 @@ func faultOf(err error) fault {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return faultOfState(pg.Code)
 	}
-	if _, ok := errors.AsType[handlerError](err); ok && errors.Is(err, context.DeadlineExceeded) {
-		return timedOut
+	if _, ok := errors.AsType[lostConnection](err); ok {
+		return outage
+	}
+	if own, ok := errors.AsType[handlerError](err); ok {
+		return faultOfHandler(own)
 	}
 	var network net.Error
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
@@ -68,6 +75,16 @@ func faultOf(err error) fault {
 		// done.
 		pgconn.SafeToRetry(err) || isBrokenConnection(err) {
 		return outage
+	}
+	return eventFault
+}
+
+// faultOfHandler classifies an error that has no SQLSTATE, and after which the connection still works.
+// The error is not the connection's, even if it looks so: a payload that is cut off gives
+// io.ErrUnexpectedEOF, too. If it were an outage, one event would hold up all others for ever.
+func faultOfHandler(err handlerError) fault {
+	if _, away := errors.AsType[*net.OpError](err); away || errors.Is(err, context.DeadlineExceeded) {
+		return timedOut
 	}
 	return eventFault
 }
@@ -100,7 +117,7 @@ func faultOfState(code string) fault {
 
 func isBrokenConnection(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
-		strings.Contains(err.Error(), "conn closed")
+		errors.Is(err, pgconn.ErrConnClosed)
 }
 
 // maxSlow is a number of aggregates. If events of that many aggregates have met a time limit, with

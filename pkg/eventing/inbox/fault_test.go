@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"os"
+	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -37,12 +41,72 @@ func TestFaultOf(t *testing.T) {
 		"missing privilege":     {state("42501"), outage},
 		"idle in transaction":   {state("25P03"), timedOut},
 		"slow handler":          {handlerError{fmt.Errorf("q: %w", context.DeadlineExceeded)}, timedOut},
-		"thrown by a handler":   {handlerError{orPanic(io.ErrUnexpectedEOF, nil)}, outage},
+		"thrown by a handler":   {handlerError{orPanic(io.ErrUnexpectedEOF, nil)}, eventFault},
+		"thrown, and lost":      {lostConnection{handlerError{orPanic(io.ErrUnexpectedEOF, nil)}}, outage},
+		"refused, then lost":    {lostConnection{state("25P03")}, timedOut},
+		"handler away":          {handlerError{&net.OpError{Op: "dial", Err: errors.New("refused")}}, timedOut},
+		"handler's words":       {handlerError{errors.New(`title "my conn closed today" is too long`)}, eventFault},
+		"words":                 {errors.New(`aggregate_id: "conn closed"`), eventFault},
 		"panic":                 {handlerError{orPanic("bug", nil)}, eventFault},
 		"handler's own":         {errors.New("no such kind"), eventFault},
 	} {
 		if got := faultOf(c.err); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
+	}
+}
+
+// An error of the handler that looks like one of the network is its event's fault while the connection to the
+// database works. All other events are applied.
+func TestAHandlersErrorIsNoOutage(t *testing.T) {
+	t.Parallel()
+	_, address := net.ResolveIPAddr("ip", "127.0.0.1.example:no")
+	for name, failure := range map[string]error{
+		"cut-off":  io.ErrUnexpectedEOF,
+		"empty":    io.EOF,
+		"canceled": context.Canceled,
+		"deadline": os.ErrDeadlineExceeded,
+		"address":  address,
+		"words":    errors.New(`title "my conn closed today" is too long`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			c := b.consumer(t)
+			c.functions().apply = each(func(ctx context.Context, tx pgx.Tx, change Change) (Outcome, error) {
+				if change.Event.AggregateID == "poison" {
+					return 0, fmt.Errorf("body: %w", failure)
+				}
+				return b.apply(ctx, tx, change)
+			})
+			c.finish(t, delivered(event("a", 1)), delivered(event("poison", 1)), delivered(event("z", 1)))
+			if n := b.count(t, withDone); n != 2 {
+				t.Errorf("%d events are done, want the two others", n)
+			}
+			if dead := b.deadLettered(""); len(dead) != 1 || !strings.Contains(dead[0].Attributes[AttrDeadLetterReason], failure.Error()) {
+				t.Errorf("dead letters %v, want the event with its reason", dead)
+			}
+		})
+	}
+}
+
+// If the server ends the connection while the handler runs, the batch is applied again.
+func TestAConnectionLostInTheHandlerIsAnOutage(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	lost := false
+	c.functions().apply = each(func(ctx context.Context, tx pgx.Tx, change Change) (Outcome, error) {
+		if !lost {
+			lost = true
+			_ = tx.Conn().PgConn().Conn().Close()
+			_, err := tx.Exec(ctx, "SELECT 1")
+			return 0, fmt.Errorf("read: %s", err) // without its cause
+		}
+		return b.apply(ctx, tx, change)
+	})
+	c.finish(t, delivered(event("a", 1)))
+	if n := b.count(t, `SELECT count(*) FROM inbox WHERE status = 'done' AND attempts = 0`); n != 1 {
+		t.Errorf("%d events are done without an attempt spent, want 1", n)
 	}
 }
