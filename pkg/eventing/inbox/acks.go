@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -52,7 +53,7 @@ func (c *Consumer) afterCommit(ctx context.Context, batch []*delivery, outcomes 
 	}
 	c.succeeded(len(batch))
 	if len(moved) > 0 {
-		c.handler.Committed(tried.transaction(ctx), moved...)
+		c.notify(tried.transaction(ctx), moved...)
 	}
 }
 
@@ -61,7 +62,15 @@ func (c *Consumer) afterCommit(ctx context.Context, batch []*delivery, outcomes 
 func (c *Consumer) foundDone(ctx context.Context, d *delivery) {
 	c.ack(ctx, d)
 	if d.tried {
-		c.handler.Committed(ctx, consistency.PositionOf(d.event()).Unknown())
+		c.notify(ctx, consistency.PositionOf(d.event()).Unknown())
+	}
+}
+
+// notify calls the handler's Committed. The commit stands, so that a panic of Committed is only logged.
+func (c *Consumer) notify(ctx context.Context, moved ...consistency.Position) {
+	err := c.handler.committed(ctx, moved...)
+	if p, ok := errors.AsType[*panicError](err); ok {
+		c.log.ErrorContext(ctx, "handler panicked after a commit", "panic", p.value, "stack", string(p.stack))
 	}
 }
 

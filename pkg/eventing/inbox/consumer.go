@@ -2,8 +2,10 @@ package inbox
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -79,10 +81,11 @@ type Consumer struct {
 	repairs           *recentRepairs
 }
 
-// NewConsumer returns a consumer of a subscription of client's project. Dead letters go to the
-// topic `<subscription>.dlq`. The table inbox is found through db's search_path. The consumer
+// NewConsumer returns a consumer of a subscription of client's project, which is named by its id. Dead
+// letters go to the topic `<subscription>.dlq`. The table inbox is found through db's search_path. The consumer
 // calls heartbeat at least every ten seconds while it is alive, even if the broker is
-// unavailable, and at least every minute while the database or the handler hangs.
+// unavailable, and at least every minute while the database or the handler hangs. No argument may be
+// nil.
 func NewConsumer(
 	db *pgxpool.Pool, client *pubsub.Client, subscription string, h Handler, log *slog.Logger, heartbeat func(), opts Options,
 ) *Consumer {
@@ -119,8 +122,11 @@ func NewConsumer(
 
 // Run consumes until ctx ends, then finishes the transaction in hand, gives all other messages
 // back to the broker, and returns nil. It returns an error if another consumer of the
-// subscription already runs with the same [Streams].
+// subscription already runs with the same [Streams], or if the subscription is not named by its id.
 func (c *Consumer) Run(ctx context.Context) error {
+	if strings.Contains(c.store.consumer, "/") { // its dead letters would go to a topic of another name
+		return fmt.Errorf("subscription %q: want its id, without the project", c.store.consumer)
+	}
 	leave, err := c.options.Streams.enter(c.subscriber.String(), c.budget)
 	if err != nil {
 		return err

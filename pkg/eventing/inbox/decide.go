@@ -148,7 +148,8 @@ func Decide(p Position, c Change) Outcome {
 //
 //   - p has e's version, but another event made p (another).
 //   - e directly follows p, but the event before e is another event than the one that made p.
-//   - e has a lower version than p and a later time, or a higher version and an earlier time.
+//   - e has a lower version than p and a later time, or a higher version and an earlier time. If e directly
+//     follows p, the time tells only if one of the ids is unknown.
 //
 // Unknown ids and times contradict nothing.
 func contradicts(p Position, e eventing.Event) bool {
@@ -161,7 +162,10 @@ func contradicts(p Position, e eventing.Event) bool {
 	case to.Version < p.Version:
 		return isAfter(to.At, p.At)
 	}
-	return to.follows(p) && differ(p.EventID, e.PreviousEventID) || isAfter(p.At, to.At)
+	if to.follows(p) && p.EventID != uuid.Nil && e.PreviousEventID != uuid.Nil {
+		return e.PreviousEventID != p.EventID // the ids tell, whatever the clocks say
+	}
+	return isAfter(p.At, to.At)
 }
 
 // Completeness records which build wrote a row's state, and whether the state is complete. An event

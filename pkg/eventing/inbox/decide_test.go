@@ -118,6 +118,8 @@ func TestDecideSeparatesHistories(t *testing.T) {
 		{"on a row of before ids were kept", nameless, Updated, 1, 2, lost2, e1, 2, Stale},
 		{"of another time, on a row of before ids were kept", nameless, Updated, 1, 2, lost2, e1, 4, Diverged},
 		{"the successor", second, Updated, 1, 3, e3, e2, 3, Applied},
+		{"the successor, by a clock that is behind", second, Updated, 1, 3, e3, e2, 1, Applied},
+		{"a version of an earlier time, after an unknown event", second, Updated, 1, 3, lost2, unknown, 1, Diverged},
 		{"the successor of another event", second, Updated, 1, 3, other3, lost2, 5, Diverged},
 		{"a deletion after another event", second, Deleted, 1, 3, other3, lost2, 5, Diverged},
 		{"a put after another event", second, Put, 1, 3, other3, lost2, 5, Diverged},

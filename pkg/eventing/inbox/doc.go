@@ -103,7 +103,8 @@
 //   - The event has the row's version, but another id, or another time if either id is unknown.
 //   - The event has the next version, but its direct predecessor is another event than the row's.
 //   - The event has a lower version than the row and a later time, or a higher version and an
-//     earlier time.
+//     earlier time. The time of the next version is compared only if the id of the event before it,
+//     or that of the row's event, is unknown.
 //
 // The outcome of such an event is Diverged. The consumer handles Diverged like a gap, but the row
 // then takes the owner's state even if that has a lower version. The rule is Adopt.
@@ -154,7 +155,12 @@
 // succeed in time either. (A database that answers SELECT 1 may not take writes.) In the second
 // case the process did not run meanwhile, because it was stopped or got no CPU. Otherwise the batch
 // is halved until an event is alone. The time limit counts against that event, unless events of
-// three aggregates in a row have met a time limit with no success in between.
+// three aggregates in a row have met a time limit with no success in between. The same holds for a
+// handler that cannot reach a service of its own (net.OpError).
+//
+// Any other error that the handler returns without an SQLSTATE is its event's own failure while the
+// connection to the database works, even an error such as io.EOF. Only if the connection is closed,
+// the error counts as an outage.
 //
 // If another transaction holds a lock (SQLSTATE 55P03), the batch is halved, too. A batch waits a
 // second for the lock, or 50 ms if other aggregates wait for locks already. Its parts share a

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -39,8 +40,13 @@ const (
 // String returns the outcome's name in metrics and logs. The zero Outcome, which has no constant,
 // is a duplicate.
 func (o Outcome) String() string {
+	if !o.isKnown() {
+		return fmt.Sprintf("outcome(%d)", int(o))
+	}
 	return [outcomeCount]string{"duplicate", Applied: "applied", Stale: "stale", Gap: "gap", Diverged: "diverged", Lost: "lost"}[o]
 }
+
+func (o Outcome) isKnown() bool { return o >= 0 && o < outcomeCount }
 
 // needsOwner reports whether an event must wait until the read model has its owner's state.
 func (o Outcome) needsOwner() bool { return o == Gap || o == Diverged }
@@ -84,7 +90,7 @@ type Handler interface {
 	Repair(ctx context.Context, e eventing.Event) error
 	// Committed is called after a commit, with the position of each aggregate that moved. Version
 	// 0 stands for a position that the caller does not know. ctx has the trace of the commit.
-	// Committed must not block.
+	// Committed must not block. If Committed panics, the consumer logs the panic.
 	Committed(ctx context.Context, moved ...consistency.Position)
 }
 
@@ -132,12 +138,15 @@ func (h guarded) read(e eventing.Event) (c Change, err error) {
 	return h.Decode(e)
 }
 
-// do calls Apply, and checks that there is an outcome for each change.
+// do calls Apply, and checks that there is a known outcome for each change.
 func (h guarded) do(ctx context.Context, tx pgx.Tx, changes []Change) (outcomes []Outcome, err error) {
 	defer func() { err = orPanic(recover(), err) }()
 	outcomes, err = h.Apply(ctx, tx, changes)
 	if err == nil && len(outcomes) != len(changes) {
 		err = fmt.Errorf("handler has %d outcomes for %d changes", len(outcomes), len(changes))
+	}
+	if i := slices.IndexFunc(outcomes, func(o Outcome) bool { return !o.isKnown() }); err == nil && i >= 0 {
+		err = fmt.Errorf("handler has an unknown outcome for %s: %v", changes[i].Event.Key(), outcomes[i])
 	}
 	return outcomes, err
 }
@@ -150,6 +159,13 @@ type panicError struct {
 }
 
 func (e *panicError) Error() string { return fmt.Sprintf("handler panicked: %v", e.value) }
+
+// committed calls Committed, and turns its panic into an error.
+func (h guarded) committed(ctx context.Context, moved ...consistency.Position) (err error) {
+	defer func() { err = orPanic(recover(), nil) }()
+	h.Committed(ctx, moved...)
+	return nil
+}
 
 // orPanic returns err, or the recovered panic as an error if there is one.
 func orPanic(recovered any, err error) error {

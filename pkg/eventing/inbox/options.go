@@ -35,9 +35,11 @@ var (
 // Options are the settings of a Consumer. The zero value is safe. [NewConsumer] clamps attempts
 // and pauses to their bounds.
 type Options struct {
-	// Bytes bounds the memory of the messages in hand. Zero means 64 MiB.
+	// Bytes bounds the memory of the messages in hand. 0 or less means 64 MiB.
 	Bytes int64
-	// Retention is how long the row of a settled event is kept. Zero means [Retention].
+	// Retention is how long the row of a settled event is kept, whichever consumer of the database has
+	// settled it. It must be longer than the broker can deliver a message again. 0 or less means
+	// [Retention].
 	Retention time.Duration
 	// Streams are the [Streams] of the client's connection. If Streams is nil, each stream asks
 	// for the whole budget.
@@ -75,7 +77,7 @@ type Options struct {
 // within returns o with defaults in place of zero values, and with attempts and pauses clamped to
 // their bounds.
 func (o Options) within() Options {
-	o.Bytes, o.Retention = cmp.Or(o.Bytes, maxBytes), cmp.Or(o.Retention, Retention)
+	o.Bytes, o.Retention = cmp.Or(max(0, o.Bytes), maxBytes), cmp.Or(max(0, o.Retention), Retention)
 	if o.MaxAttempts <= 0 {
 		o.MaxAttempts = maxAttempts
 	}

@@ -60,7 +60,7 @@ func (c *Consumer) repair(ctx context.Context, d *delivery, o Outcome) {
 					c.metrics.repaired(ctx)
 				}
 				c.repairs.note(d.key())
-				c.handler.Committed(ctx, consistency.PositionOf(d.event()).Unknown())
+				c.notify(ctx, consistency.PositionOf(d.event()).Unknown())
 				return
 			case eventing.IsPermanent(err):
 				d.invalid = err
