@@ -19,7 +19,7 @@ func TestConsumeAndEmit(t *testing.T) {
 	pg := pgtest.New(t)
 	admin, db := pg.Pool(t, pg.Admin), pg.Pool(t, pg.URL)
 	_, err := admin.Exec(t.Context(), `
-		CREATE TABLE app.debts (debtor text PRIMARY KEY, orders int NOT NULL, version bigint NOT NULL);
+		CREATE TABLE app.debts (debtor text PRIMARY KEY, orders int NOT NULL, version bigint NOT NULL, changed_at timestamptz NOT NULL);
 		GRANT SELECT, INSERT, UPDATE ON app.debts TO app_service`)
 	if err != nil {
 		t.Fatal(err)

@@ -56,9 +56,10 @@ type Event struct {
 	SchemaVersion int
 	// Payload is the body, which consumers decode. It is sent unchanged.
 	Payload []byte
-	// OccurredAt is the time by the owner's clock, in UTC with microseconds. OccurredAt grows with
-	// the versions of an aggregate, even if clocks differ or step back. So if the lower of two
-	// versions has the later time, the versions are of different histories.
+	// OccurredAt is the time by the owner's clock, in UTC with microseconds. The owner must let
+	// OccurredAt grow with the versions of an aggregate, even if clocks differ or step back: see NextTime.
+	// If the lower of two versions has the later time, consumers take the versions for those of
+	// different histories.
 	OccurredAt time.Time
 	// TenantID is the tenant that owns the aggregate. An aggregate never changes its tenant. Empty
 	// means DefaultTenant.
@@ -72,6 +73,17 @@ type Event struct {
 	// the service consumes and emits in one transaction. Otherwise SourceEventID is zero. For each
 	// source event the outbox accepts only one event of an aggregate. SourceEventID is not sent.
 	SourceEventID uuid.UUID
+}
+
+// NextTime returns the time of an event behind an event of the time previous. It is the present time, in
+// UTC with microseconds, or one microsecond after previous if that is later. So the times grow with
+// the versions even if the clock was set back, or the clock of another instance is ahead.
+func NextTime(previous time.Time) time.Time {
+	least := previous.UTC().Add(time.Microsecond).Truncate(time.Microsecond)
+	if now := time.Now().UTC().Truncate(time.Microsecond); now.After(least) {
+		return now
+	}
+	return least
 }
 
 // Tenant returns TenantID, or DefaultTenant if TenantID is empty.
@@ -100,6 +112,8 @@ func (e Event) Validate() error {
 		return fmt.Errorf("epoch: %d, epochs begin at 1", e.Epoch)
 	case e.OccurredAt.IsZero():
 		return errors.New("occurred_at: missing")
+	case e.OccurredAt.UTC().Year() < 1 || e.OccurredAt.UTC().Year() > 9999:
+		return fmt.Errorf("occurred_at: year %d, the format has the years 1 to 9999", e.OccurredAt.UTC().Year())
 	}
 	return e.validateTexts()
 }

@@ -132,6 +132,34 @@ func TestValidate(t *testing.T) {
 	}
 }
 
+// The attribute of a message has four digits for the year.
+func TestValidateKnowsTheYearsOfTheFormat(t *testing.T) {
+	t.Parallel()
+	for year, want := range map[int]bool{-5: false, 0: false, 1: true, 9999: true, 10000: false, 300000: false} {
+		e := sample()
+		e.OccurredAt = time.Date(year, 2, 3, 0, 0, 0, 0, time.UTC)
+		if err := e.Validate(); (err == nil) != want || err != nil && !strings.HasPrefix(err.Error(), "occurred_at:") {
+			t.Errorf("year %d: %v", year, err)
+		}
+	}
+}
+
+func TestNextTimeGrows(t *testing.T) {
+	t.Parallel()
+	ahead := time.Now().Add(time.Hour)
+	for range 3 {
+		next := NextTime(ahead)
+		if !next.After(ahead) || next.Sub(ahead) > time.Microsecond || next.Nanosecond()%1000 != 0 || next.Location() != time.UTC {
+			t.Errorf("after %v: %v", ahead, next)
+		}
+		ahead = next
+	}
+	before := time.Now().Truncate(time.Microsecond)
+	if now := NextTime(time.Time{}); now.Before(before) || now.After(time.Now()) {
+		t.Errorf("the first time is %v, want the present one", now)
+	}
+}
+
 // What passes here must pass Postgres, too: it is too late when that refuses.
 func TestValidateKnowsWhatADatabaseTakes(t *testing.T) {
 	t.Parallel()

@@ -45,17 +45,20 @@ func (billing) Committed(context.Context, ...consistency.Position) {}
 func bill(ctx context.Context, tx pgx.Tx, c inbox.Change) (inbox.Outcome, error) {
 	debtor := c.Payload.(string)
 	err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+		// The times of a debt grow with its versions, like those of eventing.NextTime.
 		var version int64
+		var changed time.Time
 		err := tx.QueryRow(ctx, `
-			INSERT INTO debts (debtor, orders, version) VALUES ($1, 1, 1)
-			ON CONFLICT (debtor) DO UPDATE SET orders = debts.orders + 1, version = debts.version + 1
-			RETURNING version`, debtor).Scan(&version)
+			INSERT INTO debts (debtor, orders, version, changed_at) VALUES ($1, 1, 1, $2)
+			ON CONFLICT (debtor) DO UPDATE SET orders = debts.orders + 1, version = debts.version + 1,
+			       changed_at = greatest(excluded.changed_at, debts.changed_at + interval '1 microsecond')
+			RETURNING version, changed_at`, debtor, time.Now()).Scan(&version, &changed)
 		if err != nil {
 			return err
 		}
 		return outbox.Append(ctx, tx, nil, eventing.Event{
 			ID: uuid.Must(uuid.NewV7()), AggregateType: "debt", AggregateID: debtor, Type: "DebtRaised",
-			Version: version, SchemaVersion: 1, Epoch: eventing.FirstEpoch, OccurredAt: time.Now().UTC(),
+			Version: version, SchemaVersion: 1, Epoch: eventing.FirstEpoch, OccurredAt: changed.UTC(),
 			TenantID: c.Event.TenantID, TraceParent: c.Event.TraceParent, SourceEventID: c.Event.ID,
 		})
 	})
@@ -77,7 +80,7 @@ func order(id string) eventing.Event {
 // stay.
 func Example_consumeAndEmit() {
 	ctx := context.Background()
-	db := pgtest.NewExample(`CREATE TABLE debts (debtor text PRIMARY KEY, orders int NOT NULL, version bigint NOT NULL)`)
+	db := pgtest.NewExample(`CREATE TABLE debts (debtor text PRIMARY KEY, orders int NOT NULL, version bigint NOT NULL, changed_at timestamptz NOT NULL)`)
 	defer db.Close()
 
 	first, second := order("order-1"), order("order-2")

@@ -34,6 +34,9 @@ var (
 	// source event. The transaction is a repetition. The caller rolls it back and treats it as
 	// done.
 	ErrSourceAnswered = errors.New("the source event is answered already")
+	// ErrIDTaken means that the outbox already has an event of that id. The caller must roll back its
+	// transaction.
+	ErrIDTaken = errors.New("the outbox has an event of this id")
 )
 
 // Append writes events to the outbox within tx, in one statement. The events become visible to the
@@ -42,7 +45,7 @@ var (
 // The parameter with may be nil. Append sends the statements that are queued on with in the same
 // round trip, before the events. An owner queues the statement that changes its row, so that the
 // row and the event together cost one round trip. The callbacks of these statements have run when
-// Append returns.
+// Append returns. Append does not change with.
 //
 // If an event is invalid, Append sends nothing, and the error names the field. The first event of
 // an aggregate may have any version. Each later event must have the next version, even if the
@@ -60,10 +63,7 @@ func Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, events ...eventing.
 // write sends the statements of with and the events, in one round trip. l is the lease of a single
 // event, or nil.
 func write(ctx context.Context, tx pgx.Tx, with *pgx.Batch, events []eventing.Event, l *lease) error {
-	b := with
-	if b == nil {
-		b = &pgx.Batch{}
-	}
+	b := copied(with)
 	switch {
 	case len(events) == 0:
 	case l != nil:
@@ -84,6 +84,20 @@ func write(ctx context.Context, tx pgx.Tx, with *pgx.Batch, events []eventing.Ev
 		return fmt.Errorf("append event: %w", named(err))
 	}
 	return nil
+}
+
+// copied returns a copy of b, which may be nil. The caller may send b again, in another transaction, and the
+// event must not be in b then.
+func copied(b *pgx.Batch) *pgx.Batch {
+	if b == nil {
+		return &pgx.Batch{}
+	}
+	own := *b
+	own.QueuedQueries = make([]*pgx.QueuedQuery, len(b.QueuedQueries))
+	for i, q := range b.QueuedQueries {
+		own.QueuedQueries[i] = new(*q)
+	}
+	return &own
 }
 
 // stored are the columns that Append writes.
@@ -270,6 +284,8 @@ func named(err error) error {
 		return err
 	}
 	switch pg.ConstraintName {
+	case "outbox_pkey":
+		return fmt.Errorf("%w: %w", ErrIDTaken, err)
 	case "outbox_aggregate_type_aggregate_id_version_key":
 		return fmt.Errorf("%w: %w", ErrVersionTaken, err)
 	case "outbox_source_event":

@@ -65,6 +65,42 @@ func TestAppendRunsTheOtherStatementsOfItsBatch(t *testing.T) {
 	}
 }
 
+// A caller may send the same statements again, in another transaction.
+func TestAppendLeavesTheCallersBatch(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	runs, batch := 0, &pgx.Batch{}
+	batch.Queue(`SELECT 1`).Exec(func(pgconn.CommandTag) error { runs++; return nil })
+	undone := errors.New("the business says no")
+	for version := range int64(3) {
+		err := pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
+			if err := Append(t.Context(), tx, batch, event("a", version+1)); err != nil || version > 0 {
+				return err
+			}
+			return undone
+		})
+		if version == 0 && !errors.Is(err, undone) || version > 0 && err != nil {
+			t.Errorf("version %d: %v", version+1, err)
+		}
+	}
+	if n := b.count(t, unpublished); n != 2 || runs != 3 || batch.Len() != 1 {
+		t.Errorf("%d events, %d runs, %d statements in the caller's batch; want 2, 3 and 1", n, runs, batch.Len())
+	}
+}
+
+func TestAppendRefusesAnIDTwice(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	first, second := event("a", 1), event("b", 1)
+	second.ID = first.ID
+	if err := b.appendAll(t, first); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.appendAll(t, second); !errors.Is(err, ErrIDTaken) || errors.Is(err, ErrVersionTaken) {
+		t.Errorf("%v, want ErrIDTaken", err)
+	}
+}
+
 func TestAppendManyInOneStatement(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
@@ -39,7 +40,7 @@ func (r Revision) Exists() bool { return r.Version > 0 && r.DeletedAt == nil }
 // a tombstone, Next counts as a creation of the row.
 func (r Revision) Next() Revision {
 	next := Revision{
-		Version: r.Version + 1, CreatedAt: r.CreatedAt, UpdatedAt: after(r.UpdatedAt),
+		Version: r.Version + 1, CreatedAt: r.CreatedAt, UpdatedAt: eventing.NextTime(r.UpdatedAt),
 		LastEventID: uuid.NullUUID{UUID: NewID(), Valid: true}, TenantID: r.TenantID, Epoch: r.Epoch,
 	}
 	if !r.Exists() {
@@ -78,16 +79,6 @@ func (r Revision) CheckVersion(kind string, want int64) error {
 	e := problem.New(problem.CodeStale, "VERSION_MISMATCH", fmt.Sprintf("The %s is at version %d, not %d.", kind, r.Version, want))
 	e.Extra = map[string]any{"version": r.Version}
 	return e
-}
-
-// after returns the present time, or one microsecond after t if that is later. So the times of a
-// row grow with its version, even if the clock was set back or another instance's clock is ahead.
-func after(t time.Time) time.Time {
-	t = t.Add(time.Microsecond)
-	if clock := Micros(time.Now()); clock.After(t) {
-		return clock
-	}
-	return t
 }
 
 // Micros returns t as the database stores it, in UTC and whole microseconds.
