@@ -8,10 +8,10 @@ import (
 const (
 	// maxStrangers bounds the answers to strangers that are under way: refusals, and answers that need
 	// no caller. Each keeps the headers of its request, up to maxHeaderBytes, until the client has read
-	// it, so that together they take less than 100 MB. Without this bound, clients that read
-	// nothing fill the memory: a connection has up to maxStreams requests, and anybody may connect. The
-	// number is the most that Cloud Run sends an instance at once.
-	maxStrangers = 1000
+	// it, so that together they take up to 16 MB, and the garbage collector's share. Without this bound,
+	// clients that read nothing fill the memory: a connection has up to maxStreams requests, and everybody
+	// may connect. It is half of what Cloud Run sends an instance at most.
+	maxStrangers = 500
 	// strangerTime bounds such an answer, which is short.
 	strangerTime = 5 * time.Second
 )
