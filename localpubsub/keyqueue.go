@@ -65,13 +65,18 @@ func (q *keyQueue) deliverable() bool {
 	return q.cursor != nil && q.cursor.state == ready
 }
 
-// rewind moves the cursor back to e, and ends the leases of the messages after e. A later
-// acknowledgement of one of these messages does not count.
+// rewind moves the cursor back to e, and ends the leases of the messages after e. An acknowledgement
+// of an earlier delivery of one of these messages does not count any more. So in delivered, the
+// cursor's message is the only one of its key that is not leased.
 func (s *subscription) rewind(e *entry) {
 	q := e.queue
 	for later := e.knext; later != q.cursor; later = later.knext {
 		s.release(later)
+		delete(s.delivered, later.id)
 		later.state = ready
+	}
+	if q.cursor != nil {
+		delete(s.delivered, q.cursor.id) // it is there if it was itself nacked or past its deadline
 	}
 	q.cursor = e
 }

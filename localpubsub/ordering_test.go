@@ -47,6 +47,39 @@ func TestMissedDeadlineBringsTheLaterOnesOfItsKeyAgain(t *testing.T) {
 	wantTexts(t, s.receive(3), "a1", "a2", "a3")
 }
 
+// A redelivered message is followed by all later ones of its key. An acknowledgement of an earlier
+// delivery of these does not count, also after the redelivery has begun.
+func TestStaleAcknowledgementAfterARedelivery(t *testing.T) {
+	t.Parallel()
+	for name, nacked := range map[string][]int{"of the first": {0}, "of the second, then of the first": {1, 0}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := ordered(t)
+			w.publish("A", numbered("a", 3)...)
+			old := w.pull()
+			for _, i := range nacked {
+				w.modify(0, old[i])
+			}
+			again := w.pullUpTo(1)
+			wantTexts(t, again, "a0")
+			w.ack(old[1], old[2])
+			w.ack(again...)
+			wantTexts(t, w.pull(), "a1", "a2")
+		})
+	}
+}
+
+// The late acknowledgement of the message that was itself nacked counts.
+func TestLateAcknowledgementOfANackedMessage(t *testing.T) {
+	t.Parallel()
+	w := ordered(t)
+	w.publish("A", numbered("a", 3)...)
+	old := w.pull()
+	w.modify(0, old[0])
+	w.ack(old[0])
+	wantTexts(t, w.pull(), "a1", "a2")
+}
+
 func TestKeyOfDeadStreamWaitsForItsDeadline(t *testing.T) {
 	t.Parallel()
 	w := ordered(t)

@@ -33,7 +33,7 @@ type subscription struct {
 	ready     fifo[*entry]
 	readyKeys fifo[*keyQueue]
 	keys      map[string]*keyQueue
-	delivered map[uint64]*entry // delivered at least once and not settled
+	delivered map[uint64]*entry // by message id: the entries that an acknowledgement can settle
 	timers    timers
 	serial    uint64 // of the last delivery
 	turn      int    // alternates between messages with and without key

@@ -120,8 +120,13 @@ func (w *world) publish(key string, texts ...string) (ids []string) {
 // pull takes the messages that are available, without waiting.
 func (w *world) pull() []*pubsubpb.ReceivedMessage {
 	w.t.Helper()
+	return w.pullUpTo(1000)
+}
+
+func (w *world) pullUpTo(n int32) []*pubsubpb.ReceivedMessage {
+	w.t.Helper()
 	answer, err := w.Pull(w.context(), &pubsubpb.PullRequest{
-		Subscription: subscriptionName, MaxMessages: 1000, ReturnImmediately: true, //nolint:staticcheck // no wait wanted
+		Subscription: subscriptionName, MaxMessages: n, ReturnImmediately: true, //nolint:staticcheck // no wait wanted
 	})
 	if err != nil {
 		w.t.Fatal(err)
