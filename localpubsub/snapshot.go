@@ -90,15 +90,19 @@ func (s *snapshot) add(published []*message) {
 	s.messages = append(s.messages, published...)
 }
 
-// content returns the messages of the snapshot, and the set of their ids.
-func (s *snapshot) content() ([]*message, map[uint64]bool) {
+// content returns the messages of the snapshot, and the set of their ids. It returns an error unless
+// the snapshot is of the topic of. Nil is not the topic of any snapshot.
+func (s *snapshot) content(of *topic) ([]*message, map[uint64]bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if of == nil || s.topic != of {
+		return nil, nil, status.Errorf(codes.FailedPrecondition, "%s is not of the topic of the subscription, or the topic was deleted", s.name)
+	}
 	ids := make(map[uint64]bool, len(s.messages))
 	for _, m := range s.messages {
 		ids[m.id] = true
 	}
-	return slices.Clone(s.messages), ids
+	return slices.Clone(s.messages), ids, nil
 }
 
 func (s *snapshot) describe() *pubsubpb.Snapshot {
