@@ -40,13 +40,15 @@ func (s *subscription) capture(name string, labels map[string]string) (*snapshot
 	s.lock()
 	topic := s.topic
 	s.unlock()
-	if topic == nil {
-		return nil, status.Errorf(codes.FailedPrecondition, "%s has lost its topic", s.name)
+	if topic != nil {
+		topic.mu.Lock()
+		defer topic.mu.Unlock()
 	}
-	topic.mu.Lock()
-	defer topic.mu.Unlock()
 	s.lock()
 	defer s.unlock()
+	if s.topic == nil {
+		return nil, status.Errorf(codes.FailedPrecondition, "%s has lost its topic", s.name)
+	}
 	now := s.server.now()
 	taken := &snapshot{server: s.server, name: name, topic: topic}
 	oldest := now

@@ -54,11 +54,10 @@ func (s *Server) subscribe(to *topic, config *pubsubpb.Subscription) (*subscript
 		return nil, resource.Invalid("filter", "%v", err)
 	}
 	created := newSubscription(s, to, config, f)
-	if err := s.subscriptions.put(config.GetName(), created); err != nil {
+	if err := to.attach(created); err != nil {
 		created.alarm.stop()
 		return nil, err
 	}
-	to.attach(created)
 	return created, nil
 }
 
