@@ -140,8 +140,7 @@ func (s *subscription) retire(e *entry) {
 	if s.retainAcked {
 		return
 	}
-	s.log.remove(e)
-	e.drop()
+	s.discard(e)
 }
 
 // fail handles a nack or a missed deadline of a leased entry. After the last allowed failure, the
