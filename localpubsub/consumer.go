@@ -13,6 +13,7 @@ type consumer struct {
 	bytes       int64
 	deadline    time.Duration // of a lease
 	keys        fifo[*keyQueue]
+	othersFirst bool          // whether the next batch prefers messages that wait for any consumer
 	work        chan struct{} // of size one; a signal means that there may be messages to take
 }
 

@@ -163,3 +163,23 @@ func TestOneKeyGoesToOneStream(t *testing.T) {
 		}
 	}
 }
+
+// Keys take turns on a stream, also if one of them always has another message.
+func TestBusyKeyLeavesTurnsToTheOthers(t *testing.T) {
+	t.Parallel()
+	for _, other := range []string{"B", ""} {
+		w := ordered(t)
+		s := w.stream(2)
+		w.publish("A", numbered("a", 10)...)
+		got := s.receive(2)
+		w.publish(other, "b")
+		for turns := 0; string(got[0].GetMessage().GetData()) != "b"; turns++ {
+			if turns == 10 {
+				t.Fatalf("the message of key %q did not come within %d messages", other, turns)
+			}
+			w.publish("A", "more")
+			w.ack(got[0])
+			got = append(got[1:], s.receive(1)...)
+		}
+	}
+}
