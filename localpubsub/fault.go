@@ -25,7 +25,7 @@ const (
 	// AnswerLost carries out the request and then answers UNAVAILABLE.
 	AnswerLost Kind = "answer_lost"
 	// Late delays a call like Latency. But the request is carried out even if the caller gives up
-	// during the wait.
+	// during the wait. It is not carried out if the server closes during the wait.
 	Late Kind = "late"
 )
 
@@ -105,10 +105,11 @@ type faults struct {
 	mu      sync.Mutex
 	cut     chan struct{} // closed when an outage begins, which ends the streams
 	late    sync.WaitGroup
+	closing <-chan struct{} // closed with the server, which ends the waits of Late
 }
 
-func newFaults() *faults {
-	f := &faults{cut: make(chan struct{})}
+func newFaults(closing <-chan struct{}) *faults {
+	f := &faults{cut: make(chan struct{}), closing: closing}
 	f.current.Store(&plan{})
 	return f
 }

@@ -132,7 +132,7 @@ func newServer(options Options) *Server {
 	s.message.Store(uint64(time.Now().UnixMicro()))
 	s.schemas = schema.New(s.clock.Now)
 	s.policies = iam.NewPolicies(s.exists)
-	s.faults = newFaults()
+	s.faults = newFaults(s.closing)
 	return s
 }
 
