@@ -78,7 +78,7 @@ func (s *subscription) capture(name string, labels map[string]string) (*snapshot
 }
 
 func (s *snapshot) expireAt(at time.Time) {
-	s.alarm = s.server.clock.newAlarm(func() { s.server.deleteSnapshot(s.name) })
+	s.alarm = s.server.clock.newAlarm(func() { _ = s.server.deleteSnapshot(s.name) }) // an error means that another call just deleted it
 	s.alarm.set(at)
 }
 
