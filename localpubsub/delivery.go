@@ -95,7 +95,7 @@ func (s *subscription) lease(e *entry, c *consumer, now time.Time) {
 	s.serial++
 	e.serial, e.state, e.consumer = s.serial, leased, c
 	c.messages++
-	c.bytes += e.size()
+	c.bytes += int64(len(e.raw))
 	if e.queue != nil {
 		e.queue.outstanding++
 		e.queue.consumer = c
@@ -115,7 +115,7 @@ func (s *subscription) release(e *entry) {
 	}
 	e.consumer = nil
 	c.messages--
-	c.bytes -= e.size()
+	c.bytes -= int64(len(e.raw))
 	if q := e.queue; q != nil {
 		q.outstanding--
 		if q.outstanding == 0 {
