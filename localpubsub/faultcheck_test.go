@@ -43,9 +43,12 @@ func TestFaultsOfOneMethod(t *testing.T) {
 	t.Parallel()
 	w := plain(t)
 	w.faults(
-		localpubsub.Fault{Kind: localpubsub.Outage, Method: "StreamingPull"}, localpubsub.Fault{Kind: localpubsub.Reset, Method: "StreamingPull"},
-		localpubsub.Fault{Kind: localpubsub.Late, Method: "SetIamPolicy", Delay: 1}, localpubsub.Fault{Kind: localpubsub.Throttle, Method: "CreateSchema"},
-		localpubsub.Fault{Kind: localpubsub.Repeat, Method: "Publish"}, localpubsub.Fault{Kind: localpubsub.Reject, Method: "Publish", Key: "A"},
+		localpubsub.Fault{Kind: localpubsub.Outage, Method: "StreamingPull"},
+		localpubsub.Fault{Kind: localpubsub.Reset, Method: "StreamingPull"},
+		localpubsub.Fault{Kind: localpubsub.Late, Method: "SetIamPolicy", Delay: 1},
+		localpubsub.Fault{Kind: localpubsub.Throttle, Method: "CreateSchema"},
+		localpubsub.Fault{Kind: localpubsub.Repeat, Method: "Publish"},
+		localpubsub.Fault{Kind: localpubsub.Reject, Method: "Publish", Key: "A"},
 	)
 }
 
