@@ -18,7 +18,13 @@ fail() {
 }
 
 images() {
-  local service image statement
+  local service image statement others
+  # The containers of the plan itself, because the code of the module may name other images than the variables.
+  # The collector's image has a digest: the variable demands it.
+  others=$(jq -er '
+    [.variables | .video.value.image, .catalog.value.image, .metrics_sidecar_image.value] as $known
+    | [.resource_changes[]?.change.after | .. | objects | .image? | strings] - $known | unique | join(" ")' "$1")
+  [ -z "$others" ] || fail "images that no variable names: $others"
   [ "$PROVENANCE" = none ] || docker login --username oauth2accesstoken --password-stdin "https://${REGISTRY%%/*}" <<<"$TOKEN"
   for service in video catalog; do
     image=$(jq -er ".variables.$service.value.image" "$1")
@@ -41,7 +47,7 @@ permissions() {
       | select(.type | IN("google_cloud_run_v2_service", "google_cloud_run_v2_job", "google_cloud_run_v2_worker_pool", "terraform_data") | not)
       | select((.type == "google_pubsub_schema" and .change.actions == ["update"]) | not)
       | "- \(.change.actions | join(", ")) `\(.address)`"] | join("\n")' "$1")
-  [ -z "$others" ] || {
+  [ -n "$1" ] || {
     printf 'A person has to apply this plan, as the owner of the project: a release may not do this.\n\n%s\n' "$others"
     exit 1
   }

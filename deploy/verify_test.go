@@ -64,6 +64,13 @@ func TestAPlanIsOfAttestedImages(t *testing.T) {
 	if _, err := w.verify(t, "images", plan("docker.io/somebody/video"+digest("1"), theirs), "PROVENANCE=none"); err == nil {
 		t.Error("without attestations any registry will do")
 	}
+	for container, taken := range map[string]bool{ours: true, theirs: true, "gcr.io/collector" + digest("7"): true, "docker.io/somebody/job" + digest("1"): false} {
+		deployed := strings.TrimSuffix(plan(ours, theirs), "}}") + `,"metrics_sidecar_image":{"value":"gcr.io/collector` + digest("7") + `"}},` +
+			fmt.Sprintf(`"resource_changes":[{"change":{"after":null}},{"change":{"after":{"template":[{"containers":[{"image":%q}]}]}}}]}`, container)
+		if _, err := w.verify(t, "images", deployed); (err == nil) != taken {
+			t.Errorf("a container of %s: %v", container, err)
+		}
+	}
 	if _, err := w.verify(t, "images", `{"variables":{}}`); err == nil {
 		t.Error("a plan without images is taken")
 	}

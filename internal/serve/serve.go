@@ -73,7 +73,7 @@ const (
 	// idleTimeout is above the 600 s after which Google's front ends close an idle connection. The
 	// front end must close a connection before the server does, because otherwise the front end
 	// could reuse a connection that the server is closing.
-	idleTimeout    = 620 * time.Second
+	idleTimeout = 620 * time.Second
 	// maxHeaderBytes has room for an identity token of 8 KiB and consistency tokens of 4 KiB, with the
 	// headers of browsers and proxies.
 	maxHeaderBytes = 32 << 10

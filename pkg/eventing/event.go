@@ -110,12 +110,22 @@ func (e Event) Validate() error {
 		return fmt.Errorf("schema_version: %d, schema versions go from 1 to %d", e.SchemaVersion, math.MaxInt32)
 	case e.Epoch < 1:
 		return fmt.Errorf("epoch: %d, epochs begin at 1", e.Epoch)
-	case e.OccurredAt.IsZero():
-		return errors.New("occurred_at: missing")
-	case e.OccurredAt.UTC().Year() < 1 || e.OccurredAt.UTC().Year() > 9999:
-		return fmt.Errorf("occurred_at: year %d, the format has the years 1 to 9999", e.OccurredAt.UTC().Year())
+	}
+	if err := validateTime(e.OccurredAt); err != nil {
+		return err
 	}
 	return e.validateTexts()
+}
+
+func validateTime(at time.Time) error {
+	year := at.UTC().Year()
+	switch {
+	case at.IsZero():
+		return errors.New("occurred_at: missing")
+	case year < 1 || year > 9999:
+		return fmt.Errorf("occurred_at: year %d, the format has the years 1 to 9999", year)
+	}
+	return nil
 }
 
 func (e Event) validateTexts() error {

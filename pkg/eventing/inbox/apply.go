@@ -248,7 +248,7 @@ func (c *Consumer) transact(ctx context.Context, first *pgx.Batch, batch []*deli
 	}
 	if err := c.change(ctx, tx, changes, outcomes); err != nil {
 		if tx.Conn().IsClosed() {
-			err = lostConnection{err}
+			err = lostConnectionError{err}
 		}
 		return nil, err
 	}

@@ -38,10 +38,10 @@ type handlerError struct{ error }
 
 func (e handlerError) Unwrap() error { return e.error }
 
-// lostConnection is the error of a transaction whose connection is closed.
-type lostConnection struct{ error }
+// lostConnectionError is the error of a transaction whose connection is closed.
+type lostConnectionError struct{ error }
 
-func (e lostConnection) Unwrap() error { return e.error }
+func (e lostConnectionError) Unwrap() error { return e.error }
 
 // classify decides the cause of err, the error of a transaction that began at the time began. A
 // time limit counts as an outage if the process did not run meanwhile, or if the database does not
@@ -61,7 +61,7 @@ func faultOf(err error) fault {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return faultOfState(pg.Code)
 	}
-	if _, ok := errors.AsType[lostConnection](err); ok {
+	if _, ok := errors.AsType[lostConnectionError](err); ok {
 		return outage
 	}
 	if own, ok := errors.AsType[handlerError](err); ok {

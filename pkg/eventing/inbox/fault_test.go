@@ -42,8 +42,8 @@ func TestFaultOf(t *testing.T) {
 		"idle in transaction":   {state("25P03"), timedOut},
 		"slow handler":          {handlerError{fmt.Errorf("q: %w", context.DeadlineExceeded)}, timedOut},
 		"thrown by a handler":   {handlerError{orPanic(io.ErrUnexpectedEOF, nil)}, eventFault},
-		"thrown, and lost":      {lostConnection{handlerError{orPanic(io.ErrUnexpectedEOF, nil)}}, outage},
-		"refused, then lost":    {lostConnection{state("25P03")}, timedOut},
+		"thrown, and lost":      {lostConnectionError{handlerError{orPanic(io.ErrUnexpectedEOF, nil)}}, outage},
+		"refused, then lost":    {lostConnectionError{state("25P03")}, timedOut},
 		"handler away":          {handlerError{&net.OpError{Op: "dial", Err: errors.New("refused")}}, timedOut},
 		"handler's words":       {handlerError{errors.New(`title "my conn closed today" is too long`)}, eventFault},
 		"words":                 {errors.New(`aggregate_id: "conn closed"`), eventFault},
@@ -101,7 +101,7 @@ func TestAConnectionLostInTheHandlerIsAnOutage(t *testing.T) {
 			lost = true
 			_ = tx.Conn().PgConn().Conn().Close()
 			_, err := tx.Exec(ctx, "SELECT 1")
-			return 0, fmt.Errorf("read: %s", err) // without its cause
+			return 0, errors.New("read: " + err.Error()) // without its cause
 		}
 		return b.apply(ctx, tx, change)
 	})
