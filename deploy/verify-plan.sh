@@ -47,7 +47,7 @@ permissions() {
       | select(.type | IN("google_cloud_run_v2_service", "google_cloud_run_v2_job", "google_cloud_run_v2_worker_pool", "terraform_data") | not)
       | select((.type == "google_pubsub_schema" and .change.actions == ["update"]) | not)
       | "- \(.change.actions | join(", ")) `\(.address)`"] | join("\n")' "$1")
-  [ -n "$1" ] || {
+  [ -z "$others" ] || {
     printf 'A person has to apply this plan, as the owner of the project: a release may not do this.\n\n%s\n' "$others"
     exit 1
   }
