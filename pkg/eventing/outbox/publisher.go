@@ -3,6 +3,9 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"maps"
+	"regexp"
+	"slices"
 	"time"
 
 	vkit "cloud.google.com/go/pubsub/v2/apiv1"
@@ -23,6 +26,18 @@ import (
 type publisher struct {
 	client *vkit.TopicAdminClient
 	topics map[string]string
+}
+
+var topicName = regexp.MustCompile(`^projects/[^/]+/topics/[^/]+$`)
+
+// checkTopics returns an error unless each topic is named in full.
+func (p publisher) checkTopics() error {
+	for _, aggregateType := range slices.Sorted(maps.Keys(p.topics)) {
+		if name := p.topics[aggregateType]; !topicName.MatchString(name) {
+			return fmt.Errorf("topic of %q: %q is not projects/PROJECT/topics/TOPIC", aggregateType, name)
+		}
+	}
+	return nil
 }
 
 const (

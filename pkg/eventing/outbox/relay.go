@@ -138,10 +138,16 @@ func (r *Relay) onNotify(notify.Notification) { signal(r.wakeups) }
 // After that Run has up to 0.8 seconds to write the results and to hand back its leases. Then Run
 // returns nil. Run keeps these limits even if the database hangs. A Relay can run only once.
 //
+// If a topic is not named in full, Run returns an error at once. The broker would reject each event of its
+// type by itself, and the relay would park them.
+//
 // Run is a pipeline. Some goroutines claim, some publish, and one settles, so the database and
 // the broker are busy at the same time.
 func (r *Relay) Run(ctx context.Context) error {
 	defer r.metrics.unregister()
+	if err := r.publisher.checkTopics(); err != nil {
+		return err
+	}
 	flying, land := outlive(ctx, r.drainFor)
 	defer land()
 	closing, closed := outlive(ctx, r.drainFor+r.settleFor)

@@ -3,7 +3,10 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -230,5 +233,17 @@ func TestARelayHoldsNoMoreThanItSays(t *testing.T) {
 			t.Fatalf("%d has no room", next)
 		}
 		r.inFlight.release()
+	}
+}
+
+// The broker would reject each event of such a topic by itself.
+func TestATopicIsNamedInFull(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for _, name := range []string{"video.events", "projects/demo/topics/", "projects/demo/subscriptions/video", "/projects/demo/topics/video", ""} {
+		r := NewRelay(b.db, b.client, map[string]string{"video": name}, slog.New(slog.DiscardHandler), func() {}, Options{})
+		if err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), strconv.Quote(name)) {
+			t.Errorf("%q: %v", name, err)
+		}
 	}
 }
