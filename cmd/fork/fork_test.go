@@ -16,6 +16,7 @@ import (
 	"example.com/lockstep/cmd/fork/guide"
 	"example.com/lockstep/cmd/fork/repo"
 	"example.com/lockstep/internal/command"
+	"example.com/lockstep/internal/pgtest"
 )
 
 const (
@@ -289,7 +290,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	defer os.RemoveAll(forks)
-	m.Run()
+	pgtest.MainWith(m, func(context.Context, string) error { return nil })
 }
 
 // made makes that fork.
