@@ -153,22 +153,6 @@ func TestForkKeepsTheWords(t *testing.T) {
 	}
 }
 
-func TestForkOverwritesNothing(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	mine := filepath.Join(dir, "go.mod")
-	if err := os.WriteFile(mine, []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_, err := fork(t.Context(), root, dir, module, current, theirs)
-	if err == nil || !strings.Contains(err.Error(), "not empty") {
-		t.Errorf("fork into a directory in use: %v, want a refusal", err)
-	}
-	if got, err := os.ReadFile(mine); err != nil || string(got) != "mine" {
-		t.Errorf("the file there is now %q, %v", got, err)
-	}
-}
-
 func TestUsageErrorsComeBeforeAnyWork(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
