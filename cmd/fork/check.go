@@ -28,6 +28,10 @@ const maxWord = 16
 
 var wordPattern = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
 
+// digitInside matches a word that protoc-gen-go spells in another way than fork: it writes a letter
+// behind a digit in upper case.
+var digitInside = regexp.MustCompile(`[0-9][a-z]`)
+
 // complete returns w with each missing word filled in from the words in from. If w has an aggregate
 // and no plural, the plural is the regular plural of w's aggregate.
 func (w words) complete(from words) words {
@@ -92,6 +96,8 @@ func checkWord(word string) error {
 	switch {
 	case !wordPattern.MatchString(word):
 		return fmt.Errorf("%q is not one word of lower-case letters and digits, beginning with a letter", word)
+	case digitInside.MatchString(word):
+		return fmt.Errorf("%q has a letter behind a digit, which protobuf spells in another way in Go", word)
 	case len(word) < 3 || len(word) > maxWord:
 		return fmt.Errorf("%q has %d letters, want 3 to %d", word, len(word), maxWord)
 	case repo.Reserved(word) != "":

@@ -37,6 +37,8 @@ func TestHostileWords(t *testing.T) {
 		"irregular plural":         {words{aggregate: "mouse", plural: "mice"}, ""},
 		"a plural":                 {words{aggregate: "news"}, ""},
 		"a digit":                  {words{reader: "shelf2"}, ""},
+		"a digit in the middle":    {words{reader: "b2b"}, `--reader: "b2b" has a letter behind a digit`},
+		"a plural with a digit":    {words{aggregate: "item2"}, `--plural: "item2s" has a letter behind a digit`},
 		"upper case":               {words{aggregate: "Product"}, `--aggregate: "Product" is not one word`},
 		"two words":                {words{name: "my-shop"}, `--name: "my-shop" is not one word`},
 		"an underscore":            {words{owner: "my_shop"}, `--owner: "my_shop" is not one word`},
