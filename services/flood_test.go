@@ -32,12 +32,12 @@ type flood struct {
 	addr, url string
 	users     *issuer.Issuer
 
-	opened, cut, junk, attacks atomic.Int64
+	opened, cut, junk, attacks, brokenOff atomic.Int64
 }
 
 // TestFlood: an instance answers each good request while slow connections stay open, junk
-// comes over both protocols, and users send the requests that once took hundreds of
-// megabytes.
+// comes over both protocols, users send the requests that once took hundreds of
+// megabytes, and strangers do not read their answers.
 //
 // LOCKSTEP_FULL=1 opens 1,000 slow connections and sends 11,000 junk requests a second for
 // 15 seconds: a tenth more than the 10,000 to be refused. `make crash` sets it.
@@ -45,9 +45,9 @@ func TestFlood(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the memory of a process is read from /proc")
 	}
-	slow, perSecond, lasts := 100, 1_000, time.Second
+	slow, unread, perSecond, lasts := 100, 8, 1_000, time.Second
 	if os.Getenv("LOCKSTEP_FULL") != "" {
-		slow, perSecond, lasts = 1_000, 11_000, 15*time.Second
+		slow, unread, perSecond, lasts = 1_000, 20, 11_000, 15*time.Second
 	}
 	w := newWorld(t, startBroker(t, broker.Local))
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -77,13 +77,16 @@ func TestFlood(t *testing.T) {
 	took := time.Since(began)
 	stop()
 	all.Wait()
+	flooded := p.resident(t)
+	unreading := f.goodWhileUnread(unread, lasts)
 
 	peak := p.resident(t)
 	t.Logf("%d good requests answered in %s, p50 %s, p99 %s, slowest %s; alone p50 %s, p99 %s", len(answered), took.Round(time.Millisecond),
 		at(answered, 50), at(answered, 99), at(answered, 100), at(calm, 50), at(calm, 99))
 	t.Logf("%d slow connections (%d opened, %d cut off), %d junk requests refused (%.0f a second), %d costly ones",
 		slow, f.opened.Load(), f.cut.Load(), f.junk.Load(), float64(f.junk.Load())/took.Seconds(), f.attacks.Load())
-	t.Logf("peak of resident memory %d MiB, before the flood %d MiB", peak>>20, before>>20)
+	t.Logf("%d good requests answered while %d answers were not read, p50 %s, p99 %s", len(unreading), f.brokenOff.Load(), at(unreading, 50), at(unreading, 99))
+	t.Logf("peak of resident memory %d MiB, before the flood %d MiB, before the unread answers %d MiB", peak>>20, before>>20, flooded>>20)
 	if peak > maxResident {
 		t.Errorf("%d MiB of memory, want at most %d", peak>>20, maxResident>>20)
 	}

@@ -140,19 +140,21 @@ func tools(t *testing.T) {
 	}
 }
 
-// The code of an aggregate compiles, with its tests. Nothing is written.
+// The code of an aggregate of each kind compiles, with its tests. Nothing is written.
 func TestAggregateCompiles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles both services")
 	}
 	tools(t)
-	c := planned(t, "../..", shapes[0])
-	if err := c.complete(t.Context(), io.Discard); err != nil {
-		t.Error(err)
-	}
-	for _, name := range c.created {
-		if _, err := os.Lstat(filepath.Join(c.root, name)); err == nil {
-			t.Errorf("%s was written", name)
+	for _, words := range shapes {
+		c := planned(t, "../..", words)
+		if err := c.complete(t.Context(), io.Discard); err != nil {
+			t.Errorf("%v: %v", words, err)
+		}
+		for _, name := range c.created {
+			if _, err := os.Lstat(filepath.Join(c.root, name)); err == nil {
+				t.Errorf("%s was written", name)
+			}
 		}
 	}
 }

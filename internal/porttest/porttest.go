@@ -79,7 +79,8 @@ func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Ito
 // isFree does not listen at addr: a process that another goroutine starts has a copy of each listener
 // between its fork and its exec. The port could not be used until then, although the listener is closed.
 func isFree(addr string) bool {
-	conn, err := net.DialTimeout("tcp", addr, time.Second)
+	dialer := net.Dialer{Timeout: time.Second}
+	conn, err := dialer.Dial("tcp", addr)
 	if err == nil {
 		_ = conn.Close()
 	}

@@ -319,8 +319,8 @@ func TestAConnectionHasABoundedNumberOfStreams(t *testing.T) {
 				t.Fatal(errors.Join(err, errors.New("no settings came")))
 			}
 			if settings, ok := frame.(*http2.SettingsFrame); ok {
-				if got, _ := settings.Value(http2.SettingMaxConcurrentStreams); got != 1000 {
-					t.Errorf("%d streams, want 1000", got)
+				if got, _ := settings.Value(http2.SettingMaxConcurrentStreams); got != 250 {
+					t.Errorf("%d streams, want 250", got)
 				}
 				break
 			}

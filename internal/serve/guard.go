@@ -25,12 +25,14 @@ type Guard struct {
 	callers *auth.Authenticator
 	rates   *rates
 	origins Origins
+	// strangers are shared by REST and gRPC.
+	strangers *strangers
 }
 
 // NewGuard returns the guard of one service. Health, readiness, metrics and gRPC's own services
 // have no rule, so every caller is admitted to them.
 func NewGuard(rules auth.Rules, callers *auth.Authenticator, o Options) *Guard {
-	return &Guard{rules: rules, callers: callers, rates: newRates(o.UserRate), origins: o.Origins}
+	return &Guard{rules: rules, callers: callers, rates: newRates(o.UserRate), origins: o.Origins, strangers: newStrangers()}
 }
 
 // admit returns r with its caller in the context. Call leave when the request ends. If the caller
@@ -77,26 +79,37 @@ func (g *Guard) guarded(log *slog.Logger, routes chi.Routes) func(http.Handler) 
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			method, pattern := matched(routes, r)
-			if pattern == "" {
-				next.ServeHTTP(w, r)
+			operation := method + " " + pattern
+			switch {
+			case pattern == "" || isOwn(operation):
+				g.strangers.answer(w, r, next)
+				return
+			case g.rules[operation] == auth.Public:
+				free(r.Context())
+				g.strangers.answer(w, r, next)
 				return
 			}
-			admitted, leave, err := g.admit(method+" "+pattern, r)
-			if err != nil || g.rules[method+" "+pattern] == auth.Public {
-				free(r.Context())
-			}
+			admitted, leave, err := g.admit(operation, r)
 			if err == nil {
 				defer leave()
 				next.ServeHTTP(w, admitted)
 				return
 			}
+			free(r.Context())
 			// Without this, the telemetry of a refused request would have no route.
 			chi.RouteContext(r.Context()).RoutePatterns = []string{pattern}
-			if problem.From(err).Code == problem.CodeUnauthenticated {
-				w.Header().Set("WWW-Authenticate", challenge(r.Header))
-			}
-			problem.Write(w, r, log, err)
+			g.strangers.answer(w, r, refusal(log, err))
 		})
+	}
+}
+
+// refusal answers with err.
+func refusal(log *slog.Logger, err error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if problem.From(err).Code == problem.CodeUnauthenticated {
+			w.Header().Set("WWW-Authenticate", challenge(r.Header))
+		}
+		problem.Write(w, r, log, err)
 	}
 }
 

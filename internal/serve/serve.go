@@ -74,7 +74,9 @@ const (
 	// front end must close a connection before the server does, because otherwise the front end
 	// could reuse a connection that the server is closing.
 	idleTimeout    = 620 * time.Second
-	maxHeaderBytes = 64 << 10
+	// maxHeaderBytes has room for an identity token of 8 KiB and consistency tokens of 4 KiB, with the
+	// headers of browsers and proxies.
+	maxHeaderBytes = 32 << 10
 	// maxBodyBytes bounds a REST body. A video with each of its 10,500 characters escaped as a
 	// surrogate pair has 126 KB. An aggregate of four texts of 4,000 characters has 192 KB. Because
 	// of this bound and maxMessageBytes, `make aggregate` takes at most four texts.
@@ -84,9 +86,10 @@ const (
 	maxMessageBytes = 64 << 10
 	// frameHeaderBytes is the length of the header before each gRPC message.
 	frameHeaderBytes = 5
-	// maxStreams bounds the streams of one HTTP/2 connection. Cloud Run's front end sends an
-	// instance at most 1000 requests at once, and so needs no second connection for them.
-	maxStreams = 1000
+	// maxStreams bounds the streams of one HTTP/2 connection. It is the number of net/http, too. A client
+	// with more requests at once opens more connections. Each stream has a goroutine and up to
+	// maxHeaderBytes before the request can be refused.
+	maxStreams = 250
 )
 
 // Server serves one port. Run it once.

@@ -1,0 +1,39 @@
+package serve
+
+import (
+	"net/http"
+	"time"
+)
+
+const (
+	// maxStrangers bounds the answers to strangers that are under way: refusals, and answers that need
+	// no caller. Each keeps the headers of its request, up to maxHeaderBytes, until the client has read
+	// it, so that together they take up to 16 MB, and the garbage collector's share. Without this bound,
+	// clients that read nothing fill the memory: a connection has up to maxStreams requests, and everybody
+	// may connect. It is half of what Cloud Run sends an instance at most.
+	maxStrangers = 500
+	// strangerTime bounds such an answer, which is short.
+	strangerTime = 5 * time.Second
+)
+
+// strangers are the places for the answers to strangers.
+type strangers struct{ places chan struct{} }
+
+func newStrangers() *strangers { return &strangers{make(chan struct{}, maxStrangers)} }
+
+// answer serves r, whose answer keeps one of the places until the client has taken it. If there is no
+// place, answer breaks off the request without an answer, because each answer would have to wait for its
+// client, too.
+func (s *strangers) answer(w http.ResponseWriter, r *http.Request, h http.Handler) {
+	select {
+	case s.places <- struct{}{}:
+		defer func() { <-s.places }()
+	default:
+		panic(http.ErrAbortHandler) //nolint:forbidigo // the only way to break off a request
+	}
+	boundAnswer(w, strangerTime)
+	h.ServeHTTP(w, r)
+	if r.ProtoMajor == 2 { // else net/http would send the rest of the answer when no place is kept any more
+		_ = http.NewResponseController(w).Flush()
+	}
+}

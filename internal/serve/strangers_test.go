@@ -1,0 +1,112 @@
+package serve_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// unreading is a client that reads frames, but whose window stays at 0, so that no answer gets its body.
+type unreading struct {
+	framer *http2.Framer
+	next   uint32
+}
+
+func (d *drained) unreading(t *testing.T) *unreading {
+	t.Helper()
+	conn, err := d.lis.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return &unreading{handshake(t, conn, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}), 1}
+}
+
+// send sends a request for a path.
+func (u *unreading) send(t *testing.T, path string) {
+	t.Helper()
+	var block bytes.Buffer
+	encoder := hpack.NewEncoder(&block)
+	encoder.SetMaxDynamicTableSize(0)
+	for _, f := range [...][2]string{{":method", "GET"}, {":path", path}, {":scheme", "http"}, {":authority", "test"}} {
+		if err := encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := u.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: u.next, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.next += 2
+}
+
+// read reads frames until n streams were answered or reset, and returns how many were.
+func (u *unreading) read(t *testing.T, n int) (answered, reset int) {
+	t.Helper()
+	for answered+reset < n {
+		frame, err := u.framer.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch frame.(type) {
+		case *http2.HeadersFrame:
+			answered++
+		case *http2.RSTStreamFrame:
+			reset++
+		}
+	}
+	return answered, reset
+}
+
+// Strangers that do not read keep 500 answers for 5 s. Further ones get none, and users are served.
+func TestStrangersThatDoNotReadAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newService(io.Discard)
+		echo(func(_ context.Context, text string) (string, error) { return text, nil }).register(s.grpc)
+		d := s.startInBubble(t)
+		one, many := d.unreading(t), []*unreading{d.unreading(t), d.unreading(t)}
+		started := time.Now()
+		for _, m := range many {
+			go func() {
+				for range 250 {
+					m.send(t, "/nothing")
+				}
+			}()
+			if answered, _ := m.read(t, 250); answered != 250 {
+				t.Errorf("%d of 250 requests have an answer", answered)
+			}
+		}
+		for _, path := range []string{"/nothing", "/healthz"} {
+			one.send(t, path)
+			if answered, _ := one.read(t, 1); answered != 0 {
+				t.Errorf("%s has an answer", path)
+			}
+		}
+		if heard, err := say(t.Context(), d.grpcClient(t), "good"); err != nil || heard != "good" {
+			t.Errorf("a good request: %q, %v", heard, err)
+		}
+		if took := time.Since(started); took != 0 {
+			t.Errorf("this took %s, want no wait", took)
+		}
+		for _, m := range many {
+			if _, reset := m.read(t, 250); reset != 250 || time.Since(started) != 5*time.Second {
+				t.Errorf("%d answers were given up after %s, want 250 after 5s", reset, time.Since(started))
+			}
+		}
+		one.send(t, "/nothing")
+		if answered, _ := one.read(t, 1); answered != 1 {
+			t.Error("no answer after the others were given up")
+		}
+		d.drain()
+		if err := <-d.ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
