@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"regexp"
@@ -113,19 +114,21 @@ func checkWord(word string) error {
 var statements = strings.Fields(`delete update drop alter schema role index view trigger function language set row rows transaction
 	value date time timestamp interval text json`)
 
-// checkUnused refuses a word that the files already use with another meaning. Names that contain
-// the word could be taken. A fork of the fork would replace the word in both meanings.
+// checkUnused refuses words that the files already use with another meaning. The error names all of
+// these words, each with the first place of its use. Names that contain such a word could be taken. A
+// fork of the fork would replace the word in both meanings.
 func checkUnused(from, to words, files []file) error {
 	old := from.all()
+	var all []error
 	for i, w := range to.all() {
 		if w.word == old[i].word {
 			continue
 		}
 		if where := uses(w.word, files); where != "" {
-			return fmt.Errorf("%s: %q has a meaning here already: %s", w.flag, w.word, where)
+			all = append(all, fmt.Errorf("%s: %q has a meaning here already: %s", w.flag, w.word, where))
 		}
 	}
-	return nil
+	return errors.Join(all...)
 }
 
 // examples matches the paths of files that use the words of forks only to test this command.

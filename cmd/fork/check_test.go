@@ -87,6 +87,13 @@ func TestWordsInUse(t *testing.T) {
 	if err := checkUnused(sample, to, files); err == nil || err.Error() != `--plural: "crates" has a meaning here already: a.sql:1` {
 		t.Errorf("a plural in use: %v", err)
 	}
+	to.owner, to.name = "barrel", "box"
+	err := checkUnused(sample, to, files)
+	for _, want := range []string{`--plural: "crates"`, `--owner: "barrel" has a meaning here already: a.sql:2`, `--name: "box"`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("three words in use: %v, want %q", err, want)
+		}
+	}
 }
 
 // TestNamesThatTheRemovalWouldTake: the chapter's commands remove whole lines, and imports have the
