@@ -60,8 +60,8 @@ const maxName = 20
 // behind the name, so the name has no digit.
 var (
 	namePattern   = regexp.MustCompile(`^[a-z]+$`)
-	parentPattern = regexp.MustCompile(`^[a-z]+[0-9]*$`) // a fork has such a word with a plural of its own
-	fieldPattern  = regexp.MustCompile(`^[a-z]+[0-9]*(_[a-z]+[0-9]*)*$`)
+	parentPattern = regexp.MustCompile(`^[a-z]+\d*$`) // a fork has such a word with a plural of its own
+	fieldPattern  = regexp.MustCompile(`^[a-z]+\d*(_[a-z]+\d*)*$`)
 )
 
 // parse reads the values of the flags. An error names the flag.

@@ -31,7 +31,7 @@ var wordPattern = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
 
 // digitInside matches a word that protoc-gen-go spells in another way than fork: it writes a letter
 // behind a digit in upper case.
-var digitInside = regexp.MustCompile(`[0-9][a-z]`)
+var digitInside = regexp.MustCompile(`\d[a-z]`)
 
 // complete returns w with each missing word filled in from the words in from. If w has an aggregate
 // and no plural, the plural is the regular plural of w's aggregate.
