@@ -69,7 +69,8 @@ func (s *subscription) parseAckIDs(texts []string) ([]ackID, error) {
 }
 
 // current returns the entry that the delivery with this ack id delivered. It returns nil if the
-// message has been delivered again or settled since that delivery.
+// message has been delivered again or settled since that delivery, or must be delivered again after
+// an earlier message of its key.
 func (s *subscription) current(id ackID) *entry {
 	if e := s.delivered[id.message]; e != nil && e.serial == id.serial {
 		return e
@@ -125,15 +126,11 @@ func (s *subscription) settleOnce(e *entry) (reason string) {
 // settleLate applies an acknowledgement without exactly-once delivery. The acknowledgement may come
 // after the deadline.
 func (s *subscription) settleLate(e *entry) {
-	switch {
-	case e.state == leased && s.server.faults.resend(e):
+	if e.state == leased && s.server.faults.resend(e) {
 		s.giveBack(e)
-	case e.state != leased && e.queue != nil && e.queue.cursor != e:
-		// An earlier message of the key must be delivered again. So this message must be delivered
-		// again, too.
-	default:
-		s.settle(e)
+		return
 	}
+	s.settle(e)
 }
 
 // modify makes the leases of the ids end after deadline, counted from now. A deadline of zero is a

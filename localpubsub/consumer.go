@@ -10,9 +10,10 @@ type consumer struct {
 	maxMessages int64 // limit on outstanding messages; 0 means none
 	maxBytes    int64
 	messages    int64
-	bytes       int64
+	bytes       int64         // of the messages in the encoding that the client gets
 	deadline    time.Duration // of a lease
 	keys        fifo[*keyQueue]
+	othersFirst bool          // whether the next batch prefers messages that wait for any consumer
 	work        chan struct{} // of size one; a signal means that there may be messages to take
 }
 

@@ -26,8 +26,8 @@ func (s *subscription) deadLetter(e *entry) bool {
 	if s.maxAttempts == 0 || e.failures < s.maxAttempts {
 		return false
 	}
-	to := s.server.topic(s.config.GetDeadLetterPolicy().GetDeadLetterTopic())
-	if to == nil {
+	to, err := s.server.topic(s.config.GetDeadLetterPolicy().GetDeadLetterTopic())
+	if err != nil {
 		return false
 	}
 	dead, err := s.deadLetterMessage(e)

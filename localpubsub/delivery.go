@@ -39,16 +39,31 @@ func (s *subscription) take(c *consumer, limit int) []*entry {
 		size += e.size()
 		batch = append(batch, e)
 	}
+	if len(batch) > 0 {
+		c.othersFirst = !c.othersFirst
+	}
 	s.schedule()
 	return batch
 }
 
-// nextFor returns the next message for c, or nil. It prefers messages of the keys that c already
-// holds. Otherwise it alternates between messages with a key and messages without a key.
+// nextFor returns the next message for c, or nil. Every second batch prefers messages of the keys that
+// c already holds. The batches between them prefer messages that wait for any consumer, so that a key
+// that always has another message does not keep the others waiting.
 func (s *subscription) nextFor(c *consumer) *entry {
+	if c.othersFirst {
+		if e := s.nextWaiting(c); e != nil {
+			return e
+		}
+	}
 	if e := s.nextOfKeys(&c.keys, c); e != nil {
 		return e
 	}
+	return s.nextWaiting(c)
+}
+
+// nextWaiting returns the next message for c that waits for any consumer, or nil. It alternates
+// between messages with a key and messages without a key.
+func (s *subscription) nextWaiting(c *consumer) *entry {
 	s.turn++
 	if s.turn%2 == 0 {
 		if e := s.nextOfKeys(&s.readyKeys, c); e != nil {
@@ -80,7 +95,7 @@ func (s *subscription) lease(e *entry, c *consumer, now time.Time) {
 	s.serial++
 	e.serial, e.state, e.consumer = s.serial, leased, c
 	c.messages++
-	c.bytes += e.size()
+	c.bytes += int64(len(e.raw))
 	if e.queue != nil {
 		e.queue.outstanding++
 		e.queue.consumer = c
@@ -100,7 +115,7 @@ func (s *subscription) release(e *entry) {
 	}
 	e.consumer = nil
 	c.messages--
-	c.bytes -= e.size()
+	c.bytes -= int64(len(e.raw))
 	if q := e.queue; q != nil {
 		q.outstanding--
 		if q.outstanding == 0 {
@@ -140,8 +155,7 @@ func (s *subscription) retire(e *entry) {
 	if s.retainAcked {
 		return
 	}
-	s.log.remove(e)
-	e.drop()
+	s.discard(e)
 }
 
 // fail handles a nack or a missed deadline of a leased entry. After the last allowed failure, the

@@ -13,7 +13,7 @@ import "container/heap"
 //	   └── waiting ◀──┘
 //	       (backoff)
 type entry struct {
-	*message
+	*message            // nil after the entry has left the subscription
 	prev, next   *entry // in the subscription, in publish order
 	kprev, knext *entry // in its key's queue, in publish order
 	queue        *keyQueue

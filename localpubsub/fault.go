@@ -1,7 +1,7 @@
 package localpubsub
 
 import (
-	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,7 +25,7 @@ const (
 	// AnswerLost carries out the request and then answers UNAVAILABLE.
 	AnswerLost Kind = "answer_lost"
 	// Late delays a call like Latency. But the request is carried out even if the caller gives up
-	// during the wait.
+	// during the wait. It is not carried out if the server closes during the wait.
 	Late Kind = "late"
 )
 
@@ -60,8 +60,10 @@ const (
 // the same traffic meets the same faults again.
 type Fault struct {
 	Kind Kind `json:"kind"`
-	// Method is the name of an RPC, such as Publish or StreamingPull. Empty means any method. Only
-	// the faults of calls use Method.
+	// Method is the name of an RPC, such as Publish or StreamingPull. It limits a fault of calls to
+	// this RPC, and empty means any. Only Latency and Outage apply to StreamingPull. Of the faults of
+	// messages, Reject and Repeat always apply to Publish and may name it, Reset and Slow likewise
+	// StreamingPull. Resend, AckLost and Reorder take no method.
 	Method string `json:"method,omitempty"`
 	// Probability is the fault's probability at each opportunity, up to 1. Zero
 	// means that the fault always strikes.
@@ -97,48 +99,17 @@ const longestFault = Duration(10 * time.Minute)
 
 func (d Duration) valid() bool { return d >= 0 && d <= longestFault }
 
-func (f Fault) check() error {
-	if err := f.checkKind(); err != nil {
-		return err
-	}
-	if f.Probability < 0 || f.Probability > 1 || f.Times < 0 {
-		return fmt.Errorf("fault %s: probability: %v and times: %d: from 0 to 1, and not negative", f.Kind, f.Probability, f.Times)
-	}
-	return nil
-}
-
-// checkKind checks that the kind exists, and that the fields that this kind needs are valid.
-func (f Fault) checkKind() error {
-	switch f.Kind {
-	case Outage, Throttle, AnswerLost, Repeat, Resend, AckLost, Reorder, Reset:
-	case Latency, Late:
-		if f.Delay+f.Mean == 0 || !f.Delay.valid() || !f.Mean.valid() {
-			return fmt.Errorf("fault %s: delay and mean: one is needed, neither above %s", f.Kind, time.Duration(longestFault))
-		}
-	case Reject:
-		if f.Key == "" {
-			return fmt.Errorf("fault %s: key: it is needed", f.Kind)
-		}
-	case Slow:
-		if f.Rate <= 0 {
-			return fmt.Errorf("fault %s: rate: %v is not positive", f.Kind, f.Rate)
-		}
-	default:
-		return fmt.Errorf("fault: kind: there is no %q", f.Kind)
-	}
-	return nil
-}
-
 // faults holds the present faults.
 type faults struct {
 	current atomic.Pointer[plan]
 	mu      sync.Mutex
 	cut     chan struct{} // closed when an outage begins, which ends the streams
 	late    sync.WaitGroup
+	closing <-chan struct{} // closed with the server, which ends the waits of Late
 }
 
-func newFaults() *faults {
-	f := &faults{cut: make(chan struct{})}
+func newFaults(closing <-chan struct{}) *faults {
+	f := &faults{cut: make(chan struct{}), closing: closing}
 	f.current.Store(&plan{})
 	return f
 }
@@ -147,8 +118,9 @@ func newFaults() *faults {
 // afterwards. If a fault has an invalid field, SetFaults changes nothing and returns an error that
 // names the field. An outage of StreamingPull also ends the open streams.
 func (s *Server) SetFaults(seed uint64, all ...Fault) error {
+	all = slices.Clone(all) // the caller may change its slice
 	for _, f := range all {
-		if err := f.check(); err != nil {
+		if err := s.checkFault(f); err != nil {
 			return err
 		}
 	}
@@ -177,7 +149,5 @@ func (f *faults) streamsCut() <-chan struct{} {
 }
 
 func (f *faults) wait() { f.late.Wait() }
-
-const streamingPull = "StreamingPull"
 
 var errOutage = status.Error(codes.Unavailable, "injected fault: outage")

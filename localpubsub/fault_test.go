@@ -188,27 +188,6 @@ func TestStreamFaults(t *testing.T) {
 	}
 }
 
-func TestFaultsAreChecked(t *testing.T) {
-	t.Parallel()
-	w := plain(t)
-	for field, fault := range map[string]localpubsub.Fault{
-		"kind":        {Kind: "flood"},
-		"delay":       {Kind: localpubsub.Latency},
-		"key":         {Kind: localpubsub.Reject},
-		"rate":        {Kind: localpubsub.Slow},
-		"probability": {Kind: localpubsub.Outage, Probability: 1.5},
-		"times":       {Kind: localpubsub.Outage, Times: -1},
-	} {
-		err := w.SetFaults(1, localpubsub.Fault{Kind: localpubsub.Outage}, fault)
-		if err == nil || !strings.Contains(err.Error(), field) {
-			t.Errorf("%+v: %v, want an error that names %s", fault, err, field)
-		}
-	}
-	if got := w.try("", "m"); got != codes.OK {
-		t.Errorf("a refused setting took effect: %s", got)
-	}
-}
-
 func TestControl(t *testing.T) {
 	t.Parallel()
 	w := plain(t)

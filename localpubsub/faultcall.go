@@ -61,7 +61,8 @@ func (p *plan) disturbed(ctx context.Context, req any, method string, handle grp
 	return answer, err
 }
 
-// lately carries out the request after wait, even if the caller has given up.
+// lately carries out the request after wait, even if the caller has given up. It does not carry out
+// the request if the server closes before that.
 func (f *faults) lately(ctx context.Context, wait time.Duration, do func(context.Context) (any, error)) (any, error) {
 	type result struct {
 		answer any
@@ -69,12 +70,14 @@ func (f *faults) lately(ctx context.Context, wait time.Duration, do func(context
 	}
 	done := make(chan result, 1)
 	f.late.Go(func() {
-		detached := context.WithoutCancel(ctx)
-		if err := pause(detached, wait); err != nil {
-			return
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			answer, err := do(context.WithoutCancel(ctx))
+			done <- result{answer, err}
+		case <-f.closing: // the server then ends the call, too
 		}
-		answer, err := do(detached)
-		done <- result{answer, err}
 	})
 	select {
 	case r := <-done:

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"example.com/lockstep/localpubsub/internal/resource"
 )
@@ -96,6 +98,21 @@ func TestMemoryIsBounded(t *testing.T) {
 	m.drop()
 	if s.full() || s.bytes.Load() != 0 {
 		t.Errorf("%d bytes are kept of none", s.bytes.Load())
+	}
+}
+
+// A topic may be deleted after a call has found it. Nothing is attached to it then.
+func TestDeletedTopicTakesNothing(t *testing.T) {
+	t.Parallel()
+	s := newServer(Options{Clock: NewStillClock(time.Unix(1_000_000, 0))})
+	const late = "projects/p/subscriptions/late"
+	deleted := newTopic(s, &pubsubpb.Topic{Name: "projects/p/topics/events"})
+	deleted.end()
+	if _, err := s.subscribe(deleted, &pubsubpb.Subscription{Name: late}); status.Code(err) != codes.NotFound {
+		t.Errorf("subscribe = %v, want NOT_FOUND", err)
+	}
+	if _, err := s.subscription(late); status.Code(err) != codes.NotFound {
+		t.Errorf("the refused subscription exists: %v", err)
 	}
 }
 

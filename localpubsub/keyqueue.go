@@ -65,13 +65,31 @@ func (q *keyQueue) deliverable() bool {
 	return q.cursor != nil && q.cursor.state == ready
 }
 
-// rewind moves the cursor back to e, and ends the leases of the messages after e. A later
-// acknowledgement of one of these messages does not count.
+// waits reports whether the key waits in this line and has a message to send. If it has none, waits
+// takes it out of the line.
+func (q *keyQueue) waits(line *fifo[*keyQueue]) bool {
+	if q.line != line {
+		return false // the key left this line meanwhile
+	}
+	if !q.deliverable() {
+		q.line = nil
+		return false
+	}
+	return true
+}
+
+// rewind moves the cursor back to e, and ends the leases of the messages after e. An acknowledgement
+// of an earlier delivery of one of these messages does not count any more. So in delivered, the
+// cursor's message is the only one of its key that is not leased.
 func (s *subscription) rewind(e *entry) {
 	q := e.queue
 	for later := e.knext; later != q.cursor; later = later.knext {
 		s.release(later)
+		delete(s.delivered, later.id)
 		later.state = ready
+	}
+	if q.cursor != nil {
+		delete(s.delivered, q.cursor.id) // it is there if it was itself nacked or past its deadline
 	}
 	q.cursor = e
 }
@@ -114,13 +132,10 @@ func (s *subscription) nextOfKeys(line *fifo[*keyQueue], c *consumer) *entry {
 	for line.len() > 0 {
 		s.server.faults.reorder(line.len(), line.promote)
 		q := line.pop()
-		if q.line != line {
-			continue // the key left this line meanwhile
-		}
-		q.line = nil
-		if !q.deliverable() {
+		if !q.waits(line) {
 			continue
 		}
+		q.line = nil
 		e := q.cursor
 		q.cursor = e.knext
 		if q.deliverable() {

@@ -47,6 +47,39 @@ func TestMissedDeadlineBringsTheLaterOnesOfItsKeyAgain(t *testing.T) {
 	wantTexts(t, s.receive(3), "a1", "a2", "a3")
 }
 
+// A redelivered message is followed by all later ones of its key. An acknowledgement of an earlier
+// delivery of these does not count, also after the redelivery has begun.
+func TestStaleAcknowledgementAfterARedelivery(t *testing.T) {
+	t.Parallel()
+	for name, nacked := range map[string][]int{"of the first": {0}, "of the second, then of the first": {1, 0}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := ordered(t)
+			w.publish("A", numbered("a", 3)...)
+			old := w.pull()
+			for _, i := range nacked {
+				w.modify(0, old[i])
+			}
+			again := w.pullUpTo(1)
+			wantTexts(t, again, "a0")
+			w.ack(old[1], old[2])
+			w.ack(again...)
+			wantTexts(t, w.pull(), "a1", "a2")
+		})
+	}
+}
+
+// The late acknowledgement of the message that was itself nacked counts.
+func TestLateAcknowledgementOfANackedMessage(t *testing.T) {
+	t.Parallel()
+	w := ordered(t)
+	w.publish("A", numbered("a", 3)...)
+	old := w.pull()
+	w.modify(0, old[0])
+	w.ack(old[0])
+	wantTexts(t, w.pull(), "a1", "a2")
+}
+
 func TestKeyOfDeadStreamWaitsForItsDeadline(t *testing.T) {
 	t.Parallel()
 	w := ordered(t)
@@ -127,6 +160,26 @@ func TestOneKeyGoesToOneStream(t *testing.T) {
 	for _, want := range []string{"a1", "a2"} {
 		if got := <-received; got != want {
 			t.Errorf("received %q, want %q", got, want)
+		}
+	}
+}
+
+// Keys take turns on a stream, also if one of them always has another message.
+func TestBusyKeyLeavesTurnsToTheOthers(t *testing.T) {
+	t.Parallel()
+	for _, other := range []string{"B", ""} {
+		w := ordered(t)
+		s := w.stream(2)
+		w.publish("A", numbered("a", 10)...)
+		got := s.receive(2)
+		w.publish(other, "b")
+		for turns := 0; string(got[0].GetMessage().GetData()) != "b"; turns++ {
+			if turns == 10 {
+				t.Fatalf("the message of key %q did not come within %d messages", other, turns)
+			}
+			w.publish("A", "more")
+			w.ack(got[0])
+			got = append(got[1:], s.receive(1)...)
 		}
 	}
 }

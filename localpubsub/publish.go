@@ -33,9 +33,9 @@ const (
 // Publish accepts all messages of a request or none. If one message breaks a
 // limit or the topic's schema, the whole request is refused.
 func (p publisher) Publish(_ context.Context, req *pubsubpb.PublishRequest) (*pubsubpb.PublishResponse, error) {
-	found := p.topic(req.GetTopic())
-	if found == nil {
-		return nil, resource.Missing(req.GetTopic())
+	found, err := p.topic(req.GetTopic())
+	if err != nil {
+		return nil, err
 	}
 	if err := checkMessages(req.GetMessages()); err != nil {
 		return nil, err

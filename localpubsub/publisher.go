@@ -54,9 +54,9 @@ func (t *topic) describe() *pubsubpb.Topic {
 
 // GetTopic returns NOT_FOUND for an unknown topic.
 func (p publisher) GetTopic(_ context.Context, req *pubsubpb.GetTopicRequest) (*pubsubpb.Topic, error) {
-	found := p.topic(req.GetTopic())
-	if found == nil {
-		return nil, resource.Missing(req.GetTopic())
+	found, err := p.topic(req.GetTopic())
+	if err != nil {
+		return nil, err
 	}
 	return found.describe(), nil
 }
@@ -69,7 +69,7 @@ func (p publisher) ListTopics(_ context.Context, req *pubsubpb.ListTopicsRequest
 	}
 	answer := &pubsubpb.ListTopicsResponse{NextPageToken: next}
 	for _, name := range names {
-		if found := p.topic(name); found != nil {
+		if found, err := p.topic(name); err == nil {
 			answer.Topics = append(answer.Topics, found.describe())
 		}
 	}
@@ -78,9 +78,9 @@ func (p publisher) ListTopics(_ context.Context, req *pubsubpb.ListTopicsRequest
 
 // UpdateTopic changes the fields that the update mask names.
 func (p publisher) UpdateTopic(_ context.Context, req *pubsubpb.UpdateTopicRequest) (*pubsubpb.Topic, error) {
-	found := p.topic(req.GetTopic().GetName())
-	if found == nil {
-		return nil, resource.Missing(req.GetTopic().GetName())
+	found, err := p.topic(req.GetTopic().GetName())
+	if err != nil {
+		return nil, err
 	}
 	if err := found.update(req); err != nil {
 		return nil, err
@@ -114,8 +114,11 @@ func (t *topic) update(req *pubsubpb.UpdateTopicRequest) error {
 // DeleteTopic deletes a topic. The subscriptions of the topic keep their messages, and have no
 // topic afterwards.
 func (p publisher) DeleteTopic(_ context.Context, req *pubsubpb.DeleteTopicRequest) (*emptypb.Empty, error) {
-	found := p.topic(req.GetTopic())
-	if found == nil || !p.topics.remove(req.GetTopic()) {
+	found, err := p.topic(req.GetTopic())
+	if err != nil {
+		return nil, err
+	}
+	if !p.topics.remove(req.GetTopic()) {
 		return nil, resource.Missing(req.GetTopic())
 	}
 	p.policies.Remove(req.GetTopic())
@@ -127,9 +130,9 @@ func (p publisher) DeleteTopic(_ context.Context, req *pubsubpb.DeleteTopicReque
 func (p publisher) ListTopicSubscriptions(
 	_ context.Context, req *pubsubpb.ListTopicSubscriptionsRequest,
 ) (*pubsubpb.ListTopicSubscriptionsResponse, error) {
-	found := p.topic(req.GetTopic())
-	if found == nil {
-		return nil, resource.Missing(req.GetTopic())
+	found, err := p.topic(req.GetTopic())
+	if err != nil {
+		return nil, err
 	}
 	var all []string
 	found.mu.Lock()
@@ -145,9 +148,9 @@ func (p publisher) ListTopicSubscriptions(
 func (p publisher) ListTopicSnapshots(
 	_ context.Context, req *pubsubpb.ListTopicSnapshotsRequest,
 ) (*pubsubpb.ListTopicSnapshotsResponse, error) {
-	found := p.topic(req.GetTopic())
-	if found == nil {
-		return nil, resource.Missing(req.GetTopic())
+	found, err := p.topic(req.GetTopic())
+	if err != nil {
+		return nil, err
 	}
 	var all []string
 	found.mu.Lock()

@@ -32,9 +32,6 @@ func (s subscriber) Seek(_ context.Context, req *pubsubpb.SeekRequest) (*pubsubp
 		if err != nil {
 			return nil, err
 		}
-		if from.describe().GetTopic() != found.describe().GetTopic() {
-			return nil, resource.Invalid("snapshot", "%s is of another topic than %s", from.name, found.name)
-		}
 		return &pubsubpb.SeekResponse{}, found.seekSnapshot(from)
 	default:
 		return nil, resource.Invalid("target", "a time or a snapshot is needed")
@@ -42,37 +39,38 @@ func (s subscriber) Seek(_ context.Context, req *pubsubpb.SeekRequest) (*pubsubp
 }
 
 func (s *subscription) seekTime(at time.Time) error {
-	limit := at.UnixNano()
 	return s.seek(
-		func(t *topic) []*message { return t.since(limit) },
-		func(m *message) bool { return m.at >= limit })
+		func(t *topic) ([]*message, error) { return t.since(at), nil },
+		func(m *message) bool { return m.since(at) })
 }
 
+// seekSnapshot returns FAILED_PRECONDITION if the snapshot is not of the subscription's topic, or if
+// the topic was deleted.
 func (s *subscription) seekSnapshot(from *snapshot) error {
 	var in map[uint64]bool
 	return s.seek(
-		func(t *topic) (kept []*message) {
-			if t == nil || from.topic != t {
-				return nil
-			}
-			kept, in = from.content()
-			return kept
+		func(t *topic) (kept []*message, err error) {
+			kept, in, err = from.content(t)
+			return kept, err
 		},
 		func(m *message) bool { return in[m.id] })
 }
 
 // seek replaces the entries of the subscription. It holds the topic's lock, so that no message is
 // published during the seek. retained returns the messages that the topic or a snapshot has kept.
+// It is called with nil if the topic was deleted, and if it returns an error, seek changes nothing.
 // unacked reports whether a message counts as unacknowledged after the seek.
-func (s *subscription) seek(retained func(*topic) []*message, unacked func(*message) bool) error {
+func (s *subscription) seek(retained func(*topic) ([]*message, error), unacked func(*message) bool) error {
 	s.lock()
 	topic := s.topic
 	s.unlock()
-	var kept []*message
 	if topic != nil {
 		topic.mu.Lock()
 		defer topic.mu.Unlock()
-		kept = retained(topic)
+	}
+	kept, err := retained(topic)
+	if err != nil {
+		return err
 	}
 	s.lock()
 	defer s.unlock()
@@ -85,19 +83,23 @@ func (s *subscription) seek(retained func(*topic) []*message, unacked func(*mess
 	return nil
 }
 
-// since returns the retained messages of the topic whose publish time is limit or later. If t is
+// since returns the retained messages of the topic that were published at the time or later. If t is
 // nil, it returns none.
-func (t *topic) since(limit int64) (kept []*message) {
+func (t *topic) since(at time.Time) (kept []*message) {
 	if t == nil {
 		return nil
 	}
 	for i := range t.retained.len() {
-		if m := t.retained.at(i); m.at >= limit {
+		if m := t.retained.at(i); m.since(at) {
 			kept = append(kept, m)
 		}
 	}
 	return kept
 }
+
+// since reports whether the message was published at the time or later. It compares times, because
+// nanoseconds since 1970 are not defined for all times that a request may have.
+func (m *message) since(at time.Time) bool { return !time.Unix(0, m.at).Before(at) }
 
 // replay rebuilds the subscription from its own messages and from kept. kept has the messages that
 // its topic or a snapshot has kept. Each message keeps its count of failures.

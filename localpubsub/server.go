@@ -132,7 +132,7 @@ func newServer(options Options) *Server {
 	s.message.Store(uint64(time.Now().UnixMicro()))
 	s.schemas = schema.New(s.clock.Now)
 	s.policies = iam.NewPolicies(s.exists)
-	s.faults = newFaults()
+	s.faults = newFaults(s.closing)
 	return s
 }
 
@@ -207,38 +207,38 @@ func (s *Server) nextMessage() uint64 { return s.message.Add(1) }
 
 func unavailable(why string) error { return status.Error(codes.Unavailable, why) }
 
-// topic returns nil for an unknown name.
-func (s *Server) topic(name string) *topic {
-	found, _ := s.topics.get(name)
-	return found
+func (s *Server) topic(name string) (*topic, error) {
+	if found, there := s.topics.get(name); there {
+		return found, nil
+	}
+	return nil, resource.Unknown(name, "topics", "topic")
 }
 
 func (s *Server) subscription(name string) (*subscription, error) {
 	if found, there := s.subscriptions.get(name); there {
 		return found, nil
 	}
-	return nil, resource.Missing(name)
+	return nil, resource.Unknown(name, "subscriptions", "subscription")
 }
 
 func (s *Server) snapshot(name string) (*snapshot, error) {
 	if found, there := s.snapshots.get(name); there {
 		return found, nil
 	}
-	return nil, resource.Missing(name)
+	return nil, resource.Unknown(name, "snapshots", "snapshot")
 }
 
 // exists checks that a resource exists and can have an access policy.
-func (s *Server) exists(name string) error {
-	if s.topic(name) != nil {
-		return nil
+func (s *Server) exists(name string) (err error) {
+	switch {
+	case strings.Contains(name, "/topics/"):
+		_, err = s.topic(name)
+	case strings.Contains(name, "/snapshots/"):
+		_, err = s.snapshot(name)
+	case strings.Contains(name, "/schemas/"):
+		_, err = s.schemas.GetSchema(context.Background(), &pubsubpb.GetSchemaRequest{Name: name})
+	default:
+		_, err = s.subscription(name)
 	}
-	if strings.Contains(name, "/schemas/") {
-		_, err := s.schemas.GetSchema(context.Background(), &pubsubpb.GetSchemaRequest{Name: name})
-		return err
-	}
-	if _, err := s.snapshot(name); err == nil {
-		return nil
-	}
-	_, err := s.subscription(name)
 	return err
 }

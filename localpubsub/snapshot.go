@@ -40,13 +40,15 @@ func (s *subscription) capture(name string, labels map[string]string) (*snapshot
 	s.lock()
 	topic := s.topic
 	s.unlock()
-	if topic == nil {
-		return nil, status.Errorf(codes.FailedPrecondition, "%s has lost its topic", s.name)
+	if topic != nil {
+		topic.mu.Lock()
+		defer topic.mu.Unlock()
 	}
-	topic.mu.Lock()
-	defer topic.mu.Unlock()
 	s.lock()
 	defer s.unlock()
+	if s.topic == nil {
+		return nil, status.Errorf(codes.FailedPrecondition, "%s has lost its topic", s.name)
+	}
 	now := s.server.now()
 	taken := &snapshot{server: s.server, name: name, topic: topic}
 	oldest := now
@@ -76,7 +78,7 @@ func (s *subscription) capture(name string, labels map[string]string) (*snapshot
 }
 
 func (s *snapshot) expireAt(at time.Time) {
-	s.alarm = s.server.clock.newAlarm(func() { s.server.deleteSnapshot(s.name) })
+	s.alarm = s.server.clock.newAlarm(func() { _ = s.server.deleteSnapshot(s.name) }) // an error means that another call just deleted it
 	s.alarm.set(at)
 }
 
@@ -90,15 +92,19 @@ func (s *snapshot) add(published []*message) {
 	s.messages = append(s.messages, published...)
 }
 
-// content returns the messages of the snapshot, and the set of their ids.
-func (s *snapshot) content() ([]*message, map[uint64]bool) {
+// content returns the messages of the snapshot, and the set of their ids. It returns an error unless
+// the snapshot is of the topic of. Nil is not the topic of any snapshot.
+func (s *snapshot) content(of *topic) ([]*message, map[uint64]bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if of == nil || s.topic != of {
+		return nil, nil, status.Errorf(codes.FailedPrecondition, "%s is not of the topic of the subscription, or the topic was deleted", s.name)
+	}
 	ids := make(map[uint64]bool, len(s.messages))
 	for _, m := range s.messages {
 		ids[m.id] = true
 	}
-	return slices.Clone(s.messages), ids
+	return slices.Clone(s.messages), ids, nil
 }
 
 func (s *snapshot) describe() *pubsubpb.Snapshot {

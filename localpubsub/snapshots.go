@@ -83,18 +83,18 @@ func (s subscriber) UpdateSnapshot(_ context.Context, req *pubsubpb.UpdateSnapsh
 
 // DeleteSnapshot deletes a snapshot and releases its messages.
 func (s subscriber) DeleteSnapshot(_ context.Context, req *pubsubpb.DeleteSnapshotRequest) (*emptypb.Empty, error) {
-	if !s.deleteSnapshot(req.GetSnapshot()) {
-		return nil, resource.Missing(req.GetSnapshot())
-	}
-	return &emptypb.Empty{}, nil
+	return &emptypb.Empty{}, s.deleteSnapshot(req.GetSnapshot())
 }
 
-func (s *Server) deleteSnapshot(name string) bool {
+func (s *Server) deleteSnapshot(name string) error {
 	found, err := s.snapshot(name)
-	if err != nil || !s.snapshots.remove(name) {
-		return false
+	if err != nil {
+		return err
+	}
+	if !s.snapshots.remove(name) {
+		return resource.Missing(name)
 	}
 	s.policies.Remove(name)
 	found.end()
-	return true
+	return nil
 }

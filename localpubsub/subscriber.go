@@ -28,9 +28,9 @@ type subscriber struct {
 // has no name, the subscription gets a random name in the project of its topic.
 func (s subscriber) CreateSubscription(_ context.Context, req *pubsubpb.Subscription) (*pubsubpb.Subscription, error) {
 	config := proto.CloneOf(req)
-	topic := s.topic(config.GetTopic())
-	if topic == nil {
-		return nil, resource.Missing(config.GetTopic())
+	topic, err := s.topic(config.GetTopic())
+	if err != nil {
+		return nil, err
 	}
 	if config.GetName() == "" {
 		config.Name = resource.RandomName(topic.name, "subscriptions")
@@ -54,11 +54,10 @@ func (s *Server) subscribe(to *topic, config *pubsubpb.Subscription) (*subscript
 		return nil, resource.Invalid("filter", "%v", err)
 	}
 	created := newSubscription(s, to, config, f)
-	if err := s.subscriptions.put(config.GetName(), created); err != nil {
+	if err := to.attach(created); err != nil {
 		created.alarm.stop()
 		return nil, err
 	}
-	to.attach(created)
 	return created, nil
 }
 
@@ -69,10 +68,11 @@ func (s *Server) checkDeadLetters(config *pubsubpb.Subscription) error {
 	if err := resource.CheckDeadLetters(policy); err != nil {
 		return err
 	}
-	if policy != nil && s.topic(policy.GetDeadLetterTopic()) == nil {
-		return resource.Missing(policy.GetDeadLetterTopic())
+	if policy == nil {
+		return nil
 	}
-	return nil
+	_, err := s.topic(policy.GetDeadLetterTopic())
+	return err
 }
 
 // GetSubscription returns a subscription. It returns NOT_FOUND if the subscription is unknown.

@@ -33,7 +33,7 @@ type subscription struct {
 	ready     fifo[*entry]
 	readyKeys fifo[*keyQueue]
 	keys      map[string]*keyQueue
-	delivered map[uint64]*entry // delivered at least once and not settled
+	delivered map[uint64]*entry // by message id: the entries that an acknowledgement can settle
 	timers    timers
 	serial    uint64 // of the last delivery
 	turn      int    // alternates between messages with and without key
@@ -165,6 +165,18 @@ func (s *subscription) forgetOld(now time.Time) {
 	for e := s.log.first; e != nil && e.at <= limit; e = s.log.first {
 		s.forget(e)
 	}
+	s.skim()
+}
+
+// skim drops the entries and keys at the heads of the lines that have nothing to deliver. Consumers
+// do so, too, but a subscription may have none.
+func (s *subscription) skim() {
+	for s.ready.len() > 0 && s.ready.at(0).state != ready {
+		s.ready.pop()
+	}
+	for s.readyKeys.len() > 0 && !s.readyKeys.at(0).waits(&s.readyKeys) {
+		s.readyKeys.pop()
+	}
 }
 
 func (s *subscription) keptFor() time.Duration { return max(s.retention, s.topicRetention) }
@@ -180,8 +192,15 @@ func (s *subscription) forget(e *entry) {
 		s.trim(q)
 		s.offer(q)
 	}
+	s.discard(e)
+}
+
+// discard removes an entry that is in no key queue from the log. The entry may still wait in a line,
+// behind entries that are delivered. So it loses its message here, whose size no longer counts.
+func (s *subscription) discard(e *entry) {
 	s.log.remove(e)
 	e.drop()
+	e.message = nil
 }
 
 // expireUnused deletes the subscription if it was not used for the duration ttl. An open stream
@@ -202,6 +221,7 @@ func (s *subscription) end(why error) {
 	for s.log.first != nil {
 		s.forget(s.log.first)
 	}
+	s.clear()
 	for _, c := range s.consumers {
 		c.signal()
 	}

@@ -24,6 +24,7 @@ type topic struct {
 	retained      fifo[*message] // kept for seeks as long as the topic's own retention
 	last          int64          // latest publish time, ns since 1970
 	alarm         *alarm
+	ended         bool // the topic was deleted
 }
 
 func newTopic(server *Server, config *pubsubpb.Topic) *topic {
@@ -101,11 +102,21 @@ func (t *topic) schedule() {
 	}
 }
 
-func (t *topic) attach(s *subscription) {
+// attach adds a new subscription to the server and to the topic. It returns an error if the topic was
+// deleted meanwhile, or if the name of the subscription is taken. It holds the topic's lock, so that
+// a call that deletes the subscription or the topic waits until the subscription is in both places.
+func (t *topic) attach(s *subscription) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.ended {
+		return resource.Missing(t.name)
+	}
+	if err := t.server.subscriptions.put(s.name, s); err != nil {
+		return err
+	}
 	t.subscriptions = append(t.subscriptions, s)
 	s.setTopicRetention(t.retention())
+	return nil
 }
 
 func (t *topic) detach(s *subscription) {
@@ -127,6 +138,7 @@ func (s *subscription) setTopicRetention(retention time.Duration) {
 func (t *topic) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.ended = true
 	t.alarm.stop()
 	for t.retained.len() > 0 {
 		t.retained.pop().drop()

@@ -120,8 +120,13 @@ func (w *world) publish(key string, texts ...string) (ids []string) {
 // pull takes the messages that are available, without waiting.
 func (w *world) pull() []*pubsubpb.ReceivedMessage {
 	w.t.Helper()
+	return w.pullUpTo(1000)
+}
+
+func (w *world) pullUpTo(n int32) []*pubsubpb.ReceivedMessage {
+	w.t.Helper()
 	answer, err := w.Pull(w.context(), &pubsubpb.PullRequest{
-		Subscription: subscriptionName, MaxMessages: 1000, ReturnImmediately: true, //nolint:staticcheck // no wait wanted
+		Subscription: subscriptionName, MaxMessages: n, ReturnImmediately: true, //nolint:staticcheck // no wait wanted
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -189,15 +194,20 @@ type stream struct {
 // stream opens a StreamingPull.
 func (w *world) stream(maxMessages int64) *stream {
 	w.t.Helper()
+	return w.streamOf(&pubsubpb.StreamingPullRequest{MaxOutstandingMessages: maxMessages})
+}
+
+// streamOf opens a StreamingPull by a request with limits.
+func (w *world) streamOf(first *pubsubpb.StreamingPullRequest) *stream {
+	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	w.t.Cleanup(cancel)
 	opened, err := w.StreamingPull(ctx)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if err := opened.Send(&pubsubpb.StreamingPullRequest{
-		Subscription: subscriptionName, StreamAckDeadlineSeconds: 10, MaxOutstandingMessages: maxMessages,
-	}); err != nil {
+	first.Subscription, first.StreamAckDeadlineSeconds = subscriptionName, 10
+	if err := opened.Send(first); err != nil {
 		w.t.Fatal(err)
 	}
 	s := &stream{Subscriber_StreamingPullClient: opened, w: w, cancel: cancel}

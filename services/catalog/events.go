@@ -8,6 +8,8 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"example.com/lockstep/pkg/eventing"
@@ -64,6 +66,7 @@ func addressed(e eventing.Event, aggregateType, id string, err error) error {
 
 // envelope is the message Event of a topic's protobuf package.
 type envelope interface {
+	proto.Message
 	GetEventId() string
 	GetAggregateType() string
 	GetAggregateId() string
@@ -79,7 +82,24 @@ func agrees(e eventing.Event, envelope envelope, id string, version int64) error
 	if !slices.Equal(said, want) {
 		return fmt.Errorf("payload says %v, the attributes of a %s say %v", said, e.Type, want)
 	}
-	return nil
+	return validTimes(envelope.ProtoReflect())
+}
+
+// validTimes returns an error that names a time in m which is not in the years 1 to 9999. The format of
+// the API has no other years, so a row with such a time could not be read.
+func validTimes(m protoreflect.Message) (err error) {
+	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		if field.Message() == nil || field.IsList() || field.IsMap() {
+			return true
+		}
+		if t, ok := value.Message().Interface().(*timestamppb.Timestamp); !ok {
+			err = validTimes(value.Message())
+		} else if invalid := t.CheckValid(); invalid != nil {
+			err = fmt.Errorf("%s: %w", field.Name(), invalid)
+		}
+		return err == nil
+	})
+	return err
 }
 
 // additive returns the change of an event whose type this build does not know. The change sets no

@@ -50,7 +50,7 @@ func (r Versioned) positionOf(aggregateType, id string) consistency.Position {
 func (r Versioned) at() inbox.Position {
 	return inbox.Position{
 		Epoch: r.Epoch, Version: r.Version, Deleted: r.DeletedAt != nil, EventID: r.LastEventID.UUID, At: r.UpdatedAt,
-		Completeness: r.Completeness,
+		Tenant: r.TenantID, Completeness: r.Completeness,
 	}
 }
 
@@ -90,6 +90,9 @@ func ownedVersion(row ownedMessage, revision int64) (r Versioned, err error) {
 	}
 	if r.LastEventID, err = lastEvent(row.GetLastEventId()); err != nil {
 		return r, err
+	}
+	if err := validTimes(row.ProtoReflect()); err != nil {
+		return r, fmt.Errorf("%w: %w", consistency.ErrOwnerUnavailable, err)
 	}
 	r.Version, r.Epoch, r.TenantID = row.GetVersion(), row.GetEpoch(), row.GetTenantId()
 	r.CreatedAt, r.UpdatedAt, r.DeletedAt = timeOf(row.GetCreatedAt()), row.GetUpdatedAt().AsTime(), timeOf(row.GetDeletedAt())

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -51,6 +52,23 @@ func TestApplyTheLifeOfAVideo(t *testing.T) {
 	check()
 }
 
+// A publisher cannot show a tenant's video to another tenant: the owner decides whose it is.
+func TestAnEventOfAnotherTenantMovesNoRow(t *testing.T) {
+	t.Parallel()
+	f, id := setUp(t), newVideoID()
+	created := createdEvent(id, 1, "acme's")
+	created.TenantID = "acme"
+	f.must(t, inbox.Applied, created)
+	moved := deletedEvent(id, 2)
+	moved.TenantID = "bolt"
+	f.must(t, inbox.Diverged, moved)
+	moved.Epoch = 2
+	f.must(t, inbox.Diverged, moved)
+	if v := f.row(t, id); v.TenantID != "acme" || v.Version != 1 {
+		t.Errorf("the row is %+v, want acme's first version", v)
+	}
+}
+
 func TestApplyRefusesWhatContradictsItself(t *testing.T) {
 	t.Parallel()
 	f, id, other := setUp(t), newVideoID(), newVideoID()
@@ -72,25 +90,28 @@ func TestApplyRefusesWhatContradictsItself(t *testing.T) {
 		event eventing.Event
 		says  string
 	}{
-		"payload is no protobuf":          {attributes(func(e *eventing.Event) { e.Payload = []byte("{}") }), "payload"},
-		"payload is empty":                {attributes(func(e *eventing.Event) { e.Payload = nil }), "uploader_id"},
-		"unknown type":                    {attributes(func(e *eventing.Event) { e.Type = "VideoExploded" }), "event_type"},
-		"unknown schema version":          {attributes(func(e *eventing.Event) { e.SchemaVersion = 2 }), "schema_version"},
-		"another aggregate type":          {attributes(func(e *eventing.Event) { e.AggregateType = "user" }), "aggregate_type"},
-		"id is no UUID":                   {attributes(func(e *eventing.Event) { e.AggregateID = "42" }), "aggregate_id"},
-		"id in braces":                    {attributes(func(e *eventing.Event) { e.AggregateID = "{" + id.String() + "}" }), "aggregate_id"},
-		"id in capitals":                  {attributes(func(e *eventing.Event) { e.AggregateID = strings.ToUpper(id.String()) }), id.String()},
-		"id of another video":             {attributes(func(e *eventing.Event) { e.AggregateID = other.String() }), other.String()},
-		"another event id":                {attributes(func(e *eventing.Event) { e.ID = other }), other.String()},
-		"another version":                 {attributes(func(e *eventing.Event) { e.Version = 7 }), "7"},
-		"type of another payload":         {attributes(func(e *eventing.Event) { e.Type = "VideoDeleted" }), "VideoDeleted"},
-		"update with a creation's body":   {attributes(func(e *eventing.Event) { e.Type = "VideoUpdated" }), "VideoUpdated"},
-		"envelope of another version":     {envelope(func(e *eventsv1.Event) { e.Version = 2 }), "2"},
-		"envelope of another type":        {envelope(func(e *eventsv1.Event) { e.AggregateType = "user" }), "user"},
-		"envelope of another video":       {envelope(func(e *eventsv1.Event) { e.AggregateId = other.String() }), other.String()},
-		"body of another version":         {envelope(func(e *eventsv1.Event) { e.GetCreated().Version = 3 }), "3"},
-		"body of another video":           {envelope(func(e *eventsv1.Event) { e.GetCreated().VideoId = other.String() }), other.String()},
-		"creation without an uploader":    {envelope(func(e *eventsv1.Event) { e.GetCreated().UploaderId = "" }), "uploader_id"},
+		"payload is no protobuf":        {attributes(func(e *eventing.Event) { e.Payload = []byte("{}") }), "payload"},
+		"payload is empty":              {attributes(func(e *eventing.Event) { e.Payload = nil }), "uploader_id"},
+		"unknown type":                  {attributes(func(e *eventing.Event) { e.Type = "VideoExploded" }), "event_type"},
+		"unknown schema version":        {attributes(func(e *eventing.Event) { e.SchemaVersion = 2 }), "schema_version"},
+		"another aggregate type":        {attributes(func(e *eventing.Event) { e.AggregateType = "user" }), "aggregate_type"},
+		"id is no UUID":                 {attributes(func(e *eventing.Event) { e.AggregateID = "42" }), "aggregate_id"},
+		"id in braces":                  {attributes(func(e *eventing.Event) { e.AggregateID = "{" + id.String() + "}" }), "aggregate_id"},
+		"id in capitals":                {attributes(func(e *eventing.Event) { e.AggregateID = strings.ToUpper(id.String()) }), id.String()},
+		"id of another video":           {attributes(func(e *eventing.Event) { e.AggregateID = other.String() }), other.String()},
+		"another event id":              {attributes(func(e *eventing.Event) { e.ID = other }), other.String()},
+		"another version":               {attributes(func(e *eventing.Event) { e.Version = 7 }), "7"},
+		"type of another payload":       {attributes(func(e *eventing.Event) { e.Type = "VideoDeleted" }), "VideoDeleted"},
+		"update with a creation's body": {attributes(func(e *eventing.Event) { e.Type = "VideoUpdated" }), "VideoUpdated"},
+		"envelope of another version":   {envelope(func(e *eventsv1.Event) { e.Version = 2 }), "2"},
+		"envelope of another type":      {envelope(func(e *eventsv1.Event) { e.AggregateType = "user" }), "user"},
+		"envelope of another video":     {envelope(func(e *eventsv1.Event) { e.AggregateId = other.String() }), other.String()},
+		"body of another version":       {envelope(func(e *eventsv1.Event) { e.GetCreated().Version = 3 }), "3"},
+		"body of another video":         {envelope(func(e *eventsv1.Event) { e.GetCreated().VideoId = other.String() }), other.String()},
+		"creation without an uploader":  {envelope(func(e *eventsv1.Event) { e.GetCreated().UploaderId = "" }), "uploader_id"},
+		"a time beyond the year 9999": {envelope(func(e *eventsv1.Event) {
+			e.GetCreated().PublishedAt = &timestamppb.Timestamp{Seconds: 253_402_300_800}
+		}), "published_at"},
 		"creation with a broken uploader": {envelope(func(e *eventsv1.Event) { e.GetCreated().UploaderId = "me" }), "uploader_id"},
 	} {
 		_, err := f.apply(t, tc.event)

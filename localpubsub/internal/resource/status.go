@@ -27,6 +27,15 @@ func Missing(name string) error {
 	return status.Errorf(codes.NotFound, "Resource not found (resource=%s).", name)
 }
 
+// Unknown returns the error of a call whose resource was not found. It is INVALID_ARGUMENT if no
+// resource can have the name, and NOT_FOUND otherwise.
+func Unknown(name, collection, field string) error {
+	if err := CheckName(name, collection, field); err != nil {
+		return err
+	}
+	return Missing(name)
+}
+
 // Taken returns ALREADY_EXISTS for the resource name.
 func Taken(name string) error {
 	return status.Errorf(codes.AlreadyExists, "Resource already exists in the project (resource=%s).", name)

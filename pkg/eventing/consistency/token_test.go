@@ -108,14 +108,16 @@ func TestParseList(t *testing.T) {
 		return Token{Tenant: tenant, Positions: positions}.String()
 	}
 	one, two := text("", video(1)), text("", at("engagement", "u:v", 2))
+	both := []Position{video(1), at("engagement", "u:v", 2)}
+	slices.SortFunc(both, func(a, b Position) int { return strings.Compare(a.AggregateType, b.AggregateType) })
 	for name, test := range map[string]struct {
 		list string
 		want []Position
 		err  error
 	}{
 		"one":                {one, []Position{video(1)}, nil},
-		"two":                {one + "," + two, []Position{at("engagement", "u:v", 2), video(1)}, nil},
-		"two and spaces":     {" " + one + " ,\t" + two + " ", []Position{at("engagement", "u:v", 2), video(1)}, nil},
+		"two":                {one + "," + two, both, nil},
+		"two and spaces":     {" " + one + " ,\t" + two + " ", both, nil},
 		"the same twice":     {one + "," + one, []Position{video(1)}, nil},
 		"two of one video":   {one + "," + text("", video(3)), []Position{video(3)}, nil},
 		"an empty one":       {one + ",," + two, nil, ErrMalformed},

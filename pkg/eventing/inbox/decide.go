@@ -41,6 +41,8 @@ type Position struct {
 	// zero value means unknown, and contradicts nothing.
 	EventID uuid.UUID
 	At      time.Time
+	// Tenant is the tenant that the aggregate belongs to. It is empty if the service keeps none.
+	Tenant string
 	// Completeness is the completeness of the row. It is zero if the service keeps none.
 	Completeness
 }
@@ -81,7 +83,7 @@ func (p Position) follows(q Position) bool {
 
 // positionOf returns the position of e's aggregate after e.
 func positionOf(e eventing.Event) Position {
-	return Position{Epoch: e.Epoch, Version: e.Version, EventID: e.ID, At: e.OccurredAt}
+	return Position{Epoch: e.Epoch, Version: e.Version, EventID: e.ID, At: e.OccurredAt, Tenant: e.TenantID}
 }
 
 // condition reports whether a change from one position to another is allowed.
@@ -152,9 +154,14 @@ func Decide(p Position, c Change) Outcome {
 //     follows p, the time tells only if one of the ids is unknown.
 //
 // Unknown ids and times contradict nothing.
+//
+// An event of another tenant is of another history, too, whatever its epoch. An aggregate never changes
+// its tenant, so that an event which says so must not show the row to that tenant.
 func contradicts(p Position, e eventing.Event) bool {
 	to := positionOf(e)
 	switch {
+	case p.Tenant != "" && to.Tenant != "" && to.Tenant != p.Tenant:
+		return true
 	case to.Epoch != p.Epoch:
 		return false
 	case to.Version == p.Version:

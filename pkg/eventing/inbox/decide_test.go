@@ -91,6 +91,32 @@ var (
 	lost2, other3 = uuid.UUID{0xf2}, uuid.UUID{0xf3}
 )
 
+// An aggregate never changes its tenant. The owner decides whose event it is.
+func TestDecideTakesNoEventOfAnotherTenant(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		row, event string
+		epoch      int64
+		want       Outcome
+	}{
+		{"acme", "acme", 1, Applied},
+		{"acme", "", 1, Applied},
+		{"", "bolt", 1, Applied},
+		{"acme", "bolt", 1, Diverged},
+		{"acme", "bolt", 2, Diverged},
+	} {
+		at := Position{Epoch: 1, Version: 2, EventID: e2, At: noon(2), Tenant: tc.row}
+		e := eventing.Event{ID: e3, PreviousEventID: e2, Epoch: tc.epoch, Version: 3, OccurredAt: noon(3), TenantID: tc.event}
+		if got := Decide(at, Change{Kind: Put, Event: e}); got != tc.want {
+			t.Errorf("a row of %q and an event of %q in epoch %d: %v, want %v", tc.row, tc.event, tc.epoch, got, tc.want)
+		}
+		owner := Position{Epoch: tc.epoch, Version: 3, EventID: e3, At: noon(3), Tenant: tc.row}
+		if err := Has(owner, e, noon(10)); (err == nil) != (tc.want == Applied) {
+			t.Errorf("an owner's row of %q and an event of %q: %v", tc.row, tc.event, err)
+		}
+	}
+}
+
 // An event of another history than the copy's is recognised, whichever arrives first, by
 // the known ids and times of either. Unknown ones contradict nothing.
 func TestDecideSeparatesHistories(t *testing.T) {

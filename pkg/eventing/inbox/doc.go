@@ -105,6 +105,7 @@
 //   - The event has a lower version than the row and a later time, or a higher version and an
 //     earlier time. The time of the next version is compared only if the id of the event before it,
 //     or that of the row's event, is unknown.
+//   - The event is of another tenant than the row. This sign holds in each epoch.
 //
 // The outcome of such an event is Diverged. The consumer handles Diverged like a gap, but the row
 // then takes the owner's state even if that has a lower version. The rule is Adopt.
