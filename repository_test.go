@@ -120,7 +120,8 @@ var requirement = regexp.MustCompile(`(?m)^\t(\S+) (v\S+)( // indirect)?$`)
 // each, a module is tested with the code that the others run.
 func TestModulesAgree(t *testing.T) {
 	t.Parallel()
-	first := map[string]string{}
+	type place struct{ version, file string }
+	first := map[string]place{}
 	for _, module := range append(present(), ".") {
 		name := path.Join(module, "go.mod")
 		text, err := os.ReadFile(name)
@@ -130,10 +131,11 @@ func TestModulesAgree(t *testing.T) {
 		required, _, _ := strings.Cut(string(text), "\nexclude ")
 		for _, m := range requirement.FindAllStringSubmatch(required, -1) {
 			module, version := m[1], m[2]
-			if other, known := first[module]; known && other != version {
-				t.Errorf("%s requires %s %s, another module of the repository %s", name, module, version, other)
+			if other, known := first[module]; known && other.version != version {
+				t.Errorf("%s requires %s %s, and %s %s: run `go get %[2]s@VERSION && go mod tidy` in both folders",
+					name, module, version, other.file, other.version)
 			}
-			first[module] = version
+			first[module] = place{version, name}
 		}
 	}
 }

@@ -13,7 +13,9 @@
 // # Numbers
 //
 // Package migrate has the rule for the numbers. The numbers from 100 to 999 are the library's. A
-// new migration of a service gets the next number from 1000 on. Numbers below 100 are the history
+// new migration of a service gets the next number from 1000 to 8999. The numbers from 9000 on are
+// for forks, so no later version of the origin takes one of them, and 9000 drops the tables of
+// what a fork leaves out. Numbers below 100 are the history
 // of the pair, in which the library and the services took turns. No number below 100 is added any
 // more, and the meaning of these numbers never changes. So a database that has applied them applies
 // none of them again. [Service.Schema] maps the library's numbers to the numbers of the history.

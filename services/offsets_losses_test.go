@@ -1,8 +1,10 @@
 package services_test
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
+	"sync"
 	"testing"
 	"time"
 
@@ -101,4 +103,20 @@ func (o *operator) safePosition(t *testing.T) time.Time {
 		t.Fatalf("catalog offset show: %v: %s", err, out)
 	}
 	return shown.Position.SafePosition
+}
+
+// lockInbox locks the inbox rows of an aggregate until release: its events wait, and the others of
+// their batch are applied without them.
+func (w *world) lockInbox(t testing.TB, id string) (release func()) {
+	t.Helper()
+	tx, err := w.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tag, err := tx.Exec(t.Context(), `SELECT FROM catalog.inbox WHERE aggregate_id = $1 FOR UPDATE`, id); err != nil || tag.RowsAffected() == 0 {
+		t.Fatalf("%v, %v", tag, err)
+	}
+	release = sync.OnceFunc(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }) // a failure shows in what waits for it
+	t.Cleanup(release)
+	return release
 }

@@ -74,8 +74,8 @@ func ownQueries() map[string]monitoring.Query {
 	return queries
 }
 
-// requests are some of each kind: writes, fresh reads, one for a version that does not exist,
-// engagements, and calls over gRPC.
+// requests are some of each kind: writes, fresh reads, one for a version that does not exist, and
+// calls over gRPC.
 func (w *world) requests(t *testing.T, video, catalog *grpc.ClientConn) {
 	t.Helper()
 	v := w.create(t, "First cut")

@@ -36,11 +36,18 @@ func plan(root string, a Aggregate) (*change, error) {
 	return c, nil
 }
 
-// checkNames returns an error if the aggregate exists already, or if its parent does not exist.
+// checkNames fails if the aggregate exists already, if the repository has removed one of that name,
+// or if the parent does not exist.
 func (c *change) checkNames() {
 	a := c.aggregate
 	if _, err := os.Lstat(filepath.Join(c.root, "proto", a.Name, "events")); err == nil {
 		c.fail(fmt.Errorf("NAME: there is an aggregate %q already, in proto/%s/events", a.Name, a.Name))
+	}
+	dropped, _ := filepath.Glob(filepath.Join(c.root, "migrations", "*", "*_no_"+a.Plural()+".sql")) // the only error is a wrong pattern
+	if len(dropped) > 0 {
+		name, _ := filepath.Rel(c.root, dropped[0])
+		c.fail(fmt.Errorf("NAME: this repository had an aggregate %q: %s has dropped its tables, and topics may still have its events; "+
+			"take another name", a.Name, filepath.ToSlash(name)))
 	}
 	if a.Parent == nil || c.err != nil {
 		return

@@ -55,9 +55,13 @@ const maxTexts = 4
 // Postgres allows.
 const maxName = 20
 
+// These patterns match the names that protoc-gen-go spells as the templates do. It writes a letter
+// behind a digit in upper case, and keeps an underscore before a digit. The plural has a letter
+// behind the name, so the name has no digit.
 var (
-	namePattern  = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
-	fieldPattern = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
+	namePattern   = regexp.MustCompile(`^[a-z]+$`)
+	parentPattern = regexp.MustCompile(`^[a-z]+\d*$`) // a fork has such a word with a plural of its own
+	fieldPattern  = regexp.MustCompile(`^[a-z]+\d*(_[a-z]+\d*)*$`)
 )
 
 // parse reads the values of the flags. An error names the flag.
@@ -67,7 +71,7 @@ func parse(name, fields, parent string) (a Aggregate, err error) {
 	}
 	a.Name = name
 	if parent != "" {
-		if !namePattern.MatchString(parent) || parent == name {
+		if !parentPattern.MatchString(parent) || parent == name {
 			return a, fmt.Errorf("PARENT: %q is not the name of another aggregate", parent)
 		}
 		a.Parent = &Parent{noun{parent}}
@@ -81,7 +85,7 @@ func parse(name, fields, parent string) (a Aggregate, err error) {
 func checkName(flag, name string) error {
 	switch {
 	case !namePattern.MatchString(name) || len(name) > maxName:
-		return fmt.Errorf("%s: %q is not a word of 1 to %d lower-case letters and digits that begins with a letter", flag, name, maxName)
+		return fmt.Errorf("%s: %q is not a word of 1 to %d lower-case letters", flag, name, maxName)
 	case repo.Reserved(name) != "", slices.Contains(takenNames, name):
 		return fmt.Errorf("%s: %q is a reserved word of Go, SQL or protobuf, or of the generated code; take another one", flag, name)
 	}
@@ -95,7 +99,8 @@ func parseFields(text string) (fields []Field, err error) {
 		case !given:
 			return nil, fmt.Errorf(`FIELDS: %q is not NAME:TYPE, as in "text:string,stars:int32"`, part)
 		case !fieldPattern.MatchString(name) || len(name) > 2*maxName:
-			return nil, fmt.Errorf("FIELDS: %q is not a name of lower-case words with underscores between, at most %d characters", name, 2*maxName)
+			return nil, fmt.Errorf("FIELDS: %q is not a name of lower-case words with underscores between, at most %d characters; "+
+				"a digit stands at the end of a word", name, 2*maxName)
 		case !known:
 			return nil, fmt.Errorf("FIELDS: %s has the unknown type %q; the types are %s", name, kind, kindNames)
 		}

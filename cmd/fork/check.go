@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"regexp"
@@ -27,6 +28,10 @@ func checkModule(module string) error {
 const maxWord = 16
 
 var wordPattern = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
+
+// digitInside matches a word that protoc-gen-go spells in another way than fork: it writes a letter
+// behind a digit in upper case.
+var digitInside = regexp.MustCompile(`\d[a-z]`)
 
 // complete returns w with each missing word filled in from the words in from. If w has an aggregate
 // and no plural, the plural is the regular plural of w's aggregate.
@@ -92,6 +97,8 @@ func checkWord(word string) error {
 	switch {
 	case !wordPattern.MatchString(word):
 		return fmt.Errorf("%q is not one word of lower-case letters and digits, beginning with a letter", word)
+	case digitInside.MatchString(word):
+		return fmt.Errorf("%q has a letter behind a digit, which protobuf spells in another way in Go", word)
 	case len(word) < 3 || len(word) > maxWord:
 		return fmt.Errorf("%q has %d letters, want 3 to %d", word, len(word), maxWord)
 	case repo.Reserved(word) != "":
@@ -107,19 +114,21 @@ func checkWord(word string) error {
 var statements = strings.Fields(`delete update drop alter schema role index view trigger function language set row rows transaction
 	value date time timestamp interval text json`)
 
-// checkUnused refuses a word that the files already use with another meaning. Names that contain
-// the word could be taken. A fork of the fork would replace the word in both meanings.
+// checkUnused refuses words that the files already use with another meaning. The error names all of
+// these words, each with the first place of its use. Names that contain such a word could be taken. A
+// fork of the fork would replace the word in both meanings.
 func checkUnused(from, to words, files []file) error {
 	old := from.all()
+	var all []error
 	for i, w := range to.all() {
 		if w.word == old[i].word {
 			continue
 		}
 		if where := uses(w.word, files); where != "" {
-			return fmt.Errorf("%s: %q has a meaning here already: %s", w.flag, w.word, where)
+			all = append(all, fmt.Errorf("%s: %q has a meaning here already: %s", w.flag, w.word, where))
 		}
 	}
-	return nil
+	return errors.Join(all...)
 }
 
 // examples matches the paths of files that use the words of forks only to test this command.

@@ -37,6 +37,8 @@ func TestHostileWords(t *testing.T) {
 		"irregular plural":         {words{aggregate: "mouse", plural: "mice"}, ""},
 		"a plural":                 {words{aggregate: "news"}, ""},
 		"a digit":                  {words{reader: "shelf2"}, ""},
+		"a digit in the middle":    {words{reader: "b2b"}, `--reader: "b2b" has a letter behind a digit`},
+		"a plural with a digit":    {words{aggregate: "item2"}, `--plural: "item2s" has a letter behind a digit`},
 		"upper case":               {words{aggregate: "Product"}, `--aggregate: "Product" is not one word`},
 		"two words":                {words{name: "my-shop"}, `--name: "my-shop" is not one word`},
 		"an underscore":            {words{owner: "my_shop"}, `--owner: "my_shop" is not one word`},
@@ -84,6 +86,13 @@ func TestWordsInUse(t *testing.T) {
 	to := words{aggregate: "pear", plural: "crates", owner: "orchard", reader: "market", name: "farm"}
 	if err := checkUnused(sample, to, files); err == nil || err.Error() != `--plural: "crates" has a meaning here already: a.sql:1` {
 		t.Errorf("a plural in use: %v", err)
+	}
+	to.owner, to.name = "barrel", "box"
+	err := checkUnused(sample, to, files)
+	for _, want := range []string{`--plural: "crates"`, `--owner: "barrel" has a meaning here already: a.sql:2`, `--name: "box"`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("three words in use: %v, want %q", err, want)
+		}
 	}
 }
 

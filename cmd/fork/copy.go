@@ -197,18 +197,3 @@ func initialize(ctx context.Context, dir string) error {
 	_, err := repo.Git(ctx, dir, "init", "--quiet", "--initial-branch=main")
 	return err
 }
-
-// checkEmpty refuses a directory with anything in it.
-func checkEmpty(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if len(entries) > 0 {
-		return fmt.Errorf("%s is not empty, and fork overwrites nothing", dir)
-	}
-	return nil
-}

@@ -125,6 +125,9 @@ func parse(ctx context.Context, args []string, stdout io.Writer) (o options, err
 // fork copies the repository at src to a new repository at dir, without the generated code. It
 // replaces the words in from by the words in to.
 func fork(ctx context.Context, src, dir, module string, from, to words) ([]file, error) {
+	if err := checkOutside(src, dir); err != nil {
+		return nil, command.Usagef("--dir: %w", err)
+	}
 	if err := checkEmpty(dir); err != nil {
 		return nil, fmt.Errorf("--dir: %w", err)
 	}

@@ -79,8 +79,9 @@ func compiles(ctx context.Context, dir string) error {
 
 // withoutEngagements removes the second aggregate from the fork in dir. It makes the edits of the
 // chapter in the fork's own change guide, and then removes the chapter. The migrations that made
-// the tables stay. One more migration drops the tables. So if a later version of this repository is
-// merged into the fork, the migrations still have the numbers that the later version expects.
+// the tables stay. One more migration drops the tables, and its number is the same in the forks of
+// all versions of this repository. So if a later version is merged into the fork, each migration
+// still has the number under which databases have applied it.
 func withoutEngagements(ctx context.Context, dir string) error {
 	chapter, err := removalOf(dir)
 	if err != nil {

@@ -86,24 +86,27 @@ func (s Service) run(ctx context.Context, c Call) int {
 		}
 	}
 	command, err := s.parse(c.Args, c.Getenv)
-	action, known := map[string]func(context.Context, func(string) string, io.Writer) error{
-		"serve": s.serve, "migrate": s.migrate, "health": s.health, "version": s.version,
-	}[command]
 	switch {
 	case errors.Is(err, flag.ErrHelp) || command == "help":
 		fmt.Fprintf(c.Out, usage, s.Name, s.About, s.Name.Role(), s.Environment, s.toolLines())
 		s.printFlags(c.Out, c.Getenv)
 		return 0
 	case err != nil:
-	case !known:
-		err = Usagef("unknown command %q", command)
 	default:
-		err = action(ctx, c.Getenv, c.Out)
+		err = s.actions()[command](ctx, c.Getenv, c.Out)
 	}
 	return Exit(c.Err, name, hint, err)
 }
 
-// parse reads the command and its flags. Only serve has flags.
+// actions are the commands that each service has, besides help.
+func (s Service) actions() map[string]func(context.Context, func(string) string, io.Writer) error {
+	return map[string]func(context.Context, func(string) string, io.Writer) error{
+		"serve": s.serve, "migrate": s.migrate, "health": s.health, "version": s.version,
+	}
+}
+
+// parse reads the command and its flags. The command is help, or one of actions. Only serve has
+// flags.
 func (s Service) parse(args []string, getenv func(string) string) (name string, err error) {
 	name = "serve"
 	switch {
@@ -111,6 +114,9 @@ func (s Service) parse(args []string, getenv func(string) string) (name string, 
 		name, args = "version", args[1:]
 	case len(args) > 0 && !strings.HasPrefix(args[0], "-"):
 		name, args = args[0], args[1:]
+	}
+	if s.actions()[name] == nil && name != "help" {
+		return name, Usagef("unknown command %q", name)
 	}
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	if name == "serve" && s.Flags != nil {

@@ -33,6 +33,8 @@ func TestToolsTakeTheRestOfTheCommandLine(t *testing.T) {
 		{"paint red", 1, "red please", "video paint: no paint"},
 		{"paint green", 2, "green please", "video paint: colors: no green\nvideo paint help"},
 		{"print", 2, "", `unknown command "print"`},
+		{"print red", 2, "", `unknown command "print"`},
+		{"print --coats 2", 2, "", `unknown command "print"`},
 	} {
 		var stdout, stderr bytes.Buffer
 		code := s.Run(t.Context(), strings.Fields(test.args), func(string) string { return " please" }, &stdout, &stderr)

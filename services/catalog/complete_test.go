@@ -41,14 +41,6 @@ func (f *fixture) completeness(t *testing.T, id uuid.UUID) (c inbox.Completeness
 	return c
 }
 
-func (f *fixture) countRows(t *testing.T, sql string, args ...any) (n int) {
-	t.Helper()
-	if err := f.pool.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
 // An event that says more than this build understands is applied for what is known, and
 // the row remembers that it lacks the rest.
 func TestARowRemembersWhatItLacks(t *testing.T) {

@@ -256,3 +256,9 @@ func TestATokenOfAnothersEngagementSaysNothing(t *testing.T) {
 		t.Errorf("the user reads %d seconds, want 2", got)
 	}
 }
+
+func (p *peer) isInEpoch(epoch int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.epoch = epoch
+}

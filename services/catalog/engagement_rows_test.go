@@ -161,3 +161,11 @@ func TestRepairWaitsForAnOwnerWithoutAYoungEngagement(t *testing.T) {
 	t.Parallel()
 	waitsForAnOwnerThatIsBehind(t, newLike().put(4))
 }
+
+func (f *fixture) countRows(t *testing.T, sql string, args ...any) (n int) {
+	t.Helper()
+	if err := f.pool.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}

@@ -83,12 +83,6 @@ func (p *peer) has(v *videov1.Video) {
 	p.videos[v.GetVideoId()] = v
 }
 
-func (p *peer) isInEpoch(epoch int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.epoch = epoch
-}
-
 func (p *peer) hangs() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -52,7 +52,7 @@ func TestApplyTheLifeOfAVideo(t *testing.T) {
 	check()
 }
 
-// A publisher cannot show a tenant's video to another tenant: the owner decides whose it is.
+// A publisher cannot show another tenant the video of a tenant: the owner decides whose it is.
 func TestAnEventOfAnotherTenantMovesNoRow(t *testing.T) {
 	t.Parallel()
 	f, id := setUp(t), newVideoID()

@@ -90,7 +90,7 @@ func TestAnEditHasOnePlace(t *testing.T) {
 func TestMigrationsAreNumbered(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	for _, want := range []string{"m/01000_x.sql", "m/01001_x.sql"} {
+	for _, want := range []string{"m/09001_x.sql", "m/09002_x.sql"} {
 		name, err := Step{File: "m/NNNNN_x.sql", Text: "SELECT 1;\n"}.Apply(root)
 		if err != nil || name != want {
 			t.Errorf("%s (%v), want %s", name, err, want)

@@ -18,8 +18,11 @@ esac
 
 # missing ends the check: with a fault, unless it is optional.
 missing() {
-  echo "tf-check: skipped: $1" >&2
-  [ -n "$optional" ] && exit 0
+  if [ -n "$optional" ]; then
+    echo "tf-check: skipped: $1" >&2
+    exit 0
+  fi
+  echo "tf-check: $1" >&2
   exit 1
 }
 

@@ -30,16 +30,24 @@ func Module(root string) (string, error) {
 	return "", errors.New("read module path: no module line in go.mod")
 }
 
-// firstNumber is the number of the first migration that a service adds.
-const firstNumber = 1000
+// LastOfOrigin is the last number that this repository gives to a migration of a service. The
+// migrations of a fork have greater numbers, so a later version of this repository never takes one
+// of them. The first number after LastOfOrigin is that of the migration that drops the tables of
+// the second aggregate.
+const LastOfOrigin = 8999
 
-// NextMigration returns the number of the next migration in a folder, with five digits.
+// firstOfFork is the first number that NextMigration returns.
+const firstOfFork = LastOfOrigin + 2
+
+// NextMigration returns the number of a fork's next migration in a folder, with five digits. The
+// number is greater than that of each migration in the folder, and than all numbers of this
+// repository.
 func NextMigration(folder string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(folder, "*.sql"))
 	if err != nil {
 		return "", err
 	}
-	next := firstNumber
+	next := firstOfFork
 	for _, migration := range found {
 		number, _, _ := strings.Cut(filepath.Base(migration), "_")
 		if n, err := strconv.Atoi(number); err == nil {
