@@ -16,9 +16,9 @@ import (
 // shapes are aggregates of all kinds: with a parent and every type, and without a parent and
 // with one field.
 var shapes = [][3]string{
-	{"comment", "text:string,stars:int32,size:int64,pinned:bool,due_at:timestamp", "video"},
-	{"badge", "level:int64", ""},
-	{"entry", "visible:bool,link_url:string", ""},
+	{"sonnet", "text:string,stars:int32,size:int64,pinned:bool,due_at:timestamp", "video"},
+	{"limerick", "level:int64", ""},
+	{"elegy", "visible:bool,link_url:string", ""},
 }
 
 func planned(t *testing.T, root string, words [3]string) *change {
@@ -178,7 +178,7 @@ func TestAggregatesInACopy(t *testing.T) {
 	if err := os.Symlink(bin, filepath.Join(root, "build/bin")); err != nil {
 		t.Fatal(err)
 	}
-	all := [][3]string{shapes[0], {"note", "body:string", "comment"}, shapes[1]}
+	all := [][3]string{shapes[0], {"stanza", "body:string", "sonnet"}, shapes[1]}
 	for _, words := range all {
 		command := []string{"make", "aggregate", "NAME=" + words[0], "FIELDS=" + words[1], "PARENT=" + words[2]}
 		if out, err := inCopy(t, root, command...); err != nil {
@@ -193,7 +193,7 @@ func TestAggregatesInACopy(t *testing.T) {
 	for _, command := range [][]string{
 		{"go", "test", "-timeout", "10m", ".", "./migrations", "./cmd/schema", "./internal/topics", "./internal/local/broker",
 			"./services/video/...", "./services/catalog/..."},
-		{"go", "test", "-timeout", "10m", "-run", "Comment|Note|Badge", "./services"},
+		{"go", "test", "-timeout", "10m", "-run", "Sonnet|Stanza|Limerick", "./services"},
 	} {
 		if out, err := inCopy(t, root, command...); err != nil {
 			t.Errorf("%v: %v\n%s", command, err, out)

@@ -18,7 +18,7 @@ func TestBadWordsAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, fields, parent, want string }{
 		{"", goodFields, "", "NAME: "},
-		{"Comment", goodFields, "", "NAME: "},
+		{"Sonnet", goodFields, "", "NAME: "},
 		{"two words", goodFields, "", "NAME: "},
 		{"two_words", goodFields, "", "NAME: "},
 		{"1st", goodFields, "", "NAME: "},
@@ -30,29 +30,29 @@ func TestBadWordsAreRefused(t *testing.T) {
 		{"order", goodFields, "", "reserved word"},
 		{"message", goodFields, "", "reserved word"},
 		{"outbox", goodFields, "", "reserved word"},
-		{"comment", "", "", "FIELDS: "},
-		{"comment", "text", "", "not NAME:TYPE"},
-		{"comment", "text:varchar", "", `unknown type "varchar"`},
-		{"comment", "Text:string", "", "FIELDS: "},
-		{"comment", "a__b:string", "", "FIELDS: "},
-		{"comment", "text:string,,", "", "FIELDS: "},
-		{"comment", "text:string,text:int32", "", "there twice"},
-		{"comment", "a_b:string,ab:int32", "", "there twice"},
-		{"comment", "createdat:timestamp", "", "every comment has"},
-		{"comment", "userid:string", "", "every comment has"},
-		{"comment", "reached:bool", "", "every comment has"},
-		{"comment", "xmin:int64", "", "every comment has"},
-		{"comment", "a:string,b:string,c:string,d:string", "", ""},
-		{"comment", "a:string,b:string,c:string,d:string,e:string", "", "at most 4"},
-		{"comment", "select:string", "", "reserved word"},
-		{"comment", "func:string", "", "reserved word"},
-		{"comment", "version:int64", "", "every comment has"},
-		{"comment", "comment_id:string", "", "every comment has"},
-		{"comment", "video_id:string", "video", "every comment has"},
-		{"comment", "a:bool,b:bool,c:bool,d:bool,e:bool,f:bool,g:bool,h:bool,i:bool", "", "at most 8"},
-		{"comment", goodFields, "comment", "PARENT: "},
-		{"comment", goodFields, "A parent", "PARENT: "},
-		{"comment", goodFields, "video", ""},
+		{"sonnet", "", "", "FIELDS: "},
+		{"sonnet", "text", "", "not NAME:TYPE"},
+		{"sonnet", "text:varchar", "", `unknown type "varchar"`},
+		{"sonnet", "Text:string", "", "FIELDS: "},
+		{"sonnet", "a__b:string", "", "FIELDS: "},
+		{"sonnet", "text:string,,", "", "FIELDS: "},
+		{"sonnet", "text:string,text:int32", "", "there twice"},
+		{"sonnet", "a_b:string,ab:int32", "", "there twice"},
+		{"sonnet", "createdat:timestamp", "", "every sonnet has"},
+		{"sonnet", "userid:string", "", "every sonnet has"},
+		{"sonnet", "reached:bool", "", "every sonnet has"},
+		{"sonnet", "xmin:int64", "", "every sonnet has"},
+		{"sonnet", "a:string,b:string,c:string,d:string", "", ""},
+		{"sonnet", "a:string,b:string,c:string,d:string,e:string", "", "at most 4"},
+		{"sonnet", "select:string", "", "reserved word"},
+		{"sonnet", "func:string", "", "reserved word"},
+		{"sonnet", "version:int64", "", "every sonnet has"},
+		{"sonnet", "sonnet_id:string", "", "every sonnet has"},
+		{"sonnet", "video_id:string", "video", "every sonnet has"},
+		{"sonnet", "a:bool,b:bool,c:bool,d:bool,e:bool,f:bool,g:bool,h:bool,i:bool", "", "at most 8"},
+		{"sonnet", goodFields, "sonnet", "PARENT: "},
+		{"sonnet", goodFields, "A parent", "PARENT: "},
+		{"sonnet", goodFields, "video", ""},
 	} {
 		_, err := parse(test.name, test.fields, test.parent)
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
@@ -69,8 +69,8 @@ func TestTakenNamesAreRefused(t *testing.T) {
 		{"video", "", "there is an aggregate"},
 		{"search", "", "taken: services/catalog/search"},
 		{"reply", "", "taken: services/video/harness_test.go has reply"},
-		{"comment", "engagement", "PARENT: "},
-		{"comment", "nothing", "PARENT: "},
+		{"sonnet", "engagement", "PARENT: "},
+		{"sonnet", "nothing", "PARENT: "},
 	} {
 		a, err := parse(test.name, goodFields, test.parent)
 		if err == nil {
@@ -90,7 +90,7 @@ func TestCommandLine(t *testing.T) {
 	}
 	// A tree with changes, and one without a repository.
 	root := t.TempDir()
-	args := []string{"--name", "comment", "--fields", goodFields}
+	args := []string{"--name", "sonnet", "--fields", goodFields}
 	if err := run(t.Context(), args, root, io.Discard, io.Discard); err == nil {
 		t.Error("outside of a repository: no error")
 	}
