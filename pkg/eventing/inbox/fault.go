@@ -61,10 +61,14 @@ func faultOf(err error) fault {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return faultOfState(pg.Code)
 	}
+	own, isHandlers := errors.AsType[handlerError](err)
+	if isHandlers && errors.Is(err, context.DeadlineExceeded) {
+		return timedOut // which also closes the connection
+	}
 	if _, ok := errors.AsType[lostConnectionError](err); ok {
 		return outage
 	}
-	if own, ok := errors.AsType[handlerError](err); ok {
+	if isHandlers {
 		return faultOfHandler(own)
 	}
 	var network net.Error
@@ -83,7 +87,7 @@ func faultOf(err error) fault {
 // The error is not the connection's, even if it looks so: a payload that is cut off gives
 // io.ErrUnexpectedEOF, too. If it were an outage, one event would hold up all others for ever.
 func faultOfHandler(err handlerError) fault {
-	if _, away := errors.AsType[*net.OpError](err); away || errors.Is(err, context.DeadlineExceeded) {
+	if _, away := errors.AsType[*net.OpError](err); away {
 		return timedOut
 	}
 	return eventFault

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -43,6 +44,7 @@ func TestFaultOf(t *testing.T) {
 		"slow handler":          {handlerError{fmt.Errorf("q: %w", context.DeadlineExceeded)}, timedOut},
 		"thrown by a handler":   {handlerError{orPanic(io.ErrUnexpectedEOF, nil)}, eventFault},
 		"thrown, and lost":      {lostConnectionError{handlerError{orPanic(io.ErrUnexpectedEOF, nil)}}, outage},
+		"slow, and so lost":     {lostConnectionError{handlerError{fmt.Errorf("q: %w", context.DeadlineExceeded)}}, timedOut},
 		"refused, then lost":    {lostConnectionError{state("25P03")}, timedOut},
 		"handler away":          {handlerError{&net.OpError{Op: "dial", Err: errors.New("refused")}}, timedOut},
 		"handler's words":       {handlerError{errors.New(`title "my conn closed today" is too long`)}, eventFault},
@@ -108,5 +110,29 @@ func TestAConnectionLostInTheHandlerIsAnOutage(t *testing.T) {
 	c.finish(t, delivered(event("a", 1)))
 	if n := b.count(t, `SELECT count(*) FROM inbox WHERE status = 'done' AND attempts = 0`); n != 1 {
 		t.Errorf("%d events are done without an attempt spent, want 1", n)
+	}
+}
+
+// The end of the batch's time closes the connection, too. It is still the time limit of the event.
+func TestATimeLimitThatClosesTheConnectionIsNoOutage(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	c.functions().apply = each(func(ctx context.Context, tx pgx.Tx, change Change) (Outcome, error) {
+		if change.Event.AggregateID == "slow" {
+			short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+			defer cancel()
+			if _, err := tx.Exec(short, `SELECT pg_sleep(10)`); err != nil {
+				return 0, err
+			}
+		}
+		return b.apply(ctx, tx, change)
+	})
+	c.finish(t, delivered(event("a", 1)), delivered(event("slow", 1)), delivered(event("z", 1)))
+	if n := b.count(t, withDone); n != 2 {
+		t.Errorf("%d events are done, want those that are quick", n)
+	}
+	if dead := b.deadLettered(""); len(dead) != 1 {
+		t.Errorf("%d dead letters, want that of the slow event", len(dead))
 	}
 }
