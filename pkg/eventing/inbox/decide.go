@@ -160,7 +160,7 @@ func Decide(p Position, c Change) Outcome {
 func contradicts(p Position, e eventing.Event) bool {
 	to := positionOf(e)
 	switch {
-	case p.Tenant != "" && to.Tenant != "" && to.Tenant != p.Tenant:
+	case ofOtherTenant(p, to):
 		return true
 	case to.Epoch != p.Epoch:
 		return false
@@ -173,6 +173,11 @@ func contradicts(p Position, e eventing.Event) bool {
 		return e.PreviousEventID != p.EventID // the ids tell, whatever the clocks say
 	}
 	return isAfter(p.At, to.At)
+}
+
+// ofOtherTenant reports whether p and q are certainly of different tenants.
+func ofOtherTenant(p, q Position) bool {
+	return p.Tenant != "" && q.Tenant != "" && p.Tenant != q.Tenant
 }
 
 // Completeness records which build wrote a row's state, and whether the state is complete. An event

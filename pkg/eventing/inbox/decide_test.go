@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -110,8 +111,8 @@ func TestDecideTakesNoEventOfAnotherTenant(t *testing.T) {
 		if got := Decide(at, Change{Kind: Put, Event: e}); got != tc.want {
 			t.Errorf("a row of %q and an event of %q in epoch %d: %v, want %v", tc.row, tc.event, tc.epoch, got, tc.want)
 		}
-		owner := Position{Epoch: tc.epoch, Version: 3, EventID: e3, At: noon(3), Tenant: tc.row}
-		if err := Has(owner, e, noon(10)); (err == nil) != (tc.want == Applied) {
+		owner := Position{Epoch: 1, Version: 3, EventID: e3, At: noon(3), Tenant: tc.row}
+		if err := Has(owner, e, noon(10)); errors.Is(err, ErrLost) != (tc.want == Diverged) {
 			t.Errorf("an owner's row of %q and an event of %q: %v", tc.row, tc.event, err)
 		}
 	}

@@ -157,11 +157,12 @@
 // case the process did not run meanwhile, because it was stopped or got no CPU. Otherwise the batch
 // is halved until an event is alone. The time limit counts against that event, unless events of
 // three aggregates in a row have met a time limit with no success in between. The same holds for a
-// handler that cannot reach a service of its own (net.OpError).
+// handler that cannot reach a service of its own (net.Error).
 //
 // Any other error that the handler returns without an SQLSTATE is its event's own failure while the
-// connection to the database works, even an error such as io.EOF. Only if the connection is closed,
-// the error counts as an outage.
+// connection to the database works, even an error such as io.EOF. If the connection is closed, too, an
+// error of the network counts as an outage, and any other error like a time limit, because pgx also
+// closes the connection when a context ends, and after a value that it cannot encode.
 //
 // If another transaction holds a lock (SQLSTATE 55P03), the batch is halved, too. A batch waits a
 // second for the lock, or 50 ms if other aggregates wait for locks already. Its parts share a

@@ -61,33 +61,27 @@ func faultOf(err error) fault {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return faultOfState(pg.Code)
 	}
-	own, isHandlers := errors.AsType[handlerError](err)
-	if isHandlers && errors.Is(err, context.DeadlineExceeded) {
-		return timedOut // which also closes the connection
+	if own, ok := errors.AsType[handlerError](err); ok {
+		_, lost := errors.AsType[lostConnectionError](err)
+		return faultOfHandler(own, lost)
 	}
-	if _, ok := errors.AsType[lostConnectionError](err); ok {
-		return outage
-	}
-	if isHandlers {
-		return faultOfHandler(own)
-	}
-	var network net.Error
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
-		errors.As(err, &network) ||
-		// A connection that broke during a statement leaves no SQLSTATE. If the statement was
-		// COMMIT, it may have succeeded. The batch is then applied again, and finds its events
-		// done.
-		pgconn.SafeToRetry(err) || isBrokenConnection(err) {
+	if errors.Is(err, context.DeadlineExceeded) || isOfNetwork(err) {
 		return outage
 	}
 	return eventFault
 }
 
-// faultOfHandler classifies an error that has no SQLSTATE, and after which the connection still works.
-// The error is not the connection's, even if it looks so: a payload that is cut off gives
-// io.ErrUnexpectedEOF, too. If it were an outage, one event would hold up all others for ever.
-func faultOfHandler(err handlerError) fault {
-	if _, away := errors.AsType[*net.OpError](err); away {
+// faultOfHandler classifies an error without an SQLSTATE. lost says that the connection is closed. While
+// the connection works, the error is not the connection's, even if it looks so: a payload that is cut off
+// gives io.ErrUnexpectedEOF, too. If it were an outage, one event would hold up all others for ever. For the
+// same reason a closed connection alone is no outage: pgx also closes it at the end of the statement's
+// time, and after a value that it cannot encode.
+func faultOfHandler(err handlerError, lost bool) fault {
+	var network net.Error // also that of a service of the handler's own
+	switch {
+	case lost && isOfNetwork(err) && !errors.Is(err, context.DeadlineExceeded):
+		return outage
+	case lost, errors.Is(err, context.DeadlineExceeded), errors.As(err, &network):
 		return timedOut
 	}
 	return eventFault
@@ -119,8 +113,13 @@ func faultOfState(code string) fault {
 	return eventFault
 }
 
-func isBrokenConnection(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+// isOfNetwork reports whether err looks like an error of the connection. A connection that broke during a
+// statement leaves no SQLSTATE. If the statement was COMMIT, it may have succeeded. The batch is then
+// applied again, and finds its events done.
+func isOfNetwork(err error) bool {
+	var network net.Error
+	return errors.As(err, &network) || errors.Is(err, context.Canceled) || pgconn.SafeToRetry(err) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, pgconn.ErrConnClosed)
 }
 

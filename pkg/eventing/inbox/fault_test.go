@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -43,6 +45,8 @@ func TestFaultOf(t *testing.T) {
 		"idle in transaction":   {state("25P03"), timedOut},
 		"slow handler":          {handlerError{fmt.Errorf("q: %w", context.DeadlineExceeded)}, timedOut},
 		"thrown by a handler":   {handlerError{orPanic(io.ErrUnexpectedEOF, nil)}, eventFault},
+		"unsendable, and lost":  {lostConnectionError{handlerError{errors.New("unable to encode")}}, timedOut},
+		"service away":          {handlerError{fmt.Errorf("q: %w", &url.Error{Op: "Get", Err: io.EOF})}, timedOut},
 		"thrown, and lost":      {lostConnectionError{handlerError{orPanic(io.ErrUnexpectedEOF, nil)}}, outage},
 		"slow, and so lost":     {lostConnectionError{handlerError{fmt.Errorf("q: %w", context.DeadlineExceeded)}}, timedOut},
 		"refused, then lost":    {lostConnectionError{state("25P03")}, timedOut},
@@ -103,7 +107,7 @@ func TestAConnectionLostInTheHandlerIsAnOutage(t *testing.T) {
 			lost = true
 			_ = tx.Conn().PgConn().Conn().Close()
 			_, err := tx.Exec(ctx, "SELECT 1")
-			return 0, errors.New("read: " + err.Error()) // without its cause
+			return 0, fmt.Errorf("read: %w", err)
 		}
 		return b.apply(ctx, tx, change)
 	})
@@ -113,26 +117,41 @@ func TestAConnectionLostInTheHandlerIsAnOutage(t *testing.T) {
 	}
 }
 
-// The end of the batch's time closes the connection, too. It is still the time limit of the event.
-func TestATimeLimitThatClosesTheConnectionIsNoOutage(t *testing.T) {
+// pgx also closes the connection at the end of a statement's time, and after a value that it cannot
+// encode. Both are still their event's fault, and hold up no other event.
+func TestAnEventThatClosesTheConnectionIsNoOutage(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	c := b.consumer(t)
-	c.functions().apply = each(func(ctx context.Context, tx pgx.Tx, change Change) (Outcome, error) {
-		if change.Event.AggregateID == "slow" {
+	for name, fail := range map[string]func(context.Context, pgx.Tx) error{
+		"a time limit": func(ctx context.Context, tx pgx.Tx) error {
 			short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 			defer cancel()
-			if _, err := tx.Exec(short, `SELECT pg_sleep(10)`); err != nil {
-				return 0, err
+			_, err := tx.Exec(short, `SELECT pg_sleep(10)`)
+			return err
+		},
+		"a value that is not encoded": func(ctx context.Context, tx pgx.Tx) error {
+			b := &pgx.Batch{}
+			b.Queue(`SELECT 1`)
+			b.Queue(`SELECT $1::int4`, int64(math.MaxInt64))
+			return tx.SendBatch(ctx, b).Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			c := b.consumer(t)
+			c.functions().apply = each(func(ctx context.Context, tx pgx.Tx, change Change) (Outcome, error) {
+				if change.Event.AggregateID == "poison" {
+					return 0, fail(ctx, tx)
+				}
+				return b.apply(ctx, tx, change)
+			})
+			c.finish(t, delivered(event("a", 1)), delivered(event("poison", 1)), delivered(event("z", 1)))
+			if n := b.count(t, withDone); n != 2 {
+				t.Errorf("%d events are done, want the two others", n)
 			}
-		}
-		return b.apply(ctx, tx, change)
-	})
-	c.finish(t, delivered(event("a", 1)), delivered(event("slow", 1)), delivered(event("z", 1)))
-	if n := b.count(t, withDone); n != 2 {
-		t.Errorf("%d events are done, want those that are quick", n)
-	}
-	if dead := b.deadLettered(""); len(dead) != 1 {
-		t.Errorf("%d dead letters, want that of the slow event", len(dead))
+			if dead := b.deadLettered(""); len(dead) != 1 {
+				t.Errorf("%d dead letters, want that of the event", len(dead))
+			}
+		})
 	}
 }

@@ -117,6 +117,8 @@ func fromFuture(at time.Time) bool { return at.After(time.Now().Add(lossTime)) }
 // or ErrBehind. A zero asOf means that the time is unknown.
 func Has(owner Position, e eventing.Event, asOf time.Time) error {
 	switch at := positionOf(e); {
+	case ofOtherTenant(owner, at):
+		return fmt.Errorf("%w: %s is of another tenant", ErrLost, e.Key())
 	case at.newerThan(owner) && !hasLost(owner, at, asOf), contradicts(owner, e) && mayBeFormer(owner, at, asOf):
 		return fmt.Errorf("%w: it has version %d of %s, its event has %d", ErrBehind, owner.Version, e.Key(), e.Version)
 	case at.newerThan(owner), contradicts(owner, e):
