@@ -29,8 +29,14 @@ func Write(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) 
 	if e.RetryAfter > 0 {
 		h.Set("Retry-After", retryAfterSeconds(e.RetryAfter))
 	}
+	body, err := json.Marshal(e.document(r))
+	if err != nil {
+		log.ErrorContext(r.Context(), "problem document not encoded", "error", err)
+	}
+	body = append(body, '\n')
+	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(e.Code.rendering().http)
-	if err := json.NewEncoder(w).Encode(e.document(r)); err != nil {
+	if _, err := w.Write(body); err != nil {
 		log.DebugContext(r.Context(), "write problem document", "error", err)
 	}
 }

@@ -29,6 +29,7 @@ func Query(r *http.Request, violations *problem.Violations, known ...string) url
 func OpenAPI(r chi.Router, document []byte) {
 	r.Get("/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Length", strconv.Itoa(len(document)))
 		_, _ = w.Write(document) // a client that has disconnected needs no answer
 	})
 }

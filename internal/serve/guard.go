@@ -25,14 +25,14 @@ type Guard struct {
 	callers *auth.Authenticator
 	rates   *rates
 	origins Origins
-	// strangers are shared by REST and gRPC.
-	strangers *strangers
+	// strangers and probes bound the answers over REST. A refusal over gRPC has no body that could wait.
+	strangers, probes *strangers
 }
 
 // NewGuard returns the guard of one service. Health, readiness, metrics and gRPC's own services
 // have no rule, so every caller is admitted to them.
 func NewGuard(rules auth.Rules, callers *auth.Authenticator, o Options) *Guard {
-	return &Guard{rules: rules, callers: callers, rates: newRates(o.UserRate), origins: o.Origins, strangers: newStrangers()}
+	return &Guard{rules: rules, callers: callers, rates: newRates(o.UserRate), origins: o.Origins, strangers: newStrangers(maxStrangers), probes: newStrangers(maxProbes)}
 }
 
 // admit returns r with its caller in the context. Call leave when the request ends. If the caller
@@ -81,12 +81,15 @@ func (g *Guard) guarded(log *slog.Logger, routes chi.Routes) func(http.Handler) 
 			method, pattern := matched(routes, r)
 			operation := method + " " + pattern
 			switch {
-			case pattern == "" || isOwn(operation):
-				g.strangers.answer(w, r, next)
+			case pattern == "":
+				g.strangers.answer(log, w, r, next)
+				return
+			case isOwn(operation):
+				g.probes.answer(log, w, r, next)
 				return
 			case g.rules[operation] == auth.Public:
 				free(r.Context())
-				g.strangers.answer(w, r, next)
+				g.strangers.answer(log, w, r, next)
 				return
 			}
 			admitted, leave, err := g.admit(operation, r)
@@ -98,7 +101,7 @@ func (g *Guard) guarded(log *slog.Logger, routes chi.Routes) func(http.Handler) 
 			free(r.Context())
 			// Without this, the telemetry of a refused request would have no route.
 			chi.RouteContext(r.Context()).RoutePatterns = []string{pattern}
-			g.strangers.answer(w, r, refusal(log, err))
+			g.strangers.answer(log, w, r, refusal(log, err))
 		})
 	}
 }

@@ -65,6 +65,9 @@ func (q *requests) measured(next http.Handler) http.Handler {
 		ctx, span := q.tracer.Start(r.Context(), "request", trace.WithSpanKind(trace.SpanKindServer), callersTrace(r))
 		status := http.StatusInternalServerError // the status if a panic breaks off the answer
 		defer func() {
+			if refused := answer.Status(); refused == http.StatusTooManyRequests {
+				status = refused
+			}
 			kind := q.kind(requestKind{method(r), chi.RouteContext(ctx).RoutePattern(), version(r), status})
 			kind.took.Record(time.Since(began))
 			if span.IsRecording() {

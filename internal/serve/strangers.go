@@ -1,8 +1,11 @@
 package serve
 
 import (
+	"log/slog"
 	"net/http"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 const (
@@ -12,24 +15,37 @@ const (
 	// clients that read nothing fill the memory: a connection has up to maxStreams requests, and everybody
 	// may connect. It is half of what Cloud Run sends an instance at most.
 	maxStrangers = 500
+	// maxProbes is likewise for health, readiness and metrics, so that strangers do not keep a platform from
+	// asking. It has no effect if these have a port of their own.
+	maxProbes = 50
 	// strangerTime bounds such an answer, which is short.
 	strangerTime = 5 * time.Second
 )
 
 // strangers are the places for the answers to strangers.
-type strangers struct{ places chan struct{} }
+type strangers struct {
+	places chan struct{}
+	// brokenOff bounds the lines about requests that are broken off.
+	brokenOff *rate.Sometimes
+}
 
-func newStrangers() *strangers { return &strangers{make(chan struct{}, maxStrangers)} }
+func newStrangers(most int) *strangers {
+	return &strangers{make(chan struct{}, most), &rate.Sometimes{First: 1, Interval: time.Minute}}
+}
 
 // answer serves r, whose answer keeps one of the places until the client has taken it. If there is no
 // place, answer breaks off the request without an answer, because each answer would have to wait for its
-// client, too.
-func (s *strangers) answer(w http.ResponseWriter, r *http.Request, h http.Handler) {
+// client, too. In metrics such a request has the status 429, because it is no fault of the service.
+func (s *strangers) answer(log *slog.Logger, w http.ResponseWriter, r *http.Request, h http.Handler) {
 	select {
 	case s.places <- struct{}{}:
 		defer func() { <-s.places }()
 	default:
-		panic(http.ErrAbortHandler) //nolint:forbidigo // the only way to break off a request
+		s.brokenOff.Do(func() {
+			log.WarnContext(r.Context(), "requests are broken off, because clients do not read their answers", "answers", cap(s.places))
+		})
+		w.WriteHeader(http.StatusTooManyRequests) // it is not sent
+		panic(http.ErrAbortHandler)               //nolint:forbidigo // the only way to break off a request
 	}
 	boundAnswer(w, strangerTime)
 	h.ServeHTTP(w, r)

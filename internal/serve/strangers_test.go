@@ -3,7 +3,7 @@ package serve_test
 import (
 	"bytes"
 	"context"
-	"io"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,7 +68,8 @@ func (u *unreading) read(t *testing.T, n int) (answered, reset int) {
 func TestStrangersThatDoNotReadAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newService(io.Discard)
+		logs := &lockedBuffer{}
+		s := newService(logs)
 		echo(func(_ context.Context, text string) (string, error) { return text, nil }).register(s.grpc)
 		d := s.startInBubble(t)
 		one, many := d.unreading(t), []*unreading{d.unreading(t), d.unreading(t)}
@@ -83,11 +84,13 @@ func TestStrangersThatDoNotReadAreBounded(t *testing.T) {
 				t.Errorf("%d of 250 requests have an answer", answered)
 			}
 		}
-		for _, path := range []string{"/nothing", "/healthz"} {
-			one.send(t, path)
-			if answered, _ := one.read(t, 1); answered != 0 {
-				t.Errorf("%s has an answer", path)
-			}
+		one.send(t, "/nothing")
+		if answered, _ := one.read(t, 1); answered != 0 {
+			t.Error("a further stranger has an answer")
+		}
+		one.send(t, "/healthz")
+		if answered, _ := one.read(t, 1); answered != 1 {
+			t.Error("a probe has no answer")
 		}
 		if heard, err := say(t.Context(), d.grpcClient(t), "good"); err != nil || heard != "good" {
 			t.Errorf("a good request: %q, %v", heard, err)
@@ -100,9 +103,15 @@ func TestStrangersThatDoNotReadAreBounded(t *testing.T) {
 				t.Errorf("%d answers were given up after %s, want 250 after 5s", reset, time.Since(started))
 			}
 		}
+		if _, reset := one.read(t, 1); reset != 1 { // of the probe
+			t.Error("the probe's answer was not given up")
+		}
 		one.send(t, "/nothing")
 		if answered, _ := one.read(t, 1); answered != 1 {
 			t.Error("no answer after the others were given up")
+		}
+		if lines := strings.Count(logs.String(), "requests are broken off"); lines != 1 {
+			t.Errorf("%d lines about requests that were broken off, want 1", lines)
 		}
 		d.drain()
 		if err := <-d.ended; err != nil {
