@@ -43,7 +43,8 @@ func (c *change) checkNames() {
 	if _, err := os.Lstat(filepath.Join(c.root, "proto", a.Name, "events")); err == nil {
 		c.fail(fmt.Errorf("NAME: there is an aggregate %q already, in proto/%s/events", a.Name, a.Name))
 	}
-	dropped, _ := filepath.Glob(filepath.Join(c.root, "migrations", "*", "[0-9][0-9][0-9][0-9][0-9]_no_"+a.Plural()+".sql")) // the only error is a wrong pattern
+	const number = "[0-9][0-9][0-9][0-9][0-9]"
+	dropped, _ := filepath.Glob(filepath.Join(c.root, "migrations", "*", number+"_no_"+a.Plural()+".sql")) // the only error is a wrong pattern
 	if len(dropped) > 0 {
 		name, _ := filepath.Rel(c.root, dropped[0])
 		c.fail(fmt.Errorf("NAME: this repository had an aggregate %q: %s has dropped its tables, and topics may still have its events; "+

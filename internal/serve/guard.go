@@ -32,7 +32,10 @@ type Guard struct {
 // NewGuard returns the guard of one service. Health, readiness, metrics and gRPC's own services
 // have no rule, so every caller is admitted to them.
 func NewGuard(rules auth.Rules, callers *auth.Authenticator, o Options) *Guard {
-	return &Guard{rules: rules, callers: callers, rates: newRates(o.UserRate), origins: o.Origins, strangers: newStrangers(maxStrangers), probes: newStrangers(maxProbes)}
+	return &Guard{
+		rules: rules, callers: callers, rates: newRates(o.UserRate), origins: o.Origins,
+		strangers: newStrangers(maxStrangers), probes: newStrangers(maxProbes),
+	}
 }
 
 // admit returns r with its caller in the context. Call leave when the request ends. If the caller
