@@ -47,7 +47,7 @@ func TestFlood(t *testing.T) {
 	}
 	slow, unread, perSecond, lasts := 100, 8, 1_000, time.Second
 	if os.Getenv("LOCKSTEP_FULL") != "" {
-		slow, unread, perSecond, lasts = 1_000, 20, 11_000, 15*time.Second
+		slow, unread, perSecond, lasts = 1_000, 10, 11_000, 15*time.Second
 	}
 	w := newWorld(t, startBroker(t, broker.Local))
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
