@@ -1,6 +1,7 @@
 package guide_test
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -19,8 +20,11 @@ func TestTheGuideOfALeanFork(t *testing.T) {
 	}
 	const title = "Remove engagements"
 	removal, err := guide.Find(chapters, title)
+	if left, _ := filepath.Glob(filepath.Join(root, "services/*/engagements.go")); err != nil && len(left) == 0 { // the only error is a wrong pattern
+		t.Skip("this repository has no engagements: ", err)
+	}
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	lean := copied(t, root, tools)
 	if err := removal.Edit(t.Context(), lean.dir); err != nil {

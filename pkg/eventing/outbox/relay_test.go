@@ -240,9 +240,11 @@ func TestARelayHoldsNoMoreThanItSays(t *testing.T) {
 func TestATopicIsNamedInFull(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
+	ended, end := context.WithCancel(t.Context())
+	end() // so that a Run that takes the name returns
 	for _, name := range []string{"video.events", "projects/demo/topics/", "projects/demo/subscriptions/video", "/projects/demo/topics/video", ""} {
 		r := NewRelay(b.db, b.client, map[string]string{"video": name}, slog.New(slog.DiscardHandler), func() {}, Options{})
-		if err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), strconv.Quote(name)) {
+		if err := r.Run(ended); err == nil || !strings.Contains(err.Error(), strconv.Quote(name)) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
