@@ -13,7 +13,7 @@ import (
 
 // writeVolumes is the total time of each side, by size.
 var writeVolumes = [...]time.Duration{
-	measure.Quick: 600 * time.Millisecond, measure.Normal: 2 * time.Second, measure.Full: 9 * time.Second,
+	measure.Quick: 600 * time.Millisecond, measure.Normal: 1200 * time.Millisecond, measure.Full: 9 * time.Second,
 }
 
 // figureName returns the name of the figure of a transaction with the given number of writers.

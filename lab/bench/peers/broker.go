@@ -28,6 +28,8 @@ type broker struct {
 	state brokerCounts
 	goal  int
 	full  chan struct{} // closed when goal events are answered
+	stop  int           // from so many answered events on, the broker answers no more; 0: it always answers
+	still chan struct{} // closed when the broker stops to answer
 }
 
 type eventVersion struct {
@@ -114,7 +116,10 @@ func (b *broker) Publish(ctx context.Context, r *pubsubpb.PublishRequest) (*pubs
 			return nil, ctx.Err()
 		}
 	}
-	b.answer(events)
+	if !b.answer(events) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	return &pubsubpb.PublishResponse{MessageIds: make([]string, len(events))}, nil
 }
 
@@ -134,9 +139,29 @@ func (b *broker) arrive(events []eventVersion) {
 	}
 }
 
-func (b *broker) answer(events []eventVersion) {
+// answerUntil makes the broker answer for the given number of events and then for none, until resume
+// is called. It returns a channel that is closed when the broker stops to answer.
+func (b *broker) answerUntil(events int) (still <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.stop, b.still = events, make(chan struct{})
+	return b.still
+}
+
+// resume makes the broker answer again.
+func (b *broker) resume() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stop = 0
+}
+
+// answer notes the answer for the events. It returns false if the broker does not answer now.
+func (b *broker) answer(events []eventVersion) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.stop > 0 && b.state.answered >= b.stop {
+		return false
+	}
 	now := time.Now()
 	for _, e := range events {
 		if !b.got[e].IsZero() {
@@ -151,5 +176,9 @@ func (b *broker) answer(events []eventVersion) {
 		if b.state.answered == b.goal {
 			close(b.full)
 		}
+		if b.state.answered == b.stop {
+			close(b.still)
+		}
 	}
+	return true
 }

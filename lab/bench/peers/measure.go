@@ -21,8 +21,8 @@ var volumes = [...]struct {
 	samples, killed      int
 }{
 	measure.Quick:  {100, 5, 300 * time.Millisecond, 50, 200},
-	measure.Normal: {1000, 20, 4 * time.Second, 1000, 4000},
-	measure.Full:   {1000, 40, 10 * time.Second, 3000, 10_000},
+	measure.Normal: {1000, 20, 2 * time.Second, 600, 4000},
+	measure.Full:   {1000, 40, 10 * time.Second, 3000, 4000},
 }
 
 const (
@@ -33,9 +33,9 @@ const (
 	mostPaced = 2000
 	// pacedTime is the longest duration of a measurement of the latency. Before it there is a
 	// warm-up with 1/warmUp of its events, in which connections prepare their statements.
-	pacedTime = 5 * time.Second
+	pacedTime = 3 * time.Second
 	warmUp    = 5
-	// recovery is the time that a peer has after a kill.
+	// recovery is the time that a peer has for half of the events before a kill, and for the rest after it.
 	recovery = 100 * time.Second
 )
 
@@ -47,7 +47,7 @@ func Series(p *rig.Postgres) (series []measure.Series) {
 	for _, d := range delays {
 		series = append(series, compared(p, d))
 	}
-	kill := measure.Series{Title: "peers: from a kill -9 of the relay amid a backlog to the last event", Runs: 1}
+	kill := measure.Series{Title: "peers: from a kill -9 of the relay amid a backlog to the last event", From: measure.Full, Runs: 1}
 	for _, e := range all {
 		kill.Measurements = append(kill.Measurements, measure.Measurement{
 			Figures: []measure.Figure{{Name: figure(e, "kill_to_last_s", 0), Unit: "s"}},
@@ -217,8 +217,8 @@ func (f *fixture) pace(ctx context.Context, r *running, rate float64, n int) ([]
 	return took, nil
 }
 
-// killed kills a relay after half of the events are published, and starts another relay. At the end
-// it counts the events that the broker has received.
+// killed kills a relay when the broker has answered for a little more than half of the events, and
+// starts another relay. At the end it counts the events that the broker has received.
 func killed(ctx context.Context, p *rig.Postgres, e entry, size measure.Size) (_ measure.Reading, err error) {
 	const versions = 20
 	f, err := open(ctx, p, e, rig.PublishLatency)
@@ -230,9 +230,11 @@ func killed(ctx context.Context, p *rig.Postgres, e entry, size measure.Size) (_
 	if err := f.fill(ctx, events/versions, versions); err != nil {
 		return measure.Reading{}, err
 	}
-	if err := f.killAt(ctx, events/2); err != nil {
+	// A relay that claims in thousands or in tens is in the middle of a claim then.
+	if err := f.killAt(ctx, events/2+events/40); err != nil {
 		return measure.Reading{}, err
 	}
+	f.broker.resume()
 	left := events - f.broker.counts().answered
 	start := time.Now()
 	child, err := f.child(ctx)
@@ -248,30 +250,29 @@ func killed(ctx context.Context, p *rig.Postgres, e entry, size measure.Size) (_
 	if e.ordered && (lost > 0 || counts.late > 0) {
 		return measure.Reading{}, fmt.Errorf("%s: %d lost, %s", e.name, lost, counts)
 	}
-	last := max(counts.last.Sub(start).Seconds(), 0.001) // the kill may have come too late
 	note := fmt.Sprintf("of %d events %d were left at the kill; %d lost, %s", events, left, lost, counts)
-	return measure.Reading{Values: []float64{last}, Note: note}, nil
+	return measure.Reading{Values: []float64{counts.last.Sub(start).Seconds()}, Note: note}, nil
 }
 
 func (f *fixture) child(ctx context.Context) (*rig.Process, error) {
 	return rig.StartProcess(ctx, nil, Command, f.name, f.database.Service, f.broker.addr)
 }
 
-// killAt starts a relay in its own process. It kills the relay when the broker has answered for the
-// given number of events.
+// killAt starts a relay in its own process. The broker answers for the given number of events and
+// for no more. Then killAt kills the relay, so that no relay is done before the kill, however fast
+// it is.
 func (f *fixture) killAt(ctx context.Context, events int) error {
+	still := f.broker.answerUntil(events)
 	child, err := f.child(ctx)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, quietTime)
-	defer cancel()
-	for f.broker.counts().answered < events {
-		select {
-		case <-time.After(time.Millisecond):
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), child.Close())
-		}
+	select {
+	case <-still:
+		return child.Kill()
+	case <-time.After(recovery):
+		return errors.Join(fmt.Errorf("%s published %d of %d events in %s", f.name, f.broker.counts().answered, events, recovery), child.Close())
+	case <-ctx.Done():
+		return errors.Join(ctx.Err(), child.Close())
 	}
-	return child.Kill()
 }

@@ -18,6 +18,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"example.com/lockstep/lab/bench/measure"
 	"example.com/lockstep/lab/bench/rig"
 )
@@ -36,7 +38,7 @@ type volume struct {
 }
 
 var volumes = [...]volume{
-	measure.Quick: {36, 17 * time.Millisecond}, measure.Normal: {36, 170 * time.Millisecond}, measure.Full: {216, 150 * time.Millisecond},
+	measure.Quick: {36, 17 * time.Millisecond}, measure.Normal: {24, 170 * time.Millisecond}, measure.Full: {216, 150 * time.Millisecond},
 }
 
 // Series returns the series.
@@ -82,14 +84,15 @@ func inTurns(ctx context.Context, p *rig.Postgres, first int, v volume) (_ measu
 	}
 	defer received.server.Stop()
 	pairs := make([]*pair, len(modes))
-	stop := func() (err error) {
+	stop := func() error {
+		var closing errgroup.Group // each process lingers for two seconds
 		for i, one := range pairs {
 			if one != nil {
-				err = errors.Join(err, one.Close())
+				closing.Go(one.Close)
 			}
 			pairs[i] = nil
 		}
-		return err
+		return closing.Wait()
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	for n := range modes {
