@@ -1,5 +1,5 @@
 # The project, and what holds for all of it. The other settings: variables_services.tf,
-# variables_access.tf and variables_database.tf.
+# variables_access.tf, variables_database.tf and variables_monitoring.tf.
 
 variable "project_id" {
   description = "The Google Cloud project. Topics have fixed names, so a project holds one pair."

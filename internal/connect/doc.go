@@ -36,9 +36,10 @@
 //
 // The token names the service account that this process runs as, by its email. The token comes from
 // the metadata server that every machine of Google Cloud has, or from the server at
-// GCE_METADATA_HOST. A token lives for an hour. The process uses a token until a few minutes before
-// the token's end. Each call carries the token in two headers. The header Authorization stays free
-// for the user for whom the call is made.
+// GCE_METADATA_HOST. A token lives for an hour. From five minutes before the token's end on, the
+// process asks for the next token. Until that token arrives, calls use the old one, up to 30 seconds
+// before its end. Each call carries the token in two headers. The header Authorization stays free for
+// the user for whom the call is made.
 //
 // Cloud Run reads X-Serverless-Authorization first, verifies the token before the request reaches a
 // container, and removes the token's signature

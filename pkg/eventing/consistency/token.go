@@ -106,8 +106,9 @@ func Merge(tokens ...Token) (Token, error) {
 	return merged, nil
 }
 
-// String returns the token as callers carry it, in URL-safe base64 without padding. The token of a
-// video has 42 characters, and each further video adds some 27.
+// String returns the token as callers carry it, in URL-safe base64 without padding. In the first
+// epoch the token of a video has 42 characters, and each further video adds some 27. An epoch that a
+// restore began takes some 5 more for each video.
 func (t Token) String() string {
 	if len(t.Positions) == 0 {
 		return ""

@@ -75,7 +75,7 @@ func NewWaiters(limit int, projection Projection, others *notify.Notifier) *Wait
 
 // Wait returns true as soon as the projection is known to be at all wanted positions or beyond.
 // wanted must name each aggregate at most once. Wait returns false if ctx ends or Drain is called
-// first. Without Run the projection is not read.
+// first. The only error is ErrTooManyWaiters. Without Run the projection is not read.
 func (w *Waiters) Wait(ctx context.Context, wanted ...Position) (bool, error) {
 	r, err := w.add(wanted)
 	if err != nil {

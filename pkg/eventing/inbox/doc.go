@@ -23,7 +23,7 @@
 //	turns.go         shares a batch out by tenant
 //	apply.go         runs the transaction of a batch, or of its halves
 //	crashloop.go     records starts of events that may end the process
-//	store.go         every statement on inbox rows
+//	store.go         the statements on inbox rows; maintain.go and crashloop.go have their own
 //	rows.go          moves the read model's rows by the rule in decide.go
 //	acks.go          acks after the commit, nacks at the end of the process
 //
@@ -114,6 +114,7 @@
 //
 //	the owner's answer                     the event is
 //	has the event, or is beyond it         stale
+//	is of another tenant                   lost
 //	contradicts the event                  lost, except as follows
 //	contradicts the event, but its last    blocked, and the owner is asked again, because the
 //	  change was before the event            answer may be from a former primary; lost if the
@@ -228,9 +229,10 @@
 // If another event shared a batch with the faulty event, one start of the other event is counted as
 // well. The other event then succeeds when it is applied alone. A start of the consumer is unclean
 // if another instance of the consumer has not recorded its end (table inbox_runs). Either that
-// instance was killed, or it is a neighbour that still runs. In both cases the consumer records
-// starts for 2 minutes. That can cost a commit per batch. A repair is not a
-// start, so a repair that ends the process is not counted.
+// instance was killed, or it is a neighbour that still runs. In both cases the consumer records the
+// starts of all events for 2 minutes, if the broker does not count deliveries. That can cost a commit
+// per batch. Pub/Sub counts the deliveries of a subscription with a dead-letter policy only. A repair
+// is not a start, so a repair that ends the process is not counted.
 //
 // # Blocked aggregates
 //

@@ -75,8 +75,8 @@ func (r *Relay) Handover() *Handover {
 //
 //   - It does not run.
 //   - It has no topic for the event's type, or the topic is paused, or the event's tenant is held.
-//   - It has 2,000 events or 8 MiB of payloads in flight. If several tenants are active, the 2,000
-//     are the events on their way to the broker.
+//   - It has 2,000 events or 8 MiB of payloads in flight, or so many that the claims under way may
+//     use up the rest of its room.
 //   - Its last reading of the database's clock is more than 15 s old, or may be wrong by more than
 //     a second, because the database is slow or away.
 //

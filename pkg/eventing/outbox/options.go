@@ -40,10 +40,10 @@ type Options struct {
 	// LISTEN does not work through a transaction pooler. If ListenURL is empty, the relay connects
 	// as the pool does.
 	ListenURL string
-	// TenantRate is in events per second. While several tenants are active, a tenant waits for
-	// turns if it is above this rate, or if it has more events on their way to the broker than its
-	// share. A share is 500 events at most. The events of a waiting tenant leave at TenantRate at
-	// most, and each relay has an equal part of that rate. TenantRate should be well below the
+	// TenantRate is in events per second. Each living relay has an equal part of it. While several
+	// tenants are active, a tenant waits for turns if its events at a relay are above the relay's
+	// part, or if it has more events on their way to the broker than its share. A share is 500 events
+	// at most. The events of a waiting tenant leave at TenantRate at most. TenantRate should be well below the
 	// rate at which the slowest consumer applies events. 0 means [DefaultTenantRate]. With
 	// [NoTenantRate] no tenant waits.
 	TenantRate int

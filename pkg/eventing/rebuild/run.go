@@ -68,8 +68,11 @@ type Result struct {
 // Run takes the rebuild from its present phase to the phase Done. If there is no rebuild, it begins
 // one. After any error, and after any death of the process, the next Run continues. Run returns
 //
+//   - ErrBusy if another process works on the rebuild.
+//   - ErrMigrating, before it begins a rebuild, if a migration of the schema is running.
 //   - ErrPhase if the rebuild was done or rolled back before.
-//   - ErrShape before the exchange if a migration has run since the begin.
+//   - ErrShape before the exchange if a migration has run since the begin, or at the begin if a
+//     shadow cannot be like its table.
 //   - ErrLosses if the read model has many rows that the owner lacks, unless o accepts them. Then
 //     nothing is exchanged, and no served row is repaired.
 //   - ErrUnsettled in the phase Checking while rows cannot be compared.

@@ -2,9 +2,11 @@
 // person, the time, the reason, and the data that the action removed.
 //
 // An entry is written in the transaction of the action itself, so neither
-// exists without the other. The service's role may insert and read entries, but
-// not change or delete them. The table `operator_actions` is found through the
-// connection's search_path.
+// exists without the other. There are two exceptions, because the action is not one
+// transaction. The entry of an offset reset is committed before the seek. An erasure
+// has an entry before its first change and one after its last. The service's role may
+// insert and read entries, but not change or delete them. The table `operator_actions`
+// is found through the connection's search_path.
 package audit
 
 import (

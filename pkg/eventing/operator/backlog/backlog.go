@@ -6,7 +6,7 @@
 // # States
 //
 //	pending    waits for a relay
-//	leased     a relay has its lease
+//	leased     a relay has taken its lease, which may have run out if the relay has died
 //	retrying   the broker refused it; it is tried again after next_retry_at
 //	parked     the broker refused it for the last time: an operator has to act
 //	blocked    waits behind a parked event of its aggregate

@@ -24,10 +24,10 @@
 //
 // Redrive applies the event in one transaction with its inbox row, as the consumer would have done.
 // It never publishes, so other subscribers see nothing of it. It does nothing if the row has the
-// status done, so it is safe next to another operator or the consumer, and may be repeated. Events
-// of one aggregate go in version order. If one fails, the events behind it are not touched. Discard
-// gives a dead letter up, once its aggregate has its owner's state. The audit entry keeps the
-// message.
+// status done, so it is safe next to another operator or the consumer, and may be repeated. The
+// letters of a Batch are in version order within an aggregate. If one fails, the caller should not
+// redrive the later ones of its aggregate, as `dlq redrive` does not. Discard gives a dead letter up,
+// once its aggregate has its owner's state. The audit entry keeps the message.
 //
 // # An id that was used twice
 //

@@ -58,7 +58,8 @@ type Eraser interface {
 
 // Run erases all data that e finds, and the records in the audit table about the user's aggregates
 // of these types. It returns what is left. It writes two audit entries in the name of by: one
-// before the first change, and one with what is left.
+// before the first change, and one with what is left. audit.Forget adds an entry for each
+// page of ids of which it removes a record.
 func Run(
 	ctx context.Context, db *pgxpool.Pool, e Eraser, o Options, by audit.Actor, types []string, erased func(),
 ) (left []Found, err error) {

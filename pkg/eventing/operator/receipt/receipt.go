@@ -32,7 +32,7 @@ type Receipt struct {
 	AggregateID   string    `json:"aggregate_id"`
 	Version       int64     `json:"version"`
 	// Status is done (its effect is committed, or it had none), held (seen and not
-	// applied) or dead (in the dead letters).
+	// applied), dead (in the dead letters) or discarded (an operator gave its dead letter up).
 	Status    string `json:"status"`
 	Attempts  int    `json:"attempts"`
 	LastError string `json:"last_error,omitempty"`
