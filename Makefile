@@ -116,7 +116,7 @@ $(CLIENT)/.installed: clients/typescript/package-lock.json
 test-postgres: ## Run the tests of the pair on the oldest and the newest supported Postgres (POSTGRES=18.4.0-beta.17 PKG=./pkg/...; needs npm)
 	@for version in $(POSTGRES); do \
 		bin=$$(.ci/postgres $$version) && echo "==> Postgres $$version" && \
-		env -u DATABASE_URL PATH="$$bin:$$PATH" $(MAKE) --no-print-directory test ARGS='-count=1 $(ARGS)' || exit 1; done
+		env -u TEST_DATABASE_URL PATH="$$bin:$$PATH" $(MAKE) --no-print-directory test ARGS='-count=1 $(ARGS)' || exit 1; done
 
 # The quick form is part of `make test`.
 crash: ## Histories in full: relays and consumers killed with -9 under load, 100,000 events through 8 relays, 50 failovers, 10,000 lives of a read model, a flood of junk, alerts in ten faults

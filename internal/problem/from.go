@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -40,7 +39,7 @@ func From(err error) *Error {
 		e.Code, e.Reason, e.RetryAfter = CodeUnavailable, "LOCKED", lockedRetryAfter
 		e.Detail = "Another transaction holds what the request would change; nothing was changed."
 	case databaseAway(err):
-		e.Code, e.Detail = CodeUnavailable, "The database cannot be reached at the moment."
+		e.Code, e.Detail = CodeUnavailable, "The database is not available at the moment."
 		e.RetryAfter = databaseRetryAfter
 	case notMigrated(err):
 		e.Code, e.Detail = CodeUnavailable, "The database lacks a table: its migrations have not run."
@@ -73,8 +72,8 @@ func notMigrated(err error) bool {
 	}, pg.Code)
 }
 
-// databaseAway reports whether the database could not be reached. It returns false for a
-// statement that failed, and for a statement that ran into the request's own deadline.
+// databaseAway reports whether the database could not be reached, or can do no work. It returns false
+// for a statement that failed, and for a statement that ran into the request's own deadline.
 func databaseAway(err error) bool {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return awayState(pg.Code)
@@ -90,13 +89,21 @@ func databaseAway(err error) bool {
 		errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
+// awayState reports whether the database refused a statement for a reason that is not in the statement.
+// Package inbox takes the same states for an outage.
 func awayState(sqlstate string) bool {
 	switch sqlstate {
-	case "57P01", // admin_shutdown
+	case "25006", // read_only_sql_transaction: the session is of a former primary
+		"57P01", // admin_shutdown
 		"57P02", // crash_shutdown
-		"57P03", // cannot_connect_now
-		"53300": // too_many_connections
+		"57P03": // cannot_connect_now
 		return true
 	}
-	return strings.HasPrefix(sqlstate, "08") // connection_exception
+	switch sqlstate[:min(2, len(sqlstate))] {
+	case "08", // connection_exception
+		"53", // insufficient_resources: connections, disk, memory
+		"58": // system_error
+		return true
+	}
+	return false
 }
