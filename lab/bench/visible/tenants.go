@@ -19,14 +19,14 @@ import (
 // low that an event never waits for other events of its own tenant.
 const (
 	quietTenant, busyTenant = "quiet", "busy"
-	quietLoad               = 30
+	quietLoad               = 20
 )
 
 // tenantVolumes has the number of events of the quiet tenant that are timed, and the number of
 // pending events of the busy tenant. The quiet tenant is measured alone, and then next to the
 // pending events.
 var tenantVolumes = [...]struct{ samples, backlog int }{
-	measure.Quick: {20, 10_000}, measure.Normal: {200, 200_000}, measure.Full: {1200, 200_000},
+	measure.Quick: {20, 10_000}, measure.Normal: {150, 200_000}, measure.Full: {1200, 200_000},
 }
 
 // tenants returns the series of a quiet tenant next to a busy tenant.
