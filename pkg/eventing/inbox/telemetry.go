@@ -60,7 +60,7 @@ func newMetrics(subscription string, inHand *budget, waiting *blockedAggregates)
 	bytes := meter.Gauge("inbox.in_flight_bytes", "By", "Memory of the messages in hand; at the bound the consumer stops pulling")
 	failing := meter.Gauge("inbox.failures_in_a_row", "{batch}", "Batches in a row that met an outage of the database; 0 is healthy")
 	pull := meter.Gauge("inbox.pull.failures_in_a_row", "{try}",
-		"Tries in a row to pull the subscription that the broker refused: it is missing, or its topic or the permission is; 0 is healthy")
+		"Tries in a row to pull the subscription that the broker refused: it is missing, or its topic or permission is; 0 is healthy")
 	m.unregister = meter.Observe(func(_ context.Context, o metric.Observer) error {
 		o.ObserveInt64(open, waiting.counts[openGap].Load(), m.subscription)
 		for r := range reasons {
