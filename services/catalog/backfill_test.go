@@ -101,13 +101,15 @@ func TestABackfillIsContinued(t *testing.T) {
 		t.Errorf("anew: %+v, %v, asked %v", anew, err, l.asked)
 	}
 
-	if _, err := f.admin.Exec(t.Context(), `
-		UPDATE catalog.backfills SET next_id = '2', finished_at = NULL, started_at = now() - interval '8 days'`); err != nil {
-		t.Fatal(err)
-	}
-	l = newOwnersList()
-	if s, err := f.fill(t.Context(), l, backfill.Options{}); err != nil || len(l.asked) != listPages || s.StartedAt.Before(*anew.FinishedAt) {
-		t.Errorf("of last week: %+v, %v, asked %v", s, err, l.asked)
+	for name, began := range map[string]string{"of last week": "now() - interval '8 days'", "of a clock that was set back": "now() + interval '1 hour'"} {
+		if _, err := f.admin.Exec(t.Context(), `UPDATE catalog.backfills SET next_id = '2', finished_at = NULL, started_at = `+began); err != nil {
+			t.Fatal(err)
+		}
+		l = newOwnersList()
+		s, err := f.fill(t.Context(), l, backfill.Options{})
+		if err != nil || len(l.asked) != listPages || s.StartedAt.Before(*anew.FinishedAt) || s.StartedAt.After(*s.FinishedAt) {
+			t.Errorf("%s: %+v, %v, asked %v", name, s, err, l.asked)
+		}
 	}
 }
 

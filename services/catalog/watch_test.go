@@ -156,6 +156,33 @@ func TestACheckIsContinued(t *testing.T) {
 	}
 }
 
+// The database's clock was ahead during a check, and was set right since, as after a failover. A check
+// is due all the same, and its age counts from the present.
+func TestACheckAfterTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	w, said := f.watching(time.Hour)
+	for name, row := range map[string]string{
+		"whole":   `(aggregate_type, started_at, finished_at) VALUES ('video', now() + interval '1 day', now() + interval '1 day')`,
+		"cut off": `(aggregate_type, next_id, started_at) VALUES ('video', '` + newVideoID().String() + `', now() + interval '1 day')`,
+	} {
+		if _, err := f.admin.Exec(t.Context(), `DELETE FROM catalog.reconcile_checks; INSERT INTO catalog.reconcile_checks `+row); err != nil {
+			t.Fatal(err)
+		}
+		said.Reset()
+		from, due, err := claimCheck(t.Context(), f.pool, "video", w.checks[0].Start(), w.holder, time.Hour)
+		if err != nil || !due || from == "" {
+			t.Errorf("%s: claimed %t from %q, %v; want a check that is due", name, due, from, err)
+		}
+		if age, err := checkAge(t.Context(), f.pool, "video"); err != nil || age < 0 {
+			t.Errorf("%s: the last check was %v ago, %v", name, age, err)
+		}
+		if err := w.checkAll(t.Context()); err != nil || !strings.Contains(said.String(), "differing=0") {
+			t.Errorf("%s: %v, %q, want a check to its end", name, err, said)
+		}
+	}
+}
+
 // checkOfAnother is a check of another type of aggregate.
 type checkOfAnother struct{ reconcile.Checker }
 

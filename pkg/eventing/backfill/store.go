@@ -22,11 +22,12 @@ const maxAge = 7 * 24 * time.Hour
 var beginBackfill string
 
 // claim takes the lease of a backfill that is to be started or continued, unless another process
-// has it. A backfill older than maxAge begins again. A lease that ends later than any lease can end
-// was written before the clock was set back, and counts as none.
+// has it. A backfill older than maxAge begins again. So does a backfill that began in the future,
+// because the clock was set back since: no page of the owner is younger than its begin. A lease that
+// ends later than any lease can end was written before the clock was set back, and counts as none.
 func (r *run) claim(ctx context.Context, restart bool) (s State, err error) {
 	s.Type = r.filler.Type()
-	var leased bool
+	var leased, ahead bool
 	var left float64
 	err = r.db.Tx(ctx, "claim backfill of "+s.Type, func(ctx context.Context, tx pgx.Tx) error {
 		b := &pgx.Batch{}
@@ -34,10 +35,11 @@ func (r *run) claim(ctx context.Context, restart bool) (s State, err error) {
 		b.Queue(`
 			SELECT rows_read, rows_written, next_id, started_at, finished_at,
 			       coalesce(leased_until BETWEEN clock_timestamp() AND clock_timestamp() + $2::bigint * interval '1 microsecond', false),
-			       coalesce(extract(epoch FROM leased_until - clock_timestamp()), 0)::float8
+			       coalesce(extract(epoch FROM leased_until - clock_timestamp()), 0)::float8,
+			       coalesce(started_at > clock_timestamp(), false)
 			  FROM backfills WHERE aggregate_type = $1 FOR UPDATE`, s.Type, lease.Microseconds()).
 			QueryRow(func(row pgx.Row) error {
-				return row.Scan(&s.RowsRead, &s.RowsWritten, &s.next, &s.StartedAt, &s.FinishedAt, &leased, &left)
+				return row.Scan(&s.RowsRead, &s.RowsWritten, &s.next, &s.StartedAt, &s.FinishedAt, &leased, &left, &ahead)
 			})
 		if err := tx.SendBatch(ctx, b).Close(); err != nil {
 			return err
@@ -49,7 +51,7 @@ func (r *run) claim(ctx context.Context, restart bool) (s State, err error) {
 		case s.FinishedAt != nil && !restart:
 			return nil
 		}
-		restart = restart || s.StartedAt != nil && s.StartedAt.Before(time.Now().Add(-maxAge))
+		restart = restart || ahead || s.StartedAt != nil && s.StartedAt.Before(time.Now().Add(-maxAge))
 		return tx.QueryRow(ctx, beginBackfill, s.Type, r.holder, lease.Microseconds(), restart).
 			Scan(&s.RowsRead, &s.RowsWritten, &s.next, &s.StartedAt, &s.FinishedAt)
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
+	vkit "cloud.google.com/go/pubsub/v2/apiv1"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -59,6 +60,7 @@ type Receive func(ctx context.Context, deliver func(context.Context, *pubsub.Mes
 type Consumer struct {
 	store      store
 	subscriber *pubsub.Subscriber
+	admin      *vkit.SubscriptionAdminClient
 	dead       deadLetters
 	handler    guarded
 	log        *slog.Logger
@@ -98,6 +100,7 @@ func NewConsumer(
 	c := &Consumer{
 		store:      store{db: db, consumer: subscription, instance: uuid.New()},
 		subscriber: sub,
+		admin:      client.SubscriptionAdminClient,
 		dead: deadLetters{
 			client: client.TopicAdminClient,
 			topic:  "projects/" + client.Project() + "/topics/" + subscription + ".dlq",

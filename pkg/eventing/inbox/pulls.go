@@ -28,6 +28,11 @@ const (
 // they are held, they fill the window of the stream. So a broker that goes on sending can send one
 // window and not its whole backlog.
 func (c *Consumer) pull(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error {
+	watching, stopWatching := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { c.watchTopic(watching) })
+	defer watch.Wait()
+	defer stopWatching()
 	pulls := c.options.Streams.of(c.subscriber.String())
 	if pulls == nil {
 		return c.subscriber.Receive(ctx, deliver)

@@ -26,6 +26,7 @@ type metrics struct {
 
 	inARow     atomic.Int64
 	notPulled  atomic.Int64
+	noTopic    atomic.Bool
 	unregister func()
 }
 
@@ -59,7 +60,7 @@ func newMetrics(subscription string, inHand *budget, waiting *blockedAggregates)
 	bytes := meter.Gauge("inbox.in_flight_bytes", "By", "Memory of the messages in hand; at the bound the consumer stops pulling")
 	failing := meter.Gauge("inbox.failures_in_a_row", "{batch}", "Batches in a row that met an outage of the database; 0 is healthy")
 	pull := meter.Gauge("inbox.pull.failures_in_a_row", "{try}",
-		"Tries in a row to pull the subscription that the broker refused: it is missing, or the permission is; 0 is healthy")
+		"Tries in a row to pull the subscription that the broker refused: it is missing, or its topic or permission is; 0 is healthy")
 	m.unregister = meter.Observe(func(_ context.Context, o metric.Observer) error {
 		o.ObserveInt64(open, waiting.counts[openGap].Load(), m.subscription)
 		for r := range reasons {
@@ -69,7 +70,7 @@ func newMetrics(subscription string, inHand *budget, waiting *blockedAggregates)
 		o.ObserveInt64(messages, l.messages, m.subscription)
 		o.ObserveInt64(bytes, l.bytes, m.subscription)
 		o.ObserveInt64(failing, m.inARow.Load(), m.subscription)
-		o.ObserveInt64(pull, m.notPulled.Load(), m.subscription)
+		o.ObserveInt64(pull, m.pulls(), m.subscription)
 		return nil
 	}, open, blocked, messages, bytes, failing, pull)
 	return &m
@@ -77,6 +78,15 @@ func newMetrics(subscription string, inHand *budget, waiting *blockedAggregates)
 
 func (m *metrics) failing(batches int)   { m.inARow.Store(int64(batches)) }
 func (m *metrics) pullFailing(tries int) { m.notPulled.Store(int64(tries)) }
+
+// pulls returns the pulls in a row that brought nothing: those that the broker has refused, and at
+// least one while the subscription has no topic.
+func (m *metrics) pulls() int64 {
+	if m.noTopic.Load() {
+		return max(1, m.notPulled.Load())
+	}
+	return m.notPulled.Load()
+}
 
 func (m *metrics) repaired(ctx context.Context)     { m.repairs.Add(ctx, 1, m.subscription) }
 func (m *metrics) repairFailed(ctx context.Context) { m.repairFailures.Add(ctx, 1, m.subscription) }

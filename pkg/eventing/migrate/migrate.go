@@ -44,6 +44,15 @@
 // A migration that was released is never edited. If a release changes the schema, it only adds what
 // is new. The next release removes what is old, because an older binary runs on the newer schema
 // during a rollout and after a rollback.
+//
+// # Locks
+//
+// A statement such as ALTER TABLE needs its table for itself. While it waits for a transaction that
+// reads the table, all writes of the table wait behind it. A txn.Writer tries a write for two seconds.
+// So a new migration waits for less: it says SET LOCAL lock_timeout = '1500ms' before such a
+// statement. After a second of waiting Postgres ends an autovacuum that is in the way. If the lock
+// does not come, the migration fails and no write does. Up then says that a transaction has to end.
+// Released migrations wait for two seconds, so that writes may fail while one of them waits.
 package migrate
 
 import (
@@ -55,6 +64,7 @@ import (
 	"log/slog"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
@@ -127,10 +137,19 @@ func (s Schema) Up(ctx context.Context, adminURL string, log *slog.Logger) error
 			log.InfoContext(ctx, "migrated", "schema", s.Name, "file", r.Source.Path, "took_ms", r.Duration.Milliseconds())
 		}
 		if err != nil {
-			return err
+			return explain(err)
 		}
 		return extendOutbox(ctx, db)
 	})
+}
+
+// explain adds to the error of a lock that did not come in time what an operator has to do.
+func explain(err error) error {
+	const lockNotAvailable = "55P03"
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == lockNotAvailable {
+		return fmt.Errorf("%w: another transaction holds a table of the migration: end that transaction, and migrate again", err)
+	}
+	return err
 }
 
 // refuse returns ErrRebuild if there is a rebuild, and a migration to apply.

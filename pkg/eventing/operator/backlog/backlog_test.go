@@ -181,7 +181,7 @@ func TestSkipWaitsForTheLastAttempt(t *testing.T) {
 			if !tc.wait {
 				return // the others still need it
 			}
-			if done, err := b.backlog.skip(t.Context(), order, id); done || err != nil {
+			if done, err := b.backlog.skip(t.Context(), order, id, false); done || err != nil {
 				t.Errorf("skipped: %t, %v", done, err)
 			}
 		})

@@ -51,7 +51,7 @@ func (b *Backlog) PlanSkip(ctx context.Context, id uuid.UUID) (Plan, error) {
 		SELECT `+blocked+`,
 		       NOT EXISTS (SELECT FROM outbox n
 		         WHERE n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version),
-		       greatest(extract(epoch FROM greatest(o.parked_at, o.locked_at) + $2::interval - now()), 0)::float8
+		       extract(epoch FROM least($2::interval, greatest(greatest(o.parked_at, o.locked_at) + $2::interval - now(), interval '0')))::float8
 		  FROM outbox o WHERE o.id = $1`, id, publishWindow).Scan(ctx, &p.Blocked, &p.Newest, &p.Wait)
 	return p, err
 }
@@ -64,11 +64,13 @@ func (b *Backlog) PlanSkip(ctx context.Context, id uuid.UUID) (Plan, error) {
 // aggregate's next event.
 //
 // Skip first waits until no attempt to publish the event can reach the broker any more, or until
-// ctx ends. The wait ends half a minute after the parking and after the last lease. If another
-// operator retried or skipped the event meanwhile, the error is ErrNotParked or ErrUnknown.
+// ctx ends. The wait ends half a minute after the parking and after the last lease. If these times are
+// in the future, because the database's clock was set back since, it ends half a minute after the call.
+// If another operator retried or skipped the event meanwhile, the error is ErrNotParked or ErrUnknown.
 func (b *Backlog) Skip(ctx context.Context, o audit.Actor, id uuid.UUID) error {
+	began := time.Now()
 	for range look.Attempts(ctx) {
-		done, err := b.skip(ctx, o, id)
+		done, err := b.skip(ctx, o, id, time.Since(began) > publishWindow)
 		if err != nil || done {
 			return err
 		}
@@ -89,18 +91,18 @@ func (b *Backlog) parkedOrFreed(ctx context.Context, id uuid.UUID) (Event, error
 	return e, err
 }
 
-// skip returns false while an attempt to publish the event could still arrive.
-func (b *Backlog) skip(ctx context.Context, o audit.Actor, id uuid.UUID) (bool, error) {
+// skip returns false while an attempt to publish the event could still arrive. waited says that the
+// call has waited for publishWindow.
+func (b *Backlog) skip(ctx context.Context, o audit.Actor, id uuid.UUID, waited bool) (bool, error) {
 	s := audit.Subject{EventID: id}
 	removed := false
 	err := b.db.Tx(ctx, "skip", func(ctx context.Context, tx pgx.Tx) error {
 		var row, name string
 		err := tx.QueryRow(ctx, `
 			SELECT aggregate_type, aggregate_id, version, event_type, to_jsonb(o)::text FROM outbox o
-			 WHERE id = $1 AND published_at IS NULL
-			   AND parked_at <= now() - $2::interval
-			   AND (locked_at IS NULL OR locked_at <= now() - $2::interval)
-			   FOR UPDATE`, id, publishWindow).
+			 WHERE id = $1 AND published_at IS NULL AND parked_at IS NOT NULL
+			   AND (greatest(parked_at, locked_at) <= now() - $2::interval OR $3 AND greatest(parked_at, locked_at) > now())
+			   FOR UPDATE`, id, publishWindow, waited).
 			Scan(&s.AggregateType, &s.AggregateID, &s.Version, &name, &row)
 		if err != nil {
 			return err

@@ -83,3 +83,26 @@ func TestTheEventBehindARemovedMarkerIsDue(t *testing.T) {
 		t.Error("no relay looks for the event behind the marker")
 	}
 }
+
+// The clock was set back since the event was parked. The command waits for the time of a publish, and
+// not for the time in the row.
+func TestASkipAfterTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.append(t, "a", 1)[0]
+	b.park(t, id, "refused")
+	b.exec(t, `UPDATE outbox SET parked_at = now() + interval '2 hours' WHERE id = $1`, id)
+	if p, err := b.backlog.PlanSkip(t.Context(), id); err != nil || p.Wait != publishWindow.Seconds() {
+		t.Errorf("a wait of %v s, %v; want %v", p.Wait, err, publishWindow)
+	}
+	for _, waited := range []bool{false, true} {
+		if done, err := b.backlog.skip(t.Context(), order, id, waited); err != nil || done != waited {
+			t.Errorf("waited %t: skipped %t, %v", waited, done, err)
+		}
+	}
+	b.park(t, id, "refused again")
+	b.exec(t, `UPDATE outbox SET parked_at = now() WHERE id = $1`, id)
+	if done, err := b.backlog.skip(t.Context(), order, id, true); err != nil || done {
+		t.Errorf("parked a moment ago: skipped %t, %v", done, err)
+	}
+}

@@ -1,0 +1,38 @@
+package migrate_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"example.com/lockstep/internal/pgtest"
+)
+
+// A transaction that only reads holds a table of a migration. The migration gives up, and says what
+// has to be done. Then it runs.
+func TestAMigrationBehindAReader(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	admin, log := pg.Pool(t, pg.Admin), slog.New(slog.DiscardHandler)
+	if _, err := admin.Exec(t.Context(), `DELETE FROM app.goose_db_version WHERE version_id = 211`); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := admin.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = reader.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := reader.Exec(t.Context(), `SELECT FROM app.outbox_relays`); err != nil {
+		t.Fatal(err)
+	}
+	if err := pgtest.Library.Up(t.Context(), pg.Admin, log); err == nil || !strings.Contains(err.Error(), "end that transaction") {
+		t.Errorf("behind a reader: %v, want that the transaction has to end", err)
+	}
+	if err := reader.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := pgtest.Library.Up(t.Context(), pg.Admin, log); err != nil {
+		t.Error(err)
+	}
+}
