@@ -46,11 +46,11 @@ func (d *drained) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: d.dial, MaxIdleConnsPerHost: -1}}
 }
 
-func (d *drained) grpcClient(t testing.TB) *grpc.ClientConn {
+func (d *drained) grpcClient(t testing.TB, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	return dial(t, "passthrough:///test", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+	return dial(t, "passthrough:///test", append(options, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		return d.lis.DialContext(ctx)
-	}))
+	}))...)
 }
 
 func TestWhileLingeringRequestsAreServedAndToldToClose(t *testing.T) {
