@@ -170,7 +170,7 @@ type PutEngagementRequest struct {
 	VideoId    string                 `protobuf:"bytes,2,opt,name=video_id,json=videoId,proto3" json:"video_id,omitempty"`
 	Liked      bool                   `protobuf:"varint,3,opt,name=liked,proto3" json:"liked,omitempty"`
 	Bookmarked bool                   `protobuf:"varint,4,opt,name=bookmarked,proto3" json:"bookmarked,omitempty"`
-	// Not negative.
+	// 0 to 315,360,000, which are ten years.
 	WatchedSeconds int64 `protobuf:"varint,5,opt,name=watched_seconds,json=watchedSeconds,proto3" json:"watched_seconds,omitempty"`
 	// When above zero, the write fails with ABORTED (reason VERSION_MISMATCH)
 	// unless the engagement has this version. After a deletion, the version of the
@@ -563,7 +563,7 @@ type ListEngagementsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 0 means 50; at most 200.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the page before; the other fields must be the same.
+	// next_page_token of the page before; user_id and the caller must be the same.
 	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// A UUID.
 	UserId string `protobuf:"bytes,3,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
