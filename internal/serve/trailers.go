@@ -10,7 +10,7 @@ import (
 
 // pushback is the trailer by which a server tells gRPC's own policies of retries when to come again. They
 // do not read RetryInfo.
-const pushback = "grpc-retry-pushback-ms"
+const pushback = "Grpc-Retry-Pushback-Ms"
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 

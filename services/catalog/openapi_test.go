@@ -149,7 +149,7 @@ func eachRef(v any, visit func(string)) {
 func TestHeadersHaveTheDocumentedSize(t *testing.T) {
 	t.Parallel()
 	url := "http://" + setUp(t).listen(t) + "/openapi.json"
-	documented := regexp.MustCompile(`headers of the request have more than ([0-9]+) KiB`).FindSubmatch(openAPI)
+	documented := regexp.MustCompile(`headers of the request have more than (\d+) KiB`).FindSubmatch(openAPI)
 	if documented == nil {
 		t.Fatal("the document names no size of headers")
 	}

@@ -258,7 +258,7 @@ func TestRequestSchemas(t *testing.T) {
 func TestHeadersHaveTheDocumentedSize(t *testing.T) {
 	t.Parallel()
 	url := newAPI(t).url + "/openapi.json"
-	documented := regexp.MustCompile(`headers of the request have more than ([0-9]+) KiB`).FindSubmatch(openAPI)
+	documented := regexp.MustCompile(`headers of the request have more than (\d+) KiB`).FindSubmatch(openAPI)
 	if documented == nil {
 		t.Fatal("the document names no size of headers")
 	}
