@@ -5,14 +5,16 @@
 // before, whichever instance answers. The types of requests and answers are in the generated
 // packages.
 //
-// A read that is answered with UNAVAILABLE is repeated twice. A write is not, because it may have been
-// carried out. A program repeats it under a key:
-//
-//	ctx = metadata.AppendToOutgoingContext(ctx, "idempotency-key", key)
-//
 //	c, err := client.New(client.Options{Video: "localhost:8080", Catalog: "localhost:8081", Token: token})
 //	created, err := c.Videos.CreateVideo(ctx, &videov1.CreateVideoRequest{Title: "Hello"})
 //	fresh, err := c.Catalog.GetVideo(ctx, &catalogv1.GetVideoRequest{VideoId: created.GetVideo().GetVideoId()})
+//
+// A read that is answered with UNAVAILABLE is repeated twice. A write is not, because it may have been
+// carried out. A program that repeats a write sends it with a key each time:
+//
+//	ctx = metadata.AppendToOutgoingContext(ctx, "idempotency-key", key)
+//
+// An error is a gRPC status. [Reason] returns its reason, which is stable; docs/grpc.md lists the reasons.
 package client
 
 import (
@@ -101,6 +103,10 @@ func (c *Client) Token() string { return c.session.Token() }
 // Keep adds a consistency token to the session. Later reads see at least the state that the token
 // names.
 func (c *Client) Keep(token string) error { return c.session.Keep(token) }
+
+// Forget drops all tokens of the session. A program needs it after an error with the reason TOKEN_AHEAD:
+// the owner has lost a write of the session, and reads that require the write go on failing.
+func (c *Client) Forget() { c.session.Forget() }
 
 func (c *Client) dial(o Options, addr string) (*grpc.ClientConn, error) {
 	security := insecure.NewCredentials()

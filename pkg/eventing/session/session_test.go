@@ -84,6 +84,21 @@ func TestASessionKeepsTheNewestOfEach(t *testing.T) {
 	}
 }
 
+// A session that has forgotten its tokens may be that of another tenant.
+func TestASessionForgets(t *testing.T) {
+	t.Parallel()
+	var s session.Session
+	keep(t, &s, token(video("a", 2)))
+	s.Forget()
+	if s.Token() != "" {
+		t.Errorf("it still demands %q", has(t, &s))
+	}
+	keep(t, &s, consistency.Token{Tenant: "other", Positions: []consistency.Position{video("b", 1)}}.String())
+	if got := has(t, &s); got != "b:1.1 " {
+		t.Errorf("then it demands %q", got)
+	}
+}
+
 // transport records the tokens of requests.
 type transport struct{ sent []string }
 
