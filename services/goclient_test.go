@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"example.com/lockstep/internal/local/issuer"
 	goclient "example.com/lockstep/pkg/client"
@@ -48,7 +46,7 @@ func TestGoClient(t *testing.T) {
 	if _, err := c.Videos.DeleteVideo(t.Context(), &videov1.DeleteVideoRequest{VideoId: id}); err != nil {
 		t.Fatal(err)
 	}
-	if read, err := c.Catalog.GetVideo(t.Context(), &catalogv1.GetVideoRequest{VideoId: id}); status.Code(err) != codes.NotFound {
+	if read, err := c.Catalog.GetVideo(t.Context(), &catalogv1.GetVideoRequest{VideoId: id}); goclient.Reason(err) != "VIDEO_DELETED" {
 		t.Errorf("a read after the delete: %v, %v", read, err)
 	}
 }

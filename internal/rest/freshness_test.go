@@ -1,7 +1,6 @@
 package rest_test
 
 import (
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -15,6 +14,7 @@ import (
 func TestPreferredWait(t *testing.T) {
 	t.Parallel()
 	const fallback, ceiling = consistency.DefaultWait, consistency.MaxWait
+	var found problem.Violations
 	for _, tc := range []struct {
 		headers []string
 		want    time.Duration
@@ -30,18 +30,18 @@ func TestPreferredWait(t *testing.T) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		r.Header["Prefer"] = tc.headers
 		w := httptest.NewRecorder()
-		q, err := rest.ConsistencyRequest(w, r, nil)
-		got := q.Wait
-		if applied := w.Header().Get("Preference-Applied"); err != nil || got != tc.want || applied != tc.applied {
-			t.Errorf("%q: %s, applied %q, %v; want %s, %q", tc.headers, got, applied, err, tc.want, tc.applied)
+		got := rest.ConsistencyRequest(w, r, nil, &found).Wait
+		if applied := w.Header().Get("Preference-Applied"); len(found) > 0 || got != tc.want || applied != tc.applied {
+			t.Errorf("%q: %s, applied %q, %v; want %s, %q", tc.headers, got, applied, found, tc.want, tc.applied)
 		}
 	}
 	for _, header := range []string{"wait", "wait=", "wait=-1", "wait=soon", "wait=1.5"} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		r.Header.Set("Prefer", header)
-		_, err := rest.ConsistencyRequest(httptest.NewRecorder(), r, nil)
-		if blamed(err) != "Prefer" {
-			t.Errorf("%q: %v, want Prefer blamed", header, err)
+		var found problem.Violations
+		rest.ConsistencyRequest(httptest.NewRecorder(), r, nil, &found)
+		if blamed(found) != "Prefer" {
+			t.Errorf("%q: %v, want Prefer blamed", header, found)
 		}
 	}
 }
@@ -67,21 +67,21 @@ func TestConsistencyToken(t *testing.T) {
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/"+tc.query, nil)
 		r.Header["Consistency-Token"] = tc.headers
-		q, err := rest.ConsistencyRequest(httptest.NewRecorder(), r, r.URL.Query())
-		field := q.TokenField
+		var found problem.Violations
+		q := rest.ConsistencyRequest(httptest.NewRecorder(), r, r.URL.Query(), &found)
 		if !tc.ok {
-			field = blamed(err)
+			q.Token, q.TokenField = "", blamed(found)
 		}
-		if q.Token != tc.token || field != tc.field || (err == nil) != tc.ok {
-			t.Errorf("%q %s: token %q, field %q, %v", tc.headers, tc.query, q.Token, field, err)
+		if q.Token != tc.token || q.TokenField != tc.field || (len(found) == 0) != tc.ok {
+			t.Errorf("%q %s: token %q, field %q, %v", tc.headers, tc.query, q.Token, q.TokenField, found)
 		}
 	}
 }
 
-// blamed is the field that err names, if it names one.
-func blamed(err error) string {
-	if p, ok := errors.AsType[*problem.Error](err); ok && len(p.Fields) == 1 {
-		return p.Fields[0].Field
+// blamed is the field that found names, if it names one.
+func blamed(found problem.Violations) string {
+	if len(found) == 1 {
+		return found[0].Field
 	}
 	return ""
 }

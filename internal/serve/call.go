@@ -60,10 +60,13 @@ func (g *GRPC) handler(ending context.Context) http.Handler {
 			r, leave, refusal = g.admit(method, r)
 		}
 		if refusal != nil {
+			if refusal.RetryAfter > 0 {
+				w.Header().Set(pushback, milliseconds(refusal.RetryAfter))
+			}
 			answerStatus(w, refusal.GRPCStatus())
 		} else {
 			defer leave()
-			g.server.ServeHTTP(w, r)
+			g.serve(w, r, own)
 			if own != nil && ctx.Err() != nil {
 				endCancelled(w)
 			}
@@ -72,6 +75,17 @@ func (g *GRPC) handler(ending context.Context) http.Handler {
 			g.noteRefused(ctx, method, time.Since(started), statusOf(ctx, w))
 		}
 	})
+}
+
+// serve passes an admitted request to grpc-go. Methods of ours are unary.
+func (g *GRPC) serve(w http.ResponseWriter, r *http.Request, own *own) {
+	if own != nil {
+		g.server.ServeHTTP(w, r)
+		return
+	}
+	a := &answer{ResponseWriter: w}
+	g.server.ServeHTTP(a, r)
+	a.end()
 }
 
 // admit returns the request with its caller in the context. Call leave when the request ends. If

@@ -46,11 +46,11 @@ func (d *drained) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: d.dial, MaxIdleConnsPerHost: -1}}
 }
 
-func (d *drained) grpcClient(t testing.TB) *grpc.ClientConn {
+func (d *drained) grpcClient(t testing.TB, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	return dial(t, "passthrough:///test", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+	return dial(t, "passthrough:///test", append(options, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		return d.lis.DialContext(ctx)
-	}))
+	}))...)
 }
 
 func TestWhileLingeringRequestsAreServedAndToldToClose(t *testing.T) {
@@ -243,6 +243,7 @@ func TestHTTP2ClientsGetAGoAway(t *testing.T) {
 				}
 				defer conn.Close()
 				framer := handshake(t, conn)
+				synctest.Wait() // the connection is accepted
 				d.drain()
 				synctest.Wait()
 				shutdown := time.Now().Add(2 * time.Second)
@@ -257,6 +258,32 @@ func TestHTTP2ClientsGetAGoAway(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLateHTTP2ConnectionsServeOnInTheDrain: a client that chooses the instance again must not get a
+// GOAWAY with each answer.
+func TestLateHTTP2ConnectionsServeOnInTheDrain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newService(io.Discard).startInBubble(t)
+		d.drain()
+		synctest.Wait()
+		shutdown := time.Now().Add(2 * time.Second)
+		conn, err := d.lis.Dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		framer := handshake(t, conn)
+		request(t, framer, []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":path", Value: "/healthz"}})
+		if got := readToEnd(t, framer); !got.answered || got.lastStream != 1 || got.goAway.Before(shutdown) {
+			t.Errorf("answered: %t; GOAWAY at %s for streams after %d, want it no sooner than %s",
+				got.answered, got.goAway, got.lastStream, shutdown)
+		}
+		if err := <-d.ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
 }
 
 func handshake(t testing.TB, conn net.Conn, settings ...http2.Setting) *http2.Framer {

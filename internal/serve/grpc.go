@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
@@ -177,6 +178,9 @@ func rendered(ctx context.Context, log *slog.Logger, method string, err error) e
 	}
 	p := problem.From(err)
 	p.Log(ctx, log)
+	if p.RetryAfter > 0 {
+		_ = grpc.SetTrailer(ctx, metadata.Pairs(pushback, milliseconds(p.RetryAfter))) // fails only outside of a call
+	}
 	return p.GRPCStatus().Err()
 }
 

@@ -13,9 +13,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/authtest"
@@ -157,12 +159,15 @@ func TestAUserHasARate(t *testing.T) {
 		defer res.Body.Close()
 		return res
 	}
+	var pause []string
 	rpc := func(who string) error {
 		ctx := t.Context()
 		for key, values := range issuers.Header(who) {
 			ctx = metadata.AppendToOutgoingContext(ctx, key, values[0])
 		}
-		_, err := say(ctx, conn, "")
+		var trailer metadata.MD
+		err := conn.Invoke(ctx, "/test.Echo/Say", wrapperspb.String(""), new(wrapperspb.StringValue), grpc.Trailer(&trailer))
+		pause = trailer.Get("grpc-retry-pushback-ms")
 		return err
 	}
 	// On a busy machine a second may pass between two requests.
@@ -180,6 +185,9 @@ func TestAUserHasARate(t *testing.T) {
 	}
 	if status.Code(err) != codes.ResourceExhausted || problem.ReasonOf(err) != "RATE_EXCEEDED" || !strings.Contains(status.Convert(err).Proto().String(), "RetryInfo") {
 		t.Errorf("gRPC: %v", status.Convert(err).Proto())
+	}
+	if len(pause) != 1 || pause[0] != "1000" {
+		t.Errorf("gRPC's policies of retries are to pause for %q, want 1000 ms", pause)
 	}
 	if res, err := rest("other user"), rpc("admin"); res.StatusCode != http.StatusOK || err != nil {
 		t.Errorf("other users: %d, %v", res.StatusCode, err)

@@ -96,7 +96,7 @@ func describe(span trace.Span, r *http.Request, kind attribute.Set, status int) 
 		path = route.AsString()
 	}
 	span.SetName(method(r) + " " + path)
-	agent := strings.Clone(printable(r.UserAgent())) // a substring would keep 64 KiB in memory until the span has left
+	agent := strings.Clone(printable(r.UserAgent())) // a substring would keep 32 KiB in memory until the span has left
 	span.SetAttributes(append(kind.ToSlice(), semconv.URLPath(path), semconv.UserAgentOriginal(agent))...)
 	if status >= http.StatusInternalServerError {
 		span.SetStatus(codes.Error, "")

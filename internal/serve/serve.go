@@ -26,7 +26,8 @@
 //
 //   - Readiness and gRPC health go off.
 //   - For 2 s everything is still served. Each answer tells the client to open its next connection
-//     elsewhere (Connection: close over HTTP/1, GOAWAY over HTTP/2).
+//     elsewhere (Connection: close over HTTP/1, GOAWAY over HTTP/2). A connection of HTTP/2 that is
+//     opened meanwhile gets its GOAWAY at the end.
 //   - The listener closes. Accepted connections get 1 s to send their first request, and requests
 //     in flight get 4 s to end.
 //   - The remaining requests are cut off and named in the error of Run.
@@ -145,7 +146,7 @@ func (s *Server) serve(ctx context.Context, lis net.Listener) error {
 	ending, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	server := s.httpServer(s.handler(ending))
-	server.ConnContext, server.ConnState = s.unread.connContext, s.unread.state
+	server.ConnContext, server.ConnState = s.connContext, s.unread.state
 	defer func() { _ = server.Close() }()
 	served, accepted := make(chan error, 1), make(chan struct{})
 	go func() {
@@ -169,31 +170,6 @@ func (s *Server) serve(ctx context.Context, lis net.Listener) error {
 	}
 	<-accepted
 	return s.shutdown(server)
-}
-
-func waitOr(done <-chan struct{}, failed <-chan error) error {
-	select {
-	case <-done:
-		return nil
-	case err := <-failed:
-		return err
-	}
-}
-
-// shutdown waits for the requests in flight. It returns an error that names the requests that are
-// cut off. The caller closes the connections of these requests.
-func (s *Server) shutdown(server *http.Server) error {
-	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
-	defer cancel()
-	s.unread.end()
-	if err := server.Shutdown(ctx); err == nil {
-		return nil
-	}
-	cut := s.inFlight.names(s.rest)
-	if len(cut) == 0 {
-		return nil
-	}
-	return fmt.Errorf("drain: cut off after %s: %s", shutdownTimeout, strings.Join(cut, ", "))
 }
 
 func (s *Server) httpServer(handler http.Handler) *http.Server {
@@ -220,10 +196,7 @@ func (s *Server) handler(ending context.Context) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer s.inFlight.enter(r)()
 		s.unread.reached(r)
-		if s.health.draining.Load() {
-			// net/http sends this header as a GOAWAY if the connection is HTTP/2.
-			w.Header().Set("Connection", "close")
-		}
+		s.announceDrain(w, r)
 		if isGRPC(r) {
 			r.Header.Set("Content-Type", strings.ToLower(r.Header.Get("Content-Type"))) // grpc-go takes lower case only
 			grpc.ServeHTTP(w, r)

@@ -61,7 +61,7 @@ func Setup(ctx context.Context, service, version string) (shutdown func(context.
 
 // stateless propagates the W3C trace context without the caller's tracestate. Nothing here reads
 // the tracestate. A span that links to the caller would keep the tracestate in memory for as long
-// as the span exists. Any part of the tracestate would keep the whole header, up to 64 KiB, because
+// as the span exists. Any part of the tracestate would keep the whole header, up to 32 KiB, because
 // the part is a slice of the header's string.
 type stateless struct{ propagation.TraceContext }
 

@@ -8,6 +8,13 @@
 //	c, err := client.New(client.Options{Video: "localhost:8080", Catalog: "localhost:8081", Token: token})
 //	created, err := c.Videos.CreateVideo(ctx, &videov1.CreateVideoRequest{Title: "Hello"})
 //	fresh, err := c.Catalog.GetVideo(ctx, &catalogv1.GetVideoRequest{VideoId: created.GetVideo().GetVideoId()})
+//
+// A read that is answered with UNAVAILABLE is repeated twice. A write is not, because it may have been
+// carried out. A program that repeats a write sends it with a key each time:
+//
+//	ctx = metadata.AppendToOutgoingContext(ctx, "idempotency-key", key)
+//
+// An error is a gRPC status. [Reason] returns its reason, which is stable; docs/grpc.md lists the reasons.
 package client
 
 import (
@@ -20,8 +27,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 
 	"example.com/lockstep/pkg/eventing/session"
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
@@ -41,6 +50,8 @@ type Options struct {
 	// TLS is nil for plain text. New refuses plain text to a host other than loopback if Token is
 	// set.
 	TLS *tls.Config
+	// DialOptions are further options of both connections, such as a handler that traces calls.
+	DialOptions []grpc.DialOption
 }
 
 // Client has the services of the pair. It is safe for concurrent use. All calls of a Client are one
@@ -93,6 +104,10 @@ func (c *Client) Token() string { return c.session.Token() }
 // names.
 func (c *Client) Keep(token string) error { return c.session.Keep(token) }
 
+// Forget drops all tokens of the session. A program needs it after an error with the reason TOKEN_AHEAD:
+// the owner has lost a write of the session, and reads that require the write go on failing.
+func (c *Client) Forget() { c.session.Forget() }
+
 func (c *Client) dial(o Options, addr string) (*grpc.ClientConn, error) {
 	security := insecure.NewCredentials()
 	if o.TLS != nil {
@@ -100,12 +115,36 @@ func (c *Client) dial(o Options, addr string) (*grpc.ClientConn, error) {
 	}
 	opts := []grpc.DialOption{
 		grpc.WithTransportCredentials(security), grpc.WithChainUnaryInterceptor(c.inSession, session.Intercept),
+		grpc.WithDefaultServiceConfig(retries),
+		// A host may vanish without closing its connections. If a ping gets no answer within
+		// Timeout, gRPC closes the connection.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 5 * time.Second}),
+		// Somebody may be waiting, so the pause between two attempts stays below gRPC's default of two
+		// minutes.
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 5 * time.Second},
+			MinConnectTimeout: 5 * time.Second,
+		}),
 	}
 	if o.Token != nil {
 		opts = append(opts, grpc.WithPerRPCCredentials(bearer(o.Token)))
 	}
-	return grpc.NewClient(addr, opts...)
+	return grpc.NewClient(addr, append(opts, o.DialOptions...)...)
 }
+
+// retries is the service config of both connections. It repeats reads, within the deadline of the call,
+// after the pause that the answer names. It repeats no writes: gRPC cannot know whether a write has an
+// idempotency key.
+const retries = `{"methodConfig": [{
+	"name": [
+		{"service": "catalog.v1.CatalogService"},
+		{"service": "video.v1.VideoService", "method": "GetVideo"},
+		{"service": "video.v1.VideoService", "method": "ListVideos"}
+	],
+	"retryPolicy": {
+		"maxAttempts": 3, "initialBackoff": "0.1s", "maxBackoff": "2s", "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"]
+	}
+}]}`
 
 // inSession makes a call part of the client's session, and gives it a deadline.
 func (c *Client) inSession(

@@ -3,10 +3,17 @@ package client_test
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
+	"io"
 	"strings"
 	"testing"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"example.com/lockstep/pkg/client"
+	"example.com/lockstep/pkg/eventing/consistency"
 )
 
 func TestNewRefuses(t *testing.T) {
@@ -37,6 +44,31 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
+func TestReason(t *testing.T) {
+	t.Parallel()
+	with := func(domain string) error {
+		s, err := status.New(codes.Aborted, "no").WithDetails(&errdetails.ErrorInfo{Domain: domain, Reason: "VERSION_MISMATCH"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Errorf("update: %w", s.Err())
+	}
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{with("lockstep"), "VERSION_MISMATCH"},
+		{with("another"), ""},
+		{status.Error(codes.Unavailable, "no connection"), ""},
+		{io.EOF, ""},
+		{nil, ""},
+	} {
+		if got := client.Reason(tc.err); got != tc.want {
+			t.Errorf("%v: %q, want %q", tc.err, got, tc.want)
+		}
+	}
+}
+
 func TestAForeignTokenIsNotKept(t *testing.T) {
 	t.Parallel()
 	c, err := client.New(client.Options{Video: "localhost:1", Catalog: "localhost:1"})
@@ -46,5 +78,13 @@ func TestAForeignTokenIsNotKept(t *testing.T) {
 	defer c.Close()
 	if err := c.Keep("not a token"); err == nil || c.Token() != "" {
 		t.Errorf("kept %q: %v", c.Token(), err)
+	}
+	written := consistency.Token{Positions: []consistency.Position{{AggregateType: "video", AggregateID: "v", Epoch: 1, Version: 1}}}.String()
+	if err := c.Keep(written); err != nil || c.Token() != written {
+		t.Errorf("kept %q: %v, want %q", c.Token(), err, written)
+	}
+	c.Forget()
+	if c.Token() != "" {
+		t.Errorf("after Forget: %q", c.Token())
 	}
 }

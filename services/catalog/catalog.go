@@ -26,7 +26,6 @@
 package catalog
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -199,10 +198,10 @@ func (q *videoQuery) FetchFromOwner(ctx context.Context) error {
 // fetches the video from the owner. One snapshot is used for the page and for the check that the
 // projection has the versions of the videos.
 func (s *Service) List(ctx context.Context, q Query, required consistency.Requirement) (Page, error) {
+	refuseFullyConsistent(required, &q.Found)
 	before, err := q.check()
-	err = cmp.Or(err, required.RejectFullyConsistent())
 	if err != nil {
-		return Page{}, problemOf(err)
+		return Page{}, err
 	}
 	page := videoPage{service: s, query: q, before: before}
 	counted := s.counted(q.Caller, required, nil)

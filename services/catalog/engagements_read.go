@@ -70,10 +70,10 @@ func isCanonicalEngagement(id string) bool {
 // ListEngagements fails with PERMISSION_DENIED unless the caller may act for the user. For the rest
 // see [Service.List].
 func (s *Service) ListEngagements(ctx context.Context, q EngagementQuery, required consistency.Requirement) (EngagementPage, error) {
+	refuseFullyConsistent(required, &q.Found)
 	user, before, err := q.check()
-	err = cmp.Or(err, required.RejectFullyConsistent())
 	if err != nil {
-		return EngagementPage{}, problemOf(err)
+		return EngagementPage{}, err
 	}
 	required = required.Filter(func(id string) bool { return strings.HasPrefix(id, user.String()+":") })
 	page := engagementPage{service: s, caller: q.Caller, user: user, before: before, limit: q.PageSize + 1}

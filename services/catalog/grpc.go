@@ -67,7 +67,7 @@ var modes = map[catalogv1.Consistency]consistency.Mode{
 }
 
 // requirementOf returns the freshness that req requires, whatever its type. It validates the field
-// wait even if req has no token to wait for.
+// wait even if req has no token to wait for. The error names the faults of all fields.
 func requirementOf(ctx context.Context, req interface {
 	GetAtLeastAsFresh() string
 	GetWait() *durationpb.Duration
@@ -75,21 +75,23 @@ func requirementOf(ctx context.Context, req interface {
 	GetStaleIfError() bool
 }, of func(consistency.Request) (consistency.Requirement, error),
 ) (consistency.Requirement, error) {
+	var found problem.Violations
 	mode, known := modes[req.GetConsistency()]
-	if !known {
-		return consistency.Requirement{}, problem.Invalid("consistency", "is not a known value")
-	}
+	found.Require(known, "consistency", "is not a known value")
 	request := consistency.Request{
 		Tenant: auth.Of(ctx).Tenant, Token: req.GetAtLeastAsFresh(),
 		Mode: mode, StaleIfError: req.GetStaleIfError(), Wait: consistency.DefaultWait,
 	}
 	request.TokenField, request.ModeField = "at_least_as_fresh", "consistency"
 	if wait := req.GetWait(); wait != nil {
-		if request.Wait = wait.AsDuration(); wait.CheckValid() != nil || request.Wait < 0 {
-			return consistency.Requirement{}, problem.Invalid("wait", "must be a valid duration, and not negative")
-		}
+		request.Wait = wait.AsDuration()
+		found.Require(wait.CheckValid() == nil && request.Wait >= 0, "wait", "must be a valid duration, and not negative")
 	}
-	return of(request)
+	required, err := of(request)
+	if err = found.Take(err); err == nil {
+		err = found.Err()
+	}
+	return required, err
 }
 
 func protoStale(stale []consistency.StaleAggregate) (out []*catalogv1.Lag) {

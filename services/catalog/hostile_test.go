@@ -5,8 +5,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/internal/serve"
@@ -153,6 +155,47 @@ func TestEveryFaultOfAReadIsNamed(t *testing.T) {
 	}, &catalogv1.GetVideoResponse{})
 	if got, want := violations(err), []string{"video_id", "consistency"}; !slices.Equal(got, want) {
 		t.Errorf("a video over gRPC: %v, want %v", got, want)
+	}
+}
+
+// The parts of the demand for freshness have faults of their own, which are named together with the others.
+func TestEveryFaultOfADemandIsNamed(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	addr, conn := f.listen(t), f.dial(t)
+	user := newVideoID().String()
+	for _, tc := range []struct {
+		line, mode string
+		want       []string
+	}{
+		{"GET /v1/videos/x?consistency_token=x", "eventual", []string{"Prefer", "Consistency", "consistency_token", "video_id"}},
+		{"GET /v1/videos/x?consistency_token=", "at-least-as-fresh", []string{"Prefer", "consistency_token", "Consistency", "video_id"}},
+		{"GET /v1/videos?page_size=0", "fully-consistent", []string{"Prefer", "page_size", "Consistency"}},
+		{"GET /v1/users/" + user + "/engagements?page_size=0", "fully-consistent", []string{"Prefer", "page_size", "Consistency"}},
+	} {
+		var got []string
+		errs, _ := call(t, addr, tc.line, "Prefer: wait=-1", "Consistency: "+tc.mode).body["errors"].([]any)
+		for _, e := range errs {
+			got = append(got, dig(e, "field").(string))
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.line, diff)
+		}
+	}
+	wait := durationpb.New(-time.Second)
+	rpc := catalogv1.NewCatalogServiceClient(conn)
+	_, err := rpc.GetVideo(t.Context(), &catalogv1.GetVideoRequest{VideoId: "x", AtLeastAsFresh: "x", Wait: wait, Consistency: 99})
+	if got, want := violations(err), []string{"video_id", "consistency", "wait", "at_least_as_fresh"}; !slices.Equal(got, want) {
+		t.Errorf("a video over gRPC: %v, want %v", got, want)
+	}
+	fully := catalogv1.Consistency_CONSISTENCY_FULLY_CONSISTENT
+	_, err = rpc.ListVideos(t.Context(), &catalogv1.ListVideosRequest{PageSize: -1, Wait: wait, Consistency: fully})
+	if got, want := violations(err), []string{"wait", "consistency", "page_size"}; !slices.Equal(got, want) {
+		t.Errorf("a list over gRPC: %v, want %v", got, want)
+	}
+	_, err = rpc.ListUserEngagements(t.Context(), &catalogv1.ListUserEngagementsRequest{PageSize: -1, Wait: wait, Consistency: fully})
+	if got, want := violations(err), []string{"wait", "consistency", "user_id", "page_size"}; !slices.Equal(got, want) {
+		t.Errorf("a list of engagements over gRPC: %v, want %v", got, want)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,6 +99,9 @@ func TestOpenAPIMatchesTheRouter(t *testing.T) {
 	for path, item := range doc["paths"].(map[string]any) {
 		for method := range item.(map[string]any) {
 			documented = append(documented, strings.ToUpper(method)+" "+path)
+			if strings.HasPrefix(path, "/v1/") && dig(item, method, "responses", "default") == nil {
+				t.Errorf("%s %s has no default, for INTERNAL and DEADLINE_EXCEEDED", method, path)
+			}
 		}
 	}
 	router := newRouter(nil, quiet(), serve.NewHealth(quiet()), openGuard())
@@ -137,6 +141,35 @@ func eachRef(v any, visit func(string)) {
 	case []any:
 		for _, member := range v {
 			eachRef(member, visit)
+		}
+	}
+}
+
+// The document says from which size on headers are refused. net/http takes 4 KiB more over HTTP/1.
+func TestHeadersHaveTheDocumentedSize(t *testing.T) {
+	t.Parallel()
+	url := "http://" + setUp(t).listen(t) + "/openapi.json"
+	documented := regexp.MustCompile(`headers of the request have more than (\d+) KiB`).FindSubmatch(openAPI)
+	if documented == nil {
+		t.Fatal("the document names no size of headers")
+	}
+	kib, err := strconv.Atoi(string(documented[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size, want := range map[int]int{kib - 1: http.StatusOK, kib + 5: http.StatusRequestHeaderFieldsTooLarge} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("X-Size", strings.Repeat("x", size<<10))
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("headers of %d KiB: %d, want %d", size, resp.StatusCode, want)
 		}
 	}
 }

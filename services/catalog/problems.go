@@ -14,6 +14,13 @@ import (
 // too many readers or searches. It is shorter, because waiting readers leave sooner.
 const awayRetryAfter, busyRetryAfter = 2 * time.Second, time.Second
 
+// refuseFullyConsistent adds a violation to found if required is for single reads only. It is for lists.
+func refuseFullyConsistent(required consistency.Requirement, found *problem.Violations) {
+	if invalid, ok := errors.AsType[*consistency.InvalidRequestError](required.RejectFullyConsistent()); ok {
+		found.Require(false, invalid.Field, invalid.Detail)
+	}
+}
+
 // problemOf returns err as the problem that the reader gets. An error that says nothing to a reader
 // stays as it is, and problem.From classifies it.
 func problemOf(err error) error {

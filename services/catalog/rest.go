@@ -31,30 +31,16 @@ func (a restAPI) mount(r chi.Router) {
 	r.Get("/v1/users/{user_id}/engagements", serve.Handler(a.log, a.listEngagements))
 }
 
-// readRequest reads and checks the headers and the query of a read. parameters are the query
-// parameters of this read, besides consistency_token, which every read takes. The query is also
-// returned with an error.
-func readRequest(w http.ResponseWriter, r *http.Request, parameters ...string) (consistency.Request, url.Values, error) {
-	var bad problem.Violations
-	query := rest.Query(r, &bad, append(parameters, "consistency_token")...)
-	request, err := rest.ConsistencyRequest(w, r, query)
-	if err = bad.Take(err); err == nil {
-		err = bad.Err()
-	}
-	request.Tenant = auth.Of(r.Context()).Tenant
-	return request, query, err
-}
-
-// readRequirement reads a read like readRequest, and adds the faults of its fields to found. of
-// returns the requirement of this type of read.
+// readRequirement reads the headers and the query of a read, and adds their faults to found. of
+// returns the requirement of this type of read. parameters are the query parameters of this read,
+// besides consistency_token, which every read takes.
 func readRequirement(
 	w http.ResponseWriter, r *http.Request, of func(consistency.Request) (consistency.Requirement, error),
 	found *problem.Violations, parameters ...string,
 ) (consistency.Requirement, url.Values, error) {
-	request, query, err := readRequest(w, r, parameters...)
-	if err := found.Take(err); err != nil {
-		return consistency.Requirement{}, nil, err
-	}
+	query := rest.Query(r, found, append(parameters, "consistency_token")...)
+	request := rest.ConsistencyRequest(w, r, query, found)
+	request.Tenant = auth.Of(r.Context()).Tenant
 	required, err := of(request)
 	return required, query, found.Take(err)
 }

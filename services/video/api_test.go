@@ -256,6 +256,7 @@ func TestListPages(t *testing.T) {
 		"page_size=1": all, "page_size=3": all, "page_size=5": all, "page_size=10": all, "page_size=200": all,
 		"page_size=2&uploader_id=" + uploader:         own,
 		"page_size=2&uploader_id=" + uuid.NewString(): nil,
+		"uploader_id=" + uuid.Nil.String():            nil,
 	} {
 		if diff := cmp.Diff(want, walk(query)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", query, diff)
@@ -266,9 +267,11 @@ func TestListPages(t *testing.T) {
 		t.Errorf("an empty list is %s", r.Raw)
 	}
 
-	page, err := a.rpc.ListVideos(t.Context(), &videov1.ListVideosRequest{})
-	if err != nil || len(page.GetVideos()) != len(all) {
-		t.Errorf("list by gRPC: %d videos (%v), want %d", len(page.GetVideos()), err, len(all))
+	for uploader, want := range map[string]int{"": len(all), uploader: len(own), uuid.Nil.String(): 0} {
+		page, err := a.rpc.ListVideos(t.Context(), &videov1.ListVideosRequest{UploaderId: uploader})
+		if err != nil || len(page.GetVideos()) != want {
+			t.Errorf("list by gRPC of uploader %q: %d videos (%v), want %d", uploader, len(page.GetVideos()), err, want)
+		}
 	}
 }
 

@@ -131,7 +131,7 @@ func (e *Erasure) Erase(ctx context.Context, _ audit.Actor, erased func()) error
 
 func (e *Erasure) deleteVideos(ctx context.Context, eraser auth.Principal, remove func(error) error) error {
 	return removeAll(func(token string) ([]Video, string, error) {
-		return e.services.videos.List(ctx, eraser, Filter{UploaderID: e.User}, 200, token, nil)
+		return e.services.videos.List(ctx, eraser, uploadedBy(e.User), 200, token, nil)
 	}, func(v Video) error {
 		_, err := e.services.videos.Delete(ctx, v.ID, "", aggregate.WriteOptions{Caller: eraser}, nil)
 		if err := remove(err); err != nil {

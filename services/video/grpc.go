@@ -97,7 +97,7 @@ func (g grpcServer) ListVideos(ctx context.Context, req *videov1.ListVideosReque
 	var found problem.Violations
 	aggregate.RefuseTombstones(req, &found)
 	if req.GetUploaderId() != "" {
-		f.UploaderID = found.UUID("uploader_id", req.GetUploaderId())
+		f = uploadedBy(found.UUID("uploader_id", req.GetUploaderId()))
 	}
 	size := cmp.Or(int(req.GetPageSize()), rest.DefaultPageSize)
 	videos, next, err := g.service.List(ctx, auth.Of(ctx), f, size, req.GetPageToken(), found)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -249,6 +250,35 @@ func TestRequestSchemas(t *testing.T) {
 		invalid := c.schema("components", "schemas", test.schema).Validate(value)
 		if r := a.call(test.method, test.path, test.body); (r.Status >= 400) != (invalid != nil) {
 			t.Errorf("%s %.100s: the service answers %d, the schema says %v", test.method, encoded, r.Status, invalid)
+		}
+	}
+}
+
+// The document says from which size on headers are refused. net/http takes 4 KiB more over HTTP/1.
+func TestHeadersHaveTheDocumentedSize(t *testing.T) {
+	t.Parallel()
+	url := newAPI(t).url + "/openapi.json"
+	documented := regexp.MustCompile(`headers of the request have more than (\d+) KiB`).FindSubmatch(openAPI)
+	if documented == nil {
+		t.Fatal("the document names no size of headers")
+	}
+	kib, err := strconv.Atoi(string(documented[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size, want := range map[int]int{kib - 1: http.StatusOK, kib + 5: http.StatusRequestHeaderFieldsTooLarge} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("X-Size", strings.Repeat("x", size<<10))
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("headers of %d KiB: %d, want %d", size, resp.StatusCode, want)
 		}
 	}
 }

@@ -37,7 +37,12 @@ func (s *Service) GetMany(ctx context.Context, ids []string) ([]Video, aggregate
 
 // Filter selects the videos of a list.
 type Filter struct {
-	UploaderID uuid.UUID // uuid.Nil is every uploader
+	UploaderID uuid.NullUUID // not valid is every uploader
+}
+
+// uploadedBy selects the videos of one uploader. uuid.Nil is an uploader without videos.
+func uploadedBy(uploader uuid.UUID) Filter {
+	return Filter{UploaderID: uuid.NullUUID{UUID: uploader, Valid: true}}
 }
 
 // text is the length of v's text in a message, in bytes.
@@ -49,7 +54,7 @@ func (v Video) text() int { return len(v.Title) + len(v.Description) }
 func (s *Service) List(
 	ctx context.Context, caller auth.Principal, f Filter, size int, token string, found problem.Violations,
 ) (videos []Video, next string, err error) {
-	filter := caller.Scope() + fmt.Sprint(f)
+	filter := caller.Scope() + "{" + f.UploaderID.UUID.String() + "}"
 	rest.CheckPageSize(size, &found)
 	before := rest.ParsePageToken(token, filter, &found)
 	if err := found.Err(); err != nil {

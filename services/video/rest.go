@@ -119,7 +119,7 @@ func (a restAPI) list(w http.ResponseWriter, r *http.Request) error {
 	query := rest.Query(r, &found, "page_size", "page_token", "uploader_id")
 	size, f := rest.PageSize(query, &found), Filter{}
 	if query.Has("uploader_id") {
-		f.UploaderID = found.UUID("uploader_id", query.Get("uploader_id"))
+		f = uploadedBy(found.UUID("uploader_id", query.Get("uploader_id")))
 	}
 	videos, next, err := a.service.List(r.Context(), auth.Of(r.Context()), f, size, query.Get("page_token"), found)
 	if err != nil {

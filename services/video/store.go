@@ -82,8 +82,8 @@ func selectPage(
 	ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, f Filter, before uuid.UUID, limit int,
 ) (page []Video, err error) {
 	query, args := `SELECT `+selected+` FROM videos WHERE video_id < $1 AND deleted_at IS NULL`, []any{before, limit}
-	if f.UploaderID != uuid.Nil {
-		query, args = query+` AND uploader_id = $3`, append(args, f.UploaderID)
+	if f.UploaderID.Valid {
+		query, args = query+` AND uploader_id = $3`, append(args, f.UploaderID.UUID)
 	}
 	err = scope.Read(ctx, db, aggregate.All(&page), query+` ORDER BY video_id DESC LIMIT $2`, args...)
 	return page, err

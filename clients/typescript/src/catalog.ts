@@ -243,7 +243,7 @@ export interface components {
         } & components["schemas"]["Problem"];
     };
     responses: {
-        /** @description The header of the request has more than 64 kB. */
+        /** @description The headers of the request have more than 32 KiB. */
         TooLarge: {
             headers: {
                 [name: string]: unknown;
@@ -252,7 +252,7 @@ export interface components {
                 "text/plain": string;
             };
         };
-        /** @description The request cannot succeed as it is. */
+        /** @description What is wrong, and with which field. */
         Problem: {
             headers: {
                 [name: string]: unknown;
@@ -390,6 +390,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            default: components["responses"]["Problem"];
         };
     };
     getVideo: {
@@ -455,6 +456,7 @@ export interface operations {
             };
             429: components["responses"]["Busy"];
             503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
         };
     };
     listUserEngagements: {
@@ -498,6 +500,7 @@ export interface operations {
             409: components["responses"]["TokenAhead"];
             429: components["responses"]["Busy"];
             503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
         };
     };
     getOpenAPI: {

@@ -301,7 +301,7 @@ export interface components {
         };
     };
     responses: {
-        /** @description The header of the request has more than 64 kB. */
+        /** @description The headers of the request have more than 32 KiB. */
         TooLarge: {
             headers: {
                 [name: string]: unknown;

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -35,7 +36,8 @@ func Intercept(
 		return invoke(ctx, method, req, reply, cc, opts...)
 	}
 	var md metadata.MD
-	err := invoke(ctx, method, withToken(req, s.Token()), reply, cc, append(opts, grpc.Header(&md))...)
+	// The array of opts may be that of concurrent calls, so the option goes into an array of its own.
+	err := invoke(ctx, method, withToken(req, s.Token()), reply, cc, append(slices.Clip(opts), grpc.Header(&md))...)
 	tokens := md.Get(header)
 	if err == nil {
 		tokens = append(tokens, answered(reply))

@@ -81,6 +81,14 @@ func (s *Session) Token() string {
 	return s.text
 }
 
+// Forget drops all that the session remembers. A caller needs it after the reason TOKEN_AHEAD: the owner
+// has lost a write of the session, in a failover, and reads that require the write go on failing.
+func (s *Session) Forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tenant, s.recent, s.text = "", nil, ""
+}
+
 type key struct{}
 
 // With returns a context for calls that are part of s.

@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -8,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"google.golang.org/grpc"
 
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/session"
@@ -81,6 +84,21 @@ func TestASessionKeepsTheNewestOfEach(t *testing.T) {
 	}
 }
 
+// A session that has forgotten its tokens may be that of another tenant.
+func TestASessionForgets(t *testing.T) {
+	t.Parallel()
+	var s session.Session
+	keep(t, &s, token(video("a", 2)))
+	s.Forget()
+	if s.Token() != "" {
+		t.Errorf("it still demands %q", has(t, &s))
+	}
+	keep(t, &s, consistency.Token{Tenant: "other", Positions: []consistency.Position{video("b", 1)}}.String())
+	if got := has(t, &s); got != "b:1.1 " {
+		t.Errorf("then it demands %q", got)
+	}
+}
+
 // transport records the tokens of requests.
 type transport struct{ sent []string }
 
@@ -108,6 +126,26 @@ func TestARequestsOwnTokenIsKept(t *testing.T) {
 	}
 	if want := []string{s.Token(), ""}; !slices.Equal(sent.sent, want) {
 		t.Errorf("sent with the tokens %q, want %q", sent.sent, want)
+	}
+}
+
+// Concurrent calls may share the array of their options: gRPC passes the default options of a
+// connection to each call. An interceptor that appends to them would give a call the metadata of another.
+func TestCallsDoNotShareOptions(t *testing.T) {
+	t.Parallel()
+	var s session.Session
+	shared := make([]grpc.CallOption, 1, 2)
+	shared[0] = grpc.WaitForReady(true)
+	var options int
+	invoke := func(_ context.Context, _ string, _, _ any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
+		options = len(opts)
+		return nil
+	}
+	if err := session.Intercept(session.With(t.Context(), &s), "/a/b", nil, nil, nil, invoke, shared...); err != nil {
+		t.Fatal(err)
+	}
+	if behind := shared[:2][1]; options != 2 || behind != nil {
+		t.Errorf("called with %d options; the array of its caller got %v", options, behind)
 	}
 }
 

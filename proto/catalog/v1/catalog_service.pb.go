@@ -489,12 +489,12 @@ type ListVideosRequest struct {
 	// 0 means 50; at most 200. Of very long videos a page has fewer: it fits into a
 	// message of 4 MiB.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the page before; the filters must be the same.
+	// next_page_token of the page before; the filters and the caller must be the same.
 	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// A UUID; empty means every uploader.
 	UploaderId string `protobuf:"bytes,3,opt,name=uploader_id,json=uploaderId,proto3" json:"uploader_id,omitempty"`
-	// Matches titles that contain it, in upper or lower case; at most 200 characters. Code
-	// points are compared: a letter with an accent has two forms, and neither finds the other.
+	// Matches titles that contain it, in upper or lower case; at most 200 characters of one
+	// line. Code points are compared: a letter with an accent has two forms, and neither finds the other.
 	Q string `protobuf:"bytes,4,opt,name=q,proto3" json:"q,omitempty"`
 	// As in GetVideoRequest, for all videos that the token names.
 	// It holds for all engagements of the caller that the token names, too.
@@ -767,7 +767,7 @@ type ListUserEngagementsRequest struct {
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// 0 means 50; at most 200.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the page before, of the same user.
+	// next_page_token of the page before, of the same user and caller.
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// As in GetVideoRequest, for all of this user's engagements that the token
 	// names. Its entries of other users have no effect.

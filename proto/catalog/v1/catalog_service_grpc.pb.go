@@ -42,7 +42,9 @@ const (
 // later read is at least as fresh as this one. VIDEO_DELETED has them, too.
 type CatalogServiceClient interface {
 	// GetVideo reads one video. A deleted one is NOT_FOUND with reason
-	// VIDEO_DELETED and its version in the metadata.
+	// VIDEO_DELETED, and with version, deleted_at and source in the metadata.
+	// VIDEO_NOT_FOUND has at_least there if the read did not wait and the token
+	// names a version of the video: it is on its way.
 	//
 	// Reasons of errors: VIDEO_NOT_FOUND, VIDEO_DELETED, TOKEN_AHEAD, NOT_FRESH_ENOUGH,
 	// TOO_MANY_WAITERS.
@@ -108,7 +110,9 @@ func (c *catalogServiceClient) ListUserEngagements(ctx context.Context, in *List
 // later read is at least as fresh as this one. VIDEO_DELETED has them, too.
 type CatalogServiceServer interface {
 	// GetVideo reads one video. A deleted one is NOT_FOUND with reason
-	// VIDEO_DELETED and its version in the metadata.
+	// VIDEO_DELETED, and with version, deleted_at and source in the metadata.
+	// VIDEO_NOT_FOUND has at_least there if the read did not wait and the token
+	// names a version of the video: it is on its way.
 	//
 	// Reasons of errors: VIDEO_NOT_FOUND, VIDEO_DELETED, TOKEN_AHEAD, NOT_FRESH_ENOUGH,
 	// TOO_MANY_WAITERS.

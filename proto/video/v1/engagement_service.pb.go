@@ -563,7 +563,7 @@ type ListEngagementsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 0 means 50; at most 200.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the page before; the other fields must be the same.
+	// next_page_token of the page before; user_id and the caller must be the same.
 	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// A UUID.
 	UserId string `protobuf:"bytes,3,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`

@@ -188,13 +188,14 @@ type CreateVideoRequest struct {
 	// 1 to 500 characters of one line, not blank. Characters that end a line, reorder text
 	// or have no width are refused, except for the marks that scripts and emoji need.
 	Title string `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
-	// At most 10,000 characters.
+	// At most 10,000 characters. Of the control characters only line breaks and tabs are taken.
 	Description string `protobuf:"bytes,3,opt,name=description,proto3" json:"description,omitempty"`
 	// 0 to 315,360,000, which are ten years.
-	DurationSeconds int64                  `protobuf:"varint,4,opt,name=duration_seconds,json=durationSeconds,proto3" json:"duration_seconds,omitempty"`
-	PublishedAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=published_at,json=publishedAt,proto3" json:"published_at,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	DurationSeconds int64 `protobuf:"varint,4,opt,name=duration_seconds,json=durationSeconds,proto3" json:"duration_seconds,omitempty"`
+	// Of the years 1 to 9999. What is finer than a microsecond is cut off.
+	PublishedAt   *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=published_at,json=publishedAt,proto3" json:"published_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateVideoRequest) Reset() {
@@ -435,6 +436,7 @@ type UpdateVideoRequest struct {
 	Video *Video `protobuf:"bytes,1,opt,name=video,proto3" json:"video,omitempty"`
 	// Some of title, description, duration_seconds, published_at. A field in the
 	// mask that is unset in the message is cleared, where it may be empty.
+	// No mask stands for all fields: neither an empty one nor *.
 	UpdateMask *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
 	// When above zero, the update fails with ABORTED (reason VERSION_MISMATCH)
 	// unless the video has this version.
@@ -549,7 +551,7 @@ func (x *UpdateVideoResponse) GetConsistencyToken() string {
 type DeleteVideoRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	VideoId string                 `protobuf:"bytes,1,opt,name=video_id,json=videoId,proto3" json:"video_id,omitempty"`
-	// Travels in the event; at most 500 characters.
+	// Travels in the event; at most 500 characters of one line, as in a title.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// As in UpdateVideoRequest.
 	ExpectedVersion int64 `protobuf:"varint,3,opt,name=expected_version,json=expectedVersion,proto3" json:"expected_version,omitempty"`
@@ -681,7 +683,7 @@ type ListVideosRequest struct {
 	// 0 means 50; at most 200. Of very long videos a page has fewer: it fits into a
 	// message of 4 MiB.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the page before; the other fields must be the same.
+	// next_page_token of the page before; uploader_id and the caller must be the same.
 	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// A UUID; empty means every uploader.
 	UploaderId string `protobuf:"bytes,3,opt,name=uploader_id,json=uploaderId,proto3" json:"uploader_id,omitempty"`

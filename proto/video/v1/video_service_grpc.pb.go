@@ -39,7 +39,8 @@ const (
 // optional `idempotency-key` in the request metadata: a retry with the same key
 // and the same request gets the first answer, with another request it gets
 // INVALID_ARGUMENT (reason IDEMPOTENCY_KEY_REUSED). Keys live for 24 hours. The answer
-// to a retry has `idempotency-replayed: true` in its header metadata.
+// to a retry has `idempotency-replayed: true` in its header metadata. A key belongs to its
+// caller, method and row, over gRPC and REST alike.
 type VideoServiceClient interface {
 	// CreateVideo stores a new video as version 1.
 	//
@@ -131,7 +132,8 @@ func (c *videoServiceClient) ListVideos(ctx context.Context, in *ListVideosReque
 // optional `idempotency-key` in the request metadata: a retry with the same key
 // and the same request gets the first answer, with another request it gets
 // INVALID_ARGUMENT (reason IDEMPOTENCY_KEY_REUSED). Keys live for 24 hours. The answer
-// to a retry has `idempotency-replayed: true` in its header metadata.
+// to a retry has `idempotency-replayed: true` in its header metadata. A key belongs to its
+// caller, method and row, over gRPC and REST alike.
 type VideoServiceServer interface {
 	// CreateVideo stores a new video as version 1.
 	//

@@ -1,0 +1,59 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+)
+
+// lateKey is the context key that marks a connection that was accepted while draining.
+type lateKey struct{}
+
+// connContext is the ConnContext of [http.Server].
+func (s *Server) connContext(ctx context.Context, c net.Conn) context.Context {
+	if s.health.draining.Load() {
+		ctx = context.WithValue(ctx, lateKey{}, true)
+	}
+	return s.unread.connContext(ctx, c)
+}
+
+// announceDrain tells the client of r, while draining, to open its next connection elsewhere. net/http
+// sends the header as a GOAWAY if the connection is HTTP/2.
+//
+// A GOAWAY drops the calls that the server has not read yet. gRPC's clients send such a call again by
+// themselves, but only once. The balancer of a client may still choose this instance. If its connection
+// got a GOAWAY with the first answer, too, the calls behind that answer would fail. So a connection of
+// HTTP/2 that was accepted while draining gets its GOAWAY when the listener has closed, by shutdown.
+func (s *Server) announceDrain(w http.ResponseWriter, r *http.Request) {
+	if !s.health.draining.Load() || r.ProtoMajor == 2 && r.Context().Value(lateKey{}) != nil {
+		return
+	}
+	w.Header().Set("Connection", "close")
+}
+
+func waitOr(done <-chan struct{}, failed <-chan error) error {
+	select {
+	case <-done:
+		return nil
+	case err := <-failed:
+		return err
+	}
+}
+
+// shutdown waits for the requests in flight. It returns an error that names the requests that are
+// cut off. The caller closes the connections of these requests.
+func (s *Server) shutdown(server *http.Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
+	defer cancel()
+	s.unread.end()
+	if err := server.Shutdown(ctx); err == nil {
+		return nil
+	}
+	cut := s.inFlight.names(s.rest)
+	if len(cut) == 0 {
+		return nil
+	}
+	return fmt.Errorf("drain: cut off after %s: %s", shutdownTimeout, strings.Join(cut, ", "))
+}

@@ -1,0 +1,78 @@
+package serve
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// pushback is the trailer by which a server tells gRPC's own policies of retries when to come again. They
+// do not read RetryInfo.
+const pushback = "Grpc-Retry-Pushback-Ms"
+
+func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// answer is the ResponseWriter of one unary call. grpc-go sends an answer without a message as headers,
+// and then trailers. A client takes the headers for the begin of the answer, and from then on its policy
+// of retries does not apply. So answer sends both in one frame, which the protocol calls Trailers-Only.
+type answer struct {
+	http.ResponseWriter
+
+	begun bool // headers have been sent
+}
+
+// Write sends a part of the message.
+func (a *answer) Write(b []byte) (int, error) {
+	a.begun = true
+	return a.ResponseWriter.Write(b)
+}
+
+// WriteHeader sends the headers. It is called for a request that is not well-formed gRPC.
+func (a *answer) WriteHeader(status int) {
+	a.begun = true
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Flush implements http.Flusher. grpc-go calls it before a message, to send the headers, only if there
+// will be no message. Headers with metadata of a handler are sent then, because a client finds them in
+// headers only.
+func (a *answer) Flush() {
+	if !a.begun && !hasMetadata(a.Header()) {
+		return
+	}
+	a.begun = true
+	_ = http.NewResponseController(a.ResponseWriter).Flush() // a client that has hung up needs no answer
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// end sends the status of an answer that has no message and no headers yet.
+func (a *answer) end() {
+	h := a.Header()
+	if a.begun || h.Get("Grpc-Status") == "" {
+		return
+	}
+	h.Del("Trailer") // net/http would send the declared fields as trailers
+	for name, values := range h {
+		if plain, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
+			delete(h, name)
+			h[http.CanonicalHeaderKey(plain)] = values
+		}
+	}
+	a.WriteHeader(http.StatusOK)
+}
+
+// common are the headers that grpc-go and this package set in an answer.
+var common = []string{"Connection", "Content-Type", "Date", "Grpc-Encoding", "Trailer"}
+
+func hasMetadata(h http.Header) bool {
+	for name := range h {
+		if !slices.Contains(common, name) {
+			return true
+		}
+	}
+	return false
+}

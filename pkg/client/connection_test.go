@@ -1,0 +1,150 @@
+package client_test
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"example.com/lockstep/pkg/client"
+	catalogv1 "example.com/lockstep/proto/catalog/v1"
+	videov1 "example.com/lockstep/proto/video/v1"
+)
+
+// network is a network in memory. The packets of its connections get lost once they are cut.
+type network struct {
+	*bufconn.Listener
+	mu    sync.Mutex
+	conns []*conn
+}
+
+type conn struct {
+	net.Conn
+	cut atomic.Bool
+}
+
+func (c *conn) Write(b []byte) (int, error) {
+	if c.cut.Load() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+func (n *network) dial(ctx context.Context, _ string) (net.Conn, error) {
+	inner, err := n.DialContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c := &conn{Conn: inner}
+	n.conns = append(n.conns, c)
+	return c, nil
+}
+
+func (n *network) cut() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range n.conns {
+		c.cut.Store(true)
+	}
+}
+
+// flaky has the answers of both services. Each third call succeeds.
+type flaky struct{ calls atomic.Int64 }
+
+func (f *flaky) answer() error {
+	if f.calls.Add(1)%3 != 0 {
+		return status.Error(codes.Unavailable, "away")
+	}
+	return nil
+}
+
+type flakyCatalog struct {
+	catalogv1.UnimplementedCatalogServiceServer
+	*flaky
+}
+
+func (f flakyCatalog) GetVideo(context.Context, *catalogv1.GetVideoRequest) (*catalogv1.GetVideoResponse, error) {
+	return &catalogv1.GetVideoResponse{}, f.answer()
+}
+
+type flakyVideos struct {
+	videov1.UnimplementedVideoServiceServer
+	*flaky
+}
+
+func (f flakyVideos) GetVideo(context.Context, *videov1.GetVideoRequest) (*videov1.GetVideoResponse, error) {
+	return &videov1.GetVideoResponse{}, f.answer()
+}
+
+func (f flakyVideos) DeleteVideo(context.Context, *videov1.DeleteVideoRequest) (*videov1.DeleteVideoResponse, error) {
+	return &videov1.DeleteVideoResponse{}, f.answer()
+}
+
+// onNetwork runs a test with a client of flaky services, in fake time.
+func onNetwork(t *testing.T, test func(t *testing.T, c *client.Client, n *network, f *flaky)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		n, f := &network{Listener: bufconn.Listen(1 << 16)}, new(flaky)
+		server := grpc.NewServer()
+		catalogv1.RegisterCatalogServiceServer(server, flakyCatalog{flaky: f})
+		videov1.RegisterVideoServiceServer(server, flakyVideos{flaky: f})
+		go func() { _ = server.Serve(n) }() // ends with an error when it is stopped
+		defer server.Stop()
+		c, err := client.New(client.Options{
+			Video: "127.0.0.1:1", Catalog: "127.0.0.1:1", DialOptions: []grpc.DialOption{grpc.WithContextDialer(n.dial)},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		test(t, c, n, f)
+	})
+}
+
+// Reads are repeated, and writes are not, because they may have been carried out.
+func TestReadsAreRepeated(t *testing.T) {
+	t.Parallel()
+	onNetwork(t, func(t *testing.T, c *client.Client, _ *network, f *flaky) {
+		if _, err := c.Catalog.GetVideo(t.Context(), &catalogv1.GetVideoRequest{}); err != nil {
+			t.Errorf("a read of catalog: %v", err)
+		}
+		if _, err := c.Videos.GetVideo(t.Context(), &videov1.GetVideoRequest{}); err != nil {
+			t.Errorf("a read of video: %v", err)
+		}
+		if _, err := c.Videos.DeleteVideo(t.Context(), &videov1.DeleteVideoRequest{}); status.Code(err) != codes.Unavailable || f.calls.Load() != 7 {
+			t.Errorf("a write: %v after %d calls in all, want UNAVAILABLE after 7", err, f.calls.Load())
+		}
+	})
+}
+
+// A host that vanishes takes its connections with it, without a sign. The calls of half a minute may
+// fail, and no later ones.
+func TestADeadConnectionIsReplaced(t *testing.T) {
+	t.Parallel()
+	onNetwork(t, func(t *testing.T, c *client.Client, n *network, _ *flaky) {
+		get := func() error {
+			_, err := c.Catalog.GetVideo(t.Context(), &catalogv1.GetVideoRequest{})
+			return err
+		}
+		if err := get(); err != nil {
+			t.Fatal(err)
+		}
+		n.cut()
+		cutAt := time.Now()
+		for get() != nil {
+			if took := time.Since(cutAt); took > time.Minute {
+				t.Fatalf("no call has succeeded for %s", took)
+			}
+		}
+	})
+}
