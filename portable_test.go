@@ -159,3 +159,22 @@ func TestMakeInAFolderWithASpace(t *testing.T) {
 		}
 	}
 }
+
+// TestFilesKeepTheirLineEndings: Git for Windows makes CRLF of LF, with which no script runs, unless a
+// file says that it must not.
+func TestFilesKeepTheirLineEndings(t *testing.T) {
+	t.Parallel()
+	s := newSource(t)
+	attributes, err := os.ReadFile(".gitattributes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.write(".gitattributes", string(attributes))
+	s.commit()
+	clone := filepath.Join(t.TempDir(), "clone")
+	s.git("clone", "--quiet", "--config", "core.autocrlf=true", s.dir, clone)
+	text, err := os.ReadFile(filepath.Join(clone, ".ci", "tag"))
+	if err != nil || strings.Contains(string(text), "\r") {
+		t.Errorf("a clone that makes CRLF has the script %q, %v", text, err)
+	}
+}
