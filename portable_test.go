@@ -178,3 +178,36 @@ func TestFilesKeepTheirLineEndings(t *testing.T) {
 		t.Errorf("a clone that makes CRLF has the script %q, %v", text, err)
 	}
 }
+
+// pasted are the documents whose commands a newcomer pastes into a terminal.
+var pasted = []string{"README.md", "cmd/fork/parts/README-head.md", "localpubsub/README.md"}
+
+var (
+	commentOnly = regexp.MustCompile(`(?m)^ *# .*$`)
+	trailing    = regexp.MustCompile(`(?m)^[^#\n]*[^#\s].*\s# .*$`)
+)
+
+// TestCommandsCanBePasted: zsh, the shell of macOS, has no comments in a terminal unless it is told to.
+// It takes the words behind a command for arguments, and runs what a comment has between backquotes.
+func TestCommandsCanBePasted(t *testing.T) {
+	t.Parallel()
+	for _, name := range pasted {
+		text, err := os.ReadFile(name)
+		if os.IsNotExist(err) { // a fork has no parts of a fork
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, block := range shell.FindAllStringSubmatch(string(text), -1) {
+			for _, line := range trailing.FindAllString(block[1], -1) {
+				t.Errorf("%s: the comment is for a line of its own: %s", name, line)
+			}
+			for _, line := range commentOnly.FindAllString(block[1], -1) {
+				if strings.ContainsAny(line[2:], "`'\"$;&|<>()*?[]{}!~=\\") {
+					t.Errorf("%s: zsh does more with this comment than to find no command #: %s", name, line)
+				}
+			}
+		}
+	}
+}
