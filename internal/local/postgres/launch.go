@@ -131,6 +131,16 @@ func (s *Server) probe(ctx context.Context) error {
 	return nil
 }
 
+// Forget unsets the variables of Postgres's clients in this process, such as PGSERVICE and PGOPTIONS.
+// They are for other servers, and a client adds them to every URL. Call it before [Start].
+func Forget() {
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "PG") {
+			_ = os.Unsetenv(name) // fails on an empty name only
+		}
+	}
+}
+
 // environment is small on purpose. The caller's PG* variables must not reach the server, and macOS
 // refuses to start a server without a locale.
 func environment() []string {
