@@ -128,6 +128,26 @@ func TestDownloadFails(t *testing.T) {
 	}
 }
 
+// TestAPrivateDirectoryIsNamed: a directory of root, such as one in root's home, is none for the user
+// that runs the server.
+func TestAPrivateDirectoryIsNamed(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only the server of root runs as another user")
+	}
+	private := filepath.Join(t.TempDir(), "private")
+	if err := os.Mkdir(private, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", private)
+	s, err := Start(t.Context(), Options{})
+	if err == nil {
+		s.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "must be able to enter "+private) {
+		t.Errorf("Start = %v, want an error that names %s", err, private)
+	}
+}
+
 // postgresArchive returns a file in the form that the library fetches, with
 // programs that fail: running them is not part of this test.
 func postgresArchive(tb testing.TB) string {
