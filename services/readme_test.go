@@ -49,7 +49,7 @@ func TestREADME(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token := fmt.Sprintf("make -s --no-print-directory -C %s token ARGS='--issuer %s'", root, tokens.URL())
+	token := fmt.Sprintf("make -s --no-print-directory -C '%s' token ARGS='--issuer %s'", root, tokens.URL())
 	wanted := []string{`"version":1`, `"version":2`, `"source":"projection"`, `"next_page_token"`}
 	wanted = append(wanted, `"engagements":[{`, `"like_count":1`)
 	if os.Getenv("LOCKSTEP_FULL") == "" {
