@@ -19,19 +19,27 @@ READER    :=
 NAME      :=
 ENGAGEMENT :=
 
+# make takes a space for the end of a file's name. So where the path of a folder has one, its files are
+# named from here: $(call target,PATH,THE SAME FOLDER FROM HERE).
+target = $(if $(word 2,$(1)),$(2),$(1))
+
 # Tools are pinned here and built into BIN. Each has a stamp that carries its
 # version: a new version is a new stamp, hence a new install.
 BIN     ?= $(CURDIR)/build/bin
-BUF     := $(BIN)/.buf@v1.73.0
-LINTER  := $(BIN)/.golangci-lint@v2.15.0
-GEN_GO  := $(BIN)/.protoc-gen-go@v1.36.12
-GEN_RPC := $(BIN)/.protoc-gen-go-grpc@v1.6.2
-export PATH := $(BIN):$(PATH)
+TOOLS   := $(call target,$(BIN),build/bin)
+BUF     := $(TOOLS)/.buf@v1.73.0
+LINTER  := $(TOOLS)/.golangci-lint@v2.15.0
+GEN_GO  := $(TOOLS)/.protoc-gen-go@v1.36.12
+GEN_RPC := $(TOOLS)/.protoc-gen-go-grpc@v1.6.2
+export PATH := $(abspath $(TOOLS)):$(PATH)
+# With its path, because make 3.81, which macOS has, looks up a plain command in its own PATH.
+LINT    := "$(abspath $(TOOLS))/golangci-lint"
 
 # Terraform's provider, likewise. Its branch is a Go module, its releases are not:
 # this commit follows 8.0.0. Tests find it by the variable.
 LOCKSTEP_TF_PLUGINS ?= $(CURDIR)/build/terraform
-TF_GOOGLE := $(LOCKSTEP_TF_PLUGINS)/.terraform-provider-google@v1.20.1-0.20260828184646-f3721fb45fa3
+PLUGINS   := $(call target,$(LOCKSTEP_TF_PLUGINS),build/terraform)
+TF_GOOGLE := $(PLUGINS)/.terraform-provider-google@v1.20.1-0.20260828184646-f3721fb45fa3
 export LOCKSTEP_TF_PLUGINS
 
 # The client in TypeScript, compiled next to its packages, which package-lock.json pins.
@@ -64,9 +72,10 @@ TOGETHER = $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-# Built and exec'd rather than `go run`, which dies of a SIGTERM before its child.
+# Built and exec'd rather than `go run`, which dies of a SIGTERM before its child. Without the commit:
+# git refuses the repository of another user, as in a container that mounts it, and go would give up.
 run: ## Run the pair, walk one video through it, serve until Ctrl-C (ARGS="--once --json")
-	@go build -o build/dev ./cmd/dev
+	@go build -buildvcs=false -o build/dev ./cmd/dev
 	@exec build/dev $(ARGS)
 
 token: ## Print a token of a user for the running pair (USER=UUID, ARGS=--admin)
@@ -102,7 +111,7 @@ clients-check: $(CLIENT)/.installed ## Lint the OpenAPI documents; generate, com
 		$(CLIENT)/node_modules/.bin/openapi-typescript services/$$service/openapi.json -o $(CLIENT)/generated/$$service.ts && \
 		diff -u clients/typescript/src/$$service.ts $(CLIENT)/generated/$$service.ts || { echo "run make clients"; exit 1; }; done
 	$(CLIENT)/node_modules/.bin/tsc -p $(CLIENT)
-	LOCKSTEP_CLIENT=$(CURDIR)/$(CLIENT)/dist go test -count=1 -timeout 10m -run '^TestTypeScriptStory$$' ./services/
+	LOCKSTEP_CLIENT="$(CURDIR)/$(CLIENT)/dist" go test -count=1 -timeout 10m -run '^TestTypeScriptStory$$' ./services/
 
 # The scripts of packages do not run.
 $(CLIENT)/.installed: clients/typescript/package-lock.json
@@ -144,14 +153,14 @@ compose-check: ## Run docker-compose.yml, kill its parts, look at the images (ST
 
 # fork: leave out, for tf-check.mk
 bench: ## Measure the pair, other implementations and the limits; build/bench.json (ARGS="-quick", ARGS="-only REGEXP")
-	@go -C lab build -o ../build/bench ./bench
+	@go -C lab build -buildvcs=false -o ../build/bench ./bench
 	@exec build/bench $(ARGS)
 
 bench-full: ## The same with more runs and the large tables
 	@$(MAKE) --no-print-directory bench ARGS='--full $(ARGS)'
 
 tf-check: ## Check deploy/terraform without a cloud: fmt, validate, tests, who may do what (ARGS=-optional)
-	@go -C lab build -o ../build/tf ./terraform
+	@go -C lab build -buildvcs=false -o ../build/tf ./terraform
 	@exec build/tf check $(ARGS)
 
 # Without the commit in the program: a run that was cut off goes on after a commit of something else.
@@ -160,7 +169,7 @@ tf-mutants: ## Make wrong edits in deploy/terraform, and show which check catche
 	@exec build/tf mutants $(ARGS)
 
 tf-e2e: ## Apply deploy/terraform to a stand-in for Google Cloud, run the pair on it, upgrade, destroy; in 3 minutes (ARGS=-update)
-	@go -C lab build -o ../build/tf ./terraform
+	@go -C lab build -buildvcs=false -o ../build/tf ./terraform
 	@exec build/tf e2e $(ARGS)
 
 # fork: go on
@@ -168,12 +177,12 @@ tf-provider: $(TF_GOOGLE) ## Build Terraform's google provider once, in 5 minute
 
 lint: $(LINTER) $(BUF) ## Lint Go and proto; refuse breaking changes of the released contract
 	cd proto && buf lint && buf breaking --against released.yaml
-	golangci-lint run ./...
-	@for module in $(NESTED); do echo "golangci-lint run ./$$module/..." && (cd $$module && golangci-lint run ./...) || exit 1; done
+	$(LINT) run ./...
+	@for module in $(NESTED); do echo "golangci-lint run ./$$module/..." && (cd $$module && $(LINT) run ./...) || exit 1; done
 
 fmt: $(LINTER) ## Format the Go code
-	golangci-lint fmt
-	@for module in $(NESTED); do (cd $$module && golangci-lint fmt) || exit 1; done
+	$(LINT) fmt
+	@for module in $(NESTED); do (cd $$module && $(LINT) fmt) || exit 1; done
 
 generate: $(BUF) $(GEN_GO) $(GEN_RPC) ## Regenerate the Go code of proto/, the Pub/Sub schemas, docs/grpc.md, and the files that follow from the tables of topics, metrics, alerts and boards
 	cd proto && buf generate
@@ -195,7 +204,7 @@ verify: $(BUF) $(GEN_GO) $(GEN_RPC) ## Fail if generated code, go.mod or formatt
 	go mod tidy -diff
 	@for module in $(NESTED); do echo "go -C $$module mod tidy -diff" && go -C $$module mod tidy -diff || exit 1; done
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not gofmt'd: $$unformatted"; exit 1; }
-	@binaries=$$(git diff --cached --numstat $(EMPTY_TREE) 2>/dev/null | sed -n 's/^-\t-\t//p' | grep -v '^docs/[a-z-]*\.png$$'); \
+	@binaries=$$(git diff --cached --numstat $(EMPTY_TREE) 2>/dev/null | awk '$$1 == "-" && $$2 == "-" { print $$3 }' | grep -v '^docs/[a-z-]*\.png$$'); \
 		test -z "$$binaries" || { echo "binaries in git: $$binaries"; exit 1; }
 
 proto-release: $(BUF) ## Accept today's proto/ as the contract that lint and tests compare with
@@ -217,24 +226,24 @@ clean: ## Remove build/
 
 # The old stamps go, so that going back to an earlier version installs it again.
 define install
-	@mkdir -p $(BIN) && rm -f $(BIN)/.$(notdir $(1))@*
-	GOBIN=$(BIN) go install $(1)@$*
+	@mkdir -p $(TOOLS) && rm -f $(TOOLS)/.$(notdir $(1))@*
+	GOBIN="$(abspath $(TOOLS))" go install $(1)@$*
 	@touch $@
 endef
 
-$(BIN)/.buf@%:
+$(TOOLS)/.buf@%:
 	$(call install,github.com/bufbuild/buf/cmd/buf)
-$(BIN)/.golangci-lint@%:
+$(TOOLS)/.golangci-lint@%:
 	$(call install,github.com/golangci/golangci-lint/v2/cmd/golangci-lint)
-$(BIN)/.protoc-gen-go@%:
+$(TOOLS)/.protoc-gen-go@%:
 	$(call install,google.golang.org/protobuf/cmd/protoc-gen-go)
-$(BIN)/.protoc-gen-go-grpc@%:
+$(TOOLS)/.protoc-gen-go-grpc@%:
 	$(call install,google.golang.org/grpc/cmd/protoc-gen-go-grpc)
 
 # One compilation at a time: the largest takes 2 GB.
-$(LOCKSTEP_TF_PLUGINS)/.terraform-provider-google@%:
+$(PLUGINS)/.terraform-provider-google@%:
 	@mkdir -p $(@D) && rm -f $(@D)/.terraform-provider-google@*
-	CGO_ENABLED=0 GOBIN=$(@D) go install -p 1 -trimpath \
+	CGO_ENABLED=0 GOBIN="$(abspath $(@D))" go install -p 1 -trimpath \
 		-ldflags='-s -w -X github.com/hashicorp/terraform-provider-google/version.ProviderVersion=8.0.0' \
 		github.com/hashicorp/terraform-provider-google@$*
 	@touch $@

@@ -34,7 +34,7 @@ var commands = map[string]runs{
 	"make clients-check":   {".ci/run", "\n  make clients-check\n"},
 	"make tf-check":        {".github/workflows/ci.yml", "run: make tf-check\n"},
 	"make compose-check":   {".github/workflows/ci.yml", "run: make compose-check\n"},
-	"make token":           {"services/readme_test.go", "make -s --no-print-directory -C %s token"},
+	"make token":           {"services/readme_test.go", "make -s --no-print-directory -C '%s' token"},
 	"make aggregate":       {"cmd/aggregate/plan_test.go", `"make", "aggregate", "NAME="`}, // .ci/full
 	"make generate":        {"cmd/fork/main.go", `"make", "-C", dir, "generate"`},
 	"video version":        {"services/version_test.go", `file, "version"`},

@@ -94,11 +94,11 @@ func newRelease(t *testing.T) string {
 			t.Fatalf("%s: %v: %s", script, err, out)
 		}
 	}
-	sh(`git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$NEW"`)
+	sh(`git ls-files --cached --others --exclude-standard | tar -cf - -T - | tar -xf - -C "$NEW"`)
 	for _, e := range locale {
 		e.apply(t, dir)
 	}
-	sh(`make -C "$NEW" generate BIN="$PWD/build/bin" && cd "$NEW" && go build -o bin/ ./services/video/cmd/video ./services/catalog/cmd/catalog ./cmd/dev`)
+	sh(`make -C "$NEW" generate BIN="$PWD/build/bin" && cd "$NEW" && go build -buildvcs=false -o bin/ ./services/video/cmd/video ./services/catalog/cmd/catalog ./cmd/dev`)
 	return filepath.Join(dir, "bin")
 }
 

@@ -49,7 +49,7 @@ func TestREADME(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token := fmt.Sprintf("make -s --no-print-directory -C %s token ARGS='--issuer %s'", root, tokens.URL())
+	token := fmt.Sprintf("make -s --no-print-directory -C '%s' token ARGS='--issuer %s'", root, tokens.URL())
 	wanted := []string{`"version":1`, `"version":2`, `"source":"projection"`, `"next_page_token"`}
 	wanted = append(wanted, `"engagements":[{`, `"like_count":1`)
 	if os.Getenv("LOCKSTEP_FULL") == "" {
@@ -69,7 +69,8 @@ func TestREADME(t *testing.T) {
 	script = strings.NewReplacer("make token", token, "localhost:8080", w.videoAddr, "localhost:8081", w.catalogAddr).Replace(script)
 	shell := exec.CommandContext(t.Context(), "bash", "-c", script)
 	shell.Dir = dir
-	shell.Env = append(os.Environ(), "PATH="+dir+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	// curl asks a proxy for localhost, too, if nothing says otherwise.
+	shell.Env = append(os.Environ(), "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1", "PATH="+dir+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	out, err := shell.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)

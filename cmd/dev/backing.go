@@ -30,6 +30,7 @@ func (p pair) startPostgres(ctx context.Context, all *parts) (*backing, error) {
 	if p.databaseURL != "" {
 		return existingPostgres(ctx, p.databaseURL)
 	}
+	postgres.Forget()
 	s, err := postgres.Start(ctx, postgres.Options{Log: p.progress()})
 	if err != nil {
 		return nil, err

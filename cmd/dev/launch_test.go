@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	}
 	defer os.RemoveAll(dir)
 	binary = filepath.Join(dir, "dev")
-	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", binary, ".").CombinedOutput(); err != nil {
 		panic(fmt.Sprintf("build: %v: %s", err, out))
 	}
 	pairtest.Main(m)
@@ -175,7 +175,15 @@ func (l *launch) session(t testing.TB) map[int]string {
 	return found
 }
 
-// awaitChild returns the pid of the child with that name.
+// children skips a test that needs them where the system does not show them. Call it before the start.
+func (*launch) children(t testing.TB) {
+	t.Helper()
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		t.Skip("only Linux shows the processes of a session: ", err)
+	}
+}
+
+// awaitChild returns the pid of the child with that name, after children.
 func (l *launch) awaitChild(t testing.TB, name string) (pid int) {
 	t.Helper()
 	eventually(t, "child "+name, func() bool {

@@ -6,7 +6,8 @@
 // The walk-through makes three writes to one video. It reads each write back from catalog with the
 // consistency token of the write. It acts as a user with a token of the issuer. The issuer and the
 // local broker run in this process. Postgres, the services and the official Pub/Sub emulator are
-// child processes. They end with this process. On Linux they also end if this process is killed.
+// child processes. They end with this process. If this process is killed, the services end, too; the
+// others do so on Linux only.
 // Each service is another process of this program, started with the command [part].
 //
 // Exit codes: 0 done (also after Ctrl-C while serving), 1 failed, 2 wrong usage.
@@ -40,10 +41,25 @@ const (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// After the first signal, a second one ends the process at once.
-	context.AfterFunc(ctx, stop)
+	ctx, stop := signal.NotifyContext(context.Background(), ends()...)
+	// After the first signal, a second one ends the process at once. Only SIGHUP does not, which the
+	// system and the shell each send for the same terminal.
+	context.AfterFunc(ctx, func() {
+		signal.Ignore(syscall.SIGHUP)
+		stop()
+	})
 	os.Exit(run(ctx, command.Call{Args: os.Args[1:], Getenv: os.Getenv, Out: os.Stdout, Err: os.Stderr}))
+}
+
+// ends returns the signals at which this program stops its children and ends. One of them is SIGHUP,
+// the signal of a terminal window that is closed, unless nohup makes this program ignore it. Only on
+// Linux would the children end without this program.
+func ends() []os.Signal {
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signals
 }
 
 func run(ctx context.Context, c command.Call) int {

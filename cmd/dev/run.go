@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"slices"
-	"syscall"
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
@@ -196,28 +195,6 @@ func (p pair) unlessInterrupted(ctx context.Context, err error) error {
 		return errInterrupted
 	}
 	return nil
-}
-
-// listen opens a port that accepts connections from this machine only. With --once it opens any
-// free port.
-func (p pair) listen(all *parts, service string, port int) (*net.TCPListener, error) {
-	if p.once {
-		port = 0
-	}
-	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("port %d for %s is taken: stop what listens there, or use --once, which takes free ports", port, service)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("listen for %s: %w", service, err)
-	}
-	all.atEnd(func() error {
-		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
-			return err
-		}
-		return nil // a server that listened on it has closed it
-	})
-	return l, nil
 }
 
 func baseURL(l net.Listener) string { return "http://" + l.Addr().String() }

@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -14,16 +15,45 @@ import (
 	"example.com/lockstep/internal/walk"
 )
 
+// TestInterruptedWalkThroughIsAFailure interrupts with Ctrl-C, and with the end of the terminal, for
+// which the system and the shell send a signal each.
 func TestInterruptedWalkThroughIsAFailure(t *testing.T) {
 	t.Parallel()
-	l := command(t, nil, "--once", "--json", "--pubsub", "local")
-	if err := l.cmd.Start(); err != nil {
-		t.Fatal(err)
+	for _, signals := range [][]os.Signal{{os.Interrupt}, {syscall.SIGHUP, syscall.SIGHUP}} {
+		l := command(t, nil, "--once", "--json", "--pubsub", "local")
+		l.children(t)
+		if err := l.cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		l.awaitChild(t, "postgres")
+		for _, sig := range signals {
+			l.signal(t, sig)
+		}
+		if code := l.wait(t); code != 1 || !strings.Contains(l.stderr.String(), "interrupted") || l.stdout.Len() > 0 {
+			t.Errorf("%v: exit code %d, stdout %q, stderr:\n%s", signals, code, l.stdout.String(), l.stderr.String())
+		}
 	}
-	l.awaitChild(t, "postgres")
+}
+
+// TestNohupKeepsServing: a run that was started with nohup outlives its terminal.
+func TestNohupKeepsServing(t *testing.T) {
+	t.Parallel()
+	l := command(t, nil, "pubsub", "--addr", "127.0.0.1:0")
+	l.cmd.Args = append([]string{"nohup"}, l.cmd.Args...)
+	var err error
+	if l.cmd.Path, err = exec.LookPath("nohup"); err != nil {
+		t.Skip(err)
+	}
+	l.serving(t)
+	l.line(t)
+	addr := strings.TrimPrefix(l.line(t), "export ")
+	l.signal(t, syscall.SIGHUP)
+	if still := command(t, []string{addr}, "provision"); still.run(t) != 0 {
+		t.Errorf("it serves no longer: %s", still.stderr.String())
+	}
 	l.signal(t, os.Interrupt)
-	if code := l.wait(t); code != 1 || !strings.Contains(l.stderr.String(), "interrupted") || l.stdout.Len() > 0 {
-		t.Errorf("exit code %d, stdout %q, stderr:\n%s", code, l.stdout.String(), l.stderr.String())
+	if code := l.wait(t); code != 0 {
+		t.Errorf("exit code %d, stderr:\n%s", code, l.stderr.String())
 	}
 }
 
@@ -47,28 +77,32 @@ func TestKilledLauncherLeavesNoProcess(t *testing.T) {
 func TestServing(t *testing.T) {
 	t.Parallel()
 	for _, port := range []string{"8080", "8081", "8082"} {
-		takenPort(t, port)
+		takenPort(t, "127.0.0.1", port)
 	}
+	takenPort(t, "::1", "8080") // a client of localhost may come here
 	t.Run("until Ctrl-C", servesUntilInterrupted)
 	t.Run("until Postgres ends", servesUntilPostgresEnds)
 	t.Run("with an operator's commands", showsAnOperatorsCommands)
 	// fork: leave out
-	takenPort(t, "8083")
+	takenPort(t, "127.0.0.1", "8083")
 	t.Run("with the live page", showsTheLivePage)
 	t.Run("with the live page and another program's broker", leavesNoFaultInABroker)
 	// fork: go on
 }
 
-func takenPort(t *testing.T, port string) {
+func takenPort(t *testing.T, host, port string) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:"+port)
+	listener, err := net.Listen("tcp", net.JoinHostPort(host, port))
+	if host == "::1" && errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return // a machine without IPv6
+	}
 	if err != nil {
 		t.Skipf("this machine uses the port itself: %v", err)
 	}
 	defer listener.Close()
 	l := command(t, nil)
 	if code := l.run(t); code != 1 || !strings.Contains(l.stderr.String(), "port "+port) {
-		t.Errorf("port %s taken: exit code %d, stderr %q", port, code, l.stderr.String())
+		t.Errorf("port %s of %s taken: exit code %d, stderr %q", port, host, code, l.stderr.String())
 	}
 }
 
@@ -112,6 +146,7 @@ func get(t *testing.T, url, token string) int {
 
 func servesUntilPostgresEnds(t *testing.T) {
 	l := command(t, nil, "--json", "--pubsub", "local")
+	l.children(t)
 	l.serving(t)
 	checkWalk(t, l.line(t))
 	if err := syscall.Kill(l.awaitChild(t, "postgres"), syscall.SIGQUIT); err != nil {

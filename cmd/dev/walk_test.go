@@ -83,7 +83,12 @@ func walkOnce(t testing.TB, vars []string, args ...string) walked {
 
 func TestOnceOnFreshPostgresAndFake(t *testing.T) {
 	t.Parallel()
-	w := walkOnce(t, nil, "--pubsub", "local")
+	// These are for other servers, and none of them is on this machine.
+	others := []string{
+		"PGSERVICE=elsewhere", "PGOPTIONS=-c search_path=elsewhere", "PGTARGETSESSIONATTRS=standby",
+		"HTTP_PROXY=http://127.0.0.1:1", "HTTPS_PROXY=http://127.0.0.1:1",
+	}
+	w := walkOnce(t, others, "--pubsub", "local")
 	if !strings.Contains(w.Postgres, "private") || !strings.Contains(w.PubSub, "own Pub/Sub") {
 		t.Errorf("chose %q and %q", w.Postgres, w.PubSub)
 	}

@@ -77,7 +77,7 @@ func copied(t *testing.T, root, tools string) rootCopy {
 	// A person has the copy and its neighbours in one folder. Its own name is none of those in the
 	// text, as that of a fork at root may be.
 	c := rootCopy{dir: filepath.Join(t.TempDir(), "repository"), tools: tools}
-	c.run(t, root, `mkdir -p "$COPY/build" && git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$COPY"`)
+	c.run(t, root, `mkdir -p "$COPY/build" && git ls-files --cached --others --exclude-standard | tar -cf - -T - | tar -xf - -C "$COPY"`)
 	if err := os.Symlink(tools, filepath.Join(c.dir, "build", "bin")); err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func serve(t *testing.T) string {
 		lis.Close()
 	}
 	binary := filepath.Join(t.TempDir(), "dev")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/dev")
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", binary, "./cmd/dev")
 	build.Dir = "../.."
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v: %s", err, out)

@@ -83,7 +83,7 @@ func (r *e2eRun) run(ctx context.Context) (err error) {
 func (r *e2eRun) build(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, compileTime)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", r.binaries+string(filepath.Separator),
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", r.binaries+string(filepath.Separator),
 		"./services/video/cmd/video", "./services/catalog/cmd/catalog")
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the services: %w: %s", err, output)

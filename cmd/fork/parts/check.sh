@@ -31,7 +31,7 @@ terraform -chdir=terraform fmt -check -recursive -diff
 
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
-git ls-files -z --cached --others --exclude-standard | grep -zvE '\.tfvars(\.json)?$|\.tfstate|/\.terraform' | xargs -0 tar -cf - | tar -xf - -C "$copy"
+git ls-files --cached --others --exclude-standard | grep -vE '\.tfvars(\.json)?$|\.tfstate|/\.terraform' | tar -cf - -T - | tar -xf - -C "$copy"
 export TF_IN_AUTOMATION=1 GOOGLE_OAUTH_ACCESS_TOKEN=none
 if [ -x "${LOCKSTEP_TF_PLUGINS:-}/terraform-provider-google" ]; then
   export TF_CLI_CONFIG_FILE=$copy/terraform.tfrc

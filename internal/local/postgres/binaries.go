@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"time"
 )
 
 // places are the directories in which packages install Postgres outside the
@@ -26,19 +26,28 @@ func places() []string {
 	}
 }
 
-// ErrNotInstalled means that this machine has no Postgres, and that none could be
-// downloaded.
-var ErrNotInstalled = errors.New("install Postgres (Debian and Ubuntu: apt-get install postgresql; macOS: brew install postgresql)")
+// oldest is the oldest major version that the pair supports.
+const oldest = 15
+
+// ErrNotInstalled means that this machine has no Postgres that the pair supports, and that none could
+// be downloaded.
+var ErrNotInstalled = fmt.Errorf("install Postgres %d or later "+
+	"(Debian and Ubuntu: apt-get install postgresql; macOS: brew install postgresql@17)", oldest)
 
 // findBinaries returns the directory with initdb and postgres. It prefers the directory on the
-// PATH, then the newest directory in places, then the downloaded directory.
+// PATH, then the newest directory in places, then the downloaded directory. It leaves out versions
+// before oldest, such as the 14 of Ubuntu 22.04.
 func findBinaries(ctx context.Context, log io.Writer) (string, error) {
-	return installedOr(places(), func() (string, error) { return download(ctx, log) })
+	return installedOr(ctx, places(), log, func() (string, error) { return download(ctx, log) })
 }
 
-func installedOr(globs []string, download func() (string, error)) (string, error) {
-	if dir := installed(globs); dir != "" {
+func installedOr(ctx context.Context, globs []string, log io.Writer, download func() (string, error)) (string, error) {
+	dir, others := installed(ctx, globs)
+	if dir != "" {
 		return dir, nil
+	}
+	for _, other := range others {
+		fmt.Fprintf(log, "not taken, because Postgres %d or later is needed: %s\n", oldest, other)
 	}
 	dir, err := download()
 	if err != nil {
@@ -47,21 +56,32 @@ func installedOr(globs []string, download func() (string, error)) (string, error
 	return dir, nil
 }
 
-func installed(globs []string) string {
+// installed returns the directory of the installed programs, or "" and the directories of programs
+// that are too old or do not run.
+func installed(ctx context.Context, globs []string) (dir string, others []string) {
 	if path, err := exec.LookPath("initdb"); err == nil {
 		if dir := realDir(path); complete(dir) {
-			return dir
+			if major(ctx, dir) >= oldest {
+				return dir, nil
+			}
+			others = append(others, dir)
 		}
 	}
-	var found []string
+	newest := oldest - 1
 	for _, glob := range globs {
-		dirs, _ := filepath.Glob(glob) // fails on a malformed pattern only
-		found = append(found, slices.DeleteFunc(dirs, func(d string) bool { return !complete(d) })...)
+		found, _ := filepath.Glob(glob) // fails on a malformed pattern only
+		for _, d := range found {
+			if !complete(d) || slices.Contains(others, d) {
+				continue
+			}
+			if version := major(ctx, d); version > newest {
+				dir, newest = d, version
+			} else if version < oldest {
+				others = append(others, d)
+			}
+		}
 	}
-	if len(found) == 0 {
-		return ""
-	}
-	return slices.MaxFunc(found, func(a, b string) int { return major(a) - major(b) })
+	return dir, others
 }
 
 // realDir returns the directory of a program. It resolves links, because the server looks for its
@@ -82,16 +102,23 @@ func complete(dir string) bool {
 	return true
 }
 
-// lastNumber matches the major version in a path.
-var lastNumber = regexp.MustCompile(`(\d+)\D*$`)
+// versionTime bounds the run of a program that prints its version. It takes milliseconds.
+const versionTime = 20 * time.Second
 
-// major returns the last number in a path, such as 17 in /usr/lib/postgresql/17/bin. It returns 0
-// if there is none.
-func major(path string) int {
-	match := lastNumber.FindStringSubmatch(path)
-	if match == nil {
+// majorVersion matches the major version in the answer of postgres --version.
+var majorVersion = regexp.MustCompile(`\(PostgreSQL\) (\d+)`)
+
+// major returns the major version of the programs in a directory. It asks the program, because a path
+// may have no version or other numbers, such as Homebrew's Cellar/postgresql@14/14.15/bin. It returns
+// 0 if the program does not run here.
+func major(ctx context.Context, dir string) int {
+	ctx, cancel := context.WithTimeout(ctx, versionTime)
+	defer cancel()
+	answer, err := exec.CommandContext(ctx, filepath.Join(dir, "postgres"), "--version").Output()
+	match := majorVersion.FindSubmatch(answer)
+	if err != nil || match == nil {
 		return 0
 	}
-	n, _ := strconv.Atoi(match[1]) // digits only
+	n, _ := strconv.Atoi(string(match[1])) // digits only
 	return n
 }

@@ -3,12 +3,14 @@ package postgres
 import (
 	"archive/zip"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
@@ -16,38 +18,60 @@ import (
 
 func TestInstalled(t *testing.T) {
 	root := t.TempDir()
-	for _, dir := range []string{"9/bin", "17/bin", "16/bin"} {
-		writePrograms(t, filepath.Join(root, dir), "initdb", "postgres")
+	for version, dir := range map[string]string{"9.6.24": "9/bin", "17.5": "17/bin", "16.1": "16/bin"} {
+		writeServer(t, filepath.Join(root, dir), version)
 	}
 	writePrograms(t, filepath.Join(root, "18/bin"), "postgres") // as the client packages install it
+	writePrograms(t, filepath.Join(root, "19/bin"), "initdb", "postgres")
+	// As Homebrew installs it: the last number of the path is the minor version.
+	writeServer(t, filepath.Join(root, "Cellar/postgresql@14/14.15/bin"), "14.15 (Homebrew)")
 	globs := []string{filepath.Join(root, "*/bin")}
-
-	t.Run("newest complete", func(t *testing.T) {
-		t.Setenv("PATH", "")
-		if got, want := installed(globs), filepath.Join(root, "17/bin"); got != want {
-			t.Errorf("installed = %q, want %q", got, want)
-		}
-	})
-	t.Run("path wins, links followed", func(t *testing.T) {
+	link := func(t *testing.T, dir string) {
+		t.Helper()
 		links := t.TempDir()
-		if err := os.Symlink(filepath.Join(root, "16/bin/initdb"), filepath.Join(links, "initdb")); err != nil {
+		if err := os.Symlink(filepath.Join(root, dir, "initdb"), filepath.Join(links, "initdb")); err != nil {
 			t.Fatal(err)
 		}
 		t.Setenv("PATH", links)
-		if got, want := installed(globs), filepath.Join(root, "16/bin"); got != want {
-			t.Errorf("installed = %q, want %q", got, want)
+	}
+
+	t.Run("newest complete", func(t *testing.T) {
+		t.Setenv("PATH", "")
+		if got, _ := installed(t.Context(), globs); got != filepath.Join(root, "17/bin") {
+			t.Errorf("installed = %q, want 17", got)
+		}
+	})
+	t.Run("path wins, links followed", func(t *testing.T) {
+		link(t, "16/bin")
+		if got, _ := installed(t.Context(), globs); got != filepath.Join(root, "16/bin") {
+			t.Errorf("installed = %q, want 16", got)
+		}
+	})
+	t.Run("unless it is too old", func(t *testing.T) {
+		link(t, "Cellar/postgresql@14/14.15/bin")
+		if got, _ := installed(t.Context(), globs); got != filepath.Join(root, "17/bin") {
+			t.Errorf("installed = %q, want 17", got)
+		}
+	})
+	t.Run("only old ones", func(t *testing.T) {
+		link(t, "Cellar/postgresql@14/14.15/bin")
+		var log strings.Builder
+		dir, err := installedOr(t.Context(), []string{filepath.Join(root, "9/bin")}, &log, func() (string, error) { return "downloaded", nil })
+		if err != nil || dir != "downloaded" || !strings.Contains(log.String(), "9/bin\n") || !strings.Contains(log.String(), "14.15/bin\n") {
+			t.Errorf("installedOr = %q, %v; log %q", dir, err, log.String())
 		}
 	})
 	t.Run("none", func(t *testing.T) {
 		t.Setenv("PATH", "")
-		if got := installed([]string{filepath.Join(root, "nothing/*")}); got != "" {
-			t.Errorf("installed = %q, want none", got)
+		if got, others := installed(t.Context(), []string{filepath.Join(root, "nothing/*")}); got != "" || len(others) > 0 {
+			t.Errorf("installed = %q, %q; want none", got, others)
 		}
 	})
 }
 
 func TestDownloadOnce(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir()) // the library leaves its log there
+	defer syscall.Umask(syscall.Umask(0o077))
 	for _, program := range []string{"tar", "xz"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skipf("building the archive needs %s", program)
@@ -76,6 +100,12 @@ func TestDownloadOnce(t *testing.T) {
 			t.Errorf("%s holds no programs", dir)
 		}
 	}
+	for _, name := range []string{"", "bin", "bin/postgres"} { // the server of root runs as another user
+		info, err := os.Stat(filepath.Join(cache, "postgres-"+string(downloaded), name))
+		if err != nil || info.Mode().Perm()&0o055 != 0o055 {
+			t.Errorf("%s: mode %v, %v; want it open to all", name, info.Mode(), err)
+		}
+	}
 	if requests != 1 {
 		t.Errorf("fetched %d times, want once", requests)
 	}
@@ -90,11 +120,31 @@ func TestDownloadFails(t *testing.T) {
 	defer server.Close()
 	config := embeddedpostgres.DefaultConfig().BinaryRepositoryURL(server.URL)
 	t.Setenv("PATH", "")
-	dir, err := installedOr([]string{filepath.Join(t.TempDir(), "nothing/*")}, func() (string, error) {
+	dir, err := installedOr(t.Context(), []string{filepath.Join(t.TempDir(), "nothing/*")}, io.Discard, func() (string, error) {
 		return downloadTo(t.Context(), t.TempDir(), new(strings.Builder), config)
 	})
 	if !errors.Is(err, ErrNotInstalled) {
 		t.Errorf("installedOr = %q, %v; want %v", dir, err, ErrNotInstalled)
+	}
+}
+
+// TestAPrivateDirectoryIsNamed: a directory of root, such as one in root's home, is none for the user
+// that runs the server.
+func TestAPrivateDirectoryIsNamed(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only the server of root runs as another user")
+	}
+	private := filepath.Join(t.TempDir(), "private")
+	if err := os.Mkdir(private, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", private)
+	s, err := Start(t.Context(), Options{})
+	if err == nil {
+		s.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "must be able to enter "+private) {
+		t.Errorf("Start = %v, want an error that names %s", err, private)
 	}
 }
 
@@ -143,5 +193,15 @@ func writePrograms(tb testing.TB, dir string, names ...string) {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
 			tb.Fatal(err)
 		}
+	}
+}
+
+// writeServer writes programs of a version of Postgres.
+func writeServer(tb testing.TB, dir, version string) {
+	tb.Helper()
+	writePrograms(tb, dir, "initdb", "postgres")
+	script := "#!/bin/sh\necho 'postgres (PostgreSQL) " + version + "'\n"
+	if err := os.WriteFile(filepath.Join(dir, "postgres"), []byte(script), 0o755); err != nil {
+		tb.Fatal(err)
 	}
 }

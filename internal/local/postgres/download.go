@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -40,6 +41,9 @@ func downloadTo(ctx context.Context, cache string, log io.Writer, config embedde
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", err
 	}
+	if err := os.Chmod(cache, 0o755); err != nil { // whatever the umask
+		return "", err
+	}
 	// The programs are unpacked in another directory and then moved as a whole, so that another
 	// process never finds only some of them.
 	aside, err := os.MkdirTemp(cache, "unpack-")
@@ -48,6 +52,9 @@ func downloadTo(ctx context.Context, cache string, log io.Writer, config embedde
 	}
 	defer os.RemoveAll(aside)
 	if err := fetch(ctx, aside, config); err != nil {
+		return "", err
+	}
+	if err := open(filepath.Join(aside, "postgres")); err != nil {
 		return "", err
 	}
 	if err := os.Rename(filepath.Join(aside, "postgres"), home); err != nil && !complete(bin) {
@@ -86,6 +93,22 @@ func fetch(ctx context.Context, dir string, config embeddedpostgres.Config) erro
 		return nil
 	}
 	return errors.Join(err, errors.New("the archive holds no initdb and postgres"))
+}
+
+// open lets every user read the files and run the programs in dir, whatever the umask was when they were
+// unpacked.
+func open(dir string) error {
+	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.Type()&fs.ModeSymlink != 0 {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		mode := info.Mode().Perm()
+		return os.Chmod(path, mode|mode>>3&0o050|mode>>6&0o005) // as the owner's, without the right to write
+	})
 }
 
 // cacheDir returns a directory that the server's user can reach. A server that root starts runs as

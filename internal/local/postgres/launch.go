@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -42,10 +43,15 @@ func (s *Server) initialise(ctx context.Context) error {
 		"--pgdata="+s.dir.data(), "--username=postgres", "--auth=trust",
 		"--encoding=UTF8", "--locale=C", "--lc-ctype="+ctype, "--no-sync")
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = s.dir.path, environment(), s.dir.asOwner()
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("initdb: %w: %s", err, strings.TrimSpace(string(out)))
+	out, err := cmd.CombinedOutput()
+	switch {
+	case err == nil:
+		return nil
+	case s.dir.owner != nil && errors.Is(err, fs.ErrPermission): // the error names the program only
+		return fmt.Errorf("initdb: %w: Postgres refuses root, and the user with the id %d must be able to enter %s and %s",
+			err, s.dir.owner.Uid, s.dir.path, s.bin)
 	}
-	return nil
+	return fmt.Errorf("initdb: %w: %s", err, strings.TrimSpace(string(out)))
 }
 
 // launch starts the server on a free port, and waits until it answers.
@@ -129,6 +135,16 @@ func (s *Server) probe(ctx context.Context) error {
 	}
 	s.version, _, _ = strings.Cut(version, " ") // the rest names the distribution's package
 	return nil
+}
+
+// Forget unsets the variables of Postgres's clients in this process, such as PGSERVICE and PGOPTIONS.
+// They are for other servers, and a client adds them to every URL. Call it before [Start].
+func Forget() {
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "PG") {
+			_ = os.Unsetenv(name) // fails on an empty name only
+		}
+	}
 }
 
 // environment is small on purpose. The caller's PG* variables must not reach the server, and macOS

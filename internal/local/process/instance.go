@@ -17,12 +17,19 @@ const (
 	// SIGTERM.
 	endTime = 15 * time.Second
 	// inherited is the file descriptor of the listener in the service. It is the first descriptor
-	// after stdin, stdout and stderr.
+	// after stdin, stdout and stderr. parent is the one of a pipe that ends with the parent process.
 	inherited = 3
+	parent    = 4
 )
 
-// Listener returns the inherited listener. The process of the service calls it.
+// Listener returns the inherited listener. The process of the service calls it. From then on the process
+// ends with its parent, as Linux has it for [Start]. Elsewhere it would go on after a parent that was
+// killed, and keep the port.
 func Listener() (net.Listener, error) {
+	go func() {
+		_, _ = io.Copy(io.Discard, os.NewFile(parent, "parent")) // until the parent has ended
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}()
 	file := os.NewFile(inherited, "listener")
 	defer file.Close()
 	lis, err := net.FileListener(file)
@@ -58,7 +65,9 @@ type State struct {
 type Instance struct {
 	command  Command
 	listener *os.File
-	failed   chan error
+	// The service reads lives. Nothing is ever written to alive, which closes when this process ends.
+	lives, alive *os.File
+	failed       chan error
 
 	acting sync.Mutex // held during all of Start, Stop or Kill
 
@@ -75,7 +84,11 @@ func NewInstance(c Command, lis *net.TCPListener) (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Instance{command: c, listener: file, failed: make(chan error, 1)}, nil
+	lives, alive, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return &Instance{command: c, listener: file, lives: lives, alive: alive, failed: make(chan error, 1)}, nil
 }
 
 // Start starts a process. It returns an error if a process runs already. It does not wait until the
@@ -87,7 +100,7 @@ func (i *Instance) Start() error {
 		return errors.New("start: it runs")
 	}
 	cmd := exec.Command(i.command.Path, i.command.Args...)
-	cmd.Env, cmd.Stderr, cmd.ExtraFiles = i.command.Env, i.command.Log, []*os.File{i.listener}
+	cmd.Env, cmd.Stderr, cmd.ExtraFiles = i.command.Env, i.command.Log, []*os.File{i.listener, i.lives}
 	running, err := Start(cmd, syscall.SIGKILL)
 	if err != nil {
 		return err
@@ -149,4 +162,6 @@ func (i *Instance) State() State {
 func (i *Instance) Failed() <-chan error { return i.failed }
 
 // Close stops the process and gives up the listener.
-func (i *Instance) Close() error { return errors.Join(i.Stop(), i.listener.Close()) }
+func (i *Instance) Close() error {
+	return errors.Join(i.Stop(), i.listener.Close(), i.lives.Close(), i.alive.Close())
+}

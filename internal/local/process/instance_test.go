@@ -1,11 +1,13 @@
 package process_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -93,6 +95,44 @@ func TestAnUnexpectedEndIsReported(t *testing.T) {
 	}
 	if pid := i.State().PID; pid != 0 {
 		t.Errorf("process %d is shown as running", pid)
+	}
+}
+
+// TestAServiceEndsWithItsParent has no Start that asks the kernel of Linux to end the service.
+func TestAServiceEndsWithItsParent(t *testing.T) {
+	t.Parallel()
+	lis, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lis.Close()
+	file, err := lis.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	lives, alive, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lives.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	service := exec.CommandContext(ctx, os.Args[0])
+	service.Env, service.ExtraFiles = append(os.Environ(), serviceMode+"=1"), []*os.File{file, lives}
+	if err := service.Start(); err != nil {
+		t.Fatal(err)
+	}
+	url := "http://" + lis.Addr().String()
+	if got := get(t, url); got != fmt.Sprint(service.Process.Pid) {
+		t.Errorf("answered by %s, want %d", got, service.Process.Pid)
+	}
+	if err := alive.Close(); err != nil { // as at the end of the parent
+		t.Fatal(err)
+	}
+	_ = service.Wait()
+	if ctx.Err() != nil {
+		t.Errorf("it still ran after %s, and was killed", patience)
 	}
 }
 

@@ -71,7 +71,7 @@ func StartService(
 // serviceBinaries builds both binaries, and returns their directory.
 var serviceBinaries = sync.OnceValues(func() (string, error) {
 	const dir = "build/start/"
-	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", dir,
+	build := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", dir,
 		"./services/video/cmd/video", "./services/catalog/cmd/catalog")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {

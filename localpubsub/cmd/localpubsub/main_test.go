@@ -86,7 +86,7 @@ func TestTheBinaryIsSmall(t *testing.T) {
 	}
 	const most = 15_000_000
 	name := filepath.Join(t.TempDir(), "localpubsub")
-	build := exec.CommandContext(t.Context(), "go", "build", "-tags=grpcnotrace", "-trimpath", "-ldflags=-s -w", "-o", name, ".")
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-tags=grpcnotrace", "-trimpath", "-ldflags=-s -w", "-o", name, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

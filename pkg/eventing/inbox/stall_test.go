@@ -53,7 +53,7 @@ func TestAFrozenProcessSpendsNoAttempt(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range freezes {
-		until(t, "it stands still", func() bool { return stopped(cmd.Process.Pid) })
+		awaitStop(t, cmd.Process.Pid, &out)
 		until(t, "the database has ended its transaction", func() bool { return inTransaction(t, admin) == 0 })
 		if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
@@ -70,14 +70,18 @@ func TestAFrozenProcessSpendsNoAttempt(t *testing.T) {
 	}
 }
 
-// stopped reads the third field of the process's line in /proc.
-func stopped(pid int) bool {
-	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
-	after := bytes.Fields(line[bytes.LastIndexByte(line, ')')+1:])
-	return len(after) > 0 && string(after[0]) == "T"
+// awaitStop waits until a child has stopped. It asks the system for the child's state, as a shell does,
+// because only Linux has it in /proc.
+func awaitStop(t *testing.T, pid int, output fmt.Stringer) {
+	t.Helper()
+	until(t, "it stands still", func() bool {
+		var status syscall.WaitStatus
+		changed, err := syscall.Wait4(pid, &status, syscall.WUNTRACED|syscall.WNOHANG, nil)
+		if err != nil || changed == pid && !status.Stopped() {
+			t.Fatalf("it has ended: %v, %v\n%s", status, err, output)
+		}
+		return changed == pid
+	})
 }
 
 func inTransaction(t *testing.T, admin *pgxpool.Pool) (n int) {
