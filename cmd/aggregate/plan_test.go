@@ -157,6 +157,10 @@ func TestAggregateCompiles(t *testing.T) {
 			}
 		}
 	}
+	taken := planned(t, "../..", [3]string{"reply", goodFields})
+	if err := taken.complete(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), "reply already declared") {
+		t.Errorf("the tests of video have a type of the name, and the error is %v", err)
+	}
 }
 
 // In full: the command adds an aggregate, one below it and one without a parent to a copy of
