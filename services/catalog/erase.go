@@ -12,6 +12,7 @@ import (
 
 	"example.com/lockstep/internal/operator"
 	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/operator/deadletter"
@@ -27,6 +28,10 @@ var Types = []string{
 
 // ownerTimeout bounds one call to the owner.
 const ownerTimeout = 10 * time.Second
+
+// userCountTimeout bounds a count of a user's rows. The database cancels one after 15 seconds. A
+// database that does not answer cancels none.
+const userCountTimeout = 30 * time.Second
 
 // Erasure removes a user's data from the read model, except the data that the events of the owner's
 // erasure remove.
@@ -142,9 +147,10 @@ func (e *Erasure) Erase(ctx context.Context, by audit.Actor, erased func()) erro
 
 // rows counts the user's rows that no event has deleted yet.
 func (e *Erasure) rows(ctx context.Context) (found []erasure.Found, err error) {
+	db := bounded.Pool{DB: e.videos.db, Limit: userCountTimeout}
 	for _, rows := range userRows {
-		n, err := rows.of(ctx, e.videos.db, e.User)
-		if err != nil {
+		var n int64
+		if err := db.Statement("count "+rows.name, rows.sql, e.User).Scan(ctx, &n); err != nil {
 			return nil, err
 		}
 		found = append(found, erasure.Found{What: rows.name + " that are not deleted yet", Count: n})
