@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/grpc"
 
-	"example.com/lockstep/internal/operator"
 	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/consistency"
@@ -37,7 +36,7 @@ const userCountTimeout = 30 * time.Second
 // erasure remove.
 type Erasure struct {
 	videos  videos
-	letters operator.Letters
+	letters *deadletter.Batch
 	// erased are the dead letters that Erase has removed.
 	erased []deadletter.Letter
 	erasure.Options
@@ -45,7 +44,7 @@ type Erasure struct {
 
 // NewErasure returns the erasure of a user in db. owner is a connection to the owner of videos,
 // which knows the uploader of a deleted video.
-func NewErasure(db *pgxpool.Pool, owner *grpc.ClientConn, letters operator.Letters, o erasure.Options) *Erasure {
+func NewErasure(db *pgxpool.Pool, owner *grpc.ClientConn, letters *deadletter.Batch, o erasure.Options) *Erasure {
 	return &Erasure{videos: videos{db: db, owner: replicationv1.NewReplicationServiceClient(owner)}, letters: letters, Options: o}
 }
 
@@ -129,7 +128,7 @@ func (e *Erasure) Erase(ctx context.Context, by audit.Actor, erased func()) erro
 		if l.Messages == 0 && time.Since(l.Since) < letterRetention {
 			continue // its message comes back, with the user's text
 		}
-		if err := e.letters.Erase(ctx, by, e.letters.Handler, l); err != nil {
+		if err := e.letters.Erase(ctx, by, l); err != nil {
 			return err
 		}
 		e.erased = append(e.erased, l)

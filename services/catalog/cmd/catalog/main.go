@@ -21,6 +21,7 @@ import (
 	"example.com/lockstep/internal/topics"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/operator/deadletter"
 	"example.com/lockstep/pkg/eventing/operator/erasure"
 	"example.com/lockstep/pkg/eventing/rebuild"
 	"example.com/lockstep/services/catalog"
@@ -46,7 +47,7 @@ var readModel = operator.ReadModel{
 	Rebuild: func(db *pgxpool.Pool, owner *grpc.ClientConn) *rebuild.Rebuild {
 		return catalog.NewRebuild(db, owner, slog.Default())
 	},
-	Erasure: func(db *pgxpool.Pool, owner *grpc.ClientConn, letters operator.Letters, o erasure.Options) erasure.Eraser {
+	Erasure: func(db *pgxpool.Pool, owner *grpc.ClientConn, letters *deadletter.Batch, o erasure.Options) erasure.Eraser {
 		return catalog.NewErasure(db, owner, letters, o)
 	},
 }
