@@ -111,8 +111,7 @@ var arrival = backoff.Policy{Base: 100 * time.Millisecond, Cap: 2 * time.Second}
 
 // letterRetention is how long after the first receipt of an event the message of its dead letter
 // exists at most. A subscription keeps messages for up to 31 days, and the event may have waited for
-// as long before it became a dead letter. Until then, a dead letter without a message has one that
-// another session has leased, for up to ten minutes.
+// as long before. Until then, another session has leased a message that is missing, for ten minutes at most.
 const letterRetention = 2 * 31 * 24 * time.Hour
 
 // Erase brings the rows of the user's dead letters to the owner's state, and then removes the

@@ -152,9 +152,8 @@ func (c counters) limited(ctx context.Context, mode pgx.TxAccessMode, f func(con
 	})
 }
 
-// boundOfCount selects the id at which a part of a count ends. It is the end $2 of the range, the
-// video behind the first $3 engagements, or the video behind the first $3 rows of counters,
-// whichever comes first.
+// boundOfCount selects the id at which a part of a count ends: the end $2 of the range, or the video
+// behind the first $3 engagements or rows of counters, whichever comes first.
 const boundOfCount = `
 	SELECT least($2::text::uuid,
 	  (SELECT video_id FROM video_user_engagements_projection WHERE video_id >= $1::text::uuid ORDER BY video_id OFFSET $3 LIMIT 1),

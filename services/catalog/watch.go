@@ -21,9 +21,8 @@ import (
 const (
 	// CheckInterval is the default time from the start of one check to the start of the next.
 	CheckInterval = 24 * time.Hour
-	// checkRate is how many rows a second a check compares, or 86 million rows a day. A check reads
-	// the rows in parts, one every four seconds. A part takes each database some tens of
-	// milliseconds.
+	// checkRate is how many rows a second a check compares, 86 million a day. It reads a part every four
+	// seconds, which takes each database some tens of milliseconds.
 	checkRate = 1000
 	// checkLease is how long an instance holds a check after it saved its progress. It is longer
 	// than a part of a check takes, and longer than a check takes to decide about its uncertain
