@@ -19,6 +19,7 @@ import (
 	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/internal/porttest"
+	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/services/catalog"
 	"example.com/lockstep/services/video"
 )
@@ -128,7 +129,7 @@ func (w *world) startMutedVideo(t testing.TB) (stop func()) {
 
 func (w *world) serveVideo(t testing.TB, addr, project string) (stop func()) {
 	t.Helper()
-	cfg := video.Config{DatabaseURL: w.pg.VideoURL, Project: project, Reflection: true, Auth: w.auth}
+	cfg := video.Config{Config: serve.Config{DatabaseURL: w.pg.VideoURL, Project: project, Reflection: true, Auth: w.auth}}
 	return start(t, addr, func(ctx context.Context, lis net.Listener, log *slog.Logger) error {
 		return video.Serve(ctx, cfg, lis, log)
 	})
@@ -138,7 +139,8 @@ func (w *world) serveVideo(t testing.TB, addr, project string) (stop func()) {
 func (w *world) startCatalog(t testing.TB) (stop func()) {
 	t.Helper()
 	cfg := catalog.Config{
-		DatabaseURL: w.pg.CatalogURL, Project: w.project, VideoServiceAddr: w.videoAddr, Reflection: true, Auth: w.auth,
+		Config:           serve.Config{DatabaseURL: w.pg.CatalogURL, Project: w.project, Reflection: true, Auth: w.auth},
+		VideoServiceAddr: w.videoAddr,
 	}
 	return start(t, w.catalogAddr, func(ctx context.Context, lis net.Listener, log *slog.Logger) error {
 		return catalog.Serve(ctx, cfg, lis, log)

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"regexp"
-	"strings"
 
 	"example.com/lockstep/cmd/fork/repo"
 )
@@ -85,16 +84,13 @@ func (c *change) readerEdits() {
 		s.element("Projector.Comparisons", "[]reconcile.Comparison", c.part("parts/reader_comparison.tmpl"))
 		s.element("Projector.Fillers", "[]backfill.Filler", "p."+a.Plural())
 		s.element("projections.Positions", "[]positioned", a.Plural()+"{db: p.db}")
-		s.inLiteral("Positions", c.part("parts/reader_position.tmpl"))
+		s.element("isIDOf", "map[string]func(id string) bool", a.Name+"Type: isUUID")
 	})
 	c.edit("services/catalog/rebuild.go", func(s *source) {
-		part := strings.Count(s.of(s.declaration("NewRebuild")), "rebuild.Part{")
 		s.element("shadows", "[]string", "rebuild.Shadow("+a.Name+"Table)")
-		s.argument("NewRebuild", "rebuild.New", fmt.Sprintf(
-			"rebuild.Part{Table: %[1]sTable, Key: %[1]sKey, Shadow: shadow.%[2]s, Before: before[%[3]d], After: after[%[3]d]}",
-			a.Name, a.Plural(), part))
+		s.element("NewRebuild", "[]rebuild.Part", fmt.Sprintf("{Table: %[1]sTable, Key: %[1]sKey, Shadow: shadow.%[2]s}", a.Name, a.Plural()))
 	})
-	c.edit("services/catalog/rest.go", func(s *source) { s.last("restAPI.mount", c.part("parts/reader_mount.tmpl")) })
+	c.edit("services/catalog/rest.go", func(s *source) { s.after("restAPI.mount", "a.get)", c.part("parts/reader_mount.tmpl")) })
 	c.edit("services/catalog/erase.go", func(s *source) {
 		s.element("Types", "[]string", a.Name+"Type")
 		s.first("Erasure.Owned", c.part("parts/reader_owned.tmpl"))

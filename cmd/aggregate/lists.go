@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// This file inserts text into literals, arguments and declarations.
+// This file inserts text into literals and declarations.
 
 // maxLine is the maximum length of a line with a literal. If an insertion would make the line
 // longer, the literal is broken into several lines.
@@ -36,31 +36,6 @@ func (s *source) element(declaration, opening, text string) {
 	default:
 		s.insert(last, ", "+text)
 	}
-}
-
-// argument appends text to the arguments of the last call of function in a declaration.
-func (s *source) argument(declaration, function, text string) {
-	root := s.declaration(declaration)
-	if root == nil {
-		return
-	}
-	var last *ast.CallExpr
-	ast.Inspect(root, func(n ast.Node) bool {
-		if call, ok := n.(*ast.CallExpr); ok && s.of(call.Fun) == function && len(call.Args) > 0 {
-			last = call
-		}
-		return true
-	})
-	if last == nil {
-		s.missing(function + "(…) in " + declaration)
-		return
-	}
-	end := last.Args[len(last.Args)-1]
-	separator := ", "
-	if s.tooLong(end.Pos(), text) {
-		separator = ",\n"
-	}
-	s.insert(end.End(), separator+text)
 }
 
 // tooLong reports whether the line at a position would be too long if more were added to it. A line

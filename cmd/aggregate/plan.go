@@ -2,13 +2,8 @@ package main
 
 import (
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 
 	"example.com/lockstep/cmd/fork/repo"
@@ -29,9 +24,6 @@ func plan(root string, a Aggregate) (*change, error) {
 	c.personalData()
 	if c.err != nil {
 		return nil, fmt.Errorf("nothing was written: %w", c.err)
-	}
-	if err := c.checkDeclarations(); err != nil {
-		return nil, err
 	}
 	return c, nil
 }
@@ -69,81 +61,4 @@ func (c *change) migration(folder string) string {
 		c.fail(err)
 	}
 	return folder + "/" + number + "_" + c.aggregate.Plural() + ".sql"
-}
-
-// checkDeclarations returns an error if a package of the change would declare or import a name that
-// it has already.
-func (c *change) checkDeclarations() error {
-	for _, dir := range []string{"services/video", "services/catalog", "services"} {
-		taken, err := declarations(c.root, dir)
-		if err != nil {
-			return err
-		}
-		declared := []string{c.aggregate.Name, "import " + c.aggregate.Name, "import " + c.aggregate.Plural()}
-		for _, name := range c.created {
-			if filepath.Dir(name) == dir {
-				file, err := parser.ParseFile(token.NewFileSet(), name, c.files[name], parser.SkipObjectResolution)
-				if err != nil {
-					return fmt.Errorf("%s: %w", name, err)
-				}
-				declared = append(declared, declaredIn(file)...)
-			}
-		}
-		for _, name := range declared {
-			if where, twice := taken[name]; twice {
-				return fmt.Errorf("NAME: %q is taken: %s has %s; nothing was written", c.aggregate.Name, where, name)
-			}
-		}
-	}
-	return nil
-}
-
-// declarations returns each name that the package in the folder dir declares or imports, with a
-// file that has the name. The key of an imported name begins with "import ".
-func declarations(root, dir string) (map[string]string, error) {
-	names, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
-	if err != nil {
-		return nil, err
-	}
-	taken := map[string]string{}
-	for _, name := range names {
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		if err != nil {
-			return nil, err
-		}
-		short := filepath.ToSlash(filepath.Join(dir, filepath.Base(name)))
-		for _, declared := range declaredIn(file) {
-			taken[declared] = short
-		}
-		for _, spec := range file.Imports {
-			path, _ := strconv.Unquote(spec.Path.Value)
-			local := path[strings.LastIndex(path, "/")+1:]
-			if spec.Name != nil {
-				local = spec.Name.Name
-			}
-			taken["import "+local] = short
-		}
-	}
-	return taken, nil
-}
-
-func declaredIn(file *ast.File) (names []string) {
-	for _, d := range file.Decls {
-		switch d := d.(type) {
-		case *ast.FuncDecl:
-			names = append(names, function(d))
-		case *ast.GenDecl:
-			for _, spec := range d.Specs {
-				switch spec := spec.(type) {
-				case *ast.TypeSpec:
-					names = append(names, spec.Name.Name)
-				case *ast.ValueSpec:
-					for _, n := range spec.Names {
-						names = append(names, n.Name)
-					}
-				}
-			}
-		}
-	}
-	return slices.DeleteFunc(names, func(name string) bool { return name == "_" || name == "init" })
 }

@@ -87,7 +87,6 @@ func TestMissingPlacesAreNamed(t *testing.T) {
 	for what, insert := range map[string]func(*source){
 		"none":             func(s *source) { s.element("none", "[]string", "x") },
 		"[]int{…} in list": func(s *source) { s.element("list", "[]int", "x") },
-		"h(…) in f":        func(s *source) { s.argument("f", "h", "x") },
 		"h in f":           func(s *source) { s.before("f", "h", "x") },
 		"loop over all":    func(s *source) { s.inLoop("f", "all", "x") },
 		"struct in list":   func(s *source) { s.member("list", "x int") },
@@ -111,7 +110,6 @@ func TestInsertions(t *testing.T) {
 	s.element("many", "map[string]int", `"b": 2`)
 	s.member("s", "y int")
 	s.constant("a", "b = 2")
-	s.argument("f", "g", "3")
 	s.first("f", "h(1)")
 	s.before("f", "g(2)", "h(2)")
 	s.after("f", "g(2)", "h(3)")
@@ -122,7 +120,7 @@ func TestInsertions(t *testing.T) {
 	}
 	for _, line := range []string{
 		`[]string{"a", "c", "d"}`, "\t\t\"a\": 1,\n\t\t\"b\": 2,\n", "\tx int\n\ty int\n", "const a = 1\nconst b = 2\n",
-		"func f(all []int) {\n\th(1)\n\tfor range all {\n\t\tg(1)\n\t\th(4)\n\t}\n\th(2)\n\tg(2, 3)\n\th(3)\n}\n",
+		"func f(all []int) {\n\th(1)\n\tfor range all {\n\t\tg(1)\n\t\th(4)\n\t}\n\th(2)\n\tg(2)\n\th(3)\n}\n",
 	} {
 		if !strings.Contains(got, line) {
 			t.Errorf("no %q in\n%s", line, got)
@@ -156,6 +154,10 @@ func TestAggregateCompiles(t *testing.T) {
 				t.Errorf("%s was written", name)
 			}
 		}
+	}
+	taken := planned(t, "../..", [3]string{"reply", goodFields})
+	if err := taken.complete(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), "reply already declared") {
+		t.Errorf("the tests of video have a type of the name, and the error is %v", err)
 	}
 }
 

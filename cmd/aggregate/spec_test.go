@@ -68,7 +68,6 @@ func TestTakenNamesAreRefused(t *testing.T) {
 		{"engagement", "", "there is an aggregate"},
 		{"video", "", "there is an aggregate"},
 		{"search", "", "taken: services/catalog/search"},
-		{"reply", "", "taken: services/video/harness_test.go has reply"},
 		{"sonnet", "engagement", "PARENT: "},
 		{"sonnet", "nothing", "PARENT: "},
 	} {

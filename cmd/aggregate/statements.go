@@ -14,13 +14,6 @@ func (s *source) first(function, text string) {
 	}
 }
 
-// last inserts statements at the end of the body of a function without results.
-func (s *source) last(function, text string) {
-	if d, ok := s.declaration(function).(*ast.FuncDecl); ok {
-		s.insert(d.Body.Rbrace, strings.TrimRight(text, "\n")+"\n")
-	}
-}
-
 // before finds the first statement of a function that contains code, and inserts statements before
 // it. after inserts statements after that statement.
 func (s *source) before(function, code, text string) {
@@ -41,13 +34,5 @@ func (s *source) inLoop(function, over, text string) {
 	loop := find(s, function, "loop over "+over, func(n *ast.RangeStmt) bool { return s.of(n.X) == over })
 	if s.err == nil {
 		s.insert(loop.Body.Rbrace, text)
-	}
-}
-
-// inLiteral inserts statements at the beginning of the first function literal in a function.
-func (s *source) inLiteral(function, text string) {
-	lit := find(s, function, "func literal", func(*ast.FuncLit) bool { return true })
-	if s.err == nil {
-		s.insert(lit.Body.Lbrace+1, "\n"+strings.TrimRight(text, "\n"))
 	}
 }

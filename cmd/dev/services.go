@@ -45,14 +45,16 @@ func runPart(ctx context.Context, c command.Call) (err error) {
 		_ = flush(ctx) // an error means that the collector of traces is away; the events have left
 	}()
 	if name == "video" {
-		cfg := video.Config{Reflection: true}
+		var cfg video.Config
+		cfg.Reflection = true
 		cfg.ReadEnvironment(vars)
 		if err := vars.Err(); err != nil {
 			return err
 		}
 		return video.Serve(ctx, cfg, lis, log)
 	}
-	cfg := catalog.Config{Reflection: true}
+	var cfg catalog.Config
+	cfg.Reflection = true
 	cfg.ReadEnvironment(vars)
 	if err := vars.Err(); err != nil {
 		return err

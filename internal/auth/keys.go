@@ -21,19 +21,16 @@ const (
 	// pause take some more time. In total, a key is accepted for at most five minutes after the
 	// issuer has removed it.
 	refreshLeast, refreshMost = 4 * time.Minute, 270 * time.Second
-	// keysLife is how long keys stay in use while the issuer cannot be asked. More time would be of
-	// no use. A token also lives for about an hour, and no user gets a new token while the issuer is
-	// down.
+	// keysLife is how long keys stay in use while the issuer cannot be asked. Tokens live for about an
+	// hour, too, and no user gets a new one meanwhile.
 	keysLife = time.Hour
 	// fetchTime bounds one fetch, which makes two requests.
 	fetchTime = 10 * time.Second
 	// waitTime bounds the wait of a request whose token names an unknown key.
 	waitTime = 2 * time.Second
-	// maxWaiting is how many requests may wait at once because their tokens name unknown keys. The
-	// limit holds for all issuers of an Authenticator together. Without a limit, a stranger could
-	// fill an instance with waiting requests, because a stranger can choose the key id. An instance
-	// of video gets at most 80 requests at once. The limit is a quarter of them, so the other
-	// places stay free for requests with known keys.
+	// maxWaiting is how many requests may wait at once because their tokens name unknown keys, of all
+	// issuers of an Authenticator together. A stranger can choose the key id. The limit is a quarter of
+	// the 80 requests that an instance of video gets at once. The others are for known keys.
 	maxWaiting = 20
 )
 

@@ -24,9 +24,8 @@ const (
 	// flushTimeout bounds the sending of the last traces. Cloud Run gives a process 10 seconds to
 	// stop, and the drain ends early enough to leave flushTimeout of them.
 	flushTimeout = time.Second
-	// memoryShare is the share of the container's memory that limitMemory sets as Go's memory
-	// limit. The other tenth is for memory that Go's collector does not count, such as the binary
-	// and pages of files.
+	// memoryShare is Go's share of the container's memory. The other tenth is for memory that Go's
+	// collector does not count, such as the binary and pages of files.
 	memoryShare = 0.9
 	// healthTimeout is longer than the 2 s that the server gives its own checks.
 	healthTimeout = 3 * time.Second

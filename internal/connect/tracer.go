@@ -219,9 +219,8 @@ func verb(sql string) string {
 	return strings.ToUpper(part[at[2]:at[3]])
 }
 
-// maxTexts and maxText bound the text of a batch's span. The text shows the first maxTexts
-// statements, and the first maxText bytes of each of them. The beginning of a statement tells which
-// statement it is.
+// A batch's span shows the first maxTexts statements, and of each the first maxText bytes, which tell
+// the statements apart.
 const maxTexts, maxText = 10, 50
 
 func texts(queries []*pgx.QueuedQuery) string {

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/instrument"
 )
 
@@ -139,25 +140,27 @@ var removeExpired string
 // the number of removed keys and the latest creation time among them. It skips keys that another
 // instance is removing.
 func removeBatch(ctx context.Context, db *pgxpool.Pool, from time.Time) (n int64, last *time.Time, err error) {
-	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
-	defer cancel()
-	err = db.QueryRow(ctx, removeExpired, sweepBatch, from).Scan(&n, &last)
+	err = bounded.Pool{DB: db, Limit: sweepTimeout}.Statement("remove expired keys", removeExpired, sweepBatch, from).Scan(ctx, &n, &last)
 	return n, last, err
 }
 
 // countExpired counts the keys that wait for a sweep, up to maxWaiting.
 func countExpired(ctx context.Context, db *pgxpool.Pool) (n int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
-	defer cancel()
-	err = db.QueryRow(ctx, `
+	err = bounded.Pool{DB: db, Limit: sweepTimeout}.Statement("count expired keys", `
 		SELECT count(*) FROM (
-		  SELECT FROM idempotency_keys WHERE created_at <= now() - interval '24 hours' LIMIT $1) AS expired`, maxWaiting).Scan(&n)
+		  SELECT FROM idempotency_keys WHERE created_at <= now() - interval '24 hours' LIMIT $1) AS expired`, maxWaiting).Scan(ctx, &n)
 	return n, err
 }
 
 // answersPages is how many pages of the table one statement reads. The statement takes
 // milliseconds.
 const answersPages = 128
+
+// answersInPages counts or removes the answers in the pages of the table from $1 to $2, and says
+// whether there are further pages.
+//
+//go:embed answers_in_pages.sql
+var answersInPages string
 
 // CountAnswers counts the stored answers to a principal in all tenants. principal is the caller's
 // Scope in the default tenant. CountAnswers also counts the answers to other principals that
@@ -175,23 +178,13 @@ func RemoveAnswers(ctx context.Context, db *pgxpool.Pool, principal, user string
 
 func answers(ctx context.Context, db *pgxpool.Pool, principal, user string, remove bool) (n int64, err error) {
 	for page, more := 0, true; more; page += answersPages {
-		found, m, err := answersIn(ctx, db, page, principal, user, remove)
+		var found int64
+		err := bounded.Pool{DB: db, Limit: sweepTimeout}.Statement("answers of a user", answersInPages,
+			page, page+answersPages, principal, user, remove).Scan(ctx, &found, &more)
 		if err != nil {
-			return n, fmt.Errorf("answers of a user: %w", err)
+			return n, err
 		}
-		n, more = n+found, m
+		n += found
 	}
 	return n, nil
-}
-
-//go:embed answers_in_pages.sql
-var answersInPages string
-
-// answersIn counts or removes the answers in answersPages pages of the table. page is the first of
-// these pages. more reports that there are further pages.
-func answersIn(ctx context.Context, db *pgxpool.Pool, page int, principal, user string, remove bool) (n int64, more bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
-	defer cancel()
-	err = db.QueryRow(ctx, answersInPages, page, page+answersPages, principal, user, remove).Scan(&n, &more)
-	return n, more, err
 }

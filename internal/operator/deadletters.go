@@ -38,7 +38,7 @@ func (m ReadModel) deadLetters(ctx context.Context, s *invocation, n needs) (*de
 	if err := s.connect(ctx, n); err != nil {
 		return nil, err
 	}
-	batch, err := deadletter.New(s.db, s.pubsub, subscriptions...).Collect(ctx)
+	batch, err := deadletter.New(s.db, s.pubsub, m.Projections(s.db, s.owner).Handler(), subscriptions...).Collect(ctx)
 	if err == nil {
 		s.atEnd(func() error { return batch.Release(ctx) })
 	}

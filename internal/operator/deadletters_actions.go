@@ -24,11 +24,11 @@ type outcome struct {
 
 // action settles one dead letter, and returns a text as the result. It may return both a result and
 // an error.
-type action func(ctx context.Context, letters Letters, l deadletter.Letter) (string, error)
+type action func(ctx context.Context, batch *deadletter.Batch, l deadletter.Letter) (string, error)
 
 func (m ReadModel) redrive(ctx context.Context, s *invocation) error {
-	return m.settle(ctx, s, true, "", func(ctx context.Context, letters Letters, l deadletter.Letter) (string, error) {
-		result, err := letters.Redrive(ctx, s.actor, letters.Handler, l)
+	return m.settle(ctx, s, true, "", func(ctx context.Context, batch *deadletter.Batch, l deadletter.Letter) (string, error) {
+		result, err := batch.Redrive(ctx, s.actor, l)
 		return string(result), err
 	})
 }
@@ -36,8 +36,8 @@ func (m ReadModel) redrive(ctx context.Context, s *invocation) error {
 func (m ReadModel) discard(ctx context.Context, s *invocation) error {
 	// The order does not matter, because discarding a later event takes nothing from an earlier
 	// one.
-	return m.settle(ctx, s, false, asksOwner, func(ctx context.Context, letters Letters, l deadletter.Letter) (string, error) {
-		if err := letters.Discard(ctx, s.actor, letters.Handler, l); err != nil {
+	return m.settle(ctx, s, false, asksOwner, func(ctx context.Context, batch *deadletter.Batch, l deadletter.Letter) (string, error) {
+		if err := batch.Discard(ctx, s.actor, l); err != nil {
 			return "", err
 		}
 		return "discarded", nil
@@ -63,7 +63,6 @@ func (m ReadModel) settle(ctx context.Context, s *invocation, inOrder bool, note
 	if err != nil {
 		return err
 	}
-	letters := Letters{batch, m.Projections(s.db, s.owner).Handler()}
 	chosen, err := s.chosen(batch.Letters)
 	if err != nil {
 		return err
@@ -80,7 +79,7 @@ func (m ReadModel) settle(ctx context.Context, s *invocation, inOrder bool, note
 		case inOrder && behind(batch.Letters, outcomes, l):
 			problem = errBehind
 		case going:
-			o.Result, problem = do(ctx, letters, l)
+			o.Result, problem = do(ctx, batch, l)
 		}
 		if problem != nil {
 			o.Error = problem.Error()

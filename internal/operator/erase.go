@@ -50,8 +50,7 @@ func (m ReadModel) erase(ctx context.Context, s *invocation) error {
 	if batch.Partial {
 		return fmt.Errorf("there are more than %d dead letters: settle some first", deadletter.MaxLetters)
 	}
-	letters := Letters{batch, m.Projections(s.db, s.owner).Handler()}
-	return s.erase(ctx, m.Erasure(s.db, s.owner, letters, opts), opts, m.Types)
+	return s.erase(ctx, m.Erasure(s.db, s.owner, batch, opts), opts, m.Types)
 }
 
 func (s *invocation) parseErasure(o *erasure.Options) error {

@@ -18,15 +18,8 @@ const aboutEvents = "where is an event: `events help`"
 type receipts struct {
 	Receipts []receipt.Receipt `json:"receipts"`
 	// Projections say which version of the event's aggregates the read model has.
-	Projections []reached     `json:"projections"`
-	Actions     []audit.Entry `json:"actions"`
-}
-
-type reached struct {
-	AggregateType string `json:"aggregate_type"`
-	AggregateID   string `json:"aggregate_id"`
-	Epoch         int64  `json:"epoch"`
-	Version       int64  `json:"version"`
+	Projections []consistency.Position `json:"projections"`
+	Actions     []audit.Entry          `json:"actions"`
 }
 
 func (m ReadModel) showReceipts(ctx context.Context, s *invocation) error {
@@ -37,7 +30,7 @@ func (m ReadModel) showReceipts(ctx context.Context, s *invocation) error {
 	if err := s.connect(ctx, needs{}); err != nil {
 		return err
 	}
-	out := receipts{Projections: []reached{}} // not null in JSON
+	var out receipts
 	if out.Receipts, out.Actions, err = receipt.Find(ctx, s.db, id); err != nil {
 		return err
 	}
@@ -45,9 +38,7 @@ func (m ReadModel) showReceipts(ctx context.Context, s *invocation) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range found {
-		out.Projections = append(out.Projections, reached(p))
-	}
+	out.Projections = append([]consistency.Position{}, found...) // not null in JSON
 	return s.print(out, func(w io.Writer) {
 		for _, r := range out.Receipts {
 			printReceipt(w, r)

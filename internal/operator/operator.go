@@ -84,12 +84,11 @@ type ReadModel struct {
 	// Positions returns the positions of the wanted aggregates that the read model has.
 	Positions func(ctx context.Context, db *pgxpool.Pool, wanted []consistency.Position) ([]consistency.Position, error)
 	// Projections returns the projections in db. owner is the connection to the owner of their
-	// rows.
+	// rows. It is nil for a subcommand that does not ask the owner.
 	Projections func(db *pgxpool.Pool, owner *grpc.ClientConn) Projections
-	// Rebuild returns the rebuild in db. owner is nil for a subcommand that does not ask the
-	// owner.
+	// Rebuild returns the rebuild in db. owner is as in Projections.
 	Rebuild func(db *pgxpool.Pool, owner *grpc.ClientConn) *rebuild.Rebuild
-	Erasure func(db *pgxpool.Pool, owner *grpc.ClientConn, letters Letters, o erasure.Options) erasure.Eraser
+	Erasure func(db *pgxpool.Pool, owner *grpc.ClientConn, letters *deadletter.Batch, o erasure.Options) erasure.Eraser
 }
 
 // Projections are the parts of a read model.
@@ -99,12 +98,6 @@ type Projections interface {
 	// Checks compare each part with its owner. Fillers fill each part with the owner's rows.
 	Checks() []reconcile.Checker
 	Fillers() []backfill.Filler
-}
-
-// Letters are the dead letters of a service, and the handler that applies them.
-type Letters struct {
-	*deadletter.Batch
-	inbox.Handler
 }
 
 // Tools are the operator's commands of the service.

@@ -15,9 +15,8 @@ const (
 	// maxLogged is the limit of bytes for each text of a request in its log line. With this limit,
 	// the line of a failed request is at most 1 KB.
 	maxLogged = 200
-	// faultsPerSecond and faultBurst bound the lines at INFO about requests that cost the client
-	// nothing. These are requests that fail by the client's fault, that the guard refuses for any
-	// reason, or that everybody may send. The metrics count all of them.
+	// faultsPerSecond and faultBurst bound the lines at INFO about requests that fail by the client's fault,
+	// that the guard refuses, or that everybody may send. The metrics count all of them.
 	faultsPerSecond = 10
 	faultBurst      = 50
 )

@@ -8,19 +8,16 @@ import (
 )
 
 const (
-	// ownStreamTime is how long a stream of gRPC's own services may last. It is below the 60 s
-	// after which Cloud Run ends a request by default. So the server ends the stream before the
-	// platform does, and the client opens the next one.
+	// ownStreamTime is how long a stream of gRPC's own services may last. The server ends it before Cloud Run
+	// does (after 60 s by default), and the client opens the next one.
 	ownStreamTime = 55 * time.Second
-	// ownCallTime is how long a unary call to gRPC's own services may last, including the
-	// arrival of its message. It is as long as the headers of a request may take, because the
-	// answer itself takes no time.
+	// ownCallTime is how long a unary call to gRPC's own services may last, including the arrival of its
+	// message. The answer itself takes no time.
 	ownCallTime = readHeaderTimeout
-	// maxOwn bounds the streams of gRPC's own services (health, reflection) that an instance has at
-	// once. It also bounds the unary calls to these services, counted separately. There must be a
-	// bound, because every caller may make such calls, and each of them takes one of the requests
-	// that Cloud Run gives an instance at once (80 by default). A proxy or a person needs one
-	// stream. A unary call ends as soon as its message is there.
+	// maxOwn bounds the streams of gRPC's own services (health, reflection) that an instance has at once,
+	// and likewise their unary calls. Every caller may make such calls, and each takes one of the requests
+	// that Cloud Run gives an instance at once (80 by default). A proxy or a person needs one stream. A
+	// unary call ends as soon as its message is there.
 	maxOwn = 8
 )
 

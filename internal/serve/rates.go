@@ -16,9 +16,8 @@ import (
 )
 
 // maxRates bounds the table of rates to about 3 MB. A full table drops the user that was seen least
-// recently. This does no harm if that user has sent nothing for two seconds, because such a user
-// has the whole burst again anyway. An instance does not serve more than 10,000 users in two
-// seconds. Only users with a valid token have a row, so a stranger cannot fill the table.
+// recently. A user who has sent nothing for two seconds has the whole burst again anyway, and an
+// instance serves fewer users in two seconds. A stranger has no row.
 const maxRates = 10_000
 
 // maxUnderWay is how many requests of a user are under way at once. It is a quarter of the 80

@@ -71,16 +71,14 @@ const (
 
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 30 * time.Second
-	// idleTimeout is above the 600 s after which Google's front ends close an idle connection. The
-	// front end must close a connection before the server does, because otherwise the front end
-	// could reuse a connection that the server is closing.
+	// idleTimeout is above the 600 s after which Google's front ends close an idle connection. Otherwise
+	// the front end could reuse a connection that the server is closing.
 	idleTimeout = 620 * time.Second
 	// maxHeaderBytes has room for an identity token of 8 KiB and consistency tokens of 4 KiB, with the
 	// headers of browsers and proxies.
 	maxHeaderBytes = 32 << 10
-	// maxBodyBytes bounds a REST body. A video with each of its 10,500 characters escaped as a
-	// surrogate pair has 126 KB. An aggregate of four texts of 4,000 characters has 192 KB. Because
-	// of this bound and maxMessageBytes, `make aggregate` takes at most four texts.
+	// maxBodyBytes bounds a REST body. A video of 10,500 characters, each escaped as a surrogate pair, has
+	// 126 KB. Four texts of 4,000 have 192 KB: `make aggregate` takes at most four (see maxMessageBytes).
 	maxBodyBytes = 256 << 10
 	// maxMessageBytes bounds a gRPC message. In characters of four bytes, a video of 10,500
 	// characters has 43 KB, and an aggregate of four texts of 4,000 characters has 64,000 bytes.

@@ -11,9 +11,8 @@ import (
 const (
 	// maxStrangers bounds the answers to strangers that are under way: refusals, and answers that need
 	// no caller. Each keeps the headers of its request, up to maxHeaderBytes, until the client has read
-	// it, so that together they take up to 16 MB, and the garbage collector's share. Without this bound,
-	// clients that read nothing fill the memory: a connection has up to maxStreams requests, and everybody
-	// may connect. It is half of what Cloud Run sends an instance at most.
+	// it: up to 16 MB together, and the garbage collector's share. Everybody may connect, and have up to
+	// maxStreams requests on a connection. It is half of what Cloud Run sends an instance at most.
 	maxStrangers = 500
 	// maxProbes is likewise for health, readiness and metrics, so that strangers do not keep a platform from
 	// asking. It has no effect if these have a port of their own.

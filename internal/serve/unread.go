@@ -9,8 +9,7 @@ import (
 )
 
 // unreadTimeout bounds the wait for the first requests of connections that were accepted before the
-// listener closed. These requests have arrived or are on their way. But a client may also send no
-// request.
+// listener closed. They have arrived or are on their way, unless the client sends none.
 const unreadTimeout = time.Second
 
 // unread has the accepted connections whose first request has not reached the handler. If

@@ -131,10 +131,9 @@ func pushes(signal string) bool {
 		os.Getenv("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT") != ""
 }
 
-// maxAttributeBytes bounds each text of a span. The SDK cuts a text to a slice, and the slice keeps
-// the whole text in memory. Therefore code that puts a client's text into a span must copy a part
-// of the text. Up to 2,048 spans wait for the collector, and 512 more are in the request under way,
-// before the SDK drops spans. With this bound, these spans take a few MiB.
+// maxAttributeBytes bounds each text of a span, so that the 2,560 spans that the SDK keeps take a few
+// MiB: 2,048 that wait for the collector, and 512 in the request under way. The SDK cuts a text to a
+// slice, which keeps the whole text in memory. So code that puts a client's text into a span copies a part.
 const maxAttributeBytes = 1 << 10
 
 // limits returns the limits of the standard variables. It adds a bound for texts if these variables

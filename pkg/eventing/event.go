@@ -13,9 +13,8 @@ import (
 )
 
 // FirstEpoch is the epoch of an owner whose database was never restored to an earlier point in
-// time. After such a restore the owner assigns some versions a second time, so the operator begins
-// another epoch. Positions are compared by epoch first and then by version, so every event of the
-// new epoch is newer than the events before the restore.
+// time. After a restore the owner assigns some versions a second time, so the operator begins another
+// epoch. Its events are newer than all before, because the epochs of positions are compared first.
 const FirstEpoch = 1
 
 // DefaultTenant owns all aggregates of a system without tenants.

@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"google.golang.org/grpc"
 
-	"example.com/lockstep/internal/operator"
 	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/operator/deadletter"
@@ -28,11 +28,15 @@ var Types = []string{
 // ownerTimeout bounds one call to the owner.
 const ownerTimeout = 10 * time.Second
 
+// userCountTimeout bounds a count of a user's rows. The database cancels one after 15 seconds. A
+// database that does not answer cancels none.
+const userCountTimeout = 30 * time.Second
+
 // Erasure removes a user's data from the read model, except the data that the events of the owner's
 // erasure remove.
 type Erasure struct {
 	videos  videos
-	letters operator.Letters
+	letters *deadletter.Batch
 	// erased are the dead letters that Erase has removed.
 	erased []deadletter.Letter
 	erasure.Options
@@ -40,7 +44,7 @@ type Erasure struct {
 
 // NewErasure returns the erasure of a user in db. owner is a connection to the owner of videos,
 // which knows the uploader of a deleted video.
-func NewErasure(db *pgxpool.Pool, owner *grpc.ClientConn, letters operator.Letters, o erasure.Options) *Erasure {
+func NewErasure(db *pgxpool.Pool, owner *grpc.ClientConn, letters *deadletter.Batch, o erasure.Options) *Erasure {
 	return &Erasure{videos: videos{db: db, owner: replicationv1.NewReplicationServiceClient(owner)}, letters: letters, Options: o}
 }
 
@@ -107,8 +111,7 @@ var arrival = backoff.Policy{Base: 100 * time.Millisecond, Cap: 2 * time.Second}
 
 // letterRetention is how long after the first receipt of an event the message of its dead letter
 // exists at most. A subscription keeps messages for up to 31 days, and the event may have waited for
-// as long before it became a dead letter. Until then, a dead letter without a message has one that
-// another session has leased, for up to ten minutes.
+// as long before. Until then, another session has leased a message that is missing, for ten minutes at most.
 const letterRetention = 2 * 31 * 24 * time.Hour
 
 // Erase brings the rows of the user's dead letters to the owner's state, and then removes the
@@ -124,7 +127,7 @@ func (e *Erasure) Erase(ctx context.Context, by audit.Actor, erased func()) erro
 		if l.Messages == 0 && time.Since(l.Since) < letterRetention {
 			continue // its message comes back, with the user's text
 		}
-		if err := e.letters.Erase(ctx, by, e.letters.Handler, l); err != nil {
+		if err := e.letters.Erase(ctx, by, l); err != nil {
 			return err
 		}
 		e.erased = append(e.erased, l)
@@ -142,9 +145,10 @@ func (e *Erasure) Erase(ctx context.Context, by audit.Actor, erased func()) erro
 
 // rows counts the user's rows that no event has deleted yet.
 func (e *Erasure) rows(ctx context.Context) (found []erasure.Found, err error) {
+	db := bounded.Pool{DB: e.videos.db, Limit: userCountTimeout}
 	for _, rows := range userRows {
-		n, err := rows.of(ctx, e.videos.db, e.User)
-		if err != nil {
+		var n int64
+		if err := db.Statement("count "+rows.name, rows.sql, e.User).Scan(ctx, &n); err != nil {
 			return nil, err
 		}
 		found = append(found, erasure.Found{What: rows.name + " that are not deleted yet", Count: n})

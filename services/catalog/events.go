@@ -31,6 +31,11 @@ func parseID(s string) (uuid.UUID, error) {
 	return id, nil
 }
 
+func isUUID(id string) bool {
+	_, err := parseID(id)
+	return err == nil
+}
+
 // isCanonical reports whether id is a UUID in the form in which its owner writes it.
 func isCanonical(id string) bool {
 	parsed, err := parseID(id)

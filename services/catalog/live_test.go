@@ -12,6 +12,7 @@ import (
 
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/live"
+	"example.com/lockstep/internal/serve"
 )
 
 // TestLivePageIsBehindTheAdminPort: callers of the API do not reach it, and it has no
@@ -26,8 +27,8 @@ func TestLivePageIsBehindTheAdminPort(t *testing.T) {
 		return lis
 	}
 	cfg := Config{
-		DatabaseURL: "postgres://nobody@127.0.0.1:1/none", Project: "test", VideoServiceAddr: "127.0.0.1:1",
-		Auth: auth.Config{Local: true}, Live: true,
+		Config:           serve.Config{DatabaseURL: "postgres://nobody@127.0.0.1:1/none", Project: "test", Auth: auth.Config{Local: true}},
+		VideoServiceAddr: "127.0.0.1:1", Live: true,
 	}
 	if err := Serve(t.Context(), cfg, listen(), quiet()); err == nil || !strings.Contains(err.Error(), "ADMIN_PORT") {
 		t.Errorf("without an admin port: %v", err)

@@ -8,10 +8,9 @@ import (
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
-// awayRetryAfter and busyRetryAfter are the pauses that clients are asked to make. awayRetryAfter
-// is for an owner that cannot be asked. A restarted owner is back after two failed calls. One of
-// these calls ends with consistency.FetchTimeout, and the other is refused. busyRetryAfter is for
-// too many readers or searches. It is shorter, because waiting readers leave sooner.
+// awayRetryAfter and busyRetryAfter are the pauses that clients are asked to make. awayRetryAfter is for
+// an owner that cannot be asked. A restarted owner is back after two failed calls: one ends with
+// consistency.FetchTimeout, one is refused. After too many readers or searches, places are free sooner.
 const awayRetryAfter, busyRetryAfter = 2 * time.Second, time.Second
 
 // refuseFullyConsistent adds a violation to found if required is for single reads only. It is for lists.

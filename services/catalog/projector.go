@@ -83,14 +83,18 @@ func (p *Projector) Fillers() []backfill.Filler {
 	}
 }
 
+// isIDOf reports, by type of aggregate, whether an id can be one of that type.
+var isIDOf = map[string]func(id string) bool{
+	videoType:      isUUID,
+	engagementType: isEngagementID,
+}
+
 // Positions returns the positions of the wanted aggregates that the projections in db have. It is
 // for operators. An id may be any text, because a dead letter has the id that a producer wrote.
 func Positions(ctx context.Context, db *pgxpool.Pool, wanted []consistency.Position) ([]consistency.Position, error) {
 	valid := slices.DeleteFunc(slices.Clone(wanted), func(p consistency.Position) bool {
-		_, err := parseID(p.AggregateID)
-		invalid := p.AggregateType == videoType && err != nil
-		invalid = invalid || p.AggregateType == engagementType && !isEngagementID(p.AggregateID)
-		return invalid
+		isIDOfType, known := isIDOf[p.AggregateType]
+		return known && !isIDOfType(p.AggregateID)
 	})
 	return projections{db}.Positions(ctx, valid)
 }

@@ -23,8 +23,12 @@ func NewRebuild(db *pgxpool.Pool, conn *grpc.ClientConn, log *slog.Logger) *rebu
 	waiters, writer := NewWaiters(0, db, "", log), txn.NewWriter(db)
 	served, shadow := newProjector(writer, conn, waiters, log, false), newProjector(writer, conn, waiters, log, true)
 	before, after := shadow.Comparisons(), served.Comparisons()
-	return rebuild.New(db, recountVideos,
-		rebuild.Part{Table: videoTable, Key: videoKey, Shadow: shadow.videos, Before: before[0], After: after[0]},
-		rebuild.Part{Table: engagementTable, Key: engagementKey, Shadow: shadow.engagements, Before: before[1], After: after[1]},
-	)
+	parts := []rebuild.Part{ // in the order of Comparisons
+		{Table: videoTable, Key: videoKey, Shadow: shadow.videos},
+		{Table: engagementTable, Key: engagementKey, Shadow: shadow.engagements},
+	}
+	for i := range parts {
+		parts[i].Before, parts[i].After = before[i], after[i]
+	}
+	return rebuild.New(db, recountVideos, parts...)
 }

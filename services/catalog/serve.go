@@ -31,35 +31,16 @@ var (
 
 // Config is the configuration of a process that serves catalog.
 type Config struct {
-	// DatabaseURL connects as the role catalog_service. Behind a transaction pooler it must have
-	// default_query_exec_mode=exec.
-	DatabaseURL string
-	// ListenURL connects to the same database without a transaction pooler, for LISTEN. If
-	// ListenURL is empty, LISTEN uses DatabaseURL. If ListenURL is empty and DatabaseURL leads
-	// through a pooler, there is no LISTEN, and waiting readers poll.
-	ListenURL string
+	serve.Config
+
 	// MaxWaiting is how many readers may wait at once. 0 means the constant MaxWaiting.
 	MaxWaiting int
-	// Project is the Google Cloud project of the subscriptions.
-	Project string
-	// PubSubEndpoint is a regional endpoint (host:port). If PubSubEndpoint is empty, the global
-	// endpoint is used.
-	PubSubEndpoint string
 	// VideoServiceAddr is the owner's gRPC address (host:port); see [connect.Dial].
 	VideoServiceAddr string
-	// Reflection lets every gRPC caller list the services and messages.
-	Reflection bool
-	// Admin is the listener of health, readiness and metrics. If Admin is nil, all three are on the
-	// port of the API.
-	Admin net.Listener
 	// fork: leave out
 	// Live serves a page about this process below /live/ on Admin, and needs that listener.
 	Live bool
 	// fork: go on
-	// Auth says how callers prove who they are.
-	Auth auth.Config
-	// Limits bound the rates of users, and say which web pages of other origins may call.
-	Limits serve.Options
 	// InboxRetention is how long a settled event's inbox row is kept. Zero means [inbox.Retention].
 	InboxRetention time.Duration
 	// EngagementStart is where the consumer of engagements begins.
@@ -78,10 +59,7 @@ type Config struct {
 func (c *Config) ReadEnvironment(r *command.Environment) {
 	r.Required("VIDEO_SERVICE_ADDR")
 	c.VideoServiceAddr = r.HostPort("VIDEO_SERVICE_ADDR", "")
-	c.DatabaseURL, c.ListenURL = r.RequiredURL("DATABASE_URL"), r.URL("LISTEN_DATABASE_URL")
-	c.Project, c.PubSubEndpoint = r.Required("GOOGLE_CLOUD_PROJECT"), r.HostPort("PUBSUB_ENDPOINT", "")
-	r.HostPort("PUBSUB_EMULATOR_HOST", "") // the client library reads it, without a check
-	c.Auth = auth.ReadConfig(r)
+	c.Config.ReadEnvironment(r)
 	c.Deployment = cmp.Or(c.Deployment, r.String("K_REVISION", r.String("CLOUD_RUN_WORKER_POOL_REVISION", "")))
 }
 

@@ -15,6 +15,7 @@ import (
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/internal/pgtest/pairtest"
+	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/internal/topics"
 	"example.com/lockstep/pkg/eventing"
 )
@@ -94,7 +95,8 @@ func TestServe(t *testing.T) {
 	served := make(chan error, 1)
 	go func() {
 		served <- Serve(ctx, Config{
-			DatabaseURL: database, Project: "test", VideoServiceAddr: ownersPort.Addr().String(), Auth: auth.Config{Local: true},
+			Config:           serve.Config{DatabaseURL: database, Project: "test", Auth: auth.Config{Local: true}},
+			VideoServiceAddr: ownersPort.Addr().String(),
 		}, port, quiet())
 	}()
 	publish := func(e eventing.Event) {

@@ -4,12 +4,12 @@ import (
 	"context"
 	_ "embed"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing/bounded"
 )
 
 //go:embed claim_check.sql
@@ -22,67 +22,52 @@ var claimCheckSQL string
 // day after its start. If a lease ends later than checkLease from now, the clock was set back after
 // the lease was written, and the lease does not count. Neither does the start or the end of a check
 // that is in the future: with it no check would be due until then, and checkAge would not grow.
-func claimCheck(ctx context.Context, db *pgxpool.Pool, aggregateType, start string, holder uuid.UUID, interval time.Duration,
+func claimCheck(ctx context.Context, db bounded.Pool, aggregateType, start string, holder uuid.UUID, interval time.Duration,
 ) (from string, due bool, err error) {
-	b := &pgx.Batch{}
-	b.Queue(`INSERT INTO reconcile_checks (aggregate_type) VALUES ($1) ON CONFLICT DO NOTHING`, aggregateType)
-	claim := b.Queue(claimCheckSQL, aggregateType, pgID(holder), interval.Microseconds(), checkLease.Microseconds(), start)
-	claim.QueryRow(func(row pgx.Row) error {
-		switch err := row.Scan(&from); {
-		case errors.Is(err, pgx.ErrNoRows):
-			return nil
-		case err != nil:
-			return err
-		}
-		due = true
-		return nil
-	})
-	if err := db.SendBatch(ctx, b).Close(); err != nil {
-		return "", false, fmt.Errorf("claim check: %w", err)
+	_, err = db.Statement("claim check",
+		`INSERT INTO reconcile_checks (aggregate_type) VALUES ($1) ON CONFLICT DO NOTHING`, aggregateType).Exec(ctx)
+	if err != nil {
+		return "", false, err
 	}
-	return from, due, nil
+	err = db.Statement("claim check", claimCheckSQL,
+		aggregateType, pgID(holder), interval.Microseconds(), checkLease.Microseconds(), start).Scan(ctx, &from)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", false, nil
+	}
+	return from, err == nil, err
 }
 
 // saveCheck stores how far holder's check has come, and renews its lease. An empty next says that
 // the check is finished. saveCheck returns errCheckLost if another instance holds the check.
-func saveCheck(ctx context.Context, db *pgxpool.Pool, aggregateType string, holder uuid.UUID, next string, rows int64) error {
-	tag, err := db.Exec(ctx, `
+func saveCheck(ctx context.Context, db bounded.Pool, aggregateType string, holder uuid.UUID, next string, rows int64) error {
+	saved, err := db.Statement("save check", `
 		UPDATE reconcile_checks
 		   SET next_id = $3, rows_checked = rows_checked + $4,
 		       leased_until = CASE WHEN $3 <> '' THEN clock_timestamp() + $5::bigint * interval '1 microsecond' END,
 		       finished_at = CASE WHEN $3 = '' THEN clock_timestamp() ELSE finished_at END
-		 WHERE aggregate_type = $1 AND holder = $2`, aggregateType, pgID(holder), next, rows, checkLease.Microseconds())
-	if err == nil && tag.RowsAffected() == 0 {
+		 WHERE aggregate_type = $1 AND holder = $2`, aggregateType, pgID(holder), next, rows, checkLease.Microseconds()).Exec(ctx)
+	if err == nil && saved == 0 {
 		err = errCheckLost
 	}
-	if err != nil {
-		return fmt.Errorf("save check: %w", err)
-	}
-	return nil
+	return err
 }
 
 // checkAge returns how long ago the last complete check of a type of aggregate ended, in any
 // instance. Before the first check is complete, it returns how long ago that check began.
-func checkAge(ctx context.Context, db *pgxpool.Pool, aggregateType string) (age time.Duration, err error) {
+func checkAge(ctx context.Context, db bounded.Pool, aggregateType string) (age time.Duration, err error) {
 	var seconds float64
-	err = db.QueryRow(ctx, `
+	err = db.Statement("read check", `
 		SELECT extract(epoch FROM clock_timestamp() - coalesce(finished_at, started_at, clock_timestamp()))::float8
-		  FROM reconcile_checks WHERE aggregate_type = $1`, aggregateType).Scan(&seconds)
-	if err != nil {
-		return 0, fmt.Errorf("read check: %w", err)
-	}
-	return time.Duration(seconds * float64(time.Second)), nil
+		  FROM reconcile_checks WHERE aggregate_type = $1`, aggregateType).Scan(ctx, &seconds)
+	return time.Duration(seconds * float64(time.Second)), err
 }
 
 // openRebuild reports whether there is a rebuild that is neither finished nor given up. bytes is
 // the size of its copies.
-func openRebuild(ctx context.Context, db *pgxpool.Pool) (open bool, bytes int64, err error) {
-	err = db.QueryRow(ctx, `
+func openRebuild(ctx context.Context, db bounded.Pool) (open bool, bytes int64, err error) {
+	err = db.Statement("look for a rebuild", `
 		SELECT to_regclass('rebuild_state') IS NOT NULL,
 		       (SELECT coalesce(sum(pg_total_relation_size(to_regclass(name))), 0)::bigint FROM unnest($1::text[]) AS name)`,
-		shadows).Scan(&open, &bytes)
-	if err != nil {
-		return false, 0, fmt.Errorf("look for a rebuild: %w", err)
-	}
-	return open, bytes, nil
+		shadows).Scan(ctx, &open, &bytes)
+	return open, bytes, err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/reconcile"
 	"example.com/lockstep/pkg/eventing/tenant"
@@ -60,13 +61,9 @@ func (counters) Type() string { return "video_counters" }
 // Estimate estimates the number of counted videos from the planner's statistics. A video has up to
 // four rows of counters, and most videos have two. So the estimate is half of the rows.
 func (c counters) Estimate(ctx context.Context) (rows int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, countTimeout)
-	defer cancel()
-	err = c.db.QueryRow(ctx, `SELECT greatest(reltuples, 0)::bigint / 2 FROM pg_class WHERE oid = 'video_counters'::regclass`).Scan(&rows)
-	if err != nil {
-		return 0, fmt.Errorf("estimate counters: %w", err)
-	}
-	return rows, nil
+	err = bounded.Pool{DB: c.db, Limit: countTimeout}.Statement("estimate counters",
+		`SELECT greatest(reltuples, 0)::bigint / 2 FROM pg_class WHERE oid = 'video_counters'::regclass`).Scan(ctx, &rows)
+	return rows, err
 }
 
 const wrongCounters = `
@@ -152,9 +149,8 @@ func (c counters) limited(ctx context.Context, mode pgx.TxAccessMode, f func(con
 	})
 }
 
-// boundOfCount selects the id at which a part of a count ends. It is the end $2 of the range, the
-// video behind the first $3 engagements, or the video behind the first $3 rows of counters,
-// whichever comes first.
+// boundOfCount selects the id at which a part of a count ends: the end $2 of the range, or the video
+// behind the first $3 engagements or rows of counters, whichever comes first.
 const boundOfCount = `
 	SELECT least($2::text::uuid,
 	  (SELECT video_id FROM video_user_engagements_projection WHERE video_id >= $1::text::uuid ORDER BY video_id OFFSET $3 LIMIT 1),

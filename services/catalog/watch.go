@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/instrument"
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
@@ -21,9 +22,8 @@ import (
 const (
 	// CheckInterval is the default time from the start of one check to the start of the next.
 	CheckInterval = 24 * time.Hour
-	// checkRate is how many rows a second a check compares, or 86 million rows a day. A check reads
-	// the rows in parts, one every four seconds. A part takes each database some tens of
-	// milliseconds.
+	// checkRate is how many rows a second a check compares, 86 million a day. It reads a part every four
+	// seconds, which takes each database some tens of milliseconds.
 	checkRate = 1000
 	// checkLease is how long an instance holds a check after it saved its progress. It is longer
 	// than a part of a check takes, and longer than a check takes to decide about its uncertain
@@ -31,9 +31,9 @@ const (
 	checkLease = 5 * time.Minute
 	// sayRebuild is the pause between two log lines of an instance about an open rebuild.
 	sayRebuild = 24 * time.Hour
-	// rebuildTimeout bounds the query for an open rebuild. The exchange of a rebuild locks the
-	// copies for a moment, and the query waits for it.
-	rebuildTimeout = 5 * time.Second
+	// watchTimeout bounds each statement. The exchange of a rebuild locks the copies for a moment, and the
+	// query for an open rebuild waits for it.
+	watchTimeout = 10 * time.Second
 	// maxCheckLines bounds the log lines of one check, since each row may differ.
 	maxCheckLines = 100
 )
@@ -50,7 +50,7 @@ var checkPause = backoff.Policy{Base: 2 * time.Minute, Cap: time.Hour}
 // seen it. And the owner itself may be wrong, after a restore, or because the configured address is
 // wrong. A repair would then copy wrong rows over a read model that is right.
 type watch struct {
-	db        *pgxpool.Pool
+	db        bounded.Pool
 	checks    []reconcile.Checker
 	interval  time.Duration
 	log       *slog.Logger
@@ -70,7 +70,7 @@ type watch struct {
 
 func newWatch(db *pgxpool.Pool, checks []reconcile.Checker, interval time.Duration, log *slog.Logger, heartbeat func()) *watch {
 	return &watch{
-		db: db, checks: checks, interval: interval, log: log, heartbeat: heartbeat,
+		db: bounded.Pool{DB: db, Limit: watchTimeout}, checks: checks, interval: interval, log: log, heartbeat: heartbeat,
 		holder: uuid.New(), began: time.Now(), last: map[string]time.Time{},
 	}
 }
@@ -148,8 +148,6 @@ func (w *watch) checkAll(ctx context.Context) (err error) {
 // lookForRebuild stores whether a rebuild is open. It logs an open rebuild once a day, because an
 // operator may have forgotten to finish it.
 func (w *watch) lookForRebuild(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, rebuildTimeout)
-	defer cancel()
 	open, bytes, err := openRebuild(ctx, w.db)
 	if err != nil {
 		return err

@@ -115,7 +115,7 @@ func TestACheckIsContinued(t *testing.T) {
 	start := w.checks[0].Start()
 	claim := func(holder uuid.UUID) (string, bool) {
 		t.Helper()
-		from, due, err := claimCheck(t.Context(), f.pool, "video", start, holder, time.Hour)
+		from, due, err := claimCheck(t.Context(), w.db, "video", start, holder, time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +125,7 @@ func TestACheckIsContinued(t *testing.T) {
 	if from, due := claim(one); !due || from != start {
 		t.Errorf("the first check: %q %t", from, due)
 	}
-	if err := saveCheck(t.Context(), f.pool, "video", one, at, 4096); err != nil {
+	if err := saveCheck(t.Context(), w.db, "video", one, at, 4096); err != nil {
 		t.Fatal(err)
 	}
 	if from, due := claim(two); due {
@@ -142,16 +142,16 @@ func TestACheckIsContinued(t *testing.T) {
 			t.Errorf("a lease until %s: %q %t", lease, from, due)
 		}
 	}
-	if err := saveCheck(t.Context(), f.pool, "video", one, at, 1); !errors.Is(err, errCheckLost) {
+	if err := saveCheck(t.Context(), w.db, "video", one, at, 1); !errors.Is(err, errCheckLost) {
 		t.Errorf("the first instance goes on: %v", err)
 	}
-	if err := saveCheck(t.Context(), f.pool, "video", two, "", 0); err != nil {
+	if err := saveCheck(t.Context(), w.db, "video", two, "", 0); err != nil {
 		t.Fatal(err)
 	}
 	if _, due := claim(one); due {
 		t.Error("a check is due within the interval")
 	}
-	if age, err := checkAge(t.Context(), f.pool, "video"); err != nil || age < 0 || age > time.Hour {
+	if age, err := checkAge(t.Context(), w.db, "video"); err != nil || age < 0 || age > time.Hour {
 		t.Errorf("the last check: %v %v", age, err)
 	}
 }
@@ -170,11 +170,11 @@ func TestACheckAfterTheClockWasSetBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		said.Reset()
-		from, due, err := claimCheck(t.Context(), f.pool, "video", w.checks[0].Start(), w.holder, time.Hour)
+		from, due, err := claimCheck(t.Context(), w.db, "video", w.checks[0].Start(), w.holder, time.Hour)
 		if err != nil || !due || from == "" {
 			t.Errorf("%s: claimed %t from %q, %v; want a check that is due", name, due, from, err)
 		}
-		if age, err := checkAge(t.Context(), f.pool, "video"); err != nil || age < 0 {
+		if age, err := checkAge(t.Context(), w.db, "video"); err != nil || age < 0 {
 			t.Errorf("%s: the last check was %v ago, %v", name, age, err)
 		}
 		if err := w.checkAll(t.Context()); err != nil || !strings.Contains(said.String(), "differing=0") {

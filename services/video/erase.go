@@ -15,6 +15,7 @@ import (
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/operator/backlog"
 	"example.com/lockstep/pkg/eventing/operator/erasure"
@@ -31,7 +32,7 @@ var Types = []string{
 // row as Delete does, so that a tombstone stays and replicas follow. Then it removes the copies of
 // the text in published events and in answers to requests.
 type Erasure struct {
-	db       *pgxpool.Pool
+	db       bounded.Pool
 	services services
 	backlog  *backlog.Backlog
 	erasure.Options
@@ -39,7 +40,9 @@ type Erasure struct {
 
 // NewErasure returns the erasure of a user in the schema that db's search_path finds.
 func NewErasure(db *pgxpool.Pool, o erasure.Options) *Erasure {
-	return &Erasure{db: db, services: newServices(db, nil, func() {}), backlog: backlog.New(db), Options: o}
+	return &Erasure{
+		db: bounded.Pool{DB: db, Limit: eraseTimeout}, services: newServices(db, nil, func() {}), backlog: backlog.New(db), Options: o,
+	}
 }
 
 // eraser returns the principal of the deletions, because an erasure has no request with a caller.
@@ -83,7 +86,7 @@ func (e *Erasure) Find(ctx context.Context) ([]erasure.Found, error) {
 	if err != nil {
 		return nil, err
 	}
-	answers, err := idempotency.CountAnswers(ctx, e.db, e.principal(), e.User.String())
+	answers, err := idempotency.CountAnswers(ctx, e.db.DB, e.principal(), e.User.String())
 	return []erasure.Found{
 		{What: "videos", Count: videos},
 		{What: "engagements", Count: engagements},
@@ -125,7 +128,7 @@ func (e *Erasure) Erase(ctx context.Context, _ audit.Actor, erased func()) error
 	if err := e.forgetEvents(ctx); err != nil {
 		return err
 	}
-	_, err = idempotency.RemoveAnswers(ctx, e.db, e.principal(), e.User.String())
+	_, err = idempotency.RemoveAnswers(ctx, e.db.DB, e.principal(), e.User.String())
 	return err
 }
 

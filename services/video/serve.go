@@ -12,7 +12,6 @@ import (
 
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/canary"
-	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/connect"
 	"example.com/lockstep/internal/idempotency"
 	"example.com/lockstep/internal/serve"
@@ -26,13 +25,8 @@ import (
 
 // Config is the configuration of a process that serves video.
 type Config struct {
-	// DatabaseURL connects as the role video_service. Behind a transaction pooler it must have
-	// default_query_exec_mode=exec.
-	DatabaseURL string
-	// ListenURL connects to the same database without a transaction pooler, for LISTEN. If
-	// ListenURL is empty, LISTEN uses DatabaseURL. If ListenURL is empty and DatabaseURL leads
-	// through a pooler, there is no LISTEN, and the relay polls.
-	ListenURL string
+	serve.Config
+
 	// Retention is how long published events are kept; 0 is for ever.
 	Retention time.Duration
 	// TenantRate is the field TenantRate of outbox.Options.
@@ -40,29 +34,6 @@ type Config struct {
 	// CanaryInterval is the time between two versions of the synthetic video, up to a minute. With
 	// 0, the process writes no versions.
 	CanaryInterval time.Duration
-	// Project is the Google Cloud project of the topics.
-	Project string
-	// PubSubEndpoint is a regional endpoint (host:port), because the order of a key holds within
-	// one region only. If PubSubEndpoint is empty, the global endpoint is used.
-	PubSubEndpoint string
-	// Reflection lets every gRPC caller list the services and messages.
-	Reflection bool
-	// Admin is the listener of health, readiness and metrics. If Admin is nil, all three are on the
-	// port of the API.
-	Admin net.Listener
-	// Auth says how callers prove who they are.
-	Auth auth.Config
-	// Limits bound the rates of users, and say which web pages of other origins may call.
-	Limits serve.Options
-}
-
-// ReadEnvironment sets the fields that come from environment variables. It reports missing and
-// invalid variables to r.
-func (c *Config) ReadEnvironment(r *command.Environment) {
-	c.DatabaseURL, c.ListenURL = r.RequiredURL("DATABASE_URL"), r.URL("LISTEN_DATABASE_URL")
-	c.Project, c.PubSubEndpoint = r.Required("GOOGLE_CLOUD_PROJECT"), r.HostPort("PUBSUB_ENDPOINT", "")
-	r.HostPort("PUBSUB_EMULATOR_HOST", "") // the client library reads it, without a check
-	c.Auth = auth.ReadConfig(r)
 }
 
 // Topics are the full names of the topics in project, by aggregate type.

@@ -17,6 +17,7 @@ import (
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/internal/pgtest/pairtest"
+	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/internal/topics"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 )
@@ -28,7 +29,7 @@ func TestReadEnvironment(t *testing.T) {
 		"AUTH_ISSUER": "https://issuer.example", "AUTH_AUDIENCE": "lockstep",
 	}
 	r := command.NewEnvironment(func(name string) string { return good[name] })
-	want := Config{DatabaseURL: good["DATABASE_URL"], Project: "p", Auth: auth.ReadConfig(r)}
+	want := Config{Config: serve.Config{DatabaseURL: good["DATABASE_URL"], Project: "p", Auth: auth.ReadConfig(r)}}
 	var got, none Config
 	got.ReadEnvironment(r)
 	if diff := cmp.Diff(want, got); r.Err() != nil || diff != "" || want.Auth.Issuer != good["AUTH_ISSUER"] {
@@ -86,7 +87,7 @@ func newServing(t *testing.T) serving {
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	go func() {
-		s.done <- Serve(ctx, Config{DatabaseURL: db.VideoURL, Project: "p", Auth: auth.Config{Local: true}}, lis, log)
+		s.done <- Serve(ctx, Config{Config: serve.Config{DatabaseURL: db.VideoURL, Project: "p", Auth: auth.Config{Local: true}}}, lis, log)
 		close(s.done)
 	}()
 	t.Cleanup(func() {
@@ -141,7 +142,8 @@ func TestServeEndsWithThePartThatFails(t *testing.T) {
 	if err := lis.Close(); err != nil {
 		t.Fatal(err)
 	}
-	err = Serve(t.Context(), Config{DatabaseURL: "postgres://nobody@127.0.0.1:1/none", Project: "p", Auth: auth.Config{Local: true}}, lis, slog.New(slog.DiscardHandler))
+	cfg := Config{Config: serve.Config{DatabaseURL: "postgres://nobody@127.0.0.1:1/none", Project: "p", Auth: auth.Config{Local: true}}}
+	err = Serve(t.Context(), cfg, lis, slog.New(slog.DiscardHandler))
 	if !errors.Is(err, net.ErrClosed) {
 		t.Errorf("got %v, want the listener's error", err)
 	}
@@ -153,7 +155,8 @@ func TestServeDoesNotShowAPassword(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = Serve(t.Context(), Config{DatabaseURL: "postgres://u:secret@%zz/x", Auth: auth.Config{Local: true}}, lis, slog.New(slog.DiscardHandler))
+	cfg := Config{Config: serve.Config{DatabaseURL: "postgres://u:secret@%zz/x", Auth: auth.Config{Local: true}}}
+	err = Serve(t.Context(), cfg, lis, slog.New(slog.DiscardHandler))
 	if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "DATABASE_URL") {
 		t.Errorf("got %v", err)
 	}

@@ -2,10 +2,10 @@ package video
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing/bounded"
 )
 
 // selectEngaged selects the next ids of a user's engagements behind a given id, including
@@ -15,10 +15,7 @@ const selectEngaged = `
 	 WHERE user_id = $1 AND video_id > right($2::text, 36)::uuid ORDER BY video_id LIMIT $3`
 
 // countEngagements counts a user's engagements that are not deleted.
-func countEngagements(ctx context.Context, db *pgxpool.Pool, user uuid.UUID) (n int64, err error) {
-	err = db.QueryRow(ctx, `SELECT count(*) FROM engagements WHERE user_id = $1 AND deleted_at IS NULL`, user).Scan(&n)
-	if err != nil {
-		return 0, fmt.Errorf("count engagements: %w", err)
-	}
-	return n, nil
+func countEngagements(ctx context.Context, db bounded.Pool, user uuid.UUID) (n int64, err error) {
+	err = db.Statement("count engagements", `SELECT count(*) FROM engagements WHERE user_id = $1 AND deleted_at IS NULL`, user).Scan(ctx, &n)
+	return n, err
 }

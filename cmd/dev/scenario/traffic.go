@@ -28,10 +28,8 @@ const (
 // A burst makes 2,000 events: one for each version of each video.
 const burstVideos, burstVersions = 200, 10
 
-// A backlog has 4,000 events. It leaves faster than it was written. The clients, the services,
-// Postgres and the browser share the processors, and 1,000 writes a second take more than two
-// processors. The page computes its rates over two seconds, and a backlog of this size takes longer
-// than that to leave.
+// A backlog has 4,000 events. It leaves faster than it was written, because 1,000 writes a second take more
+// than two processors, but in more than the two seconds over which the page computes its rates.
 const backlogVideos, backlogVersions = 400, 10
 
 // maxVideos is the maximum number of videos of one load. It also bounds the size of the queries

@@ -10,9 +10,8 @@ import (
 const (
 	// memory is the directory in which Linux keeps files in memory.
 	memory = "/dev/shm"
-	// roomInMemory and freeMemory say when a server may keep its files in memory. roomInMemory
-	// bytes must be free in /dev/shm, and freeMemory bytes on the machine. The databases of all
-	// tests that run at one time take less than 2 GB.
+	// A server may keep its files in memory if roomInMemory bytes are free in /dev/shm, and freeMemory bytes
+	// on the machine. The databases of all tests that run at one time take less than 2 GB.
 	roomInMemory, freeMemory = 4 << 30, 8 << 30
 )
 

@@ -27,9 +27,8 @@ const (
 	// outage is how long the owner or the database may be away, for example for a restart. It also
 	// covers clocks of the two databases that differ by some seconds.
 	outage = 30 * time.Second
-	// patience is the time after the first failed attempt for a page in which a failed attempt is
-	// followed by another one. An attempt takes up to pageTimeout. So the last attempt begins no
-	// earlier than the time outage after the first failure.
+	// patience is the time after the first failed attempt for a page in which another one follows a failed
+	// attempt. An attempt takes up to pageTimeout. So the last one begins outage after the first failure or later.
 	patience = outage + pageTimeout
 	// maxFailed bounds the rows of a Run that cannot be written. Each such row costs a line in the
 	// log and a transaction. So if the table refuses all rows, the Run does not go on to the end.

@@ -13,9 +13,8 @@ import (
 // storeTimeout bounds a statement.
 const storeTimeout = 5 * time.Second
 
-// maxAge is the greatest age of a backfill that is continued. Pages of an older backfill say little
-// of the present, because the subscription may have been created again since, or the table
-// restored.
+// maxAge is the greatest age of a backfill that is continued. Since an older one, the subscription may
+// have been created again, or the table restored.
 const maxAge = 7 * 24 * time.Hour
 
 //go:embed begin.sql

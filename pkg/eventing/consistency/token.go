@@ -17,11 +17,11 @@ import (
 
 // Position is a version of one aggregate.
 type Position struct {
-	AggregateType string
-	AggregateID   string
+	AggregateType string `json:"aggregate_type"`
+	AggregateID   string `json:"aggregate_id"`
 	// Positions are compared by Epoch first, and then by Version.
-	Epoch   int64
-	Version int64
+	Epoch   int64 `json:"epoch"`
+	Version int64 `json:"version"`
 }
 
 // PositionOf returns the position of a projection after e.

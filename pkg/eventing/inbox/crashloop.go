@@ -18,9 +18,8 @@ const (
 	// maxStarts is how many times an event may be started without a recorded end. After that the
 	// event counts as the cause of the process's end.
 	maxStarts = 3
-	// uncleanStartTime is how long the consumer records the starts of events after an unclean
-	// start. After that time the leases of the former process have ended, so the broker has
-	// delivered its messages again.
+	// uncleanStartTime is how long the consumer records the starts of events after an unclean start. By then
+	// the leases of the former process have ended, and its messages were delivered again.
 	uncleanStartTime = 2 * time.Minute
 )
 

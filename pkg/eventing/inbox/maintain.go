@@ -22,9 +22,8 @@ const (
 	// two such transactions.
 	purgeBatch = 1000
 	purgePause = 100 * time.Millisecond
-	// forgetInstanceAfter is how long the record of an instance is kept after the instance has
-	// ended without a clean end. It is longer than uncleanStartTime, so that every neighbour has
-	// started again before the record is deleted.
+	// forgetInstanceAfter is how long the record of an instance without a clean end is kept. It is longer
+	// than uncleanStartTime, so that every neighbour has started again before.
 	forgetInstanceAfter = 3 * maintainEvery
 )
 

@@ -13,9 +13,8 @@ import (
 const (
 	// maxAttempts is the default of Options.MaxAttempts.
 	maxAttempts = 5
-	// mostAttempts is the upper bound of Options.MaxAttempts. mostPause is the upper bound of
-	// RetryBackoff and RepairBackoff. The product of both is less than half of maxExtension, so
-	// that the client still keeps the lease of an event at its last attempt.
+	// mostAttempts bounds Options.MaxAttempts, and mostPause bounds RetryBackoff and RepairBackoff. Their
+	// product is below half of maxExtension, so that the client keeps an event's lease to its last attempt.
 	mostAttempts = 100
 	mostPause    = 5 * time.Minute
 	// mostOutagePause is the upper bound of Options.OutageBackoff. The consumer must show every

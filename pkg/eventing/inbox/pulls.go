@@ -16,9 +16,8 @@ const (
 	// drainStreams is how long half-closed streams may take to end when their consumer ends. It
 	// leaves more than half of drainTime for the messages that the streams have brought.
 	drainStreams = time.Second
-	// receiptTime is longer than the time by which the client delays the receipts of messages. A
-	// receipt extends a lease. If a receipt came after the nack of its message, the receipt would
-	// hide the message again. So the last messages are nacked only after receiptTime.
+	// receiptTime is longer than the time by which the client delays the receipts of messages. A receipt
+	// after the nack of its message would hide the message again. So the last nacks wait for receiptTime.
 	receiptTime = 300 * time.Millisecond
 )
 

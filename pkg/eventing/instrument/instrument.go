@@ -100,9 +100,8 @@ func made[I any](instrument I, err error) I {
 	return instrument
 }
 
-// MaxValues is how many values of a [Few] keep their names. In a chart ten lines can be told apart.
-// More values would also cost more memory, because each series takes memory of the collector for
-// each instance.
+// MaxValues is how many values of a [Few] keep their names. In a chart ten lines can be told apart,
+// and each series takes memory of the collector for each instance.
 const MaxValues = 10
 
 // Other is the value of the label for all further values.

@@ -118,10 +118,9 @@ func newFollowUps() *followUps {
 }
 
 const (
-	// followUpDelay is how long an event may wait behind a published event if Settle did not
-	// see the waiting event. Such an event is rare, because it was committed while Settle ran.
-	// Without the delay each published event would cause a claim, and these claims would be
-	// most of a relay's cost at low load.
+	// followUpDelay is how long an event may wait behind a published event if Settle did not see it, which
+	// is rare: it was committed while Settle ran. Without the delay each published event would cause a
+	// claim, and these claims would be most of a relay's cost at low load.
 	followUpDelay = 20 * time.Millisecond
 	// heldFollowUpDelay takes the place of followUpDelay for a held tenant. The tenant's events
 	// wait in any case. With the longer delay one claim serves about a hundred versions.

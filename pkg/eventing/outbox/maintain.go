@@ -61,11 +61,10 @@ func (r *Relay) purge(ctx context.Context) {
 }
 
 const (
-	// The backlog is read for the metrics every watchEvery. If the reading takes long, the pause
-	// after it is watchShare times as long as the reading, for each living relay, but watchLeast at
-	// most. So the relays together take a hundredth of a core of the database for their readings while
-	// the pauses are below watchLeast. A reading of 20,000 rows takes a core for about 50 ms. Published
-	// rows between them add to that.
+	// The backlog is read for the metrics every watchEvery. After a long reading, the pause is watchShare
+	// times as long as the reading, for each living relay, but watchLeast at most. So below watchLeast the
+	// readings of all relays take a hundredth of a core of the database. A reading of 20,000 rows takes a
+	// core for about 50 ms, and longer with published rows between them.
 	watchEvery = 2 * time.Second
 	watchShare = 100
 	watchLeast = 30 * time.Second

@@ -19,9 +19,8 @@ const (
 	// longest pauses of rejectionPause. Until the event is parked, no alert calls an operator.
 	mostAttempts = 100
 
-	// mostRejectionPause is a minute below queue.MaxRetry. A retry time further away than
-	// queue.MaxRetry counts as due. Because of the minute, no retry becomes due too early if the
-	// database's clock steps back by less than a minute.
+	// A retry time further away than queue.MaxRetry counts as due. mostRejectionPause is a minute less, so
+	// that no retry is due too early if the database's clock steps back by less.
 	mostRejectionPause = queue.MaxRetry - time.Minute
 	// mostOutagePause is short enough that a killed relay's events leave within 30 s even if the
 	// first scan for them fails.

@@ -12,12 +12,11 @@ const (
 	// pauseAfter is how many failures in a row, with no success between them, count as an
 	// outage of the whole topic and not only of some aggregates.
 	pauseAfter = 3
-	// refusedAfter is how many different aggregates must be refused, with no success in
-	// between, before the relay blames the topic. It is low because parking by mistake costs
-	// more than pausing by mistake. If a fault of the topic parks events, an operator must
-	// release each of them. If faults of some aggregates pause the topic, the topic resumes with
-	// the first success, and a probe of any other aggregate suffices for that. If only one or two
-	// aggregates write, their events are parked, because nothing tells a bad topic from bad events.
+	// refusedAfter is how many different aggregates must be refused, with no success in between, before
+	// the relay blames the topic. It is low, because parking by mistake costs more: an operator must release
+	// each event. A pause by mistake ends with the first success, for which a probe of any other aggregate
+	// suffices. If only one or two aggregates write, their events are parked, because nothing tells a bad
+	// topic from bad events.
 	refusedAfter = 3
 	// maxRemembered bounds how many refused aggregates a topicPause remembers. If there are more,
 	// it forgets that they are bad. Then they can pause the topic once more.

@@ -25,9 +25,8 @@ const (
 	// publishTimeout bounds one publish request. A request starts only if the lease of its batch
 	// lasts longer than publishTimeout.
 	publishTimeout = 8 * time.Second
-	// drainTime is the time that publishes and claims in flight get after Run is cancelled.
-	// settleTime is the time after drainTime for writing the results. The two times together are
-	// less than 4 s. A process has 10 s to stop, and the shutdown of its server takes up to 6 s.
+	// After Run is cancelled, publishes and claims in flight get drainTime, and then the writing of their
+	// results settleTime. A process has 10 s to stop, of which the shutdown of its server takes up to 6 s.
 	drainTime  = 3 * time.Second
 	settleTime = 800 * time.Millisecond
 

@@ -2,9 +2,8 @@ package outbox
 
 import "time"
 
-// slowClaim is the longest time per claim for which a held tenant saves up events. If claims take
-// longer, the tenant gets less than its rate. The limit also keeps a pause of the process from
-// counting as time in which events were saved up.
+// slowClaim is the longest time per claim for which a held tenant saves up events. With longer claims the
+// tenant gets less than its rate. A pause of the process counts as no more than that, too.
 const slowClaim = 50 * time.Millisecond
 
 // savings has the number of events that a held tenant's rate allows. It counts fractions of events, so

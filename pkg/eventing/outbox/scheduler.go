@@ -33,10 +33,9 @@ const (
 	// scanRows is how many rows a page of a scan reads. sweepRows is how many rows a page of the
 	// sweep reads.
 	scanRows, sweepRows = 2000, 1000
-	// While tenants are held, a scan pauses after each page in which it has found nothing to claim,
-	// for pagePauseShare times as long as the page took, and for maxPagePause at most. Otherwise a scan
-	// of a million events of a held tenant would take a core of the database for seconds, and slow
-	// down the new events of other tenants.
+	// While tenants are held, a scan pauses after each page without anything to claim: pagePauseShare times
+	// as long as the page took, but maxPagePause at most. Otherwise a scan of a million events of a held tenant
+	// would take a core of the database for seconds, and slow down the new events of other tenants.
 	pagePauseShare = 2
 	maxPagePause   = 200 * time.Millisecond
 	// scanEvery is the longest pause between two claims of retries, between two pages of the

@@ -171,10 +171,9 @@ const (
 	// gatherTime is the longest time that a result waits for half of the events in flight, unless the
 	// last statement was sent less than settleEvery ago.
 	gatherTime = 2 * time.Millisecond
-	// settleEvery is the least time between two statements, unless results have to be written in
-	// several statements. Only an event behind a published event of its aggregate waits for the
-	// mark. Without settleEvery a relay with a thousand events a second sent a statement for every
-	// second event, which cost more than all other work of the relay.
+	// settleEvery is the least time between two statements, unless the results need several. Only an event
+	// behind a published event of its aggregate waits for the mark. Without settleEvery, statements for
+	// every second event of a thousand a second cost more than all other work of the relay.
 	settleEvery = 5 * time.Millisecond
 )
 

@@ -10,9 +10,8 @@ import (
 )
 
 const (
-	// DefaultTenantRate is in events per second. An event that waits for turns costs the relay, the
-	// broker, the consumer and two databases about a millisecond of CPU time together. So at this
-	// rate a held tenant leaves three quarters of two cores to other tenants.
+	// DefaultTenantRate is in events per second. An event that waits for turns costs all processes and
+	// databases about a millisecond of CPU time. So a held tenant leaves three quarters of two cores to others.
 	DefaultTenantRate = 500
 	// NoTenantRate is the TenantRate with which a relay never holds a tenant.
 	NoTenantRate = -1

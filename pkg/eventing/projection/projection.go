@@ -219,9 +219,8 @@ func (p *Projection[S]) unknownSeen(c inbox.Change) {
 	})
 }
 
-// oddLines is a number of rows that cannot be read or written. The first rows, up to this number,
-// get a log line each. Later rows get one line a minute in all, because a table can refuse all
-// rows.
+// oddLines is how many rows that cannot be read or written get a log line each. Later ones get one line
+// a minute in all, because a table can refuse all rows.
 const oddLines = 100
 
 // left logs that a row is left as it is.

@@ -25,10 +25,9 @@ const (
 	// rebuild for no longer than lockTime. Postgres looks for deadlocks only after a second, when
 	// that wait is over. So it aborts no transaction of an event or a read because of the rebuild.
 	lockTime = 200 * time.Millisecond
-	// calmTime is how long a transaction waits until a vacuum or a similar command on a table has
-	// ended. It is longer than deadlock_timeout (a second), after which Postgres ends an autovacuum
-	// that is in the way. Events and reads do not queue behind the lock that it
-	// waits for.
+	// calmTime is how long a transaction waits for the end of a vacuum or a similar command on a table. It is
+	// longer than deadlock_timeout (a second), after which Postgres ends an autovacuum that is in the way.
+	// Events and reads do not queue behind the lock that it waits for.
 	calmTime = 3 * time.Second
 	// shortTime bounds a transaction. tableTime bounds a transaction that locks tables. longTime
 	// bounds a transaction that reads or cleans a table.

@@ -16,9 +16,8 @@ import (
 	"example.com/lockstep/pkg/eventing/reconcile"
 )
 
-// maxChecks bounds the comparisons of a table after the exchange that repair rows. From the second
-// comparison on, only two kinds of rows are left to repair: rows that moved during their repair,
-// and rows that cannot be written. Each comparison finds the rows that cannot be written again.
+// maxChecks bounds the comparisons of a table after the exchange that repair rows. From the second on,
+// only rows are left that moved during their repair, or that cannot be written, which each one finds again.
 const maxChecks = 5
 
 var (

@@ -32,9 +32,8 @@ const roles = `
 //go:embed mirror.sql
 var mirror string
 
-// noMigration tries to get the lock that package migrate holds while it migrates the schema. The
-// lock ends with the transaction. From then on a migration finds the table rebuild_state, and is
-// refused.
+// noMigration tries to get the lock that package migrate holds while it migrates the schema, until the
+// transaction ends. From then on a migration finds the table rebuild_state, and is refused.
 const noMigration = `SELECT pg_try_advisory_xact_lock(hashtext('lockstep migrate ' || current_schema()))`
 
 // create makes the shadows, the mirrors and the state, all or none of them. It returns ErrMigrating

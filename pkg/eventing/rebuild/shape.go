@@ -65,10 +65,7 @@ func (p Part) sameShape(ctx context.Context, db querier) error {
 }
 
 func lines(ctx context.Context, db querier, sql string, args ...any) ([]string, error) {
-	rows, err := db.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := db.Query(ctx, sql, args...) // CollectRows returns the error
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 

@@ -19,9 +19,8 @@ const (
 	DefaultGrace = 90 * time.Second
 	// maxPending bounds the uncertain rows that are kept in memory to be looked at again.
 	maxPending = 10_000
-	// maxAge is how long an uncertain row waits until the check looks at it again. The check first
-	// finishes the part that it is working on. So maxAge also bounds the work that is repeated when
-	// another instance continues a check.
+	// maxAge is how long an uncertain row waits for the next look, which comes after the present part. So it
+	// also bounds the work that is repeated when another instance continues a check.
 	maxAge = 2 * time.Minute
 	// graces is how many grace periods a row may stay uncertain before it counts as unsettled.
 	graces = 2

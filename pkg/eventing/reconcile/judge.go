@@ -132,9 +132,8 @@ func (s *sighting) epochStands(k Kind, reader, owner Row, a Answer) bool {
 func fromFuture(at time.Time) bool { return at.After(time.Now().Add(lossTime)) }
 
 const (
-	// fewLosses is how many lost rows are repaired unless the owner has no rows at all. Lost rows
-	// are rows that the owner does not have, or has lost. More lost rows are repaired only if they
-	// are at most one of lossShare rows. See Doubtful.
+	// fewLosses is how many lost rows (Kind.Lost) are repaired unless the owner has no rows at all. More are
+	// repaired only if they are at most one of lossShare rows. See Doubtful.
 	fewLosses = 100
 	lossShare = 20
 )

@@ -8,9 +8,8 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 )
 
-// signEvery is the time after which settle tells the observer that the check goes on. One more look
-// may pass before that. Without these calls, many looks at a slow owner would take longer than an
-// observer waits.
+// signEvery is the time after which, or after one more look, settle tells the observer that the check
+// goes on. Otherwise many looks at a slow owner would take longer than an observer waits.
 const signEvery = 10 * time.Second
 
 // settleOld settles the uncertain rows if there are maxPending of them, or if the first of them has

@@ -24,9 +24,8 @@ const (
 	encoding = 1
 )
 
-// ColumnEpoch is the SQL expression for the epoch of a row in a read model, where each table has a
-// column for the epoch. The rows of an owner have no such column, and use the owner's present
-// epoch, outbox.PresentEpoch, instead.
+// ColumnEpoch is the SQL expression for the epoch of a row in a read model, whose tables have a column
+// for it. An owner's tables have none, and use the owner's present epoch, outbox.PresentEpoch.
 const ColumnEpoch = "epoch"
 
 // ErrDefinition means that the two sides cannot compare their rows, because one of them does not

@@ -20,9 +20,8 @@ import (
 )
 
 const (
-	// LockTime is how long a transaction of a Writer waits for a lock and holds its connection
-	// meanwhile. Transactions of healthy writers take far less. A session that locks a table that
-	// requests write to should give up earlier, so that no request has to try again.
+	// LockTime is how long a transaction of a Writer waits for a lock, on its connection. Healthy writers
+	// take far less. A session that locks such a table should give up earlier, so that no request tries again.
 	LockTime = 100 * time.Millisecond
 	// lockBudget is how long a request may go on trying in all. It covers the waits for locks and
 	// for turns in all tries of the request, and the pauses between the tries.

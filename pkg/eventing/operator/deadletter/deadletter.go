@@ -50,6 +50,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/pkg/eventing/bounded"
+	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 )
 
@@ -65,16 +66,17 @@ type Queue struct {
 	db      bounded.Pool
 	client  *vkit.SubscriptionAdminClient
 	project string
+	handler inbox.Handler
 	// consumers are the subscriptions that the dead letters come from.
 	consumers []string
 }
 
-// New returns the dead letters of subscriptions of client's project. The inbox
-// is found through db's search_path.
-func New(db *pgxpool.Pool, client *pubsub.Client, subscriptions ...string) *Queue {
+// New returns the dead letters of subscriptions of client's project. handler applies their events,
+// and is the handler of the consumers. The inbox is found through db's search_path.
+func New(db *pgxpool.Pool, client *pubsub.Client, handler inbox.Handler, subscriptions ...string) *Queue {
 	return &Queue{
 		db: bounded.Pool{DB: db, Limit: queryTimeout}, client: client.SubscriptionAdminClient, project: client.Project(),
-		consumers: subscriptions,
+		handler: handler, consumers: subscriptions,
 	}
 }
 

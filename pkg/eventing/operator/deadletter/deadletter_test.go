@@ -101,12 +101,12 @@ func TestRedriveThatFailsChangesNothing(t *testing.T) {
 		"a panic":  func(eventing.Event) error { panic("still a teapot") },
 	} {
 		b.set(func() { b.spoil = spoil })
-		if r, err := h.Redrive(t.Context(), order, b.handler(), h.Letters[0]); r != "" || err == nil || !strings.Contains(err.Error(), "teapot") {
+		if r, err := h.Redrive(t.Context(), order, h.Letters[0]); r != "" || err == nil || !strings.Contains(err.Error(), "teapot") {
 			t.Errorf("%s: %q, %v", name, r, err)
 		}
 	}
 	b.set(func() { b.spoil = nil })
-	if r, err := h.Redrive(t.Context(), order, b.handler(), h.Letters[1]); r != "" || err == nil || !strings.Contains(err.Error(), "owner is away") {
+	if r, err := h.Redrive(t.Context(), order, h.Letters[1]); r != "" || err == nil || !strings.Contains(err.Error(), "owner is away") {
 		t.Errorf("gap without an owner: %q, %v", r, err)
 	}
 	if b.count(t, withStatus, "dead") != 2 || b.count(t, withAction, "redrive") != 0 || b.effects(t, "a")+b.effects(t, "b") != "" {
@@ -142,7 +142,7 @@ func TestRedriveAfterACrashBeforeTheAckFindsItDone(t *testing.T) {
 	b.deadLetter(t, event("a", 1))
 	h := b.collect(t)
 	b.set(func() { b.failing[acknowledge] = true })
-	if r, err := h.Redrive(t.Context(), order, b.handler(), h.Letters[0]); r != Applied || err == nil {
+	if r, err := h.Redrive(t.Context(), order, h.Letters[0]); r != Applied || err == nil {
 		t.Errorf("redrive without an ack: %q, %v", r, err)
 	}
 	b.set(func() { b.failing[acknowledge] = false })
@@ -170,7 +170,7 @@ func TestRedrivesAtOnceHaveOneEffect(t *testing.T) {
 	for i := range results {
 		running.Go(func() {
 			var err error
-			if results[i], err = h.queue.apply(t.Context(), order, b.handler(), h.first(l), l, false); err != nil {
+			if results[i], err = h.queue.apply(t.Context(), order, h.first(l), l, false); err != nil {
 				t.Error(err)
 			}
 		})
@@ -192,10 +192,10 @@ func TestInvalidMessageCanOnlyBeDiscarded(t *testing.T) {
 	b := newBench(t)
 	b.send(t, subscription+".dlq", &pubsubpb.PubsubMessage{Data: []byte{0xff, 0}, Attributes: map[string]string{"k": "v"}})
 	h := b.collect(t)
-	if _, err := h.Redrive(t.Context(), order, b.handler(), h.Letters[0]); err == nil || !strings.Contains(err.Error(), "event_id") {
+	if _, err := h.Redrive(t.Context(), order, h.Letters[0]); err == nil || !strings.Contains(err.Error(), "event_id") {
 		t.Errorf("redrive: %v", err)
 	}
-	if err := h.Discard(t.Context(), order, b.handler(), h.Letters[0]); err != nil {
+	if err := h.Discard(t.Context(), order, h.Letters[0]); err != nil {
 		t.Fatal(err)
 	}
 	kept := `SELECT count(*) FROM operator_actions
@@ -222,11 +222,11 @@ func TestDiscardedIsSettledButNoDuplicate(t *testing.T) {
 	}
 	b.set(func() { b.owner = map[string]int64{"a": 0, "expired": 0} })
 	h := b.collect(t)
-	if _, err := h.Redrive(t.Context(), order, b.handler(), h.Letters[1]); !errors.Is(err, ErrNoMessage) {
+	if _, err := h.Redrive(t.Context(), order, h.Letters[1]); !errors.Is(err, ErrNoMessage) {
 		t.Errorf("redrive without a message: %v", err)
 	}
 	for _, l := range h.Letters {
-		if err := h.Discard(t.Context(), order, b.handler(), l); err != nil {
+		if err := h.Discard(t.Context(), order, l); err != nil {
 			t.Error(err)
 		}
 	}
@@ -251,10 +251,10 @@ func TestDiscardLeavesWhatIsDone(t *testing.T) {
 	b.deadLetter(t, event("a", 1))
 	b.set(func() { b.owner["a"] = 1 })
 	h := b.collect(t)
-	if _, err := h.queue.apply(t.Context(), order, b.handler(), h.first(h.Letters[0]), h.Letters[0], false); err != nil {
+	if _, err := h.queue.apply(t.Context(), order, h.first(h.Letters[0]), h.Letters[0], false); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Discard(t.Context(), order, b.handler(), h.Letters[0]); err != nil || b.count(t, withStatus, "done") != 1 {
+	if err := h.Discard(t.Context(), order, h.Letters[0]); err != nil || b.count(t, withStatus, "done") != 1 {
 		t.Errorf("discard of what was redriven meanwhile: %v", err)
 	}
 }

@@ -51,14 +51,14 @@ func ExampleBatch_Redrive() {
 	defer broker.Close()
 	defer client.Close()
 
-	batch, err := deadletter.New(db.Pool, client, "order.events.shipping").Collect(ctx)
+	batch, err := deadletter.New(db.Pool, client, shipping{}, "order.events.shipping").Collect(ctx)
 	if err != nil {
 		panic(err)
 	}
 	defer func() { _ = batch.Release(ctx) }() // of those that are not settled
 	for _, letter := range batch.Letters {
 		fmt.Printf("%s of order %s: %s\n", letter.Type, letter.AggregateID, letter.Reason)
-		result, err := batch.Redrive(ctx, audit.Actor{By: "ada", Why: "repaired in 1.2"}, shipping{}, letter)
+		result, err := batch.Redrive(ctx, audit.Actor{By: "ada", Why: "repaired in 1.2"}, letter)
 		fmt.Println(result, err)
 	}
 	var content string

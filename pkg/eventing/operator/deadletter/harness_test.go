@@ -86,7 +86,7 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.client.Close() })
-	b.queue = New(b.db, b.client, subscription)
+	b.queue = New(b.db, b.client, b.handler(), subscription)
 	return b
 }
 
@@ -224,7 +224,7 @@ func (b *bench) release(t *testing.T, h *Batch) {
 func (b *bench) redriveAll(t *testing.T, h *Batch) (results []Result) {
 	t.Helper()
 	for _, l := range h.Letters {
-		r, err := h.Redrive(t.Context(), order, b.handler(), l)
+		r, err := h.Redrive(t.Context(), order, l)
 		if err != nil {
 			t.Errorf("redrive version %d of %s: %v", l.Version, l.AggregateID, err)
 		}

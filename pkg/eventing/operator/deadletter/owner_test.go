@@ -22,12 +22,12 @@ func TestDiscardTakesTheOwnersState(t *testing.T) {
 	e := event("a", 1)
 	b.deadLetter(t, e)
 	h := b.collect(t)
-	err := h.Discard(t.Context(), order, b.handler(), h.Letters[0])
+	err := h.Discard(t.Context(), order, h.Letters[0])
 	if err == nil || !strings.Contains(err.Error(), "owner is away") || b.count(t, withStatus, "dead") != 1 || b.count(t, withAction, "discard") != 0 {
 		t.Errorf("discard without the owner: %v; want the dead letter to stay", err)
 	}
 	b.set(func() { b.owner["a"] = 1 })
-	if err := h.Discard(t.Context(), order, b.handler(), h.Letters[0]); err != nil {
+	if err := h.Discard(t.Context(), order, h.Letters[0]); err != nil {
 		t.Fatal(err)
 	}
 	if b.effects(t, "a") != "r" || b.count(t, withStatus, "discarded") != 1 {
@@ -43,7 +43,8 @@ func TestDiscardOfAnUnknownAggregate(t *testing.T) {
 	b.deadLetter(t, event("unknown", 1), event("lost", 1))
 	h := b.collect(t)
 	for i, says := range []error{eventing.Permanent(errors.New("unknown")), fmt.Errorf("a: %w", inbox.ErrLost)} {
-		if err := h.Discard(t.Context(), order, repairing{b.handler(), says}, h.Letters[i]); err != nil {
+		b.queue.handler = repairing{b.handler(), says}
+		if err := h.Discard(t.Context(), order, h.Letters[i]); err != nil {
 			t.Error(err)
 		}
 	}
@@ -67,7 +68,8 @@ func TestRedriveOfALostAggregate(t *testing.T) {
 	b := newBench(t)
 	b.deadLetter(t, event("a", 5))
 	h := b.collect(t)
-	if r, err := h.Redrive(t.Context(), order, repairing{b.handler(), inbox.ErrLost}, h.Letters[0]); r != Lost || err != nil {
+	b.queue.handler = repairing{b.handler(), inbox.ErrLost}
+	if r, err := h.Redrive(t.Context(), order, h.Letters[0]); r != Lost || err != nil {
 		t.Errorf("%v, %v", r, err)
 	}
 	if b.effects(t, "a") != "" || b.count(t, withStatus, "done") != 1 || b.count(t, withAction, "redrive") != 1 {
@@ -103,17 +105,17 @@ func TestDeadLettersOfOneEventID(t *testing.T) {
 				t.Fatalf("letters (-want +got):\n%s", diff)
 			}
 			mine := `SELECT count(*) FROM inbox WHERE event_id = $1 AND aggregate_id = 'a' AND status = $2`
-			if r, err := h.Redrive(t.Context(), order, b.handler(), h.Letters[1]); !errors.Is(err, ErrIDTaken) {
+			if r, err := h.Redrive(t.Context(), order, h.Letters[1]); !errors.Is(err, ErrIDTaken) {
 				t.Errorf("redrive of the second one: %v, %v", r, err)
 			}
-			if err := h.Discard(t.Context(), order, b.handler(), h.Letters[1]); err != nil {
+			if err := h.Discard(t.Context(), order, h.Letters[1]); err != nil {
 				t.Error(err)
 			}
 			if b.count(t, mine, first.ID, status) != 1 || b.effects(t, "z") != "r" {
 				t.Errorf("the first one's row is no longer %s, or the second one's aggregate is %q", status, b.effects(t, "z"))
 			}
 			want := map[string]Result{"dead": Applied, "done": Done, "held": Applied, "discarded": Applied}[status]
-			if r, err := h.Redrive(t.Context(), order, b.handler(), h.Letters[0]); r != want || err != nil {
+			if r, err := h.Redrive(t.Context(), order, h.Letters[0]); r != want || err != nil {
 				t.Errorf("redrive of the first one: %v, %v", r, err)
 			}
 		})

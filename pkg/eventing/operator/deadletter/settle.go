@@ -59,7 +59,7 @@ var (
 // first. After an error without a result, the event has not been applied and l
 // stays a dead letter. After an error with a result, the result is committed,
 // and only the acknowledgement of a message failed.
-func (h *Batch) Redrive(ctx context.Context, o audit.Actor, handler inbox.Handler, l Letter) (Result, error) {
+func (h *Batch) Redrive(ctx context.Context, o audit.Actor, l Letter) (Result, error) {
 	m := h.first(l)
 	switch {
 	case m == nil:
@@ -67,12 +67,12 @@ func (h *Batch) Redrive(ctx context.Context, o audit.Actor, handler inbox.Handle
 	case m.invalid != nil:
 		return "", fmt.Errorf("it is no event: %w", m.invalid)
 	}
-	result, err := h.queue.apply(ctx, o, handler, m, l, false)
+	result, err := h.queue.apply(ctx, o, m, l, false)
 	if errors.Is(err, errNeedsOwner) {
-		err = repair(ctx, handler, m.event)
+		err = h.queue.repair(ctx, m.event)
 		lost := errors.Is(err, inbox.ErrLost)
 		if err == nil || lost {
-			result, err = h.queue.apply(ctx, o, handler, m, l, lost)
+			result, err = h.queue.apply(ctx, o, m, l, lost)
 		}
 		if err == nil && result != Done && !lost {
 			result = Repaired
@@ -82,15 +82,15 @@ func (h *Batch) Redrive(ctx context.Context, o audit.Actor, handler inbox.Handle
 		return "", err
 	}
 	if result != Done {
-		handler.Committed(ctx, consistency.PositionOf(m.event).Unknown())
+		h.queue.handler.Committed(ctx, consistency.PositionOf(m.event).Unknown())
 	}
 	return result, h.acknowledge(ctx, l)
 }
 
-func repair(ctx context.Context, handler inbox.Handler, e eventing.Event) error {
+func (b *Queue) repair(ctx context.Context, e eventing.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
 	defer cancel()
-	if err := handler.Repair(ctx, e); err != nil {
+	if err := b.handler.Repair(ctx, e); err != nil {
 		return fmt.Errorf("%w: %w", errNeedsOwner, err)
 	}
 	return nil
@@ -98,9 +98,7 @@ func repair(ctx context.Context, handler inbox.Handler, e eventing.Event) error 
 
 // apply is the consumer's transaction for one event. A concurrent apply of the same event waits on
 // the inbox row, and then finds the event done. If lost is set, the event has no effect.
-func (b *Queue) apply(
-	ctx context.Context, o audit.Actor, handler inbox.Handler, m *message, l Letter, lost bool,
-) (result Result, err error) {
+func (b *Queue) apply(ctx context.Context, o audit.Actor, m *message, l Letter, lost bool) (result Result, err error) {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
 	err = pgx.BeginFunc(ctx, b.db.DB, func(tx pgx.Tx) error {
@@ -110,7 +108,7 @@ func (b *Queue) apply(
 			return err
 		}
 		if result = Lost; !lost {
-			if result, err = effect(ctx, tx, handler, m.event); err != nil {
+			if result, err = b.effect(ctx, tx, m.event); err != nil {
 				return err
 			}
 		}
@@ -119,8 +117,8 @@ func (b *Queue) apply(
 	return result, err
 }
 
-func effect(ctx context.Context, tx pgx.Tx, handler inbox.Handler, e eventing.Event) (Result, error) {
-	switch outcome, err := inbox.ApplyOne(ctx, tx, handler, e); {
+func (b *Queue) effect(ctx context.Context, tx pgx.Tx, e eventing.Event) (Result, error) {
+	switch outcome, err := inbox.ApplyOne(ctx, tx, b.handler, e); {
 	case err != nil:
 		return "", err
 	case outcome == inbox.Gap, outcome == inbox.Diverged:
@@ -172,24 +170,24 @@ func (b *Queue) mark(ctx context.Context, tx pgx.Tx, status string, m *message, 
 // state, which includes the event's change. Otherwise a gap could stay, because a later event that
 // reveals the gap may never come. If the owner is unavailable, Discard changes nothing. If the
 // status of the row is done, the row keeps this status.
-func (h *Batch) Discard(ctx context.Context, o audit.Actor, handler inbox.Handler, l Letter) error {
+func (h *Batch) Discard(ctx context.Context, o audit.Actor, l Letter) error {
 	s := l.subject()
 	var err error
 	if s.Record, err = record(h.first(l)); err != nil {
 		return fmt.Errorf("discard: %w", err)
 	}
-	return h.giveUp(ctx, "discard", o, handler, l, s)
+	return h.giveUp(ctx, "discard", o, l, s)
 }
 
 // Erase does the same as Discard, for a person whose data is erased. The audit entry does not keep
 // the message.
-func (h *Batch) Erase(ctx context.Context, o audit.Actor, handler inbox.Handler, l Letter) error {
-	return h.giveUp(ctx, "erase", o, handler, l, l.subject())
+func (h *Batch) Erase(ctx context.Context, o audit.Actor, l Letter) error {
+	return h.giveUp(ctx, "erase", o, l, l.subject())
 }
 
-func (h *Batch) giveUp(ctx context.Context, action string, o audit.Actor, handler inbox.Handler, l Letter, s audit.Subject) error {
+func (h *Batch) giveUp(ctx context.Context, action string, o audit.Actor, l Letter, s audit.Subject) error {
 	s.AggregateType, s.AggregateID = h.Aggregate(l)
-	if err := h.catchUp(ctx, handler, l); err != nil {
+	if err := h.catchUp(ctx, l); err != nil {
 		return fmt.Errorf("%s: %w", action, err)
 	}
 	err := h.queue.db.Tx(ctx, action, func(ctx context.Context, tx pgx.Tx) error {
@@ -208,7 +206,7 @@ func (h *Batch) giveUp(ctx context.Context, action string, o audit.Actor, handle
 
 // catchUp brings l's aggregate to its owner's state. It changes nothing
 // if l is not an event, or if the owner does not have the aggregate.
-func (h *Batch) catchUp(ctx context.Context, handler inbox.Handler, l Letter) error {
+func (h *Batch) catchUp(ctx context.Context, l Letter) error {
 	if l.EventID == uuid.Nil {
 		return nil
 	}
@@ -217,10 +215,10 @@ func (h *Batch) catchUp(ctx context.Context, handler inbox.Handler, l Letter) er
 	if m := h.first(l); m != nil {
 		e = m.event
 	}
-	err := repair(ctx, handler, e)
+	err := h.queue.repair(ctx, e)
 	if err != nil && !errors.Is(err, inbox.ErrLost) && !eventing.IsPermanent(err) {
 		return err
 	}
-	handler.Committed(ctx, consistency.PositionOf(e).Unknown())
+	h.queue.handler.Committed(ctx, consistency.PositionOf(e).Unknown())
 	return nil
 }

@@ -110,10 +110,9 @@ func partColumns(parts []Cursor) (from []string, ids []uuid.UUID, to []string) {
 	return from, ids, to
 }
 
-// countedPlan is a statement that sets up the planner for the next statement. A scan by a bitmap, or
-// a sort of all rows, would read all pending events before it counts the first. A nested loop would
-// compare each event with each parked one, if the planner expects few of them. A plan that the
-// session keeps may be from a time when the table was empty.
+// countedPlan sets up the planner for the next statement. A bitmap scan or a sort would read all pending
+// events before it counts the first. A nested loop would compare each event with each parked one, if the
+// planner expects few. A plan that the session keeps may be from a time when the table was empty.
 const countedPlan = `
 SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_nestloop', 'off', true),
        set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)`

@@ -74,28 +74,8 @@
 // updates that lease a row and mark it are HOT updates. Such an update only writes a new version of
 // the row into the row's page, where the fillfactor of 50 leaves room. In return a published row
 // takes twice the space of its data. The write-ahead log, which replicas receive and archives keep,
-// is less than half as large as with the first design below.
-//
-// The next table was measured on Postgres 15 before any vacuum, with 20,000 events of 300
-// bytes. Each event had its own transaction with nothing else in it. 20 events (in parentheses:
-// 200) were leased and marked at a time.
-//
-//	                                              log per event    updates HOT   heap + indexes, per event
-//	id, key, new and pending rows (four), ff 90   2,308 (2,582)     8 % (7 %)    1,629 B
-//	key, new rows (xact where pending), ff 90     1,871 (2,098)     8 % (7 %)    1,502 B
-//	key, new rows (xact, id where pending)        2,122 (2,327)     3 % (0 %)    1,489 B
-//	key, all rows (xact, id), ff 90               1,874 (2,191)    37 % (18 %)   1,509 B
-//	the same, ff 70                               1,379 (1,712)    72 % (50 %)   1,357 B
-//	the same, ff 60                               1,277 (1,346)    80 % (76 %)   1,356 B
-//	the same, ff 50                                 996   (994)   100 % (100 %)  1,350 B
-//
-// Only the first line includes the index on id. For the other lines that index would add some
-// 170 bytes of log. The table has the index nevertheless, because it refuses an event id that
-// is used twice, and finds the event that a log line names. The present table, with that index,
-// costs 1,198 bytes of log per event with the relay's own statements (write.wal_bytes_per_event
-// of the benchmarks). With the indexes of the first line it costs 2,504 bytes. This figure differs
-// from the first line's, because it is from another run, with 100 events leased and marked at a
-// time, and with today's columns.
+// is less than half as large as with indexes of new and of pending rows: docs/design.md has the
+// measurements of this table and of others.
 //
 // # Cost of a claim
 //

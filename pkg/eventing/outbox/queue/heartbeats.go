@@ -14,9 +14,8 @@ const (
 	// HeartbeatEvery is how often a relay writes its low, which is the snapshot from which
 	// another relay must scan if this one dies.
 	HeartbeatEvery = 5 * time.Second
-	// deadAfter is the age of a relay's last heartbeat at which other relays regard it as dead. By
-	// then two heartbeats are missing. If the relay is alive after all, the mistake costs only a
-	// scan.
+	// deadAfter is the age of a relay's last heartbeat at which other relays regard it as dead: two are
+	// missing. A mistake costs only a scan.
 	deadAfter = 3 * HeartbeatEvery
 )
 
@@ -66,10 +65,9 @@ func (c Clock) Error() time.Duration { return c.Answered.Sub(c.Asked) }
 var heartbeat string
 
 // lockOwnRow locks a relay's row, in the transaction of its heartbeat. It is a statement of its own,
-// so that the snapshot of the heartbeat is later than the wait for the lock. With an earlier
-// snapshot the heartbeat would judge by rows that have changed meanwhile. A low that another relay
-// has written since then would look like a low of another cluster, and the relay would scan the
-// whole table.
+// so that the snapshot of the heartbeat is later than the wait for the lock. In an earlier snapshot, a
+// low that another relay has written since would look like a low of another cluster, and the relay
+// would scan the whole table.
 const lockOwnRow = `SELECT FROM outbox_relays WHERE token = $1 FOR UPDATE`
 
 // Heartbeat writes the row of a relay. ended says that the relay has ended. low is the relay's low

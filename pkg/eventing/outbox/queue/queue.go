@@ -111,9 +111,8 @@ func byAggregate(events []Event) []Batch {
 // to the next statement only, because the transaction ends with that statement.
 const genericPlan = txn.KeepPlans + `, set_config('enable_sort', 'off', true)`
 
-// genericPlanShortWait is genericPlan with a short wait for locks. It is for a statement with an
-// alternative that skips locked rows. The wait is longer than the few milliseconds for which a
-// claim locks its rows.
+// genericPlanShortWait is for a statement with an alternative that skips locked rows. The wait for a
+// lock is longer than the few milliseconds for which a claim locks its rows.
 const genericPlanShortWait = genericPlan + `, set_config('lock_timeout', '100ms', true)`
 
 // query runs one statement and calls read with its rows. Before that it runs the statement setup

@@ -21,6 +21,7 @@ import (
 	"example.com/lockstep/internal/topics"
 	"example.com/lockstep/migrations"
 	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/operator/deadletter"
 	"example.com/lockstep/pkg/eventing/operator/erasure"
 	"example.com/lockstep/pkg/eventing/rebuild"
 	"example.com/lockstep/services/catalog"
@@ -46,7 +47,7 @@ var readModel = operator.ReadModel{
 	Rebuild: func(db *pgxpool.Pool, owner *grpc.ClientConn) *rebuild.Rebuild {
 		return catalog.NewRebuild(db, owner, slog.Default())
 	},
-	Erasure: func(db *pgxpool.Pool, owner *grpc.ClientConn, letters operator.Letters, o erasure.Options) erasure.Eraser {
+	Erasure: func(db *pgxpool.Pool, owner *grpc.ClientConn, letters *deadletter.Batch, o erasure.Options) erasure.Eraser {
 		return catalog.NewErasure(db, owner, letters, o)
 	},
 }
@@ -79,8 +80,7 @@ func service() command.Service {
 		Name: migrations.Catalog, About: "is a read model of videos, as fresh as a reader asks: REST and gRPC on one port.",
 		Environment: environment,
 		Flags: func(f *flag.FlagSet, local bool) {
-			f.BoolVar(&cfg.Reflection, "reflection", local, "answer gRPC reflection; on by default in a local process, and in no other")
-			cfg.Limits.Flags(f)
+			cfg.Flags(f, local)
 			f.UintVar(&waiting, "max-waiting-reads", catalog.MaxWaiting,
 				"how many reads wait for fresh data at once; half of what the platform lets an instance serve; 0 is the default")
 			f.Var((*retention)(&cfg.InboxRetention), "inbox-retention", "how long the inbox remembers a settled event: "+

@@ -69,8 +69,7 @@ func service() command.Service {
 				"events a second of each tenant that is above this rate while others are active; 0 is the default, negative: no limit")
 			f.Var((*canaryInterval)(&cfg.CanaryInterval), "canary-interval", "how often a synthetic video gets a version, "+
 				"with which catalog measures the time from commit to visible: 1s to 1m; 0 is never")
-			f.BoolVar(&cfg.Reflection, "reflection", local, "answer gRPC reflection; on by default in a local process, and in no other")
-			cfg.Limits.Flags(f)
+			cfg.Flags(f, local)
 		},
 		Configure: func(r *command.Environment) command.Process {
 			cfg.ReadEnvironment(r)
