@@ -32,23 +32,31 @@ var locale = []edit{
 	{"services/catalog/videos.go", "v = Video{\n\t\t\t", "Locale: p.GetLocale(), "},
 	{"services/catalog/videos.go", "bool { return slices.Contains(p.GetCleared(), field) }\n", "\tif p.Locale != nil {\n\t\tv.Locale = p.GetLocale()\n\t}\n"},
 	{"services/catalog/videos.go", "return Video{\n\t\tID: videoID, ", "Locale: p.GetLocale(), "},
-	{"services/catalog/store_videos.go", "duration_seconds, published_at, ", "locale, "},
-	{"services/catalog/store_videos.go", `"uuid, uuid, text, text, bigint, timestamptz`, ", text"},
-	{"services/catalog/store_videos.go", "func(v Video) *time.Time { return v.PublishedAt })", ",\n\t\tcolumn(steps, func(v Video) string { return v.Locale })"},
+	{"services/catalog/store_videos.go", "published_at,\n\tversion, epoch, created_at, updated_at, deleted_at", ", locale"},
+	{"services/catalog/store_videos.go", `"uuid, uuid, text, text, bigint, timestamptz, bigint, bigint, timestamptz, timestamptz, timestamptz`, ", text"},
+	{"services/catalog/store_videos.go", "func(v Video) *time.Time { return v.DeletedAt })", ",\n\t\tcolumn(steps, func(v Video) string { return v.Locale })"},
 	{"services/catalog/grpc.go", "return &catalogv1.Video{\n\t\t", "Locale: v.Locale, "},
 	{"proto/video/v1/video_service.proto", "\nmessage CreateVideoRequest {\n", "  string locale = 20;\n"},
 	{"services/video/fields.go", "type Video struct {\n", "\tLocale string `json:\"locale\"`\n"},
-	{"services/video/fields.go", "var fields = []string{", `"locale", `},
-	{"services/video/fields.go", "\t\treturn v.DurationSeconds\n", "\tcase \"locale\":\n\t\treturn v.Locale\n"},
-	{"services/video/fields.go", "= to.DurationSeconds\n", "\t\tcase \"locale\":\n\t\t\tv.Locale = to.Locale\n"},
-	{"services/video/rest.go", "type restBody struct {\n", "\tLocale rest.Optional[string] `json:\"locale\"`\n"},
-	{"services/video/rest.go", "\ttake(\"title\", b.Title.Set)\n", "\ttake(\"locale\", b.Locale.Set)\n"},
-	{"services/video/rest.go", "v = Video{\n", "\t\tLocale: b.Locale.Value,\n"},
-	{"services/video/grpc.go", "type grpcBody interface {\n", "\tGetLocale() string\n"},
-	{"services/video/grpc.go", "v := Video{\n", "\t\tLocale: b.GetLocale(),\n"},
-	{"services/video/grpc.go", "return &videov1.Video{\n", "\t\tLocale: v.Locale,\n"},
-	{"services/video/events.go", "p := &eventsv1.VideoCreated{\n", "\t\tLocale: v.Locale,\n"},
-	{"services/video/events.go", "\t\t\tp.Title = &v.Title\n", "\t\tcase \"locale\":\n\t\t\tp.Locale = &v.Locale\n"},
+	{"services/video/fields.go", "type restBody struct {\n", "\tLocale rest.Optional[string] `json:\"locale\"`\n"},
+	{"services/video/fields.go", "type grpcBody interface {\n", "\tGetLocale() string\n"},
+	{"services/video/fields.go", "var fields = []field{", "locale{}, "},
+	{"services/video/fields.go", "\ntype title struct{}\n", `
+type locale struct{}
+
+func (locale) name() string                                         { return "locale" }
+func (locale) nullable() bool                                       { return false }
+func (locale) value(v Video) any                                    { return v.Locale }
+func (locale) set(v *Video, next Video) bool { return assign(&v.Locale, next.Locale) }
+func (f locale) check(v Video, found *problem.Violations)           { found.Line(f.name(), v.Locale, 0, 35) }
+func (locale) fromGRPC(b grpcBody, v *Video, _ *problem.Violations) { v.Locale = b.GetLocale() }
+func (locale) message(v Video, m *videov1.Video)                    { m.Locale = v.Locale }
+func (locale) created(v Video, e *eventsv1.VideoCreated)            { e.Locale = v.Locale }
+func (locale) updated(v Video, e *eventsv1.VideoUpdated) bool       { e.Locale = &v.Locale; return false }
+func (locale) fromREST(b restBody, v *Video, _ *problem.Violations) (set, null bool) {
+	return read(b.Locale, &v.Locale)
+}
+`},
 }
 
 func addLocale(table string) string {

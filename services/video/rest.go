@@ -129,39 +129,23 @@ func (a restAPI) list(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// restBody has the fields that a caller may write over REST. An absent field stays unchanged, and
-// null clears a field.
-type restBody struct {
-	UploaderID      rest.Optional[string] `json:"uploader_id"`
-	Title           rest.Optional[string] `json:"title"`
-	Description     rest.Optional[string] `json:"description"`
-	DurationSeconds rest.Optional[int64]  `json:"duration_seconds"`
-	PublishedAt     rest.Optional[string] `json:"published_at"`
-}
-
 // video returns the names of the fields that b sets, and a video with the values of these fields.
-// Neither result includes the uploader. video adds to found a violation for each value that is not
-// valid.
+// Neither result includes the uploader. video adds to found what fromREST finds, and a violation
+// for each null in a field that is not nullable.
 func (b restBody) video(found *problem.Violations) (given []string, v Video) {
-	take := func(name string, set bool) {
+	var nulls []string
+	for _, f := range fields {
+		set, null := f.fromREST(b, &v, found)
 		if set {
-			given = append(given, name)
+			given = append(given, f.name())
+		}
+		if null && !f.nullable() {
+			nulls = append(nulls, f.name())
 		}
 	}
-	take("title", b.Title.Set)
-	take("description", b.Description.Set)
-	take("duration_seconds", b.DurationSeconds.Set)
-	take("published_at", b.PublishedAt.Set)
-	v = Video{
-		Title: b.Title.Value, Description: b.Description.Value, DurationSeconds: b.DurationSeconds.Value,
+	for _, name := range nulls {
+		found.Require(false, name, "must not be null")
 	}
-	if b.PublishedAt.Set && !b.PublishedAt.Null {
-		t, ok := rest.ParseTime(b.PublishedAt.Value)
-		found.Require(ok, "published_at", "must be a time as in RFC 3339")
-		v.PublishedAt = new(aggregate.Micros(t))
-	}
-	found.Require(!b.Title.Null, "title", "must not be null")
-	found.Require(!b.DurationSeconds.Null, "duration_seconds", "must not be null")
 	return given, v
 }
 
