@@ -11,9 +11,10 @@ import (
 
 var (
 	meter   = instrument.For("example.com/lockstep/pkg/eventing/reconcile")
-	checked = meter.Counter("reconcile.rows.checked", "{row}", "Rows of the owner, and counters, that a read model was compared with")
+	checked = meter.Counter("reconcile.rows.checked", "{row}",
+		"Rows of a read model that were compared with the owner, or with what they are computed from")
 	differs = meter.Counter("reconcile.rows.differing", "{row}",
-		"Rows that certainly differed from their owner's, and wrong counters, in each check again")
+		"Rows that certainly differed from the owner's, or from what they are computed from, in each check again")
 )
 
 // Begin adds 0 to each series of the counters for c's type, so that the series exist even if no
