@@ -121,7 +121,7 @@ func TestRESTHostileRequests(t *testing.T) {
 	}
 }
 
-// Every fault of a read is named, whoever finds it: the query, the headers, the rules of the list.
+// Every fault of a read is named, whichever part finds it: the query, the headers, the rules of the list.
 func TestEveryFaultOfAReadIsNamed(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

@@ -191,7 +191,7 @@ func TestProtocolsAgree(t *testing.T) {
 	checkLackedAsOf(t, err, before.GetAsOf(), a.videoRows(id).GetAsOf())
 }
 
-// metadataOf returns the members of an answer over gRPC that a problem document has beside the
+// metadataOf returns the members of an answer over gRPC that a problem document has next to the
 // standard ones.
 func metadataOf(err error) map[string]string {
 	for _, detail := range status.Convert(err).Details() {
