@@ -19,7 +19,7 @@ const waitForLock = 1500 * time.Millisecond
 var waitLonger = []string{
 	"00051_last_event.sql", "00055_last_event_by_epoch.sql", "00104_policies_of_requests.sql", "00205_pending_by_range.sql",
 	"00206_previous_event.sql", "00210_tenants.sql", "00211_relays_tenants.sql", "00402_forget_records.sql", "01000_revision.sql",
-	"01000_tenants.sql", "01002_counters.sql", "01020_tenants.sql", "09000_no_engagements.sql",
+	"01000_tenants.sql", "01002_counters.sql", "01020_tenants.sql",
 }
 
 var lockTimeout = regexp.MustCompile(`SET LOCAL lock_timeout = '([^']+)'`)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -26,6 +27,9 @@ const patience = 5 * time.Minute
 var binary string
 
 func TestMain(m *testing.M) {
+	// Under nohup this process ignores SIGHUP, and so would its children. The children of a process that
+	// handles the signal do not.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	dir, err := os.MkdirTemp("", "lockstep-dev-")
 	if err != nil {
 		panic(err)
