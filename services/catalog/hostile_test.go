@@ -163,7 +163,6 @@ func TestEveryFaultOfADemandIsNamed(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	addr, conn := f.listen(t), f.dial(t)
-	user := newVideoID().String()
 	for _, tc := range []struct {
 		line, mode string
 		want       []string
@@ -171,7 +170,7 @@ func TestEveryFaultOfADemandIsNamed(t *testing.T) {
 		{"GET /v1/videos/x?consistency_token=x", "eventual", []string{"Prefer", "Consistency", "consistency_token", "video_id"}},
 		{"GET /v1/videos/x?consistency_token=", "at-least-as-fresh", []string{"Prefer", "consistency_token", "Consistency", "video_id"}},
 		{"GET /v1/videos?page_size=0", "fully-consistent", []string{"Prefer", "page_size", "Consistency"}},
-		{"GET /v1/users/" + user + "/engagements?page_size=0", "fully-consistent", []string{"Prefer", "page_size", "Consistency"}},
+		{"GET /v1/users/" + newVideoID().String() + "/engagements?page_size=0", "fully-consistent", []string{"Prefer", "page_size", "Consistency"}},
 	} {
 		var got []string
 		errs, _ := call(t, addr, tc.line, "Prefer: wait=-1", "Consistency: "+tc.mode).body["errors"].([]any)
