@@ -9,8 +9,8 @@
 //	created, err := c.Videos.CreateVideo(ctx, &videov1.CreateVideoRequest{Title: "Hello"})
 //	fresh, err := c.Catalog.GetVideo(ctx, &catalogv1.GetVideoRequest{VideoId: created.GetVideo().GetVideoId()})
 //
-// A read that is answered with UNAVAILABLE is repeated twice. A write is not, because it may have been
-// carried out. A program that repeats a write sends it with a key each time:
+// A read that is answered with UNAVAILABLE is repeated up to twice, except in a longer outage. A write
+// is not repeated, because it may have been carried out. A program that repeats a write sends it with a key each time:
 //
 //	ctx = metadata.AppendToOutgoingContext(ctx, "idempotency-key", key)
 //
@@ -134,8 +134,9 @@ func (c *Client) dial(o Options, addr string) (*grpc.ClientConn, error) {
 
 // retries is the service config of both connections. It repeats reads, within the deadline of the call,
 // after the pause that the answer names. It repeats no writes: gRPC cannot know whether a write has an
-// idempotency key.
-const retries = `{"methodConfig": [{
+// idempotency key. The throttling ends the repetitions of a connection after some five failures, so that
+// an outage does not triple the calls. Each ten successes make up for one failure.
+const retries = `{"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}, "methodConfig": [{
 	"name": [
 		{"service": "catalog.v1.CatalogService"},
 		{"service": "video.v1.VideoService", "method": "GetVideo"},

@@ -58,11 +58,14 @@ func (n *network) cut() {
 	}
 }
 
-// flaky has the answers of both services. Each third call succeeds.
-type flaky struct{ calls atomic.Int64 }
+// flaky has the answers of both services. Each third call succeeds, until the services are away.
+type flaky struct {
+	calls atomic.Int64
+	away  atomic.Bool
+}
 
 func (f *flaky) answer() error {
-	if f.calls.Add(1)%3 != 0 {
+	if f.calls.Add(1)%3 != 0 || f.away.Load() {
 		return status.Error(codes.Unavailable, "away")
 	}
 	return nil
@@ -123,6 +126,35 @@ func TestReadsAreRepeated(t *testing.T) {
 		}
 		if _, err := c.Videos.DeleteVideo(t.Context(), &videov1.DeleteVideoRequest{}); status.Code(err) != codes.Unavailable || f.calls.Load() != 7 {
 			t.Errorf("a write: %v after %d calls in all, want UNAVAILABLE after 7", err, f.calls.Load())
+		}
+	})
+}
+
+// A service that is away for long gets hardly more calls than the program makes. When it is back, reads
+// are repeated again.
+func TestAnOutageIsNotMadeWorse(t *testing.T) {
+	t.Parallel()
+	onNetwork(t, func(t *testing.T, c *client.Client, _ *network, f *flaky) {
+		f.away.Store(true)
+		const reads = 50
+		for range reads {
+			if _, err := c.Catalog.GetVideo(t.Context(), &catalogv1.GetVideoRequest{}); status.Code(err) != codes.Unavailable {
+				t.Fatalf("a read in the outage: %v", err)
+			}
+		}
+		if got := f.calls.Load(); got > reads+10 {
+			t.Errorf("%d reads were %d calls", reads, got)
+		}
+		f.away.Store(false)
+		for range 2 * reads {
+			f.calls.Store(2) // the next call succeeds
+			if _, err := c.Catalog.GetVideo(t.Context(), &catalogv1.GetVideoRequest{}); err != nil {
+				t.Fatalf("a read after the outage: %v", err)
+			}
+		}
+		f.calls.Store(0)
+		if _, err := c.Catalog.GetVideo(t.Context(), &catalogv1.GetVideoRequest{}); err != nil {
+			t.Errorf("long after the outage: %v after %d calls, want a read that is repeated", err, f.calls.Load())
 		}
 	})
 }
