@@ -71,3 +71,23 @@ func TestErrorsKeepTheirMetadata(t *testing.T) {
 		}
 	}
 }
+
+// A trailer of a handler that has the name of a field of HTTP does not change the answer.
+func TestTrailersOfHandlersAreMetadata(t *testing.T) {
+	t.Parallel()
+	s := newService(io.Discard)
+	echo(func(ctx context.Context, name string) (string, error) {
+		if err := grpc.SetTrailer(ctx, metadata.Pairs(name, "5", "kept", "yes")); err != nil {
+			return "", err
+		}
+		return "", problem.New(problem.CodeGone, "VIDEO_DELETED", "Deleted.")
+	}).register(s.grpc)
+	conn := dial(t, s.start(t))
+	for _, name := range []string{"content-length", "connection", "trailer", "transfer-encoding", "date"} {
+		var trailer metadata.MD
+		err := conn.Invoke(t.Context(), "/test.Echo/Say", wrapperspb.String(name), new(wrapperspb.StringValue), grpc.Trailer(&trailer))
+		if problem.ReasonOf(err) != "VIDEO_DELETED" || len(trailer.Get("kept")) != 1 {
+			t.Errorf("%s: %v, trailers %v", name, err, trailer)
+		}
+	}
+}

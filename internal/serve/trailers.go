@@ -57,13 +57,21 @@ func (a *answer) end() {
 	}
 	h.Del("Trailer") // net/http would send the declared fields as trailers
 	for name, values := range h {
-		if plain, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
-			delete(h, name)
-			h[http.CanonicalHeaderKey(plain)] = values
+		plain, ok := strings.CutPrefix(name, http.TrailerPrefix)
+		if !ok {
+			continue
+		}
+		delete(h, name)
+		if plain = http.CanonicalHeaderKey(plain); !slices.Contains(framing, plain) {
+			h[plain] = values
 		}
 	}
 	a.WriteHeader(http.StatusOK)
 }
+
+// framing are the headers from which net/http takes how to send an answer. As trailers of a handler they
+// mean nothing, for example if the handler passes on the trailers of another server.
+var framing = []string{"Connection", "Content-Length", "Trailer", "Transfer-Encoding"}
 
 // common are the headers that grpc-go and this package set in an answer.
 var common = []string{"Connection", "Content-Type", "Date", "Grpc-Encoding", "Trailer"}
