@@ -139,6 +139,8 @@ func (c *Client) dial(o Options, addr string) (*grpc.ClientConn, error) {
 const retries = `{"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}, "methodConfig": [{
 	"name": [
 		{"service": "catalog.v1.CatalogService"},
+		{"service": "video.v1.EngagementService", "method": "GetEngagement"},
+		{"service": "video.v1.EngagementService", "method": "ListEngagements"},
 		{"service": "video.v1.VideoService", "method": "GetVideo"},
 		{"service": "video.v1.VideoService", "method": "ListVideos"}
 	],

@@ -3,6 +3,8 @@ package client_test
 import (
 	"context"
 	"net"
+	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"example.com/lockstep/pkg/client"
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
@@ -71,26 +74,15 @@ func (f *flaky) answer() error {
 	return nil
 }
 
-type flakyCatalog struct {
-	catalogv1.UnimplementedCatalogServiceServer
-	*flaky
-}
-
-func (f flakyCatalog) GetVideo(context.Context, *catalogv1.GetVideoRequest) (*catalogv1.GetVideoResponse, error) {
-	return &catalogv1.GetVideoResponse{}, f.answer()
-}
-
-type flakyVideos struct {
-	videov1.UnimplementedVideoServiceServer
-	*flaky
-}
-
-func (f flakyVideos) GetVideo(context.Context, *videov1.GetVideoRequest) (*videov1.GetVideoResponse, error) {
-	return &videov1.GetVideoResponse{}, f.answer()
-}
-
-func (f flakyVideos) DeleteVideo(context.Context, *videov1.DeleteVideoRequest) (*videov1.DeleteVideoResponse, error) {
-	return &videov1.DeleteVideoResponse{}, f.answer()
+// serve is the handler of every method.
+func (f *flaky) serve(_ any, stream grpc.ServerStream) error {
+	if err := stream.RecvMsg(new(emptypb.Empty)); err != nil {
+		return err
+	}
+	if err := f.answer(); err != nil {
+		return err
+	}
+	return stream.SendMsg(new(emptypb.Empty))
 }
 
 // onNetwork runs a test with a client of flaky services, in fake time.
@@ -98,9 +90,7 @@ func onNetwork(t *testing.T, test func(t *testing.T, c *client.Client, n *networ
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		n, f := &network{Listener: bufconn.Listen(1 << 16)}, new(flaky)
-		server := grpc.NewServer()
-		catalogv1.RegisterCatalogServiceServer(server, flakyCatalog{flaky: f})
-		videov1.RegisterVideoServiceServer(server, flakyVideos{flaky: f})
+		server := grpc.NewServer(grpc.UnknownServiceHandler(f.serve))
 		go func() { _ = server.Serve(n) }() // ends with an error when it is stopped
 		defer server.Stop()
 		c, err := client.New(client.Options{
@@ -128,6 +118,28 @@ func TestReadsAreRepeated(t *testing.T) {
 			t.Errorf("a write: %v after %d calls in all, want UNAVAILABLE after 7", err, f.calls.Load())
 		}
 	})
+}
+
+// The policy of retries names each read of each service, and no write.
+func TestEachReadIsRepeated(t *testing.T) {
+	t.Parallel()
+	for _, service := range reflect.VisibleFields(reflect.TypeFor[client.Client]()) {
+		for n := 0; service.IsExported() && n < service.Type.NumMethod(); n++ {
+			onNetwork(t, func(t *testing.T, c *client.Client, _ *network, f *flaky) {
+				f.away.Store(true)
+				method, want := service.Type.Method(n), int64(1)
+				if strings.HasPrefix(method.Name, "Get") || strings.HasPrefix(method.Name, "List") {
+					want = 3
+				}
+				reflect.ValueOf(c).Elem().FieldByIndex(service.Index).Method(n).Call([]reflect.Value{
+					reflect.ValueOf(t.Context()), reflect.New(method.Type.In(1).Elem()),
+				})
+				if got := f.calls.Load(); got != want {
+					t.Errorf("%s.%s is called %d times, want %d", service.Name, method.Name, got, want)
+				}
+			})
+		}
+	}
 }
 
 // A service that is away for long gets hardly more calls than the program makes. When it is back, reads
