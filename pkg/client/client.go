@@ -50,7 +50,8 @@ type Options struct {
 	// TLS is nil for plain text. New refuses plain text to a host other than loopback if Token is
 	// set.
 	TLS *tls.Config
-	// DialOptions are further options of both connections, such as a handler that traces calls.
+	// DialOptions are further options of both connections, such as a handler that traces calls. The
+	// security of the connections is that of TLS, whatever they say.
 	DialOptions []grpc.DialOption
 }
 
@@ -114,7 +115,7 @@ func (c *Client) dial(o Options, addr string) (*grpc.ClientConn, error) {
 		security = credentials.NewTLS(o.TLS)
 	}
 	opts := []grpc.DialOption{
-		grpc.WithTransportCredentials(security), grpc.WithChainUnaryInterceptor(c.inSession, session.Intercept),
+		grpc.WithChainUnaryInterceptor(c.inSession, session.Intercept),
 		grpc.WithDefaultServiceConfig(retries),
 		// A host may vanish without closing its connections. If a ping gets no answer within
 		// Timeout, gRPC closes the connection.
@@ -129,7 +130,8 @@ func (c *Client) dial(o Options, addr string) (*grpc.ClientConn, error) {
 	if o.Token != nil {
 		opts = append(opts, grpc.WithPerRPCCredentials(bearer(o.Token)))
 	}
-	return grpc.NewClient(addr, append(opts, o.DialOptions...)...)
+	opts = append(opts, o.DialOptions...)
+	return grpc.NewClient(addr, append(opts, grpc.WithTransportCredentials(security))...) // the last one counts
 }
 
 // retries is the service config of both connections. It repeats reads, within the deadline of the call,

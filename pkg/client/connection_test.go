@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"reflect"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -191,4 +193,28 @@ func TestADeadConnectionIsReplaced(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A further option does not take the connection's security away, so a token never travels in plain text.
+func TestOptionsLeaveTheSecurity(t *testing.T) {
+	t.Parallel()
+	lis, f := bufconn.Listen(1<<16), new(flaky)
+	server := grpc.NewServer(grpc.UnknownServiceHandler(f.serve))
+	go func() { _ = server.Serve(lis) }() // ends with an error when it is stopped
+	defer server.Stop()
+	c, err := client.New(client.Options{
+		Video: "127.0.0.1:1", Catalog: "127.0.0.1:1", TLS: &tls.Config{MinVersion: tls.VersionTLS12},
+		Token: func(context.Context) (string, error) { return "t", nil },
+		DialOptions: []grpc.DialOption{
+			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }),
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Videos.DeleteVideo(t.Context(), &videov1.DeleteVideoRequest{}); err == nil || f.calls.Load() > 0 {
+		t.Errorf("a server without TLS got %d calls: %v", f.calls.Load(), err)
+	}
 }
