@@ -47,6 +47,30 @@ func TestPoliciesOfRetriesApply(t *testing.T) {
 	})
 }
 
+// A call whose deadline comes before the end of the pause is not repeated. It ends with its own error, and
+// does not wait for the deadline.
+func TestNoRetryIsWaitedForInVain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newService(io.Discard)
+		echo(func(context.Context, string) (string, error) {
+			return "", &problem.Error{Code: problem.CodeUnavailable, Reason: "LOCKED", RetryAfter: 1500 * time.Millisecond}
+		}).register(s.grpc)
+		d := s.startInBubble(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		_, err := say(ctx, d.grpcClient(t, grpc.WithDefaultServiceConfig(retries)), "")
+		if took := time.Since(began); problem.ReasonOf(err) != "LOCKED" || took != 0 {
+			t.Errorf("%v after %s, want LOCKED at once", err, took)
+		}
+		d.drain()
+		if err := <-d.ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
 // An error keeps its details, and the metadata of its handler in the headers.
 func TestErrorsKeepTheirMetadata(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strconv"
@@ -13,6 +14,15 @@ import (
 const pushback = "Grpc-Retry-Pushback-Ms"
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// pushbackOf returns the value of pushback for a call. If the call's deadline comes first, a client would
+// wait for it and report DEADLINE_EXCEEDED. With a negative value it reports the error at once.
+func pushbackOf(ctx context.Context, pause time.Duration) string {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= pause {
+		return "-1"
+	}
+	return milliseconds(pause)
+}
 
 // answer is the ResponseWriter of one unary call. grpc-go sends an answer without a message as headers,
 // and then trailers. A client takes the headers for the begin of the answer, and from then on its policy
