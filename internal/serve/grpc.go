@@ -179,7 +179,7 @@ func rendered(ctx context.Context, log *slog.Logger, method string, err error) e
 	p := problem.From(err)
 	p.Log(ctx, log)
 	if p.RetryAfter > 0 {
-		_ = grpc.SetTrailer(ctx, metadata.Pairs(pushback, milliseconds(p.RetryAfter))) // fails only outside of a call
+		_ = grpc.SetTrailer(ctx, metadata.Pairs(pushback, pushbackOf(ctx, p.RetryAfter))) // fails only outside of a call
 	}
 	return p.GRPCStatus().Err()
 }

@@ -47,6 +47,30 @@ func TestPoliciesOfRetriesApply(t *testing.T) {
 	})
 }
 
+// A call whose deadline comes before the end of the pause is not repeated. It ends with its own error, and
+// does not wait for the deadline.
+func TestNoRetryIsWaitedForInVain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newService(io.Discard)
+		echo(func(context.Context, string) (string, error) {
+			return "", &problem.Error{Code: problem.CodeUnavailable, Reason: "LOCKED", RetryAfter: 1500 * time.Millisecond}
+		}).register(s.grpc)
+		d := s.startInBubble(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		_, err := say(ctx, d.grpcClient(t, grpc.WithDefaultServiceConfig(retries)), "")
+		if took := time.Since(began); problem.ReasonOf(err) != "LOCKED" || took != 0 {
+			t.Errorf("%v after %s, want LOCKED at once", err, took)
+		}
+		d.drain()
+		if err := <-d.ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
 // An error keeps its details, and the metadata of its handler in the headers.
 func TestErrorsKeepTheirMetadata(t *testing.T) {
 	t.Parallel()
@@ -68,6 +92,26 @@ func TestErrorsKeepTheirMetadata(t *testing.T) {
 		}
 		if got := header.Get("consistency-token"); (len(got) == 1) != (token != "") || len(trailer.Get("consistency-token")) > 0 {
 			t.Errorf("%q: headers %v, trailers %v", token, header, trailer)
+		}
+	}
+}
+
+// A trailer of a handler that has the name of a field of HTTP does not change the answer.
+func TestTrailersOfHandlersAreMetadata(t *testing.T) {
+	t.Parallel()
+	s := newService(io.Discard)
+	echo(func(ctx context.Context, name string) (string, error) {
+		if err := grpc.SetTrailer(ctx, metadata.Pairs(name, "5", "kept", "yes")); err != nil {
+			return "", err
+		}
+		return "", problem.New(problem.CodeGone, "VIDEO_DELETED", "Deleted.")
+	}).register(s.grpc)
+	conn := dial(t, s.start(t))
+	for _, name := range []string{"content-length", "connection", "trailer", "transfer-encoding", "date"} {
+		var trailer metadata.MD
+		err := conn.Invoke(t.Context(), "/test.Echo/Say", wrapperspb.String(name), new(wrapperspb.StringValue), grpc.Trailer(&trailer))
+		if problem.ReasonOf(err) != "VIDEO_DELETED" || len(trailer.Get("kept")) != 1 {
+			t.Errorf("%s: %v, trailers %v", name, err, trailer)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strconv"
@@ -13,6 +14,15 @@ import (
 const pushback = "Grpc-Retry-Pushback-Ms"
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// pushbackOf returns the value of pushback for a call. If the call's deadline comes first, a client would
+// wait for it and report DEADLINE_EXCEEDED. With a negative value it reports the error at once.
+func pushbackOf(ctx context.Context, pause time.Duration) string {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= pause {
+		return "-1"
+	}
+	return milliseconds(pause)
+}
 
 // answer is the ResponseWriter of one unary call. grpc-go sends an answer without a message as headers,
 // and then trailers. A client takes the headers for the begin of the answer, and from then on its policy
@@ -57,13 +67,21 @@ func (a *answer) end() {
 	}
 	h.Del("Trailer") // net/http would send the declared fields as trailers
 	for name, values := range h {
-		if plain, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
-			delete(h, name)
-			h[http.CanonicalHeaderKey(plain)] = values
+		plain, ok := strings.CutPrefix(name, http.TrailerPrefix)
+		if !ok {
+			continue
+		}
+		delete(h, name)
+		if plain = http.CanonicalHeaderKey(plain); !slices.Contains(framing, plain) {
+			h[plain] = values
 		}
 	}
 	a.WriteHeader(http.StatusOK)
 }
+
+// framing are the headers from which net/http takes how to send an answer. As trailers of a handler they
+// mean nothing, for example if the handler passes on the trailers of another server.
+var framing = []string{"Connection", "Content-Length", "Trailer", "Transfer-Encoding"}
 
 // common are the headers that grpc-go and this package set in an answer.
 var common = []string{"Connection", "Content-Type", "Date", "Grpc-Encoding", "Trailer"}

@@ -9,8 +9,8 @@
 //	created, err := c.Videos.CreateVideo(ctx, &videov1.CreateVideoRequest{Title: "Hello"})
 //	fresh, err := c.Catalog.GetVideo(ctx, &catalogv1.GetVideoRequest{VideoId: created.GetVideo().GetVideoId()})
 //
-// A read that is answered with UNAVAILABLE is repeated twice. A write is not, because it may have been
-// carried out. A program that repeats a write sends it with a key each time:
+// A read that is answered with UNAVAILABLE is repeated up to twice, except in a longer outage. A write
+// is not repeated, because it may have been carried out. A program that repeats a write sends it with a key each time:
 //
 //	ctx = metadata.AppendToOutgoingContext(ctx, "idempotency-key", key)
 //
@@ -50,7 +50,8 @@ type Options struct {
 	// TLS is nil for plain text. New refuses plain text to a host other than loopback if Token is
 	// set.
 	TLS *tls.Config
-	// DialOptions are further options of both connections, such as a handler that traces calls.
+	// DialOptions are further options of both connections, such as a handler that traces calls. The
+	// security of the connections is that of TLS, whatever they say.
 	DialOptions []grpc.DialOption
 }
 
@@ -114,7 +115,7 @@ func (c *Client) dial(o Options, addr string) (*grpc.ClientConn, error) {
 		security = credentials.NewTLS(o.TLS)
 	}
 	opts := []grpc.DialOption{
-		grpc.WithTransportCredentials(security), grpc.WithChainUnaryInterceptor(c.inSession, session.Intercept),
+		grpc.WithChainUnaryInterceptor(c.inSession, session.Intercept),
 		grpc.WithDefaultServiceConfig(retries),
 		// A host may vanish without closing its connections. If a ping gets no answer within
 		// Timeout, gRPC closes the connection.
@@ -129,15 +130,19 @@ func (c *Client) dial(o Options, addr string) (*grpc.ClientConn, error) {
 	if o.Token != nil {
 		opts = append(opts, grpc.WithPerRPCCredentials(bearer(o.Token)))
 	}
-	return grpc.NewClient(addr, append(opts, o.DialOptions...)...)
+	opts = append(opts, o.DialOptions...)
+	return grpc.NewClient(addr, append(opts, grpc.WithTransportCredentials(security))...) // the last one counts
 }
 
 // retries is the service config of both connections. It repeats reads, within the deadline of the call,
 // after the pause that the answer names. It repeats no writes: gRPC cannot know whether a write has an
-// idempotency key.
-const retries = `{"methodConfig": [{
+// idempotency key. The throttling ends the repetitions of a connection after some five failures, so that
+// an outage does not triple the calls. Each ten successes make up for one failure.
+const retries = `{"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}, "methodConfig": [{
 	"name": [
 		{"service": "catalog.v1.CatalogService"},
+		{"service": "video.v1.EngagementService", "method": "GetEngagement"},
+		{"service": "video.v1.EngagementService", "method": "ListEngagements"},
 		{"service": "video.v1.VideoService", "method": "GetVideo"},
 		{"service": "video.v1.VideoService", "method": "ListVideos"}
 	],

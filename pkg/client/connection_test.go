@@ -2,7 +2,10 @@ package client_test
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
+	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,8 +14,10 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"example.com/lockstep/pkg/client"
 	catalogv1 "example.com/lockstep/proto/catalog/v1"
@@ -58,36 +63,28 @@ func (n *network) cut() {
 	}
 }
 
-// flaky has the answers of both services. Each third call succeeds.
-type flaky struct{ calls atomic.Int64 }
+// flaky has the answers of both services. Each third call succeeds, until the services are away.
+type flaky struct {
+	calls atomic.Int64
+	away  atomic.Bool
+}
 
 func (f *flaky) answer() error {
-	if f.calls.Add(1)%3 != 0 {
+	if f.calls.Add(1)%3 != 0 || f.away.Load() {
 		return status.Error(codes.Unavailable, "away")
 	}
 	return nil
 }
 
-type flakyCatalog struct {
-	catalogv1.UnimplementedCatalogServiceServer
-	*flaky
-}
-
-func (f flakyCatalog) GetVideo(context.Context, *catalogv1.GetVideoRequest) (*catalogv1.GetVideoResponse, error) {
-	return &catalogv1.GetVideoResponse{}, f.answer()
-}
-
-type flakyVideos struct {
-	videov1.UnimplementedVideoServiceServer
-	*flaky
-}
-
-func (f flakyVideos) GetVideo(context.Context, *videov1.GetVideoRequest) (*videov1.GetVideoResponse, error) {
-	return &videov1.GetVideoResponse{}, f.answer()
-}
-
-func (f flakyVideos) DeleteVideo(context.Context, *videov1.DeleteVideoRequest) (*videov1.DeleteVideoResponse, error) {
-	return &videov1.DeleteVideoResponse{}, f.answer()
+// serve is the handler of every method.
+func (f *flaky) serve(_ any, stream grpc.ServerStream) error {
+	if err := stream.RecvMsg(new(emptypb.Empty)); err != nil {
+		return err
+	}
+	if err := f.answer(); err != nil {
+		return err
+	}
+	return stream.SendMsg(new(emptypb.Empty))
 }
 
 // onNetwork runs a test with a client of flaky services, in fake time.
@@ -95,9 +92,7 @@ func onNetwork(t *testing.T, test func(t *testing.T, c *client.Client, n *networ
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		n, f := &network{Listener: bufconn.Listen(1 << 16)}, new(flaky)
-		server := grpc.NewServer()
-		catalogv1.RegisterCatalogServiceServer(server, flakyCatalog{flaky: f})
-		videov1.RegisterVideoServiceServer(server, flakyVideos{flaky: f})
+		server := grpc.NewServer(grpc.UnknownServiceHandler(f.serve))
 		go func() { _ = server.Serve(n) }() // ends with an error when it is stopped
 		defer server.Stop()
 		c, err := client.New(client.Options{
@@ -127,6 +122,57 @@ func TestReadsAreRepeated(t *testing.T) {
 	})
 }
 
+// The policy of retries names each read of each service, and no write.
+func TestEachReadIsRepeated(t *testing.T) {
+	t.Parallel()
+	for _, service := range reflect.VisibleFields(reflect.TypeFor[client.Client]()) {
+		for n := 0; service.IsExported() && n < service.Type.NumMethod(); n++ {
+			onNetwork(t, func(t *testing.T, c *client.Client, _ *network, f *flaky) {
+				f.away.Store(true)
+				method, want := service.Type.Method(n), int64(1)
+				if strings.HasPrefix(method.Name, "Get") || strings.HasPrefix(method.Name, "List") {
+					want = 3
+				}
+				reflect.ValueOf(c).Elem().FieldByIndex(service.Index).Method(n).Call([]reflect.Value{
+					reflect.ValueOf(t.Context()), reflect.New(method.Type.In(1).Elem()),
+				})
+				if got := f.calls.Load(); got != want {
+					t.Errorf("%s.%s is called %d times, want %d", service.Name, method.Name, got, want)
+				}
+			})
+		}
+	}
+}
+
+// A service that is away for long gets hardly more calls than the program makes. When it is back, reads
+// are repeated again.
+func TestAnOutageIsNotMadeWorse(t *testing.T) {
+	t.Parallel()
+	onNetwork(t, func(t *testing.T, c *client.Client, _ *network, f *flaky) {
+		f.away.Store(true)
+		const reads = 50
+		for range reads {
+			if _, err := c.Catalog.GetVideo(t.Context(), &catalogv1.GetVideoRequest{}); status.Code(err) != codes.Unavailable {
+				t.Fatalf("a read in the outage: %v", err)
+			}
+		}
+		if got := f.calls.Load(); got > reads+10 {
+			t.Errorf("%d reads were %d calls", reads, got)
+		}
+		f.away.Store(false)
+		for range 2 * reads {
+			f.calls.Store(2) // the next call succeeds
+			if _, err := c.Catalog.GetVideo(t.Context(), &catalogv1.GetVideoRequest{}); err != nil {
+				t.Fatalf("a read after the outage: %v", err)
+			}
+		}
+		f.calls.Store(0)
+		if _, err := c.Catalog.GetVideo(t.Context(), &catalogv1.GetVideoRequest{}); err != nil {
+			t.Errorf("long after the outage: %v after %d calls, want a read that is repeated", err, f.calls.Load())
+		}
+	})
+}
+
 // A host that vanishes takes its connections with it, without a sign. The calls of half a minute may
 // fail, and no later ones.
 func TestADeadConnectionIsReplaced(t *testing.T) {
@@ -147,4 +193,28 @@ func TestADeadConnectionIsReplaced(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A further option does not take the connection's security away, so a token never travels in plain text.
+func TestOptionsLeaveTheSecurity(t *testing.T) {
+	t.Parallel()
+	lis, f := bufconn.Listen(1<<16), new(flaky)
+	server := grpc.NewServer(grpc.UnknownServiceHandler(f.serve))
+	go func() { _ = server.Serve(lis) }() // ends with an error when it is stopped
+	defer server.Stop()
+	c, err := client.New(client.Options{
+		Video: "127.0.0.1:1", Catalog: "127.0.0.1:1", TLS: &tls.Config{MinVersion: tls.VersionTLS12},
+		Token: func(context.Context) (string, error) { return "t", nil },
+		DialOptions: []grpc.DialOption{
+			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }),
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Videos.DeleteVideo(t.Context(), &videov1.DeleteVideoRequest{}); err == nil || f.calls.Load() > 0 {
+		t.Errorf("a server without TLS got %d calls: %v", f.calls.Load(), err)
+	}
 }

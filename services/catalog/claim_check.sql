@@ -7,8 +7,10 @@ UPDATE reconcile_checks
  WHERE aggregate_type = $1
    AND (holder = $2 OR leased_until IS NULL
         OR leased_until NOT BETWEEN clock_timestamp() AND clock_timestamp() + $4::bigint * interval '1 microsecond')
-   AND NOT EXISTS (SELECT FROM backfills WHERE aggregate_type = $1
-         AND started_at > clock_timestamp() - interval '1 day' AND finished_at IS NULL)
+   AND NOT EXISTS (SELECT FROM backfills WHERE aggregate_type = $1 AND finished_at IS NULL
+         AND (started_at BETWEEN clock_timestamp() - interval '1 day' AND clock_timestamp()
+              OR started_at > clock_timestamp()
+                 AND leased_until BETWEEN clock_timestamp() AND clock_timestamp() + interval '1 day'))
    AND (next_id <> '' OR started_at IS NULL
         OR started_at NOT BETWEEN clock_timestamp() - $3::bigint * interval '1 microsecond' AND clock_timestamp())
 RETURNING next_id

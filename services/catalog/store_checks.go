@@ -21,7 +21,8 @@ var claimCheckSQL string
 // would set off the alarm for a wrong read model. A backfill that was cut off prevents checks for a
 // day after its start. If a lease ends later than checkLease from now, the clock was set back after
 // the lease was written, and the lease does not count. Neither does the start or the end of a check
-// that is in the future: with it no check would be due until then, and checkAge would not grow.
+// that is in the future: with it no check would be due until then, and checkAge would not grow. A
+// backfill that began in the future prevents checks only while its lease is of the present.
 func claimCheck(ctx context.Context, db bounded.Pool, aggregateType, start string, holder uuid.UUID, interval time.Duration,
 ) (from string, due bool, err error) {
 	_, err = db.Statement("claim check",

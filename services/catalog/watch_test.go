@@ -183,6 +183,33 @@ func TestACheckAfterTheClockWasSetBack(t *testing.T) {
 	}
 }
 
+// A backfill that was cut off while the database's clock was ahead prevents no checks once the clock is
+// set right. One that goes on prevents them, because its lease is of the present.
+func TestABackfillOfAClockThatWasSetBack(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	w, _ := f.watching(time.Hour)
+	for _, tc := range []struct {
+		began, lease string
+		due          bool
+	}{
+		{"30 days", "NULL", true},
+		{"30 days", "now() + interval '30 days 30 seconds'", true},
+		{"30 days", "now() + interval '30 seconds'", false},
+		{"-1 hour", "NULL", false},
+		{"-25 hours", "NULL", true},
+	} {
+		if _, err := f.admin.Exec(t.Context(), `DELETE FROM catalog.reconcile_checks; DELETE FROM catalog.backfills;
+			INSERT INTO catalog.backfills (aggregate_type, started_at, leased_until)
+			VALUES ('video', now() + interval '`+tc.began+`', `+tc.lease+`)`); err != nil {
+			t.Fatal(err)
+		}
+		if _, due, err := claimCheck(t.Context(), w.db, "video", w.checks[0].Start(), w.holder, time.Hour); err != nil || due != tc.due {
+			t.Errorf("a backfill that began at %s, leased until %s: a check is due: %t, %v", tc.began, tc.lease, due, err)
+		}
+	}
+}
+
 // checkOfAnother is a check of another type of aggregate.
 type checkOfAnother struct{ reconcile.Checker }
 

@@ -101,7 +101,7 @@ func (b *Backlog) skip(ctx context.Context, o audit.Actor, id uuid.UUID, waited 
 		err := tx.QueryRow(ctx, `
 			SELECT aggregate_type, aggregate_id, version, event_type, to_jsonb(o)::text FROM outbox o
 			 WHERE id = $1 AND published_at IS NULL AND parked_at IS NOT NULL
-			   AND (greatest(parked_at, locked_at) <= now() - $2::interval OR $3 AND greatest(parked_at, locked_at) > now())
+			   AND (greatest(parked_at, locked_at) <= now() - $2::interval OR $3 AND greatest(parked_at, locked_at) > clock_timestamp())
 			   FOR UPDATE`, id, publishWindow, waited).
 			Scan(&s.AggregateType, &s.AggregateID, &s.Version, &name, &row)
 		if err != nil {

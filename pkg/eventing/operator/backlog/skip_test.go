@@ -106,3 +106,40 @@ func TestASkipAfterTheClockWasSetBack(t *testing.T) {
 		t.Errorf("parked a moment ago: skipped %t, %v", done, err)
 	}
 }
+
+// The event is retried and parked again while the command waits for its row. That this is later than the
+// begin of the command's transaction does not mean that the clock was set back.
+func TestASkipBehindANewParking(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.append(t, "a", 1)[0]
+	b.park(t, id, "refused")
+	b.exec(t, `UPDATE outbox SET parked_at = now() + interval '2 hours' WHERE id = $1`, id)
+	tx, err := b.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), `SELECT FROM outbox WHERE id = $1 FOR UPDATE`, id); err != nil {
+		t.Fatal(err)
+	}
+	type result struct {
+		done bool
+		err  error
+	}
+	skipped := make(chan result, 1)
+	go func() {
+		done, err := b.backlog.skip(t.Context(), order, id, true)
+		skipped <- result{done, err}
+	}()
+	b.eventually(t, 1, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+	if _, err := tx.Exec(t.Context(), `UPDATE outbox SET parked_at = clock_timestamp() WHERE id = $1`, id); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-skipped; got.done || got.err != nil {
+		t.Errorf("skipped %t, %v", got.done, got.err)
+	}
+}
