@@ -38,7 +38,7 @@ type volume struct {
 var volumes = [...]volume{
 	measure.Quick: {publish: 200 * time.Millisecond, receive: time.Second, stored: 10_000, sustained: 20_000, samples: 40},
 	measure.Normal: {
-		publish: time.Second, receive: 1500 * time.Millisecond, stored: 50_000, fill: 20 * time.Second, sustained: 200_000, samples: 150,
+		publish: time.Second, receive: time.Second, stored: 50_000, fill: 20 * time.Second, sustained: 200_000, samples: 150,
 	},
 	measure.Full: {
 		publish: 3 * time.Second, receive: 5 * time.Second, stored: 100_000, fill: time.Minute, sustained: 400_000, samples: 1000,

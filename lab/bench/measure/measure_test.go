@@ -126,6 +126,7 @@ func TestWhatIsMissingIsLeftOut(t *testing.T) {
 			failing(&log, "rival", fmt.Errorf("%w: it is not installed", ErrMissing)), side(&log, "ours", 1, 2, 3),
 		}},
 		Series{Title: "large", From: Full, Measurements: []Measurement{side(&log, "large")}},
+		Series{Title: "long", Long: true, Measurements: []Measurement{side(&log, "long")}},
 	)
 	if err != nil {
 		t.Errorf("error = %v, want none", err)

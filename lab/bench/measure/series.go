@@ -35,6 +35,7 @@ func (s Size) runs() int { return [...]int{Quick: 1, Normal: 3, Full: 5}[s] }
 type Series struct {
 	Title        string
 	From         Size // the smallest size that includes it
+	Long         bool // takes too long for Normal, which has a quarter of an hour for all series
 	Runs         int  // turns; 0: the size's number, as always in Quick
 	Measurements []Measurement
 	Derived      []Derived

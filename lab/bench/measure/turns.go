@@ -70,7 +70,7 @@ type turns struct {
 }
 
 func (b Bench) take(ctx context.Context, s Series) (report.Section, error) {
-	if b.Size < s.From {
+	if b.Size < s.From || s.Long && b.Size == Normal {
 		return report.Section{Title: s.Title, LeftOut: []string{"left out: not part of this size"}}, nil
 	}
 	if s.Runs == 0 || b.Size == Quick {

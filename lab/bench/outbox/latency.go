@@ -27,7 +27,7 @@ var latencyVolumes = [...]struct {
 	flood   time.Duration
 }{
 	measure.Quick:  {100, 200 * time.Millisecond},
-	measure.Normal: {1_000, time.Second},
+	measure.Normal: {1_000, 700 * time.Millisecond},
 	measure.Full:   {5_000, 3 * time.Second},
 }
 

@@ -27,8 +27,8 @@ const (
 // reach if each client sends one request after the other. On every machine so far, the knee is
 // between the first and the last step. The loads in beyond are multiples of the knee.
 var (
-	steps  = []float64{0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.35}
-	beyond = []float64{1.5, 2, 3}
+	steps  = []float64{0.25, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.35}
+	beyond = []float64{2, 3}
 )
 
 // A walk is a function that does one unit of work, and returns its status.

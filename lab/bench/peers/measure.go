@@ -33,7 +33,7 @@ const (
 	mostPaced = 2000
 	// pacedTime is the longest duration of a measurement of the latency. Before it there is a
 	// warm-up with 1/warmUp of its events, in which connections prepare their statements.
-	pacedTime = 3 * time.Second
+	pacedTime = 2 * time.Second
 	warmUp    = 5
 	// recovery is the time that a peer has for half of the events before a kill, and for the rest after it.
 	recovery = 100 * time.Second
@@ -47,7 +47,7 @@ func Series(p *rig.Postgres) (series []measure.Series) {
 	for _, d := range delays {
 		series = append(series, compared(p, d))
 	}
-	kill := measure.Series{Title: "peers: from a kill -9 of the relay amid a backlog to the last event", From: measure.Full, Runs: 1}
+	kill := measure.Series{Title: "peers: from a kill -9 of the relay amid a backlog to the last event", Long: true, Runs: 1}
 	for _, e := range all {
 		kill.Measurements = append(kill.Measurements, measure.Measurement{
 			Figures: []measure.Figure{{Name: figure(e, "kill_to_last_s", 0), Unit: "s"}},

@@ -33,6 +33,7 @@ var tenantVolumes = [...]struct{ samples, backlog int }{
 func tenants(p *rig.Postgres) measure.Series {
 	const alone, noisy = "tenant.alone_p99_ms", "tenant.noisy_p99_ms"
 	return measure.Series{
+		Long:  true,
 		Title: fmt.Sprintf("commit to visible, %d events/s of one tenant, while 200,000 events of another are pending", quietLoad),
 		Measurements: []measure.Measurement{{Figures: []measure.Figure{
 			{Name: "tenant.alone_p50_ms", Unit: "ms"}, {Name: alone, Unit: "ms"},
