@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"net/http"
 	"strconv"
 	"sync/atomic"
@@ -42,23 +43,20 @@ func (g *GRPC) handler(ending context.Context) http.Handler {
 		if known {
 			method = r.URL.Path
 		}
-		ctx, cancel := context.WithCancel(context.WithValue(r.Context(), callKey{}, taken))
-		defer cancel()
+		ctx, end := context.WithCancelCause(context.WithValue(r.Context(), callKey{}, taken))
+		defer end(nil)
 		limit := requestTimeout + writeGrace
 		if own != nil {
-			ctx, cancel = context.WithTimeout(ctx, own.time)
+			timed, cancel := context.WithTimeout(ctx, own.time)
 			defer cancel()
 			defer context.AfterFunc(ending, cancel)()
-			limit = own.time + writeGrace
+			defer own.enter(end)()
+			ctx, limit = timed, own.time+writeGrace
 		}
 		boundAnswer(w, limit)
 		r = r.WithContext(ctx)
 		r.Body = http.MaxBytesReader(w, r.Body, frameHeaderBytes+maxMessageBytes)
-		leave, refusal := own.enter()
-		defer leave()
-		if refusal == nil {
-			r, leave, refusal = g.admit(method, r)
-		}
+		r, leave, refusal := g.admit(method, r)
 		if refusal != nil {
 			if refusal.RetryAfter > 0 {
 				w.Header().Set(pushback, milliseconds(refusal.RetryAfter))
@@ -68,7 +66,7 @@ func (g *GRPC) handler(ending context.Context) http.Handler {
 			defer leave()
 			g.serve(w, r, own)
 			if own != nil && ctx.Err() != nil {
-				endCancelled(w)
+				endCancelled(ctx, w)
 			}
 		}
 		if !taken.Load() {
@@ -135,8 +133,12 @@ func answerStatus(w http.ResponseWriter, s *status.Status) {
 // endCancelled gives an answer of gRPC's own services a status if grpc-go has written none. When the
 // context of a request ends, grpc-go mostly has no time to write the status of the stream. The client
 // would then report INTERNAL, as after a fault of the server.
-func endCancelled(w http.ResponseWriter) {
-	if w.Header().Get("Grpc-Status") == "" {
+func endCancelled(ctx context.Context, w http.ResponseWriter) {
+	switch {
+	case w.Header().Get("Grpc-Status") != "":
+	case errors.Is(context.Cause(ctx), errReplaced):
+		answerStatus(w, errReplaced.GRPCStatus())
+	default:
 		answerStatus(w, status.New(codes.Canceled, "the server has ended the stream"))
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -111,24 +110,37 @@ func TestFewStreamsOfGRPCsOwnServicesAreOpen(t *testing.T) {
 		conn := d.grpcClient(t)
 		health := grpc_health_v1.NewHealthClient(conn)
 		ctx, closeAll := context.WithCancel(t.Context())
-		watch := func(ctx context.Context) codes.Code {
-			stream, err := health.Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
-			if err == nil {
-				_, err = stream.Recv()
-			}
-			return status.Code(err)
-		}
-		got := map[codes.Code]int{}
+		ends := map[codes.Code]int{}
+		opened := make(chan codes.Code, 100)
 		for range 100 {
-			got[watch(ctx)]++
+			stream, err := health.Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := stream.Recv(); err != nil {
+				t.Errorf("a new watch: %v", err)
+			}
+			go func() {
+				_, err := stream.Recv()
+				opened <- status.Code(err)
+			}()
 		}
-		if diff := cmp.Diff(map[codes.Code]int{codes.OK: 8, codes.ResourceExhausted: 92}, got); diff != "" {
-			t.Errorf("watches (-want +got):\n%s", diff)
+		synctest.Wait()
+		for range len(opened) {
+			ends[<-opened]++
+		}
+		// Now and then grpc-go notices the end of the context first, and writes CANCELED.
+		if ends[codes.ResourceExhausted] < 60 || ends[codes.ResourceExhausted]+ends[codes.Canceled] != 92 {
+			t.Errorf("watches ended with %v, want all but the newest 8 with RESOURCE_EXHAUSTED", ends)
 		}
 		if stream, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context()); err != nil {
 			t.Error(err)
-		} else if _, err := stream.Recv(); status.Code(err) != codes.ResourceExhausted {
-			t.Errorf("reflection: %v, want RESOURCE_EXHAUSTED", err)
+		} else if err := stream.Send(&grpc_reflection_v1.ServerReflectionRequest{
+			MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{},
+		}); err != nil {
+			t.Error(err)
+		} else if _, err := stream.Recv(); err != nil {
+			t.Errorf("reflection next to the watches: %v", err)
 		}
 		for range 20 {
 			if _, err := health.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
@@ -139,10 +151,6 @@ func TestFewStreamsOfGRPCsOwnServicesAreOpen(t *testing.T) {
 			}
 		}
 		closeAll()
-		synctest.Wait()
-		if code := watch(t.Context()); code != codes.OK {
-			t.Errorf("a watch after the others: %s", code)
-		}
 		d.drain()
 		if err := <-d.ended; err != nil {
 			t.Errorf("Run: %v", err)
@@ -150,7 +158,7 @@ func TestFewStreamsOfGRPCsOwnServicesAreOpen(t *testing.T) {
 	})
 }
 
-// A unary call to health whose message does not come holds a place until it ends.
+// A unary call to health whose message does not come holds a place until a newer call needs the place.
 func TestChecksWithoutAMessageAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -159,7 +167,7 @@ func TestChecksWithoutAMessageAreBounded(t *testing.T) {
 		d := s.startInBubble(t)
 		conn := d.grpcClient(t)
 		started := time.Now()
-		var held, refused []time.Duration
+		ends := map[time.Duration]int{}
 		var mu sync.Mutex
 		var calls sync.WaitGroup
 		for range 100 {
@@ -172,23 +180,22 @@ func TestChecksWithoutAMessageAreBounded(t *testing.T) {
 				err = stream.RecvMsg(&grpc_health_v1.HealthCheckResponse{}) // and nothing is sent
 				mu.Lock()
 				defer mu.Unlock()
-				if status.Code(err) == codes.ResourceExhausted {
-					refused = append(refused, time.Since(started))
-				} else if err != nil {
-					held = append(held, time.Since(started))
+				if err == nil {
+					t.Error("a call without a message was answered")
 				}
+				ends[time.Since(started)]++
 			})
 		}
 		synctest.Wait()
 		if heard, err := say(t.Context(), conn, "good"); err != nil || heard != "good" {
 			t.Errorf("a good request: %q, %v", heard, err)
 		}
-		calls.Wait()
-		if len(held) != 8 || len(refused) != 92 || slices.Max(refused) > 0 || slices.Max(held) != 5*time.Second {
-			t.Errorf("%d were held until %v, %d refused at once", len(held), held, len(refused))
-		}
 		if _, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
-			t.Errorf("a check after them: %v", err)
+			t.Errorf("a check next to them: %v", err)
+		}
+		calls.Wait()
+		if diff := cmp.Diff(map[time.Duration]int{0: 93, 5 * time.Second: 7}, ends); diff != "" {
+			t.Errorf("when the calls ended (-want +got):\n%s", diff)
 		}
 		d.drain()
 		if err := <-d.ended; err != nil {

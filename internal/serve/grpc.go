@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -143,7 +144,13 @@ func (g *GRPC) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h
 // streams already has a deadline. If a service of ours had a stream, the write deadline of every
 // answer would cut the stream off.
 func (g *GRPC) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	return g.call(ss.Context(), info.FullMethod, func() error { return handler(srv, ss) })
+	return g.call(ss.Context(), info.FullMethod, func() error {
+		err := handler(srv, ss)
+		if errors.Is(context.Cause(ss.Context()), errReplaced) {
+			return errReplaced // the handler says only that the stream was cancelled
+		}
+		return err
+	})
 }
 
 func (g *GRPC) call(ctx context.Context, method string, do func() error) error {

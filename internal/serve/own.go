@@ -1,7 +1,10 @@
 package serve
 
 import (
+	"context"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"example.com/lockstep/internal/problem"
@@ -22,37 +25,44 @@ const (
 )
 
 // own is one kind of calls to gRPC's own services, either the unary calls or the streams. time
-// bounds each call, and places bounds the number of calls under way.
+// bounds each call.
 type own struct {
-	time   time.Duration
-	places chan struct{}
+	time time.Duration
+
+	mu       sync.Mutex
+	underWay []*ownCall // at most maxOwn, the oldest first
 }
 
-func newOwn(limit time.Duration) *own { return &own{limit, make(chan struct{}, maxOwn)} }
+// ownCall is a call under way. Its context is cancelled by end.
+type ownCall struct{ end context.CancelCauseFunc }
 
-// enter takes one of the places in o.places. The caller frees the place with leave. If no place is
-// free, enter returns the refusal. For a call to a service of ours, o is nil and the call needs no
-// place.
-func (o *own) enter() (leave func(), refusal *problem.Error) {
-	if o == nil {
-		return func() {}, nil
+// enter adds a call. If there are too many, the oldest one ends with errReplaced. A new call is never
+// refused, so that a stranger who leaves calls open cannot keep the health check of a proxy out.
+// Remove the call with leave.
+func (o *own) enter(end context.CancelCauseFunc) (leave func()) {
+	call := &ownCall{end}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.underWay) == maxOwn {
+		o.underWay[0].end(errReplaced)
+		o.underWay = slices.Delete(o.underWay, 0, 1)
 	}
-	select {
-	case o.places <- struct{}{}:
-		return func() { <-o.places }, nil
-	default:
-		return func() {}, errManyOwn
+	o.underWay = append(o.underWay, call)
+	return func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.underWay = slices.DeleteFunc(o.underWay, func(other *ownCall) bool { return other == call })
 	}
 }
 
-var errManyOwn = &problem.Error{
-	Code: problem.CodeTooMany, Detail: "Too many calls to health or reflection are under way.", RetryAfter: time.Minute,
+var errReplaced = &problem.Error{
+	Code: problem.CodeTooMany, Detail: "Newer calls to health or reflection have taken the place of this one.", RetryAfter: time.Minute,
 }
 
 // methods returns all registered methods. The value is the kind of call for a method of gRPC's own
 // services, and nil for a method of ours.
 func (g *GRPC) methods() map[string]*own {
-	calls, streams, methods := newOwn(ownCallTime), newOwn(ownStreamTime), map[string]*own{}
+	calls, streams, methods := &own{time: ownCallTime}, &own{time: ownStreamTime}, map[string]*own{}
 	for service, info := range g.server.GetServiceInfo() {
 		for _, method := range info.Methods {
 			name := "/" + service + "/" + method.Name
