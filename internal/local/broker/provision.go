@@ -50,7 +50,7 @@ type Provisioned struct {
 // the environment, so it can never change the real service. Existing resources stay as they are,
 // except that Provision updates schemas and attaches them to their topics. So Provision can be
 // repeated, also after an error. It fails if Pub/Sub would not accept a schema as a revision of the
-// existing schema.
+// existing schema, and if an existing subscription is of another topic or of a deleted one.
 func Provision(ctx context.Context, addr, project string) (Provisioned, error) {
 	conn, err := connect(addr)
 	if err != nil {
@@ -112,8 +112,7 @@ func (p *provisioner) all(ctx context.Context) error {
 			if !ours() {
 				fit(s)
 			}
-			_, err := p.subscriptions.CreateSubscription(ctx, s)
-			if _, err := p.created(s.GetName(), err); err != nil {
+			if err := p.subscription(ctx, s); err != nil {
 				return err
 			}
 		}
@@ -135,6 +134,24 @@ func (p *provisioner) topic(ctx context.Context, name string) error {
 		return err
 	}
 	return p.attach(ctx, topic)
+}
+
+// subscription creates a subscription. An existing one must be of the same topic.
+func (p *provisioner) subscription(ctx context.Context, s *pubsubpb.Subscription) error {
+	_, err := p.subscriptions.CreateSubscription(ctx, s)
+	if created, err := p.created(s.GetName(), err); created || err != nil {
+		return err
+	}
+	existing, err := p.subscriptions.GetSubscription(ctx, &pubsubpb.GetSubscriptionRequest{Subscription: s.GetName()})
+	if err != nil {
+		return fmt.Errorf("read %s: %w", s.GetName(), err)
+	}
+	if existing.GetTopic() != s.GetTopic() {
+		// It gets no more messages. It may still have some, so that only its user can delete it.
+		return fmt.Errorf("%s is of the topic %s, and gets no message of %s: delete it, and provision again",
+			s.GetName(), existing.GetTopic(), s.GetTopic())
+	}
+	return nil
 }
 
 // created handles the outcome of a creation. It returns true if the resource is new, and false if

@@ -121,6 +121,32 @@ func checkSubscriptions(tb testing.TB, addr string, kind Kind) {
 	}
 }
 
+// A topic that was deleted and created again does not get its subscription back.
+func TestProvisionNamesASubscriptionOfADeletedTopic(t *testing.T) {
+	t.Parallel()
+	s := start(t, Options{Kind: Local})
+	if _, err := Provision(t.Context(), s.Addr(), project); err != nil {
+		t.Fatal(err)
+	}
+	topic := "projects/" + project + "/topics/" + topics.Names()[0]
+	if _, err := pubsubpb.NewPublisherClient(dial(t, s.Addr())).DeleteTopic(t.Context(), &pubsubpb.DeleteTopicRequest{Topic: topic}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Provision(t.Context(), s.Addr(), project)
+	for _, part := range []string{"/subscriptions/" + topics.Names()[0] + ".catalog", "_deleted-topic_", "delete it"} {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%v, want an error with %q", err, part)
+		}
+	}
+	subscription := &pubsubpb.DeleteSubscriptionRequest{Subscription: "projects/" + project + "/subscriptions/" + topics.Names()[0] + ".catalog"}
+	if _, err := pubsubpb.NewSubscriberClient(dial(t, s.Addr())).DeleteSubscription(t.Context(), subscription); err != nil {
+		t.Fatal(err)
+	}
+	if made, err := Provision(t.Context(), s.Addr(), project); err != nil || len(made.Created) != 1 {
+		t.Errorf("after that: %v, %v", made.Created, err)
+	}
+}
+
 func TestProvisionNamesTheAddress(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
