@@ -28,7 +28,6 @@ package migrations
 
 import (
 	"context"
-	"database/sql"
 	"embed"
 	"errors"
 	"fmt"
@@ -36,7 +35,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	_ "github.com/jackc/pgx/v5/stdlib" // the search index is built through database/sql
 
 	"example.com/lockstep/pkg/eventing/migrate"
 )
@@ -99,7 +97,7 @@ func Up(ctx context.Context, adminURL string, s Service, log *slog.Logger) error
 }
 
 func indexTitles(ctx context.Context, adminURL string, log *slog.Logger) error {
-	db, err := sql.Open("pgx", adminURL)
+	db, err := Catalog.Schema().Open(adminURL)
 	if err != nil {
 		return err
 	}

@@ -107,6 +107,24 @@ func TestSearchIndex(t *testing.T) {
 	}
 }
 
+// A time limit of the database ends neither the migrations nor the build of the index of titles.
+func TestLimitsOfTheDatabaseDoNotEndMigrations(t *testing.T) {
+	t.Parallel()
+	pg := pairtest.New(t)
+	_, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `
+		DROP INDEX IF EXISTS catalog.video_projection_by_title;
+		DELETE FROM catalog.goose_db_version WHERE version_id = 1021;
+		INSERT INTO catalog.video_projection (video_id, title, version, updated_at)
+		SELECT gen_random_uuid(), repeat(md5(n::text), 6), 1, now() FROM generate_series(1, 20000) AS n;
+		DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET statement_timeout = 10', current_database()); END $$`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := migrations.Up(t.Context(), pg.Admin, migrations.Catalog, slog.New(slog.DiscardHandler)); err != nil {
+		t.Error(err)
+	}
+}
+
 // A service is unready on an older schema, and says which command brings it up to date.
 func TestCheckNamesTheCommand(t *testing.T) {
 	t.Parallel()

@@ -1,9 +1,12 @@
 package catalog
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/pgtest"
 )
@@ -19,7 +22,7 @@ func TestPlansOfLists(t *testing.T) {
 	_, err := db.Exec(t.Context(), `
 		INSERT INTO video_projection (video_id, uploader_id, title, version, created_at, updated_at, deleted_at)
 		SELECT (lpad(to_hex(n), 8, '0') || '-0000-7000-8000-000000000000')::uuid, CASE WHEN n <= 20000 THEN gen_random_uuid() END,
-		       CASE WHEN n <= 20000 THEN md5(n::text) ELSE '' END, 1, now(), now(), CASE WHEN n > 20000 THEN now() END
+		       CASE WHEN n <= 20000 THEN 'common ' || md5(n::text) ELSE '' END, 1, now(), now(), CASE WHEN n > 20000 THEN now() END
 		  FROM generate_series(1, 60000) n`)
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +38,10 @@ func TestPlansOfLists(t *testing.T) {
 	if err := db.QueryRow(t.Context(), `SELECT to_regclass('video_projection_by_title') IS NOT NULL`).Scan(&trigrams); err != nil {
 		t.Fatal(err)
 	}
-	for name, q := range map[string]Query{"the first page": {Caller: everyone}, "a search for nothing": {Caller: everyone, Title: "no such title"}} {
+	for name, q := range map[string]Query{
+		"the first page": {Caller: everyone}, "a search for nothing": {Caller: everyone, Title: "no such title"},
+		"a search for a rare text": {Caller: everyone, Title: "c4ca4"}, "a search for a common text": {Caller: everyone, Title: "common"},
+	} {
 		q.PageSize = 50
 		before := uuid.Max
 		if _, _, err := listVideos(t.Context(), db, q, before, nil); err != nil {
@@ -49,6 +55,72 @@ func TestPlansOfLists(t *testing.T) {
 		// Besides the page, the counters of each video: three pages of their index, and two rows.
 		if read > 100+5*51 {
 			t.Errorf("%s reads %d pages:\n%s", name, read, last.SQL)
+		}
+	}
+}
+
+// After five executions Postgres may keep one plan for all arguments. For a search that would be a read of all
+// titles, because the plan would have to do for texts that the trigram index cannot find.
+func TestSearchesAreEachPlanned(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	cfg := f.pool.Config().Copy()
+	cfg.MaxConns = 1
+	db, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for range 20 {
+		if _, _, err := listVideos(t.Context(), db, Query{Caller: everyone, Title: "no such title", PageSize: 50}, uuid.Max, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var planned, kept int
+	if err := db.QueryRow(t.Context(), `SELECT sum(custom_plans), sum(generic_plans) FROM pg_prepared_statements
+		WHERE statement LIKE '%ILIKE%' AND statement NOT LIKE '%pg_prepared_statements%'`).Scan(&planned, &kept); err != nil {
+		t.Fatal(err)
+	}
+	if planned != 20 || kept != 0 {
+		t.Errorf("%d searches were planned, and %d had a kept plan", planned, kept)
+	}
+}
+
+// A search returns all that match, in the order of the pages, wherever the matches are and whichever of its two
+// reads finds them.
+func TestASearchFindsAllThatMatch(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	if _, err := f.admin.Exec(t.Context(), `
+		INSERT INTO catalog.video_projection (video_id, uploader_id, title, version, created_at, updated_at)
+		SELECT (lpad(to_hex(n), 8, '0') || '-0000-7000-8000-000000000000')::uuid, '00000000-0000-7000-8000-000000000001',
+		       CASE n % 300 WHEN 0 THEN 'Rare' ELSE '' END || CASE WHEN n % 7000 < 9 THEN ' 视频' ELSE '' END || CASE WHEN n > 5500 THEN ' new' ELSE ' old' END,
+		       1, now(), now()
+		  FROM generate_series(1, 6000 + $1::int) n`, searchedFirst); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"rare", "RARE 视", "视频", "频", "new", "old", "no such title"} {
+		for _, uploader := range []string{"", "00000000-0000-7000-8000-000000000001"} {
+			var found []uuid.UUID
+			rows, _ := f.admin.Query(t.Context(), `SELECT video_id FROM catalog.video_projection
+				WHERE title ILIKE '%' || $1 || '%' ORDER BY video_id DESC LIMIT 300`, text)
+			want, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+			if err != nil {
+				t.Fatal(err)
+			}
+			q := Query{Caller: everyone, Title: text, UploaderID: uploader, PageSize: 29}
+			for before := uuid.Max; len(found) < len(want); before = found[len(found)-1] {
+				page, _, err := listVideos(t.Context(), f.pool, q, before, nil)
+				if err != nil || len(page) == 0 {
+					t.Fatalf("%q: %d of %d videos, %v", text, len(found), len(want), err)
+				}
+				for _, v := range page[:min(len(page), q.PageSize)] {
+					found = append(found, v.ID)
+				}
+			}
+			if !slices.Equal(found[:len(want)], want) {
+				t.Errorf("%q finds other videos than there are", text)
+			}
 		}
 	}
 }

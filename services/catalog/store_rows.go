@@ -110,16 +110,19 @@ func upsert[S interface{ versioned() Versioned }](
 	return written, nil
 }
 
+type readRows func(ctx context.Context, db *pgxpool.Pool, read func(pgx.Rows) error, query string, args ...any) error
+
 // readPage runs the statement page and returns its rows, in the order of the column by, highest
 // first. reached is how many of the wanted positions the projection has reached. joined names the
 // table that has the positions, and the join condition. ids are the keys of the wanted positions in
 // that table. One statement reads the page and the positions, so that both are of one snapshot. If
-// the page is empty, this statement returns one row without an item.
-func readPage[T any](ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, by, page string, args []any,
+// the page is empty, this statement returns one row without an item. read is a method of
+// tenant.Scope.
+func readPage[T any](ctx context.Context, db *pgxpool.Pool, read readRows, by, page string, args []any,
 	wanted []consistency.Position, ids []string, joined string,
 ) (items []T, reached int, err error) {
 	if len(wanted) == 0 {
-		err = scope.Read(ctx, db, func(rows pgx.Rows) (err error) {
+		err = read(ctx, db, func(rows pgx.Rows) (err error) {
 			items, err = pgx.CollectRows(rows, pgx.RowToStructByNameLax[T])
 			return err
 		}, page, args...)
@@ -130,7 +133,7 @@ func readPage[T any](ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, 
 		epochs, versions = append(epochs, p.Epoch), append(versions, p.Version)
 	}
 	n := len(args)
-	err = scope.Read(ctx, db, func(rows pgx.Rows) (err error) {
+	err = read(ctx, db, func(rows pgx.Rows) (err error) {
 		items, reached, err = collectPage[T](rows)
 		return err
 	}, fmt.Sprintf(`

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -103,40 +105,79 @@ func (a videos) Upsert(ctx context.Context, tx pgx.Tx, steps []inbox.Step[Video]
 }
 
 // listVideos returns q's page and, if there is one, the next video behind it. The highest id comes
-// first. That video is the newest, because ids are UUIDs of version 7. A title search uses the
-// trigram index if the server has one. Otherwise it reads titles until the page is full. reached
-// counts the positions in wanted that the projection has reached in the snapshot of the page.
+// first. That video is the newest, because ids are UUIDs of version 7. reached counts the positions in
+// wanted that the projection has reached in the snapshot of the page.
 //
 // A title search runs in the scope of all tenants, and has a condition on the tenant instead. The
 // reason is that ILIKE is not leakproof. So under row-level security Postgres could not use the
 // trigram index for ILIKE.
 func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID, wanted []consistency.Position,
 ) (videos []Video, reached int, err error) {
-	scope, joined := scopeOf(q.Caller), "video_projection p ON p.video_id = w.id"
-	sql := `SELECT ` + videoColumns + ` FROM video_projection WHERE deleted_at IS NULL AND video_id < $2`
+	read, joined := scopeOf(q.Caller).Read, "video_projection p ON p.video_id = w.id"
+	from := `FROM video_projection WHERE deleted_at IS NULL AND video_id < $2`
 	args := []any{q.PageSize + 1, before}
 	// The statement has only the conditions that the query has, so that each combination is planned
 	// for its index.
 	and := func(condition string, arg any) {
 		args = append(args, arg)
-		sql += fmt.Sprintf(" AND %s $%d", condition, len(args))
+		from += fmt.Sprintf(" AND %s $%d", condition, len(args))
 	}
 	if q.UploaderID != "" {
 		and("uploader_id =", q.UploaderID)
 	}
+	page := `SELECT ` + videoColumns + ` ` + from
 	if q.Title != "" {
-		scope = tenant.Every
+		read = tenant.Every.ReadPlanned
 		and("tenant_id =", q.Caller.Tenant)
 		joined += fmt.Sprintf(" AND p.tenant_id = $%d", len(args))
-		and("title ILIKE", "%"+strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(q.Title)+"%")
+		args = append(args, "%"+strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(q.Title)+"%")
+		page = searchSQL(from, fmt.Sprintf("%s ILIKE $%d", searchedColumn(q.Title), len(args)))
 	}
-	sql += ` ORDER BY video_id DESC LIMIT $1`
-	sql = withCounters(sql) + ` ORDER BY video_id DESC`
-	videos, reached, err = readPage[Video](ctx, db, scope, "video_id", sql, args, wanted, idsOf(wanted), joined)
+	page = withCounters(page+` ORDER BY video_id DESC LIMIT $1`) + ` ORDER BY video_id DESC`
+	videos, reached, err = readPage[Video](ctx, db, read, "video_id", page, args, wanted, idsOf(wanted), joined)
 	if err != nil {
 		return nil, 0, fmt.Errorf("list videos: %w", err)
 	}
 	return videos, reached, nil
+}
+
+// searchedFirst is how many videos a search reads in the order of the page before it uses the trigram
+// index. That takes the database some 15 ms. If one title in a hundred matches, the page is full by then.
+const searchedFirst = 5000
+
+// searchSQL selects the videos from a list whose title matches. The best plan depends on how many titles
+// match. A common text soon fills the page in the order of the page, and the trigram index would
+// find a great part of all titles, of all tenants. For a rare text only the trigram index is fast. The planner
+// cannot tell, because under row-level security it has no statistics for ILIKE. So the statement
+// reads a bounded number of videos in the order of the page. If they do not fill the page, and there are more, it
+// selects from the others without an order and without a limit, so that no plan relies on a page
+// that is soon full. page has the order of first, and no ORDER BY, so that Postgres reads no more of first than it needs.
+func searchSQL(from, matches string) string {
+	return fmt.Sprintf(`
+		WITH first AS MATERIALIZED (
+		  SELECT ctid AS place, video_id, title %[2]s ORDER BY video_id DESC LIMIT %[4]d
+		), page AS MATERIALIZED (
+		  SELECT place FROM first WHERE %[3]s LIMIT $1
+		), rest AS MATERIALIZED (
+		  SELECT ctid AS place, video_id %[2]s AND %[3]s
+		     AND (SELECT count(*) FROM page) < $1 AND (SELECT count(*) FROM first) = %[4]d
+		     AND video_id < (SELECT video_id FROM first ORDER BY video_id LIMIT 1)
+		)
+		SELECT %[1]s FROM video_projection WHERE ctid = ANY (ARRAY(
+		  SELECT place FROM page UNION ALL (SELECT place FROM rest ORDER BY video_id DESC LIMIT $1)))`,
+		videoColumns, from, matches, searchedFirst)
+}
+
+// searchedColumn returns the column of titles, as an expression that the trigram index does not have if
+// text has no three letters or digits in a row. For such a text Postgres would read the whole index,
+// and then all titles.
+func searchedColumn(text string) string {
+	for word := range strings.FieldsFuncSeq(text, func(c rune) bool { return !unicode.IsLetter(c) && !unicode.IsDigit(c) }) {
+		if utf8.RuneCountInString(word) >= 3 {
+			return "title"
+		}
+	}
+	return "(title || '')"
 }
 
 // Incomplete reads the partial index of incomplete rows.

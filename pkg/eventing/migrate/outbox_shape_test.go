@@ -39,7 +39,7 @@ func TestShapeMigrationUnderLoad(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = server.Close() })
 	bakery := Schema{Name: "bakery", Role: "bakery_service", Parts: []embed.FS{Outbox}}
-	db, err := bakery.open(server.URL())
+	db, err := bakery.Open(server.URL())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,14 +14,21 @@ WITH mine AS MATERIALIZED (
 SELECT next_page FROM mine
 {{end}}
 
+{{/* Only the rows that are to be deleted or emptied are locked. A row's lock is written into the row's page
+   and into the log. If each pass locked the newest events of all aggregates, which stay for ever, each pass would
+   write the whole table. */}}
+{{define "followed"}}
+EXISTS (SELECT FROM outbox n
+	                WHERE n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version)
+{{- end}}
+
 {{define "purge"}}
 WITH old AS MATERIALIZED (
-	SELECT o.ctid AS place,
-	       EXISTS (SELECT FROM outbox n
-	                WHERE n.aggregate_type = o.aggregate_type AND n.aggregate_id = o.aggregate_id AND n.version > o.version) AS followed
+	SELECT o.ctid AS place, {{template "followed"}} AS followed
 	  FROM outbox o
 	 WHERE o.ctid >= format('(%s,0)', $1::int)::tid AND o.ctid < format('(%s,0)', $2::int)::tid
 	   AND o.published_at < now() - $3::interval
+	   AND (o.payload <> '' OR {{template "followed"}})
 	   FOR UPDATE OF o SKIP LOCKED
 ), gone AS (
 	DELETE FROM outbox WHERE ctid = ANY(ARRAY(SELECT place FROM old WHERE followed))
