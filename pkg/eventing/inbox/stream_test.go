@@ -217,6 +217,9 @@ func (w *world) untilQuiet(t *testing.T, published int) {
 	until(t, "the stream has brought what it was opened for", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
+		if len(w.grants) == 0 { // on a busy machine the first stream may be late
+			return false
+		}
 		latest := w.grants[len(w.grants)-1]
 		return w.received.messages == int64(published) || w.brought.messages >= latest.messages || w.brought.bytes >= latest.bytes
 	})
