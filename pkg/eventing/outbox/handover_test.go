@@ -986,13 +986,20 @@ func TestUnknownOutcomesAreLookedForAgain(t *testing.T) {
 	h.Failed()
 	r.inFlight.remove(<-claimed)
 	b.poll(t, func() bool { return len(claimed) == 1 }, "the relay does not look again")
-	f, full := newInFlight(), make(chan *leasedBatch, 1)
-	f.acceptHandovers(full)
-	h = &Handover{event: event("a", 1), opened: time.Now()}
-	f.open(h)
-	f.events = maxEvents
-	f.handBack(h)
-	if len(full) != 0 {
-		t.Error("a batch has no room")
+	for what, fill := range map[string]func(*inFlight){
+		"events":                    func(f *inFlight) { f.events = maxEvents },
+		"events of claims":          func(f *inFlight) { f.reserved = maxEvents / claimEvents },
+		"bytes":                     func(f *inFlight) { f.bytes = maxBytes },
+		"bytes, with one of claims": func(f *inFlight) { f.reserved, f.bytes = 1, maxBytes-claimBytes },
+	} {
+		f, full := newInFlight(), make(chan *leasedBatch, 1)
+		f.acceptHandovers(full)
+		h = &Handover{event: event("a", 1), opened: time.Now(), size: 1}
+		f.open(h)
+		fill(f)
+		f.handBack(h)
+		if len(full) != 0 {
+			t.Errorf("%s: a batch has no room", what)
+		}
 	}
 }
