@@ -103,6 +103,29 @@ func TestOneProbeAtATime(t *testing.T) {
 	})
 }
 
+// Calls that began before the circuit opened, and fail after that, do not postpone the probe.
+func TestLateFailuresDoNotPostponeTheProbe(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCircuit(20, time.Second)
+		release := make(chan struct{})
+		for range 12 {
+			go c.do(t.Context(), func(context.Context) error { <-release; return errAway }, away)
+		}
+		synctest.Wait()
+		for range 5 {
+			do(t, c, errAway)
+		}
+		until := c.until
+		backoff.Sleep(t.Context(), time.Millisecond, nil)
+		close(release)
+		synctest.Wait()
+		if c.trips != 1 || !c.until.Equal(until) {
+			t.Errorf("%d trips, the probe is due %s later", c.trips, c.until.Sub(until))
+		}
+	})
+}
+
 func TestCallsUnderWayAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package consistency
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,11 +62,11 @@ func (r *reads) ReadProjection(context.Context) (Freshness, error) {
 
 var errAsked = errors.New("the owner is asked")
 
-func (r *reads) FetchFromOwner(context.Context) error {
+func (r *reads) FetchFromOwner(ctx context.Context) error {
 	if r.asked != nil {
 		r.asked()
 	}
-	return errAsked
+	return cmp.Or(ctx.Err(), errAsked)
 }
 
 func requirement(t *testing.T, wait time.Duration, positions ...Position) Requirement {
@@ -233,6 +234,19 @@ func TestAReaderWithoutTimeAsksTheOwner(t *testing.T) {
 			t.Errorf("%v after %d reads and %s", err, q.count, time.Since(began))
 		}
 	})
+}
+
+// A deadline that never comes is no deadline in the past. A gRPC client may send one of centuries.
+func TestAReaderWithAllTheTimeAsksTheOwner(t *testing.T) {
+	t.Parallel()
+	for _, years := range []time.Duration{30, 40, 250} {
+		ctx, cancel := context.WithTimeout(t.Context(), years*365*24*time.Hour)
+		w := NewWaiters(1, &readModel{}, notify.New(nil, "", "test", slog.New(slog.DiscardHandler)))
+		if _, err := NewReader(w).Read(ctx, requirement(t, 0, at("v", "a", 1)), &reads{during: func() {}}); !errors.Is(err, errAsked) {
+			t.Errorf("%d years: %v", years, err)
+		}
+		cancel()
+	}
 }
 
 // A server that drains ends the wait of such a reader, too.

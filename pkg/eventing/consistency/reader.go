@@ -233,7 +233,8 @@ func (r *Reader) fetch(ctx context.Context, q Query, found Freshness) (Outcome, 
 	fetching := ctx
 	if deadline, ok := ctx.Deadline(); ok {
 		var stop context.CancelFunc
-		fetching, stop = context.WithTimeout(ctx, time.Until(deadline)*9/10)
+		left := time.Until(deadline) // nine times as much could overflow
+		fetching, stop = context.WithTimeout(ctx, left-left/10)
 		defer stop()
 	}
 	err := r.circuit.do(fetching, q.FetchFromOwner, isUnavailable)

@@ -178,6 +178,61 @@ func TestPollingIsTheFallback(t *testing.T) {
 	}
 }
 
+// A failed read is tried again after its own pause, and does not wait for the next poll.
+func TestAFailedReadIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, c := watched(t, 1, true)
+		c.set("a", 1, errors.New("away"))
+		ended := w.begin(t.Context(), at("v", "a", 1))
+		synctest.Wait()
+		c.set("a", 1, nil)
+		if r := <-ended; !r.reached || r.took > retry.Base {
+			t.Errorf("%+v; want within %s", r, retry.Base)
+		}
+	})
+}
+
+// slowTogether takes long for a read of several aggregates.
+type slowTogether struct {
+	readModel
+
+	together int // the reads of several aggregates
+}
+
+func (s *slowTogether) Positions(ctx context.Context, aggregates []Position) ([]Position, error) {
+	if len(aggregates) > 1 {
+		s.together++
+		backoff.Sleep(ctx, 100*time.Millisecond, nil)
+	}
+	return s.readModel.Positions(ctx, aggregates)
+}
+
+// Short reads of single aggregates do not make the slow reads of all aggregates more frequent.
+func TestShortReadsDoNotSpeedUpThePolls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowTogether{}
+		w := NewWaiters(2, s, notify.New(nil, "", "test", slog.New(slog.DiscardHandler)))
+		for _, id := range []string{"a", "b"} {
+			w.begin(t.Context(), at("v", id, 1))
+			synctest.Wait()
+		}
+		go w.watch(t.Context(), slog.New(slog.DiscardHandler), func() bool { return false }, func() {})
+		backoff.Sleep(t.Context(), 120*time.Millisecond, nil) // the first read has ended
+		if s.together != 1 {
+			t.Fatalf("%d reads", s.together)
+		}
+		for range 2 {
+			w.Notify(t.Context(), at("v", "a", 0))
+			backoff.Sleep(t.Context(), 60*time.Millisecond, nil)
+		}
+		if s.together != 1 {
+			t.Errorf("%d reads of all aggregates; want the next after %s", s.together, pace(false, 25*time.Millisecond))
+		}
+	})
+}
+
 func TestWaitEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

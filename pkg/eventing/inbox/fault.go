@@ -103,7 +103,7 @@ func faultOfState(code string) fault {
 		"26000", "42P05": // the session has changed: a pooler is used with an unsuitable query mode
 		return outage
 	}
-	switch code[:2] {
+	switch code[:min(2, len(code))] { // an error that a pooler or a handler makes may have no code
 	case "08", // connection
 		"53", // resources: connections, disk, memory
 		"57", // operator: shutdown, crash recovery

@@ -55,6 +55,7 @@ func TestFaultOf(t *testing.T) {
 		"words":                 {errors.New(`aggregate_id: "conn closed"`), eventFault},
 		"panic":                 {handlerError{orPanic("bug", nil)}, eventFault},
 		"handler's own":         {errors.New("no such kind"), eventFault},
+		"no SQLSTATE":           {state(""), eventFault},
 	} {
 		if got := faultOf(c.err); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)

@@ -145,6 +145,32 @@ func TestASilentServerIsNoticed(t *testing.T) {
 	b.becomes(t, true, onNotify, "when new connections work")
 }
 
+// A connection that is silent because nothing happens is probed after each silence, and stays.
+func TestAQuietConnectionIsProbedAgain(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	n, onNotify := New(db.Pool(t, db.URL), "", "test", slog.New(slog.DiscardHandler)), make(chan Notification, 1000)
+	n.pauses.silence, n.pauses.answer = 10*time.Millisecond, 10*time.Second
+	witness, err := New(db.Pool(t, db.URL), "", "test", slog.New(slog.DiscardHandler)).connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer witness.Close(t.Context())
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- n.listenOnce(ctx, func(n Notification) { onNotify <- n }) }()
+	for range 4 {
+		if _, err := next(t.Context(), witness, patience); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(ended) != 0 || len(onNotify) != 1 {
+		t.Errorf("%d notifications, or the connection has ended", len(onNotify))
+	}
+	stop()
+	<-ended
+}
+
 // A stall during the first connection is not taken for a pooler for ever.
 func TestAConnectionWithoutNotificationsIsTriedAgain(t *testing.T) {
 	t.Parallel()

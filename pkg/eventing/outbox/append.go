@@ -137,9 +137,17 @@ type lease struct {
 	// at which the statement is executed, because the relay must know when the lease is over,
 	// however long the statement waits.
 	since time.Time
-	// written says that the event was written. taken says that it has the lease.
-	written, taken bool
+	// written says that the event was written. taken says that it has the lease. savepoint says that it
+	// was written within a savepoint, to which the transaction may still roll back.
+	written, taken, savepoint bool
 }
+
+// returned are the fields of a lease, as columns that the statement returns. Within a savepoint
+// a row has the id of the subtransaction and not that of the transaction.
+const returned = `
+		RETURNING true, lock_token IS NOT NULL, xmin <> pg_current_xact_id()::xid`
+
+func (l *lease) scan(row pgx.Row) error { return row.Scan(&l.written, &l.taken, &l.savepoint) }
 
 // insertLeased inserts an event with a lease, unless an earlier event of the aggregate is not published
 // yet. The condition for the lease is the same as "is head" in claim.sql.
@@ -148,11 +156,8 @@ func insertLeased(b *pgx.Batch, e eventing.Event, l *lease) {
 		b.Queue(`
 		INSERT INTO outbox (`+stored+`, gapless, lock_token, locked_at)
 		SELECT `+stored+`, `+follows+`, $14::text, $15::timestamptz
-		  FROM `+one, append(arguments(e), l.token, l.since)...).
-			Exec(func(pgconn.CommandTag) error {
-				l.written, l.taken = true, true
-				return nil
-			})
+		  FROM `+one+returned, append(arguments(e), l.token, l.since)...).
+			QueryRow(l.scan)
 		return
 	}
 	b.Queue(`
@@ -166,9 +171,8 @@ func insertLeased(b *pgx.Batch, e eventing.Event, l *lease) {
 				  FROM outbox p
 				 WHERE p.aggregate_type = e.aggregate_type AND p.aggregate_id = e.aggregate_id AND p.version < e.version
 				 ORDER BY p.version DESC
-				 LIMIT 1), true)) lease ON true
-		RETURNING true, lock_token IS NOT NULL`, append(arguments(e), l.token, l.since)...).
-		QueryRow(func(row pgx.Row) error { return row.Scan(&l.written, &l.taken) })
+				 LIMIT 1), true)) lease ON true`+returned, append(arguments(e), l.token, l.since)...).
+		QueryRow(l.scan)
 }
 
 // arguments are the parameters of the columns in one.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/google/uuid"
@@ -39,7 +40,8 @@ const (
 // lease is over, 20 to 35 s after Append.
 //
 // The relay publishes the event as it was passed to Append, and does not look into the table. So the
-// transaction must commit with synchronous_commit on, and must not roll back to a savepoint.
+// transaction must commit with synchronous_commit on. If the event is written within a savepoint, or
+// Append is called for another transaction, too, the relay looks for the event, as after Failed.
 //
 // A Handover serves one transaction, and is not safe for concurrent use. All methods of a nil
 // Handover are valid, and hand over nothing.
@@ -48,7 +50,8 @@ type Handover struct {
 	// The other fields are set by Append. low is a snapshot that did not see the event. opened is when
 	// the handover was opened. The lease begins at since, by the database's clock, which is that time
 	// or up to clockError earlier. size is the size of the payload. hasUnleased says that the
-	// transaction has events without a lease.
+	// transaction has events without a lease. tx is the transaction of the event. uncertain says that
+	// the event may not exist although a transaction has committed.
 	event       eventing.Event
 	low         queue.TxSnapshot
 	opened      time.Time
@@ -56,6 +59,8 @@ type Handover struct {
 	clockError  time.Duration
 	size        int
 	hasUnleased bool
+	tx          pgx.Tx
+	uncertain   bool
 	// leaseOver says that the lease is over. The lock of inFlight guards it. leaseUncertain says that a
 	// statement has failed that may have taken the lease from the event. Only the settler uses it.
 	leaseOver, leaseUncertain bool
@@ -91,15 +96,20 @@ func (h *Handover) Append(ctx context.Context, tx pgx.Tx, with *pgx.Batch, event
 	events = created(ctx, events)
 	l, open := h.relay.open(ctx, h, events)
 	if !open {
-		h.hasUnleased = true
+		h.hasUnleased, h.uncertain = true, h.uncertain || h.tx != nil && !isSame(h.tx, tx)
 		return write(ctx, tx, with, events, nil)
 	}
+	h.tx = tx
 	err := write(ctx, tx, with, events, &l)
+	h.uncertain = l.savepoint
 	if l.written && !l.taken || isRolledBack(tx, err) {
 		h.relay.inFlight.forget(h)
 	}
 	return err
 }
+
+// isSame reports whether a and b are certainly the same transaction. A savepoint of pgx is another one.
+func isSame(a, b pgx.Tx) bool { return reflect.ValueOf(a).Comparable() && a == b }
 
 // isRolledBack reports whether the transaction has failed so that it cannot commit any more. After other
 // errors it may have committed: the answer to COMMIT may be lost, or a callback of the caller may have
@@ -115,12 +125,12 @@ func isRolledBack(tx pgx.Tx, err error) bool {
 
 // Committed tells the relay that the transaction has committed, and reports whether the relay
 // publishes all events of the transaction without a claim. If it returns false, the caller calls
-// [Relay.Wake].
+// [Relay.Wake]. An event that was written within a savepoint waits for up to a second then.
 func (h *Handover) Committed() bool {
 	if h == nil {
 		return false
 	}
-	accepted := h.relay.accept(h)
+	accepted := !h.uncertain && h.relay.accept(h)
 	if !accepted {
 		h.Failed()
 	}

@@ -743,6 +743,95 @@ func TestSecondAppendOfAHandover(t *testing.T) {
 	}
 }
 
+// A transaction may roll back to a savepoint after Append, and commit the rest. The relay must not
+// publish from memory an event that the table does not have. It looks for the event.
+func TestHandoverWithinASavepoint(t *testing.T) {
+	t.Parallel()
+	exec := func(sql string) func(*testing.T, pgx.Tx) {
+		return func(t *testing.T, tx pgx.Tx) {
+			t.Helper()
+			if _, err := tx.Exec(t.Context(), sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	cases := map[string]struct {
+		before, after   string
+		committed, gone bool
+	}{
+		"rolled back":                    {before: `SAVEPOINT one`, after: `ROLLBACK TO SAVEPOINT one`, gone: true},
+		"a later savepoint, rolled back": {before: `SELECT`, after: `SAVEPOINT one; ROLLBACK TO SAVEPOINT one`, committed: true},
+		"nested, rolled back": {
+			before: `SAVEPOINT one; SAVEPOINT two`, after: `RELEASE SAVEPOINT two; ROLLBACK TO SAVEPOINT one`, gone: true,
+		},
+		"released":        {before: `SAVEPOINT one`, after: `RELEASE SAVEPOINT one`},
+		"left to the end": {before: `SAVEPOINT one`, after: `SELECT`},
+		"behind one":      {before: `SAVEPOINT one; RELEASE SAVEPOINT one`, after: `SELECT`, committed: true},
+	}
+	for name, c := range cases {
+		for _, version := range []int64{1, 2} {
+			t.Run(fmt.Sprint(name, ", version ", version), func(t *testing.T) {
+				t.Parallel()
+				b := newBench(t)
+				r, claimed := b.handedOver(t)
+				if version > 1 {
+					b.append(t, "a", 1, 1)
+					b.exec(t, `UPDATE outbox SET published_at = now()`)
+					r.claim(t, claimed)
+				}
+				h := r.Handover()
+				err := pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
+					exec(c.before)(t, tx)
+					err := h.Append(t.Context(), tx, nil, event("a", version))
+					exec(c.after)(t, tx)
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if h.Committed() != c.committed {
+					t.Errorf("accepted: %t", !c.committed)
+				}
+				if c.committed {
+					if len(claimed) != 1 {
+						t.Errorf("%d batches with the publishers", len(claimed))
+					}
+					return
+				}
+				b.handBack(t, r, claimed) // within half a second
+				if found := r.scanDue(t, claimed); found == c.gone || found && len(claimed) != 1 {
+					t.Errorf("a scan is due: %t, %d events found", found, len(claimed))
+				}
+			})
+		}
+	}
+}
+
+// A caller that tries its transaction again with the same handover does not publish the event of the
+// transaction that has failed.
+func TestHandoverOfTwoTransactions(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	h, failed := r.Handover(), errors.New("a statement behind the event")
+	for _, want := range []error{failed, nil} {
+		err := pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
+			return errors.Join(h.Append(t.Context(), tx, nil, event("a", 1)), want)
+		})
+		if !errors.Is(err, want) {
+			t.Fatal(err)
+		}
+	}
+	if h.Committed() {
+		t.Error("accepted")
+	}
+	b.handBack(t, r, claimed)
+	r.claim(t, claimed)
+	if len(claimed) != 1 || b.count(t, `SELECT count(*) FROM outbox WHERE id = '`+(<-claimed).events.Head().String()+`'`) != 1 {
+		t.Error("the event of the second transaction is not claimed")
+	}
+}
+
 // A transaction that the database has rolled back leaves nothing open. A lost answer does.
 func TestFailedHandovers(t *testing.T) {
 	t.Parallel()
@@ -897,13 +986,20 @@ func TestUnknownOutcomesAreLookedForAgain(t *testing.T) {
 	h.Failed()
 	r.inFlight.remove(<-claimed)
 	b.poll(t, func() bool { return len(claimed) == 1 }, "the relay does not look again")
-	f, full := newInFlight(), make(chan *leasedBatch, 1)
-	f.acceptHandovers(full)
-	h = &Handover{event: event("a", 1), opened: time.Now()}
-	f.open(h)
-	f.events = maxEvents
-	f.handBack(h)
-	if len(full) != 0 {
-		t.Error("a batch has no room")
+	for what, fill := range map[string]func(*inFlight){
+		"events":                    func(f *inFlight) { f.events = maxEvents },
+		"events of claims":          func(f *inFlight) { f.reserved = maxEvents / claimEvents },
+		"bytes":                     func(f *inFlight) { f.bytes = maxBytes },
+		"bytes, with one of claims": func(f *inFlight) { f.reserved, f.bytes = 1, maxBytes-claimBytes },
+	} {
+		f, full := newInFlight(), make(chan *leasedBatch, 1)
+		f.acceptHandovers(full)
+		h = &Handover{event: event("a", 1), opened: time.Now(), size: 1}
+		f.open(h)
+		fill(f)
+		f.handBack(h)
+		if len(full) != 0 {
+			t.Errorf("%s: a batch has no room", what)
+		}
 	}
 }

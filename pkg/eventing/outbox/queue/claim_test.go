@@ -337,17 +337,25 @@ func TestClaimReportsWhatItHadToLeave(t *testing.T) {
 	if p := b.page(t, as("other")); !p.Skipped || p.FreeIn <= 0 || p.FreeIn > queue.LeaseTime {
 		t.Errorf("what a relay that is not alive has in hand: %+v", p)
 	}
-	b.exec(t, `UPDATE outbox SET lock_token = NULL, locked_at = NULL`)
-	tx, err := b.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(t.Context()) }()
-	if _, err := tx.Exec(t.Context(), `SELECT FROM outbox FOR UPDATE`); err != nil {
-		t.Fatal(err)
-	}
-	if p := b.page(t, as("other")); !p.Skipped || p.FreeIn != 0 || len(p.Batches) > 0 {
-		t.Errorf("a row that another transaction has locked: %+v", p)
+	for what, set := range map[string]string{
+		"a row":                                 `lock_token = NULL, locked_at = NULL`,
+		"a lost lease of a relay that is alive": `lock_token = 'alive', locked_at = now() - interval '1 hour'`,
+		"one from the future":                   `lock_token = 'alive', locked_at = now() + interval '1 hour'`,
+	} {
+		b.exec(t, `UPDATE outbox SET `+set+` WHERE version = 1`)
+		tx, err := b.db.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(t.Context(), `SELECT FROM outbox FOR UPDATE`); err != nil {
+			t.Fatal(err)
+		}
+		if p := b.page(t, other); !p.Skipped || p.FreeIn != 0 || len(p.Batches) > 0 {
+			t.Errorf("%s that another transaction has locked: %+v", what, p)
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -70,3 +70,24 @@ func TestClaimNewKnowsRowsOfAnotherCluster(t *testing.T) {
 		t.Errorf("a scan claims %v, want the restored ones", got)
 	}
 }
+
+// A claim reads no more than 2,000 new rows. If it may have left rows out, it says so. Otherwise nobody
+// would look for them.
+func TestClaimNewSaysThatItHasNotReadAllRows(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	since := b.snapshot(t)
+	var stuck []eventing.Event
+	for v := range int64(2000) {
+		stuck = append(stuck, event("stuck", v+1))
+	}
+	err := pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error { return outbox.Append(t.Context(), tx, nil, stuck...) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.exec(t, `UPDATE outbox SET parked_at = now() WHERE version = 1`)
+	b.append(t, "new", 1, 1)
+	if c, err := b.ClaimNew(t.Context(), as("t"), since, nil); err != nil || !c.Truncated || len(c.Batches) != 0 {
+		t.Errorf("%d batches, truncated: %t, %v", len(c.Batches), c.Truncated, err)
+	}
+}

@@ -49,6 +49,21 @@ func TestSettleWithAReasonThatCannotBeStored(t *testing.T) {
 	}
 }
 
+// An event that was marked by hand while it was in flight stays published, whatever the broker says.
+func TestSettleLeavesAPublishedEvent(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	b.append(t, "a", 1, 2)
+	w := b.page(t, as("t"))
+	b.exec(t, `UPDATE outbox SET published_at = now() WHERE version = 2`)
+	settle(t, b, "t", queue.Settlement{
+		Batch: w.Batches[0], Published: 1, Failure: &queue.Failure{Reason: "bad", RetryIn: time.Hour, Rejected: true, Park: true},
+	})
+	if n := b.count(t, `SELECT count(*) FROM outbox WHERE parked_at IS NOT NULL OR publish_attempts > 0 OR last_error IS NOT NULL`); n != 0 {
+		t.Error("a published event is parked")
+	}
+}
+
 func TestSettleWritesEachSettlement(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
