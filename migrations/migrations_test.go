@@ -13,6 +13,7 @@ import (
 
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/migrations"
+	"example.com/lockstep/pkg/eventing/migrate"
 )
 
 func TestMain(m *testing.M) { pairtest.Main(m) }
@@ -125,13 +126,19 @@ func TestLimitsOfTheDatabaseDoNotEndMigrations(t *testing.T) {
 	}
 }
 
-// A service is unready on an older schema, and says which command brings it up to date.
-func TestCheckNamesTheCommand(t *testing.T) {
+// A service is unready on an older schema, and says which command brings it up to date. It is also
+// unready with the URL of the administrator, because its statements would find no table.
+func TestCheckNamesTheCause(t *testing.T) {
 	t.Parallel()
 	db := pairtest.New(t)
 	admin := db.Pool(t, db.Admin)
-	if err := migrations.Check(t.Context(), admin, migrations.Video); err != nil {
-		t.Errorf("the newest schema: %v", err)
+	for _, s := range []migrations.Service{migrations.Video, migrations.Catalog} {
+		if err := migrations.Check(t.Context(), db.Pool(t, db.As(t, s.Role())), s); err != nil {
+			t.Errorf("the newest schema of %s: %v", s, err)
+		}
+		if err := migrations.Check(t.Context(), admin, s); !errors.Is(err, migrate.ErrRole) {
+			t.Errorf("%s with the administrator's URL: %v, want %v", s, err, migrate.ErrRole)
+		}
 	}
 	if _, err := admin.Exec(t.Context(), `DELETE FROM video.goose_db_version WHERE version_id > 0`); err != nil {
 		t.Fatal(err)

@@ -42,7 +42,7 @@ func From(err error) *Error {
 		e.Code, e.Detail = CodeUnavailable, "The database is not available at the moment."
 		e.RetryAfter = databaseRetryAfter
 	case notMigrated(err):
-		e.Code, e.Detail = CodeUnavailable, "The database lacks a table: its migrations have not run."
+		e.Code, e.Detail = CodeUnavailable, "The database lacks a table: its migrations have not run, or the service connects as another role."
 		e.RetryAfter = databaseRetryAfter
 	case txn.IsLocked(err):
 		e.Code, e.Detail = CodeUnavailable, "Another transaction holds what the request needs."

@@ -132,6 +132,9 @@ func TestProvisionNamesASubscriptionOfADeletedTopic(t *testing.T) {
 	if _, err := pubsubpb.NewPublisherClient(dial(t, s.Addr())).DeleteTopic(t.Context(), &pubsubpb.DeleteTopicRequest{Topic: topic}); err != nil {
 		t.Fatal(err)
 	}
+	if missing, err := Missing(t.Context(), s.Addr(), project); err != nil || len(missing) != 2 {
+		t.Errorf("missing: %v, %v; want the topic and its subscription", missing, err)
+	}
 	_, err := Provision(t.Context(), s.Addr(), project)
 	for _, part := range []string{"/subscriptions/" + topics.Names()[0] + ".catalog", "_deleted-topic_", "delete it"} {
 		if err == nil || !strings.Contains(err.Error(), part) {

@@ -17,7 +17,7 @@ import (
 const lookAgain = 5 * time.Second
 
 // Missing returns the full names of those [Topology] resources that the local broker at addr does
-// not have. Like [Provision], it connects only to that address.
+// not have. A subscription of another topic, or of a deleted one, counts as missing. Like [Provision], it connects only to that address.
 func Missing(ctx context.Context, addr, project string) ([]string, error) {
 	conn, err := connect(addr)
 	if err != nil {
@@ -82,9 +82,12 @@ func missing(ctx context.Context, conn *grpc.ClientConn, project string) (absent
 		}
 	}
 	for _, s := range subscriptions {
-		_, err := subscriber.GetSubscription(ctx, &pubsubpb.GetSubscriptionRequest{Subscription: s.GetName()})
+		got, err := subscriber.GetSubscription(ctx, &pubsubpb.GetSubscriptionRequest{Subscription: s.GetName()})
 		if err := look(s.GetName(), err); err != nil {
 			return nil, err
+		}
+		if err == nil && got.GetTopic() != s.GetTopic() {
+			absent = append(absent, s.GetName()) // Provision says why
 		}
 	}
 	return absent, nil

@@ -75,6 +75,10 @@ import (
 // ErrBehind is the error of a schema that lacks migrations of the binary.
 var ErrBehind = errors.New("the schema is behind the binary")
 
+// ErrRole is the error of a role whose sessions do not look into the schema, such as an administrator's.
+// The statements of a service name no schema, so that they would not find its tables.
+var ErrRole = errors.New("the search_path of the role does not lead to the schema: is it the role of the service?")
+
 // ErrServer is the error of a schema with a request role, on a server with a known fault in
 // row-level security (CVE-2024-10976). With that fault, a statement that was planned for one role
 // could run for another role.
@@ -219,8 +223,9 @@ func (s Schema) create(ctx context.Context, db *sql.DB) error {
 	return err
 }
 
-// Check returns [ErrBehind] unless the schema has every migration that this binary carries, and
-// [ErrServer] if the schema has a request role and the server has the fault of ErrServer. Further
+// Check returns [ErrBehind] unless the schema has every migration that this binary carries, [ErrRole]
+// if the sessions of pool do not look into the schema, and [ErrServer] if the schema has a request
+// role and the server has the fault of ErrServer. Further
 // migrations are fine, because during a rollout the schema moves first. pool connects as the
 // service's role.
 func (s Schema) Check(ctx context.Context, pool *pgxpool.Pool) error {
@@ -230,18 +235,22 @@ func (s Schema) Check(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 	var missing []int64
 	var server int
+	var found bool
+	table := pgx.Identifier{s.Name, versions}.Sanitize()
 	err = pool.QueryRow(ctx, `
-		SELECT current_setting('server_version_num')::int,
-		       array(SELECT unnest($1::bigint[]) EXCEPT SELECT version_id FROM `+pgx.Identifier{s.Name, versions}.Sanitize()+`
-		              WHERE is_applied ORDER BY 1)`, files.numbers()).Scan(&server, &missing)
+		SELECT current_setting('server_version_num')::int, to_regclass($2) IS NOT DISTINCT FROM $3::regclass,
+		       array(SELECT unnest($1::bigint[]) EXCEPT SELECT version_id FROM `+table+`
+		              WHERE is_applied ORDER BY 1)`, files.numbers(), versions, table).Scan(&server, &found, &missing)
 	if err != nil {
 		return fmt.Errorf("read the versions of schema %s: %w", s.Name, err)
 	}
-	if s.RequestRole != "" && unsafe(server) {
+	switch {
+	case s.RequestRole != "" && unsafe(server):
 		return ErrServer
-	}
-	if len(missing) > 0 {
+	case len(missing) > 0:
 		return fmt.Errorf("%w: %s lacks the migrations %v", ErrBehind, s.Name, missing)
+	case !found:
+		return fmt.Errorf("%w (schema %s)", ErrRole, s.Name)
 	}
 	return nil
 }
