@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"regexp"
 	"slices"
@@ -26,6 +27,7 @@ import (
 type publisher struct {
 	client *vkit.TopicAdminClient
 	topics map[string]string
+	log    *slog.Logger
 }
 
 var topicName = regexp.MustCompile(`^projects/[^/]+/topics/[^/]+$`)
@@ -126,9 +128,21 @@ func (p publisher) request(ctx context.Context, topic string, batch queue.Batch)
 	}
 	ctx, span := startSend(ctx, topic, batch)
 	// The client must not retry, because only the relay knows about the lease.
-	_, err := p.client.Publish(ctx, req, gax.WithRetry(nil))
+	resp, err := p.client.Publish(ctx, req, gax.WithRetry(nil))
 	endSend(span, err)
+	if p.log.Enabled(ctx, slog.LevelDebug) {
+		p.logPublished(ctx, batch, resp.GetMessageIds())
+	}
 	return err
+}
+
+// logPublished logs the id of the message of each event, by which a line of the consumer and one of Pub/Sub
+// are found.
+func (p publisher) logPublished(ctx context.Context, batch queue.Batch, ids []string) {
+	for i, id := range ids[:min(len(ids), len(batch))] {
+		e := batch[i]
+		p.log.DebugContext(e.InTrace(ctx), "event published", append(e.LogAttrs(), "message_id", id)...)
+	}
 }
 
 // isRejection reports whether the broker refused the message itself. Any other error is a fault

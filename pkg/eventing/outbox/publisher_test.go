@@ -1,13 +1,20 @@
 package outbox
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/google/go-cmp/cmp"
 
+	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -158,5 +165,39 @@ func TestAProbeThatIsNotSentIsTakenBack(t *testing.T) {
 	}
 	if c.startProbe() == 0 {
 		t.Error("no probe is possible any more")
+	}
+}
+
+// A line of the level DEBUG names each published event and its message, and has nothing of its content.
+func TestPublishedEventsAreLoggedWithTheirMessages(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.append(t, "a", 1, 2)
+	var out bytes.Buffer
+	r := NewRelay(b.db, b.client, b.topics, slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})), func() {}, Options{})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- r.Run(ctx) }()
+	b.eventually(t, 0, unpublished)
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	got := map[string]any{}
+	for line := range strings.Lines(out.String()) {
+		var fields map[string]any
+		if err := json.Unmarshal([]byte(line), &fields); err != nil {
+			t.Fatal(err)
+		}
+		if fields["msg"] == "event published" {
+			got[fmt.Sprint(fields["aggregate_id"], fields["version"])] = fields["message_id"]
+		}
+	}
+	want := map[string]any{}
+	for _, m := range b.server.Messages() {
+		want[m.OrderingKey+m.Attributes[eventing.AttrVersion]] = m.ID
+	}
+	if diff := cmp.Diff(want, got); diff != "" || len(want) != 2 {
+		t.Errorf("messages of the published events (-want +got):\n%s", diff)
 	}
 }

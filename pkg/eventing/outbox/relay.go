@@ -96,20 +96,21 @@ func NewRelay(
 	db *pgxpool.Pool, client *pubsub.Client, topics map[string]string, log *slog.Logger, heartbeat func(), o Options,
 ) *Relay {
 	o = o.within()
+	own := log.With("component", "relay")
 	r := &Relay{
 		queue:      queue.New(db),
-		publisher:  publisher{client: client.TopicAdminClient, topics: topics},
+		publisher:  publisher{client.TopicAdminClient, topics, own},
 		pauses:     newTopicPauses(topics, o.OutageBackoff),
 		notifier:   notify.New(db, o.ListenURL, "outbox", log),
 		options:    o,
-		log:        log.With("component", "relay"),
+		log:        own,
 		heartbeat:  heartbeat,
 		token:      uuid.NewString(),
 		drainFor:   drainTime,
 		settleFor:  settleTime,
 		inFlight:   newInFlight(),
 		followUps:  newFollowUps(),
-		calls:      hook.New(log.With("component", "relay"), "OnRefused", "OnPaused"),
+		calls:      hook.New(own, "OnRefused", "OnPaused"),
 		claimSize:  newClaimSize(),
 		tenants:    newTenantRates(cmp.Or(o.TenantRate, DefaultTenantRate), o.Canary),
 		wakeups:    make(chan struct{}, 1),
