@@ -177,6 +177,10 @@ func (s Schema) Open(adminURL string) (*sql.DB, error) {
 		return nil, err
 	}
 	return stdlib.OpenDB(*config, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
+		// First, because the other settings may take longer than the limit.
+		if _, err := conn.Exec(ctx, `SET statement_timeout = 0`); err != nil {
+			return err
+		}
 		_, err := conn.Exec(ctx, sessionSettings, pgx.Identifier{s.Name}.Sanitize(), s.Role, s.RequestRole)
 		return err
 	})), nil
@@ -188,7 +192,7 @@ const sessionSettings = `
 	SELECT set_config('search_path', $1, false), set_config('eventing.role', $2, false), set_config('eventing.request_role', $3, false),
 	       set_config('default_transaction_isolation', 'read committed', false), set_config('row_security', 'on', false),
 	       (SELECT count(set_config(name, '0', false)) FROM pg_settings
-	         WHERE name IN ('statement_timeout', 'lock_timeout', 'transaction_timeout',
+	         WHERE name IN ('lock_timeout', 'transaction_timeout',
 	                        'idle_session_timeout', 'idle_in_transaction_session_timeout'))`
 
 // provider creates the schema first, because goose keeps its table there.
