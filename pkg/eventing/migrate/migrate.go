@@ -61,7 +61,9 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"log/slog"
+	"math"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -208,11 +210,20 @@ func (s Schema) provider(ctx context.Context, db *sql.DB) (*goose.Provider, erro
 	if err != nil {
 		return nil, err
 	}
-	locker, err := lock.NewPostgresSessionLocker()
+	locker, err := lock.NewPostgresSessionLocker(lock.WithLockID(s.lockID()), lock.WithLockTimeout(1, math.MaxInt32)) // ctx bounds the wait
 	if err != nil {
 		return nil, err
 	}
 	return goose.NewProvider("", db, files, goose.WithStore(store), goose.WithSessionLocker(locker), goose.WithAllowOutofOrder(true))
+}
+
+// lockID is the id of goose's lock. The session that has this lock runs the migrations, and keeps the lock
+// while a statement goes on after the process was killed. goose's default is one id for all of a database,
+// so a migration of another schema would take turns with this one, and goose gives up after five minutes.
+func (s Schema) lockID() int64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte("lockstep migrations of " + s.Name)) // a hash never fails
+	return int64(h.Sum64())                                    //nolint:gosec // any id will do
 }
 
 // create sends both statements as one simple query, which is one transaction. The lock is needed
