@@ -223,7 +223,7 @@ func (s Schema) provider(ctx context.Context, db *sql.DB) (*goose.Provider, erro
 func (s Schema) lockID() int64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte("lockstep migrations of " + s.Name)) // a hash never fails
-	return int64(h.Sum64())                                    //nolint:gosec // any id will do
+	return int64(h.Sum64())
 }
 
 // create sends both statements as one simple query, which is one transaction. The lock is needed
