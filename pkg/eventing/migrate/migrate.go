@@ -169,7 +169,7 @@ func (s Schema) refuse(ctx context.Context, db *sql.DB, p *goose.Provider) error
 // Open returns connections with the settings that migrations rely on, whatever the defaults of the
 // database and of the role are. The time limits of the server end no migration, because only the
 // caller's context bounds it. With a limit of the server, the creation of an index on a large table
-// would fail in each run. It would also begin anew in each run, because an index that was not
+// would fail in each run. It would also begin again in each run, because an index that was not
 // finished is dropped. The settings are made after the start of a session, because a pooler may
 // refuse them in the start-up message. Open does not make the sessions of a read-only database
 // writable.
