@@ -61,7 +61,9 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"log/slog"
+	"math"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -171,7 +173,7 @@ func (s Schema) refuse(ctx context.Context, db *sql.DB, p *goose.Provider) error
 // Open returns connections with the settings that migrations rely on, whatever the defaults of the
 // database and of the role are. The time limits of the server end no migration, because only the
 // caller's context bounds it. With a limit of the server, the creation of an index on a large table
-// would fail in each run. It would also begin anew in each run, because an index that was not
+// would fail in each run. It would also begin again in each run, because an index that was not
 // finished is dropped. The settings are made after the start of a session, because a pooler may
 // refuse them in the start-up message. Open does not make the sessions of a read-only database
 // writable.
@@ -181,6 +183,10 @@ func (s Schema) Open(adminURL string) (*sql.DB, error) {
 		return nil, err
 	}
 	return stdlib.OpenDB(*config, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
+		// First, because the other settings may take longer than the limit.
+		if _, err := conn.Exec(ctx, `SET statement_timeout = 0`); err != nil {
+			return err
+		}
 		_, err := conn.Exec(ctx, sessionSettings, pgx.Identifier{s.Name}.Sanitize(), s.Role, s.RequestRole)
 		return err
 	})), nil
@@ -192,7 +198,7 @@ const sessionSettings = `
 	SELECT set_config('search_path', $1, false), set_config('eventing.role', $2, false), set_config('eventing.request_role', $3, false),
 	       set_config('default_transaction_isolation', 'read committed', false), set_config('row_security', 'on', false),
 	       (SELECT count(set_config(name, '0', false)) FROM pg_settings
-	         WHERE name IN ('statement_timeout', 'lock_timeout', 'transaction_timeout',
+	         WHERE name IN ('lock_timeout', 'transaction_timeout',
 	                        'idle_session_timeout', 'idle_in_transaction_session_timeout'))`
 
 // provider creates the schema first, because goose keeps its table there.
@@ -208,11 +214,20 @@ func (s Schema) provider(ctx context.Context, db *sql.DB) (*goose.Provider, erro
 	if err != nil {
 		return nil, err
 	}
-	locker, err := lock.NewPostgresSessionLocker()
+	locker, err := lock.NewPostgresSessionLocker(lock.WithLockID(s.lockID()), lock.WithLockTimeout(1, math.MaxInt32)) // ctx bounds the wait
 	if err != nil {
 		return nil, err
 	}
 	return goose.NewProvider("", db, files, goose.WithStore(store), goose.WithSessionLocker(locker), goose.WithAllowOutofOrder(true))
+}
+
+// lockID is the id of goose's lock. The session that has this lock runs the migrations, and keeps the lock
+// while a statement goes on after the process was killed. goose's default is one id for all of a database,
+// so a migration of another schema would take turns with this one, and goose gives up after five minutes.
+func (s Schema) lockID() int64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte("lockstep migrations of " + s.Name)) // a hash never fails
+	return int64(h.Sum64())
 }
 
 // create sends both statements as one simple query, which is one transaction. The lock is needed
