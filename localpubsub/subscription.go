@@ -18,8 +18,11 @@ type subscription struct {
 	name   string
 	number uint64 // distinguishes its ack ids from the ack ids of other subscriptions
 
+	forwarding sync.Mutex // held while dead letters are published; taken before any other lock
+
 	mu      sync.Mutex
 	later   []func()               // functions to run after the lock is released
+	dead    []deadLetter           // to be published then
 	config  *pubsubpb.Subscription // replaced as a whole, never changed
 	topic   *topic                 // nil after the topic was deleted
 	filter  *filter.Filter
