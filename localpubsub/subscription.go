@@ -124,6 +124,7 @@ func (s *subscription) describe() *pubsubpb.Subscription {
 	defer s.unlock()
 	described := proto.CloneOf(s.config)
 	described.State = pubsubpb.Subscription_ACTIVE
+	described.PushConfig = &pubsubpb.PushConfig{} // an empty one means pull, in the service's answers, too
 	described.Detached = s.gone != nil
 	if s.topic == nil {
 		described.Topic = deletedTopic
