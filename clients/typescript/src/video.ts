@@ -173,7 +173,7 @@ export interface components {
         VideoFields: {
             /** @description One line, not blank. Characters that end a line, reorder text or have no width are refused, except for the marks that scripts and emoji need. */
             title?: string;
-            /** @description Empty or null clears it. */
+            /** @description Empty or null clears it. Control characters are refused, except for tabs and line breaks. */
             description?: string | null;
             /** Format: int64 */
             duration_seconds?: number;
@@ -191,7 +191,9 @@ export interface components {
             uploader_id: string;
         } & WithRequired<components["schemas"]["VideoFields"], "title">;
         /** @description For a user who is no admin: the uploader is the caller. */
-        NewOwnVideo: WithRequired<components["schemas"]["VideoFields"], "title">;
+        NewOwnVideo: {
+            title: string;
+        } & WithRequired<components["schemas"]["VideoFields"], "title">;
         VideoPatch: components["schemas"]["VideoFields"];
         StoredVideo: {
             /** Format: uuid */
@@ -216,6 +218,7 @@ export interface components {
             consistency_token: string;
         } & components["schemas"]["StoredVideo"];
         Deletion: {
+            /** @description The characters of a title, or none. */
             reason?: string;
         };
         DeletedVideo: {
@@ -295,6 +298,7 @@ export interface components {
                 field: string;
                 detail: string;
             }[];
+            /** Format: int64 */
             version?: number;
             /** Format: date-time */
             deleted_at?: string;
@@ -488,7 +492,7 @@ export interface operations {
     deleteVideo: {
         parameters: {
             query?: {
-                /** @description Travels in the event. May be in the body instead, but not in both, not even empty. */
+                /** @description Travels in the event. The characters of a title, or none. May be in the body instead, but not in both, not even empty. */
                 reason?: string;
             };
             header?: {
