@@ -316,3 +316,38 @@ func eachInteger(v any, path string, visit func(path string, schema map[string]a
 		}
 	}
 }
+
+// TestRetriesAreDocumented: each operation of the API names the answers that may be tried again, and these have their pause.
+func TestRetriesAreDocumented(t *testing.T) {
+	t.Parallel()
+	var doc struct {
+		document
+		Components struct {
+			Responses map[string]struct{ Headers map[string]json.RawMessage }
+		}
+	}
+	if err := json.Unmarshal(openAPI, &doc); err != nil {
+		t.Fatal(err)
+	}
+	for path, operations := range doc.Paths {
+		for method, raw := range operations {
+			if method == "parameters" || !strings.HasPrefix(path, "/v1/") {
+				continue
+			}
+			var op struct {
+				Responses map[string]struct {
+					Ref string `json:"$ref"`
+				}
+			}
+			if err := json.Unmarshal(raw, &op); err != nil {
+				t.Fatal(err)
+			}
+			for _, status := range []string{"429", "503"} {
+				name := strings.TrimPrefix(op.Responses[status].Ref, "#/components/responses/")
+				if doc.Components.Responses[name].Headers["Retry-After"] == nil {
+					t.Errorf("%s %s: %s has no Retry-After", method, path, status)
+				}
+			}
+		}
+	}
+}

@@ -364,6 +364,17 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
+        /** @description Another transaction holds the row, and nothing was changed (reason LOCKED). Or the database or the issuer's keys cannot be reached (UNAVAILABLE): a write may then have been carried out. With an idempotency key it may be sent again. */
+        Unavailable: {
+            headers: {
+                /** @description In seconds. */
+                "Retry-After"?: number;
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
     };
     parameters: {
         VideoID: string;
@@ -418,6 +429,7 @@ export interface operations {
             400: components["responses"]["Problem"];
             401: components["responses"]["Unauthenticated"];
             429: components["responses"]["Busy"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -457,6 +469,7 @@ export interface operations {
             415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
             429: components["responses"]["Busy"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -486,6 +499,7 @@ export interface operations {
             404: components["responses"]["Problem"];
             410: components["responses"]["Problem"];
             429: components["responses"]["Busy"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -534,6 +548,7 @@ export interface operations {
             415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
             429: components["responses"]["Busy"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -580,6 +595,7 @@ export interface operations {
             415: components["responses"]["NoPatch"];
             422: components["responses"]["Problem"];
             429: components["responses"]["Busy"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -626,6 +642,7 @@ export interface operations {
             415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
             429: components["responses"]["Busy"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -668,6 +685,7 @@ export interface operations {
             415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
             429: components["responses"]["Busy"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
