@@ -79,7 +79,7 @@ func (h *handler) call(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	if err := h.conn.Invoke(ctx, route.method, request, answer, grpc.MaxCallRecvMsgSize(maxAnswer)); err != nil {
 		return nil, err
 	}
-	return protojson.Marshal(answer)
+	return protojson.MarshalOptions{UseEnumNumbers: wantsNumbers(r.URL.Query())}.Marshal(answer)
 }
 
 // readBody reads a body, which may be compressed with gzip. maxBody bounds it before and after that.
