@@ -1,6 +1,8 @@
 package localpubsub
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -34,11 +36,8 @@ func (s *subscription) deadLetter(e *entry) bool {
 	if err != nil {
 		return false
 	}
-	s.after(func() {
-		// The topic accepts the message even if the topic was deleted after the check above. A
-		// deleted topic has no subscriptions, so no subscriber can tell the difference.
-		_, _ = to.publish([]*pubsubpb.PubsubMessage{dead})
-	})
+	s.dead = append(s.dead, deadLetter{id: e.id, to: to, message: dead})
+	s.after(s.forward)
 	s.release(e)
 	delete(s.delivered, e.id)
 	if q := e.queue; q != nil {
@@ -49,6 +48,31 @@ func (s *subscription) deadLetter(e *entry) bool {
 	e.state = acked
 	s.retire(e)
 	return true
+}
+
+// A deadLetter is a message on its way to the dead letter topic. It is published after the lock of its
+// subscription is released, because the lock of a topic must be taken first.
+type deadLetter struct {
+	id      uint64 // of the original message
+	to      *topic
+	message *pubsubpb.PubsubMessage
+}
+
+// forward publishes the dead letters, in the order of the original messages. One call at a time does so.
+// Otherwise the dead letters of one key would change their order if two requests nack them.
+func (s *subscription) forward() {
+	s.forwarding.Lock()
+	defer s.forwarding.Unlock()
+	s.lock()
+	dead := s.dead
+	s.dead = nil
+	s.unlock()
+	slices.SortFunc(dead, func(a, b deadLetter) int { return cmp.Compare(a.id, b.id) })
+	for _, d := range dead {
+		// The topic accepts the message even if the topic was deleted meanwhile. A deleted topic has no
+		// subscriptions, so no subscriber can tell the difference.
+		_, _ = d.to.publish([]*pubsubpb.PubsubMessage{d.message})
+	}
 }
 
 func (s *subscription) deadLetterMessage(e *entry) (*pubsubpb.PubsubMessage, error) {

@@ -2,6 +2,7 @@ package localpubsub_test
 
 import (
 	"testing"
+	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 
@@ -79,6 +80,31 @@ func TestDeadLetter(t *testing.T) {
 			wantTexts(t, w.pull())
 		}
 		wantTexts(t, w.dead())
+	}
+}
+
+// TestDeadLettersOfAKeyAreInOrder: dead letters of one key keep their order if their last attempts fail at once, by nacks of one
+// request or by deadlines.
+func TestDeadLettersOfAKeyAreInOrder(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func(*world, []*pubsubpb.ReceivedMessage){
+		"nacks":     func(w *world, got []*pubsubpb.ReceivedMessage) { w.modify(0, got...) },
+		"deadlines": func(w *world, _ []*pubsubpb.ReceivedMessage) { w.clock.Advance(11 * time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, localpubsub.Options{})
+			w.deadLetters(&pubsubpb.Subscription{EnableMessageOrdering: true})
+			w.publish("A", numbered("a", 4)...)
+			w.publish("A", numbered("b", 2)...)
+			for range 5 {
+				got := w.pull()
+				wantTexts(t, got, "a0", "a1", "a2", "a3", "b0", "b1")
+				fail(w, got)
+			}
+			wantTexts(t, w.dead(), "a0", "a1", "a2", "a3", "b0", "b1")
+			wantTexts(t, w.pull())
+		})
 	}
 }
 

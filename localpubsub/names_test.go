@@ -76,3 +76,38 @@ func TestNamesOfCalls(t *testing.T) {
 		}
 	}
 }
+
+// TestProjectsOfLists: a list of a malformed project is INVALID_ARGUMENT, and a list of an unknown project is empty.
+func TestProjectsOfLists(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, localpubsub.Options{})
+	schemas := pubsubpb.NewSchemaServiceClient(w.conn)
+	for name, list := range map[string]func(ctx context.Context, project string) error{
+		"ListTopics": func(ctx context.Context, project string) error {
+			_, err := w.ListTopics(ctx, &pubsubpb.ListTopicsRequest{Project: project})
+			return err
+		},
+		"ListSubscriptions": func(ctx context.Context, project string) error {
+			_, err := w.ListSubscriptions(ctx, &pubsubpb.ListSubscriptionsRequest{Project: project})
+			return err
+		},
+		"ListSnapshots": func(ctx context.Context, project string) error {
+			_, err := w.ListSnapshots(ctx, &pubsubpb.ListSnapshotsRequest{Project: project})
+			return err
+		},
+		"ListSchemas": func(ctx context.Context, project string) error {
+			_, err := schemas.ListSchemas(ctx, &pubsubpb.ListSchemasRequest{Parent: project})
+			return err
+		},
+	} {
+		for project, want := range map[string]codes.Code{
+			"": codes.InvalidArgument, "p": codes.InvalidArgument, "projects/": codes.InvalidArgument, "topics/p": codes.InvalidArgument,
+			"projects/p/": codes.InvalidArgument, "projects/p/topics": codes.InvalidArgument,
+			"projects/p": codes.OK, "projects/example.com:acme": codes.OK,
+		} {
+			if err := list(w.context(), project); status.Code(err) != want {
+				t.Errorf("%s of project %q = %v, want %v", name, project, err, want)
+			}
+		}
+	}
+}

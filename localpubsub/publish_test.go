@@ -78,3 +78,17 @@ func TestSubscriptionFilters(t *testing.T) {
 	wantCode(t, err, codes.OK)
 	wantTexts(t, w.pull(), "1", "3")
 }
+
+// TestPublishFarTooLarge: a publish far beyond its limit is INVALID_ARGUMENT, as in Google's service. gRPC's own answer would be
+// RESOURCE_EXHAUSTED, which Google's clients for Node.js and Go repeat until their deadline.
+func TestPublishFarTooLarge(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, localpubsub.Options{})
+	w.topic()
+	for _, size := range []int{10_000_001, 12_500_000, 40_000_000} {
+		_, err := w.Publish(w.context(), &pubsubpb.PublishRequest{
+			Topic: topicName, Messages: []*pubsubpb.PubsubMessage{{Data: make([]byte, size)}},
+		})
+		wantCode(t, err, codes.InvalidArgument)
+	}
+}

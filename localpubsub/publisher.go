@@ -63,7 +63,7 @@ func (p publisher) GetTopic(_ context.Context, req *pubsubpb.GetTopicRequest) (*
 
 // ListTopics returns a project's topics in the order of their names.
 func (p publisher) ListTopics(_ context.Context, req *pubsubpb.ListTopicsRequest) (*pubsubpb.ListTopicsResponse, error) {
-	names, next, err := resource.Page(p.topics.names(req.GetProject()), req)
+	names, next, err := p.topics.page(req.GetProject(), req)
 	if err != nil {
 		return nil, err
 	}

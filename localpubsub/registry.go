@@ -46,8 +46,15 @@ func (r *registry[T]) remove(name string) bool {
 	return there
 }
 
-// names returns the names of the resources of a project. project has the form
-// projects/ID.
+// page returns one page of the names of a project's resources, and the token of the next page. project has
+// the form projects/ID.
+func (r *registry[T]) page(project string, req resource.PageRequest) (names []string, next string, err error) {
+	if err := resource.CheckProject(project, "project"); err != nil {
+		return nil, "", err
+	}
+	return resource.Page(r.names(project), req)
+}
+
 func (r *registry[T]) names(project string) []string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

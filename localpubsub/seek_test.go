@@ -7,6 +7,7 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"example.com/lockstep/localpubsub"
@@ -76,4 +77,47 @@ func TestSeekToASnapshotWithoutTopic(t *testing.T) {
 		}
 	}
 	wantTexts(t, w.pull(), "a", "b")
+}
+
+// TestUpdateSnapshotExpiry: a snapshot can be made to expire sooner or later, within 7 days of its creation, and not in the past.
+func TestUpdateSnapshotExpiry(t *testing.T) {
+	t.Parallel()
+	w := plain(t)
+	w.snapshot(snapshotName, subscriptionName)
+	update := func(at *timestamppb.Timestamp) error {
+		_, err := w.UpdateSnapshot(w.context(), &pubsubpb.UpdateSnapshotRequest{
+			Snapshot:   &pubsubpb.Snapshot{Name: snapshotName, ExpireTime: at},
+			UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"expire_time"}},
+		})
+		return err
+	}
+	const week = 7 * 24 * time.Hour
+	w.clock.Advance(24 * time.Hour)
+	for _, refused := range []*timestamppb.Timestamp{
+		nil, {Seconds: -1 << 62}, timestamppb.New(worldTime), timestamppb.New(w.clock.Now()), timestamppb.New(worldTime.Add(week + time.Second)),
+	} {
+		wantCode(t, update(refused), codes.InvalidArgument)
+	}
+	wantCode(t, update(timestamppb.New(w.clock.Now().Add(time.Hour))), codes.OK)
+	wantCode(t, update(timestamppb.New(worldTime.Add(week))), codes.OK)
+	there := func() error {
+		_, err := w.GetSnapshot(w.context(), &pubsubpb.GetSnapshotRequest{Snapshot: snapshotName})
+		return err
+	}
+	w.clock.Advance(2 * time.Hour)
+	wantCode(t, there(), codes.OK)
+	wantCode(t, update(timestamppb.New(w.clock.Now().Add(time.Minute))), codes.OK)
+	w.clock.Advance(time.Minute)
+	wantCode(t, there(), codes.NotFound)
+}
+
+// TestNoSnapshotOfADetachedSubscription: its backlog is gone, and it gets no messages any more.
+func TestNoSnapshotOfADetachedSubscription(t *testing.T) {
+	t.Parallel()
+	w := plain(t)
+	if _, err := w.DetachSubscription(w.context(), &pubsubpb.DetachSubscriptionRequest{Subscription: subscriptionName}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.CreateSnapshot(w.context(), &pubsubpb.CreateSnapshotRequest{Name: snapshotName, Subscription: subscriptionName})
+	wantCode(t, err, codes.FailedPrecondition)
 }

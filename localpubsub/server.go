@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	_ "google.golang.org/grpc/encoding/gzip" // publishers may compress their calls
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
@@ -47,9 +48,10 @@ type Options struct {
 
 const (
 	defaultMaxBytes = 1 << 30
-	// maxRequest is the maximum size of a request. This is the largest publish request, plus room
-	// for its frame.
-	maxRequest = maxPublish + 1<<20
+	// maxRequest is the maximum size of a request. It is far above maxPublish, so that a publish that is too
+	// large is INVALID_ARGUMENT, as in Google's service. gRPC itself would answer RESOURCE_EXHAUSTED, which
+	// client libraries repeat until their deadline.
+	maxRequest = 64 << 20
 	// window is the flow control window of a connection, in bytes. With the default of 64 KiB,
 	// every few messages would cost a round trip.
 	window = 4 << 20

@@ -23,14 +23,16 @@ const (
 // A snapshot holds the messages that a subscription had not acknowledged when
 // the snapshot was made, and all messages published after that.
 type snapshot struct {
-	server *Server
-	name   string
+	server  *Server
+	name    string
+	created time.Time
 
 	mu       sync.Mutex
 	config   *pubsubpb.Snapshot
 	topic    *topic // nil after the topic was deleted
 	messages []*message
 	alarm    *alarm
+	ended    bool // the snapshot was deleted
 }
 
 // capture makes a snapshot of the subscription. It holds the topic's lock, so that no message is
@@ -46,11 +48,14 @@ func (s *subscription) capture(name string, labels map[string]string) (*snapshot
 	}
 	s.lock()
 	defer s.unlock()
+	if s.gone != nil {
+		return nil, s.gone
+	}
 	if s.topic == nil {
 		return nil, status.Errorf(codes.FailedPrecondition, "%s has lost its topic", s.name)
 	}
 	now := s.server.now()
-	taken := &snapshot{server: s.server, name: name, topic: topic}
+	taken := &snapshot{server: s.server, name: name, created: now, topic: topic}
 	oldest := now
 	for e := s.log.first; e != nil; e = e.next {
 		if e.state == acked {
@@ -66,6 +71,8 @@ func (s *subscription) capture(name string, labels map[string]string) (*snapshot
 		return nil, status.Error(codes.FailedPrecondition, tooOldToCapture)
 	}
 	taken.config = &pubsubpb.Snapshot{Name: name, Topic: topic.name, Labels: labels, ExpireTime: timestamppb.New(expires)}
+	taken.mu.Lock() // another call can find the snapshot from now on
+	defer taken.mu.Unlock()
 	if err := s.server.snapshots.put(name, taken); err != nil {
 		return nil, err
 	}
@@ -136,6 +143,7 @@ func (s *snapshot) end() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.ended = true
 	s.alarm.stop()
 	for _, m := range s.messages {
 		m.drop()

@@ -2,10 +2,12 @@ package localpubsub
 
 import (
 	"context"
+	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"example.com/lockstep/localpubsub/internal/resource"
 )
@@ -45,7 +47,7 @@ func (s subscriber) GetSnapshot(_ context.Context, req *pubsubpb.GetSnapshotRequ
 
 // ListSnapshots returns a project's snapshots in the order of their names.
 func (s subscriber) ListSnapshots(_ context.Context, req *pubsubpb.ListSnapshotsRequest) (*pubsubpb.ListSnapshotsResponse, error) {
-	names, next, err := resource.Page(s.snapshots.names(req.GetProject()), req)
+	names, next, err := s.snapshots.page(req.GetProject(), req)
 	if err != nil {
 		return nil, err
 	}
@@ -64,21 +66,48 @@ func (s subscriber) UpdateSnapshot(_ context.Context, req *pubsubpb.UpdateSnapsh
 	if err != nil {
 		return nil, err
 	}
-	config := found.describe()
-	if err := resource.ApplyMask(config, req.GetSnapshot(), req.GetUpdateMask(), resource.SnapshotFields); err != nil {
+	if err := found.update(req); err != nil {
 		return nil, err
+	}
+	return found.describe(), nil
+}
+
+func (s *snapshot) update(req *pubsubpb.UpdateSnapshotRequest) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return resource.Missing(s.name)
+	}
+	config := proto.CloneOf(s.config)
+	if err := resource.ApplyMask(config, req.GetSnapshot(), req.GetUpdateMask(), resource.SnapshotFields); err != nil {
+		return err
 	}
 	if err := resource.CheckLabels(config.GetLabels()); err != nil {
-		return nil, err
+		return err
 	}
-	if err := config.GetExpireTime().CheckValid(); err != nil {
-		return nil, resource.Invalid("expire_time", "%v", err)
+	if resource.MaskNames(req.GetUpdateMask(), "expire_time") {
+		if err := s.checkExpiry(config.GetExpireTime()); err != nil {
+			return err
+		}
+		s.alarm.set(config.GetExpireTime().AsTime())
 	}
-	found.mu.Lock()
-	found.config = proto.CloneOf(config)
-	found.alarm.set(config.GetExpireTime().AsTime())
-	found.mu.Unlock()
-	return found.describe(), nil
+	s.config = config
+	return nil
+}
+
+// checkExpiry checks a new time of expiry. The page of snapshots says that a snapshot expires within 7 days of
+// its creation. It does not say which times an update may set, so these are the same 7 days.
+func (s *snapshot) checkExpiry(at *timestamppb.Timestamp) error {
+	if err := at.CheckValid(); err != nil {
+		return resource.Invalid("expire_time", "%v", err)
+	}
+	if !at.AsTime().After(s.server.now()) {
+		return resource.Invalid("expire_time", "%s is not in the future", at.AsTime().Format(time.RFC3339Nano))
+	}
+	if latest := s.created.Add(snapshotLife); at.AsTime().After(latest) {
+		return resource.Invalid("expire_time", "a snapshot lives for at most 7 days, this one until %s", latest.UTC().Format(time.RFC3339Nano))
+	}
+	return nil
 }
 
 // DeleteSnapshot deletes a snapshot and releases its messages.

@@ -89,7 +89,7 @@ func (s subscriber) GetSubscription(_ context.Context, req *pubsubpb.GetSubscrip
 func (s subscriber) ListSubscriptions(
 	_ context.Context, req *pubsubpb.ListSubscriptionsRequest,
 ) (*pubsubpb.ListSubscriptionsResponse, error) {
-	names, next, err := resource.Page(s.subscriptions.names(req.GetProject()), req)
+	names, next, err := s.subscriptions.page(req.GetProject(), req)
 	if err != nil {
 		return nil, err
 	}

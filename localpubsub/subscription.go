@@ -18,8 +18,11 @@ type subscription struct {
 	name   string
 	number uint64 // distinguishes its ack ids from the ack ids of other subscriptions
 
+	forwarding sync.Mutex // held while dead letters are published; taken before any other lock
+
 	mu      sync.Mutex
 	later   []func()               // functions to run after the lock is released
+	dead    []deadLetter           // to be published then
 	config  *pubsubpb.Subscription // replaced as a whole, never changed
 	topic   *topic                 // nil after the topic was deleted
 	filter  *filter.Filter
@@ -121,6 +124,7 @@ func (s *subscription) describe() *pubsubpb.Subscription {
 	defer s.unlock()
 	described := proto.CloneOf(s.config)
 	described.State = pubsubpb.Subscription_ACTIVE
+	described.PushConfig = &pubsubpb.PushConfig{} // an empty one means pull, in the service's answers, too
 	described.Detached = s.gone != nil
 	if s.topic == nil {
 		described.Topic = deletedTopic

@@ -173,3 +173,32 @@ func TestHeadersHaveTheDocumentedSize(t *testing.T) {
 		}
 	}
 }
+
+// TestIntegersOfAnswersHaveASize: without a format, generators of clients take 32 bits, which a sum of watched seconds outgrows.
+func TestIntegersOfAnswersHaveASize(t *testing.T) {
+	t.Parallel()
+	doc, _ := document(t)
+	for name, schema := range dig(doc, "components", "schemas").(map[string]any) {
+		eachInteger(schema, name, func(path string, integer map[string]any) {
+			if integer["format"] == nil && path != "Problem.properties.status" {
+				t.Errorf("%s has no format", path)
+			}
+		})
+	}
+}
+
+func eachInteger(v any, path string, visit func(path string, schema map[string]any)) {
+	switch v := v.(type) {
+	case map[string]any:
+		if v["type"] == "integer" {
+			visit(path, v)
+		}
+		for name, member := range v {
+			eachInteger(member, path+"."+name, visit)
+		}
+	case []any:
+		for _, member := range v {
+			eachInteger(member, path, visit)
+		}
+	}
+}

@@ -282,3 +282,72 @@ func TestHeadersHaveTheDocumentedSize(t *testing.T) {
 		}
 	}
 }
+
+// TestIntegersOfAnswersHaveASize: without a format, generators of clients take 32 bits, which a sum of watched seconds outgrows.
+func TestIntegersOfAnswersHaveASize(t *testing.T) {
+	t.Parallel()
+	var doc struct {
+		Components struct{ Schemas map[string]any }
+	}
+	if err := json.Unmarshal(openAPI, &doc); err != nil {
+		t.Fatal(err)
+	}
+	for name, schema := range doc.Components.Schemas {
+		eachInteger(schema, name, func(path string, integer map[string]any) {
+			if integer["format"] == nil && path != "Problem.properties.status" {
+				t.Errorf("%s has no format", path)
+			}
+		})
+	}
+}
+
+func eachInteger(v any, path string, visit func(path string, schema map[string]any)) {
+	switch v := v.(type) {
+	case map[string]any:
+		if v["type"] == "integer" {
+			visit(path, v)
+		}
+		for name, member := range v {
+			eachInteger(member, path+"."+name, visit)
+		}
+	case []any:
+		for _, member := range v {
+			eachInteger(member, path, visit)
+		}
+	}
+}
+
+// TestRetriesAreDocumented: each operation of the API names the answers that may be tried again, and these have their pause.
+func TestRetriesAreDocumented(t *testing.T) {
+	t.Parallel()
+	var doc struct {
+		document
+		Components struct {
+			Responses map[string]struct{ Headers map[string]json.RawMessage }
+		}
+	}
+	if err := json.Unmarshal(openAPI, &doc); err != nil {
+		t.Fatal(err)
+	}
+	for path, operations := range doc.Paths {
+		for method, raw := range operations {
+			if method == "parameters" || !strings.HasPrefix(path, "/v1/") {
+				continue
+			}
+			var op struct {
+				Responses map[string]struct {
+					Ref string `json:"$ref"`
+				}
+			}
+			if err := json.Unmarshal(raw, &op); err != nil {
+				t.Fatal(err)
+			}
+			for _, status := range []string{"429", "503"} {
+				name := strings.TrimPrefix(op.Responses[status].Ref, "#/components/responses/")
+				if doc.Components.Responses[name].Headers["Retry-After"] == nil {
+					t.Errorf("%s %s: %s has no Retry-After", method, path, status)
+				}
+			}
+		}
+	}
+}

@@ -155,19 +155,30 @@ export interface components {
             uploader_id: string;
             title: string;
             description: string;
+            /** Format: int64 */
             duration_seconds: number;
             /** Format: date-time */
             published_at: string | null;
+            /** Format: int64 */
             version: number;
             /** Format: date-time */
             created_at: string;
             /** Format: date-time */
             updated_at: string;
-            /** @description Users who like the video. This and the other two are sums over the engagements that the read model has, whatever the source of the video. A video's token does not cover them. With the token of an engagement, its user's reads of the video count that engagement. The three change without a new version, and so without a new ETag. */
+            /**
+             * Format: int64
+             * @description Users who like the video. This and the other two are sums over the engagements that the read model has, whatever the source of the video. A video's token does not cover them. With the token of an engagement, its user's reads of the video count that engagement. The three change without a new version, and so without a new ETag.
+             */
             like_count: number;
-            /** @description Users who have bookmarked the video. */
+            /**
+             * Format: int64
+             * @description Users who have bookmarked the video.
+             */
             bookmark_count: number;
-            /** @description The watched_seconds of all users together. */
+            /**
+             * Format: int64
+             * @description The watched_seconds of all users together.
+             */
             total_watched_seconds: number;
         };
         /**
@@ -193,7 +204,9 @@ export interface components {
             video_id: string;
             liked: boolean;
             bookmarked: boolean;
+            /** Format: int64 */
             watched_seconds: number;
+            /** Format: int64 */
             version: number;
             /**
              * Format: date-time
@@ -214,9 +227,15 @@ export interface components {
         Stale: {
             /** @description A video's id, or an engagement's: user and video with a colon between. */
             id: string;
-            /** @description What the read model has; 0 for nothing. */
+            /**
+             * Format: int64
+             * @description What the read model has; 0 for nothing.
+             */
             version: number;
-            /** @description What the token demands. */
+            /**
+             * Format: int64
+             * @description What the token demands.
+             */
             at_least: number;
         }[];
         /** @description RFC 9457. */
@@ -233,9 +252,11 @@ export interface components {
             }[];
         };
         Missing: {
+            /** Format: int64 */
             at_least?: number;
         } & components["schemas"]["Problem"];
         Gone: {
+            /** Format: int64 */
             version: number;
             /** Format: date-time */
             deleted_at: string;

@@ -173,7 +173,7 @@ export interface components {
         VideoFields: {
             /** @description One line, not blank. Characters that end a line, reorder text or have no width are refused, except for the marks that scripts and emoji need. */
             title?: string;
-            /** @description Empty or null clears it. */
+            /** @description Empty or null clears it. Control characters are refused, except for tabs and line breaks. */
             description?: string | null;
             /** Format: int64 */
             duration_seconds?: number;
@@ -191,7 +191,9 @@ export interface components {
             uploader_id: string;
         } & WithRequired<components["schemas"]["VideoFields"], "title">;
         /** @description For a user who is no admin: the uploader is the caller. */
-        NewOwnVideo: WithRequired<components["schemas"]["VideoFields"], "title">;
+        NewOwnVideo: {
+            title: string;
+        } & WithRequired<components["schemas"]["VideoFields"], "title">;
         VideoPatch: components["schemas"]["VideoFields"];
         StoredVideo: {
             /** Format: uuid */
@@ -216,6 +218,7 @@ export interface components {
             consistency_token: string;
         } & components["schemas"]["StoredVideo"];
         Deletion: {
+            /** @description The characters of a title, or none. */
             reason?: string;
         };
         DeletedVideo: {
@@ -295,6 +298,7 @@ export interface components {
                 field: string;
                 detail: string;
             }[];
+            /** Format: int64 */
             version?: number;
             /** Format: date-time */
             deleted_at?: string;
@@ -360,6 +364,17 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
+        /** @description Another transaction holds the row, and nothing was changed (reason LOCKED). Or the database or the issuer's keys cannot be reached (UNAVAILABLE): a write may then have been carried out. With an idempotency key it may be sent again. */
+        Unavailable: {
+            headers: {
+                /** @description In seconds. */
+                "Retry-After"?: number;
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
     };
     parameters: {
         VideoID: string;
@@ -414,6 +429,7 @@ export interface operations {
             400: components["responses"]["Problem"];
             401: components["responses"]["Unauthenticated"];
             429: components["responses"]["Busy"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -453,6 +469,7 @@ export interface operations {
             415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
             429: components["responses"]["Busy"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -482,13 +499,14 @@ export interface operations {
             404: components["responses"]["Problem"];
             410: components["responses"]["Problem"];
             429: components["responses"]["Busy"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
     deleteVideo: {
         parameters: {
             query?: {
-                /** @description Travels in the event. May be in the body instead, but not in both, not even empty. */
+                /** @description Travels in the event. The characters of a title, or none. May be in the body instead, but not in both, not even empty. */
                 reason?: string;
             };
             header?: {
@@ -530,6 +548,7 @@ export interface operations {
             415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
             429: components["responses"]["Busy"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -576,6 +595,7 @@ export interface operations {
             415: components["responses"]["NoPatch"];
             422: components["responses"]["Problem"];
             429: components["responses"]["Busy"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -622,6 +642,7 @@ export interface operations {
             415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
             429: components["responses"]["Busy"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -664,6 +685,7 @@ export interface operations {
             415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
             429: components["responses"]["Busy"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };

@@ -2,15 +2,22 @@ package main
 
 import (
 	"bufio"
+	"bytes"
+	"compress/gzip"
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/protobuf/proto"
 )
 
 // serve runs the command until the test ends, and returns its address.
@@ -75,6 +82,45 @@ func TestABadFileServesNothing(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "--init") || out.Len() > 0 {
 			t.Errorf("%s: %v, %q", text, err, out.String())
 		}
+	}
+}
+
+// TestCompressedCalls: clients may compress their calls with gzip. Google's Go client registers gzip in its whole process, so
+// this test does without it, and speaks gRPC over net/http.
+func TestCompressedCalls(t *testing.T) {
+	t.Parallel()
+	topic, err := proto.Marshal(&pubsubpb.Topic{Name: "projects/p/topics/events"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var packed bytes.Buffer
+	zip := gzip.NewWriter(&packed)
+	if _, err := zip.Write(topic); err != nil {
+		t.Fatal(err)
+	}
+	if err := zip.Close(); err != nil {
+		t.Fatal(err)
+	}
+	frame := binary.BigEndian.AppendUint32([]byte{1}, uint32(packed.Len())) // 1: compressed
+	url := "http://" + serve(t) + "/google.pubsub.v1.Publisher/CreateTopic"
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(append(frame, packed.Bytes()...)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header = http.Header{"Content-Type": {"application/grpc"}, "Te": {"trailers"}, "Grpc-Encoding": {"gzip"}}
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	defer transport.CloseIdleConnections()
+	answer, err := transport.RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if _, err := io.Copy(io.Discard, answer.Body); err != nil {
+		t.Fatal(err)
+	}
+	if answer.Trailer.Get("Grpc-Status") != "0" {
+		t.Errorf("status %q, %v, want 0", answer.Trailer.Get("Grpc-Status"), answer.Header)
 	}
 }
 

@@ -26,6 +26,15 @@ func CheckName(name, collection, field string) error {
 	return nil
 }
 
+// CheckProject returns an error unless name has the form projects/PROJECT.
+func CheckProject(name, field string) error {
+	project, ok := strings.CutPrefix(name, "projects/")
+	if !ok || project == "" || strings.Contains(project, "/") {
+		return Invalid(field, "%q is not of the form projects/PROJECT", name)
+	}
+	return nil
+}
+
 // Split returns the project and the id of a checked name.
 func Split(name string) (project, id string) {
 	parts := strings.Split(name, "/")

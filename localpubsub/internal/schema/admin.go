@@ -15,7 +15,7 @@ import (
 // CreateSchema creates a schema. It returns ALREADY_EXISTS if the name is taken, INVALID_ARGUMENT
 // if the definition is invalid, and RESOURCE_EXHAUSTED if a limit is reached.
 func (s *Service) CreateSchema(ctx context.Context, req *pubsubpb.CreateSchemaRequest) (*pubsubpb.Schema, error) {
-	if err := checkParent(req.GetParent()); err != nil {
+	if err := resource.CheckProject(req.GetParent(), "parent"); err != nil {
 		return nil, err
 	}
 	name := req.GetParent() + "/schemas/" + req.GetSchemaId()

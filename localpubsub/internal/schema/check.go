@@ -92,7 +92,7 @@ func checkEncoding(encoding pubsubpb.Encoding, field string) error {
 func (s *Service) ValidateSchema(
 	ctx context.Context, req *pubsubpb.ValidateSchemaRequest,
 ) (*pubsubpb.ValidateSchemaResponse, error) {
-	if err := checkParent(req.GetParent()); err != nil {
+	if err := resource.CheckProject(req.GetParent(), "parent"); err != nil {
 		return nil, err
 	}
 	if _, err := compileRevision(ctx, req.GetSchema()); err != nil {
@@ -106,7 +106,7 @@ func (s *Service) ValidateSchema(
 func (s *Service) ValidateMessage(
 	ctx context.Context, req *pubsubpb.ValidateMessageRequest,
 ) (*pubsubpb.ValidateMessageResponse, error) {
-	if err := checkParent(req.GetParent()); err != nil {
+	if err := resource.CheckProject(req.GetParent(), "parent"); err != nil {
 		return nil, err
 	}
 	if err := checkEncoding(req.GetEncoding(), "encoding"); err != nil {

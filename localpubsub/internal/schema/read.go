@@ -47,7 +47,7 @@ func (s *Service) revision(full string) (*revision, error) {
 // ListSchemas returns the newest revision of each schema in a project, in the order of the names.
 // Only if the view is FULL, the result has the definitions.
 func (s *Service) ListSchemas(_ context.Context, req *pubsubpb.ListSchemasRequest) (*pubsubpb.ListSchemasResponse, error) {
-	if err := checkParent(req.GetParent()); err != nil {
+	if err := resource.CheckProject(req.GetParent(), "parent"); err != nil {
 		return nil, err
 	}
 	view, err := viewOr(req.GetView(), pubsubpb.SchemaView_BASIC)

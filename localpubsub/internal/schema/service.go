@@ -95,14 +95,6 @@ func (s *Service) add(name string, added *revision) error {
 }
 
 // checkParent returns an error unless parent has the form projects/PROJECT.
-func checkParent(parent string) error {
-	project, ok := strings.CutPrefix(parent, "projects/")
-	if !ok || project == "" || strings.Contains(project, "/") {
-		return resource.Invalid("parent", "%q is not of the form projects/PROJECT", parent)
-	}
-	return nil
-}
-
 // splitRevision splits a name of the form projects/PROJECT/schemas/ID@REVISION into the name of the
 // schema and the revision id. @REVISION may be absent.
 func splitRevision(full string) (name, id string, err error) {

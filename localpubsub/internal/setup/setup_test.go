@@ -65,7 +65,7 @@ func TestApply(t *testing.T) {
 		RetryPolicy:              &pubsubpb.RetryPolicy{MinimumBackoff: durationpb.New(time.Second), MaximumBackoff: durationpb.New(20 * time.Second)},
 		DeadLetterPolicy:         &pubsubpb.DeadLetterPolicy{DeadLetterTopic: "projects/demo/topics/orders.dead", MaxDeliveryAttempts: 7},
 	}
-	ignored := protocmp.IgnoreFields(want, "state", "expiration_policy", "topic_message_retention_duration")
+	ignored := protocmp.IgnoreFields(want, "state", "push_config", "expiration_policy", "topic_message_retention_duration")
 	if diff := cmp.Diff(want, get(want.GetName()), protocmp.Transform(), ignored); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -24,6 +24,17 @@ var systemParameters = map[string]bool{
 	"access_token": true, "oauth_token": true, "key": true, "upload_protocol": true, "uploadType": true,
 }
 
+// These are the values of the parameter alt, the format of an answer. The REST transports of Google's client
+// libraries send the second one with each call: enums are then numbers, not names.
+const (
+	formatJSON    = "json"
+	formatNumbers = "json;enum-encoding=int"
+)
+
+func wantsNumbers(query url.Values) bool {
+	return query.Get("alt") == formatNumbers || query.Get("$alt") == formatNumbers
+}
+
 // request builds the message of the call from the body, then the query, then the path. A later
 // source overwrites the fields of an earlier source. The query counts even if the body is "*",
 // because Google's clients send update masks in the query then.
@@ -39,7 +50,7 @@ func (r route) request(path []string, query string, body []byte) (proto.Message,
 	for name, values := range parameters {
 		switch format := strings.TrimPrefix(name, "$"); {
 		case systemParameters[name]:
-		case format == "alt" && values[0] == "json": // the only format there is
+		case format == "alt" && (values[0] == formatJSON || values[0] == formatNumbers):
 		default:
 			if err := setField(message, name, values); err != nil {
 				return nil, status.Errorf(codes.InvalidArgument, "query parameter %q: %v", name, err)

@@ -12,6 +12,7 @@ package transcoding
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -66,12 +67,9 @@ func (h *handler) call(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	if err != nil {
 		return nil, err
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
-		return nil, status.Errorf(codes.InvalidArgument, "the request's body has more than %d bytes", tooLarge.Limit)
-	}
+	body, err := readBody(w, r)
 	if err != nil {
-		return nil, status.Errorf(codes.InvalidArgument, "read the request's body: %v", err)
+		return nil, err
 	}
 	request, err := route.request(path, r.URL.RawQuery, body)
 	if err != nil {
@@ -81,7 +79,31 @@ func (h *handler) call(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	if err := h.conn.Invoke(ctx, route.method, request, answer, grpc.MaxCallRecvMsgSize(maxAnswer)); err != nil {
 		return nil, err
 	}
-	return protojson.Marshal(answer)
+	return protojson.MarshalOptions{UseEnumNumbers: wantsNumbers(r.URL.Query())}.Marshal(answer)
+}
+
+// readBody reads a body, which may be compressed with gzip. maxBody bounds it before and after that.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	body := http.MaxBytesReader(w, r.Body, maxBody)
+	switch encoding := r.Header.Get("Content-Encoding"); encoding {
+	case "", "identity":
+	case "gzip":
+		unzipped, err := gzip.NewReader(body)
+		if err != nil {
+			return nil, status.Errorf(codes.InvalidArgument, "read the request's body: %v", err)
+		}
+		body = http.MaxBytesReader(w, unzipped, maxBody)
+	default:
+		return nil, status.Errorf(codes.InvalidArgument, "Content-Encoding %q: gzip is the only one", encoding)
+	}
+	read, err := io.ReadAll(body)
+	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
+		return nil, status.Errorf(codes.InvalidArgument, "the request's body has more than %d bytes", tooLarge.Limit)
+	}
+	if err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "read the request's body: %v", err)
+	}
+	return read, nil
 }
 
 // errorBody is Google's error object. The client libraries read all four

@@ -1,8 +1,10 @@
 package transcoding_test
 
 import (
+	"compress/gzip"
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -30,7 +32,9 @@ func TestREST(t *testing.T) {
 		{"create twice", "PUT", topic, `{}`, 409, failed(409, "ALREADY_EXISTS", "")},
 		{"create without body", "PUT", "projects/p/topics/other", ``, 200, object{"name": "projects/p/topics/other"}},
 		{"escaped name", "PUT", "projects/p/topics/one%25two", `{}`, 200, object{"name": "projects/p/topics/one%two"}},
-		{"get", "GET", topic + "?alt=json&prettyPrint=false", ``, 200, object{"labels": object{"a": "1"}}},
+		{"get", "GET", topic + "?alt=json&prettyPrint=false", ``, 200, object{"labels": object{"a": "1"}, "state": "ACTIVE"}},
+		{"get with enums as numbers", "GET", topic + "?$alt=json%3Benum-encoding=int", ``, 200, object{"state": 1.0}},
+		{"get with enums as names", "GET", topic + "?$alt=json%3Benum-encoding=string", ``, 400, failed(400, "INVALID_ARGUMENT", `"$alt"`)},
 		{"get what is missing", "GET", topic + "x", ``, 404, failed(404, "NOT_FOUND", "")},
 		{"mask in the query", "PATCH", topic + "?updateMask=labels%2CmessageRetentionDuration",
 			`{"topic":{"labels":{"a":"2"},"messageRetentionDuration":"600s"}}`, 200,
@@ -148,6 +152,60 @@ func TestRESTBoundsBodies(t *testing.T) {
 	want := object{"error": object{"status": "INVALID_ARGUMENT", "message": "bytes"}}
 	if code != http.StatusBadRequest || !contains(got, want) {
 		t.Errorf("%d bytes = %d %v, want 400", len(body), code, got)
+	}
+}
+
+// TestRESTReadsGzip: a body may be compressed with gzip. Its bound counts the bytes of the JSON text.
+func TestRESTReadsGzip(t *testing.T) {
+	t.Parallel()
+	base := startREST(t)
+	if code, got := send(t, "PUT", base+"projects/p/topics/events", "{}"); code != http.StatusOK {
+		t.Fatal(code, got)
+	}
+	publish := func(encoding, body string) (int, string) {
+		req, err := http.NewRequestWithContext(t.Context(), "POST", base+"projects/p/topics/events:publish", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Encoding", encoding)
+		answer, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.StatusCode, string(text)
+	}
+	zipped := func(body string) string {
+		var packed strings.Builder
+		zip := gzip.NewWriter(&packed)
+		if _, err := io.WriteString(zip, body); err != nil {
+			t.Fatal(err)
+		}
+		if err := zip.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return packed.String()
+	}
+	const small = `{"messages":[{"data":"aGVsbG8="}]}`
+	for _, test := range []struct {
+		encoding, body string
+		code           int
+		text           string
+	}{
+		{"gzip", zipped(small), http.StatusOK, "messageIds"},
+		{"identity", small, http.StatusOK, "messageIds"},
+		{"gzip", small, http.StatusBadRequest, "gzip"},
+		{"gzip", zipped(small)[:20], http.StatusBadRequest, "unexpected EOF"},
+		{"br", small, http.StatusBadRequest, "Content-Encoding"},
+		{"gzip", zipped(`{"messages":[{"data":"` + strings.Repeat("A", 11<<20) + `"}]}`), http.StatusBadRequest, "more than 11534336 bytes"},
+	} {
+		if code, got := publish(test.encoding, test.body); code != test.code || !strings.Contains(got, test.text) {
+			t.Errorf("%s: %.40q = %d %s, want %d %s", test.encoding, test.body, code, got, test.code, test.text)
+		}
 	}
 }
 
