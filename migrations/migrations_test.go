@@ -2,11 +2,13 @@ package migrations_test
 
 import (
 	"bytes"
+	"context"
 	"database/sql"
 	"errors"
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -105,6 +107,48 @@ func TestSearchIndex(t *testing.T) {
 	}
 	if err := migrations.SearchIndex(t.Context(), db, "no_such_extension", log); err != nil || !strings.Contains(logged.String(), "no_such_extension") {
 		t.Errorf("without the extension: %v, logged %q", err, logged.String())
+	}
+}
+
+// The index of titles is optional: if its build takes too long, the migrations succeed, and the next run
+// builds it.
+func TestASlowSearchIndexEndsNoMigration(t *testing.T) {
+	t.Parallel()
+	pg := pairtest.New(t)
+	admin := pg.Pool(t, pg.Admin)
+	valid := func() (is bool) {
+		t.Helper()
+		const read = `SELECT coalesce((SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('catalog.video_projection_by_title')), false)`
+		if err := admin.QueryRow(t.Context(), read).Scan(&is); err != nil {
+			t.Fatal(err)
+		}
+		return is
+	}
+	if !valid() {
+		t.Skip("the server lacks pg_trgm")
+	}
+	if _, err := admin.Exec(t.Context(), `DROP INDEX catalog.video_projection_by_title`); err != nil {
+		t.Fatal(err)
+	}
+	writer, err := admin.Begin(t.Context()) // the build waits for its end
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := writer.Exec(t.Context(), `LOCK TABLE catalog.video_projection IN ROW EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	var logged bytes.Buffer
+	err = migrations.IndexTitles(ctx, pg.Admin, slog.New(slog.NewTextHandler(&logged, nil)))
+	if err != nil || !strings.Contains(logged.String(), "no index yet") || valid() {
+		t.Errorf("%v, logged %q", err, logged.String())
+	}
+	if err := writer.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := migrations.IndexTitles(t.Context(), pg.Admin, slog.New(slog.DiscardHandler)); err != nil || !valid() {
+		t.Errorf("the next run: %v", err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -74,6 +75,33 @@ func TestTimesAreUTC(t *testing.T) {
 			t.Errorf("%s: %v, %v, %v; want UTC", mode, at, missing, err)
 		}
 		pool.Close()
+	}
+}
+
+// In text a time has the form that the server's DateStyle names, and pgx reads one of them.
+func TestTheDateStyleOfADatabaseDoesNotMatter(t *testing.T) {
+	t.Parallel()
+	db := pairtest.New(t)
+	const german = `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET DateStyle = %L', current_database(), 'German, DMY'); END $$`
+	if _, err := db.Pool(t, db.Admin).Exec(t.Context(), german); err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(db.VideoURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := u.Query()
+	query.Set("default_query_exec_mode", "exec")
+	u.RawQuery = query.Encode()
+	pool, err := OpenPool(t.Context(), u.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	want := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+	var at time.Time
+	if err := pool.QueryRow(t.Context(), `SELECT '2026-03-04 05:06:07Z'::timestamptz`).Scan(&at); err != nil || !at.Equal(want) {
+		t.Errorf("%v, %v; want %v", at, err, want)
 	}
 }
 

@@ -1,11 +1,13 @@
 package video
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/uuid"
 
 	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/services/video/aggregate"
 )
 
@@ -26,5 +28,45 @@ func TestAListPassesNoTombstones(t *testing.T) {
 	}
 	if pages := last.Pages(t, a.db); pages > 60 {
 		t.Errorf("the first page reads %d pages", pages)
+	}
+}
+
+// The list of an uploader reads no tombstones, and an erasure reads the user's videos only.
+func TestVideosOfAnUploaderAreReadByTheirIndexes(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	a.exec(`
+		INSERT INTO video.videos (video_id, uploader_id, title, version, created_at, updated_at, deleted_at)
+		SELECT (lpad(to_hex(n), 8, '0') || '-0000-7000-8000-000000000000')::uuid,
+		       CASE WHEN n % 50 = 0 THEN '00000000-0000-7000-8000-000000000001'::uuid ELSE gen_random_uuid() END, 't', 1, now(), now(),
+		       CASE WHEN n % 50 = 0 AND n < 29000 THEN now() END
+		  FROM generate_series(1, 30000) n`)
+	a.exec(`VACUUM ANALYZE video.videos`)
+	user := uuid.MustParse("00000000-0000-7000-8000-000000000001")
+	var last pgtest.Statement
+	db := last.Of(t, a.db)
+	f := Filter{UploaderID: uuid.NullUUID{UUID: user, Valid: true}}
+	videos, err := selectPage(t.Context(), db, aggregate.Scope(everyone), f, uuid.Max, 51)
+	if err != nil || len(videos) != 21 {
+		t.Fatalf("%d videos, %v", len(videos), err)
+	}
+	if pages := last.Pages(t, a.db); pages > 40 {
+		t.Errorf("a list of 21 videos reads %d pages", pages)
+	}
+	var all []string
+	for after := uuid.Nil.String(); ; after = all[len(all)-1] {
+		ids, err := selectIDs(t.Context(), bounded.Pool{DB: db, Limit: eraseTimeout}, selectUploads, user, after, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if pages := last.Pages(t, a.db); pages > 40 {
+			t.Errorf("an erasure reads %d pages for %d ids", pages, len(ids))
+		}
+		if all = append(all, ids...); len(ids) < 100 {
+			break
+		}
+	}
+	if len(all) != 600 || !slices.IsSorted(all) {
+		t.Errorf("an erasure finds %d of 600 videos, or in another order", len(all))
 	}
 }
