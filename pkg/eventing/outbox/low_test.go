@@ -199,6 +199,34 @@ func TestAnotherServerAfterAnUnansweredHeartbeat(t *testing.T) {
 	}
 }
 
+// A session of a former primary answers a claim after the relay has met the successor. New events are
+// still those since a snapshot of the successor, and a scan finds those that the claim did not see.
+func TestAnotherServerAnswersAClaim(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	successor, seen := r.followUps.server, r.followUps.seen
+	r.followUps.server = successor.Add(-time.Hour) // of the server that answered the last heartbeat
+	b.append(t, "a", 1, 1)
+	r.claim(t, claimed)
+	if r.followUps.seen != seen || successor.IsZero() {
+		t.Errorf("new events are those since a snapshot of another server: %s, want %s", r.followUps.seen, seen)
+	}
+	<-claimed
+	b.exec(t, `UPDATE outbox SET lock_token = NULL, locked_at = NULL`) // the successor has no such lease
+	if !r.scanDue(t, claimed) || r.followUps.due().scanAt.IsZero() {
+		t.Error("no scan for the events that the claim did not see, or none that replaces a scan of the wrong server")
+	}
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	b.append(t, "b", 1, 1)
+	r.claim(t, claimed)
+	if !r.followUps.server.Equal(successor) || r.followUps.seen == seen || len(claimed) == 0 {
+		t.Errorf("%d batches, new events are those since %s, after a heartbeat", len(claimed), r.followUps.seen)
+	}
+}
+
 // A claim waits for its turn behind a scan. When the scan has found nothing, the claim is
 // woken.
 func TestEmptyScanWakesTheWaitingClaim(t *testing.T) {
