@@ -151,6 +151,21 @@ func TestTheRestOfATruncatedBatchIsCovered(t *testing.T) {
 	}
 }
 
+// Of a batch that is published in part, the rest is behind the published version. A relay that takes over
+// must scan for the rest, so the version has the low of the whole batch.
+func TestTheRestOfAPublishedBatchIsCovered(t *testing.T) {
+	t.Parallel()
+	for published, want := range map[int]queue.TxSnapshot{1: "10:10:", 3: "50:50:"} {
+		a, b := newFollowUps(), &leasedBatch{events: batchOf(3, 1), low: "10:10:", lowBehind: "50:50:"}
+		a.settled([]*unsettled{{
+			publishResult: publishResult{batch: b}, settlement: queue.Settlement{Batch: b.events, Published: published},
+		}}, false)
+		if low := a.low(newInFlight()); low != want {
+			t.Errorf("%d of 3 published: the low is %s, want %s", published, low, want)
+		}
+	}
+}
+
 // A settlement commits and its answer is lost; then its first part is written once more.
 // The next event is the one behind all published ones.
 func TestNextEventFollowsAllPublishedOnes(t *testing.T) {
