@@ -139,8 +139,9 @@ func TestEventsOfALostClaimAreScanned(t *testing.T) {
 func TestTheRestOfATruncatedBatchIsCovered(t *testing.T) {
 	t.Parallel()
 	for name, claim := range map[string]queue.Claim{
-		"events": {Events: 3, PerAggregate: 100, Bytes: 1000},
-		"bytes":  {Events: 100, PerAggregate: 100, Bytes: 3},
+		"events":   {Events: 3, PerAggregate: 100, Bytes: 1000},
+		"versions": {Events: 100, PerAggregate: 3, Bytes: 1000},
+		"bytes":    {Events: 100, PerAggregate: 100, Bytes: 3},
 	} {
 		f := newInFlight()
 		f.reserved++
