@@ -239,11 +239,12 @@ func TestAReaderWithoutTimeAsksTheOwner(t *testing.T) {
 // A deadline that never comes is no deadline in the past. A gRPC client may send one of centuries.
 func TestAReaderWithAllTheTimeAsksTheOwner(t *testing.T) {
 	t.Parallel()
-	for _, years := range []time.Duration{30, 40, 250} {
-		ctx, cancel := context.WithTimeout(t.Context(), years*365*24*time.Hour)
+	const year = 365 * 24 * time.Hour
+	for _, wait := range []time.Duration{30 * year, 40 * year, 250 * year} {
+		ctx, cancel := context.WithTimeout(t.Context(), wait)
 		w := NewWaiters(1, &readModel{}, notify.New(nil, "", "test", slog.New(slog.DiscardHandler)))
 		if _, err := NewReader(w).Read(ctx, requirement(t, 0, at("v", "a", 1)), &reads{during: func() {}}); !errors.Is(err, errAsked) {
-			t.Errorf("%d years: %v", years, err)
+			t.Errorf("%s: %v", wait, err)
 		}
 		cancel()
 	}

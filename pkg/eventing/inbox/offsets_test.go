@@ -81,6 +81,23 @@ func TestOffsetStaysBeforeBlockedMessages(t *testing.T) {
 	}
 }
 
+// A seek to an offset also acknowledges the messages of the same instant.
+func TestOffsetStaysBeforeAMessageOfTheSameTime(t *testing.T) {
+	t.Parallel()
+	start := time.Now().UTC().Truncate(time.Second)
+	for name, wait := range map[string]func(*Consumer, *delivery){
+		"blocked": func(c *Consumer, d *delivery) { c.blocked.add(d) },
+		"waiting": func(c *Consumer, d *delivery) { c.waiting.push(d, start) },
+	} {
+		c := &Consumer{blocked: newBlockedAggregates(), waiting: turns{lanes: map[string]*lane{}}}
+		wait(c, published(event("a", 1), start, 0))
+		o, newest := c.offset([]*delivery{published(event("b", 1), start, 0)})
+		if !o.PublishTime.Before(start) || !newest.Equal(start) {
+			t.Errorf("%s: saved %s, and %s as the newest time; want an offset before %s", name, o.PublishTime, newest, start)
+		}
+	}
+}
+
 // The inbox row of an event that waits is held, for whatever reason, and keeps the safe position
 // before the event after this instance has ended.
 func TestAnEventThatWaitsIsHeld(t *testing.T) {

@@ -369,3 +369,19 @@ func TestOneConsumerOfASubscriptionOnAConnection(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Once a consumer ends, it opens no stream that brings further messages.
+func TestNoStreamIsOpenedAtTheEnd(t *testing.T) {
+	t.Parallel()
+	p := &pulls{open: map[*pull]struct{}{}}
+	if !p.add(&pull{ctx: t.Context()}) || p.ends() {
+		t.Error("no stream is opened before the end")
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	p = &pulls{open: map[*pull]struct{}{}}
+	p.end()
+	if p.add(&pull{ctx: ended}) || !p.ends() || len(p.open) != 0 {
+		t.Error("a stream is opened after the end")
+	}
+}

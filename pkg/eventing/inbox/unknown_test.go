@@ -132,3 +132,29 @@ func TestUnknownEventIsPoisonOrFromANewerBuild(t *testing.T) {
 		t.Error("left, and still there")
 	}
 }
+
+// Waiting events are asked for a verdict when enough known events were handled since they came. Those that
+// were handled before do not count, or each later event would wake all of them.
+func TestKnownEventsBeforeAnUnknownOneWakeNobody(t *testing.T) {
+	t.Parallel()
+	u := newUnknowns()
+	u.success(1000)
+	since := u.enter("a")
+	_, changed := u.poison(since, false)
+	for range knownPerUnknown {
+		select {
+		case <-changed:
+			t.Fatal("woken too early")
+		default:
+		}
+		u.success(1)
+	}
+	select {
+	case <-changed:
+	default:
+		t.Error("not woken")
+	}
+	if is, _ := u.poison(since, false); !is {
+		t.Error("no poison, although enough known events were handled")
+	}
+}

@@ -128,6 +128,7 @@ func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string,
 	} else if c.Skipped {
 		r.followUps.scheduleScan(bound, sent.Add(max(c.FreeIn, jittered(scanEvery))))
 	}
+	todo.server = c.Server
 	r.followUps.claimed(c.Seen, todo, bound, paused...)
 	r.failures.Store(0)
 	s.claimed(sent, len(c.Batches), c.Truncated)

@@ -21,6 +21,9 @@ type followUps struct {
 	// seen is the snapshot of the last claim of new events. An event is new if that snapshot did
 	// not see the event. seen is empty until the relay has its row in the table of relays.
 	seen queue.TxSnapshot
+	// server is when the server was started that answered the last heartbeat. seen is a snapshot of
+	// that server. A session of a former primary may still answer claims.
+	server time.Time
 	// published are the last published versions of aggregates. Relays that saw an event
 	// behind such a version skipped the event, because the version was not published yet. So
 	// the relay that published the version must claim the event.
@@ -186,11 +189,13 @@ func (a *followUps) dropExcess() {
 }
 
 // toClaim is the input of a claim of new events: the snapshot of the last claim, published
-// versions, the other relays' tokens, and the tenants to skip.
+// versions, the other relays' tokens, and the tenants to skip. server is the server that has answered
+// the claim.
 type toClaim struct {
 	seen        queue.TxSnapshot
 	after       []followUp
 	alive, held []string
+	server      time.Time
 }
 
 // take returns the input of a claim of new events, with up to n published versions, the oldest
@@ -198,19 +203,34 @@ type toClaim struct {
 func (a *followUps) take(n int) toClaim {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return toClaim{a.seen, a.published.take(n), a.aliveRelays, a.heldNames()}
+	return toClaim{seen: a.seen, after: a.published.take(n), alive: a.aliveRelays, held: a.heldNames()}
 }
 
 // claimed ends a claim that take has started. taken is the result of take, and seen is the snapshot
 // of the claim. The events of the claim are in flight already. The claim has skipped new events of
 // the held tenants, and events of the types in paused. A scan from the snapshot from finds the
-// events of these types.
+// events of these types. If another server than that of the last heartbeat has answered the claim, its
+// snapshot means nothing here, and the same scan finds the events that the claim should have found.
 func (a *followUps) claimed(seen queue.TxSnapshot, taken toClaim, from queue.TxSnapshot, paused ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.noteSkippedTenants(taken.seen, taken.held)
 	a.noteSkippedTypes(from, paused...)
-	a.seen, a.published.takenLow = seen, ""
+	a.published.takenLow = ""
+	if taken.server.Equal(a.server) {
+		a.seen = seen
+	} else {
+		a.addScan(from, time.Now().Add(jittered(scanEvery)))
+		signal(a.wakeScans)
+	}
+}
+
+// hasLeft reports whether a claim may have left events that no living relay takes care of, because it
+// skipped them, or because another server than that of the last heartbeat has answered it.
+func (a *followUps) hasLeft(c queue.Claimed) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return c.Skipped || !c.Server.Equal(a.server)
 }
 
 // relays returns the number of living relays.

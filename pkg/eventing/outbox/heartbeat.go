@@ -92,7 +92,7 @@ func (a *followUps) low(f *inFlight) queue.TxSnapshot {
 // has changed since the heartbeat before.
 func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, own queue.TxSnapshot, restart bool) {
 	a.mu.Lock()
-	a.aliveRelays = b.Alive
+	a.aliveRelays, a.server = b.Alive, b.Server
 	if restart {
 		a.seen = b.Seen
 	}

@@ -139,14 +139,30 @@ func TestEventsOfALostClaimAreScanned(t *testing.T) {
 func TestTheRestOfATruncatedBatchIsCovered(t *testing.T) {
 	t.Parallel()
 	for name, claim := range map[string]queue.Claim{
-		"events": {Events: 3, PerAggregate: 100, Bytes: 1000},
-		"bytes":  {Events: 100, PerAggregate: 100, Bytes: 3},
+		"events":   {Events: 3, PerAggregate: 100, Bytes: 1000},
+		"versions": {Events: 100, PerAggregate: 3, Bytes: 1000},
+		"bytes":    {Events: 100, PerAggregate: 100, Bytes: 3},
 	} {
 		f := newInFlight()
 		f.reserved++
 		h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batchOf(3, 1)}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: "10:10:"})
 		if h[0].lowBehind != "10:10:" {
 			t.Errorf("%s: behind the batch nothing was visible to %s, want 10:10:", name, h[0].lowBehind)
+		}
+	}
+}
+
+// Of a batch that is published in part, the rest is behind the published version. A relay that takes over
+// must scan for the rest, so the version has the low of the whole batch.
+func TestTheRestOfAPublishedBatchIsCovered(t *testing.T) {
+	t.Parallel()
+	for published, want := range map[int]queue.TxSnapshot{1: "10:10:", 3: "50:50:"} {
+		a, b := newFollowUps(), &leasedBatch{events: batchOf(3, 1), low: "10:10:", lowBehind: "50:50:"}
+		a.settled([]*unsettled{{
+			publishResult: publishResult{batch: b}, settlement: queue.Settlement{Batch: b.events, Published: published},
+		}}, false)
+		if low := a.low(newInFlight()); low != want {
+			t.Errorf("%d of 3 published: the low is %s, want %s", published, low, want)
 		}
 	}
 }
@@ -196,6 +212,34 @@ func TestAnotherServerAfterAnUnansweredHeartbeat(t *testing.T) {
 	}
 	if r.followUps.seen == "1000000:1000000:" {
 		t.Error("new events are those since a snapshot of another server")
+	}
+}
+
+// A session of a former primary answers a claim after the relay has met the successor. New events are
+// still those since a snapshot of the successor, and a scan finds those that the claim did not see.
+func TestAnotherServerAnswersAClaim(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	successor, seen := r.followUps.server, r.followUps.seen
+	r.followUps.server = successor.Add(-time.Hour) // of the server that answered the last heartbeat
+	b.append(t, "a", 1, 1)
+	r.claim(t, claimed)
+	if r.followUps.seen != seen || successor.IsZero() {
+		t.Errorf("new events are those since a snapshot of another server: %s, want %s", r.followUps.seen, seen)
+	}
+	<-claimed
+	b.exec(t, `UPDATE outbox SET lock_token = NULL, locked_at = NULL`) // the successor has no such lease
+	if !r.scanDue(t, claimed) || r.followUps.due().scanAt.IsZero() {
+		t.Error("no scan for the events that the claim did not see, or none that replaces a scan of the wrong server")
+	}
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	b.append(t, "b", 1, 1)
+	r.claim(t, claimed)
+	if !r.followUps.server.Equal(successor) || r.followUps.seen == seen || len(claimed) == 0 {
+		t.Errorf("%d batches, new events are those since %s, after a heartbeat", len(claimed), r.followUps.seen)
 	}
 }
 

@@ -60,7 +60,7 @@ func TestAFailedClaimIsDueAfterItsPause(t *testing.T) {
 		t.Errorf("action %d after a failed claim's pause, want %d", got, actClaim)
 	}
 	r.scanFailed(t.Context(), scans, actRetries, io.ErrUnexpectedEOF)
-	if got, _ := scans.next(scans.retryAt, due); got != actRetries {
+	if got, _ := scans.next(scans.outages[actRetries].pausedUntil, due); got != actRetries {
 		t.Errorf("action %d after the pause of retries, want %d", got, actRetries)
 	}
 }

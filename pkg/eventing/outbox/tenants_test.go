@@ -804,3 +804,18 @@ func TestTenantsOfMetricsAreFew(t *testing.T) {
 		t.Errorf("%d of 10", len(got))
 	}
 }
+
+// A turn may leave an event behind published versions that no claim of new events has seen yet. The
+// tenant's scan reads up to the snapshot of that turn.
+func TestAScanOfATenantReadsUpToItsLastTurn(t *testing.T) {
+	t.Parallel()
+	a := newFollowUps()
+	a.hold([]string{"x"})
+	h := a.held[0]
+	h.low = "10:10:"
+	a.turnFollowed(h, nil, "", "90:90:", nil)
+	h.begin("50:50:", time.Now())
+	if want := queue.TxSnapshot("10:10:").Until("90:90:"); !slices.Equal(h.parts, want) {
+		t.Errorf("the scan reads %v, want %v", h.parts, want)
+	}
+}

@@ -38,8 +38,10 @@ type Claim struct {
 // Claimed is the result of a claim.
 type Claimed struct {
 	Batches []Batch
-	// Seen is the snapshot of the claim.
-	Seen TxSnapshot
+	// Seen is the snapshot of the claim. Server is when the database's server was started: see
+	// HeartbeatResult.
+	Seen   TxSnapshot
+	Server time.Time
 	// Truncated says that there were more events than the limits allow.
 	Truncated bool
 	// Skipped says that the claim could not take some heads that no living relay takes care of. The
@@ -153,7 +155,7 @@ func (q Queue) claim(
 	args := append([]any{c.Token, LeaseTime, without, c.Aggregates, c.Events, c.PerAggregate, c.Bytes, alive, MaxRetry}, own...)
 	var heads, passed int
 	var until float64
-	events, err := q.claimEvents(ctx, sql, args, append([]any{&got.Seen, &heads, &passed, &until}, more...)...)
+	events, err := q.claimEvents(ctx, sql, args, append([]any{&got.Seen, &got.Server, &heads, &passed, &until}, more...)...)
 	if err != nil {
 		return Claimed{}, fmt.Errorf("%s: %w", what, err)
 	}

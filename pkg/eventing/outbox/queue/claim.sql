@@ -95,14 +95,14 @@
 		        OR o.lock_token <> ALL($8::text[]))
 		   AND {{template "is head"}}) o
 ), report AS (
-	SELECT pg_current_snapshot()::text AS seen, (SELECT count(*) FROM head) AS heads, (SELECT count(*) FROM passed) AS passed,
+	SELECT pg_current_snapshot()::text AS seen, pg_postmaster_start_time() AS server, (SELECT count(*) FROM head) AS heads, (SELECT count(*) FROM passed) AS passed,
 	       coalesce((SELECT extract(epoch FROM max(until) - now())::float8
 	                   FROM passed WHERE until > now() AND until <= now() + $2::interval), 0) AS until
 )
 {{end}}
 
 {{define "report"}}
-SELECT report.seen, report.heads, report.passed, report.until
+SELECT report.seen, report.server, report.heads, report.passed, report.until
 {{end}}
 
 {{/* If nothing was claimed, the statement returns one row, in which the columns of the event are

@@ -71,7 +71,7 @@ func TestClaimNewKnowsRowsOfAnotherCluster(t *testing.T) {
 	}
 }
 
-// A claim reads no more than 2,000 new rows. If it may have left rows out, it says so. Otherwise nobody
+// A claim reads no more than 2,000 new rows. If it may have left rows out, it says so. Otherwise no scan
 // would look for them.
 func TestClaimNewSaysThatItHasNotReadAllRows(t *testing.T) {
 	t.Parallel()
