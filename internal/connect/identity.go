@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/keepalive"
 )
 
 // Dial connects to the port of another service (host:port) at the first call, and again after the
@@ -28,9 +27,7 @@ func Dial(addr string) (*grpc.ClientConn, error) {
 	}
 	conn, err := grpc.NewClient(addr, append(as,
 		grpc.WithStatsHandler(otelgrpc.NewClientHandler()),
-		// A host may vanish without closing its connections. If a ping gets no answer within
-		// Timeout, gRPC closes the connection.
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 5 * time.Second}),
+		grpc.WithKeepaliveParams(keepAlive),
 		// Readers are waiting, so the pause between two attempts stays below gRPC's default of two
 		// minutes.
 		grpc.WithConnectParams(grpc.ConnectParams{

@@ -3,6 +3,7 @@ package connect
 import (
 	"context"
 	"net"
+	"sync/atomic"
 	"testing"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
@@ -14,10 +15,13 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 )
 
-// silent is a Pub/Sub that answers no ping: it sends only the test's messages.
+// silent is a Pub/Sub that answers no ping: it sends only the test's messages. While it is away, it refuses
+// all other calls.
 type silent struct {
 	pubsubpb.UnimplementedSubscriberServer
 
+	away  atomic.Bool
+	asked chan string // the subscriptions that the client has asked for
 	pings chan *pubsubpb.StreamingPullRequest
 	say   chan *pubsubpb.StreamingPullResponse // closed: end the stream
 }
@@ -43,6 +47,32 @@ func (s *silent) StreamingPull(stream pubsubpb.Subscriber_StreamingPullServer) e
 			}
 		case <-stream.Context().Done():
 			return nil
+		}
+	}
+}
+
+func (s *silent) GetSubscription(_ context.Context, r *pubsubpb.GetSubscriptionRequest) (*pubsubpb.Subscription, error) {
+	s.asked <- r.GetSubscription()
+	if s.away.Load() {
+		return nil, status.Error(codes.Unavailable, "away")
+	}
+	return nil, status.Error(codes.PermissionDenied, "not yours") // an answer, too
+}
+
+// If the broker does not answer, the client gets no answer to its ping either, and opens another stream.
+func TestPingIsNotAnsweredForAnAbsentServer(t *testing.T) {
+	t.Parallel()
+	server, stream := openStream(t.Context(), t)
+	server.away.Store(true)
+	for range 20 {
+		send(t, stream, &pubsubpb.StreamingPullRequest{})
+		<-server.pings
+		if got := <-server.asked; got != "s" {
+			t.Fatalf("the client asks for the subscription %q", got)
+		}
+		server.say <- &pubsubpb.StreamingPullResponse{ReceivedMessages: []*pubsubpb.ReceivedMessage{{AckId: "a"}}}
+		if got := receive(t, stream); len(got.ReceivedMessages) != 1 {
+			t.Fatalf("a ping was answered with %v", got)
 		}
 	}
 }
@@ -103,7 +133,7 @@ func TestCancelledStreamEnds(t *testing.T) {
 
 func openStream(ctx context.Context, tb testing.TB) (*silent, pubsubpb.Subscriber_StreamingPullClient) {
 	tb.Helper()
-	server := &silent{pings: make(chan *pubsubpb.StreamingPullRequest, 8), say: make(chan *pubsubpb.StreamingPullResponse)}
+	server := &silent{asked: make(chan string, 8), pings: make(chan *pubsubpb.StreamingPullRequest, 8), say: make(chan *pubsubpb.StreamingPullResponse)}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)

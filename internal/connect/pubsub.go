@@ -62,7 +62,11 @@ func clientOptions(opts PubSubOptions) []option.ClientOption {
 	wait := backoff.DefaultConfig
 	wait.BaseDelay, wait.MaxDelay = 100*time.Millisecond, maxWait
 	reconnect := grpc.ConnectParams{Backoff: wait, MinConnectTimeout: 5 * time.Second}
-	dial := []option.ClientOption{option.WithGRPCDialOption(grpc.WithConnectParams(reconnect))}
+	dial := []option.ClientOption{
+		option.WithGRPCDialOption(grpc.WithConnectParams(reconnect)),
+		// The library's own value is five minutes, and none with a local broker.
+		option.WithGRPCDialOption(grpc.WithKeepaliveParams(keepAlive)),
+	}
 	for _, d := range opts.Dial {
 		dial = append(dial, option.WithGRPCDialOption(d))
 	}
