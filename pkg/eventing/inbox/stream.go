@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +21,9 @@ import (
 // client leaves the excess messages unread in the connection. No process extends the leases of
 // these messages, so the broker delivers them again and again, and counts deliveries that no
 // consumer received.
+//
+// Streams also lets a stream wait for the connection. Without Streams the client pauses for up to
+// half a minute after each stream that could not be opened, also when the broker is back meanwhile.
 //
 // When a consumer ends, Streams also makes the broker send the messages that are on their way,
 // and no more. Without Streams the client leaves these messages unread, and they come again only
@@ -76,7 +80,7 @@ func (s *Streams) intercept(
 		return open(ctx, desc, conn, method, opts...)
 	}
 	own, cancel := context.WithCancelCause(ctx)
-	stream, err := open(own, desc, conn, method, opts...)
+	stream, err := open(own, desc, conn, method, append(slices.Clone(opts), grpc.WaitForReady(true))...)
 	if err != nil {
 		cancel(err)
 		return nil, err

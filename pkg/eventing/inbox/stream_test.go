@@ -18,11 +18,14 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/porttest"
 	"example.com/lockstep/localpubsub"
 )
 
@@ -383,5 +386,39 @@ func TestNoStreamIsOpenedAtTheEnd(t *testing.T) {
 	p.end()
 	if p.add(&pull{ctx: ended}) || !p.ends() || len(p.open) != 0 {
 		t.Error("a stream is opened after the end")
+	}
+}
+
+// A stream that is opened while the broker refuses connections opens as soon as the broker takes them.
+func TestAStreamWaitsForTheConnection(t *testing.T) {
+	t.Parallel()
+	addr := porttest.Addr(t)
+	wait := backoff.DefaultConfig
+	wait.BaseDelay, wait.MaxDelay = 10*time.Millisecond, 10*time.Millisecond
+	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: wait}), NewStreams().DialOption())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	opened := make(chan error, 1)
+	go func() {
+		_, err := pubsubpb.NewSubscriberClient(conn).StreamingPull(ctx)
+		opened <- err
+	}()
+	for state := conn.GetState(); state != connectivity.TransientFailure; state = conn.GetState() {
+		if !conn.WaitForStateChange(ctx, state) {
+			t.Fatal("a connection without a server")
+		}
+	}
+	server, err := localpubsub.Start(localpubsub.Options{Addr: addr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	if err := <-opened; err != nil {
+		t.Errorf("the stream did not wait: %v", err)
 	}
 }
