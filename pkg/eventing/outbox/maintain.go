@@ -104,12 +104,17 @@ func (r *Relay) watchBacklog(ctx context.Context) {
 	for ctx.Err() == nil {
 		start := time.Now()
 		r.readBacklog(ctx)
-		backoff.Sleep(ctx, watchPause(time.Since(start), r.followUps.relays()), nil)
+		backoff.Sleep(ctx, r.backlog.Load().pause(time.Since(start), r.followUps.relays()), nil)
 	}
 }
 
-// watchPause is the pause after a reading of the backlog. The more relays are alive, the longer it is.
-func watchPause(took time.Duration, relays int) time.Duration {
+// pause returns the pause after a reading. The more relays are alive, the longer it is. A failed reading
+// has mostly waited for a database that was away. The next one follows soon, because the ages in the
+// metrics grow until then.
+func (s *backlogReading) pause(took time.Duration, relays int) time.Duration {
+	if s.failed {
+		return watchEvery
+	}
 	return min(watchLeast, max(watchEvery, watchShare*time.Duration(relays)*took))
 }
 

@@ -138,7 +138,7 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 	s.forget(written)
 	if len(locked) > 0 {
 		oldest := locked[0].batch.events[0]
-		s.log.WarnContext(oldest.InTrace(ctx), "rows of published events are locked by somebody else",
+		s.log.WarnContext(oldest.InTrace(ctx), "rows of published events are locked by another session, perhaps by another relay",
 			append(oldest.LogAttrs(), "aggregates", len(locked))...)
 		s.retryLater(locked)
 	}
