@@ -143,7 +143,7 @@ func (c *Consumer) block(ctx context.Context, d *delivery, why reason, until fun
 // dead-lettered. eventFailed returns d if ctx ended before either was decided.
 func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, class fault) []*delivery {
 	ctx = d.in(ctx)
-	if class == locked || class == timedOut && c.slow.add(d.key(), maxSlow) {
+	if class == locked || class == timedOut && (c.slow.add(d.key(), maxSlow) || d.firstIdle(cause)) {
 		return c.putOff(ctx, d, cause, class)
 	}
 	if p, ok := errors.AsType[*panicError](cause); ok {
@@ -199,7 +199,8 @@ func (c *Consumer) hold(ctx context.Context, why string, batch ...*delivery) (do
 }
 
 // putOff blocks d's aggregate for a while and counts no failure of d, because another transaction
-// holds a lock that d needs, or because events of several aggregates have met a time limit.
+// holds a lock that d needs, because events of several aggregates have met a time limit, or because the
+// database may have waited for the network and not for d's handler.
 func (c *Consumer) putOff(ctx context.Context, d *delivery, cause error, class fault) []*delivery {
 	if d.starts > 0 { // the attempt has ended, and this process lives
 		switch rows, err := c.store.unmarkStarted(ctx, []*delivery{d}); {

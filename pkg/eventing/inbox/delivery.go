@@ -38,8 +38,10 @@ type delivery struct {
 	// lost says that the owner no longer has the event.
 	lost bool
 	// putOffs counts how many times the event was put off because of another transaction's lock,
-	// or because events of several aggregates met a time limit.
+	// because events of several aggregates met a time limit, or because of idle.
 	putOffs int
+	// idle says that the event's transaction was ended as idle while the event was alone.
+	idle bool
 	// bisections counts the batches that contained the event, failed, and were halved.
 	bisections int
 	// lockWait is how long a part of a batch with the event waits for a lock, or 0 if no such batch

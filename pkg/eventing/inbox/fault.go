@@ -20,7 +20,8 @@ const (
 	eventFault fault = iota
 	// timedOut means that a time limit has ended the transaction, or that the handler could not reach a
 	// service of its own. The event is at fault, and the failure counts as an attempt, unless events of
-	// other aggregates fail so as well: see maxSlow.
+	// other aggregates fail so as well (maxSlow), or the transaction was idle for the first time
+	// (firstIdle).
 	timedOut
 	// locked means that another transaction holds a lock that the event needs. The event's
 	// aggregate waits, and no attempt is spent.
@@ -87,12 +88,15 @@ func faultOfHandler(err handlerError, lost bool) fault {
 	return eventFault
 }
 
+// idleInTransaction is the SQLSTATE of a transaction that the database ended because it was idle for too long.
+const idleInTransaction = "25P03"
+
 // faultOfState classifies an SQLSTATE. Some classes are classified as a whole
 // (https://www.postgresql.org/docs/current/errcodes-appendix.html).
 func faultOfState(code string) fault {
 	switch code {
 	case "57014", // a statement took too long
-		"25P03": // the transaction was idle for too long
+		idleInTransaction:
 		return timedOut
 	case "55P03": // another transaction holds a lock for long
 		return locked
@@ -121,6 +125,18 @@ func isOfNetwork(err error) bool {
 	return errors.As(err, &network) || errors.Is(err, context.Canceled) || pgconn.SafeToRetry(err) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, pgconn.ErrConnClosed)
+}
+
+// firstIdle reports whether cause is the first end of d's transaction as idle. The database ends a
+// transaction in the same way if the handler is slow between two statements, and if no statement arrives
+// because the network is interrupted. A slow handler is slow at the next try, too.
+func (d *delivery) firstIdle(cause error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](cause)
+	if !ok || pg.Code != idleInTransaction || d.idle {
+		return false
+	}
+	d.idle = true
+	return true
 }
 
 // maxSlow is a number of aggregates. If events of that many aggregates have met a time limit, with

@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"context"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -109,4 +110,55 @@ func TestTimeLimitDuringAnOutageSpendsNoAttempt(t *testing.T) {
 	if f := c.classify(t.Context(), handlerError{context.DeadlineExceeded}, time.Now()); f != outage {
 		t.Errorf("without: %v", f)
 	}
+}
+
+// If the database cannot be reached for a while in the middle of a transaction, it ends the transaction as idle.
+// That spends no attempt. A handler that is idle each time fails.
+func TestAnIdleTransactionIsFirstTheNetworksFault(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		times             int
+		done, dead, tries int
+	}{
+		"once":      {1, 3, 0, 2},
+		"each time": {math.MaxInt, 2, 1, 1 + maxAttempts},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			consumer, tries := b.consumer(t), 0
+			consumer.functions().apply = each(func(ctx context.Context, tx pgx.Tx, change Change) (Outcome, error) {
+				if change.Event.AggregateID == "idle" {
+					if tries++; tries <= c.times {
+						return 0, b.idle(ctx, t, tx)
+					}
+				}
+				return b.apply(ctx, tx, change)
+			})
+			consumer.finish(t, delivered(event("idle", 1)))
+			consumer.finish(t, delivered(event("a", 1)), delivered(event("z", 1)))
+			if n := b.count(t, withDone); n != c.done {
+				t.Errorf("%d events are done, want %d", n, c.done)
+			}
+			if n := len(b.deadLettered("")); n != c.dead || tries != c.tries {
+				t.Errorf("%d dead letters after %d tries, want %d after %d", n, tries, c.dead, c.tries)
+			}
+			if n := b.count(t, `SELECT count(*) FROM inbox WHERE status = 'done' AND attempts > 0`); n != 0 {
+				t.Error("an attempt was spent")
+			}
+		})
+	}
+}
+
+// idle leaves the transaction idle until the database has ended it.
+func (b *bench) idle(ctx context.Context, t *testing.T, tx pgx.Tx) error {
+	t.Helper()
+	var session int
+	err := tx.QueryRow(ctx, `SELECT pg_backend_pid() FROM set_config('idle_in_transaction_session_timeout', '10ms', true)`).Scan(&session)
+	if err != nil {
+		return err
+	}
+	b.eventually(t, 0, `SELECT count(*) FROM pg_stat_activity WHERE pid = $1`, session)
+	_, err = tx.Exec(ctx, `SELECT 1`)
+	return err
 }
