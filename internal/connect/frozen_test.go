@@ -81,13 +81,13 @@ func survives(ctx context.Context, t *testing.T, name string, client *pubsub.Cli
 	})
 	defer running.Wait()
 	defer stop()
+	within, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
 	for _, word := range []string{"before", "after"} {
 		if word == "after" {
 			l.freeze()
 		}
 		start := time.Now()
-		within, cancel := context.WithTimeout(ctx, time.Minute)
-		defer cancel()
 		if _, err := publisher.Publish(within, &pubsub.Message{Data: []byte(word)}).Get(within); err != nil {
 			t.Errorf("%s: publish %q: %v", name, word, err)
 			return

@@ -39,7 +39,10 @@ func answerPings(
 	if err != nil || method != pubsubpb.Subscriber_StreamingPull_FullMethodName {
 		return stream, err
 	}
-	s := &answered{ClientStream: stream, ctx: ctx, conn: conn, responses: make(chan *pubsubpb.StreamingPullResponse), pings: make(chan struct{}, 1)}
+	s := &answered{
+		ClientStream: stream, ctx: ctx, conn: conn,
+		responses: make(chan *pubsubpb.StreamingPullResponse), pings: make(chan struct{}, 1),
+	}
 	go s.receive(ctx)
 	return s, nil
 }

@@ -129,7 +129,8 @@ func TestAnIdleTransactionIsFirstTheNetworksFault(t *testing.T) {
 			consumer, tries := b.consumer(t), 0
 			consumer.functions().apply = each(func(ctx context.Context, tx pgx.Tx, change Change) (Outcome, error) {
 				if change.Event.AggregateID == "idle" {
-					if tries++; tries <= c.times {
+					tries++
+					if tries <= c.times {
 						return 0, b.idle(ctx, t, tx)
 					}
 				}
