@@ -200,6 +200,13 @@ func TestVariablesAreDescribedAndValidated(t *testing.T) {
 	if variables < 10 {
 		t.Errorf("found %d variables", variables)
 	}
+	for _, name := range []string{"variables.tf", "outputs.tf"} {
+		for _, b := range blocks.FindAllStringSubmatch(read(t, moduleDir+"/"+serviceDir+name), -1) {
+			if !strings.Contains(b[3], "  description = ") {
+				t.Errorf("%s %s of %s has no description", b[1], b[2], serviceDir)
+			}
+		}
+	}
 }
 
 func read(t *testing.T, name string) string {
