@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
@@ -75,6 +76,9 @@ func notMigrated(err error) bool {
 // databaseAway reports whether the database could not be reached, or can do no work. It returns false
 // for a statement that failed, and for a statement that ran into the request's own deadline.
 func databaseAway(err error) bool {
+	if errors.Is(err, bounded.ErrLimit) {
+		return true
+	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return awayState(pg.Code)
 	}

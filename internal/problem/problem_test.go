@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
@@ -74,6 +75,7 @@ func TestFromClassifiesErrors(t *testing.T) {
 		"own error around another": {&problem.Error{Code: problem.CodeTooMany, Cause: context.Canceled}, problem.CodeTooMany},
 		"canceled":                 {fmt.Errorf("query: %w", context.Canceled), problem.CodeCanceled},
 		"deadline":                 {fmt.Errorf("query: %w", context.DeadlineExceeded), problem.CodeTimeout},
+		"no answer in time":        {fmt.Errorf("%w: %w", bounded.ErrLimit, context.DeadlineExceeded), problem.CodeUnavailable},
 		"unreachable database":     {fmt.Errorf("acquire: %w", unreachable), problem.CodeUnavailable},
 		"connection reset":         {fmt.Errorf("query: %w", &net.OpError{Op: "read", Err: io.EOF}), problem.CodeUnavailable},
 		"connection closed":        {fmt.Errorf("query: %w", pgconn.ErrConnClosed), problem.CodeUnavailable},
