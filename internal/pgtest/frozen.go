@@ -30,7 +30,7 @@ func Freezable(tb testing.TB, db *pgxpool.Pool) (pool *pgxpool.Pool, freeze func
 		tb.Fatalf("pgtest: open pool: %v", err)
 	}
 	tb.Cleanup(func() {
-		made.each(func(c *freezable) { _ = c.Conn.Close() }) // else Close waits for the end of lost connections
+		made.each(func(c *freezable) { _ = c.Close() }) // else Close waits for the end of lost connections
 		pool.Close()
 	})
 	return pool, func() { made.each(func(c *freezable) { c.lost.Store(true) }) }
