@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
