@@ -111,7 +111,7 @@ func TestAnAnswerIsNotWritten(t *testing.T) {
 				}
 				behind := func(context.Context) (consistency.Freshness, error) { return consistency.Behind, nil }
 				o, err := newReader().Read(t.Context(), d, query{behind, func(context.Context) error { return fmt.Errorf("take over: %w", cause) }})
-				if taken := stale && cause != broken; taken != (o == consistency.Stale) || taken != (err == nil) || !taken && !errors.Is(err, cause) {
+				if taken := stale && !errors.Is(cause, broken); taken != (o == consistency.Stale) || taken != (err == nil) || !taken && !errors.Is(err, cause) {
 					t.Errorf("%v, stale rather than an error: %t: %s, %v", cause, stale, o, err)
 				}
 			}

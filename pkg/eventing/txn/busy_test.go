@@ -113,12 +113,12 @@ func TestAWriteBehindALock(t *testing.T) {
 					}
 				}
 				meet(true)
-				time.Sleep(time.Second)
+				<-time.After(time.Second)
 				answer := make(chan error)
 				go func() {
 					answer <- w.Write(t.Context(), c.key, func(*Tx) error { t.Error("it is served"); return nil })
 				}()
-				time.Sleep(time.Second)
+				<-time.After(time.Second)
 				meet(false)
 				if c.turn {
 					w.gate.beginTurn(a)
@@ -127,7 +127,7 @@ func TestAWriteBehindALock(t *testing.T) {
 				if other := map[error]error{ErrBusy: ErrLocked, ErrLocked: ErrBusy}[c.want]; !errors.Is(err, c.want) || errors.Is(err, other) {
 					t.Errorf("%v, want %v", err, c.want)
 				}
-				if locked, busy := counts(); locked+busy != 1 || (locked == 1) != (c.want == ErrLocked) {
+				if locked, busy := counts(); locked+busy != 1 || (locked == 1) != errors.Is(c.want, ErrLocked) {
 					t.Errorf("counted %d locked and %d busy", locked, busy)
 				}
 			})
@@ -154,7 +154,7 @@ func TestAnOldLockRefusesNothing(t *testing.T) {
 		if join() {
 			t.Error("a lock, and one more write waits")
 		}
-		time.Sleep(lockBudget)
+		<-time.After(lockBudget)
 		if !join() {
 			t.Error("the lock was met long ago, and a write is refused")
 		}

@@ -32,8 +32,8 @@ var (
 	// ErrLocked is wrapped by the error of a write that gave up, because another transaction holds
 	// the rows that it would change, or rows of the writes before it. Nothing was changed.
 	ErrLocked = errors.New("another transaction holds the rows")
-	// ErrBusy is the error of a write that gave up, because the writes before it took too long and met no lock:
-	// the database is slow or does not answer, or there are too many writes. Nothing was changed.
+	// ErrBusy is the error of a write that gave up, because the writes before it took too long and met
+	// no lock: the database is slow, or there are too many writes. Nothing was changed.
 	ErrBusy = errors.New("the writes before it take too long")
 )
 
