@@ -18,7 +18,7 @@ import (
 // or the restart of a pooler takes.
 const databaseRetryAfter = time.Second
 
-// lockedRetryAfter is the client's pause after [txn.ErrLocked].
+// lockedRetryAfter is the client's pause after [txn.ErrLocked] and [txn.ErrBusy].
 const lockedRetryAfter = time.Second
 
 // From classifies err. If err is nil, From returns nil. If an *Error is in the chain of err, From
@@ -39,6 +39,9 @@ func From(err error) *Error {
 	case errors.Is(err, txn.ErrLocked):
 		e.Code, e.Reason, e.RetryAfter = CodeUnavailable, "LOCKED", lockedRetryAfter
 		e.Detail = "Another transaction holds what the request would change; nothing was changed."
+	case errors.Is(err, txn.ErrBusy):
+		e.Code, e.Reason, e.RetryAfter = CodeUnavailable, "BUSY", lockedRetryAfter
+		e.Detail = "The writes before this one take too long; nothing was changed."
 	case databaseAway(err):
 		e.Code, e.Detail = CodeUnavailable, "The database is not available at the moment."
 		e.RetryAfter = databaseRetryAfter
