@@ -176,14 +176,18 @@ func words(list string) []string {
 	return strings.Split(list, ",")
 }
 
-// hasJob reports whether the Terraform module makes a job of this name.
+// hasJob reports whether the Terraform module makes a job of this name. A service's call of modules/service
+// names its jobs, and each call makes a further one, for the migrations.
 func hasJob(t *testing.T, name string) bool {
 	t.Helper()
-	files, err := filepath.Glob("deploy/terraform/*_*.tf")
+	files, err := filepath.Glob("deploy/terraform/*.tf")
 	if err != nil {
 		t.Fatal(err)
 	}
-	made := regexp.MustCompile(`resource "google_cloud_run_v2_job" "\w+" \{\n(?:[^}]*\n)?  name += "` + name + `"\n`)
+	made := regexp.MustCompile(`(?m)^ +` + name + ` = \{$`)
+	if service, migrates := strings.CutSuffix(name, "-migrate"); migrates {
+		made = regexp.MustCompile(`(?m)^module "` + service + `" \{$`)
+	}
 	return slices.ContainsFunc(files, func(file string) bool {
 		text, err := os.ReadFile(file)
 		if err != nil {

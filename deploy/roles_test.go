@@ -148,7 +148,7 @@ func TestMigrationsRunAsOwners(t *testing.T) {
 // secrets that have this password: an instance with the old one in one secret cannot LISTEN.
 func TestARotationNamesEachSecret(t *testing.T) {
 	t.Parallel()
-	module, err := os.ReadFile("terraform/video.tf")
+	module, err := os.ReadFile("terraform/modules/service/service.tf")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,12 +158,13 @@ func TestARotationNamesEachSecret(t *testing.T) {
 	}
 	_, rotation, _ := strings.Cut(string(readme), "**Rotate a password.**")
 	rotation, _, _ = strings.Cut(rotation, "\n\n")
-	secrets := regexp.MustCompile(`"video-[a-z-]*database-url"`).FindAllString(string(module), -1)
+	secrets := regexp.MustCompile(`"\$\{var\.name\}-[a-z-]*database-url"`).FindAllString(string(module), -1)
 	if len(secrets) < 3 || rotation == "" {
 		t.Fatalf("found the secrets %v and %q", secrets, rotation)
 	}
 	for _, name := range secrets {
-		if !strings.Contains(rotation, "`"+strings.Trim(name, `"`)+"`") {
+		name = strings.Replace(strings.Trim(name, `"`), "${var.name}", "video", 1)
+		if !strings.Contains(rotation, "`"+name+"`") {
 			t.Errorf("the rotation does not name %s", name)
 		}
 	}

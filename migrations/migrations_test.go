@@ -190,3 +190,28 @@ func TestCheckNamesTheCause(t *testing.T) {
 		t.Errorf("an older schema: %v, want the command that updates it", err)
 	}
 }
+
+// A changed row stays in its page, so that the change writes no index.
+func TestChangedRowsStayInTheirPages(t *testing.T) {
+	t.Parallel()
+	db := pairtest.New(t)
+	admin := db.Pool(t, db.Admin)
+	for _, table := range []string{"video.videos", "catalog.video_projection"} {
+		_, err := admin.Exec(t.Context(), `
+			INSERT INTO `+table+` (video_id, uploader_id, title, description, version, created_at, updated_at)
+			SELECT gen_random_uuid(), gen_random_uuid(), 'title', repeat('x', 100), 1, now(), now() FROM generate_series(1, 1000)`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const page = `(ctid::text::point)[0]`
+		var changed, moved int
+		err = admin.QueryRow(t.Context(), `
+			WITH before AS (SELECT video_id, `+page+` AS page FROM `+table+`), changed AS (
+				UPDATE `+table+` SET description = repeat('y', 100), version = 2 WHERE `+page+` < 10 AND (ctid::text::point)[1] <= 2
+				RETURNING video_id, `+page+` AS page)
+			SELECT count(*), count(*) FILTER (WHERE c.page <> b.page) FROM changed c JOIN before b USING (video_id)`).Scan(&changed, &moved)
+		if err != nil || changed != 20 || moved > 0 {
+			t.Errorf("%s: %d rows changed, %d moved to another page, %v", table, changed, moved, err)
+		}
+	}
+}

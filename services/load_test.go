@@ -84,7 +84,7 @@ func (c *client) write(t testing.TB, ids <-chan string) (wait func()) {
 					return c.do(t.Context(), http.MethodPatch, "/v1/videos/"+id, key, fields{"title": key})
 				}
 				a, err := patch()
-				for a.Reason == "LOCKED" && backoff.Sleep(t.Context(), glance, nil) {
+				for (a.Reason == "LOCKED" || a.Reason == "BUSY") && backoff.Sleep(t.Context(), glance, nil) {
 					a, err = patch()
 				}
 				if err != nil || a.code != http.StatusOK {

@@ -20,7 +20,6 @@ var contexts = []rule{
 	{means: aggregate, Why: "events are those of an aggregate", after: startWith(`[./_-]events\b`)},
 	{means: owner, Why: "the owner among the words", in: in(`^cmd/fork/words\.go$`), before: endsWith(`owner: +"`)},
 	{means: owner, Why: "a board or file of a service", before: endsWith(`boards[/_]`)},
-	{means: owner, Why: "a service's resources of Terraform", after: startWith(`(_[a-z]+)?\.tf\b`)},
 	{means: owner, Why: "the owner's API", after: startWith(`[./](v1|replication)\b`)},
 	{
 		means: owner, Why: "the descriptor of the owner's API",

@@ -44,7 +44,7 @@ var contextCases = []struct{ file, text, want string }{
 	{"internal/connect/identity_test.go", "package x\n\nvar a = \"Video.Example\"\n", "package x\n\nvar a = \"Store.Example\"\n"},
 	{"cmd/fork/words.go", "package main\n\nvar w = words{aggregate: \"video\", owner:     \"video\"}\n",
 		"package main\n\nvar w = words{aggregate: \"item\", owner:     \"store\"}\n"},
-	{"x.md", "a video.tf, a [`video_jobs.tf`](../deploy/terraform/video_jobs.tf)", "a store.tf, a [`store_jobs.tf`](../deploy/terraform/store_jobs.tf)"},
+	{"x.md", "a video.tf, a [`video.tf`](../deploy/terraform/video.tf)", "a store.tf, a [`store.tf`](../deploy/terraform/store.tf)"},
 	{service, "package video\n\nvar d = videov1.File_video_v1_video_service_proto\n", "package store\n\nvar d = storev1.File_store_v1_item_service_proto\n"},
 	{"x.yaml", "VIDEO_PORT VIDEO_SERVICE_ADDR VIDEO_DELETED", "STORE_PORT STORE_SERVICE_ADDR ITEM_DELETED"},
 	{".github/workflows/ci.yml", "jq env.VIDEO of a VIDEO", "jq env.STORE of a STORE"},
@@ -95,7 +95,7 @@ var contextCases = []struct{ file, text, want string }{
 var contextPaths = map[string]string{
 	"services/video/video.go": "services/store/item.go", "services/video/cmd/video/main.go": "services/store/cmd/store/main.go",
 	"services/catalog/videos.go": "services/front/items.go", "deploy/schemas/video_events.proto": "deploy/schemas/item_events.proto",
-	"deploy/terraform/video_jobs.tf": "deploy/terraform/store_jobs.tf", "deploy/observability/grafana/boards/video.json": "deploy/observability/grafana/boards/store.json",
+	"deploy/terraform/video.tf": "deploy/terraform/store.tf", "deploy/observability/grafana/boards/video.json": "deploy/observability/grafana/boards/store.json",
 	"proto/video/replication/v1/replication_service.proto": "proto/store/replication/v1/replication_service.proto",
 }
 

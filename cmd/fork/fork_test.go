@@ -43,7 +43,7 @@ func TestForkHasItsOwnWords(t *testing.T) {
 		"proto/burrow/v1/quokka_service.proto": "service QuokkaService {",
 		"proto/quokka/events/v1/events.proto":  "message QuokkaCreated {",
 		"migrations/burrow/00002_quokkas.sql":  "CREATE TABLE burrow.quokkas (",
-		"deploy/terraform/burrow.tf":           "burrow-service",
+		"deploy/terraform/burrow.tf":           "burrow-outbox",
 		"internal/topics/topics.go":            `"quokka.events"`,
 		"services/lookout/openapi.json":        `"/v1/quokkas"`,
 		"cmd/fork/words.go":                    `owner:     "burrow"`,

@@ -34,10 +34,10 @@ locals {
 
   # A release changes images: services, workers and jobs, which run as these.
   ci_runs_as = var.github_repository == null ? {} : {
-    video           = google_service_account.video.name
-    video-migrate   = google_service_account.video_migrate.name
-    catalog         = google_service_account.catalog.name
-    catalog-migrate = google_service_account.catalog_migrate.name
+    video           = module.video.account.name
+    video-migrate   = module.video.migrate_account.name
+    catalog         = module.catalog.account.name
+    catalog-migrate = module.catalog.migrate_account.name
   }
 }
 

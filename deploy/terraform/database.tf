@@ -23,12 +23,15 @@ locals {
   # Mounted below /cloudsql in each container.
   sql_instances = google_sql_database_instance.main[*].connection_name
 
+  # What a migration needs to reach the database.
+  reached_database = [google_project_iam_member.sql_client, google_sql_database.main]
+
   # Static names, so that a plan knows them.
   sql_clients = var.cloud_sql == null ? {} : {
-    video           = google_service_account.video.email
-    video-migrate   = google_service_account.video_migrate.email
-    catalog         = google_service_account.catalog.email
-    catalog-migrate = google_service_account.catalog_migrate.email
+    video           = module.video.account.email
+    video-migrate   = module.video.migrate_account.email
+    catalog         = module.catalog.account.email
+    catalog-migrate = module.catalog.migrate_account.email
   }
 }
 

@@ -216,7 +216,7 @@ resource "google_monitoring_alert_policy" "jobs" {
       filter = join(" AND ", [
         "resource.type = \"cloud_run_job\"",
         "resource.labels.job_name = one_of(${join(", ", [
-          for job in concat([google_cloud_run_v2_job.video_migrate, google_cloud_run_v2_job.catalog_migrate], google_cloud_run_v2_job.video_drain) : "\"${job.name}\""
+          for job in concat([module.video.migrate, module.catalog.migrate], local.drain) : "\"${job.name}\""
         ])})",
         "metric.type = \"run.googleapis.com/job/completed_execution_count\"",
         "metric.labels.result = \"failed\"",
@@ -268,7 +268,7 @@ resource "google_monitoring_alert_policy" "rebuild" {
     condition_threshold {
       filter = join(" AND ", [
         "resource.type = \"cloud_run_job\"",
-        "resource.labels.job_name = \"${google_cloud_run_v2_job.catalog_rebuild.name}\"",
+        "resource.labels.job_name = \"${module.catalog.jobs["catalog-rebuild"].name}\"",
         "metric.type = \"run.googleapis.com/job/completed_execution_count\"",
         "metric.labels.result = \"failed\"",
       ])
@@ -311,7 +311,7 @@ resource "google_monitoring_alert_policy" "drain" {
     condition_absent {
       filter = join(" AND ", [
         "resource.type = \"cloud_run_job\"",
-        "resource.labels.job_name = \"${google_cloud_run_v2_job.video_drain[0].name}\"",
+        "resource.labels.job_name = \"${local.drain[0].name}\"",
         "metric.type = \"run.googleapis.com/job/completed_execution_count\"",
         "metric.labels.result = \"succeeded\"",
       ])

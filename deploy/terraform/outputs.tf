@@ -1,11 +1,11 @@
 output "video_url" {
   description = "video's API: REST and gRPC."
-  value       = google_cloud_run_v2_service.video.uri
+  value       = module.video.service.uri
 }
 
 output "catalog_url" {
   description = "catalog's API: REST and gRPC."
-  value       = google_cloud_run_v2_service.catalog.uri
+  value       = module.catalog.service.uri
 }
 
 output "images" {
@@ -15,7 +15,7 @@ output "images" {
 
 output "secrets" {
   description = "The secrets that need a version: gcloud secrets versions add NAME --data-file=-."
-  value       = setunion(local.video_secrets, local.catalog_secrets)
+  value       = setunion(keys(module.video.secrets), keys(module.catalog.secrets))
 }
 
 output "pubsub_endpoint" {

@@ -11,19 +11,17 @@ locals {
     "8" = [4096, 32768]
   }
 
-  # The remaining tenth of the memory is for memory that Go's runtime does not count.
-  memory_limit = {
-    for name, memory in { video = var.video.memory, catalog = var.catalog.memory, job = "512Mi" } :
-    name => "${floor(0.9 * tonumber(regex("^[0-9]+", memory)) * (endswith(memory, "Gi") ? 1024 : 1))}MiB"
+  # What is the same for both.
+  deployment = {
+    region                = var.region
+    labels                = var.labels
+    network               = var.network
+    transaction_pooler    = var.transaction_pooler
+    secret_versions       = var.secret_versions
+    metrics_sidecar_image = var.metrics_sidecar_image
+    binary_authorization  = var.binary_authorization
+    deletion_protection   = var.deletion_protection
   }
-
-  job_limits = { cpu = "1", memory = "512Mi" }
-
-  # Health, readiness and metrics: Cloud Run routes requests from outside to the port of
-  # the API only, and its probes reach both. The collector of metrics looks at 8080. A
-  # worker has no address, and all of it is there.
-  admin_port = 8080
-  api_port   = 8081
 
   # The callers whose requests reach a service at all, in Cloud Run's own terms.
   ingress = {

@@ -40,6 +40,11 @@ const (
 	awaitTime = 90 * time.Second
 	// sayAgain is how often AwaitDatabase reports an error.
 	sayAgain = 10 * time.Second
+	// pingTimeout bounds the ping of a connection that was idle for a second. A connection that was lost
+	// without an error, as in a failover, is replaced after that.
+	pingTimeout = 2 * time.Second
+	// drainTime is enough for the rest of an answer, so that a pooler does not see the connection reset.
+	drainTime = time.Second
 	// closeTime bounds the closing of a connection after the server has answered.
 	closeTime = 5 * time.Second
 )
@@ -74,6 +79,8 @@ func newPool(ctx context.Context, url string, size func(*pgxpool.Config)) (*pgxp
 		return nil, errDatabaseURL
 	}
 	size(cfg)
+	cfg.PingTimeout = pingTimeout
+	cfg.BeforeClose = dropIfLost
 	cfg.ConnConfig.ConnectTimeout = cmp.Or(cfg.ConnConfig.ConnectTimeout, connectTimeout)
 	cfg.ConnConfig.Tracer = newTracer(otel.GetTracerProvider())
 	cfg.ConnConfig.RuntimeParams["datestyle"] = "ISO, MDY" // pgx reads no other form of text; poolers know this parameter
@@ -95,6 +102,15 @@ func newPool(ctx context.Context, url string, size func(*pgxpool.Config)) (*pgxp
 	}
 	countWaits(pool)
 	return pool, nil
+}
+
+// dropIfLost ends the connection of a statement that was given up, drainTime later at most. pgx reads such a
+// connection to its end, for up to 15 seconds, and the pool has one connection less meanwhile. If the
+// connection was lost without an error, its end never comes.
+func dropIfLost(conn *pgx.Conn) {
+	if conn.IsClosed() {
+		time.AfterFunc(drainTime, func() { _ = conn.PgConn().Conn().Close() })
+	}
 }
 
 // closeIfReadOnly makes pgx close a connection when the server refuses to write. After a failover

@@ -11,7 +11,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/pgtest/pairtest"
 )
 
@@ -102,6 +104,49 @@ func TestTheDateStyleOfADatabaseDoesNotMatter(t *testing.T) {
 	var at time.Time
 	if err := pool.QueryRow(t.Context(), `SELECT '2026-03-04 05:06:07Z'::timestamptz`).Scan(&at); err != nil || !at.Equal(want) {
 		t.Errorf("%v, %v; want %v", at, err, want)
+	}
+}
+
+// Connections that are lost without an error, as in a failover, are replaced: those that were idle when
+// they are used next, and the others after the time limit of their statement.
+func TestLostConnectionsAreReplaced(t *testing.T) {
+	t.Parallel()
+	db := pairtest.New(t)
+	opened, err := ReservePool(t.Context(), db.VideoURL, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Close()
+	for name, idle := range map[string]bool{"idle": true, "in use": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := opened.Config().Copy()
+			cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return idle }
+			configured, err := pgxpool.NewWithConfig(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer configured.Close()
+			pool, freeze := pgtest.Freezable(t, configured)
+			query := func(patience time.Duration) error {
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				_, err := pool.Exec(ctx, `SELECT 1`)
+				return err
+			}
+			if err := query(time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			freeze()
+			if !idle {
+				if err := query(100 * time.Millisecond); err == nil {
+					t.Error("a lost connection answers")
+				}
+			}
+			if err := query(10 * time.Second); err != nil { // pgx's own limit is 15 s
+				t.Errorf("the next statement: %v", err)
+			}
+		})
 	}
 }
 

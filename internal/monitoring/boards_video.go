@@ -61,5 +61,7 @@ var videoRows = []Row{
 			Queries: one("keys", "min(idempotency_expired_keys)")},
 		{Title: "Writes refused for a locked row", Unit: "{request}/s", Means: "A rise means that another transaction holds rows for long.",
 			Queries: one(byService, perSecond("database_locked_total", services))},
+		{Title: "Writes refused behind slow ones", Unit: "{request}/s", Means: "A rise means that the database is slow or does not answer.",
+			Queries: one(byService, perSecond("database_busy_total", services))},
 	}},
 }

@@ -197,6 +197,10 @@ var cases = map[string][]ruleCase{
 	"WritesLocked": {
 		fires(halfHour, series{"database_locked_total": steady(1)}, nil), stays(halfHour, series{"database_locked_total": steady(0.6)}),
 	},
+	"WritesBusy": {
+		fires(halfHour, series{"database_busy_total": steady(1)}, nil), stays(halfHour, series{"database_busy_total": steady(0.6)}),
+		stays(halfHour, series{"database_locked_total": steady(1)}),
+	},
 	"IdempotencyKeysStay": {
 		fires(2*hour, series{`idempotency_expired_keys{instance="a"}`: level(10001), `idempotency_expired_keys{instance="b"}`: level(10001)}, nil),
 		stays(2*hour, series{`idempotency_expired_keys{instance="a"}`: level(99999), `idempotency_expired_keys{instance="b"}`: level(10000)}),

@@ -27,6 +27,8 @@ var requestMetrics = []Metric{
 		Meaning: "Operations of database connections that failed"},
 	{Name: "database.locked", Kind: Counter, Unit: "{request}", Service: both,
 		Meaning: "Requests that failed since another transaction held what they would change"},
+	{Name: "database.busy", Kind: Counter, Unit: "{request}", Service: both,
+		Meaning: "Requests that failed since the writes before them took too long, and met no lock"},
 	{Name: "database.pool.acquires", Kind: Counter, Unit: "{acquire}", Service: both,
 		Meaning: "Waits for a database connection that ended with one"},
 	{Name: "database.pool.canceled_acquires", Kind: Counter, Unit: "{acquire}", Service: both,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
@@ -17,7 +18,7 @@ import (
 // or the restart of a pooler takes.
 const databaseRetryAfter = time.Second
 
-// lockedRetryAfter is the client's pause after [txn.ErrLocked].
+// lockedRetryAfter is the client's pause after [txn.ErrLocked] and [txn.ErrBusy].
 const lockedRetryAfter = time.Second
 
 // From classifies err. If err is nil, From returns nil. If an *Error is in the chain of err, From
@@ -38,6 +39,9 @@ func From(err error) *Error {
 	case errors.Is(err, txn.ErrLocked):
 		e.Code, e.Reason, e.RetryAfter = CodeUnavailable, "LOCKED", lockedRetryAfter
 		e.Detail = "Another transaction holds what the request would change; nothing was changed."
+	case errors.Is(err, txn.ErrBusy):
+		e.Code, e.Reason, e.RetryAfter = CodeUnavailable, "BUSY", lockedRetryAfter
+		e.Detail = "The writes before this one take too long; nothing was changed."
 	case databaseAway(err):
 		e.Code, e.Detail = CodeUnavailable, "The database is not available at the moment."
 		e.RetryAfter = databaseRetryAfter
@@ -75,6 +79,9 @@ func notMigrated(err error) bool {
 // databaseAway reports whether the database could not be reached, or can do no work. It returns false
 // for a statement that failed, and for a statement that ran into the request's own deadline.
 func databaseAway(err error) bool {
+	if errors.Is(err, bounded.ErrLimit) {
+		return true
+	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return awayState(pg.Code)
 	}

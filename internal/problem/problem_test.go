@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
@@ -74,6 +75,7 @@ func TestFromClassifiesErrors(t *testing.T) {
 		"own error around another": {&problem.Error{Code: problem.CodeTooMany, Cause: context.Canceled}, problem.CodeTooMany},
 		"canceled":                 {fmt.Errorf("query: %w", context.Canceled), problem.CodeCanceled},
 		"deadline":                 {fmt.Errorf("query: %w", context.DeadlineExceeded), problem.CodeTimeout},
+		"no answer in time":        {fmt.Errorf("%w: %w", bounded.ErrLimit, context.DeadlineExceeded), problem.CodeUnavailable},
 		"unreachable database":     {fmt.Errorf("acquire: %w", unreachable), problem.CodeUnavailable},
 		"connection reset":         {fmt.Errorf("query: %w", &net.OpError{Op: "read", Err: io.EOF}), problem.CodeUnavailable},
 		"connection closed":        {fmt.Errorf("query: %w", pgconn.ErrConnClosed), problem.CodeUnavailable},
@@ -91,6 +93,7 @@ func TestFromClassifiesErrors(t *testing.T) {
 		"statement timeout":        {fmt.Errorf("list: %w", &pgconn.PgError{Code: "57014"}), problem.CodeTimeout},
 		"lock timeout":             {&pgconn.PgError{Code: "55P03"}, problem.CodeUnavailable},
 		"locked row":               {fmt.Errorf("write: %w: %w", txn.ErrLocked, &pgconn.PgError{Code: "55P03"}), problem.CodeUnavailable},
+		"behind slow writes":       {fmt.Errorf("write: %w", txn.ErrBusy), problem.CodeUnavailable},
 		"idle in transaction":      {&pgconn.PgError{Code: "25P03"}, problem.CodeTimeout},
 		"constraint":               {&pgconn.PgError{Code: "23505"}, problem.CodeInternal},
 		"status of another":        {status.Error(codes.NotFound, "no such shelf"), problem.CodeInternal},
@@ -104,8 +107,10 @@ func TestFromClassifiesErrors(t *testing.T) {
 			t.Errorf("%s: RetryAfter is %s", name, got.RetryAfter)
 		}
 	}
-	if got := problem.From(txn.ErrLocked); got.Reason != "LOCKED" {
-		t.Errorf("reason %q of a locked row", got.Reason)
+	for want, err := range map[string]error{"LOCKED": txn.ErrLocked, "BUSY": txn.ErrBusy} {
+		if got := problem.From(fmt.Errorf("write: %w", err)); got.Reason != want {
+			t.Errorf("reason %q of %v, want %s", got.Reason, err, want)
+		}
 	}
 	if got := problem.From(nil); got != nil {
 		t.Errorf("From(nil) = %v, want nil", got)

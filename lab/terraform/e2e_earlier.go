@@ -48,7 +48,7 @@ func findEarlier(ctx context.Context, from string) (revision, error) {
 }
 
 // applied are the pathspecs of the files that Terraform reads in an apply.
-var applied = []string{"--", ":(glob)" + moduleDir + "/*.tf", ":(glob)" + deployDir + "/schemas/*.proto"}
+var applied = []string{"--", ":(glob)" + moduleDir + "/**/*.tf", ":(glob)" + deployDir + "/schemas/*.proto"}
 
 // beforeLastChange returns the commit before the last change of the files that
 // Terraform reads. If there are uncommitted changes, it returns the commit of

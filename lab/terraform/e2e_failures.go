@@ -16,7 +16,7 @@ import (
 var errStart = errors.New("the startup probe failed")
 
 var (
-	replace = regexp.MustCompile(`terraform apply (-replace=terraform_data\.)video(_migration)`)
+	replace = regexp.MustCompile(`terraform apply (-replace=module\.)video(\.terraform_data\.migration)`)
 	deletes = regexp.MustCompile(`gcloud run services delete `)
 	refusal = "cannot destroy service without setting deletion_protection=false"
 )
@@ -80,7 +80,7 @@ func (p *testProject) keepsServing(ctx context.Context, v variables, before stri
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(changes, func(c change) bool { return c.Address == "google_cloud_run_v2_service.catalog" }) {
+	if slices.ContainsFunc(changes, func(c change) bool { return c.Address == "module.catalog.google_cloud_run_v2_service.service" }) {
 		return fmt.Errorf("a further plan tries again by itself, which the README denies: %v", changes)
 	}
 	return nil

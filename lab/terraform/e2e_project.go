@@ -153,9 +153,10 @@ func (p *testProject) variables(digest string) variables {
 	}
 }
 
-// prepare applies the resources that the README applies first. Then it fills the secrets.
+// prepare applies the resources that the README of the module's version applies first. Then it fills the
+// secrets.
 func (p *testProject) prepare(ctx context.Context, v variables) error {
-	text, err := os.ReadFile(readme)
+	text, err := os.ReadFile(p.module.path(path.Base(readme)))
 	if err != nil {
 		return err
 	}

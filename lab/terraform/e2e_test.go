@@ -193,8 +193,8 @@ func TestReadmeIsFollowed(t *testing.T) {
 	// Including the grants that a first start needs: they must have taken
 	// effect by then.
 	want := []string{
-		"google_artifact_registry_repository.images", "google_secret_manager_secret_iam_member.video",
-		"google_secret_manager_secret_iam_member.catalog", "google_sql_database.main", "google_project_iam_member.sql_client",
+		"google_artifact_registry_repository.images", "module.video.google_secret_manager_secret_iam_member.connections",
+		"module.catalog.google_secret_manager_secret_iam_member.connections", "google_sql_database.main", "google_project_iam_member.sql_client",
 	}
 	if diff := cmp.Diff(want, found); diff != "" {
 		t.Errorf("made first (-want +got):\n%s", diff)

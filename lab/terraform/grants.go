@@ -103,17 +103,28 @@ func (e event) grants() (lines []string, err error) {
 		return nil, nil
 	}
 	var state struct {
-		Root struct {
-			Resources []resource `json:"resources"`
-		} `json:"root_module"`
+		Root resources `json:"root_module"`
 	}
 	if err := json.Unmarshal(e.State, &state); err != nil {
 		return nil, fmt.Errorf("read the test's state: %w", err)
 	}
-	for _, r := range state.Root.Resources {
-		lines = append(lines, r.grants()...)
+	return state.Root.grants(), nil
+}
+
+// resources are the resources of a module in a Terraform state, and those of the modules that it calls.
+type resources struct {
+	Own    []resource  `json:"resources"`
+	Called []resources `json:"child_modules"`
+}
+
+func (r resources) grants() (lines []string) {
+	for _, own := range r.Own {
+		lines = append(lines, own.grants()...)
 	}
-	return lines, nil
+	for _, called := range r.Called {
+		lines = append(lines, called.grants()...)
+	}
+	return lines
 }
 
 // A resource is one resource of a Terraform state.

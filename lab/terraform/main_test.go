@@ -200,6 +200,13 @@ func TestVariablesAreDescribedAndValidated(t *testing.T) {
 	if variables < 10 {
 		t.Errorf("found %d variables", variables)
 	}
+	for _, name := range []string{"variables.tf", "outputs.tf"} {
+		for _, b := range blocks.FindAllStringSubmatch(read(t, moduleDir+"/"+serviceDir+name), -1) {
+			if !strings.Contains(b[3], "  description = ") {
+				t.Errorf("%s %s of %s has no description", b[1], b[2], serviceDir)
+			}
+		}
+	}
 }
 
 func read(t *testing.T, name string) string {
@@ -217,14 +224,15 @@ func TestGrantsOfAnyResource(t *testing.T) {
 		{"type":"google_pubsub_topic","values":{"name":"t"}},
 		{"type":"google_project_iam_binding","values":{"project":"p","role":"roles/owner","members":["user:a","user:b"]}},
 		{"type":"google_storage_bucket_iam_policy","values":{"bucket":"b","policy_data":"{}"}},
-		{"type":"google_project_iam_member","values":{"project":"p","role":"r","member":"m","condition":[{"expression":"x"}]}}]}}}`
+		{"type":"google_project_iam_member","values":{"project":"p","role":"r","member":"m","condition":[{"expression":"x"}]}}],
+		"child_modules":[{"child_modules":[{"resources":[{"type":"google_project_iam_member","values":{"project":"p","role":"r","member":"n"}}]}]}]}}}`
 	var got []string
 	err := events([]byte("Warning: none of JSON\n"+strings.ReplaceAll(state, "\n", "")), func(e event) error {
 		lines, err := e.grants()
 		got = append(got, lines...)
 		return err
 	})
-	want := "user:a  roles/owner  project p|user:b  roles/owner  project p|?    storage bucket|m  r  project p if x"
+	want := "user:a  roles/owner  project p|user:b  roles/owner  project p|?    storage bucket|m  r  project p if x|n  r  project p"
 	if strings.Join(got, "|") != want || err != nil {
 		t.Errorf("grants = %q, %v, want %q", got, err, want)
 	}

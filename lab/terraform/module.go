@@ -23,6 +23,9 @@ const (
 	runTime = 5 * time.Minute
 	// graceTime is the time that Terraform has to stop its providers after an interrupt.
 	graceTime = 20 * time.Second
+	// installed is the list of local modules that `terraform get` writes. Without the list, Terraform
+	// refuses to work. A change of a local module needs no further `get`.
+	installed = ".terraform/modules/modules.json"
 )
 
 // repository is the directory that contains deploy/.
@@ -102,6 +105,15 @@ func (m *module) terraform(ctx context.Context, args ...string) ([]byte, error) 
 
 // run is like terraform, but writes to the given stdout and has no time limit.
 func (m *module) run(ctx context.Context, stdout io.Writer, args ...string) error {
+	if _, err := os.Stat(m.path(installed)); errors.Is(err, fs.ErrNotExist) {
+		if err := m.command(ctx, io.Discard, "get"); err != nil {
+			return err
+		}
+	}
+	return m.command(ctx, stdout, args...)
+}
+
+func (m *module) command(ctx context.Context, stdout io.Writer, args ...string) error {
 	cmd := exec.CommandContext(ctx, "terraform", append(args, "-no-color")...)
 	cmd.Dir, cmd.Env = m.path("."), m.environment
 	// Terraform stops its providers on an interrupt. A kill would leave the providers running.

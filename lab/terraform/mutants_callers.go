@@ -43,36 +43,34 @@ var wrongCallers = []mutant{
 	}}},
 	{"a claim without a name", []edit{{file: "variables_access.tf", old: `"^[^\\s.]+(\\.[^\\s.]+)*$"`, new: `""`}}},
 	{"a service that video does not know", []edit{{
-		file: "video.tf", old: "[google_service_account.catalog.email, ", new: "[google_service_account.video.email, ",
+		file: "video.tf", old: "[module.catalog.account.email, ", new: "[module.video.account.email, ",
 	}}},
 	{"a job of catalog's that video does not know", []edit{{
-		file: "catalog_jobs.tf", in: `resource "google_cloud_run_v2_job" "catalog_dlq" {`,
-		old: "service_account       = google_service_account.catalog.email",
-		new: "service_account = google_service_account.video_migrate.email",
+		file: serviceDir + "jobs.tf", old: ": google_service_account.service.email", new: `: "jobs@example.com"`,
 	}}},
 	{"a service's token for another address", []edit{{
 		file: "video.tf", old: `AUTH_SERVICE_AUDIENCE = "https://${local.video_host}"`, new: `AUTH_SERVICE_AUDIENCE = "https://video"`,
 	}}},
 	{"workers that do not start, for want of an issuer", []edit{{
-		file: "catalog_workers.tf", old: "for_each = local.catalog_serve_env", new: "for_each = local.catalog_env",
+		file: serviceDir + "workers.tf", old: "for_each = local.env", new: "for_each = {}",
 	}}},
 	{"a job with a port", []edit{{
-		file: "video_jobs.tf", in: `resource "google_cloud_run_v2_job" "video_outbox" {`,
-		old: "merge(local.video_env,", new: "merge(local.video_serve_env,",
+		file: serviceDir + "jobs.tf", in: `resource "google_cloud_run_v2_job" "jobs" {`,
+		old: "merge(each.value.env,", new: "merge(local.env,",
 	}}},
 	{"metrics for every caller", []edit{{
-		file: "video.tf", old: "merge(local.video_serve_env, { ADMIN_PORT = tostring(local.admin_port) })", new: "local.video_serve_env",
+		file: serviceDir + "service.tf", old: "merge(local.env, { ADMIN_PORT = tostring(local.admin_port) })", new: "local.env",
 	}}},
-	{"metrics on the port of the API", []edit{{file: "variables_services.tf", old: "api_port   = 8081", new: "api_port = 8080"}}},
+	{"metrics on the port of the API", []edit{{file: serviceDir + "service.tf", old: "api_port   = 8081", new: "api_port = 8080"}}},
 	{"a probe where health is not", []edit{{
-		file: "catalog.tf", old: "path = \"/healthz\"\n          port = local.admin_port", new: `path = "/healthz"`,
+		file: serviceDir + "service.tf", old: "path = \"/healthz\"\n          port = local.admin_port", new: `path = "/healthz"`,
 	}}},
 	{"a probe of workers where health is not", []edit{{
-		file: "video_workers.tf", old: "path = \"/healthz\"\n          port = local.admin_port",
+		file: serviceDir + "workers.tf", old: "path = \"/healthz\"\n          port = local.admin_port",
 		new: "path = \"/healthz\"\n          port = 8081",
 	}}},
 	{"reflection in the cloud", []edit{{
-		file: "video.tf", old: `video_args = concat(["serve", `, new: `video_args = concat(["serve", "-reflection", `,
+		file: "video.tf", old: `["serve", "-outbox`, new: `["serve", "-reflection", "-outbox`,
 	}}},
 	{"an ingress that is not its own", []edit{{file: "catalog.tf", old: "local.ingress[var.catalog.ingress]",
 		new: "local.ingress[var.video.ingress]"}}},

@@ -8,7 +8,7 @@ var wrongProjects = []mutant{
 		file: "alerts.tf", old: "local.collected ? each.value.expr : try(each.value.instead, each.value.expr)", new: "each.value.expr",
 	}}},
 	{"a registry that deletes the image that runs", []edit{{file: "registry.tf", old: "keep_count = 500", new: "keep_count = 50"}}},
-	{"a revision without labels", []edit{{file: "catalog_workers.tf", old: "    labels          = var.labels\n"}}},
+	{"a revision without labels", []edit{{file: serviceDir + "workers.tf", old: "    labels          = var.deployment.labels\n"}}},
 	{"a database without labels", []edit{{file: "database.tf", old: "user_labels                 = var.labels #", new: "#"}}},
 	{"an alert without labels", []edit{{
 		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "disk" {`, old: "merge(var.labels, { severity = \"page\" })",

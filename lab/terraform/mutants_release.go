@@ -40,50 +40,46 @@ var wrongReleases = []mutant{
 // wrongJobs are mistakes in the jobs.
 var wrongJobs = []mutant{
 	{"an operator's command that is ended like a drain", []edit{{
-		file: "video_jobs.tf", in: `resource "google_cloud_run_v2_job" "video_outbox" {`, old: `timeout               = "86400s"`,
-		new: `timeout               = "600s"`,
+		file: "video.tf", old: `timeout = "86400s" # purge`, new: `timeout = "600s" #`,
 	}}},
 	{"a schedule that runs the operators' job", []edit{{
-		file: "video_jobs.tf", in: `resource "google_cloud_scheduler_job" "video_drain" {`, old: "google_cloud_run_v2_job.video_drain[0].id",
-		new: "google_cloud_run_v2_job.video_outbox.id",
+		file: "video.tf", in: `resource "google_cloud_scheduler_job" "video_drain" {`, old: "local.drain[0].id",
+		new: `module.video.jobs["video-outbox"].id`,
 	}}},
 	{"a schedule that may run the operators' job", []edit{{
-		file: "video_jobs.tf", in: `resource "google_cloud_run_v2_job_iam_member" "video_drain" {`,
-		old: "google_cloud_run_v2_job.video_drain[0].name",
-		new: "google_cloud_run_v2_job.video_outbox.name",
+		file: "video.tf", in: `resource "google_cloud_run_v2_job_iam_member" "video_drain" {`, old: "local.drain[0].name",
+		new: `module.video.jobs["video-outbox"].name`,
 	}}},
 	{"a drain that only shows the outbox", []edit{{
-		file: "video_jobs.tf", old: `["outbox", "drain"]`, new: `["outbox", "status"]`,
+		file: "video.tf", old: `["outbox", "drain"]`, new: `["outbox", "status"]`,
 	}}},
 	{"a migration as the service", []edit{{
-		file: "catalog_jobs.tf", old: `google_secret_manager_secret.catalog["catalog-admin-database-url"]`,
-		new: `google_secret_manager_secret.catalog["catalog-database-url"]`,
+		file: serviceDir + "jobs.tf", old: `connections["${var.name}-admin-database-url"]`, new: `connections["${var.name}-database-url"]`,
 	}}},
 	{"a migration as the owner of the other schema", []edit{{
-		file: "catalog_jobs.tf", old: `google_secret_manager_secret.catalog["catalog-admin-database-url"]`,
-		new: `google_secret_manager_secret.video["video-admin-database-url"]`,
+		file: serviceDir + "jobs.tf", old: `google_secret_manager_secret.connections["${var.name}-admin-database-url"].secret_id`,
+		new: `"video-admin-database-url"`,
 	}}},
 	{"a service that owns its schema", []edit{{
-		file: "catalog.tf", in: `resource "google_secret_manager_secret_iam_member" "catalog" {`,
-		old: "google_service_account.catalog_migrate.email :", new: "google_service_account.catalog.email :",
+		file: serviceDir + "service.tf", in: `resource "google_secret_manager_secret_iam_member" "connections" {`,
+		old: "google_service_account.migrate.email :", new: "google_service_account.service.email :",
 	}}},
 	{"a rebuild that may not call video", []edit{
-		{file: "catalog_rebuild.tf", in: `resource "` + callsVideo + `" "rebuild_calls_video" {`},
+		{file: "catalog.tf", in: `resource "` + callsVideo + `" "rebuild_calls_video" {`},
 	}},
 	{"a rebuild that video does not know", []edit{{
-		file: "video.tf", old: ", google_service_account.catalog_migrate.email])", new: "])",
+		file: "video.tf", old: ", module.catalog.migrate_account.email])", new: "])",
 	}}},
 	{"a rebuild without video's address", []edit{{
-		file: "catalog_rebuild.tf", old: "            VIDEO_SERVICE_ADDR = local.catalog_env.VIDEO_SERVICE_ADDR\n",
+		file: "catalog.tf", old: "        VIDEO_SERVICE_ADDR = local.catalog_env.VIDEO_SERVICE_ADDR\n",
 	}}},
 	{"a rebuild as the service", []edit{{
-		file: "catalog_rebuild.tf", old: `google_secret_manager_secret.catalog["catalog-admin-database-url"]`,
-		new: `google_secret_manager_secret.catalog["catalog-database-url"]`,
+		file: "catalog.tf", old: "      owner   = true\n",
 	}}},
 	{"a rebuild that nobody has begun", []edit{{
-		file: "catalog_rebuild.tf", old: `["rebuild", "status"]`, new: `["rebuild", "run", "--yes"]`,
+		file: "catalog.tf", old: `["rebuild", "status"]`, new: `["rebuild", "run", "--yes"]`,
 	}}},
 	{"a rebuild that is ended like a migration", []edit{{
-		file: "catalog_rebuild.tf", old: `timeout               = "86400s"`, new: `timeout               = "960s"`,
+		file: "catalog.tf", old: `timeout = "86400s" # a million`, new: `timeout = "960s" #`,
 	}}},
 }

@@ -13,13 +13,16 @@ const eventsParked = `  "EventsParked": {
   },
 `
 
+// serviceDir is the folder of the local module that both services call.
+const serviceDir = "modules/service/"
+
 const callsVideo = "google_cloud_run_v2_service_iam_member"
 
 // wrongRuns are mistakes in the programs that run, and in their permissions.
 var wrongRuns = []mutant{
-	{"CPU only during requests", []edit{{file: "video.tf", old: "cpu_idle          = false", new: "cpu_idle          = true"}}},
+	{"CPU only during requests", []edit{{file: serviceDir + "service.tf", old: "cpu_idle          = false", new: "cpu_idle          = true"}}},
 	{"no instance at rest", []edit{{
-		file: "catalog.tf", old: "min_instance_count = var.catalog.min_instances", new: "min_instance_count = 0",
+		file: serviceDir + "service.tf", old: "min_instance_count = var.settings.min_instances", new: "min_instance_count = 0",
 	}}},
 	{"the service agent's grant is missing", []edit{
 		{file: "pubsub.tf", in: `resource "google_pubsub_subscription_iam_member" "agent_acknowledges" {`},
@@ -41,7 +44,7 @@ var wrongRuns = []mutant{
 			new: `resource "google_project_iam_member" "video_publishes" {
   project = var.project_id
   role    = "roles/pubsub.publisher"
-  member  = "serviceAccount:${google_service_account.video.email}"
+  member  = "serviceAccount:${module.video.account.email}"
 }
 `,
 		},
@@ -49,22 +52,22 @@ var wrongRuns = []mutant{
 			new: "    google_project_iam_member.video_publishes,"},
 	}},
 	{"publisher on the project in addition", []edit{{
-		file: "video.tf", old: "# Secrets: made here", new: `resource "google_project_iam_member" "video" {
+		file: "video.tf", old: "# The schedule of the drain", new: `resource "google_project_iam_member" "video" {
   project = var.project_id
   role    = "roles/pubsub.publisher"
-  member  = "serviceAccount:${google_service_account.video.email}"
+  member  = "serviceAccount:${module.video.account.email}"
 }
 
-# Secrets: made here`,
+# The schedule of the drain`,
 	}}},
 	{"a secret in the plain environment", []edit{
-		{file: "video.tf", old: `{ DATABASE_URL = "video-database-url" },`, new: "{},"},
+		{file: serviceDir + "service.tf", old: `{ DATABASE_URL = "${var.name}-database-url" },`, new: "{},"},
 		{file: "video.tf", old: "    LOG_LEVEL            = var.log_level", new: `    LOG_LEVEL            = var.log_level
     DATABASE_URL         = "postgres://video_service:secret@db.example.com/video"`},
 	}},
 	{"an image by tag", []edit{{
-		file: "catalog.tf", in: `resource "google_cloud_run_v2_service" "catalog" {`,
-		old: "image = var.catalog.image", new: `image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog:latest"`,
+		file: serviceDir + "service.tf", in: `resource "google_cloud_run_v2_service" "service" {`,
+		old: "image = var.settings.image", new: `image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog:latest"`,
 	}}},
 	{"digests of any form are accepted", []edit{{
 		file: "variables_services.tf", old: `"@sha256:[0-9a-f]{64}$", var.video.image`, new: `".", var.video.image`,
@@ -81,29 +84,29 @@ var wrongRuns = []mutant{
 	}}},
 	{"a longer retention than the inbox has", []edit{{file: "pubsub.tf", old: "inbox_retention_days = 32",
 		new: "inbox_retention_days = 90"}}},
-	{"a wrong port name", []edit{{file: "catalog.tf", old: `name           = "h2c"`, new: `name           = "http1"`}}},
+	{"a wrong port name", []edit{{file: serviceDir + "service.tf", old: `name           = "h2c"`, new: `name           = "http1"`}}},
 	{"the global Pub/Sub endpoint", []edit{{
 		file: "pubsub.tf", old: `"${var.region}-pubsub.googleapis.com:443"`, new: `"pubsub.googleapis.com:443"`,
 	}}},
 	{"catalog may not call video", []edit{
-		{file: "video.tf", in: `resource "` + callsVideo + `" "catalog_calls_video" {`},
+		{file: "catalog.tf", in: `resource "` + callsVideo + `" "catalog_calls_video" {`},
 	}},
 	{"the writer before the reader", []edit{
-		{file: "video.tf", old: "    google_cloud_run_v2_service.catalog,\n    google_cloud_run_v2_worker_pool.catalog,\n"},
+		{file: "video.tf", old: "    module.catalog.service,\n    module.catalog.workers,\n"},
 		{file: "catalog.tf", old: `"${local.video_host}:443"`,
-			new: `"${trimprefix(google_cloud_run_v2_service.video.uri, "https://")}:443"`},
+			new: `"${trimprefix(module.video.service.uri, "https://")}:443"`},
 	}},
 	{"a comparison of retentions before its permission", []edit{{
 		file: "catalog.tf", old: "    google_pubsub_subscription_iam_member.catalog_views_subscription,\n",
 	}}},
-	{"the writer before the reader's workers", []edit{{file: "video.tf", old: "    google_cloud_run_v2_worker_pool.catalog,\n"}}},
+	{"the writer before the reader's workers", []edit{{file: "video.tf", old: "    module.catalog.workers,\n"}}},
 	{"the reader before its schema", []edit{
-		{file: "catalog.tf", old: "    google_cloud_run_v2_job.catalog_migrate,\n"},
-		{file: "catalog.tf", old: "terraform_data.catalog_migration.id", new: `"now"`},
+		{file: serviceDir + "service.tf", old: "    google_cloud_run_v2_job.migrate,\n"},
+		{file: serviceDir + "service.tf", old: "terraform_data.migration.id", new: `"now"`},
 	}},
 	{"an address that is not the audience", []edit{{file: "video.tf", old: `custom_audiences = ["https://${local.video_host}"]`,
 		new: `custom_audiences = ["https://video"]`}}},
-	{"Terraform gives up before a migration does", []edit{{file: "catalog_jobs.tf", old: `update = "30m"`, new: `update = "20m"`}}},
+	{"Terraform gives up before a migration does", []edit{{file: serviceDir + "jobs.tf", old: `update = "30m"`, new: `update = "20m"`}}},
 	{"a database that is deleted under its sessions", []edit{{
 		file: "database.tf", old: `deletion_policy = "ABANDON"`, new: `deletion_policy = "DELETE"`,
 	}}},
@@ -127,8 +130,8 @@ var wrongRuns = []mutant{
 		new: "count(target_info)"}}},
 	{"a collector without a grant", []edit{{file: "collector.tf", old: "for_each = local.collected ?", new: "for_each = !local.collected ?"}}},
 	{"a pool that the collector replaces", []edit{{
-		file: "catalog_workers.tf", old: "        image = containers.value\n",
-		new: "        image = containers.value\n        depends_on = [\"catalog\"]\n",
+		file: serviceDir + "workers.tf", old: "        image = containers.value\n",
+		new: "        image = containers.value\n        depends_on = [var.name]\n",
 	}}},
 	{"a log without the line of its alert", []edit{{
 		file: "variables.tf", old: `var.log_level != "error" || var.metrics_sidecar_image != ""`,
@@ -141,7 +144,7 @@ var wrongRuns = []mutant{
 		file: "variables_database.tf", old: `"^db-custom-[0-9]+-[0-9]+$"`, new: `"^db-(custom-[0-9]+-[0-9]+|g1-small)$"`,
 	}}},
 	{"drains that overlap", []edit{{file: "variables_services.tf", old: `\\*/([5-9]|`, new: `\\*|\\*/([1-9]|`}}},
-	{"a collector that starts first", []edit{{file: "video.tf", old: `        depends_on = ["video"] #`, new: "        #"}}},
+	{"a collector that starts first", []edit{{file: serviceDir + "service.tf", old: "        depends_on = [var.name] #", new: "        #"}}},
 	{"pages that go where tickets go", []edit{{file: "alerts.tf", old: "page   = var.notification_channels",
 		new: "page   = coalesce(var.ticket_channels, var.notification_channels)"}}},
 	{"any image as the collector", []edit{{file: "variables_monitoring.tf",
@@ -160,7 +163,7 @@ var wrongRuns = []mutant{
 	{"a part of a connection", []edit{{file: "variables_database.tf", old: "floor(count) == count", new: "count >= 0"}}},
 	{"memory that does not go with the CPU", []edit{{file: "variables_services.tf", old: `"4" = [2048, 16384]`, new: `"4" = [512, 16384]`}}},
 	{"anyone may write", []edit{{
-		file: "video.tf", old: "for_each = var.video.public ?", new: "for_each = var.catalog.public ?",
+		file: serviceDir + "service.tf", old: "for_each = var.settings.public ?", new: "for_each = !var.settings.public ?",
 	}}},
 	{"anyone may read by default", []edit{{
 		file: "variables_services.tf", in: `variable "catalog" {`, old: "public              = optional(bool, false)",
@@ -176,19 +179,20 @@ var wrongRuns = []mutant{
 		file: "catalog.tf", old: "floor(var.catalog.concurrency / 2)", new: "500",
 	}}},
 	{"a garbage collector that does not know the limit", []edit{{
-		file: "video.tf", old: "    GOMEMLIMIT           = local.memory_limit.video\n",
+		file: serviceDir + "service.tf", old: "merge(var.env, { GOMEMLIMIT = local.memory_limit.service })", new: "var.env",
 	}}},
-	{"all of the memory for Go", []edit{{file: "variables_services.tf", old: "floor(0.9 * ", new: "floor(1.0 * "}}},
+	{"all of the memory for Go", []edit{{file: serviceDir + "service.tf", old: "floor(0.9 * ", new: "floor(1.0 * "}}},
 	{"a revision without traffic that grows", []edit{{
-		file: "video.tf", old: "      max_instance_count = var.video.max_instances\n    }\n\n    containers",
+		file: serviceDir + "service.tf", old: "      max_instance_count = var.settings.max_instances\n    }\n\n    containers",
 		new: "    }\n\n    containers",
 	}}},
 	{"a migration that runs again by itself", []edit{{
-		file: "video_jobs.tf", in: `resource "google_cloud_run_v2_job" "video_migrate" {`, old: "max_retries           = 0      #",
+		file: serviceDir + "jobs.tf", in: `resource "google_cloud_run_v2_job" "migrate" {`, old: "max_retries           = 0      #",
 		new: "max_retries           = 3      #",
 	}}},
 	{"the latest version of a secret", []edit{{
-		file: "video.tf", old: `lookup(var.secret_versions, env.value, "1")`, new: `lookup(var.secret_versions, env.value, "latest")`,
+		file: serviceDir + "service.tf", old: `lookup(var.deployment.secret_versions, env.value, "1")`,
+		new: `lookup(var.deployment.secret_versions, env.value, "latest")`,
 	}}},
 	{"a disk without a limit", []edit{{file: "database.tf", old: "    disk_autoresize_limit       = local.disk_limit_gb\n"}}},
 	{"connections without an alert", []edit{{file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "connections" {`}}},
@@ -253,12 +257,11 @@ var wrongRuns = []mutant{
 		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "disk" {`, old: "local.channels.page", new: "local.channels.ticket",
 	}}},
 	{"an operator's wrong id that wakes a person", []edit{{
-		file: "monitoring.tf", old: "[google_cloud_run_v2_job.video_migrate, ",
-		new: "[google_cloud_run_v2_job.video_migrate, google_cloud_run_v2_job.video_outbox, ",
+		file: "monitoring.tf", old: "[module.video.migrate, ", new: `[module.video.migrate, module.video.jobs["video-outbox"], `,
 	}}},
 	{"a rebuild that fails without an alert", []edit{{
-		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "rebuild" {`, old: "google_cloud_run_v2_job.catalog_rebuild.name",
-		new: "google_cloud_run_v2_job.catalog_dlq.name",
+		file: "monitoring.tf", in: `resource "google_monitoring_alert_policy" "rebuild" {`, old: `jobs["catalog-rebuild"].name`,
+		new: `jobs["catalog-dlq"].name`,
 	}}},
 	{"lost commits without an alert", []edit{{file: "monitoring.tf", old: "    diverged = {", new: "    converged = {"}}},
 	{"replaced rows without an alert", []edit{{
@@ -279,11 +282,11 @@ var wrongRuns = []mutant{
 		new: "try(var.cloud_sql.max_connections >= 1, false)",
 	}}},
 	{"workers that are killed before they start", []edit{{
-		file: "catalog_workers.tf", in: `resource "google_cloud_run_v2_worker_pool" "catalog" {`,
+		file: serviceDir + "workers.tf", in: `resource "google_cloud_run_v2_worker_pool" "workers" {`,
 		old: "failure_threshold = 40", new: "failure_threshold = 2",
 	}}},
 	{"a job without the policy for images", []edit{{
-		file: "video_jobs.tf", in: `resource "google_cloud_run_v2_job" "video_outbox" {`, old: "var.binary_authorization ? [true] : []",
+		file: serviceDir + "jobs.tf", in: `resource "google_cloud_run_v2_job" "jobs" {`, old: "var.deployment.binary_authorization ? [true] : []",
 		new: "[]",
 	}}},
 }

@@ -12,14 +12,14 @@ import (
 // applies the events of a newer writer leaves rows incomplete. In a first apply, catalog compares the
 // retention of its subscriptions once, at its start, and gives up without the permission.
 var releaseOrder = [][2]string{
-	{"google_pubsub_schema.events", "google_cloud_run_v2_service.catalog"},
-	{"google_cloud_run_v2_job.catalog_migrate", "google_cloud_run_v2_service.catalog"},
-	{"google_cloud_run_v2_job.catalog_migrate", "google_cloud_run_v2_worker_pool.catalog"},
-	{"google_cloud_run_v2_job.video_migrate", "google_cloud_run_v2_service.video"},
-	{"google_cloud_run_v2_service.catalog", "google_cloud_run_v2_service.video"},
-	{"google_cloud_run_v2_worker_pool.catalog", "google_cloud_run_v2_service.video"},
-	{"google_cloud_run_v2_service.video", "google_cloud_run_v2_worker_pool.video"},
-	{"google_pubsub_subscription_iam_member.catalog_views_subscription", "google_cloud_run_v2_service.catalog"},
+	{"google_pubsub_schema.events", "module.catalog.google_cloud_run_v2_service.service"},
+	{"module.catalog.google_cloud_run_v2_job.migrate", "module.catalog.google_cloud_run_v2_service.service"},
+	{"module.catalog.google_cloud_run_v2_job.migrate", "module.catalog.google_cloud_run_v2_worker_pool.workers"},
+	{"module.video.google_cloud_run_v2_job.migrate", "module.video.google_cloud_run_v2_service.service"},
+	{"module.catalog.google_cloud_run_v2_service.service", "module.video.google_cloud_run_v2_service.service"},
+	{"module.catalog.google_cloud_run_v2_worker_pool.workers", "module.video.google_cloud_run_v2_service.service"},
+	{"module.video.google_cloud_run_v2_service.service", "module.video.google_cloud_run_v2_worker_pool.workers"},
+	{"google_pubsub_subscription_iam_member.catalog_views_subscription", "module.catalog.google_cloud_run_v2_service.service"},
 }
 
 // dependency matches a line of `terraform graph`. The first resource on the line depends on the

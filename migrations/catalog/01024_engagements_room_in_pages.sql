@@ -1,10 +1,10 @@
 -- A change of a row finds room in the row's page, so that it writes no index (a HOT update). Pages that are full
--- already get their room when their rows are written again.
+-- already get their room when their rows are written again. A fork without engagements has no such table.
 
 -- +goose Up
 SET LOCAL lock_timeout = '1500ms';
-ALTER TABLE catalog.video_user_engagements_projection SET (fillfactor = 90);
+ALTER TABLE IF EXISTS catalog.video_user_engagements_projection SET (fillfactor = 90);
 
 -- +goose Down
 SET LOCAL lock_timeout = '1500ms';
-ALTER TABLE catalog.video_user_engagements_projection RESET (fillfactor);
+ALTER TABLE IF EXISTS catalog.video_user_engagements_projection RESET (fillfactor);

@@ -26,6 +26,7 @@ func TestEachErrorOfTheLibraryIsAProblem(t *testing.T) {
 		"too many searches": {errTooManySearches, problem.CodeTooMany, "TOO_MANY_SEARCHES", true},
 		"away":              {fmt.Errorf("%w: %w", consistency.ErrOwnerUnavailable, context.DeadlineExceeded), problem.CodeUnavailable, "NOT_FRESH_ENOUGH", true},
 		"locked":            {fmt.Errorf("take over: %w", txn.ErrLocked), problem.CodeUnavailable, "LOCKED", true},
+		"busy":              {fmt.Errorf("take over: %w", txn.ErrBusy), problem.CodeUnavailable, "BUSY", true},
 		"invalid":           {&consistency.InvalidRequestError{Field: "f", Detail: "is odd"}, problem.CodeInvalid, "", false},
 	} {
 		p := problem.From(problemOf(tc.err))

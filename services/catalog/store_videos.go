@@ -133,7 +133,8 @@ func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID
 		args = append(args, "%"+strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(q.Title)+"%")
 		page = searchSQL(from, fmt.Sprintf("%s ILIKE $%d", searchedColumn(q.Title), len(args)))
 	}
-	page = withCounters(page+` ORDER BY video_id DESC LIMIT $1`) + ` ORDER BY video_id DESC`
+	page += ` ORDER BY video_id DESC LIMIT $1`
+	page = withCounters(page) + ` ORDER BY video_id DESC`
 	videos, reached, err = readPage[Video](ctx, db, read, "video_id", page, args, wanted, idsOf(wanted), joined)
 	if err != nil {
 		return nil, 0, fmt.Errorf("list videos: %w", err)

@@ -364,7 +364,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description Another transaction holds the row, and nothing was changed (reason LOCKED). Or the database or the issuer's keys cannot be reached (UNAVAILABLE): a write may then have been carried out. With an idempotency key it may be sent again. */
+        /** @description Another transaction holds the row (reason LOCKED), or the writes before this one take too long (BUSY): nothing was changed. Or the database or the issuer's keys cannot be reached (UNAVAILABLE): a write may then have been carried out. With an idempotency key it may be sent again. */
         Unavailable: {
             headers: {
                 /** @description In seconds. */

@@ -43,6 +43,7 @@ provider_installation {
   }
 }
 CONFIG
+  terraform -chdir="$copy/terraform" get >/dev/null
 else
   terraform -chdir="$copy/terraform" init -backend=false -input=false >/dev/null ||
     missing "the registry has no provider for this machine: make tf-provider"

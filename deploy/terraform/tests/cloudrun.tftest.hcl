@@ -18,50 +18,50 @@ run "services" {
 
   assert {
     condition = alltrue([
-      for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] :
+      for service in [module.video.service, module.catalog.service] :
       service.template[0].containers[0].resources[0].cpu_idle == false
     ])
     error_message = "cpu_idle must be false: relay and consumer work between requests."
   }
   assert {
     condition = alltrue([
-      for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] :
+      for service in [module.video.service, module.catalog.service] :
       service.scaling[0].min_instance_count >= 1
     ])
     error_message = "min_instance_count must be at least 1: Cloud Run starts no instance for a backlog."
   }
   assert {
     condition = alltrue([
-      for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] :
+      for service in [module.video.service, module.catalog.service] :
       service.scaling[0].max_instance_count == 2 && service.template[0].scaling[0].max_instance_count == 2 && service.template[0].containers[0].resources[0].startup_cpu_boost
     ])
     error_message = "Instances must be bounded, those of a revision without traffic too, and starts boosted."
   }
   assert {
-    condition     = google_cloud_run_v2_service.video.template[0].max_instance_request_concurrency == 80 && google_cloud_run_v2_service.catalog.template[0].max_instance_request_concurrency == 1000
+    condition     = module.video.service.template[0].max_instance_request_concurrency == 80 && module.catalog.service.template[0].max_instance_request_concurrency == 1000
     error_message = "A write needs CPU and a connection, so few go to an instance of video; a reader who waits needs a place only."
   }
   assert {
-    condition     = one(regex("^-max-waiting-reads=([0-9]+)$", google_cloud_run_v2_service.catalog.template[0].containers[0].args[1])) * 2 == google_cloud_run_v2_service.catalog.template[0].max_instance_request_concurrency
+    condition     = one(regex("^-max-waiting-reads=([0-9]+)$", module.catalog.service.template[0].containers[0].args[1])) * 2 == module.catalog.service.template[0].max_instance_request_concurrency
     error_message = "Readers who wait may take half of an instance's places: the next is refused while there is a place to say so, and those who need not wait are served."
   }
   assert {
     condition = alltrue([
-      for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] :
+      for service in [module.video.service, module.catalog.service] :
       service.template[0].containers[0].ports[0].name == "h2c" && service.template[0].containers[0].ports[0].container_port == 8081
     ])
     error_message = "The port must be named h2c: gRPC needs HTTP/2 to the container."
   }
   assert {
     condition = alltrue([
-      for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] :
+      for service in [module.video.service, module.catalog.service] :
       service.template[0].containers[0].startup_probe[0].http_get[0].path == "/readyz" && service.template[0].containers[0].liveness_probe[0].http_get[0].path == "/healthz"
     ])
     error_message = "A revision must be ready before it serves (/readyz) and be restarted when a loop stands still (/healthz)."
   }
   assert {
     condition = alltrue(flatten([
-      for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] : [
+      for service in [module.video.service, module.catalog.service] : [
         for probe in concat(service.template[0].containers[0].startup_probe, service.template[0].containers[0].liveness_probe) :
         [for e in service.template[0].containers[0].env : e.value if e.name == "ADMIN_PORT"] == [tostring(probe.http_get[0].port)] &&
         probe.http_get[0].port != service.template[0].containers[0].ports[0].container_port
@@ -71,18 +71,18 @@ run "services" {
   }
   assert {
     condition = alltrue(flatten([
-      for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] :
+      for service in [module.video.service, module.catalog.service] :
       [for arg in service.template[0].containers[0].args : !strcontains(arg, "reflection")]
     ]))
     error_message = "gRPC reflection must stay off, as it is outside of a laptop."
   }
   assert {
-    condition     = google_cloud_run_v2_service.video.ingress == "INGRESS_TRAFFIC_ALL" && google_cloud_run_v2_service.catalog.ingress == "INGRESS_TRAFFIC_ALL"
+    condition     = module.video.service.ingress == "INGRESS_TRAFFIC_ALL" && module.catalog.service.ingress == "INGRESS_TRAFFIC_ALL"
     error_message = "Without another ingress, IAM alone must decide which callers are let in."
   }
   assert {
     condition = alltrue(flatten([
-      for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] : [
+      for service in [module.video.service, module.catalog.service] : [
         for probe in concat(service.template[0].containers[0].startup_probe, service.template[0].containers[0].liveness_probe) :
         probe.timeout_seconds < probe.period_seconds
       ]
@@ -91,13 +91,13 @@ run "services" {
   }
   assert {
     condition = (
-      can(regex("@sha256:0{64}$", google_cloud_run_v2_service.video.template[0].containers[0].image)) &&
-      can(regex("@sha256:1{64}$", google_cloud_run_v2_service.catalog.template[0].containers[0].image)) &&
-      can(regex("@sha256:0{64}$", google_cloud_run_v2_job.video_migrate.template[0].template[0].containers[0].image)) &&
-      can(regex("@sha256:0{64}$", google_cloud_run_v2_job.video_outbox.template[0].template[0].containers[0].image)) &&
-      can(regex("@sha256:1{64}$", google_cloud_run_v2_job.catalog_migrate.template[0].template[0].containers[0].image)) &&
-      can(regex("@sha256:1{64}$", google_cloud_run_v2_job.catalog_dlq.template[0].template[0].containers[0].image)) &&
-      can(regex("@sha256:1{64}$", google_cloud_run_v2_job.catalog_rebuild.template[0].template[0].containers[0].image))
+      can(regex("@sha256:0{64}$", module.video.service.template[0].containers[0].image)) &&
+      can(regex("@sha256:1{64}$", module.catalog.service.template[0].containers[0].image)) &&
+      can(regex("@sha256:0{64}$", module.video.migrate.template[0].template[0].containers[0].image)) &&
+      can(regex("@sha256:0{64}$", module.video.jobs["video-outbox"].template[0].template[0].containers[0].image)) &&
+      can(regex("@sha256:1{64}$", module.catalog.migrate.template[0].template[0].containers[0].image)) &&
+      can(regex("@sha256:1{64}$", module.catalog.jobs["catalog-dlq"].template[0].template[0].containers[0].image)) &&
+      can(regex("@sha256:1{64}$", module.catalog.jobs["catalog-rebuild"].template[0].template[0].containers[0].image))
     )
     error_message = "Everything must run the image that was given, by digest."
   }
@@ -110,7 +110,7 @@ run "services" {
   }
   assert {
     condition = alltrue([
-      for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] :
+      for service in [module.video.service, module.catalog.service] :
       service.deletion_protection
     ])
     error_message = "Services must be protected from deletion."
@@ -121,50 +121,50 @@ run "environment" {
   command = apply
 
   assert {
-    condition = { for e in google_cloud_run_v2_service.video.template[0].containers[0].env : e.name => e.value if length(e.value_source) == 0 } == { GOOGLE_CLOUD_PROJECT = "acme-test", PUBSUB_ENDPOINT = "europe-west1-pubsub.googleapis.com:443", LOG_LEVEL = "info", GOMEMLIMIT = "460MiB", ADMIN_PORT = "8080",
-      AUTH_ISSUER = "https://issuer.example.com/auth/v1", AUTH_AUDIENCE = "authenticated", AUTH_SERVICE_AUDIENCE = "https://video-123456789012.europe-west1.run.app", AUTH_SERVICES = "${google_service_account.catalog.email},${google_service_account.catalog_migrate.email}"
+    condition = { for e in module.video.service.template[0].containers[0].env : e.name => e.value if length(e.value_source) == 0 } == { GOOGLE_CLOUD_PROJECT = "acme-test", PUBSUB_ENDPOINT = "europe-west1-pubsub.googleapis.com:443", LOG_LEVEL = "info", GOMEMLIMIT = "460MiB", ADMIN_PORT = "8080",
+      AUTH_ISSUER = "https://issuer.example.com/auth/v1", AUTH_AUDIENCE = "authenticated", AUTH_SERVICE_AUDIENCE = "https://video-123456789012.europe-west1.run.app", AUTH_SERVICES = "${module.catalog.account.email},${module.catalog.migrate_account.email}"
     }
     error_message = "video's plain environment must be these: no secret, the regional endpoint, nine tenths of the memory, the users' issuer, and catalog's two accounts as the only services."
   }
   assert {
-    condition     = { for e in google_cloud_run_v2_service.video.template[0].containers[0].env : e.name => e.value_source[0].secret_key_ref[0].secret if length(e.value_source) > 0 } == { DATABASE_URL = "video-database-url" }
+    condition     = { for e in module.video.service.template[0].containers[0].env : e.name => e.value_source[0].secret_key_ref[0].secret if length(e.value_source) > 0 } == { DATABASE_URL = "video-database-url" }
     error_message = "video's connection must come from its secret."
   }
   assert {
-    condition = { for e in google_cloud_run_v2_service.catalog.template[0].containers[0].env : e.name => e.value if length(e.value_source) == 0 } == { GOOGLE_CLOUD_PROJECT = "acme-test", PUBSUB_ENDPOINT = "europe-west1-pubsub.googleapis.com:443", VIDEO_SERVICE_ADDR = "video-123456789012.europe-west1.run.app:443", LOG_LEVEL = "info", GOMEMLIMIT = "460MiB", ADMIN_PORT = "8080",
+    condition = { for e in module.catalog.service.template[0].containers[0].env : e.name => e.value if length(e.value_source) == 0 } == { GOOGLE_CLOUD_PROJECT = "acme-test", PUBSUB_ENDPOINT = "europe-west1-pubsub.googleapis.com:443", VIDEO_SERVICE_ADDR = "video-123456789012.europe-west1.run.app:443", LOG_LEVEL = "info", GOMEMLIMIT = "460MiB", ADMIN_PORT = "8080",
       AUTH_ISSUER = "https://issuer.example.com/auth/v1", AUTH_AUDIENCE = "authenticated"
     }
     error_message = "catalog's plain environment must be these: no secret, the regional endpoint, video as host:443, nine tenths of the memory, and the users' issuer; no service calls it."
   }
   assert {
-    condition     = google_cloud_run_v2_service.video.custom_audiences == tolist(["https://video-123456789012.europe-west1.run.app"])
+    condition     = module.video.service.custom_audiences == tolist(["https://video-123456789012.europe-west1.run.app"])
     error_message = "catalog's tokens are for the address that it calls: video must accept that audience."
   }
   assert {
     condition = alltrue(flatten([
       for container in [
-        google_cloud_run_v2_service.video.template[0].containers[0], google_cloud_run_v2_service.catalog.template[0].containers[0],
-        google_cloud_run_v2_job.video_migrate.template[0].template[0].containers[0], google_cloud_run_v2_job.catalog_migrate.template[0].template[0].containers[0],
-        google_cloud_run_v2_job.video_outbox.template[0].template[0].containers[0], google_cloud_run_v2_job.catalog_dlq.template[0].template[0].containers[0],
-        google_cloud_run_v2_job.catalog_rebuild.template[0].template[0].containers[0],
+        module.video.service.template[0].containers[0], module.catalog.service.template[0].containers[0],
+        module.video.migrate.template[0].template[0].containers[0], module.catalog.migrate.template[0].template[0].containers[0],
+        module.video.jobs["video-outbox"].template[0].template[0].containers[0], module.catalog.jobs["catalog-dlq"].template[0].template[0].containers[0],
+        module.catalog.jobs["catalog-rebuild"].template[0].template[0].containers[0],
       ] : [for e in container.env : [for source in e.value_source : source.secret_key_ref[0].version == "1"]]
     ]))
     error_message = "Everything must read the first version of a secret, unless another is named."
   }
   assert {
-    condition     = { for e in google_cloud_run_v2_service.catalog.template[0].containers[0].env : e.name => e.value_source[0].secret_key_ref[0].secret if length(e.value_source) > 0 } == { DATABASE_URL = "catalog-database-url" }
+    condition     = { for e in module.catalog.service.template[0].containers[0].env : e.name => e.value_source[0].secret_key_ref[0].secret if length(e.value_source) > 0 } == { DATABASE_URL = "catalog-database-url" }
     error_message = "catalog's connection must come from its secret."
   }
   assert {
     condition = (
-      { for e in google_cloud_run_v2_job.video_migrate.template[0].template[0].containers[0].env : e.name => try(e.value_source[0].secret_key_ref[0].secret, e.value) } == { DATABASE_URL = "video-admin-database-url", GOMEMLIMIT = "460MiB" } &&
-      { for e in google_cloud_run_v2_job.catalog_migrate.template[0].template[0].containers[0].env : e.name => try(e.value_source[0].secret_key_ref[0].secret, e.value) } == { DATABASE_URL = "catalog-admin-database-url", GOMEMLIMIT = "460MiB" }
+      { for e in module.video.migrate.template[0].template[0].containers[0].env : e.name => try(e.value_source[0].secret_key_ref[0].secret, e.value) } == { DATABASE_URL = "video-admin-database-url", GOMEMLIMIT = "460MiB" } &&
+      { for e in module.catalog.migrate.template[0].template[0].containers[0].env : e.name => try(e.value_source[0].secret_key_ref[0].secret, e.value) } == { DATABASE_URL = "catalog-admin-database-url", GOMEMLIMIT = "460MiB" }
     )
     error_message = "A migration must get the connection of its schema's owner, and nothing else but a bound of its memory."
   }
   assert {
     condition = alltrue([
-      for job in [google_cloud_run_v2_job.video_migrate, google_cloud_run_v2_job.video_outbox, google_cloud_run_v2_job.catalog_migrate, google_cloud_run_v2_job.catalog_dlq, google_cloud_run_v2_job.catalog_rebuild] :
+      for job in [module.video.migrate, module.video.jobs["video-outbox"], module.catalog.migrate, module.catalog.jobs["catalog-dlq"], module.catalog.jobs["catalog-rebuild"]] :
       job.template[0].template[0].containers[0].resources[0].limits["memory"] == "512Mi" &&
       one([for e in job.template[0].template[0].containers[0].env : e.value if e.name == "GOMEMLIMIT"]) == "460MiB"
     ])
@@ -181,17 +181,17 @@ run "a_service_without_users" {
   }
   assert {
     condition = alltrue([
-      for container in [google_cloud_run_v2_service.video.template[0].containers[0], google_cloud_run_v2_worker_pool.video[0].template[0].containers[0]] :
+      for container in [module.video.service.template[0].containers[0], module.video.workers[0].template[0].containers[0]] :
       { for e in container.env : e.name => e.value if strcontains(e.name, "AUTH") || strcontains(e.name, "EVERYBODY") } == { EVERYBODY_MAY_WRITE = "true" }
     ])
     error_message = "A service with everybody_may_write must have no issuer: it refuses to start with both."
   }
   assert {
-    condition     = { for e in google_cloud_run_v2_service.catalog.template[0].containers[0].env : e.name => e.value if strcontains(e.name, "AUTH") || strcontains(e.name, "EVERYBODY") } == { AUTH_ISSUER = "https://issuer.example.com/auth/v1", AUTH_AUDIENCE = "authenticated" }
+    condition     = { for e in module.catalog.service.template[0].containers[0].env : e.name => e.value if strcontains(e.name, "AUTH") || strcontains(e.name, "EVERYBODY") } == { AUTH_ISSUER = "https://issuer.example.com/auth/v1", AUTH_AUDIENCE = "authenticated" }
     error_message = "One service without users must not open the other."
   }
   assert {
-    condition     = google_cloud_run_v2_service.video.ingress == "INGRESS_TRAFFIC_ALL" && google_cloud_run_v2_service.catalog.ingress == "INGRESS_TRAFFIC_INTERNAL_LOAD_BALANCER"
+    condition     = module.video.service.ingress == "INGRESS_TRAFFIC_ALL" && module.catalog.service.ingress == "INGRESS_TRAFFIC_INTERNAL_LOAD_BALANCER"
     error_message = "An ingress must be that of its service."
   }
 }
@@ -202,7 +202,7 @@ run "tenants" {
   variables { auth_tenant_claim = "app_metadata.tenant_id" }
   assert {
     condition = alltrue([
-      for container in [google_cloud_run_v2_service.video.template[0].containers[0], google_cloud_run_v2_service.catalog.template[0].containers[0]] :
+      for container in [module.video.service.template[0].containers[0], module.catalog.service.template[0].containers[0]] :
       anytrue([for e in container.env : e.name == "AUTH_TENANT_CLAIM" && e.value == "app_metadata.tenant_id"])
     ])
     error_message = "Both services must take the tenant from the same claim."
@@ -220,7 +220,7 @@ run "a_pair_without_users" {
     network       = { network = "main", subnetwork = "run" }
   }
   assert {
-    condition     = google_cloud_run_v2_service.video.ingress == "INGRESS_TRAFFIC_INTERNAL_ONLY" && google_cloud_run_v2_service.video.template[0].vpc_access[0].network_interfaces[0].network == "main"
+    condition     = module.video.service.ingress == "INGRESS_TRAFFIC_INTERNAL_ONLY" && module.video.service.template[0].vpc_access[0].network_interfaces[0].network == "main"
     error_message = "A pair inside a network must be possible without an issuer."
   }
 }
@@ -229,7 +229,7 @@ run "nothing_extra" {
   command = plan
 
   assert {
-    condition     = length(google_cloud_run_v2_worker_pool.video) + length(google_cloud_run_v2_worker_pool.catalog) + length(google_cloud_run_v2_job.video_drain) + length(google_cloud_scheduler_job.video_drain) + length(google_monitoring_alert_policy.drain) + length(google_monitoring_alert_policy.drain_refused) + length(google_monitoring_alert_policy.disk) + length(google_billing_budget.project) + length(google_sql_database_instance.main) + length(google_iam_workload_identity_pool.ci) == 0
+    condition     = length(module.video.workers) + length(module.catalog.workers) + length(local.drain) + length(google_cloud_scheduler_job.video_drain) + length(google_monitoring_alert_policy.drain) + length(google_monitoring_alert_policy.drain_refused) + length(google_monitoring_alert_policy.disk) + length(google_billing_budget.project) + length(google_sql_database_instance.main) + length(google_iam_workload_identity_pool.ci) == 0
     error_message = "Workers, schedule, database, budget and CI are for those who ask for them."
   }
 }
@@ -248,61 +248,61 @@ run "everything" {
     labels               = { team = "video" }
   }
   assert {
-    condition     = google_cloud_run_v2_worker_pool.video[0].scaling[0].manual_instance_count == 2 && google_cloud_run_v2_worker_pool.catalog[0].scaling[0].manual_instance_count == 3
+    condition     = module.video.workers[0].scaling[0].manual_instance_count == 2 && module.catalog.workers[0].scaling[0].manual_instance_count == 3
     error_message = "Workers must be as many as asked for."
   }
   assert {
     condition = (
-      one([for e in google_cloud_run_v2_service.video.template[0].containers[0].env : e.value if e.name == "GOMEMLIMIT"]) == "1843MiB" &&
-      one([for e in google_cloud_run_v2_job.video_outbox.template[0].template[0].containers[0].env : e.value if e.name == "GOMEMLIMIT"]) == "460MiB"
+      one([for e in module.video.service.template[0].containers[0].env : e.value if e.name == "GOMEMLIMIT"]) == "1843MiB" &&
+      one([for e in module.video.jobs["video-outbox"].template[0].template[0].containers[0].env : e.value if e.name == "GOMEMLIMIT"]) == "460MiB"
     )
     error_message = "The garbage collector must know nine tenths of the instance's memory: 2 GiB of a service, 512 MiB of a job."
   }
   assert {
-    condition     = google_cloud_run_v2_service.catalog.template[0].containers[0].args == tolist(["serve", "-max-waiting-reads=50"]) && google_cloud_run_v2_worker_pool.catalog[0].template[0].containers[0].args == google_cloud_run_v2_service.catalog.template[0].containers[0].args
+    condition     = module.catalog.service.template[0].containers[0].args == tolist(["serve", "-max-waiting-reads=50"]) && module.catalog.workers[0].template[0].containers[0].args == module.catalog.service.template[0].containers[0].args
     error_message = "The places for readers who wait must follow concurrency."
   }
   assert {
     condition = alltrue([
       for runs in [
-        google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog, google_cloud_run_v2_worker_pool.video[0], google_cloud_run_v2_worker_pool.catalog[0],
-        google_cloud_run_v2_job.video_migrate, google_cloud_run_v2_job.video_outbox, google_cloud_run_v2_job.catalog_migrate, google_cloud_run_v2_job.catalog_dlq,
-        google_cloud_run_v2_job.catalog_rebuild, google_cloud_run_v2_job.video_drain[0],
+        module.video.service, module.catalog.service, module.video.workers[0], module.catalog.workers[0],
+        module.video.migrate, module.video.jobs["video-outbox"], module.catalog.migrate, module.catalog.jobs["catalog-dlq"],
+        module.catalog.jobs["catalog-rebuild"], module.video.jobs["video-drain"],
       ] : runs.binary_authorization[0].use_default
     ])
     error_message = "With binary_authorization all that runs an image must ask the policy."
   }
   assert {
     condition = alltrue([
-      for pool in [google_cloud_run_v2_worker_pool.video[0], google_cloud_run_v2_worker_pool.catalog[0]] :
+      for pool in [module.video.workers[0], module.catalog.workers[0]] :
       pool.template[0].containers[0].startup_probe[0].http_get[0].path == "/readyz" &&
-      pool.template[0].containers[0].startup_probe[0].http_get[0].port == google_cloud_run_v2_service.video.template[0].containers[0].startup_probe[0].http_get[0].port &&
-      pool.template[0].containers[0].liveness_probe[0].http_get[0].port == google_cloud_run_v2_service.video.template[0].containers[0].liveness_probe[0].http_get[0].port &&
-      pool.template[0].containers[0].startup_probe[0].failure_threshold == google_cloud_run_v2_service.video.template[0].containers[0].startup_probe[0].failure_threshold
+      pool.template[0].containers[0].startup_probe[0].http_get[0].port == module.video.service.template[0].containers[0].startup_probe[0].http_get[0].port &&
+      pool.template[0].containers[0].liveness_probe[0].http_get[0].port == module.video.service.template[0].containers[0].liveness_probe[0].http_get[0].port &&
+      pool.template[0].containers[0].startup_probe[0].failure_threshold == module.video.service.template[0].containers[0].startup_probe[0].failure_threshold
     ])
     error_message = "Workers must be asked where a service is, and have as much time to start."
   }
   assert {
     condition = (
-      { for e in google_cloud_run_v2_worker_pool.video[0].template[0].containers[0].env : e.name => try(e.value_source[0].secret_key_ref[0].secret, e.value) } ==
-      { for e in google_cloud_run_v2_service.video.template[0].containers[0].env : e.name => try(e.value_source[0].secret_key_ref[0].secret, e.value) if e.name != "ADMIN_PORT" } &&
-      { for e in google_cloud_run_v2_worker_pool.catalog[0].template[0].containers[0].env : e.name => try(e.value_source[0].secret_key_ref[0].secret, e.value) } ==
-      { for e in google_cloud_run_v2_service.catalog.template[0].containers[0].env : e.name => try(e.value_source[0].secret_key_ref[0].secret, e.value) if e.name != "ADMIN_PORT" }
+      { for e in module.video.workers[0].template[0].containers[0].env : e.name => try(e.value_source[0].secret_key_ref[0].secret, e.value) } ==
+      { for e in module.video.service.template[0].containers[0].env : e.name => try(e.value_source[0].secret_key_ref[0].secret, e.value) if e.name != "ADMIN_PORT" } &&
+      { for e in module.catalog.workers[0].template[0].containers[0].env : e.name => try(e.value_source[0].secret_key_ref[0].secret, e.value) } ==
+      { for e in module.catalog.service.template[0].containers[0].env : e.name => try(e.value_source[0].secret_key_ref[0].secret, e.value) if e.name != "ADMIN_PORT" }
     )
     error_message = "Workers must run with their service's environment, and have all of it on one port: nobody reaches it from outside."
   }
   assert {
     condition = alltrue([
       for account in [
-        google_cloud_run_v2_service.catalog.template[0].service_account, google_cloud_run_v2_worker_pool.catalog[0].template[0].service_account,
-        google_cloud_run_v2_job.catalog_dlq.template[0].template[0].service_account, google_cloud_run_v2_job.catalog_rebuild.template[0].template[0].service_account,
-      ] : contains(split(",", one([for e in google_cloud_run_v2_service.video.template[0].containers[0].env : e.value if e.name == "AUTH_SERVICES"])), account)
+        module.catalog.service.template[0].service_account, module.catalog.workers[0].template[0].service_account,
+        module.catalog.jobs["catalog-dlq"].template[0].template[0].service_account, module.catalog.jobs["catalog-rebuild"].template[0].template[0].service_account,
+      ] : contains(split(",", one([for e in module.video.service.template[0].containers[0].env : e.value if e.name == "AUTH_SERVICES"])), account)
     ])
     error_message = "All of catalog that calls video must be a service that video knows: a repair, a backfill, a rebuild and a worker ask it too."
   }
   assert {
     condition = alltrue(flatten([
-      for job in [google_cloud_run_v2_job.video_outbox, google_cloud_run_v2_job.video_drain[0], google_cloud_run_v2_job.catalog_dlq, google_cloud_run_v2_job.catalog_rebuild] : [
+      for job in [module.video.jobs["video-outbox"], module.video.jobs["video-drain"], module.catalog.jobs["catalog-dlq"], module.catalog.jobs["catalog-rebuild"]] : [
         for e in job.template[0].template[0].containers[0].env : !startswith(e.name, "AUTH_") && e.name != "ADMIN_PORT"
       ]
     ]))
@@ -310,39 +310,39 @@ run "everything" {
   }
   assert {
     condition = (
-      google_cloud_run_v2_worker_pool.video[0].template[0].annotations == google_cloud_run_v2_service.video.template[0].annotations &&
-      google_cloud_run_v2_worker_pool.catalog[0].template[0].annotations == google_cloud_run_v2_service.catalog.template[0].annotations
+      module.video.workers[0].template[0].annotations == module.video.service.template[0].annotations &&
+      module.catalog.workers[0].template[0].annotations == module.catalog.service.template[0].annotations
     )
     error_message = "Workers must start again when their service does."
   }
   assert {
-    condition     = google_cloud_run_v2_job.video_drain[0].template[0].template[0].containers[0].args == tolist(["outbox", "drain"]) && google_cloud_scheduler_job.video_drain[0].schedule == "*/5 * * * *"
+    condition     = module.video.jobs["video-drain"].template[0].template[0].containers[0].args == tolist(["outbox", "drain"]) && google_cloud_scheduler_job.video_drain[0].schedule == "*/5 * * * *"
     error_message = "The schedule must drain the outbox."
   }
   assert {
-    condition     = endswith(google_cloud_scheduler_job.video_drain[0].http_target[0].uri, "${google_cloud_run_v2_job.video_drain[0].id}:run") && google_cloud_run_v2_job_iam_member.video_drain[0].name == google_cloud_run_v2_job.video_drain[0].name
+    condition     = endswith(google_cloud_scheduler_job.video_drain[0].http_target[0].uri, "${module.video.jobs["video-drain"].id}:run") && google_cloud_run_v2_job_iam_member.video_drain[0].name == module.video.jobs["video-drain"].name
     error_message = "The schedule must run the drain's job, and be allowed to."
   }
   assert {
     condition = (
-      { for e in google_cloud_run_v2_job.video_drain[0].template[0].template[0].containers[0].env : e.name => try(e.value_source[0].secret_key_ref[0].secret, e.value) } ==
-      { for e in google_cloud_run_v2_job.video_outbox.template[0].template[0].containers[0].env : e.name => try(e.value_source[0].secret_key_ref[0].secret, e.value) } &&
-      can(regex("@sha256:0{64}$", google_cloud_run_v2_job.video_drain[0].template[0].template[0].containers[0].image)) &&
-      google_cloud_run_v2_job.video_drain[0].template[0].template[0].service_account == google_cloud_run_v2_job.video_outbox.template[0].template[0].service_account
+      { for e in module.video.jobs["video-drain"].template[0].template[0].containers[0].env : e.name => try(e.value_source[0].secret_key_ref[0].secret, e.value) } ==
+      { for e in module.video.jobs["video-outbox"].template[0].template[0].containers[0].env : e.name => try(e.value_source[0].secret_key_ref[0].secret, e.value) } &&
+      can(regex("@sha256:0{64}$", module.video.jobs["video-drain"].template[0].template[0].containers[0].image)) &&
+      module.video.jobs["video-drain"].template[0].template[0].service_account == module.video.jobs["video-outbox"].template[0].template[0].service_account
     )
     error_message = "The drain must run as the operators' commands do: video's image, account and environment."
   }
   # outbox drain gives up after five minutes. outbox purge and erase of many rows take hours.
   assert {
     condition = (
-      google_cloud_run_v2_job.video_drain[0].template[0].template[0].timeout == "600s" && google_cloud_run_v2_job.video_outbox.template[0].template[0].timeout == "86400s" &&
-      google_cloud_run_v2_job.catalog_dlq.template[0].template[0].timeout == "86400s" && google_cloud_run_v2_job.video_outbox.template[0].template[0].containers[0].args == tolist(["outbox", "status"])
+      module.video.jobs["video-drain"].template[0].template[0].timeout == "600s" && module.video.jobs["video-outbox"].template[0].template[0].timeout == "86400s" &&
+      module.catalog.jobs["catalog-dlq"].template[0].template[0].timeout == "86400s" && module.video.jobs["video-outbox"].template[0].template[0].containers[0].args == tolist(["outbox", "status"])
     )
     error_message = "A drain must end before the next is long due; an operator's command must not be ended in the middle, and without arguments the job must only show a state."
   }
   assert {
     condition = alltrue([
-      for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] :
+      for service in [module.video.service, module.catalog.service] :
       service.template[0].volumes[0].cloud_sql_instance[0].instances == toset(["acme-test:europe-west1:lockstep"]) &&
       service.template[0].containers[0].volume_mounts[0].mount_path == "/cloudsql" &&
       service.template[0].vpc_access[0].network_interfaces[0].subnetwork == "run" &&
@@ -352,15 +352,15 @@ run "everything" {
   }
   assert {
     condition = (
-      one([for e in google_cloud_run_v2_service.video.template[0].containers[0].env : e if e.name == "DATABASE_URL"]).value_source[0].secret_key_ref[0].version == "2" &&
-      one([for e in google_cloud_run_v2_service.catalog.template[0].containers[0].env : e if e.name == "DATABASE_URL"]).value_source[0].secret_key_ref[0].version == "1" &&
-      one([for e in google_cloud_run_v2_job.catalog_migrate.template[0].template[0].containers[0].env : e if e.name == "DATABASE_URL"]).value_source[0].secret_key_ref[0].version == "3"
+      one([for e in module.video.service.template[0].containers[0].env : e if e.name == "DATABASE_URL"]).value_source[0].secret_key_ref[0].version == "2" &&
+      one([for e in module.catalog.service.template[0].containers[0].env : e if e.name == "DATABASE_URL"]).value_source[0].secret_key_ref[0].version == "1" &&
+      one([for e in module.catalog.migrate.template[0].template[0].containers[0].env : e if e.name == "DATABASE_URL"]).value_source[0].secret_key_ref[0].version == "3"
     )
     error_message = "A secret's version must be the one asked for, else the first: never a later one that was only added."
   }
   assert {
     condition = google_sql_database_instance.main[0].settings[0].user_labels == tomap({ team = "video" }) && alltrue([
-      for runs in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog, google_cloud_run_v2_worker_pool.video[0], google_cloud_run_v2_worker_pool.catalog[0]] :
+      for runs in [module.video.service, module.catalog.service, module.video.workers[0], module.catalog.workers[0]] :
       runs.template[0].labels == tomap({ team = "video" })
     ])
     error_message = "The database and the revisions must have the labels, which the provider does not pass on to them by itself: they are most of the costs."

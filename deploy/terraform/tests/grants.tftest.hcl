@@ -5,11 +5,11 @@ mock_provider "google" {
   source = "./tests/mocks"
 
   override_resource {
-    target = google_service_account.video
+    target = module.video.google_service_account.service
     values = { email = "video-service@acme-test.iam.gserviceaccount.com", name = "projects/acme-test/serviceAccounts/video-service@acme-test.iam.gserviceaccount.com" }
   }
   override_resource {
-    target = google_service_account.video_migrate
+    target = module.video.google_service_account.migrate
     values = { email = "video-migrate@acme-test.iam.gserviceaccount.com", name = "projects/acme-test/serviceAccounts/video-migrate@acme-test.iam.gserviceaccount.com" }
   }
   override_resource {
@@ -17,11 +17,11 @@ mock_provider "google" {
     values = { email = "video-drain@acme-test.iam.gserviceaccount.com", name = "projects/acme-test/serviceAccounts/video-drain@acme-test.iam.gserviceaccount.com" }
   }
   override_resource {
-    target = google_service_account.catalog
+    target = module.catalog.google_service_account.service
     values = { email = "catalog-service@acme-test.iam.gserviceaccount.com", name = "projects/acme-test/serviceAccounts/catalog-service@acme-test.iam.gserviceaccount.com" }
   }
   override_resource {
-    target = google_service_account.catalog_migrate
+    target = module.catalog.google_service_account.migrate
     values = { email = "catalog-migrate@acme-test.iam.gserviceaccount.com", name = "projects/acme-test/serviceAccounts/catalog-migrate@acme-test.iam.gserviceaccount.com" }
   }
   override_resource {

@@ -81,7 +81,7 @@ run "alerts" {
     error_message = "Migrations and the drain must be watched, and no job in which an operator types a wrong id."
   }
   assert {
-    condition     = strcontains(google_monitoring_alert_policy.rebuild.conditions[0].condition_threshold[0].filter, "job_name = \"${google_cloud_run_v2_job.catalog_rebuild.name}\" AND") && strcontains(google_monitoring_alert_policy.rebuild.conditions[0].condition_threshold[0].filter, "\"failed\"")
+    condition     = strcontains(google_monitoring_alert_policy.rebuild.conditions[0].condition_threshold[0].filter, "job_name = \"${module.catalog.jobs["catalog-rebuild"].name}\" AND") && strcontains(google_monitoring_alert_policy.rebuild.conditions[0].condition_threshold[0].filter, "\"failed\"")
     error_message = "A rebuild that fails after hours must be noticed."
   }
   assert {
@@ -113,7 +113,7 @@ run "alerts" {
   }
   assert {
     condition = (
-      strcontains(google_monitoring_alert_policy.drain[0].conditions[0].condition_absent[0].filter, "\"${google_cloud_run_v2_job.video_drain[0].name}\"") &&
+      strcontains(google_monitoring_alert_policy.drain[0].conditions[0].condition_absent[0].filter, "\"${module.video.jobs["video-drain"].name}\"") &&
       strcontains(google_monitoring_alert_policy.drain[0].conditions[0].condition_absent[0].filter, "\"succeeded\"")
     )
     error_message = "A drain that no longer runs must be noticed: a schedule that is paused fails nothing."
@@ -284,7 +284,7 @@ run "without_a_collector" {
     error_message = "These alerts must be on Google's own metrics, and reach notification_channels."
   }
   assert {
-    condition     = length(google_cloud_run_v2_service.video.template[0].containers) == 1 && length(google_cloud_run_v2_service.catalog.template[0].containers) == 1 && length(google_project_iam_member.writes_metrics) == 0
+    condition     = length(module.video.service.template[0].containers) == 1 && length(module.catalog.service.template[0].containers) == 1 && length(google_project_iam_member.writes_metrics) == 0
     error_message = "There must be no collector, and nobody may write metrics."
   }
 }
@@ -301,8 +301,8 @@ run "collector" {
   assert {
     condition = alltrue([
       for instance in [
-        google_cloud_run_v2_service.video.template[0], google_cloud_run_v2_service.catalog.template[0],
-        google_cloud_run_v2_worker_pool.video[0].template[0], google_cloud_run_v2_worker_pool.catalog[0].template[0],
+        module.video.service.template[0], module.catalog.service.template[0],
+        module.video.workers[0].template[0], module.catalog.workers[0].template[0],
       ] :
       length(instance.containers) == 2 && instance.containers[1].image == "us-docker.pkg.dev/google/collector@sha256:2222222222222222222222222222222222222222222222222222222222222222" &&
       instance.containers[0].startup_probe[0].http_get[0].port == 8080
@@ -311,7 +311,7 @@ run "collector" {
   }
   assert {
     condition = alltrue([
-      for instance in [google_cloud_run_v2_service.video.template[0], google_cloud_run_v2_service.catalog.template[0]] :
+      for instance in [module.video.service.template[0], module.catalog.service.template[0]] :
       instance.containers[1].depends_on == tolist([instance.containers[0].name])
     ])
     error_message = "The collector of a service must start after the service."
@@ -320,7 +320,7 @@ run "collector" {
   # left out would stop all workers.
   assert {
     condition = alltrue(flatten([
-      for pool in [google_cloud_run_v2_worker_pool.video[0], google_cloud_run_v2_worker_pool.catalog[0]] : [
+      for pool in [module.video.workers[0], module.catalog.workers[0]] : [
         for container in pool.template[0].containers : container.depends_on == null
       ]
     ]))
@@ -328,22 +328,22 @@ run "collector" {
   }
   assert {
     condition = alltrue([
-      for service in [google_cloud_run_v2_service.video, google_cloud_run_v2_service.catalog] :
+      for service in [module.video.service, module.catalog.service] :
       service.template[0].containers[1].resources[0].cpu_idle == false && length(service.template[0].containers[1].ports) == 0
     ])
     error_message = "The collector must have CPU between requests, and no port."
   }
   assert {
     condition = alltrue([
-      for instance in [google_cloud_run_v2_service.video.template[0], google_cloud_run_v2_worker_pool.video[0].template[0]] :
+      for instance in [module.video.service.template[0], module.video.workers[0].template[0]] :
       contains(instance.containers[0].args, "-canary-interval=15s")
     ])
     error_message = "Every instance that relays must know the canary: one of them commits."
   }
   assert {
-    condition = { for e in google_cloud_run_v2_service.video.template[0].containers[0].env : e.name => e.value if startswith(e.name, "OTEL_") } == { OTEL_EXPORTER_OTLP_ENDPOINT = "https://otel.example.com" } && (
-      { for e in google_cloud_run_v2_worker_pool.video[0].template[0].containers[0].env : e.name => e.value if startswith(e.name, "OTEL_") } == { OTEL_EXPORTER_OTLP_ENDPOINT = "https://otel.example.com" }
-    ) && length([for e in google_cloud_run_v2_service.catalog.template[0].containers[0].env : e if startswith(e.name, "OTEL_")]) == 0
+    condition = { for e in module.video.service.template[0].containers[0].env : e.name => e.value if startswith(e.name, "OTEL_") } == { OTEL_EXPORTER_OTLP_ENDPOINT = "https://otel.example.com" } && (
+      { for e in module.video.workers[0].template[0].containers[0].env : e.name => e.value if startswith(e.name, "OTEL_") } == { OTEL_EXPORTER_OTLP_ENDPOINT = "https://otel.example.com" }
+    ) && length([for e in module.catalog.service.template[0].containers[0].env : e if startswith(e.name, "OTEL_")]) == 0
     error_message = "extra_environment must reach the service and its workers, and no other."
   }
 }

@@ -17,7 +17,7 @@ run "no_caller_from_outside" {
   command = plan
 
   assert {
-    condition     = length(google_cloud_run_v2_service_iam_member.video_invokers) + length(google_cloud_run_v2_service_iam_member.catalog_invokers) == 0
+    condition     = length(module.video.invokers) + length(module.catalog.invokers) == 0
     error_message = "Without named invokers, no caller from outside may call."
   }
 }
@@ -42,7 +42,7 @@ run "everybody_may_ask_video" {
     video = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", public = true, invokers = ["user:me@example.com"] }
   }
   assert {
-    condition     = keys(google_cloud_run_v2_service_iam_member.video_invokers) == ["allUsers"] && length(google_cloud_run_v2_service_iam_member.catalog_invokers) == 0
+    condition     = keys(module.video.invokers) == ["allUsers"] && length(module.catalog.invokers) == 0
     error_message = "video.public must let every caller ask video, who then has to sign in, and none catalog."
   }
 }
@@ -54,7 +54,7 @@ run "everybody_may_ask_catalog" {
     catalog = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", public = true, invokers = ["user:me@example.com"] }
   }
   assert {
-    condition     = length(google_cloud_run_v2_service_iam_member.video_invokers) == 0 && keys(google_cloud_run_v2_service_iam_member.catalog_invokers) == ["allUsers"]
+    condition     = length(module.video.invokers) == 0 && keys(module.catalog.invokers) == ["allUsers"]
     error_message = "catalog.public must let every caller ask catalog, and none video."
   }
 }
@@ -66,7 +66,7 @@ run "one_may_write" {
     video = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", invokers = ["user:me@example.com"] }
   }
   assert {
-    condition     = keys(google_cloud_run_v2_service_iam_member.video_invokers) == ["user:me@example.com"] && length(google_cloud_run_v2_service_iam_member.catalog_invokers) == 0
+    condition     = keys(module.video.invokers) == ["user:me@example.com"] && length(module.catalog.invokers) == 0
     error_message = "video.invokers must let in whom it names, to video alone."
   }
 }
@@ -82,40 +82,40 @@ run "permissions" {
   }
 
   assert {
-    condition     = alltrue([for topic, grant in google_pubsub_topic_iam_member.video_publishes : grant.topic == topic && grant.role == "roles/pubsub.publisher" && grant.member == "serviceAccount:${google_service_account.video.email}"])
+    condition     = alltrue([for topic, grant in google_pubsub_topic_iam_member.video_publishes : grant.topic == topic && grant.role == "roles/pubsub.publisher" && grant.member == "serviceAccount:${module.video.account.email}"])
     error_message = "video must publish to its topics, and to them alone."
   }
   assert {
-    condition     = alltrue([for topic, grant in google_pubsub_subscription_iam_member.catalog_subscribes : grant.subscription == "${topic}.catalog" && grant.role == "roles/pubsub.subscriber" && grant.member == "serviceAccount:${google_service_account.catalog.email}"])
+    condition     = alltrue([for topic, grant in google_pubsub_subscription_iam_member.catalog_subscribes : grant.subscription == "${topic}.catalog" && grant.role == "roles/pubsub.subscriber" && grant.member == "serviceAccount:${module.catalog.account.email}"])
     error_message = "catalog must subscribe to its subscriptions, and to them alone."
   }
   assert {
-    condition     = alltrue([for topic, grant in google_pubsub_subscription_iam_member.catalog_views_subscription : grant.subscription == "${topic}.catalog" && grant.role == "roles/pubsub.viewer" && grant.member == "serviceAccount:${google_service_account.catalog.email}"])
+    condition     = alltrue([for topic, grant in google_pubsub_subscription_iam_member.catalog_views_subscription : grant.subscription == "${topic}.catalog" && grant.role == "roles/pubsub.viewer" && grant.member == "serviceAccount:${module.catalog.account.email}"])
     error_message = "catalog must see the retention of its subscriptions, and of them alone."
   }
   assert {
     condition = (
-      google_cloud_run_v2_service_iam_member.catalog_calls_video.name == google_cloud_run_v2_service.video.name &&
+      google_cloud_run_v2_service_iam_member.catalog_calls_video.name == module.video.service.name &&
       google_cloud_run_v2_service_iam_member.catalog_calls_video.role == "roles/run.invoker" &&
-      google_cloud_run_v2_service_iam_member.catalog_calls_video.member == "serviceAccount:${google_service_account.catalog.email}"
+      google_cloud_run_v2_service_iam_member.catalog_calls_video.member == "serviceAccount:${module.catalog.account.email}"
     )
     error_message = "catalog must be allowed to call video: gaps are repaired from there."
   }
   assert {
     condition = (
-      { for secret, grant in google_secret_manager_secret_iam_member.video : secret => grant.member } == {
-        video-database-url       = "serviceAccount:${google_service_account.video.email}"
-        video-admin-database-url = "serviceAccount:${google_service_account.video_migrate.email}"
+      { for secret, grant in module.video.secret_grants : secret => grant.member } == {
+        video-database-url       = "serviceAccount:${module.video.account.email}"
+        video-admin-database-url = "serviceAccount:${module.video.migrate_account.email}"
       } &&
-      { for secret, grant in google_secret_manager_secret_iam_member.catalog : secret => grant.member } == {
-        catalog-database-url       = "serviceAccount:${google_service_account.catalog.email}"
-        catalog-admin-database-url = "serviceAccount:${google_service_account.catalog_migrate.email}"
+      { for secret, grant in module.catalog.secret_grants : secret => grant.member } == {
+        catalog-database-url       = "serviceAccount:${module.catalog.account.email}"
+        catalog-admin-database-url = "serviceAccount:${module.catalog.migrate_account.email}"
       }
     )
     error_message = "The administrator's connection is for the migrations, the service's own for the service."
   }
   assert {
-    condition     = google_cloud_run_v2_service.video.template[0].service_account == google_service_account.video.email && google_cloud_run_v2_service.catalog.template[0].service_account == google_service_account.catalog.email
+    condition     = module.video.service.template[0].service_account == module.video.account.email && module.catalog.service.template[0].service_account == module.catalog.account.email
     error_message = "Each service must run as itself."
   }
   assert {

@@ -107,7 +107,7 @@ run "pubsub" {
     error_message = "A subscription must be replayable for retention_days."
   }
   assert {
-    condition     = contains(google_cloud_run_v2_service.video.template[0].containers[0].args, "-outbox-retention=${7 * 24}h")
+    condition     = contains(module.video.service.template[0].containers[0].args, "-outbox-retention=${7 * 24}h")
     error_message = "Published events must stay in the outbox for retention_days, as in the subscription."
   }
   assert {
@@ -144,7 +144,7 @@ run "the_longest_retention" {
     error_message = "31 days and exactly-once delivery must reach the subscriptions."
   }
   assert {
-    condition     = contains(google_cloud_run_v2_service.video.template[0].containers[0].args, "-outbox-retention=744h")
+    condition     = contains(module.video.service.template[0].containers[0].args, "-outbox-retention=744h")
     error_message = "31 days must reach the outbox."
   }
 }

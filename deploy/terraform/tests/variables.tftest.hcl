@@ -162,7 +162,7 @@ run "an_issuer_with_a_slash_at_its_end" {
     auth_issuer = "https://acme.eu.auth0.com/"
   }
   assert {
-    condition     = one([for e in google_cloud_run_v2_service.video.template[0].containers[0].env : e.value if e.name == "AUTH_ISSUER"]) == "https://acme.eu.auth0.com/"
+    condition     = one([for e in module.video.service.template[0].containers[0].env : e.value if e.name == "AUTH_ISSUER"]) == "https://acme.eu.auth0.com/"
     error_message = "An issuer must reach the services as it is: tokens are compared with it letter by letter."
   }
 }
@@ -244,7 +244,7 @@ run "memory_that_does" {
     catalog = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", cpu = "2", memory = "512Mi" }
   }
   assert {
-    condition     = google_cloud_run_v2_service.video.template[0].containers[0].resources[0].limits == tomap({ cpu = "8", memory = "32Gi" })
+    condition     = module.video.service.template[0].containers[0].resources[0].limits == tomap({ cpu = "8", memory = "32Gi" })
     error_message = "What goes together must reach the service."
   }
 }

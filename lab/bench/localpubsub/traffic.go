@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -85,7 +85,8 @@ func (s *setup) receive(ctx context.Context, subscription string, n int, limit t
 	var last sync.Once
 	took := limit
 	defer time.AfterFunc(limit, func() {
-		if over.Store(true); received.Load() > 0 {
+		over.Store(true)
+		if received.Load() > 0 {
 			cancel()
 		}
 	}).Stop()

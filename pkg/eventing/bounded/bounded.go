@@ -4,12 +4,17 @@ package bounded
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
+
+// ErrLimit is the error of a statement that its own limit has ended, and not the caller's context. The
+// server is slow, or the connection to it is lost.
+var ErrLimit = errors.New("the database did not answer in time")
 
 // Pool is a pool of connections with a time limit. The limit is for each statement or transaction,
 // and includes the wait for a connection.
@@ -71,9 +76,14 @@ func (p Pool) run(ctx context.Context, name string, do func(context.Context) err
 	return nil
 }
 
-// Run runs do with a context that ends after limit.
+// Run runs do with a context that ends after limit. If do fails because of the limit, the error wraps
+// [ErrLimit].
 func Run(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, ErrLimit)
 	defer cancel()
-	return do(ctx)
+	err := do(ctx)
+	if err != nil && context.Cause(ctx) == ErrLimit { //nolint:errorlint // the cause is the limit's own, not that of an outer call
+		return fmt.Errorf("%w: %w", ErrLimit, err)
+	}
+	return err
 }

@@ -97,7 +97,7 @@ func staleInstead(ctx context.Context, required Requirement, q Query, cause erro
 	switch {
 	case errors.Is(cause, ErrBusy):
 		return Stale, nil
-	case !errors.Is(cause, ErrOwnerUnavailable) && !errors.Is(cause, txn.ErrLocked):
+	case !errors.Is(cause, ErrOwnerUnavailable) && !errors.Is(cause, txn.ErrLocked) && !errors.Is(cause, txn.ErrBusy):
 		return Failed, cause
 	}
 	// Read again, because the first read may be seconds old, and the projection may have caught up

@@ -3,6 +3,7 @@ package consistency_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/notify"
+	"example.com/lockstep/pkg/eventing/txn"
 )
 
 // In these tests time is the bubble's: it stands still while any goroutine can run, so
@@ -94,6 +96,27 @@ func (r *read) do(t *testing.T) (o consistency.Outcome, took time.Duration, err 
 		return nil
 	}})
 	return o, time.Since(began), err
+}
+
+// A write of the owner's answer that failed leaves the reader what is there, and what is stale to those who take it.
+func TestAnAnswerIsNotWritten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		broken := errors.New("broken")
+		for _, cause := range []error{txn.ErrLocked, txn.ErrBusy, broken} {
+			for _, stale := range []bool{false, true} {
+				d, err := consistency.Request{Token: has{1, 2}.token(), StaleIfError: stale}.Requirement("video", func(string) bool { return true })
+				if err != nil {
+					t.Fatal(err)
+				}
+				behind := func(context.Context) (consistency.Freshness, error) { return consistency.Behind, nil }
+				o, err := newReader().Read(t.Context(), d, query{behind, func(context.Context) error { return fmt.Errorf("take over: %w", cause) }})
+				if taken := stale && !errors.Is(cause, broken); taken != (o == consistency.Stale) || taken != (err == nil) || !taken && !errors.Is(err, cause) {
+					t.Errorf("%v, stale rather than an error: %t: %s, %v", cause, stale, o, err)
+				}
+			}
+		}
+	})
 }
 
 func TestARead(t *testing.T) {

@@ -35,7 +35,12 @@ func ExampleSchema() {
 			panic(err)
 		}
 	}
-	admin, err := pgxpool.New(ctx, db.Admin)
+	config, err := pgxpool.ParseConfig(db.Admin)
+	if err != nil {
+		panic(err)
+	}
+	config.ConnConfig.RuntimeParams["search_path"] = "orders" // the role of the service has this setting
+	admin, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		panic(err)
 	}

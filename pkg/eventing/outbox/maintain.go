@@ -10,15 +10,20 @@ import (
 )
 
 const (
-	// purgeEvery is the pause between two passes over the table. purgeLook is how often a relay
-	// looks for a range of pages to purge.
-	purgeEvery = time.Hour
-	purgeLook  = time.Minute
+	// purgeLook is how often a relay looks for a range of pages to purge.
+	purgeLook = time.Minute
 	// purgeRange is how many pages a relay takes at a time, which are 64 MB. purgePause is the
 	// pause between two statements on these pages.
 	purgeRange = 64 * queue.PurgePages
 	purgePause = 50 * time.Millisecond
 )
+
+// purgeEvery is the pause between two passes over the table. A pass reads the whole table, also where nothing is
+// old enough. So the pause grows with retention, up to six hours. An event stays longer than retention by an hour,
+// or by a 28th of retention, at most.
+func purgeEvery(retention time.Duration) time.Duration {
+	return min(max(time.Hour, retention/28), 6*time.Hour)
+}
 
 // purgeAgain is the pause after a purge that failed.
 var purgeAgain = backoff.Policy{Base: time.Second, Cap: time.Minute}
@@ -36,7 +41,7 @@ func (r *Relay) purge(ctx context.Context) {
 		backoff.Sleep(ctx, purgeAgain.Delay(failures), nil)
 	}
 	for ctx.Err() == nil {
-		first, due, err := r.queue.NextPurgeRange(ctx, purgeEvery, purgeRange)
+		first, due, err := r.queue.NextPurgeRange(ctx, purgeEvery(r.options.Retention), purgeRange)
 		switch {
 		case err != nil:
 			failed(err)

@@ -86,3 +86,15 @@ func TestAnErrorCostsRetentionNothingOfThePass(t *testing.T) {
 	cancel()
 	<-ended
 }
+
+func TestPassesOverTheTableAreRareIfEventsStayForLong(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	for retention, want := range map[time.Duration]time.Duration{
+		time.Minute: time.Hour, day: time.Hour, 4 * day: 4 * day / 28, 7 * day: 6 * time.Hour, 365 * day: 6 * time.Hour,
+	} {
+		if got := purgeEvery(retention); got != want {
+			t.Errorf("events stay for %s: a pass each %s, want %s", retention, got, want)
+		}
+	}
+}

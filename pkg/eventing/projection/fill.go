@@ -51,8 +51,8 @@ type Filled struct {
 //
 // Fill writes 32 rows in a transaction. It gives way to events, so it waits for the locks of the
 // rows no longer than txn.Writer does. If it fails, the transactions that it has committed stay.
-// The error wraps txn.ErrLocked if other transactions hold the rows. Otherwise it is an error of
-// Aggregate.List or of the database.
+// The error wraps txn.ErrLocked if other transactions hold the rows, and txn.ErrBusy if other writes
+// of the process take too long. Otherwise it is an error of Aggregate.List or of the database.
 //
 // A row that cannot be read or written is skipped, with a line in the log, as in Replace. Fill has
 // no limit for such rows, because a page beyond the limit would hold up all rows behind that page.

@@ -235,10 +235,11 @@ func (r *Rebuild) retry(ctx context.Context, within time.Duration, do func(ctx c
 // lockErrors are lock_not_available and deadlock_detected.
 var lockErrors = map[string]bool{"55P03": true, "40P01": true}
 
-// passing reports whether err may pass: a lock was not granted, the owner does not answer, or its
-// answer is from too long ago.
+// passing reports whether err may pass: a lock was not granted, other writes take long, the owner does
+// not answer, or its answer is from too long ago.
 func passing(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	away := errors.Is(err, consistency.ErrOwnerUnavailable) && !eventing.IsPermanent(err)
-	return away || errors.Is(err, backfill.ErrReplica) || errors.Is(err, txn.ErrLocked) || ok && lockErrors[pg.Code]
+	gaveUp := errors.Is(err, txn.ErrLocked) || errors.Is(err, txn.ErrBusy)
+	return away || gaveUp || errors.Is(err, backfill.ErrReplica) || ok && lockErrors[pg.Code]
 }

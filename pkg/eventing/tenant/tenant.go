@@ -22,6 +22,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing/bounded"
 )
 
 // Scope determines the rows that statements see and change. Statements in the zero Scope see no
@@ -60,18 +62,26 @@ func (s Scope) EnterLimited(b *pgx.Batch, lockTimeout time.Duration) {
 		limit, s.role, s.tenant)
 }
 
+// ReadTime is a limit for a read by key, or of a page. A connection may be lost without an error, for
+// example in a failover of the database. Without the limit the read would then wait for as long as its
+// request may last.
+const ReadTime = 5 * time.Second
+
 // Read runs a query in a transaction of its own, in one round trip. read collects the
-// rows.
+// rows. Read is bounded by [ReadTime]. If that has ended it, the error wraps [bounded.ErrLimit].
 func (s Scope) Read(ctx context.Context, db *pgxpool.Pool, read func(pgx.Rows) error, query string, args ...any) error {
-	if s.every {
-		rows, _ := db.Query(ctx, query, args...) // rows has the error too
-		defer rows.Close()
-		return read(rows)
-	}
-	return s.readBehind(ctx, db, &pgx.Batch{}, read, query, args)
+	return bounded.Run(ctx, ReadTime, func(ctx context.Context) error {
+		if s.every {
+			rows, _ := db.Query(ctx, query, args...) // rows has the error too
+			defer rows.Close()
+			return read(rows)
+		}
+		return s.readBehind(ctx, db, &pgx.Batch{}, read, query, args)
+	})
 }
 
-// ReadPlanned does the same as Read, and makes Postgres plan the query for its arguments each time.
+// ReadPlanned does the same as Read without a limit of its own, and makes Postgres plan the query for its
+// arguments each time.
 // After five executions Read may keep one plan for all arguments. Planning costs tenths of a
 // millisecond. That pays off if the best plan differs with the arguments, as for a part of a text.
 func (s Scope) ReadPlanned(ctx context.Context, db *pgxpool.Pool, read func(pgx.Rows) error, query string, args ...any) error {

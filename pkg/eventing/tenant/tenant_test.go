@@ -1,12 +1,15 @@
 package tenant
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/pkg/eventing/bounded"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -48,5 +51,36 @@ func TestReadFailsWithTheDatabasesError(t *testing.T) {
 	}, `SELECT 1`)
 	if err == nil {
 		t.Error("Read = nil, want the error of a role that does not exist")
+	}
+}
+
+// A connection that is lost without an error does not hold a read up for as long as its request may last.
+func TestALostConnectionEndsARead(t *testing.T) {
+	t.Parallel()
+	made := pgtest.New(t)
+	own := made.Pool(t, made.URL)
+	var role string
+	if err := own.QueryRow(t.Context(), `SELECT current_user`).Scan(&role); err != nil {
+		t.Fatal(err)
+	}
+	request, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for name, scope := range map[string]Scope{"one": One(role, "acme"), "every": Every} {
+		t.Run(name, func(t *testing.T) {
+			db, freeze := pgtest.Freezable(t, own)
+			read := func() error {
+				return scope.Read(request, db, func(rows pgx.Rows) error {
+					_, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int])
+					return err
+				}, `SELECT 1`)
+			}
+			if err := read(); err != nil {
+				t.Fatal(err)
+			}
+			freeze()
+			if err := read(); !errors.Is(err, bounded.ErrLimit) || request.Err() != nil {
+				t.Errorf("Read = %v, want %v", err, bounded.ErrLimit)
+			}
+		})
 	}
 }

@@ -3,6 +3,7 @@ package txn
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // maxBehindLock is how many requests of a process may wait for a row that another transaction was
@@ -14,6 +15,8 @@ const maxBehindLock = 8
 type gate struct {
 	mu   sync.Mutex
 	keys map[string]*place
+	// met is when a try for any key last met another transaction's lock.
+	met time.Time
 }
 
 // place is the state of a key that has callers. The caller that is in holds turn. gate.mu guards
@@ -24,32 +27,41 @@ type place struct {
 	callers int
 	// locked says that the last try of a caller for this key met another transaction's lock.
 	locked bool
+	// met is when a try for this key last met such a lock.
+	met time.Time
+	// trying says that the caller that is in has one of the writer's turns. It has no meaning for
+	// the callers without a key, of which several may have one.
+	trying bool
 }
 
-// enter waits until the caller is in for key. ok is false if ctx ended before that, or if too many
-// callers wait for a lock. A caller that is in must call leave.
-func (g *gate) enter(ctx context.Context, key string) (p *place, ok bool) {
-	if p, ok = g.join(key); !ok {
-		return nil, false
+// enter waits until the caller is in for key. The error is ErrLocked or ErrBusy, if ctx ended before
+// that, or if too many callers wait for a lock. began is when the caller began to wait, and budget is
+// how long a caller waits. A caller that is in must call leave.
+func (g *gate) enter(ctx context.Context, key string, began time.Time, budget time.Duration) (*place, error) {
+	p, ok := g.join(key, began.Add(-budget))
+	if !ok {
+		return nil, ErrLocked
 	}
 	select {
 	case p.turn <- struct{}{}: // in the order of arrival
-		return p, true
+		return p, nil
 	case <-ctx.Done():
-		g.quit(key, p)
-		return nil, false
+		defer g.quit(key, p)
+		return nil, g.reasonAt(p, began)
 	}
 }
 
-func (g *gate) join(key string) (*place, bool) {
+// join returns the place of key. ok is false if too many callers wait for a lock that was met after the
+// time since. Without that time, callers who get no turn would keep up the memory of an old lock.
+func (g *gate) join(key string, since time.Time) (p *place, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	p := g.keys[key]
+	p = g.keys[key]
 	if p == nil {
 		p = &place{turn: make(chan struct{}, 1)}
 		g.keys[key] = p
 	}
-	if p.locked && p.callers > maxBehindLock {
+	if p.locked && p.met.After(since) && p.callers > maxBehindLock {
 		return nil, false
 	}
 	p.callers++
@@ -70,8 +82,46 @@ func (g *gate) quit(key string, p *place) {
 	}
 }
 
-func (g *gate) setLocked(p *place, locked bool) {
+// beginTurn notes that a caller of p has one of the writer's turns.
+func (g *gate) beginTurn(p *place) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	p.locked = locked
+	p.trying = true
+}
+
+// endTurn notes the end of that turn, and whether the try met another transaction's lock.
+func (g *gate) endTurn(p *place, locked bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p.trying, p.locked = false, locked
+	if locked {
+		p.met = time.Now()
+		g.met = p.met
+	}
+}
+
+// reason returns ErrLocked if any try has met a lock since the time began, and otherwise ErrBusy. It
+// is for a caller that has got none of the writer's turns, which the callers for all keys take.
+func (g *gate) reason(began time.Time) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return reason(g.met, began)
+}
+
+// reasonAt is reason for a caller that waits at p. Locks of other keys count only while the caller that
+// is in at p waits for one of the writer's turns.
+func (g *gate) reasonAt(p *place, began time.Time) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p.trying {
+		return reason(p.met, began)
+	}
+	return reason(g.met, began)
+}
+
+func reason(met, began time.Time) error {
+	if met.Before(began) {
+		return ErrBusy
+	}
+	return ErrLocked
 }

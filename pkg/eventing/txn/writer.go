@@ -28,9 +28,14 @@ const (
 	lockBudget = 2 * time.Second
 )
 
-// ErrLocked is wrapped by the error of a write that gave up, because another transaction
-// holds the rows that it would change. Nothing was changed.
-var ErrLocked = errors.New("another transaction holds the rows")
+var (
+	// ErrLocked is wrapped by the error of a write that gave up, because another transaction holds
+	// the rows that it would change, or rows of the writes before it. Nothing was changed.
+	ErrLocked = errors.New("another transaction holds the rows")
+	// ErrBusy is the error of a write that gave up, because the writes before it took too long and met
+	// no lock: the database is slow, or there are too many writes. Nothing was changed.
+	ErrBusy = errors.New("the writes before it take too long")
+)
 
 // lockRetry is the pause between two tries, in which no connection is held.
 var lockRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 500 * time.Millisecond}
@@ -44,7 +49,9 @@ var lockRetry = backoff.Policy{Base: 100 * time.Millisecond, Cap: 500 * time.Mil
 //     request tries again after a pause. After 2 s in all the request fails with [ErrLocked].
 //     If the last try for a key met a lock, at most eight requests wait for that key, and
 //     further requests fail at once. The same holds for all requests without a key together.
-//   - Writes leave one connection of the pool to reads.
+//   - Writes leave one connection of the pool to reads. A request waits for its turn for 2 s at
+//     most. Then it fails with [ErrLocked] if requests that it waited for have met a lock in this
+//     time, and otherwise with [ErrBusy].
 //
 // Between requests of different processes, only the lock itself keeps the order.
 type Writer struct {
@@ -53,18 +60,23 @@ type Writer struct {
 	turns  chan struct{}
 	budget time.Duration // lockBudget; tests have more
 	locked metric.Int64Counter
+	busy   metric.Int64Counter
 }
 
 // NewWriter returns a writer on db. A pool has one writer, because the bounds hold for the requests
 // of one writer.
 func NewWriter(db *pgxpool.Pool) *Writer {
+	meter := instrument.For("example.com/lockstep/pkg/eventing/txn")
 	w := &Writer{
 		db: db, gate: gate{keys: map[string]*place{}},
 		turns: make(chan struct{}, max(1, db.Config().MaxConns-1)), budget: lockBudget,
-		locked: instrument.For("example.com/lockstep/pkg/eventing/txn").Counter("database.locked", "{request}",
+		locked: meter.Counter("database.locked", "{request}",
 			"Requests that failed since another transaction held what they would change"),
+		busy: meter.Counter("database.busy", "{request}",
+			"Requests that failed since the writes before them took too long, and met no lock"),
 	}
 	instrument.Begin(w.locked)
+	instrument.Begin(w.busy)
 	return w
 }
 
@@ -81,49 +93,51 @@ func (w *Writer) Pool() *pgxpool.Pool { return w.db }
 // closure of a Create, Update, Put or Delete. Package projection writes states that it has fetched
 // from an owner.
 func (w *Writer) Write(ctx context.Context, key string, do func(*Tx) error) error {
-	patient, cancel := context.WithTimeout(ctx, w.budget)
+	began := time.Now()
+	patient, cancel := context.WithDeadline(ctx, began.Add(w.budget))
 	defer cancel()
 	if key == "" { // the requests without a key do not wait for each other
-		p, ok := w.gate.join(key)
+		p, ok := w.gate.join(key, began.Add(-w.budget))
 		if !ok {
-			return w.gaveUp(ctx, nil)
+			return w.gaveUp(ctx, ErrLocked)
 		}
 		defer w.gate.quit(key, p)
-		return w.tryAgain(patient, ctx, p, do)
+		return w.tryAgain(patient, ctx, began, p, do)
 	}
-	p, ok := w.gate.enter(patient, key)
-	if !ok {
-		return w.gaveUp(ctx, nil)
+	p, err := w.gate.enter(patient, key, began, w.budget)
+	if err != nil {
+		return w.gaveUp(ctx, err)
 	}
 	defer w.gate.leave(key, p)
-	return w.tryAgain(patient, ctx, p, do)
+	return w.tryAgain(patient, ctx, began, p, do)
 }
 
 // tryAgain tries until a try meets no lock, or until the context patient ends. p is the place of the
 // request's key.
-func (w *Writer) tryAgain(patient, ctx context.Context, p *place, do func(*Tx) error) (err error) {
+func (w *Writer) tryAgain(patient, ctx context.Context, began time.Time, p *place, do func(*Tx) error) (err error) {
 	for range lockRetry.Attempts(patient) {
-		var committed bool
-		committed, err = w.try(patient, ctx, do)
-		locked := !committed && IsLocked(err)
-		w.gate.setLocked(p, locked)
-		if !locked {
+		select {
+		case w.turns <- struct{}{}:
+		case <-patient.Done():
+			return w.gaveUp(ctx, w.gate.reason(began))
+		}
+		var locked bool
+		if locked, err = w.try(ctx, p, do); !locked {
 			return err
 		}
 	}
-	return w.gaveUp(ctx, err)
+	return w.gaveUp(ctx, fmt.Errorf("%w: %w", ErrLocked, err))
 }
 
-// try waits for its turn until the context patient ends, takes a connection, and runs the
-// transaction. committed says that the last batch of do has committed the transaction, whatever do
-// did afterwards.
-func (w *Writer) try(patient, ctx context.Context, do func(*Tx) error) (committed bool, err error) {
-	select {
-	case w.turns <- struct{}{}:
-		defer func() { <-w.turns }()
-	case <-patient.Done():
-		return false, w.gaveUp(ctx, nil)
-	}
+// try takes a connection, and runs the transaction. Then it ends the turn that the request has.
+// locked says that the transaction met a lock and has changed nothing. If the last batch of do has
+// committed the transaction, locked is false, whatever do did afterwards.
+func (w *Writer) try(ctx context.Context, p *place, do func(*Tx) error) (locked bool, err error) {
+	w.gate.beginTurn(p)
+	defer func() {
+		w.gate.endTurn(p, locked) // first, so that who waits for the turn knows of the lock
+		<-w.turns
+	}()
 	conn, err := w.db.Acquire(ctx)
 	if err != nil {
 		return false, err
@@ -132,7 +146,7 @@ func (w *Writer) try(patient, ctx context.Context, do func(*Tx) error) (committe
 	t := &Tx{conn: conn.Conn(), scope: tenant.Every}
 	// A panic leaves the transaction open. Release then closes the connection.
 	err = t.end(ctx, do(t))
-	return t.committed, err
+	return !t.committed && IsLocked(err), err
 }
 
 // IsLocked reports whether err means that a statement gave up its wait for another transaction's
@@ -143,14 +157,15 @@ func IsLocked(err error) bool {
 }
 
 // gaveUp returns the error of a request that was not served. If ctx, the request's own context, has
-// ended, the error is the error of ctx. Otherwise it is ErrLocked, with cause if cause is not nil.
-func (w *Writer) gaveUp(ctx context.Context, cause error) error {
-	if err := ctx.Err(); err != nil {
-		return err
+// ended, the error is the error of ctx. Otherwise it is err, which wraps ErrLocked or is ErrBusy.
+func (w *Writer) gaveUp(ctx context.Context, err error) error {
+	if ended := ctx.Err(); ended != nil {
+		return ended
 	}
-	w.locked.Add(ctx, 1)
-	if cause == nil {
-		return ErrLocked
+	if errors.Is(err, ErrLocked) {
+		w.locked.Add(ctx, 1)
+	} else {
+		w.busy.Add(ctx, 1)
 	}
-	return fmt.Errorf("%w: %w", ErrLocked, cause)
+	return err
 }

@@ -51,11 +51,11 @@ type CatalogServiceClient interface {
 	GetVideo(ctx context.Context, in *GetVideoRequest, opts ...grpc.CallOption) (*GetVideoResponse, error)
 	// ListVideos pages through videos, newest first.
 	//
-	// Reasons of errors: TOKEN_AHEAD, NOT_FRESH_ENOUGH, LOCKED, TOO_MANY_WAITERS, TOO_MANY_SEARCHES.
+	// Reasons of errors: TOKEN_AHEAD, NOT_FRESH_ENOUGH, LOCKED, BUSY, TOO_MANY_WAITERS, TOO_MANY_SEARCHES.
 	ListVideos(ctx context.Context, in *ListVideosRequest, opts ...grpc.CallOption) (*ListVideosResponse, error)
 	// ListUserEngagements pages through a user's engagements, newest video first.
 	//
-	// Reasons of errors: TOKEN_AHEAD, NOT_FRESH_ENOUGH, LOCKED, TOO_MANY_WAITERS.
+	// Reasons of errors: TOKEN_AHEAD, NOT_FRESH_ENOUGH, LOCKED, BUSY, TOO_MANY_WAITERS.
 	ListUserEngagements(ctx context.Context, in *ListUserEngagementsRequest, opts ...grpc.CallOption) (*ListUserEngagementsResponse, error)
 }
 
@@ -119,11 +119,11 @@ type CatalogServiceServer interface {
 	GetVideo(context.Context, *GetVideoRequest) (*GetVideoResponse, error)
 	// ListVideos pages through videos, newest first.
 	//
-	// Reasons of errors: TOKEN_AHEAD, NOT_FRESH_ENOUGH, LOCKED, TOO_MANY_WAITERS, TOO_MANY_SEARCHES.
+	// Reasons of errors: TOKEN_AHEAD, NOT_FRESH_ENOUGH, LOCKED, BUSY, TOO_MANY_WAITERS, TOO_MANY_SEARCHES.
 	ListVideos(context.Context, *ListVideosRequest) (*ListVideosResponse, error)
 	// ListUserEngagements pages through a user's engagements, newest video first.
 	//
-	// Reasons of errors: TOKEN_AHEAD, NOT_FRESH_ENOUGH, LOCKED, TOO_MANY_WAITERS.
+	// Reasons of errors: TOKEN_AHEAD, NOT_FRESH_ENOUGH, LOCKED, BUSY, TOO_MANY_WAITERS.
 	ListUserEngagements(context.Context, *ListUserEngagementsRequest) (*ListUserEngagementsResponse, error)
 	mustEmbedUnimplementedCatalogServiceServer()
 }

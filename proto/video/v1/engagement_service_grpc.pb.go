@@ -37,14 +37,14 @@ type EngagementServiceClient interface {
 	// reason VIDEO_DELETED).
 	//
 	// Reasons of errors: VIDEO_NOT_FOUND, VIDEO_DELETED, VERSION_MISMATCH,
-	// IDEMPOTENCY_KEY_REUSED, LOCKED.
+	// IDEMPOTENCY_KEY_REUSED, LOCKED, BUSY.
 	PutEngagement(ctx context.Context, in *PutEngagementRequest, opts ...grpc.CallOption) (*PutEngagementResponse, error)
 	// DeleteEngagement leaves a tombstone with the next version, also if the video is
 	// deleted. Deleting a deleted engagement fails with NOT_FOUND (reason
 	// ENGAGEMENT_DELETED).
 	//
 	// Reasons of errors: ENGAGEMENT_NOT_FOUND, ENGAGEMENT_DELETED, VERSION_MISMATCH,
-	// IDEMPOTENCY_KEY_REUSED, LOCKED.
+	// IDEMPOTENCY_KEY_REUSED, LOCKED, BUSY.
 	DeleteEngagement(ctx context.Context, in *DeleteEngagementRequest, opts ...grpc.CallOption) (*DeleteEngagementResponse, error)
 	// GetEngagement reads an engagement as its owner has it now.
 	//
@@ -114,14 +114,14 @@ type EngagementServiceServer interface {
 	// reason VIDEO_DELETED).
 	//
 	// Reasons of errors: VIDEO_NOT_FOUND, VIDEO_DELETED, VERSION_MISMATCH,
-	// IDEMPOTENCY_KEY_REUSED, LOCKED.
+	// IDEMPOTENCY_KEY_REUSED, LOCKED, BUSY.
 	PutEngagement(context.Context, *PutEngagementRequest) (*PutEngagementResponse, error)
 	// DeleteEngagement leaves a tombstone with the next version, also if the video is
 	// deleted. Deleting a deleted engagement fails with NOT_FOUND (reason
 	// ENGAGEMENT_DELETED).
 	//
 	// Reasons of errors: ENGAGEMENT_NOT_FOUND, ENGAGEMENT_DELETED, VERSION_MISMATCH,
-	// IDEMPOTENCY_KEY_REUSED, LOCKED.
+	// IDEMPOTENCY_KEY_REUSED, LOCKED, BUSY.
 	DeleteEngagement(context.Context, *DeleteEngagementRequest) (*DeleteEngagementResponse, error)
 	// GetEngagement reads an engagement as its owner has it now.
 	//

@@ -44,7 +44,7 @@ const (
 type VideoServiceClient interface {
 	// CreateVideo stores a new video as version 1.
 	//
-	// Reasons of errors: IDEMPOTENCY_KEY_REUSED, LOCKED.
+	// Reasons of errors: IDEMPOTENCY_KEY_REUSED, LOCKED, BUSY.
 	CreateVideo(ctx context.Context, in *CreateVideoRequest, opts ...grpc.CallOption) (*CreateVideoResponse, error)
 	// GetVideo reads a video as its owner has it now.
 	//
@@ -54,13 +54,13 @@ type VideoServiceClient interface {
 	// no new version and no event.
 	//
 	// Reasons of errors: VIDEO_NOT_FOUND, VIDEO_DELETED, VERSION_MISMATCH,
-	// IDEMPOTENCY_KEY_REUSED, LOCKED.
+	// IDEMPOTENCY_KEY_REUSED, LOCKED, BUSY.
 	UpdateVideo(ctx context.Context, in *UpdateVideoRequest, opts ...grpc.CallOption) (*UpdateVideoResponse, error)
 	// DeleteVideo leaves a tombstone with the next version. Deleting a deleted
 	// video fails with NOT_FOUND (reason VIDEO_DELETED).
 	//
 	// Reasons of errors: VIDEO_NOT_FOUND, VIDEO_DELETED, VERSION_MISMATCH,
-	// IDEMPOTENCY_KEY_REUSED, LOCKED.
+	// IDEMPOTENCY_KEY_REUSED, LOCKED, BUSY.
 	DeleteVideo(ctx context.Context, in *DeleteVideoRequest, opts ...grpc.CallOption) (*DeleteVideoResponse, error)
 	// ListVideos pages through videos, newest first.
 	ListVideos(ctx context.Context, in *ListVideosRequest, opts ...grpc.CallOption) (*ListVideosResponse, error)
@@ -137,7 +137,7 @@ func (c *videoServiceClient) ListVideos(ctx context.Context, in *ListVideosReque
 type VideoServiceServer interface {
 	// CreateVideo stores a new video as version 1.
 	//
-	// Reasons of errors: IDEMPOTENCY_KEY_REUSED, LOCKED.
+	// Reasons of errors: IDEMPOTENCY_KEY_REUSED, LOCKED, BUSY.
 	CreateVideo(context.Context, *CreateVideoRequest) (*CreateVideoResponse, error)
 	// GetVideo reads a video as its owner has it now.
 	//
@@ -147,13 +147,13 @@ type VideoServiceServer interface {
 	// no new version and no event.
 	//
 	// Reasons of errors: VIDEO_NOT_FOUND, VIDEO_DELETED, VERSION_MISMATCH,
-	// IDEMPOTENCY_KEY_REUSED, LOCKED.
+	// IDEMPOTENCY_KEY_REUSED, LOCKED, BUSY.
 	UpdateVideo(context.Context, *UpdateVideoRequest) (*UpdateVideoResponse, error)
 	// DeleteVideo leaves a tombstone with the next version. Deleting a deleted
 	// video fails with NOT_FOUND (reason VIDEO_DELETED).
 	//
 	// Reasons of errors: VIDEO_NOT_FOUND, VIDEO_DELETED, VERSION_MISMATCH,
-	// IDEMPOTENCY_KEY_REUSED, LOCKED.
+	// IDEMPOTENCY_KEY_REUSED, LOCKED, BUSY.
 	DeleteVideo(context.Context, *DeleteVideoRequest) (*DeleteVideoResponse, error)
 	// ListVideos pages through videos, newest first.
 	ListVideos(context.Context, *ListVideosRequest) (*ListVideosResponse, error)

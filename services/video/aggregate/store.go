@@ -11,6 +11,7 @@ import (
 
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/migrations"
+	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/outbox"
 	"example.com/lockstep/pkg/eventing/reconcile"
 	"example.com/lockstep/pkg/eventing/tenant"
@@ -55,7 +56,7 @@ func Scope(caller auth.Principal) tenant.Scope {
 }
 
 // SelectAsOf reads the time and the epoch of the database's state. Then it runs query on the rows
-// in scope, and passes the result to read.
+// in scope, and passes the result to read. It is bounded by [tenant.ReadTime].
 func SelectAsOf(
 	ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, read func(pgx.Rows) error, query string, args ...any,
 ) (asOf AsOf, err error) {
@@ -64,7 +65,7 @@ func SelectAsOf(
 	b.Queue(`SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_xact_replay_timestamp() ELSE clock_timestamp() END, ` + outbox.PresentEpoch).
 		QueryRow(func(r pgx.Row) error { return r.Scan(&asOf.Time, &asOf.Epoch) })
 	b.Queue(query, args...).Query(read)
-	err = db.SendBatch(ctx, b).Close()
+	err = bounded.Run(ctx, tenant.ReadTime, func(ctx context.Context) error { return db.SendBatch(ctx, b).Close() })
 	return asOf, err
 }
 

@@ -9,7 +9,7 @@ run "example" {
   command = plan
 
   assert {
-    condition     = toset(keys(google_cloud_run_v2_service_iam_member.video_invokers)) == var.video.invokers && toset(keys(google_cloud_run_v2_service_iam_member.catalog_invokers)) == var.catalog.invokers
+    condition     = toset(keys(module.video.invokers)) == var.video.invokers && toset(keys(module.catalog.invokers)) == var.catalog.invokers
     error_message = "Whom the example invites may call."
   }
 }

@@ -1,43 +1,43 @@
-# Instances without an address, which only relay: Cloud Run scales a service on requests,
+# Instances without an address, which only relay or consume: Cloud Run scales a service on requests,
 # never on a backlog. The binary serves its ports here, too, for the probe alone.
-resource "google_cloud_run_v2_worker_pool" "video" {
-  count = var.video.workers > 0 ? 1 : 0
+resource "google_cloud_run_v2_worker_pool" "workers" {
+  count = var.settings.workers > 0 ? 1 : 0
 
-  name                = "video-workers"
-  location            = var.region
+  name                = "${var.name}-workers"
+  location            = var.deployment.region
   deletion_protection = false # it holds nothing
 
   scaling {
     scaling_mode          = "MANUAL"
-    manual_instance_count = var.video.workers
+    manual_instance_count = var.settings.workers
   }
 
   dynamic "binary_authorization" {
-    for_each = var.binary_authorization ? [true] : []
+    for_each = var.deployment.binary_authorization ? [true] : []
     content {
       use_default = true
     }
   }
 
   template {
-    annotations     = { migration = terraform_data.video_migration.id } # as for the service
-    labels          = var.labels
-    service_account = google_service_account.video.email
+    annotations     = { migration = terraform_data.migration.id } # as for the service
+    labels          = var.deployment.labels
+    service_account = google_service_account.service.email
 
     containers {
-      name  = "video"
-      image = var.video.image
-      args  = local.video_args
+      name  = var.name
+      image = var.settings.image
+      args  = var.args
 
       resources {
         limits = {
-          cpu    = var.video.cpu
-          memory = var.video.memory
+          cpu    = var.settings.cpu
+          memory = var.settings.memory
         }
       }
 
       dynamic "env" {
-        for_each = local.video_serve_env
+        for_each = local.env
         content {
           name  = env.key
           value = env.value
@@ -45,13 +45,13 @@ resource "google_cloud_run_v2_worker_pool" "video" {
       }
 
       dynamic "env" {
-        for_each = local.video_secret_env
+        for_each = local.secret_env
         content {
           name = env.key
           value_source {
             secret_key_ref {
-              secret  = google_secret_manager_secret.video[env.value].secret_id
-              version = lookup(var.secret_versions, env.value, "1")
+              secret  = google_secret_manager_secret.connections[env.value].secret_id
+              version = lookup(var.deployment.secret_versions, env.value, "1")
             }
           }
         }
@@ -78,7 +78,7 @@ resource "google_cloud_run_v2_worker_pool" "video" {
       }
 
       dynamic "volume_mounts" {
-        for_each = local.sql_instances
+        for_each = var.sql_instances
         content {
           name       = "cloudsql"
           mount_path = "/cloudsql"
@@ -101,7 +101,7 @@ resource "google_cloud_run_v2_worker_pool" "video" {
     }
 
     dynamic "volumes" {
-      for_each = local.sql_instances
+      for_each = var.sql_instances
       content {
         name = "cloudsql"
         cloud_sql_instance {
@@ -111,7 +111,7 @@ resource "google_cloud_run_v2_worker_pool" "video" {
     }
 
     dynamic "vpc_access" {
-      for_each = var.network[*]
+      for_each = var.deployment.network[*]
       content {
         egress = "PRIVATE_RANGES_ONLY"
         network_interfaces {
@@ -122,5 +122,5 @@ resource "google_cloud_run_v2_worker_pool" "video" {
     }
   }
 
-  depends_on = [google_cloud_run_v2_service.video]
+  depends_on = [google_cloud_run_v2_service.service]
 }

@@ -1,28 +1,28 @@
-# catalog's jobs: migrations, and the operator's tool.
+# The service's jobs: migrations, and those that a person or a schedule starts.
 
 # Migrations: a job that has to succeed before the service is changed.
 
 # The id changes whenever the job would run something else. A return to an earlier image
 # counts as something else again: an execution's name cannot be used twice.
-resource "terraform_data" "catalog_migration" {
+resource "terraform_data" "migration" {
   triggers_replace = [
-    var.catalog.image,
-    lookup(var.secret_versions, "catalog-admin-database-url", "1"),
-    var.network,
-    local.sql_instances,
+    var.settings.image,
+    lookup(var.deployment.secret_versions, "${var.name}-admin-database-url", "1"),
+    var.deployment.network,
+    var.sql_instances,
   ]
 }
 
-resource "google_cloud_run_v2_job" "catalog_migrate" {
-  name                = "catalog-migrate"
-  location            = var.region
+resource "google_cloud_run_v2_job" "migrate" {
+  name                = "${var.name}-migrate"
+  location            = var.deployment.region
   deletion_protection = false # it holds nothing
 
   # Creating or changing the job runs it, and waits until it has ended well.
-  run_execution_token = substr(terraform_data.catalog_migration.id, 0, 8)
+  run_execution_token = substr(terraform_data.migration.id, 0, 8)
 
   dynamic "binary_authorization" {
-    for_each = var.binary_authorization ? [true] : []
+    for_each = var.deployment.binary_authorization ? [true] : []
     content {
       use_default = true
     }
@@ -30,13 +30,13 @@ resource "google_cloud_run_v2_job" "catalog_migrate" {
 
   template {
     template {
-      service_account       = google_service_account.catalog_migrate.email
+      service_account       = google_service_account.migrate.email
       execution_environment = "EXECUTION_ENVIRONMENT_GEN2"
       max_retries           = 0      # a person has to look at a failed migration
       timeout               = "960s" # migrate itself gives up after 15 minutes
 
       containers {
-        image = var.catalog.image
+        image = var.settings.image
         args  = ["migrate"]
 
         resources {
@@ -52,14 +52,14 @@ resource "google_cloud_run_v2_job" "catalog_migrate" {
           name = "DATABASE_URL"
           value_source {
             secret_key_ref {
-              secret  = google_secret_manager_secret.catalog["catalog-admin-database-url"].secret_id
-              version = lookup(var.secret_versions, "catalog-admin-database-url", "1")
+              secret  = google_secret_manager_secret.connections["${var.name}-admin-database-url"].secret_id
+              version = lookup(var.deployment.secret_versions, "${var.name}-admin-database-url", "1")
             }
           }
         }
 
         dynamic "volume_mounts" {
-          for_each = local.sql_instances
+          for_each = var.sql_instances
           content {
             name       = "cloudsql"
             mount_path = "/cloudsql"
@@ -68,7 +68,7 @@ resource "google_cloud_run_v2_job" "catalog_migrate" {
       }
 
       dynamic "volumes" {
-        for_each = local.sql_instances
+        for_each = var.sql_instances
         content {
           name = "cloudsql"
           cloud_sql_instance {
@@ -78,7 +78,7 @@ resource "google_cloud_run_v2_job" "catalog_migrate" {
       }
 
       dynamic "vpc_access" {
-        for_each = var.network[*]
+        for_each = var.deployment.network[*]
         content {
           egress = "PRIVATE_RANGES_ONLY"
           network_interfaces {
@@ -98,22 +98,26 @@ resource "google_cloud_run_v2_job" "catalog_migrate" {
   }
 
   depends_on = [
-    google_secret_manager_secret_iam_member.catalog,
-    google_project_iam_member.sql_client,
-    google_sql_database.main,
+    google_secret_manager_secret_iam_member.connections,
+    var.database,
   ]
 }
 
-# The operator's tool
+# The others of var.jobs
 
-# gcloud run jobs execute catalog-dlq --region=REGION --args=dlq,list
-resource "google_cloud_run_v2_job" "catalog_dlq" {
-  name                = "catalog-dlq"
-  location            = var.region
+locals {
+  job_secrets = { for name, job in var.jobs : name => job.owner ? "${var.name}-admin-database-url" : "${var.name}-database-url" }
+}
+
+resource "google_cloud_run_v2_job" "jobs" {
+  for_each = var.jobs
+
+  name                = each.key
+  location            = var.deployment.region
   deletion_protection = false # it holds nothing
 
   dynamic "binary_authorization" {
-    for_each = var.binary_authorization ? [true] : []
+    for_each = var.deployment.binary_authorization ? [true] : []
     content {
       use_default = true
     }
@@ -121,21 +125,21 @@ resource "google_cloud_run_v2_job" "catalog_dlq" {
 
   template {
     template {
-      service_account       = google_service_account.catalog.email
+      service_account       = each.value.owner ? google_service_account.migrate.email : google_service_account.service.email
       execution_environment = "EXECUTION_ENVIRONMENT_GEN2"
-      max_retries           = 0
-      timeout               = "86400s" # backfill and reconcile of many rows; each command bounds its own steps
+      max_retries           = 0 # a person repeats it, or the schedule
+      timeout               = each.value.timeout
 
       containers {
-        image = var.catalog.image
-        args  = ["dlq", "list"]
+        image = var.settings.image
+        args  = each.value.args
 
         resources {
           limits = local.job_limits
         }
 
         dynamic "env" {
-          for_each = merge(local.catalog_env, { GOMEMLIMIT = local.memory_limit.job })
+          for_each = merge(each.value.env, { GOMEMLIMIT = local.memory_limit.job })
           content {
             name  = env.key
             value = env.value
@@ -146,14 +150,14 @@ resource "google_cloud_run_v2_job" "catalog_dlq" {
           name = "DATABASE_URL"
           value_source {
             secret_key_ref {
-              secret  = google_secret_manager_secret.catalog["catalog-database-url"].secret_id
-              version = lookup(var.secret_versions, "catalog-database-url", "1")
+              secret  = google_secret_manager_secret.connections[local.job_secrets[each.key]].secret_id
+              version = lookup(var.deployment.secret_versions, local.job_secrets[each.key], "1")
             }
           }
         }
 
         dynamic "volume_mounts" {
-          for_each = local.sql_instances
+          for_each = var.sql_instances
           content {
             name       = "cloudsql"
             mount_path = "/cloudsql"
@@ -162,7 +166,7 @@ resource "google_cloud_run_v2_job" "catalog_dlq" {
       }
 
       dynamic "volumes" {
-        for_each = local.sql_instances
+        for_each = var.sql_instances
         content {
           name = "cloudsql"
           cloud_sql_instance {
@@ -172,7 +176,7 @@ resource "google_cloud_run_v2_job" "catalog_dlq" {
       }
 
       dynamic "vpc_access" {
-        for_each = var.network[*]
+        for_each = var.deployment.network[*]
         content {
           egress = "PRIVATE_RANGES_ONLY"
           network_interfaces {
@@ -184,5 +188,6 @@ resource "google_cloud_run_v2_job" "catalog_dlq" {
     }
   }
 
-  depends_on = [google_cloud_run_v2_job.catalog_migrate]
+  depends_on = [google_cloud_run_v2_job.migrate]
 }
+
