@@ -41,6 +41,7 @@ func TestPlansOfLists(t *testing.T) {
 	for name, q := range map[string]Query{
 		"the first page": {Caller: everyone}, "a search for nothing": {Caller: everyone, Title: "no such title"},
 		"a search for a rare text": {Caller: everyone, Title: "c4ca4"}, "a search for a common text": {Caller: everyone, Title: "common"},
+		"a search for letters with vowel signs": {Caller: everyone, Title: "नहीं"},
 	} {
 		q.PageSize = 50
 		before := uuid.Max

@@ -171,9 +171,10 @@ func searchSQL(from, matches string) string {
 
 // searchedColumn returns the column of titles, as an expression that the trigram index does not have if
 // text has no three letters or digits in a row. For such a text Postgres would read the whole index,
-// and then all titles.
+// and then all titles. Postgres takes the vowel signs of many scripts for letters, too.
 func searchedColumn(text string) string {
-	for word := range strings.FieldsFuncSeq(text, func(c rune) bool { return !unicode.IsLetter(c) && !unicode.IsDigit(c) }) {
+	isSeparator := func(c rune) bool { return !unicode.In(c, unicode.Letter, unicode.Digit, unicode.Other_Alphabetic) }
+	for word := range strings.FieldsFuncSeq(text, isSeparator) {
 		if utf8.RuneCountInString(word) >= 3 {
 			return "title"
 		}
