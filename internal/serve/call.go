@@ -50,10 +50,12 @@ func (g *GRPC) handler(ending context.Context) http.Handler {
 			timed, cancel := context.WithTimeout(ctx, own.time)
 			defer cancel()
 			defer context.AfterFunc(ending, cancel)()
-			defer own.enter(end)()
 			ctx, limit = timed, own.time+writeGrace
 		}
 		boundAnswer(w, limit)
+		if own != nil {
+			defer own.enter(end, w)() // behind boundAnswer, which would undo an earlier end of the answer
+		}
 		r = r.WithContext(ctx)
 		r.Body = http.MaxBytesReader(w, r.Body, frameHeaderBytes+maxMessageBytes)
 		r, leave, refusal := g.admit(method, r)

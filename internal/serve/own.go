@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -29,22 +30,31 @@ const (
 type own struct {
 	time time.Duration
 
-	mu       sync.Mutex
-	underWay []*ownCall // at most maxOwn, the oldest first
+	mu sync.Mutex
+	// underWay are the calls, the oldest first. All but the newest maxOwn have been told to end.
+	underWay []*ownCall
 }
 
-// ownCall is a call under way. Its context is cancelled by end.
-type ownCall struct{ end context.CancelCauseFunc }
+// ownCall is a call under way. Its context is cancelled by end, and w has its answer.
+type ownCall struct {
+	end context.CancelCauseFunc
+	w   http.ResponseWriter
+}
 
-// enter adds a call. If there are too many, the oldest one ends with errReplaced. A new call is never
-// refused, so that a stranger who leaves calls open cannot keep the health check of a proxy out.
-// Remove the call with leave.
-func (o *own) enter(end context.CancelCauseFunc) (leave func()) {
-	call := &ownCall{end}
+// enter adds a call. If there are too many, the oldest one is told to end, with errReplaced. A new call is
+// never refused, so that a stranger who leaves calls open cannot keep the health check of a proxy out. A call
+// whose client reads nothing does not end by that, because it waits for the client. So as soon as there are
+// too many of those, the answer of the oldest is broken off. Remove the call with leave, which the
+// handler calls before it returns: later, w is not valid.
+func (o *own) enter(end context.CancelCauseFunc, w http.ResponseWriter) (leave func()) {
+	call := &ownCall{end, w}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.underWay) == maxOwn {
-		o.underWay[0].end(errReplaced)
+	if older := len(o.underWay) - maxOwn; older >= 0 {
+		o.underWay[older].end(errReplaced)
+	}
+	if len(o.underWay) == 2*maxOwn {
+		boundAnswer(o.underWay[0].w, 0)
 		o.underWay = slices.Delete(o.underWay, 0, 1)
 	}
 	o.underWay = append(o.underWay, call)

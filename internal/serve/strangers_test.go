@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
 // unreading is a client that reads frames, but whose window stays at 0, so that no answer gets its body.
@@ -31,15 +32,29 @@ func (d *drained) unreading(t *testing.T) *unreading {
 // send sends a request for a path.
 func (u *unreading) send(t *testing.T, path string) {
 	t.Helper()
+	u.write(t, true, [2]string{":method", "GET"}, [2]string{":path", path})
+}
+
+// call sends an empty message to a method of gRPC.
+func (u *unreading) call(t *testing.T, method string) {
+	t.Helper()
+	u.write(t, false, [2]string{":method", "POST"}, [2]string{":path", method}, [2]string{"content-type", "application/grpc"})
+	if err := u.framer.WriteData(u.next-2, true, make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (u *unreading) write(t *testing.T, end bool, headers ...[2]string) {
+	t.Helper()
 	var block bytes.Buffer
 	encoder := hpack.NewEncoder(&block)
 	encoder.SetMaxDynamicTableSize(0)
-	for _, f := range [...][2]string{{":method", "GET"}, {":path", path}, {":scheme", "http"}, {":authority", "test"}} {
+	for _, f := range append([][2]string{{":scheme", "http"}, {":authority", "test"}}, headers...) {
 		if err := encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	err := u.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: u.next, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true})
+	err := u.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: u.next, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: end})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,4 +133,47 @@ func TestStrangersThatDoNotReadAreBounded(t *testing.T) {
 			t.Errorf("Run: %v", err)
 		}
 	})
+}
+
+// A call to health or reflection whose client does not read keeps its place when it is told to end. Of these,
+// 16 are under way: 8, and 8 that have been told to end.
+func TestOwnCallsThatAreNotReadAreBounded(t *testing.T) {
+	t.Parallel()
+	for _, method := range []string{"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newService(&lockedBuffer{}).startInBubble(t)
+			started, client := time.Now(), d.unreading(t)
+			resets := make(chan struct{}, 200)
+			go func() {
+				defer close(resets)
+				for len(resets) < cap(resets) {
+					frame, err := client.framer.ReadFrame()
+					if err != nil {
+						return
+					}
+					if frame.Header().Type == http2.FrameRSTStream {
+						resets <- struct{}{}
+					}
+				}
+			}()
+			for range cap(resets) {
+				client.call(t, method)
+				synctest.Wait()
+			}
+			if len(resets) != 200-16 {
+				t.Errorf("%s: %d of 200 calls were ended at once, want 184", method, len(resets))
+			}
+			if _, err := grpc_health_v1.NewHealthClient(d.grpcClient(t)).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
+				t.Errorf("a check next to them: %v", err)
+			}
+			if took := time.Since(started); took != 0 {
+				t.Errorf("this took %s, want no wait", took)
+			}
+			time.Sleep(time.Minute) // in fake time: the others end
+			d.drain()
+			if err := <-d.ended; err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		})
+	}
 }

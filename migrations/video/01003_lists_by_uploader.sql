@@ -1,6 +1,6 @@
 -- An uploader's list passes neither tombstones nor rows of other tenants, whether or not the planner has
 -- statistics. Each row is in one of the two indexes. Only an erasure lists tombstones. A binary of the
--- release before erases by both indexes and a sort.
+-- release before reads the whole table for each batch of an erasure meanwhile, because its statement can use neither index.
 
 -- +goose NO TRANSACTION
 -- +goose Up

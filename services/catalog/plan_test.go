@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/pkg/eventing/consistency"
 )
 
 // The rows that a list or a search reads are in proportion to its results, however many
@@ -41,6 +42,7 @@ func TestPlansOfLists(t *testing.T) {
 	for name, q := range map[string]Query{
 		"the first page": {Caller: everyone}, "a search for nothing": {Caller: everyone, Title: "no such title"},
 		"a search for a rare text": {Caller: everyone, Title: "c4ca4"}, "a search for a common text": {Caller: everyone, Title: "common"},
+		"a search for letters with vowel signs": {Caller: everyone, Title: "नहीं"},
 	} {
 		q.PageSize = 50
 		before := uuid.Max
@@ -121,6 +123,27 @@ func TestASearchFindsAllThatMatch(t *testing.T) {
 			if !slices.Equal(found[:len(want)], want) {
 				t.Errorf("%q finds other videos than there are", text)
 			}
+		}
+	}
+}
+
+// A search counts no position of another tenant's video as reached, although its statement can read all tenants' rows.
+func TestASearchReachesNoPositionOfAnotherTenant(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	id := uuid.Must(uuid.NewV7())
+	if _, err := f.admin.Exec(t.Context(), `
+		INSERT INTO catalog.video_projection (video_id, uploader_id, title, version, created_at, updated_at, tenant_id)
+		VALUES ($1, gen_random_uuid(), 'a title', 3, now(), now(), 'acme')`, id); err != nil {
+		t.Fatal(err)
+	}
+	wanted := []consistency.Position{{AggregateType: videoType, AggregateID: id.String(), Epoch: 1, Version: 3}}
+	for name, want := range map[string]int{"acme": 1, everyone.Tenant: 0} {
+		q := Query{Caller: everyone, Title: "title", PageSize: 50}
+		q.Caller.Tenant = name
+		videos, reached, err := listVideos(t.Context(), f.pool, q, uuid.Max, wanted)
+		if err != nil || len(videos) != want || reached != want {
+			t.Errorf("tenant %q: %d videos, %d positions, %v; want %d of both", name, len(videos), reached, err, want)
 		}
 	}
 }

@@ -151,8 +151,9 @@ const searchedFirst = 5000
 // find a great part of all titles, of all tenants. For a rare text only the trigram index is fast. The planner
 // cannot tell, because under row-level security it has no statistics for ILIKE. So the statement
 // reads a bounded number of videos in the order of the page. If they do not fill the page, and there are more, it
-// selects from the others without an order and without a limit, so that no plan relies on a page
-// that is soon full. page has the order of first, and no ORDER BY, so that Postgres reads no more of first than it needs.
+// selects from all of them without an order and without a limit, so that no plan relies on a page
+// that is soon full. The worst text is one that many titles have, and few of those that are read first: a
+// million such titles take a second, and a search has ten. page has the order of first, and no ORDER BY, so that Postgres reads no more of first than it needs.
 func searchSQL(from, matches string) string {
 	return fmt.Sprintf(`
 		WITH first AS MATERIALIZED (
@@ -162,7 +163,6 @@ func searchSQL(from, matches string) string {
 		), rest AS MATERIALIZED (
 		  SELECT ctid AS place, video_id %[2]s AND %[3]s
 		     AND (SELECT count(*) FROM page) < $1 AND (SELECT count(*) FROM first) = %[4]d
-		     AND video_id < (SELECT video_id FROM first ORDER BY video_id LIMIT 1)
 		)
 		SELECT %[1]s FROM video_projection WHERE ctid = ANY (ARRAY(
 		  SELECT place FROM page UNION ALL (SELECT place FROM rest ORDER BY video_id DESC LIMIT $1)))`,
@@ -171,9 +171,10 @@ func searchSQL(from, matches string) string {
 
 // searchedColumn returns the column of titles, as an expression that the trigram index does not have if
 // text has no three letters or digits in a row. For such a text Postgres would read the whole index,
-// and then all titles.
+// and then all titles. Postgres takes the vowel signs of many scripts for letters, too.
 func searchedColumn(text string) string {
-	for word := range strings.FieldsFuncSeq(text, func(c rune) bool { return !unicode.IsLetter(c) && !unicode.IsDigit(c) }) {
+	isSeparator := func(c rune) bool { return !unicode.In(c, unicode.Letter, unicode.Digit, unicode.Other_Alphabetic) }
+	for word := range strings.FieldsFuncSeq(text, isSeparator) {
 		if utf8.RuneCountInString(word) >= 3 {
 			return "title"
 		}

@@ -94,7 +94,6 @@ func (s *Service) add(name string, added *revision) error {
 	return nil
 }
 
-// checkParent returns an error unless parent has the form projects/PROJECT.
 // splitRevision splits a name of the form projects/PROJECT/schemas/ID@REVISION into the name of the
 // schema and the revision id. @REVISION may be absent.
 func splitRevision(full string) (name, id string, err error) {

@@ -243,6 +243,33 @@ func TestAnotherServerAnswersAClaim(t *testing.T) {
 	}
 }
 
+// A turn of a held tenant that another server answers may leave events, too. The tenant's scan comes again for them.
+func TestAnotherServerAnswersATurn(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	r.followUps.server = r.followUps.server.Add(-time.Hour) // of the server that answered the last heartbeat
+	r.followUps.hold([]string{"busy"})
+	h := r.followUps.held[0]
+	claim := r.claimLimits(nil, nil, nil)
+	claim.Tenant, claim.PerAggregate = h.name, 1
+	after := []followUp{{AggregateVersion: queue.AggregateVersion{AggregateType: "video", AggregateID: "a", Version: 1}, low: "10:10:"}}
+	if _, err := r.claimBehind(t.Context(), h, after, claim, claimed); err != nil {
+		t.Fatal(err)
+	}
+	if h.leftLow != "10:10:" || h.leftAt.IsZero() {
+		t.Errorf("behind published versions: a scan from %q at %s", h.leftLow, h.leftAt)
+	}
+	h.low, h.leftLow, h.leftAt = "20:20:", "", time.Time{}
+	h.begin("50:50:", time.Now())
+	if _, err := r.claimHeldPage(t.Context(), h, claim, claimed); err != nil {
+		t.Fatal(err)
+	}
+	if h.leftLow != "20:20:" || h.leftAt.IsZero() {
+		t.Errorf("in a page of a scan: a further scan from %q at %s", h.leftLow, h.leftAt)
+	}
+}
+
 // A claim waits for its turn behind a scan. When the scan has found nothing, the claim is
 // woken.
 func TestEmptyScanWakesTheWaitingClaim(t *testing.T) {
