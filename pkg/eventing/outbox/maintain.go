@@ -82,12 +82,12 @@ type backlogReading struct {
 	queue.Backlog
 	tenants []queue.TenantBacklog
 	at      time.Time // zero: never read
-	// failed reports that the latest reading failed. Backlog is then from an earlier reading.
-	failed bool
+	// failures counts the readings in a row that failed. Backlog is then from an earlier reading.
+	failures int
 }
 
 func (s *backlogReading) known() int64 {
-	if s.failed || s.at.IsZero() || time.Since(s.at) > staleAfter {
+	if s.failures > 0 || s.at.IsZero() || time.Since(s.at) > staleAfter {
 		return 0
 	}
 	return 1
@@ -113,11 +113,11 @@ func (r *Relay) watchBacklog(ctx context.Context) {
 	}
 }
 
-// pause returns the pause after a reading. The more relays are alive, the longer it is. A failed reading
-// has mostly waited for a database that was away. The next one follows soon, because the ages in the
-// metrics grow until then.
+// pause returns the pause after a reading. The more relays are alive, the longer it is. A reading that
+// failed may have waited for a database that was away. The next one follows soon, because the ages in the
+// metrics grow until then. If that one fails, too, the table may be too large for a reading.
 func (s *backlogReading) pause(took time.Duration, relays int) time.Duration {
-	if s.failed {
+	if s.failures == 1 {
 		return watchEvery
 	}
 	return min(watchLeast, max(watchEvery, watchShare*time.Duration(relays)*took))
@@ -133,7 +133,7 @@ func (r *Relay) readBacklog(ctx context.Context) {
 	case err == nil:
 		reading = backlogReading{Backlog: b, tenants: tenants, at: start}
 	case ctx.Err() == nil:
-		reading.failed = true
+		reading.failures++
 		r.log.WarnContext(ctx, "the backlog is not known", "error", err)
 	}
 	r.backlog.Store(&reading)
