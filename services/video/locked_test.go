@@ -1,6 +1,8 @@
 package video
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -18,7 +20,10 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/pkg/eventing/bounded"
 	videov1 "example.com/lockstep/proto/video/v1"
+	"example.com/lockstep/services/video/aggregate"
 )
 
 // locked holds the row of a new video in an administrator's transaction, until unlock
@@ -288,4 +293,24 @@ func (s serving) besideALockedVideo(perSecond int) {
 			all[len(all)/2].Round(100*time.Microsecond), all[(len(all)-1)*99/100].Round(100*time.Microsecond), all[len(all)-1].Round(100*time.Microsecond))
 	}
 	s.Logf("%3d/s answers %v", perSecond, statuses)
+}
+
+// A connection that is lost without an error, as in a failover, does not hold a read of one video up for as long as its request may last.
+func TestALostConnectionEndsARead(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	db, freeze := pgtest.Freezable(t, a.db)
+	request, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	read := func() error {
+		_, _, err := selectVideo(request, db, aggregate.Scope(everyone), uuid.New())
+		return err
+	}
+	if err := read(); err != nil {
+		t.Fatal(err)
+	}
+	freeze()
+	if err := read(); !errors.Is(err, bounded.ErrLimit) || request.Err() != nil {
+		t.Errorf("%v, want %v", err, bounded.ErrLimit)
+	}
 }
