@@ -158,7 +158,7 @@ const searchedFirst = 5000
 func searchSQL(from, matches string) string {
 	return fmt.Sprintf(`
 		WITH first AS MATERIALIZED (
-		  SELECT ctid AS place, video_id, title %[2]s ORDER BY video_id DESC LIMIT %[4]d
+		  SELECT ctid AS place, title %[2]s ORDER BY video_id DESC LIMIT %[4]d
 		), page AS MATERIALIZED (
 		  SELECT place FROM first WHERE %[3]s LIMIT $1
 		), rest AS MATERIALIZED (
