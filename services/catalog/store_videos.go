@@ -153,11 +153,12 @@ const searchedFirst = 5000
 // reads a bounded number of videos in the order of the page. If they do not fill the page, and there are more, it
 // selects from all of them without an order and without a limit, so that no plan relies on a page
 // that is soon full. The worst text is one that many titles have, and few of those that are read first: a
-// million such titles take a second, and a search has ten. page has the order of first, and no ORDER BY, so that Postgres reads no more of first than it needs.
+// million such titles take a second, and a search has ten. page has the order of first, and no ORDER BY, so
+// that Postgres reads no more of first than it needs.
 func searchSQL(from, matches string) string {
 	return fmt.Sprintf(`
 		WITH first AS MATERIALIZED (
-		  SELECT ctid AS place, video_id, title %[2]s ORDER BY video_id DESC LIMIT %[4]d
+		  SELECT ctid AS place, title %[2]s ORDER BY video_id DESC LIMIT %[4]d
 		), page AS MATERIALIZED (
 		  SELECT place FROM first WHERE %[3]s LIMIT $1
 		), rest AS MATERIALIZED (
