@@ -41,32 +41,40 @@ func TestVideosOfAnUploaderAreReadByTheirIndexes(t *testing.T) {
 		       CASE WHEN n % 50 = 0 THEN '00000000-0000-7000-8000-000000000001'::uuid ELSE gen_random_uuid() END, 't', 1, now(), now(),
 		       CASE WHEN n % 50 = 0 AND n < 29000 THEN now() END
 		  FROM generate_series(1, 30000) n`)
-	a.exec(`VACUUM ANALYZE video.videos`)
 	user := uuid.MustParse("00000000-0000-7000-8000-000000000001")
 	var last pgtest.Statement
 	db := last.Of(t, a.db)
-	f := Filter{UploaderID: uuid.NullUUID{UUID: user, Valid: true}}
-	videos, err := selectPage(t.Context(), db, aggregate.Scope(everyone), f, uuid.Max, 51)
-	if err != nil || len(videos) != 21 {
-		t.Fatalf("%d videos, %v", len(videos), err)
-	}
-	if pages := last.Pages(t, a.db); pages > 40 {
-		t.Errorf("a list of 21 videos reads %d pages", pages)
-	}
-	var all []string
-	for after := uuid.Nil.String(); ; after = all[len(all)-1] {
-		ids, err := selectIDs(t.Context(), bounded.Pool{DB: db, Limit: eraseTimeout}, selectUploads, user, after, 100)
-		if err != nil {
-			t.Fatal(err)
+	for _, c := range []struct {
+		before string
+		most   int // pages
+	}{
+		{`ANALYZE video.videos`, 600}, // Postgres has to look at each row
+		{`VACUUM ANALYZE video.videos`, 40},
+	} {
+		a.exec(c.before)
+		f := Filter{UploaderID: uuid.NullUUID{UUID: user, Valid: true}}
+		videos, err := selectPage(t.Context(), db, aggregate.Scope(everyone), f, uuid.Max, 51)
+		if err != nil || len(videos) != 21 {
+			t.Fatalf("%d videos, %v", len(videos), err)
 		}
 		if pages := last.Pages(t, a.db); pages > 40 {
-			t.Errorf("an erasure reads %d pages for %d ids", pages, len(ids))
+			t.Errorf("%s: a list of 21 videos reads %d pages", c.before, pages)
 		}
-		if all = append(all, ids...); len(ids) < 100 {
-			break
+		var all []string
+		for after := uuid.Nil.String(); ; after = all[len(all)-1] {
+			ids, err := selectIDs(t.Context(), bounded.Pool{DB: db, Limit: eraseTimeout}, selectUploads, user, after, 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if pages := last.Pages(t, a.db); pages > c.most {
+				t.Errorf("%s: an erasure reads %d pages for %d ids", c.before, pages, len(ids))
+			}
+			if all = append(all, ids...); len(ids) < 100 {
+				break
+			}
 		}
-	}
-	if len(all) != 600 || !slices.IsSorted(all) {
-		t.Errorf("an erasure finds %d of 600 videos, or in another order", len(all))
+		if len(all) != 600 || !slices.IsSorted(all) {
+			t.Errorf("an erasure finds %d of 600 videos, or in another order", len(all))
+		}
 	}
 }
