@@ -127,7 +127,7 @@ func TestASearchFindsAllThatMatch(t *testing.T) {
 	}
 }
 
-// A search counts no position of another tenant's video as reached, although its statement can read all tenants' rows.
+// A search counts no video of another tenant as reached, although its statement can read all tenants' rows.
 func TestASearchReachesNoPositionOfAnotherTenant(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
