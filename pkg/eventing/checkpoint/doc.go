@@ -6,8 +6,10 @@
 // own. With a single row, all batches would wait for the lock of that row. A view derives the
 // position of the group. While aggregates are blocked, an instance saves a position before their
 // first messages. A saved position never moves back, so a message that arrives long after later
-// messages may be before it. Therefore each event that waits has a held row in the inbox, and the
-// view's safe position is before the oldest of these rows, whichever instance has the message.
+// messages may be before it. Therefore the first event of each aggregate that waits has a held row in
+// the inbox, and the view's safe position is before the oldest of these rows, whichever instance has
+// the message. The events behind it have no rows. If one of them was published before the first, and
+// came later, the position may be behind its publish time.
 //
 // # Why nothing seeks forward by itself
 //
