@@ -1,0 +1,40 @@
+package migrate
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// Open returns connections with the settings that migrations rely on, whatever the defaults of the
+// database and of the role are. The time limits of the server end no migration, because only the
+// caller's context bounds it. With a limit of the server, the creation of an index on a large table
+// would fail in each run. It would also begin again in each run, because an index that was not
+// finished is dropped. The settings are made after the start of a session, because a pooler may
+// refuse them in the start-up message. Open does not make the sessions of a read-only database
+// writable.
+func (s Schema) Open(adminURL string) (*sql.DB, error) {
+	config, err := pgx.ParseConfig(adminURL)
+	if err != nil {
+		return nil, err
+	}
+	return stdlib.OpenDB(*config, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
+		// First, because the other settings may take longer than the limit.
+		if _, err := conn.Exec(ctx, `SET statement_timeout = 0`); err != nil {
+			return err
+		}
+		_, err := conn.Exec(ctx, sessionSettings, pgx.Identifier{s.Name}.Sanitize(), s.Role, s.RequestRole)
+		return err
+	})), nil
+}
+
+// sessionSettings makes the settings of a session. It leaves out those limits that the version of the
+// server does not have. Up holds its lock in a session that is idle meanwhile, so that limit counts, too.
+const sessionSettings = `
+	SELECT set_config('search_path', $1, false), set_config('eventing.role', $2, false), set_config('eventing.request_role', $3, false),
+	       set_config('default_transaction_isolation', 'read committed', false), set_config('row_security', 'on', false),
+	       (SELECT count(set_config(name, '0', false)) FROM pg_settings
+	         WHERE name IN ('lock_timeout', 'transaction_timeout',
+	                        'idle_session_timeout', 'idle_in_transaction_session_timeout'))`
