@@ -7,9 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"regexp"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"example.com/lockstep/internal/problem"
@@ -131,14 +132,36 @@ func (c *checker) leaf(path string, raw json.RawMessage, t reflect.Type) {
 	c.blame(path, "must be "+describe(t))
 }
 
-// wholeCharacters matches the escapes in valid JSON, except an escape for half of a surrogate
-// pair without the other half.
-var wholeCharacters = regexp.MustCompile(`(?i)\\(?:[^u]|ud[89ab]..\\ud[c-f]..|u(?:[^d].|d[0-7])..)`)
-
 // halvesPair reports whether valid JSON has an escape for half of a surrogate pair without the
 // other half.
 func halvesPair(raw json.RawMessage) bool {
-	return bytes.IndexByte(wholeCharacters.ReplaceAll(raw, nil), '\\') >= 0
+	for {
+		i := bytes.IndexByte(raw, '\\')
+		if i < 0 {
+			return false
+		}
+		raw = raw[i:]
+		unit, size := escaped(raw)
+		if utf16.IsSurrogate(unit) {
+			second, further := escaped(raw[size:])
+			if utf16.DecodeRune(unit, second) == utf8.RuneError {
+				return true
+			}
+			size += further
+		}
+		raw = raw[size:]
+	}
+}
+
+// escaped returns the UTF-16 unit and the length of the escape at the beginning of valid JSON. The unit is 0
+// if the escape has no unit, or if there is no escape.
+func escaped(raw json.RawMessage) (unit rune, size int) {
+	const short, long = len(`\n`), len(`\u0000`)
+	if !bytes.HasPrefix(raw, []byte(`\u`)) {
+		return 0, short
+	}
+	n, _ := strconv.ParseUint(string(raw[short:long]), 16, 16) // valid JSON has four digits there
+	return rune(n), long
 }
 
 // memberTypes maps the JSON name of each field of t to the type of the field. The case of a name
