@@ -1,11 +1,11 @@
 package inbox
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -47,20 +47,25 @@ func TestAFrozenProcessSpendsNoAttempt(t *testing.T) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0])
 	cmd.Env = append(os.Environ(), victimDatabase+"="+b.pg.URL, victimBroker+"="+b.server.Addr, fmt.Sprint(victimFreezes, "=", freezes))
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
+	out := filepath.Join(t.TempDir(), "output") // a buffer cannot be read before the child has ended
+	file, err := os.Create(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	cmd.Stdout, cmd.Stderr = file, file
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	for range freezes {
-		awaitStop(t, cmd.Process.Pid, &out)
+		awaitStop(t, cmd.Process.Pid, out)
 		until(t, "the database has ended its transaction", func() bool { return inTransaction(t, admin) == 0 })
 		if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Fatalf("%v\n%s", err, &out)
+		t.Fatalf("%v\n%s", err, content(out))
 	}
 	if n := b.count(t, `SELECT coalesce(sum(attempts), 0) FROM inbox`); n != 0 || len(b.deadLettered("")) != 0 {
 		t.Errorf("%d attempts and %d dead letters", n, len(b.deadLettered("")))
@@ -72,23 +77,28 @@ func TestAFrozenProcessSpendsNoAttempt(t *testing.T) {
 
 // awaitStop waits until a child has stopped. It asks the system for the child's state, as a shell does,
 // because only Linux has it in /proc.
-func awaitStop(t *testing.T, pid int, output fmt.Stringer) {
+func awaitStop(t *testing.T, pid int, output string) {
 	t.Helper()
 	until(t, "it stands still", func() bool {
 		var status syscall.WaitStatus
 		changed, err := syscall.Wait4(pid, &status, syscall.WUNTRACED|syscall.WNOHANG, nil)
 		if err != nil || changed == pid && !status.Stopped() {
-			t.Fatalf("it has ended: %v, %v\n%s", status, err, output)
+			t.Fatalf("it has ended: %v, %v\n%s", status, err, content(output))
 		}
 		return changed == pid
 	})
 }
 
+func content(file string) []byte {
+	read, _ := os.ReadFile(file)
+	return read
+}
+
+// inTransaction counts transactions, those too that wait for their next statement.
 func inTransaction(t *testing.T, admin *pgxpool.Pool) (n int) {
 	t.Helper()
 	err := admin.QueryRow(t.Context(), `
-		SELECT count(*) FROM pg_stat_activity
-		 WHERE datname = current_database() AND usename = 'app_service' AND state LIKE 'idle in transaction%'`).Scan(&n)
+		SELECT count(xact_start) FROM pg_stat_activity WHERE datname = current_database() AND usename = 'app_service'`).Scan(&n)
 	if err != nil {
 		t.Fatal(err)
 	}
