@@ -148,7 +148,7 @@ func TestRoundTrips(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	if diff := cmp.Diff([]string{
-		"batch", "rollback", "SELECT (SELECT max(epoch) FROM outbox_epochs)",
+		"batch", "rollback", "SELECT (SELECT epoch FROM outbox_epochs ORDER BY epoch DESC LIMIT 1)",
 	}, seen.take()); diff != "" {
 		t.Errorf("the same update again (-want +got):\n%s", diff)
 	}

@@ -110,13 +110,21 @@ const stored = `id, aggregate_type, aggregate_id, event_type, version, schema_ve
 // not a function, because a function in PL/pgSQL took a third of an event's cost. If the newest row
 // was written before the column gapless existed, the purge may have deleted versions after it. So
 // behind such a row any later version is accepted.
-const follows = `CASE WHEN e.epoch <> ` + PresentEpoch + ` THEN outbox_refuses_epoch(e.epoch, ` + PresentEpoch + `) ELSE coalesce((
+const follows = `CASE WHEN ` + isPresent + ` THEN coalesce((
 			SELECT CASE WHEN o.version = e.version - 1 OR NOT o.gapless AND o.version < e.version THEN true
 			            ELSE outbox_refuses(e.aggregate_type, e.aggregate_id, e.version, o.version) END
 			  FROM outbox o
 			 WHERE o.aggregate_type = e.aggregate_type AND o.aggregate_id = e.aggregate_id
 			 ORDER BY o.version DESC
 			 LIMIT 1), true) END`
+
+// isPresent is a SQL expression that is true for an event e of the present epoch, and raises an error for
+// any other. It reads the epoch in one subquery, because each subquery costs 2 µs.
+const isPresent = `(
+			SELECT CASE WHEN p.epoch = e.epoch THEN true ELSE outbox_refuses_epoch(e.epoch, p.epoch) END
+			  FROM outbox_epochs p
+			 ORDER BY p.epoch DESC
+			 LIMIT 1)`
 
 // one are the columns of one event, as parameters of a statement.
 const one = `(VALUES ($1::uuid, $2::text, $3::text, $4::text, $5::bigint, $6::int,
