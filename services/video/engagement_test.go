@@ -154,6 +154,24 @@ func TestEngagementNeedsItsVideo(t *testing.T) {
 }
 
 // First writers of one engagement find no row to lock.
+// Two instances may be the first writers of one engagement. There is no row yet whose lock keeps them apart.
+func TestAnEngagementBehindAnotherInstances(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	v, user := a.create(), uuid.New()
+	var got aggregate.Result[engagement.Engagement]
+	a.behind(func() (err error) {
+		mine := engagement.Engagement{UserID: user, VideoID: v.ID, Liked: true}
+		got, err = a.engagements.Put(t.Context(), mine, aggregate.WriteOptions{Caller: everyone}, nil)
+		return err
+	}, `WITH locked AS MATERIALIZED (SELECT pg_advisory_xact_lock(hashtextextended(concat($1::uuid, ':', $2::uuid), 0)))
+		INSERT INTO video.engagements (user_id, video_id, version, liked, bookmarked, watched_seconds, created_at, updated_at)
+		SELECT $1, $2, 1, false, true, 7, now(), now() FROM locked`, user, v.ID)
+	if got.Value.Version != 2 {
+		t.Errorf("%+v, want version 2", got.Value)
+	}
+}
+
 func TestConcurrentEngagementsMakeContiguousVersions(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
