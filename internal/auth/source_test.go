@@ -16,6 +16,9 @@ func serveDocuments(t *testing.T, all documents) source {
 	t.Helper()
 	var address string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if got := r.Header.Get("Cache-Control"); got != "no-cache" {
+			t.Errorf("%s: Cache-Control is %q: a cache could keep a key that the issuer has removed", r.URL.Path, got)
+		}
 		document, ok := all[r.URL.Path]
 		if !ok {
 			http.NotFound(w, r)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"example.com/lockstep/internal/canary"
+	"example.com/lockstep/pkg/eventing"
 )
 
 // The tenant is a text at the path of claims, whose names may have dots themselves.
@@ -24,6 +25,21 @@ func TestTenantOfAToken(t *testing.T) {
 		got, err := claims.tenant(path)
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: %q, %v; want %q", path, got, err, want)
+		}
+	}
+}
+
+// Idempotency keys and page tokens are kept apart by their callers' scopes. A user may be in several tenants.
+func TestScopesTellCallersApart(t *testing.T) {
+	t.Parallel()
+	for want, p := range map[string]Principal{
+		"user:" + alice.String():             {Kind: User, User: alice, Tenant: eventing.DefaultTenant},
+		"tenant:acme user:" + alice.String(): {Kind: User, User: alice, Tenant: "acme"},
+		"service:" + account:                 {Kind: Service, Service: account, Tenant: eventing.DefaultTenant},
+		"":                                   {Kind: Everyone, Tenant: eventing.DefaultTenant},
+	} {
+		if got := p.Scope(); got != want {
+			t.Errorf("%+v has the scope %q, want %q", p, got, want)
 		}
 	}
 }

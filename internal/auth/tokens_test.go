@@ -80,6 +80,15 @@ func TestSubjectsBecomeIDs(t *testing.T) {
 	}
 }
 
+// A row that is not there, and a field that is not set, have the nil UUID. A user may have it for an id, too.
+func TestNoUserActsForTheNilUUID(t *testing.T) {
+	t.Parallel()
+	p := Principal{Kind: User, User: userID("https://issuer.example", uuid.Nil.String())}
+	if p.MayActFor(uuid.Nil) {
+		t.Errorf("%+v may act for the nil UUID", p)
+	}
+}
+
 func TestBadTokens(t *testing.T) {
 	t.Parallel()
 	w := started(t)
@@ -173,7 +182,7 @@ func newRSA(t *testing.T, bits int) *rsa.PrivateKey {
 // Each key signs with each algorithm; the keys say which of them they are for.
 func TestAlgorithms(t *testing.T) {
 	t.Parallel()
-	w, any2048 := started(t), newRSA(t, 2048)
+	w, any2048, short := started(t), newRSA(t, 2048), newRSA(t, 1024)
 	_, edwards, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +195,7 @@ func TestAlgorithms(t *testing.T) {
 	for id, key := range map[string]jose.JSONWebKey{
 		"rsa": {Key: any2048.Public()}, "rs256": {Key: any2048.Public(), Algorithm: "RS256", Use: "sig"},
 		"ed": {Key: edwards.Public()}, "encrypts": {Key: any2048.Public(), Use: "enc"},
-		"rs512": {Key: any2048.Public(), Algorithm: "RS512"}, "p384": {Key: p384.Public()},
+		"rs512": {Key: any2048.Public(), Algorithm: "RS512"}, "short": {Key: short.Public()}, "p384": {Key: p384.Public()},
 		"secret": {Key: []byte("0123456789abcdef0123456789abcdef")},
 	} {
 		key.KeyID = id
@@ -213,6 +222,7 @@ func TestAlgorithms(t *testing.T) {
 		{"rsa", jose.EdDSA, edwards, false},
 		{"encrypts", jose.RS256, any2048, false},
 		{"rs512", jose.RS256, any2048, false},
+		{"short", jose.RS256, short, false},
 		{"p384", jose.ES384, p384, false},
 		{"secret", jose.HS256, []byte("0123456789abcdef0123456789abcdef"), false},
 	} {

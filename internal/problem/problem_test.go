@@ -75,6 +75,7 @@ func TestFromClassifiesErrors(t *testing.T) {
 		"own error around another": {&problem.Error{Code: problem.CodeTooMany, Cause: context.Canceled}, problem.CodeTooMany},
 		"canceled":                 {fmt.Errorf("query: %w", context.Canceled), problem.CodeCanceled},
 		"deadline":                 {fmt.Errorf("query: %w", context.DeadlineExceeded), problem.CodeTimeout},
+		"deadline in a read":       {fmt.Errorf("query: %w", &net.OpError{Op: "read", Err: context.DeadlineExceeded}), problem.CodeTimeout},
 		"no answer in time":        {fmt.Errorf("%w: %w", bounded.ErrLimit, context.DeadlineExceeded), problem.CodeUnavailable},
 		"unreachable database":     {fmt.Errorf("acquire: %w", unreachable), problem.CodeUnavailable},
 		"connection reset":         {fmt.Errorf("query: %w", &net.OpError{Op: "read", Err: io.EOF}), problem.CodeUnavailable},
@@ -119,12 +120,16 @@ func TestFromClassifiesErrors(t *testing.T) {
 
 func TestWriteRendersAProblemDocument(t *testing.T) {
 	t.Parallel()
+	extra := map[string]any{"version": 3, "status": "cannot replace a standard member"}
 	res := write(t, fmt.Errorf("patch: %w", &problem.Error{
 		Code: problem.CodeGone, Reason: "VIDEO_DELETED", Detail: "The video was deleted.",
 		Fields:     []problem.Field{{Field: "video_id", Detail: "names a deleted video"}},
 		RetryAfter: 1200 * time.Millisecond,
-		Extra:      map[string]any{"version": 3, "status": "cannot replace a standard member"},
+		Extra:      extra,
 	}))
+	if len(extra) != 2 {
+		t.Errorf("the error's own members became %v: several answers may share them", extra)
+	}
 	want := map[string]any{
 		"type": "/problems/video-deleted", "title": "Video deleted", "status": 410.0, "reason": "VIDEO_DELETED",
 		"detail": "The video was deleted.", "instance": "/v1/videos/a%20b", "version": 3.0,
@@ -229,9 +234,9 @@ func TestViolationsAreBounded(t *testing.T) {
 		t.Errorf("%d and %d faults, want the first 20", len(bad), len(more))
 	}
 	var long problem.Violations
-	long.Require(false, strings.Repeat("é", 10_000), strings.Repeat("x", 10_000))
-	if f := long[0]; f.Field != strings.Repeat("é", 100)+"…" || f.Detail != strings.Repeat("x", 200)+"…" {
-		t.Errorf("a fault of %d and %d bytes, want 200 and an ellipsis", len(f.Field), len(f.Detail))
+	long.Require(false, "x"+strings.Repeat("é", 10_000), strings.Repeat("x", 10_000))
+	if f := long[0]; f.Field != "x"+strings.Repeat("é", 99)+"…" || f.Detail != strings.Repeat("x", 200)+"…" {
+		t.Errorf("a fault of %d and %d bytes, want 199 and 200, and an ellipsis", len(f.Field), len(f.Detail))
 	}
 }
 

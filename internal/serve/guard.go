@@ -44,9 +44,7 @@ func (g *Guard) admit(operation string, r *http.Request) (admitted *http.Request
 	if isOwn(operation) || g.rules[operation] == auth.Public {
 		return r, func() {}, nil
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
-	defer cancel()
-	caller, err := g.callers.Principal(ctx, r.Header)
+	caller, err := g.callers.Principal(r.Context(), r.Header)
 	switch {
 	case err != nil:
 		return nil, nil, err

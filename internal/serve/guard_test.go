@@ -212,6 +212,8 @@ func TestAUserHoldsFewPlaces(t *testing.T) {
 		entered <- struct{}{}
 		<-held
 	})
+	s.rules["GET /v1/others"] = auth.Services
+	s.rest.Get("/v1/others", func(http.ResponseWriter, *http.Request) {})
 	addr := s.start(t)
 	conn, http11 := dial(t, addr), client(t, false)
 	rest := func(who, path string) (int, error) {
@@ -255,6 +257,9 @@ func TestAUserHoldsFewPlaces(t *testing.T) {
 		t.Error(err)
 	}
 	for range 2 * most { // each leaves its place
+		if code, err := rest("owner", "/v1/others"); code != http.StatusForbidden {
+			t.Fatalf("an operation that is not for users: %d, %v", code, err)
+		}
 		if code, err := rest("owner", "/v1/videos/1"); code != http.StatusOK || rpc("owner") != nil {
 			t.Fatalf("afterwards: %d, %v", code, err)
 		}

@@ -62,6 +62,10 @@ func TestRatesOfUsers(t *testing.T) {
 				t.Errorf("%v: %d with %d rows, want all, and no row", p, n, r.byScope.Len())
 			}
 		}
+		bob.Tenant = "acme"
+		if n := allowed(t, r, bob); n != 200 {
+			t.Errorf("%d of the same user in another tenant, want 200", n)
+		}
 		if n := allowed(t, newRates(0), alice); n != 1000 {
 			t.Errorf("%d without a limit, want all", n)
 		}

@@ -63,10 +63,12 @@ func (n *network) cut() {
 	}
 }
 
-// flaky has the answers of both services. Each third call succeeds, until the services are away.
+// flaky has the answers of both services. Each third call succeeds, until the services are away. While
+// they are silent, no call is answered.
 type flaky struct {
-	calls atomic.Int64
-	away  atomic.Bool
+	calls  atomic.Int64
+	away   atomic.Bool
+	silent atomic.Bool
 }
 
 func (f *flaky) answer() error {
@@ -80,6 +82,10 @@ func (f *flaky) answer() error {
 func (f *flaky) serve(_ any, stream grpc.ServerStream) error {
 	if err := stream.RecvMsg(new(emptypb.Empty)); err != nil {
 		return err
+	}
+	if f.silent.Load() {
+		<-stream.Context().Done()
+		return stream.Context().Err()
 	}
 	if err := f.answer(); err != nil {
 		return err
@@ -191,6 +197,22 @@ func TestADeadConnectionIsReplaced(t *testing.T) {
 			if took := time.Since(cutAt); took > time.Minute {
 				t.Fatalf("no call has succeeded for %s", took)
 			}
+		}
+	})
+}
+
+// A program that sets no deadline does not wait for ever.
+func TestACallWithoutADeadlineEnds(t *testing.T) {
+	t.Parallel()
+	onNetwork(t, func(t *testing.T, c *client.Client, _ *network, f *flaky) {
+		f.silent.Store(true)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		defer time.AfterFunc(time.Hour, cancel).Stop()
+		began := time.Now()
+		_, err := c.Catalog.GetVideo(ctx, &catalogv1.GetVideoRequest{})
+		if took := time.Since(began); status.Code(err) != codes.DeadlineExceeded || took != client.DefaultTimeout {
+			t.Errorf("a call ended after %s: %v, want DEADLINE_EXCEEDED after %s", took, err, client.DefaultTimeout)
 		}
 	})
 }

@@ -2,7 +2,10 @@ package catalog
 
 import (
 	"context"
+	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -59,4 +62,41 @@ func TestSearchesLeaveConnectionsToOthers(t *testing.T) {
 			t.Errorf("a search with a place: %v", err)
 		}
 	}
+}
+
+// A search gives back its place and its turn, however it ends, and takes no longer than searchTime.
+func TestASearchGivesBackItsPlace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, q := newSearches(2), Query{Title: "x"} // with one turn
+		atOnce := func(context.Context) error { return nil }
+		for n := range 2 * maxSearches {
+			if err := s.do(t.Context(), q, atOnce); err != nil {
+				t.Fatalf("search %d: %v", n, err)
+			}
+		}
+		began, hanging := time.Now(), make(chan error, 1)
+		go func() {
+			hanging <- s.do(t.Context(), q, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		}()
+		synctest.Wait()
+		hasty, cancel := context.WithTimeout(t.Context(), searchTime/2)
+		defer cancel()
+		if err := s.do(hasty, q, atOnce); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errTooManySearches) {
+			t.Errorf("a search behind it, until its caller's deadline: %v", err)
+		}
+		if err := s.do(t.Context(), q, atOnce); err != nil {
+			t.Errorf("a search behind it, until its end: %v", err)
+		}
+		if err := <-hanging; !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != searchTime {
+			t.Errorf("a search that hangs: %v after %s", err, time.Since(began))
+		}
+		s.turns <- struct{}{}
+		if err := s.do(t.Context(), q, atOnce); !errors.Is(err, errTooManySearches) {
+			t.Errorf("a search that gets no turn: %v", err)
+		}
+		if n := len(s.places); n != 0 {
+			t.Errorf("%d places are taken by no search", n)
+		}
+	})
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/pkg/eventing/consistency"
 	engagementv1 "example.com/lockstep/proto/engagement/events/v1"
 	videov1 "example.com/lockstep/proto/video/v1"
@@ -154,6 +155,48 @@ func TestEngagementNeedsItsVideo(t *testing.T) {
 }
 
 // First writers of one engagement find no row to lock.
+// Two instances may be the first writers of one engagement. There is no row yet whose lock keeps them apart.
+func TestAnEngagementBehindAnotherInstances(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	v, user := a.create(), uuid.New()
+	var got aggregate.Result[engagement.Engagement]
+	a.behind(func() (err error) {
+		mine := engagement.Engagement{UserID: user, VideoID: v.ID, Liked: true}
+		got, err = a.engagements.Put(t.Context(), mine, aggregate.WriteOptions{Caller: everyone}, nil)
+		return err
+	}, `WITH locked AS MATERIALIZED (SELECT pg_advisory_xact_lock(hashtextextended(concat($1::uuid, ':', $2::uuid), 0)))
+		INSERT INTO video.engagements (user_id, video_id, version, liked, bookmarked, watched_seconds, created_at, updated_at)
+		SELECT $1, $2, 1, false, true, 7, now(), now() FROM locked`, user, v.ID)
+	if got.Value.Version != 2 {
+		t.Errorf("%+v, want version 2", got.Value)
+	}
+}
+
+// The lock of an engagement's name delays only its tenant, because every tenant can have that engagement.
+func TestALockOfAnEngagementHoldsUpNoOtherTenant(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	theirs, user := auth.Principal{Kind: auth.Everyone, Tenant: "other"}, uuid.New()
+	v, err := a.service.Create(t.Context(), Video{UploaderID: user, Title: "t"}, by(theirs), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, err := a.admin.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	name := user.String() + ":" + v.Value.ID.String()
+	if _, err := tx.Exec(t.Context(), `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, name); err != nil {
+		t.Fatal(err)
+	}
+	like := engagement.Engagement{UserID: user, VideoID: v.Value.ID, Liked: true}
+	if got, err := a.engagements.Put(t.Context(), like, by(theirs), nil); err != nil || got.Value.Version != 1 {
+		t.Errorf("an engagement of another tenant: %+v, %v", got.Value, err)
+	}
+}
+
 func TestConcurrentEngagementsMakeContiguousVersions(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -25,6 +26,7 @@ import (
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/txn"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 	replicationv1 "example.com/lockstep/proto/video/replication/v1"
 	videov1 "example.com/lockstep/proto/video/v1"
@@ -317,5 +319,37 @@ func (a *api) until(what string, holds func() bool) {
 		if time.Now().After(deadline) {
 			a.Fatalf("%s: not within %s", what, patience)
 		}
+	}
+}
+
+// behind runs write while another instance writes the same row, with the given statement. It commits
+// that statement when write waits for it, and returns after both.
+func (a *api) behind(write func() error, statement string, args ...any) {
+	a.Helper()
+	tx, err := a.admin.Begin(a.Context())
+	if err != nil {
+		a.Fatal(err)
+	}
+	if _, err := tx.Exec(a.Context(), statement, args...); err != nil {
+		a.Fatal(err)
+	}
+	written := make(chan error, 1)
+	go func() {
+		err := write()
+		for errors.Is(err, txn.ErrLocked) { // on a busy machine
+			err = write()
+		}
+		written <- err
+	}()
+	a.until("the write waits", func() (waits bool) {
+		err := a.admin.QueryRow(a.Context(), `SELECT EXISTS (
+			SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits)
+		return err == nil && waits || len(written) > 0
+	})
+	if err := tx.Commit(a.Context()); err != nil {
+		a.Fatal(err)
+	}
+	if err := <-written; err != nil {
+		a.Error(err)
 	}
 }

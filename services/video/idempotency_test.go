@@ -186,14 +186,21 @@ func TestKeysExpire(t *testing.T) {
 	expire := func() { a.exec(`UPDATE video.idempotency_keys SET created_at = now() - interval '24 hours 1 second'`) }
 	first := a.call("POST", "/v1/videos", d, "Idempotency-Key", "k")
 	expire()
-	if again := a.call("POST", "/v1/videos", d, "Idempotency-Key", "k"); again.field("video_id") == first.field("video_id") {
+	again := a.call("POST", "/v1/videos", d, "Idempotency-Key", "k")
+	if again.field("video_id") == first.field("video_id") {
 		t.Error("POST: an expired key still answers")
+	}
+	if r := a.call("POST", "/v1/videos", d, "Idempotency-Key", "k"); r.field("video_id") != again.field("video_id") {
+		t.Errorf("POST: the key that was used again does not live again: %d %s", r.Status, r.Raw)
 	}
 	video := first.Header.Get("Location")
 	a.call("PATCH", video, `{"title": "a"}`, "Idempotency-Key", "k")
 	expire()
 	if r := a.call("PATCH", video, `{"title": "b"}`, "Idempotency-Key", "k"); r.field("title") != "b" {
 		t.Errorf("PATCH with an expired key: %d %s", r.Status, r.Raw)
+	}
+	if r := a.call("PATCH", video, `{"title": "b"}`, "Idempotency-Key", "k"); r.Status != http.StatusOK || r.Header.Get("Idempotency-Replayed") != "true" {
+		t.Errorf("PATCH with the key that was used for another request: %d %s", r.Status, r.Raw)
 	}
 	if n := a.rows(); n.Keys != 2 {
 		t.Errorf("%d keys, want the expired ones to be replaced", n.Keys)

@@ -20,27 +20,30 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
+	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/bounded"
+	"example.com/lockstep/pkg/eventing/txn"
 	videov1 "example.com/lockstep/proto/video/v1"
 	"example.com/lockstep/services/video/aggregate"
 )
 
 // locked holds the row of a new video in an administrator's transaction, until unlock
 // is called or the test ends.
-func (s serving) locked() (v Video, unlock func()) {
-	s.Helper()
-	v = s.create()
-	tx, err := s.admin.Begin(s.Context())
+func (a *api) locked() (v Video, unlock func()) {
+	a.Helper()
+	v = a.create()
+	tx, err := a.admin.Begin(a.Context())
 	if err != nil {
-		s.Fatal(err)
+		a.Fatal(err)
 	}
-	if _, err := tx.Exec(s.Context(), `SELECT FROM video.videos WHERE video_id = $1 FOR UPDATE`, v.ID); err != nil {
-		s.Fatal(err)
+	if _, err := tx.Exec(a.Context(), `SELECT FROM video.videos WHERE video_id = $1 FOR UPDATE`, v.ID); err != nil {
+		a.Fatal(err)
 	}
 	unlock = sync.OnceFunc(func() {
-		if err := tx.Rollback(s.Context()); err != nil {
-			s.Error(err)
+		if err := tx.Rollback(a.Context()); err != nil {
+			a.Error(err)
 		}
 	})
 	return v, unlock
@@ -126,6 +129,47 @@ func TestALockedVideoHoldsUpNoOther(t *testing.T) {
 			s.besideALockedVideo(perSecond)
 		}
 	}
+}
+
+// The lock of a row delays only the row's tenant. A caller of another tenant, who can know the id of the row,
+// learns at once that there is none.
+func TestALockHoldsUpNoOtherTenant(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	v, unlock := a.locked()
+	defer unlock()
+	update := func(tenant string) error {
+		caller := auth.Principal{Kind: auth.Everyone, Tenant: tenant}
+		_, err := a.service.Update(t.Context(), v.ID, []string{"title"}, Video{Title: "x"}, by(caller), nil)
+		return err
+	}
+	const writers = 20 // more than may wait behind a lock
+	var refused [writers]atomic.Int64
+	var ended atomic.Bool
+	var writing sync.WaitGroup
+	for w := range writers {
+		writing.Go(func() {
+			for !ended.Load() {
+				if err := update(eventing.DefaultTenant); !errors.Is(err, txn.ErrLocked) {
+					t.Errorf("a write of the locked row: %v", err)
+				}
+				refused[w].Add(1)
+			}
+		})
+	}
+	a.until("every writer was refused", func() bool {
+		for w := range refused {
+			if refused[w].Load() == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	if got := reasonOf(update("other")); got != "VIDEO_NOT_FOUND" {
+		t.Errorf("a caller of another tenant gets %s", got)
+	}
+	ended.Store(true)
+	writing.Wait()
 }
 
 // A locked table delays only the writes to that table, and each of them is told so. VACUUM FULL and

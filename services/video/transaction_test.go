@@ -161,6 +161,23 @@ func TestRoundTrips(t *testing.T) {
 	}
 }
 
+// The queue of a process keeps its writes of a row apart. Those of several instances need the row's lock.
+func TestAWriteBehindAnotherInstances(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	v := a.create()
+	var got aggregate.Result[Video]
+	a.behind(func() (err error) {
+		got, err = a.service.Update(t.Context(), v.ID, []string{"title"}, Video{Title: "mine"}, aggregate.WriteOptions{Caller: everyone}, nil)
+		return err
+	}, `WITH theirs AS (UPDATE video.videos SET version = 2, description = 'theirs' WHERE video_id = $1)
+		INSERT INTO video.outbox (id, aggregate_type, aggregate_id, event_type, version, payload)
+		VALUES (gen_random_uuid(), 'video', $1::text, 'VideoUpdated', 2, '')`, v.ID)
+	if got.Value.Version != 3 || got.Value.Title != "mine" || got.Value.Description != "theirs" {
+		t.Errorf("%+v, want version 3 with the description of version 2", got.Value)
+	}
+}
+
 func TestSecondEventForAVersionIsRefused(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

@@ -73,6 +73,22 @@ func TestAShortGrace(t *testing.T) {
 	}
 }
 
+// A reader's event may be younger than the owner's answer. So a young row with another event than the owner's is
+// looked at again, also with a short grace period.
+func TestAYoungRowWithAnotherEvent(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 200)
+	p.exec(t, `UPDATE app.copied SET updated_at = now(), last_event_id = gen_random_uuid() WHERE `+some(9))
+	p.owner.after = func(call int) {
+		if call == 3 { // after a look at the row: the owner has the event, too
+			p.exec(t, `UPDATE app.owned o SET updated_at = c.updated_at, last_event_id = c.last_event_id FROM app.copied c WHERE (c.a, c.b) = (o.a, o.b)`)
+		}
+	}
+	if found, unsettled := p.check(t, reconcile.Options{Grace: time.Second}); len(found) > 0 || unsettled > 0 {
+		t.Errorf("%v differ, %d unsettled", found, unsettled)
+	}
+}
+
 // A row whose owner has a time from the future, or an infinite one, is decided like any other,
 // and not before its event had time to come.
 func TestAnOwnersTimeFromTheFuture(t *testing.T) {

@@ -1,9 +1,11 @@
 package session_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,6 +13,13 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/descriptorpb"
+	"google.golang.org/protobuf/types/dynamicpb"
 
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/session"
@@ -146,6 +155,141 @@ func TestCallsDoNotShareOptions(t *testing.T) {
 	}
 	if behind := shared[:2][1]; options != 2 || behind != nil {
 		t.Errorf("called with %d options; the array of its caller got %v", options, behind)
+	}
+}
+
+// message returns an empty message of a type with one text field.
+func message(t *testing.T, field string) *dynamicpb.Message {
+	t.Helper()
+	file, err := protodesc.NewFile(&descriptorpb.FileDescriptorProto{
+		Name: new("m.proto"), Syntax: new("proto3"),
+		MessageType: []*descriptorpb.DescriptorProto{{Name: new("M"), Field: []*descriptorpb.FieldDescriptorProto{{
+			Name: new(field), Number: new(int32(1)), Type: descriptorpb.FieldDescriptorProto_TYPE_STRING.Enum(),
+			Label: descriptorpb.FieldDescriptorProto_LABEL_OPTIONAL.Enum(),
+		}}}},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dynamicpb.NewMessage(file.Messages().Get(0))
+}
+
+func text(m *dynamicpb.Message) string {
+	return m.Get(m.Descriptor().Fields().Get(0)).String()
+}
+
+func setText(m *dynamicpb.Message, to string) {
+	m.Set(m.Descriptor().Fields().Get(0), protoreflect.ValueOfString(to))
+}
+
+// A call gets the session's token in a copy of its request, because the caller may send the request again.
+// A request that names a token is sent as it is.
+func TestACallsOwnTokenIsKept(t *testing.T) {
+	t.Parallel()
+	var s session.Session
+	keep(t, &s, token(video("a", 1)))
+	for _, own := range []string{"", "x"} {
+		req := message(t, "at_least_as_fresh")
+		setText(req, own)
+		var sent string
+		invoke := func(_ context.Context, _ string, req, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+			sent = text(req.(*dynamicpb.Message))
+			return nil
+		}
+		if err := session.Intercept(session.With(t.Context(), &s), "/a/b", req, nil, nil, invoke); err != nil {
+			t.Fatal(err)
+		}
+		if want := cmp.Or(own, s.Token()); sent != want || text(req) != own {
+			t.Errorf("a request with %q was sent with %q, and is now with %q; want it sent with %q, and unchanged", own, sent, text(req), want)
+		}
+	}
+}
+
+// An answer of which the session keeps nothing is an error, because the next read might be older. An error
+// may name a token, too, such as that of a deleted video.
+func TestACallsTokenIsKept(t *testing.T) {
+	t.Parallel()
+	deleted := status.Error(codes.NotFound, "deleted")
+	for name, tc := range map[string]struct {
+		header, answer string
+		err, want      error
+		kept           string
+	}{
+		"an answer":                        {"", token(video("a", 2)), nil, nil, "a:1.2 "},
+		"an answer's header":               {token(video("a", 3)), "", nil, nil, "a:1.3 "},
+		"an error":                         {token(video("a", 4)), "", deleted, deleted, "a:1.4 "},
+		"an answer without a token":        {"", "", nil, nil, "a:1.1 "},
+		"an answer with another token":     {"", "x", nil, consistency.ErrMalformed, "a:1.1 "},
+		"a header with another token":      {"x", token(video("a", 2)), nil, consistency.ErrMalformed, "a:1.2 "},
+		"an error with another token":      {"x", "", deleted, deleted, "a:1.1 "},
+		"an error behind a part of answer": {"", token(video("a", 2)), deleted, deleted, "a:1.1 "},
+	} {
+		var s session.Session
+		keep(t, &s, token(video("a", 1)))
+		reply := message(t, "consistency_token")
+		invoke := func(_ context.Context, _ string, _, _ any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
+			for _, o := range opts {
+				if header, ok := o.(grpc.HeaderCallOption); ok && tc.header != "" {
+					*header.HeaderAddr = metadata.Pairs("consistency-token", tc.header)
+				}
+			}
+			setText(reply, tc.answer)
+			return tc.err
+		}
+		err := session.Intercept(session.With(t.Context(), &s), "/a/b", nil, reply, nil, invoke)
+		if !errors.Is(err, tc.want) || has(t, &s) != tc.kept {
+			t.Errorf("%s: %v, then the session demands %q; want %v and %q", name, err, has(t, &s), tc.want, tc.kept)
+		}
+	}
+}
+
+// body notes that it was closed.
+type body struct {
+	io.Reader
+
+	closed bool
+}
+
+func (b *body) Close() error {
+	b.closed = true
+	return nil
+}
+
+type answers func(*http.Request) (*http.Response, error)
+
+func (a answers) RoundTrip(r *http.Request) (*http.Response, error) { return a(r) }
+
+// The transport leaves its request as it is, and returns no answer of which the session keeps nothing.
+func TestATransportKeepsTokens(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		answer string
+		want   error
+		kept   string
+	}{
+		"a token":       {token(video("a", 2)), nil, "a:1.2 "},
+		"another token": {"x", consistency.ErrMalformed, "a:1.1 "},
+	} {
+		var s session.Session
+		keep(t, &s, token(video("a", 1)))
+		content := &body{Reader: http.NoBody}
+		r, err := http.NewRequestWithContext(session.With(t.Context(), &s), http.MethodGet, "http://catalog/v1/videos", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := session.Transport{Base: answers(func(*http.Request) (*http.Response, error) {
+			return &http.Response{Header: http.Header{"Consistency-Token": {tc.answer}}, Body: content}, nil
+		})}.RoundTrip(r)
+		if !errors.Is(err, tc.want) || (answer == nil) != (err != nil) || content.closed != (err != nil) || has(t, &s) != tc.kept {
+			t.Errorf("%s: %v, %v, closed %t, then the session demands %q; want %v and %q",
+				name, answer, err, content.closed, has(t, &s), tc.want, tc.kept)
+		}
+		if sent := r.Header.Get("Consistency-Token"); sent != "" {
+			t.Errorf("%s: the caller's request has the token %q", name, sent)
+		}
+		if answer != nil {
+			answer.Body.Close()
+		}
 	}
 }
 
