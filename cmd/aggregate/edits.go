@@ -51,18 +51,19 @@ func (c *change) ownerEdits() {
 		s.member("services", a.Plural()+" *"+a.Name+".Service")
 		s.element("newServices", "services", a.Plural()+": "+a.Name+".NewService(db, writer)")
 		s.element("newServices", "comparable:", a.Name+".AggregateType: "+a.Name+".NewTable(db)")
-		s.before("services.register", "registerReplication(",
-			fmt.Sprintf("%[1]s.Mount(router, s.%[2]s, log)\n%[1]s.RegisterGRPC(rpc, s.%[2]s)", a.Name, a.Plural()))
 	})
+	c.ahead("services/video/serve.go", "\tregisterReplication(",
+		fmt.Sprintf("\t%[1]s.Mount(router, s.%[2]s, log)\n\t%[1]s.RegisterGRPC(rpc, s.%[2]s)\n", a.Name, a.Plural()))
 	c.edit("services/video/erase.go", func(s *source) {
 		s.imports(own)
 		s.element("Types", "[]string", a.Name+".AggregateType")
 		s.element("Erasure.each", "map[string]string", a.Name+".AggregateType: "+a.Name+".SelectIDs")
 		s.element("Erasure.Find", "[]erasure.Found", fmt.Sprintf(`{What: %q, Count: %s}`, a.Plural(), a.Plural()))
-		s.first("Erasure.Find", c.part("parts/owner_find.tmpl"))
-		s.first("Erasure.Owned", c.part("parts/owner_owned.tmpl"))
-		s.inLoop("Erasure.Erase", "tenants", c.part("parts/owner_erase.tmpl"))
 	})
+	c.behind("services/video/erase.go", "func (e *Erasure) Find(ctx context.Context) ([]erasure.Found, error) {\n",
+		c.part("parts/owner_find.tmpl"))
+	c.ahead("services/video/erase.go", "\tif kind != aggregateType {\n", c.part("parts/owner_owned.tmpl"))
+	c.behind("services/video/erase.go", "\tfor _, tenant := range tenants {\n", c.part("parts/owner_erase.tmpl"))
 	c.behind("services/video/store_erase.go", "SELECT tenant_id FROM videos WHERE uploader_id = $1 AND deleted_at IS NULL",
 		" UNION\n\t\tSELECT tenant_id FROM "+a.Plural()+" WHERE user_id = $1 AND deleted_at IS NULL")
 	c.ahead("services/video/openapi.json", `    {"name": "operation"`,
@@ -90,11 +91,9 @@ func (c *change) readerEdits() {
 		s.element("shadows", "[]string", "rebuild.Shadow("+a.Name+"Table)")
 		s.element("NewRebuild", "[]rebuild.Part", fmt.Sprintf("{Table: %[1]sTable, Key: %[1]sKey, Shadow: shadow.%[2]s}", a.Name, a.Plural()))
 	})
-	c.edit("services/catalog/rest.go", func(s *source) { s.after("restAPI.mount", "a.get)", c.part("parts/reader_mount.tmpl")) })
-	c.edit("services/catalog/erase.go", func(s *source) {
-		s.element("Types", "[]string", a.Name+"Type")
-		s.first("Erasure.Owned", c.part("parts/reader_owned.tmpl"))
-	})
+	c.behind("services/catalog/rest.go", "serve.Handler(a.log, a.get))\n", c.part("parts/reader_mount.tmpl"))
+	c.edit("services/catalog/erase.go", func(s *source) { s.element("Types", "[]string", a.Name+"Type") })
+	c.ahead("services/catalog/erase.go", "\twritten := map[string][]string{}\n", c.part("parts/reader_owned.tmpl"))
 	c.edit("services/catalog/store_erase.go", func(s *source) {
 		s.element("userRows", "[]userCount",
 			fmt.Sprintf("{%q, `SELECT count(*) FROM %s_projection WHERE user_id = $1 AND deleted_at IS NULL`}", a.Plural(), a.Name))
@@ -145,9 +144,8 @@ func (c *change) testEdits() {
 	c.edit("services/catalog/peer_test.go", func(s *source) {
 		s.member("peer", "\n"+a.Plural()+" map[string]*videov1."+a.Type())
 	})
-	c.edit("services/catalog/openapi_test.go", func(s *source) {
-		s.after("conforms", "media, path :=", c.part("parts/reader_conforms.tmpl"))
-	})
+	c.behind("services/catalog/openapi_test.go", "\tmedia, path := resp.Header.Get(\"Content-Type\"), req.URL.Path\n",
+		c.part("parts/reader_conforms.tmpl"))
 	c.behind("migrations/tenants_test.go", "const rowsOfTwoTenants = `", c.part("parts/tenant_rows.tmpl"))
 	c.edit("migrations/tenants_test.go", func(s *source) {
 		s.element("tenantTables", "migrations.Video:", fmt.Sprintf(`%q: "SELECT INSERT UPDATE"`, a.Plural()))

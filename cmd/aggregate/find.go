@@ -3,7 +3,6 @@ package main
 import (
 	"go/ast"
 	"slices"
-	"strings"
 )
 
 // This file finds the places in a Go file where text is inserted.
@@ -74,16 +73,4 @@ func find[N ast.Node](s *source, declaration, what string, fits func(N) bool) (f
 		s.missing(what + " in " + declaration)
 	}
 	return found
-}
-
-func (s *source) statement(function, code string) ast.Stmt {
-	if d, ok := s.declaration(function).(*ast.FuncDecl); ok {
-		for _, statement := range d.Body.List {
-			if strings.Contains(s.of(statement), code) {
-				return statement
-			}
-		}
-		s.missing(code + " in " + function)
-	}
-	return nil
 }
