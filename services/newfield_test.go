@@ -38,25 +38,17 @@ var locale = []edit{
 	{"services/catalog/grpc.go", "return &catalogv1.Video{\n\t\t", "Locale: v.Locale, "},
 	{"proto/video/v1/video_service.proto", "\nmessage CreateVideoRequest {\n", "  string locale = 20;\n"},
 	{"services/video/fields.go", "type Video struct {\n", "\tLocale string `json:\"locale\"`\n"},
-	{"services/video/fields.go", "type restBody struct {\n", "\tLocale rest.Optional[string] `json:\"locale\"`\n"},
-	{"services/video/fields.go", "type grpcBody interface {\n", "\tGetLocale() string\n"},
-	{"services/video/fields.go", "var fields = []field{", "locale{}, "},
-	{"services/video/fields.go", "\ntype title struct{}\n", `
-type locale struct{}
-
-func (locale) name() string                                         { return "locale" }
-func (locale) nullable() bool                                       { return false }
-func (locale) value(v Video) any                                    { return v.Locale }
-func (locale) set(v *Video, next Video) bool { return assign(&v.Locale, next.Locale) }
-func (f locale) check(v Video, found *problem.Violations)           { found.Line(f.name(), v.Locale, 0, 35) }
-func (locale) fromGRPC(b grpcBody, v *Video, _ *problem.Violations) { v.Locale = b.GetLocale() }
-func (locale) message(v Video, m *videov1.Video)                    { m.Locale = v.Locale }
-func (locale) created(v Video, e *eventsv1.VideoCreated)            { e.Locale = v.Locale }
-func (locale) updated(v Video, e *eventsv1.VideoUpdated) bool       { e.Locale = &v.Locale; return false }
-func (locale) fromREST(b restBody, v *Video, _ *problem.Violations) (set, null bool) {
-	return read(b.Locale, &v.Locale)
-}
-`},
+	{"services/video/fields.go", "var fields = []string{", `"locale", `},
+	{"services/video/fields.go", "(v Video) value(name string) any {\n\tswitch name {\n", "\tcase \"locale\":\n\t\treturn v.Locale\n"},
+	{"services/video/fields.go", "changed, name)\n\t\tswitch name {\n", "\t\tcase \"locale\":\n\t\t\tv.Locale = to.Locale\n"},
+	{"services/video/rest.go", "type restBody struct {\n", "\tLocale rest.Optional[string] `json:\"locale\"`\n"},
+	{"services/video/rest.go", "v = Video{", "Locale: b.Locale.Value, "},
+	{"services/video/rest.go", "\ttake(\"title\", b.Title.Set, b.Title.Null)\n", "\ttake(\"locale\", b.Locale.Set, b.Locale.Null)\n"},
+	{"services/video/grpc.go", "type grpcBody interface {\n", "\tGetLocale() string\n"},
+	{"services/video/grpc.go", "v := Video{", "Locale: b.GetLocale(), "},
+	{"services/video/grpc.go", "return &videov1.Video{\n\t\t", "Locale: v.Locale, "},
+	{"services/video/events.go", "&eventsv1.VideoCreated{\n\t\t\t", "Locale: v.Locale, "},
+	{"services/video/events.go", "\t\tswitch name {\n", "\t\tcase \"locale\":\n\t\t\tp.Locale = &v.Locale\n"},
 }
 
 func addLocale(table string) string {

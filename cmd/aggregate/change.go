@@ -46,26 +46,41 @@ func (c *change) fail(err error) {
 	}
 }
 
-// edit changes a Go file by the insertions that insert makes.
-func (c *change) edit(name string, insert func(*source)) {
-	if c.err != nil {
-		return
-	}
-	s := newSource(name, c.text(name))
-	insert(s)
-	text, err := s.result()
-	if err != nil {
-		c.fail(err)
-		return
-	}
-	c.files[name] = text
-}
-
 // ahead inserts text before the string anchor in the file name. behind inserts text after the
 // anchor. The anchor must occur in the file exactly once.
 func (c *change) ahead(name, anchor, text string) { c.around(name, anchor, text, "") }
 
 func (c *change) behind(name, anchor, text string) { c.around(name, anchor, "", text) }
+
+// inside appends text to the block in a Go file whose first line ends with opening. The block is a
+// list, a struct, a group of declarations, or the body of a loop. It ends at the first bracket with the
+// indentation of its first line, because gofmt has indented the file.
+func (c *change) inside(name, opening, text string) {
+	if c.err != nil {
+		return
+	}
+	bracket := map[string]string{"{": "}", "(": ")"}[opening[len(opening)-1:]]
+	block := regexp.MustCompile(`(?m)^(\t*).*` + regexp.QuoteMeta(opening) + `$`)
+	all := c.text(name)
+	found := block.FindAllStringSubmatchIndex(all, -1)
+	if len(found) != 1 {
+		c.fail(missing(name, opening, len(found)))
+		return
+	}
+	body, indent := found[0][1], all[found[0][2]:found[0][3]]
+	length := strings.Index(all[body:], "\n"+indent+bracket)
+	if length < 0 {
+		c.fail(missing(name, bracket, 0))
+		return
+	}
+	end := body + length
+	formatted, err := format.Source([]byte(all[:end] + "\n" + strings.TrimRight(text, "\n") + all[end:]))
+	if err != nil {
+		c.fail(fmt.Errorf("%s: %w", name, err))
+		return
+	}
+	c.files[name] = string(formatted)
+}
 
 func (c *change) around(name, anchor, before, after string) {
 	if c.err != nil {

@@ -2,7 +2,7 @@ package main
 
 import (
 	"fmt"
-	"regexp"
+	"strings"
 
 	"example.com/lockstep/cmd/fork/repo"
 )
@@ -42,27 +42,22 @@ func (c *change) newFiles() {
 // ownerEdits inserts code into the service that owns the aggregate.
 func (c *change) ownerEdits() {
 	a := c.aggregate
+	const serve, erase = "services/video/serve.go", "services/video/erase.go"
 	own := fmt.Sprintf(`"%s/services/video/%s"`, c.module, a.Name)
-	c.edit("services/video/access.go", func(s *source) {
-		s.element("access", "auth.Rules", c.part("parts/owner_access.tmpl"))
-	})
-	c.edit("services/video/serve.go", func(s *source) {
-		s.imports(own)
-		s.member("services", a.Plural()+" *"+a.Name+".Service")
-		s.element("newServices", "services", a.Plural()+": "+a.Name+".NewService(db, writer)")
-		s.element("newServices", "comparable:", a.Name+".AggregateType: "+a.Name+".NewTable(db)")
-		s.before("services.register", "registerReplication(",
-			fmt.Sprintf("%[1]s.Mount(router, s.%[2]s, log)\n%[1]s.RegisterGRPC(rpc, s.%[2]s)", a.Name, a.Plural()))
-	})
-	c.edit("services/video/erase.go", func(s *source) {
-		s.imports(own)
-		s.element("Types", "[]string", a.Name+".AggregateType")
-		s.element("Erasure.each", "map[string]string", a.Name+".AggregateType: "+a.Name+".SelectIDs")
-		s.element("Erasure.Find", "[]erasure.Found", fmt.Sprintf(`{What: %q, Count: %s}`, a.Plural(), a.Plural()))
-		s.first("Erasure.Find", c.part("parts/owner_find.tmpl"))
-		s.first("Erasure.Owned", c.part("parts/owner_owned.tmpl"))
-		s.inLoop("Erasure.Erase", "tenants", c.part("parts/owner_erase.tmpl"))
-	})
+	c.inside("services/video/access.go", "var access = auth.Rules{", c.part("parts/owner_access.tmpl"))
+	c.inside(serve, "import (", own)
+	c.inside(serve, "type services struct {", a.Plural()+" *"+a.Name+".Service")
+	c.inside(serve, "return services{", a.Plural()+": "+a.Name+".NewService(db, writer),")
+	c.inside(serve, "comparable: map[string]*reconcile.Table{", a.Name+".AggregateType: "+a.Name+".NewTable(db),")
+	c.ahead(serve, "\tregisterReplication(",
+		fmt.Sprintf("\t%[1]s.Mount(router, s.%[2]s, log)\n\t%[1]s.RegisterGRPC(rpc, s.%[2]s)\n", a.Name, a.Plural()))
+	c.inside(erase, "import (", own)
+	c.inside(erase, "var Types = []string{", a.Name+".AggregateType,")
+	c.inside(erase, "for kind, query := range map[string]string{", a.Name+".AggregateType: "+a.Name+".SelectIDs,")
+	c.inside(erase, "return []erasure.Found{", fmt.Sprintf(`{What: %q, Count: %s},`, a.Plural(), a.Plural()))
+	c.behind(erase, "func (e *Erasure) Find(ctx context.Context) ([]erasure.Found, error) {\n", c.part("parts/owner_find.tmpl"))
+	c.ahead(erase, "\tif kind != aggregateType {\n", c.part("parts/owner_owned.tmpl"))
+	c.inside(erase, "for _, tenant := range tenants {", c.part("parts/owner_erase.tmpl"))
 	c.behind("services/video/store_erase.go", "SELECT tenant_id FROM videos WHERE uploader_id = $1 AND deleted_at IS NULL",
 		" UNION\n\t\tSELECT tenant_id FROM "+a.Plural()+" WHERE user_id = $1 AND deleted_at IS NULL")
 	c.ahead("services/video/openapi.json", `    {"name": "operation"`,
@@ -74,31 +69,24 @@ func (c *change) ownerEdits() {
 // readerEdits inserts code into the service with the read model.
 func (c *change) readerEdits() {
 	a := c.aggregate
-	c.edit("services/catalog/access.go", func(s *source) {
-		s.element("access", "auth.Rules", c.part("parts/reader_access.tmpl"))
-	})
-	c.edit("services/catalog/projector.go", func(s *source) {
-		s.member("Projector", a.Plural()+" *projection.Projection["+a.Type()+"]")
-		s.element("newProjector", "Projector", fmt.Sprintf("%[1]s: projection.New(writer, %[1]s{db, owner, shadow}, waiters, log)", a.Plural()))
-		s.element("Projector.Handler", "inbox.Route", a.Name+"Type: p."+a.Plural())
-		s.element("Projector.Comparisons", "[]reconcile.Comparison", c.part("parts/reader_comparison.tmpl"))
-		s.element("Projector.Fillers", "[]backfill.Filler", "p."+a.Plural())
-		s.element("projections.Positions", "[]positioned", a.Plural()+"{db: p.db}")
-		s.element("isIDOf", "map[string]func(id string) bool", a.Name+"Type: isUUID")
-	})
-	c.edit("services/catalog/rebuild.go", func(s *source) {
-		s.element("shadows", "[]string", "rebuild.Shadow("+a.Name+"Table)")
-		s.element("NewRebuild", "[]rebuild.Part", fmt.Sprintf("{Table: %[1]sTable, Key: %[1]sKey, Shadow: shadow.%[2]s}", a.Name, a.Plural()))
-	})
-	c.edit("services/catalog/rest.go", func(s *source) { s.after("restAPI.mount", "a.get)", c.part("parts/reader_mount.tmpl")) })
-	c.edit("services/catalog/erase.go", func(s *source) {
-		s.element("Types", "[]string", a.Name+"Type")
-		s.first("Erasure.Owned", c.part("parts/reader_owned.tmpl"))
-	})
-	c.edit("services/catalog/store_erase.go", func(s *source) {
-		s.element("userRows", "[]userCount",
-			fmt.Sprintf("{%q, `SELECT count(*) FROM %s_projection WHERE user_id = $1 AND deleted_at IS NULL`}", a.Plural(), a.Name))
-	})
+	const projector = "services/catalog/projector.go"
+	c.inside("services/catalog/access.go", "var access = auth.Rules{", c.part("parts/reader_access.tmpl"))
+	c.inside(projector, "type Projector struct {", a.Plural()+" *projection.Projection["+a.Type()+"]")
+	c.inside(projector, "return &Projector{",
+		fmt.Sprintf("%[1]s: projection.New(writer, %[1]s{db, owner, shadow}, waiters, log),", a.Plural()))
+	c.inside(projector, "return inbox.Route{", a.Name+"Type: p."+a.Plural()+",")
+	c.inside(projector, "return []reconcile.Comparison{", c.part("parts/reader_comparison.tmpl"))
+	c.inside(projector, "return []backfill.Filler{", "p."+a.Plural()+",")
+	c.inside(projector, "for _, rows := range []positioned{", a.Plural()+"{db: p.db},")
+	c.inside(projector, "var isIDOf = map[string]func(id string) bool{", a.Name+"Type: isUUID,")
+	c.inside("services/catalog/rebuild.go", "var shadows = []string{", "rebuild.Shadow("+a.Name+"Table),")
+	c.inside("services/catalog/rebuild.go", "parts := []rebuild.Part{",
+		fmt.Sprintf("{Table: %[1]sTable, Key: %[1]sKey, Shadow: shadow.%[2]s},", a.Name, a.Plural()))
+	c.behind("services/catalog/rest.go", "serve.Handler(a.log, a.get))\n", c.part("parts/reader_mount.tmpl"))
+	c.inside("services/catalog/erase.go", "var Types = []string{", a.Name+"Type,")
+	c.ahead("services/catalog/erase.go", "\twritten := map[string][]string{}\n", c.part("parts/reader_owned.tmpl"))
+	c.inside("services/catalog/store_erase.go", "var userRows = []userCount{",
+		fmt.Sprintf("{%q, `SELECT count(*) FROM %s_projection WHERE user_id = $1 AND deleted_at IS NULL`},", a.Plural(), a.Name))
 	c.ahead("services/catalog/openapi.json", `    { "name": "operation"`,
 		fmt.Sprintf("    { \"name\": %q, \"description\": \"%s.\" },\n", a.Plural(), a.Types()))
 	c.ahead("services/catalog/openapi.json", "    \"/openapi.json\": {\n", c.part("openapi/reader_paths.tmpl"))
@@ -121,36 +109,23 @@ func (c *change) protoEdits() {
 // testEdits adds the aggregate to existing tests that list all aggregates, routes and tables.
 func (c *change) testEdits() {
 	a := c.aggregate
-	c.edit("services/video/access_test.go", func(s *source) {
-		s.element("TestAccess", "Shared:", c.part("parts/owner_shared.tmpl"))
-		s.element("TestAccess", "Bodies:", c.part("parts/owner_bodies.tmpl"))
-		s.element("TestAccess", "return", fmt.Sprintf(`"%s_id": a.new%s(owner.User)`, a.Name, a.Type()))
-	})
-	c.edit("services/video/cmd/video/main_test.go", func(s *source) {
-		s.element("videoServices", "[]string", fmt.Sprintf("%q", "video.v1."+a.Type()+"Service"))
-	})
-	c.edit("services/catalog/access_test.go", func(s *source) {
-		s.element("TestAccess", "Shared:", c.part("parts/reader_shared.tmpl"))
-		s.element("TestAccess", "Bodies:", c.part("parts/reader_bodies.tmpl"))
-		values := fmt.Sprintf(`"%s_id": f.new%s(t, authtest.Owner)`, a.Name, a.Type())
-		if a.Parent != nil {
-			// The literal may already have the id of the parent.
-			parent := regexp.MustCompile(fmt.Sprintf(`"%s_id": [^"]`, a.Parent.Name))
-			if !parent.MatchString(s.of(s.declaration("TestAccess"))) {
-				values += fmt.Sprintf(`, "%s_id": id.String()`, a.Parent.Name)
-			}
-		}
-		s.element("TestAccess", "return", values)
-	})
-	c.edit("services/catalog/peer_test.go", func(s *source) {
-		s.member("peer", "\n"+a.Plural()+" map[string]*videov1."+a.Type())
-	})
-	c.edit("services/catalog/openapi_test.go", func(s *source) {
-		s.after("conforms", "media, path :=", c.part("parts/reader_conforms.tmpl"))
-	})
-	c.behind("migrations/tenants_test.go", "const rowsOfTwoTenants = `", c.part("parts/tenant_rows.tmpl"))
-	c.edit("migrations/tenants_test.go", func(s *source) {
-		s.element("tenantTables", "migrations.Video:", fmt.Sprintf(`%q: "SELECT INSERT UPDATE"`, a.Plural()))
-		s.element("tenantTables", "migrations.Catalog:", fmt.Sprintf(`%q: "SELECT"`, a.Name+"_projection"))
-	})
+	const owner, reader, tenants = "services/video/access_test.go", "services/catalog/access_test.go", "migrations/tenants_test.go"
+	c.inside(owner, "Shared: []string{", c.part("parts/owner_shared.tmpl"))
+	c.inside(owner, "Bodies: map[string]string{", c.part("parts/owner_bodies.tmpl"))
+	c.inside(owner, "return map[string]string{", fmt.Sprintf(`"%s_id": a.new%s(owner.User),`, a.Name, a.Type()))
+	c.inside("services/video/cmd/video/main_test.go", "var videoServices = slices.Sorted(slices.Values([]string{",
+		fmt.Sprintf(`"video.v1.%sService",`, a.Type()))
+	c.inside(reader, "Shared: []string{", c.part("parts/reader_shared.tmpl"))
+	c.inside(reader, "Bodies: map[string]string{", c.part("parts/reader_bodies.tmpl"))
+	// The list may already have the id of the parent.
+	if p := a.Parent; p != nil && !strings.Contains(c.text(reader), fmt.Sprintf("\t%q: ", p.Name+"_id")) {
+		c.inside(reader, "return map[string]string{", fmt.Sprintf(`"%s_id": id.String(),`, p.Name))
+	}
+	c.inside(reader, "return map[string]string{", fmt.Sprintf(`"%s_id": f.new%s(t, authtest.Owner),`, a.Name, a.Type()))
+	c.inside("services/catalog/peer_test.go", "type peer struct {", "\n"+a.Plural()+" map[string]*videov1."+a.Type())
+	c.behind("services/catalog/openapi_test.go", "\tmedia, path := resp.Header.Get(\"Content-Type\"), req.URL.Path\n",
+		c.part("parts/reader_conforms.tmpl"))
+	c.behind(tenants, "const rowsOfTwoTenants = `", c.part("parts/tenant_rows.tmpl"))
+	c.inside(tenants, "migrations.Video: {", fmt.Sprintf(`%q: "SELECT INSERT UPDATE",`, a.Plural()))
+	c.inside(tenants, "migrations.Catalog: {", fmt.Sprintf(`%q: "SELECT",`, a.Name+"_projection"))
 }

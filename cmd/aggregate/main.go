@@ -3,7 +3,7 @@
 // subscription and schema, the read model, REST, gRPC, OpenAPI, Terraform and tests.
 //
 // The new files are made from templates. In existing files, the command only inserts lines. It
-// finds the places by their syntax. The command compiles the result before it writes the first
+// finds the places by their text. The command compiles the result before it writes the first
 // file. The tree must have no changes that are not committed, so that `git` can show the command's
 // changes and undo them.
 package main

@@ -80,50 +80,45 @@ func contains(text, part string) bool {
 	return true
 }
 
-// A file without the place of an insertion is named, and so is the place.
+// inGo returns the change of one Go file, which gets text at the end of the block.
+func inGo(t *testing.T, file, opening, text string) (string, error) {
+	t.Helper()
+	c := &change{root: t.TempDir(), files: map[string]string{"p.go": file}}
+	c.inside("p.go", opening, text)
+	return c.files["p.go"], c.err
+}
+
+// A file without the place of an insertion, or with two of them, is named, and so is the place.
 func TestMissingPlacesAreNamed(t *testing.T) {
 	t.Parallel()
-	const text = "package p\n\nvar list = []string{\"a\"}\n\nfunc f() { g(1) }\n"
-	for what, insert := range map[string]func(*source){
-		"none":             func(s *source) { s.element("none", "[]string", "x") },
-		"[]int{…} in list": func(s *source) { s.element("list", "[]int", "x") },
-		"h in f":           func(s *source) { s.before("f", "h", "x") },
-		"loop over all":    func(s *source) { s.inLoop("f", "all", "x") },
-		"struct in list":   func(s *source) { s.member("list", "x int") },
-		"key:{…}":          func(s *source) { s.element("list", "key:", "x") },
-		"import":           func(s *source) { s.imports(`"x"`) },
+	for opening, file := range map[string]string{
+		"var list = []int{": "package p\n\nvar list = []string{\n\t1,\n}\n",
+		"[]string{":         "package p\n\nvar one = []string{\n}\n\nvar two = []string{\n}\n",
+		"(":                 "package p\n\nconst (\n\ta = 1\n\t)\n", // not as gofmt has it
 	} {
-		s := newSource("p.go", text)
-		insert(s)
-		if _, err := s.result(); err == nil || !strings.Contains(err.Error(), "p.go: there is no ") || !strings.Contains(err.Error(), what) {
-			t.Errorf("%s: %v", what, err)
+		if _, err := inGo(t, file, opening, "x"); err == nil || !strings.HasPrefix(err.Error(), "p.go has ") {
+			t.Errorf("%s: %v", opening, err)
 		}
+	}
+	if _, err := inGo(t, "package p\n\nvar list = []int{\n}\n", "[]int{", "1"); err == nil || !strings.HasPrefix(err.Error(), "p.go: ") {
+		t.Errorf("an insertion that is no Go: %v", err)
 	}
 }
 
 func TestInsertions(t *testing.T) {
 	t.Parallel()
-	const text = "package p\n\nimport \"fmt\"\n\nconst a = 1\n\ntype s struct {\n\tx int\n}\n\n" +
-		"var (\n\tone  = []string{\"a\", \"c\"}\n\tmany = map[string]int{\n\t\t\"a\": 1,\n\t}\n)\n\nfunc f(all []int) {\n\tfor range all {\n\t\tg(1)\n\t}\n\tg(2)\n}\n"
-	s := newSource("p.go", text)
-	s.element("one", "[]string", `"d"`)
-	s.element("many", "map[string]int", `"b": 2`)
-	s.member("s", "y int")
-	s.constant("a", "b = 2")
-	s.first("f", "h(1)")
-	s.before("f", "g(2)", "h(2)")
-	s.after("f", "g(2)", "h(3)")
-	s.inLoop("f", "all", "h(4)\n")
-	got, err := s.result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, line := range []string{
-		`[]string{"a", "c", "d"}`, "\t\t\"a\": 1,\n\t\t\"b\": 2,\n", "\tx int\n\ty int\n", "const a = 1\nconst b = 2\n",
-		"func f(all []int) {\n\th(1)\n\tfor range all {\n\t\tg(1)\n\t\th(4)\n\t}\n\th(2)\n\tg(2)\n\th(3)\n}\n",
+	const text = "package p\n\nimport (\n\t\"fmt\"\n)\n\nconst (\n\ta = 1\n)\n\ntype s struct {\n\tx int\n}\n\n" +
+		"var many = map[string][]int{\n\t\"a\": {\n\t\t1,\n\t},\n}\n\nfunc f(all []int) {\n\tfor range all {\n\t\tg(1)\n\t}\n\tg(2)\n}\n"
+	for opening, c := range map[string]struct{ text, want string }{
+		"import (":                     {`"errors"`, "import (\n\t\"errors\"\n\t\"fmt\"\n)\n"},
+		"const (":                      {"bb = 2", "const (\n\ta  = 1\n\tbb = 2\n)\n"},
+		"type s struct {":              {"yy int", "\tx  int\n\tyy int\n}\n"},
+		"var many = map[string][]int{": {`"b": {2},`, "\t},\n\t\"b\": {2},\n}\n"},
+		`"a": {`:                       {"3,\n", "\t\t1,\n\t\t3,\n\t},\n"},
+		"for range all {":              {"g(3)", "\t\tg(1)\n\t\tg(3)\n\t}\n\tg(2)\n"},
 	} {
-		if !strings.Contains(got, line) {
-			t.Errorf("no %q in\n%s", line, got)
+		if got, err := inGo(t, text, opening, c.text); err != nil || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %v, no %q in\n%s", opening, err, c.want, got)
 		}
 	}
 }

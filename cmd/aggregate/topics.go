@@ -12,21 +12,15 @@ import (
 // name to the code that handles each topic by its name.
 func (c *change) topicEdits() {
 	a := c.aggregate
-	list := fmt.Sprintf("%q", c.module+"/internal/topics")
-	c.edit("internal/topics/topics.go", func(s *source) {
-		s.constant("Video", fmt.Sprintf("%s = %q", a.Type(), a.Topic()))
-		s.element("All", "[]Topic", fmt.Sprintf("{Name: %s, Aggregate: %q}", a.Type(), a.Name))
-	})
-	c.edit("services/catalog/serve.go", func(s *source) {
-		s.constant("Subscription", fmt.Sprintf("%sSubscription = topics.Subscription(topics.%[1]s, topics.Catalog)", a.Type()))
-		s.element("Config.consumers", "map[string]string", fmt.Sprintf("%q: %sSubscription", a.Name+" consumer", a.Type()))
-		s.element("completions", "map[string]func(context.Context, func()) error", fmt.Sprintf("%q: p.%s.Complete", a.Plural(), a.Plural()))
-	})
-	c.edit("cmd/schema/events_test.go", func(s *source) {
-		s.imports(list)
-		s.imports(fmt.Sprintf(`%seventsv1 "%s/proto/%s/events/v1"`, a.Name, c.module, a.Name))
-		s.element("published", "map[string]proto.Message", fmt.Sprintf("topics.%s: &%seventsv1.Event{}", a.Type(), a.Name))
-	})
+	const schemas, serve = "cmd/schema/events_test.go", "services/catalog/serve.go"
+	c.inside("internal/topics/topics.go", "const (", fmt.Sprintf("%s = %q", a.Type(), a.Topic()))
+	c.inside("internal/topics/topics.go", "var All = []Topic{", fmt.Sprintf("{Name: %s, Aggregate: %q},", a.Type(), a.Name))
+	c.inside(serve, "var (", fmt.Sprintf("%sSubscription = topics.Subscription(topics.%[1]s, topics.Catalog)", a.Type()))
+	c.inside(serve, "for loop, subscription := range map[string]string{", fmt.Sprintf("%q: %sSubscription,", a.Name+" consumer", a.Type()))
+	c.inside(serve, "for rows, complete := range map[string]func(context.Context, func()) error{",
+		fmt.Sprintf("%q: p.%s.Complete,", a.Plural(), a.Plural()))
+	c.inside(schemas, "import (", fmt.Sprintf(`%seventsv1 "%s/proto/%s/events/v1"`, a.Name, c.module, a.Name))
+	c.inside(schemas, "var published = map[string]proto.Message{", fmt.Sprintf("topics.%s: &%seventsv1.Event{},", a.Type(), a.Name))
 	c.terraform()
 }
 

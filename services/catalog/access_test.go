@@ -43,7 +43,9 @@ func TestAccess(t *testing.T) {
 			"/catalog.v1.CatalogService/ListUserEngagements": `{"user_id": "{user_id}"}`,
 		},
 		Values: func() map[string]string {
-			return map[string]string{"id": id.String(), "user_id": authtest.Owner.String()}
+			return map[string]string{
+				"id": id.String(), "user_id": authtest.Owner.String(),
+			}
 		},
 	}.Run(t)
 	authtest.CheckTable(t, "../../docs/security.md", "catalog", table)

@@ -23,7 +23,8 @@ func NewRebuild(db *pgxpool.Pool, conn *grpc.ClientConn, log *slog.Logger) *rebu
 	waiters, writer := NewWaiters(0, db, "", log), txn.NewWriter(db)
 	served, shadow := newProjector(writer, conn, waiters, log, false), newProjector(writer, conn, waiters, log, true)
 	before, after := shadow.Comparisons(), served.Comparisons()
-	parts := []rebuild.Part{ // in the order of Comparisons
+	// The parts are in the order of Comparisons.
+	parts := []rebuild.Part{
 		{Table: videoTable, Key: videoKey, Shadow: shadow.videos},
 		{Table: engagementTable, Key: engagementKey, Shadow: shadow.engagements},
 	}

@@ -134,7 +134,9 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 func (c Config) consumers(
 	db *pgxpool.Pool, client *pubsub.Client, streams *inbox.Streams, h inbox.Handler, health *serve.Health, log *slog.Logger,
 ) (loops []func(context.Context) error) {
-	for loop, subscription := range map[string]string{"consumer": Subscription} {
+	for loop, subscription := range map[string]string{
+		"consumer": Subscription,
+	} {
 		opts := inbox.Options{Retention: c.InboxRetention, Streams: streams}
 		loops = append(loops, inbox.NewConsumer(db, client, subscription, h, log, health.Register(loop), opts).Run)
 	}

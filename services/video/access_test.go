@@ -56,7 +56,9 @@ func TestAccess(t *testing.T) {
 		},
 		Values: func() map[string]string {
 			v := a.liked()
-			return map[string]string{"id": v.ID.String(), "video_id": v.ID.String(), "user_id": owner.User.String()}
+			return map[string]string{
+				"id": v.ID.String(), "video_id": v.ID.String(), "user_id": owner.User.String(),
+			}
 		},
 	}.Run(t)
 	authtest.CheckTable(t, "../../docs/security.md", "video", table)

@@ -110,7 +110,7 @@ func nextCanary(ctx context.Context, tx *aggregate.Tx, v Video) (Video, error) {
 	}
 	before := v.Revision
 	v.Revision = before.Next()
-	changed := v.set([]string{title{}.name()}, Video{Title: fmt.Sprintf("Canary %d", v.Version)})
+	changed := v.set([]string{"title"}, Video{Title: fmt.Sprintf("Canary %d", v.Version)})
 	event, err := updatedEvent(ctx, v, before, changed)
 	if err != nil {
 		return Video{}, err

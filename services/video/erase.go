@@ -133,7 +133,7 @@ func (e *Erasure) Erase(ctx context.Context, _ audit.Actor, erased func()) error
 }
 
 func (e *Erasure) deleteVideos(ctx context.Context, eraser auth.Principal, remove func(error) error) error {
-	return removeAll(func(token string) ([]Video, string, error) {
+	return removeAll(ctx, func(ctx context.Context, token string) ([]Video, string, error) {
 		return e.services.videos.List(ctx, eraser, uploadedBy(e.User), 200, token, nil)
 	}, func(v Video) error {
 		_, err := e.services.videos.Delete(ctx, v.ID, "", aggregate.WriteOptions{Caller: eraser}, nil)
@@ -147,12 +147,19 @@ func (e *Erasure) deleteVideos(ctx context.Context, eraser auth.Principal, remov
 // removeAll removes the rows of all pages. After the last page it lists again from the start, until
 // a whole list is empty, because rows may be added meanwhile. Within a list each page begins behind
 // the page before it. If each page began at the start, its query would have to pass the tombstones
-// of all pages before.
-func removeAll[T any](list func(token string) ([]T, string, error), remove func(T) error) error {
+// of all pages before. A page has the time limit of a statement, as the removal of a row has its own.
+func removeAll[T any](
+	ctx context.Context, list func(ctx context.Context, token string) ([]T, string, error), remove func(T) error,
+) error {
 	for removed, token := 0, ""; ; {
-		page, next, err := list(token)
-		if err != nil {
+		var page []T
+		var next string
+		err := bounded.Run(ctx, eraseTimeout, func(ctx context.Context) (err error) {
+			page, next, err = list(ctx, token)
 			return err
+		})
+		if err != nil {
+			return fmt.Errorf("list rows: %w", err)
 		}
 		for _, row := range page {
 			if err := remove(row); err != nil {

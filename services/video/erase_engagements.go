@@ -22,7 +22,7 @@ func (e *Erasure) ownedEngagements(ids []string) (owned []string) {
 }
 
 func (e *Erasure) deleteEngagements(ctx context.Context, eraser auth.Principal, remove func(error) error) error {
-	return removeAll(func(token string) ([]engagement.Engagement, string, error) {
+	return removeAll(ctx, func(ctx context.Context, token string) ([]engagement.Engagement, string, error) {
 		return e.services.engagements.List(ctx, eraser, e.User, 200, token, nil)
 	}, func(n engagement.Engagement) error {
 		_, err := e.services.engagements.Delete(ctx, n.UserID, n.VideoID, aggregate.WriteOptions{Caller: eraser}, nil)

@@ -1,6 +1,7 @@
 package video
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -13,7 +14,10 @@ func TestAnErasureContinuesBehindAPage(t *testing.T) {
 	left := map[string][]int{"": {9, 8}, "8": {7, 6}, "6": {5}}
 	next := map[string]string{"": "8", "8": "6"}
 	var asked []string
-	list := func(token string) (page []int, behind string, err error) {
+	list := func(ctx context.Context, token string) (page []int, behind string, err error) {
+		if _, limited := ctx.Deadline(); !limited {
+			t.Error("a page has no time limit")
+		}
 		asked = append(asked, token)
 		page, left[token] = left[token], nil
 		return page, next[token], nil
@@ -26,7 +30,7 @@ func TestAnErasureContinuesBehindAPage(t *testing.T) {
 		}
 		return nil
 	}
-	if err := removeAll(list, remove); err != nil || !slices.Equal(removed, []int{9, 8, 7, 6, 5, 10}) {
+	if err := removeAll(t.Context(), list, remove); err != nil || !slices.Equal(removed, []int{9, 8, 7, 6, 5, 10}) {
 		t.Errorf("removed %v, %v", removed, err)
 	}
 	if pass := []string{"", "8", "6"}; !slices.Equal(asked, slices.Repeat(pass, 3)) {
@@ -35,10 +39,10 @@ func TestAnErasureContinuesBehindAPage(t *testing.T) {
 
 	failed := errors.New("failed")
 	left[""] = []int{11}
-	if err := removeAll(list, func(int) error { return failed }); !errors.Is(err, failed) {
+	if err := removeAll(t.Context(), list, func(int) error { return failed }); !errors.Is(err, failed) {
 		t.Errorf("a row that cannot be removed: %v", err)
 	}
-	if err := removeAll(func(string) ([]int, string, error) { return nil, "", failed }, remove); !errors.Is(err, failed) {
+	if err := removeAll(t.Context(), func(context.Context, string) ([]int, string, error) { return nil, "", failed }, remove); !errors.Is(err, failed) {
 		t.Errorf("a list that fails: %v", err)
 	}
 }

@@ -11,24 +11,33 @@ import (
 )
 
 func createdEvent(ctx context.Context, v Video) (eventing.Event, error) {
-	p := &eventsv1.VideoCreated{
-		VideoId: v.ID.String(), UploaderId: v.UploaderID.String(), Version: v.Version, OccurredAt: timestamppb.New(v.UpdatedAt),
-	}
-	for _, f := range fields {
-		f.created(v, p)
-	}
 	return newEvent(ctx, v, aggregate.Revision{}, "VideoCreated", &eventsv1.Event{
-		EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_CREATED, Payload: &eventsv1.Event_Created{Created: p},
+		EventType: eventsv1.EventType_EVENT_TYPE_VIDEO_CREATED,
+		Payload: &eventsv1.Event_Created{Created: &eventsv1.VideoCreated{
+			VideoId: v.ID.String(), UploaderId: v.UploaderID.String(), Version: v.Version, OccurredAt: timestamppb.New(v.UpdatedAt),
+			Title: v.Title, Description: v.Description, DurationSeconds: v.DurationSeconds, PublishedAt: aggregate.Timestamp(v.PublishedAt),
+		}},
 	})
 }
 
 // updatedEvent returns an event with only the changed fields. A consumer that applies these fields
-// to the version before v gets v.
-func updatedEvent(ctx context.Context, v Video, before aggregate.Revision, changed []field) (eventing.Event, error) {
+// to the version before v gets v. Fields that are set to nothing are named as cleared.
+func updatedEvent(ctx context.Context, v Video, before aggregate.Revision, changed []string) (eventing.Event, error) {
 	p := &eventsv1.VideoUpdated{VideoId: v.ID.String(), Version: v.Version, OccurredAt: timestamppb.New(v.UpdatedAt)}
-	for _, f := range changed {
-		if cleared := f.updated(v, p); cleared {
-			p.Cleared = append(p.Cleared, f.name())
+	for _, name := range changed {
+		cleared := false
+		switch name {
+		case "title":
+			p.Title = &v.Title
+		case "description":
+			p.Description, cleared = &v.Description, v.Description == ""
+		case "duration_seconds":
+			p.DurationSeconds = &v.DurationSeconds
+		case "published_at":
+			p.PublishedAt, cleared = aggregate.Timestamp(v.PublishedAt), v.PublishedAt == nil
+		}
+		if cleared {
+			p.Cleared = append(p.Cleared, name)
 		}
 	}
 	return newEvent(ctx, v, before, "VideoUpdated", &eventsv1.Event{

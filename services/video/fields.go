@@ -2,15 +2,12 @@ package video
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"example.com/lockstep/internal/problem"
-	"example.com/lockstep/internal/rest"
-	eventsv1 "example.com/lockstep/proto/video/events/v1"
-	videov1 "example.com/lockstep/proto/video/v1"
 	"example.com/lockstep/services/video/aggregate"
 )
 
@@ -31,184 +28,93 @@ const (
 	maxTitle       = 500
 	maxDescription = 10_000
 	maxReason      = 500
-	// maxMask bounds the number of names in a field mask; a name may be repeated.
-	maxMask = 8
 )
 
-// restBody has the fields that a caller may write over REST. An absent field stays unchanged, and
-// null clears a field.
-type restBody struct {
-	UploaderID      rest.Optional[string] `json:"uploader_id"`
-	Title           rest.Optional[string] `json:"title"`
-	Description     rest.Optional[string] `json:"description"`
-	DurationSeconds rest.Optional[int64]  `json:"duration_seconds"`
-	PublishedAt     rest.Optional[string] `json:"published_at"`
+// fields are the names of the fields that callers can change. REST, field masks, events and the
+// columns use these names.
+var fields = []string{"title", "description", "duration_seconds", "published_at"}
+
+// uploaderID is the name of the only field that is given at creation and never changes.
+const uploaderID = "uploader_id"
+
+// creation are the names of the fields of a new video.
+var creation = append(slices.Clone(fields), uploaderID)
+
+// value returns the value of the field with this name, in the type that REST and the row use.
+func (v Video) value(name string) any {
+	switch name {
+	case "title":
+		return v.Title
+	case "description":
+		return v.Description
+	case "duration_seconds":
+		return v.DurationSeconds
+	case "published_at":
+		return utc(v.PublishedAt)
+	case uploaderID:
+		return v.UploaderID
+	}
+	return nil
 }
 
-// grpcBody has the fields that a caller may write over gRPC. The requests of CreateVideo
-// and UpdateVideo both have them.
-type grpcBody interface {
-	GetTitle() string
-	GetDescription() string
-	GetDurationSeconds() int64
-	GetPublishedAt() *timestamppb.Timestamp
+// values returns the values of the named fields by name. It leaves out unknown names, which the
+// protocols report.
+func (v Video) values(names []string) map[string]any {
+	values := map[string]any{}
+	for _, name := range names {
+		if slices.Contains(creation, name) {
+			values[name] = v.value(name)
+		}
+	}
+	return values
 }
 
-// A field describes one field that callers can change: its name, its rules, and its form in REST,
-// in gRPC, in events and in the row. To add a field, add a type to fields and a member to Video,
-// restBody and grpcBody. docs/adapt.md has the places outside this file.
-type field interface {
-	name() string   // the name in REST, in field masks, in events and of the column
-	nullable() bool // whether null clears the field over REST
-	// value returns the field's value, in the type that REST and the row have.
-	value(v Video) any
-	// set gives v the value that the field has in the video to, and reports whether the two values
-	// differed.
-	set(v *Video, to Video) (differed bool)
-	// check adds to found the rules that the field of v violates.
-	check(v Video, found *problem.Violations)
-	// fromREST and fromGRPC read the field from a protocol into v.
-	fromREST(b restBody, v *Video, found *problem.Violations) (set, null bool)
-	fromGRPC(b grpcBody, v *Video, found *problem.Violations)
-	// message, created and updated write the field of v into a message. cleared reports whether the
-	// event must name the field as cleared.
-	message(v Video, m *videov1.Video)
-	created(v Video, e *eventsv1.VideoCreated)
-	updated(v Video, e *eventsv1.VideoUpdated) (cleared bool)
+// set sets the named fields of v to their values in to. It returns the names of the fields whose
+// values differed.
+func (v *Video) set(names []string, to Video) (changed []string) {
+	for _, name := range names {
+		if v.value(name) == to.value(name) {
+			continue
+		}
+		changed = append(changed, name)
+		switch name {
+		case "title":
+			v.Title = to.Title
+		case "description":
+			v.Description = to.Description
+		case "duration_seconds":
+			v.DurationSeconds = to.DurationSeconds
+		case "published_at":
+			v.PublishedAt = to.PublishedAt
+		}
+	}
+	return changed
 }
 
-// fields has every field except the uploader, which is given at creation only.
-var fields = []field{title{}, description{}, durationSeconds{}, publishedAt{}}
-
-type title struct{}
-
-func (title) name() string                                         { return "title" }
-func (title) nullable() bool                                       { return false }
-func (title) value(v Video) any                                    { return v.Title }
-func (title) set(v *Video, to Video) bool                          { return assign(&v.Title, to.Title) }
-func (f title) check(v Video, found *problem.Violations)           { found.Line(f.name(), v.Title, 1, maxTitle) }
-func (title) fromGRPC(b grpcBody, v *Video, _ *problem.Violations) { v.Title = b.GetTitle() }
-func (title) message(v Video, m *videov1.Video)                    { m.Title = v.Title }
-func (title) created(v Video, e *eventsv1.VideoCreated)            { e.Title = v.Title }
-func (title) updated(v Video, e *eventsv1.VideoUpdated) bool       { e.Title = &v.Title; return false }
-func (title) fromREST(b restBody, v *Video, _ *problem.Violations) (set, null bool) {
-	return read(b.Title, &v.Title)
+// violations returns the rules that the named fields of v violate.
+func (v Video) violations(names []string) (found problem.Violations) {
+	for _, name := range names {
+		switch name {
+		case "title":
+			found.Line(name, v.Title, 1, maxTitle)
+		case "description":
+			found.Text(name, v.Description, 0, maxDescription, "\n\r\t")
+		case "duration_seconds":
+			found.Require(0 <= v.DurationSeconds && v.DurationSeconds <= aggregate.MaxSeconds, name,
+				fmt.Sprintf("must lie between 0 and %d", aggregate.MaxSeconds))
+		case "published_at":
+			found.Require(v.PublishedAt == nil || inRange(*v.PublishedAt), name, "must lie between the years 1 and 9999")
+		}
+	}
+	return found
 }
 
-type description struct{}
+// inRange reports whether both RFC 3339 and protobuf can express the time, in UTC.
+func inRange(t time.Time) bool { return 1 <= t.Year() && t.Year() <= 9999 }
 
-func (description) name() string                { return "description" }
-func (description) nullable() bool              { return true }
-func (description) value(v Video) any           { return v.Description }
-func (description) set(v *Video, to Video) bool { return assign(&v.Description, to.Description) }
-func (description) fromGRPC(b grpcBody, v *Video, _ *problem.Violations) {
-	v.Description = b.GetDescription()
-}
-func (description) message(v Video, m *videov1.Video)         { m.Description = v.Description }
-func (description) created(v Video, e *eventsv1.VideoCreated) { e.Description = v.Description }
-func (description) updated(v Video, e *eventsv1.VideoUpdated) bool {
-	e.Description = &v.Description
-	return v.Description == ""
-}
-
-func (f description) check(v Video, found *problem.Violations) {
-	found.Text(f.name(), v.Description, 0, maxDescription, "\n\r\t")
-}
-
-func (description) fromREST(b restBody, v *Video, _ *problem.Violations) (set, null bool) {
-	return read(b.Description, &v.Description)
-}
-
-type durationSeconds struct{}
-
-func (durationSeconds) name() string      { return "duration_seconds" }
-func (durationSeconds) nullable() bool    { return false }
-func (durationSeconds) value(v Video) any { return v.DurationSeconds }
-func (durationSeconds) set(v *Video, to Video) bool {
-	return assign(&v.DurationSeconds, to.DurationSeconds)
-}
-func (durationSeconds) fromGRPC(b grpcBody, v *Video, _ *problem.Violations) {
-	v.DurationSeconds = b.GetDurationSeconds()
-}
-func (durationSeconds) message(v Video, m *videov1.Video) { m.DurationSeconds = v.DurationSeconds }
-func (durationSeconds) created(v Video, e *eventsv1.VideoCreated) {
-	e.DurationSeconds = v.DurationSeconds
-}
-func (durationSeconds) updated(v Video, e *eventsv1.VideoUpdated) bool {
-	e.DurationSeconds = &v.DurationSeconds
-	return false
-}
-
-func (f durationSeconds) check(v Video, found *problem.Violations) {
-	found.Require(0 <= v.DurationSeconds && v.DurationSeconds <= aggregate.MaxSeconds, f.name(),
-		fmt.Sprintf("must lie between 0 and %d", aggregate.MaxSeconds))
-}
-
-func (durationSeconds) fromREST(b restBody, v *Video, _ *problem.Violations) (set, null bool) {
-	return read(b.DurationSeconds, &v.DurationSeconds)
-}
-
-type publishedAt struct{}
-
-func (publishedAt) name() string   { return "published_at" }
-func (publishedAt) nullable() bool { return true }
-func (publishedAt) message(v Video, m *videov1.Video) {
-	m.PublishedAt = aggregate.Timestamp(v.PublishedAt)
-}
-func (publishedAt) created(v Video, e *eventsv1.VideoCreated) {
-	e.PublishedAt = aggregate.Timestamp(v.PublishedAt)
-}
-func (publishedAt) updated(v Video, e *eventsv1.VideoUpdated) bool {
-	e.PublishedAt = aggregate.Timestamp(v.PublishedAt)
-	return v.PublishedAt == nil
-}
-
-func (publishedAt) value(v Video) any {
-	if v.PublishedAt == nil {
+func utc(t *time.Time) any {
+	if t == nil {
 		return nil
 	}
-	return *v.PublishedAt
-}
-
-func (publishedAt) set(v *Video, to Video) bool {
-	before := v.PublishedAt
-	v.PublishedAt = to.PublishedAt
-	same := before == to.PublishedAt || before != nil && to.PublishedAt != nil && before.Equal(*to.PublishedAt)
-	return !same
-}
-
-// check accepts the times that both RFC 3339 and protobuf can express, in UTC.
-func (f publishedAt) check(v Video, found *problem.Violations) {
-	found.Require(v.PublishedAt == nil || v.PublishedAt.Year() >= 1 && v.PublishedAt.Year() <= 9999, f.name(),
-		"must lie between the years 1 and 9999")
-}
-
-func (f publishedAt) fromREST(b restBody, v *Video, found *problem.Violations) (set, null bool) {
-	if b.PublishedAt.Set && !b.PublishedAt.Null {
-		t, ok := rest.ParseTime(b.PublishedAt.Value)
-		found.Require(ok, f.name(), "must be a time as in RFC 3339")
-		v.PublishedAt = new(aggregate.Micros(t))
-	}
-	return b.PublishedAt.Set, b.PublishedAt.Null
-}
-
-func (f publishedAt) fromGRPC(b grpcBody, v *Video, found *problem.Violations) {
-	if t := b.GetPublishedAt(); t != nil {
-		found.Require(t.IsValid(), f.name(), "must be a valid timestamp")
-		v.PublishedAt = new(aggregate.Micros(t.AsTime()))
-	}
-}
-
-// assign sets at to a value, and reports whether they differed.
-func assign[T comparable](at *T, to T) (differed bool) {
-	differed = *at != to
-	*at = to
-	return differed
-}
-
-// read stores a member of a body in *to. set says that the body has the member, and null says that
-// the member is null.
-func read[T any](o rest.Optional[T], to *T) (set, null bool) {
-	*to = o.Value
-	return o.Set, o.Null
+	return t.UTC()
 }

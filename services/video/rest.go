@@ -32,6 +32,38 @@ func mount(r chi.Router, s *Service, log *slog.Logger) {
 	r.Delete("/v1/videos/{id}", serve.Handler(log, a.delete))
 }
 
+// restBody has the fields that a caller may write over REST. An absent field stays unchanged, and
+// null clears a field.
+type restBody struct {
+	UploaderID      rest.Optional[string] `json:"uploader_id"`
+	Title           rest.Optional[string] `json:"title"`
+	Description     rest.Optional[string] `json:"description"`
+	DurationSeconds rest.Optional[int64]  `json:"duration_seconds"`
+	PublishedAt     rest.Optional[string] `json:"published_at"`
+}
+
+// video returns the names of the fields that b sets, and a video with the values of these fields.
+// Neither result includes the uploader. video adds to found a violation for each value that is not valid.
+func (b restBody) video(found *problem.Violations) (given []string, v Video) {
+	v = Video{Title: b.Title.Value, Description: b.Description.Value, DurationSeconds: b.DurationSeconds.Value}
+	if b.PublishedAt.Set && !b.PublishedAt.Null {
+		t, ok := rest.ParseTime(b.PublishedAt.Value)
+		found.Require(ok, "published_at", "must be a time as in RFC 3339")
+		v.PublishedAt = new(aggregate.Micros(t))
+	}
+	take := func(name string, set, refused bool) {
+		if set {
+			given = append(given, name)
+		}
+		found.Require(!refused, name, "must not be null")
+	}
+	take("title", b.Title.Set, b.Title.Null)
+	take("description", b.Description.Set, false)
+	take("duration_seconds", b.DurationSeconds.Set, b.DurationSeconds.Null)
+	take("published_at", b.PublishedAt.Set, false)
+	return given, v
+}
+
 func (a restAPI) create(w http.ResponseWriter, r *http.Request) error {
 	var b restBody
 	if err := rest.DecodeJSON(w, r, aggregate.MaxBody, &b); err != nil {
@@ -127,26 +159,6 @@ func (a restAPI) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	rest.WriteJSON(w, http.StatusOK, map[string]any{"videos": videos, "next_page_token": next})
 	return nil
-}
-
-// video returns the names of the fields that b sets, and a video with the values of these fields.
-// Neither result includes the uploader. video adds to found what fromREST finds, and a violation
-// for each null in a field that is not nullable.
-func (b restBody) video(found *problem.Violations) (given []string, v Video) {
-	var nulls []string
-	for _, f := range fields {
-		set, null := f.fromREST(b, &v, found)
-		if set {
-			given = append(given, f.name())
-		}
-		if null && !f.nullable() {
-			nulls = append(nulls, f.name())
-		}
-	}
-	for _, name := range nulls {
-		found.Require(false, name, "must not be null")
-	}
-	return given, v
 }
 
 // writeResult answers with one JSON object, which has the video's fields and its consistency token.

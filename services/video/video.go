@@ -9,7 +9,7 @@
 // of the deletion.
 //
 // This file has the transactions, which transaction.go of package aggregate runs. fields.go has the
-// fields of a video, one after the other, and rules.go uses them. read.go has the reads, store.go
+// fields of a video and their rules. read.go has the reads, store.go
 // the SQL, and events.go the events. rest.go and grpc.go are the protocols for users; replication.go
 // and replication_digests.go are the protocol for replicas.
 // access.go says who may call what. erase.go and store_erase.go have the erasure of a user, canary.go
