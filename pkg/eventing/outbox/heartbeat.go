@@ -52,7 +52,7 @@ func (r *Relay) writeHeartbeat(ctx context.Context, ended bool) error {
 	restart := low == "" || !b.Server.Equal(r.registration.last.Server)
 	r.registration.last = b
 	r.clock.Store(&b.Clock)
-	r.followUps.heartbeatWritten(b, low, restart)
+	r.followUps.heartbeatWritten(b, restart)
 	for _, tenant := range b.Tenants {
 		r.tenants.meet(tenant, time.Now())
 	}
@@ -86,18 +86,18 @@ func (a *followUps) low(f *inFlight) queue.TxSnapshot {
 	return low
 }
 
-// heartbeatWritten records the answer b to a heartbeat. own is the low watermark that the relay
-// wrote. If b.Low is earlier than own, b.Low covers events of dead relays or of no relay, and the
-// relay scans from b.Low. restart says that the relay's row is new, or that the database's server
-// has changed since the heartbeat before.
-func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, own queue.TxSnapshot, restart bool) {
+// heartbeatWritten records the answer b to a heartbeat. If the relay has inherited events of dead relays
+// or of no relay, it scans for them. restart says that the relay's row is new, or that the database's
+// server has changed since the heartbeat before. Then the scan begins at the relay's own low, too.
+func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, restart bool) {
 	a.mu.Lock()
 	a.aliveRelays, a.server = b.Alive, b.Server
+	from := b.Inherited
 	if restart {
-		a.seen = b.Seen
+		a.seen, from = b.Seen, b.Low
 	}
-	if restart || queue.Earliest(b.Low, own) != own {
-		a.addScan(b.Low, time.Now())
+	if from != "" {
+		a.addScan(from, time.Now())
 	}
 	a.mu.Unlock()
 	signal(a.wakeClaims)

@@ -24,6 +24,10 @@ type HeartbeatResult struct {
 	// Low is a snapshot that saw none of the events that may be unfinished: events of the
 	// relay, events of dead relays that it has taken over, and events of no relay.
 	Low TxSnapshot
+	// Inherited is a snapshot that saw none of the unfinished events that are not the relay's, or empty
+	// if there are no such events. The relay scans from it. Low does not show whether there are any,
+	// because the relay's own low may be as early.
+	Inherited TxSnapshot
 	// Alive are the tokens of the other living relays. Tenants are the last tenants that these
 	// relays met.
 	Alive, Tenants []string
@@ -90,7 +94,7 @@ func (q Queue) Heartbeat(
 		b.Clock.Asked = time.Now()
 		defer func() { b.Clock.Answered = time.Now() }()
 		return tx.QueryRow(ctx, heartbeat, mode, token, low.orNull(), deadAfter, met, ended, tenants, last.Written).
-			Scan(&b.Low, &b.Written, &b.Seen, &b.Server, &b.Alive, &b.Tenants, &b.Clock.Time)
+			Scan(&b.Low, &b.Inherited, &b.Written, &b.Seen, &b.Server, &b.Alive, &b.Tenants, &b.Clock.Time)
 	})
 	return b, err
 }
