@@ -47,7 +47,8 @@ type followUps struct {
 	// relays' tokens.
 	pausedTypes, aliveRelays []string
 	// unknownLeasesUntil is the time until which this relay may have leases that it does not
-	// know of, because it does not know whether a failed claim was committed.
+	// know of, because it does not know whether a failed claim was committed, or because a failover has
+	// undone the statement that ended a lease.
 	unknownLeasesUntil time.Time
 	// wakeClaims wakes the claim loop, wakeScans wakes the scan loop, and wakeTurns wakes the turn
 	// loop.

@@ -93,6 +93,9 @@ func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, restart bool) {
 	a.mu.Lock()
 	a.aliveRelays, a.server = b.Alive, b.Server
 	from := b.Inherited
+	if restart && a.seen != "" {
+		a.expectUnknownLeases()
+	}
 	if restart {
 		a.seen, from = b.Seen, b.Low
 	}
@@ -211,6 +214,11 @@ func (a *followUps) exclusions() (paused, alive, held []string) {
 func (a *followUps) noteUnknownLeases() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.expectUnknownLeases()
+}
+
+// expectUnknownLeases expects the lock. A lease that the relay does not know of is over after that time.
+func (a *followUps) expectUnknownLeases() {
 	a.unknownLeasesUntil = time.Now().Add(queue.LeaseTime + queue.Timeout)
 }
 

@@ -161,3 +161,30 @@ func TestAnotherServerWhileAClaimIsOnItsWay(t *testing.T) {
 		t.Error("an event of the new server is neither claimed as new nor scanned for")
 	}
 }
+
+// A failover to a standby without the last commits brings back a lease that the relay has ended. No relay knows of
+// it: the others leave it to the relay that has its token.
+func TestALeaseThatAFailoverBringsBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	b.append(t, "a", 1, 1)
+	r.claim(t, claimed)
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	h := <-claimed
+	r.settleAll(t, publishResult{batch: h, report: report{published: 1}})
+	if n := b.count(t, unpublished); n != 0 {
+		t.Fatal("not marked")
+	}
+	b.exec(t, `UPDATE outbox SET published_at = NULL, lock_token = '`+r.token+`', locked_at = now()`)
+	r.registration.last.Server = r.registration.last.Server.Add(-time.Hour)
+	r.followUps.published = versions{} // a claim has found nothing behind the version
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if r.followUps.low(r.inFlight) == "" || !b.isClaimedLater(t, r, claimed) {
+		t.Error("the event stays pending, and so do all events of its aggregate")
+	}
+}
