@@ -31,8 +31,12 @@ type HeartbeatResult struct {
 	// Alive are the tokens of the other living relays. Tenants are the last tenants that these
 	// relays met.
 	Alive, Tenants []string
-	// Seen is the snapshot of the heartbeat. Server is when the database's server was started, so
-	// Server differs after a restart or a failover.
+	// Seen is the snapshot of the heartbeat. Server is when the database's server was started, or when
+	// it recovered after one of its processes had crashed. So Server differs after a restart, a recovery
+	// or a failover. A recovered server may use ids of transactions again that a snapshot has seen as
+	// ended, namely the id of a transaction that had rolled back, if the log on disk does not have it. The
+	// time of the recovery is that of the statistics, which a recovery resets. If an operator resets
+	// them, the relays only scan once.
 	Seen   TxSnapshot
 	Server time.Time
 	// Written identifies the row as the heartbeat has written it.
