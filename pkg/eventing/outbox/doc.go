@@ -300,7 +300,8 @@
 //	the primary fails, with a     as for a relay that crashes, because the claim's commit
 //	synchronous standby           waited for the standby, as did the commit of a handed over event
 //	the primary fails, with an    rows that only the primary had are lost, even if their
-//	asynchronous standby          events were sent
+//	asynchronous standby          events were sent; if only the primary had an event's mark, the event
+//	                              arrives twice, when the lease that the standby has is over
 //
 // # Waking up
 //
