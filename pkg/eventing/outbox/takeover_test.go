@@ -88,7 +88,8 @@ func TestATakeoverWithAnOlderLowOfItsOwn(t *testing.T) {
 		t.Fatal("the dead relay's row is gone, and no scan looks for its event")
 	}
 	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '21 s' WHERE aggregate_id = 'b'`)
-	if r.scanDue(t, claimed); len(claimed) != 1 {
+	r.scanDue(t, claimed)
+	if len(claimed) != 1 {
 		t.Error("the dead relay's event is not claimed when its lease has run out")
 	}
 }
