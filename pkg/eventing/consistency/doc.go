@@ -15,6 +15,10 @@
 // state is not there in time, or is older than required, the read fails. A read never returns older
 // data unless the requirement allows that (Mode, StaleIfError).
 //
+// A token names a version and no event. So after a failover that has lost commits, and before an operator begins
+// an epoch, a row of the lost history satisfies the token of a later write with the same version, until that
+// write's event arrives.
+//
 // # A wait
 //
 // A waiting reader does not query the database. A commit of its own process ends the wait without a

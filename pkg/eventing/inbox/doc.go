@@ -107,6 +107,10 @@
 //     or that of the row's event, is unknown.
 //   - The event is of another tenant than the row. This sign holds in each epoch.
 //
+// The times prove this only if the clocks of the instances of the owner differ by less than a failover takes. If the
+// clock after a failover is behind the lost changes, a row may keep or take a lost state, also from the
+// answer of a former primary, until a later event or package reconcile finds it.
+//
 // The outcome of such an event is Diverged. The consumer handles Diverged like a gap, but the row
 // then takes the owner's state even if that has a lower version. The rule is Adopt.
 //

@@ -125,7 +125,7 @@ func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string,
 	r.dispatch(claimResult{Claimed: c, claim: claim, sent: sent, low: todo.seen, lows: lows}, claimed)
 	if c.Truncated {
 		r.followUps.scheduleScan(bound, sent)
-	} else if c.Skipped {
+	} else if r.followUps.hasLeft(c, todo.alive) {
 		r.followUps.scheduleScan(bound, sent.Add(max(c.FreeIn, jittered(scanEvery))))
 	}
 	todo.server = c.Server

@@ -295,10 +295,13 @@
 //	acknowledged, not marked      the events arrive twice
 //	some batches marked           a statement marks whole batches, or the first versions of one
 //	                              batch; the events that it has not marked arrive twice
+//	a process of the database     the server ends all sessions and recovers: as after a failover, because
+//	crashes                       the server may use some ids of transactions again
 //	the primary fails, with a     as for a relay that crashes, because the claim's commit
 //	synchronous standby           waited for the standby, as did the commit of a handed over event
 //	the primary fails, with an    rows that only the primary had are lost, even if their
-//	asynchronous standby          events were sent
+//	asynchronous standby          events were sent; if only the primary had an event's mark, the event
+//	                              arrives twice, when the lease that the standby has is over
 //
 // # Waking up
 //

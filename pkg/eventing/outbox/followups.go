@@ -47,7 +47,8 @@ type followUps struct {
 	// relays' tokens.
 	pausedTypes, aliveRelays []string
 	// unknownLeasesUntil is the time until which this relay may have leases that it does not
-	// know of, because it does not know whether a failed claim was committed.
+	// know of, because it does not know whether a failed claim was committed, or because a failover has
+	// undone the statement that ended a lease.
 	unknownLeasesUntil time.Time
 	// wakeClaims wakes the claim loop, wakeScans wakes the scan loop, and wakeTurns wakes the turn
 	// loop.
@@ -189,13 +190,13 @@ func (a *followUps) dropExcess() {
 }
 
 // toClaim is the input of a claim of new events: the snapshot of the last claim, published
-// versions, the other relays' tokens, and the tenants to skip. server is the server that has answered
-// the claim.
+// versions, the other relays' tokens, and the tenants to skip. met is the server of the last heartbeat
+// before the claim. server is the server that has answered the claim.
 type toClaim struct {
 	seen        queue.TxSnapshot
 	after       []followUp
 	alive, held []string
-	server      time.Time
+	met, server time.Time
 }
 
 // take returns the input of a claim of new events, with up to n published versions, the oldest
@@ -203,7 +204,7 @@ type toClaim struct {
 func (a *followUps) take(n int) toClaim {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return toClaim{seen: a.seen, after: a.published.take(n), alive: a.aliveRelays, held: a.heldNames()}
+	return toClaim{seen: a.seen, after: a.published.take(n), alive: a.aliveRelays, held: a.heldNames(), met: a.server}
 }
 
 // claimed ends a claim that take has started. taken is the result of take, and seen is the snapshot
@@ -217,7 +218,7 @@ func (a *followUps) claimed(seen queue.TxSnapshot, taken toClaim, from queue.TxS
 	a.noteSkippedTenants(taken.seen, taken.held)
 	a.noteSkippedTypes(from, paused...)
 	a.published.takenLow = ""
-	if taken.server.Equal(a.server) {
+	if taken.server.Equal(a.server) && taken.met.Equal(a.server) {
 		a.seen = seen
 	} else {
 		a.addScan(from, time.Now().Add(jittered(scanEvery)))
@@ -226,11 +227,15 @@ func (a *followUps) claimed(seen queue.TxSnapshot, taken toClaim, from queue.TxS
 }
 
 // hasLeft reports whether a claim may have left events that no living relay takes care of, because it
-// skipped them, or because another server than that of the last heartbeat has answered it.
-func (a *followUps) hasLeft(c queue.Claimed) bool {
+// skipped them, or because another server than that of the last heartbeat has answered it. alive are the
+// relays whose leases the claim has ignored. If one of them has died or ended during the claim, this relay
+// may have taken it over already, and scanned before the claim: an event with that relay's lease that was
+// committed in between is seen by the claim alone.
+func (a *followUps) hasLeft(c queue.Claimed, alive []string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return c.Skipped || !c.Server.Equal(a.server)
+	return c.Skipped || !c.Server.Equal(a.server) ||
+		slices.ContainsFunc(alive, func(token string) bool { return !slices.Contains(a.aliveRelays, token) })
 }
 
 // relays returns the number of living relays.

@@ -52,7 +52,7 @@ func (r *Relay) writeHeartbeat(ctx context.Context, ended bool) error {
 	restart := low == "" || !b.Server.Equal(r.registration.last.Server)
 	r.registration.last = b
 	r.clock.Store(&b.Clock)
-	r.followUps.heartbeatWritten(b, low, restart)
+	r.followUps.heartbeatWritten(b, restart)
 	for _, tenant := range b.Tenants {
 		r.tenants.meet(tenant, time.Now())
 	}
@@ -86,18 +86,21 @@ func (a *followUps) low(f *inFlight) queue.TxSnapshot {
 	return low
 }
 
-// heartbeatWritten records the answer b to a heartbeat. own is the low watermark that the relay
-// wrote. If b.Low is earlier than own, b.Low covers events of dead relays or of no relay, and the
-// relay scans from b.Low. restart says that the relay's row is new, or that the database's server
-// has changed since the heartbeat before.
-func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, own queue.TxSnapshot, restart bool) {
+// heartbeatWritten records the answer b to a heartbeat. If the relay has inherited events of dead relays
+// or of no relay, it scans for them. restart says that the relay's row is new, or that the database's
+// server has changed since the heartbeat before. Then the scan begins at the relay's own low, too.
+func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, restart bool) {
 	a.mu.Lock()
 	a.aliveRelays, a.server = b.Alive, b.Server
-	if restart {
-		a.seen = b.Seen
+	from := b.Inherited
+	if restart && a.seen != "" {
+		a.expectUnknownLeases()
 	}
-	if restart || queue.Earliest(b.Low, own) != own {
-		a.addScan(b.Low, time.Now())
+	if restart {
+		a.seen, from = b.Seen, b.Low
+	}
+	if from != "" {
+		a.addScan(from, time.Now())
 	}
 	a.mu.Unlock()
 	signal(a.wakeClaims)
@@ -211,6 +214,11 @@ func (a *followUps) exclusions() (paused, alive, held []string) {
 func (a *followUps) noteUnknownLeases() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.expectUnknownLeases()
+}
+
+// expectUnknownLeases expects the lock. A lease that the relay does not know of is over after that time.
+func (a *followUps) expectUnknownLeases() {
 	a.unknownLeasesUntil = time.Now().Add(queue.LeaseTime + queue.Timeout)
 }
 

@@ -82,7 +82,7 @@ func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed 
 		}
 		r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: s.low}, claimed)
 		r.followUps.pageScanned(s.parts[0].Through(p), paused, held)
-		if !p.Truncated && r.followUps.hasLeft(p.Claimed) {
+		if !p.Truncated && r.followUps.hasLeft(p.Claimed, alive) {
 			r.followUps.scheduleScan(s.low, sent.Add(max(p.FreeIn, jittered(scanEvery))))
 		}
 		if len(held) > 0 && len(p.Batches) == 0 {

@@ -99,7 +99,7 @@ func (r *Relay) claimBehind(
 	var rest []followUp
 	if c.Truncated {
 		rest = unclaimed(after, c.Batches)
-	} else if r.followUps.hasLeft(c) {
+	} else if r.followUps.hasLeft(c, claim.Alive) {
 		r.followUps.left(h, bound, c.Seen, sent.Add(max(c.FreeIn, jittered(scanEvery))))
 	}
 	if len(claim.Without) == 0 {
@@ -130,7 +130,7 @@ func (r *Relay) claimHeldPage(
 	got := claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: h.scanningLow}
 	r.dispatch(got, claimed)
 	h.adaptRows(rows, p, got.events(), claim.Events)
-	if !p.Truncated && r.followUps.hasLeft(p.Claimed) {
+	if !p.Truncated && r.followUps.hasLeft(p.Claimed, claim.Alive) {
 		r.followUps.left(h, h.scanningLow, p.Seen, sent.Add(max(p.FreeIn, jittered(scanEvery))))
 	}
 	r.followUps.turnScanned(h, p, claim.Without)

@@ -38,7 +38,7 @@ type Claim struct {
 // Claimed is the result of a claim.
 type Claimed struct {
 	Batches []Batch
-	// Seen is the snapshot of the claim. Server is when the database's server was started: see
+	// Seen is the snapshot of the claim. Server identifies the life of the database's server: see
 	// HeartbeatResult.
 	Seen   TxSnapshot
 	Server time.Time

@@ -1,5 +1,5 @@
 WITH present AS MATERIALIZED (
-	SELECT pg_current_snapshot() AS seen, pg_postmaster_start_time() AS server
+	SELECT pg_current_snapshot() AS seen, greatest(pg_postmaster_start_time(), pg_stat_get_bgwriter_stat_reset_time()) AS server
 ), others AS MATERIALIZED (
 	SELECT token, low, tenants, seen_at >= now() - $3::interval AND seen_at <= clock_timestamp() + interval '1 second' AS alive
 	  FROM outbox_relays
@@ -22,22 +22,24 @@ WITH present AS MATERIALIZED (
 	SELECT low FROM own, present WHERE present.server IS DISTINCT FROM $4::timestamptz OR own.written <> $7::text
 	UNION ALL
 	SELECT '1:1:'::pg_snapshot WHERE NOT EXISTS (SELECT FROM others) AND NOT EXISTS (SELECT FROM own)
-), least AS MATERIALIZED (
+), inherited_low AS MATERIALIZED (
 	SELECT CASE WHEN EXISTS (SELECT FROM inherited, present WHERE pg_snapshot_xmax(inherited.low) > pg_snapshot_xmax(present.seen))
 	            THEN '1:1:'::pg_snapshot
-	            ELSE (SELECT l.low
-	                    FROM (SELECT low FROM inherited
-	                          UNION ALL
-	                          SELECT coalesce($2::text::pg_snapshot, seen) FROM present
-	                           WHERE coalesce(pg_snapshot_xmax($2::text::pg_snapshot) <= pg_snapshot_xmax(seen), true)) l
-	                   ORDER BY pg_snapshot_xmax(l.low), pg_snapshot_xmin(l.low), length(l.low::text) DESC
-	                   LIMIT 1)
+	            ELSE (SELECT low FROM inherited ORDER BY pg_snapshot_xmax(low), pg_snapshot_xmin(low), length(low::text) DESC LIMIT 1)
 	       END AS low
+), least AS MATERIALIZED (
+	SELECT (SELECT l.low
+	          FROM (SELECT low FROM inherited_low WHERE low IS NOT NULL
+	                UNION ALL
+	                SELECT coalesce($2::text::pg_snapshot, seen) FROM present
+	                 WHERE coalesce(pg_snapshot_xmax($2::text::pg_snapshot) <= pg_snapshot_xmax(seen), true)) l
+	         ORDER BY pg_snapshot_xmax(l.low), pg_snapshot_xmin(l.low), length(l.low::text) DESC
+	         LIMIT 1) AS low
 )
 INSERT INTO outbox_relays (token, low, seen_at, tenants)
 SELECT $1, coalesce(least.low, present.seen), CASE WHEN $5 OR EXISTS (SELECT FROM own WHERE seen_at = '-infinity') THEN '-infinity' ELSE now() END, $6::text[]
   FROM least, present
     ON CONFLICT (token) DO UPDATE SET low = excluded.low, seen_at = excluded.seen_at, tenants = excluded.tenants
-RETURNING low::text, pg_current_xact_id()::xid::text, (SELECT seen::text FROM present), (SELECT server FROM present),
+RETURNING low::text, (SELECT coalesce(low::text, '') FROM inherited_low), pg_current_xact_id()::xid::text, (SELECT seen::text FROM present), (SELECT server FROM present),
           coalesce((SELECT array_agg(token) FROM others WHERE alive), '{}'),
           ARRAY(SELECT DISTINCT unnest(tenants) FROM others WHERE alive), clock_timestamp()

@@ -24,11 +24,19 @@ type HeartbeatResult struct {
 	// Low is a snapshot that saw none of the events that may be unfinished: events of the
 	// relay, events of dead relays that it has taken over, and events of no relay.
 	Low TxSnapshot
+	// Inherited is a snapshot that saw none of the unfinished events that are not the relay's, or empty
+	// if there are no such events. The relay scans from it. Low does not show whether there are any,
+	// because the relay's own low may be as early.
+	Inherited TxSnapshot
 	// Alive are the tokens of the other living relays. Tenants are the last tenants that these
 	// relays met.
 	Alive, Tenants []string
-	// Seen is the snapshot of the heartbeat. Server is when the database's server was started, so
-	// Server differs after a restart or a failover.
+	// Seen is the snapshot of the heartbeat. Server is when the database's server was started, or when
+	// it recovered after one of its processes had crashed. So Server differs after a restart, a recovery
+	// or a failover. A recovered server may use ids of transactions again that a snapshot has seen as
+	// ended, namely the id of a transaction that had rolled back, if the log on disk does not have it. The
+	// time of the recovery is that of the statistics, which a recovery resets. If an operator resets
+	// them, the relays only scan once.
 	Seen   TxSnapshot
 	Server time.Time
 	// Written identifies the row as the heartbeat has written it.
@@ -90,7 +98,7 @@ func (q Queue) Heartbeat(
 		b.Clock.Asked = time.Now()
 		defer func() { b.Clock.Answered = time.Now() }()
 		return tx.QueryRow(ctx, heartbeat, mode, token, low.orNull(), deadAfter, met, ended, tenants, last.Written).
-			Scan(&b.Low, &b.Written, &b.Seen, &b.Server, &b.Alive, &b.Tenants, &b.Clock.Time)
+			Scan(&b.Low, &b.Inherited, &b.Written, &b.Seen, &b.Server, &b.Alive, &b.Tenants, &b.Clock.Time)
 	})
 	return b, err
 }

@@ -1,0 +1,191 @@
+package outbox
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// The tests of this file are histories that an exhaustive search through a model of the relays has found.
+
+// waitingPool makes relays use a pool whose next connection waits. wait begins that; the connection goes
+// on when the test calls goOn.
+func (b *bench) waitingPool(t *testing.T) (wait func() (arrived chan struct{}, goOn func())) {
+	t.Helper()
+	type pause struct{ arrived, goOn chan struct{} }
+	var next atomic.Pointer[pause]
+	config := b.db.Config()
+	config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) {
+		if p := next.Swap(nil); p != nil {
+			close(p.arrived)
+			<-p.goOn
+		}
+		return true, nil
+	}
+	db, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	b.relayDB = db
+	return func() (arrived chan struct{}, goOn func()) {
+		p := &pause{make(chan struct{}), make(chan struct{})}
+		next.Store(p)
+		goOn = sync.OnceFunc(func() { close(p.goOn) })
+		t.Cleanup(goOn)
+		return p.arrived, goOn
+	}
+}
+
+// isClaimedLater reports whether scans alone claim an event, when its lease has run out.
+func (b *bench) isClaimedLater(t *testing.T, r *Relay, claimed chan *leasedBatch) bool {
+	t.Helper()
+	for range 10 {
+		if !r.scanDue(t, claimed) || len(claimed) > 0 {
+			break
+		}
+		b.exec(t, `UPDATE outbox SET locked_at = now() - interval '21 s' WHERE lock_token IS NOT NULL`)
+	}
+	return len(claimed) > 0
+}
+
+// A relay takes over a dead relay while it has an event in flight that is older than the events of the dead
+// one. The low that it writes is its own then. It must look for the events of the dead relay all the same.
+func TestATakeoverWithAnOlderLowOfItsOwn(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	other, lost := b.handedOver(t)
+	for _, relay := range []*Relay{r, other} {
+		if err := relay.writeHeartbeat(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.append(t, "a", 1, 1)
+	r.claim(t, claimed)
+	<-claimed // the broker takes its time
+	other.claim(t, lost)
+	b.append(t, "b", 1, 1)
+	other.claim(t, lost)
+	r.claim(t, claimed)
+	if err := other.writeHeartbeat(t.Context(), false); err != nil || len(lost) != 1 || len(claimed) != 0 {
+		t.Fatal(len(lost), len(claimed), err)
+	}
+	b.exec(t, `UPDATE outbox_relays SET seen_at = now() - interval '16 s' WHERE token = '`+other.token+`'`)
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.count(t, `SELECT count(*) FROM outbox_relays`); n != 1 {
+		t.Fatalf("%d relays are left", n)
+	}
+	b.exec(t, `UPDATE outbox SET locked_at = now() WHERE aggregate_id = 'a'`) // it is renewed
+	if !r.scanDue(t, claimed) {
+		t.Fatal("the dead relay's row is gone, and no scan looks for its event")
+	}
+	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '21 s' WHERE aggregate_id = 'b'`)
+	r.scanDue(t, claimed)
+	if len(claimed) != 1 {
+		t.Error("the dead relay's event is not claimed when its lease has run out")
+	}
+}
+
+// A claim waits for a connection. Meanwhile a relay ends with an open handover, this relay takes it over and scans,
+// and the handover's transaction commits. The claim still regards that relay as alive, and leaves its lease alone.
+func TestARelayEndsWhileAClaimIsOnItsWay(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	wait := b.waitingPool(t)
+	r, claimed := b.handedOver(t)
+	ending, _ := b.handedOver(t)
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := b.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if err := ending.Handover().Append(t.Context(), tx, nil, event("a", 1)); err != nil {
+		t.Fatal(err)
+	}
+	arrived, goOn := wait()
+	done := make(chan struct{})
+	go func() { defer close(done); r.claim(t, claimed) }()
+	<-arrived
+	ending.deregister(t.Context())
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if !r.scanDue(t, claimed) {
+		t.Fatal("the relay that has ended is not taken over")
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	goOn()
+	<-done
+	if n := b.count(t, leased); n != 1 || len(claimed) != 0 {
+		t.Fatalf("%d leases, %d claimed", n, len(claimed))
+	}
+	if !b.isClaimedLater(t, r, claimed) {
+		t.Error("the event of a relay that has ended stays pending")
+	}
+}
+
+// A claim waits for a connection while the relay meets another server. The claim looks for the events since a
+// snapshot of the former server. Its own snapshot is not the one from which the next claim looks.
+func TestAnotherServerWhileAClaimIsOnItsWay(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	wait := b.waitingPool(t)
+	r, claimed := b.handedOver(t)
+	r.followUps.seen, r.followUps.server = "1000000:1000000:", r.followUps.server.Add(-time.Hour)
+	r.registration.last.Server = r.followUps.server
+	arrived, goOn := wait()
+	done := make(chan struct{})
+	go func() { defer close(done); r.claim(t, claimed) }()
+	<-arrived
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	r.scanDue(t, claimed)
+	b.append(t, "a", 1, 1)
+	goOn()
+	<-done
+	r.claim(t, claimed)
+	if len(claimed) != 1 {
+		t.Error("an event of the new server is neither claimed as new nor scanned for")
+	}
+}
+
+// A failover to a standby without the last commits brings back a lease that the relay has ended. No relay knows of
+// it: the others leave it to the relay that has its token.
+func TestALeaseThatAFailoverBringsBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	b.append(t, "a", 1, 1)
+	r.claim(t, claimed)
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	h := <-claimed
+	r.settleAll(t, publishResult{batch: h, report: report{published: 1}})
+	if n := b.count(t, unpublished); n != 0 {
+		t.Fatal("not marked")
+	}
+	b.exec(t, `UPDATE outbox SET published_at = NULL, lock_token = '`+r.token+`', locked_at = now()`)
+	r.registration.last.Server = r.registration.last.Server.Add(-time.Hour)
+	r.followUps.published = versions{} // a claim has found nothing behind the version
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if r.followUps.low(r.inFlight) == "" || !b.isClaimedLater(t, r, claimed) {
+		t.Error("the event stays pending, and so do all events of its aggregate")
+	}
+}
