@@ -175,8 +175,8 @@ func TestALeaseThatAFailoverBringsBack(t *testing.T) {
 	}
 	h := <-claimed
 	r.settleAll(t, publishResult{batch: h, report: report{published: 1}})
-	if n := b.count(t, unpublished); n != 0 {
-		t.Fatal("not marked")
+	if n := b.count(t, unpublished); n != 0 || r.followUps.mayHaveUnknownLeases() {
+		t.Fatalf("%d events are not marked, or the relay does not know its leases although the server is the same", n)
 	}
 	b.exec(t, `UPDATE outbox SET published_at = NULL, lock_token = '`+r.token+`', locked_at = now()`)
 	r.registration.last.Server = r.registration.last.Server.Add(-time.Hour)
@@ -187,4 +187,30 @@ func TestALeaseThatAFailoverBringsBack(t *testing.T) {
 	if r.followUps.low(r.inFlight) == "" || !b.isClaimedLater(t, r, claimed) {
 		t.Error("the event stays pending, and so do all events of its aggregate")
 	}
+}
+
+// A transaction of the new server hands its event over before the relay has met that server. The snapshot of the
+// handover is of the former server, whose transactions had higher ids. The relay's row must cover the event.
+func TestAHandoverBeforeTheRelayMeetsANewServer(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	r.followUps.seen, r.followUps.server = "1000000:1000000:", r.followUps.server.Add(-time.Hour)
+	r.registration.last.Server = r.followUps.server
+	if !b.handOver(t, r, event("a", 1)).Committed() || len(claimed) != 1 {
+		t.Fatal("not handed over")
+	}
+	open := b.handOver(t, r, event("b", 1))
+	const covered = `SELECT count(*) FROM outbox JOIN outbox_relays ON NOT pg_visible_in_snapshot(xact, low)`
+	for _, when := range []string{"at the first heartbeat", "when the scans are through"} {
+		if err := r.writeHeartbeat(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		if n := b.count(t, covered); n != 2 {
+			t.Errorf("%s the relay's row covers %d events of 2", when, n)
+		}
+		r.followUps.unknownLeasesUntil = time.Time{} // the broker takes its time, and the leases are renewed
+		r.scanDue(t, claimed)
+	}
+	open.Failed()
 }
