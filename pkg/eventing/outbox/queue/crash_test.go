@@ -51,7 +51,7 @@ func TestARecoveredServerIsAnotherOne(t *testing.T) {
 		if sessions[i], err = db.Acquire(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		defer sessions[i].Release()
+		t.Cleanup(sessions[i].Release)
 	}
 	if err := syscall.Kill(int(sessions[0].Conn().PgConn().PID()), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
