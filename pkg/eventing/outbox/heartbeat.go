@@ -97,7 +97,7 @@ func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, restart bool, f *i
 	from := b.Inherited
 	if restart && a.seen != "" {
 		a.expectUnknownLeases()
-		f.beginAgain(b.Low)
+		f.startLowsAt(b.Low)
 	}
 	if restart {
 		a.seen, from = b.Seen, b.Low

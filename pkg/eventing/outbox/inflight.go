@@ -272,10 +272,10 @@ func (f *inFlight) low() (low queue.TxSnapshot) {
 	return low
 }
 
-// beginAgain makes the lows of all events in flight as early as low, which is a snapshot of the server
+// startLowsAt makes the lows of all events in flight as early as low, which is a snapshot of the server
 // that the relay has just met. A snapshot of the former server may have seen transactions whose ids the
 // new server has used again, also for events that the relay has met before it met the server.
-func (f *inFlight) beginAgain(low queue.TxSnapshot) {
+func (f *inFlight) startLowsAt(low queue.TxSnapshot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, h := range f.batches {
