@@ -154,7 +154,8 @@ func (a *followUps) settled(written []*unsettled, followed bool) {
 
 // follow expects the lock. It notes the follow-up of one result.
 func (a *followUps) follow(u *unsettled, now, claimAt time.Time) {
-	s, low, lowBehind := u.settlement, u.batch.low, u.batch.lowBehind
+	s := u.settlement
+	low, lowBehind := u.batch.lows()
 	switch {
 	case s.Failure != nil && s.Failure.Park: // the aggregate waits for an operator
 	case s.Failure != nil:

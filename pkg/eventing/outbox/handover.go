@@ -199,7 +199,7 @@ func (a *followUps) open(h *Handover, f *inFlight) bool {
 // accept sends the committed event of a handover to the publishers. It returns false if the event's
 // lease ends too soon, if the relay ends, or if the event has no lease.
 func (r *Relay) accept(h *Handover) bool {
-	b := &leasedBatch{events: queue.Batch{{Event: h.event}}, low: h.low, lowBehind: h.low, leaseUntil: h.leaseUntil()}
+	b := &leasedBatch{events: queue.Batch{{Event: h.event}}, leaseUntil: h.leaseUntil()}
 	if !b.validFor(publishTimeout) {
 		return false
 	}

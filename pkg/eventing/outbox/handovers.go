@@ -86,6 +86,7 @@ func (f *inFlight) accept(h *Handover, b *leasedBatch) bool {
 	if f.handedTo == nil || !f.close(h) {
 		return false
 	}
+	b.low, b.lowBehind = h.low, h.low
 	f.send(b)
 	return !f.ending
 }

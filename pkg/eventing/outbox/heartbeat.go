@@ -52,7 +52,7 @@ func (r *Relay) writeHeartbeat(ctx context.Context, ended bool) error {
 	restart := low == "" || !b.Server.Equal(r.registration.last.Server)
 	r.registration.last = b
 	r.clock.Store(&b.Clock)
-	r.followUps.heartbeatWritten(b, restart)
+	r.followUps.heartbeatWritten(b, restart, r.inFlight)
 	for _, tenant := range b.Tenants {
 		r.tenants.meet(tenant, time.Now())
 	}
@@ -88,13 +88,16 @@ func (a *followUps) low(f *inFlight) queue.TxSnapshot {
 
 // heartbeatWritten records the answer b to a heartbeat. If the relay has inherited events of dead relays
 // or of no relay, it scans for them. restart says that the relay's row is new, or that the database's
-// server has changed since the heartbeat before. Then the scan begins at the relay's own low, too.
-func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, restart bool) {
+// server has changed since the heartbeat before. Then the scan begins at the relay's own low, too. Events
+// in flight that the relay has met since the server changed have lows of the former server, so b.Low takes
+// their place.
+func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, restart bool, f *inFlight) {
 	a.mu.Lock()
 	a.aliveRelays, a.server = b.Alive, b.Server
 	from := b.Inherited
 	if restart && a.seen != "" {
 		a.expectUnknownLeases()
+		f.startLowsAt(b.Low)
 	}
 	if restart {
 		a.seen, from = b.Seen, b.Low

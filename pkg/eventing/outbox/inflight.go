@@ -29,7 +29,8 @@ type leasedBatch struct {
 	// begin with a retry, low saw no pending event of the aggregate, and lowBehind saw no pending
 	// event behind the batch. If the batch begins with a retry, low and lowBehind are the snapshot
 	// of the claim, because the events that the claim saw need no scan. Relays find the retry by
-	// its retry time, and Settle makes the event behind the retry a retry, too.
+	// its retry time, and Settle makes the event behind the retry a retry, too. Once the batch is in
+	// flight, mu guards both.
 	low, lowBehind queue.TxSnapshot
 
 	mu sync.Mutex
@@ -45,6 +46,12 @@ func (h *leasedBatch) validFor(d time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return time.Now().Add(d).Before(h.leaseUntil)
+}
+
+func (h *leasedBatch) lows() (low, lowBehind queue.TxSnapshot) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.low, h.lowBehind
 }
 
 func (h *leasedBatch) extend(until time.Time) {
@@ -256,12 +263,29 @@ func (f *inFlight) low() (low queue.TxSnapshot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, h := range f.batches {
-		low = queue.Earliest(low, h.low)
+		own, _ := h.lows()
+		low = queue.Earliest(low, own)
 	}
 	for h := range f.handovers {
 		low = queue.Earliest(low, h.low)
 	}
 	return low
+}
+
+// startLowsAt makes the lows of all events in flight as early as low, which is a snapshot of the server
+// that the relay has just met. A snapshot of the former server may have seen transactions whose ids the
+// new server has used again, also for events that the relay has met before it met the server.
+func (f *inFlight) startLowsAt(low queue.TxSnapshot) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, h := range f.batches {
+		h.mu.Lock()
+		h.low, h.lowBehind = queue.Earliest(h.low, low), queue.Earliest(h.lowBehind, low)
+		h.mu.Unlock()
+	}
+	for h := range f.handovers {
+		h.low = queue.Earliest(h.low, low)
+	}
 }
 
 // dueForRenewal returns the batches whose leases are due for renewal, by head.

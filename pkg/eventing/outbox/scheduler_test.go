@@ -336,7 +336,7 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 		}
 	}
 	low("", "before it joined")
-	a.heartbeatWritten(queue.HeartbeatResult{Low: "20:20:", Seen: "20:20:"}, true)
+	a.heartbeatWritten(queue.HeartbeatResult{Low: "20:20:", Seen: "20:20:"}, true, newInFlight())
 	a.beginScan()
 	a.endScan()
 	low("20:20:", "joined")
@@ -356,7 +356,7 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 		t.Fatalf("%d positions", len(after))
 	}
 	low("40:40:", "nothing followed")
-	a.heartbeatWritten(queue.HeartbeatResult{Low: "10:10:", Inherited: "10:10:", Seen: "50:50:"}, false)
+	a.heartbeatWritten(queue.HeartbeatResult{Low: "10:10:", Inherited: "10:10:", Seen: "50:50:"}, false, newInFlight())
 	low("10:10:", "taken over from a dead one")
 	from := a.beginScan()
 	low("10:10:", "while it scans")

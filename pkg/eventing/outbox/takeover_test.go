@@ -176,8 +176,8 @@ func TestALeaseThatAFailoverBringsBack(t *testing.T) {
 	}
 	h := <-claimed
 	r.settleAll(t, publishResult{batch: h, report: report{published: 1}})
-	if n := b.count(t, unpublished); n != 0 {
-		t.Fatal("not marked")
+	if n := b.count(t, unpublished); n != 0 || r.followUps.mayHaveUnknownLeases() {
+		t.Fatalf("%d events are not marked, or the relay does not know its leases although the server is the same", n)
 	}
 	b.exec(t, `UPDATE outbox SET published_at = NULL, lock_token = '`+r.token+`', locked_at = now()`)
 	r.registration.last.Server = r.registration.last.Server.Add(-time.Hour)
@@ -187,5 +187,35 @@ func TestALeaseThatAFailoverBringsBack(t *testing.T) {
 	}
 	if r.followUps.low(r.inFlight) == "" || !b.isClaimedLater(t, r, claimed) {
 		t.Error("the event stays pending, and so do all events of its aggregate")
+	}
+}
+
+// A transaction of the new server hands its event over before the relay has met that server. The snapshot of the
+// handover is of the former server, whose transactions had higher ids. The relay's row must cover the event.
+func TestAHandoverBeforeTheRelayMeetsANewServer(t *testing.T) {
+	t.Parallel()
+	for _, committed := range []bool{true, false} {
+		b := newBench(t)
+		r, claimed := b.handedOver(t)
+		r.followUps.seen, r.followUps.server = "1000000:1000000:", r.followUps.server.Add(-time.Hour)
+		r.registration.last.Server = r.followUps.server
+		if h := b.handOver(t, r, event("a", 1)); committed && (!h.Committed() || len(claimed) != 1) {
+			t.Fatal("not handed over")
+		}
+		for _, when := range []string{"at the first heartbeat", "when the scans are through"} {
+			if err := r.writeHeartbeat(t.Context(), false); err != nil {
+				t.Fatal(err)
+			}
+			if n := b.count(t, `SELECT count(*) FROM outbox JOIN outbox_relays ON NOT pg_visible_in_snapshot(xact, low)`); n != 1 {
+				t.Errorf("committed %v: %s the relay's row does not cover the event", committed, when)
+			}
+			r.followUps.unknownLeasesUntil = time.Time{} // the broker takes its time, and the leases are renewed
+			r.scanDue(t, claimed)
+		}
+		if committed {
+			if low, behind := (<-claimed).lows(); behind != low {
+				t.Errorf("the low of the event is %s, that of the events behind it is %s", low, behind)
+			}
+		}
 	}
 }

@@ -43,7 +43,8 @@ func firstOf(written []*unsettled, heads []uuid.UUID) []uuid.UUID {
 func (s *settler) lost(ctx context.Context, written []*unsettled, heads []uuid.UUID) {
 	for _, u := range written {
 		if slices.Contains(heads, u.batch.events.Head()) {
-			s.followUps.scheduleScan(u.batch.low, time.Now())
+			low, _ := u.batch.lows()
+			s.followUps.scheduleScan(low, time.Now())
 		}
 	}
 	if len(heads) > 0 {
@@ -89,7 +90,8 @@ func (s *settler) keepLeased(part []*unsettled) {
 		default:
 			lost = append(lost, u)
 			s.followUps.noteUnknownLeases() // a renewal that failed may have been committed
-			s.followUps.scheduleScan(u.batch.low, time.Now().Add(queue.LeaseTime))
+			low, _ := u.batch.lows()
+			s.followUps.scheduleScan(low, time.Now().Add(queue.LeaseTime))
 		}
 	}
 	s.forget(lost)

@@ -95,7 +95,7 @@
 		        OR o.lock_token <> ALL($8::text[]))
 		   AND {{template "is head"}}) o
 ), report AS (
-	SELECT pg_current_snapshot()::text AS seen, greatest(pg_postmaster_start_time(), pg_stat_get_bgwriter_stat_reset_time()) AS server, (SELECT count(*) FROM head) AS heads, (SELECT count(*) FROM passed) AS passed,
+	SELECT pg_current_snapshot()::text AS seen, (SELECT to_timestamp(extract(epoch FROM pg_postmaster_start_time()) + extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()))) AS server, (SELECT count(*) FROM head) AS heads, (SELECT count(*) FROM passed) AS passed,
 	       coalesce((SELECT extract(epoch FROM max(until) - now())::float8
 	                   FROM passed WHERE until > now() AND until <= now() + $2::interval), 0) AS until
 )

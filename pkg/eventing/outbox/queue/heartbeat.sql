@@ -1,5 +1,5 @@
 WITH present AS MATERIALIZED (
-	SELECT pg_current_snapshot() AS seen, greatest(pg_postmaster_start_time(), pg_stat_get_bgwriter_stat_reset_time()) AS server
+	SELECT pg_current_snapshot() AS seen, (SELECT to_timestamp(extract(epoch FROM pg_postmaster_start_time()) + extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()))) AS server
 ), others AS MATERIALIZED (
 	SELECT token, low, tenants, seen_at >= now() - $3::interval AND seen_at <= clock_timestamp() + interval '1 second' AS alive
 	  FROM outbox_relays

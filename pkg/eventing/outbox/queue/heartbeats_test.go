@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -95,6 +96,23 @@ func TestADeadRelayIsTakenOver(t *testing.T) {
 		}
 		if got := b.heartbeat(t, "third", beats["third"].Low, beats["third"].Server); got.Low != beats["third"].Low {
 			t.Errorf("%s: taken over twice: %+v", name, got)
+		}
+	}
+}
+
+// A relay that takes over several dead ones scans from the earliest of their lows. Its own low does not count.
+func TestTheEarliestLowOfTheDeadIsInherited(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	lows := []string{"5:9:5,7", "5:9:5,6,7"}
+	for range lows {
+		slices.Reverse(lows)
+		beats := b.registered(t, "first", "successor", "last")
+		b.exec(t, `UPDATE outbox_relays SET seen_at = '-infinity', low = $1 WHERE token = 'first'`, lows[0])
+		b.exec(t, `UPDATE outbox_relays SET seen_at = '-infinity', low = $1 WHERE token = 'last'`, lows[1])
+		got := b.heartbeat(t, "successor", "4:4:", beats["successor"].Server)
+		if got.Inherited != "5:9:5,6,7" || got.Low != "4:4:" {
+			t.Errorf("%+v, want to inherit the earliest low of the dead", got)
 		}
 	}
 }
