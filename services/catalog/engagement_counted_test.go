@@ -219,11 +219,16 @@ func TestASilentOwnerOfEngagementsIsLeftAlone(t *testing.T) {
 		readers.Go(func() { _, _ = f.service.Get(t.Context(), everyone, l.video, required) })
 	}
 	readers.Wait()
-	_, err := f.service.Get(t.Context(), everyone, l.video, required)
-	wantProblem(t, err, problem.CodeUnavailable, "NOT_FRESH_ENOUGH")
-	if !strings.Contains(problem.From(err).Error(), "circuit") {
-		t.Errorf("the owner is asked again: %v", err)
+	// On a busy machine the circuit may be due to try the owner again. The read after that is refused at once.
+	var err error
+	for range 3 {
+		_, err = f.service.Get(t.Context(), everyone, l.video, required)
+		wantProblem(t, err, problem.CodeUnavailable, "NOT_FRESH_ENOUGH")
+		if strings.Contains(problem.From(err).Error(), "circuit") {
+			return
+		}
 	}
+	t.Errorf("the owner is asked again and again: %v", err)
 }
 
 // The answer to a forged token does not tell whether another user has an engagement, and the owner

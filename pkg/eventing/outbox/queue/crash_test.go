@@ -16,8 +16,9 @@ import (
 )
 
 // The system ends a session's process, for instance for want of memory. The server ends all sessions and recovers,
-// but does not start again. It had started while its clock was two hours ahead. It may give new transactions ids that a snapshot has seen as ended: that of a transaction
-// that has rolled back, if the log on disk does not have it. So the relays must begin again as after a failover.
+// but does not start again. It may give new transactions ids that a snapshot has seen as ended: that of a transaction
+// that has rolled back, if the log on disk does not have it. So the relays must begin again as after a failover, also
+// if the server's clock was two hours ahead when it started.
 func TestARecoveredServerIsAnotherOne(t *testing.T) {
 	t.Parallel()
 	server, err := postgres.Start(t.Context(), postgres.Options{Log: os.Stderr, InMemory: true})

@@ -31,13 +31,13 @@ type HeartbeatResult struct {
 	// Alive are the tokens of the other living relays. Tenants are the last tenants that these
 	// relays met.
 	Alive, Tenants []string
-	// Seen is the snapshot of the heartbeat. Server is the sum of two times: when the database's server was
-	// started, and when it last recovered after one of its processes had crashed. So Server differs after
-	// a restart, a recovery or a failover. The later of the two times would not do, because the clock may
-	// have been set back between them. A recovered server may use ids of transactions again that a snapshot has seen as
-	// ended, namely the id of a transaction that had rolled back, if the log on disk does not have it. The
-	// time of the recovery is that of the statistics, which a recovery resets. If an operator resets
-	// them, the relays only scan once.
+	// Seen is the snapshot of the heartbeat. Server identifies the life of the database's server. It is the
+	// sum of two times: when the server was started, and when it last recovered after one of its processes
+	// had crashed. So Server differs after a restart, a recovery or a failover. The later of the two times
+	// would not do, because the clock may have been set back between them. A recovered server may use ids of
+	// transactions again that a snapshot has seen as ended, namely the id of a transaction that had rolled
+	// back, if the log on disk does not have it. The time of the recovery is that of the statistics, which a
+	// recovery resets. If an operator resets them, the relays scan a few times.
 	Seen   TxSnapshot
 	Server time.Time
 	// Written identifies the row as the heartbeat has written it.
