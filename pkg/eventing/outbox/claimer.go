@@ -119,7 +119,7 @@ func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string,
 	if err != nil {
 		r.inFlight.release()
 		r.followUps.noteUnknownLeases()
-		r.followUps.giveBack(todo.after)
+		r.followUps.giveBack(r.inFlight, todo.after)
 		return err
 	}
 	r.dispatch(claimResult{Claimed: c, claim: claim, sent: sent, low: todo.seen, lows: lows}, claimed)
@@ -129,7 +129,7 @@ func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string,
 		r.followUps.scheduleScan(bound, sent.Add(max(c.FreeIn, jittered(scanEvery))))
 	}
 	todo.server = c.Server
-	r.followUps.claimed(c.Seen, todo, bound, paused...)
+	r.followUps.claimed(r.inFlight, c.Seen, todo, bound, paused...)
 	r.failures.Store(0)
 	s.claimed(sent, len(c.Batches), c.Truncated)
 	return nil

@@ -65,8 +65,9 @@ type followUp struct {
 // versions is a list of published versions, the oldest first.
 type versions struct {
 	list []followUp
-	// takenLow is the earliest low of the versions that a running claim has taken.
-	takenLow queue.TxSnapshot
+	// takenLow is the earliest low of the versions that a running claim has taken. metLow is a snapshot
+	// of the server that the relay has met during that claim, or empty.
+	takenLow, metLow queue.TxSnapshot
 	// dueAt is when the versions in list justify a claim. A claim that is made before that time
 	// for another reason takes the versions along. dueAt is zero while list is empty.
 	dueAt time.Time
@@ -87,11 +88,31 @@ func (v *versions) take(n int) []followUp {
 	return taken
 }
 
-// giveBack puts the versions of a failed claim back into list.
-func (v *versions) giveBack(taken []followUp) {
-	v.takenLow = ""
-	if v.list = append(taken, v.list...); len(v.list) > 0 {
-		v.dueAt = soonest(v.dueAt, time.Now())
+// giveBack ends a claim, and puts versions that the claim has taken back into list. Other events of the
+// claim are in flight already. If the relay has met another server meanwhile, their lows may be of the
+// former server, and so may be those of the versions (see inFlight.startLowsAt).
+func (v *versions) giveBack(taken []followUp, f *inFlight) {
+	if v.metLow != "" {
+		f.startLowsAt(v.metLow)
+		lower(taken, v.metLow)
+	}
+	v.takenLow, v.metLow = "", ""
+	if len(taken) > 0 {
+		v.list, v.dueAt = append(taken, v.list...), soonest(v.dueAt, time.Now())
+	}
+}
+
+// startLowsAt makes the lows of all versions as early as low, for the same reason as inFlight.startLowsAt.
+func (v *versions) startLowsAt(low queue.TxSnapshot) {
+	lower(v.list, low)
+	if v.takenLow != "" {
+		v.takenLow, v.metLow = queue.Earliest(v.takenLow, low), queue.Earliest(v.metLow, low)
+	}
+}
+
+func lower(list []followUp, low queue.TxSnapshot) {
+	for i := range list {
+		list[i].low = queue.Earliest(list[i].low, low)
 	}
 }
 
@@ -213,12 +234,12 @@ func (a *followUps) take(n int) toClaim {
 // the held tenants, and events of the types in paused. A scan from the snapshot from finds the
 // events of these types. If another server than that of the last heartbeat has answered the claim, its
 // snapshot means nothing here, and the same scan finds the events that the claim should have found.
-func (a *followUps) claimed(seen queue.TxSnapshot, taken toClaim, from queue.TxSnapshot, paused ...string) {
+func (a *followUps) claimed(f *inFlight, seen queue.TxSnapshot, taken toClaim, from queue.TxSnapshot, paused ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.noteSkippedTenants(taken.seen, taken.held)
 	a.noteSkippedTypes(from, paused...)
-	a.published.takenLow = ""
+	a.published.giveBack(nil, f)
 	if taken.server.Equal(a.server) && taken.met.Equal(a.server) {
 		a.seen = seen
 	} else {
@@ -247,10 +268,10 @@ func (a *followUps) relays() int {
 }
 
 // giveBack ends a failed claim that take has started.
-func (a *followUps) giveBack(after []followUp) {
+func (a *followUps) giveBack(f *inFlight, after []followUp) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.published.giveBack(after)
+	a.published.giveBack(after, f)
 	a.dropExcess()
 }
 

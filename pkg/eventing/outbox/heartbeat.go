@@ -90,7 +90,7 @@ func (a *followUps) low(f *inFlight) queue.TxSnapshot {
 // or of no relay, it scans for them. restart says that the relay's row is new, or that the database's
 // server has changed since the heartbeat before. Then the scan begins at the relay's own low, too. Events
 // in flight that the relay has met since the server changed have lows of the former server, so b.Low takes
-// their place.
+// their place. The same is done for the lows of published versions, behind which such events may follow.
 func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, restart bool, f *inFlight) {
 	a.mu.Lock()
 	a.aliveRelays, a.server = b.Alive, b.Server
@@ -98,6 +98,10 @@ func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, restart bool, f *i
 	if restart && a.seen != "" {
 		a.expectUnknownLeases()
 		f.startLowsAt(b.Low)
+		a.published.startLowsAt(b.Low)
+		for _, h := range a.held {
+			h.published.startLowsAt(b.Low)
+		}
 	}
 	if restart {
 		a.seen, from = b.Seen, b.Low

@@ -262,15 +262,13 @@ func (a *followUps) release(h *heldTenant) {
 // and seen is the snapshot of the claim. rest are the versions behind which the claim had no room to
 // look. A scan from the snapshot from finds the events that the
 // claim had to leave, such as events of paused types. from is empty if the claim left no events.
-func (a *followUps) turnFollowed(h *heldTenant, rest []followUp, from, seen queue.TxSnapshot, paused []string) {
+func (a *followUps) turnFollowed(f *inFlight, h *heldTenant, rest []followUp, from, seen queue.TxSnapshot, paused []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	h.seen = queue.Latest(h.seen, seen)
 	a.noteSkippedTypes(from, paused...)
-	h.published.takenLow, h.low = "", queue.Earliest(h.low, from)
-	if len(rest) > 0 {
-		h.published.giveBack(rest)
-	}
+	h.low = queue.Earliest(h.low, from)
+	h.published.giveBack(rest, f)
 }
 
 // turnScanned ends a turn's claim in the page p. The claim has skipped events of the types in
@@ -285,8 +283,8 @@ func (a *followUps) turnScanned(h *heldTenant, p queue.Page, paused []string) {
 }
 
 // turnFailed gives back the published versions that a failed turn has taken.
-func (a *followUps) turnFailed(h *heldTenant, after []followUp) {
+func (a *followUps) turnFailed(f *inFlight, h *heldTenant, after []followUp) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	h.published.giveBack(after)
+	h.published.giveBack(after, f)
 }

@@ -282,7 +282,7 @@ func TestAScanGoesThroughItsParts(t *testing.T) {
 func TestFollowUpsAreBounded(t *testing.T) {
 	t.Parallel()
 	a := newFollowUps()
-	a.claimed("7:7:", toClaim{}, "7:7:")
+	a.claimed(newInFlight(), "7:7:", toClaim{}, "7:7:")
 	u := waitingFor(1, 0)
 	u.batch.low, u.batch.lowBehind = queue.Beginning, queue.Beginning
 	const each = 100 // one by one, the race detector takes half a minute
@@ -292,7 +292,7 @@ func TestFollowUpsAreBounded(t *testing.T) {
 	if len(a.published.list) != maxFollowUps || a.due().scanAt.IsZero() || a.scanLow != queue.Beginning {
 		t.Errorf("%d positions, a scan from %q", len(a.published.list), a.scanLow)
 	}
-	a.giveBack(a.take(100).after)
+	a.giveBack(newInFlight(), a.take(100).after)
 	if len(a.published.list) != maxFollowUps {
 		t.Errorf("%d positions after a claim that failed", len(a.published.list))
 	}
@@ -304,7 +304,7 @@ func TestFollowUpsAreBounded(t *testing.T) {
 func TestLowReadsBothAtOnce(t *testing.T) {
 	t.Parallel()
 	a, f := newFollowUps(), newInFlight()
-	a.claimed("50:50:", toClaim{}, "50:50:")
+	a.claimed(newInFlight(), "50:50:", toClaim{}, "50:50:")
 	f.mu.Lock()
 	low := make(chan queue.TxSnapshot)
 	go func() { low <- a.low(f) }()
@@ -345,13 +345,13 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	since := a.take(10).seen
 	f.reserved++
 	h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "30:30:"}, claim: claim, sent: time.Now(), low: since})
-	a.claimed("30:30:", toClaim{}, since)
+	a.claimed(newInFlight(), "30:30:", toClaim{}, since)
 	low("20:20:", "in flight")
 	a.settled([]*unsettled{published(h[0], 1)}, true)
 	f.removeAll(h)
 	low("30:30:", "published: what follows was not visible to the claim")
 	after := a.take(10).after
-	a.claimed("40:40:", toClaim{}, "30:30:")
+	a.claimed(newInFlight(), "40:40:", toClaim{}, "30:30:")
 	if len(after) != 1 {
 		t.Fatalf("%d positions", len(after))
 	}

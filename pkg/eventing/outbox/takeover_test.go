@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing"
 )
 
 // The tests of this file are histories that an exhaustive search through a model of the relays has found.
@@ -217,5 +219,76 @@ func TestAHandoverBeforeTheRelayMeetsANewServer(t *testing.T) {
 				t.Errorf("the low of the event is %s, that of the events behind it is %s", low, behind)
 			}
 		}
+	}
+}
+
+// A relay has published versions when it meets a new server, and a claim behind such a version is on its way or
+// follows. The snapshots of the versions are of the former server, whose transactions had higher ids. The relay's
+// row must cover the claimed event.
+func TestAClaimBehindAVersionOfAFormerServer(t *testing.T) {
+	t.Parallel()
+	const former = "1000000:1000000:"
+	for name, test := range map[string]struct{ held, onItsWay bool }{
+		"claim on its way": {onItsWay: true}, "claim": {}, "turn on its way": {held: true, onItsWay: true}, "turn": {held: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			wait := b.waitingPool(t)
+			r, claimed := b.handedOver(t)
+			b.append(t, "a", 1, 1)
+			r.claim(t, claimed)
+			r.settleAll(t, publishResult{batch: <-claimed, report: report{published: 1}})
+			r.followUps.seen, r.followUps.server = former, r.followUps.server.Add(-time.Hour)
+			r.registration.last.Server, r.followUps.published.list[0].low = r.followUps.server, former
+			if test.held {
+				r.followUps.holdSaved(eventing.DefaultTenant)
+				r.tenants.changed = time.Now()
+			}
+			meet := func() {
+				if err := r.writeHeartbeat(t.Context(), false); err != nil {
+					t.Fatal(err)
+				}
+			}
+			claim := func() {
+				if !test.held {
+					r.claim(t, claimed)
+				} else if !r.inFlight.reserve(byTurn) {
+					t.Error("no room for a turn")
+				} else if err := r.takeTurn(t.Context(), &turnSchedule{}, claimed); err != nil {
+					t.Error(err)
+				}
+			}
+			if test.onItsWay {
+				arrived, goOn := wait()
+				done := make(chan struct{})
+				go func() { defer close(done); claim() }()
+				<-arrived
+				meet()
+				b.append(t, "a", 2, 2)
+				goOn()
+				<-done
+			} else {
+				b.append(t, "a", 2, 2)
+				meet()
+				claim()
+			}
+			if len(claimed) != 1 {
+				t.Fatalf("%d events are claimed", len(claimed))
+			}
+			r.followUps.unknownLeasesUntil = time.Time{} // the broker takes its time, and the lease is renewed
+			r.scanDue(t, claimed)
+			for range 2 {
+				r.claim(t, claimed)
+				if test.held {
+					claim() // a page
+				}
+			}
+			meet()
+			const covered = `SELECT count(*) FROM outbox JOIN outbox_relays ON NOT pg_visible_in_snapshot(xact, low) WHERE published_at IS NULL`
+			if n := b.count(t, covered); n != 1 {
+				t.Errorf("the relay's row covers %d events of 1", n)
+			}
+		})
 	}
 }

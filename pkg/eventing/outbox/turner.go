@@ -87,7 +87,7 @@ func (r *Relay) claimBehind(
 	sent := time.Now()
 	c, err := r.queue.ClaimNew(ctx, claim, "", at)
 	if err != nil {
-		r.followUps.turnFailed(h, after)
+		r.followUps.turnFailed(r.inFlight, h, after)
 		return c, err
 	}
 	got := claimResult{Claimed: c, claim: claim, sent: sent, lows: lows}
@@ -105,7 +105,7 @@ func (r *Relay) claimBehind(
 	if len(claim.Without) == 0 {
 		bound = ""
 	}
-	r.followUps.turnFollowed(h, rest, bound, c.Seen, claim.Without)
+	r.followUps.turnFollowed(r.inFlight, h, rest, bound, c.Seen, claim.Without)
 	return c, nil
 }
 
