@@ -136,11 +136,12 @@ func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string,
 }
 
 // versionsOf splits the published versions in after. at has the versions. lows maps the aggregate
-// of each version to the low of the version. first is the earliest of these lows.
+// of each version to the earliest low of its versions. first is the earliest of all lows.
 func versionsOf(after []followUp) (at []queue.AggregateVersion, lows map[aggregateKey]queue.TxSnapshot, first queue.TxSnapshot) {
 	at, lows = make([]queue.AggregateVersion, len(after)), make(map[aggregateKey]queue.TxSnapshot, len(after))
 	for i, p := range after {
-		at[i], lows[aggregateKey{p.AggregateType, p.AggregateID}], first = p.AggregateVersion, p.low, queue.Earliest(first, p.low)
+		key := aggregateKey{p.AggregateType, p.AggregateID}
+		at[i], lows[key], first = p.AggregateVersion, queue.Earliest(lows[key], p.low), queue.Earliest(first, p.low)
 	}
 	return at, lows, first
 }

@@ -65,8 +65,8 @@ type followUp struct {
 // versions is a list of published versions, the oldest first.
 type versions struct {
 	list []followUp
-	// takenLow is the earliest low of the versions that a running claim has taken. metLow is a snapshot
-	// of the server that the relay has met during that claim, or empty.
+	// takenLow is the earliest low of what a running claim has taken: versions, and the snapshot of the claim
+	// before. metLow is a snapshot of the server that the relay has met during that claim, or empty.
 	takenLow, metLow queue.TxSnapshot
 	// dueAt is when the versions in list justify a claim. A claim that is made before that time
 	// for another reason takes the versions along. dueAt is zero while list is empty.
@@ -222,11 +222,14 @@ type toClaim struct {
 }
 
 // take returns the input of a claim of new events, with up to n published versions, the oldest
-// first. The caller ends the claim with claimed or giveBack.
+// first. The caller ends the claim with claimed or giveBack. Until then the relay's low covers the events that the
+// claim looks for, also if the relay meets another server and begins again from a later snapshot.
 func (a *followUps) take(n int) toClaim {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return toClaim{seen: a.seen, after: a.published.take(n), alive: a.aliveRelays, held: a.heldNames(), met: a.server}
+	todo := toClaim{seen: a.seen, after: a.published.take(n), alive: a.aliveRelays, held: a.heldNames(), met: a.server}
+	a.published.takenLow = queue.Earliest(a.published.takenLow, a.seen)
+	return todo
 }
 
 // claimed ends a claim that take has started. taken is the result of take, and seen is the snapshot

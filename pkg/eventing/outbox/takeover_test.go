@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
 // The tests of this file are histories that an exhaustive search through a model of the relays has found.
@@ -165,6 +166,37 @@ func TestAnotherServerWhileAClaimIsOnItsWay(t *testing.T) {
 	}
 }
 
+// A claim waits for a connection while the relay meets another server, scans, and writes its low. The claim still looks for
+// the events since an earlier snapshot, so it may lease an event that the relay's next snapshot saw. If the relay dies before the
+// answer, others find that event only by the low.
+func TestTheLowCoversAClaimThatIsOnItsWay(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	wait := b.waitingPool(t)
+	r, claimed := b.handedOver(t)
+	other, theirs := b.handedOver(t)
+	r.followUps.server = r.followUps.server.Add(-time.Hour)
+	r.registration.last.Server = r.followUps.server
+	arrived, goOn := wait()
+	done := make(chan struct{})
+	go func() { defer close(done); r.claim(t, claimed) }()
+	<-arrived
+	b.append(t, "a", 1, 1)
+	other.claim(t, theirs)
+	for range 2 {
+		if err := r.writeHeartbeat(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		r.scanDue(t, claimed)
+	}
+	const covered = `SELECT count(*) FROM outbox o, outbox_relays r WHERE NOT pg_visible_in_snapshot(o.xact, r.low) AND r.token = '`
+	if n := b.count(t, covered+r.token+`'`); n != 1 || len(theirs) != 1 {
+		t.Errorf("the low covers %d of %d events", n, len(theirs))
+	}
+	goOn()
+	<-done
+}
+
 // A failover to a standby without the last commits brings back a lease that the relay has ended. No relay knows of
 // it: the others leave it to the relay that has its token.
 func TestALeaseThatAFailoverBringsBack(t *testing.T) {
@@ -290,5 +322,19 @@ func TestAClaimBehindAVersionOfAFormerServer(t *testing.T) {
 				t.Errorf("the relay's row covers %d events of 1", n)
 			}
 		})
+	}
+}
+
+// A failover loses the mark of the second of two versions that a claim has taken, so that the claim finds it behind the first
+// one. The low of the second one saw it, and does not cover it.
+func TestTheLowOfAClaimBehindTwoVersions(t *testing.T) {
+	t.Parallel()
+	a := aggregateKey{"video", "a"}
+	version := func(v int64, low queue.TxSnapshot) followUp {
+		return followUp{queue.AggregateVersion{AggregateType: a.kind, AggregateID: a.id, Version: v}, low, ""}
+	}
+	_, lows, first := versionsOf([]followUp{version(1, "5:5:"), version(2, "7:7:")})
+	if lows[a] != "5:5:" || first != "5:5:" {
+		t.Errorf("the low is %s, and that of all is %s", lows[a], first)
 	}
 }
