@@ -122,7 +122,8 @@ func (w *world) settle(r ref) bool {
 		if w.get(r).settled {
 			return true
 		}
-		if w.decide(r); !w.get(r).settled {
+		w.decide(r)
+		if !w.get(r).settled {
 			w.take(answer{purpose: repair, event: r, owner: w.owner, asOf: w.now})
 		}
 	}

@@ -80,7 +80,7 @@ func (w world) beginEpoch(then then) {
 func (w world) pause(then then) {
 	if w.left.pauses > 0 {
 		w.left.pauses--
-		w.pass(29)
+		w.pass(28)
 		then(w, effect{}, "time passes until %d s", w.now)
 	}
 }
