@@ -21,8 +21,8 @@ var scopes, largeScopes = []scope{
 }, []scope{
 	{"a failover", false, limits{writes: 4, failovers: 1, pauses: 2}},
 	{"questions", false, limits{writes: 3, failovers: 1, pauses: 2, questions: 1}},
-	{"epochs", false, limits{writes: 3, failovers: 1, epochs: 1, pauses: 1, questions: 1}},
-	{"two failovers", false, limits{writes: 4, failovers: 2, pauses: 1}},
+	{"epochs", false, limits{writes: 3, failovers: 1, epochs: 1, questions: 1}},
+	{"two failovers", false, limits{writes: 3, failovers: 2, pauses: 2}},
 	{"a replay", false, limits{writes: 4, failovers: 1, replays: 1}},
 	{"two questions", true, limits{writes: 3, failovers: 1, pauses: 1, questions: 2}},
 	{"puts", true, limits{writes: 5, failovers: 1, epochs: 1}},
