@@ -128,7 +128,7 @@ test-postgres: ## Run the tests of the pair on the oldest and the newest support
 		env -u TEST_DATABASE_URL PATH="$$bin:$$PATH" $(MAKE) --no-print-directory test ARGS='-count=1 $(ARGS)' || exit 1; done
 
 # The quick form is part of `make test`.
-crash: ## Histories in full: relays and consumers killed with -9 under load, 100,000 events through 8 relays, 50 failovers, 10,000 lives of a read model, a flood of junk, alerts in ten faults
+crash: ## Histories in full: relays and consumers killed with -9 under load, 100,000 events through 8 relays, 50 failovers, 10,000 lives of a read model, each interleaving of a few steps of one, a flood of junk, alerts in ten faults
 	LOCKSTEP_FULL=1 go test -count=1 -v -run "^TestCrash$$" ./services/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 15m -run "^TestOffsetsUnderKills$$" ./services/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 10m -run "^TestFlood$$" ./services/
@@ -140,6 +140,7 @@ crash: ## Histories in full: relays and consumers killed with -9 under load, 100
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 15m -run "^TestManyLossesAreLeftOnce$$" ./pkg/eventing/rebuild/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 15m -run "^TestHistory|^TestUnderALongTransaction$$" ./pkg/eventing/outbox/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 20m -run "^TestShapeMigrationUnderLoad$$" ./pkg/eventing/migrate/
+	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 15m -run "^TestEveryInterleaving$$" ./pkg/eventing/inbox/
 	LOCKSTEP_HISTORIES=10000 go test -count=1 -v -timeout 20m -run "^TestHistories$$" ./pkg/eventing/inbox/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 20m -run "^TestInHandIsBoundedUnderOverload$$|^TestPoisonOfEveryKind$$" ./pkg/eventing/inbox/
 

@@ -32,6 +32,8 @@
 // a newer build, and deadletter.go publishes dead letters. Other files: maintain.go deletes old
 // rows, options.go has the settings, telemetry.go the metrics, and trace.go the spans.
 //
+// TestEveryInterleaving tries the rules of decide.go and owner.go in each interleaving of a few steps.
+//
 // # Life of a delivery
 //
 //	callback ──────────────────▶ queued ──▶ batch ──commit──▶ acked
