@@ -177,7 +177,7 @@ func (p *topicPause) startProbe() (state int) {
 }
 
 // chooseProbes chooses probes among batches and returns their heads. It prefers aggregates that
-// have not been refused. It returns nil if the pause is no longer in the given state. The result of
+// have not been refused, and leaves out batches without a topic. It returns nil if the pause is no longer in the given state. The result of
 // a batch in flight may have changed the state.
 func (p *topicPause) chooseProbes(state int, batches []queue.Batch) map[uuid.UUID]bool {
 	p.mu.Lock()
@@ -191,9 +191,11 @@ func (p *topicPause) chooseProbes(state int, batches []queue.Batch) map[uuid.UUI
 	}
 	var preferred, others []queue.Batch
 	for _, b := range batches {
-		if key := b.Key(); p.refused[key] || p.knownBad[key] {
+		switch key := b.Key(); {
+		case !slices.Contains(p.types, b[0].AggregateType): // it has no topic, and its result says nothing about this one
+		case p.refused[key] || p.knownBad[key]:
 			others = append(others, b)
-		} else {
+		default:
 			preferred = append(preferred, b)
 		}
 	}

@@ -241,3 +241,29 @@ func TestProbesAreLookedForPageByPage(t *testing.T) {
 		t.Errorf("a probe is found in turn %d, want the one of its page, 4", turns)
 	}
 }
+
+// An event without a topic says nothing about any topic. If it were a probe, no result would end the probe, and
+// the topic would stay paused for ever.
+func TestAnEventWithoutATopicIsNoProbe(t *testing.T) {
+	t.Parallel()
+	b, _ := newTopicsBench(t)
+	r, claimed := b.registered(t)
+	c := r.pauses["video"]
+	outAndDue(c)
+	memo := event("a", 1)
+	memo.AggregateType = "memo"
+	if err := b.appendAll(t, memo); err != nil {
+		t.Fatal(err)
+	}
+	r.probe(t.Context(), claimed)
+	for len(claimed) > 0 {
+		h := <-claimed
+		r.settleAll(t, publishResult{batch: h, report: r.send(t.Context(), t.Context(), h)})
+	}
+	c.mu.Lock()
+	out := c.probesOut
+	c.mu.Unlock()
+	if out != 0 {
+		t.Errorf("%d probes are without a result", out)
+	}
+}
