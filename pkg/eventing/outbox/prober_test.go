@@ -266,4 +266,11 @@ func TestAnEventWithoutATopicIsNoProbe(t *testing.T) {
 	if out != 0 {
 		t.Errorf("%d probes are without a result", out)
 	}
+	b.append(t, "good", 1, 1)
+	for range 20 {
+		r.probe(t.Context(), claimed)
+	}
+	if len(claimed) != 1 {
+		t.Error("the next search finds no probe, and nothing else ends the pause")
+	}
 }
