@@ -95,7 +95,7 @@ test-localpubsub: ## Likewise those of the local Pub/Sub, a module of its own
 # fork: leave out
 .PHONY: test-lab bench bench-full tf-mutants tf-e2e
 
-test-lab: ## Likewise those of the benchmarks and of Terraform's checks, a module of its own
+test-lab: ## Likewise those of the benchmarks, of Terraform's checks and of the relays' model, a module of its own
 	go -C lab test $(RACE) -timeout 20m $(ARGS) $(or $(PKG),./...)
 
 # fork: go on

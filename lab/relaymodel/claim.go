@@ -1,0 +1,218 @@
+package relaymodel
+
+// phase is how far a statement has come. A statement takes its snapshot when the server begins to execute it, and sees
+// later changes of a row only when it locks the row.
+type phase uint8
+
+const (
+	idle phase = iota
+	sent
+	begins
+	executed
+)
+
+// claim is a statement of claim.sql on its way.
+type claim struct {
+	phase phase
+	kind  claimKind
+	// since is the snapshot of the last claim, or that of the scan. after has the lows of published versions that the claim
+	// has taken. part is the page.
+	since snapshot
+	after [mostEvents]snapshot
+	part  uint8
+	// alive are the relays whose leases the claim leaves alone: the other living ones. unknownLeases and met are the
+	// relay's unknownLeases and server when the claim was sent.
+	alive, met    uint8
+	unknownLeases bool
+	// rows and seen are what the statement sees, and server is the server that executes it.
+	rows   [mostEvents]row
+	seen   snapshot
+	server uint8
+	// heads are the events that it has leased, and skipped says that it had to leave one.
+	heads   uint8
+	skipped bool
+}
+
+type claimKind uint8
+
+const (
+	claimNew claimKind = iota
+	claimPage
+	claimRetries
+)
+
+// sendClaim is the first half of Relay.claimNew.
+func (s *state) sendClaim(id int) {
+	r := &s.relays[id]
+	r.claim = claim{phase: sent, since: r.seen, after: r.published, alive: r.alive, met: r.server, unknownLeases: r.unknownLeases}
+	r.taken = earliest(r.published[:]...)
+	if !s.in.without.claimLow {
+		r.taken = earliest(r.taken, r.seen)
+	}
+	r.published = [mostEvents]snapshot{}
+}
+
+// sendPage is the first half of Relay.scan, for a page of a scan or for retries.
+func (s *state) sendPage(id int, kind claimKind) {
+	r := &s.relays[id]
+	r.page = claim{phase: sent, kind: kind, alive: r.alive, unknownLeases: r.unknownLeases}
+	if kind == claimPage {
+		r.page.since = r.scanning
+		for !has(r.unread, int(r.page.part)) {
+			r.page.part++
+		}
+	}
+}
+
+// beginScan is followUps.beginScan and TxSnapshot.Since.
+func (r *relay) beginScan() {
+	r.scanning, r.scan = r.scan, none
+	r.unread = r.scanning.open | 1
+}
+
+func (s *state) beginClaim(c *claim) {
+	c.phase, c.rows, c.seen, c.server = begins, s.db.rows, s.db.sees(), s.server
+}
+
+// finds reports whether the statement reads the row of event t: "claim new events", "claim a page" or "claim retries".
+func (c *claim) finds(t int) bool {
+	w := c.rows[t]
+	switch {
+	case !w.pending():
+		return false
+	case c.kind == claimRetries:
+		return w.retry && !w.leased()
+	case c.kind == claimNew:
+		return !c.since.saw(w.xact) && w.xact < c.seen.next
+	case c.part == 0:
+		return w.xact >= c.since.next
+	default:
+		return w.xact == c.part
+	}
+}
+
+// candidates is "candidates": the oldest row of each aggregate among the rows that the statement finds. For new events they
+// include the next events behind the published ones.
+func (c *claim) candidates(in *scope) (set uint8) {
+	found := uint8(0)
+	for t := range in.events {
+		if c.finds(t) {
+			found |= 1 << t
+		}
+		if c.after[t] != none && c.rows[t].state == committed {
+			if next := in.nextPending(&c.rows, t, c.rows[t].version); next >= 0 {
+				found |= 1 << next
+			}
+		}
+	}
+	for t := range in.events {
+		oldest := has(found, t)
+		for u := range in.events {
+			if has(found, u) && in.sameAggregate(t, u) && c.rows[u].version < c.rows[t].version {
+				oldest = false
+			}
+		}
+		if oldest {
+			set |= 1 << t
+		}
+	}
+	return set
+}
+
+// executeClaim is "claim candidates".
+func (s *state) executeClaim(id int, c *claim) {
+	known := c.alive
+	if !c.unknownLeases {
+		known |= 1 << id
+	}
+	candidates := c.candidates(s.in)
+	for t := range s.in.events {
+		w, now := c.rows[t], &s.db.rows[t]
+		switch {
+		case !has(candidates, t) || !s.in.follows(&c.rows, t) && !s.in.without.heads:
+		case !w.leased() && now.pending() && !now.leased():
+			c.heads |= 1 << t
+			now.token, now.fresh = uint8(id)+1, true
+		case !w.leased() || !has(known, int(w.token)-1):
+			c.skipped = true
+		}
+	}
+	c.phase = executed
+}
+
+// answerClaim is the second half of Relay.claimNew.
+func (s *state) answerClaim(id int) {
+	r := &s.relays[id]
+	c := r.claim
+	r.claim = claim{}
+	s.dispatch(id, &c)
+	r.taken = none
+	from := earliest(earliest(c.after[:]...), c.since)
+	if r.hasLeft(&c, s.in.without) {
+		r.addScan(from)
+	}
+	if c.server == r.server && (c.met == r.server || s.in.without.metServer) {
+		r.seen = c.seen
+	} else {
+		r.addScan(from)
+	}
+}
+
+// hasLeft is followUps.hasLeft.
+func (r *relay) hasLeft(c *claim, without parts) bool {
+	return c.skipped || c.server != r.server || c.alive&^r.alive != 0 && !without.endedRelays
+}
+
+// answerPage is the second half of Relay.scan.
+func (s *state) answerPage(id int) {
+	r := &s.relays[id]
+	c := r.page
+	r.page = claim{}
+	s.dispatch(id, &c)
+	if c.kind == claimRetries {
+		return
+	}
+	if r.hasLeft(&c, s.in.without) {
+		r.addScan(r.scanning)
+	}
+	if r.unread &^= 1 << c.part; r.unread == 0 {
+		r.scanning = none
+	}
+}
+
+// loseClaim is what becomes of the relay when a claim of new events fails: see Relay.claimNew and followUps.giveBack.
+func (r *relay) loseClaim() {
+	for t, low := range r.claim.after {
+		r.published[t] = earliest(r.published[t], low)
+	}
+	r.claim, r.taken, r.unknownLeases = claim{}, none, true
+}
+
+// losePage is Relay.scanFailed.
+func (r *relay) losePage() { r.page, r.unknownLeases = claim{}, true }
+
+// dispatch is Relay.dispatch and inFlight.add.
+func (s *state) dispatch(id int, c *claim) {
+	for t := range s.in.events {
+		b := &s.relays[id].batches[t]
+		switch {
+		case !has(c.heads, t):
+		case b.exists:
+			b.again, b.valid = true, true
+		default:
+			*b = batch{exists: true, low: c.since, lowBehind: c.seen, valid: true, retry: c.rows[t].retry}
+			for u := range s.in.events {
+				w := c.rows[u]
+				if s.in.sameAggregate(t, u) && w.pending() && w.version >= c.rows[t].version {
+					b.events |= 1 << u
+				}
+				if s.in.sameAggregate(t, u) {
+					b.low = earliest(b.low, c.after[u])
+				}
+			}
+			if b.retry {
+				b.low = c.seen
+			}
+		}
+	}
+}

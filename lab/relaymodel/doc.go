@@ -1,0 +1,57 @@
+// Package relaymodel searches a model of the outbox's relays for histories that break their promises. The random histories of
+// pkg/eventing/outbox run the code itself, and meet a rare order of steps by chance. The model has only the protocol, so
+// that a search reaches every order of its steps within a scope. It has found faults that years of random histories had not.
+//
+// # What is modelled
+//
+// Each function of the model names the statement or the function that it stands for. A change of the protocol is made here, too:
+//
+//	pkg/eventing/outbox                       here
+//	queue/claim.sql                           claim.go: candidates, executeClaim; state.go: follows, nextPending
+//	queue/settle.sql                          settle.go: beginSettlement, executeSettlement
+//	queue/heartbeat.sql                       heartbeat.go: executeHeartbeat, inherit
+//	queue/snapshot.go                         snapshot.go
+//	append.go: insertLeased                   transaction.go: write
+//	claimer.go, scanner.go                    claim.go: sendClaim, answerClaim, sendPage, answerPage
+//	settler.go, unsettled.go                  settle.go: answerSettlement, forget, loseSettlement
+//	heartbeat.go, followups.go                heartbeat.go: answerHeartbeat; settle.go: follow; state.go: low
+//	handover.go, handovers.go                 transaction.go
+//	inflight.go                               claim.go: dispatch; state.go: low
+//	publisher.go                              transaction.go: publish
+//	relay.go: Run                             life.go: stepsOfEnd
+//
+// Then run the searches, and take the new code out again with a field of parts: TestEachPartIsNeeded shows that the search
+// finds the fault.
+//
+// The abstractions:
+//
+//   - A transaction writes one event. There are up to three events, of one aggregate or of several, and two relays.
+//     A third relay starts when none runs any more.
+//   - There are no clocks. A lease is over at any time if no relay renews it, and a retry is due at once. What the time limits
+//     exclude is left out: a lease outlives the claim that takes it, a handover is given up only when its lease is over,
+//     and the doubt about unknown leases outlives these leases.
+//   - Ids of transactions count the events' transactions alone, so the statements of relays use up none.
+//   - A statement takes effect at once, or in the steps sent, begins (its snapshot), executed and answered, as the scope says.
+//   - A page of a scan has all rows of one open transaction, or all later ones.
+//   - The number of faults is limited: lost answers, rollbacks, outages of the broker, relays that are told to end, kills,
+//     stalls, and failovers to a standby with or without the last commits. A crash of the server is a failover to itself.
+//
+// # What is checked
+//
+//   - Atomic: an event that arrives at the broker is committed. After a failover without the last commits it may be lost.
+//   - Ordered: an event arrives first when the version before it is acknowledged, or in the same request.
+//   - Delivered: in every state a continuation without further faults publishes all committed events.
+//   - Lows: some relay's row in the table has a low that did not see the event, for each pending event but retries and the
+//     events behind them. See "Where to look" in the package queue.
+//
+// The sweep is left out, because it would find every event in the end. TestTheSweepIsNeeded has the histories that leave an
+// event to it. Not modelled either are parked events, the purge, tenants and their turns, paused topics and probes, limits of
+// claims and of memory, locked rows, several batches in one settlement, savepoints, and sessions of a former primary.
+//
+// # A counterexample
+//
+// A history is one of the shortest: its steps, one a line, then the tables, and how it goes on without further faults. Look for
+// the event that stays pending: its row has a lease that is over or a version that no relay follows, and all lows have seen its
+// transaction (xact is below next and not in the set open). Then look for the last step after which a relay was still to
+// look for the event. Before the code is changed, write the history as a test of the package outbox: takeover_test.go has such tests.
+package relaymodel

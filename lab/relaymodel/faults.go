@@ -1,0 +1,105 @@
+package relaymodel
+
+// kill ends a process without notice. A claim or heartbeat that it has sent may still be executed, and so may
+// a COMMIT. A late settlement would only mark events that are published.
+func (s *state) kill(id int) {
+	r := s.relays[id]
+	s.end(id)
+	left := &s.relays[id]
+	if r.claim.phase == sent || r.claim.phase == begins {
+		left.claim = r.claim
+	}
+	if r.page.phase == sent || r.page.phase == begins {
+		left.page = r.page
+	}
+	if r.heartbeat.phase == sent {
+		left.heartbeat = r.heartbeat
+	}
+	for t := range s.in.events {
+		if s.in.home[t] == id && s.events[t].transaction == begun {
+			s.events[t].transaction = ended
+		}
+	}
+}
+
+// executeLate executes the statements of a relay that is gone.
+func (s *state) executeLate(id int) {
+	r := &s.relays[id]
+	for _, c := range []*claim{&r.claim, &r.page} {
+		if c.phase == sent {
+			s.beginClaim(c)
+		}
+		if c.phase == begins {
+			s.executeClaim(id, c)
+		}
+		*c = claim{}
+	}
+	if r.heartbeat.phase == sent {
+		s.executeHeartbeat(id)
+	}
+	r.heartbeat = heartbeat{}
+}
+
+// failOver replaces the server by its standby, or by itself after a crash. Open transactions roll back, and the statements
+// that the server executes get no answer. The new server goes on behind the transactions that are in its tables: it
+// may use ids again that transactions without a trace had.
+func (s *state) failOver() {
+	d := &s.db
+	if s.in.standby == asynchronous {
+		s.db, s.standby = s.standby, database{}
+	}
+	if !s.in.without.recovery {
+		s.server++
+	}
+	d.next = 1
+	for t := range s.in.events {
+		w, e := &d.rows[t], &s.events[t]
+		if w.state == open {
+			*w = row{}
+		}
+		if w.state == absent && (e.transaction == written || e.transaction == committing) || e.transaction == rollingBack {
+			e.transaction = ended
+		}
+		if w.state == committed {
+			d.next = max(d.next, w.xact+1)
+		}
+	}
+	for _, w := range d.relays {
+		d.next = max(d.next, w.low.next)
+	}
+	d.ended = d.next - 1
+	for id := range s.relays {
+		s.loseStatements(id)
+	}
+}
+
+// loseStatements is for the statements that a failed server was executing.
+func (s *state) loseStatements(id int) {
+	r := &s.relays[id]
+	if r.claim.phase == begins {
+		r.loseClaim()
+	}
+	if r.page.phase == begins {
+		r.losePage()
+	}
+	if r.settlement.phase == begins {
+		s.loseSettlement(id)
+	}
+	if !r.runs() {
+		r.unknownLeases = false
+	}
+}
+
+// failovers has the steps of the servers.
+func (s *state) failovers(to taker) {
+	if s.left.failovers == 0 {
+		return
+	}
+	if s.in.standby == asynchronous && s.standby != s.db {
+		to(false, step{text: "the standby catches up"}, func(n *state) { n.standby = n.db })
+	}
+	to(false, step{text: "the server fails, and its successor takes over"}, func(n *state) {
+		n.left.failovers--
+		n.failOver()
+	})
+}

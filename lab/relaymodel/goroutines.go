@@ -1,0 +1,123 @@
+package relaymodel
+
+// The steps of a relay's goroutines.
+
+// of names a step of a relay.
+func of(id int, text string) step { return step{text: text, relay: id} }
+
+// claimable reports whether the relay sends claims.
+func (r *relay) claimable() bool { return r.state == running && r.seen != none }
+
+// stepsOfClaims is claimLoop.
+func stepsOfClaims(s *state, to taker, id int) {
+	r := &s.relays[id]
+	if !r.runs() || r.claim.phase == idle && !r.claimable() {
+		return
+	}
+	statement{of(id, "relay {r} claims new events"), s.in.slow[id].claims, [executed]func(*state){
+		idle:   func(n *state) { n.sendClaim(id) },
+		sent:   func(n *state) { n.beginClaim(&n.relays[id].claim) },
+		begins: func(n *state) { n.executeClaim(id, &n.relays[id].claim) },
+	}, func(n *state) { n.answerClaim(id) }, func(n *state) { n.relays[id].loseClaim() }}.pass(s, to, r.claim.phase)
+}
+
+// stepsOfScans is the part of scanLoop that reads pages. The sweep is left out: it would find each event in the end.
+func stepsOfScans(s *state, to taker, id int) {
+	switch r := &s.relays[id]; {
+	case r.page.phase != idle && r.page.kind == claimPage || r.page.phase == idle && r.claimable() && r.scanning != none:
+		s.page(to, id, claimPage, of(id, "relay {r} scans a page"))
+	case r.page.phase == idle && r.claimable() && r.scan != none:
+		to(true, of(id, "relay {r} begins a scan"), func(n *state) { n.relays[id].beginScan() })
+	}
+}
+
+// stepsOfRetries is the part of scanLoop that claims retries. They are due as soon as they are written.
+func stepsOfRetries(s *state, to taker, id int) {
+	r, due := &s.relays[id], false
+	for _, w := range s.db.rows {
+		due = due || w.pending() && w.retry
+	}
+	if r.page.phase != idle && r.page.kind == claimRetries || r.page.phase == idle && r.claimable() && due {
+		s.page(to, id, claimRetries, of(id, "relay {r} claims retries"))
+	}
+}
+
+func (s *state) page(to taker, id int, kind claimKind, name step) {
+	if !s.relays[id].runs() {
+		return
+	}
+	statement{name, s.in.slow[id].pages, [executed]func(*state){
+		idle:   func(n *state) { n.sendPage(id, kind) },
+		sent:   func(n *state) { n.beginClaim(&n.relays[id].page) },
+		begins: func(n *state) { n.executeClaim(id, &n.relays[id].page) },
+	}, func(n *state) { n.answerPage(id) }, func(n *state) { n.relays[id].losePage() }}.pass(s, to, s.relays[id].page.phase)
+}
+
+// stepsOfPublishers is publisher.publish for the batches of a relay.
+func stepsOfPublishers(s *state, to taker, id int) {
+	r := &s.relays[id]
+	for t := range s.in.events {
+		b := &r.batches[t]
+		if !b.exists || b.answered {
+			continue
+		}
+		publish := func(text string, fair bool, a answer) {
+			p, do := step{text: text, relay: id, event: t}, func(n *state) { n.publish(id, t, a) }
+			if fair {
+				to(true, p, do)
+			} else {
+				s.fault(s.in.kinds.outages, to, p, do)
+			}
+		}
+		if r.state == ending || !b.valid {
+			publish("relay {r} hands back the batch of event {e} unsent", true, answer{})
+			continue
+		}
+		all, first := b.events, uint8(1)<<t
+		publish("relay {r} publishes the batch of event {e}", true, answer{all, all, false})
+		publish("relay {r} publishes the batch of event {e}, and gets no answer", false, answer{all, 0, true})
+		publish("relay {r} fails to publish the batch of event {e}", false, answer{0, 0, true})
+		if all != first {
+			publish("relay {r} publishes event {e}, and fails to publish the next one", false, answer{first, first, true})
+			publish("relay {r} publishes event {e}, and stops before the next one", false, answer{first, first, false})
+		}
+	}
+}
+
+// stepsOfSettler is settleLoop, with one batch in a statement.
+func stepsOfSettler(s *state, to taker, id int) {
+	r := &s.relays[id]
+	if r.settlement.phase != idle {
+		s.settles(to, id, int(r.settlement.head))
+		return
+	}
+	for t := range s.in.events {
+		if b := &r.batches[t]; b.exists && b.answered {
+			s.settles(to, id, t)
+			s.fault(s.in.kinds.lostAnswers, to, step{text: "relay {r} cannot settle event {e}", relay: id, event: t},
+				func(n *state) { n.beginSettlement(id, t); n.loseSettlement(id) })
+		} else if b.exists && b.valid && s.db.rows[t].token != uint8(id)+1 {
+			to(false, step{text: "relay {r} notices that it has lost the lease of event {e}", relay: id, event: t},
+				func(n *state) { n.relays[id].batches[t].valid = false })
+		}
+	}
+}
+
+func (s *state) settles(to taker, id, t int) {
+	statement{step{text: "relay {r} settles event {e}", relay: id, event: t}, s.in.slow[id].settlements, [executed]func(*state){
+		idle:   func(n *state) { n.beginSettlement(id, t) },
+		begins: func(n *state) { n.executeSettlement(id) },
+	}, func(n *state) { n.answerSettlement(id) }, func(n *state) { n.loseSettlement(id) }}.pass(s, to, s.relays[id].settlement.phase)
+}
+
+// stepsOfHeartbeats is heartbeatLoop. The first heartbeat registers the relay.
+func stepsOfHeartbeats(s *state, to taker, id int) {
+	r := &s.relays[id]
+	if r.state != running && (r.state != ending || r.heartbeat.phase == idle) {
+		return
+	}
+	statement{of(id, "relay {r} writes a heartbeat"), s.in.slow[id].heartbeats, [executed]func(*state){
+		idle: func(n *state) { n.sendHeartbeat(id, false) },
+		sent: func(n *state) { n.executeHeartbeat(id) },
+	}, func(n *state) { n.answerHeartbeat(id) }, func(n *state) { n.loseHeartbeat(id) }}.pass(s, to, r.heartbeat.phase)
+}

@@ -1,0 +1,126 @@
+package relaymodel
+
+import "slices"
+
+// heartbeat is a statement of heartbeat.sql on its way.
+type heartbeat struct {
+	phase phase
+	// ends says that the relay deregisters. low and met are the relay's low and server when the heartbeat was sent.
+	ends bool
+	low  snapshot
+	met  uint8
+	// The others are the answer: see queue.HeartbeatResult.
+	written, inherited, seen snapshot
+	alive, server            uint8
+}
+
+// sendHeartbeat is the first half of Relay.writeHeartbeat.
+func (s *state) sendHeartbeat(id int, ends bool) {
+	r := &s.relays[id]
+	r.heartbeat = heartbeat{phase: sent, ends: ends, low: s.low(id), met: r.server}
+}
+
+// executeHeartbeat is heartbeat.sql.
+func (s *state) executeHeartbeat(id int) {
+	h := &s.relays[id].heartbeat
+	own := s.db.relays[id]
+	h.phase, h.seen, h.server = executed, s.db.sees(), s.server
+	h.inherited = s.inherit(id, h)
+	switch {
+	case h.low == none:
+		h.written = earliest(h.inherited, h.seen)
+	case !h.isForeign(h.low):
+		h.written = earliest(h.inherited, h.low)
+	case h.inherited != none:
+		h.written = h.inherited
+	default:
+		h.written = h.seen
+	}
+	seen := lately
+	if h.ends || own.exists && own.seen == never {
+		seen = never
+	}
+	s.db.relays[id] = relayRow{exists: true, low: h.written, seen: seen, unanswered: true}
+}
+
+// inherit is "inherited_low".
+func (s *state) inherit(id int, h *heartbeat) snapshot {
+	own := s.db.relays[id]
+	inherited, alone := s.takeOver(id, h, !own.exists || h.met != 0 && h.met != h.server)
+	if own.exists && (h.met != h.server || own.unanswered) {
+		inherited = append(inherited, own.low)
+	}
+	if !own.exists && alone || slices.ContainsFunc(inherited, h.isForeign) {
+		return beginning
+	}
+	return earliest(inherited...)
+}
+
+// takeOver deletes the rows of dead relays, and returns their lows, or those of all others. alone says that there are no others.
+func (s *state) takeOver(id int, h *heartbeat, all bool) (lows []snapshot, alone bool) {
+	lows, alone = make([]snapshot, 0, mostRelays), true
+	for other := range s.db.relays {
+		w := &s.db.relays[other]
+		if other == id || !w.exists {
+			continue
+		}
+		alone = false
+		if all || w.seen != lately {
+			lows = append(lows, w.low)
+		}
+		if w.seen == lately {
+			h.alive |= 1 << other
+		} else {
+			*w = relayRow{}
+		}
+	}
+	return lows, alone
+}
+
+// isForeign reports whether a low is of another cluster: its transactions are in the future.
+func (h *heartbeat) isForeign(low snapshot) bool { return low.next > h.seen.next }
+
+// answerHeartbeat is the second half of Relay.writeHeartbeat, and followUps.heartbeatWritten.
+func (s *state) answerHeartbeat(id int) {
+	r := &s.relays[id]
+	h := r.heartbeat
+	r.heartbeat = heartbeat{}
+	s.db.relays[id].unanswered = false
+	if h.ends {
+		s.end(id)
+		return
+	}
+	restart := h.low == none || h.server != r.server
+	r.alive, r.server = h.alive, h.server
+	from := h.inherited
+	if s.in.without.inherited && earliest(h.written, h.low) != h.low {
+		from = h.written
+	} else if s.in.without.inherited {
+		from = none
+	}
+	if restart && r.seen != none && !s.in.without.returnedLeases {
+		r.unknownLeases = true
+	}
+	if restart {
+		r.seen, from = h.seen, h.written
+	}
+	r.addScan(from)
+}
+
+// end ends a relay's process. Its handovers are gone, and nobody settles its batches.
+func (s *state) end(id int) {
+	s.relays[id] = relay{state: gone}
+	for t := range s.in.events {
+		if s.in.home[t] == id {
+			s.events[t].closeHandover()
+		}
+	}
+}
+
+// loseHeartbeat is what becomes of the relay when a heartbeat fails.
+func (s *state) loseHeartbeat(id int) {
+	if s.relays[id].heartbeat.ends {
+		s.end(id)
+	}
+	s.relays[id].heartbeat = heartbeat{}
+}

@@ -1,0 +1,74 @@
+package relaymodel
+
+// scope bounds the histories of a search.
+type scope struct {
+	// events is the number of events. They are versions of one aggregate, unless each is apart. home has the relay in the
+	// process of each event's transaction, and handover says that the transaction opens a handover.
+	events   int
+	apart    bool
+	home     [mostEvents]int
+	handover [mostEvents]bool
+	// relays is 1 or 2. first is how many of them run from the beginning. The others may start at any time.
+	relays, first int
+	// slow are the statements of each relay between whose phases other steps are taken. The others take effect at once.
+	slow [mostRelays]slow
+	// left are the faults that may happen. Those of left.faults are of these kinds.
+	left    budget
+	kinds   kinds
+	standby standby
+	// without are parts of the protocol that the model leaves out, so that a search shows what they are for.
+	without parts
+}
+
+// slow are kinds of statements.
+type slow struct{ claims, pages, settlements, heartbeats bool }
+
+// kinds are kinds of faults.
+type kinds struct{ lostAnswers, rollbacks, outages, ends bool }
+
+// budget has how many faults may happen. A stall is a process that stands still until a lease is over, or until the other
+// relay takes it for dead.
+type budget struct{ faults, stalls, kills, failovers uint8 }
+
+type standby uint8
+
+const (
+	synchronous  standby = iota // it has every commit; also a server that recovers from a crash
+	asynchronous                // it may lack the last commits
+)
+
+// parts are parts of the protocol. All but the first one are repairs of faults that searches have found.
+type parts struct {
+	// heads: a claim takes an event only if the version before it is published.
+	heads bool
+	// inherited: a relay scans for a dead relay's events even if its own low is as early.
+	inherited bool
+	// endedRelays: a claim is followed by a scan if a relay whose leases it left alone has ended since it was sent.
+	endedRelays bool
+	// metServer: the snapshot of a claim counts only if the relay had met the server before it sent the claim.
+	metServer bool
+	// returnedLeases: a relay that meets another server may have leases that it has ended already.
+	returnedLeases bool
+	// recovery: a server that has recovered from a crash counts as another one.
+	recovery bool
+	// claimLow: the low of a relay that meets another server covers the claim that is on its way.
+	claimLow bool
+}
+
+// initial returns the first state of the scope: the relays that run have registered, scanned and met each other.
+func (c *scope) initial() *state {
+	s := &state{in: c, db: database{next: 1}, server: 1, left: c.left}
+	for range 2 {
+		for id := range c.first {
+			s.relays[id].state = running
+			s.sendHeartbeat(id, false)
+			s.executeHeartbeat(id)
+			s.answerHeartbeat(id)
+			s.relays[id].scan = none // there are no events
+		}
+	}
+	if c.standby == asynchronous {
+		s.standby = s.db
+	}
+	return s
+}

@@ -1,0 +1,136 @@
+package relaymodel
+
+import (
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strings"
+)
+
+// rule is a rule that a history has broken, in plain words, or empty.
+type rule string
+
+// search is a breadth-first search. It keeps only hashes of the states that it has met. With five million states the
+// chance that two of them have the same hash, so that one is overlooked, is below one in a million, and other ones are
+// overlooked in the next run.
+type search struct {
+	seed maphash.Seed
+	met  map[uint64]struct{}
+	// from has the number of the predecessor of each state, and by the step that led to it.
+	from []int32
+	by   []step
+	// good are states from which a fair continuation ends well.
+	good               map[uint64]struct{}
+	depth, transitions int
+	exhausted          bool
+	// broken is the first broken rule, brokenAt the number of the state, and brokenState that state.
+	broken      rule
+	brokenAt    int32
+	brokenState *state
+}
+
+type node struct {
+	state  state
+	number int32
+}
+
+// explore searches all histories of the scope, or those of the given number of steps, if it is not 0. It stops at the
+// first history that breaks a rule, which is one of the shortest.
+func explore(c *scope, depth int) *search {
+	f := &search{seed: maphash.MakeSeed(), met: map[uint64]struct{}{}, good: map[uint64]struct{}{}}
+	level := []node{{state: *c.initial()}}
+	f.add(&level[0].state, -1, step{})
+	for len(level) > 0 && f.broken == "" && (depth == 0 || f.depth < depth) {
+		var next []node
+		for i := range level {
+			at := &level[i]
+			at.state.steps(func(_ bool, p step, do func(*state)) {
+				n := node{state: at.state}
+				do(&n.state)
+				f.transitions++
+				if f.broken == "" && f.add(&n.state, at.number, p) {
+					n.number = int32(len(f.from) - 1)
+					next = append(next, n)
+				}
+			})
+		}
+		level = next
+		f.depth++
+	}
+	f.exhausted = len(level) == 0
+	return f
+}
+
+// add adds a state, unless the search has met it, and checks it.
+func (f *search) add(s *state, from int32, by step) (isNew bool) {
+	key := maphash.Comparable(f.seed, *s)
+	if _, met := f.met[key]; met {
+		return false
+	}
+	f.met[key] = struct{}{}
+	f.from, f.by = append(f.from, from), append(f.by, by)
+	f.broken = s.broken
+	if f.broken == "" && !s.lowsHold() {
+		f.broken = "no relay's low in the table is from before a pending event"
+	}
+	if f.broken == "" {
+		f.broken = f.continues(s)
+	}
+	if f.broken != "" {
+		f.brokenAt, f.brokenState = int32(len(f.from)-1), s
+	}
+	return true
+}
+
+// history returns the steps that lead to the broken rule, one a line, the rows that they leave, and how it goes on from there
+// if no fault happens any more.
+func (f *search) history() string {
+	var steps []string
+	for at := f.brokenAt; at > 0; at = f.from[at] {
+		steps = append(steps, f.by[at].String())
+	}
+	slices.Reverse(steps)
+	n := *f.brokenState
+	rows := fmt.Sprintf("%+v\n  %+v", n.db.rows[:n.in.events], n.db.relays)
+	var further []string
+	for range shownRounds {
+		n.round(func(p step) { further = append(further, p.String()) })
+	}
+	return fmt.Sprintf("%s after\n  %s\nwith the rows\n  %s\nIt goes on with\n  %s",
+		f.broken, strings.Join(steps, "\n  "), rows, strings.Join(further, "\n  "))
+}
+
+// shownRounds is how many rounds of a continuation a history shows.
+const shownRounds = 4
+
+// lowsHold reports whether a relay's row has a low that did not see the event, for each pending event. The exceptions are
+// retries and the events behind them. See "Where to look" in the package queue.
+func (s *state) lowsHold() bool {
+	alone := true
+	for _, w := range s.db.relays {
+		alone = alone && !w.exists
+	}
+	for t := range s.in.events {
+		w := s.db.rows[t]
+		if alone || !w.pending() || s.behindRetry(t) {
+			continue
+		}
+		covered := false
+		for _, r := range s.db.relays {
+			covered = covered || r.exists && !r.low.saw(w.xact)
+		}
+		if !covered {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *state) behindRetry(t int) bool {
+	for u := range s.in.events {
+		if w := s.db.rows[u]; s.in.sameAggregate(t, u) && w.pending() && w.retry && w.version <= s.db.rows[t].version {
+			return true
+		}
+	}
+	return false
+}

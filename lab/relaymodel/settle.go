@@ -1,0 +1,129 @@
+package relaymodel
+
+// settlement is a statement of settle.sql on its way, for one batch.
+type settlement struct {
+	phase  phase
+	head   uint8
+	behind uint8 // "behind": the next event behind a retry counted from 1, or 0
+	mine   bool  // the head has the relay's lease
+}
+
+// last returns the version of the last published event of a batch, or 0.
+func (s *state) last(b *batch) (version uint8, at int) {
+	for t := range s.in.events {
+		if w := s.db.rows[t]; has(b.published, t) && w.version > version {
+			version, at = w.version, t
+		}
+	}
+	return version, at
+}
+
+// beginSettlement reads "behind".
+func (s *state) beginSettlement(id, head int) {
+	r := &s.relays[id]
+	b := &r.batches[head]
+	r.settlement = settlement{phase: begins, head: uint8(head)}
+	if version, _ := s.last(b); version > 0 && !b.outage && b.retry {
+		r.settlement.behind = uint8(s.in.nextPending(&s.db.rows, head, version) + 1)
+	}
+}
+
+// executeSettlement is "write settlements".
+func (s *state) executeSettlement(id int) {
+	e := &s.relays[id].settlement
+	b, head := &s.relays[id].batches[e.head], &s.db.rows[e.head]
+	e.phase, e.mine = executed, head.state == committed && head.token == uint8(id)+1
+	if !e.mine {
+		return
+	}
+	for t := range s.in.events {
+		if w := &s.db.rows[t]; has(b.published, t) && w.state == committed {
+			w.published, w.retry, w.token, w.fresh = true, false, 0, false
+		}
+	}
+	switch first := s.firstUnpublished(b); {
+	case b.outage && first >= 0 && s.db.rows[first].pending():
+		w := &s.db.rows[first]
+		w.retry, w.token, w.fresh = true, 0, false
+	case !b.outage && b.published == 0:
+		head.token, head.fresh = 0, false
+	}
+	if e.behind != 0 {
+		s.db.rows[e.behind-1].retry = true
+	}
+}
+
+func (s *state) firstUnpublished(b *batch) int {
+	first := -1
+	for t := range s.in.events {
+		if has(b.events&^b.published, t) && (first < 0 || s.db.rows[t].version < s.db.rows[first].version) {
+			first = t
+		}
+	}
+	return first
+}
+
+// answerSettlement is settler.settle after an answer.
+func (s *state) answerSettlement(id int) {
+	r := &s.relays[id]
+	head, lost := int(r.settlement.head), !r.settlement.mine
+	r.settlement = settlement{}
+	b, e := &r.batches[head], &s.events[head]
+	if !b.unresolved || !lost || e.uncertain { // isMissing
+		s.follow(r, head)
+	}
+	if lost && !b.unresolved && !b.second {
+		r.addScan(b.low)
+	}
+	if b.unresolved && (b.leaseOver || !lost) {
+		e.closeHandover()
+	}
+	r.forget(head)
+}
+
+// follow is followUps.follow.
+func (s *state) follow(r *relay, head int) {
+	b := &r.batches[head]
+	switch {
+	case b.outage: // ClaimRetries finds the event
+	case b.published != 0:
+		low := b.lowBehind
+		if b.published != b.events {
+			low = b.low
+		}
+		if version, t := s.last(b); version > 0 {
+			r.published[t] = earliest(r.published[t], low)
+		}
+	case !b.retry:
+		r.addScan(b.low)
+	}
+}
+
+// forget is settler.forget. A batch that a claim has found again is handed back by a second settlement.
+func (r *relay) forget(head int) {
+	b := &r.batches[head]
+	if !b.again {
+		*b = batch{}
+		return
+	}
+	b.again, b.second = false, true
+	b.published, b.outage = 0, false
+}
+
+// loseSettlement is settler.keepLeased, after a statement without an answer.
+func (s *state) loseSettlement(id int) {
+	r := &s.relays[id]
+	head := int(r.settlement.head)
+	r.settlement = settlement{}
+	b, e := &r.batches[head], &s.events[head]
+	e.uncertain = e.uncertain || b.unresolved
+	switch {
+	case b.valid:
+	case b.unresolved && e.handover:
+		r.forget(head)
+	default:
+		r.unknownLeases = true
+		r.addScan(b.low)
+		r.forget(head)
+	}
+}

@@ -1,0 +1,200 @@
+package relaymodel
+
+const (
+	// mostEvents is the largest number of events in a scope.
+	mostEvents = 3
+	// mostRelays is the number of relays. The third one runs only in a continuation in which no other runs.
+	mostRelays = 3
+)
+
+// state is a state of the whole system. Two states are the same if all their fields are equal, so a field that means
+// nothing at the moment has its zero value.
+type state struct {
+	in     *scope
+	db     database
+	events [mostEvents]event
+	relays [mostRelays]relay
+	// standby is what an asynchronous standby has. It is zero without one.
+	standby database
+	// server is the life of the database's server.
+	server uint8
+	// left are the faults that may still happen.
+	left budget
+	// broken is the rule that the last step has broken, or empty.
+	broken rule
+}
+
+// database has what has been written: the tables outbox and outbox_relays.
+type database struct {
+	rows   [mostEvents]row
+	relays [mostRelays]relayRow
+	// ended is the latest transaction that has ended, and next is the id of the next one.
+	ended, next uint8
+}
+
+// row is the row of an event in the table outbox.
+type row struct {
+	state         rowState
+	version, xact uint8
+	published     bool
+	retry         bool  // next_retry_at is set, and past
+	token         uint8 // lock_token: the relay counted from 1, or 0
+	fresh         bool  // the lease with that token is not over
+}
+
+type rowState uint8
+
+const (
+	absent rowState = iota
+	open
+	committed
+)
+
+func (r row) pending() bool { return r.state == committed && !r.published }
+func (r row) leased() bool  { return r.token != 0 && r.fresh }
+
+// relayRow is the row of a relay in the table outbox_relays.
+type relayRow struct {
+	exists bool
+	low    snapshot
+	// seen stands for seen_at.
+	seen seenAt
+	// unanswered says that the relay does not know the row as it is, because the heartbeat that wrote it is not answered.
+	unanswered bool
+}
+
+type seenAt uint8
+
+const (
+	lately seenAt = iota
+	longAgo
+	never // the relay has ended
+)
+
+// event is an event as its transaction, its handover and the broker know it.
+type event struct {
+	transaction progress
+	// handover says that the handover is open. low is its snapshot. leaseOver says that the relay knows that its lease is
+	// over. uncertain says that a statement has failed that may have taken the lease from the event.
+	handover, leaseOver, uncertain bool
+	low                            snapshot
+	// expired says that the lease was over before the event was written.
+	expired     bool
+	sent, acked bool
+}
+
+type progress uint8
+
+const (
+	notBegun progress = iota
+	begun             // with a handover, if the scope has one for the event
+	written
+	committing // it has committed, and its process does not know
+	rollingBack
+	ended // its process knows the outcome, or that it will not know it
+)
+
+// relay is a relay of the package outbox: its followUps, inFlight and registration.
+type relay struct {
+	state relayState
+	// closed says that an ending relay takes no more handovers, and looks for none.
+	closed bool
+	// seen is the snapshot of the last claim, server the server of the last heartbeat, alive a set of relays.
+	seen          snapshot
+	server, alive uint8
+	// published has the lows of the last published events of aggregates; taken is takenLow of a claim.
+	published [mostEvents]snapshot
+	taken     snapshot
+	// scan and scanning are scanLow and scanningLow. unread are the pages of the running scan: bit x for the rows of the
+	// transaction x that was open, and bit 0 for the rows of all later ones.
+	scan, scanning snapshot
+	unread         uint8
+	// unknownLeases says that unknownLeasesUntil is in the future.
+	unknownLeases bool
+	batches       [mostEvents]batch // by head
+	// The statements that are on their way.
+	claim, page claim
+	settlement  settlement
+	heartbeat   heartbeat
+}
+
+type relayState uint8
+
+const (
+	notStarted relayState = iota
+	running
+	ending
+	gone
+)
+
+// batch is a leasedBatch, and its result once it is answered.
+type batch struct {
+	exists         bool
+	events         uint8 // a set
+	low, lowBehind snapshot
+	retry          bool // the head was a retry
+	// valid says that the relay knows the lease to last. again says that a claim has found the batch in flight. second says
+	// that its settlement is the second one.
+	valid, again, second bool
+	// unresolved and leaseOver are as in leasedBatch.
+	unresolved, leaseOver bool
+	answered, outage      bool
+	published             uint8 // a set
+}
+
+func has(set uint8, i int) bool { return set>>i&1 == 1 }
+
+// runs reports whether the relay's goroutines go on.
+func (r *relay) runs() bool { return r.state == running || r.state == ending }
+
+// low is followUps.low.
+func (s *state) low(id int) snapshot {
+	r := &s.relays[id]
+	low := earliest(r.seen, r.taken, r.scan, r.scanning)
+	for t := range s.in.events {
+		low = earliest(low, r.published[t], r.batches[t].low)
+		if s.in.home[t] == id {
+			low = earliest(low, s.events[t].low)
+		}
+	}
+	return low
+}
+
+// addScan is followUps.addScan.
+func (r *relay) addScan(from snapshot) { r.scan = earliest(r.scan, from) }
+
+// sees is the snapshot of a statement that begins now.
+func (d *database) sees() snapshot {
+	s := snapshot{next: d.ended + 1}
+	for _, r := range d.rows {
+		if r.state == open && r.xact < s.next {
+			s.open |= 1 << r.xact
+		}
+	}
+	return s
+}
+
+// sameAggregate reports whether two events are of one aggregate.
+func (c *scope) sameAggregate(t, u int) bool { return t == u || !c.apart }
+
+// follows reports whether the version before event t is published, or is not there: the second part of "is head" in claim.sql.
+func (c *scope) follows(rows *[mostEvents]row, t int) bool {
+	newest, published := uint8(0), true
+	for u := range c.events {
+		if w := rows[u]; c.sameAggregate(t, u) && w.state == committed && w.version < rows[t].version && w.version > newest {
+			newest, published = w.version, w.published
+		}
+	}
+	return published
+}
+
+// nextPending is "next pending" in claim.sql: the first pending event of t's aggregate behind this version, or -1.
+func (c *scope) nextPending(rows *[mostEvents]row, t int, version uint8) int {
+	next := -1
+	for u := range c.events {
+		if w := rows[u]; c.sameAggregate(t, u) && w.pending() && w.version > version && (next < 0 || w.version < rows[next].version) {
+			next = u
+		}
+	}
+	return next
+}

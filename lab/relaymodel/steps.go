@@ -1,0 +1,168 @@
+package relaymodel
+
+import (
+	"strconv"
+	"strings"
+)
+
+// step is the name of a step. {r} and {e} stand for its relay and its event, which count from 1 in the text. part says which
+// part of a statement the step is.
+type step struct {
+	text         string
+	relay, event int
+	part         string
+}
+
+func (p step) String() string {
+	return strings.NewReplacer("{r}", strconv.Itoa(p.relay+1), "{e}", strconv.Itoa(p.event+1)).Replace(p.text) + p.part
+}
+
+// taker gets the steps of a state. The step is fair if it is taken in the end unless something else makes it impossible.
+// The other steps, which are faults and new transactions, need not be taken at all.
+type taker func(fair bool, p step, do func(*state))
+
+// process is something that goes on by itself: a goroutine, a transaction, or time. It has the steps that come next in the
+// state s, for an event or a relay. A fair continuation takes up to atOnce of them in a round.
+type process struct {
+	steps  func(s *state, to taker, of int)
+	atOnce int
+}
+
+// The processes stand in the order of a fair continuation. Those of events come first, because an open transaction ends
+// before time passes. The settler settles all results before the next claim, also those of second settlements.
+var (
+	ofEvents = []process{{stepsOfTransaction, 1}}
+	ofRelays = []process{
+		{stepsOfHeartbeats, 1}, {stepsOfClaims, 1}, {stepsOfScans, 1}, {stepsOfRetries, 1}, {stepsOfPublishers, 1},
+		{stepsOfSettler, 6 * mostEvents}, {stepsOfEnd, 1}, {stepsOfProcess, 1},
+	}
+	ofTime = []process{{stepsOfLease, 1}}
+)
+
+// processes calls each for all processes.
+func (s *state) processes(each func(p process, of int)) {
+	for _, p := range ofEvents {
+		for t := range s.in.events {
+			each(p, t)
+		}
+	}
+	for _, p := range ofRelays {
+		for id := range s.relays {
+			each(p, id)
+		}
+	}
+	for _, p := range ofTime {
+		for t := range s.in.events {
+			each(p, t)
+		}
+	}
+}
+
+// steps passes all steps of a state.
+func (s *state) steps(to taker) {
+	s.processes(func(p process, of int) { p.steps(s, to, of) })
+	s.failovers(to)
+}
+
+// fault passes a step that costs one of left.faults.
+func (s *state) fault(kind bool, to taker, p step, do func(*state)) {
+	if kind && s.left.faults > 0 {
+		to(false, p, func(n *state) { n.left.faults--; do(n) })
+	}
+}
+
+// statement is a statement of a relay. parts has the function that ends each phase, or nil.
+type statement struct {
+	name         step
+	slow         bool
+	parts        [executed]func(*state)
+	answer, lose func(*state)
+}
+
+// pass passes the steps of a statement that is in the phase at.
+func (q statement) pass(s *state, to taker, at phase) {
+	named := func(part string) step { p := q.name; p.part = part; return p }
+	lost := s.in.kinds.lostAnswers
+	switch {
+	case at == executed:
+		to(true, named(": the answer"), q.answer)
+		s.fault(lost, to, named(": the answer is lost"), q.lose)
+	case q.slow:
+		to(true, named([...]string{": sent", ": begun", ": executed"}[at]), q.parts[at])
+	default:
+		all := func(n *state) {
+			for _, part := range q.parts {
+				if part != nil {
+					part(n)
+				}
+			}
+		}
+		to(true, q.name, func(n *state) { all(n); q.answer(n) })
+		s.fault(lost, to, named(", and gets no answer"), func(n *state) { all(n); q.lose(n) })
+	}
+}
+
+// stepsOfTransaction are those of the process that writes an event, and of its relay while the outcome is unknown.
+func stepsOfTransaction(s *state, to taker, t int) {
+	e, home := &s.events[t], s.in.home[t]
+	named := func(text string) step { return step{text: text, relay: home, event: t} }
+	switch e.transaction {
+	case notBegun:
+		if s.mayBegin(t) {
+			to(false, named("transaction {e} begins, in the process of relay {r}"), func(n *state) { n.begin(t) })
+		}
+	case begun:
+		if s.mayWrite(t) {
+			to(false, named("transaction {e} writes its event"), func(n *state) { n.write(t) })
+		}
+	case written:
+		to(true, named("transaction {e} commits"), func(n *state) { n.finish(t, true) })
+		if s.relays[home].state == gone {
+			to(false, named("transaction {e} rolls back, as its process is gone"), func(n *state) { n.finish(t, false) })
+		} else {
+			s.fault(s.in.kinds.rollbacks, to, named("transaction {e} rolls back"), func(n *state) { n.finish(t, false) })
+		}
+	case committing:
+		to(true, named("transaction {e} knows that it has committed"), func(n *state) { n.events[t].transaction = ended; n.accept(t) })
+		s.fault(s.in.kinds.lostAnswers && e.handover, to, named("transaction {e} gets no answer to its COMMIT"),
+			func(n *state) { n.events[t].transaction = ended })
+	case rollingBack:
+		to(true, named("transaction {e} knows that it has failed"), func(n *state) { n.events[t].transaction = ended })
+	case ended:
+		if s.mayHandBack(t) {
+			to(true, named("relay {r} looks for event {e}"), func(n *state) { n.handBack(t) })
+		}
+	}
+}
+
+// stepsOfLease has what time does to an event's lease, and to its handover. A lease is over if no relay renews it. A lease that
+// the relay renews, and that of a transaction which its process waits for, last longer, except in a stall. A lease does not end
+// while a claim that has taken it is on its way, because a claim's time is shorter.
+func stepsOfLease(s *state, to taker, t int) {
+	e, w := &s.events[t], s.db.rows[t]
+	owner := s.in.home[t]
+	if w.leased() {
+		owner = int(w.token) - 1
+	}
+	over := func(text string) step { return step{text: text, relay: owner, event: t} }
+	if !w.leased() && (!e.handover || e.expired) {
+		if e.handover && !e.leaseOver {
+			to(true, over("the handover of event {e} is too old"), func(n *state) { n.events[t].leaseOver = true; n.handBack(t) })
+		}
+		return
+	}
+	switch {
+	case has(s.relays[owner].claim.heads|s.relays[owner].page.heads, t):
+	case !s.keeps(owner, t):
+		to(true, over("the lease of relay {r} for event {e} is over"), func(n *state) { n.expire(t) })
+	case s.left.stalls > 0:
+		to(false, over("the lease of relay {r} for event {e} is over, in a stall"), func(n *state) { n.left.stalls--; n.expire(t) })
+	}
+}
+
+// keeps reports whether a relay renews its lease for an event, or waits for the event's transaction. It settles an answered
+// batch long before the lease is over.
+func (s *state) keeps(id, t int) bool {
+	b, e := &s.relays[id].batches[t], &s.events[t]
+	return b.exists || e.handover && s.in.home[t] == id && e.transaction != ended
+}

@@ -1,0 +1,148 @@
+package relaymodel
+
+// begin begins the transaction of an event. It opens the handover, if the scope has one: followUps.open.
+func (s *state) begin(t int) {
+	e := &s.events[t]
+	e.transaction = begun
+	if s.in.handover[t] {
+		e.handover, e.low = true, s.relays[s.in.home[t]].seen
+	}
+}
+
+// mayBegin reports whether the transaction can begin. Events begin in their order, because another order is the same with
+// other names. A handover needs a relay that runs and has claimed.
+func (s *state) mayBegin(t int) bool {
+	if t > 0 && s.events[t-1].transaction == notBegun {
+		return false
+	}
+	r := &s.relays[s.in.home[t]]
+	return !s.in.handover[t] || r.state == running && r.seen != none
+}
+
+// mayWrite reports whether no other transaction has the lock of the aggregate's row.
+func (s *state) mayWrite(t int) bool {
+	for u := range s.in.events {
+		if s.in.sameAggregate(t, u) && s.db.rows[u].state == open {
+			return false
+		}
+	}
+	return true
+}
+
+// write is Append, or Handover.Append: insertLeased in append.go.
+func (s *state) write(t int) {
+	e, w := &s.events[t], &s.db.rows[t]
+	newest := uint8(0)
+	for u := range s.in.events {
+		if o := s.db.rows[u]; s.in.sameAggregate(t, u) && o.state == committed {
+			newest = max(newest, o.version)
+		}
+	}
+	e.transaction = written
+	*w = row{state: open, version: newest + 1, xact: s.db.next}
+	s.db.next++
+	if !s.in.handover[t] {
+		return
+	}
+	if s.in.follows(&s.db.rows, t) {
+		w.token, w.fresh = uint8(s.in.home[t])+1, !e.expired
+	} else {
+		e.closeHandover()
+	}
+}
+
+// finish ends the transaction in the database.
+func (s *state) finish(t int, commits bool) {
+	w, e := &s.db.rows[t], &s.events[t]
+	s.db.ended = max(s.db.ended, w.xact)
+	if commits {
+		w.state, e.transaction = committed, committing
+	} else {
+		*w, e.transaction = row{}, rollingBack
+	}
+}
+
+// accept is Relay.accept and inFlight.accept: Committed was called.
+func (s *state) accept(t int) {
+	e, r := &s.events[t], &s.relays[s.in.home[t]]
+	b := &r.batches[t]
+	switch {
+	case !e.handover || e.expired || !r.runs() || r.closed || b.unresolved:
+	case b.exists:
+		e.closeHandover()
+	default:
+		*b = batch{exists: true, events: 1 << t, low: e.low, lowBehind: e.low, valid: true}
+		e.closeHandover()
+	}
+}
+
+// mayHandBack reports whether tryHandBack would do anything.
+func (s *state) mayHandBack(t int) bool {
+	r := &s.relays[s.in.home[t]]
+	return s.events[t].handover && r.runs() && !r.closed && !r.batches[t].exists
+}
+
+// handBack is inFlight.tryHandBack: the relay looks for the event, and takes the lease from it.
+func (s *state) handBack(t int) {
+	if e := &s.events[t]; s.mayHandBack(t) {
+		s.relays[s.in.home[t]].batches[t] = batch{
+			exists: true, events: 1 << t, low: e.low, lowBehind: e.low, valid: !e.expired,
+			unresolved: true, leaseOver: e.leaseOver, answered: true,
+		}
+	}
+}
+
+func (e *event) closeHandover() { e.handover, e.leaseOver, e.low = false, false, none }
+
+// expire ends the lease of an event: time has passed.
+func (s *state) expire(t int) {
+	e, w := &s.events[t], &s.db.rows[t]
+	if e.handover {
+		e.expired = true
+	}
+	if owner := int(w.token) - 1; owner >= 0 {
+		w.fresh = false
+		s.relays[owner].batches[t].valid = false
+	}
+	if e.handover {
+		s.relays[s.in.home[t]].batches[t].valid = false
+	}
+}
+
+// answer is the answer of the broker to a batch. The events in arrived have arrived, and those in acked are acknowledged.
+type answer struct {
+	arrived, acked uint8
+	outage         bool
+}
+
+// publish is publisher.publish, and what the broker does meanwhile. It starts a request for events whose predecessors are
+// acknowledged, or in the same request.
+func (s *state) publish(id, head int, a answer) {
+	b := &s.relays[id].batches[head]
+	for t := range s.in.events {
+		if has(a.arrived, t) {
+			s.arrive(t, a.arrived)
+		}
+	}
+	for t := range s.in.events {
+		s.events[t].acked = s.events[t].acked || has(a.acked, t)
+	}
+	b.answered, b.published, b.outage = true, a.acked, a.outage
+}
+
+// arrive checks an event that arrives at the broker. An event that a failover has lost may arrive.
+func (s *state) arrive(t int, request uint8) {
+	e, w := &s.events[t], s.db.rows[t]
+	switch {
+	case w.state != committed && s.in.standby != asynchronous:
+		s.broken = "an event is sent whose transaction has not committed"
+	case w.state == committed && !e.sent:
+		for u := range s.in.events {
+			o := s.db.rows[u]
+			if s.in.sameAggregate(t, u) && o.state == committed && o.version < w.version && !s.events[u].acked && !has(request, u) {
+				s.broken = "an event is sent before the version before it is acknowledged"
+			}
+		}
+	}
+	e.sent = true
+}
