@@ -141,10 +141,18 @@ func (u *unsettled) isMissing(lost []uuid.UUID) bool {
 
 // closeResolved closes the handovers whose events were there, and no longer have the lease. A scan for these
 // events is scheduled. It also closes the handovers whose leases were over before. If such an event
-// is not there, its transaction has rolled back, or a claim has found the event or will find it.
-func (s *settler) closeResolved(written []*unsettled, lost []uuid.UUID) {
+// is not there, its transaction has rolled back, or a claim will find it. If a claim has found it, the relay scans for
+// it all the same, as for a batch whose lease was lost: the relay that has claimed it may have no low in the table.
+func (s *settler) closeResolved(written []*unsettled, done queue.Settled) {
 	for _, u := range written {
-		if h := u.batch.unresolved; h != nil && (u.batch.leaseOver || !slices.Contains(lost, h.event.ID)) {
+		h := u.batch.unresolved
+		if h == nil {
+			continue
+		}
+		if u.batch.leaseOver && slices.Contains(done.Elsewhere, h.event.ID) {
+			s.followUps.scheduleScan(u.batch.low, time.Now())
+		}
+		if u.batch.leaseOver || !slices.Contains(done.Lost, h.event.ID) {
 			s.inFlight.forget(h)
 		}
 	}

@@ -134,7 +134,7 @@ func (s *settler) settle(ctx, closing context.Context, part []*unsettled) {
 	s.followUps.settled(slices.DeleteFunc(slices.Clone(written), func(u *unsettled) bool { return u.isMissing(done.Lost) }), done.Followed)
 	s.lost(ctx, written, lost)
 	s.observeRefusals(ctx, written)
-	s.closeResolved(written, done.Lost)
+	s.closeResolved(written, done)
 	s.forget(written)
 	if len(locked) > 0 {
 		oldest := locked[0].batch.events[0]

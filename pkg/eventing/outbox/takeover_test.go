@@ -338,3 +338,48 @@ func TestTheLowOfAClaimBehindTwoVersions(t *testing.T) {
 		t.Errorf("the low is %s, and that of all is %s", lows[a], first)
 	}
 }
+
+// A relay counts as dead, and claims an event before it writes its row again. Then it is killed. Another relay has given up its
+// handover of the event in between, as a claim has found it.
+func TestAHandoverThatARelayWithoutARowHasClaimed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	other, theirs := b.handedOver(t)
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := b.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := r.Handover()
+	if err := h.Append(t.Context(), tx, nil, event("a", 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(t.Context()); err != nil { // and the process does not know it
+		t.Fatal(err)
+	}
+	r.claim(t, claimed)
+	b.exec(t, `UPDATE outbox_relays SET seen_at = now() - interval '16 s' WHERE token = '`+other.token+`'`)
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	r.scanDue(t, claimed)
+	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '21 s'`)
+	other.claim(t, theirs)
+	if len(theirs) != 1 || len(claimed) != 0 {
+		t.Fatal(len(theirs), len(claimed))
+	}
+	r.expireAt(time.Now().Add(handoverTime + time.Second))
+	back := <-claimed
+	r.settleAll(t, publishResult{batch: back})
+	if r.inFlight.opened() != 0 {
+		t.Fatal("the handover is still open")
+	}
+	r.claim(t, claimed)
+	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '21 s'`)
+	if !b.isClaimedLater(t, r, claimed) {
+		t.Error("the event of a relay that is not there any more is left to the sweep")
+	}
+}

@@ -47,6 +47,9 @@ type Settled struct {
 	// Locked are the heads of the batches that Settle has skipped, because another session has
 	// locked one of their rows.
 	Locked []uuid.UUID
+	// Elsewhere are the heads that Settle should have handed back, and that are pending without the token.
+	// Perhaps a relay has claimed them that other relays regard as dead.
+	Elsewhere []uuid.UUID
 }
 
 // Settle writes the results of batches in one statement. It writes nothing of a batch whose lease
@@ -90,11 +93,11 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Settlement) 
 	var held []uuid.UUID
 	locked := !q.keepsStatements // then no lock_timeout can be set, and only settleAroundLocks is tried
 	if q.keepsStatements {
-		err = q.queryRow(ctx, genericPlanShortWait, settle, args, &held, &s.Followed, &s.Locked)
+		err = q.queryRow(ctx, genericPlanShortWait, settle, args, &held, &s.Followed, &s.Locked, &s.Elsewhere)
 		locked = txn.IsLocked(err)
 	}
 	if locked {
-		err = q.queryRow(ctx, genericPlan, settleAroundLocks, args, &held, &s.Followed, &s.Locked)
+		err = q.queryRow(ctx, genericPlan, settleAroundLocks, args, &held, &s.Followed, &s.Locked, &s.Elsewhere)
 	}
 	if err != nil {
 		return Settled{}, fmt.Errorf("settle: %w", err)
