@@ -53,6 +53,8 @@ type parts struct {
 	recovery bool
 	// claimLow: the low of a relay that meets another server covers the claim that is on its way.
 	claimLow bool
+	// elsewhere: a relay that gives up a handover scans for its event if another relay has claimed it.
+	elsewhere bool
 }
 
 // initial returns the first state of the scope: the relays that run have registered, scanned and met each other.

@@ -6,6 +6,8 @@ type settlement struct {
 	head   uint8
 	behind uint8 // "behind": the next event behind a retry counted from 1, or 0
 	mine   bool  // the head has the relay's lease
+	// elsewhere says that the head is pending without the relay's lease: Settled.Elsewhere.
+	elsewhere bool
 }
 
 // last returns the version of the last published event of a batch, or 0.
@@ -34,6 +36,7 @@ func (s *state) executeSettlement(id int) {
 	b, head := &s.relays[id].batches[e.head], &s.db.rows[e.head]
 	e.phase, e.mine = executed, head.state == committed && head.token == uint8(id)+1
 	if !e.mine {
+		e.elsewhere = head.pending()
 		return
 	}
 	for t := range s.in.events {
@@ -66,19 +69,30 @@ func (s *state) firstUnpublished(b *batch) int {
 // answerSettlement is settler.settle after an answer.
 func (s *state) answerSettlement(id int) {
 	r := &s.relays[id]
-	head, lost := int(r.settlement.head), !r.settlement.mine
+	a := r.settlement
 	r.settlement = settlement{}
-	b, e := &r.batches[head], &s.events[head]
-	if !b.unresolved || !lost || e.uncertain { // isMissing
+	head := int(a.head)
+	b := &r.batches[head]
+	if !b.unresolved || a.mine || s.events[head].uncertain { // isMissing
 		s.follow(r, head)
 	}
-	if lost && !b.unresolved && !b.second {
+	if b.unresolved {
+		s.closeResolved(r, a)
+	} else if !a.mine && !b.second {
 		r.addScan(b.low)
 	}
-	if b.unresolved && (b.leaseOver || !lost) {
-		e.closeHandover()
-	}
 	r.forget(head)
+}
+
+// closeResolved is settler.closeResolved.
+func (s *state) closeResolved(r *relay, a settlement) {
+	b := &r.batches[a.head]
+	if b.leaseOver && a.elsewhere && !s.in.without.elsewhere {
+		r.addScan(b.low)
+	}
+	if b.leaseOver || a.mine {
+		s.events[a.head].closeHandover()
+	}
 }
 
 // follow is followUps.follow.
