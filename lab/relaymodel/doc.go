@@ -1,6 +1,6 @@
 // Package relaymodel searches a model of the outbox's relays for histories that break their promises. The random histories of
 // pkg/eventing/outbox run the code itself, and meet a rare order of steps by chance. The model has only the protocol, so
-// that a search reaches every order of its steps within a scope. It has found faults that years of random histories had not.
+// that a search reaches every order of its steps within a scope. It has found faults that no random history had met.
 //
 // # What is modelled
 //
@@ -9,13 +9,13 @@
 //	pkg/eventing/outbox                       here
 //	queue/claim.sql                           claim.go: candidates, executeClaim; state.go: follows, nextPending
 //	queue/settle.sql                          settle.go: beginSettlement, executeSettlement
-//	queue/heartbeat.sql                       heartbeat.go: executeHeartbeat, inherit
+//	queue/heartbeat.sql                       heartbeat.go: executeHeartbeat, inherit, takeOver
 //	queue/snapshot.go                         snapshot.go
 //	append.go: insertLeased                   transaction.go: write
 //	claimer.go, scanner.go                    claim.go: sendClaim, answerClaim, sendPage, answerPage
-//	settler.go, unsettled.go                  settle.go: answerSettlement, forget, loseSettlement
-//	heartbeat.go, followups.go                heartbeat.go: answerHeartbeat; settle.go: follow; state.go: low
-//	handover.go, handovers.go                 transaction.go
+//	settler.go, unsettled.go                  settle.go: answerSettlement, follow, forget, loseSettlement
+//	heartbeat.go, followups.go                heartbeat.go: answerHeartbeat; state.go: low
+//	handover.go, handovers.go                 transaction.go; settle.go: closeResolved
 //	inflight.go                               claim.go: dispatch; state.go: low
 //	publisher.go                              transaction.go: publish
 //	relay.go: Run                             life.go: stepsOfEnd
