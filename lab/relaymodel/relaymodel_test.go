@@ -1,7 +1,9 @@
 package relaymodel
 
 import (
+	"math"
 	"os"
+	"runtime/debug"
 	"testing"
 	"time"
 )
@@ -103,6 +105,8 @@ func TestRelaysKeepTheirPromises(t *testing.T) {
 	scopes, inFull := quick, os.Getenv("LOCKSTEP_FULL") != ""
 	if inFull {
 		scopes = append(scopes, full...)
+		t.Cleanup(func() { debug.SetMemoryLimit(math.MaxInt64) })
+		debug.SetMemoryLimit(3 << 30) // the searches need half of it, and leave much garbage
 	}
 	for _, c := range scopes {
 		t.Run(c.name, func(t *testing.T) {
