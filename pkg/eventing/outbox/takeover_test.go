@@ -413,3 +413,29 @@ func TestAHandoverIsGivenUpWhileTheRelayMeetsANewServer(t *testing.T) {
 		}
 	}
 }
+
+// A claim has found an event while the relay met another server. The event is published, and its version is in a list, before
+// the goroutine of the claim notes that the claim has ended. The low of the version is of the former server.
+func TestAVersionIsPublishedBeforeItsClaimEnds(t *testing.T) {
+	t.Parallel()
+	for name, held := range map[string]bool{"all tenants": false, "held tenant": true} {
+		a, f := newFollowUps(), newInFlight()
+		a.seen = "1000000:1000000:"
+		f.reserve(byClaim)
+		todo := a.take(10)
+		a.heartbeatWritten(queue.HeartbeatResult{Low: "3:3:", Seen: "9:9:", Server: time.Now()}, true, f)
+		a.beginScan()
+		a.endScan()
+		batch := queue.Batch{{Event: event("a", 1)}} // as many events as the claim may take
+		h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "9:9:"}, sent: time.Now(), low: todo.seen})
+		if held {
+			a.holdSaved(batch.Tenant())
+		}
+		a.settled([]*unsettled{published(h[0], 1)}, true)
+		f.removeAll(h)
+		a.claimed(f, "9:9:", todo, todo.seen)
+		if low := a.low(f); low != "3:3:" {
+			t.Errorf("%s: the low is %s, and does not cover what follows the version", name, low)
+		}
+	}
+}
