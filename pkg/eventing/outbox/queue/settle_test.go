@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"context"
 	"runtime"
 	"strings"
 	"testing"
@@ -213,7 +214,7 @@ func TestSettleSeesAClaimThatItWaitedFor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = tx.Rollback(t.Context()) }()
+		t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
 		if _, err := tx.Exec(t.Context(), `UPDATE outbox SET lock_token = 'another', locked_at = now()`); err != nil {
 			t.Fatal(err)
 		}
