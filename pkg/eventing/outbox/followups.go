@@ -88,14 +88,8 @@ func (v *versions) take(n int) []followUp {
 	return taken
 }
 
-// giveBack ends a claim, and puts versions that the claim has taken back into list. Other events of the
-// claim are in flight already. If the relay has met another server meanwhile, their lows may be of the
-// former server, and so may be those of the versions (see inFlight.startLowsAt).
-func (v *versions) giveBack(taken []followUp, f *inFlight) {
-	if v.metLow != "" {
-		f.startLowsAt(v.metLow)
-		lower(taken, v.metLow)
-	}
+// giveBack ends a claim, and puts versions that the claim has taken back into list.
+func (v *versions) giveBack(taken []followUp) {
 	v.takenLow, v.metLow = "", ""
 	if len(taken) > 0 {
 		v.list, v.dueAt = append(taken, v.list...), soonest(v.dueAt, time.Now())
@@ -107,6 +101,23 @@ func (v *versions) startLowsAt(low queue.TxSnapshot) {
 	lower(v.list, low)
 	if v.takenLow != "" {
 		v.takenLow, v.metLow = queue.Earliest(v.takenLow, low), queue.Earliest(v.metLow, low)
+	}
+}
+
+// endClaim expects the lock. It ends a claim that has taken versions from v, and gives back those in taken. Other
+// events of the claim are in flight already, or even published. If the relay has met another server meanwhile, their lows
+// may be of the former server, and so may be those of the versions. A claim that was sent since is left as it is: two
+// claims that overlap again and again would pass the low on to each other for ever.
+func (a *followUps) endClaim(v *versions, taken []followUp, f *inFlight) {
+	met := v.metLow
+	v.giveBack(taken)
+	if met == "" {
+		return
+	}
+	f.startLowsAt(met)
+	lower(a.published.list, met)
+	for _, h := range a.held {
+		lower(h.published.list, met)
 	}
 }
 
@@ -242,7 +253,7 @@ func (a *followUps) claimed(f *inFlight, seen queue.TxSnapshot, taken toClaim, f
 	defer a.mu.Unlock()
 	a.noteSkippedTenants(taken.seen, taken.held)
 	a.noteSkippedTypes(from, paused...)
-	a.published.giveBack(nil, f)
+	a.endClaim(&a.published, nil, f)
 	if taken.server.Equal(a.server) && taken.met.Equal(a.server) {
 		a.seen = seen
 	} else {
@@ -274,7 +285,7 @@ func (a *followUps) relays() int {
 func (a *followUps) giveBack(f *inFlight, after []followUp) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.published.giveBack(after, f)
+	a.endClaim(&a.published, after, f)
 	a.dropExcess()
 }
 

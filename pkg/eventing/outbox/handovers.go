@@ -150,7 +150,8 @@ func (s *settler) closeResolved(written []*unsettled, done queue.Settled) {
 			continue
 		}
 		if u.batch.leaseOver && slices.Contains(done.Elsewhere, h.event.ID) {
-			s.followUps.scheduleScan(u.batch.low, time.Now())
+			low, _ := u.batch.lows()
+			s.followUps.scheduleScan(low, time.Now())
 		}
 		if u.batch.leaseOver || !slices.Contains(done.Lost, h.event.ID) {
 			s.inFlight.forget(h)

@@ -268,7 +268,7 @@ func (a *followUps) turnFollowed(f *inFlight, h *heldTenant, rest []followUp, fr
 	h.seen = queue.Latest(h.seen, seen)
 	a.noteSkippedTypes(from, paused...)
 	h.low = queue.Earliest(h.low, from)
-	h.published.giveBack(rest, f)
+	a.endClaim(&h.published, rest, f)
 }
 
 // turnScanned ends a turn's claim in the page p. The claim has skipped events of the types in
@@ -286,5 +286,5 @@ func (a *followUps) turnScanned(h *heldTenant, p queue.Page, paused []string) {
 func (a *followUps) turnFailed(f *inFlight, h *heldTenant, after []followUp) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	h.published.giveBack(after, f)
+	a.endClaim(&h.published, after, f)
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -381,5 +382,60 @@ func TestAHandoverThatARelayWithoutARowHasClaimed(t *testing.T) {
 	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '21 s'`)
 	if !b.isClaimedLater(t, r, claimed) {
 		t.Error("the event of a relay that is not there any more is left to the sweep")
+	}
+}
+
+// A relay gives up a handover while it meets another server, which changes the lows of all events in flight. The race detector
+// sees a low that is read without its lock, in most of these tries at least once.
+func TestAHandoverIsGivenUpWhileTheRelayMeetsANewServer(t *testing.T) {
+	t.Parallel()
+	for range 100 {
+		r := &Relay{followUps: newFollowUps(), inFlight: newInFlight()}
+		r.followUps.seen = "5:5:"
+		h := &Handover{event: event("a", 1), low: "5:5:"}
+		batch := &leasedBatch{events: queue.Batch{{Event: h.event}}, low: h.low, lowBehind: h.low, unresolved: h, leaseOver: true}
+		r.inFlight.handovers[h], r.inFlight.batches[h.event.ID] = struct{}{}, batch
+		s := &settler{Relay: r}
+		start := make(chan struct{})
+		var both sync.WaitGroup
+		both.Go(func() {
+			<-start
+			r.followUps.heartbeatWritten(queue.HeartbeatResult{Low: "3:3:", Seen: "4:4:"}, true, r.inFlight)
+		})
+		both.Go(func() {
+			<-start
+			s.closeResolved([]*unsettled{{publishResult: publishResult{batch: batch}}}, queue.Settled{Elsewhere: []uuid.UUID{h.event.ID}})
+		})
+		close(start)
+		both.Wait()
+		if low := r.followUps.low(r.inFlight); low != "3:3:" {
+			t.Fatalf("the low is %s", low)
+		}
+	}
+}
+
+// A claim has found an event while the relay met another server. The event is published, and its version is in a list, before
+// the goroutine of the claim notes that the claim has ended. The low of the version is of the former server.
+func TestAVersionIsPublishedBeforeItsClaimEnds(t *testing.T) {
+	t.Parallel()
+	for name, held := range map[string]bool{"all tenants": false, "held tenant": true} {
+		a, f := newFollowUps(), newInFlight()
+		a.seen = "1000000:1000000:"
+		f.reserve(byClaim)
+		todo := a.take(10)
+		a.heartbeatWritten(queue.HeartbeatResult{Low: "3:3:", Seen: "9:9:", Server: time.Now()}, true, f)
+		a.beginScan()
+		a.endScan()
+		batch := queue.Batch{{Event: event("a", 1)}} // as many events as the claim may take
+		h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "9:9:"}, sent: time.Now(), low: todo.seen})
+		if held {
+			a.holdSaved(batch.Tenant())
+		}
+		a.settled([]*unsettled{published(h[0], 1)}, true)
+		f.removeAll(h)
+		a.claimed(f, "9:9:", todo, todo.seen)
+		if low := a.low(f); low != "3:3:" {
+			t.Errorf("%s: the low is %s, and does not cover what follows the version", name, low)
+		}
 	}
 }

@@ -47,8 +47,9 @@ type Settled struct {
 	// Locked are the heads of the batches that Settle has skipped, because another session has
 	// locked one of their rows.
 	Locked []uuid.UUID
-	// Elsewhere are the heads that Settle should have handed back, and that are pending without the token.
-	// Perhaps a relay has claimed them that other relays regard as dead.
+	// Elsewhere are the lost heads that Settle should have handed back, and that its snapshot saw pending.
+	// Perhaps a relay has claimed them that other relays regard as dead. In the snapshot such a head may still
+	// have the token, if the statement has waited for the claim.
 	Elsewhere []uuid.UUID
 }
 

@@ -78,7 +78,9 @@ SELECT ARRAY(SELECT id FROM mine),
        EXISTS (SELECT FROM unnest($12::text[], $13::text[], $14::bigint[]) AS done(aggregate_type, aggregate_id, version)
                 CROSS JOIN LATERAL ({{template "next pending"}}) o),
        ARRAY(SELECT head FROM busy),
-       ARRAY(SELECT id FROM outbox WHERE id = ANY($11::uuid[]) AND published_at IS NULL AND lock_token IS DISTINCT FROM $1)
+       ARRAY(SELECT id FROM outbox
+              WHERE id = ANY($11::uuid[]) AND published_at IS NULL
+                AND (id IN (SELECT id FROM mine UNION ALL SELECT head FROM busy)) IS NOT TRUE)
 {{end}}
 
 {{define "renew"}}

@@ -1,6 +1,8 @@
 package queue_test
 
 import (
+	"context"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -197,5 +199,47 @@ func TestRenewKeepsOthersOut(t *testing.T) {
 	}
 	if held, lost, err := b.Renew(t.Context(), "stranger", heads); len(held) != 0 || len(lost) != 1 || err != nil {
 		t.Errorf("renewing what another holds: %v, %v, %v", held, lost, err)
+	}
+}
+
+// A settling that hands an event back waits for the claim of another relay, which has locked the row. The snapshot of the
+// settling is from before the claim.
+func TestSettleSeesAClaimThatItWaitedFor(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	b.append(t, "a", 1, 1)
+	batch := b.page(t, as("t")).Batches[0]
+	for {
+		tx, err := b.db.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
+		if _, err := tx.Exec(t.Context(), `UPDATE outbox SET lock_token = 'another', locked_at = now()`); err != nil {
+			t.Fatal(err)
+		}
+		settled := make(chan queue.Settled, 1)
+		go func() {
+			s, err := b.Settle(t.Context(), "t", []queue.Settlement{{Batch: batch}})
+			if err != nil {
+				t.Error(err)
+			}
+			settled <- s
+		}()
+		for b.count(t, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0 && len(settled) == 0 {
+			runtime.Gosched()
+		}
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got := <-settled
+		if len(got.Locked) > 0 { // the machine is slow, and the settling has not waited so long
+			b.exec(t, `UPDATE outbox SET lock_token = 't'`)
+			continue
+		}
+		if len(got.Lost) != 1 || len(got.Elsewhere) != 1 {
+			t.Errorf("lost %d, elsewhere %d, want 1 each", len(got.Lost), len(got.Elsewhere))
+		}
+		return
 	}
 }
