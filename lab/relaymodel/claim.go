@@ -20,8 +20,8 @@ type claim struct {
 	since snapshot
 	after [mostEvents]snapshot
 	part  uint8
-	// alive are the relays whose leases the claim leaves alone: the other living ones. unknownLeases and met are the
-	// relay's unknownLeases and server when the claim was sent.
+	// alive are the relays whose leases the claim leaves alone: the other living ones. unknownLeases is that of the relay when
+	// the claim was sent. met is the life of the server of which since and after are.
 	alive, met    uint8
 	unknownLeases bool
 	// rows and seen are what the statement sees, and server is the server that executes it.
@@ -55,9 +55,9 @@ func (s *state) sendClaim(id int) {
 // sendPage is the first half of Relay.scan, for a page of a scan or for retries.
 func (s *state) sendPage(id int, kind claimKind) {
 	r := &s.relays[id]
-	r.page = claim{phase: sent, kind: kind, alive: r.alive, unknownLeases: r.unknownLeases}
+	r.page = claim{phase: sent, kind: kind, alive: r.alive, met: r.server, unknownLeases: r.unknownLeases}
 	if kind == claimPage {
-		r.page.since = r.scanning
+		r.page.since, r.page.met = r.scanning, r.scanLife
 		for !has(r.unread, int(r.page.part)) {
 			r.page.part++
 		}
@@ -66,7 +66,7 @@ func (s *state) sendPage(id int, kind claimKind) {
 
 // beginScan is followUps.beginScan and TxSnapshot.Since.
 func (r *relay) beginScan() {
-	r.scanning, r.scan = r.scan, none
+	r.scanning, r.scan, r.scanLife = r.scan, none, r.server
 	r.unread = r.scanning.open | 1
 }
 
@@ -147,7 +147,7 @@ func (s *state) answerClaim(id int) {
 	r.claim = claim{}
 	s.dispatch(id, &c)
 	r.taken = none
-	from := earliest(earliest(c.after[:]...), c.since)
+	from := s.covering(r, earliest(earliest(c.after[:]...), c.since), c.met)
 	if r.hasLeft(&c, s.in.without) {
 		r.addScan(from)
 	}
@@ -176,14 +176,19 @@ func (s *state) answerPage(id int) {
 		r.addScan(r.scanning)
 	}
 	if r.unread &^= 1 << c.part; r.unread == 0 {
-		r.scanning = none
+		r.scanning, r.scanLife = none, 0
 	}
 }
 
-// loseClaim is what becomes of the relay when a claim of new events fails: see Relay.claimNew and followUps.giveBack.
-func (r *relay) loseClaim() {
+// loseClaim is what becomes of the relay when a claim of new events fails: see Relay.claimNew and followUps.giveBackTo.
+func (s *state) loseClaim(r *relay) {
 	for t, low := range r.claim.after {
-		r.published[t] = earliest(r.published[t], low)
+		if r.claim.met == r.server {
+			r.published[t] = earliest(r.published[t], low)
+		}
+	}
+	if r.claim.met != r.server && !s.in.without.lostClaim {
+		r.addScan(r.floor)
 	}
 	r.claim, r.taken, r.unknownLeases = claim{}, none, true
 }
@@ -200,7 +205,7 @@ func (s *state) dispatch(id int, c *claim) {
 		case b.exists:
 			b.again, b.valid = true, true
 		default:
-			*b = batch{exists: true, low: c.since, lowBehind: c.seen, valid: true, retry: c.rows[t].retry}
+			*b = batch{exists: true, low: c.since, lowBehind: c.seen, life: c.met, valid: true, retry: c.rows[t].retry}
 			for u := range s.in.events {
 				w := c.rows[u]
 				if s.in.sameAggregate(t, u) && w.pending() && w.version >= c.rows[t].version {
@@ -212,6 +217,8 @@ func (s *state) dispatch(id int, c *claim) {
 			}
 			if b.retry {
 				b.low = c.seen
+			} else if c.server != c.met {
+				b.lowBehind = b.low
 			}
 		}
 	}

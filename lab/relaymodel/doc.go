@@ -14,9 +14,10 @@
 //	append.go: insertLeased                   transaction.go: write
 //	claimer.go, scanner.go                    claim.go: sendClaim, answerClaim, sendPage, answerPage
 //	settler.go, unsettled.go                  settle.go: answerSettlement, follow, forget, loseSettlement
-//	heartbeat.go, followups.go                heartbeat.go: answerHeartbeat; state.go: low
+//	heartbeat.go, duescans.go                 heartbeat.go: answerHeartbeat; state.go: low
 //	handover.go, handovers.go                 transaction.go; settle.go: closeResolved
 //	inflight.go                               claim.go: dispatch; state.go: low
+//	life.go                                   heartbeat.go: meet; state.go: covering
 //	publisher.go                              transaction.go: publish
 //	relay.go: Run                             life.go: stepsOfEnd
 //
@@ -53,5 +54,6 @@
 // A history is one of the shortest: its steps, one a line, then the tables, and how it goes on without further faults. Look for
 // the event that stays pending: its row has a lease that is over or a version that no relay follows, and all lows have seen its
 // transaction (xact is below next and not in the set open). Then look for the last step after which a relay was still to
-// look for the event. Before the code is changed, write the history as a test of the package outbox: takeover_test.go has such tests.
+// look for the event. Before the code is changed, write the history as a test of the package outbox: takeover_test.go and
+// failover_test.go have such tests.
 package relaymodel

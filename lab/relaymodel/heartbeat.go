@@ -91,7 +91,7 @@ func (s *state) answerHeartbeat(id int) {
 		return
 	}
 	restart := h.low == none || h.server != r.server
-	r.alive, r.server = h.alive, h.server
+	r.alive = h.alive
 	from := h.inherited
 	if s.in.without.inherited && earliest(h.written, h.low) != h.low {
 		from = h.written
@@ -102,9 +102,19 @@ func (s *state) answerHeartbeat(id int) {
 		r.unknownLeases = true
 	}
 	if restart {
-		r.seen, from = h.seen, h.written
+		from = h.written
+		r.meet(&h)
 	}
 	r.addScan(from)
+}
+
+// meet is followUps.meet.
+func (r *relay) meet(h *heartbeat) {
+	r.server, r.floor, r.seen = h.server, h.written, h.seen
+	r.published = [mostEvents]snapshot{}
+	if r.taken != none {
+		r.taken = h.written
+	}
 }
 
 // end ends a relay's process. Its handovers are gone, and nobody settles its batches.

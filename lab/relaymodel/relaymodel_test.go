@@ -56,6 +56,10 @@ var (
 			events: 1, relays: 2, first: 2, handover: handedOver, slow: [mostRelays]slow{1: slowClaims},
 			left: budget{faults: 1, kills: 1, failovers: 1}, kinds: kinds{lostAnswers: true},
 		}},
+		{"a failover while a claim is on its way, and two lost answers", scope{
+			events: 1, relays: 2, first: 1, slow: [mostRelays]slow{slowClaims},
+			left: budget{faults: 2, failovers: 1}, kinds: kinds{lostAnswers: true},
+		}},
 		{"a relay that starts", scope{
 			events: 1, relays: 2, first: 1, handover: handedOver, left: budget{faults: 1, kills: 1}, kinds: allKinds,
 		}},
@@ -149,6 +153,14 @@ func TestEachPartIsNeeded(t *testing.T) {
 		{"claimLow", scope{
 			events: 1, relays: 2, first: 2, handover: handedOver, slow: [mostRelays]slow{1: slowClaims},
 			left: budget{faults: 1, kills: 1, failovers: 1}, kinds: kinds{lostAnswers: true}, without: parts{claimLow: true},
+		}},
+		{"floor", scope{
+			events: 2, relays: 1, first: 1, handover: [mostEvents]bool{1: true},
+			left: budget{faults: 1, failovers: 1}, kinds: kinds{rollbacks: true}, without: parts{floor: true},
+		}},
+		{"lostClaim", scope{
+			events: 1, relays: 2, first: 1, slow: [mostRelays]slow{slowClaims},
+			left: budget{faults: 2, failovers: 1}, kinds: kinds{lostAnswers: true}, without: parts{lostClaim: true},
 		}},
 		{"elsewhere", scope{
 			events: 1, relays: 2, first: 2, handover: handedOver,

@@ -53,6 +53,10 @@ type parts struct {
 	recovery bool
 	// claimLow: the low of a relay that meets another server covers the claim that is on its way.
 	claimLow bool
+	// floor: the low of a batch or handover of a former life of the server is the floor of the present one.
+	floor bool
+	// lostClaim: a relay that has met another server since it sent a claim scans for the claim's events if the answer is lost.
+	lostClaim bool
 	// elsewhere: a relay that gives up a handover scans for its event if another relay has claimed it.
 	elsewhere bool
 }

@@ -79,7 +79,7 @@ func (s *state) answerSettlement(id int) {
 	if b.unresolved {
 		s.closeResolved(r, a)
 	} else if !a.mine && !b.second {
-		r.addScan(b.low)
+		r.addScan(s.covering(r, b.low, b.life))
 	}
 	r.forget(head)
 }
@@ -88,7 +88,7 @@ func (s *state) answerSettlement(id int) {
 func (s *state) closeResolved(r *relay, a settlement) {
 	b := &r.batches[a.head]
 	if b.leaseOver && a.elsewhere && !s.in.without.elsewhere {
-		r.addScan(b.low)
+		r.addScan(s.covering(r, b.low, b.life))
 	}
 	if b.leaseOver || a.mine {
 		s.events[a.head].closeHandover()
@@ -106,10 +106,10 @@ func (s *state) follow(r *relay, head int) {
 			low = b.low
 		}
 		if version, t := s.last(b); version > 0 {
-			r.published[t] = earliest(r.published[t], low)
+			r.published[t] = earliest(r.published[t], s.covering(r, low, b.life))
 		}
 	case !b.retry:
-		r.addScan(b.low)
+		r.addScan(s.covering(r, b.low, b.life))
 	}
 }
 
@@ -137,7 +137,7 @@ func (s *state) loseSettlement(id int) {
 		r.forget(head)
 	default:
 		r.unknownLeases = true
-		r.addScan(b.low)
+		r.addScan(s.covering(r, b.low, b.life))
 		r.forget(head)
 	}
 }

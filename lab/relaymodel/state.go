@@ -74,10 +74,11 @@ const (
 // event is an event as its transaction, its handover and the broker know it.
 type event struct {
 	transaction progress
-	// handover says that the handover is open. low is its snapshot. leaseOver says that the relay knows that its lease is
-	// over. uncertain says that a statement has failed that may have taken the lease from the event.
+	// handover says that the handover is open. low is its snapshot, of this life of the server. leaseOver says that the relay
+	// knows that its lease is over. uncertain says that a statement has failed that may have taken the lease from the event.
 	handover, leaseOver, uncertain bool
 	low                            snapshot
+	life                           uint8
 	// expired says that the lease was over before the event was written.
 	expired     bool
 	sent, acked bool
@@ -99,16 +100,16 @@ type relay struct {
 	state relayState
 	// closed says that an ending relay takes no more handovers, and looks for none.
 	closed bool
-	// seen is the snapshot of the last claim, server the server of the last heartbeat, alive a set of relays.
-	seen          snapshot
+	// seen is the snapshot of the last claim, server and floor are the meeting, alive is a set of relays.
+	seen, floor   snapshot
 	server, alive uint8
 	// published has the lows of the last published events of aggregates; taken is takenLow of a claim.
 	published [mostEvents]snapshot
 	taken     snapshot
 	// scan and scanning are scanLow and scanningLow. unread are the pages of the running scan: bit x for the rows of the
-	// transaction x that was open, and bit 0 for the rows of all later ones.
-	scan, scanning snapshot
-	unread         uint8
+	// transaction x that was open, and bit 0 for the rows of all later ones. scanLife is the server's life when it began.
+	scan, scanning   snapshot
+	unread, scanLife uint8
 	// unknownLeases says that unknownLeasesUntil is in the future.
 	unknownLeases bool
 	batches       [mostEvents]batch // by head
@@ -132,6 +133,7 @@ type batch struct {
 	exists         bool
 	events         uint8 // a set
 	low, lowBehind snapshot
+	life           uint8
 	retry          bool // the head was a retry
 	// valid says that the relay knows the lease to last. again says that a claim has found the batch in flight. second says
 	// that its settlement is the second one.
@@ -152,12 +154,21 @@ func (s *state) low(id int) snapshot {
 	r := &s.relays[id]
 	low := earliest(r.seen, r.taken, r.scan, r.scanning)
 	for t := range s.in.events {
-		low = earliest(low, r.published[t], r.batches[t].low)
+		b, e := &r.batches[t], &s.events[t]
+		low = earliest(low, r.published[t], s.covering(r, b.low, b.life))
 		if s.in.home[t] == id {
-			low = earliest(low, s.events[t].low)
+			low = earliest(low, s.covering(r, e.low, e.life))
 		}
 	}
 	return low
+}
+
+// covering is meeting.low.
+func (s *state) covering(r *relay, low snapshot, life uint8) snapshot {
+	if low == none || life == r.server || s.in.without.floor {
+		return low
+	}
+	return r.floor
 }
 
 // addScan is followUps.addScan.

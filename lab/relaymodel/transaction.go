@@ -5,7 +5,8 @@ func (s *state) begin(t int) {
 	e := &s.events[t]
 	e.transaction = begun
 	if s.in.handover[t] {
-		e.handover, e.low = true, s.relays[s.in.home[t]].seen
+		r := &s.relays[s.in.home[t]]
+		e.handover, e.low, e.life = true, r.seen, r.server
 	}
 }
 
@@ -71,7 +72,7 @@ func (s *state) accept(t int) {
 	case b.exists:
 		e.closeHandover()
 	default:
-		*b = batch{exists: true, events: 1 << t, low: e.low, lowBehind: e.low, valid: true}
+		*b = batch{exists: true, events: 1 << t, low: e.low, lowBehind: e.low, life: e.life, valid: true}
 		e.closeHandover()
 	}
 }
@@ -86,13 +87,13 @@ func (s *state) mayHandBack(t int) bool {
 func (s *state) handBack(t int) {
 	if e := &s.events[t]; s.mayHandBack(t) {
 		s.relays[s.in.home[t]].batches[t] = batch{
-			exists: true, events: 1 << t, low: e.low, lowBehind: e.low, valid: !e.expired,
+			exists: true, events: 1 << t, low: e.low, lowBehind: e.low, life: e.life, valid: !e.expired,
 			unresolved: true, leaseOver: e.leaseOver, answered: true,
 		}
 	}
 }
 
-func (e *event) closeHandover() { e.handover, e.leaseOver, e.low = false, false, none }
+func (e *event) closeHandover() { e.handover, e.leaseOver, e.low, e.life = false, false, none, 0 }
 
 // expire ends the lease of an event: time has passed.
 func (s *state) expire(t int) {

@@ -106,7 +106,7 @@ func (r *Relay) waitForWork(ctx context.Context, wait time.Duration) {
 // claimNew claims new events and the events behind published ones. The caller has reserved room
 // for them.
 func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string, claimed chan<- *leasedBatch) error {
-	todo := r.followUps.take(r.claimEvents())
+	todo := r.followUps.take(r.claimEvents(), paused...)
 	at, lows, bound := versionsOf(todo.after)
 	bound = queue.Earliest(bound, todo.seen)
 	sent := time.Now()
@@ -114,40 +114,25 @@ func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string,
 	// the relay has handed back its leases.
 	claiming, done := outlive(ctx, r.drainFor)
 	defer done()
-	claim := r.claimLimits(paused, todo.alive, todo.held)
+	claim := r.claimLimits(todo.exclusions)
 	c, err := r.queue.ClaimNew(claiming, claim, todo.seen, at)
 	if err != nil {
 		r.inFlight.release()
 		r.followUps.noteUnknownLeases()
-		r.followUps.giveBack(r.inFlight, todo.after)
+		r.followUps.giveBack(todo)
 		return err
 	}
-	r.dispatch(claimResult{Claimed: c, claim: claim, sent: sent, low: todo.seen, lows: lows}, claimed)
+	r.dispatch(claimResult{Claimed: c, claim: claim, sent: sent, low: todo.seen, lows: lows, life: todo.life}, claimed)
 	if c.Truncated {
 		r.followUps.scheduleScan(bound, sent)
 	} else if r.followUps.hasLeft(c, todo.alive) {
 		r.followUps.scheduleScan(bound, sent.Add(max(c.FreeIn, jittered(scanEvery))))
 	}
-	todo.server = c.Server
-	r.followUps.claimed(r.inFlight, c.Seen, todo, bound, paused...)
+	r.followUps.claimed(c, todo, bound)
 	r.failures.Store(0)
 	s.claimed(sent, len(c.Batches), c.Truncated)
 	return nil
 }
-
-// versionsOf splits the published versions in after. at has the versions. lows maps the aggregate
-// of each version to the earliest low of its versions. first is the earliest of all lows.
-func versionsOf(after []followUp) (at []queue.AggregateVersion, lows map[aggregateKey]queue.TxSnapshot, first queue.TxSnapshot) {
-	at, lows = make([]queue.AggregateVersion, len(after)), make(map[aggregateKey]queue.TxSnapshot, len(after))
-	for i, p := range after {
-		key := aggregateKey{p.AggregateType, p.AggregateID}
-		at[i], lows[key], first = p.AggregateVersion, queue.Earliest(lows[key], p.low), queue.Earliest(first, p.low)
-	}
-	return at, lows, first
-}
-
-// aggregateKey names an aggregate.
-type aggregateKey struct{ kind, id string }
 
 // claimResult is the result of one claim, with the limits of the claim and the time when the claim
 // was sent. low is a snapshot that saw none of the claimed events. low is empty if the claim looked
@@ -159,6 +144,8 @@ type claimResult struct {
 	sent  time.Time
 	low   queue.TxSnapshot
 	lows  map[aggregateKey]queue.TxSnapshot // the low of each published version; may be nil
+	// life is the life of the server of which low and lows are.
+	life life
 	// retries says that the claim looked for retries.
 	retries bool
 	// candidates says that the events were claimed to choose probes from. Such events do not use
@@ -228,12 +215,12 @@ func (r *Relay) holdBusy(claimed []queue.Batch, relays int) {
 }
 
 // claimLimits returns this relay's token and the limits of its next claim.
-func (r *Relay) claimLimits(paused, alive, held []string) queue.Claim {
+func (r *Relay) claimLimits(without exclusions) queue.Claim {
 	aggregates, versions := r.claimSize.limits()
 	events := r.claimEvents()
 	return queue.Claim{
-		Token: r.token, Alive: alive, UnknownLeases: r.followUps.mayHaveUnknownLeases(), Without: paused,
-		Aggregates: min(aggregates, events+1), Events: events, PerAggregate: versions, Bytes: claimBytes, WithoutTenants: held,
+		Token: r.token, Alive: without.alive, UnknownLeases: r.followUps.mayHaveUnknownLeases(), Without: without.paused,
+		Aggregates: min(aggregates, events+1), Events: events, PerAggregate: versions, Bytes: claimBytes, WithoutTenants: without.held,
 	}
 }
 

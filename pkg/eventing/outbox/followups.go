@@ -21,9 +21,9 @@ type followUps struct {
 	// seen is the snapshot of the last claim of new events. An event is new if that snapshot did
 	// not see the event. seen is empty until the relay has its row in the table of relays.
 	seen queue.TxSnapshot
-	// server is when the server was started that answered the last heartbeat. seen is a snapshot of
-	// that server. A session of a former primary may still answer claims.
-	server time.Time
+	// met is the server that answered the last heartbeat. seen is a snapshot of that server. A session of
+	// a former primary may still answer claims.
+	met meeting
 	// published are the last published versions of aggregates. Relays that saw an event
 	// behind such a version skipped the event, because the version was not published yet. So
 	// the relay that published the version must claim the event.
@@ -32,8 +32,9 @@ type followUps struct {
 	// is running. pausedLow is the start of the scan that is due when a topic resumes.
 	scanLow, scanningLow, pausedLow queue.TxSnapshot
 	scanAt                          time.Time
-	// probeLow is the snapshot at which the running search for probes starts.
-	probeLow queue.TxSnapshot
+	// probeLow is the snapshot at which the running search for probes starts, in the life probeLife of the server.
+	probeLow  queue.TxSnapshot
+	probeLife life
 	// skippedTypes are the aggregate types of the events for which the scan from pausedLow is
 	// needed. The relay has skipped these events, or handed them back, because their topics were
 	// paused. skippedTypes is cleared together with pausedLow, when that scan is scheduled.
@@ -53,100 +54,6 @@ type followUps struct {
 	// wakeClaims wakes the claim loop, wakeScans wakes the scan loop, and wakeTurns wakes the turn
 	// loop.
 	wakeClaims, wakeScans, wakeTurns chan struct{}
-}
-
-// followUp is a published version. low is a snapshot that saw no pending event behind the version.
-type followUp struct {
-	queue.AggregateVersion
-	low    queue.TxSnapshot
-	tenant string
-}
-
-// versions is a list of published versions, the oldest first.
-type versions struct {
-	list []followUp
-	// takenLow is the earliest low of what a running claim has taken: versions, and the snapshot of the claim
-	// before. metLow is a snapshot of the server that the relay has met during that claim, or empty.
-	takenLow, metLow queue.TxSnapshot
-	// dueAt is when the versions in list justify a claim. A claim that is made before that time
-	// for another reason takes the versions along. dueAt is zero while list is empty.
-	dueAt time.Time
-}
-
-func (v *versions) add(p followUp, dueAt time.Time) {
-	v.list, v.dueAt = append(v.list, p), soonest(v.dueAt, dueAt)
-}
-
-// take hands over up to n versions to a claim.
-func (v *versions) take(n int) []followUp {
-	n = min(n, len(v.list))
-	taken := v.list[:n:n]
-	if v.list = v.list[n:]; len(v.list) == 0 {
-		v.list, v.dueAt = nil, time.Time{}
-	}
-	v.takenLow = lowest(v.takenLow, taken)
-	return taken
-}
-
-// giveBack ends a claim, and puts versions that the claim has taken back into list.
-func (v *versions) giveBack(taken []followUp) {
-	v.takenLow, v.metLow = "", ""
-	if len(taken) > 0 {
-		v.list, v.dueAt = append(taken, v.list...), soonest(v.dueAt, time.Now())
-	}
-}
-
-// startLowsAt makes the lows of all versions as early as low, for the same reason as inFlight.startLowsAt.
-func (v *versions) startLowsAt(low queue.TxSnapshot) {
-	lower(v.list, low)
-	if v.takenLow != "" {
-		v.takenLow, v.metLow = queue.Earliest(v.takenLow, low), queue.Earliest(v.metLow, low)
-	}
-}
-
-// endClaim expects the lock. It ends a claim that has taken versions from v, and gives back those in taken. Other
-// events of the claim are in flight already, or even published. If the relay has met another server meanwhile, their lows
-// may be of the former server, and so may be those of the versions. A claim that was sent since is left as it is: two
-// claims that overlap again and again would pass the low on to each other for ever.
-func (a *followUps) endClaim(v *versions, taken []followUp, f *inFlight) {
-	met := v.metLow
-	v.giveBack(taken)
-	if met == "" {
-		return
-	}
-	f.startLowsAt(met)
-	lower(a.published.list, met)
-	for _, h := range a.held {
-		lower(h.published.list, met)
-	}
-}
-
-func lower(list []followUp, low queue.TxSnapshot) {
-	for i := range list {
-		list[i].low = queue.Earliest(list[i].low, low)
-	}
-}
-
-// dropExcess drops the oldest versions beyond maxFollowUps. A scan from the snapshot low finds the
-// events behind the dropped versions. low is empty if no version was dropped.
-func (v *versions) dropExcess() (low queue.TxSnapshot) {
-	over := len(v.list) - maxFollowUps
-	if over <= 0 {
-		return ""
-	}
-	low = lowest("", v.list[:over])
-	v.list = slices.Clone(v.list[over:])
-	return low
-}
-
-// low returns a snapshot that saw no pending event behind any of the versions.
-func (v *versions) low() queue.TxSnapshot { return lowest(v.takenLow, v.list) }
-
-func lowest(low queue.TxSnapshot, of []followUp) queue.TxSnapshot {
-	for _, p := range of {
-		low = queue.Earliest(low, p.low)
-	}
-	return low
 }
 
 func newFollowUps() *followUps {
@@ -187,7 +94,7 @@ func (a *followUps) settled(written []*unsettled, followed bool) {
 // follow expects the lock. It notes the follow-up of one result.
 func (a *followUps) follow(u *unsettled, now, claimAt time.Time) {
 	s := u.settlement
-	low, lowBehind := u.batch.lows()
+	low, lowBehind := a.met.low(u.batch.low, u.batch.life), a.met.low(u.batch.lowBehind, u.batch.life)
 	switch {
 	case s.Failure != nil && s.Failure.Park: // the aggregate waits for an operator
 	case s.Failure != nil:
@@ -222,40 +129,40 @@ func (a *followUps) dropExcess() {
 	}
 }
 
-// toClaim is the input of a claim of new events: the snapshot of the last claim, published
-// versions, the other relays' tokens, and the tenants to skip. met is the server of the last heartbeat
-// before the claim. server is the server that has answered the claim.
+// toClaim is the input of a claim of new events. seen is the snapshot of the last claim, and after are
+// published versions.
 type toClaim struct {
-	seen        queue.TxSnapshot
-	after       []followUp
-	alive, held []string
-	met, server time.Time
+	exclusions
+
+	seen  queue.TxSnapshot
+	after []followUp
 }
 
-// take returns the input of a claim of new events, with up to n published versions, the oldest
-// first. The caller ends the claim with claimed or giveBack. Until then the relay's low covers the events that the
-// claim looks for, also if the relay meets another server and begins again from a later snapshot.
-func (a *followUps) take(n int) toClaim {
+// take returns the input of a claim of new events that leaves out the types in paused. It has up to n
+// published versions, the oldest first. The caller ends the claim with claimed or giveBack. Until then the
+// relay's low covers the events that the claim looks for.
+func (a *followUps) take(n int, paused ...string) toClaim {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	todo := toClaim{seen: a.seen, after: a.published.take(n), alive: a.aliveRelays, held: a.heldNames(), met: a.server}
+	todo := toClaim{exclusions{paused, a.aliveRelays, a.heldNames(), a.met.life}, a.seen, a.published.take(n)}
 	a.published.takenLow = queue.Earliest(a.published.takenLow, a.seen)
 	return todo
 }
 
-// claimed ends a claim that take has started. taken is the result of take, and seen is the snapshot
-// of the claim. The events of the claim are in flight already. The claim has skipped new events of
-// the held tenants, and events of the types in paused. A scan from the snapshot from finds the
-// events of these types. If another server than that of the last heartbeat has answered the claim, its
+// claimed ends a claim that take has started. taken is the result of take, and c is the answer to the
+// claim. The events of the claim are in flight already. The claim has skipped new events of
+// the held tenants, and events of paused types. A scan from the snapshot from finds the
+// events of these types. If the claim was sent or answered in another life of the server than the present one, its
 // snapshot means nothing here, and the same scan finds the events that the claim should have found.
-func (a *followUps) claimed(f *inFlight, seen queue.TxSnapshot, taken toClaim, from queue.TxSnapshot, paused ...string) {
+func (a *followUps) claimed(c queue.Claimed, taken toClaim, from queue.TxSnapshot) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.noteSkippedTenants(taken.seen, taken.held)
-	a.noteSkippedTypes(from, paused...)
-	a.endClaim(&a.published, nil, f)
-	if taken.server.Equal(a.server) && taken.met.Equal(a.server) {
-		a.seen = seen
+	from = a.met.low(from, taken.life)
+	a.noteSkippedTenants(a.met.low(taken.seen, taken.life), taken.held)
+	a.noteSkippedTypes(from, taken.paused...)
+	a.published.giveBack(nil)
+	if a.met.life == taken.life && taken.life.answered(c) {
+		a.seen = c.Seen
 	} else {
 		a.addScan(from, time.Now().Add(jittered(scanEvery)))
 		signal(a.wakeScans)
@@ -270,7 +177,7 @@ func (a *followUps) claimed(f *inFlight, seen queue.TxSnapshot, taken toClaim, f
 func (a *followUps) hasLeft(c queue.Claimed, alive []string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return c.Skipped || !c.Server.Equal(a.server) ||
+	return c.Skipped || !a.met.life.answered(c) ||
 		slices.ContainsFunc(alive, func(token string) bool { return !slices.Contains(a.aliveRelays, token) })
 }
 
@@ -282,11 +189,23 @@ func (a *followUps) relays() int {
 }
 
 // giveBack ends a failed claim that take has started.
-func (a *followUps) giveBack(f *inFlight, after []followUp) {
+func (a *followUps) giveBack(taken toClaim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.endClaim(&a.published, after, f)
+	a.giveBackTo(&a.published, taken.after, taken.life)
 	a.dropExcess()
+}
+
+// giveBackTo expects the lock. It ends a claim that has taken versions from v in a life of the server, and gives
+// back those in rest. If the relay has met another server since, a scan takes their place. The scan also finds events that
+// the claim may have leased after the scan of the meeting, because the answer to the claim is lost.
+func (a *followUps) giveBackTo(v *versions, rest []followUp, sent life) {
+	if sent != a.met.life {
+		a.addScan(a.met.floor, time.Now())
+		signal(a.wakeScans)
+		rest = nil
+	}
+	v.giveBack(rest)
 }
 
 // forgetRetries clears the due time of the retries that were postponed so far. The caller is

@@ -47,13 +47,15 @@ const (
 // Handover are valid, and hand over nothing.
 type Handover struct {
 	relay *Relay
-	// The other fields are set by Append. low is a snapshot that did not see the event. opened is when
+	// The other fields are set by Append. low is a snapshot of the server's life that is the field life, which
+	// did not see the event. opened is when
 	// the handover was opened. The lease begins at since, by the database's clock, which is that time
 	// or up to clockError earlier. size is the size of the payload. hasUnleased says that the
 	// transaction has events without a lease. tx is the transaction of the event. uncertain says that
 	// the event may not exist although a transaction has committed.
 	event       eventing.Event
 	low         queue.TxSnapshot
+	life        life
 	opened      time.Time
 	since       time.Time
 	clockError  time.Duration
@@ -192,7 +194,7 @@ func (r *Relay) open(ctx context.Context, h *Handover, events []eventing.Event) 
 func (a *followUps) open(h *Handover, f *inFlight) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	h.low = a.seen
+	h.low, h.life = a.seen, a.met.life
 	return a.seen != "" && a.heldTenant(h.event.Tenant()) == nil && f.open(h)
 }
 

@@ -86,7 +86,7 @@ func (f *inFlight) accept(h *Handover, b *leasedBatch) bool {
 	if f.handedTo == nil || !f.close(h) {
 		return false
 	}
-	b.low, b.lowBehind = h.low, h.low
+	b.low, b.lowBehind, b.life = h.low, h.low, h.life
 	f.send(b)
 	return !f.ending
 }
@@ -116,7 +116,8 @@ func (f *inFlight) tryHandBack(h *Handover) {
 		return
 	}
 	f.send(&leasedBatch{
-		events: queue.Batch{{Event: h.event}}, low: h.low, lowBehind: h.low, leaseUntil: h.leaseUntil(), unresolved: h, leaseOver: h.leaseOver,
+		events: queue.Batch{{Event: h.event}}, low: h.low, lowBehind: h.low, life: h.life,
+		leaseUntil: h.leaseUntil(), unresolved: h, leaseOver: h.leaseOver,
 	})
 }
 
@@ -150,8 +151,7 @@ func (s *settler) closeResolved(written []*unsettled, done queue.Settled) {
 			continue
 		}
 		if u.batch.leaseOver && slices.Contains(done.Elsewhere, h.event.ID) {
-			low, _ := u.batch.lows()
-			s.followUps.scheduleScan(low, time.Now())
+			s.followUps.scanFor(u.batch, time.Now())
 		}
 		if u.batch.leaseOver || !slices.Contains(done.Lost, h.event.ID) {
 			s.inFlight.forget(h)

@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -52,7 +51,7 @@ func (r *Relay) writeHeartbeat(ctx context.Context, ended bool) error {
 	restart := low == "" || !b.Server.Equal(r.registration.last.Server)
 	r.registration.last = b
 	r.clock.Store(&b.Clock)
-	r.followUps.heartbeatWritten(b, restart, r.inFlight)
+	r.followUps.heartbeatWritten(b, restart)
 	for _, tenant := range b.Tenants {
 		r.tenants.meet(tenant, time.Now())
 	}
@@ -79,7 +78,8 @@ func (r *Relay) deregister(closing context.Context) {
 func (a *followUps) low(f *inFlight) queue.TxSnapshot {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	low := queue.Earliest(a.seen, a.published.low(), a.scanLow, a.scanningLow, a.pausedLow, a.probeLow, f.low())
+	probe := a.met.low(a.probeLow, a.probeLife)
+	low := queue.Earliest(a.seen, a.published.low(), a.scanLow, a.scanningLow, a.pausedLow, probe, f.low(a.met))
 	for _, h := range a.held {
 		low = queue.Earliest(low, h.lowest())
 	}
@@ -88,23 +88,17 @@ func (a *followUps) low(f *inFlight) queue.TxSnapshot {
 
 // heartbeatWritten records the answer b to a heartbeat. If the relay has inherited events of dead relays
 // or of no relay, it scans for them. restart says that the relay's row is new, or that the database's
-// server has changed since the heartbeat before. Then the scan begins at the relay's own low, too. Events
-// in flight that the relay has met since the server changed have lows of the former server, so b.Low takes
-// their place. The same is done for the lows of published versions, behind which such events may follow.
-func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, restart bool, f *inFlight) {
+// server has changed since the heartbeat before. Then the scan begins at the relay's own low, too.
+func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, restart bool) {
 	a.mu.Lock()
-	a.aliveRelays, a.server = b.Alive, b.Server
+	a.aliveRelays = b.Alive
 	from := b.Inherited
-	if restart && a.seen != "" {
-		a.expectUnknownLeases()
-		f.startLowsAt(b.Low)
-		a.published.startLowsAt(b.Low)
-		for _, h := range a.held {
-			h.published.startLowsAt(b.Low)
-		}
-	}
 	if restart {
-		a.seen, from = b.Seen, b.Low
+		if a.seen != "" {
+			a.expectUnknownLeases()
+		}
+		from = b.Low
+		a.meet(b)
 	}
 	if from != "" {
 		a.addScan(from, time.Now())
@@ -114,123 +108,12 @@ func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, restart bool, f *i
 	signal(a.wakeScans)
 }
 
-// scheduleScan schedules a scan of the rows that the snapshot from did not see. The scan is due at
-// the time at.
-func (a *followUps) scheduleScan(from queue.TxSnapshot, at time.Time) {
-	a.mu.Lock()
-	a.addScan(from, at)
-	a.mu.Unlock()
-	signal(a.wakeScans)
-}
-
-// addScan expects the lock. If a scan is scheduled already, the two become one scan, which begins
-// at the earlier snapshot and is due at the earlier time.
-func (a *followUps) addScan(from queue.TxSnapshot, at time.Time) {
-	a.scanLow, a.scanAt = queue.Earliest(a.scanLow, from), soonest(a.scanAt, at)
-}
-
-// beginScan begins the scan that is due, and returns the snapshot at which it starts.
-func (a *followUps) beginScan() queue.TxSnapshot {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.scanningLow, a.scanLow, a.scanAt = a.scanLow, "", time.Time{}
-	return a.scanningLow
-}
-
-// pageScanned notes the types and the tenants that a page of the scan has skipped. part is the
-// part of the table that the page has read.
-func (a *followUps) pageScanned(part queue.Cursor, paused, held []string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.noteSkippedTypes(a.scanningLow, paused...)
-	a.noteSkippedPart(part, held)
-}
-
-// endScan notes that a scan is complete.
-func (a *followUps) endScan() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.scanningLow = ""
-}
-
-// setProbeLow notes the snapshot from, at which a search for probes starts. from is empty when the
-// search has ended, because the candidates that the search found are in flight by then.
-func (a *followUps) setProbeLow(from queue.TxSnapshot) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.probeLow = from
-}
-
-// topicResumed schedules a scan of the events that claims have skipped because a topic
-// was paused.
-func (a *followUps) topicResumed() {
-	a.mu.Lock()
-	a.schedulePausedScan()
-	a.pausedTypes = nil // the next step of the claim loop sets the types that are still paused
-	a.mu.Unlock()
-	signal(a.wakeClaims)
-	signal(a.wakeScans)
-}
-
-// schedulePausedScan expects the lock. It schedules a scan of the events of skipped types.
-func (a *followUps) schedulePausedScan() {
-	if a.pausedLow != "" {
-		a.addScan(a.pausedLow, time.Now())
+// meet expects the lock. It begins again on another server, or for the first time. The caller schedules the scan that
+// begins at the floor, which replaces the published versions.
+func (a *followUps) meet(b queue.HeartbeatResult) {
+	a.met, a.seen = meeting{lifeOf(b.Server), b.Low}, b.Seen
+	a.published.restart(b.Low)
+	for _, h := range a.held {
+		h.published.restart(b.Low)
 	}
-	a.pausedLow, a.skippedTypes = "", nil
-}
-
-// noteSkippedTypes expects the lock. It notes that the relay has skipped events of the types in
-// paused. A scan finds these events if it begins at the snapshot that is the argument from.
-func (a *followUps) noteSkippedTypes(from queue.TxSnapshot, paused ...string) {
-	if len(paused) == 0 {
-		return
-	}
-	a.pausedLow = queue.Earliest(a.pausedLow, from)
-	for _, kind := range paused {
-		if !slices.Contains(a.skippedTypes, kind) {
-			a.skippedTypes = append(a.skippedTypes, kind)
-		}
-	}
-}
-
-// setPausedTypes records the types of paused topics. A topic may resume during a claim that
-// skips its type. Then topicResumed runs before the claim's noteSkippedTypes, and schedules no
-// scan for the type. So setPausedTypes schedules a scan if a skipped type is no longer paused.
-func (a *followUps) setPausedTypes(paused []string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.pausedTypes = paused
-	if slices.ContainsFunc(a.skippedTypes, func(kind string) bool { return !slices.Contains(paused, kind) }) {
-		a.schedulePausedScan()
-		signal(a.wakeScans)
-	}
-}
-
-// exclusions returns the types and the tenants that a scan must skip, and the tokens of the other
-// living relays. A scan can ignore the leases of these relays, because each relay takes care of
-// its own leases.
-func (a *followUps) exclusions() (paused, alive, held []string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.pausedTypes, a.aliveRelays, a.heldNames()
-}
-
-// noteUnknownLeases notes that a statement that writes leases has failed. The statement may have
-// been committed nevertheless.
-func (a *followUps) noteUnknownLeases() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.expectUnknownLeases()
-}
-
-// expectUnknownLeases expects the lock. A lease that the relay does not know of is over after that time.
-func (a *followUps) expectUnknownLeases() {
-	a.unknownLeasesUntil = time.Now().Add(queue.LeaseTime + queue.Timeout)
-}
-
-func (a *followUps) mayHaveUnknownLeases() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return time.Now().Before(a.unknownLeasesUntil)
 }

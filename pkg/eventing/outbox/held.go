@@ -13,11 +13,12 @@ import (
 type heldTenant struct {
 	name string
 	// The snapshot low saw none of the tenant's events that claims have skipped since the tenant's
-	// scan began. scanningLow saw none of the events that the running scan reads. leftLow saw none
-	// of the events that a turn could not claim because another session had locked or leased them.
-	// A scan for the locked and leased events is due at leftAt. parts are the unread parts of the
-	// running scan. began says that a scan of the tenant has begun.
+	// scan began. scanningLow saw none of the events that the running scan reads. life is the life of the
+	// server in which that scan was begun. leftLow saw none of the events that a turn could not claim because
+	// another session had locked or leased them. A scan for the locked and leased events is due at leftAt.
+	// parts are the unread parts of the running scan. began says that a scan of the tenant has begun.
 	low, scanningLow, leftLow queue.TxSnapshot
+	life                      life
 	leftAt                    time.Time
 	parts                     []queue.Cursor
 	began                     bool
@@ -149,7 +150,7 @@ func (a *followUps) turn(t *tenantRates, f *inFlight, relays int) (h *heldTenant
 			continue
 		}
 		if len(h.parts) == 0 {
-			h.begin(a.seen, now)
+			h.begin(a.seen, a.met.life, now)
 		}
 		page := len(h.parts) > 0
 		// Pages must not add more versions than a claim takes, so many versions end the pages. One page
@@ -208,7 +209,7 @@ func (a *followUps) releaseCaughtUp(f *inFlight, shared bool, now time.Time) {
 // ends at seen, the snapshot of the last claim of new events, because later claims note the events
 // that they skip in h.low. If a turn has a later snapshot than seen, the scan ends at the turn's
 // snapshot, because the turn may have left events that seen did not see.
-func (h *heldTenant) begin(seen queue.TxSnapshot, now time.Time) {
+func (h *heldTenant) begin(seen queue.TxSnapshot, in life, now time.Time) {
 	from := h.low
 	if h.leftLow != "" && !now.Before(h.leftAt) {
 		from, h.leftLow, h.leftAt = queue.Earliest(from, h.leftLow), "", time.Time{}
@@ -216,7 +217,7 @@ func (h *heldTenant) begin(seen queue.TxSnapshot, now time.Time) {
 	if from == "" && len(h.skipped) == 0 {
 		return
 	}
-	h.scanningLow, h.began = queue.Earliest(from, h.skippedLow), true
+	h.scanningLow, h.life, h.began = queue.Earliest(from, h.skippedLow), in, true
 	if from != "" {
 		h.parts = from.Until(queue.Latest(seen, h.seen))
 	}
@@ -262,13 +263,13 @@ func (a *followUps) release(h *heldTenant) {
 // and seen is the snapshot of the claim. rest are the versions behind which the claim had no room to
 // look. A scan from the snapshot from finds the events that the
 // claim had to leave, such as events of paused types. from is empty if the claim left no events.
-func (a *followUps) turnFollowed(f *inFlight, h *heldTenant, rest []followUp, from, seen queue.TxSnapshot, paused []string) {
+func (a *followUps) turnFollowed(h *heldTenant, rest []followUp, from, seen queue.TxSnapshot, life life, paused []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	h.seen = queue.Latest(h.seen, seen)
 	a.noteSkippedTypes(from, paused...)
 	h.low = queue.Earliest(h.low, from)
-	a.endClaim(&h.published, rest, f)
+	a.giveBackTo(&h.published, rest, life)
 }
 
 // turnScanned ends a turn's claim in the page p. The claim has skipped events of the types in
@@ -283,8 +284,8 @@ func (a *followUps) turnScanned(h *heldTenant, p queue.Page, paused []string) {
 }
 
 // turnFailed gives back the published versions that a failed turn has taken.
-func (a *followUps) turnFailed(f *inFlight, h *heldTenant, after []followUp) {
+func (a *followUps) turnFailed(h *heldTenant, after []followUp, life life) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.endClaim(&h.published, after, f)
+	a.giveBackTo(&h.published, after, life)
 }

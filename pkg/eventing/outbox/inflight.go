@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"slices"
 	"sync"
 	"time"
 
@@ -29,9 +28,10 @@ type leasedBatch struct {
 	// begin with a retry, low saw no pending event of the aggregate, and lowBehind saw no pending
 	// event behind the batch. If the batch begins with a retry, low and lowBehind are the snapshot
 	// of the claim, because the events that the claim saw need no scan. Relays find the retry by
-	// its retry time, and Settle makes the event behind the retry a retry, too. Once the batch is in
-	// flight, mu guards both.
+	// its retry time, and Settle makes the event behind the retry a retry, too. Both snapshots are of
+	// the server's life that is the field life.
 	low, lowBehind queue.TxSnapshot
+	life           life
 
 	mu sync.Mutex
 	// leaseUntil is when the lease ends by the relay's own clock. By the database's clock the lease
@@ -48,27 +48,11 @@ func (h *leasedBatch) validFor(d time.Duration) bool {
 	return time.Now().Add(d).Before(h.leaseUntil)
 }
 
-func (h *leasedBatch) lows() (low, lowBehind queue.TxSnapshot) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.low, h.lowBehind
-}
-
 func (h *leasedBatch) extend(until time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.leaseUntil = until
 }
-
-// claimant is one of the goroutines that share the room for claims.
-type claimant int
-
-const (
-	byClaim claimant = iota
-	byScan
-	byTurn
-	claimants
-)
 
 // inFlight is the set of batches that a relay has leased, and of handovers. It bounds the relay's
 // memory.
@@ -106,66 +90,6 @@ func newInFlight() *inFlight {
 		f.room[by] = make(chan struct{}, 1)
 	}
 	return f
-}
-
-// reserve reserves room for one more claim until add or release is called, and reports whether
-// there was room. If several claimants wait for room, the claimant whose latest grant is the
-// oldest comes first.
-func (f *inFlight) reserve(by claimant) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	claims := f.reserved + 1
-	if f.events+claims*claimEvents > maxEvents || f.bytes+claims*claimBytes > maxBytes || f.isAnothersTurn(by) {
-		f.waiting[by] = true
-		return false
-	}
-	f.reserved, f.served[by], f.waiting[by] = claims, slices.Max(f.served[:])+1, false
-	return true
-}
-
-// withdraw notes that a claimant no longer waits for room. From now on this claimant keeps no other
-// claimant from getting room.
-func (f *inFlight) withdraw(by claimant) {
-	f.mu.Lock()
-	waited := f.waiting[by]
-	f.waiting[by] = false
-	f.mu.Unlock()
-	if waited {
-		f.signalRoom()
-	}
-}
-
-// isAnothersTurn expects the lock. It reports whether another claimant waits for room whose latest
-// grant is older than the latest grant of the claimant by.
-func (f *inFlight) isAnothersTurn(by claimant) bool {
-	for other, waits := range f.waiting {
-		if waits && f.served[other] < f.served[by] {
-			return true
-		}
-	}
-	return false
-}
-
-// release gives back the room that was reserved for a claim, if the claim has no result to add.
-func (f *inFlight) release() {
-	f.mu.Lock()
-	f.reserved--
-	f.mu.Unlock()
-	f.signalRoom()
-}
-
-func (f *inFlight) signalRoom() {
-	for _, c := range f.room {
-		signal(c)
-	}
-}
-
-// hasRoomForProbes reports whether there is room for the candidates of another probe. Only one
-// goroutine claims candidates, so it need not reserve the room.
-func (f *inFlight) hasRoomForProbes() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.candidates+candidatesPerProbe <= maxCandidates
 }
 
 // has reports whether a batch in flight matches.
@@ -207,7 +131,8 @@ func (f *inFlight) add(c claimResult) []*leasedBatch {
 			continue
 		}
 		h := &leasedBatch{
-			events: b, candidate: c.candidates, retry: c.retries, leaseUntil: c.sent.Add(queue.LeaseTime), low: c.low, lowBehind: c.Seen,
+			events: b, candidate: c.candidates, retry: c.retries, leaseUntil: c.sent.Add(queue.LeaseTime),
+			low: c.low, lowBehind: c.Seen, life: c.life,
 		}
 		if low, followed := c.lows[aggregateKey{b[0].AggregateType, b[0].AggregateID}]; followed {
 			h.low = queue.Earliest(h.low, low)
@@ -215,7 +140,7 @@ func (f *inFlight) add(c claimResult) []*leasedBatch {
 		switch {
 		case b[0].Retry:
 			h.low = c.Seen
-		case full || len(b) >= c.claim.PerAggregate: // otherwise the batch has all events that the claim saw
+		case full || len(b) >= c.claim.PerAggregate || !c.life.answered(c.Claimed): // otherwise Seen saw only the batch's events
 			h.lowBehind = h.low
 		}
 		f.batches[b.Head()] = h
@@ -259,33 +184,16 @@ func (f *inFlight) account(h *leasedBatch, sign int) {
 
 // low returns a snapshot that saw none of the events in flight, and none of the events of open
 // handovers.
-func (f *inFlight) low() (low queue.TxSnapshot) {
+func (f *inFlight) low(met meeting) (low queue.TxSnapshot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, h := range f.batches {
-		own, _ := h.lows()
-		low = queue.Earliest(low, own)
+		low = queue.Earliest(low, met.low(h.low, h.life))
 	}
 	for h := range f.handovers {
-		low = queue.Earliest(low, h.low)
+		low = queue.Earliest(low, met.low(h.low, h.life))
 	}
 	return low
-}
-
-// startLowsAt makes the lows of all events in flight as early as low, which is a snapshot of the server
-// that the relay has just met. A snapshot of the former server may have seen transactions whose ids the
-// new server has used again, also for events that the relay has met before it met the server.
-func (f *inFlight) startLowsAt(low queue.TxSnapshot) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, h := range f.batches {
-		h.mu.Lock()
-		h.low, h.lowBehind = queue.Earliest(h.low, low), queue.Earliest(h.lowBehind, low)
-		h.mu.Unlock()
-	}
-	for h := range f.handovers {
-		h.low = queue.Earliest(h.low, low)
-	}
 }
 
 // dueForRenewal returns the batches whose leases are due for renewal, by head.

@@ -74,7 +74,7 @@ func TestLockedRowsAreReported(t *testing.T) {
 				todo = actRetries
 			}
 			claim := func() {
-				s.started(queue.Beginning)
+				s.started(queue.Beginning, 0)
 				if !r.inFlight.reserve(byScan) {
 					t.Fatal("no room")
 				}

@@ -19,11 +19,11 @@ import (
 // was one.
 func (r *Relay) scanDue(t *testing.T, claimed chan<- *leasedBatch) bool {
 	t.Helper()
-	s, from := newScanSchedule(), r.followUps.beginScan()
-	if from == "" {
+	s := newScanSchedule()
+	s.started(r.followUps.beginScan())
+	if s.low == "" {
 		return false
 	}
-	s.started(from)
 	for len(s.parts) > 0 {
 		if !r.inFlight.reserve(byScan) {
 			t.Fatal("no room for a claim")
@@ -59,7 +59,7 @@ func TestTopicResumedDuringAClaimIsScanned(t *testing.T) {
 	}
 	done := make(chan struct{})
 	go func() { defer close(done); r.step(t.Context(), &s, claimed) }()
-	b.poll(t, func() bool { closed, _, _ := r.followUps.exclusions(); return len(closed) == 1 }, "no claim is on its way")
+	b.poll(t, func() bool { return len(r.followUps.exclusions().paused) == 1 }, "no claim is on its way")
 	if c.succeeded("b") {
 		r.followUps.topicResumed()
 	}
@@ -186,7 +186,7 @@ func TestNextEventFollowsAllPublishedOnes(t *testing.T) {
 	if err != nil || len(got.Lost) != 1 || !got.Followed {
 		t.Errorf("settled %+v, %v", got, err)
 	}
-	c, err := r.queue.ClaimNew(t.Context(), r.claimLimits(nil, nil, nil), "1000000:1000000:", []queue.AggregateVersion{part.Batch[:2].Last()})
+	c, err := r.queue.ClaimNew(t.Context(), r.claimLimits(exclusions{}), "1000000:1000000:", []queue.AggregateVersion{part.Batch[:2].Last()})
 	if err != nil || len(c.Batches) != 1 || c.Batches[0][0].Version != 5 {
 		t.Errorf("claimed %+v, %v, want version 5", c.Batches, err)
 	}
@@ -200,7 +200,7 @@ func TestAnotherServerAfterAnUnansweredHeartbeat(t *testing.T) {
 	r, claimed := b.newRelay(t), make(chan *leasedBatch, 10)
 	var s claimSchedule
 	r.step(t.Context(), &s, claimed) // it joins
-	r.registration.last.Server = r.registration.last.Server.Add(-time.Hour)
+	r.beforeFailover()
 	r.followUps.seen = "1000000:1000000:"
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -221,11 +221,11 @@ func TestAnotherServerAnswersAClaim(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r, claimed := b.handedOver(t)
-	successor, seen := r.followUps.server, r.followUps.seen
-	r.followUps.server = successor.Add(-time.Hour) // of the server that answered the last heartbeat
+	successor, seen := r.followUps.met.life, r.followUps.seen
+	r.beforeFailover()
 	b.append(t, "a", 1, 1)
 	r.claim(t, claimed)
-	if r.followUps.seen != seen || successor.IsZero() {
+	if r.followUps.seen != seen || successor == 0 {
 		t.Errorf("new events are those since a snapshot of another server: %s, want %s", r.followUps.seen, seen)
 	}
 	<-claimed
@@ -238,7 +238,7 @@ func TestAnotherServerAnswersAClaim(t *testing.T) {
 	}
 	b.append(t, "b", 1, 1)
 	r.claim(t, claimed)
-	if !r.followUps.server.Equal(successor) || r.followUps.seen == seen || len(claimed) == 0 {
+	if r.followUps.met.life != successor || r.followUps.seen == seen || len(claimed) == 0 {
 		t.Errorf("%d batches, new events are those since %s, after a heartbeat", len(claimed), r.followUps.seen)
 	}
 }
@@ -248,20 +248,20 @@ func TestAnotherServerAnswersATurn(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r, claimed := b.handedOver(t)
-	r.followUps.server = r.followUps.server.Add(-time.Hour) // of the server that answered the last heartbeat
+	r.beforeFailover()
 	r.followUps.hold([]string{"busy"})
 	h := r.followUps.held[0]
-	claim := r.claimLimits(nil, nil, nil)
+	claim := r.claimLimits(exclusions{})
 	claim.Tenant, claim.PerAggregate = h.name, 1
 	after := []followUp{{AggregateVersion: queue.AggregateVersion{AggregateType: "video", AggregateID: "a", Version: 1}, low: "10:10:"}}
-	if _, err := r.claimBehind(t.Context(), h, after, claim, claimed); err != nil {
+	if _, err := r.claimBehind(t.Context(), h, after, claim, r.followUps.met.life, claimed); err != nil {
 		t.Fatal(err)
 	}
 	if h.leftLow != "10:10:" || h.leftAt.IsZero() {
 		t.Errorf("behind published versions: a scan from %q at %s", h.leftLow, h.leftAt)
 	}
 	h.low, h.leftLow, h.leftAt = "20:20:", "", time.Time{}
-	h.begin("50:50:", time.Now())
+	h.begin("50:50:", r.followUps.met.life, time.Now())
 	if _, err := r.claimHeldPage(t.Context(), h, claim, claimed); err != nil {
 		t.Fatal(err)
 	}

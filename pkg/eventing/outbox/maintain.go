@@ -127,7 +127,7 @@ func (s *backlogReading) pause(took time.Duration, relays int) time.Duration {
 // event.
 func (r *Relay) readBacklog(ctx context.Context) {
 	start, reading := time.Now(), *r.backlog.Load()
-	_, _, held := r.followUps.exclusions()
+	held := r.followUps.exclusions().held
 	b, tenants, err := r.queue.Backlog(ctx, reading.Search, held...)
 	switch {
 	case err == nil:

@@ -264,7 +264,7 @@ func (b *bench) claimAll(t *testing.T, r *Relay, claimed chan<- *leasedBatch) {
 	var c claimSchedule
 	r.step(t.Context(), &c, claimed) // it joins the relays
 	s := newScanSchedule()
-	s.started(queue.Beginning)
+	s.started(queue.Beginning, 0)
 	if !r.inFlight.reserve(byScan) {
 		t.Fatal("no room for a claim")
 	}

@@ -60,7 +60,7 @@ func (r *Relay) probeTopic(ctx context.Context, p *topicPause, state int, claime
 	}
 	ctx, done := context.WithTimeout(ctx, probeTimeout)
 	defer done()
-	defer r.followUps.setProbeLow("")
+	defer r.followUps.setProbeLow("", 0)
 	found, retryIn, all, err := r.candidates(ctx, p)
 	switch {
 	case err != nil:
@@ -105,22 +105,23 @@ func (r *Relay) candidates(ctx context.Context, p *topicPause) (found claimResul
 			others = append(others, kind)
 		}
 	}
-	_, alive, _ := r.followUps.exclusions()
-	some := r.claimLimits(others, alive, nil)
+	without := r.followUps.exclusions()
+	without.paused, without.held = others, nil
+	some := r.claimLimits(without)
 	some.Aggregates, some.Events, some.PerAggregate, some.Bytes = candidatesPerProbe, candidatesPerProbe, 1, probeBytes
 	cause, _ := p.reason()
 	some.SkipRetries = cause == causeRefusals
 	leftFirst := len(p.scan.parts) > 0 || p.failures()%2 == 0
 	if leftFirst {
-		if found, all, err = r.claimPaused(ctx, some, &p.scan); err != nil || len(p.scan.parts) > 0 || len(found.Batches) > 0 {
+		if found, all, err = r.claimPaused(ctx, some, &p.scan, without.life); err != nil || len(p.scan.parts) > 0 || len(found.Batches) > 0 {
 			return found, 0, all, err
 		}
 	}
-	found = claimResult{claim: some, sent: time.Now(), candidates: true}
+	found = claimResult{claim: some, sent: time.Now(), candidates: true, life: without.life}
 	if found.Claimed, retryIn, err = r.queue.ClaimRetries(ctx, some); err != nil || len(found.Batches) > 0 || leftFirst {
 		return found, retryIn, all, err
 	}
-	found, all, err = r.claimPaused(ctx, some, &p.scan)
+	found, all, err = r.claimPaused(ctx, some, &p.scan, without.life)
 	return found, retryIn, all, err
 }
 
@@ -130,6 +131,7 @@ type probeScan struct {
 	outages // counts failed searches
 
 	low   queue.TxSnapshot
+	life  life           // of low
 	parts []queue.Cursor // the unread parts; if there are none, the next page begins a new scan
 	took  time.Duration
 	// notBefore is when the next scan may begin.
@@ -139,16 +141,16 @@ type probeScan struct {
 // claimPaused claims candidates in the next page of the scan s. all says that this was the last
 // page, and that no page had a candidate. A failed page ends the scan. Until a new scan may begin,
 // searches find retries only.
-func (r *Relay) claimPaused(ctx context.Context, claim queue.Claim, s *probeScan) (b claimResult, all bool, err error) {
+func (r *Relay) claimPaused(ctx context.Context, claim queue.Claim, s *probeScan, now life) (b claimResult, all bool, err error) {
 	if len(s.parts) == 0 {
 		if time.Now().Before(s.notBefore) {
 			return claimResult{}, false, nil
 		}
-		s.low, s.took = r.followUps.low(r.inFlight), 0
+		s.low, s.life, s.took = r.followUps.low(r.inFlight), now, 0
 		s.parts = s.low.Since()
 	}
-	r.followUps.setProbeLow(s.low)
-	b = claimResult{claim: claim, sent: time.Now(), low: s.low, candidates: true}
+	r.followUps.setProbeLow(s.low, s.life)
+	b = claimResult{claim: claim, sent: time.Now(), low: s.low, life: s.life, candidates: true}
 	p, err := r.queue.Scan(ctx, claim, s.parts[0], scanRows)
 	s.took += time.Since(b.sent)
 	b.Claimed = p.Claimed

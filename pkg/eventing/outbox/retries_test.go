@@ -32,7 +32,7 @@ func TestRetriesThatGoBackAreFoundAsRetries(t *testing.T) {
 	if len(claimed) != 2 {
 		t.Fatalf("%d candidates", len(claimed))
 	}
-	if low := r.inFlight.low(); low == queue.Beginning {
+	if low := r.inFlight.low(r.followUps.met); low == queue.Beginning {
 		t.Error("what is found as a retry has others look through the whole table")
 	}
 	r.followUps.forgetRetries() // of the two candidates
@@ -66,7 +66,7 @@ func TestWhatIsBehindAProbeIsTheNextRetry(t *testing.T) {
 	}
 	b.append(t, "other", 1, 1)
 	other := b.newRelay(t) // without the follow-ups of the first
-	got, _, err := other.queue.ClaimRetries(t.Context(), other.claimLimits(nil, nil, nil))
+	got, _, err := other.queue.ClaimRetries(t.Context(), other.claimLimits(exclusions{}))
 	if err != nil || len(got.Batches) != 1 || got.Batches[0][0].Version != 2 || !got.Batches[0][0].Retry {
 		t.Errorf("another relay claims %+v, %v, want version 2 as a retry", got.Batches, err)
 	}
@@ -83,7 +83,7 @@ func TestWhatIsBehindARetryIsCovered(t *testing.T) {
 	for _, low := range []queue.TxSnapshot{"", "10:10:"} { // claimed as a retry, or by a scan
 		f.reserved++
 		h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{retry}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: low})
-		if got := f.low(); got != "50:50:" || h[0].lowBehind != got {
+		if got := f.low(meeting{}); got != "50:50:" || h[0].lowBehind != got {
 			t.Errorf("low %q, behind the batch %q", got, h[0].lowBehind)
 		}
 		f.removeAll(h)

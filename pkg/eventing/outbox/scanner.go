@@ -61,8 +61,8 @@ func (r *Relay) retriesWait() bool { return r.tenants.shared(time.Now()) && r.in
 // scan makes the claim that the action todo names. The caller has reserved room for the claim.
 func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed chan<- *leasedBatch) error {
 	sent := time.Now()
-	paused, alive, held := r.followUps.exclusions()
-	claim := r.claimLimits(paused, alive, held)
+	without := r.followUps.exclusions()
+	claim := r.claimLimits(without)
 	// A later claim of retries finds the retries that are skipped here.
 	claim.SkipRetries = r.retriesWait()
 	switch todo { //nolint:exhaustive // the other actions claim nothing
@@ -72,7 +72,7 @@ func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed 
 		if err != nil {
 			return err
 		}
-		r.dispatch(claimResult{Claimed: got, claim: claim, sent: sent, retries: true}, claimed)
+		r.dispatch(claimResult{Claimed: got, claim: claim, sent: sent, retries: true, life: without.life}, claimed)
 		s.retried(sent, got.Truncated, in)
 		r.noteLocked(ctx, &s.retryLocks, isLocked(got))
 	case actScanPage:
@@ -80,12 +80,12 @@ func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed 
 		if err != nil {
 			return err
 		}
-		r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: s.low}, claimed)
-		r.followUps.pageScanned(s.parts[0].Through(p), paused, held)
-		if !p.Truncated && r.followUps.hasLeft(p.Claimed, alive) {
+		r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: s.low, life: s.life}, claimed)
+		r.followUps.pageScanned(s.parts[0].Through(p), without)
+		if !p.Truncated && r.followUps.hasLeft(p.Claimed, without.alive) {
 			r.followUps.scheduleScan(s.low, sent.Add(max(p.FreeIn, jittered(scanEvery))))
 		}
-		if len(held) > 0 && len(p.Batches) == 0 {
+		if len(without.held) > 0 && len(p.Batches) == 0 {
 			s.pausePages(sent, time.Now())
 		}
 		if s.paged(p) {
@@ -97,7 +97,7 @@ func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed 
 		if err != nil {
 			return err
 		}
-		r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: queue.Beginning}, claimed)
+		r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: queue.Beginning, life: without.life}, claimed)
 		s.swept(sent, p)
 	}
 	return nil

@@ -115,6 +115,7 @@ type scanSchedule struct {
 	// see. The next page is read at pageAt or later.
 	parts  []queue.Cursor
 	low    queue.TxSnapshot
+	life   life // of low
 	pageAt time.Time
 	// sweep has the unread parts of the pass through the whole table. The sweep finds rows that
 	// no relay knows of, such as rows changed by hand.
@@ -186,8 +187,8 @@ func (s *scanSchedule) retried(now time.Time, truncated bool, in time.Duration) 
 }
 
 // started begins a scan of the rows that low did not see.
-func (s *scanSchedule) started(low queue.TxSnapshot) {
-	s.low, s.parts, s.pageAt, s.scanMetLocks = low, low.Since(), time.Time{}, false
+func (s *scanSchedule) started(low queue.TxSnapshot, in life) {
+	s.low, s.life, s.parts, s.pageAt, s.scanMetLocks = low, in, low.Since(), time.Time{}, false
 }
 
 // pausePages plans the pause after a page that was asked for at the time sent, in which a scan has

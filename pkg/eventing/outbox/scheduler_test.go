@@ -115,7 +115,7 @@ func TestOneKindOfScanThatFailsHoldsUpNoOther(t *testing.T) {
 				s.paged(queue.Page{Done: true})
 				due.scanAt = now.Add(scanEvery)
 			case todo == actStartScan:
-				s.started(queue.Beginning)
+				s.started(queue.Beginning, 0)
 			case todo == actSweepPage:
 				s.swept(now, queue.Page{Done: true})
 			}
@@ -150,7 +150,7 @@ func TestRetriesThatAreAlwaysDueHoldUpNoScan(t *testing.T) {
 				case actRetries:
 					s.retried(sent, truncated, time.Millisecond)
 				case actStartScan:
-					s.started(queue.Beginning)
+					s.started(queue.Beginning, 0)
 				case actScanPage:
 					s.paged(queue.Page{Done: true})
 				case actSweepPage:
@@ -242,7 +242,7 @@ func TestNextOfScans(t *testing.T) {
 func TestAScanGoesThroughItsParts(t *testing.T) {
 	t.Parallel()
 	s := newScanSchedule()
-	s.started("5:9:5,7")
+	s.started("5:9:5,7", 0)
 	if len(s.parts) != 3 {
 		t.Fatalf("%d parts, want the two that were open and the rest", len(s.parts))
 	}
@@ -282,7 +282,7 @@ func TestAScanGoesThroughItsParts(t *testing.T) {
 func TestFollowUpsAreBounded(t *testing.T) {
 	t.Parallel()
 	a := newFollowUps()
-	a.claimed(newInFlight(), "7:7:", toClaim{}, "7:7:")
+	a.claimed(queue.Claimed{Seen: "7:7:", Server: firstServer}, toClaim{}, "7:7:")
 	u := waitingFor(1, 0)
 	u.batch.low, u.batch.lowBehind = queue.Beginning, queue.Beginning
 	const each = 100 // one by one, the race detector takes half a minute
@@ -292,7 +292,7 @@ func TestFollowUpsAreBounded(t *testing.T) {
 	if len(a.published.list) != maxFollowUps || a.due().scanAt.IsZero() || a.scanLow != queue.Beginning {
 		t.Errorf("%d positions, a scan from %q", len(a.published.list), a.scanLow)
 	}
-	a.giveBack(newInFlight(), a.take(100).after)
+	a.giveBack(a.take(100))
 	if len(a.published.list) != maxFollowUps {
 		t.Errorf("%d positions after a claim that failed", len(a.published.list))
 	}
@@ -304,7 +304,7 @@ func TestFollowUpsAreBounded(t *testing.T) {
 func TestLowReadsBothAtOnce(t *testing.T) {
 	t.Parallel()
 	a, f := newFollowUps(), newInFlight()
-	a.claimed(newInFlight(), "50:50:", toClaim{}, "50:50:")
+	a.claimed(queue.Claimed{Seen: "50:50:", Server: firstServer}, toClaim{}, "50:50:")
 	f.mu.Lock()
 	low := make(chan queue.TxSnapshot)
 	go func() { low <- a.low(f) }()
@@ -336,7 +336,7 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 		}
 	}
 	low("", "before it joined")
-	a.heartbeatWritten(queue.HeartbeatResult{Low: "20:20:", Seen: "20:20:"}, true, newInFlight())
+	a.heartbeatWritten(queue.HeartbeatResult{Low: "20:20:", Seen: "20:20:", Server: firstServer}, true)
 	a.beginScan()
 	a.endScan()
 	low("20:20:", "joined")
@@ -344,26 +344,26 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	claim := queue.Claim{Events: claimEvents, PerAggregate: minPerAggregate, Bytes: claimBytes}
 	since := a.take(10).seen
 	f.reserved++
-	h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "30:30:"}, claim: claim, sent: time.Now(), low: since})
-	a.claimed(newInFlight(), "30:30:", toClaim{}, since)
+	h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "30:30:", Server: firstServer}, claim: claim, sent: time.Now(), low: since})
+	a.claimed(queue.Claimed{Seen: "30:30:", Server: firstServer}, toClaim{}, since)
 	low("20:20:", "in flight")
 	a.settled([]*unsettled{published(h[0], 1)}, true)
 	f.removeAll(h)
 	low("30:30:", "published: what follows was not visible to the claim")
 	after := a.take(10).after
-	a.claimed(newInFlight(), "40:40:", toClaim{}, "30:30:")
+	a.claimed(queue.Claimed{Seen: "40:40:", Server: firstServer}, toClaim{}, "30:30:")
 	if len(after) != 1 {
 		t.Fatalf("%d positions", len(after))
 	}
 	low("40:40:", "nothing followed")
-	a.heartbeatWritten(queue.HeartbeatResult{Low: "10:10:", Inherited: "10:10:", Seen: "50:50:"}, false, newInFlight())
+	a.heartbeatWritten(queue.HeartbeatResult{Low: "10:10:", Inherited: "10:10:", Seen: "50:50:", Server: firstServer}, false)
 	low("10:10:", "taken over from a dead one")
-	from := a.beginScan()
+	from, _ := a.beginScan()
 	low("10:10:", "while it scans")
 	f.reserved++
-	h = f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: from})
+	h = f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "50:50:", Server: firstServer}, claim: claim, sent: time.Now(), low: from})
 	a.setPausedTypes([]string{"video"})
-	a.pageScanned(queue.Cursor{}, []string{"video"}, nil)
+	a.pageScanned(queue.Cursor{}, exclusions{paused: []string{"video"}})
 	a.endScan()
 	low("10:10:", "a topic was out meanwhile")
 	a.settled([]*unsettled{published(h[0], 0)}, false)
@@ -379,7 +379,7 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	low("40:40:", "all is done")
 	a.setPausedTypes([]string{"video"})
 	f.reserved++
-	h = f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: "15:15:"})
+	h = f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "50:50:", Server: firstServer}, claim: claim, sent: time.Now(), low: "15:15:"})
 	a.settled([]*unsettled{published(h[0], 0)}, false)
 	f.removeAll(h)
 	low("15:15:", "handed back while the topic is out")
@@ -402,7 +402,7 @@ func TestAScanPausesBetweenPagesOfHeldTenants(t *testing.T) {
 		}
 	}
 	for _, page := range []time.Duration{10 * time.Millisecond, time.Hour} {
-		s.started(queue.Beginning)
+		s.started(queue.Beginning, 0)
 		wanted("at the start", due, actScanPage, 0)
 		pause := min(pagePauseShare*page, maxPagePause)
 		s.pausePages(now.Add(-page), now)
@@ -415,7 +415,7 @@ func TestAScanPausesBetweenPagesOfHeldTenants(t *testing.T) {
 		scan := due
 		scan.scanAt = now
 		wanted("when another scan is due", scan, actStartScan, 0)
-		s.started(queue.Beginning)
+		s.started(queue.Beginning, 0)
 		wanted("at the start of that scan", due, actScanPage, 0)
 		s.pausePages(now.Add(-page), now)
 		now = now.Add(pause)
@@ -433,7 +433,7 @@ func TestOnlyScansPastHeldTenantsPause(t *testing.T) {
 	b.claimAll(t, r, claimed) // it joins the relays
 	scan := func() (paused bool) {
 		s := newScanSchedule()
-		s.started(queue.Beginning)
+		s.started(queue.Beginning, 0)
 		if !r.inFlight.reserve(byScan) {
 			t.Fatal("no room")
 		}

@@ -310,7 +310,7 @@ func TestScansLeaveRetriesThatWait(t *testing.T) {
 			r.inFlight.retrying, want = retryEvents, 1
 		}
 		s := newScanSchedule()
-		s.started(queue.Beginning)
+		s.started(queue.Beginning, 0)
 		if !r.inFlight.reserve(byScan) {
 			t.Fatal("no room")
 		}

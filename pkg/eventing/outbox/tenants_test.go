@@ -268,20 +268,20 @@ func TestLowCoversHeldTenants(t *testing.T) {
 			t.Errorf("%s: low %q, want %q", when, got, want)
 		}
 	}
-	a.claimed(newInFlight(), "90:90:", toClaim{}, "90:90:")
+	a.claimed(queue.Claimed{Seen: "90:90:", Server: firstServer}, toClaim{}, "90:90:")
 	a.published.list = []followUp{{low: "60:60:", tenant: "x"}, {low: "70:70:", tenant: "y"}}
 	a.holdSaved("x")
 	low("60:60:", "published versions go with the tenant")
 	if todo := a.take(10); len(todo.after) != 1 || len(todo.held) != 1 {
 		t.Fatalf("a claim has %d versions and skips %v", len(todo.after), todo.held)
 	}
-	a.claimed(newInFlight(), "91:91:", toClaim{seen: "75:75:", held: []string{"x"}}, "70:70:")
+	a.claimed(queue.Claimed{Seen: "91:91:", Server: firstServer}, toClaim{exclusions{held: []string{"x"}}, "75:75:", nil}, "70:70:")
 	h, _, after := a.turn(rates, f, 1)
 	if h == nil || len(after) != 1 {
 		t.Fatalf("a turn of %v has %d versions", h, len(after))
 	}
 	low("60:60:", "a turn has taken them")
-	a.turnFailed(newInFlight(), h, after)
+	a.turnFailed(h, after, a.met.life)
 	low("60:60:", "and given back")
 	if _, _, page := a.turn(rates, f, 1); page != nil {
 		t.Fatal("versions come twice before a page")
@@ -290,9 +290,9 @@ func TestLowCoversHeldTenants(t *testing.T) {
 	if h, _, _ = a.turn(rates, f, 1); h == nil {
 		t.Fatal("no turn")
 	}
-	a.turnFollowed(newInFlight(), h, nil, "", "92:92:", nil)
+	a.turnFollowed(h, nil, "", "92:92:", a.met.life, nil)
 	low("75:75:", "followed; the scan is of what a claim has skipped")
-	a.claimed(newInFlight(), "92:92:", toClaim{seen: "91:91:", held: []string{"x"}}, "91:91:")
+	a.claimed(queue.Claimed{Seen: "92:92:", Server: firstServer}, toClaim{exclusions{held: []string{"x"}}, "91:91:", nil}, "91:91:")
 	a.turnScanned(h, queue.Page{Done: true}, nil)
 	low("91:91:", "scanned, and a claim has skipped events since")
 	a.left(h, "72:72:", "92:92:", time.Now().Add(time.Hour))
@@ -308,7 +308,7 @@ func TestLowCoversHeldTenants(t *testing.T) {
 		t.Error("the tenant is not released")
 	}
 	low("72:72:", "released: a scan for all finds them")
-	a.claimed(newInFlight(), "93:93:", toClaim{seen: "65:65:", held: []string{"x"}}, "80:80:")
+	a.claimed(queue.Claimed{Seen: "93:93:", Server: firstServer}, toClaim{exclusions{held: []string{"x"}}, "65:65:", nil}, "80:80:")
 	low("65:65:", "a claim from before the release has skipped events")
 }
 
@@ -318,9 +318,9 @@ func TestAHeldTenantIsReleased(t *testing.T) {
 	t.Parallel()
 	a, f, rates := newFollowUps(), newInFlight(), newTenantRates(1000, "")
 	hold := func() *heldTenant {
-		a.claimed(newInFlight(), "90:90:", toClaim{}, "90:90:")
+		a.claimed(queue.Claimed{Seen: "90:90:", Server: firstServer}, toClaim{}, "90:90:")
 		a.holdSaved("x")
-		a.claimed(newInFlight(), "91:91:", toClaim{seen: "90:90:", held: []string{"x"}}, "90:90:")
+		a.claimed(queue.Claimed{Seen: "91:91:", Server: firstServer}, toClaim{exclusions{held: []string{"x"}}, "90:90:", nil}, "90:90:")
 		h, _, _ := a.turn(rates, f, 1)
 		if h == nil || a.scanLow != "" {
 			t.Fatalf("held %v, a scan from %q", h, a.scanLow)
@@ -361,7 +361,7 @@ func TestAHeldTenantIsReleased(t *testing.T) {
 func TestAHeldTenantWithoutTurnsStaysHeld(t *testing.T) {
 	t.Parallel()
 	a, f := newFollowUps(), newInFlight()
-	a.claimed(newInFlight(), "90:90:", toClaim{}, "90:90:")
+	a.claimed(queue.Claimed{Seen: "90:90:", Server: firstServer}, toClaim{}, "90:90:")
 	a.hold([]string{"x"})
 	h := a.heldTenant("x")
 	h.began, h.behindAt = true, time.Now().Add(-2*caughtUpFor)
@@ -439,7 +439,7 @@ func TestASilentTenantIsForgotten(t *testing.T) {
 func TestATurnLooksLaterForEventsThatItLeft(t *testing.T) {
 	t.Parallel()
 	a, rates := newFollowUps(), newTenantRates(1000, "")
-	a.claimed(newInFlight(), "90:90:", toClaim{}, "90:90:")
+	a.claimed(queue.Claimed{Seen: "90:90:", Server: firstServer}, toClaim{}, "90:90:")
 	a.holdSaved("x")
 	h := a.heldTenant("x")
 	a.left(h, "50:50:", "120:120:", time.Now().Add(-time.Second))
@@ -461,7 +461,7 @@ func TestPublishedVersionsOfAHeldTenantShareAClaim(t *testing.T) {
 	t.Parallel()
 	for _, followed := range []bool{false, true} {
 		a, rates := newFollowUps(), newTenantRates(1000, "")
-		a.claimed(newInFlight(), "90:90:", toClaim{}, "90:90:")
+		a.claimed(queue.Claimed{Seen: "90:90:", Server: firstServer}, toClaim{}, "90:90:")
 		a.holdSaved("x")
 		batch := batchFor("x", 1)[0]
 		u := &unsettled{
@@ -488,18 +488,19 @@ func TestPublishedVersionsOfAHeldTenantShareAClaim(t *testing.T) {
 func TestAHeldTenantReadsSkippedPages(t *testing.T) {
 	t.Parallel()
 	a, rates := newFollowUps(), newTenantRates(1000, "")
-	a.claimed(newInFlight(), "90:90:", toClaim{}, "90:90:")
+	a.claimed(queue.Claimed{Seen: "90:90:", Server: firstServer}, toClaim{}, "90:90:")
 	a.addScan("5:5:", time.Now())
-	all := a.beginScan().Since()
+	from, _ := a.beginScan()
+	all := from.Since()
 	page := queue.TxSnapshot("40:40:").Until("51:51:")[0]
 	a.holdSaved("x")
-	a.pageScanned(page.Through(queue.Page{Next: queue.TxSnapshot("46:46:").Since()[0]}), nil, []string{"x"})
-	a.pageScanned(queue.TxSnapshot("46:46:").Until("51:51:")[0], nil, []string{"x"})
+	a.pageScanned(page.Through(queue.Page{Next: queue.TxSnapshot("46:46:").Since()[0]}), exclusions{held: []string{"x"}})
+	a.pageScanned(queue.TxSnapshot("46:46:").Until("51:51:")[0], exclusions{held: []string{"x"}})
 	a.endScan()
 	if got := a.low(newInFlight()); got != "5:5:" {
 		t.Errorf("low %q: it does not cover the skipped pages", got)
 	}
-	a.claimed(newInFlight(), "95:95:", toClaim{seen: "90:90:", held: []string{"x"}}, "90:90:")
+	a.claimed(queue.Claimed{Seen: "95:95:", Server: firstServer}, toClaim{exclusions{held: []string{"x"}}, "90:90:", nil}, "90:90:")
 	if h, _, _ := a.turn(rates, newInFlight(), 1); h == nil || !slices.Equal(h.parts, append(queue.TxSnapshot("90:90:").Until("95:95:"), page)) {
 		t.Errorf("a scan of %v, of %v", h.parts, all)
 	}
@@ -511,7 +512,7 @@ func TestAHeldTenantReadsSkippedPages(t *testing.T) {
 	a.turnScanned(a.heldTenant("x"), queue.Page{Done: true}, nil)
 	a.addScan("5:5:", time.Now())
 	a.beginScan()
-	a.pageScanned(page, nil, []string{"x"})
+	a.pageScanned(page, exclusions{held: []string{"x"}})
 	a.release(a.heldTenant("x"))
 	if a.scanLow != "5:5:" {
 		t.Errorf("released: a scan from %q", a.scanLow)
@@ -813,8 +814,8 @@ func TestAScanOfATenantReadsUpToItsLastTurn(t *testing.T) {
 	a.hold([]string{"x"})
 	h := a.held[0]
 	h.low = "10:10:"
-	a.turnFollowed(newInFlight(), h, nil, "", "90:90:", nil)
-	h.begin("50:50:", time.Now())
+	a.turnFollowed(h, nil, "", "90:90:", a.met.life, nil)
+	h.begin("50:50:", a.met.life, time.Now())
 	if want := queue.TxSnapshot("10:10:").Until("90:90:"); !slices.Equal(h.parts, want) {
 		t.Errorf("the scan reads %v, want %v", h.parts, want)
 	}

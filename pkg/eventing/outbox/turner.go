@@ -47,14 +47,16 @@ func (r *Relay) turnLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 // events, or events in the next page of the tenant's scan. The caller has reserved room for the
 // claim.
 func (r *Relay) takeTurn(ctx context.Context, s *turnSchedule, claimed chan<- *leasedBatch) error {
-	paused, alive, held := r.followUps.exclusions()
-	claim := r.claimLimits(paused, alive, nil)
+	all := r.followUps.exclusions()
+	held := len(all.held)
+	all.held = nil
+	claim := r.claimLimits(all)
 	now := time.Now()
 	r.followUps.releaseCaughtUp(r.inFlight, r.tenants.shared(now), now)
-	h, n, after := r.followUps.turn(r.tenants, r.inFlight, len(alive)+1)
+	h, n, after := r.followUps.turn(r.tenants, r.inFlight, len(all.alive)+1)
 	if h == nil {
 		r.inFlight.release()
-		s.turned(now, true, len(held))
+		s.turned(now, true, held)
 		return nil
 	}
 	// The limit of aggregates is above the limit of events, so it never makes a claim smaller.
@@ -65,7 +67,7 @@ func (r *Relay) takeTurn(ctx context.Context, s *turnSchedule, claimed chan<- *l
 		// The limit per aggregate is rounded up. So if every aggregate reaches its limit, the claim
 		// is full, which shows that the tenant has not caught up.
 		claim.PerAggregate = (n + len(after) - 1) / len(after)
-		got, err = r.claimBehind(ctx, h, after, claim, claimed)
+		got, err = r.claimBehind(ctx, h, after, claim, all.life, claimed)
 	} else {
 		got, err = r.claimHeldPage(ctx, h, claim, claimed)
 	}
@@ -75,22 +77,22 @@ func (r *Relay) takeTurn(ctx context.Context, s *turnSchedule, claimed chan<- *l
 	now = time.Now()
 	r.followUps.turned(h, claimResult{Claimed: got, claim: claim}, now)
 	s.succeeded()
-	s.turned(now, false, len(held))
+	s.turned(now, false, held)
 	return nil
 }
 
 // claimBehind claims the events of a held tenant that follow the published versions in after.
 func (r *Relay) claimBehind(
-	ctx context.Context, h *heldTenant, after []followUp, claim queue.Claim, claimed chan<- *leasedBatch,
+	ctx context.Context, h *heldTenant, after []followUp, claim queue.Claim, in life, claimed chan<- *leasedBatch,
 ) (queue.Claimed, error) {
 	at, lows, bound := versionsOf(after)
 	sent := time.Now()
 	c, err := r.queue.ClaimNew(ctx, claim, "", at)
 	if err != nil {
-		r.followUps.turnFailed(r.inFlight, h, after)
+		r.followUps.turnFailed(h, after, in)
 		return c, err
 	}
-	got := claimResult{Claimed: c, claim: claim, sent: sent, lows: lows}
+	got := claimResult{Claimed: c, claim: claim, sent: sent, lows: lows, life: in}
 	r.dispatch(got, claimed)
 	h.adaptVersions(len(after), got.events())
 	if got.events() > 0 || !c.Skipped { // events that could not be claimed are behind the versions, too
@@ -105,7 +107,7 @@ func (r *Relay) claimBehind(
 	if len(claim.Without) == 0 {
 		bound = ""
 	}
-	r.followUps.turnFollowed(r.inFlight, h, rest, bound, c.Seen, claim.Without)
+	r.followUps.turnFollowed(h, rest, bound, c.Seen, in, claim.Without)
 	return c, nil
 }
 
@@ -127,7 +129,7 @@ func (r *Relay) claimHeldPage(
 	if err != nil {
 		return p.Claimed, err
 	}
-	got := claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: h.scanningLow}
+	got := claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: h.scanningLow, life: h.life}
 	r.dispatch(got, claimed)
 	h.adaptRows(rows, p, got.events(), claim.Events)
 	if !p.Truncated && r.followUps.hasLeft(p.Claimed, claim.Alive) {

@@ -43,8 +43,7 @@ func firstOf(written []*unsettled, heads []uuid.UUID) []uuid.UUID {
 func (s *settler) lost(ctx context.Context, written []*unsettled, heads []uuid.UUID) {
 	for _, u := range written {
 		if slices.Contains(heads, u.batch.events.Head()) {
-			low, _ := u.batch.lows()
-			s.followUps.scheduleScan(low, time.Now())
+			s.followUps.scanFor(u.batch, time.Now())
 		}
 	}
 	if len(heads) > 0 {
@@ -90,8 +89,7 @@ func (s *settler) keepLeased(part []*unsettled) {
 		default:
 			lost = append(lost, u)
 			s.followUps.noteUnknownLeases() // a renewal that failed may have been committed
-			low, _ := u.batch.lows()
-			s.followUps.scheduleScan(low, time.Now().Add(queue.LeaseTime))
+			s.followUps.scanFor(u.batch, time.Now().Add(queue.LeaseTime))
 		}
 	}
 	s.forget(lost)

@@ -1,0 +1,144 @@
+package outbox
+
+import (
+	"slices"
+	"time"
+
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// This file has the scans that the goroutines of a relay ask for, and what the running scan skips.
+
+// scheduleScan schedules a scan of the rows that the snapshot from did not see. The scan is due at
+// the time at.
+func (a *followUps) scheduleScan(from queue.TxSnapshot, at time.Time) {
+	a.mu.Lock()
+	a.addScan(from, at)
+	a.mu.Unlock()
+	signal(a.wakeScans)
+}
+
+// scanFor schedules a scan that finds the events of a batch and those behind it.
+func (a *followUps) scanFor(h *leasedBatch, at time.Time) {
+	a.mu.Lock()
+	a.addScan(a.met.low(h.low, h.life), at)
+	a.mu.Unlock()
+	signal(a.wakeScans)
+}
+
+// addScan expects the lock. If a scan is scheduled already, the two become one scan, which begins
+// at the earlier snapshot and is due at the earlier time.
+func (a *followUps) addScan(from queue.TxSnapshot, at time.Time) {
+	a.scanLow, a.scanAt = queue.Earliest(a.scanLow, from), soonest(a.scanAt, at)
+}
+
+// beginScan begins the scan that is due, and returns the snapshot at which it starts, with its life.
+func (a *followUps) beginScan() (queue.TxSnapshot, life) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.scanningLow, a.scanLow, a.scanAt = a.scanLow, "", time.Time{}
+	return a.scanningLow, a.met.life
+}
+
+// pageScanned notes the types and the tenants that a page of the scan has skipped. part is the
+// part of the table that the page has read.
+func (a *followUps) pageScanned(part queue.Cursor, skipped exclusions) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.noteSkippedTypes(a.scanningLow, skipped.paused...)
+	a.noteSkippedPart(part, skipped.held)
+}
+
+// endScan notes that a scan is complete.
+func (a *followUps) endScan() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.scanningLow = ""
+}
+
+// setProbeLow notes the snapshot from, at which a search for probes has started, and the life in which it has. from
+// is empty when the search has ended, because the candidates that the search found are in flight by then.
+func (a *followUps) setProbeLow(from queue.TxSnapshot, begun life) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.probeLow, a.probeLife = from, begun
+}
+
+// topicResumed schedules a scan of the events that claims have skipped because a topic
+// was paused.
+func (a *followUps) topicResumed() {
+	a.mu.Lock()
+	a.schedulePausedScan()
+	a.pausedTypes = nil // the next step of the claim loop sets the types that are still paused
+	a.mu.Unlock()
+	signal(a.wakeClaims)
+	signal(a.wakeScans)
+}
+
+// schedulePausedScan expects the lock. It schedules a scan of the events of skipped types.
+func (a *followUps) schedulePausedScan() {
+	if a.pausedLow != "" {
+		a.addScan(a.pausedLow, time.Now())
+	}
+	a.pausedLow, a.skippedTypes = "", nil
+}
+
+// noteSkippedTypes expects the lock. It notes that the relay has skipped events of the types in
+// paused. A scan finds these events if it begins at the snapshot that is the argument from.
+func (a *followUps) noteSkippedTypes(from queue.TxSnapshot, paused ...string) {
+	if len(paused) == 0 {
+		return
+	}
+	a.pausedLow = queue.Earliest(a.pausedLow, from)
+	for _, kind := range paused {
+		if !slices.Contains(a.skippedTypes, kind) {
+			a.skippedTypes = append(a.skippedTypes, kind)
+		}
+	}
+}
+
+// setPausedTypes records the types of paused topics. A topic may resume during a claim that
+// skips its type. Then topicResumed runs before the claim's noteSkippedTypes, and schedules no
+// scan for the type. So setPausedTypes schedules a scan if a skipped type is no longer paused.
+func (a *followUps) setPausedTypes(paused []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.pausedTypes = paused
+	if slices.ContainsFunc(a.skippedTypes, func(kind string) bool { return !slices.Contains(paused, kind) }) {
+		a.schedulePausedScan()
+		signal(a.wakeScans)
+	}
+}
+
+// exclusions are the types and the tenants that a scan must skip, and the tokens of the other
+// living relays. A scan can ignore the leases of these relays, because each relay takes care of
+// its own leases. life is the life of the server in which that was true.
+type exclusions struct {
+	paused, alive, held []string
+	life                life
+}
+
+func (a *followUps) exclusions() exclusions {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return exclusions{a.pausedTypes, a.aliveRelays, a.heldNames(), a.met.life}
+}
+
+// noteUnknownLeases notes that a statement that writes leases has failed. The statement may have
+// been committed nevertheless.
+func (a *followUps) noteUnknownLeases() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.expectUnknownLeases()
+}
+
+// expectUnknownLeases expects the lock. A lease that the relay does not know of is over after that time.
+func (a *followUps) expectUnknownLeases() {
+	a.unknownLeasesUntil = time.Now().Add(queue.LeaseTime + queue.Timeout)
+}
+
+func (a *followUps) mayHaveUnknownLeases() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return time.Now().Before(a.unknownLeasesUntil)
+}

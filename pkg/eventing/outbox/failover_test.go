@@ -1,0 +1,279 @@
+package outbox
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// The tests of this file are histories that an exhaustive search through a model of the relays has found.
+// In all of them the database's server is replaced.
+
+// A claim waits for a connection while the relay meets another server. The claim looks for the events since a
+// snapshot of the former server. Its own snapshot is not the one from which the next claim looks.
+func TestAnotherServerWhileAClaimIsOnItsWay(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	wait := b.waitingPool(t)
+	r, claimed := b.handedOver(t)
+	r.followUps.seen = "1000000:1000000:"
+	r.beforeFailover()
+	arrived, goOn := wait()
+	done := make(chan struct{})
+	go func() { defer close(done); r.claim(t, claimed) }()
+	<-arrived
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	r.scanDue(t, claimed)
+	b.append(t, "a", 1, 1)
+	goOn(nil)
+	<-done
+	r.claim(t, claimed)
+	if len(claimed) != 1 {
+		t.Error("an event of the new server is neither claimed as new nor scanned for")
+	}
+}
+
+// A claim waits for a connection while the relay meets another server, scans, and writes its low. The claim still looks for
+// the events since an earlier snapshot, so it may lease an event that the relay's next snapshot saw. If the relay dies before the
+// answer, others find that event only by the low.
+func TestTheLowCoversAClaimThatIsOnItsWay(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	wait := b.waitingPool(t)
+	r, claimed := b.handedOver(t)
+	other, theirs := b.handedOver(t)
+	r.beforeFailover()
+	arrived, goOn := wait()
+	done := make(chan struct{})
+	go func() { defer close(done); r.claim(t, claimed) }()
+	<-arrived
+	b.append(t, "a", 1, 1)
+	other.claim(t, theirs)
+	for range 2 {
+		if err := r.writeHeartbeat(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		r.scanDue(t, claimed)
+	}
+	const covered = `SELECT count(*) FROM outbox o, outbox_relays r WHERE NOT pg_visible_in_snapshot(o.xact, r.low) AND r.token = '`
+	if n := b.count(t, covered+r.token+`'`); n != 1 || len(theirs) != 1 {
+		t.Errorf("the low covers %d of %d events", n, len(theirs))
+	}
+	goOn(nil)
+	<-done
+}
+
+// A failover to a standby without the last commits brings back a lease that the relay has ended. No relay knows of
+// it: the others leave it to the relay that has its token.
+func TestALeaseThatAFailoverBringsBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	b.append(t, "a", 1, 1)
+	r.claim(t, claimed)
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	h := <-claimed
+	r.settleAll(t, publishResult{batch: h, report: report{published: 1}})
+	if n := b.count(t, unpublished); n != 0 || r.followUps.mayHaveUnknownLeases() {
+		t.Fatalf("%d events are not marked, or the relay does not know its leases although the server is the same", n)
+	}
+	b.exec(t, `UPDATE outbox SET published_at = NULL, lock_token = '`+r.token+`', locked_at = now()`)
+	r.beforeFailover()
+	r.followUps.published = versions{} // a claim has found nothing behind the version
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if r.followUps.low(r.inFlight) == "" || !b.isClaimedLater(t, r, claimed) {
+		t.Error("the event stays pending, and so do all events of its aggregate")
+	}
+}
+
+// A transaction of the new server hands its event over before the relay has met that server. The snapshot of the
+// handover is of the former server, whose transactions had higher ids. The relay's row must cover the event.
+func TestAHandoverBeforeTheRelayMeetsANewServer(t *testing.T) {
+	t.Parallel()
+	for _, committed := range []bool{true, false} {
+		b := newBench(t)
+		r, claimed := b.handedOver(t)
+		r.followUps.seen = "1000000:1000000:"
+		r.beforeFailover()
+		if h := b.handOver(t, r, event("a", 1)); committed && (!h.Committed() || len(claimed) != 1) {
+			t.Fatal("not handed over")
+		}
+		for _, when := range []string{"at the first heartbeat", "when the scans are through"} {
+			if err := r.writeHeartbeat(t.Context(), false); err != nil {
+				t.Fatal(err)
+			}
+			if n := b.count(t, `SELECT count(*) FROM outbox JOIN outbox_relays ON NOT pg_visible_in_snapshot(xact, low)`); n != 1 {
+				t.Errorf("committed %v: %s the relay's row does not cover the event", committed, when)
+			}
+			r.followUps.unknownLeasesUntil = time.Time{} // the broker takes its time, and the leases are renewed
+			r.scanDue(t, claimed)
+		}
+		if committed {
+			if h := <-claimed; h.lowBehind != h.low {
+				t.Errorf("the low of the event is %s, that of the events behind it is %s", h.low, h.lowBehind)
+			}
+		}
+	}
+}
+
+// A relay has published a version when it meets a new server. A claim behind the version is on its way, or its answer is lost,
+// or none was sent. The snapshot of the version is of the former server, whose transactions had higher ids. The relay finds
+// the event behind the version, and its row covers the event until it is published.
+func TestAVersionOfAFormerServer(t *testing.T) {
+	t.Parallel()
+	const (
+		former  = "1000000:1000000:"
+		covered = `SELECT count(*) FROM outbox JOIN outbox_relays ON NOT pg_visible_in_snapshot(xact, low) WHERE published_at IS NULL`
+	)
+	type way int
+	const (
+		none way = iota
+		onItsWay
+		lost
+	)
+	for name, test := range map[string]struct {
+		held  bool
+		claim way
+	}{
+		"no claim": {}, "claim on its way": {claim: onItsWay}, "lost claim": {claim: lost},
+		"no turn": {held: true}, "turn on its way": {held: true, claim: onItsWay}, "lost turn": {held: true, claim: lost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			wait := b.waitingPool(t)
+			r, claimed := b.handedOver(t)
+			b.append(t, "a", 1, 1)
+			r.claim(t, claimed)
+			r.settleAll(t, publishResult{batch: <-claimed, report: report{published: 1}})
+			r.followUps.seen, r.followUps.published.list[0].low = former, former
+			r.beforeFailover()
+			if test.held {
+				r.followUps.holdSaved(eventing.DefaultTenant)
+				r.tenants.changed = time.Now()
+			}
+			meet := func() {
+				if err := r.writeHeartbeat(t.Context(), false); err != nil {
+					t.Fatal(err)
+				}
+			}
+			claim := func() error {
+				by, do := byClaim, func() error { return r.claimNew(t.Context(), &claimSchedule{}, nil, claimed) }
+				if test.held {
+					by, do = byTurn, func() error { return r.takeTurn(t.Context(), &turnSchedule{}, claimed) }
+				}
+				if !r.inFlight.reserve(by) {
+					t.Error("no room for a claim")
+				}
+				err := do()
+				if err != nil && test.held {
+					r.inFlight.release()
+				}
+				return err
+			}
+			if test.claim == none {
+				b.append(t, "a", 2, 2)
+				meet()
+			} else {
+				arrived, goOn := wait()
+				done := make(chan error)
+				go func() { done <- claim() }()
+				<-arrived
+				b.append(t, "a", 2, 2)
+				meet()
+				if test.claim == lost {
+					goOn(errors.New("the connection is lost"))
+				} else {
+					goOn(nil)
+				}
+				if err := <-done; (err != nil) != (test.claim == lost) {
+					t.Fatal(err)
+				}
+				r.followUps.unknownLeasesUntil = time.Time{} // the broker takes its time, and the lease is renewed
+			}
+			for range 3 {
+				if err := claim(); err != nil { // behind the version, as new, or in a page
+					t.Fatal(err)
+				}
+				r.followUps.unknownLeasesUntil = time.Time{} // the broker takes its time, and the leases are renewed
+				r.scanDue(t, claimed)
+			}
+			if len(claimed) != 1 {
+				t.Fatalf("%d events are claimed", len(claimed))
+			}
+			meet()
+			if n := b.count(t, covered); n != 1 {
+				t.Errorf("the relay's row covers %d events of 1", n)
+			}
+		})
+	}
+}
+
+// A claim of new events is on its way while the relay meets another server and scans. Then the claim leases an event that the
+// scan had to leave to another relay, and its answer is lost. The relay's next claim of new events begins at a snapshot that
+// saw the event.
+func TestTheAnswerToAClaimOfAFormerLifeIsLost(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	other, theirs := b.handedOver(t)
+	if err := r.writeHeartbeat(t.Context(), false); err != nil { // it meets the other relay
+		t.Fatal(err)
+	}
+	b.append(t, "a", 1, 1)
+	r.beforeFailover()
+	todo := r.followUps.take(1)
+	other.claim(t, theirs)
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	r.scanDue(t, claimed)
+	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '21 s'`)
+	c, err := r.queue.ClaimNew(t.Context(), r.claimLimits(todo.exclusions), todo.seen, nil)
+	if err != nil || len(c.Batches) != 1 || len(claimed) != 0 {
+		t.Fatal(c, err, len(claimed))
+	}
+	r.followUps.noteUnknownLeases()
+	r.followUps.giveBack(todo)
+	if !b.isClaimedLater(t, r, claimed) {
+		t.Error("nothing looks for the event that the claim has leased")
+	}
+}
+
+// A claim has found an event while the relay met another server. The event is published, and its version is in a list, before
+// the goroutine of the claim notes that the claim has ended. The low of the version is of the former server.
+func TestAVersionIsPublishedBeforeItsClaimEnds(t *testing.T) {
+	t.Parallel()
+	for name, held := range map[string]bool{"all tenants": false, "held tenant": true} {
+		a, f := newFollowUps(), newInFlight()
+		a.seen = "1000000:1000000:"
+		f.reserve(byClaim)
+		todo, server := a.take(10), time.Now()
+		a.heartbeatWritten(queue.HeartbeatResult{Low: "3:3:", Seen: "9:9:", Server: server}, true)
+		a.beginScan()
+		a.endScan()
+		batch := queue.Batch{{Event: event("a", 1)}} // as many events as the claim may take
+		c := queue.Claimed{Batches: []queue.Batch{batch}, Seen: "9:9:", Server: server}
+		h := f.add(claimResult{Claimed: c, sent: time.Now(), low: todo.seen, life: todo.life})
+		if held {
+			a.holdSaved(batch.Tenant())
+		}
+		a.settled([]*unsettled{published(h[0], 1)}, true)
+		f.removeAll(h)
+		a.claimed(c, todo, todo.seen)
+		a.beginScan()
+		a.endScan()
+		if low := a.low(f); low != "3:3:" {
+			t.Errorf("%s: the low is %s, and does not cover what follows the version", name, low)
+		}
+	}
+}

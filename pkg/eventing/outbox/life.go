@@ -1,0 +1,35 @@
+package outbox
+
+import (
+	"time"
+
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// life is a life of the database's server: see queue.HeartbeatResult.Server. A server has a new life after a
+// restart, a recovery or a failover. In it a transaction may have an id that a snapshot of the life before has
+// seen. So a snapshot says nothing about the events of another life.
+type life int64
+
+func lifeOf(server time.Time) life { return life(server.UnixMicro()) }
+
+// answered reports whether the server has answered the claim c in the life l.
+func (l life) answered(c queue.Claimed) bool { return lifeOf(c.Server) == l }
+
+// meeting is the beginning of the server's present life, as a relay knows it: the answer to its first heartbeat in that life.
+// The snapshot floor saw none of the events that the relay takes care of, so the relay scans from it.
+//
+// That scan replaces the published versions. The other work that outlasts the meeting remembers the life in which the
+// relay has begun it: batches in flight, open handovers, claims on their way, and scans.
+type meeting struct {
+	life  life
+	floor queue.TxSnapshot
+}
+
+// low returns the low of work that was begun in the life begun, with the snapshot low. If that is a former life, it is floor.
+func (m meeting) low(low queue.TxSnapshot, begun life) queue.TxSnapshot {
+	if begun == m.life || low == "" {
+		return low
+	}
+	return m.floor
+}
