@@ -45,9 +45,9 @@
 //   - Lows: some relay's row in the table has a low that did not see the event, for each pending event but retries and the
 //     events behind them. See "Where to look" in the package queue.
 //
-// The sweep is left out, because it would find every event in the end. TestTheSweepIsNeeded has the histories that leave an
-// event to it. Not modelled either are parked events, the purge, tenants and their turns, paused topics and probes, limits of
-// claims and of memory, locked rows, several batches in one settlement, savepoints, and sessions of a former primary.
+// The sweep is left out, because it would find every event in the end. Not modelled either are parked events, the purge,
+// tenants and their turns, paused topics and probes, limits of claims and of memory, locked rows, several batches in one
+// settlement, savepoints, and sessions of a former primary.
 //
 // # A counterexample
 //

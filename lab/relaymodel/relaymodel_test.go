@@ -48,6 +48,9 @@ var (
 		{"a failover that loses commits", scope{
 			events: 1, relays: 2, first: 2, handover: handedOver, left: budget{failovers: 1}, standby: asynchronous,
 		}},
+		{"a failover that loses the mark of a retry", scope{
+			events: 1, relays: 2, first: 2, left: budget{faults: 1, failovers: 1}, kinds: kinds{outages: true}, standby: asynchronous,
+		}},
 		{"three versions", scope{events: 3, relays: 1, first: 1, left: budget{faults: 1}, kinds: allKinds}},
 		{"two aggregates", scope{events: 2, relays: 2, first: 2, apart: true, left: budget{kills: 1}}},
 	}
@@ -162,6 +165,10 @@ func TestEachPartIsNeeded(t *testing.T) {
 			events: 1, relays: 2, first: 1, slow: [mostRelays]slow{slowClaims},
 			left: budget{faults: 2, failovers: 1}, kinds: kinds{lostAnswers: true}, without: parts{lostClaim: true},
 		}},
+		{"formerRetry", scope{
+			events: 1, relays: 2, first: 2, left: budget{faults: 1, failovers: 1}, kinds: kinds{outages: true}, standby: asynchronous,
+			without: parts{formerRetry: true},
+		}},
 		{"elsewhere", scope{
 			events: 1, relays: 2, first: 2, handover: handedOver,
 			left: budget{faults: 1, kills: 1, stalls: 1}, kinds: kinds{lostAnswers: true}, without: parts{elsewhere: true},
@@ -172,26 +179,6 @@ func TestEachPartIsNeeded(t *testing.T) {
 			f := searched(t, c.scope, 0)
 			if f.broken == "" {
 				t.Fatal("no history breaks a rule without this part")
-			}
-			t.Log(f.history())
-		})
-	}
-}
-
-// TestTheSweepIsNeeded has scopes with histories in which only the sweep finds an event, which the model leaves out.
-func TestTheSweepIsNeeded(t *testing.T) {
-	t.Parallel()
-	for _, c := range []histories{
-		// A relay has the event in flight as a retry, and the mark of the retry is lost. It hands the event back to ClaimRetries.
-		{"a failover loses the mark of a retry", scope{
-			events: 1, relays: 2, first: 2, left: budget{faults: 1, failovers: 1}, kinds: kinds{outages: true}, standby: asynchronous,
-		}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			f := searched(t, c.scope, 0)
-			if f.broken == "" {
-				t.Fatal("no history needs the sweep: the scope belongs to the others now")
 			}
 			t.Log(f.history())
 		})

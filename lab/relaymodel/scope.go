@@ -57,6 +57,8 @@ type parts struct {
 	floor bool
 	// lostClaim: a relay that has met another server since it sent a claim scans for the claim's events if the answer is lost.
 	lostClaim bool
+	// formerRetry: a relay scans for a retry of a former life of the server that it hands back, because its mark may be lost.
+	formerRetry bool
 	// elsewhere: a relay that gives up a handover scans for its event if another relay has claimed it.
 	elsewhere bool
 }

@@ -108,7 +108,7 @@ func (s *state) follow(r *relay, head int) {
 		if version, t := s.last(b); version > 0 {
 			r.published[t] = earliest(r.published[t], s.covering(r, low, b.life))
 		}
-	case !b.retry:
+	case !b.retry || b.life != r.server && !s.in.without.formerRetry:
 		r.addScan(s.covering(r, b.low, b.life))
 	}
 }

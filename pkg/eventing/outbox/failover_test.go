@@ -95,6 +95,32 @@ func TestALeaseThatAFailoverBringsBack(t *testing.T) {
 	}
 }
 
+// A relay has an event in flight as a retry, and a failover to a standby without the last commits loses the mark of the
+// retry. The relay hands the event back, and claims of retries do not find it.
+func TestAFailoverLosesTheMarkOfARetry(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	r.beforeFailover()
+	b.append(t, "a", 1, 1)
+	r.claim(t, claimed)
+	r.settleAll(t, publishResult{batch: <-claimed, report: report{err: errors.New("an outage")}})
+	r.inFlight.reserve(byScan)
+	if err := r.scan(t.Context(), newScanSchedule(), actRetries, claimed); err != nil || len(claimed) != 1 {
+		t.Fatal(err, len(claimed))
+	}
+	h := <-claimed
+	b.exec(t, `UPDATE outbox SET next_retry_at = NULL, lock_token = NULL, locked_at = NULL`)
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	r.scanDue(t, claimed)
+	r.settleAll(t, publishResult{batch: h})
+	if !b.isClaimedLater(t, r, claimed) {
+		t.Error("the event is left to the sweep")
+	}
+}
+
 // A transaction of the new server hands its event over before the relay has met that server. The snapshot of the
 // handover is of the former server, whose transactions had higher ids. The relay's row must cover the event.
 func TestAHandoverBeforeTheRelayMeetsANewServer(t *testing.T) {

@@ -112,7 +112,7 @@ func (a *followUps) follow(u *unsettled, now, claimAt time.Time) {
 			return
 		}
 		a.published.add(p, claimAt)
-	case s.Batch[0].Retry: // the batch was handed back, and ClaimRetries finds it at once
+	case s.Batch[0].Retry && u.batch.life == a.met.life: // the batch was handed back, and ClaimRetries finds it at once
 		a.retryAt = soonest(a.retryAt, now)
 	case slices.Contains(a.pausedTypes, s.Batch[0].AggregateType):
 		a.noteSkippedTypes(low, s.Batch[0].AggregateType)

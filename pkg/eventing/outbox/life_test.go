@@ -57,7 +57,11 @@ func TestAScanForABatchOfAFormerLife(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(a *followUps, h *leasedBatch){
 		"handed back": func(a *followUps, h *leasedBatch) { a.settled([]*unsettled{published(h, 0)}, false) },
-		"lost":        func(a *followUps, h *leasedBatch) { a.scanFor(h, time.Now()) },
+		"handed back, a retry": func(a *followUps, h *leasedBatch) {
+			h.events[0].Retry = true
+			a.settled([]*unsettled{published(h, 0)}, false)
+		},
+		"lost": func(a *followUps, h *leasedBatch) { a.scanFor(h, time.Now()) },
 	} {
 		a := newFollowUps()
 		a.seen = formerLow
