@@ -19,12 +19,14 @@ func TestPlansOfLists(t *testing.T) {
 	f := setUp(t)
 	var last pgtest.Statement
 	db := last.Of(t, f.pool)
-	// The newest are tombstones.
-	_, err := db.Exec(t.Context(), `
+	// The newest are tombstones. The service's own statements end after 15 s, and a busy machine takes longer for so many.
+	_, err := f.admin.Exec(t.Context(), `
+		SET search_path = catalog;
 		INSERT INTO video_projection (video_id, uploader_id, title, version, created_at, updated_at, deleted_at)
 		SELECT (lpad(to_hex(n), 8, '0') || '-0000-7000-8000-000000000000')::uuid, CASE WHEN n <= 20000 THEN gen_random_uuid() END,
 		       CASE WHEN n <= 20000 THEN 'common ' || md5(n::text) ELSE '' END, 1, now(), now(), CASE WHEN n > 20000 THEN now() END
-		  FROM generate_series(1, 60000) n`)
+		  FROM generate_series(1, 60000) n;
+		RESET search_path`)
 	if err != nil {
 		t.Fatal(err)
 	}
