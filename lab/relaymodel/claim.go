@@ -173,7 +173,7 @@ func (s *state) answerPage(id int) {
 		return
 	}
 	if r.hasLeft(&c, s.in.without) {
-		r.addScan(r.scanning)
+		r.addScan(s.covering(r, r.scanning, r.scanLife))
 	}
 	if r.unread &^= 1 << c.part; r.unread == 0 {
 		r.scanning, r.scanLife = none, 0
@@ -216,7 +216,7 @@ func (s *state) dispatch(id int, c *claim) {
 				}
 			}
 			if b.retry {
-				b.low = c.seen
+				b.low, b.life = c.seen, c.server
 			} else if c.server != c.met {
 				b.lowBehind = b.low
 			}

@@ -29,7 +29,7 @@ func (s *state) executeHeartbeat(id int) {
 	switch {
 	case h.low == none:
 		h.written = earliest(h.inherited, h.seen)
-	case !h.isForeign(h.low):
+	case !h.isForeign(h.low) && h.met == h.server:
 		h.written = earliest(h.inherited, h.low)
 	case h.inherited != none:
 		h.written = h.inherited
@@ -111,7 +111,7 @@ func (s *state) answerHeartbeat(id int) {
 // meet is followUps.meet.
 func (r *relay) meet(h *heartbeat) {
 	r.server, r.floor, r.seen = h.server, h.written, h.seen
-	r.published = [mostEvents]snapshot{}
+	r.published, r.scan = [mostEvents]snapshot{}, none
 	if r.taken != none {
 		r.taken = h.written
 	}

@@ -152,7 +152,7 @@ func (r *relay) runs() bool { return r.state == running || r.state == ending }
 // low is followUps.low.
 func (s *state) low(id int) snapshot {
 	r := &s.relays[id]
-	low := earliest(r.seen, r.taken, r.scan, r.scanning)
+	low := earliest(r.seen, r.taken, r.scan, s.covering(r, r.scanning, r.scanLife))
 	for t := range s.in.events {
 		b, e := &r.batches[t], &s.events[t]
 		low = earliest(low, r.published[t], s.covering(r, b.low, b.life))

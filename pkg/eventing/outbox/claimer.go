@@ -124,9 +124,9 @@ func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string,
 	}
 	r.dispatch(claimResult{Claimed: c, claim: claim, sent: sent, low: todo.seen, lows: lows, life: todo.life}, claimed)
 	if c.Truncated {
-		r.followUps.scheduleScan(bound, sent)
+		r.followUps.scheduleScan(bound, todo.life, sent)
 	} else if r.followUps.hasLeft(c, todo.alive) {
-		r.followUps.scheduleScan(bound, sent.Add(max(c.FreeIn, jittered(scanEvery))))
+		r.followUps.scheduleScan(bound, todo.life, sent.Add(max(c.FreeIn, jittered(scanEvery))))
 	}
 	r.followUps.claimed(c, todo, bound)
 	r.failures.Store(0)

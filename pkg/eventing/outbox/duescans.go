@@ -9,22 +9,17 @@ import (
 
 // This file has the scans that the goroutines of a relay ask for, and what the running scan skips.
 
-// scheduleScan schedules a scan of the rows that the snapshot from did not see. The scan is due at
+// scheduleScan schedules a scan of the rows that from, a snapshot of the life begun, did not see. The scan is due at
 // the time at.
-func (a *followUps) scheduleScan(from queue.TxSnapshot, at time.Time) {
+func (a *followUps) scheduleScan(from queue.TxSnapshot, begun life, at time.Time) {
 	a.mu.Lock()
-	a.addScan(from, at)
+	a.addScan(a.met.low(from, begun), at)
 	a.mu.Unlock()
 	signal(a.wakeScans)
 }
 
 // scanFor schedules a scan that finds the events of a batch and those behind it.
-func (a *followUps) scanFor(h *leasedBatch, at time.Time) {
-	a.mu.Lock()
-	a.addScan(a.met.low(h.low, h.life), at)
-	a.mu.Unlock()
-	signal(a.wakeScans)
-}
+func (a *followUps) scanFor(h *leasedBatch, at time.Time) { a.scheduleScan(h.low, h.life, at) }
 
 // addScan expects the lock. If a scan is scheduled already, the two become one scan, which begins
 // at the earlier snapshot and is due at the earlier time.
@@ -36,8 +31,8 @@ func (a *followUps) addScan(from queue.TxSnapshot, at time.Time) {
 func (a *followUps) beginScan() (queue.TxSnapshot, life) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.scanningLow, a.scanLow, a.scanAt = a.scanLow, "", time.Time{}
-	return a.scanningLow, a.met.life
+	a.scanningLow, a.scanningLife, a.scanLow, a.scanAt = a.scanLow, a.met.life, "", time.Time{}
+	return a.scanningLow, a.scanningLife
 }
 
 // pageScanned notes the types and the tenants that a page of the scan has skipped. part is the
@@ -45,8 +40,9 @@ func (a *followUps) beginScan() (queue.TxSnapshot, life) {
 func (a *followUps) pageScanned(part queue.Cursor, skipped exclusions) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.noteSkippedTypes(a.scanningLow, skipped.paused...)
-	a.noteSkippedPart(part, skipped.held)
+	from := a.met.low(a.scanningLow, a.scanningLife)
+	a.noteSkippedTypes(from, skipped.paused...)
+	a.noteSkippedPart(from, part, skipped.held)
 }
 
 // endScan notes that a scan is complete.

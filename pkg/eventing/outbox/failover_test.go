@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -301,5 +302,64 @@ func TestAVersionIsPublishedBeforeItsClaimEnds(t *testing.T) {
 		if low := a.low(f); low != "3:3:" {
 			t.Errorf("%s: the low is %s, and does not cover what follows the version", name, low)
 		}
+	}
+}
+
+// A turn of a held tenant had to leave an event before the relay met another server. The snapshot of that turn saw a transaction
+// whose id the new server has used again, and which is still open there. The relay dies, and another one takes over its low.
+func TestATurnHadToLeaveAnEventOfAFormerServer(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	tx, err := b.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if err := Append(t.Context(), tx, nil, event("late", 1)); err != nil {
+		t.Fatal(err)
+	}
+	var former queue.TxSnapshot
+	if err := tx.QueryRow(t.Context(), `SELECT format('%1$s:%1$s:', pg_current_xact_id()::text::bigint + 1)`).Scan(&former); err != nil {
+		t.Fatal(err)
+	}
+	r.followUps.holdSaved("busy")
+	h := r.followUps.heldTenant("busy")
+	h.leftLow, h.leftAt = former, time.Now().Add(time.Hour)
+	r.tenants.changed = time.Now()
+	r.beforeFailover()
+	b.append(t, "a", 1, 1)
+	for range 4 {
+		if err := r.writeHeartbeat(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		r.followUps.unknownLeasesUntil = time.Time{}
+		r.scanDue(t, claimed)
+		for len(claimed) > 0 {
+			r.settleAll(t, publishResult{batch: <-claimed, report: report{published: 1}})
+		}
+		r.claim(t, claimed)
+		busy := batchFor("busy", 1)[0] // so the tenant stays held
+		r.inFlight.batches[busy.Head()] = &leasedBatch{events: busy, low: r.followUps.seen, life: r.followUps.met.life}
+		if !r.inFlight.reserve(byTurn) {
+			t.Fatal("no room for a turn")
+		}
+		if err := r.takeTurn(t.Context(), &turnSchedule{}, claimed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.exec(t, `UPDATE outbox_relays SET seen_at = '-infinity'`)
+	successor := b.newRelay(t)
+	theirs := make(chan *leasedBatch, 10)
+	var s claimSchedule
+	for range 6 {
+		successor.step(t.Context(), &s, theirs)
+		successor.scanDue(t, theirs)
+	}
+	if len(theirs) != 1 {
+		t.Errorf("the successor claims %d events of 1: it scans from %s", len(theirs), former)
 	}
 }

@@ -30,7 +30,9 @@ type followUps struct {
 	published versions
 	// A scan that starts at scanLow is due at scanAt. scanningLow is the start of the scan that
 	// is running. pausedLow is the start of the scan that is due when a topic resumes.
+	// scanningLife is the life of the server in which that scan was begun.
 	scanLow, scanningLow, pausedLow queue.TxSnapshot
+	scanningLife                    life
 	scanAt                          time.Time
 	// probeLow is the snapshot at which the running search for probes starts, in the life probeLife of the server.
 	probeLow  queue.TxSnapshot

@@ -78,10 +78,10 @@ func (r *Relay) deregister(closing context.Context) {
 func (a *followUps) low(f *inFlight) queue.TxSnapshot {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	probe := a.met.low(a.probeLow, a.probeLife)
-	low := queue.Earliest(a.seen, a.published.low(), a.scanLow, a.scanningLow, a.pausedLow, probe, f.low(a.met))
+	scanning, probe := a.met.low(a.scanningLow, a.scanningLife), a.met.low(a.probeLow, a.probeLife)
+	low := queue.Earliest(a.seen, a.published.low(), a.scanLow, scanning, a.pausedLow, probe, f.low(a.met))
 	for _, h := range a.held {
-		low = queue.Earliest(low, h.lowest())
+		low = queue.Earliest(low, h.lowest(a.met))
 	}
 	return low
 }
@@ -109,11 +109,12 @@ func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, restart bool) {
 }
 
 // meet expects the lock. It begins again on another server, or for the first time. The caller schedules the scan that
-// begins at the floor, which replaces the published versions.
+// begins at the floor, which replaces all lists: it finds the events, or notes again that it skips them.
 func (a *followUps) meet(b queue.HeartbeatResult) {
 	a.met, a.seen = meeting{lifeOf(b.Server), b.Low}, b.Seen
+	a.scanLow, a.pausedLow, a.skippedTypes = "", "", nil
 	a.published.restart(b.Low)
 	for _, h := range a.held {
-		h.published.restart(b.Low)
+		h.restart(b.Low)
 	}
 }

@@ -50,8 +50,20 @@ type heldTenant struct {
 
 // lowest returns a snapshot that saw none of the tenant's unfinished events, except those in
 // flight.
-func (h *heldTenant) lowest() queue.TxSnapshot {
-	return queue.Earliest(h.low, h.scanningLow, h.leftLow, h.skippedLow, h.published.low())
+func (h *heldTenant) lowest(met meeting) queue.TxSnapshot {
+	return queue.Earliest(h.lowOfScans(met), h.published.low())
+}
+
+// lowOfScans returns a snapshot that saw none of the events for which the tenant's scans look.
+func (h *heldTenant) lowOfScans(met meeting) queue.TxSnapshot {
+	return queue.Earliest(h.low, met.low(h.scanningLow, h.life), h.leftLow, h.skippedLow)
+}
+
+// restart forgets the tenant's lists, because a scan for all tenants that begins at the snapshot floor replaces them. The running
+// scan of the tenant goes on.
+func (h *heldTenant) restart(floor queue.TxSnapshot) {
+	h.low, h.leftLow, h.leftAt, h.skipped, h.skippedLow, h.seen = "", "", time.Time{}, nil, "", ""
+	h.published.restart(floor)
 }
 
 // hold makes tenants wait for turns. Claims that are already running do not skip the events of
@@ -117,15 +129,15 @@ func (a *followUps) noteSkippedTenants(from queue.TxSnapshot, tenants []string) 
 	}
 }
 
-// noteSkippedPart expects the lock. It notes that the scan for all tenants has skipped these
+// noteSkippedPart expects the lock. It notes that the scan for all tenants from the snapshot from has skipped these
 // tenants' events in a part of the table. So a tenant's own scan reads only the parts in which its
 // events were skipped, and reads each of these parts once.
-func (a *followUps) noteSkippedPart(part queue.Cursor, tenants []string) {
+func (a *followUps) noteSkippedPart(from queue.TxSnapshot, part queue.Cursor, tenants []string) {
 	for _, name := range tenants {
 		if h := a.heldTenant(name); h != nil {
-			h.skipped, h.skippedLow = queue.Join(h.skipped, part), queue.Earliest(h.skippedLow, a.scanningLow)
+			h.skipped, h.skippedLow = queue.Join(h.skipped, part), queue.Earliest(h.skippedLow, from)
 		} else {
-			a.addScan(a.scanningLow, time.Now())
+			a.addScan(from, time.Now())
 			signal(a.wakeScans)
 		}
 	}
@@ -227,13 +239,13 @@ func (h *heldTenant) begin(seen queue.TxSnapshot, in life, now time.Time) {
 }
 
 // left notes that a turn could not claim some events, because other sessions have locked or leased
-// them. seen is the snapshot of the turn. low is a snapshot that did not see these events. until is
+// them. seen is the snapshot of the turn. low is a snapshot of the life begun that did not see these events. until is
 // when the events may be free.
-func (a *followUps) left(h *heldTenant, low, seen queue.TxSnapshot, until time.Time) {
+func (a *followUps) left(h *heldTenant, low queue.TxSnapshot, begun life, seen queue.TxSnapshot, until time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	h.seen = queue.Latest(h.seen, seen)
-	h.leftLow, h.leftAt = queue.Earliest(h.leftLow, low), soonest(h.leftAt, until)
+	h.leftLow, h.leftAt = queue.Earliest(h.leftLow, a.met.low(low, begun)), soonest(h.leftAt, until)
 }
 
 // follow adds a published version, which justifies a claim from the time at on.
@@ -246,7 +258,7 @@ func (h *heldTenant) follow(p followUp, at time.Time) {
 // to the claims and scans for all tenants.
 func (a *followUps) release(h *heldTenant) {
 	a.held = slices.DeleteFunc(a.held, func(other *heldTenant) bool { return other == h })
-	if low := queue.Earliest(h.low, h.scanningLow, h.leftLow, h.skippedLow); low != "" {
+	if low := h.lowOfScans(a.met); low != "" {
 		a.addScan(low, time.Now())
 		signal(a.wakeScans)
 	}
@@ -266,7 +278,7 @@ func (a *followUps) release(h *heldTenant) {
 func (a *followUps) turnFollowed(h *heldTenant, rest []followUp, from, seen queue.TxSnapshot, life life, paused []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	h.seen = queue.Latest(h.seen, seen)
+	h.seen, from = queue.Latest(h.seen, seen), a.met.low(from, life)
 	a.noteSkippedTypes(from, paused...)
 	h.low = queue.Earliest(h.low, from)
 	a.giveBackTo(&h.published, rest, life)
@@ -277,7 +289,7 @@ func (a *followUps) turnFollowed(h *heldTenant, rest []followUp, from, seen queu
 func (a *followUps) turnScanned(h *heldTenant, p queue.Page, paused []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.noteSkippedTypes(h.scanningLow, paused...)
+	a.noteSkippedTypes(a.met.low(h.scanningLow, h.life), paused...)
 	if h.parts = behind(h.parts, p); len(h.parts) == 0 {
 		h.scanningLow = ""
 	}

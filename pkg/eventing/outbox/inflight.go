@@ -139,7 +139,7 @@ func (f *inFlight) add(c claimResult) []*leasedBatch {
 		}
 		switch {
 		case b[0].Retry:
-			h.low = c.Seen
+			h.low, h.life = c.Seen, lifeOf(c.Server)
 		case full || len(b) >= c.claim.PerAggregate || !c.life.answered(c.Claimed): // otherwise Seen saw only the batch's events
 			h.lowBehind = h.low
 		}

@@ -19,16 +19,18 @@ func (l life) answered(c queue.Claimed) bool { return lifeOf(c.Server) == l }
 // meeting is the beginning of the server's present life, as a relay knows it: the answer to its first heartbeat in that life.
 // The snapshot floor saw none of the events that the relay takes care of, so the relay scans from it.
 //
-// That scan replaces the published versions. The other work that outlasts the meeting remembers the life in which the
+// That scan replaces the lists of followUps, which have snapshots of the present life only: two snapshots of different
+// lives cannot be compared, see queue.Earliest. The work that outlasts the meeting remembers the life in which the
 // relay has begun it: batches in flight, open handovers, claims on their way, and scans.
 type meeting struct {
 	life  life
 	floor queue.TxSnapshot
 }
 
-// low returns the low of work that was begun in the life begun, with the snapshot low. If that is a former life, it is floor.
+// low returns the low of work that was begun in the life begun, with the snapshot low. If that is a former life, it is floor,
+// unless low is the beginning, which saw nothing in any life: the sweep finds events that no other low covers.
 func (m meeting) low(low queue.TxSnapshot, begun life) queue.TxSnapshot {
-	if begun == m.life || low == "" {
+	if begun == m.life || low == "" || low == queue.Beginning {
 		return low
 	}
 	return m.floor

@@ -52,6 +52,102 @@ func TestTheLowOfWorkOfAFormerLife(t *testing.T) {
 	}
 }
 
+// A snapshot of a former life saw the transaction 4, which the present life has begun again, and which is open in its
+// snapshots. No list of the relay keeps such a snapshot, whenever it was noted. Otherwise it would be the low of the relay,
+// because it is the earliest by its xmax.
+func TestNoListKeepsASnapshotOfAFormerLife(t *testing.T) {
+	t.Parallel()
+	const former, floor, present = "5:5:", "4:8:4", "4:9:4"
+	later := time.Now().Add(time.Hour)
+	tenant := func(a *followUps) *heldTenant { a.holdSaved("x"); return a.heldTenant("x") }
+	for name, note := range map[string]func(a *followUps) (late func()){
+		"scheduled scan": func(a *followUps) func() { a.addScan(former, later); return nil },
+		"running scan":   func(a *followUps) func() { a.addScan(former, later); a.beginScan(); return nil },
+		"scan that skips a type": func(a *followUps) func() {
+			a.addScan(former, later)
+			a.beginScan()
+			return func() { a.pageScanned(queue.Cursor{}, exclusions{paused: []string{"video"}}) }
+		},
+		"scan that skips a tenant": func(a *followUps) func() {
+			a.addScan(former, later)
+			a.beginScan()
+			tenant(a)
+			return func() { a.pageScanned(queue.Cursor{}, exclusions{held: []string{"x"}}) }
+		},
+		"scan that must leave an event": func(a *followUps) func() {
+			begun := a.met.life
+			return func() { a.scheduleScan(former, begun, later) }
+		},
+		"skipped type":   func(a *followUps) func() { a.noteSkippedTypes(former, "video"); return nil },
+		"skipped tenant": func(a *followUps) func() { tenant(a); a.noteSkippedTenants(former, []string{"x"}); return nil },
+		"skipped part": func(a *followUps) func() {
+			a.scanningLow = former
+			tenant(a)
+			a.pageScanned(queue.Cursor{}, exclusions{held: []string{"x"}})
+			return nil
+		},
+		"scan of a tenant": func(a *followUps) func() {
+			h := tenant(a)
+			h.low = former
+			h.begin(former, a.met.life, time.Now())
+			return func() { a.turnScanned(h, queue.Page{}, []string{"video"}) }
+		},
+		"turn that must leave an event": func(a *followUps) func() {
+			a.left(tenant(a), former, a.met.life, former, later)
+			return nil
+		},
+		"late turn that must leave an event": func(a *followUps) func() {
+			h, begun := tenant(a), a.met.life
+			return func() { a.left(h, former, begun, former, later) }
+		},
+		"late turn that skips a type": func(a *followUps) func() {
+			h, begun := tenant(a), a.met.life
+			return func() { a.turnFollowed(h, nil, former, former, begun, []string{"video"}) }
+		},
+		"released tenant": func(a *followUps) func() {
+			h := tenant(a)
+			h.low = former
+			h.begin(former, a.met.life, time.Now())
+			return func() { a.release(h) }
+		},
+	} {
+		a, f := newFollowUps(), newInFlight()
+		a.seen = former
+		late := note(a)
+		a.heartbeatWritten(queue.HeartbeatResult{Low: floor, Seen: present, Server: firstServer.Add(time.Hour)}, true)
+		for range 2 {
+			if low := a.low(f); low != floor && low != present {
+				t.Errorf("%s: the low is %s", name, low)
+			}
+			if late != nil {
+				late()
+				late = nil
+			}
+		}
+		a.beginScan()
+		a.endScan()
+		if low := a.low(f); low != floor && low != present {
+			t.Errorf("%s: after the scan of the meeting the low is %s", name, low)
+		}
+	}
+}
+
+// The sweep has found an event that no low covers. It stays covered by the batch alone, in any life of the server.
+func TestASweptEventOfAFormerLife(t *testing.T) {
+	t.Parallel()
+	a, f := newFollowUps(), newInFlight()
+	a.seen = formerLow
+	h := &leasedBatch{low: queue.Beginning, life: a.met.life}
+	f.batches[uuid.New()] = h
+	a.meetsAnotherServer()
+	if low := a.low(f); low != queue.Beginning {
+		t.Errorf("the low is %s", low)
+	}
+	if a.scanFor(h, time.Now()); a.scanLow != queue.Beginning {
+		t.Errorf("its lease is lost: a scan from %s", a.scanLow)
+	}
+}
+
 // A batch of a former life is handed back, or its lease is lost.
 func TestAScanForABatchOfAFormerLife(t *testing.T) {
 	t.Parallel()
@@ -107,6 +203,21 @@ func TestABatchThatAnotherServerHasClaimed(t *testing.T) {
 	}
 }
 
+// The lows of a retry are the snapshot of the claim, so they are of the server that has answered it: here a former one.
+func TestARetryThatAnotherServerHasClaimed(t *testing.T) {
+	t.Parallel()
+	a, f := newFollowUps(), newInFlight()
+	a.seen = formerLow
+	f.reserve(byScan)
+	a.meetsAnotherServer()
+	c := claimResult{life: a.met.life, claim: queue.Claim{Events: claimEvents, PerAggregate: minPerAggregate, Bytes: claimBytes}}
+	c.Claimed = queue.Claimed{Batches: []queue.Batch{{{Event: event("a", 1), Retry: true}}}, Seen: "5:5:", Server: firstServer}
+	f.add(c)
+	if low := a.low(f); low != newFloor {
+		t.Errorf("the low is %s", low)
+	}
+}
+
 // All work remembers the life in which it was begun. A scan is begun once, for all its pages.
 func TestWorkRemembersItsLife(t *testing.T) {
 	t.Parallel()
@@ -153,7 +264,7 @@ func TestWorkRemembersItsLife(t *testing.T) {
 	r.beforeFailover()
 	former := now()
 	s := newScanSchedule()
-	r.followUps.scheduleScan(queue.Beginning, time.Now())
+	r.followUps.scheduleScan(queue.Beginning, former, time.Now())
 	s.started(r.followUps.beginScan())
 	probes := &probeScan{}
 	if _, _, err := r.claimPaused(t.Context(), r.claimLimits(exclusions{}), probes, former); err != nil {

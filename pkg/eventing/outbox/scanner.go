@@ -83,7 +83,7 @@ func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed 
 		r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: s.low, life: s.life}, claimed)
 		r.followUps.pageScanned(s.parts[0].Through(p), without)
 		if !p.Truncated && r.followUps.hasLeft(p.Claimed, without.alive) {
-			r.followUps.scheduleScan(s.low, sent.Add(max(p.FreeIn, jittered(scanEvery))))
+			r.followUps.scheduleScan(s.low, s.life, sent.Add(max(p.FreeIn, jittered(scanEvery))))
 		}
 		if len(without.held) > 0 && len(p.Batches) == 0 {
 			s.pausePages(sent, time.Now())

@@ -295,7 +295,7 @@ func TestLowCoversHeldTenants(t *testing.T) {
 	a.claimed(queue.Claimed{Seen: "92:92:", Server: firstServer}, toClaim{exclusions{held: []string{"x"}}, "91:91:", nil}, "91:91:")
 	a.turnScanned(h, queue.Page{Done: true}, nil)
 	low("91:91:", "scanned, and a claim has skipped events since")
-	a.left(h, "72:72:", "92:92:", time.Now().Add(time.Hour))
+	a.left(h, "72:72:", a.met.life, "92:92:", time.Now().Add(time.Hour))
 	low("72:72:", "a turn had to leave events")
 	f.batches[uuid.New()] = &leasedBatch{events: batchFor("x", 1)[0]}
 	a.releaseCaughtUp(f, true, time.Now())
@@ -442,12 +442,12 @@ func TestATurnLooksLaterForEventsThatItLeft(t *testing.T) {
 	a.claimed(queue.Claimed{Seen: "90:90:", Server: firstServer}, toClaim{}, "90:90:")
 	a.holdSaved("x")
 	h := a.heldTenant("x")
-	a.left(h, "50:50:", "120:120:", time.Now().Add(-time.Second))
+	a.left(h, "50:50:", a.met.life, "120:120:", time.Now().Add(-time.Second))
 	if got, _, _ := a.turn(rates, newInFlight(), 1); got == nil || !slices.Equal(h.parts, queue.TxSnapshot("50:50:").Until("120:120:")) {
 		t.Fatalf("a scan of %v, want one of all that the turn saw", h.parts)
 	}
 	a.turnScanned(h, queue.Page{Done: true}, nil)
-	a.left(h, "50:50:", "121:121:", time.Now().Add(time.Hour))
+	a.left(h, "50:50:", a.met.life, "121:121:", time.Now().Add(time.Hour))
 	if got, _, _ := a.turn(rates, newInFlight(), 1); got != nil {
 		t.Errorf("a second scan at once, of %v", h.parts)
 	}

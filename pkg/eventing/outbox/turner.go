@@ -102,7 +102,7 @@ func (r *Relay) claimBehind(
 	if c.Truncated {
 		rest = unclaimed(after, c.Batches)
 	} else if r.followUps.hasLeft(c, claim.Alive) {
-		r.followUps.left(h, bound, c.Seen, sent.Add(max(c.FreeIn, jittered(scanEvery))))
+		r.followUps.left(h, bound, in, c.Seen, sent.Add(max(c.FreeIn, jittered(scanEvery))))
 	}
 	if len(claim.Without) == 0 {
 		bound = ""
@@ -133,7 +133,7 @@ func (r *Relay) claimHeldPage(
 	r.dispatch(got, claimed)
 	h.adaptRows(rows, p, got.events(), claim.Events)
 	if !p.Truncated && r.followUps.hasLeft(p.Claimed, claim.Alive) {
-		r.followUps.left(h, h.scanningLow, p.Seen, sent.Add(max(p.FreeIn, jittered(scanEvery))))
+		r.followUps.left(h, h.scanningLow, h.life, p.Seen, sent.Add(max(p.FreeIn, jittered(scanEvery))))
 	}
 	r.followUps.turnScanned(h, p, claim.Without)
 	return p.Claimed, nil

@@ -32,7 +32,7 @@ WITH present AS MATERIALIZED (
 	          FROM (SELECT low FROM inherited_low WHERE low IS NOT NULL
 	                UNION ALL
 	                SELECT coalesce($2::text::pg_snapshot, seen) FROM present
-	                 WHERE coalesce(pg_snapshot_xmax($2::text::pg_snapshot) <= pg_snapshot_xmax(seen), true)) l
+	                 WHERE $2::text IS NULL OR server IS NOT DISTINCT FROM $4::timestamptz AND pg_snapshot_xmax($2::text::pg_snapshot) <= pg_snapshot_xmax(seen)) l
 	         ORDER BY pg_snapshot_xmax(l.low), pg_snapshot_xmin(l.low), length(l.low::text) DESC
 	         LIMIT 1) AS low
 )

@@ -248,6 +248,22 @@ func TestAFailoverIsNoticed(t *testing.T) {
 	}
 }
 
+// A relay meets another server, where the others have taken over its row. Its own low saw a transaction whose id the new server has
+// used again. So the low means nothing there, although it is earlier by its xmax.
+func TestALowOfAFormerServer(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	beats := b.registered(t, "other")
+	b.exec(t, `UPDATE outbox_relays SET low = '4:9:4'`)
+	if got := b.heartbeat(t, "back", "5:5:", beats["other"].Server.Add(-time.Hour)); got.Low != "4:9:4" {
+		t.Errorf("%+v, want the low of the other relay", got)
+	}
+	b.exec(t, `UPDATE outbox_relays SET low = '4:9:4'`)
+	if got := b.heartbeat(t, "back", "5:5:", beats["other"].Server); got.Low != "5:5:" {
+		t.Errorf("%+v, want the relay's own low: the server is the same", got)
+	}
+}
+
 // Rows of another cluster, restored by a dump, have transactions that say nothing here.
 func TestSnapshotsOfAnotherCluster(t *testing.T) {
 	t.Parallel()
