@@ -21,9 +21,9 @@ type claim struct {
 	after [mostEvents]snapshot
 	part  uint8
 	// alive are the relays whose leases the claim leaves alone: the other living ones. unknownLeases is that of the relay when
-	// the claim was sent. met is the life of the server of which since and after are.
-	alive, met    uint8
-	unknownLeases bool
+	// the claim was sent. met is the life of the server in which it was sent, and begun that of which since and after are.
+	alive, met, begun uint8
+	unknownLeases     bool
 	// rows and seen are what the statement sees, and server is the server that executes it.
 	rows   [mostEvents]row
 	seen   snapshot
@@ -44,7 +44,9 @@ const (
 // sendClaim is the first half of Relay.claimNew.
 func (s *state) sendClaim(id int) {
 	r := &s.relays[id]
-	r.claim = claim{phase: sent, since: r.seen, after: r.published, alive: r.alive, met: r.server, unknownLeases: r.unknownLeases}
+	r.claim = claim{
+		phase: sent, since: r.seen, after: r.published, alive: r.alive, met: r.server, begun: r.server, unknownLeases: r.unknownLeases,
+	}
 	r.taken = earliest(r.published[:]...)
 	if !s.in.without.claimLow {
 		r.taken = earliest(r.taken, r.seen)
@@ -55,9 +57,9 @@ func (s *state) sendClaim(id int) {
 // sendPage is the first half of Relay.scan, for a page of a scan or for retries.
 func (s *state) sendPage(id int, kind claimKind) {
 	r := &s.relays[id]
-	r.page = claim{phase: sent, kind: kind, alive: r.alive, met: r.server, unknownLeases: r.unknownLeases}
+	r.page = claim{phase: sent, kind: kind, alive: r.alive, met: r.server, begun: r.server, unknownLeases: r.unknownLeases}
 	if kind == claimPage {
-		r.page.since, r.page.met = r.scanning, r.scanLife
+		r.page.since, r.page.begun = r.scanning, r.scanLife
 		for !has(r.unread, int(r.page.part)) {
 			r.page.part++
 		}
@@ -125,6 +127,9 @@ func (s *state) executeClaim(id int, c *claim) {
 	if !c.unknownLeases {
 		known |= 1 << id
 	}
+	if c.phase = executed; c.isRefused(s.in.without) {
+		return
+	}
 	candidates := c.candidates(s.in)
 	for t := range s.in.events {
 		w, now := c.rows[t], &s.db.rows[t]
@@ -137,21 +142,27 @@ func (s *state) executeClaim(id int, c *claim) {
 			c.skipped = true
 		}
 	}
-	c.phase = executed
 }
+
+// isRefused reports whether the server is not the one that the relay had met when it sent the claim: queue.ErrAnotherServer.
+func (c *claim) isRefused(without parts) bool { return c.server != c.met && !without.refusals }
 
 // answerClaim is the second half of Relay.claimNew.
 func (s *state) answerClaim(id int) {
 	r := &s.relays[id]
+	if r.claim.isRefused(s.in.without) {
+		r.loseClaim()
+		return
+	}
 	c := r.claim
 	r.claim = claim{}
 	s.dispatch(id, &c)
 	r.taken = none
-	from := s.covering(r, earliest(earliest(c.after[:]...), c.since), c.met)
+	from := s.covering(r, earliest(earliest(c.after[:]...), c.since), c.begun)
 	if r.hasLeft(&c, s.in.without) {
 		r.addScan(from)
 	}
-	if c.server == r.server && (c.met == r.server || s.in.without.metServer) {
+	if c.begun == r.server || s.in.without.metServer {
 		r.seen = c.seen
 	} else {
 		r.addScan(from)
@@ -160,12 +171,16 @@ func (s *state) answerClaim(id int) {
 
 // hasLeft is followUps.hasLeft.
 func (r *relay) hasLeft(c *claim, without parts) bool {
-	return c.skipped || c.server != r.server || c.alive&^r.alive != 0 && !without.endedRelays
+	return c.skipped || c.alive&^r.alive != 0 && !without.endedRelays
 }
 
 // answerPage is the second half of Relay.scan.
 func (s *state) answerPage(id int) {
 	r := &s.relays[id]
+	if r.page.isRefused(s.in.without) {
+		r.losePage()
+		return
+	}
 	c := r.page
 	r.page = claim{}
 	s.dispatch(id, &c)
@@ -181,14 +196,11 @@ func (s *state) answerPage(id int) {
 }
 
 // loseClaim is what becomes of the relay when a claim of new events fails: see Relay.claimNew and followUps.giveBackTo.
-func (s *state) loseClaim(r *relay) {
+func (r *relay) loseClaim() {
 	for t, low := range r.claim.after {
-		if r.claim.met == r.server {
+		if r.claim.begun == r.server {
 			r.published[t] = earliest(r.published[t], low)
 		}
-	}
-	if r.claim.met != r.server && !s.in.without.lostClaim {
-		r.addScan(r.floor)
 	}
 	r.claim, r.taken, r.unknownLeases = claim{}, none, true
 }
@@ -205,7 +217,7 @@ func (s *state) dispatch(id int, c *claim) {
 		case b.exists:
 			b.again, b.valid = true, true
 		default:
-			*b = batch{exists: true, low: c.since, lowBehind: c.seen, life: c.met, valid: true, retry: c.rows[t].retry}
+			*b = batch{exists: true, low: c.since, lowBehind: c.seen, life: c.begun, valid: true, retry: c.rows[t].retry}
 			for u := range s.in.events {
 				w := c.rows[u]
 				if s.in.sameAggregate(t, u) && w.pending() && w.version >= c.rows[t].version {
@@ -216,9 +228,7 @@ func (s *state) dispatch(id int, c *claim) {
 				}
 			}
 			if b.retry {
-				b.low, b.life = c.seen, c.server
-			} else if c.server != c.met {
-				b.lowBehind = b.low
+				b.low = c.seen
 			}
 		}
 	}

@@ -77,7 +77,7 @@ func (s *state) failOver() {
 func (s *state) loseStatements(id int) {
 	r := &s.relays[id]
 	if r.claim.phase == begins {
-		s.loseClaim(r)
+		r.loseClaim()
 	}
 	if r.page.phase == begins {
 		r.losePage()

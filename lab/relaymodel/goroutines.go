@@ -18,7 +18,7 @@ func stepsOfClaims(s *state, to taker, id int) {
 		idle:   func(n *state) { n.sendClaim(id) },
 		sent:   func(n *state) { n.beginClaim(&n.relays[id].claim) },
 		begins: func(n *state) { n.executeClaim(id, &n.relays[id].claim) },
-	}, func(n *state) { n.answerClaim(id) }, func(n *state) { n.loseClaim(&n.relays[id]) }}.pass(s, to, r.claim.phase)
+	}, func(n *state) { n.answerClaim(id) }, func(n *state) { n.relays[id].loseClaim() }}.pass(s, to, r.claim.phase)
 }
 
 // stepsOfScans is the part of scanLoop that reads pages. The sweep is left out: it would find each event in the end.

@@ -51,6 +51,9 @@ var (
 		{"a failover that loses the mark of a retry", scope{
 			events: 1, relays: 2, first: 2, left: budget{faults: 1, failovers: 1}, kinds: kinds{outages: true}, standby: asynchronous,
 		}},
+		{"a failover that loses commits, a kill and a stall", scope{
+			events: 1, relays: 2, first: 2, left: budget{stalls: 1, kills: 1, failovers: 1}, standby: asynchronous,
+		}},
 		{"three versions", scope{events: 3, relays: 1, first: 1, left: budget{faults: 1}, kinds: allKinds}},
 		{"two aggregates", scope{events: 2, relays: 2, first: 2, apart: true, left: budget{kills: 1}}},
 	}
@@ -161,13 +164,12 @@ func TestEachPartIsNeeded(t *testing.T) {
 			events: 2, relays: 1, first: 1, handover: [mostEvents]bool{1: true},
 			left: budget{faults: 1, failovers: 1}, kinds: kinds{rollbacks: true}, without: parts{floor: true},
 		}},
-		{"lostClaim", scope{
-			events: 1, relays: 2, first: 1, slow: [mostRelays]slow{slowClaims},
-			left: budget{faults: 2, failovers: 1}, kinds: kinds{lostAnswers: true}, without: parts{lostClaim: true},
-		}},
 		{"formerRetry", scope{
 			events: 1, relays: 2, first: 2, left: budget{faults: 1, failovers: 1}, kinds: kinds{outages: true}, standby: asynchronous,
 			without: parts{formerRetry: true},
+		}},
+		{"refusals", scope{
+			events: 1, relays: 2, first: 2, left: budget{stalls: 1, kills: 1, failovers: 1}, standby: asynchronous, without: parts{refusals: true},
 		}},
 		{"elsewhere", scope{
 			events: 1, relays: 2, first: 2, handover: handedOver,

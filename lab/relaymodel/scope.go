@@ -45,7 +45,7 @@ type parts struct {
 	inherited bool
 	// endedRelays: a claim is followed by a scan if a relay whose leases it left alone has ended since it was sent.
 	endedRelays bool
-	// metServer: the snapshot of a claim counts only if the relay had met the server before it sent the claim.
+	// metServer: the snapshot of a claim counts only if the relay has met no other server since it sent the claim.
 	metServer bool
 	// returnedLeases: a relay that meets another server may have leases that it has ended already.
 	returnedLeases bool
@@ -55,10 +55,10 @@ type parts struct {
 	claimLow bool
 	// floor: the low of a batch or handover of a former life of the server is the floor of the present one.
 	floor bool
-	// lostClaim: a relay that has met another server since it sent a claim scans for the claim's events if the answer is lost.
-	lostClaim bool
 	// formerRetry: a relay scans for a retry of a former life of the server that it hands back, because its mark may be lost.
 	formerRetry bool
+	// refusals: a claim does nothing on a server that the relay has not met.
+	refusals bool
 	// elsewhere: a relay that gives up a handover scans for its event if another relay has claimed it.
 	elsewhere bool
 }

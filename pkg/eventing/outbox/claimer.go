@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -87,6 +88,16 @@ func (r *Relay) claimFailed(ctx context.Context, s *claimSchedule, err error) {
 		"error", err, "failures", s.failures, "held_up_ms", time.Since(s.since).Milliseconds(), "retry_in_ms", pause.Milliseconds())
 }
 
+// claimLost notes that a claim has failed. It may have been committed nevertheless, unless the server has refused it. Then
+// the relay must meet that server first.
+func (r *Relay) claimLost(err error) {
+	if errors.Is(err, queue.ErrAnotherServer) {
+		signal(r.wakeHeartbeats)
+	} else {
+		r.followUps.noteUnknownLeases()
+	}
+}
+
 // waitForWork waits until there may be something to claim, for at most the duration wait.
 func (r *Relay) waitForWork(ctx context.Context, wait time.Duration) {
 	if wait <= 0 {
@@ -118,7 +129,7 @@ func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string,
 	c, err := r.queue.ClaimNew(claiming, claim, todo.seen, at)
 	if err != nil {
 		r.inFlight.release()
-		r.followUps.noteUnknownLeases()
+		r.claimLost(err)
 		r.followUps.giveBack(todo)
 		return err
 	}
@@ -219,7 +230,7 @@ func (r *Relay) claimLimits(without exclusions) queue.Claim {
 	aggregates, versions := r.claimSize.limits()
 	events := r.claimEvents()
 	return queue.Claim{
-		Token: r.token, Alive: without.alive, UnknownLeases: r.followUps.mayHaveUnknownLeases(), Without: without.paused,
+		Token: r.token, Server: without.life.server(), Alive: without.alive, UnknownLeases: r.followUps.mayHaveUnknownLeases(), Without: without.paused,
 		Aggregates: min(aggregates, events+1), Events: events, PerAggregate: versions, Bytes: claimBytes, WithoutTenants: without.held,
 	}
 }

@@ -13,60 +13,97 @@ import (
 // The tests of this file are histories that an exhaustive search through a model of the relays has found.
 // In all of them the database's server is replaced.
 
-// A claim waits for a connection while the relay meets another server. The claim looks for the events since a
-// snapshot of the former server. Its own snapshot is not the one from which the next claim looks.
-func TestAnotherServerWhileAClaimIsOnItsWay(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	wait := b.waitingPool(t)
-	r, claimed := b.handedOver(t)
-	r.followUps.seen = "1000000:1000000:"
-	r.beforeFailover()
-	arrived, goOn := wait()
-	done := make(chan struct{})
-	go func() { defer close(done); r.claim(t, claimed) }()
-	<-arrived
-	if err := r.writeHeartbeat(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
-	r.scanDue(t, claimed)
-	b.append(t, "a", 1, 1)
-	goOn(nil)
-	<-done
-	r.claim(t, claimed)
-	if len(claimed) != 1 {
-		t.Error("an event of the new server is neither claimed as new nor scanned for")
-	}
-}
-
-// A claim waits for a connection while the relay meets another server, scans, and writes its low. The claim still looks for
-// the events since an earlier snapshot, so it may lease an event that the relay's next snapshot saw. If the relay dies before the
-// answer, others find that event only by the low.
+// The former server has executed a claim whose answer comes after the relay has met another server, has scanned, and has written
+// its low. If the relay dies before the answer, others find the event only by the low.
 func TestTheLowCoversAClaimThatIsOnItsWay(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	wait := b.waitingPool(t)
 	r, claimed := b.handedOver(t)
-	other, theirs := b.handedOver(t)
-	r.beforeFailover()
-	arrived, goOn := wait()
-	done := make(chan struct{})
-	go func() { defer close(done); r.claim(t, claimed) }()
-	<-arrived
 	b.append(t, "a", 1, 1)
-	other.claim(t, theirs)
+	todo := r.followUps.take(1)
+	if c, err := r.queue.ClaimNew(t.Context(), r.claimLimits(todo.exclusions), todo.seen, nil); err != nil || len(c.Batches) != 1 {
+		t.Fatal(c, err)
+	}
+	r.beforeFailover()
 	for range 2 {
 		if err := r.writeHeartbeat(t.Context(), false); err != nil {
 			t.Fatal(err)
 		}
 		r.scanDue(t, claimed)
 	}
-	const covered = `SELECT count(*) FROM outbox o, outbox_relays r WHERE NOT pg_visible_in_snapshot(o.xact, r.low) AND r.token = '`
-	if n := b.count(t, covered+r.token+`'`); n != 1 || len(theirs) != 1 {
-		t.Errorf("the low covers %d of %d events", n, len(theirs))
+	if n := b.count(t, `SELECT count(*) FROM outbox JOIN outbox_relays ON NOT pg_visible_in_snapshot(xact, low)`); n != 1 {
+		t.Errorf("the low covers %d of 1 events", n)
 	}
-	goOn(nil)
-	<-done
+	r.claimLost(errors.New("no answer"))
+	r.followUps.giveBack(todo)
+	if !b.isClaimedLater(t, r, claimed) {
+		t.Error("the answer is lost, and nothing looks for the event")
+	}
+}
+
+// A relay that has not met the present server claims nothing there, because its row may have a later low than the relay: then
+// no row would cover the event if the relay died. The refusal makes the relay meet the server.
+func TestAnotherServerRefusesClaims(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	b.append(t, "a", 1, 1)
+	r.claim(t, claimed)
+	r.settleAll(t, publishResult{batch: <-claimed, report: report{published: 1}})
+	r.followUps.holdSaved("busy")
+	tenant := r.followUps.heldTenant("busy")
+	tenant.follow(r.followUps.published.list[0], time.Now())
+	r.tenants.changed = time.Now()
+	r.beforeFailover()
+	b.append(t, "a", 2, 2)
+	page := newScanSchedule()
+	page.started(queue.Beginning, r.followUps.met.life)
+	turn := func() error { return r.takeTurn(t.Context(), &turnSchedule{}, claimed) }
+	for name, claim := range map[string]struct {
+		by claimant
+		do func() error
+	}{
+		"new events":          {byClaim, func() error { return r.claimNew(t.Context(), &claimSchedule{}, nil, claimed) }},
+		"page":                {byScan, func() error { return r.scan(t.Context(), page, actScanPage, claimed) }},
+		"sweep":               {byScan, func() error { return r.scan(t.Context(), newScanSchedule(), actSweepPage, claimed) }},
+		"retries":             {byScan, func() error { return r.scan(t.Context(), newScanSchedule(), actRetries, claimed) }},
+		"turn behind version": {byTurn, turn},
+		"page of a turn": {byTurn, func() error {
+			tenant.published, tenant.low = versions{}, queue.Beginning
+			return turn()
+		}},
+		"candidates": {byClaim, func() error {
+			_, _, err := r.claimPaused(t.Context(), r.claimLimits(r.followUps.exclusions()), &probeScan{}, r.followUps.met.life)
+			return err
+		}},
+	} {
+		if !r.inFlight.reserve(claim.by) {
+			t.Fatalf("%s: no room", name)
+		}
+		err := claim.do()
+		if !errors.Is(err, queue.ErrAnotherServer) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if claim.by != byClaim || name == "candidates" {
+			r.inFlight.release()
+		}
+		r.claimLost(err)
+		select {
+		case <-r.wakeHeartbeats:
+		default:
+			t.Errorf("%s: the relay does not meet the server", name)
+		}
+	}
+	if n := b.count(t, `SELECT count(*) FROM outbox WHERE lock_token IS NOT NULL`); n != 0 || len(claimed) != 0 || r.followUps.mayHaveUnknownLeases() {
+		t.Errorf("%d events are leased, and %d in flight", n, len(claimed))
+	}
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	r.followUps.held = nil
+	if r.scanDue(t, claimed); len(claimed) != 1 {
+		t.Errorf("%d events are claimed after a heartbeat", len(claimed))
+	}
 }
 
 // A failover to a standby without the last commits brings back a lease that the relay has ended. No relay knows of
@@ -102,7 +139,6 @@ func TestAFailoverLosesTheMarkOfARetry(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r, claimed := b.handedOver(t)
-	r.beforeFailover()
 	b.append(t, "a", 1, 1)
 	r.claim(t, claimed)
 	r.settleAll(t, publishResult{batch: <-claimed, report: report{err: errors.New("an outage")}})
@@ -110,7 +146,9 @@ func TestAFailoverLosesTheMarkOfARetry(t *testing.T) {
 	if err := r.scan(t.Context(), newScanSchedule(), actRetries, claimed); err != nil || len(claimed) != 1 {
 		t.Fatal(err, len(claimed))
 	}
+	r.beforeFailover()
 	h := <-claimed
+	h.life = r.followUps.met.life
 	b.exec(t, `UPDATE outbox SET next_retry_at = NULL, lock_token = NULL, locked_at = NULL`)
 	if err := r.writeHeartbeat(t.Context(), false); err != nil {
 		t.Fatal(err)
@@ -152,27 +190,17 @@ func TestAHandoverBeforeTheRelayMeetsANewServer(t *testing.T) {
 	}
 }
 
-// A relay has published a version when it meets a new server. A claim behind the version is on its way, or its answer is lost,
-// or none was sent. The snapshot of the version is of the former server, whose transactions had higher ids. The relay finds
-// the event behind the version, and its row covers the event until it is published.
+// A relay has published a version when it meets a new server. A claim behind the version is on its way, or none was sent. The
+// snapshot of the version is of the former server, whose transactions had higher ids. The relay finds the event behind
+// the version, and its row covers the event until it is published.
 func TestAVersionOfAFormerServer(t *testing.T) {
 	t.Parallel()
 	const (
 		former  = "1000000:1000000:"
 		covered = `SELECT count(*) FROM outbox JOIN outbox_relays ON NOT pg_visible_in_snapshot(xact, low) WHERE published_at IS NULL`
 	)
-	type way int
-	const (
-		none way = iota
-		onItsWay
-		lost
-	)
-	for name, test := range map[string]struct {
-		held  bool
-		claim way
-	}{
-		"no claim": {}, "claim on its way": {claim: onItsWay}, "lost claim": {claim: lost},
-		"no turn": {held: true}, "turn on its way": {held: true, claim: onItsWay}, "lost turn": {held: true, claim: lost},
+	for name, test := range map[string]struct{ held, onItsWay bool }{
+		"claim on its way": {onItsWay: true}, "no claim": {}, "turn on its way": {held: true, onItsWay: true}, "no turn": {held: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -207,7 +235,7 @@ func TestAVersionOfAFormerServer(t *testing.T) {
 				}
 				return err
 			}
-			if test.claim == none {
+			if !test.onItsWay {
 				b.append(t, "a", 2, 2)
 				meet()
 			} else {
@@ -217,15 +245,10 @@ func TestAVersionOfAFormerServer(t *testing.T) {
 				<-arrived
 				b.append(t, "a", 2, 2)
 				meet()
-				if test.claim == lost {
-					goOn(errors.New("the connection is lost"))
-				} else {
-					goOn(nil)
-				}
-				if err := <-done; (err != nil) != (test.claim == lost) {
+				goOn()
+				if err := <-done; !errors.Is(err, queue.ErrAnotherServer) {
 					t.Fatal(err)
 				}
-				r.followUps.unknownLeasesUntil = time.Time{} // the broker takes its time, and the lease is renewed
 			}
 			for range 3 {
 				if err := claim(); err != nil { // behind the version, as new, or in a page
@@ -245,37 +268,6 @@ func TestAVersionOfAFormerServer(t *testing.T) {
 	}
 }
 
-// A claim of new events is on its way while the relay meets another server and scans. Then the claim leases an event that the
-// scan had to leave to another relay, and its answer is lost. The relay's next claim of new events begins at a snapshot that
-// saw the event.
-func TestTheAnswerToAClaimOfAFormerLifeIsLost(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	r, claimed := b.handedOver(t)
-	other, theirs := b.handedOver(t)
-	if err := r.writeHeartbeat(t.Context(), false); err != nil { // it meets the other relay
-		t.Fatal(err)
-	}
-	b.append(t, "a", 1, 1)
-	r.beforeFailover()
-	todo := r.followUps.take(1)
-	other.claim(t, theirs)
-	if err := r.writeHeartbeat(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
-	r.scanDue(t, claimed)
-	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '21 s'`)
-	c, err := r.queue.ClaimNew(t.Context(), r.claimLimits(todo.exclusions), todo.seen, nil)
-	if err != nil || len(c.Batches) != 1 || len(claimed) != 0 {
-		t.Fatal(c, err, len(claimed))
-	}
-	r.followUps.noteUnknownLeases()
-	r.followUps.giveBack(todo)
-	if !b.isClaimedLater(t, r, claimed) {
-		t.Error("nothing looks for the event that the claim has leased")
-	}
-}
-
 // A claim has found an event while the relay met another server. The event is published, and its version is in a list, before
 // the goroutine of the claim notes that the claim has ended. The low of the version is of the former server.
 func TestAVersionIsPublishedBeforeItsClaimEnds(t *testing.T) {
@@ -289,7 +281,7 @@ func TestAVersionIsPublishedBeforeItsClaimEnds(t *testing.T) {
 		a.beginScan()
 		a.endScan()
 		batch := queue.Batch{{Event: event("a", 1)}} // as many events as the claim may take
-		c := queue.Claimed{Batches: []queue.Batch{batch}, Seen: "9:9:", Server: server}
+		c := queue.Claimed{Batches: []queue.Batch{batch}, Seen: "9:9:"}
 		h := f.add(claimResult{Claimed: c, sent: time.Now(), low: todo.seen, life: todo.life})
 		if held {
 			a.holdSaved(batch.Tenant())

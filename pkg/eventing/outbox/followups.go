@@ -21,8 +21,7 @@ type followUps struct {
 	// seen is the snapshot of the last claim of new events. An event is new if that snapshot did
 	// not see the event. seen is empty until the relay has its row in the table of relays.
 	seen queue.TxSnapshot
-	// met is the server that answered the last heartbeat. seen is a snapshot of that server. A session of
-	// a former primary may still answer claims.
+	// met is the server that answered the last heartbeat. seen is a snapshot of that server.
 	met meeting
 	// published are the last published versions of aggregates. Relays that saw an event
 	// behind such a version skipped the event, because the version was not published yet. So
@@ -154,7 +153,7 @@ func (a *followUps) take(n int, paused ...string) toClaim {
 // claimed ends a claim that take has started. taken is the result of take, and c is the answer to the
 // claim. The events of the claim are in flight already. The claim has skipped new events of
 // the held tenants, and events of paused types. A scan from the snapshot from finds the
-// events of these types. If the claim was sent or answered in another life of the server than the present one, its
+// events of these types. If the claim was sent in a former life of the server, its
 // snapshot means nothing here, and the same scan finds the events that the claim should have found.
 func (a *followUps) claimed(c queue.Claimed, taken toClaim, from queue.TxSnapshot) {
 	a.mu.Lock()
@@ -163,7 +162,7 @@ func (a *followUps) claimed(c queue.Claimed, taken toClaim, from queue.TxSnapsho
 	a.noteSkippedTenants(a.met.low(taken.seen, taken.life), taken.held)
 	a.noteSkippedTypes(from, taken.paused...)
 	a.published.giveBack(nil)
-	if a.met.life == taken.life && taken.life.answered(c) {
+	if a.met.life == taken.life {
 		a.seen = c.Seen
 	} else {
 		a.addScan(from, time.Now().Add(jittered(scanEvery)))
@@ -172,14 +171,14 @@ func (a *followUps) claimed(c queue.Claimed, taken toClaim, from queue.TxSnapsho
 }
 
 // hasLeft reports whether a claim may have left events that no living relay takes care of, because it
-// skipped them, or because another server than that of the last heartbeat has answered it. alive are the
+// skipped them. alive are the
 // relays whose leases the claim has ignored. If one of them has died or ended during the claim, this relay
 // may have taken it over already, and scanned before the claim: an event with that relay's lease that was
 // committed in between is seen by the claim alone.
 func (a *followUps) hasLeft(c queue.Claimed, alive []string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return c.Skipped || !a.met.life.answered(c) ||
+	return c.Skipped ||
 		slices.ContainsFunc(alive, func(token string) bool { return !slices.Contains(a.aliveRelays, token) })
 }
 
@@ -199,12 +198,9 @@ func (a *followUps) giveBack(taken toClaim) {
 }
 
 // giveBackTo expects the lock. It ends a claim that has taken versions from v in a life of the server, and gives
-// back those in rest. If the relay has met another server since, a scan takes their place. The scan also finds events that
-// the claim may have leased after the scan of the meeting, because the answer to the claim is lost.
+// back those in rest. If the relay has met another server since, the scan of that meeting has taken their place.
 func (a *followUps) giveBackTo(v *versions, rest []followUp, sent life) {
 	if sent != a.met.life {
-		a.addScan(a.met.floor, time.Now())
-		signal(a.wakeScans)
 		rest = nil
 	}
 	v.giveBack(rest)

@@ -30,7 +30,7 @@ func (r *Relay) register(ctx context.Context, s *claimSchedule) {
 // takes over the rows of dead relays. It is cancelled when flying ends, and not when ctx ends,
 // because a cancelled heartbeat may still commit after deregister.
 func (r *Relay) heartbeatLoop(ctx, flying context.Context) {
-	for backoff.Sleep(ctx, jittered(queue.HeartbeatEvery), nil) {
+	for backoff.Sleep(ctx, jittered(queue.HeartbeatEvery), r.wakeHeartbeats) {
 		if !r.followUps.due().registered {
 			continue
 		}

@@ -139,8 +139,8 @@ func (f *inFlight) add(c claimResult) []*leasedBatch {
 		}
 		switch {
 		case b[0].Retry:
-			h.low, h.life = c.Seen, lifeOf(c.Server)
-		case full || len(b) >= c.claim.PerAggregate || !c.life.answered(c.Claimed): // otherwise Seen saw only the batch's events
+			h.low = c.Seen
+		case full || len(b) >= c.claim.PerAggregate: // otherwise the batch has all events that the claim saw
 			h.lowBehind = h.low
 		}
 		f.batches[b.Head()] = h

@@ -13,8 +13,8 @@ type life int64
 
 func lifeOf(server time.Time) life { return life(server.UnixMicro()) }
 
-// answered reports whether the server has answered the claim c in the life l.
-func (l life) answered(c queue.Claimed) bool { return lifeOf(c.Server) == l }
+// server is the server of the life l: see queue.Claim.Server.
+func (l life) server() time.Time { return time.UnixMicro(int64(l)) }
 
 // meeting is the beginning of the server's present life, as a relay knows it: the answer to its first heartbeat in that life.
 // The snapshot floor saw none of the events that the relay takes care of, so the relay scans from it.

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -179,42 +180,12 @@ func TestAnAnswerOfAFormerLife(t *testing.T) {
 	a.holdSaved("x")
 	todo := a.take(1, "video")
 	a.meetsAnotherServer()
-	a.claimed(queue.Claimed{Seen: "2000000:2000000:", Server: firstServer}, todo, formerLow)
+	a.claimed(queue.Claimed{Seen: "2000000:2000000:"}, todo, formerLow)
 	if a.seen != "9:9:" {
 		t.Errorf("new events are those since %s", a.seen)
 	}
 	if a.scanLow != newFloor || a.pausedLow != newFloor || a.heldTenant("x").low != newFloor {
 		t.Errorf("scans from %q, %q and %q", a.scanLow, a.pausedLow, a.heldTenant("x").low)
-	}
-}
-
-// A claim is answered by another server than the one whose snapshots it was sent with. Its snapshot does not cover what follows
-// the batch.
-func TestABatchThatAnotherServerHasClaimed(t *testing.T) {
-	t.Parallel()
-	for server, want := range map[time.Time]queue.TxSnapshot{firstServer: "20:20:", firstServer.Add(time.Hour): "10:10:"} {
-		f := newInFlight()
-		f.reserve(byClaim)
-		c := claimResult{low: "10:10:", claim: queue.Claim{Events: claimEvents, PerAggregate: minPerAggregate, Bytes: claimBytes}}
-		c.Claimed = queue.Claimed{Batches: []queue.Batch{{{Event: event("a", 1)}}}, Seen: "20:20:", Server: server}
-		if h := f.add(c)[0]; h.lowBehind != want {
-			t.Errorf("behind the batch: %s, want %s", h.lowBehind, want)
-		}
-	}
-}
-
-// The lows of a retry are the snapshot of the claim, so they are of the server that has answered it: here a former one.
-func TestARetryThatAnotherServerHasClaimed(t *testing.T) {
-	t.Parallel()
-	a, f := newFollowUps(), newInFlight()
-	a.seen = formerLow
-	f.reserve(byScan)
-	a.meetsAnotherServer()
-	c := claimResult{life: a.met.life, claim: queue.Claim{Events: claimEvents, PerAggregate: minPerAggregate, Bytes: claimBytes}}
-	c.Claimed = queue.Claimed{Batches: []queue.Batch{{{Event: event("a", 1), Retry: true}}}, Seen: "5:5:", Server: firstServer}
-	f.add(c)
-	if low := a.low(f); low != newFloor {
-		t.Errorf("the low is %s", low)
 	}
 }
 
@@ -267,7 +238,7 @@ func TestWorkRemembersItsLife(t *testing.T) {
 	r.followUps.scheduleScan(queue.Beginning, former, time.Now())
 	s.started(r.followUps.beginScan())
 	probes := &probeScan{}
-	if _, _, err := r.claimPaused(t.Context(), r.claimLimits(exclusions{}), probes, former); err != nil {
+	if _, _, err := r.claimPaused(t.Context(), r.claimLimits(r.followUps.exclusions()), probes, former); !errors.Is(err, queue.ErrAnotherServer) {
 		t.Fatal(err)
 	}
 	meet()

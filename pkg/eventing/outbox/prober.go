@@ -64,7 +64,7 @@ func (r *Relay) probeTopic(ctx context.Context, p *topicPause, state int, claime
 	found, retryIn, all, err := r.candidates(ctx, p)
 	switch {
 	case err != nil:
-		r.followUps.noteUnknownLeases()
+		r.claimLost(err)
 		pause := p.scan.failed(time.Now(), r.options.OutageBackoff)
 		p.postpone(state, pause)
 		r.log.WarnContext(ctx, "no event to probe a topic with could be claimed, other topics go on", "topic", p.topic,

@@ -78,8 +78,9 @@ type Relay struct {
 	claimSize    *claimSize
 	tenants      *tenantRates
 	// wakeups signals new events to the claim loop. wakeProbes signals the probe loop that a
-	// paused topic may be due for a probe.
-	wakeups, wakeProbes chan struct{}
+	// paused topic may be due for a probe. wakeHeartbeats signals the heartbeat loop that the relay must
+	// meet another server.
+	wakeups, wakeProbes, wakeHeartbeats chan struct{}
 	// failures is how many claims in a row have failed.
 	failures atomic.Int64
 	// clock is the last reading of the database's clock, or nil.
@@ -114,7 +115,7 @@ func NewRelay(
 		claimSize:  newClaimSize(),
 		tenants:    newTenantRates(cmp.Or(o.TenantRate, DefaultTenantRate), o.Canary),
 		wakeups:    make(chan struct{}, 1),
-		wakeProbes: make(chan struct{}, 1),
+		wakeProbes: make(chan struct{}, 1), wakeHeartbeats: make(chan struct{}, 1),
 	}
 	r.notifier.Every = notifyEvery
 	r.backlog.Store(&backlogReading{})

@@ -66,7 +66,7 @@ func TestWhatIsBehindAProbeIsTheNextRetry(t *testing.T) {
 	}
 	b.append(t, "other", 1, 1)
 	other := b.newRelay(t) // without the follow-ups of the first
-	got, _, err := other.queue.ClaimRetries(t.Context(), other.claimLimits(exclusions{}))
+	got, _, err := other.queue.ClaimRetries(t.Context(), other.claimLimits(exclusions{life: r.followUps.met.life}))
 	if err != nil || len(got.Batches) != 1 || got.Batches[0][0].Version != 2 || !got.Batches[0][0].Retry {
 		t.Errorf("another relay claims %+v, %v, want version 2 as a retry", got.Batches, err)
 	}

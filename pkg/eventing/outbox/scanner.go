@@ -45,7 +45,7 @@ func (r *Relay) scanLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 // cleared the due time of retries.
 func (r *Relay) scanFailed(ctx context.Context, s *scanSchedule, todo action, err error) {
 	r.inFlight.release()
-	r.followUps.noteUnknownLeases()
+	r.claimLost(err)
 	pause := s.outages[todo].failed(time.Now(), r.options.OutageBackoff)
 	if todo == actRetries {
 		s.retryAt = s.outages[todo].pausedUntil

@@ -282,7 +282,7 @@ func TestAScanGoesThroughItsParts(t *testing.T) {
 func TestFollowUpsAreBounded(t *testing.T) {
 	t.Parallel()
 	a := newFollowUps()
-	a.claimed(queue.Claimed{Seen: "7:7:", Server: firstServer}, toClaim{}, "7:7:")
+	a.claimed(queue.Claimed{Seen: "7:7:"}, toClaim{}, "7:7:")
 	u := waitingFor(1, 0)
 	u.batch.low, u.batch.lowBehind = queue.Beginning, queue.Beginning
 	const each = 100 // one by one, the race detector takes half a minute
@@ -304,7 +304,7 @@ func TestFollowUpsAreBounded(t *testing.T) {
 func TestLowReadsBothAtOnce(t *testing.T) {
 	t.Parallel()
 	a, f := newFollowUps(), newInFlight()
-	a.claimed(queue.Claimed{Seen: "50:50:", Server: firstServer}, toClaim{}, "50:50:")
+	a.claimed(queue.Claimed{Seen: "50:50:"}, toClaim{}, "50:50:")
 	f.mu.Lock()
 	low := make(chan queue.TxSnapshot)
 	go func() { low <- a.low(f) }()
@@ -344,14 +344,14 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	claim := queue.Claim{Events: claimEvents, PerAggregate: minPerAggregate, Bytes: claimBytes}
 	since := a.take(10).seen
 	f.reserved++
-	h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "30:30:", Server: firstServer}, claim: claim, sent: time.Now(), low: since})
-	a.claimed(queue.Claimed{Seen: "30:30:", Server: firstServer}, toClaim{}, since)
+	h := f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "30:30:"}, claim: claim, sent: time.Now(), low: since})
+	a.claimed(queue.Claimed{Seen: "30:30:"}, toClaim{}, since)
 	low("20:20:", "in flight")
 	a.settled([]*unsettled{published(h[0], 1)}, true)
 	f.removeAll(h)
 	low("30:30:", "published: what follows was not visible to the claim")
 	after := a.take(10).after
-	a.claimed(queue.Claimed{Seen: "40:40:", Server: firstServer}, toClaim{}, "30:30:")
+	a.claimed(queue.Claimed{Seen: "40:40:"}, toClaim{}, "30:30:")
 	if len(after) != 1 {
 		t.Fatalf("%d positions", len(after))
 	}
@@ -361,7 +361,7 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	from, _ := a.beginScan()
 	low("10:10:", "while it scans")
 	f.reserved++
-	h = f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "50:50:", Server: firstServer}, claim: claim, sent: time.Now(), low: from})
+	h = f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: from})
 	a.setPausedTypes([]string{"video"})
 	a.pageScanned(queue.Cursor{}, exclusions{paused: []string{"video"}})
 	a.endScan()
@@ -379,7 +379,7 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	low("40:40:", "all is done")
 	a.setPausedTypes([]string{"video"})
 	f.reserved++
-	h = f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "50:50:", Server: firstServer}, claim: claim, sent: time.Now(), low: "15:15:"})
+	h = f.add(claimResult{Claimed: queue.Claimed{Batches: []queue.Batch{batch}, Seen: "50:50:"}, claim: claim, sent: time.Now(), low: "15:15:"})
 	a.settled([]*unsettled{published(h[0], 0)}, false)
 	f.removeAll(h)
 	low("15:15:", "handed back while the topic is out")

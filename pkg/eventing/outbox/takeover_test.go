@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,18 +17,15 @@ import (
 
 // waitingPool makes relays use a pool whose next connection waits. wait begins that; the connection goes
 // on when the test calls goOn.
-func (b *bench) waitingPool(t *testing.T) (wait func() (arrived chan struct{}, goOn func(error))) {
+func (b *bench) waitingPool(t *testing.T) (wait func() (arrived chan struct{}, goOn func())) {
 	t.Helper()
-	type pause struct {
-		arrived chan struct{}
-		goOn    chan error
-	}
+	type pause struct{ arrived, goOn chan struct{} }
 	var next atomic.Pointer[pause]
 	config := b.db.Config()
 	config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) {
 		if p := next.Swap(nil); p != nil {
 			close(p.arrived)
-			return true, <-p.goOn
+			<-p.goOn
 		}
 		return true, nil
 	}
@@ -37,11 +35,12 @@ func (b *bench) waitingPool(t *testing.T) (wait func() (arrived chan struct{}, g
 	}
 	t.Cleanup(db.Close)
 	b.relayDB = db
-	return func() (arrived chan struct{}, goOn func(error)) {
-		p := &pause{make(chan struct{}), make(chan error, 1)}
+	return func() (arrived chan struct{}, goOn func()) {
+		p := &pause{make(chan struct{}), make(chan struct{})}
 		next.Store(p)
-		t.Cleanup(func() { close(p.goOn) })
-		return p.arrived, func(err error) { p.goOn <- err }
+		goOn = sync.OnceFunc(func() { close(p.goOn) })
+		t.Cleanup(goOn)
+		return p.arrived, goOn
 	}
 }
 
@@ -130,7 +129,7 @@ func TestARelayEndsWhileAClaimIsOnItsWay(t *testing.T) {
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	goOn(nil)
+	goOn()
 	<-done
 	if n := b.count(t, leased); n != 1 || len(claimed) != 0 {
 		t.Fatalf("%d leases, %d claimed", n, len(claimed))

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -16,6 +17,9 @@ import (
 type Claim struct {
 	// Token identifies the relay on its leases.
 	Token string
+	// Server is HeartbeatResult.Server of the relay's last heartbeat. If the server has another life now, the claim
+	// fails with ErrAnotherServer. The zero time stands for any life.
+	Server time.Time
 	// Alive are the tokens of the other living relays. Each of them takes care of its own leases.
 	Alive []string
 	// UnknownLeases says that the table may have leases under Token that the relay does not
@@ -38,10 +42,8 @@ type Claim struct {
 // Claimed is the result of a claim.
 type Claimed struct {
 	Batches []Batch
-	// Seen is the snapshot of the claim. Server identifies the life of the database's server: see
-	// HeartbeatResult.
-	Seen   TxSnapshot
-	Server time.Time
+	// Seen is the snapshot of the claim.
+	Seen TxSnapshot
 	// Truncated says that there were more events than the limits allow.
 	Truncated bool
 	// Skipped says that the claim could not take some heads that no living relay takes care of. The
@@ -50,6 +52,10 @@ type Claimed struct {
 	Skipped bool
 	FreeIn  time.Duration
 }
+
+// ErrAnotherServer is the error of a claim that has found the server in another life than Claim.Server. The claim has
+// changed nothing. The relay's row on this server may have a later low than the relay, so the relay writes a heartbeat first.
+var ErrAnotherServer = errors.New("the server has been replaced since the relay's last heartbeat")
 
 const (
 	// newRows is how many new events a claim reads. If there are more, the claim sets Truncated,
@@ -138,7 +144,7 @@ func (q Queue) ClaimRetries(ctx context.Context, c Claim) (got Claimed, next tim
 
 // claim runs a claiming statement within the time limit. All claiming statements share their last
 // part, see "claim candidates" in claim.sql. own has the arguments of this statement alone, from
-// $10 on. more has the scan targets of the columns of this statement alone, which follow the
+// $11 on. more has the scan targets of the columns of this statement alone, which follow the
 // columns of the report.
 func (q Queue) claim(
 	ctx context.Context, what string, limit time.Duration, sql string, c Claim, own []any, more ...any,
@@ -152,10 +158,16 @@ func (q Queue) claim(
 	if !c.UnknownLeases {
 		alive = append(alive, c.Token)
 	}
-	args := append([]any{c.Token, LeaseTime, without, c.Aggregates, c.Events, c.PerAggregate, c.Bytes, alive, MaxRetry}, own...)
+	var server time.Time
+	args := append([]any{
+		c.Token, LeaseTime, without, c.Aggregates, c.Events, c.PerAggregate, c.Bytes, alive, MaxRetry, orNull(c.Server),
+	}, own...)
 	var heads, passed int
 	var until float64
-	events, err := q.claimEvents(ctx, sql, args, append([]any{&got.Seen, &got.Server, &heads, &passed, &until}, more...)...)
+	events, err := q.claimEvents(ctx, sql, args, append([]any{&got.Seen, &server, &heads, &passed, &until}, more...)...)
+	if err == nil && !c.Server.IsZero() && !server.Equal(c.Server) {
+		err = ErrAnotherServer
+	}
 	if err != nil {
 		return Claimed{}, fmt.Errorf("%s: %w", what, err)
 	}

@@ -1,7 +1,9 @@
 {{/* This file has the statements that claim, and the parts that these statements share. $1 is the
    token of the claiming relay, $2 is the duration of a lease, and $3 has the types to skip. $4 to
    $7 limit the heads, the events, the events of one aggregate, and the bytes. $8 has the tokens of
-   the living relays, and $9 is the longest time before a retry.
+   the living relays, and $9 is the longest time before a retry. $10 is the life of the server that the
+   relay has met: see HeartbeatResult. In another life nothing is claimed, because the relay's row there may
+   have a later low than the relay.
 
    All claims end in the same way. A candidate is the place of a row that may be the head of its
    aggregate. The last part of a claim finds the heads among the candidates, reads their events,
@@ -52,7 +54,9 @@
    Either another session has locked the head's row, or a relay that is not alive has the lease. In
    the second case until is when the lease ends. */}}
 {{define "claim candidates"}}
-, head AS MATERIALIZED (
+, present AS MATERIALIZED (
+	SELECT to_timestamp(extract(epoch FROM pg_postmaster_start_time()) + extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time())) AS server
+), head AS MATERIALIZED (
 	SELECT o.place, o.id, o.aggregate_type, o.aggregate_id, o.version
 	  FROM candidate c
 	 CROSS JOIN LATERAL (
@@ -62,6 +66,7 @@
 		   AND {{template "no lease"}}
 		   AND {{template "is head"}}
 		   FOR UPDATE SKIP LOCKED) o
+	 WHERE (SELECT $10::timestamptz IS NULL OR server = $10::timestamptz FROM present)
 	 LIMIT $4
 ), event AS (
 	SELECT h.id AS head, {{columns "e"}}
@@ -95,9 +100,10 @@
 		        OR o.lock_token <> ALL($8::text[]))
 		   AND {{template "is head"}}) o
 ), report AS (
-	SELECT pg_current_snapshot()::text AS seen, (SELECT to_timestamp(extract(epoch FROM pg_postmaster_start_time()) + extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()))) AS server, (SELECT count(*) FROM head) AS heads, (SELECT count(*) FROM passed) AS passed,
+	SELECT pg_current_snapshot()::text AS seen, present.server, (SELECT count(*) FROM head) AS heads, (SELECT count(*) FROM passed) AS passed,
 	       coalesce((SELECT extract(epoch FROM max(until) - now())::float8
 	                   FROM passed WHERE until > now() AND until <= now() + $2::interval), 0) AS until
+	  FROM present
 )
 {{end}}
 
@@ -127,41 +133,41 @@ WITH fresh AS MATERIALIZED (
 	(SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.tenant_id
 	   FROM outbox o
 	  WHERE o.published_at IS NULL
-	    AND o.xact >= pg_snapshot_xmax($10::text::pg_snapshot) AND o.xact < pg_snapshot_xmax(pg_current_snapshot())
+	    AND o.xact >= pg_snapshot_xmax($11::text::pg_snapshot) AND o.xact < pg_snapshot_xmax(pg_current_snapshot())
 	  ORDER BY o.xact, uuid_send(o.id)
-	  LIMIT $11)
+	  LIMIT $12)
 	UNION ALL
 	(SELECT o.place, o.aggregate_type, o.aggregate_id, o.version, o.tenant_id
-	   FROM pg_snapshot_xip($10::text::pg_snapshot) AS open(xact)
+	   FROM pg_snapshot_xip($11::text::pg_snapshot) AS open(xact)
 	  CROSS JOIN LATERAL (
 		SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.tenant_id
 		  FROM outbox o
 		 WHERE o.published_at IS NULL AND o.xact >= open.xact AND o.xact <= open.xact
 		 ORDER BY o.xact, uuid_send(o.id)
-		 LIMIT $11) o
-	  LIMIT $11)
+		 LIMIT $12) o
+	  LIMIT $12)
 ), next AS (
 	SELECT o.place, o.aggregate_type, o.aggregate_id, o.version
-	  FROM unnest($12::text[], $13::text[], $14::bigint[]) AS done(aggregate_type, aggregate_id, version)
+	  FROM unnest($13::text[], $14::text[], $15::bigint[]) AS done(aggregate_type, aggregate_id, version)
 	 CROSS JOIN LATERAL ({{template "next pending"}}) o
 ), candidate AS ({{template "candidates" `SELECT place, aggregate_type, aggregate_id, version
-	         FROM fresh WHERE tenant_id <> ALL($15::text[])
+	         FROM fresh WHERE tenant_id <> ALL($16::text[])
 	        UNION ALL
 	        SELECT place, aggregate_type, aggregate_id, version FROM next`}}
 ){{template "claim candidates"}}{{template "report"}}, (SELECT count(*) FROM fresh), {{template "claimed events"}}
 {{end}}
 
-{{/* A page of a scan has $13 rows, in the order of their transactions. Published rows count, too.
+{{/* A page of a scan has $14 rows, in the order of their transactions. Published rows count, too.
    So the size of the page bounds the cost of the page. */}}
 {{define "claim a page"}}
 WITH page AS MATERIALIZED (
 	SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.xact, o.id,
-	       o.published_at IS NULL AND o.parked_at IS NULL AND (o.next_retry_at IS NULL OR NOT $14::boolean)
-	       AND o.tenant_id <> ALL($15::text[]) AND ($16::text[] IS NULL OR o.tenant_id = ANY($16::text[])) AS pending
+	       o.published_at IS NULL AND o.parked_at IS NULL AND (o.next_retry_at IS NULL OR NOT $15::boolean)
+	       AND o.tenant_id <> ALL($16::text[]) AND ($17::text[] IS NULL OR o.tenant_id = ANY($17::text[])) AS pending
 	  FROM outbox o
-	 WHERE (o.xact, uuid_send(o.id)) > ($10::text::xid8, uuid_send($11::uuid)) AND o.xact <= $12::text::xid8
+	 WHERE (o.xact, uuid_send(o.id)) > ($11::text::xid8, uuid_send($12::uuid)) AND o.xact <= $13::text::xid8
 	 ORDER BY o.xact, uuid_send(o.id)
-	 LIMIT $13
+	 LIMIT $14
 ), last AS (
 	SELECT xact, id FROM page ORDER BY xact DESC, uuid_send(id) DESC LIMIT 1
 ), candidate AS ({{template "candidates" `SELECT place, aggregate_type, aggregate_id, version FROM page WHERE pending`}}
@@ -179,14 +185,14 @@ WITH due AS MATERIALIZED (
 	  WHERE o.next_retry_at <= now() AND o.published_at IS NULL AND o.parked_at IS NULL AND o.aggregate_type <> ALL($3::text[])
 	    AND {{template "no lease"}}
 	  ORDER BY o.next_retry_at
-	  LIMIT $10)
+	  LIMIT $11)
 	UNION ALL
 	(SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.next_retry_at
 	   FROM outbox o
 	  WHERE o.next_retry_at > now() + $9::interval AND o.published_at IS NULL AND o.parked_at IS NULL AND o.aggregate_type <> ALL($3::text[])
 	    AND {{template "no lease"}}
 	  ORDER BY o.next_retry_at
-	  LIMIT $10)
+	  LIMIT $11)
 ), candidate AS (
 	SELECT d.place
 	  FROM (SELECT DISTINCT ON (r.aggregate_type, r.aggregate_id) r.place, r.next_retry_at

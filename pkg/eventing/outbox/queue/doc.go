@@ -59,13 +59,13 @@
 // So at each moment, for each pending event, some row of outbox_relays has a low that did not see
 // the event. The exceptions are events that are parked or to be retried, and events behind such
 // events. This is a property of the database's state, so it also holds in the state that a failover
-// leaves. A relay that meets another server begins again from the earliest of all lows: it forgets the
-// versions that it has published, and scans from that low, which also counts as the low of all work that it
-// began before. It also looks for leases under its own token that it has ended, because the new server may
-// lack the statement that ended them, and other relays leave them to it. A session of a former primary may
-// still answer a claim after that. Then the relay's snapshot stays, and a scan follows. If a low comes from
-// another cluster, the transactions in the low are in the future here, and the relay
-// scans the whole table. The relay also scans the whole table if the table of relays is empty.
+// leaves. A relay that meets another server begins again from the earliest of all lows: it forgets what it
+// knew, and scans from that low, which also counts as the low of all work that it began before. It also looks
+// for leases under its own token that it has ended, because the new server may lack the statement that ended
+// them, and other relays leave them to it. Before the relay has met a server, that server refuses its claims,
+// because the relay's row there may have a later low than the relay. If a low comes from another cluster, the
+// transactions in the low are in the future here, and the relay scans the whole table. The relay also scans
+// the whole table if the table of relays is empty.
 //
 // A sweep through the whole table finds the remaining rows, such as rows that were changed by hand.
 // The sweep reads a page of 1,000 rows every few seconds.

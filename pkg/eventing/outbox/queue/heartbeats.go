@@ -86,10 +86,6 @@ const lockOwnRow = `SELECT FROM outbox_relays WHERE token = $1 FOR UPDATE`
 func (q Queue) Heartbeat(
 	ctx context.Context, token string, low TxSnapshot, tenants []string, last HeartbeatResult, ended bool,
 ) (b HeartbeatResult, err error) {
-	var met *time.Time
-	if !last.Server.IsZero() {
-		met = &last.Server
-	}
 	pool := bounded.Pool{DB: q.db, Limit: Timeout}
 	err = pool.Tx(ctx, "write that the relay is alive", func(ctx context.Context, tx pgx.Tx) error {
 		const mode = pgx.QueryExecModeCacheDescribe // as in quick
@@ -98,8 +94,16 @@ func (q Queue) Heartbeat(
 		}
 		b.Clock.Asked = time.Now()
 		defer func() { b.Clock.Answered = time.Now() }()
-		return tx.QueryRow(ctx, heartbeat, mode, token, low.orNull(), deadAfter, met, ended, tenants, last.Written).
+		return tx.QueryRow(ctx, heartbeat, mode, token, low.orNull(), deadAfter, orNull(last.Server), ended, tenants, last.Written).
 			Scan(&b.Low, &b.Inherited, &b.Written, &b.Seen, &b.Server, &b.Alive, &b.Tenants, &b.Clock.Time)
 	})
 	return b, err
+}
+
+// orNull returns a time as a parameter of a statement, which is NULL for the zero time.
+func orNull(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
 }
