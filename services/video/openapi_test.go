@@ -318,16 +318,22 @@ func eachInteger(v any, path string, visit func(path string, schema map[string]a
 }
 
 // TestRetriesAreDocumented: each operation of the API names the answers that may be tried again, and these have their pause.
+// The document says after which answers a write may have been carried out: the answer to its COMMIT may be lost (503), too
+// late for the request (504), or not readable (500).
 func TestRetriesAreDocumented(t *testing.T) {
 	t.Parallel()
 	var doc struct {
 		document
+		Info       struct{ Description string }
 		Components struct {
 			Responses map[string]struct{ Headers map[string]json.RawMessage }
 		}
 	}
 	if err := json.Unmarshal(openAPI, &doc); err != nil {
 		t.Fatal(err)
+	}
+	if unknown := "A write may have been carried out if its answer is 500, 504 or 503 UNAVAILABLE"; !strings.Contains(doc.Info.Description, unknown) {
+		t.Errorf("the description does not say: %s", unknown)
 	}
 	for path, operations := range doc.Paths {
 		for method, raw := range operations {

@@ -1,11 +1,14 @@
 package video
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"net"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -250,4 +253,68 @@ func TestALostCommitWakesTheRelay(t *testing.T) {
 	if err == nil || events != 1 || len(wakeups) != 1 {
 		t.Errorf("%v; %d events, %d wake-ups", err, events, len(wakeups))
 	}
+}
+
+// The server ends the session behind COMMIT and before the end of the batch. So the error is the database's own, although the
+// write has committed.
+func TestASessionThatEndsBehindCommitWakesTheRelay(t *testing.T) {
+	t.Parallel()
+	db := pairtest.New(t)
+	admin := db.Pool(t, db.Admin)
+	cfg, err := pgxpool.ParseConfig(db.VideoURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // so that the text of COMMIT is in the batch
+	dial, ended := cfg.ConnConfig.DialFunc, false
+	end := func() {
+		deadline := time.Now().Add(patience)
+		for n := 0; n == 0 && time.Now().Before(deadline); {
+			if err := admin.QueryRow(t.Context(), `SELECT count(*) FROM video.outbox`).Scan(&n); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+		if err := admin.QueryRow(t.Context(), `
+			SELECT bool_and(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity
+			 WHERE datname = current_database() AND usename = 'video_service'`).Scan(&ended); err != nil {
+			t.Error(err)
+		}
+	}
+	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		return behindCommit{conn, end}, err
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	wakeups := make(chan struct{}, 10)
+	videos := newServices(pool, nil, func() { wakeups <- struct{}{} }).videos
+	_, err = videos.Create(t.Context(), Video{UploaderID: uuid.New(), Title: "Pompeii"}, aggregate.WriteOptions{Caller: everyone}, nil)
+	if refused, ok := errors.AsType[*pgconn.PgError](err); !ok || refused.Code != "57P01" || !ended || len(wakeups) != 1 {
+		t.Errorf("%v; ended %t, %d wake-ups", err, ended, len(wakeups))
+	}
+}
+
+// behindCommit calls end before it sends the message behind COMMIT.
+type behindCommit struct {
+	net.Conn
+
+	end func()
+}
+
+func (c behindCommit) Write(p []byte) (int, error) {
+	const sync = "S\x00\x00\x00\x04"
+	if !bytes.Contains(p, []byte("commit\x00")) || !bytes.HasSuffix(p, []byte(sync)) {
+		return c.Conn.Write(p)
+	}
+	n, err := c.Conn.Write(p[:len(p)-len(sync)])
+	if err != nil {
+		return n, err
+	}
+	c.end()
+	_, _ = c.Conn.Write([]byte(sync)) // the session has ended, and its last words are to be read
+	return len(p), nil
 }

@@ -104,12 +104,11 @@ func Write[T any, P rowOf[T]](
 }
 
 // mayHaveCommitted reports whether a transaction that sent COMMIT and failed with err may have
-// committed. An error that the database has returned means that it has not, with one exception: a
-// session may be ended while its COMMIT waits for a standby. The relay finds the event of such a
-// transaction without a wake-up, too.
+// committed. If the database has refused a statement, it has not. If the database has ended the session,
+// it may have, because the session may end behind COMMIT.
 func mayHaveCommitted(err error) bool {
-	_, refused := errors.AsType[*pgconn.PgError](err)
-	return !refused
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return !ok || pg.SeverityUnlocalized != "ERROR"
 }
 
 // writeInEpoch runs do in the epoch that the process believes to be the present one. t is the
