@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"example.com/lockstep/pkg/eventing/backoff"
 )
 
 // TestEveryCircuit tries calls that begin and end in each order, with each result, and pauses. While the
@@ -129,7 +131,7 @@ func (w *circuitWorld) take(step string) {
 		w.calls[i].cancel()
 		w.end(i, errAway)
 	case "pass":
-		time.Sleep(2 * pauses.Cap)
+		backoff.Sleep(w.t.Context(), 2*pauses.Cap, nil)
 	}
 }
 
@@ -138,7 +140,7 @@ func (w *circuitWorld) finish() {
 		w.calls[0].cancel()
 		w.end(0, nil)
 	}
-	time.Sleep(2 * pauses.Cap)
+	backoff.Sleep(w.t.Context(), 2*pauses.Cap, nil)
 	if !w.begin() {
 		w.broken("the circuit stays open")
 		return
