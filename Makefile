@@ -141,6 +141,7 @@ crash: ## Histories in full: relays and consumers killed with -9 under load, 100
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 15m -run "^TestHistory|^TestUnderALongTransaction$$" ./pkg/eventing/outbox/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 20m -run "^TestShapeMigrationUnderLoad$$" ./pkg/eventing/migrate/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 15m -run "^TestEveryInterleaving$$" ./pkg/eventing/inbox/
+	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 15m -run "^TestEveryWait$$" ./pkg/eventing/consistency/
 	LOCKSTEP_HISTORIES=10000 go test -count=1 -v -timeout 20m -run "^TestHistories$$" ./pkg/eventing/inbox/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 20m -run "^TestInHandIsBoundedUnderOverload$$|^TestPoisonOfEveryKind$$" ./pkg/eventing/inbox/
 

@@ -37,7 +37,8 @@ type circuit struct {
 	failures int // in a row
 	trips    int // 1 for the opening, and 1 for each probe that has failed in a row since
 	until    time.Time
-	probing  bool
+	probes   int // so far
+	probing  int // the number of the probe that is under way, or 0
 }
 
 // newCircuit returns a closed circuit that lets atOnce calls be under way. timeout bounds each
@@ -90,40 +91,52 @@ func (c *circuit) do(ctx context.Context, call func(context.Context) error, fail
 	return err
 }
 
-func (c *circuit) admit() (probe bool, err error) {
+// admit returns the number of the probe, or 0 for a call that is no probe.
+func (c *circuit) admit() (probe int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.failures < openAfter:
-		return false, nil
-	case c.probing || time.Now().Before(c.until):
-		return false, errOpen
+		return 0, nil
+	case c.probing != 0 || time.Now().Before(c.until):
+		return 0, errOpen
 	}
-	c.probing = true
-	return true, nil
+	c.probes++
+	c.probing = c.probes
+	return c.probing, nil
 }
 
 // fail ignores late failures of calls that began before the circuit opened.
-func (c *circuit) fail(probe bool) {
+func (c *circuit) fail(probe int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.failures++
-	if !probe && c.failures != openAfter {
+	if !c.endProbe(probe) && c.failures != openAfter {
 		return
 	}
-	c.probing = c.probing && !probe
 	c.trips++
 	c.until = time.Now().Add(pauses.Delay(c.trips)/2 + pauses.Base/2)
 }
 
-func (c *circuit) abstain(probe bool) {
+func (c *circuit) abstain(probe int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.probing = c.probing && !probe
+	c.endProbe(probe)
+}
+
+// endProbe reports whether the call was the probe that is under way. A probe during which a call from
+// before the opening succeeded is a call like others, even if the circuit has opened again. The caller has
+// locked c.mu.
+func (c *circuit) endProbe(probe int) bool {
+	if probe == 0 || c.probing != probe {
+		return false
+	}
+	c.probing = 0
+	return true
 }
 
 func (c *circuit) succeed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.failures, c.trips, c.probing = 0, 0, false
+	c.failures, c.trips, c.probing = 0, 0, 0
 }

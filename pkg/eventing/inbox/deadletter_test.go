@@ -207,6 +207,35 @@ func TestAnEventThatIsDoneMeanwhileIsNotDead(t *testing.T) {
 	}
 }
 
+// Two instances have an event. One dead-letters and acknowledges it, and the other one then fails with it, and ends
+// before its own dead letter. No message brings the event again, so its row must go on to name the dead letter, or
+// the operator's decision: a held row would stay for ever, and with it the safe position of the checkpoints.
+func TestAFailureElsewhereKeepsTheRowOfADeadLetter(t *testing.T) {
+	t.Parallel()
+	for _, status := range []string{"dead", "discarded"} {
+		t.Run(status, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			here, there := b.consumer(t), b.consumer(t)
+			d := delivered(event("a", 1))
+			if err := there.deadLetterOnce(t.Context(), delivered(d.event()), errors.New("not decodable there"), 0); err != nil {
+				t.Fatal(err)
+			}
+			b.execAdmin(t, `UPDATE app.inbox SET status = '`+status+`'`)
+			ctx, end := context.WithCancel(t.Context())
+			here.eventFailed(ctx, d, errors.New("no"), eventFault)
+			if here.blocked.counts[failedEvent].Load() != 1 {
+				t.Error("the event does not wait for its next attempt")
+			}
+			end()
+			here.shutDown(t.Context(), here.blocked.all())
+			if n := b.count(t, `SELECT count(*) FROM inbox WHERE status = $1 AND attempts = 1`, status); n != 1 {
+				t.Errorf("the row is not %s any more, with %d dead letters in the topic", status, len(b.deadLettered("")))
+			}
+		})
+	}
+}
+
 // A dead event comes again, while an operator discards its dead letter. The next dead letter is
 // published after the operator's transaction, so that its row shows it.
 func TestADeadLetterWaitsForAnOperator(t *testing.T) {

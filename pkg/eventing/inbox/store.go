@@ -238,16 +238,17 @@ func (s store) hold(ctx context.Context, why string, batch []*delivery) (done ma
 func (s store) writeUnfinished(
 	ctx context.Context, d *delivery, status, why string, attempts int,
 ) (total int, done bool, err error) {
-	// A row that is done stays done, because another process has applied the event meanwhile. A row
-	// that is discarded does not become dead, because an operator has discarded the dead letter
-	// before it was marked. (The row of an event that was discarded earlier is held again before its
-	// next dead letter is published: see holdBeforeLetter.) If the row with this id is of another event, that
-	// row stays as it is, and d has no row.
+	// A row that is done stays done, because another process has applied the event meanwhile. A row that
+	// is dead or discarded stays so, too. Another instance may have published the dead letter and acknowledged
+	// the message, and an operator may have discarded the letter. If the row were held and this process ended,
+	// no message would come, and the row would stay held for ever. (The row of an event that was discarded
+	// earlier is held again before its next dead letter is published: see holdBeforeLetter.) If the row with
+	// this id is of another event, that row stays as it is, and d has no row.
 	err = s.within(queryTimeout).Statement("write inbox", `
 		INSERT INTO inbox AS i (`+rowColumns+`, status, attempts, last_error)
 		SELECT $1, e.*, $9, $10::int, $11 FROM `+rowsOf+`
 		ON CONFLICT (consumer, event_id) DO UPDATE
-		   SET status = CASE WHEN i.status = 'done' OR i.status = 'discarded' AND excluded.status = 'dead' THEN i.status ELSE excluded.status END,
+		   SET status = CASE i.status WHEN 'held' THEN excluded.status ELSE i.status END,
 		       attempts = i.attempts + excluded.attempts, begun = 0,
 		       last_error = excluded.last_error, last_seen_at = clock_timestamp()
 		 WHERE `+sameAs("excluded")+`
