@@ -183,3 +183,28 @@ func TestBusyKeyLeavesTurnsToTheOthers(t *testing.T) {
 		}
 	}
 }
+
+// A request of a stream nacks several messages of a key, first the earliest. All of them count.
+func TestNacksOfAStream(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, localpubsub.Options{})
+	w.deadLetters(&pubsubpb.Subscription{EnableMessageOrdering: true, EnableExactlyOnceDelivery: true})
+	s := w.stream(0)
+	w.publish("A", "a0", "a1", "a2")
+	got := s.receive(3)
+	if err := s.Send(&pubsubpb.StreamingPullRequest{
+		ModifyDeadlineAckIds: ackIDs(got), ModifyDeadlineSeconds: []int32{0, 0, 60},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	response, err := s.Recv()
+	confirmed := response.GetModifyAckDeadlineConfirmation()
+	if err != nil || len(confirmed.GetAckIds()) != 3 || len(confirmed.GetInvalidAckIds()) > 0 {
+		t.Errorf("confirmation %v, %v, want all three", response, err)
+	}
+	for i, m := range s.receive(3) {
+		if want := []int32{2, 2, 1}[i]; m.GetDeliveryAttempt() != want {
+			t.Errorf("%s has attempt %d, want %d", m.GetMessage().GetData(), m.GetDeliveryAttempt(), want)
+		}
+	}
+}
