@@ -1,6 +1,7 @@
 package localpubsub_test
 
 import (
+	"strings"
 	"testing"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
@@ -26,4 +27,19 @@ func TestOutstandingBytesAreThoseOfTheMessages(t *testing.T) {
 	}
 	w.publish("", "more")
 	s.quiet()
+}
+
+// TestResponseIsBounded: a response stays below the 4 MiB that a gRPC client takes by default.
+func TestResponseIsBounded(t *testing.T) {
+	t.Parallel()
+	w := plain(t)
+	large := strings.Repeat("m", 600_000)
+	for range 9 {
+		w.publish("", large)
+	}
+	for _, want := range []int{2, 2, 2, 2, 1} {
+		if got := w.pull(); len(got) != want {
+			t.Errorf("a response has %d messages of 600 kB, want %d", len(got), want)
+		}
+	}
 }

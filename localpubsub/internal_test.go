@@ -116,29 +116,48 @@ func TestDeletedTopicTakesNothing(t *testing.T) {
 	}
 }
 
-// On a busy machine the alarm rings late. An acknowledgement after the deadline
-// is late nonetheless.
+// On a busy machine the alarm rings late. An acknowledgement or a change of the deadline is late
+// after the deadline nonetheless.
 func TestDeadlineHoldsBeforeTheAlarm(t *testing.T) {
 	t.Parallel()
-	clock := NewStillClock(time.Unix(1_000_000, 0))
-	s := newServer(Options{Clock: clock})
-	config := &pubsubpb.Subscription{Name: "projects/p/subscriptions/events", EnableExactlyOnceDelivery: true}
-	if err := resource.CheckSubscription(config); err != nil {
-		t.Fatal(err)
+	for name, settle := range map[string]func(*subscription, []string) (failures, error){
+		"acknowledge": (*subscription).acknowledge,
+		"modify":      func(s *subscription, ids []string) (failures, error) { return s.modify(ids, time.Minute) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			clock := NewStillClock(time.Unix(1_000_000, 0))
+			s := newServer(Options{Clock: clock})
+			config := &pubsubpb.Subscription{Name: "projects/p/subscriptions/events", EnableExactlyOnceDelivery: true}
+			if err := resource.CheckSubscription(config); err != nil {
+				t.Fatal(err)
+			}
+			sub := newSubscription(s, newTopic(s, &pubsubpb.Topic{Name: "projects/p/topics/events"}), config, nil)
+			sub.add(&message{id: 1, at: clock.Now().UnixNano(), in: &s.store})
+			c := newConsumer(10 * time.Second)
+			sub.join(c)
+			batch, err := sub.batch(c)
+			if err != nil || len(batch) != 1 {
+				t.Fatal(batch, err)
+			}
+			clock.mu.Lock()
+			clock.now = clock.now.Add(10 * time.Second) // without ringing the alarms
+			clock.mu.Unlock()
+			failed, err := settle(sub, []string{batch[0].id.String()})
+			if err != nil || len(failed) != 1 {
+				t.Errorf("%v, %v, want a refusal", failed, err)
+			}
+		})
 	}
-	sub := newSubscription(s, newTopic(s, &pubsubpb.Topic{Name: "projects/p/topics/events"}), config, nil)
-	sub.add(&message{id: 1, at: clock.Now().UnixNano(), in: &s.store})
-	c := newConsumer(10 * time.Second)
-	sub.join(c)
-	batch, err := sub.batch(c)
-	if err != nil || len(batch) != 1 {
-		t.Fatal(batch, err)
-	}
-	clock.mu.Lock()
-	clock.now = clock.now.Add(10 * time.Second) // without ringing the alarms
-	clock.mu.Unlock()
-	failed, err := sub.acknowledge([]string{batch[0].id.String()})
-	if err != nil || len(failed) != 1 {
-		t.Errorf("acknowledge = %v, %v, want a refusal", failed, err)
+}
+
+// A wait that doubles without end would overflow, and the message would come again at once.
+func TestBackoffStaysAtItsMaximum(t *testing.T) {
+	t.Parallel()
+	s := &subscription{settings: settings{minBackoff: time.Second, maxBackoff: 7 * time.Second}}
+	for _, failures := range []int32{4, 63, 64, 65, 100} {
+		if got := s.backoff(failures); got != 7*time.Second {
+			t.Errorf("after %d failures: %s, want 7s", failures, got)
+		}
 	}
 }
