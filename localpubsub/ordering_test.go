@@ -322,3 +322,21 @@ func TestTopicKeepsMessagesOfASubscription(t *testing.T) {
 	w.clock.Advance(time.Nanosecond)
 	wantTexts(t, w.pull())
 }
+
+// The retention of a topic ends with the topic. From then on the subscription's own retention applies.
+func TestDeletedTopicKeepsNoMessages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, localpubsub.Options{})
+	if _, err := w.CreateTopic(w.context(), &pubsubpb.Topic{
+		Name: topicName, MessageRetentionDuration: durationpb.New(time.Hour),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.subscribe(&pubsubpb.Subscription{MessageRetentionDuration: durationpb.New(10 * time.Minute)})
+	w.publish("", "m")
+	if _, err := w.DeleteTopic(w.context(), &pubsubpb.DeleteTopicRequest{Topic: topicName}); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.Advance(11 * time.Minute)
+	wantTexts(t, w.pull())
+}
