@@ -2,12 +2,14 @@ package localpubsub
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"example.com/lockstep/localpubsub/internal/resource"
 )
@@ -159,5 +161,68 @@ func TestBackoffStaysAtItsMaximum(t *testing.T) {
 		if got := s.backoff(failures); got != 7*time.Second {
 			t.Errorf("after %d failures: %s, want 7s", failures, got)
 		}
+	}
+}
+
+func TestLimitsOfAPublish(t *testing.T) {
+	t.Parallel()
+	with := func(key, value string) *pubsubpb.PubsubMessage {
+		return &pubsubpb.PubsubMessage{Attributes: map[string]string{key: value}}
+	}
+	largest := &pubsubpb.PubsubMessage{Data: make([]byte, maxPublish-5)} // five more bytes are its field and its length
+	larger := &pubsubpb.PubsubMessage{Data: make([]byte, maxPublish-4)}
+	for name, test := range map[string]struct {
+		m     *pubsubpb.PubsubMessage
+		valid bool
+	}{
+		"largest": {largest, true}, "larger": {larger, false},
+		"no attribute key": {with("", "v"), false}, "reserved": {with("google", "v"), false},
+		"of a client library": {with("googclient_traceparent", "v"), true},
+		"longest key":         {with(strings.Repeat("k", 256), "v"), true}, "longer key": {with(strings.Repeat("k", 257), "v"), false},
+		"longest value": {with("k", strings.Repeat("v", 1024)), true}, "longer value": {with("k", strings.Repeat("v", 1025)), false},
+	} {
+		err := checkMessages([]*pubsubpb.PubsubMessage{test.m})
+		if (err == nil) != test.valid || err != nil && status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%s: %v, want valid: %t", name, err, test.valid)
+		}
+	}
+}
+
+// The machine's clock may be set back. Publish times do not follow it.
+func TestPublishTimesNeverGoBack(t *testing.T) {
+	t.Parallel()
+	clock := NewStillClock(time.Unix(1_000_000, 0))
+	to := newTopic(newServer(Options{Clock: clock}), &pubsubpb.Topic{
+		Name: "projects/p/topics/events", MessageRetentionDuration: durationpb.New(time.Hour),
+	})
+	for range 2 {
+		if _, err := to.publish([]*pubsubpb.PubsubMessage{{Data: []byte("m")}}); err != nil {
+			t.Fatal(err)
+		}
+		clock.now = clock.now.Add(-time.Minute)
+	}
+	if first, second := to.retained.at(0).at, to.retained.at(1).at; second < first {
+		t.Errorf("published at %d and then at %d", first, second)
+	}
+	to.end()
+	if n := to.server.store.bytes.Load(); n != 0 {
+		t.Errorf("a deleted topic keeps %d bytes", n)
+	}
+}
+
+// Several consumers share a burst, because none of them takes a large batch.
+func TestBatchesAreSmallForSeveralConsumers(t *testing.T) {
+	t.Parallel()
+	s := newServer(Options{Clock: NewStillClock(time.Unix(1_000_000, 0))})
+	sub := newSubscription(s, newTopic(s, &pubsubpb.Topic{}), &pubsubpb.Subscription{
+		Name: "projects/p/subscriptions/events", MessageRetentionDuration: durationpb.New(time.Hour),
+	}, nil)
+	sub.addNumbered(1, 200)
+	for _, want := range []int{199, 50} {
+		sub.join(newConsumer(10 * time.Second))
+		if batch, err := sub.batch(sub.consumers[0]); err != nil || len(batch) != want {
+			t.Errorf("%d consumers: a batch of %d, %v, want %d", len(sub.consumers), len(batch), err, want)
+		}
+		sub.addNumbered(200, 300)
 	}
 }
