@@ -159,3 +159,18 @@ func TestSeekAppliesTheFilter(t *testing.T) {
 	w.seekTo(worldTime)
 	wantTexts(t, w.pull(), "paid")
 }
+
+// TestSeekKeepsTheCounts: a message that a seek acknowledges and another brings back keeps its count of attempts.
+func TestSeekKeepsTheCounts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, localpubsub.Options{})
+	w.deadLetters(&pubsubpb.Subscription{RetainAckedMessages: true})
+	w.publish("", "m")
+	w.modify(0, w.pull()...)
+	w.seekTo(worldTime.Add(time.Hour))
+	wantTexts(t, w.pull())
+	w.seekTo(worldTime)
+	if got := w.pull(); len(got) != 1 || got[0].GetDeliveryAttempt() != 2 {
+		t.Errorf("received %v, want attempt 2", got)
+	}
+}
