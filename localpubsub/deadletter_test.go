@@ -126,3 +126,18 @@ func TestMessageStaysWithoutDeadLetterTopic(t *testing.T) {
 		w.modify(0, got...)
 	}
 }
+
+// A dead letter counts as acknowledged. So a subscription that keeps acknowledged messages can bring it back.
+func TestSeekBringsADeadLetterBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, localpubsub.Options{})
+	w.deadLetters(&pubsubpb.Subscription{RetainAckedMessages: true})
+	w.publish("", "m")
+	for range 5 {
+		w.modify(0, w.pull()...)
+	}
+	wantTexts(t, w.pull())
+	wantTexts(t, w.dead(), "m")
+	w.seekTo(worldTime)
+	wantTexts(t, w.pull(), "m")
+}
