@@ -179,7 +179,9 @@ func TestLimitsOfAPublish(t *testing.T) {
 		"no attribute key": {with("", "v"), false}, "reserved": {with("google", "v"), false},
 		"of a client library": {with("googclient_traceparent", "v"), true},
 		"longest key":         {with(strings.Repeat("k", 256), "v"), true}, "longer key": {with(strings.Repeat("k", 257), "v"), false},
-		"longest value": {with("k", strings.Repeat("v", 1024)), true}, "longer value": {with("k", strings.Repeat("v", 1025)), false},
+		"longest ordering key": {&pubsubpb.PubsubMessage{Data: []byte("m"), OrderingKey: strings.Repeat("k", 1024)}, true},
+		"longer ordering key":  {&pubsubpb.PubsubMessage{Data: []byte("m"), OrderingKey: strings.Repeat("k", 1025)}, false},
+		"longest value":        {with("k", strings.Repeat("v", 1024)), true}, "longer value": {with("k", strings.Repeat("v", 1025)), false},
 	} {
 		err := checkMessages([]*pubsubpb.PubsubMessage{test.m})
 		if (err == nil) != test.valid || err != nil && status.Code(err) != codes.InvalidArgument {
@@ -224,5 +226,23 @@ func TestBatchesAreSmallForSeveralConsumers(t *testing.T) {
 			t.Errorf("%d consumers: a batch of %d, %v, want %d", len(sub.consumers), len(batch), err, want)
 		}
 		sub.addNumbered(200, 300)
+	}
+}
+
+// A client that sends requests and reads no response does not fill the memory.
+func TestUnreadResponsesAreBounded(t *testing.T) {
+	t.Parallel()
+	s := &stream{consumer: newConsumer(10 * time.Second)}
+	for name, send := range map[string]func() error{
+		"keep-alives": s.ping, "confirmations": func() error { return s.reply(new(pubsubpb.StreamingPullResponse)) },
+	} {
+		for range maxReplies {
+			if err := send(); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		if err := send(); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("%s beyond the limit: %v, want RESOURCE_EXHAUSTED", name, err)
+		}
 	}
 }

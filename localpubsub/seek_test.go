@@ -174,3 +174,15 @@ func TestSeekKeepsTheCounts(t *testing.T) {
 		t.Errorf("received %v, want attempt 2", got)
 	}
 }
+
+// TestSnapshotOfAnOldMessage: a snapshot that would live for less than an hour is refused.
+func TestSnapshotOfAnOldMessage(t *testing.T) {
+	t.Parallel()
+	w := plain(t)
+	w.publish("", "m")
+	w.clock.Advance(7*24*time.Hour - time.Hour)
+	w.snapshot(snapshotName, subscriptionName)
+	w.clock.Advance(time.Nanosecond)
+	_, err := w.CreateSnapshot(w.context(), &pubsubpb.CreateSnapshotRequest{Name: snapshotName + "2", Subscription: subscriptionName})
+	wantCode(t, err, codes.FailedPrecondition)
+}

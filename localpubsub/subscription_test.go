@@ -54,7 +54,10 @@ func TestUnusedSubscriptionExpires(t *testing.T) {
 		"an acknowledgement": {func(w *world, got []*pubsubpb.ReceivedMessage) { w.ack(got...) }, codes.OK},
 		"a new deadline":     {func(w *world, got []*pubsubpb.ReceivedMessage) { w.modify(60, got...) }, codes.OK},
 		"a seek":             {func(w *world, _ []*pubsubpb.ReceivedMessage) { w.seekTo(worldTime) }, codes.OK},
-		"a stream":           {func(w *world, _ []*pubsubpb.ReceivedMessage) { w.stream(0) }, codes.OK},
+		"a stream": {func(w *world, _ []*pubsubpb.ReceivedMessage) {
+			w.stream(0)
+			w.clock.Advance(20 * time.Hour)
+		}, codes.OK},
 		"the end of a stream": {func(w *world, _ []*pubsubpb.ReceivedMessage) {
 			s := w.stream(0)
 			w.clock.Advance(time.Hour) // the server looks at its streams at the end of a time to live
@@ -69,6 +72,8 @@ func TestUnusedSubscriptionExpires(t *testing.T) {
 			w.subscribe(&pubsubpb.Subscription{MessageRetentionDuration: day, ExpirationPolicy: &pubsubpb.ExpirationPolicy{Ttl: day}})
 			w.publish("", "m")
 			got := w.pull()
+			const idle = "projects/p/subscriptions/idle"
+			w.subscribe(&pubsubpb.Subscription{Name: idle, MessageRetentionDuration: day, ExpirationPolicy: &pubsubpb.ExpirationPolicy{Ttl: day}})
 			w.clock.Advance(23 * time.Hour)
 			test.use(w, got)
 			w.clock.Advance(20 * time.Hour)
@@ -76,6 +81,8 @@ func TestUnusedSubscriptionExpires(t *testing.T) {
 			if status.Code(err) != test.want {
 				t.Errorf("after 20 hours: %v, want %s", err, test.want)
 			}
+			_, err = w.GetSubscription(w.context(), &pubsubpb.GetSubscriptionRequest{Subscription: idle})
+			wantCode(t, err, codes.NotFound)
 		})
 	}
 }
