@@ -291,7 +291,8 @@ func (m *model) complainUnsettled() {
 
 func (m *model) describe(b *strings.Builder, now time.Time, nameOf func(*consumer) string) {
 	for _, f := range m.fates {
-		fmt.Fprint(b, " f", f.key, f.state, f.sent, nameOf(f.by), f.failures, f.ackID != "", f.staleID != "", f.counts, f.dead, f.gone, f.captured)
+		fmt.Fprint(b, " f", f.key, f.state, f.sent, nameOf(f.by), f.failures, f.ackID != "", f.staleID != "")
+		fmt.Fprint(b, f.counts, f.dead, f.gone, f.captured)
 		if f.state == leased || f.state == waiting {
 			fmt.Fprint(b, f.until.Sub(now))
 		}

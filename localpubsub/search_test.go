@@ -149,7 +149,9 @@ func newSearchRun(c searchConfig) *searchRun {
 		EnableMessageOrdering: c.ordered, EnableExactlyOnceDelivery: c.exactlyOnce, RetainAckedMessages: c.retain,
 	}
 	if c.retry {
-		config.RetryPolicy = &pubsubpb.RetryPolicy{MinimumBackoff: durationpb.New(5 * time.Second), MaximumBackoff: durationpb.New(20 * time.Second)}
+		config.RetryPolicy = &pubsubpb.RetryPolicy{
+			MinimumBackoff: durationpb.New(5 * time.Second), MaximumBackoff: durationpb.New(20 * time.Second),
+		}
 	}
 	if c.attempts > 0 {
 		config.DeadLetterPolicy = &pubsubpb.DeadLetterPolicy{DeadLetterTopic: deadTopic.name, MaxDeliveryAttempts: c.attempts}

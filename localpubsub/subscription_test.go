@@ -103,7 +103,9 @@ func TestUpdatedRetentionApplies(t *testing.T) {
 	retention := &fieldmaskpb.FieldMask{Paths: []string{"message_retention_duration"}}
 	short := durationpb.New(10 * time.Minute)
 	w := newWorld(t, localpubsub.Options{})
-	if _, err := w.CreateTopic(w.context(), &pubsubpb.Topic{Name: topicName, MessageRetentionDuration: durationpb.New(time.Hour)}); err != nil {
+	if _, err := w.CreateTopic(w.context(), &pubsubpb.Topic{
+		Name: topicName, MessageRetentionDuration: durationpb.New(time.Hour),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	w.subscribe(&pubsubpb.Subscription{MessageRetentionDuration: durationpb.New(30 * time.Minute)})
