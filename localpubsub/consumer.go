@@ -40,21 +40,14 @@ func (s *subscription) join(c *consumer) {
 	s.touch()
 }
 
-// leave removes c from the consumers. Keys that wait in c's line go to other consumers. A key goes
-// as soon as none of its messages is outstanding.
+// leave removes c from the consumers. A key that waits in c's line has outstanding messages. When none
+// is left, the key goes to other consumers.
 func (s *subscription) leave(c *consumer) {
 	c.closed = true
 	for i, other := range s.consumers {
 		if other == c {
 			s.consumers = append(s.consumers[:i:i], s.consumers[i+1:]...)
 			break
-		}
-	}
-	for c.keys.len() > 0 {
-		q := c.keys.pop()
-		if q.line == &c.keys {
-			q.line = nil
-			s.offer(q)
 		}
 	}
 	if s.returnOnClose && c.streaming {

@@ -45,11 +45,13 @@ func TestDeadLetter(t *testing.T) {
 	for _, key := range []string{"", "A"} {
 		w := newWorld(t, localpubsub.Options{})
 		w.deadLetters(&pubsubpb.Subscription{EnableMessageOrdering: true})
+		w.clock.Advance(123 * time.Microsecond)
 		w.publish(key, "bad", "good")
+		var bad *pubsubpb.ReceivedMessage
 		for attempt := int32(1); attempt <= 5; attempt++ {
 			wantTexts(t, w.dead())
 			got := w.pull()
-			bad := got[0]
+			bad = got[0]
 			if key == "" && attempt > 1 {
 				wantTexts(t, got, "bad")
 			} else {
@@ -72,13 +74,15 @@ func TestDeadLetter(t *testing.T) {
 		if attributes["CloudPubSubDeadLetterSourceDeliveryCount"] != "5" ||
 			attributes["CloudPubSubDeadLetterSourceSubscription"] != "events" ||
 			attributes["CloudPubSubDeadLetterSourceSubscriptionProject"] != "p" ||
-			attributes["CloudPubSubDeadLetterSourceTopicPublishTime"] != "2026-03-01T12:00:00Z" ||
+			attributes["CloudPubSubDeadLetterSourceTopicPublishTime"] != "2026-03-01T12:00:00.000123Z" ||
 			dead[0].GetMessage().GetOrderingKey() != key {
 			t.Errorf("dead letter %v", dead[0])
 		}
 		if key == "" {
 			wantTexts(t, w.pull())
 		}
+		w.ack(bad) // too late: it is a dead letter, and stays one
+		w.modify(0, bad)
 		wantTexts(t, w.dead())
 	}
 }
@@ -121,4 +125,19 @@ func TestMessageStaysWithoutDeadLetterTopic(t *testing.T) {
 		wantTexts(t, got, "m")
 		w.modify(0, got...)
 	}
+}
+
+// A dead letter counts as acknowledged. So a subscription that keeps acknowledged messages can bring it back.
+func TestSeekBringsADeadLetterBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, localpubsub.Options{})
+	w.deadLetters(&pubsubpb.Subscription{RetainAckedMessages: true})
+	w.publish("", "m")
+	for range 5 {
+		w.modify(0, w.pull()...)
+	}
+	wantTexts(t, w.pull())
+	wantTexts(t, w.dead(), "m")
+	w.seekTo(worldTime)
+	wantTexts(t, w.pull(), "m")
 }

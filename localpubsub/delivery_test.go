@@ -153,6 +153,10 @@ func TestExactlyOnce(t *testing.T) {
 		_, err := w.Acknowledge(w.context(), &pubsubpb.AcknowledgeRequest{Subscription: subscriptionName, AckIds: ids})
 		for _, detail := range status.Convert(err).Details() {
 			if info, ok := detail.(*errdetails.ErrorInfo); ok {
+				// Google's clients read the metadata only under these names.
+				if info.GetReason() != "EXACTLY_ONCE_ACKID_FAILURE" || info.GetDomain() != "pubsub.googleapis.com" {
+					t.Errorf("the error's reason is %s of %s", info.GetReason(), info.GetDomain())
+				}
 				return info.GetMetadata()
 			}
 		}

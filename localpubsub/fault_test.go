@@ -244,3 +244,26 @@ func TestControl(t *testing.T) {
 		t.Errorf("after the reset: %v", err)
 	}
 }
+
+// TestLostAnswersOfErrors: only an answer of a success is lost. A caller must not repeat a call that was refused.
+func TestLostAnswersOfErrors(t *testing.T) {
+	t.Parallel()
+	w := plain(t)
+	w.faults(localpubsub.Fault{Kind: localpubsub.AnswerLost, Method: "Publish"})
+	_, err := w.Publish(w.context(), &pubsubpb.PublishRequest{Topic: topicName})
+	wantCode(t, err, codes.InvalidArgument)
+}
+
+// TestSlowCountsMessages: a large response of a slow stream takes as long as its messages one by one.
+func TestSlowCountsMessages(t *testing.T) {
+	t.Parallel()
+	w := plain(t)
+	w.publish("", numbered("m", 10)...)
+	w.faults(localpubsub.Fault{Kind: localpubsub.Slow, Rate: 20})
+	begun := time.Now()
+	s := w.stream(0)
+	s.receive(10)
+	if took := time.Since(begun); took < 500*time.Millisecond {
+		t.Errorf("ten messages at 20 a second came within %s", took)
+	}
+}

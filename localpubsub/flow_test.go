@@ -1,10 +1,16 @@
 package localpubsub_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
+
+	"example.com/lockstep/localpubsub"
 )
 
 // TestOutstandingBytesAreThoseOfTheMessages: a stream's limit of bytes counts messages as the
@@ -26,4 +32,68 @@ func TestOutstandingBytesAreThoseOfTheMessages(t *testing.T) {
 	}
 	w.publish("", "more")
 	s.quiet()
+}
+
+// TestResponseIsBounded: a response stays below the 4 MiB that a gRPC client takes by default.
+func TestResponseIsBounded(t *testing.T) {
+	t.Parallel()
+	w := plain(t)
+	large := strings.Repeat("m", 600_000)
+	for range 9 {
+		w.publish("", large)
+	}
+	for _, want := range []int{2, 2, 2, 2, 1} {
+		if got := w.pull(); len(got) != want {
+			t.Errorf("a response has %d messages of 600 kB, want %d", len(got), want)
+		}
+	}
+}
+
+// TestStreamChangesItsDeadline: a later request of a stream sets the duration of its next leases, within the bounds.
+func TestStreamChangesItsDeadline(t *testing.T) {
+	t.Parallel()
+	w := plain(t)
+	s := w.stream(0)
+	if err := s.Send(&pubsubpb.StreamingPullRequest{StreamAckDeadlineSeconds: 30}); err != nil {
+		t.Fatal(err)
+	}
+	s.quiet()
+	w.publish("", "m")
+	s.receive(1)
+	w.clock.Advance(29 * time.Second)
+	s.quiet()
+	w.clock.Advance(time.Second)
+	s.receive(1)
+	if err := s.Send(&pubsubpb.StreamingPullRequest{StreamAckDeadlineSeconds: 9}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.Recv()
+	wantCode(t, err, codes.InvalidArgument)
+}
+
+// TestConfirmationsNameTheReason: an exactly-once stream learns of each id whether it counted.
+func TestConfirmationsNameTheReason(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, localpubsub.Options{})
+	w.subscribe(&pubsubpb.Subscription{EnableExactlyOnceDelivery: true, EnableMessageOrdering: true})
+	s := w.stream(0)
+	w.publish("A", "a0", "a1")
+	ids := ackIDs(s.receive(2))
+	if err := s.Send(&pubsubpb.StreamingPullRequest{AckIds: ids[1:]}); err != nil {
+		t.Fatal(err)
+	}
+	response, err := s.Recv()
+	if err != nil || !slices.Equal(response.GetAcknowledgeConfirmation().GetUnorderedAckIds(), ids[1:]) {
+		t.Errorf("out of order: %v, %v", response, err)
+	}
+	w.clock.Advance(11 * time.Second)
+	s.receive(2)
+	if err := s.Send(&pubsubpb.StreamingPullRequest{ModifyDeadlineAckIds: ids, ModifyDeadlineSeconds: []int32{60, 60}}); err != nil {
+		t.Fatal(err)
+	}
+	response, err = s.Recv()
+	confirmed := response.GetModifyAckDeadlineConfirmation()
+	if err != nil || len(confirmed.GetAckIds()) > 0 || len(confirmed.GetInvalidAckIds()) != 2 {
+		t.Errorf("after the deadline: %v, %v", response, err)
+	}
 }

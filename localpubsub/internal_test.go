@@ -2,12 +2,14 @@ package localpubsub
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"example.com/lockstep/localpubsub/internal/resource"
 )
@@ -116,29 +118,131 @@ func TestDeletedTopicTakesNothing(t *testing.T) {
 	}
 }
 
-// On a busy machine the alarm rings late. An acknowledgement after the deadline
-// is late nonetheless.
+// On a busy machine the alarm rings late. An acknowledgement or a change of the deadline is late
+// after the deadline nonetheless.
 func TestDeadlineHoldsBeforeTheAlarm(t *testing.T) {
 	t.Parallel()
+	for name, settle := range map[string]func(*subscription, []string) (failures, error){
+		"acknowledge": (*subscription).acknowledge,
+		"modify":      func(s *subscription, ids []string) (failures, error) { return s.modify(ids, time.Minute) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			clock := NewStillClock(time.Unix(1_000_000, 0))
+			s := newServer(Options{Clock: clock})
+			config := &pubsubpb.Subscription{Name: "projects/p/subscriptions/events", EnableExactlyOnceDelivery: true}
+			if err := resource.CheckSubscription(config); err != nil {
+				t.Fatal(err)
+			}
+			sub := newSubscription(s, newTopic(s, &pubsubpb.Topic{Name: "projects/p/topics/events"}), config, nil)
+			sub.add(&message{id: 1, at: clock.Now().UnixNano(), in: &s.store})
+			c := newConsumer(10 * time.Second)
+			sub.join(c)
+			batch, err := sub.batch(c)
+			if err != nil || len(batch) != 1 {
+				t.Fatal(batch, err)
+			}
+			clock.mu.Lock()
+			clock.now = clock.now.Add(10 * time.Second) // without ringing the alarms
+			clock.mu.Unlock()
+			failed, err := settle(sub, []string{batch[0].id.String()})
+			if err != nil || len(failed) != 1 {
+				t.Errorf("%v, %v, want a refusal", failed, err)
+			}
+		})
+	}
+}
+
+// A wait that doubles without end would overflow, and the message would come again at once.
+func TestBackoffStaysAtItsMaximum(t *testing.T) {
+	t.Parallel()
+	s := &subscription{settings: settings{minBackoff: time.Second, maxBackoff: 7 * time.Second}}
+	for _, failures := range []int32{4, 63, 64, 65, 100} {
+		if got := s.backoff(failures); got != 7*time.Second {
+			t.Errorf("after %d failures: %s, want 7s", failures, got)
+		}
+	}
+}
+
+func TestLimitsOfAPublish(t *testing.T) {
+	t.Parallel()
+	with := func(key, value string) *pubsubpb.PubsubMessage {
+		return &pubsubpb.PubsubMessage{Attributes: map[string]string{key: value}}
+	}
+	largest := &pubsubpb.PubsubMessage{Data: make([]byte, maxPublish-5)} // five more bytes are its field and its length
+	larger := &pubsubpb.PubsubMessage{Data: make([]byte, maxPublish-4)}
+	for name, test := range map[string]struct {
+		m     *pubsubpb.PubsubMessage
+		valid bool
+	}{
+		"largest": {largest, true}, "larger": {larger, false},
+		"no attribute key": {with("", "v"), false}, "reserved": {with("google", "v"), false},
+		"of a client library": {with("googclient_traceparent", "v"), true},
+		"longest key":         {with(strings.Repeat("k", 256), "v"), true}, "longer key": {with(strings.Repeat("k", 257), "v"), false},
+		"longest ordering key": {&pubsubpb.PubsubMessage{Data: []byte("m"), OrderingKey: strings.Repeat("k", 1024)}, true},
+		"longer ordering key":  {&pubsubpb.PubsubMessage{Data: []byte("m"), OrderingKey: strings.Repeat("k", 1025)}, false},
+		"longest value":        {with("k", strings.Repeat("v", 1024)), true}, "longer value": {with("k", strings.Repeat("v", 1025)), false},
+	} {
+		err := checkMessages([]*pubsubpb.PubsubMessage{test.m})
+		if (err == nil) != test.valid || err != nil && status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%s: %v, want valid: %t", name, err, test.valid)
+		}
+	}
+}
+
+// The machine's clock may be set back. Publish times do not follow it.
+func TestPublishTimesNeverGoBack(t *testing.T) {
+	t.Parallel()
 	clock := NewStillClock(time.Unix(1_000_000, 0))
-	s := newServer(Options{Clock: clock})
-	config := &pubsubpb.Subscription{Name: "projects/p/subscriptions/events", EnableExactlyOnceDelivery: true}
-	if err := resource.CheckSubscription(config); err != nil {
-		t.Fatal(err)
+	to := newTopic(newServer(Options{Clock: clock}), &pubsubpb.Topic{
+		Name: "projects/p/topics/events", MessageRetentionDuration: durationpb.New(time.Hour),
+	})
+	for range 2 {
+		if _, err := to.publish([]*pubsubpb.PubsubMessage{{Data: []byte("m")}}); err != nil {
+			t.Fatal(err)
+		}
+		clock.now = clock.now.Add(-time.Minute)
 	}
-	sub := newSubscription(s, newTopic(s, &pubsubpb.Topic{Name: "projects/p/topics/events"}), config, nil)
-	sub.add(&message{id: 1, at: clock.Now().UnixNano(), in: &s.store})
-	c := newConsumer(10 * time.Second)
-	sub.join(c)
-	batch, err := sub.batch(c)
-	if err != nil || len(batch) != 1 {
-		t.Fatal(batch, err)
+	if first, second := to.retained.at(0).at, to.retained.at(1).at; second < first {
+		t.Errorf("published at %d and then at %d", first, second)
 	}
-	clock.mu.Lock()
-	clock.now = clock.now.Add(10 * time.Second) // without ringing the alarms
-	clock.mu.Unlock()
-	failed, err := sub.acknowledge([]string{batch[0].id.String()})
-	if err != nil || len(failed) != 1 {
-		t.Errorf("acknowledge = %v, %v, want a refusal", failed, err)
+	to.end()
+	if n := to.server.store.bytes.Load(); n != 0 {
+		t.Errorf("a deleted topic keeps %d bytes", n)
+	}
+}
+
+// Several consumers share a burst, because none of them takes a large batch.
+func TestBatchesAreSmallForSeveralConsumers(t *testing.T) {
+	t.Parallel()
+	s := newServer(Options{Clock: NewStillClock(time.Unix(1_000_000, 0))})
+	sub := newSubscription(s, newTopic(s, &pubsubpb.Topic{}), &pubsubpb.Subscription{
+		Name: "projects/p/subscriptions/events", MessageRetentionDuration: durationpb.New(time.Hour),
+	}, nil)
+	sub.addNumbered(1, 200)
+	for _, want := range []int{199, 50} {
+		sub.join(newConsumer(10 * time.Second))
+		if batch, err := sub.batch(sub.consumers[0]); err != nil || len(batch) != want {
+			t.Errorf("%d consumers: a batch of %d, %v, want %d", len(sub.consumers), len(batch), err, want)
+		}
+		sub.addNumbered(200, 300)
+	}
+}
+
+// A client that sends requests and reads no response does not fill the memory.
+func TestUnreadResponsesAreBounded(t *testing.T) {
+	t.Parallel()
+	s := &stream{consumer: newConsumer(10 * time.Second)}
+	for name, send := range map[string]func() error{
+		"keep-alives": s.ping, "confirmations": func() error { return s.reply(new(pubsubpb.StreamingPullResponse)) },
+	} {
+		for range maxReplies {
+			if err := send(); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		if err := send(); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("%s beyond the limit: %v, want RESOURCE_EXHAUSTED", name, err)
+		}
 	}
 }

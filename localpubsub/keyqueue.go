@@ -115,7 +115,7 @@ func (s *subscription) offer(q *keyQueue) {
 	case q.consumer == nil:
 		s.enqueue(q, &s.readyKeys)
 		s.wake()
-	case q.consumer.streaming && !q.consumer.closed:
+	case !q.consumer.closed: // a unary pull is closed after its batch
 		s.enqueue(q, &q.consumer.keys)
 		q.consumer.signal()
 	}

@@ -1,10 +1,13 @@
 package localpubsub_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"example.com/lockstep/localpubsub"
 )
@@ -182,4 +185,162 @@ func TestBusyKeyLeavesTurnsToTheOthers(t *testing.T) {
 			got = append(got[1:], s.receive(1)...)
 		}
 	}
+}
+
+// Messages with a key and messages without one take turns, also if there are always more of the others.
+func TestMessagesWithAndWithoutKeysTakeTurns(t *testing.T) {
+	t.Parallel()
+	for name, keys := range map[string][]string{"one with a key": {"", "A"}, "one without": {"A", ""}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := ordered(t)
+			for i := range 4 {
+				key := keys[0]
+				if key != "" {
+					key = fmt.Sprint(key, i)
+				}
+				w.publish(key, "many")
+			}
+			w.publish(keys[1], "one")
+			var got []*pubsubpb.ReceivedMessage
+			for range 3 {
+				got = append(got, w.pullUpTo(1)...)
+			}
+			if !strings.Contains(strings.Join(texts(got), " "), "one") {
+				t.Errorf("the first three are %q", texts(got))
+			}
+		})
+	}
+}
+
+// A key whose messages are settled goes to any stream, also if the stream that had it has no room for more.
+func TestKeyLeavesAFullStream(t *testing.T) {
+	t.Parallel()
+	w := ordered(t)
+	full := w.streamOf(&pubsubpb.StreamingPullRequest{MaxOutstandingBytes: 1000})
+	w.publish("A", "a0")
+	got := full.receive(1)
+	w.publish("B", strings.Repeat("b", 2000))
+	full.receive(1)
+	w.publish("A", "a1")
+	free := w.stream(0)
+	free.quiet() // A still has a message at the full stream
+	w.ack(got...)
+	wantTexts(t, free.receive(1), "a1")
+}
+
+// An acknowledged message that is kept for a seek leaves at the end of its retention, and the later messages of its
+// key stay.
+func TestRetainedMessageLeavesItsKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, localpubsub.Options{})
+	w.subscribe(&pubsubpb.Subscription{
+		EnableMessageOrdering: true, EnableExactlyOnceDelivery: true, RetainAckedMessages: true,
+		MessageRetentionDuration: durationpb.New(10 * time.Minute),
+	})
+	w.publish("A", "a0")
+	w.clock.Advance(9 * time.Minute)
+	w.publish("A", "a1", "a2")
+	got := w.pull()
+	w.ack(got[0])
+	w.modify(600, got[1:]...)
+	w.clock.Advance(2 * time.Minute)
+	w.ack(got[1]) // in order
+	w.ack(got[2])
+}
+
+// A request of a stream nacks several messages of a key, first the earliest. All of them count.
+func TestNacksOfAStream(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, localpubsub.Options{})
+	w.deadLetters(&pubsubpb.Subscription{EnableMessageOrdering: true, EnableExactlyOnceDelivery: true})
+	s := w.stream(0)
+	w.publish("A", "a0", "a1", "a2")
+	got := s.receive(3)
+	if err := s.Send(&pubsubpb.StreamingPullRequest{
+		ModifyDeadlineAckIds: ackIDs(got), ModifyDeadlineSeconds: []int32{0, 0, 60},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	response, err := s.Recv()
+	confirmed := response.GetModifyAckDeadlineConfirmation()
+	if err != nil || len(confirmed.GetAckIds()) != 3 || len(confirmed.GetInvalidAckIds()) > 0 {
+		t.Errorf("confirmation %v, %v, want all three", response, err)
+	}
+	for i, m := range s.receive(3) {
+		if want := []int32{2, 2, 1}[i]; m.GetDeliveryAttempt() != want {
+			t.Errorf("%s has attempt %d, want %d", m.GetMessage().GetData(), m.GetDeliveryAttempt(), want)
+		}
+	}
+}
+
+// A late acknowledgement leaves a key in line that has nothing to send. The next message of the key is sent nevertheless.
+func TestKeyGoesOnAfterALateAcknowledgement(t *testing.T) {
+	t.Parallel()
+	w := ordered(t)
+	s := w.streamOf(&pubsubpb.StreamingPullRequest{MaxOutstandingBytes: 1000})
+	w.publish("A", "a0", "a1")
+	got := s.receive(2)
+	w.publish("B", strings.Repeat("b", 2000))
+	large := s.receive(1)
+	w.modify(0, got[1]) // the stream has no room for it
+	w.ack(got[1])
+	w.ack(large...)
+	s.quiet()
+	w.publish("A", "a2")
+	wantTexts(t, s.receive(1), "a2")
+}
+
+// The end of a message's retention makes way for the next message of its key, and settles the message.
+func TestMessagePastItsRetentionLeavesItsKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, localpubsub.Options{})
+	w.subscribe(&pubsubpb.Subscription{EnableMessageOrdering: true, MessageRetentionDuration: durationpb.New(10 * time.Minute)})
+	w.publish("A", "a0")
+	w.clock.Advance(9 * time.Minute)
+	old := w.pull()
+	w.modify(600, old...)
+	w.publish("A", "a1")
+	wantTexts(t, w.pull())
+	w.clock.Advance(time.Minute)
+	wantTexts(t, w.pull(), "a1")
+	w.modify(0, old...)
+	w.ack(old...)
+}
+
+// A message stays as long as its topic or its subscription keeps it.
+func TestTopicKeepsMessagesOfASubscription(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, localpubsub.Options{})
+	if _, err := w.CreateTopic(w.context(), &pubsubpb.Topic{
+		Name: topicName, MessageRetentionDuration: durationpb.New(time.Hour),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.subscribe(&pubsubpb.Subscription{MessageRetentionDuration: durationpb.New(10 * time.Minute)})
+	w.publish("", "m")
+	w.clock.Advance(time.Hour - time.Nanosecond)
+	got := w.pull()
+	wantTexts(t, got, "m")
+	w.modify(0, got...)
+	w.clock.Advance(time.Nanosecond)
+	wantTexts(t, w.pull())
+}
+
+// The retention of a topic ends with the topic. From then on the subscription's own retention applies.
+func TestDeletedTopicKeepsNoMessages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, localpubsub.Options{})
+	if _, err := w.CreateTopic(w.context(), &pubsubpb.Topic{
+		Name: topicName, MessageRetentionDuration: durationpb.New(time.Hour),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.subscribe(&pubsubpb.Subscription{MessageRetentionDuration: durationpb.New(10 * time.Minute)})
+	w.publish("", "m")
+	if _, err := w.DeleteTopic(w.context(), &pubsubpb.DeleteTopicRequest{Topic: topicName}); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.Advance(11 * time.Minute)
+	wantTexts(t, w.pull())
 }

@@ -92,3 +92,18 @@ func TestPublishFarTooLarge(t *testing.T) {
 		wantCode(t, err, codes.InvalidArgument)
 	}
 }
+
+// TestFullServerRefusesMessages: a server that keeps as many bytes as it may takes messages again when some are gone.
+func TestFullServerRefusesMessages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, localpubsub.Options{MaxBytes: 2000})
+	w.subscribe(&pubsubpb.Subscription{})
+	req := &pubsubpb.PublishRequest{Topic: topicName, Messages: []*pubsubpb.PubsubMessage{{Data: make([]byte, 2000)}}}
+	for _, want := range []codes.Code{codes.OK, codes.ResourceExhausted} {
+		_, err := w.Publish(w.context(), req)
+		wantCode(t, err, want)
+	}
+	w.ack(w.pull()...)
+	_, err := w.Publish(w.context(), req)
+	wantCode(t, err, codes.OK)
+}

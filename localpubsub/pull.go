@@ -29,7 +29,7 @@ func (s subscriber) Pull(ctx context.Context, req *pubsubpb.PullRequest) (*pubsu
 	found.lock()
 	c := newConsumer(found.ackDeadline)
 	found.unlock()
-	c.maxMessages = int64(min(req.GetMaxMessages(), batchLimit))
+	c.maxMessages = int64(req.GetMaxMessages())
 	if err := found.open(c); err != nil {
 		return nil, err
 	}

@@ -121,7 +121,7 @@ func (s *subscription) replay(kept []*message, unacked func(*message) bool) {
 			s.log.last.failures = failures[m.id]
 		case s.retainAcked:
 			m.keep()
-			s.log.push(&entry{message: m, timer: -1, state: acked})
+			s.log.push(&entry{message: m, timer: -1, state: acked, failures: failures[m.id]})
 		}
 	}
 	for e := old.first; e != nil; e = e.next {

@@ -7,6 +7,7 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -119,5 +120,69 @@ func TestNoSnapshotOfADetachedSubscription(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := w.CreateSnapshot(w.context(), &pubsubpb.CreateSnapshotRequest{Name: snapshotName, Subscription: subscriptionName})
+	wantCode(t, err, codes.FailedPrecondition)
+}
+
+// TestTopicForgetsAtTheEndOfItsRetention: a seek of a new subscription brings back only what the topic still keeps.
+func TestTopicForgetsAtTheEndOfItsRetention(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, localpubsub.Options{})
+	if _, err := w.CreateTopic(w.context(), &pubsubpb.Topic{
+		Name: topicName, MessageRetentionDuration: durationpb.New(10 * time.Minute),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.publish("", "old")
+	w.clock.Advance(9 * time.Minute)
+	w.publish("", "new")
+	w.clock.Advance(time.Minute)
+	w.subscribe(&pubsubpb.Subscription{})
+	w.seekTo(worldTime)
+	wantTexts(t, w.pull(), "new")
+}
+
+// TestSeekAppliesTheFilter: a message that the topic has kept comes only if the filter matches.
+func TestSeekAppliesTheFilter(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, localpubsub.Options{})
+	if _, err := w.CreateTopic(w.context(), &pubsubpb.Topic{
+		Name: topicName, MessageRetentionDuration: durationpb.New(10 * time.Minute),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Publish(w.context(), &pubsubpb.PublishRequest{Topic: topicName, Messages: []*pubsubpb.PubsubMessage{
+		{Data: []byte("paid"), Attributes: map[string]string{"kind": "paid"}}, {Data: []byte("other")},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	w.subscribe(&pubsubpb.Subscription{Filter: "attributes:kind"})
+	w.seekTo(worldTime)
+	wantTexts(t, w.pull(), "paid")
+}
+
+// TestSeekKeepsTheCounts: a message that a seek acknowledges and another brings back keeps its count of attempts.
+func TestSeekKeepsTheCounts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, localpubsub.Options{})
+	w.deadLetters(&pubsubpb.Subscription{RetainAckedMessages: true})
+	w.publish("", "m")
+	w.modify(0, w.pull()...)
+	w.seekTo(worldTime.Add(time.Hour))
+	wantTexts(t, w.pull())
+	w.seekTo(worldTime)
+	if got := w.pull(); len(got) != 1 || got[0].GetDeliveryAttempt() != 2 {
+		t.Errorf("received %v, want attempt 2", got)
+	}
+}
+
+// TestSnapshotOfAnOldMessage: a snapshot that would live for less than an hour is refused.
+func TestSnapshotOfAnOldMessage(t *testing.T) {
+	t.Parallel()
+	w := plain(t)
+	w.publish("", "m")
+	w.clock.Advance(7*24*time.Hour - time.Hour)
+	w.snapshot(snapshotName, subscriptionName)
+	w.clock.Advance(time.Nanosecond)
+	_, err := w.CreateSnapshot(w.context(), &pubsubpb.CreateSnapshotRequest{Name: snapshotName + "2", Subscription: subscriptionName})
 	wantCode(t, err, codes.FailedPrecondition)
 }

@@ -53,31 +53,48 @@ func (s *stream) acknowledge(ids []string) error {
 	})
 }
 
-// modify changes the deadlines of the ids one by one, because each id has its own deadline.
+// modify changes the deadlines of the ids.
 func (s *stream) modify(request *pubsubpb.StreamingPullRequest) error {
 	ids, deadlines := request.GetModifyDeadlineAckIds(), request.GetModifyDeadlineSeconds()
 	if len(ids) != len(deadlines) {
 		return resource.Invalid("modify_deadline_seconds", "%d deadlines for %d ack ids", len(deadlines), len(ids))
 	}
-	all := failures{}
-	for i, id := range ids {
-		if err := resource.CheckModify(deadlines[i], "modify_deadline_seconds"); err != nil {
-			return err
-		}
-		failed, err := s.sub.modify([]string{id}, time.Duration(deadlines[i])*time.Second)
-		if err != nil {
-			return err
-		}
-		maps.Copy(all, failed)
-	}
-	if len(ids) == 0 || !s.sub.properties().GetExactlyOnceDeliveryEnabled() {
-		return nil
+	failed, err := s.modifyEach(ids, deadlines)
+	if err != nil || len(ids) == 0 || !s.sub.properties().GetExactlyOnceDeliveryEnabled() {
+		return err
 	}
 	return s.reply(&pubsubpb.StreamingPullResponse{
 		ModifyAckDeadlineConfirmation: &pubsubpb.StreamingPullResponse_ModifyAckDeadlineConfirmation{
-			AckIds: all.others(ids), InvalidAckIds: all.of(invalidAckID),
+			AckIds: failed.others(ids), InvalidAckIds: failed.of(invalidAckID),
 		},
 	})
+}
+
+// modifyEach changes the deadlines one by one, because each id has its own. The nacks of the request come last, and
+// together: a nack also returns the later leased messages of its key, whose own ids would then not count.
+func (s *stream) modifyEach(ids []string, deadlines []int32) (failures, error) {
+	all := failures{}
+	var nacks []string
+	for i, id := range ids {
+		if err := resource.CheckModify(deadlines[i], "modify_deadline_seconds"); err != nil {
+			return nil, err
+		}
+		if deadlines[i] == 0 {
+			nacks = append(nacks, id)
+			continue
+		}
+		failed, err := s.sub.modify([]string{id}, time.Duration(deadlines[i])*time.Second)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(all, failed)
+	}
+	if len(nacks) == 0 {
+		return all, nil
+	}
+	failed, err := s.sub.modify(nacks, 0)
+	maps.Copy(all, failed)
+	return all, err
 }
 
 // maxReplies is the maximum number of responses that wait for a client. A client that does not read

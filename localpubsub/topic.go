@@ -146,6 +146,7 @@ func (t *topic) end() {
 	for _, s := range t.subscriptions {
 		s.lock()
 		s.topic, s.topicRetention = nil, 0
+		s.schedule() // its own retention may end earlier
 		s.unlock()
 	}
 	for _, s := range t.snapshots {

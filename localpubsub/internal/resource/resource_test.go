@@ -1,6 +1,7 @@
 package resource_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	"example.com/lockstep/localpubsub/internal/resource"
@@ -81,6 +83,39 @@ func TestMask(t *testing.T) {
 		}
 		if err := resource.ApplyMask(had, asked, mask, resource.TopicFields); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("mask %q: %v, want INVALID_ARGUMENT", path, err)
+		}
+	}
+}
+
+func TestBoundsOfASubscription(t *testing.T) {
+	t.Parallel()
+	seconds := func(n int64) *durationpb.Duration { return &durationpb.Duration{Seconds: n} }
+	for name, test := range map[string]struct {
+		config *pubsubpb.Subscription
+		valid  bool
+	}{
+		"shortest deadline": {&pubsubpb.Subscription{AckDeadlineSeconds: 10}, true},
+		"shorter deadline":  {&pubsubpb.Subscription{AckDeadlineSeconds: 9}, false},
+		"longest deadline":  {&pubsubpb.Subscription{AckDeadlineSeconds: 600}, true},
+		"longer deadline":   {&pubsubpb.Subscription{AckDeadlineSeconds: 601}, false},
+		"shortest kept":     {&pubsubpb.Subscription{MessageRetentionDuration: seconds(600)}, true},
+		"shorter kept":      {&pubsubpb.Subscription{MessageRetentionDuration: seconds(599)}, false},
+		"longest kept":      {&pubsubpb.Subscription{MessageRetentionDuration: seconds(31 * 86400)}, true},
+		"longer kept":       {&pubsubpb.Subscription{MessageRetentionDuration: seconds(31*86400 + 1)}, false},
+		"fewest attempts":   {&pubsubpb.Subscription{DeadLetterPolicy: &pubsubpb.DeadLetterPolicy{MaxDeliveryAttempts: 5}}, true},
+		"fewer attempts":    {&pubsubpb.Subscription{DeadLetterPolicy: &pubsubpb.DeadLetterPolicy{MaxDeliveryAttempts: 4}}, false},
+		"most attempts":     {&pubsubpb.Subscription{DeadLetterPolicy: &pubsubpb.DeadLetterPolicy{MaxDeliveryAttempts: 100}}, true},
+		"more attempts":     {&pubsubpb.Subscription{DeadLetterPolicy: &pubsubpb.DeadLetterPolicy{MaxDeliveryAttempts: 101}}, false},
+		"defaults":          {&pubsubpb.Subscription{RetryPolicy: &pubsubpb.RetryPolicy{}}, true},
+	} {
+		test.config.Name = "projects/p/subscriptions/events"
+		err := errors.Join(resource.CheckSubscription(test.config), resource.CheckDeadLetters(test.config.GetDeadLetterPolicy()))
+		if (err == nil) != test.valid || err != nil && !strings.Contains(err.Error(), "InvalidArgument") {
+			t.Errorf("%s: %v, want valid: %t", name, err, test.valid)
+		}
+		if retry := test.config.GetRetryPolicy(); retry != nil &&
+			(retry.GetMinimumBackoff().GetSeconds() != 10 || retry.GetMaximumBackoff().GetSeconds() != 600) {
+			t.Errorf("backoff %v, want from 10 s to 600 s", retry)
 		}
 	}
 }
