@@ -230,8 +230,9 @@ func (r *Relay) claimLimits(without exclusions) queue.Claim {
 	aggregates, versions := r.claimSize.limits()
 	events := r.claimEvents()
 	return queue.Claim{
-		Token: r.token, Server: without.life.server(), Alive: without.alive, UnknownLeases: r.followUps.mayHaveUnknownLeases(), Without: without.paused,
-		Aggregates: min(aggregates, events+1), Events: events, PerAggregate: versions, Bytes: claimBytes, WithoutTenants: without.held,
+		Token: r.token, Server: without.life.server(), Alive: without.alive, Without: without.paused,
+		UnknownLeases: r.followUps.mayHaveUnknownLeases(),
+		Aggregates:    min(aggregates, events+1), Events: events, PerAggregate: versions, Bytes: claimBytes, WithoutTenants: without.held,
 	}
 }
 

@@ -101,7 +101,8 @@ func TestAnotherServerRefusesClaims(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.followUps.held = nil
-	if r.scanDue(t, claimed); len(claimed) != 1 {
+	r.scanDue(t, claimed)
+	if len(claimed) != 1 {
 		t.Errorf("%d events are claimed after a heartbeat", len(claimed))
 	}
 }

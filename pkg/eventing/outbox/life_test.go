@@ -144,7 +144,8 @@ func TestASweptEventOfAFormerLife(t *testing.T) {
 	if low := a.low(f); low != queue.Beginning {
 		t.Errorf("the low is %s", low)
 	}
-	if a.scanFor(h, time.Now()); a.scanLow != queue.Beginning {
+	a.scanFor(h, time.Now())
+	if a.scanLow != queue.Beginning {
 		t.Errorf("its lease is lost: a scan from %s", a.scanLow)
 	}
 }

@@ -59,7 +59,8 @@ func (c Clock) Error() time.Duration { return c.Answered.Sub(c.Asked) }
 
 // heartbeat writes a relay's row and deletes the rows of dead relays, whose lows the relay takes
 // over. See "Where to look" in the package doc. If the relay has no row, or if the database's
-// server has changed, the relay scans from the earliest low of all rows. A low that it has of a former server does not count then. A relay has no row if it
+// server has changed, the relay scans from the earliest low of all rows. A low that it has of a
+// former server does not count then. A relay has no row if it
 // is new or was regarded as dead. If there is no row at all, or if a low comes from another
 // cluster, the relay scans from the beginning of the table.
 //
