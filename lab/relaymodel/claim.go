@@ -195,7 +195,7 @@ func (s *state) answerPage(id int) {
 	}
 }
 
-// loseClaim is what becomes of the relay when a claim of new events fails: see Relay.claimNew and followUps.giveBackTo.
+// loseClaim is what becomes of the relay when a claim of new events fails: see Relay.claimNew and versions.giveBack.
 func (r *relay) loseClaim() {
 	for t, low := range r.claim.after {
 		if r.claim.begun == r.server {

@@ -298,6 +298,41 @@ func TestAVersionIsPublishedBeforeItsClaimEnds(t *testing.T) {
 	}
 }
 
+// A relay meets another server after a turn has read which server the relay has met, and before the turn takes the published
+// versions. The version was published on the new server, behind the scan of the meeting. The server refuses the turn, and the
+// relay keeps the version: nothing else finds the event behind it.
+func TestAVersionThatARefusedTurnHasTakenOnTheNewServer(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	b.append(t, "a", 1, 1)
+	r.claim(t, claimed)
+	h := <-claimed
+	r.beforeFailover()
+	r.followUps.holdSaved(eventing.DefaultTenant)
+	r.tenants.changed = time.Now()
+	former := r.followUps.exclusions()
+	former.held = nil
+	b.append(t, "a", 2, 2)
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	r.scanDue(t, claimed)
+	r.settleAll(t, publishResult{batch: h, report: report{published: 1}})
+	tenant := r.followUps.heldTenant(eventing.DefaultTenant)
+	tenant.published.dueAt, tenant.low, tenant.skipped, tenant.skippedLow = time.Now(), "", nil, "" // its scan is through, too
+	turn, _, after := r.followUps.turn(r.tenants, r.inFlight, 1)
+	if turn != tenant || len(after) != 1 || len(claimed) != 0 {
+		t.Fatalf("%d versions, %d events are claimed", len(after), len(claimed))
+	}
+	if _, err := r.claimBehind(t.Context(), turn, after, r.claimLimits(former), former.life, claimed); !errors.Is(err, queue.ErrAnotherServer) {
+		t.Fatal(err)
+	}
+	if len(tenant.published.list) != 1 {
+		t.Error("the version is forgotten, and the event behind it is left to the sweep")
+	}
+}
+
 // A turn of a held tenant had to leave an event before the relay met another server. The snapshot of that turn saw a transaction
 // whose id the new server has used again, and which is still open there. The relay dies, and another one takes over its low.
 func TestATurnHadToLeaveAnEventOfAFormerServer(t *testing.T) {

@@ -193,17 +193,8 @@ func (a *followUps) relays() int {
 func (a *followUps) giveBack(taken toClaim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.giveBackTo(&a.published, taken.after, taken.life)
+	a.published.giveBack(taken.after)
 	a.dropExcess()
-}
-
-// giveBackTo expects the lock. It ends a claim that has taken versions from v in a life of the server, and gives
-// back those in rest. If the relay has met another server since, the scan of that meeting has taken their place.
-func (a *followUps) giveBackTo(v *versions, rest []followUp, sent life) {
-	if sent != a.met.life {
-		rest = nil
-	}
-	v.giveBack(rest)
 }
 
 // forgetRetries clears the due time of the retries that were postponed so far. The caller is

@@ -281,7 +281,7 @@ func (a *followUps) turnFollowed(h *heldTenant, rest []followUp, from, seen queu
 	h.seen, from = queue.Latest(h.seen, seen), a.met.low(from, life)
 	a.noteSkippedTypes(from, paused...)
 	h.low = queue.Earliest(h.low, from)
-	a.giveBackTo(&h.published, rest, life)
+	h.published.giveBack(rest)
 }
 
 // turnScanned ends a turn's claim in the page p. The claim has skipped events of the types in
@@ -296,8 +296,8 @@ func (a *followUps) turnScanned(h *heldTenant, p queue.Page, paused []string) {
 }
 
 // turnFailed gives back the published versions that a failed turn has taken.
-func (a *followUps) turnFailed(h *heldTenant, after []followUp, life life) {
+func (a *followUps) turnFailed(h *heldTenant, after []followUp) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.giveBackTo(&h.published, after, life)
+	h.published.giveBack(after)
 }

@@ -281,7 +281,7 @@ func TestLowCoversHeldTenants(t *testing.T) {
 		t.Fatalf("a turn of %v has %d versions", h, len(after))
 	}
 	low("60:60:", "a turn has taken them")
-	a.turnFailed(h, after, a.met.life)
+	a.turnFailed(h, after)
 	low("60:60:", "and given back")
 	if _, _, page := a.turn(rates, f, 1); page != nil {
 		t.Fatal("versions come twice before a page")

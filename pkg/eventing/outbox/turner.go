@@ -89,7 +89,7 @@ func (r *Relay) claimBehind(
 	sent := time.Now()
 	c, err := r.queue.ClaimNew(ctx, claim, "", at)
 	if err != nil {
-		r.followUps.turnFailed(h, after, in)
+		r.followUps.turnFailed(h, after)
 		return c, err
 	}
 	got := claimResult{Claimed: c, claim: claim, sent: sent, lows: lows, life: in}

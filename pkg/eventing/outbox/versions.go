@@ -20,6 +20,8 @@ type versions struct {
 	// takenLow is the earliest low of what a running claim has taken: versions, and the snapshot of the claim
 	// before.
 	takenLow queue.TxSnapshot
+	// restarted says that the list was restarted after a claim had last taken versions from it.
+	restarted bool
 	// dueAt is when the versions in list justify a claim. A claim that is made before that time
 	// for another reason takes the versions along. dueAt is zero while list is empty.
 	dueAt time.Time
@@ -36,14 +38,15 @@ func (v *versions) take(n int) []followUp {
 	if v.list = v.list[n:]; len(v.list) == 0 {
 		v.list, v.dueAt = nil, time.Time{}
 	}
-	v.takenLow = lowest(v.takenLow, taken)
+	v.takenLow, v.restarted = lowest(v.takenLow, taken), false
 	return taken
 }
 
-// giveBack ends a claim, and puts versions that the claim has taken back into list.
+// giveBack ends a claim, and puts versions that the claim has taken back into list. If the relay has met another server since
+// they were taken, the scan of that meeting has taken their place.
 func (v *versions) giveBack(taken []followUp) {
 	v.takenLow = ""
-	if len(taken) > 0 {
+	if len(taken) > 0 && !v.restarted {
 		v.list, v.dueAt = append(taken, v.list...), soonest(v.dueAt, time.Now())
 	}
 }
@@ -51,7 +54,7 @@ func (v *versions) giveBack(taken []followUp) {
 // restart forgets the versions in list, because a scan that begins at the snapshot floor replaces them. floor also covers the
 // events that a running claim looks for.
 func (v *versions) restart(floor queue.TxSnapshot) {
-	v.list, v.dueAt = nil, time.Time{}
+	v.list, v.dueAt, v.restarted = nil, time.Time{}, true
 	if v.takenLow != "" {
 		v.takenLow = floor
 	}
