@@ -151,7 +151,7 @@ func (c *claim) isRefused(without parts) bool { return c.server != c.met && !wit
 func (s *state) answerClaim(id int) {
 	r := &s.relays[id]
 	if r.claim.isRefused(s.in.without) {
-		r.loseClaim()
+		r.giveBackClaim()
 		return
 	}
 	c := r.claim
@@ -178,7 +178,7 @@ func (r *relay) hasLeft(c *claim, without parts) bool {
 func (s *state) answerPage(id int) {
 	r := &s.relays[id]
 	if r.page.isRefused(s.in.without) {
-		r.losePage()
+		r.page = claim{}
 		return
 	}
 	c := r.page
@@ -195,17 +195,24 @@ func (s *state) answerPage(id int) {
 	}
 }
 
-// loseClaim is what becomes of the relay when a claim of new events fails: see Relay.claimNew and versions.giveBack.
-func (r *relay) loseClaim() {
+// giveBackClaim ends a claim of new events that has failed: see followUps.giveBack.
+func (r *relay) giveBackClaim() {
 	for t, low := range r.claim.after {
 		if r.claim.begun == r.server {
 			r.published[t] = earliest(r.published[t], low)
 		}
 	}
-	r.claim, r.taken, r.unknownLeases = claim{}, none, true
+	r.claim, r.taken = claim{}, none
 }
 
-// losePage is Relay.scanFailed.
+// loseClaim is what becomes of the relay when a claim of new events has no answer: see Relay.claimLost. A refused claim has
+// written no lease.
+func (r *relay) loseClaim() {
+	r.giveBackClaim()
+	r.unknownLeases = true
+}
+
+// losePage is loseClaim for a page.
 func (r *relay) losePage() { r.page, r.unknownLeases = claim{}, true }
 
 // dispatch is Relay.dispatch and inFlight.add.
