@@ -81,7 +81,7 @@ func (r *Relay) claimFailed(ctx context.Context, s *claimSchedule, err error) {
 	if ctx.Err() != nil { // the relay ends, and the claim failed for that reason
 		return
 	}
-	pause := s.failed(time.Now(), r.options.OutageBackoff)
+	pause := s.failed(time.Now(), err, r.options.OutageBackoff)
 	s.pollAt = s.pausedUntil
 	r.failures.Store(int64(s.failures))
 	r.log.WarnContext(ctx, "relay is held up, nothing is lost",

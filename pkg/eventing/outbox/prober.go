@@ -65,7 +65,7 @@ func (r *Relay) probeTopic(ctx context.Context, p *topicPause, state int, claime
 	switch {
 	case err != nil:
 		r.claimLost(err)
-		pause := p.scan.failed(time.Now(), r.options.OutageBackoff)
+		pause := p.scan.failed(time.Now(), err, r.options.OutageBackoff)
 		p.postpone(state, pause)
 		r.log.WarnContext(ctx, "no event to probe a topic with could be claimed, other topics go on", "topic", p.topic,
 			"error", err, "failures", p.scan.failures, "retry_in_ms", pause.Milliseconds())

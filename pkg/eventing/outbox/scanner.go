@@ -46,7 +46,7 @@ func (r *Relay) scanLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 func (r *Relay) scanFailed(ctx context.Context, s *scanSchedule, todo action, err error) {
 	r.inFlight.release()
 	r.claimLost(err)
-	pause := s.outages[todo].failed(time.Now(), r.options.OutageBackoff)
+	pause := s.outages[todo].failed(time.Now(), err, r.options.OutageBackoff)
 	if todo == actRetries {
 		s.retryAt = s.outages[todo].pausedUntil
 	}

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -53,12 +54,19 @@ type outages struct {
 	failures    int
 	since       time.Time // of the first failure; zero if there is none
 	pausedUntil time.Time
+	// refused says that the last failure was queue.ErrAnotherServer.
+	refused bool
 }
 
-// failed plans the pause after a failure.
-func (o *outages) failed(now time.Time, p backoff.Policy) (pause time.Duration) {
+// failed plans the pause after a failure. A server that refuses a claim has ended the outage before it: the relay meets that
+// server at once, so the pause is as short as after a first failure.
+func (o *outages) failed(now time.Time, err error, p backoff.Policy) (pause time.Duration) {
 	if o.failures == 0 {
 		o.since = now
+	}
+	before := o.refused
+	if o.refused = errors.Is(err, queue.ErrAnotherServer); o.refused && !before {
+		o.failures = 0
 	}
 	o.failures++
 	pause = p.Delay(o.failures)

@@ -3,6 +3,7 @@ package outbox
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"regexp"
@@ -65,13 +66,38 @@ func TestAFailedClaimIsDueAfterItsPause(t *testing.T) {
 	}
 }
 
+// A server that refuses a claim answers, and the relay is about to meet it. So the pause is as short as after the first failure,
+// however long the outage before was. If the server refuses claims again and again, the pauses grow.
+func TestARefusedClaimEndsAnOutage(t *testing.T) {
+	t.Parallel()
+	r := &Relay{log: slog.New(slog.DiscardHandler), options: Options{OutageBackoff: outagePause}, wakeHeartbeats: make(chan struct{}, 1)}
+	r.inFlight, r.followUps = newInFlight(), newFollowUps()
+	refused := fmt.Errorf("claim new events: %w", queue.ErrAnotherServer)
+	claims, scans, began := claimSchedule{}, newScanSchedule(), time.Now()
+	scanned := &scans.outages[actScanPage]
+	fail := func(err error) {
+		r.claimFailed(t.Context(), &claims, err)
+		r.scanFailed(t.Context(), scans, actScanPage, err)
+	}
+	for n, err := range []error{io.ErrUnexpectedEOF, io.ErrUnexpectedEOF, io.ErrUnexpectedEOF, refused, refused, refused, io.ErrUnexpectedEOF} {
+		fail(err)
+		want := []int{1, 2, 3, 1, 2, 3, 4}[n]
+		if claims.failures != want || scanned.failures != want {
+			t.Errorf("%d failures in a row of claims and %d of pages, want %d", claims.failures, scanned.failures, want)
+		}
+	}
+	if claims.since.Before(began) || claims.since.After(claims.pausedUntil) {
+		t.Errorf("the claims have failed since %s", claims.since)
+	}
+}
+
 // Terraform's alert on the line waits for as long as the alert on the gauge does.
 func TestAFailedClaimSaysForHowLong(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	r := &Relay{log: slog.New(slog.NewTextHandler(&log, nil)), options: Options{OutageBackoff: outagePause}}
 	claims, began := claimSchedule{}, time.Now().Add(-time.Minute)
-	claims.failed(began, outagePause)
+	claims.failed(began, io.ErrUnexpectedEOF, outagePause)
 	r.claimFailed(t.Context(), &claims, io.ErrUnexpectedEOF)
 	if !regexp.MustCompile(`held_up_ms=6\d{4} `).MatchString(log.String()) {
 		t.Errorf("after a minute the line says %s", log.String())
@@ -180,8 +206,8 @@ func TestClaimsPollMoreSlowlyWhileThereIsNothing(t *testing.T) {
 	if c.emptyPolls < 20 || c.pollAt.After(now.Add(idlePause.Cap)) {
 		t.Errorf("after %d empty polls the next is in %s", c.emptyPolls, c.pollAt.Sub(now))
 	}
-	c.failed(now, outagePause)
-	c.failed(now, outagePause)
+	c.failed(now, io.ErrUnexpectedEOF, outagePause)
+	c.failed(now, io.ErrUnexpectedEOF, outagePause)
 	if c.failures != 2 || !now.Before(c.pausedUntil) {
 		t.Error("failures in a row are not counted, or not followed by a pause")
 	}

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -780,7 +781,7 @@ func TestTurnsHavePauses(t *testing.T) {
 		turn(false, actTurn, 0)
 	}
 	turn(false, actIdle, turnEvery)
-	s.failed(now, outagePause)
+	s.failed(now, io.ErrUnexpectedEOF, outagePause)
 	if todo, _ := s.next(now, due); todo != actPause {
 		t.Errorf("%v after a failure", todo)
 	}

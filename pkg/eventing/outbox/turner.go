@@ -36,7 +36,7 @@ func (r *Relay) turnLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 		if err := r.takeTurn(flying, &s, claimed); err != nil {
 			r.inFlight.release()
 			r.claimLost(err)
-			pause := s.failed(time.Now(), r.options.OutageBackoff)
+			pause := s.failed(time.Now(), err, r.options.OutageBackoff)
 			r.log.WarnContext(ctx, "a turn of a held tenant has failed, nothing is lost",
 				"error", err, "failures", s.failures, "retry_in_ms", pause.Milliseconds())
 		}
