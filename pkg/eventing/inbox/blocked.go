@@ -187,7 +187,7 @@ func (c *Consumer) hold(ctx context.Context, why string, batch ...*delivery) (do
 	if len(batch) == 0 {
 		return nil
 	}
-	done, err := c.store.hold(ctx, why, batch)
+	done, err := c.store.hold(ctx, why, false, batch...)
 	if err != nil {
 		c.logFor(batch[0]).DebugContext(ctx, "events not written as held", "error", err, "events", len(batch))
 		return nil

@@ -133,7 +133,7 @@ func (c *Consumer) holdBeforeLetter(ctx context.Context, d *delivery, reason err
 	if !d.isEvent() { // it has no row
 		return false, nil
 	}
-	found, err := c.store.hold(ctx, reason.Error(), []*delivery{d})
+	found, err := c.store.hold(ctx, reason.Error(), true, d)
 	switch {
 	case txn.IsLocked(err):
 		return false, err

@@ -131,7 +131,7 @@ func TestALateMarkRevivesNoDiscardedLetter(t *testing.T) {
 		t.Fatal("the mark was written")
 	}
 	b.execAdmin(t, `GRANT INSERT, UPDATE ON app.inbox TO app_service`)
-	if done, err := c.store.hold(t.Context(), "a test", []*delivery{d}); err != nil || len(done) > 0 {
+	if done, err := c.store.hold(t.Context(), "a test", false, d); err != nil || len(done) > 0 {
 		t.Fatalf("%v, %v", done, err)
 	}
 	b.execAdmin(t, `UPDATE app.inbox SET status = 'discarded', processed_at = now()`)
@@ -230,6 +230,30 @@ func TestAFailureElsewhereKeepsTheRowOfADeadLetter(t *testing.T) {
 			end()
 			here.shutDown(t.Context(), here.blocked.all())
 			if n := b.count(t, `SELECT count(*) FROM inbox WHERE status = $1 AND attempts = 1`, status); n != 1 {
+				t.Errorf("the row is not %s any more, with %d dead letters in the topic", status, len(b.deadLettered("")))
+			}
+		})
+	}
+}
+
+// As in the test before, but the other instance meets a locked row, and puts the event off.
+func TestAnEventThatIsPutOffElsewhereKeepsTheRowOfADeadLetter(t *testing.T) {
+	t.Parallel()
+	for _, status := range []string{"dead", "discarded"} {
+		t.Run(status, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			here, there := b.consumer(t), b.consumer(t)
+			d := delivered(event("a", 1))
+			if err := there.deadLetterOnce(t.Context(), delivered(d.event()), errors.New("not decodable there"), 0); err != nil {
+				t.Fatal(err)
+			}
+			b.execAdmin(t, `UPDATE app.inbox SET status = '`+status+`'`)
+			ctx, end := context.WithCancel(t.Context())
+			here.putOff(ctx, d, errors.New("locked"), locked)
+			end()
+			here.shutDown(t.Context(), here.blocked.all())
+			if n := b.count(t, `SELECT count(*) FROM inbox WHERE status = $1`, status); n != 1 {
 				t.Errorf("the row is not %s any more, with %d dead letters in the topic", status, len(b.deadLettered("")))
 			}
 		})

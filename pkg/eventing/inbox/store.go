@@ -206,25 +206,30 @@ func (s store) markDead(ctx context.Context, d *delivery, reason error) error {
 }
 
 // hold writes rows of batch with the status held, and returns the events that are done. A row that
-// is done or dead stays as it is. The recorded starts and attempts stay, too. If the row with an
+// is done or dead stays as it is, and so does one that is discarded, unless a dead letter is to follow: see
+// writeUnfinished. The recorded starts and attempts stay, too. If the row with an
 // event's id is of another event, that row stays as it is. hold does not wait for a row that another
 // session has locked. It then writes no row (txn.IsLocked).
-func (s store) hold(ctx context.Context, why string, batch []*delivery) (done map[*delivery]bool, err error) {
+func (s store) hold(ctx context.Context, why string, beforeLetter bool, batch ...*delivery) (done map[*delivery]bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
+	kept := []string{"done", "dead", "discarded"}
+	if beforeLetter {
+		kept = kept[:2]
+	}
 	b := waiting(minLockWait)
 	b.Queue(`
 		WITH written AS (
 		  INSERT INTO inbox AS i (`+rowColumns+`, status, last_error)
 		  SELECT DISTINCT ON (e.event_id) $1, e.*, 'held', $9 FROM `+rowsOf+` ORDER BY e.event_id
 		  ON CONFLICT (consumer, event_id) DO UPDATE
-		     SET status = CASE WHEN i.status IN ('done', 'dead') THEN i.status ELSE 'held' END,
-		         processed_at = CASE WHEN i.status IN ('done', 'dead') THEN i.processed_at END,
-		         last_error = CASE WHEN i.status IN ('done', 'dead') THEN i.last_error ELSE $9 END, last_seen_at = clock_timestamp()
+		     SET status = CASE WHEN i.status = ANY($10) THEN i.status ELSE 'held' END,
+		         processed_at = CASE WHEN i.status = ANY($10) THEN i.processed_at END,
+		         last_error = CASE WHEN i.status = ANY($10) THEN i.last_error ELSE $9 END, last_seen_at = clock_timestamp()
 		   WHERE `+sameAs("excluded")+`
 		  RETURNING event_id, aggregate_type, aggregate_id, version, status)
 		SELECT event_id, aggregate_type, aggregate_id, version FROM written WHERE status = 'done'`,
-		append(s.rows(batch), eventing.Reason(why))...).
+		append(s.rows(batch), eventing.Reason(why), kept)...).
 		Query(func(rows pgx.Rows) (err error) {
 			done, err = matching(rows, batch)
 			return err
