@@ -74,8 +74,9 @@
 // Four goroutines claim: the first claims new events, the second claims retries and scans,
 // the third claims for held tenants, and the fourth claims probes for paused topics. 128
 // goroutines publish. One goroutine settles, which means that it writes results into the
-// table. One reads the backlog for the metrics. One writes a heartbeat every few seconds. One
-// listens for notifications, and one removes old published events if a retention is set.
+// table. One reads the backlog for the metrics. One writes a heartbeat every few seconds, and at once
+// when a server refuses a claim. One listens for notifications, and one removes old published events if
+// a retention is set.
 //
 // A heartbeat updates the relay's row in the table of relays. The row contains the relay's low
 // watermark, or low for short. The low is a database snapshot in which none of the relay's
@@ -83,8 +84,10 @@
 // did not see.
 //
 // A slow or failed statement of a scan, a turn, a probe or a heartbeat does not stop the
-// claims of new events. Turns and scans do not wait for the other goroutines either. The
-// goroutines leave work for each other in followUps. The leased batches are in inFlight.
+// claims of new events, with one exception: a server that has been replaced, or whose statistics an
+// operator has reset, refuses all claims of a relay until it has answered the relay's next
+// heartbeat. Turns and scans do not wait for the other goroutines either. The goroutines leave work
+// for each other in followUps. The leased batches are in inFlight.
 //
 // # Scheduler
 //

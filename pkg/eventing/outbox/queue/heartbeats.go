@@ -37,7 +37,8 @@ type HeartbeatResult struct {
 	// would not do, because the clock may have been set back between them. A recovered server may use ids of
 	// transactions again that a snapshot has seen as ended, namely the id of a transaction that had rolled
 	// back, if the log on disk does not have it. The time of the recovery is that of the statistics, which a
-	// recovery resets. If an operator resets them, the relays scan a few times.
+	// recovery resets. If an operator resets them, the relays claim nothing until their next heartbeats,
+	// which they write at once, and scan a few times.
 	Seen   TxSnapshot
 	Server time.Time
 	// Written identifies the row as the heartbeat has written it.
