@@ -20,7 +20,7 @@ func (l life) server() time.Time { return time.UnixMicro(int64(l)) }
 // The snapshot floor saw none of the events that the relay takes care of, so the relay scans from it.
 //
 // That scan replaces the lists of followUps, which have snapshots of the present life only: two snapshots of different
-// lives cannot be compared, see queue.Earliest. The work that outlasts the meeting remembers the life in which the
+// lives cannot be compared, see queue.Earliest. The work that goes on after the meeting remembers the life in which the
 // relay has begun it: batches in flight, open handovers, claims on their way, and scans.
 type meeting struct {
 	life  life
