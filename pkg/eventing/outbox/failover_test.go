@@ -107,6 +107,20 @@ func TestAnotherServerRefusesClaims(t *testing.T) {
 	}
 }
 
+// The relay does not wait for the time of its next heartbeat if a server has refused a claim.
+func TestARefusalWakesTheHeartbeats(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, _ := b.handedOver(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); r.heartbeatLoop(ctx, t.Context()) }()
+	r.claimLost(queue.ErrAnotherServer)
+	b.poll(t, func() bool { return len(r.wakeHeartbeats) == 0 }, "no heartbeat follows")
+	cancel()
+	<-done
+}
+
 // A failover to a standby without the last commits brings back a lease that the relay has ended. No relay knows of
 // it: the others leave it to the relay that has its token.
 func TestALeaseThatAFailoverBringsBack(t *testing.T) {
