@@ -11,7 +11,7 @@
 //	queue/settle.sql                          settle.go: beginSettlement, executeSettlement
 //	queue/heartbeat.sql                       heartbeat.go: executeHeartbeat, inherit, takeOver
 //	queue/snapshot.go                         snapshot.go
-//	append.go: insertLeased                   transaction.go: write
+//	insert.go: insertLeased                   transaction.go: write
 //	claimer.go, scanner.go                    claim.go: sendClaim, answerClaim, sendPage, answerPage
 //	settler.go, unsettled.go                  settle.go: answerSettlement, follow, forget, loseSettlement
 //	heartbeat.go, duescans.go                 heartbeat.go: answerHeartbeat; state.go: low

@@ -30,7 +30,7 @@ func (s *state) mayWrite(t int) bool {
 	return true
 }
 
-// write is Append, or Handover.Append: insertLeased in append.go.
+// write is Append, or Handover.Append: insertLeased in insert.go.
 func (s *state) write(t int) {
 	e, w := &s.events[t], &s.db.rows[t]
 	newest := uint8(0)

@@ -9,26 +9,29 @@
 //
 // Files, in the order in which an event passes through them:
 //
-//	append.go        Append writes the event; epoch.go reads the owner's present epoch
+//	append.go        Append writes the event; insert.go has its statements; epoch.go reads the
+//	                 owner's present epoch
 //	handover.go      passes the event to the relay of the same process, without a claim;
 //	                 handovers.go keeps the open handovers
 //	relay.go         Relay starts the goroutines and has Wake; options.go has settings and hooks
 //	scheduler.go     decides what to claim next
 //	claimer.go       claims new events; scanner.go claims retries and rows that a claim missed
 //	claimsize.go     adapts the size of a claim to what the claims find
-//	inflight.go      keeps the leased batches; shares.go counts each tenant's events on their
-//	                 way to the broker
+//	inflight.go      keeps the leased batches; room.go shares the room for them; shares.go counts
+//	                 each tenant's events on their way to the broker
 //	tenants.go       detects tenants above their rate; held.go makes the events of these tenants
 //	                 wait for turns; turner.go claims the events of a turn
 //	publisher.go     publishes a batch
 //	settlement.go    turns the broker's answer into a result: published, to be retried, or parked
 //	settler.go       writes results into the table, renews leases; unsettled.go keeps the results
 //	                 that could not be written
-//	followups.go     keeps the work that one goroutine leaves for another
+//	followups.go     keeps the work that one goroutine leaves for another: published versions
+//	                 (versions.go), and scans (duescans.go)
 //	maintain.go      deletes published events after the retention; reads the backlog
 //
 // The other files: pause.go pauses a topic that fails, and prober.go probes the topic.
-// heartbeat.go writes the relay's row, and computes the snapshot in that row. lockedrows.go reports
+// heartbeat.go writes the relay's row, and computes the snapshot in that row. life.go has what a relay
+// knows of the life of the database's server. lockedrows.go reports
 // rows of pending events that another session has locked. telemetry.go has the metrics. trace.go has
 // the spans.
 //

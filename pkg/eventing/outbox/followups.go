@@ -171,10 +171,9 @@ func (a *followUps) claimed(c queue.Claimed, taken toClaim, from queue.TxSnapsho
 }
 
 // hasLeft reports whether a claim may have left events that no living relay takes care of, because it
-// skipped them. alive are the
-// relays whose leases the claim has ignored. If one of them has died or ended during the claim, this relay
-// may have taken it over already, and scanned before the claim: an event with that relay's lease that was
-// committed in between is seen by the claim alone.
+// skipped them. alive are the relays whose leases the claim has ignored. If one of them has died or ended
+// during the claim, this relay may have taken it over already, and scanned before the claim: an event with
+// that relay's lease that was committed in between is seen by the claim alone.
 func (a *followUps) hasLeft(c queue.Claimed, alive []string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
