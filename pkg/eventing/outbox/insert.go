@@ -17,19 +17,32 @@ import (
 const stored = `id, aggregate_type, aggregate_id, event_type, version, schema_version,
 	payload, occurred_at, tenant_id, epoch, traceparent, source_event_id, previous_event_id`
 
-// follows is a SQL expression that is true for an event e that is the first or the next event of
-// its aggregate. For any other event the expression calls outbox_refuses or outbox_refuses_epoch,
-// which raises an error. The check is a subquery that looks into the unique key once. The check is
-// not a function, because a function in PL/pgSQL took a third of an event's cost. If the newest row
-// was written before the column gapless existed, the purge may have deleted versions after it. So
-// behind such a row any later version is accepted.
-const follows = `CASE WHEN ` + isPresent + ` THEN coalesce((
-			SELECT CASE WHEN o.version = e.version - 1 OR NOT o.gapless AND o.version < e.version THEN true
-			            ELSE outbox_refuses(e.aggregate_type, e.aggregate_id, e.version, o.version) END
-			  FROM outbox o
-			 WHERE o.aggregate_type = e.aggregate_type AND o.aggregate_id = e.aggregate_id
-			 ORDER BY o.version DESC
-			 LIMIT 1), true) END`
+// asEvents names the columns of the events that a statement inserts. first says that an event is the
+// first one of its aggregate in the statement.
+const asEvents = ` AS e (` + stored + `, first)`
+
+// one is a single event, from the parameters of a statement.
+const one = `(VALUES ($1::uuid, $2::text, $3::text, $4::text, $5::bigint, $6::int,
+		                $7::bytea, $8::timestamptz, $9::text, $10::bigint, $11::text, $12::uuid, $13::uuid, true))` + asEvents
+
+// withNewest joins an event e that is the first of its aggregate with the newest event o that the
+// aggregate has. It looks into the unique key once, for follows and for isHead.
+const withNewest = `
+		  LEFT JOIN LATERAL (
+			SELECT n.version AS newest, n.gapless AS exact, n.published_at IS NOT NULL AS published
+			  FROM outbox n
+			 WHERE e.first AND n.aggregate_type = e.aggregate_type AND n.aggregate_id = e.aggregate_id
+			 ORDER BY n.version DESC
+			 LIMIT 1) o ON true`
+
+// follows is a SQL expression that is true for an event e without an o, and for the next event after
+// o. For any other event the expression calls outbox_refuses or outbox_refuses_epoch, which raises an
+// error. The check is not a function, because a function in PL/pgSQL took a third of an event's cost.
+// If the newest row was written before the column gapless existed, the purge may have deleted versions
+// after it. So behind such a row any later version is accepted.
+const follows = `CASE WHEN ` + isPresent + ` THEN
+			CASE WHEN o.newest IS NULL OR o.newest = e.version - 1 OR NOT o.exact AND o.newest < e.version THEN true
+			     ELSE outbox_refuses(e.aggregate_type, e.aggregate_id, e.version, o.newest) END END`
 
 // isPresent is a SQL expression that is true for an event e of the present epoch, and raises an error for
 // any other. It reads the epoch in one subquery, because each subquery costs 2 µs.
@@ -39,16 +52,15 @@ const isPresent = `(
 			 ORDER BY p.epoch DESC
 			 LIMIT 1)`
 
-// one are the columns of one event, as parameters of a statement.
-const one = `(VALUES ($1::uuid, $2::text, $3::text, $4::text, $5::bigint, $6::int,
-		                $7::bytea, $8::timestamptz, $9::text, $10::bigint, $11::text, $12::uuid, $13::uuid))
-		       AS e (` + stored + `)`
+// isHead is a SQL expression that is true for an event that waits for no other event, as "is head" in
+// claim.sql. The newest event is the one before it: follows refuses any other event.
+const isHead = `o.published IS NOT FALSE`
 
 func insertOne(b *pgx.Batch, e eventing.Event) {
 	b.Queue(`
 		INSERT INTO outbox (`+stored+`, gapless)
 		SELECT `+stored+`, `+follows+`
-		  FROM `+one, arguments(e)...)
+		  FROM `+one+withNewest, arguments(e)...)
 }
 
 // lease is the lease with which insertLeased writes an event.
@@ -70,29 +82,13 @@ const returned = `
 
 func (l *lease) scan(row pgx.Row) error { return row.Scan(&l.written, &l.taken, &l.savepoint) }
 
-// insertLeased inserts an event with a lease, unless an earlier event of the aggregate is not published
-// yet. The condition for the lease is the same as "is head" in claim.sql.
+// insertLeased inserts an event with a lease, unless the event before it is not published yet.
 func insertLeased(b *pgx.Batch, e eventing.Event, l *lease) {
-	if e.Version == 1 { // there is no earlier event, so the statement is cheaper
-		b.Queue(`
-		INSERT INTO outbox (`+stored+`, gapless, lock_token, locked_at)
-		SELECT `+stored+`, `+follows+`, $14::text, $15::timestamptz
-		  FROM `+one+returned, append(arguments(e), l.token, l.since)...).
-			QueryRow(l.scan)
-		return
-	}
 	b.Queue(`
 		INSERT INTO outbox (`+stored+`, gapless, lock_token, locked_at)
-		SELECT `+stored+`, `+follows+`, lease.token, lease.since
-		  FROM `+one+`
-		  LEFT JOIN LATERAL (
-			SELECT $14::text AS token, $15::timestamptz AS since
-			 WHERE coalesce((
-				SELECT p.published_at IS NOT NULL
-				  FROM outbox p
-				 WHERE p.aggregate_type = e.aggregate_type AND p.aggregate_id = e.aggregate_id AND p.version < e.version
-				 ORDER BY p.version DESC
-				 LIMIT 1), true)) lease ON true`+returned, append(arguments(e), l.token, l.since)...).
+		SELECT `+stored+`, `+follows+`,
+		       CASE WHEN `+isHead+` THEN $14::text END, CASE WHEN `+isHead+` THEN $15::timestamptz END
+		  FROM `+one+withNewest+returned, append(arguments(e), l.token, l.since)...).
 		QueryRow(l.scan)
 }
 
@@ -130,10 +126,10 @@ func insertMany(b *pgx.Batch, events []eventing.Event, first []bool) {
 	}
 	b.Queue(`
 		INSERT INTO outbox (`+stored+`, gapless)
-		SELECT `+stored+`, CASE WHEN e.first THEN `+follows+` ELSE true END
+		SELECT `+stored+`, `+follows+`
 		  FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::int[],
 		              $7::bytea[], $8::timestamptz[], $9::text[], $10::bigint[], $11::text[], $12::uuid[], $13::uuid[], $14::boolean[])
-		       AS e (`+stored+`, first)`,
+		       `+asEvents+withNewest,
 		ids, types, aggregates, names, versions, schemas, payloads, times, tenants, epochs, traces, sources, previous, first)
 }
 
