@@ -52,12 +52,15 @@ func (a *followUps) endScan() {
 	a.scanningLow = ""
 }
 
-// setProbeLow notes the snapshot from, at which a search for probes has started, and the life in which it has. from
-// is empty when the search has ended, because the candidates that the search found are in flight by then.
-func (a *followUps) setProbeLow(from queue.TxSnapshot, begun life) {
+// beginSearch begins a search for events to probe the topic of types with, and returns the snapshot at which it starts,
+// with its life. The search counts as a claim that skips the types. So the relay's low covers the events that the
+// search may lease, between its pages and if an answer is lost, and a scan looks for them when the topic resumes.
+func (a *followUps) beginSearch(f *inFlight, types []string) (queue.TxSnapshot, life) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.probeLow, a.probeLife = from, begun
+	low := a.lowOf(f)
+	a.noteSkippedTypes(low, types...)
+	return low, a.met.life
 }
 
 // topicResumed schedules a scan of the events that claims have skipped because a topic

@@ -73,7 +73,7 @@ func TestAnotherServerRefusesClaims(t *testing.T) {
 			return turn()
 		}},
 		"candidates": {byClaim, func() error {
-			_, _, err := r.claimPaused(t.Context(), r.claimLimits(r.followUps.exclusions()), &probeScan{}, r.followUps.met.life)
+			_, _, err := r.claimPaused(t.Context(), r.claimLimits(r.followUps.exclusions()), r.pauses["video"])
 			return err
 		}},
 	} {

@@ -33,9 +33,6 @@ type followUps struct {
 	scanLow, scanningLow, pausedLow queue.TxSnapshot
 	scanningLife                    life
 	scanAt                          time.Time
-	// probeLow is the snapshot at which the running search for probes starts, in the life probeLife of the server.
-	probeLow  queue.TxSnapshot
-	probeLife life
 	// skippedTypes are the aggregate types of the events for which the scan from pausedLow is
 	// needed. The relay has skipped these events, or handed them back, because their topics were
 	// paused. skippedTypes is cleared together with pausedLow, when that scan is scheduled.

@@ -78,8 +78,13 @@ func (r *Relay) deregister(closing context.Context) {
 func (a *followUps) low(f *inFlight) queue.TxSnapshot {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	scanning, probe := a.met.low(a.scanningLow, a.scanningLife), a.met.low(a.probeLow, a.probeLife)
-	low := queue.Earliest(a.seen, a.published.low(), a.scanLow, scanning, a.pausedLow, probe, f.low(a.met))
+	return a.lowOf(f)
+}
+
+// lowOf is low, and expects the lock.
+func (a *followUps) lowOf(f *inFlight) queue.TxSnapshot {
+	scanning := a.met.low(a.scanningLow, a.scanningLife)
+	low := queue.Earliest(a.seen, a.published.low(), a.scanLow, scanning, a.pausedLow, f.low(a.met))
 	for _, h := range a.held {
 		low = queue.Earliest(low, h.lowest(a.met))
 	}

@@ -36,7 +36,6 @@ func (a *followUps) meetsAnotherServer() {
 func TestTheLowOfWorkOfAFormerLife(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(a *followUps, f *inFlight){
-		"search for probes": func(a *followUps, _ *inFlight) { a.setProbeLow(formerLow, a.met.life) },
 		"batch": func(a *followUps, f *inFlight) {
 			f.batches[uuid.New()] = &leasedBatch{low: formerLow, life: a.met.life}
 		},
@@ -238,8 +237,8 @@ func TestWorkRemembersItsLife(t *testing.T) {
 	s := newScanSchedule()
 	r.followUps.scheduleScan(queue.Beginning, former, time.Now())
 	s.started(r.followUps.beginScan())
-	probes := &probeScan{}
-	if _, _, err := r.claimPaused(t.Context(), r.claimLimits(r.followUps.exclusions()), probes, former); !errors.Is(err, queue.ErrAnotherServer) {
+	probes := r.pauses["video"]
+	if _, _, err := r.claimPaused(t.Context(), r.claimLimits(r.followUps.exclusions()), probes); !errors.Is(err, queue.ErrAnotherServer) {
 		t.Fatal(err)
 	}
 	meet()
@@ -251,8 +250,8 @@ func TestWorkRemembersItsLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	publish(expect(former, "page of a scan"))
-	if probes.life != former {
-		t.Errorf("search for probes: begun in the life %d", probes.life)
+	if probes.scan.life != former {
+		t.Errorf("search for probes: begun in the life %d", probes.scan.life)
 	}
 
 	r.followUps.holdSaved(eventing.DefaultTenant)

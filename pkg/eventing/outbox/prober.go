@@ -60,7 +60,6 @@ func (r *Relay) probeTopic(ctx context.Context, p *topicPause, state int, claime
 	}
 	ctx, done := context.WithTimeout(ctx, probeTimeout)
 	defer done()
-	defer r.followUps.setProbeLow("", 0)
 	found, retryIn, all, err := r.candidates(ctx, p)
 	switch {
 	case err != nil:
@@ -113,7 +112,7 @@ func (r *Relay) candidates(ctx context.Context, p *topicPause) (found claimResul
 	some.SkipRetries = cause == causeRefusals
 	leftFirst := len(p.scan.parts) > 0 || p.failures()%2 == 0
 	if leftFirst {
-		if found, all, err = r.claimPaused(ctx, some, &p.scan, without.life); err != nil || len(p.scan.parts) > 0 || len(found.Batches) > 0 {
+		if found, all, err = r.claimPaused(ctx, some, p); err != nil || len(p.scan.parts) > 0 || len(found.Batches) > 0 {
 			return found, 0, all, err
 		}
 	}
@@ -121,7 +120,7 @@ func (r *Relay) candidates(ctx context.Context, p *topicPause) (found claimResul
 	if found.Claimed, retryIn, err = r.queue.ClaimRetries(ctx, some); err != nil || len(found.Batches) > 0 || leftFirst {
 		return found, retryIn, all, err
 	}
-	found, all, err = r.claimPaused(ctx, some, &p.scan, without.life)
+	found, all, err = r.claimPaused(ctx, some, p)
 	return found, retryIn, all, err
 }
 
@@ -130,6 +129,7 @@ func (r *Relay) candidates(ctx context.Context, p *topicPause) (found claimResul
 type probeScan struct {
 	outages // counts failed searches
 
+	state int // the state of the pause in which the scan began
 	low   queue.TxSnapshot
 	life  life           // of low
 	parts []queue.Cursor // the unread parts; if there are none, the next page begins a new scan
@@ -138,29 +138,29 @@ type probeScan struct {
 	notBefore time.Time
 }
 
-// claimPaused claims candidates in the next page of the scan s. all says that this was the last
+// claimPaused claims candidates in the next page of p's scan. all says that this was the last
 // page, and that no page had a candidate. A failed page ends the scan. Until a new scan may begin,
 // searches find retries only.
-func (r *Relay) claimPaused(ctx context.Context, claim queue.Claim, s *probeScan, now life) (b claimResult, all bool, err error) {
+func (r *Relay) claimPaused(ctx context.Context, claim queue.Claim, p *topicPause) (b claimResult, all bool, err error) {
+	s := &p.scan
 	if len(s.parts) == 0 {
 		if time.Now().Before(s.notBefore) {
 			return claimResult{}, false, nil
 		}
-		s.low, s.life, s.took = r.followUps.low(r.inFlight), now, 0
-		s.parts = s.low.Since()
+		s.low, s.life = r.followUps.beginSearch(r.inFlight, p.types)
+		s.parts, s.took = s.low.Since(), 0
 	}
-	r.followUps.setProbeLow(s.low, s.life)
 	b = claimResult{claim: claim, sent: time.Now(), low: s.low, life: s.life, candidates: true}
-	p, err := r.queue.Scan(ctx, claim, s.parts[0], scanRows)
+	page, err := r.queue.Scan(ctx, claim, s.parts[0], scanRows)
 	s.took += time.Since(b.sent)
-	b.Claimed = p.Claimed
+	b.Claimed = page.Claimed
 	switch {
-	case err != nil || len(p.Batches) > 0:
+	case err != nil || len(page.Batches) > 0:
 		s.parts = nil
 	default:
-		s.parts = behind(s.parts, p)
+		s.parts = behind(s.parts, page)
 	}
-	if len(s.parts) == 0 && len(p.Batches) == 0 {
+	if len(s.parts) == 0 && len(page.Batches) == 0 {
 		s.notBefore, all = time.Now().Add(min(probeScanPause, probeScanShare*s.took)), err == nil
 	}
 	return b, all, err
@@ -175,6 +175,9 @@ func (p *topicPause) startProbe() (state int) {
 		return 0
 	}
 	p.probesOut = 1
+	if p.scan.state != p.state { // the scan's pause has ended, and the relay's low has not covered the scan since
+		p.scan.state, p.scan.parts = p.state, nil
+	}
 	return p.state
 }
 
