@@ -24,6 +24,9 @@ type claim struct {
 	// the claim was sent. met is the life of the server in which it was sent, and begun that of which since and after are.
 	alive, met, begun uint8
 	unknownLeases     bool
+	// held says that the claim skips the events of the tenant, which are found behind published versions only.
+	// paused says that it skips all events, because their topic is paused.
+	held, paused bool
 	// rows and seen are what the statement sees, and server is the server that executes it.
 	rows   [mostEvents]row
 	seen   snapshot
@@ -39,13 +42,19 @@ const (
 	claimNew claimKind = iota
 	claimPage
 	claimRetries
+	turnPage
+	turnBehind
+	probePage
+	probeRetries
 )
 
 // sendClaim is the first half of Relay.claimNew.
 func (s *state) sendClaim(id int) {
 	r := &s.relays[id]
+	r.setPausedTypes(s.in.without)
 	r.claim = claim{
 		phase: sent, since: r.seen, after: r.published, alive: r.alive, met: r.server, begun: r.server, unknownLeases: r.unknownLeases,
+		held: r.tenant.held, paused: r.topic.known,
 	}
 	r.taken = earliest(r.published[:]...)
 	if !s.in.without.claimLow {
@@ -58,7 +67,9 @@ func (s *state) sendClaim(id int) {
 func (s *state) sendPage(id int, kind claimKind) {
 	r := &s.relays[id]
 	r.page = claim{phase: sent, kind: kind, alive: r.alive, met: r.server, begun: r.server, unknownLeases: r.unknownLeases}
+	r.page.paused = r.topic.known
 	if kind == claimPage {
+		r.page.held = r.tenant.held
 		r.page.since, r.page.begun = r.scanning, r.scanLife
 		for !has(r.unread, int(r.page.part)) {
 			r.page.part++
@@ -82,8 +93,12 @@ func (c *claim) finds(t int) bool {
 	switch {
 	case !w.pending():
 		return false
-	case c.kind == claimRetries:
+	case c.kind == claimRetries || c.kind == probeRetries:
 		return w.retry && !w.leased()
+	case c.held || c.kind == turnBehind:
+		return false
+	case c.kind == turnPage:
+		return w.xact == c.part
 	case c.kind == claimNew:
 		return !c.since.saw(w.xact) && w.xact < c.seen.next
 	case c.part == 0:
@@ -134,7 +149,7 @@ func (s *state) executeClaim(id int, c *claim) {
 	for t := range s.in.events {
 		w, now := c.rows[t], &s.db.rows[t]
 		switch {
-		case !has(candidates, t) || !s.in.follows(&c.rows, t) && !s.in.without.heads:
+		case !has(candidates, t) || c.paused || !s.in.follows(&c.rows, t) && !s.in.without.heads:
 		case !w.leased() && now.pending() && !now.leased():
 			c.heads |= 1 << t
 			now.token, now.fresh = uint8(id)+1, true
@@ -162,6 +177,12 @@ func (s *state) answerClaim(id int) {
 	if r.hasLeft(&c, s.in.without) {
 		r.addScan(from)
 	}
+	if c.held {
+		s.noteSkipped(r, s.covering(r, c.since, c.begun))
+	}
+	if c.paused {
+		s.noteSkippedTypes(r, from)
+	}
 	if c.begun == r.server || s.in.without.metServer {
 		r.seen = c.seen
 	} else {
@@ -186,6 +207,12 @@ func (s *state) answerPage(id int) {
 	s.dispatch(id, &c)
 	if c.kind == claimRetries {
 		return
+	}
+	if c.held {
+		s.noteSkippedPart(r, &c)
+	}
+	if c.paused {
+		s.noteSkippedTypes(r, s.covering(r, r.scanning, r.scanLife))
 	}
 	if r.hasLeft(&c, s.in.without) {
 		r.addScan(s.covering(r, r.scanning, r.scanLife))
@@ -224,19 +251,28 @@ func (s *state) dispatch(id int, c *claim) {
 		case b.exists:
 			b.again, b.valid = true, true
 		default:
-			*b = batch{exists: true, low: c.since, lowBehind: c.seen, life: c.begun, valid: true, retry: c.rows[t].retry}
-			for u := range s.in.events {
-				w := c.rows[u]
-				if s.in.sameAggregate(t, u) && w.pending() && w.version >= c.rows[t].version {
-					b.events |= 1 << u
-				}
-				if s.in.sameAggregate(t, u) {
-					b.low = earliest(b.low, c.after[u])
-				}
-			}
-			if b.retry {
-				b.low = c.seen
-			}
+			*b = s.leased(c, t)
 		}
 	}
+}
+
+// leased is the batch of a claim whose head is event t.
+func (s *state) leased(c *claim, t int) batch {
+	b := batch{exists: true, low: c.since, lowBehind: c.seen, life: c.begun, valid: true, retry: c.rows[t].retry}
+	for u := range s.in.events {
+		w := c.rows[u]
+		if s.in.sameAggregate(t, u) && w.pending() && w.version >= c.rows[t].version {
+			b.events |= 1 << u
+		}
+		if s.in.sameAggregate(t, u) {
+			b.low = earliest(b.low, c.after[u])
+		}
+	}
+	if c.kind == probePage || c.kind == probeRetries { // a probe is one event
+		b.events, b.lowBehind = 1<<t, b.low
+	}
+	if b.retry {
+		b.low, b.lowBehind = c.seen, c.seen
+	}
+	return b
 }

@@ -18,6 +18,8 @@
 //	handover.go, handovers.go                 transaction.go; settle.go: closeResolved
 //	inflight.go                               claim.go: dispatch; state.go: low
 //	life.go                                   heartbeat.go: meet; state.go: covering
+//	held.go, turner.go                        tenant.go
+//	pause.go, prober.go                       topic.go
 //	publisher.go                              transaction.go: publish
 //	relay.go: Run                             life.go: stepsOfEnd
 //
@@ -33,7 +35,10 @@
 //     and the doubt about unknown leases outlives these leases.
 //   - Ids of transactions count the events' transactions alone, so the statements of relays use up none.
 //   - A statement takes effect at once, or in the steps sent, begins (its snapshot), executed and answered, as the scope says.
-//   - A page of a scan has all rows of one open transaction, or all later ones.
+//   - A page of a scan has all rows of one open transaction, or all later ones. That of a turn has the rows of one transaction.
+//   - All events are of one tenant. A relay holds it and releases it at any time, and has a turn at any time.
+//   - All events are of one topic. A relay pauses it at any time, because events that are not in the scope may have failed, and
+//     looks for a probe at any time. Two pages of a search are apart only if a transaction was open.
 //   - The number of faults is limited: lost answers, rollbacks, outages of the broker, relays that are told to end, kills,
 //     stalls, and failovers to a standby with or without the last commits. A crash of the server is a failover to itself.
 //
@@ -46,7 +51,7 @@
 //     events behind them. See "Where to look" in the package queue.
 //
 // The sweep is left out, because it would find every event in the end. Not modelled either are parked events, the purge,
-// tenants and their turns, paused topics and probes, limits of claims and of memory, locked rows, several batches in one
+// rates and shares of tenants, refusals, limits of claims and of memory, locked rows, several batches in one
 // settlement, savepoints, and sessions of a former primary.
 //
 // # A counterexample

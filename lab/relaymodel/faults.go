@@ -12,6 +12,12 @@ func (s *state) kill(id int) {
 	if r.page.phase == sent || r.page.phase == begins {
 		left.page = r.page
 	}
+	if r.turn.phase == sent || r.turn.phase == begins {
+		left.turn = r.turn
+	}
+	if r.topic.probe.phase == sent || r.topic.probe.phase == begins {
+		left.topic.probe = r.topic.probe
+	}
 	if r.heartbeat.phase == sent {
 		left.heartbeat = r.heartbeat
 	}
@@ -25,7 +31,7 @@ func (s *state) kill(id int) {
 // executeLate executes the statements of a relay that is gone.
 func (s *state) executeLate(id int) {
 	r := &s.relays[id]
-	for _, c := range []*claim{&r.claim, &r.page} {
+	for _, c := range []*claim{&r.claim, &r.page, &r.turn, &r.topic.probe} {
 		if c.phase == sent {
 			s.beginClaim(c)
 		}
@@ -81,6 +87,12 @@ func (s *state) loseStatements(id int) {
 	}
 	if r.page.phase == begins {
 		r.losePage()
+	}
+	if r.turn.phase == begins {
+		r.loseTurn()
+	}
+	if r.topic.probe.phase == begins {
+		r.loseProbe()
 	}
 	if r.settlement.phase == begins {
 		s.loseSettlement(id)

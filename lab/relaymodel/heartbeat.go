@@ -115,6 +115,8 @@ func (r *relay) meet(h *heartbeat) {
 	if r.taken != none {
 		r.taken = h.written
 	}
+	r.tenant.restart(h.written)
+	r.topic.low, r.topic.skipped = none, false
 }
 
 // end ends a relay's process. Its handovers are gone, and nobody settles its batches.

@@ -8,7 +8,7 @@ func stepsOfEnd(s *state, to taker, id int) {
 	if r.state == running && r.heartbeat.phase == idle && id < s.in.relays {
 		s.fault(s.in.kinds.ends, to, of(id, "relay {r} is told to end"), func(n *state) { n.relays[id].state = ending })
 	}
-	if r.state != ending || r.claim.phase != idle || r.page.phase != idle {
+	if r.state != ending || r.claims() {
 		return
 	}
 	if !r.closed {
@@ -51,7 +51,7 @@ func stepsOfProcess(s *state, to taker, id int) {
 
 func (s *state) dead(to taker, id int) {
 	r, w := &s.relays[id], &s.db.relays[id]
-	if r.claim.phase != idle || r.page.phase != idle || r.heartbeat.phase != idle {
+	if r.claims() || r.heartbeat.phase != idle {
 		to(true, of(id, "the statements of relay {r} are executed late"), func(n *state) { n.executeLate(id) })
 		to(false, of(id, "the statements of relay {r} end unexecuted"), func(n *state) { n.relays[id] = relay{state: gone} })
 	} else if w.exists && w.seen == lately {
@@ -70,7 +70,7 @@ func (s *state) living(to taker, id int) {
 		to(false, of(id, "relay {r} counts as dead, as it stands still"),
 			func(n *state) { n.left.stalls--; n.db.relays[id].seen = longAgo })
 	}
-	waits := r.claim.phase != idle || r.page.phase != idle || r.settlement.phase != idle
+	waits := r.claims() || r.settlement.phase != idle
 	if r.unknownLeases && !waits && !s.hasUnknownLease(id) {
 		to(true, of(id, "relay {r} knows its leases again"), func(n *state) { n.relays[id].unknownLeases = false })
 	}

@@ -56,6 +56,11 @@ var (
 		}},
 		{"three versions", scope{events: 3, relays: 1, first: 1, left: budget{faults: 1}, kinds: allKinds}},
 		{"two aggregates", scope{events: 2, relays: 2, first: 2, apart: true, left: budget{kills: 1}}},
+		{"a held tenant, and a kill", oneHeld},
+		{"a held tenant, and two versions", scope{events: 2, relays: 1, first: 1, left: budget{faults: 1, holds: 1}, kinds: allKinds}},
+		{"a paused topic, and a kill", onePaused},
+		{"a paused topic, and two versions", scope{events: 2, relays: 1, first: 1, left: budget{faults: 1, pauses: 1}, kinds: allKinds}},
+		{"a held tenant in a paused topic", scope{events: 1, relays: 1, first: 1, left: budget{faults: 1, holds: 1, pauses: 1}, kinds: allKinds}},
 	}
 	full = []histories{
 		{"a failover while a claim is on its way, and a lost answer", scope{
@@ -85,10 +90,34 @@ var (
 		{"two versions, a kill and a fault", scope{
 			events: 2, relays: 2, first: 2, handover: [mostEvents]bool{true}, left: budget{faults: 1, kills: 1}, kinds: allKinds,
 		}},
+		{"turns that take long", slowTurns},
+		{"searches for probes that take long", slowProbes},
+		{"a held tenant, and a failover that loses commits", scope{
+			events: 1, relays: 2, first: 2, left: budget{kills: 1, failovers: 1, holds: 1}, standby: asynchronous,
+		}},
+		{"a paused topic, and a failover that loses commits", scope{
+			events: 1, relays: 2, first: 2, left: budget{kills: 1, failovers: 1, pauses: 1}, standby: asynchronous,
+		}},
+		{"a paused topic, and two aggregates", scope{
+			events: 2, relays: 1, first: 1, apart: true, left: budget{faults: 1, pauses: 1}, kinds: allKinds,
+		}},
 		{"two versions, claims and settlements that take long", scope{
 			events: 2, relays: 2, first: 2, slow: [mostRelays]slow{{claims: true, settlements: true}}, left: budget{faults: 1},
 			kinds: kinds{lostAnswers: true, outages: true},
 		}},
+	}
+	// oneHeld has a tenant that one relay holds and the other does not.
+	oneHeld = scope{events: 1, relays: 2, first: 2, left: budget{faults: 1, kills: 1, holds: 1}, kinds: allKinds}
+	// slowTurns has turns and claims that take long.
+	slowTurns = scope{
+		events: 1, relays: 2, first: 2, slow: [mostRelays]slow{{claims: true, turns: true}},
+		left: budget{faults: 1, kills: 1, holds: 1}, kinds: kinds{lostAnswers: true},
+	}
+	// onePaused has a topic that one relay pauses and the other does not.
+	onePaused = scope{events: 1, relays: 2, first: 2, left: budget{faults: 1, kills: 1, pauses: 1}, kinds: allKinds}
+	// slowProbes has searches for probes, and claims, that take long.
+	slowProbes = scope{
+		events: 1, relays: 1, first: 1, slow: [mostRelays]slow{{claims: true, probes: true}}, left: budget{faults: 1, pauses: 1}, kinds: allKinds,
 	}
 	// large is too large for a whole search.
 	large = scope{
@@ -99,6 +128,12 @@ var (
 )
 
 const largeDepth = 12
+
+// lacking returns the scope without parts of the protocol.
+func (c scope) lacking(without parts) scope {
+	c.without = without
+	return c
+}
 
 // searched searches a scope, and logs its size.
 func searched(t *testing.T, c scope, depth int) *search {
@@ -175,6 +210,14 @@ func TestEachPartIsNeeded(t *testing.T) {
 			events: 1, relays: 2, first: 2, handover: handedOver,
 			left: budget{faults: 1, kills: 1, stalls: 1}, kinds: kinds{lostAnswers: true}, without: parts{elsewhere: true},
 		}},
+		{"skippedTenants", oneHeld.lacking(parts{skippedTenants: true})},
+		{"skippedParts", oneHeld.lacking(parts{skippedParts: true})},
+		{"leftByTurns", oneHeld.lacking(parts{leftByTurns: true})},
+		{"seenInTurns", slowTurns.lacking(parts{seenInTurns: true})},
+		{"tenantLow", oneHeld.lacking(parts{tenantLow: true})},
+		{"skippedTypes", onePaused.lacking(parts{skippedTypes: true})},
+		{"lateResumes", slowProbes.lacking(parts{lateResumes: true})},
+		{"probeLow", slowProbes.lacking(parts{probeLow: true})},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

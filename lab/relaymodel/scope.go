@@ -21,14 +21,15 @@ type scope struct {
 }
 
 // slow are kinds of statements.
-type slow struct{ claims, pages, settlements, heartbeats bool }
+type slow struct{ claims, pages, turns, probes, settlements, heartbeats bool }
 
 // kinds are kinds of faults.
 type kinds struct{ lostAnswers, rollbacks, outages, ends bool }
 
 // budget has how many faults may happen. A stall is a process that stands still until a lease is over, or until the other
-// relay takes it for dead.
-type budget struct{ faults, stalls, kills, failovers uint8 }
+// relay takes it for dead. holds is how often a relay may hold the tenant of the events, and pauses how often a relay may pause
+// their topic.
+type budget struct{ faults, stalls, kills, failovers, holds, pauses uint8 }
 
 type standby uint8
 
@@ -61,6 +62,22 @@ type parts struct {
 	refusals bool
 	// elsewhere: a relay that gives up a handover scans for its event if another relay has claimed it.
 	elsewhere bool
+	// skippedTenants: a relay notes from where its claims have skipped a held tenant's events.
+	skippedTenants bool
+	// skippedParts: a relay notes which parts of the table its scans have skipped.
+	skippedParts bool
+	// leftByTurns: a relay notes from where a turn has left events that it could not claim.
+	leftByTurns bool
+	// seenInTurns: a tenant's scan reads up to the snapshots of its turns.
+	seenInTurns bool
+	// tenantLow: the low of a relay covers the held tenant's events.
+	tenantLow bool
+	// skippedTypes: a relay notes from where it has skipped or handed back events of a paused topic.
+	skippedTypes bool
+	// lateResumes: a relay scans for events that a claim has skipped although the topic has resumed meanwhile.
+	lateResumes bool
+	// probeLow: a search for probes counts as a claim that skips events of the paused topic.
+	probeLow bool
 }
 
 // initial returns the first state of the scope: the relays that run have registered, scanned and met each other.

@@ -106,9 +106,16 @@ func (s *state) follow(r *relay, head int) {
 			low = b.low
 		}
 		if version, t := s.last(b); version > 0 {
-			r.published[t] = earliest(r.published[t], s.covering(r, low, b.life))
+			list := &r.published
+			if r.tenant.held {
+				list = &r.tenant.published
+			}
+			list[t] = earliest(list[t], s.covering(r, low, b.life))
 		}
-	case !b.retry || b.life != r.server && !s.in.without.formerRetry:
+	case b.retry && (b.life == r.server || s.in.without.formerRetry): // ClaimRetries finds the event
+	case r.topic.known:
+		s.noteSkippedTypes(r, s.covering(r, b.low, b.life))
+	default:
 		r.addScan(s.covering(r, b.low, b.life))
 	}
 }

@@ -26,6 +26,23 @@ func (s snapshot) before(t snapshot) bool {
 // oldest is xmin.
 func (s snapshot) oldest() uint8 { return min(s.next, uint8(bits.TrailingZeros8(s.open))) }
 
+// until is TxSnapshot.Until: the transactions that s did not see, without those that had not begun in t.
+func (s snapshot) until(t snapshot) (set uint8) {
+	set = s.open
+	for x := s.next; x < t.next; x++ {
+		set |= 1 << x
+	}
+	return set
+}
+
+// latest is queue.Latest.
+func latest(s, t snapshot) snapshot {
+	if s == none || t != none && s.before(t) {
+		return t
+	}
+	return s
+}
+
 // earliest is queue.Earliest.
 func earliest(all ...snapshot) (first snapshot) {
 	for _, s := range all {

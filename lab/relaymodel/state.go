@@ -114,9 +114,12 @@ type relay struct {
 	unknownLeases bool
 	batches       [mostEvents]batch // by head
 	// The statements that are on their way.
-	claim, page claim
-	settlement  settlement
-	heartbeat   heartbeat
+	claim, page, turn claim
+	settlement        settlement
+	heartbeat         heartbeat
+	// tenant is the tenant of all events, while it is held.
+	tenant tenant
+	topic  topic
 }
 
 type relayState uint8
@@ -134,7 +137,7 @@ type batch struct {
 	events         uint8 // a set
 	low, lowBehind snapshot
 	life           uint8
-	retry          bool // the head was a retry
+	retry, probe   bool // the head was a retry; the batch was chosen as a probe
 	// valid says that the relay knows the lease to last. again says that a claim has found the batch in flight. second says
 	// that its settlement is the second one.
 	valid, again, second bool
@@ -149,10 +152,15 @@ func has(set uint8, i int) bool { return set>>i&1 == 1 }
 // runs reports whether the relay's goroutines go on.
 func (r *relay) runs() bool { return r.state == running || r.state == ending }
 
+// claims reports whether a claim is on its way.
+func (r *relay) claims() bool {
+	return r.claim.phase != idle || r.page.phase != idle || r.turn.phase != idle || r.topic.probe.phase != idle
+}
+
 // low is followUps.low.
 func (s *state) low(id int) snapshot {
 	r := &s.relays[id]
-	low := earliest(r.seen, r.taken, r.scan, s.covering(r, r.scanning, r.scanLife))
+	low := earliest(r.seen, r.taken, r.scan, s.covering(r, r.scanning, r.scanLife), s.lowOfTenant(r), r.topic.low)
 	for t := range s.in.events {
 		b, e := &r.batches[t], &s.events[t]
 		low = earliest(low, r.published[t], s.covering(r, b.low, b.life))

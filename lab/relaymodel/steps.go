@@ -33,7 +33,7 @@ type process struct {
 var (
 	ofEvents = []process{{stepsOfTransaction, 1}}
 	ofRelays = []process{
-		{stepsOfHeartbeats, 1}, {stepsOfClaims, 1}, {stepsOfScans, 1}, {stepsOfRetries, 1}, {stepsOfPublishers, 1},
+		{stepsOfHeartbeats, 1}, {stepsOfClaims, 1}, {stepsOfScans, 1}, {stepsOfRetries, 1}, {stepsOfTurns, 1}, {stepsOfTopic, 1}, {stepsOfPublishers, 1},
 		{stepsOfSettler, 6 * mostEvents}, {stepsOfEnd, 1}, {stepsOfProcess, 1},
 	}
 	ofTime = []process{{stepsOfLease, 1}}
@@ -152,7 +152,7 @@ func stepsOfLease(s *state, to taker, t int) {
 		return
 	}
 	switch {
-	case has(s.relays[owner].claim.heads|s.relays[owner].page.heads, t):
+	case has(s.relays[owner].claim.heads|s.relays[owner].page.heads|s.relays[owner].turn.heads|s.relays[owner].topic.probe.heads, t):
 	case !s.keeps(owner, t):
 		to(true, over("the lease of relay {r} for event {e} is over"), func(n *state) { n.expire(t) })
 	case s.left.stalls > 0:

@@ -17,7 +17,7 @@ func (s *state) mayBegin(t int) bool {
 		return false
 	}
 	r := &s.relays[s.in.home[t]]
-	return !s.in.handover[t] || r.state == running && r.seen != none
+	return !s.in.handover[t] || r.state == running && r.seen != none && !r.tenant.held && !r.topic.paused
 }
 
 // mayWrite reports whether no other transaction has the lock of the aggregate's row.
@@ -129,6 +129,11 @@ func (s *state) publish(id, head int, a answer) {
 		s.events[t].acked = s.events[t].acked || has(a.acked, t)
 	}
 	b.answered, b.published, b.outage = true, a.acked, a.outage
+	if r := &s.relays[id]; a.acked != 0 {
+		s.resume(r)
+	} else if b.probe {
+		r.topic.out = false // the pause goes on
+	}
 }
 
 // arrive checks an event that arrives at the broker. An event that a failover has lost may arrive.

@@ -1,0 +1,212 @@
+package relaymodel
+
+// tenant is a heldTenant. All events of a scope are of one tenant, and a relay that holds it claims them in turns.
+type tenant struct {
+	held bool
+	// low, scanning, left and skippedLow are the snapshots low, scanningLow, leftLow and skippedLow. seen is that of the turns.
+	low, scanning, left, skippedLow, seen snapshot
+	// skipped are the transactions that scans have skipped, and unread those that the tenant's running scan has to read: bit x
+	// for the transaction x, and bit 0 if there are none. life is the server's life when that scan began.
+	skipped, unread, life uint8
+	// published and taken are those of the tenant's versions.
+	published [mostEvents]snapshot
+	taken     snapshot
+}
+
+// lowOfTenant is heldTenant.lowest.
+func (s *state) lowOfTenant(r *relay) snapshot {
+	h := &r.tenant
+	if s.in.without.tenantLow {
+		return none
+	}
+	return earliest(s.lowOfScans(r), h.taken, earliest(h.published[:]...))
+}
+
+// lowOfScans is heldTenant.lowOfScans.
+func (s *state) lowOfScans(r *relay) snapshot {
+	h := &r.tenant
+	return earliest(h.low, s.covering(r, h.scanning, h.life), h.left, h.skippedLow)
+}
+
+// hold is followUps.hold.
+func (r *relay) hold() {
+	r.tenant = tenant{held: true, published: r.published}
+	r.published = [mostEvents]snapshot{}
+}
+
+// release is followUps.release.
+func (s *state) release(r *relay) {
+	if low := s.lowOfScans(r); low != none {
+		r.addScan(low)
+	}
+	for t, low := range r.tenant.published {
+		r.published[t] = earliest(r.published[t], low)
+	}
+	r.tenant = tenant{}
+}
+
+// restart is heldTenant.restart.
+func (h *tenant) restart(floor snapshot) {
+	h.low, h.left, h.skipped, h.skippedLow, h.seen = none, none, 0, none, none
+	h.published = [mostEvents]snapshot{}
+	if h.taken != none {
+		h.taken = floor
+	}
+}
+
+// noteSkipped is followUps.noteSkippedTenants.
+func (s *state) noteSkipped(r *relay, from snapshot) {
+	switch h := &r.tenant; {
+	case s.in.without.skippedTenants:
+	case h.held:
+		h.low = earliest(h.low, from)
+	default:
+		r.addScan(from)
+	}
+}
+
+// noteSkippedPart is followUps.noteSkippedPart, for the page c.
+func (s *state) noteSkippedPart(r *relay, c *claim) {
+	from := s.covering(r, r.scanning, r.scanLife)
+	switch {
+	case s.in.without.skippedParts:
+		return
+	case !r.tenant.held:
+		r.addScan(from)
+		return
+	}
+	part := uint8(1) << c.part
+	if c.part == 0 { // Cursor.Through
+		part = snapshot{next: c.since.next}.until(c.seen)
+	}
+	r.tenant.skipped |= part
+	r.tenant.skippedLow = earliest(r.tenant.skippedLow, from)
+}
+
+// beginTenantScan is heldTenant.begin. due says that the scan for what the turns have left is due.
+func (r *relay) beginTenantScan(due bool, without parts) {
+	h, from := &r.tenant, r.tenant.low
+	if due {
+		from, h.left = earliest(from, h.left), none
+	}
+	h.scanning, h.life, h.unread = earliest(from, h.skippedLow), r.server, h.skipped
+	if from != none && without.seenInTurns {
+		h.unread |= from.until(r.seen)
+	} else if from != none {
+		h.unread |= from.until(latest(r.seen, h.seen))
+	}
+	if h.unread == 0 {
+		h.unread = 1
+	}
+	h.low, h.skipped, h.skippedLow = none, 0, none
+}
+
+// sendTurn is the first half of Relay.takeTurn.
+func (s *state) sendTurn(id int, kind claimKind) {
+	r := &s.relays[id]
+	h := &r.tenant
+	r.turn = claim{phase: sent, kind: kind, alive: r.alive, met: r.server, begun: r.server, unknownLeases: r.unknownLeases, paused: r.topic.known}
+	if kind == turnBehind {
+		r.turn.after, h.taken = h.published, earliest(h.published[:]...)
+		h.published = [mostEvents]snapshot{}
+		return
+	}
+	r.turn.since, r.turn.begun = h.scanning, h.life
+	for !has(h.unread, int(r.turn.part)) {
+		r.turn.part++
+	}
+}
+
+// answerTurn is the second half of Relay.claimBehind and of Relay.claimHeldPage.
+func (s *state) answerTurn(id int) {
+	r := &s.relays[id]
+	h := &r.tenant
+	if r.turn.isRefused(s.in.without) {
+		r.giveBackTurn()
+		return
+	}
+	c := r.turn
+	r.turn = claim{}
+	s.dispatch(id, &c)
+	bound := earliest(c.since, earliest(c.after[:]...))
+	if r.hasLeft(&c, s.in.without) && !s.in.without.leftByTurns { // followUps.left
+		h.seen, h.left = latest(h.seen, c.seen), earliest(h.left, s.covering(r, bound, c.begun))
+	}
+	if c.paused {
+		s.noteSkippedTypes(r, s.covering(r, bound, c.begun))
+	}
+	if c.kind == turnBehind && c.paused { // followUps.turnFollowed
+		h.low = earliest(h.low, s.covering(r, bound, c.begun))
+	}
+	if c.kind == turnBehind {
+		h.seen, h.taken = latest(h.seen, c.seen), none
+	} else if h.unread &^= 1 << c.part; h.unread == 0 { // followUps.turnScanned
+		h.scanning, h.life = none, 0
+	}
+}
+
+// giveBackTurn is followUps.turnFailed.
+func (r *relay) giveBackTurn() {
+	for t, low := range r.turn.after {
+		if r.turn.begun == r.server {
+			r.tenant.published[t] = earliest(r.tenant.published[t], low)
+		}
+	}
+	r.turn, r.tenant.taken = claim{}, none
+}
+
+// loseTurn is loseClaim for a turn.
+func (r *relay) loseTurn() {
+	r.giveBackTurn()
+	r.unknownLeases = true
+}
+
+// stepsOfTurns is turnLoop. A relay holds a tenant when it is busy next to others, and releases it when it is alone.
+func stepsOfTurns(s *state, to taker, id int) {
+	r := &s.relays[id]
+	switch h := &r.tenant; {
+	case !r.runs():
+	case r.turn.phase != idle:
+		s.turn(to, id, r.turn.kind)
+	case !r.claimable():
+	case !h.held:
+		if s.left.holds > 0 {
+			to(false, of(id, "relay {r} holds the tenant"), func(n *state) { n.left.holds--; n.relays[id].hold() })
+		}
+	default:
+		s.turns(to, id)
+		to(false, of(id, "relay {r} releases the tenant"), func(n *state) { n.release(&n.relays[id]) })
+	}
+}
+
+// turns has the next turns of a held tenant.
+func (s *state) turns(to taker, id int) {
+	h := &s.relays[id].tenant
+	if earliest(h.published[:]...) != none {
+		s.turn(to, id, turnBehind)
+	}
+	if h.unread != 0 {
+		s.turn(to, id, turnPage)
+		return
+	}
+	skipped := h.low != none || h.skipped != 0
+	if skipped || h.left != none {
+		to(true, of(id, "relay {r} begins a scan for the tenant"), func(n *state) { n.relays[id].beginTenantScan(true, n.in.without) })
+	}
+	if skipped && h.left != none {
+		to(false, of(id, "relay {r} begins a scan for the tenant, without what is leased"),
+			func(n *state) { n.relays[id].beginTenantScan(false, n.in.without) })
+	}
+}
+
+func (s *state) turn(to taker, id int, kind claimKind) {
+	name := of(id, "relay {r} takes a turn behind published events")
+	if kind == turnPage {
+		name = of(id, "relay {r} takes a turn with a page")
+	}
+	statement{name, s.in.slow[id].turns, [executed]func(*state){
+		idle:   func(n *state) { n.sendTurn(id, kind) },
+		sent:   func(n *state) { n.beginClaim(&n.relays[id].turn) },
+		begins: func(n *state) { n.executeClaim(id, &n.relays[id].turn) },
+	}, func(n *state) { n.answerTurn(id) }, func(n *state) { n.relays[id].loseTurn() }}.pass(s, to, s.relays[id].turn.phase)
+}
