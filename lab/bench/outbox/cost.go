@@ -18,7 +18,7 @@ type costVolume struct {
 
 var costVolumes = [...]costVolume{
 	measure.Quick:  {time.Second, 1_000},
-	measure.Normal: {6 * time.Second, 10_000},
+	measure.Normal: {10 * time.Second, 10_000},
 	measure.Full:   {time.Minute, 10_000},
 }
 

@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync/atomic"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/lab/bench/measure"
 	"example.com/lockstep/lab/bench/report"
@@ -39,7 +36,7 @@ func idling(p *rig.Postgres) measure.Measurement {
 				return measure.Reading{}, err
 			}
 			defer func() { err = errors.Join(err, probe.Close()) }()
-			var statements counter
+			var statements rig.Statements
 			pool, err := d.TracedPool(ctx, rig.ServiceConns, &statements)
 			if err != nil {
 				return measure.Reading{}, err
@@ -54,7 +51,7 @@ func idling(p *rig.Postgres) measure.Measurement {
 }
 
 // watch waits until the relay has settled, and then counts for the duration limit.
-func watch(ctx context.Context, d *rig.Database, statements *counter, limit time.Duration) (measure.Reading, error) {
+func watch(ctx context.Context, d *rig.Database, statements *rig.Statements, limit time.Duration) (measure.Reading, error) {
 	backoff.Sleep(ctx, min(settleTime, limit), nil)
 	sessions, err := d.Sessions(ctx)
 	if err != nil {
@@ -71,15 +68,3 @@ func watch(ctx context.Context, d *rig.Database, statements *counter, limit time
 	return measure.Reading{Values: []float64{rate, 100 * busy}, Note: fmt.Sprintf("%d s, in steps of %s",
 		int(took.Seconds()), report.Display(100*rig.Tick.Seconds()/took.Seconds()))}, ctx.Err()
 }
-
-// counter counts statements.
-type counter struct{ atomic.Int64 }
-
-// TraceQueryStart is called before each statement.
-func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	c.Add(1)
-	return ctx
-}
-
-// TraceQueryEnd is called after each statement.
-func (*counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}

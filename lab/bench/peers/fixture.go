@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
@@ -128,14 +127,14 @@ type running struct {
 	ended      chan error
 	db         *pgxpool.Pool
 	client     *pubsub.Client
-	statements atomic.Int64
+	statements rig.Statements
 }
 
 // start starts a relay that has its own connections.
 func (f *fixture) start(ctx context.Context) (*running, error) {
 	r := &running{ended: make(chan error, 1)}
 	var err error
-	if r.db, err = f.database.TracedPool(ctx, rig.ServiceConns, &counter{&r.statements}); err != nil {
+	if r.db, err = f.database.TracedPool(ctx, rig.ServiceConns, &r.statements); err != nil {
 		return nil, err
 	}
 	if r.client, err = rig.DialBroker(ctx, f.broker.addr); err != nil {
@@ -162,29 +161,6 @@ func (r *running) Close() error {
 	r.db.Close()
 	return err
 }
-
-// counter counts statements. It implements the tracers of pgx.
-type counter struct{ n *atomic.Int64 }
-
-// TraceQueryStart implements pgx's tracer.
-func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	c.n.Add(1)
-	return ctx
-}
-
-// TraceQueryEnd implements pgx's tracer.
-func (c *counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
-// TraceBatchStart implements pgx's tracer of batches.
-func (c *counter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	return ctx
-}
-
-// TraceBatchQuery implements pgx's tracer of batches.
-func (c *counter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) { c.n.Add(1) }
-
-// TraceBatchEnd implements pgx's tracer of batches.
-func (c *counter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
 // Command is the argument with which this binary calls [Serve].
 const Command = "peer"
