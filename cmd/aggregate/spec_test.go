@@ -30,6 +30,7 @@ func TestBadWordsAreRefused(t *testing.T) {
 		{"order", goodFields, "", "reserved word"},
 		{"message", goodFields, "", "reserved word"},
 		{"outbox", goodFields, "", "reserved word"},
+		{"googol", goodFields, "", "begins with goog"},
 		{"sonnet", "", "", "FIELDS: "},
 		{"sonnet", "text", "", "not NAME:TYPE"},
 		{"sonnet", "text:varchar", "", `unknown type "varchar"`},
