@@ -107,7 +107,7 @@ func takenPort(t *testing.T, host, port string) {
 }
 
 func servesUntilInterrupted(t *testing.T) {
-	l := command(t, []string{"DATABASE_URL=" + pairtest.New(t).Admin}, "--json", "--pubsub", "local")
+	l := command(t, []string{"DATABASE_URL=" + pairtest.New(t).Admin + "&pool_max_conns=5&search_path=mine"}, "--json", "--pubsub", "local")
 	l.serving(t)
 	checkWalk(t, l.line(t))
 	asking := command(t, nil, "token", "--user", walk.User.String())
