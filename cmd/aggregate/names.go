@@ -61,6 +61,9 @@ func (a Aggregate) Number(from, i int) int {
 	return from + i
 }
 
+// OneField reports whether there is only one field. A switch over one name would not pass the linter.
+func (a Aggregate) OneField() bool { return len(a.Fields) == 1 }
+
 // HasTime reports whether a field is a time. HasText reports whether a field is a text. Texts
 // returns the fields that are texts.
 func (a Aggregate) HasTime() bool { return slices.ContainsFunc(a.Fields, Field.IsTime) }

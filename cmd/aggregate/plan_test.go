@@ -156,6 +156,17 @@ func TestAggregateCompiles(t *testing.T) {
 	}
 }
 
+// The linter refuses a switch with one case.
+func TestOneFieldHasNoSwitch(t *testing.T) {
+	t.Parallel()
+	for fields, want := range map[string]int{"body:string": 0, "due:timestamp": 0, goodFields: 2} {
+		c := planned(t, "../..", [3]string{"stanza", fields})
+		if text := c.text("services/video/stanza/fields.go"); strings.Count(text, "switch name {") != want || strings.Contains(text, "\n\n\t\tif name") {
+			t.Errorf("%s: want %d switches in\n%s", fields, want, text)
+		}
+	}
+}
+
 // In full: the command adds an aggregate, one below it and one without a parent to a copy of
 // the repository, and the tests of all three pass there.
 func TestAggregatesInACopy(t *testing.T) {
@@ -191,6 +202,7 @@ func TestAggregatesInACopy(t *testing.T) {
 		{"go", "test", "-timeout", "10m", ".", "./migrations", "./cmd/schema", "./internal/topics", "./internal/local/broker",
 			"./services/video/...", "./services/catalog/..."},
 		{"go", "test", "-timeout", "10m", "-run", "Sonnet|Stanza|Limerick", "./services"},
+		{"make", "lint"},
 	} {
 		if out, err := inCopy(t, root, command...); err != nil {
 			t.Errorf("%v: %v\n%s", command, err, out)
