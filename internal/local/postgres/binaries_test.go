@@ -168,6 +168,28 @@ func TestAPrivateDirectoryIsNamed(t *testing.T) {
 // hasRun is the ending of the file that a program of writePrograms makes next to itself.
 const hasRun = ".has-run"
 
+// TestInitdbSaysWhatFailed: the report of its progress does not hide the reason.
+func TestInitdbSaysWhatFailed(t *testing.T) {
+	t.Parallel()
+	bin := t.TempDir()
+	if err := os.Chmod(filepath.Dir(bin), 0o755); err != nil { // the server of root runs as another user
+		t.Fatal(err)
+	}
+	script := "#!/bin/sh\necho creating subdirectories\necho no space left >&2\nexit 1\n"
+	if err := os.WriteFile(filepath.Join(bin, "initdb"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d, err := newDirectory(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.remove()
+	err = (&Server{bin: bin, dir: d}).initialise(t.Context())
+	if err == nil || !strings.HasSuffix(err.Error(), ": no space left") || strings.Contains(err.Error(), "creating") {
+		t.Errorf("%v, want the reason only", err)
+	}
+}
+
 // TestARelativeDirectory: the server and initdb do not run in the directory of this process.
 func TestARelativeDirectory(t *testing.T) {
 	t.Chdir(t.TempDir())
