@@ -172,7 +172,7 @@ func TestVariablesOfAShellAreNotThoseOfMake(t *testing.T) {
 	}
 	run := exec.CommandContext(t.Context(), "make", "-n", "aggregate", "fork", "lint", "AGGREGATE=given")
 	run.Env = ofAShell()
-	for _, name := range []string{"BIN", "MODULE", "DIR", "FIELDS", "PARENT", "AGGREGATE", "NAME", "ENGAGEMENT"} {
+	for _, name := range []string{"BIN", "MODULE", "DIR", "FIELDS", "PARENT", "AGGREGATE", "NAME"} {
 		run.Env = append(run.Env, name+"=of-the-shell")
 	}
 	if out, err := run.CombinedOutput(); err != nil || strings.Contains(string(out), "of-the-shell") || !strings.Contains(string(out), "given") {
