@@ -156,6 +156,25 @@ func TestAggregateCompiles(t *testing.T) {
 	}
 }
 
+// The linter refuses a line of more than 140 characters, whatever the name is.
+func TestALongNameMakesNoLongLines(t *testing.T) {
+	t.Parallel()
+	name := strings.Repeat("n", maxName)
+	for _, parent := range []string{"", "video"} {
+		c := planned(t, "../..", [3]string{name, "body:string,due_at:timestamp,level:int32", parent})
+		for file := range c.files {
+			if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			for i, line := range strings.Split(c.text(file), "\n") {
+				if len([]rune(line)) > 140 {
+					t.Errorf("PARENT=%s: %s:%d: %d: %s", parent, file, i+1, len(line), line)
+				}
+			}
+		}
+	}
+}
+
 // The linter refuses a switch with one case.
 func TestOneFieldHasNoSwitch(t *testing.T) {
 	t.Parallel()
