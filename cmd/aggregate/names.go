@@ -107,6 +107,12 @@ func (f Field) Proto() string {
 	return name.String()
 }
 
+// JSON returns the name in a field mask in the JSON of protobuf, such as linkUrl for link_url.
+func (f Field) JSON() string {
+	name := f.Proto()
+	return strings.ToLower(name[:1]) + name[1:]
+}
+
 // IsTime reports whether the field is a time. A time may be absent.
 func (f Field) IsTime() bool { return f.Kind == "timestamp" }
 

@@ -19,7 +19,7 @@ import (
 // with one field.
 var shapes = [][3]string{
 	{"sonnet", "text:string,stars:int32,size:int64,pinned:bool,due_at:timestamp", "video"},
-	{"limerick", "level:int64", ""},
+	{"limerick", "line_count:int64", ""},
 	{"elegy", "visible:bool,link_url:string", ""},
 }
 
