@@ -4,14 +4,14 @@
 .DEFAULT_GOAL := help
 .PHONY: help run token clients clients-check test test-localpubsub test-postgres crash fresh compose-check tf-check tf-provider lint fmt generate verify proto-release fork aggregate ci clean
 
-# Extra arguments for the command behind run, test and bench, and for fork and aggregate.
-ARGS   ?=
-MODULE ?=
-DIR    ?=
-FIELDS ?=
-PARENT ?=
+# Extra arguments for the command behind run, test and bench.
+ARGS ?=
 
-# The words of a fork, and the name of an aggregate. Not from the environment, where some machines have a NAME.
+# Of a fork, and of an aggregate. Not from the environment, where some machines have a NAME or a PARENT.
+MODULE    :=
+DIR       :=
+FIELDS    :=
+PARENT    :=
 AGGREGATE :=
 PLURAL    :=
 OWNER     :=
@@ -24,8 +24,8 @@ ENGAGEMENT :=
 target = $(if $(word 2,$(1)),$(2),$(1))
 
 # Tools are pinned here and built into BIN. Each has a stamp that carries its
-# version: a new version is a new stamp, hence a new install.
-BIN     ?= $(CURDIR)/build/bin
+# version: a new version is a new stamp, hence a new install. BIN is not from the environment either.
+BIN     := $(CURDIR)/build/bin
 TOOLS   := $(call target,$(BIN),build/bin)
 BUF     := $(TOOLS)/.buf@v1.73.0
 LINTER  := $(TOOLS)/.golangci-lint@v2.15.0

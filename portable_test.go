@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -146,17 +147,36 @@ func TestMakeInAFolderWithASpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := exec.CommandContext(t.Context(), "make", "-n", "run", "lint", "generate", "tf-provider")
-	run.Dir = dir
-	for _, variable := range os.Environ() { // make exports these to a test that it runs
-		if !strings.HasPrefix(variable, "MAKE") && !strings.HasPrefix(variable, "MFLAGS=") && !strings.HasPrefix(variable, "LOCKSTEP_TF_PLUGINS=") {
-			run.Env = append(run.Env, variable)
-		}
-	}
+	run.Dir, run.Env = dir, ofAShell()
 	out, err := run.CombinedOutput()
 	for _, want := range []string{`GOBIN="` + dir + `/build/bin" go install github.com/bufbuild/buf/`, `"` + dir + `/build/bin/golangci-lint" run`, "touch build/bin/.buf@", "touch build/terraform/."} {
 		if err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("make -n has no %q: %v\n%s", want, err, out)
 		}
+	}
+}
+
+// ofAShell returns the environment without the variables that make exports to a test that it runs.
+func ofAShell() []string {
+	return slices.DeleteFunc(os.Environ(), func(variable string) bool {
+		return strings.HasPrefix(variable, "MAKE") || strings.HasPrefix(variable, "MFLAGS=") || strings.HasPrefix(variable, "LOCKSTEP_TF_PLUGINS=")
+	})
+}
+
+// TestVariablesOfAShellAreNotThoseOfMake: a shell may have a BIN or a PARENT for other programs. With its
+// BIN, make would put tools there, and the command aggregate would not find them.
+func TestVariablesOfAShellAreNotThoseOfMake(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("make"); err != nil {
+		t.Skip("not installed: make")
+	}
+	run := exec.CommandContext(t.Context(), "make", "-n", "aggregate", "fork", "lint", "AGGREGATE=given")
+	run.Env = ofAShell()
+	for _, name := range []string{"BIN", "MODULE", "DIR", "FIELDS", "PARENT", "AGGREGATE", "NAME"} {
+		run.Env = append(run.Env, name+"=of-the-shell")
+	}
+	if out, err := run.CombinedOutput(); err != nil || strings.Contains(string(out), "of-the-shell") || !strings.Contains(string(out), "given") {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

@@ -57,7 +57,8 @@ func (c *change) ownerEdits() {
 	c.inside(erase, "return []erasure.Found{", fmt.Sprintf(`{What: %q, Count: %s},`, a.Plural(), a.Plural()))
 	c.behind(erase, "func (e *Erasure) Find(ctx context.Context) ([]erasure.Found, error) {\n", c.part("parts/owner_find.tmpl"))
 	c.ahead(erase, "\tif kind != aggregateType {\n", c.part("parts/owner_owned.tmpl"))
-	c.inside(erase, "for _, tenant := range tenants {", c.part("parts/owner_erase.tmpl"))
+	c.inside(erase, "for _, deleteRows := range []func(context.Context, auth.Principal, func(error) error) error{",
+		"e.delete"+a.Types()+",")
 	c.behind("services/video/store_erase.go", "SELECT tenant_id FROM videos WHERE uploader_id = $1 AND deleted_at IS NULL",
 		" UNION\n\t\tSELECT tenant_id FROM "+a.Plural()+" WHERE user_id = $1 AND deleted_at IS NULL")
 	c.ahead("services/video/openapi.json", `    {"name": "operation"`,
@@ -84,7 +85,7 @@ func (c *change) readerEdits() {
 		fmt.Sprintf("{Table: %[1]sTable, Key: %[1]sKey, Shadow: shadow.%[2]s},", a.Name, a.Plural()))
 	c.behind("services/catalog/rest.go", "serve.Handler(a.log, a.get))\n", c.part("parts/reader_mount.tmpl"))
 	c.inside("services/catalog/erase.go", "var Types = []string{", a.Name+"Type,")
-	c.ahead("services/catalog/erase.go", "\twritten := map[string][]string{}\n", c.part("parts/reader_owned.tmpl"))
+	c.ahead("services/catalog/erase.go", "\tif aggregateType != videoType {\n", c.part("parts/reader_owned.tmpl"))
 	c.inside("services/catalog/store_erase.go", "var userRows = []userCount{",
 		fmt.Sprintf("{%q, `SELECT count(*) FROM %s_projection WHERE user_id = $1 AND deleted_at IS NULL`},", a.Plural(), a.Name))
 	c.ahead("services/catalog/openapi.json", `    { "name": "operation"`,

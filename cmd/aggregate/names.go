@@ -61,6 +61,9 @@ func (a Aggregate) Number(from, i int) int {
 	return from + i
 }
 
+// OneField reports whether there is only one field. A switch over one name would not pass the linter.
+func (a Aggregate) OneField() bool { return len(a.Fields) == 1 }
+
 // HasTime reports whether a field is a time. HasText reports whether a field is a text. Texts
 // returns the fields that are texts.
 func (a Aggregate) HasTime() bool { return slices.ContainsFunc(a.Fields, Field.IsTime) }
@@ -102,6 +105,12 @@ func (f Field) Proto() string {
 		name.WriteString(repo.Title(word))
 	}
 	return name.String()
+}
+
+// JSON returns the name in a field mask in the JSON of protobuf, such as linkUrl for link_url.
+func (f Field) JSON() string {
+	name := f.Proto()
+	return strings.ToLower(name[:1]) + name[1:]
 }
 
 // IsTime reports whether the field is a time. A time may be absent.

@@ -11,13 +11,15 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"example.com/lockstep/cmd/fork/repo"
 )
 
 // shapes are aggregates of all kinds: with a parent and every type, and without a parent and
 // with one field.
 var shapes = [][3]string{
 	{"sonnet", "text:string,stars:int32,size:int64,pinned:bool,due_at:timestamp", "video"},
-	{"limerick", "level:int64", ""},
+	{"limerick", "line_count:int64", ""},
 	{"elegy", "visible:bool,link_url:string", ""},
 }
 
@@ -156,6 +158,48 @@ func TestAggregateCompiles(t *testing.T) {
 	}
 }
 
+// The linter refuses a line of more than 140 characters, whatever the names of the aggregate and of its
+// parent are. There is no parent with such a name, so the test leaves out the check of the names.
+func TestLongNamesMakeNoLongLines(t *testing.T) {
+	t.Parallel()
+	for _, parent := range []string{"", strings.Repeat("p", maxName)} {
+		a, err := parse(strings.Repeat("n", maxName), "body:string,due_at:timestamp,level:int32", parent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &change{aggregate: a, root: "../..", files: map[string]string{}}
+		c.module, c.err = repo.Module(c.root)
+		c.newFiles()
+		c.ownerEdits()
+		c.readerEdits()
+		c.topicEdits()
+		if c.err != nil {
+			t.Fatal(c.err)
+		}
+		for file, text := range c.files {
+			if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			for i, line := range strings.Split(text, "\n") {
+				if len(line) > 140 {
+					t.Errorf("PARENT=%s: %s:%d: %d: %s", parent, file, i+1, len(line), line)
+				}
+			}
+		}
+	}
+}
+
+// The linter refuses a switch with one case.
+func TestOneFieldHasNoSwitch(t *testing.T) {
+	t.Parallel()
+	for fields, want := range map[string]int{"body:string": 0, "due:timestamp": 0, goodFields: 2} {
+		c := planned(t, "../..", [3]string{"stanza", fields})
+		if text := c.text("services/video/stanza/fields.go"); strings.Count(text, "switch name {") != want || strings.Contains(text, "\n\n\t\tif name") {
+			t.Errorf("%s: want %d switches in\n%s", fields, want, text)
+		}
+	}
+}
+
 // In full: the command adds an aggregate, one below it and one without a parent to a copy of
 // the repository, and the tests of all three pass there.
 func TestAggregatesInACopy(t *testing.T) {
@@ -191,6 +235,7 @@ func TestAggregatesInACopy(t *testing.T) {
 		{"go", "test", "-timeout", "10m", ".", "./migrations", "./cmd/schema", "./internal/topics", "./internal/local/broker",
 			"./services/video/...", "./services/catalog/..."},
 		{"go", "test", "-timeout", "10m", "-run", "Sonnet|Stanza|Limerick", "./services"},
+		{"make", "lint"},
 	} {
 		if out, err := inCopy(t, root, command...); err != nil {
 			t.Errorf("%v: %v\n%s", command, err, out)

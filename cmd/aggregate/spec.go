@@ -88,6 +88,8 @@ func checkName(flag, name string) error {
 		return fmt.Errorf("%s: %q is not a word of 1 to %d lower-case letters", flag, name, maxName)
 	case repo.Reserved(name) != "", slices.Contains(takenNames, name):
 		return fmt.Errorf("%s: %q is a reserved word of Go, SQL or protobuf, or of the generated code; take another one", flag, name)
+	case strings.HasPrefix(name, "goog"):
+		return fmt.Errorf("%s: %q cannot name a topic: Pub/Sub takes no name that begins with goog; take another one", flag, name)
 	}
 	return nil
 }

@@ -30,6 +30,7 @@ func TestBadWordsAreRefused(t *testing.T) {
 		{"order", goodFields, "", "reserved word"},
 		{"message", goodFields, "", "reserved word"},
 		{"outbox", goodFields, "", "reserved word"},
+		{"googol", goodFields, "", "begins with goog"},
 		{"sonnet", "", "", "FIELDS: "},
 		{"sonnet", "text", "", "not NAME:TYPE"},
 		{"sonnet", "text:varchar", "", `unknown type "varchar"`},
@@ -113,7 +114,7 @@ func git(t *testing.T, dir string, args ...string) {
 func TestFieldNames(t *testing.T) {
 	t.Parallel()
 	f := Field{"link_url", "string"}
-	if f.Go() != "LinkURL" || f.Proto() != "LinkUrl" {
-		t.Errorf("%s, %s", f.Go(), f.Proto())
+	if f.Go() != "LinkURL" || f.Proto() != "LinkUrl" || f.JSON() != "linkUrl" {
+		t.Errorf("%s, %s, %s", f.Go(), f.Proto(), f.JSON())
 	}
 }

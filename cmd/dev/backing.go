@@ -8,8 +8,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"example.com/lockstep/internal/local/broker"
 	"example.com/lockstep/internal/local/postgres"
 	"example.com/lockstep/migrations"
@@ -43,7 +41,7 @@ func (p pair) startPostgres(ctx context.Context, all *parts) (*backing, error) {
 func existingPostgres(ctx context.Context, url string) (*backing, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, url)
+	conn, err := postgres.Connect(ctx, url)
 	if err != nil {
 		return nil, fmt.Errorf("DATABASE_URL: %w", err)
 	}

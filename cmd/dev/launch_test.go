@@ -46,7 +46,8 @@ func TestMain(m *testing.M) {
 type launch struct {
 	cmd            *exec.Cmd
 	stdout, stderr bytes.Buffer
-	lines          *bufio.Reader // of stdout, when started by serving
+	out            io.Closer     // of stdout, when started by serving
+	lines          *bufio.Reader // likewise
 }
 
 // command prepares a launch with no database or broker except those in vars. It
@@ -91,7 +92,7 @@ func (l *launch) serving(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.lines = bufio.NewReader(out)
+	l.out, l.lines = out, bufio.NewReader(out)
 	if err := l.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

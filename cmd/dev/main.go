@@ -41,6 +41,10 @@ const (
 )
 
 func main() {
+	// Nobody may read the output any more: in `make run | tee log`, Ctrl-C ends tee first. The next line
+	// would then end this program before it has stopped its parts. So such a line is an error instead.
+	// An ignored signal would stay ignored in the children.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), ends()...)
 	// After the first signal, a second one ends the process at once. Only SIGHUP does not, which the
 	// system and the shell each send for the same terminal.

@@ -9,7 +9,6 @@ import (
 	"net"
 	"slices"
 
-	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
 	"example.com/lockstep/internal/local/issuer"
@@ -161,7 +160,7 @@ func (p pair) show(ctx context.Context, all *parts) error {
 	if err := walk.AwaitReady(ctx, "catalog", r.catalogURL); err != nil {
 		return err
 	}
-	db, err := pgx.Connect(ctx, all.db.at)
+	db, err := postgres.Connect(ctx, all.db.at)
 	if err != nil {
 		return err
 	}

@@ -107,7 +107,7 @@ func takenPort(t *testing.T, host, port string) {
 }
 
 func servesUntilInterrupted(t *testing.T) {
-	l := command(t, []string{"DATABASE_URL=" + pairtest.New(t).Admin}, "--json", "--pubsub", "local")
+	l := command(t, []string{"DATABASE_URL=" + pairtest.New(t).Admin + "&pool_max_conns=5&search_path=mine"}, "--json", "--pubsub", "local")
 	l.serving(t)
 	checkWalk(t, l.line(t))
 	asking := command(t, nil, "token", "--user", walk.User.String())
@@ -157,7 +157,8 @@ func servesUntilPostgresEnds(t *testing.T) {
 	}
 }
 
-// showsAnOperatorsCommands runs the printed commands in another shell.
+// showsAnOperatorsCommands runs the printed commands in another shell. At the end nobody reads the
+// output any more, as in `make run | tee log`, where Ctrl-C ends tee first.
 func showsAnOperatorsCommands(t *testing.T) {
 	l := command(t, nil, "--pubsub", "local")
 	l.serving(t)
@@ -178,6 +179,7 @@ func showsAnOperatorsCommands(t *testing.T) {
 	if len(answers) > 0 {
 		t.Errorf("not shown: %v", answers)
 	}
+	l.out.Close()
 	l.signal(t, os.Interrupt)
 	if code := l.wait(t); code != 0 {
 		t.Errorf("exit code %d, stderr:\n%s", code, l.stderr.String())

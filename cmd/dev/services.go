@@ -35,6 +35,7 @@ func runPart(ctx context.Context, c command.Call) (err error) {
 	defer lis.Close()
 	name, vars := c.Args[0], command.NewEnvironment(c.Getenv)
 	log := telemetry.Logger(c.Err, vars.Level("LOG_LEVEL", defaultLevel), name, "")
+	telemetry.LogErrors(log)
 	flush, err := telemetry.Setup(ctx, name, command.Version)
 	if err != nil {
 		return err

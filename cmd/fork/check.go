@@ -105,6 +105,8 @@ func checkWord(word string) error {
 		return fmt.Errorf("%q is %s", word, repo.Reserved(word))
 	case slices.Contains(statements, word):
 		return fmt.Errorf("%q is a keyword of SQL", word)
+	case strings.HasPrefix(word, "goog"):
+		return fmt.Errorf("%q begins with goog, as no name of a topic may in Pub/Sub", word)
 	}
 	return nil
 }

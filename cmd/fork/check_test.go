@@ -49,6 +49,7 @@ func TestHostileWords(t *testing.T) {
 		"seventeen letters":        {words{name: strings.Repeat("n", 17)}, `--name: "nnnnnnnnnnnnnnnnn" has 17 letters`},
 		"keyword of Go":            {words{aggregate: "type"}, `--aggregate: "type" is a keyword of Go`},
 		"predeclared name":         {words{owner: "string"}, `--owner: "string" is a predeclared name of Go`},
+		"no topic":                 {words{aggregate: "googol"}, `--aggregate: "googol" begins with goog`},
 		"keyword of SQL":           {words{aggregate: "order"}, `--aggregate: "order" is a keyword of SQL`},
 		"keyword of proto":         {words{reader: "message"}, `--reader: "message" is a keyword of Protocol Buffers`},
 		"plural is the singular":   {words{aggregate: "sheep", plural: "sheep"}, `--aggregate: "sheep" contains --plural`},

@@ -52,7 +52,7 @@ environment of serve:
   PORT                   REST and gRPC without TLS (8080)
   ADMIN_PORT             /healthz, /readyz and /metrics (those of PORT)
   LOG_LEVEL              debug, info, warn or error (info)
-  OTEL_*                 the standard variables of OpenTelemetry
+  OTEL_*                 the standard variables of OpenTelemetry; OTLP goes over gRPC
   GOMEMLIMIT             of Go's collector (90 % of the container's memory)
 
 environment of migrate:

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -14,7 +15,12 @@ import (
 	"example.com/lockstep/internal/porttest"
 )
 
-func TestMain(m *testing.M) { pairtest.Main(m) }
+func TestMain(m *testing.M) {
+	if file := os.Getenv(paintMode); file != "" {
+		os.Exit(painting(file).Main())
+	}
+	pairtest.Main(m)
+}
 
 // lateDatabase is a URL that leads to the same database as at, through a port without a
 // listener until open is called.

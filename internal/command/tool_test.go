@@ -1,12 +1,15 @@
 package command
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -78,5 +81,43 @@ func TestTerminals(t *testing.T) {
 			t.Errorf("%s: %t, want %t", name, got, want)
 		}
 		_ = f.Close()
+	}
+}
+
+// paintMode makes the test binary the process of a service with a tool. Its value is a file.
+const paintMode = "LOCKSTEP_TEST_PAINT"
+
+// painting is a service whose tool prints until it fails, and then makes the file.
+func painting(file string) Service {
+	return Service{Name: "video", Tools: []Tool{{Name: "paint", Run: func(_ context.Context, c Call) (err error) {
+		for err == nil {
+			_, err = fmt.Fprintln(c.Out, "a coat")
+		}
+		return errors.Join(err, os.WriteFile(file, nil, 0o600))
+	}}}}
+}
+
+// TestAToolEndsWithoutItsReader: `dlq list | head` gives back its messages, after head has ended.
+func TestAToolEndsWithoutItsReader(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "clean")
+	tool := exec.CommandContext(t.Context(), os.Args[0], "paint")
+	tool.Env = append(os.Environ(), paintMode+"="+file)
+	var stderr bytes.Buffer
+	tool.Stderr = &stderr
+	out, err := tool.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tool.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Error(err)
+	}
+	out.Close()
+	_ = tool.Wait()
+	if _, err := os.Stat(file); err != nil || tool.ProcessState.ExitCode() != 1 || !strings.Contains(stderr.String(), "broken pipe") {
+		t.Errorf("%v, %v, stderr %q; want exit code 1 and the reason, after the end of the tool", err, tool.ProcessState, stderr.String())
 	}
 }

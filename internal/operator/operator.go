@@ -16,9 +16,8 @@
 //
 // The packages in this list do the work. This package parses, asks and prints. The folder usage
 // has the help texts. Skip, purge, bump, redrive, discard, reset, reconcile --repair, rebuild
-// and erase cannot be undone. Therefore they only show their plan unless --yes is given or a
-// person at the terminal types a reason. With --json a command prints exactly one JSON object to
-// stdout. All other output goes to stderr.
+// and erase cannot be undone. Therefore they only show their plan unless --yes is given. With --json
+// a command prints exactly one JSON object to stdout. All other output goes to stderr.
 package operator
 
 import (

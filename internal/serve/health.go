@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/time/rate"
 
 	"example.com/lockstep/internal/rest"
 )
@@ -24,6 +25,8 @@ const (
 	// checkTimeout bounds all checks of one probe together. It is below the period of Cloud Run's
 	// readiness probe.
 	checkTimeout = 2 * time.Second
+	// sayAgain is how often the log repeats that a check fails, because anybody may ask, and how often.
+	sayAgain = 10 * time.Second
 )
 
 // Check is one condition of readiness.
@@ -41,6 +44,7 @@ type Check struct {
 type Health struct {
 	log      *slog.Logger
 	checks   []Check
+	sayings  []rate.Sometimes // of the failures of each check
 	draining atomic.Bool
 
 	// Admin is the listener of /healthz, /readyz and /metrics. If it is nil, they are on the
@@ -63,7 +67,11 @@ type heartbeat struct {
 
 // NewHealth returns a Health that is ready when all checks pass.
 func NewHealth(log *slog.Logger, checks ...Check) *Health {
-	return &Health{log: log, checks: checks, loops: map[string]heartbeat{}}
+	h := &Health{log: log, checks: checks, sayings: make([]rate.Sometimes, len(checks)), loops: map[string]heartbeat{}}
+	for i := range h.sayings {
+		h.sayings[i].Interval = sayAgain
+	}
+	return h
 }
 
 // Register expects a heartbeat of the named loop every 5 minutes from now on. The loop calls alive
@@ -137,16 +145,16 @@ func (h *Health) ready(w http.ResponseWriter, r *http.Request) {
 }
 
 // runChecks runs the checks. It logs the error of a failed check instead of returning it,
-// because such errors contain host names.
+// because such errors contain host names. It logs an error of each check once in ten seconds at most.
 func (h *Health) runChecks(ctx context.Context) (results map[string]string, passed bool) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	results, passed = map[string]string{}, true
-	for _, check := range h.checks {
+	for i, check := range h.checks {
 		results[check.Name] = "ok"
 		if err := check.Run(ctx); err != nil {
 			results[check.Name], passed = "failed", false
-			h.log.WarnContext(ctx, "readiness check failed", "check", check.Name, "error", err)
+			h.sayings[i].Do(func() { h.log.WarnContext(ctx, "readiness check failed", "check", check.Name, "error", err) })
 		}
 	}
 	return results, passed

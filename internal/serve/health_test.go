@@ -75,6 +75,23 @@ func TestReadinessShowsChecksAndLoops(t *testing.T) {
 	})
 }
 
+// Anybody may ask for readiness, and as often as they like.
+func TestAFailedCheckIsFewLines(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var logs lockedBuffer
+		failed := func(context.Context) error { return errors.New("refused") }
+		s := newService(&logs, serve.Check{Name: "migrated", Run: failed}, serve.Check{Name: "pool", Run: failed})
+		for range 100 {
+			do(s, http.MethodGet, "/readyz", nil)
+			time.Sleep(150 * time.Millisecond) // fake time, 15 s in all
+		}
+		if n := strings.Count(logs.String(), "readiness check failed"); n != 4 {
+			t.Errorf("%d lines in 15 s, want two of each check", n)
+		}
+	})
+}
+
 func TestAReadinessCheckGetsTwoSeconds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -4,10 +4,12 @@
 //
 // Metrics can always be scraped from Prometheus's default registry. Traces and metrics are
 // pushed over OTLP only if the standard variables name an endpoint (OTEL_EXPORTER_OTLP_ENDPOINT
-// or its per-signal forms) and OTEL_SDK_DISABLED is not true. All further OTEL_* variables have
+// or its per-signal forms), OTEL_SDK_DISABLED is not true, and OTEL_TRACES_EXPORTER or
+// OTEL_METRICS_EXPORTER names no other exporter instead, such as none. The only protocol is grpc:
+// [Setup] refuses any other OTEL_EXPORTER_OTLP_PROTOCOL. The further variables of the SDK for Go have
 // their standard meaning, including the sampler (OTEL_TRACES_SAMPLER) and the queue of spans
-// (OTEL_BSP_*), but for those that [Durations] names. Without an endpoint no span leaves the
-// process. The W3C trace context is still passed on, so that log lines of both services can be
+// (OTEL_BSP_*), but for those that [Durations] names. OTEL_PROPAGATORS has none. Without an
+// endpoint no span leaves the process. The W3C trace context is still passed on, so that log lines of both services can be
 // joined.
 package telemetry
 
@@ -83,13 +85,15 @@ func describe(ctx context.Context, service, version string) (*resource.Resource,
 	}
 	res, err := resource.New(ctx, resource.WithAttributes(attributes...), resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {
-		return nil, fmt.Errorf("describe service to telemetry: %w", err)
+		return nil, fmt.Errorf("describe service to telemetry: OTEL_RESOURCE_ATTRIBUTES: %w", err) // nothing else can fail
 	}
 	return res, nil
 }
 
 func tracerProvider(ctx context.Context, res *resource.Resource) (_ oteltrace.TracerProvider, flush func(context.Context) error, _ error) {
-	if !pushes("TRACES") {
+	if pushed, err := pushes("TRACES"); err != nil {
+		return nil, nil, err
+	} else if !pushed {
 		return idsOnly{}, func(context.Context) error { return nil }, nil
 	}
 	// The size of a request to the collector is not checked. The check takes a fifth of the time to
@@ -103,6 +107,10 @@ func tracerProvider(ctx context.Context, res *resource.Resource) (_ oteltrace.Tr
 }
 
 func meterProvider(ctx context.Context, res *resource.Resource) (*metric.MeterProvider, error) {
+	pushed, err := pushes("METRICS")
+	if err != nil {
+		return nil, err
+	}
 	scraped, err := prometheus.New(prometheus.WithProducer(Recorded()))
 	if err != nil {
 		return nil, fmt.Errorf("create prometheus exporter: %w", err)
@@ -112,7 +120,7 @@ func meterProvider(ctx context.Context, res *resource.Resource) (*metric.MeterPr
 	options := []metric.Option{
 		metric.WithResource(res), metric.WithReader(scraped), metric.WithExemplarFilter(exemplar.AlwaysOffFilter),
 	}
-	if pushes("METRICS") {
+	if pushed {
 		exporter, err := otlpmetricgrpc.New(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("create metric exporter: %w", err)
@@ -122,13 +130,29 @@ func meterProvider(ctx context.Context, res *resource.Resource) (*metric.MeterPr
 	return metric.NewMeterProvider(options...), nil
 }
 
-// pushes reports whether the environment asks for OTLP export of a signal.
-func pushes(signal string) bool {
-	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
-		return false
+// pushes reports whether the environment asks for OTLP export of a signal. It returns an error if the
+// environment asks for another protocol than this package has. Otherwise every export would fail, and the
+// error of the connection would not name the variable.
+func pushes(signal string) (bool, error) {
+	ofSignal := "OTEL_EXPORTER_OTLP_" + signal
+	exporters := os.Getenv("OTEL_" + signal + "_EXPORTER") // unset: otlp
+	switch {
+	case strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true"),
+		os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && os.Getenv(ofSignal+"_ENDPOINT") == "",
+		exporters != "" && !strings.Contains(exporters, "otlp"):
+		return false, nil
 	}
-	return os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" ||
-		os.Getenv("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT") != ""
+	for _, name := range []string{ofSignal + "_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
+		switch os.Getenv(name) {
+		case "":
+			continue
+		case "grpc":
+			return true, nil
+		}
+		return false, fmt.Errorf("%s must be grpc, and the endpoint a collector's port for gRPC, mostly 4317; "+
+			"or set OTEL_%s_EXPORTER to none", name, signal)
+	}
+	return true, nil
 }
 
 // maxAttributeBytes bounds each text of a span, so that the 2,560 spans that the SDK keeps take a few

@@ -89,6 +89,10 @@ func TestWithoutAnEndpointNothingIsPushed(t *testing.T) {
 	for name, env := range map[string]map[string]string{
 		"unset":    {},
 		"disabled": {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://COLLECTOR", "OTEL_SDK_DISABLED": "True"},
+		"another exporter": {
+			"OTEL_EXPORTER_OTLP_ENDPOINT": "http://COLLECTOR", "OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "prometheus",
+			"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", // of no exporter
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			shutdown := setup(t, env)
@@ -125,6 +129,39 @@ func TestSignalsWithAnEndpointArePushed(t *testing.T) {
 			}
 			if diff := cmp.Diff(want, shutdown()); diff != "" {
 				t.Errorf("pushed (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestTheProtocolOfASignalTakesPrecedence(t *testing.T) {
+	shutdown := setup(t, map[string]string{
+		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://COLLECTOR", "OTEL_TRACES_EXPORTER": "console,otlp",
+		"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json",
+	})
+	traceOnce(t)
+	if pushed := shutdown(); len(pushed) != 1 {
+		t.Errorf("pushed to %s, want traces", pushed)
+	}
+}
+
+// TestWrongVariablesAreNamed: with another protocol every export would fail, and no line of the log
+// would name the variable.
+func TestWrongVariablesAreNamed(t *testing.T) {
+	for name, tc := range map[string]struct{ value, endpoint string }{
+		"OTEL_EXPORTER_OTLP_PROTOCOL":         {"http/protobuf", "OTEL_EXPORTER_OTLP_ENDPOINT"},
+		"OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": {"http/json", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"},
+		"OTEL_RESOURCE_ATTRIBUTES":            {"no value", "OTEL_EXPORTER_OTLP_ENDPOINT"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(name, tc.value)
+			t.Setenv(tc.endpoint, "http://localhost:4318")
+			flush, err := telemetry.Setup(t.Context(), "video", "v9.8.7")
+			if err == nil || !strings.Contains(err.Error(), name) {
+				t.Errorf("error %v, want one that names %s", err, name)
+			}
+			if flush == nil {
+				t.Error("no function to call at the end")
 			}
 		})
 	}

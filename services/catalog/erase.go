@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -53,16 +52,16 @@ func NewErasure(db *pgxpool.Pool, owner *grpc.ClientConn, letters *deadletter.Ba
 // of the video. That row names the uploader. An id need not come from an event. Such an id may be
 // any text, or have capital letters.
 func (e *Erasure) Owned(ctx context.Context, aggregateType string, ids []string) (owned []string, err error) {
+	if aggregateType == engagementType {
+		return e.ownedEngagements(ids), nil
+	}
+	if aggregateType != videoType {
+		return nil, nil
+	}
 	written := map[string][]string{}
 	for _, id := range ids {
-		user, _, _ := strings.Cut(id, ":")
-		parsed, err := parseID(user)
-		switch {
-		case err != nil:
-		case aggregateType == videoType && user == id:
+		if parsed, invalid := parseID(id); invalid == nil {
 			written[parsed.String()] = append(written[parsed.String()], id)
-		case aggregateType == engagementType && parsed == e.User:
-			owned = append(owned, id)
 		}
 	}
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(written)), consistency.MaxPositions) {

@@ -118,11 +118,13 @@ func (e *Erasure) Erase(ctx context.Context, _ audit.Actor, erased func()) error
 		return err
 	}
 	for _, tenant := range tenants {
-		if err := e.deleteVideos(ctx, eraser(tenant), remove); err != nil {
-			return err
-		}
-		if err := e.deleteEngagements(ctx, eraser(tenant), remove); err != nil {
-			return err
+		for _, deleteRows := range []func(context.Context, auth.Principal, func(error) error) error{
+			e.deleteVideos,
+			e.deleteEngagements,
+		} {
+			if err := deleteRows(ctx, eraser(tenant), remove); err != nil {
+				return err
+			}
 		}
 	}
 	if err := e.forgetEvents(ctx); err != nil {

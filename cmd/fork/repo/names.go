@@ -15,6 +15,8 @@ func Plural(word string) string {
 	switch {
 	case strings.HasSuffix(word, "y") && len(word) > 1 && !strings.ContainsRune("aeiou", rune(word[len(word)-2])):
 		return word[:len(word)-1] + "ies"
+	case strings.HasSuffix(word, "iz"): // quizzes
+		return word + "zes"
 	case strings.HasSuffix(word, "s"), strings.HasSuffix(word, "x"), strings.HasSuffix(word, "z"),
 		strings.HasSuffix(word, "ch"), strings.HasSuffix(word, "sh"):
 		return word + "es"

@@ -6,6 +6,7 @@ func TestPlural(t *testing.T) {
 	t.Parallel()
 	for word, want := range map[string]string{
 		"apple": "apples", "category": "categories", "day": "days", "box": "boxes", "news": "newses", "match": "matches", "wish": "wishes", "class": "classes",
+		"quiz": "quizzes", "buzz": "buzzes", "topaz": "topazes",
 	} {
 		if got := Plural(word); got != want {
 			t.Errorf("plural of %s is %s, want %s", word, got, want)

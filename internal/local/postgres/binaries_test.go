@@ -9,9 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
 )
@@ -90,6 +92,18 @@ func TestDownloadOnce(t *testing.T) {
 	defer server.Close()
 	config := embeddedpostgres.DefaultConfig().BinaryRepositoryURL(server.URL)
 	cache := t.TempDir()
+	abandoned, underWay := filepath.Join(cache, "unpack-1"), filepath.Join(cache, "unpack-2")
+	for _, dir := range []string{abandoned, underWay} {
+		writePrograms(t, filepath.Join(dir, "postgres"), "initdb")
+		if err := os.Chtimes(dir, time.Time{}, time.Now().Add(-2*settled)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lock, err := tryLock(underWay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
 	for range 2 {
 		var log strings.Builder
 		dir, err := downloadTo(t.Context(), cache, &log, config)
@@ -109,8 +123,11 @@ func TestDownloadOnce(t *testing.T) {
 	if requests != 1 {
 		t.Errorf("fetched %d times, want once", requests)
 	}
-	if left, _ := filepath.Glob(filepath.Join(cache, "unpack-*")); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+	if left, _ := filepath.Glob(filepath.Join(cache, "unpack-*")); !slices.Equal(left, []string{underWay}) {
+		t.Errorf("left behind: %v, want only what another process unpacks", left)
+	}
+	if ran, _ := filepath.Glob(filepath.Join(cache, "*", "bin", "*"+hasRun)); len(ran) > 0 {
+		t.Errorf("the download has run programs: %v", ran)
 	}
 }
 
@@ -148,8 +165,47 @@ func TestAPrivateDirectoryIsNamed(t *testing.T) {
 	}
 }
 
-// postgresArchive returns a file in the form that the library fetches, with
-// programs that fail: running them is not part of this test.
+// hasRun is the ending of the file that a program of writePrograms makes next to itself.
+const hasRun = ".has-run"
+
+// TestInitdbSaysWhatFailed: the report of its progress does not hide the reason.
+func TestInitdbSaysWhatFailed(t *testing.T) {
+	t.Parallel()
+	bin := t.TempDir()
+	if err := os.Chmod(filepath.Dir(bin), 0o755); err != nil { // the server of root runs as another user
+		t.Fatal(err)
+	}
+	script := "#!/bin/sh\necho creating subdirectories\necho no space left >&2\nexit 1\n"
+	if err := os.WriteFile(filepath.Join(bin, "initdb"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d, err := newDirectory(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.remove()
+	err = (&Server{bin: bin, dir: d}).initialise(t.Context())
+	if err == nil || !strings.HasSuffix(err.Error(), ": no space left") || strings.Contains(err.Error(), "creating") {
+		t.Errorf("%v, want the reason only", err)
+	}
+}
+
+// TestARelativeDirectory: the server and initdb do not run in the directory of this process.
+func TestARelativeDirectory(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv("TMPDIR", ".")
+	d, err := newDirectory(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.remove()
+	if !filepath.IsAbs(d.path) {
+		t.Errorf("the server's files are in %s", d.path)
+	}
+}
+
+// postgresArchive returns a file in the form that the library fetches, with programs that fail. Nothing
+// runs them.
 func postgresArchive(tb testing.TB) string {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -190,7 +246,7 @@ func writePrograms(tb testing.TB, dir string, names ...string) {
 		tb.Fatal(err)
 	}
 	for _, name := range names {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n: >\"$0"+hasRun+"\"\nexit 1\n"), 0o755); err != nil {
 			tb.Fatal(err)
 		}
 	}

@@ -30,11 +30,14 @@ type directory struct {
 // newDirectory first removes the directories of killed processes. Then it creates an empty
 // directory that the server's user owns.
 func newDirectory(inMemory bool) (*directory, error) {
-	root, err := filepath.EvalSymlinks(temporary(inMemory))
+	root, err := filepath.Abs(temporary(inMemory)) // the server's programs run in another directory
+	if err == nil {
+		root, err = filepath.EvalSymlinks(root)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("temporary directory: %w", err)
 	}
-	sweep(root)
+	sweep(root, prefix)
 	var owner *syscall.Credential
 	if os.Geteuid() == 0 { // Postgres refuses root
 		if owner, err = unprivileged(); err != nil {
@@ -74,9 +77,9 @@ func (d *directory) remove() error {
 	return err
 }
 
-// sweep removes the directories that were left behind. It ignores failures, because it is only
-// housekeeping.
-func sweep(root string) {
+// sweep removes the directories with this prefix in root that were left behind. It ignores failures,
+// because it is only housekeeping.
+func sweep(root, prefix string) {
 	found, _ := filepath.Glob(filepath.Join(root, prefix+"*")) // fails on a malformed pattern only
 	for _, path := range found {
 		info, err := os.Stat(path)

@@ -19,6 +19,8 @@ const (
 	downloaded = embeddedpostgres.V17
 	// downloadTime bounds the download of some 15 MB and the unpacking.
 	downloadTime = 5 * time.Minute
+	// unpacking is the prefix of directories of downloads that are under way.
+	unpacking = "unpack-"
 )
 
 // download returns the directory of the downloaded programs. Only the first call on a machine
@@ -45,12 +47,18 @@ func downloadTo(ctx context.Context, cache string, log io.Writer, config embedde
 		return "", err
 	}
 	// The programs are unpacked in another directory and then moved as a whole, so that another
-	// process never finds only some of them.
-	aside, err := os.MkdirTemp(cache, "unpack-")
+	// process never finds only some of them. An interrupted download may leave the directory.
+	sweep(cache, unpacking)
+	aside, err := os.MkdirTemp(cache, unpacking)
 	if err != nil {
 		return "", err
 	}
 	defer os.RemoveAll(aside)
+	lock, err := tryLock(aside)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
 	if err := fetch(ctx, aside, config); err != nil {
 		return "", err
 	}
@@ -64,8 +72,9 @@ func downloadTo(ctx context.Context, cache string, log io.Writer, config embedde
 }
 
 // fetch unpacks the programs to dir/postgres. The library unpacks them only as a part of starting a
-// server, and as root the library cannot start a server. So fetch ignores the library's error if
-// the programs are there afterwards.
+// server. Nobody would stop that server if this process ended meanwhile, because pg_ctl detaches it. So
+// fetch makes the library fail right after the unpacking: the directory for the server's files is then
+// a file, initdb. fetch ignores the library's error if the programs are there.
 func fetch(ctx context.Context, dir string, config embeddedpostgres.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, downloadTime)
 	defer cancel()
@@ -75,15 +84,9 @@ func fetch(ctx context.Context, dir string, config embeddedpostgres.Config) erro
 	}
 	target := filepath.Join(dir, "postgres")
 	library := embeddedpostgres.NewDatabase(config.Version(downloaded).Port(uint32(port)).Logger(io.Discard).
-		CachePath(filepath.Join(dir, "archive")).RuntimePath(filepath.Join(dir, "run")).BinariesPath(target))
+		CachePath(filepath.Join(dir, "archive")).RuntimePath(filepath.Join(target, "bin", "initdb")).BinariesPath(target))
 	finished := make(chan error, 1)
-	go func() {
-		err := library.Start()
-		if err == nil {
-			err = library.Stop()
-		}
-		finished <- err
-	}()
+	go func() { finished <- library.Start() }()
 	select { // the library does not take a context
 	case err = <-finished:
 	case <-ctx.Done():

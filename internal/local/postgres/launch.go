@@ -42,8 +42,9 @@ func (s *Server) initialise(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, "initdb"),
 		"--pgdata="+s.dir.data(), "--username=postgres", "--auth=trust",
 		"--encoding=UTF8", "--locale=C", "--lc-ctype="+ctype, "--no-sync")
-	cmd.Dir, cmd.Env, cmd.SysProcAttr = s.dir.path, environment(), s.dir.asOwner()
-	out, err := cmd.CombinedOutput()
+	var complaints strings.Builder // without the report of progress, which would hide them
+	cmd.Dir, cmd.Env, cmd.SysProcAttr, cmd.Stderr = s.dir.path, environment(), s.dir.asOwner(), &complaints
+	err := cmd.Run()
 	switch {
 	case err == nil:
 		return nil
@@ -51,7 +52,7 @@ func (s *Server) initialise(ctx context.Context) error {
 		return fmt.Errorf("initdb: %w: Postgres refuses root, and the user with the id %d must be able to enter %s and %s",
 			err, s.dir.owner.Uid, s.dir.path, s.bin)
 	}
-	return fmt.Errorf("initdb: %w: %s", err, strings.TrimSpace(string(out)))
+	return fmt.Errorf("initdb: %w: %s", err, strings.TrimSpace(complaints.String()))
 }
 
 // launch starts the server on a free port, and waits until it answers.

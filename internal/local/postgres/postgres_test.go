@@ -118,7 +118,7 @@ func TestKilledParentLeavesNoServer(t *testing.T) {
 	if err := os.Chtimes(dir, old, old); err != nil {
 		t.Fatal(err)
 	}
-	sweep(filepath.Dir(dir))
+	sweep(filepath.Dir(dir), prefix)
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("the next start does not remove what the killed one left: %v", err)
 	}
@@ -134,7 +134,7 @@ func TestSweepKeepsRunningServers(t *testing.T) {
 	if err := os.Chtimes(d.path, old, old); err != nil {
 		t.Fatal(err)
 	}
-	sweep(filepath.Dir(d.path))
+	sweep(filepath.Dir(d.path), prefix)
 	if _, err := os.Stat(d.path); err != nil {
 		t.Errorf("swept a directory in use: %v", err)
 	}

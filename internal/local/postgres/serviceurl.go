@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/pkg/eventing/backoff"
 )
@@ -37,10 +38,11 @@ func ServiceURL(ctx context.Context, adminURL, database, role string) (string, e
 	if err != nil {
 		return "", err
 	}
-	config, err := pgx.ParseConfig(adminURL)
+	pool, err := pgxpool.ParseConfig(adminURL)
 	if err != nil {
 		return "", fmt.Errorf("administrator's database URL: %w", err)
 	}
+	config := pool.ConnConfig
 	u.User = url.User(role)
 	if config.Password != "" { // may also come from PGPASSWORD or a password file
 		password := derivePassword(config.Password, role)
@@ -55,8 +57,19 @@ func ServiceURL(ctx context.Context, adminURL, database, role string) (string, e
 	return u.String(), nil
 }
 
+// Connect opens one connection. The URL may have the settings of a pool, such as pool_max_conns, which
+// a server would refuse.
+func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.ConnectConfig(ctx, config.ConnConfig)
+}
+
 // parse parses the administrator's URL. It removes the parameters user, password and dbname,
-// because they would override parts of the URL. It moves the value of dbname to the URL's path.
+// because they would override parts of the URL. It moves the value of dbname to the URL's path. It also
+// removes search_path, because the services find their schemas by the search_path of their roles.
 func parse(adminURL string) (*url.URL, error) {
 	if !strings.HasPrefix(adminURL, "postgres://") && !strings.HasPrefix(adminURL, "postgresql://") {
 		return nil, errors.New("administrator's database URL: " +
@@ -70,7 +83,7 @@ func parse(adminURL string) (*url.URL, error) {
 	if name := query.Get("dbname"); name != "" {
 		u.Path = "/" + name
 	}
-	for _, name := range []string{"user", "password", "dbname"} {
+	for _, name := range []string{"user", "password", "dbname", "search_path"} {
 		query.Del(name)
 	}
 	u.RawQuery = query.Encode()

@@ -15,6 +15,7 @@ func TestServiceURLWithoutPassword(t *testing.T) {
 		{"same database", "postgres://admin@db.invalid:5433/app?sslmode=disable", "", "postgres://reader@db.invalid:5433/app?sslmode=disable"},
 		{"other database", "postgresql://admin@db.invalid/app", "test", "postgresql://reader@db.invalid/test"},
 		{"named in parameters", "postgres://db.invalid/?user=admin&dbname=app&sslmode=require", "", "postgres://reader@db.invalid/app?sslmode=require"},
+		{"a search_path", "postgres://admin@db.invalid/app?search_path=mine&pool_max_conns=9", "", "postgres://reader@db.invalid/app?pool_max_conns=9"},
 		{"parameters lose", "postgres://db.invalid/?user=admin&dbname=app", "test", "postgres://reader@db.invalid/test"},
 	}
 	for _, tt := range tests {

@@ -32,12 +32,13 @@ type Process struct {
 }
 
 // Start starts cmd, and keeps its output for [Process.Output]. If cmd has a Stderr, the output goes
-// there, too. On Linux, if this process ends before cmd, cmd gets the signal orphaned.
+// there, too. What that Stderr does not take is dropped, and the child goes on. On Linux, if this
+// process ends before cmd, cmd gets the signal orphaned.
 func Start(cmd *exec.Cmd, orphaned syscall.Signal) (*Process, error) {
 	p := &Process{cmd: cmd, done: make(chan struct{})}
 	var out io.Writer = &p.output
 	if cmd.Stderr != nil {
-		out = io.MultiWriter(&p.output, cmd.Stderr)
+		out = copied{&p.output, cmd.Stderr}
 	}
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.WaitDelay = drainTime
@@ -100,6 +101,20 @@ func (p *Process) Stop(sig syscall.Signal, grace time.Duration) error {
 	_ = p.cmd.Process.Kill()
 	<-p.done
 	return fmt.Errorf("stop %s: killed, still running %s after %s", p.cmd.Path, grace, sig)
+}
+
+// copied writes to a tail and to another writer, and never fails. After an error package exec would
+// close the child's output, and the child's next line would end the child. But a full disk or a
+// closed terminal of this process is no reason to end a service.
+type copied struct {
+	*tail
+
+	to io.Writer
+}
+
+func (c copied) Write(b []byte) (int, error) {
+	_, _ = c.to.Write(b)
+	return c.tail.Write(b)
 }
 
 // keep is how many bytes of a child's output are kept. These are some thirty lines, enough to

@@ -83,6 +83,41 @@ func TestOutputKeepsTheEnd(t *testing.T) {
 	}
 }
 
+// TestChildGoesOnWithoutItsLog: the writer of the log fails, as a file on a full disk does.
+func TestChildGoesOnWithoutItsLog(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command("sh", "-c", "while read -r line; do echo $line || exit 3; done; echo last")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = full{}
+	p, err := process.Start(cmd, syscall.SIGKILL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"one", "two", "three"} {
+		fmt.Fprintln(in, line) // fails if the child has ended, which the output shows
+		await(t, line, func() bool {
+			select {
+			case <-p.Done():
+				return true
+			default:
+				return strings.HasSuffix(p.Output(), line)
+			}
+		})
+	}
+	in.Close()
+	<-p.Done()
+	if got := p.Output(); got != "one\ntwo\nthree\nlast" {
+		t.Errorf("output %q, want all lines", got)
+	}
+}
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
 func TestStartReportsMissingProgram(t *testing.T) {
 	t.Parallel()
 	if _, err := process.Start(exec.Command("/nonexistent/program"), syscall.SIGKILL); err == nil {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
@@ -14,13 +15,13 @@ import (
 // would fail in each run. It would also begin again in each run, because an index that was not
 // finished is dropped. The settings are made after the start of a session, because a pooler may
 // refuse them in the start-up message. Open does not make the sessions of a read-only database
-// writable.
+// writable. The URL may have the settings of a pool, such as pool_max_conns.
 func (s Schema) Open(adminURL string) (*sql.DB, error) {
-	config, err := pgx.ParseConfig(adminURL)
+	config, err := pgxpool.ParseConfig(adminURL)
 	if err != nil {
 		return nil, err
 	}
-	return stdlib.OpenDB(*config, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
+	return stdlib.OpenDB(*config.ConnConfig, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
 		// First, because the other settings may take longer than the limit.
 		if _, err := conn.Exec(ctx, `SET statement_timeout = 0`); err != nil {
 			return err

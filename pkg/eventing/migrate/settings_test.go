@@ -40,7 +40,7 @@ func TestMigrationsHaveTheirOwnSettings(t *testing.T) {
 		}
 	}
 	schema := migrate.Schema{Name: "settings", Role: pgtest.Library.Role, Own: settings}
-	if err := schema.Up(t.Context(), pg.Admin, slog.New(slog.DiscardHandler)); err != nil {
+	if err := schema.Up(t.Context(), pg.Admin+"&pool_max_conns=7", slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	had := map[string]string{}

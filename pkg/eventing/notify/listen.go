@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/pkg/eventing/backoff"
 )
@@ -116,11 +117,11 @@ func (n *Notifier) connect(ctx context.Context) (*pgx.Conn, error) {
 
 func (n *Notifier) dial(ctx context.Context) (*pgx.Conn, error) {
 	if n.listenURL != "" {
-		cfg, err := pgx.ParseConfig(n.listenURL)
+		cfg, err := pgxpool.ParseConfig(n.listenURL) // the URL may have the settings of a pool
 		if err != nil {
 			return nil, errors.New("the URL to listen at cannot be parsed") // err may quote the password
 		}
-		return pgx.ConnectConfig(ctx, cfg)
+		return pgx.ConnectConfig(ctx, cfg.ConnConfig)
 	}
 	// To connect as the pool does, the pool's hooks must run, too, because they may supply a
 	// password.

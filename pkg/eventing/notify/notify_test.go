@@ -108,7 +108,7 @@ func TestNotifierUsesThePoolsHooks(t *testing.T) {
 func TestOthersAreNotified(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	first, second := join(t, db, db.URL, ""), join(t, db, db.URL, db.URL)
+	first, second := join(t, db, db.URL, ""), join(t, db, db.URL, db.URL+"&pool_max_conns=7")
 	other := migrate.Schema{Name: "other", Role: "other_service"}
 	if err := other.Up(t.Context(), db.Admin, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
