@@ -2,7 +2,7 @@
 # fetches. `make` alone lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help run token clients clients-check test test-localpubsub test-postgres crash fresh compose-check tf-check tf-provider lint fmt generate verify proto-release fork aggregate ci clean
+.PHONY: help run token tools clients clients-check test test-localpubsub test-postgres crash fresh compose-check tf-check tf-provider lint fmt generate verify proto-release fork aggregate ci clean
 
 # Extra arguments for the command behind run, test and bench.
 ARGS ?=
@@ -185,6 +185,9 @@ lint: $(LINTER) $(BUF) ## Lint Go and proto; refuse breaking changes of the rele
 fmt: $(LINTER) ## Format the Go code
 	$(LINT) fmt
 	@for module in $(NESTED); do (cd $$module && $(LINT) fmt) || exit 1; done
+
+# The tools that tests run. .ci/full builds them for each of its parts.
+tools: $(LINTER) $(BUF) $(GEN_GO) $(GEN_RPC)
 
 generate: $(BUF) $(GEN_GO) $(GEN_RPC) ## Regenerate the Go code of proto/, the Pub/Sub schemas, docs/grpc.md, and the files that follow from the tables of topics, metrics, alerts and boards
 	cd proto && buf generate
