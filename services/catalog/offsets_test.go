@@ -186,21 +186,43 @@ func TestDeploymentsDoNotAddUp(t *testing.T) {
 	s := newStarter(t)
 	s.save(t, time.Now())
 	for i := range 9 {
+		before := len(s.seeks.to)
 		s.start(t, fmt.Sprintf("hourly %d", i), Start{Back: 10 * time.Minute})
+		if sought := len(s.seeks.to) > before; sought != (i%2 == 0) {
+			t.Errorf("deployment %d: sought = %t, want a seek only when the one before is more than an hour ago", i, sought)
+		}
 		s.save(t, time.Now())
 		if ago := time.Since(s.seeks.to[len(s.seeks.to)-1]); ago > 3*time.Hour {
 			t.Errorf("deployment %d: the last seek was to %v ago", i, ago)
 		}
 		s.pass(t, 55*time.Minute)
 	}
-	if n := len(s.seeks.to); n != 5 {
-		t.Errorf("%d of 9 have sought, want those that find no replay under way", n)
-	}
 	for _, to := range s.seeks.to {
 		if to.Before(time.Now().Add(-10 * time.Hour)) {
 			t.Errorf("a seek to %v", to)
 		}
 	}
+}
+
+// A consumer that lags looks like a replay, and is none: a deployment seeks back from its position.
+func TestADeploymentOfAConsumerThatLags(t *testing.T) {
+	s := newStarter(t)
+	s.save(t, time.Now().Add(-30*time.Minute))
+	s.start(t, "one", Start{Back: 10 * time.Minute})
+	s.sought(t, 1, time.Now().Add(-50*time.Minute))
+}
+
+// A replay of a week may go on for as long: a deployment soon after it does not seek back from within.
+func TestADeploymentDuringALongReplay(t *testing.T) {
+	s := newStarter(t)
+	s.save(t, time.Now())
+	s.start(t, "one", Start{Earliest: true})
+	s.pass(t, 24*time.Hour)
+	s.start(t, "two", Start{Back: 10 * time.Minute})
+	s.sought(t, 1, time.Now().Add(-7*24*time.Hour))
+	s.pass(t, 7*24*time.Hour)
+	s.start(t, "three", Start{Back: 10 * time.Minute})
+	s.sought(t, 2, time.Now().Add(-20*time.Minute))
 }
 
 // A reset gives up what is older than its time: no deployment brings it back.
