@@ -66,22 +66,6 @@ func TestCollectShowsBothHalves(t *testing.T) {
 	}
 }
 
-// More rows than a Batch holds are a part of the dead letters, even if no message of them is left.
-func TestManyRowsWithoutMessagesArePartial(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	_, err := b.db.Exec(t.Context(), `
-		INSERT INTO inbox (consumer, event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time, status, attempts)
-		SELECT $1, gen_random_uuid(), 'VideoUpdated', 'video', n, 1, 'm', now(), 'dead', 5 FROM generate_series(1, $2::int) AS n`,
-		subscription, MaxLetters+1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if h := b.collect(t); len(h.Letters) != MaxLetters || !h.Partial {
-		t.Errorf("%d letters of %d, partial = %t", len(h.Letters), MaxLetters+1, h.Partial)
-	}
-}
-
 func TestRedriveAppliesInOrderOnceAndPublishesNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

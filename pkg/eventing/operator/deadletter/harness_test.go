@@ -57,6 +57,8 @@ type bench struct {
 	failing map[string]bool
 	// published counts the publishes of this process.
 	published int
+	// notReady is the number of pulls that the broker answers with no message, although it has some.
+	notReady int
 }
 
 func newBench(t *testing.T) *bench {
@@ -96,9 +98,17 @@ func (b *bench) intercept(ctx context.Context, method string, req, reply any, cc
 	if _, ok := req.(*pubsubpb.PublishRequest); ok {
 		b.published++
 	}
+	_, pull := req.(*pubsubpb.PullRequest)
+	empty := pull && b.notReady > 0
+	if empty {
+		b.notReady--
+	}
 	b.mu.Unlock()
-	if fails {
+	switch {
+	case fails:
 		return status.Error(codes.PermissionDenied, "not today")
+	case empty:
+		return nil // reply is empty
 	}
 	return invoke(ctx, method, req, reply, cc, opts...)
 }
@@ -171,10 +181,10 @@ func event(aggregate string, version int64) eventing.Event {
 	}
 }
 
-func (b *bench) send(t *testing.T, topic string, m *pubsubpb.PubsubMessage) {
+func (b *bench) send(t *testing.T, topic string, messages ...*pubsubpb.PubsubMessage) {
 	t.Helper()
 	_, err := b.client.TopicAdminClient.Publish(t.Context(), &pubsubpb.PublishRequest{
-		Topic: "projects/" + project + "/topics/" + topic, Messages: []*pubsubpb.PubsubMessage{m},
+		Topic: "projects/" + project + "/topics/" + topic, Messages: messages,
 	})
 	if err != nil {
 		t.Fatal(err)

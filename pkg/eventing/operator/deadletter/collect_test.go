@@ -1,0 +1,58 @@
+package deadletter
+
+import (
+	"slices"
+	"testing"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+)
+
+// More rows than a Batch holds are a part of the dead letters, even if no message of them is left.
+func TestManyRowsWithoutMessagesArePartial(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	_, err := b.db.Exec(t.Context(), `
+		INSERT INTO inbox (consumer, event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time, status, attempts)
+		SELECT $1, gen_random_uuid(), 'VideoUpdated', 'video', n, 1, 'm', now(), 'dead', 5 FROM generate_series(1, $2::int) AS n`,
+		subscription, MaxLetters+1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := b.collect(t); len(h.Letters) != MaxLetters || !h.Partial {
+		t.Errorf("%d letters of %d, partial = %t", len(h.Letters), MaxLetters+1, h.Partial)
+	}
+}
+
+// A Batch keeps a bounded number of messages in memory, and a bounded size of them. It says that there are more.
+func TestABatchIsBounded(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		publishes, each, size, want int
+	}{
+		"number": {MaxLetters/perCall + 1, perCall, 1, MaxLetters},
+		"size":   {maxBytes>>20 + 1, 1, 1 << 20, maxBytes >> 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			m := &pubsubpb.PubsubMessage{Data: make([]byte, tc.size)}
+			for range tc.publishes {
+				b.send(t, subscription+".dlq", slices.Repeat([]*pubsubpb.PubsubMessage{m}, tc.each)...)
+			}
+			if h := b.collect(t); len(h.Letters) != tc.want || !h.Partial {
+				t.Errorf("%d letters, want %d; partial = %t", len(h.Letters), tc.want, h.Partial)
+			}
+		})
+	}
+}
+
+// The broker may have a message that it does not have ready. A row that misses its message waits for it.
+func TestAMessageThatIsNotReady(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.deadLetter(t, event("late", 1))
+	b.set(func() { b.notReady = maxEmptyPulls + 1 })
+	if h := b.collect(t); len(h.Letters) != 1 || h.Letters[0].Messages != 1 {
+		t.Errorf("%+v, want the row with its message", h.Letters)
+	}
+}
