@@ -122,14 +122,20 @@ func (s *starter) save(t *testing.T, position time.Time) {
 	}
 }
 
-// pass lets time pass, in which the consumer keeps up.
-func (s *starter) pass(t *testing.T, d time.Duration) {
+// age lets time pass, in which no consumer works.
+func (s *starter) age(t *testing.T, d time.Duration) {
 	t.Helper()
 	_, err := s.admin.Exec(t.Context(), `
 		UPDATE catalog.engagement_offsets SET updated_at = updated_at - $1::interval, publish_time = publish_time - $1::interval`, d)
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// pass lets time pass, in which the consumer keeps up.
+func (s *starter) pass(t *testing.T, d time.Duration) {
+	t.Helper()
+	s.age(t, d)
 	s.save(t, time.Now())
 }
 
@@ -210,6 +216,29 @@ func TestADeploymentOfAConsumerThatLags(t *testing.T) {
 	s.save(t, time.Now().Add(-30*time.Minute))
 	s.start(t, "one", Start{Back: 10 * time.Minute})
 	s.sought(t, 1, time.Now().Add(-50*time.Minute))
+}
+
+// Deployments whose consumer never works, one after the other, do not move the group's position to the present:
+// a seek to there would acknowledge all that was published meanwhile.
+func TestDeploymentsWithoutAConsumer(t *testing.T) {
+	s := newStarter(t)
+	last := time.Now()
+	s.save(t, last)
+	for i := range 5 {
+		s.start(t, fmt.Sprint(i), Start{Back: 10 * time.Minute})
+		at, err := s.offsets.Load(t.Context())
+		if err != nil || at.SafePosition.After(last) {
+			t.Errorf("deployment %d: the safe position is %v after the last save (%v)", i, at.SafePosition.Sub(last), err)
+		}
+		for _, to := range s.seeks.to {
+			if to.After(last) {
+				t.Fatalf("deployment %d: a seek to %v after the last save", i, to.Sub(last))
+			}
+		}
+		s.age(t, 40*time.Minute)
+		last = last.Add(-40 * time.Minute)
+		s.seeks.to = nil
+	}
 }
 
 // A replay of a week may go on for as long: a deployment soon after it does not seek back from within.
