@@ -2,6 +2,7 @@ package deadletter
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
@@ -54,5 +55,53 @@ func TestAMessageThatIsNotReady(t *testing.T) {
 	b.set(func() { b.notReady = maxEmptyPulls + 1 })
 	if h := b.collect(t); len(h.Letters) != 1 || h.Letters[0].Messages != 1 {
 		t.Errorf("%+v, want the row with its message", h.Letters)
+	}
+}
+
+// A row that is no dead letter is none either if a dead letter of another event has its id.
+func TestASettledRowOfTheSameID(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	first := event("a", 1)
+	second := first
+	second.AggregateID = "z"
+	b.deadLetter(t, first)
+	b.redriveAll(t, b.collect(t))
+	b.send(t, subscription+".dlq", second.Message())
+	if h := b.collect(t); len(h.Letters) != 1 || h.Letters[0].AggregateID != "z" {
+		t.Errorf("%+v, want the second one only", h.Letters)
+	}
+}
+
+// The reason says that the broker wrote the dead letter, beside the error of the row.
+func TestADeadLetterOfTheBrokerWithARow(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	e := event("a", 2)
+	b.send(t, subscription+".dlq", e.Message())
+	_, err := b.db.Exec(t.Context(), `
+		INSERT INTO inbox (consumer, event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time, status, last_error)
+		VALUES ($1, $2, 'VideoUpdated', 'video', 'a', 2, 'm', now(), 'held', 'version 1 is missing')`, subscription, e.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := b.collect(t)
+	if len(h.Letters) != 1 || !strings.HasPrefix(h.Letters[0].Reason, byTheBroker) || !strings.HasSuffix(h.Letters[0].Reason, ": version 1 is missing") {
+		t.Errorf("%+v", h.Letters)
+	}
+}
+
+// The copies of a message are settled together.
+func TestCopiesOfAMessage(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	e := event("a", 1)
+	b.send(t, subscription+".dlq", e.Message(), e.Message())
+	h := b.collect(t)
+	if results := b.redriveAll(t, h); !slices.Equal(results, []Result{Applied}) || h.Letters[0].Messages != 2 {
+		t.Errorf("%v of %+v", results, h.Letters)
+	}
+	if b.acknowledged != 2 {
+		t.Errorf("%d messages are acknowledged, want both", b.acknowledged)
 	}
 }

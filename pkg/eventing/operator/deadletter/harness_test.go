@@ -55,8 +55,8 @@ type bench struct {
 	owner map[string]int64
 	// failing are the methods of the broker that answer UNAVAILABLE.
 	failing map[string]bool
-	// published counts the publishes of this process.
-	published int
+	// published counts the publishes of this process, and acknowledged the messages that it acknowledged.
+	published, acknowledged int
 	// notReady is the number of pulls that the broker answers with no message, although it has some.
 	notReady int
 }
@@ -95,13 +95,16 @@ func newBench(t *testing.T) *bench {
 func (b *bench) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	b.mu.Lock()
 	fails := b.failing[method]
-	if _, ok := req.(*pubsubpb.PublishRequest); ok {
+	empty := false
+	switch req := req.(type) {
+	case *pubsubpb.PublishRequest:
 		b.published++
-	}
-	_, pull := req.(*pubsubpb.PullRequest)
-	empty := pull && b.notReady > 0
-	if empty {
-		b.notReady--
+	case *pubsubpb.AcknowledgeRequest:
+		b.acknowledged += len(req.GetAckIds())
+	case *pubsubpb.PullRequest:
+		if empty = b.notReady > 0; empty {
+			b.notReady--
+		}
 	}
 	b.mu.Unlock()
 	switch {
