@@ -69,11 +69,11 @@ func (h *Batch) pull(ctx context.Context) error {
 	last := time.Now()
 	for empty := 0; ; {
 		got, err := h.queue.pull(ctx)
+		count += len(got)
+		bytes += h.keep(got, missing) // even with an error, so that Release gives them back
 		if err != nil {
 			return err
 		}
-		count += len(got)
-		bytes += h.keep(got, missing)
 		if len(got) > 0 {
 			empty, last = 0, time.Now()
 			if count >= MaxLetters || bytes >= maxBytes {

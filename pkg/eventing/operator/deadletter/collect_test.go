@@ -105,3 +105,19 @@ func TestCopiesOfAMessage(t *testing.T) {
 		t.Errorf("%d messages are acknowledged, want both", b.acknowledged)
 	}
 }
+
+// A Collect that fails gives back what it has leased, for the next one to find.
+func TestACollectThatFails(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.deadLetter(t, event("a", 1))
+	good := b.queue
+	b.queue = New(b.db, b.client, b.handler(), subscription, "no such subscription")
+	if _, err := b.queue.Collect(t.Context()); err == nil {
+		t.Fatal("Collect = nil, want an error")
+	}
+	b.queue = good
+	if h := b.collect(t); len(h.Letters) != 1 || h.Letters[0].Messages != 1 {
+		t.Errorf("%+v, want one with its message", h.Letters)
+	}
+}
