@@ -312,6 +312,9 @@ func TestPurgeTakesOldPublishedEventsOnly(t *testing.T) {
 	if n := b.count(t, `SELECT sum((record->>'purged')::int) FROM operator_actions WHERE action = 'purge' AND actor = 'ada'`); n != 2000 {
 		t.Errorf("the audit table has %d events, want 2000", n)
 	}
+	if n := b.count(t, `SELECT count(*) FROM operator_actions WHERE (record->>'purged')::int = 0`); n != 0 {
+		t.Errorf("the audit table has %d entries of nothing", n)
+	}
 	if n := b.count(t, `SELECT count(*) FROM outbox`); n != 10_000 {
 		t.Errorf("%d rows are left, want 10000", n)
 	}
