@@ -289,3 +289,17 @@ func TestManyExtraRows(t *testing.T) {
 		t.Errorf("%d rows differ, want %d", len(found), extra+behind)
 	}
 }
+
+// A row of the owner behind the reader's page is compared with the reader's row, on the next page.
+func TestARowBehindTheReadersPage(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 1)
+	p.exec(t, `UPDATE app.owned SET a = 'ffffffff-0000-4000-8000-000000000000', deleted_at = NULL`)
+	p.exec(t, `UPDATE app.copied SET a = 'ffffffff-0000-4000-8000-000000000000', deleted_at = NULL`)
+	p.exec(t, `INSERT INTO app.copied SELECT lpad(to_hex(n), 32, '0')::uuid, gen_random_uuid(), '', NULL, 1, now(), now() - interval '1 h', NULL, NULL
+		FROM generate_series(1, $1::int) AS n`, reconcile.PartRows)
+	found, _ := p.check(t, reconcile.Options{})
+	if len(found) != reconcile.PartRows || slices.ContainsFunc(found, func(d string) bool { return !strings.HasPrefix(d, "extra ") }) {
+		t.Errorf("%d differ, want %d rows that the owner does not have", len(found), reconcile.PartRows)
+	}
+}
