@@ -3,6 +3,7 @@ package projection_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -115,6 +116,9 @@ func (a *notes) Fetch(_ context.Context, ids []string, timeout time.Duration) (f
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.calls -= len(ids) - 1
+	if a.curt && len(found) == 0 {
+		return nil, 0, asOf, fmt.Errorf("none of them: %w", projection.ErrUnknown)
+	}
 	return found, a.epoch, asOf, nil
 }
 
