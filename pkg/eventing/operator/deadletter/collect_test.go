@@ -121,3 +121,21 @@ func TestACollectThatFails(t *testing.T) {
 		t.Errorf("%+v, want one with its message", h.Letters)
 	}
 }
+
+// A message may have text that Postgres cannot store. It can be discarded all the same, and the audit table keeps the rest.
+func TestDiscardOfAMessageWithZeroBytes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.send(t, subscription+".dlq", &pubsubpb.PubsubMessage{
+		Data: []byte("a\x00b"), Attributes: map[string]string{"k\x00": "v\x00w", "plain": `\u0041`}, OrderingKey: "o\x00",
+	})
+	h := b.collect(t)
+	if err := h.Discard(t.Context(), order, h.Letters[0]); err != nil {
+		t.Fatal(err)
+	}
+	kept := `SELECT count(*) FROM operator_actions WHERE action = 'discard' AND decode(record->>'data', 'base64') = '\x610062'
+		AND record->'attributes'->>'plain' = '\u0041' AND record::text LIKE '%"v%w"%' AND record->>'ordering_key' LIKE 'o%'`
+	if b.count(t, kept) != 1 || b.acknowledged != 1 {
+		t.Error("the audit table does not keep the message, or it is not acknowledged")
+	}
+}
