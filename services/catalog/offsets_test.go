@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -272,6 +273,27 @@ func TestAResetIsKnownToDeployments(t *testing.T) {
 	s.sought(t, 3, time.Now().Add(-20*time.Minute))
 }
 
+// A reset of one group leaves the rows of the others, of deployments, too.
+func TestAResetLeavesOtherGroups(t *testing.T) {
+	s := newStarter(t)
+	other := EngagementOffsets
+	other.Group, other.Subscription = "another", "video.events.catalog"
+	mine := s.offsets
+	s.offsets = checkpoint.New(s.pool, other, "host", quiet())
+	s.save(t, time.Now())
+	s.start(t, "one", Start{Earliest: true})
+	before, err := s.offsets.Rows(t.Context())
+	if err != nil || len(before) != 2 {
+		t.Fatalf("%+v, %v", before, err)
+	}
+	if err := mine.Reset(t.Context(), s.client, time.Now(), true, audit.Actor{By: "ada"}); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := s.offsets.Rows(t.Context()); err != nil || !reflect.DeepEqual(after, before) {
+		t.Errorf("%+v, %v; want %+v", after, err, before)
+	}
+}
+
 // A deployment that starts during a reset waits for it, and then starts from where that has
 // moved the group: a replay that an operator asked for is not acknowledged.
 func TestAStartWaitsForAReset(t *testing.T) {
@@ -399,6 +421,9 @@ func TestWindowsAreCompared(t *testing.T) {
 	}
 	if log := warns(8 * 24 * time.Hour); strings.Count(log, "level=ERROR") != 1 || !strings.Contains(log, "replayable=480h0m0s") {
 		t.Errorf("a topic that keeps 20 days: %s", log)
+	}
+	if r, err := checkpoint.ReadRetention(t.Context(), client, EngagementSubscription); err != nil || r.Oldest != 20*24*time.Hour {
+		t.Errorf("a topic that keeps 20 days: %+v, %v", r, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
