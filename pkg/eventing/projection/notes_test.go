@@ -39,7 +39,13 @@ func (*notes) Position(n note) inbox.Position {
 	return inbox.Position{Epoch: n.Epoch, Version: n.Version, Deleted: n.Deleted, EventID: n.EventID.UUID, At: n.At}
 }
 
-func (*notes) Apply(_ note, c inbox.Change) note { return c.Payload.(note) }
+func (*notes) Apply(n note, c inbox.Change) note {
+	if lost, ok := c.Payload.(projection.Lost); ok {
+		n.Deleted, n.At = true, lost.AsOf
+		return n
+	}
+	return c.Payload.(note)
+}
 
 func (*notes) Snapshot(n note) inbox.Change {
 	if n.Deleted {
