@@ -146,6 +146,34 @@ func TestOneBackfillAtATime(t *testing.T) {
 	}
 }
 
+// A page renews the lease. A backfill that another one has taken over does not give the other one's lease back.
+func TestALeaseOfABackfill(t *testing.T) {
+	t.Parallel()
+	f, l := setUp(t), newOwnersList()
+	leased := func(when string) {
+		t.Helper()
+		var yes bool
+		err := f.admin.QueryRow(t.Context(), `SELECT coalesce(leased_until > clock_timestamp() + interval '15 s', false) FROM catalog.backfills`).Scan(&yes)
+		if err != nil || !yes {
+			t.Errorf("%s there is no lease of a page, %v", when, err)
+		}
+	}
+	l.before = func() error {
+		switch len(l.asked) {
+		case 1:
+			f.leaseUntil(t, "clock_timestamp() + interval '10 s'")
+		case 2:
+			leased("after a page")
+			f.leaseUntil(t, "clock_timestamp() + interval '25 s', holder = gen_random_uuid()") // another one's
+		}
+		return nil
+	}
+	if _, err := f.fill(t.Context(), l, backfill.Options{}); !errors.Is(err, backfill.ErrRunning) {
+		t.Errorf("taken over: %v", err)
+	}
+	leased("after the end of the former one")
+}
+
 // An owner that is away is asked again. One that never answers ends the backfill.
 func TestABackfillTriesAgain(t *testing.T) {
 	t.Parallel()

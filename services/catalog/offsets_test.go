@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -122,14 +123,20 @@ func (s *starter) save(t *testing.T, position time.Time) {
 	}
 }
 
-// pass lets time pass, in which the consumer keeps up.
-func (s *starter) pass(t *testing.T, d time.Duration) {
+// age lets time pass, in which no consumer works.
+func (s *starter) age(t *testing.T, d time.Duration) {
 	t.Helper()
 	_, err := s.admin.Exec(t.Context(), `
 		UPDATE catalog.engagement_offsets SET updated_at = updated_at - $1::interval, publish_time = publish_time - $1::interval`, d)
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// pass lets time pass, in which the consumer keeps up.
+func (s *starter) pass(t *testing.T, d time.Duration) {
+	t.Helper()
+	s.age(t, d)
 	s.save(t, time.Now())
 }
 
@@ -186,21 +193,66 @@ func TestDeploymentsDoNotAddUp(t *testing.T) {
 	s := newStarter(t)
 	s.save(t, time.Now())
 	for i := range 9 {
+		before := len(s.seeks.to)
 		s.start(t, fmt.Sprintf("hourly %d", i), Start{Back: 10 * time.Minute})
+		if sought := len(s.seeks.to) > before; sought != (i%2 == 0) {
+			t.Errorf("deployment %d: sought = %t, want a seek only when the one before is more than an hour ago", i, sought)
+		}
 		s.save(t, time.Now())
 		if ago := time.Since(s.seeks.to[len(s.seeks.to)-1]); ago > 3*time.Hour {
 			t.Errorf("deployment %d: the last seek was to %v ago", i, ago)
 		}
 		s.pass(t, 55*time.Minute)
 	}
-	if n := len(s.seeks.to); n != 5 {
-		t.Errorf("%d of 9 have sought, want those that find no replay under way", n)
-	}
 	for _, to := range s.seeks.to {
 		if to.Before(time.Now().Add(-10 * time.Hour)) {
 			t.Errorf("a seek to %v", to)
 		}
 	}
+}
+
+// A consumer that lags looks like a replay, and is none: a deployment seeks back from its position.
+func TestADeploymentOfAConsumerThatLags(t *testing.T) {
+	s := newStarter(t)
+	s.save(t, time.Now().Add(-30*time.Minute))
+	s.start(t, "one", Start{Back: 10 * time.Minute})
+	s.sought(t, 1, time.Now().Add(-50*time.Minute))
+}
+
+// Deployments whose consumer never works, one after the other, do not move the group's position to the present:
+// a seek to there would acknowledge all that was published meanwhile.
+func TestDeploymentsWithoutAConsumer(t *testing.T) {
+	s := newStarter(t)
+	last := time.Now()
+	s.save(t, last)
+	for i := range 5 {
+		s.start(t, fmt.Sprint(i), Start{Back: 10 * time.Minute})
+		at, err := s.offsets.Load(t.Context())
+		if err != nil || at.SafePosition.After(last) {
+			t.Errorf("deployment %d: the safe position is %v after the last save (%v)", i, at.SafePosition.Sub(last), err)
+		}
+		for _, to := range s.seeks.to {
+			if to.After(last) {
+				t.Fatalf("deployment %d: a seek to %v after the last save", i, to.Sub(last))
+			}
+		}
+		s.age(t, 40*time.Minute)
+		last = last.Add(-40 * time.Minute)
+		s.seeks.to = nil
+	}
+}
+
+// A replay of a week may go on for as long: a deployment soon after it does not seek back from within.
+func TestADeploymentDuringALongReplay(t *testing.T) {
+	s := newStarter(t)
+	s.save(t, time.Now())
+	s.start(t, "one", Start{Earliest: true})
+	s.pass(t, 24*time.Hour)
+	s.start(t, "two", Start{Back: 10 * time.Minute})
+	s.sought(t, 1, time.Now().Add(-7*24*time.Hour))
+	s.pass(t, 7*24*time.Hour)
+	s.start(t, "three", Start{Back: 10 * time.Minute})
+	s.sought(t, 2, time.Now().Add(-20*time.Minute))
 }
 
 // A reset gives up what is older than its time: no deployment brings it back.
@@ -219,6 +271,27 @@ func TestAResetIsKnownToDeployments(t *testing.T) {
 	s.start(t, "one", Start{Earliest: true})
 	s.start(t, "two", Start{Back: 10 * time.Minute})
 	s.sought(t, 3, time.Now().Add(-20*time.Minute))
+}
+
+// A reset of one group leaves the rows of the others, of deployments, too.
+func TestAResetLeavesOtherGroups(t *testing.T) {
+	s := newStarter(t)
+	other := EngagementOffsets
+	other.Group, other.Subscription = "another", "video.events.catalog"
+	mine := s.offsets
+	s.offsets = checkpoint.New(s.pool, other, "host", quiet())
+	s.save(t, time.Now())
+	s.start(t, "one", Start{Earliest: true})
+	before, err := s.offsets.Rows(t.Context())
+	if err != nil || len(before) != 2 {
+		t.Fatalf("%+v, %v", before, err)
+	}
+	if err := mine.Reset(t.Context(), s.client, time.Now(), true, audit.Actor{By: "ada"}); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := s.offsets.Rows(t.Context()); err != nil || !reflect.DeepEqual(after, before) {
+		t.Errorf("%+v, %v; want %+v", after, err, before)
+	}
 }
 
 // A deployment that starts during a reset waits for it, and then starts from where that has
@@ -348,6 +421,9 @@ func TestWindowsAreCompared(t *testing.T) {
 	}
 	if log := warns(8 * 24 * time.Hour); strings.Count(log, "level=ERROR") != 1 || !strings.Contains(log, "replayable=480h0m0s") {
 		t.Errorf("a topic that keeps 20 days: %s", log)
+	}
+	if r, err := checkpoint.ReadRetention(t.Context(), client, EngagementSubscription); err != nil || r.Oldest != 20*24*time.Hour {
+		t.Errorf("a topic that keeps 20 days: %+v, %v", r, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

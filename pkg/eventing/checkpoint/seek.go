@@ -102,13 +102,13 @@ func (s *Store) Start(ctx context.Context, client *pubsub.Client, deployment str
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(`+groupLock+`)`, s.names.Group); err != nil {
 			return err
 		}
-		to, why, err := s.startAt(ctx, tx, back, retention.Oldest)
+		to, at, why, err := s.startAt(ctx, tx, back, retention.Oldest)
 		if err != nil {
 			return err
 		}
 		// If the group has no position, any message of the subscription may be undelivered. So the
 		// row gets a time before all messages, and later deployments read that time.
-		n, err := s.write(ctx, tx, "start "+deployment, "start", to, s.by)
+		n, err := s.write(ctx, tx, "start "+deployment, "start", to, at, s.by)
 		switch {
 		case err != nil:
 			return err
@@ -131,8 +131,12 @@ func (s *Store) Start(ctx context.Context, client *pubsub.Client, deployment str
 // startAt returns the time for a deployment's row, and the reason why there must be no seek to that
 // time. An empty reason means that a seek is allowed. oldest is the greatest age of a message. back
 // is the duration to subtract from the safe position, or zero for a seek to before the oldest
-// message.
-func (s *Store) startAt(ctx context.Context, tx pgx.Tx, back, oldest time.Duration) (to time.Time, why string, err error) {
+// message. at is for the row's updated_at; nil is the present.
+//
+// In a replay, to and at are the time of the group's newest row. So the deployment's row is no replay, and
+// does not make the other rows older. With the present time, deployments of a consumer that does not work would
+// move the position of the group past messages that were not applied, and a later one would seek to there.
+func (s *Store) startAt(ctx context.Context, tx pgx.Tx, back, oldest time.Duration) (to time.Time, at *time.Time, why string, err error) {
 	var now time.Time
 	var replaying bool
 	err = tx.QueryRow(ctx, `
@@ -141,21 +145,21 @@ func (s *Store) startAt(ctx context.Context, tx pgx.Tx, back, oldest time.Durati
 		  FROM (SELECT source, publish_time, updated_at, max(updated_at) OVER () AS newest FROM `+s.table+`
 		         WHERE consumer_group = $1 AND subscription = $2) AS o`, s.names.Group, s.names.Subscription).Scan(&now, &replaying)
 	if err != nil {
-		return to, "", err
+		return to, nil, "", err
 	}
 	if back == 0 {
-		return now.Add(-oldest), "", nil
+		return now.Add(-oldest), nil, "", nil
 	}
-	at, err := s.load(ctx, tx)
+	group, err := s.load(ctx, tx)
 	switch {
 	case err != nil:
-		return to, "", err
-	case at.SafePosition.IsZero():
-		return now.Add(-oldest), "the group has no position", nil
+		return to, nil, "", err
+	case group.SafePosition.IsZero():
+		return now.Add(-oldest), nil, "the group has no position", nil
 	case replaying:
-		return now, "the messages of an earlier seek may still come again", nil
+		return group.UpdatedAt, &group.UpdatedAt, "the messages of an earlier seek may still come again", nil
 	}
-	return at.SafePosition.Add(-back), "", nil
+	return group.SafePosition.Add(-back), nil, "", nil
 }
 
 // Reset moves the subscription to a time, forward or backward, and the group's position with it.
@@ -192,7 +196,7 @@ func (s *Store) Reset(ctx context.Context, client *pubsub.Client, to time.Time, 
 			_, err = tx.Exec(ctx, `UPDATE `+s.table+` SET publish_time = $2 WHERE consumer_group = $1`, s.names.Group, to)
 		}
 		if err == nil {
-			_, err = s.write(ctx, tx, "reset", "reset", to, o.By)
+			_, err = s.write(ctx, tx, "reset", "reset", to, nil, o.By)
 		}
 		if err != nil {
 			return fmt.Errorf("the subscription has moved, but the rows have not; repeat the reset: %w", err)
@@ -232,12 +236,15 @@ func (s *Store) recordReset(ctx context.Context, to time.Time, discard bool, o a
 	})
 }
 
-// write inserts the row of a reset or of a deployment, unless the row exists. rows is the number of
-// rows that it has inserted.
-func (s *Store) write(ctx context.Context, tx pgx.Tx, instance, source string, to time.Time, by string) (rows int64, err error) {
+// write inserts the row of a reset or of a deployment, unless the row exists. at is the row's
+// updated_at; nil is the present. rows is the number of rows that it has inserted.
+func (s *Store) write(
+	ctx context.Context, tx pgx.Tx, instance, source string, to time.Time, at *time.Time, by string,
+) (rows int64, err error) {
 	tag, err := tx.Exec(ctx, `
-		INSERT INTO `+s.table+` (consumer_group, instance, source, subscription, message_id, publish_time, lag_millis, updated_by)
-		VALUES ($1, $2, $3, $4, '', $5, greatest(0, 1000 * extract(epoch FROM clock_timestamp() - $5))::bigint, $6)
-		ON CONFLICT (consumer_group, instance) DO NOTHING`, s.names.Group, instance, source, s.names.Subscription, to, by)
+		INSERT INTO `+s.table+` (consumer_group, instance, source, subscription, message_id, publish_time, lag_millis, updated_at, updated_by)
+		VALUES ($1, $2, $3, $4, '', $5, greatest(0, 1000 * extract(epoch FROM clock_timestamp() - $5))::bigint,
+		        coalesce($6, clock_timestamp()), $7)
+		ON CONFLICT (consumer_group, instance) DO NOTHING`, s.names.Group, instance, source, s.names.Subscription, to, at, by)
 	return tag.RowsAffected(), err
 }

@@ -276,6 +276,10 @@ func TestFormerInstancesAreForgotten(t *testing.T) {
 	if n := b.count(t, `SELECT count(*) FROM offsets WHERE source = 'save' AND consumer_group = 'g'`); n != 1 {
 		t.Errorf("%d rows of instances, want the one that runs", n)
 	}
+	other := checkpoint.New(b.db, checkpoint.Names{Table: "offsets", Group: "other", Metrics: "test.offset"}, "here", slog.New(slog.DiscardHandler))
+	if err := other.Forget(t.Context()); err != nil { // it stands still, whatever the first one does
+		t.Fatal(err)
+	}
 	if n := b.count(t, `SELECT count(*) FROM offsets`); n != 18-3+1 {
 		t.Errorf("%d rows", n)
 	}

@@ -1,6 +1,7 @@
 package notify_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -124,6 +125,10 @@ func TestOthersAreNotified(t *testing.T) {
 	if b := second.next(t, "a"); !b.Mentions("b") || b.Mentions("c") {
 		t.Error("a and b were published, and not c")
 	}
+	first.Publish("d")
+	if b := second.next(t, "d"); b.Mentions("a") {
+		t.Error("a was published once, and notified twice")
+	}
 	var many []string
 	for i := range 1001 {
 		many = append(many, fmt.Sprint("key ", i))
@@ -173,4 +178,62 @@ func TestWithoutListening(t *testing.T) {
 	if unconnected.Connected() {
 		t.Error("connected without a connection")
 	}
+}
+
+// Between two notifications is a pause, because each takes a lock of the whole cluster.
+func TestNotificationsArePaused(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	n := notify.New(db.Pool(t, db.URL), "", "test", slog.New(slog.DiscardHandler))
+	n.Every = 24 * time.Hour
+	slow, other, witness := joined(t, n), join(t, db, db.URL, ""), join(t, db, db.URL, "")
+	for _, p := range []process{slow, other, witness} {
+		p.everything(t)
+	}
+	slow.Publish("first")
+	witness.next(t, "first")
+	slow.Publish("second")
+	hung := time.After(patience)
+	for i := range 50 { // a second notification would come before or after one of these
+		key := fmt.Sprint("key ", i)
+		other.Publish(key)
+		for found := false; !found; {
+			select {
+			case b := <-witness.heard:
+				if found = b.Mentions(key); b.Mentions("second") && !b.Mentions("a key that no process publishes") {
+					t.Fatal("a second notification has come at once")
+				}
+			case <-hung:
+				t.Fatalf("not notified of %q", key)
+			}
+		}
+	}
+}
+
+// The error of a URL that cannot be parsed, which is logged, does not quote the password.
+func TestTheLogHasNoPassword(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	said := make(chan []byte, 1)
+	n := notify.New(db.Pool(t, db.URL), "host=localhost password = 'secret", "test", slog.New(slog.NewTextHandler(first(said), nil)))
+	joined(t, n)
+	select {
+	case line := <-said:
+		if bytes.Contains(line, []byte("secret")) || !bytes.Contains(line, []byte("cannot be parsed")) {
+			t.Errorf("%s", line)
+		}
+	case <-time.After(patience):
+		t.Error("nothing is logged")
+	}
+}
+
+// first is the first line of a log.
+type first chan []byte
+
+func (f first) Write(line []byte) (int, error) {
+	select {
+	case f <- bytes.Clone(line):
+	default:
+	}
+	return len(line), nil
 }

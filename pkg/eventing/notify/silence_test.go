@@ -103,14 +103,23 @@ const patience = 2 * time.Minute
 // hasty runs a notifier on url with short pauses, so that it soon probes its connection.
 func hasty(t *testing.T, db *pgtest.DB, url string) (b *Notifier, onNotify chan Notification) {
 	t.Helper()
-	b, onNotify = New(db.Pool(t, url), "", "test", slog.New(slog.DiscardHandler)), make(chan Notification, 1000)
-	soon := backoff.Policy{Base: 10 * time.Millisecond, Cap: 10 * time.Millisecond}
-	b.pauses = pauses{silence: 50 * time.Millisecond, answer: 500 * time.Millisecond, retry: soon, noDelivery: soon}
+	b = New(db.Pool(t, url), "", "test", slog.New(slog.DiscardHandler))
+	return b, run(t, b, soon)
+}
+
+// soon is a short pause.
+var soon = backoff.Policy{Base: 10 * time.Millisecond, Cap: 10 * time.Millisecond}
+
+// run runs b with short pauses besides noDelivery.
+func run(t *testing.T, b *Notifier, noDelivery backoff.Policy) (onNotify chan Notification) {
+	t.Helper()
+	onNotify = make(chan Notification, 1000)
+	b.pauses = pauses{silence: 50 * time.Millisecond, answer: 500 * time.Millisecond, retry: soon, noDelivery: noDelivery}
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- b.Run(ctx, func(n Notification) { onNotify <- n }) }()
 	t.Cleanup(func() { stop(); <-ended })
-	return b, onNotify
+	return onNotify
 }
 
 // changed waits until b has started or stopped receiving.
@@ -179,13 +188,28 @@ func TestAConnectionWithoutNotificationsIsTriedAgain(t *testing.T) {
 	w.setBroken(true)
 	b, onNotify := hasty(t, db, url)
 	if err := b.listenOnce(t.Context(), nil); err != errNoDelivery { //nolint:errorlint // not wrapped
-		t.Fatalf("%v, want errDeaf", err)
+		t.Fatalf("%v, want errNoDelivery", err)
 	}
 	w.setBroken(false)
 	changed(t, onNotify, "when the stall is over")
 	other, _ := hasty(t, db, db.URL)
 	other.Publish("a")
 	changed(t, onNotify, "when another one rings")
+}
+
+// A URL to listen at is none of a pooler, so a connection to it is tried again soon.
+func TestAURLToListenAtIsTriedAgainSoon(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	w, url := newWire(t, db.URL)
+	w.setBroken(true)
+	n := New(db.Pool(t, db.URL), url, "test", slog.New(slog.DiscardHandler))
+	onNotify := run(t, n, backoff.Policy{Base: 24 * time.Hour, Cap: 24 * time.Hour})
+	if err := n.listenOnce(t.Context(), nil); err != errNoDelivery { //nolint:errorlint // not wrapped
+		t.Fatalf("%v, want errNoDelivery", err)
+	}
+	w.setBroken(false)
+	n.becomes(t, true, onNotify, "when the stall is over")
 }
 
 // Behind a transaction pooler a notifier sends and does not receive. If the URL shows the
@@ -203,7 +227,7 @@ func TestBehindATransactionPooler(t *testing.T) {
 		t.Error("it tries to listen")
 	}
 	if err := unconnected.listenOnce(t.Context(), nil); err != errNoDelivery { //nolint:errorlint // not wrapped
-		t.Errorf("%v, want errDeaf", err)
+		t.Errorf("%v, want errNoDelivery", err)
 	}
 	_, onNotify := hasty(t, db, db.URL)
 	changed(t, onNotify, "at first")

@@ -93,7 +93,7 @@ func (p *Projection[S]) nextIncomplete(ctx context.Context, after string) ([]str
 // how many could not be written. A row is left for the next pass if the owner does not know it, or
 // if the owner's answer is from before the row.
 func (p *Projection[S]) complete(ctx context.Context, ids []string) (written, failed int, err error) {
-	rows, _, asOf, err := p.aggregate.Fetch(ctx, ids, repairTimeout)
+	rows, _, asOf, err := p.fetchAll(ctx, ids, repairTimeout)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -8,9 +8,11 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/projection"
 	"example.com/lockstep/pkg/eventing/txn"
@@ -87,5 +89,34 @@ func TestOddRowsHoldUpNoCompletion(t *testing.T) {
 	})
 	if n := strings.Count(s.said.String(), "cannot be written"); n != 100 {
 		t.Errorf("%d lines of %d rows, want 100", n, oddRows)
+	}
+}
+
+// Incomplete rows that the owner does not know hold up no others, also if it answers a call for
+// nothing but such rows with an error.
+func TestUnknownRowsHoldUpNoCompletion(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	s.asOf, s.curt = minuteOf(30), true
+	const unknown = consistency.MaxPositions
+	for i := range unknown + 1 {
+		s.apply(t, change(inbox.Put, newNote(fmt.Sprintf("a/%03d", i), 1, 1, "incomplete")))
+	}
+	s.has(newNote(fmt.Sprintf("a/%03d", unknown), 1, 2, "whole"))
+	ctx, stop := context.WithCancel(t.Context())
+	counts, ended := make(chan int64, 10), make(chan error, 1)
+	p := projection.New(txn.NewWriter(s.db), old{s.notes, t, counts}, s.waiters, slog.New(slog.NewTextHandler(&s.said, nil)))
+	go func() { ended <- p.Complete(ctx, func() {}) }()
+	select {
+	case n := <-counts:
+		if n != unknown {
+			t.Errorf("%d rows are incomplete after a pass, want %d", n, unknown)
+		}
+	case <-time.After(time.Minute):
+		t.Error("no pass has ended")
+	}
+	stop()
+	if err := <-ended; err != nil || strings.Contains(s.said.String(), "level=WARN") {
+		t.Errorf("%v; %s", err, s.said.String())
 	}
 }

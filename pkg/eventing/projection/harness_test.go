@@ -88,6 +88,7 @@ type shelf struct {
 	mu    sync.Mutex
 	owner map[string]note
 	away  error
+	curt  bool      // Fetch fails if the owner knows none of the ids
 	asOf  time.Time // of the owner's answers
 	epoch int64     // of the owner's answers about what it does not know
 	asked []string

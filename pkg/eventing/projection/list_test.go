@@ -70,6 +70,7 @@ func TestListIsBroughtForward(t *testing.T) {
 		epoch  int64 // the owner's
 		tenant string
 		away   error
+		curt   bool
 
 		outcome consistency.Outcome
 		err     error
@@ -88,13 +89,14 @@ func TestListIsBroughtForward(t *testing.T) {
 		"lost, and nothing is left":    {wanted: all[2:], epoch: 3, outcome: consistency.Authority, page: before, asked: []string{"b/1"}},
 		"unknown, in the same epoch":   {wanted: all[2:], epoch: 2, outcome: consistency.Failed, err: consistency.ErrAhead, asked: []string{"b/1"}},
 		"unknown, in an epoch to come": {wanted: []consistency.Position{at("b/1", 3, 1)}, epoch: 2, outcome: consistency.Failed, err: consistency.ErrAhead, asked: []string{"b/1"}},
+		"unknown, and no more is said": {wanted: all[2:], epoch: 3, curt: true, outcome: consistency.Failed, err: consistency.ErrAhead, asked: []string{"b/1"}},
 		"the owner is older":           {wanted: all[1:2], owner: []note{behind}, outcome: consistency.Failed, err: consistency.ErrAhead, asked: []string{"a/2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := &pages{shelf: newShelf(t), t: t, tenant: tc.tenant}
 			p.apply(t, change(inbox.Put, there), change(inbox.Put, behind))
-			p.away, p.epoch = tc.away, tc.epoch
+			p.away, p.epoch, p.curt = tc.away, tc.epoch, tc.curt
 			p.has(tc.owner...)
 			outcome, stale, err := p.List(t.Context(), consistency.NewReader(p.waiters), p.writer, require(t, tc.ask, tc.wanted...), p)
 			if outcome != tc.outcome || !errors.Is(err, tc.err) {

@@ -3,6 +3,7 @@ package projection_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -38,7 +39,13 @@ func (*notes) Position(n note) inbox.Position {
 	return inbox.Position{Epoch: n.Epoch, Version: n.Version, Deleted: n.Deleted, EventID: n.EventID.UUID, At: n.At}
 }
 
-func (*notes) Apply(_ note, c inbox.Change) note { return c.Payload.(note) }
+func (*notes) Apply(n note, c inbox.Change) note {
+	if lost, ok := c.Payload.(projection.Lost); ok {
+		n.Deleted, n.At = true, lost.AsOf
+		return n
+	}
+	return c.Payload.(note)
+}
 
 func (*notes) Snapshot(n note) inbox.Change {
 	if n.Deleted {
@@ -115,6 +122,9 @@ func (a *notes) Fetch(_ context.Context, ids []string, timeout time.Duration) (f
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.calls -= len(ids) - 1
+	if a.curt && len(found) == 0 {
+		return nil, 0, asOf, fmt.Errorf("none of them: %w", projection.ErrUnknown)
+	}
 	return found, a.epoch, asOf, nil
 }
 

@@ -56,6 +56,16 @@ func (p *Projection[S]) fetch(ctx context.Context, id string, timeout time.Durat
 	return rows[0], epoch, asOf, nil
 }
 
+// fetchAll is the aggregate's Fetch. That the owner knows none of the ids is no error.
+func (p *Projection[S]) fetchAll(ctx context.Context, ids []string, timeout time.Duration,
+) (rows []S, epoch int64, asOf time.Time, err error) {
+	rows, epoch, asOf, err = p.aggregate.Fetch(ctx, ids, timeout)
+	if errors.Is(err, ErrUnknown) {
+		return nil, epoch, asOf, nil
+	}
+	return rows, epoch, asOf, err
+}
+
 // tenant returns the tenant of the owner's state.
 func (p *Projection[S]) tenant(row S) string {
 	return cmp.Or(p.aggregate.Snapshot(row).Event.TenantID, eventing.DefaultTenant)
@@ -161,7 +171,7 @@ func (p *Projection[S]) BringForward(ctx context.Context, w *txn.Writer, require
 	for i, s := range stale {
 		ids[i] = s.ID
 	}
-	rows, epoch, asOf, err := p.aggregate.Fetch(ctx, ids, consistency.FetchTimeout)
+	rows, epoch, asOf, err := p.fetchAll(ctx, ids, consistency.FetchTimeout)
 	if err != nil {
 		return left, err
 	}

@@ -79,3 +79,28 @@ func TestARunOfADoneRebuild(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A rebuild ends also if a person has removed a part of it by hand. Without the shadow, for
+// example, the mirror makes each write of the served table fail until Finish has removed it.
+func TestFinishAfterARemovalByHand(t *testing.T) {
+	t.Parallel()
+	for name, sql := range map[string]string{
+		"shadow":  `DROP TABLE one_shadow`,
+		"trigger": `DROP TRIGGER mirror_inserted ON one`,
+		"mirror":  `DROP FUNCTION mirror_one() CASCADE`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, 10)
+			f.run(t)
+			f.exec(t, sql)
+			if err := f.Finish(t.Context(), ada, false); err != nil {
+				t.Fatal(err)
+			}
+			f.phase(t, rebuild.None)
+			f.serve(t, `UPDATE one SET version = version + 1`)
+			f.serve(t, `INSERT INTO one (a, version, updated_at) VALUES ($1, 1, now())`, newID())
+			f.run(t)
+		})
+	}
+}

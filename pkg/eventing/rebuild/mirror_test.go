@@ -93,3 +93,16 @@ func TestDamageThatIsCopied(t *testing.T) {
 	}
 	f.same(t, "one", "two")
 }
+
+// A row of a later epoch is later than one of a higher version: it is carried over.
+func TestARowOfALaterEpochIsCarried(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, 50)
+	f.exec(t, `UPDATE present SET epoch = 2`)
+	f.exec(t, `UPDATE one SET epoch = 2, version = 1, body = 'of epoch 2' WHERE version = 3`)
+	f.run(t)
+	f.same(t, "one", "two")
+	if n := ask[int64](t, f, `SELECT count(*) FROM one WHERE epoch = 2`)[0]; n != 10 {
+		t.Errorf("%d rows are of epoch 2, want 10", n)
+	}
+}

@@ -131,7 +131,8 @@ func (r *Rebuild) Rollback(ctx context.Context, by audit.Actor) error {
 // Finish removes the tables that are not served, and ends the rebuild in any phase. In the phase
 // Checking, when served rows may still differ from their owner's, Finish requires that unchecked is
 // true. If the statement after the exchange fails, Finish removes the tables all the same, and
-// returns the error of the statement.
+// returns the error of the statement. A part that a person has removed by hand is no error: without its
+// shadow the mirror makes the events fail, and Finish is the way out.
 func (r *Rebuild) Finish(ctx context.Context, by audit.Actor, unchecked bool) error {
 	return r.alone(ctx, func() error {
 		s, err := r.State(ctx)
@@ -145,7 +146,11 @@ func (r *Rebuild) Finish(ctx context.Context, by audit.Actor, unchecked bool) er
 			after = r.runAfter(ctx)
 		}
 		err = r.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-			if err := r.lock(ctx, tx); err != nil {
+			left, err := lines(ctx, tx, `SELECT name FROM unnest($1::text[]) AS name WHERE to_regclass(quote_ident(name)) IS NOT NULL`, r.shadows)
+			if err != nil {
+				return err
+			}
+			if err := r.lock(ctx, tx, left); err != nil {
 				return err
 			}
 			if err := r.drop(ctx, tx, s); err != nil {

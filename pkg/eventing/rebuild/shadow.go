@@ -97,8 +97,9 @@ func (r *Rebuild) drop(ctx context.Context, tx pgx.Tx, s State) error {
 	}
 	var statements []string
 	for _, p := range r.parts {
-		statements = append(statements, p.sql(`DROP TRIGGER mirror_inserted ON {table}; DROP TRIGGER mirror_updated ON {table};
-			DROP TRIGGER mirror_deleted ON {table}; DROP FUNCTION {mirror}(); DROP TABLE {shadow}`))
+		statements = append(statements, p.sql(`DROP TRIGGER IF EXISTS mirror_inserted ON {table};
+			DROP TRIGGER IF EXISTS mirror_updated ON {table}; DROP TRIGGER IF EXISTS mirror_deleted ON {table};
+			DROP FUNCTION IF EXISTS {mirror}(); DROP TABLE IF EXISTS {shadow}`))
 	}
 	_, err := tx.Exec(ctx, strings.Join(append(statements, `DROP TABLE rebuild_state`), "; "))
 	return err

@@ -32,7 +32,7 @@ func (r *Rebuild) swap(ctx context.Context, by audit.Actor, action string, s Sta
 		if err := s.update(ctx, tx, `UPDATE rebuild_state SET phase = $3, changed_at = clock_timestamp()`, to); err != nil {
 			return err
 		}
-		if err := r.lock(ctx, tx); err != nil {
+		if err := r.lock(ctx, tx, r.shadows); err != nil {
 			return err
 		}
 		for _, p := range r.parts {
@@ -56,10 +56,10 @@ func since(err error) error {
 	return err
 }
 
-// lock locks the served tables first, and then the shadows. The transactions whose rows the mirror
+// lock locks the served tables first, and then these shadows. The transactions whose rows the mirror
 // copies lock the tables in the same order.
-func (r *Rebuild) lock(ctx context.Context, tx pgx.Tx) error {
-	tables := slices.Concat(r.tables, r.shadows)
+func (r *Rebuild) lock(ctx context.Context, tx pgx.Tx, shadows []string) error {
+	tables := slices.Concat(r.tables, shadows)
 	if err := calm(ctx, tx, tables); err != nil {
 		return err
 	}

@@ -204,21 +204,52 @@ func TestForgedIDs(t *testing.T) {
 	}
 }
 
-// stuck answers without an end.
-type stuck struct{ *reconcile.Table }
+// confused gives other answers than asked for.
+type confused struct {
+	*reconcile.Table
 
-func (s stuck) Part(ctx context.Context, d reconcile.Definition, from string) (reconcile.Part, error) {
-	p, err := s.Table.Part(ctx, d, from)
-	p.Until = from
+	part func(p *reconcile.Part, from string)
+	page func(p *reconcile.Page, in reconcile.Range)
+}
+
+func (c confused) Part(ctx context.Context, d reconcile.Definition, from string) (reconcile.Part, error) {
+	p, err := c.Table.Part(ctx, d, from)
+	c.part(&p, from)
 	return p, err
 }
 
-func TestAnOwnerThatRepeatsItselfEndsTheCheck(t *testing.T) {
+func (c confused) Page(ctx context.Context, d reconcile.Definition, r reconcile.Range) (reconcile.Page, error) {
+	p, err := c.Table.Page(ctx, d, r)
+	c.page(&p, r)
+	return p, err
+}
+
+// An owner that repeats itself does not keep a check going for ever, and one that leaves rows out does not hide them.
+func TestAnOwnerThatAnswersAnotherQuestion(t *testing.T) {
 	t.Parallel()
-	p := newPair(t, 10)
-	p.Owner = stuck{p.owner.Table}
-	if _, err := p.Check(t.Context(), reconcile.Options{}, p); err == nil || !strings.Contains(err.Error(), "no answer") {
-		t.Errorf("the check ended with %v", err)
+	for name, tc := range map[string]confused{
+		"the same digests again":      {part: func(p *reconcile.Part, from string) { p.Until = from }},
+		"digests of later rows":       {part: func(p *reconcile.Part, _ string) { p.Leaves[0].From = newID() + ":" + newID() }},
+		"no digests":                  {part: func(p *reconcile.Part, _ string) { p.Leaves = nil }},
+		"the same rows again":         {page: func(p *reconcile.Page, in reconcile.Range) { p.Until = in.From }},
+		"rows of more than the range": {page: func(p *reconcile.Page, _ reconcile.Range) { p.Until = strings.Replace(p.Until, "f", "g", 1) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPair(t, 10)
+			p.exec(t, `UPDATE app.copied SET body = 'wrong'`)
+			tc.Table = p.owner.Table
+			if tc.part == nil {
+				tc.part = func(*reconcile.Part, string) {}
+			}
+			if tc.page == nil {
+				tc.page = func(*reconcile.Page, reconcile.Range) {}
+			}
+			p.Owner = tc
+			if _, err := p.Check(t.Context(), reconcile.Options{}, p); err == nil || !strings.Contains(err.Error(), "no answer") {
+				t.Errorf("the check ended with %v", err)
+			}
+		})
 	}
 }
 
@@ -256,5 +287,19 @@ func TestManyExtraRows(t *testing.T) {
 	insert("copied", "4", behind)
 	if found, _ := p.check(t, reconcile.Options{}); len(found) != extra+behind {
 		t.Errorf("%d rows differ, want %d", len(found), extra+behind)
+	}
+}
+
+// A row of the owner behind the reader's page is compared with the reader's row, on the next page.
+func TestARowBehindTheReadersPage(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 1)
+	p.exec(t, `UPDATE app.owned SET a = 'ffffffff-0000-4000-8000-000000000000', deleted_at = NULL`)
+	p.exec(t, `UPDATE app.copied SET a = 'ffffffff-0000-4000-8000-000000000000', deleted_at = NULL`)
+	p.exec(t, `INSERT INTO app.copied SELECT lpad(to_hex(n), 32, '0')::uuid, gen_random_uuid(), '', NULL, 1, now(), now() - interval '1 h', NULL, NULL
+		FROM generate_series(1, $1::int) AS n`, reconcile.PartRows)
+	found, _ := p.check(t, reconcile.Options{})
+	if len(found) != reconcile.PartRows || slices.ContainsFunc(found, func(d string) bool { return !strings.HasPrefix(d, "extra ") }) {
+		t.Errorf("%d differ, want %d rows that the owner does not have", len(found), reconcile.PartRows)
 	}
 }

@@ -178,13 +178,7 @@ func TestASlowOwner(t *testing.T) {
 	p.exec(t, `UPDATE app.owned SET version = version + 1, updated_at = now()`)
 	const look = 30 * time.Second // fake time
 	synctest.Test(t, func(t *testing.T) {
-		db, err := pgxpool.New(t.Context(), p.admin.Config().ConnString())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer db.Close()
-		p.owner.Table = reconcile.NewTable(db, "app.owned", []string{"a", "b"}, columns, `(SELECT max(epoch) FROM app.present)`)
-		p.Reader = reconcile.NewTable(db, "app.copied", []string{"a", "b"}, columns+", epoch", reconcile.ColumnEpoch)
+		p.connect(t)
 		signs, shown, most := 0, time.Now(), time.Duration(0)
 		p.owner.before = func(call int) {
 			backoff.Sleep(t.Context(), look, nil)
@@ -193,9 +187,7 @@ func TestASlowOwner(t *testing.T) {
 			}
 			most = max(most, time.Since(shown))
 			if call == 80 { // amid the looks
-				if _, err := db.Exec(t.Context(), `UPDATE app.copied c SET version = o.version, updated_at = o.updated_at FROM app.owned o WHERE (c.a, c.b) = (o.a, o.b)`); err != nil {
-					t.Error(err)
-				}
+				p.exec(t, `UPDATE app.copied c SET version = o.version, updated_at = o.updated_at FROM app.owned o WHERE (c.a, c.b) = (o.a, o.b)`)
 			}
 		}
 		found, unsettled := p.check(t, reconcile.Options{Grace: long})
@@ -203,4 +195,44 @@ func TestASlowOwner(t *testing.T) {
 			t.Errorf("%d differ, %d unsettled, %v without a sign in %d calls", len(found), unsettled, most, p.owner.calls)
 		}
 	})
+}
+
+// connect connects again within a bubble of fake time.
+func (p *pair) connect(t *testing.T) {
+	t.Helper()
+	db, err := pgxpool.New(t.Context(), p.admin.Config().ConnString())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	p.admin = db
+	p.owner.Table = reconcile.NewTable(db, "app.owned", []string{"a", "b"}, columns, `(SELECT max(epoch) FROM app.present)`)
+	p.Reader = reconcile.NewTable(db, "app.copied", []string{"a", "b"}, columns+", epoch", reconcile.ColumnEpoch)
+}
+
+// The rate bounds the rows that are digested, and those that are listed because they differ.
+func TestRate(t *testing.T) {
+	t.Parallel()
+	const perSecond, parts = 100, 3
+	for name, tc := range map[string]struct {
+		damage string
+		reads  int // rows, besides those of the burst
+	}{
+		"digests": {`UPDATE app.copied SET body = 'wrong' WHERE ` + some(9), (parts - 1) * reconcile.PartRows},
+		"lists":   {`UPDATE app.copied SET body = 'wrong'`, (2*parts - 1) * reconcile.PartRows},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPair(t, parts*reconcile.PartRows)
+			p.exec(t, tc.damage)
+			synctest.Test(t, func(t *testing.T) {
+				p.connect(t)
+				began := time.Now() // fake time
+				p.check(t, reconcile.Options{Rate: perSecond})
+				if took := time.Since(began); took < time.Duration(tc.reads/perSecond)*time.Second {
+					t.Errorf("%d rows took %v", tc.reads, took)
+				}
+			})
+		})
+	}
 }

@@ -43,6 +43,21 @@ func TestStatusAddsUp(t *testing.T) {
 	}
 }
 
+// A status is bounded, however many events are parked, and no event has waited for less than no time.
+func TestStatusIsBounded(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.exec(t, `
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, parked_at, last_error)
+		SELECT gen_random_uuid(), 'video', n, 'VideoUpdated', 1, '', now(), 'reason ' || n FROM generate_series(1, $1::int) AS n`, maxGroups+50)
+	b.append(t, "early", 1)
+	b.exec(t, `UPDATE outbox SET occurred_at = now() + interval '1 hour' WHERE aggregate_id = 'early'`)
+	s, err := b.backlog.Status(t.Context())
+	if err != nil || s.Parked != maxGroups+50 || len(s.ByReason) != maxGroups || len(s.ByAggregate) != maxGroups || s.OldestAge != 0 {
+		t.Errorf("%d parked, %d reasons, %d aggregates, the oldest of %v s, %v", s.Parked, len(s.ByReason), len(s.ByAggregate), s.OldestAge, err)
+	}
+}
+
 func TestListSaysTheStateOfEach(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -311,6 +326,9 @@ func TestPurgeTakesOldPublishedEventsOnly(t *testing.T) {
 	}
 	if n := b.count(t, `SELECT sum((record->>'purged')::int) FROM operator_actions WHERE action = 'purge' AND actor = 'ada'`); n != 2000 {
 		t.Errorf("the audit table has %d events, want 2000", n)
+	}
+	if n := b.count(t, `SELECT count(*) FROM operator_actions WHERE (record->>'purged')::int = 0`); n != 0 {
+		t.Errorf("the audit table has %d entries of nothing", n)
 	}
 	if n := b.count(t, `SELECT count(*) FROM outbox`); n != 10_000 {
 		t.Errorf("%d rows are left, want 10000", n)

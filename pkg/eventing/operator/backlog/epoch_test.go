@@ -146,7 +146,23 @@ func TestBeginEpochGivesUp(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), `LOCK TABLE outbox IN ROW EXCLUSIVE MODE`); err != nil {
 		t.Fatal(err)
 	}
-	_, err = b.backlog.BeginEpoch(t.Context(), order)
+	began := make(chan error, 1)
+	go func() {
+		_, err := b.backlog.BeginEpoch(t.Context(), order)
+		began <- err
+	}()
+	writer := txn.NewWriter(b.db)
+	for i := range 3 {
+		b.eventually(t, 1, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+		e := eventing.Event{
+			ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: fmt.Sprint(i), Type: "VideoUpdated", Version: 1,
+			SchemaVersion: 1, OccurredAt: time.Now(), Epoch: eventing.FirstEpoch,
+		}
+		if err := writer.Write(t.Context(), "", func(tx *txn.Tx) error { return outbox.Append(t.Context(), tx, nil, e) }); err != nil {
+			t.Errorf("a write between two tries: %v", err)
+		}
+	}
+	err = <-began
 	if !txn.IsLocked(err) || !strings.Contains(err.Error(), "does not end") {
 		t.Errorf("%v, want that a transaction does not end", err)
 	}

@@ -60,6 +60,7 @@ func (h *Batch) pull(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	h.Partial = len(dead) >= MaxLetters
 	missing := map[string]bool{}
 	for _, l := range dead {
 		missing[l.place()] = true
@@ -68,14 +69,15 @@ func (h *Batch) pull(ctx context.Context) error {
 	last := time.Now()
 	for empty := 0; ; {
 		got, err := h.queue.pull(ctx)
+		count += len(got)
+		bytes += h.keep(got, missing) // even with an error, so that Release gives them back
 		if err != nil {
 			return err
 		}
-		count += len(got)
-		bytes += h.keep(got, missing)
 		if len(got) > 0 {
 			empty, last = 0, time.Now()
-			if h.Partial = count >= MaxLetters || bytes >= maxBytes; h.Partial {
+			if count >= MaxLetters || bytes >= maxBytes {
+				h.Partial = true
 				return nil
 			}
 			continue

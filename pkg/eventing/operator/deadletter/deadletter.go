@@ -49,6 +49,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/operator/audit"
@@ -154,12 +155,17 @@ func (b *Queue) rows(ctx context.Context, named []*message) ([]Letter, error) {
 		b.consumers, consumers, events, MaxLetters), pgx.RowToStructByNameLax[Letter])
 }
 
-// record returns a message in the form that the audit table keeps.
+// record returns a message in the form that the audit table keeps. Its text is storable, because jsonb refuses
+// a zero byte in a text, and a message of which no record can be kept could not be discarded.
 func record(m *message) (json.RawMessage, error) {
 	if m == nil {
 		return nil, nil
 	}
+	attributes := make(map[string]string, len(m.attributes))
+	for key, value := range m.attributes {
+		attributes[eventing.Storable(key)] = eventing.Storable(value)
+	}
 	return json.Marshal(map[string]any{
-		"message_id": m.id, "data": m.data, "attributes": m.attributes, "ordering_key": m.key,
+		"message_id": m.id, "data": m.data, "attributes": attributes, "ordering_key": eventing.Storable(m.key),
 	})
 }

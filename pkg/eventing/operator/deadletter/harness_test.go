@@ -55,8 +55,10 @@ type bench struct {
 	owner map[string]int64
 	// failing are the methods of the broker that answer UNAVAILABLE.
 	failing map[string]bool
-	// published counts the publishes of this process.
-	published int
+	// published counts the publishes of this process, and acknowledged the messages that it acknowledged.
+	published, acknowledged int
+	// notReady is the number of pulls that the broker answers with no message, although it has some.
+	notReady int
 }
 
 func newBench(t *testing.T) *bench {
@@ -93,12 +95,23 @@ func newBench(t *testing.T) *bench {
 func (b *bench) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	b.mu.Lock()
 	fails := b.failing[method]
-	if _, ok := req.(*pubsubpb.PublishRequest); ok {
+	empty := false
+	switch req := req.(type) {
+	case *pubsubpb.PublishRequest:
 		b.published++
+	case *pubsubpb.AcknowledgeRequest:
+		b.acknowledged += len(req.GetAckIds())
+	case *pubsubpb.PullRequest:
+		if empty = b.notReady > 0; empty {
+			b.notReady--
+		}
 	}
 	b.mu.Unlock()
-	if fails {
+	switch {
+	case fails:
 		return status.Error(codes.PermissionDenied, "not today")
+	case empty:
+		return nil // reply is empty
 	}
 	return invoke(ctx, method, req, reply, cc, opts...)
 }
@@ -171,10 +184,10 @@ func event(aggregate string, version int64) eventing.Event {
 	}
 }
 
-func (b *bench) send(t *testing.T, topic string, m *pubsubpb.PubsubMessage) {
+func (b *bench) send(t *testing.T, topic string, messages ...*pubsubpb.PubsubMessage) {
 	t.Helper()
 	_, err := b.client.TopicAdminClient.Publish(t.Context(), &pubsubpb.PublishRequest{
-		Topic: "projects/" + project + "/topics/" + topic, Messages: []*pubsubpb.PubsubMessage{m},
+		Topic: "projects/" + project + "/topics/" + topic, Messages: messages,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -65,7 +65,7 @@ func (m *message) letter(copies int) Letter {
 }
 
 // pull takes the messages that the broker has ready in all subscriptions, with
-// a long lease.
+// a long lease. With an error it returns the messages that it has taken before.
 func (b *Queue) pull(ctx context.Context) (all []*message, err error) {
 	for _, consumer := range b.consumers {
 		got, err := b.pullFrom(ctx, consumer)

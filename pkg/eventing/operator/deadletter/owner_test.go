@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -74,6 +75,38 @@ func TestRedriveOfALostAggregate(t *testing.T) {
 	}
 	if b.effects(t, "a") != "" || b.count(t, withStatus, "done") != 1 || b.count(t, withAction, "redrive") != 1 {
 		t.Errorf("effects %q", b.effects(t, "a"))
+	}
+}
+
+// diverged is a handler with a row of another history than the event's, until its repair.
+type diverged struct {
+	handler
+
+	repaired *bool
+}
+
+func (d diverged) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Change) ([]inbox.Outcome, error) {
+	if *d.repaired {
+		return d.handler.Apply(ctx, tx, changes)
+	}
+	return []inbox.Outcome{inbox.Diverged}, nil
+}
+
+func (d diverged) Repair(ctx context.Context, e eventing.Event) error {
+	*d.repaired = true
+	return d.handler.Repair(ctx, e)
+}
+
+// The redrive of an event whose row has another history takes the owner's state.
+func TestRedriveOfADivergedAggregate(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.deadLetter(t, event("a", 1))
+	b.set(func() { b.owner["a"] = 1 })
+	h := b.collect(t)
+	b.queue.handler = diverged{handler{b}, new(bool)}
+	if r, err := h.Redrive(t.Context(), order, h.Letters[0]); r != Repaired || err != nil || b.effects(t, "a") != "r" {
+		t.Errorf("%v, %v; effects %q", r, err, b.effects(t, "a"))
 	}
 }
 
