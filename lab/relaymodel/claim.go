@@ -136,12 +136,17 @@ func (c *claim) candidates(in *scope) (set uint8) {
 	return set
 }
 
+// known are the relays whose leases the claim leaves alone.
+func (c *claim) known(id int) uint8 {
+	if c.unknownLeases {
+		return c.alive
+	}
+	return c.alive | 1<<id
+}
+
 // executeClaim is "claim candidates".
 func (s *state) executeClaim(id int, c *claim) {
-	known := c.alive
-	if !c.unknownLeases {
-		known |= 1 << id
-	}
+	known := c.known(id)
 	if c.phase = executed; c.isRefused(s.in.without) {
 		return
 	}

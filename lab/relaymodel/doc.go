@@ -38,7 +38,8 @@
 //   - A page of a scan has all rows of one open transaction, or all later ones. That of a turn has the rows of one transaction.
 //   - All events are of one tenant. A relay holds it and releases it at any time, and has a turn at any time.
 //   - All events are of one topic. A relay pauses it at any time, because events that are not in the scope may have failed, and
-//     looks for a probe at any time. Two pages of a search are apart only if a transaction was open.
+//     looks for a probe at any time. A request that the broker has got before goes on. Two pages of a
+//     search are apart only if a transaction was open.
 //   - The number of faults is limited: lost answers, rollbacks, outages of the broker, relays that are told to end, kills,
 //     stalls, and failovers to a standby with or without the last commits. A crash of the server is a failover to itself.
 //

@@ -6,17 +6,11 @@ func (s *state) kill(id int) {
 	r := s.relays[id]
 	s.end(id)
 	left := &s.relays[id]
-	if r.claim.phase == sent || r.claim.phase == begins {
-		left.claim = r.claim
-	}
-	if r.page.phase == sent || r.page.phase == begins {
-		left.page = r.page
-	}
-	if r.turn.phase == sent || r.turn.phase == begins {
-		left.turn = r.turn
-	}
-	if r.topic.probe.phase == sent || r.topic.probe.phase == begins {
-		left.topic.probe = r.topic.probe
+	goesOn := left.statements()
+	for i, c := range r.statements() {
+		if c.phase == sent || c.phase == begins {
+			*goesOn[i] = *c
+		}
 	}
 	if r.heartbeat.phase == sent {
 		left.heartbeat = r.heartbeat
@@ -31,7 +25,7 @@ func (s *state) kill(id int) {
 // executeLate executes the statements of a relay that is gone.
 func (s *state) executeLate(id int) {
 	r := &s.relays[id]
-	for _, c := range []*claim{&r.claim, &r.page, &r.turn, &r.topic.probe} {
+	for _, c := range r.statements() {
 		if c.phase == sent {
 			s.beginClaim(c)
 		}
@@ -92,7 +86,7 @@ func (s *state) loseStatements(id int) {
 		r.loseTurn()
 	}
 	if r.topic.probe.phase == begins {
-		r.loseProbe()
+		s.loseProbe(r)
 	}
 	if r.settlement.phase == begins {
 		s.loseSettlement(id)

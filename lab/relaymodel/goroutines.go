@@ -69,7 +69,7 @@ func stepsOfPublishers(s *state, to taker, id int) {
 				s.fault(s.in.kinds.outages, to, p, do)
 			}
 		}
-		if r.state == ending || !b.valid || r.topic.paused && !b.probe {
+		if r.state == ending || !b.valid || r.topic.paused && !b.probe && !b.onTheWay {
 			publish("relay {r} hands back the batch of event {e} unsent", true, answer{})
 			continue
 		}

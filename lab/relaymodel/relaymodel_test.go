@@ -92,6 +92,7 @@ var (
 		}},
 		{"turns that take long", slowTurns},
 		{"searches for probes that take long", slowProbes},
+		{"searches for probes that outlast the pause", answeredLate},
 		{"a held tenant, and a failover that loses commits", scope{
 			events: 1, relays: 2, first: 2, left: budget{kills: 1, failovers: 1, holds: 1}, standby: asynchronous,
 		}},
@@ -118,6 +119,14 @@ var (
 	// slowProbes has searches for probes, and claims, that take long.
 	slowProbes = scope{
 		events: 1, relays: 1, first: 1, slow: [mostRelays]slow{{claims: true, probes: true}}, left: budget{faults: 1, pauses: 1}, kinds: allKinds,
+	}
+	// answeredLate and killedLate have a request to the broker that ends a pause, and two aggregates.
+	answeredLate = scope{
+		events: 2, relays: 1, first: 1, apart: true, slow: [mostRelays]slow{{probes: true}},
+		left: budget{faults: 1, pauses: 1}, kinds: kinds{lostAnswers: true},
+	}
+	killedLate = scope{
+		events: 2, relays: 2, first: 2, apart: true, slow: [mostRelays]slow{{probes: true}}, left: budget{kills: 1, pauses: 1},
 	}
 	// large is too large for a whole search.
 	large = scope{
@@ -217,7 +226,8 @@ func TestEachPartIsNeeded(t *testing.T) {
 		{"tenantLow", oneHeld.lacking(parts{tenantLow: true})},
 		{"skippedTypes", onePaused.lacking(parts{skippedTypes: true})},
 		{"lateResumes", slowProbes.lacking(parts{lateResumes: true})},
-		{"probeLow", slowProbes.lacking(parts{probeLow: true})},
+		{"searchLow", killedLate.lacking(parts{searchLow: true})},
+		{"lostSearches", answeredLate.lacking(parts{lostSearches: true})},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

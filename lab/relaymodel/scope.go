@@ -76,8 +76,10 @@ type parts struct {
 	skippedTypes bool
 	// lateResumes: a relay scans for events that a claim has skipped although the topic has resumed meanwhile.
 	lateResumes bool
-	// probeLow: a search for probes counts as a claim that skips events of the paused topic.
-	probeLow bool
+	// searchLow: the low of a relay covers the page of a search for probes that is on its way.
+	searchLow bool
+	// lostSearches: a relay scans for the events of a search without an answer, although the topic has resumed meanwhile.
+	lostSearches bool
 }
 
 // initial returns the first state of the scope: the relays that run have registered, scanned and met each other.

@@ -138,6 +138,8 @@ type batch struct {
 	low, lowBehind snapshot
 	life           uint8
 	retry, probe   bool // the head was a retry; the batch was chosen as a probe
+	// onTheWay says that the broker has a request of the batch, which was sent before the topic's pause began.
+	onTheWay bool
 	// valid says that the relay knows the lease to last. again says that a claim has found the batch in flight. second says
 	// that its settlement is the second one.
 	valid, again, second bool
@@ -152,6 +154,9 @@ func has(set uint8, i int) bool { return set>>i&1 == 1 }
 // runs reports whether the relay's goroutines go on.
 func (r *relay) runs() bool { return r.state == running || r.state == ending }
 
+// statements are the claims of the relay.
+func (r *relay) statements() []*claim { return []*claim{&r.claim, &r.page, &r.turn, &r.topic.probe} }
+
 // claims reports whether a claim is on its way.
 func (r *relay) claims() bool {
 	return r.claim.phase != idle || r.page.phase != idle || r.turn.phase != idle || r.topic.probe.phase != idle
@@ -160,13 +165,22 @@ func (r *relay) claims() bool {
 // low is followUps.low.
 func (s *state) low(id int) snapshot {
 	r := &s.relays[id]
-	low := earliest(r.seen, r.taken, r.scan, s.covering(r, r.scanning, r.scanLife), s.lowOfTenant(r), r.topic.low)
+	low := s.lowOfLists(r)
 	for t := range s.in.events {
 		b, e := &r.batches[t], &s.events[t]
 		low = earliest(low, r.published[t], s.covering(r, b.low, b.life))
 		if s.in.home[t] == id {
 			low = earliest(low, s.covering(r, e.low, e.life))
 		}
+	}
+	return low
+}
+
+// lowOfLists is followUps.lowOfLists.
+func (s *state) lowOfLists(r *relay) snapshot {
+	low := earliest(r.seen, r.taken, r.scan, s.covering(r, r.scanning, r.scanLife), s.lowOfTenant(r), r.topic.low)
+	if p := &r.topic.probe; p.phase != idle && p.kind == probePage && !s.in.without.searchLow {
+		low = earliest(low, s.covering(r, p.since, p.begun))
 	}
 	return low
 }

@@ -33,8 +33,8 @@ type process struct {
 var (
 	ofEvents = []process{{stepsOfTransaction, 1}}
 	ofRelays = []process{
-		{stepsOfHeartbeats, 1}, {stepsOfClaims, 1}, {stepsOfScans, 1}, {stepsOfRetries, 1}, {stepsOfTurns, 1}, {stepsOfTopic, 1}, {stepsOfPublishers, 1},
-		{stepsOfSettler, 6 * mostEvents}, {stepsOfEnd, 1}, {stepsOfProcess, 1},
+		{stepsOfHeartbeats, 1}, {stepsOfClaims, 1}, {stepsOfScans, 1}, {stepsOfRetries, 1}, {stepsOfTurns, 1}, {stepsOfTopic, 1},
+		{stepsOfPublishers, 1}, {stepsOfSettler, 6 * mostEvents}, {stepsOfEnd, 1}, {stepsOfProcess, 1},
 	}
 	ofTime = []process{{stepsOfLease, 1}}
 )

@@ -25,15 +25,23 @@ func (s *state) noteSkippedTypes(r *relay, from snapshot) {
 	}
 }
 
+// pause begins a pause: topicPause.pause. A request that is on its way goes on.
+func (r *relay) pause() {
+	r.topic.paused = true
+	for t := range r.batches {
+		b := &r.batches[t]
+		b.onTheWay = b.exists && b.valid && !b.answered
+	}
+}
+
 // resume ends a pause: topicPause.resume and followUps.topicResumed. No probe that was chosen before is one any more.
 func (s *state) resume(r *relay) {
 	if r.topic.paused {
 		r.topic.paused, r.topic.known, r.topic.out = false, false, false
 		r.topic.late = r.topic.probe.phase != idle
-		r.topic.endSearch()
 		r.schedulePausedScan()
 		for t := range r.batches {
-			r.batches[t].probe = false
+			r.batches[t].probe, r.batches[t].onTheWay = false, false
 		}
 	}
 }
@@ -57,12 +65,10 @@ func (r *relay) setPausedTypes(without parts) {
 func (s *state) sendProbe(id int, kind claimKind) {
 	r := &s.relays[id]
 	p := &r.topic
-	if kind == probePage && p.unread == 0 {
-		p.probing, p.life = s.low(id), r.server
+	if low := s.lowOfLists(r); kind == probePage &&
+		(p.unread == 0 || p.life != r.server || p.probing.before(low)) { // followUps.search
+		p.probing, p.life = low, r.server
 		p.unread = p.probing.open | 1
-		if !s.in.without.probeLow {
-			s.noteSkippedTypes(r, p.probing)
-		}
 	}
 	p.out = true
 	p.probe = claim{phase: sent, kind: kind, alive: r.alive, met: r.server, begun: r.server, unknownLeases: r.unknownLeases}
@@ -96,7 +102,9 @@ func (s *state) answerProbe(id int) {
 	case c.kind == probePage && p.unread != 0:
 		if p.unread &^= 1 << c.part; p.unread == 0 {
 			p.endSearch()
-			s.resumeIdle(r)
+			if !late {
+				s.resumeIdle(r)
+			}
 		}
 	}
 }
@@ -121,10 +129,13 @@ func (s *state) resumeIdle(r *relay) {
 	s.resume(r)
 }
 
-// loseProbe is loseClaim for a search. It ends the scan.
-func (r *relay) loseProbe() {
-	if r.topic.probe.kind == probePage {
+// loseProbe is Relay.searchFailed. It ends the scan.
+func (s *state) loseProbe(r *relay) {
+	if p := &r.topic.probe; p.kind == probePage {
 		r.topic.endSearch()
+		if !s.in.without.lostSearches { // followUps.searchLost
+			s.noteSkippedTypes(r, s.covering(r, p.since, p.begun))
+		}
 	}
 	r.endProbe()
 	r.unknownLeases = true
@@ -141,7 +152,7 @@ func stepsOfTopic(s *state, to taker, id int) {
 	case !r.claimable():
 	case !p.paused:
 		if s.left.pauses > 0 {
-			to(false, of(id, "the topic of relay {r} is paused"), func(n *state) { n.left.pauses--; n.relays[id].topic.paused = true })
+			to(false, of(id, "the topic of relay {r} is paused"), func(n *state) { n.left.pauses--; n.relays[id].pause() })
 		}
 	case !p.out:
 		// Retries come first, because a search among the pages, which finds nothing, is repeated for ever.
@@ -164,5 +175,5 @@ func (s *state) probe(to taker, id int, kind claimKind) {
 		idle:   func(n *state) { n.sendProbe(id, kind) },
 		sent:   func(n *state) { n.beginClaim(&n.relays[id].topic.probe) },
 		begins: func(n *state) { n.executeClaim(id, &n.relays[id].topic.probe) },
-	}, func(n *state) { n.answerProbe(id) }, func(n *state) { n.relays[id].loseProbe() }}.pass(s, to, s.relays[id].topic.probe.phase)
+	}, func(n *state) { n.answerProbe(id) }, func(n *state) { n.loseProbe(&n.relays[id]) }}.pass(s, to, s.relays[id].topic.probe.phase)
 }

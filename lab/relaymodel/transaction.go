@@ -128,7 +128,7 @@ func (s *state) publish(id, head int, a answer) {
 	for t := range s.in.events {
 		s.events[t].acked = s.events[t].acked || has(a.acked, t)
 	}
-	b.answered, b.published, b.outage = true, a.acked, a.outage
+	b.answered, b.published, b.outage, b.onTheWay = true, a.acked, a.outage, false
 	if r := &s.relays[id]; a.acked != 0 {
 		s.resume(r)
 	} else if b.probe {

@@ -52,15 +52,36 @@ func (a *followUps) endScan() {
 	a.scanningLow = ""
 }
 
-// beginSearch begins a search for events to probe the topic of types with, and returns the snapshot at which it starts,
-// with its life. The search counts as a claim that skips the types. So the relay's low covers the events that the
-// search may lease, between its pages and if an answer is lost, and a scan looks for them when the topic resumes.
-func (a *followUps) beginSearch(f *inFlight, types []string) (queue.TxSnapshot, life) {
+// search notes that the next page of the search s for events to probe a topic with is on its way. Until it ends, the relay's low
+// covers the events that it may lease. If s has no page left, or if the low has not covered s since the last page, s begins
+// again. A search does not begin at the low of what is in flight, because it cannot lease these events: the low of an
+// event that the sweep has found is the beginning.
+func (a *followUps) search(s *probeScan) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	low := a.lowOf(f)
-	a.noteSkippedTypes(low, types...)
-	return low, a.met.life
+	low := a.lowOfLists()
+	if len(s.parts) == 0 || s.life != a.met.life || queue.Earliest(low, s.low) != low {
+		s.low, s.life, s.parts, s.took = low, a.met.life, low.Since(), 0
+	}
+	a.searchLow, a.searchLife = s.low, s.life
+}
+
+// endSearch notes that the page of a search is complete. The events that it has found are in flight already.
+func (a *followUps) endSearch() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.searchLow = ""
+}
+
+// searchLost notes that the page of a search has no answer. It may have leased events all the same. The topic may have resumed since
+// the search began, and the scan that followed has left these events alone. So the relay skips the types once more. If they
+// are not paused any more, setPausedTypes schedules another scan.
+func (a *followUps) searchLost(types []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.searchLow != "" {
+		a.noteSkippedTypes(a.met.low(a.searchLow, a.searchLife), types...)
+	}
 }
 
 // topicResumed schedules a scan of the events that claims have skipped because a topic

@@ -33,6 +33,10 @@ type followUps struct {
 	scanLow, scanningLow, pausedLow queue.TxSnapshot
 	scanningLife                    life
 	scanAt                          time.Time
+	// searchLow is the start of the search for probes of which a page is on its way, and searchLife is its life. The topic
+	// may resume meanwhile, and pausedLow does not cover the search any more.
+	searchLow  queue.TxSnapshot
+	searchLife life
 	// skippedTypes are the aggregate types of the events for which the scan from pausedLow is
 	// needed. The relay has skipped these events, or handed them back, because their topics were
 	// paused. skippedTypes is cleared together with pausedLow, when that scan is scheduled.

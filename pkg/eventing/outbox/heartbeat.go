@@ -78,13 +78,13 @@ func (r *Relay) deregister(closing context.Context) {
 func (a *followUps) low(f *inFlight) queue.TxSnapshot {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.lowOf(f)
+	return queue.Earliest(a.lowOfLists(), f.low(a.met))
 }
 
-// lowOf is low, and expects the lock.
-func (a *followUps) lowOf(f *inFlight) queue.TxSnapshot {
-	scanning := a.met.low(a.scanningLow, a.scanningLife)
-	low := queue.Earliest(a.seen, a.published.low(), a.scanLow, scanning, a.pausedLow, f.low(a.met))
+// lowOfLists expects the lock. It returns a snapshot that saw none of the unfinished events, except those in flight.
+func (a *followUps) lowOfLists() queue.TxSnapshot {
+	scanning, search := a.met.low(a.scanningLow, a.scanningLife), a.met.low(a.searchLow, a.searchLife)
+	low := queue.Earliest(a.seen, a.published.low(), a.scanLow, scanning, a.pausedLow, search)
 	for _, h := range a.held {
 		low = queue.Earliest(low, h.lowest(a.met))
 	}

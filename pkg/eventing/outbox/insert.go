@@ -17,23 +17,22 @@ import (
 const stored = `id, aggregate_type, aggregate_id, event_type, version, schema_version,
 	payload, occurred_at, tenant_id, epoch, traceparent, source_event_id, previous_event_id`
 
-// asEvents names the columns of the events that a statement inserts. first says that an event is the
-// first one of its aggregate in the statement.
-const asEvents = ` AS e (` + stored + `, first)`
-
 // one is a single event, from the parameters of a statement.
 const one = `(VALUES ($1::uuid, $2::text, $3::text, $4::text, $5::bigint, $6::int,
-		                $7::bytea, $8::timestamptz, $9::text, $10::bigint, $11::text, $12::uuid, $13::uuid, true))` + asEvents
+		                $7::bytea, $8::timestamptz, $9::text, $10::bigint, $11::text, $12::uuid, $13::uuid))
+		       AS e (` + stored + `)`
 
-// withNewest joins an event e that is the first of its aggregate with the newest event o that the
-// aggregate has. It looks into the unique key once, for follows and for isHead.
+// newest ends a query for the newest event o of the aggregate of an event e. It looks into the unique key once.
+const newest = `
+			  FROM outbox o
+			 WHERE o.aggregate_type = e.aggregate_type AND o.aggregate_id = e.aggregate_id
+			 ORDER BY o.version DESC
+			 LIMIT 1`
+
+// withNewest joins a single event e with the newest event o of its aggregate, for follows and for isHead.
 const withNewest = `
 		  LEFT JOIN LATERAL (
-			SELECT n.version AS newest, n.gapless AS exact, n.published_at IS NOT NULL AS published
-			  FROM outbox n
-			 WHERE e.first AND n.aggregate_type = e.aggregate_type AND n.aggregate_id = e.aggregate_id
-			 ORDER BY n.version DESC
-			 LIMIT 1) o ON true`
+			SELECT o.version AS newest, o.gapless AS exact, o.published_at IS NOT NULL AS published` + newest + `) o ON true`
 
 // follows is a SQL expression that is true for an event e without an o, and for the next event after
 // o. For any other event the expression calls outbox_refuses or outbox_refuses_epoch, which raises an
@@ -43,6 +42,12 @@ const withNewest = `
 const follows = `CASE WHEN ` + isPresent + ` THEN
 			CASE WHEN o.newest IS NULL OR o.newest = e.version - 1 OR NOT o.exact AND o.newest < e.version THEN true
 			     ELSE outbox_refuses(e.aggregate_type, e.aggregate_id, e.version, o.newest) END END`
+
+// firstFollows is follows for the first one of several events of an aggregate, and true for the others. It has a
+// subquery in place of the join: the server plans the statement at each call, and a join takes 20 µs more.
+const firstFollows = `CASE WHEN NOT e.first THEN true WHEN ` + isPresent + ` THEN coalesce((
+			SELECT CASE WHEN o.version = e.version - 1 OR NOT o.gapless AND o.version < e.version THEN true
+			            ELSE outbox_refuses(e.aggregate_type, e.aggregate_id, e.version, o.version) END` + newest + `), true) END`
 
 // isPresent is a SQL expression that is true for an event e of the present epoch, and raises an error for
 // any other. It reads the epoch in one subquery, because each subquery costs 2 µs.
@@ -126,10 +131,10 @@ func insertMany(b *pgx.Batch, events []eventing.Event, first []bool) {
 	}
 	b.Queue(`
 		INSERT INTO outbox (`+stored+`, gapless)
-		SELECT `+stored+`, `+follows+`
+		SELECT `+stored+`, `+firstFollows+`
 		  FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::int[],
 		              $7::bytea[], $8::timestamptz[], $9::text[], $10::bigint[], $11::text[], $12::uuid[], $13::uuid[], $14::boolean[])
-		       `+asEvents+withNewest,
+		       AS e (`+stored+`, first)`,
 		ids, types, aggregates, names, versions, schemas, payloads, times, tenants, epochs, traces, sources, previous, first)
 }
 

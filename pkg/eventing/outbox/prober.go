@@ -60,14 +60,11 @@ func (r *Relay) probeTopic(ctx context.Context, p *topicPause, state int, claime
 	}
 	ctx, done := context.WithTimeout(ctx, probeTimeout)
 	defer done()
+	defer r.followUps.endSearch()
 	found, retryIn, all, err := r.candidates(ctx, p)
 	switch {
 	case err != nil:
-		r.claimLost(err)
-		pause := p.scan.failed(time.Now(), err, r.options.OutageBackoff)
-		p.postpone(state, pause)
-		r.log.WarnContext(ctx, "no event to probe a topic with could be claimed, other topics go on", "topic", p.topic,
-			"error", err, "failures", p.scan.failures, "retry_in_ms", pause.Milliseconds())
+		r.searchFailed(ctx, p, state, err)
 		return
 	case len(found.Batches) > 0:
 		// A batch that is not chosen is handed back, because publish does not send it while the
@@ -88,6 +85,16 @@ func (r *Relay) probeTopic(ctx context.Context, p *topicPause, state int, claime
 		r.followUps.topicResumed()
 	}
 	p.scan.succeeded()
+}
+
+// searchFailed ends a failed search for events to probe a topic with.
+func (r *Relay) searchFailed(ctx context.Context, p *topicPause, state int, err error) {
+	r.claimLost(err)
+	r.followUps.searchLost(p.types) // behind claimLost, so that the scan finds leases that the relay does not know of
+	pause := p.scan.failed(time.Now(), err, r.options.OutageBackoff)
+	p.postpone(state, pause)
+	r.log.WarnContext(ctx, "no event to probe a topic with could be claimed, other topics go on", "topic", p.topic,
+		"error", err, "failures", p.scan.failures, "retry_in_ms", pause.Milliseconds())
 }
 
 // candidates claims events from which probes are chosen. The events are either retries, which
@@ -129,7 +136,6 @@ func (r *Relay) candidates(ctx context.Context, p *topicPause) (found claimResul
 type probeScan struct {
 	outages // counts failed searches
 
-	state int // the state of the pause in which the scan began
 	low   queue.TxSnapshot
 	life  life           // of low
 	parts []queue.Cursor // the unread parts; if there are none, the next page begins a new scan
@@ -143,13 +149,10 @@ type probeScan struct {
 // searches find retries only.
 func (r *Relay) claimPaused(ctx context.Context, claim queue.Claim, p *topicPause) (b claimResult, all bool, err error) {
 	s := &p.scan
-	if len(s.parts) == 0 {
-		if time.Now().Before(s.notBefore) {
-			return claimResult{}, false, nil
-		}
-		s.low, s.life = r.followUps.beginSearch(r.inFlight, p.types)
-		s.parts, s.took = s.low.Since(), 0
+	if len(s.parts) == 0 && time.Now().Before(s.notBefore) {
+		return claimResult{}, false, nil
 	}
+	r.followUps.search(s)
 	b = claimResult{claim: claim, sent: time.Now(), low: s.low, life: s.life, candidates: true}
 	page, err := r.queue.Scan(ctx, claim, s.parts[0], scanRows)
 	s.took += time.Since(b.sent)
@@ -175,9 +178,6 @@ func (p *topicPause) startProbe() (state int) {
 		return 0
 	}
 	p.probesOut = 1
-	if p.scan.state != p.state { // the scan's pause has ended, and the relay's low has not covered the scan since
-		p.scan.state, p.scan.parts = p.state, nil
-	}
 	return p.state
 }
 

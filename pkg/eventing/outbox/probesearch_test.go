@@ -23,10 +23,9 @@ func TestALostSearchForProbesIsFollowedByAScan(t *testing.T) {
 	claim := r.claimLimits(todo.exclusions)
 	p := r.pauses["video"]
 	outAndDue(p)
-	if found, _, _, err := r.candidates(t.Context(), p); err != nil || len(found.Batches) != 1 {
-		t.Fatal(found.Batches, err)
-	}
-	r.claimLost(errors.New("no answer"))
+	r.leasesCandidate(t, p)
+	r.searchFailed(t.Context(), p, p.state, errors.New("no answer"))
+	r.followUps.endSearch()
 	c, err := r.queue.ClaimNew(t.Context(), claim, todo.seen, nil)
 	if err != nil || len(c.Batches) != 0 || c.Skipped {
 		t.Fatal(c, err)
@@ -39,9 +38,9 @@ func TestALostSearchForProbesIsFollowedByAScan(t *testing.T) {
 	}
 }
 
-// The low of a relay covers a search for probes until it ends, also between its pages. Otherwise a later page may lease an event
-// that no row in the table of relays covers.
-func TestTheLowCoversASearchForProbesOfSeveralPages(t *testing.T) {
+// A search for probes begins again if the relay's low does not cover it any more. Otherwise a later page may lease an event that no
+// row in the table of relays covers.
+func TestASearchForProbesThatIsNotCoveredBeginsAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r, claimed := b.registered(t)
@@ -66,8 +65,9 @@ func TestTheLowCoversASearchForProbesOfSeveralPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.followUps.seen = snapshotNow(t, b)
-	if low := r.followUps.low(r.inFlight); low != begun {
-		t.Errorf("the low is %s between two pages of a search from %s", low, begun)
+	r.probeTopic(t.Context(), p, p.startProbe(), claimed)
+	if low := r.followUps.low(r.inFlight); low != begun && p.scan.low == begun {
+		t.Errorf("the low is %s, and a search from %s goes on", low, begun)
 	}
 }
 
@@ -79,13 +79,30 @@ func TestASearchForProbesEndsWithThePause(t *testing.T) {
 	p := r.pauses["video"]
 	outAndDue(p)
 	p.scan.low, p.scan.parts = queue.Beginning, queue.Beginning.Since()
-	p.scan.state = p.state
 	p.resumeIdle(p.state)
 	r.followUps.topicResumed()
 	outAndDue(p)
 	r.probeTopic(t.Context(), p, p.startProbe(), claimed)
 	if p.scan.low == queue.Beginning {
 		t.Error("the search of the former pause goes on")
+	}
+}
+
+// leasesCandidate sends the pages of a search until one has leased an event: a search has a page for each transaction that is open
+// anywhere on the server. The answer of the last page is still on its way.
+func (r *Relay) leasesCandidate(t *testing.T, p *topicPause) {
+	t.Helper()
+	for {
+		found, _, _, err := r.candidates(t.Context(), p)
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case len(found.Batches) == 1:
+			return
+		case len(p.scan.parts) == 0:
+			t.Fatal("the search has found nothing")
+		}
+		r.followUps.endSearch()
 	}
 }
 
@@ -98,4 +115,49 @@ func snapshotNow(t *testing.T, b *bench) (now queue.TxSnapshot) {
 		t.Fatal(err)
 	}
 	return now
+}
+
+// A request that was sent before the pause succeeds and ends it, while a search for probes is on its way. The scan that follows
+// leaves the event that the search has leased alone, as one of this relay. The low covers the event until the answer of the search
+// is there. If the answer is lost, a scan looks for the event once more.
+func TestASearchForProbesThatOutlastsThePause(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.registered(t)
+	b.append(t, "a", 1, 1)
+	p := r.pauses["video"]
+	outAndDue(p)
+	state := p.startProbe()
+	r.leasesCandidate(t, p)
+	p.succeeded("b")
+	r.followUps.topicResumed()
+	r.claim(t, claimed)
+	for r.scanDue(t, claimed) {
+	}
+	r.claim(t, claimed)
+	if low := r.followUps.low(r.inFlight); low != p.scan.low {
+		t.Errorf("the low is %s while a search from %s is on its way", low, p.scan.low)
+	}
+	r.searchFailed(t.Context(), p, state, errors.New("no answer"))
+	r.claim(t, claimed)
+	if !b.isClaimedLater(t, r, claimed) {
+		t.Error("nothing looks for the event")
+	}
+}
+
+// A batch that the sweep has found is in flight while a search for probes begins. The search, and the searches after it, do
+// not read the whole table for that reason.
+func TestASearchForProbesReadsNoMoreBecauseOfTheSweep(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.registered(t)
+	p := r.pauses["video"]
+	outAndDue(p)
+	h := &leasedBatch{events: queue.Batch{{Event: event("swept", 1)}}, low: queue.Beginning, life: r.followUps.met.life}
+	r.inFlight.batches[h.events.Head()] = h
+	r.probeTopic(t.Context(), p, p.startProbe(), claimed)
+	delete(r.inFlight.batches, h.events.Head())
+	if low := r.followUps.low(r.inFlight); low == queue.Beginning || p.scan.low == queue.Beginning {
+		t.Errorf("the search began at %s, and the low is %s after the sweep", p.scan.low, low)
+	}
 }
