@@ -277,7 +277,7 @@ func TestAResetIsKnownToDeployments(t *testing.T) {
 func TestAResetLeavesOtherGroups(t *testing.T) {
 	s := newStarter(t)
 	other := EngagementOffsets
-	other.Group, other.Subscription = "another", "video.events.catalog"
+	other.Group, other.Subscription = "another", topics.Subscription(topics.Video, "catalog")
 	mine := s.offsets
 	s.offsets = checkpoint.New(s.pool, other, "host", quiet())
 	s.save(t, time.Now())
