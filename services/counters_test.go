@@ -108,8 +108,9 @@ func TestCounters(t *testing.T) {
 		w.publishTo(t, topics.Engagement, part...)
 	}
 	took("published once more")
+	// A video's event may come again, too: an instance that was killed has not acknowledged it.
 	eventually(t, "every event is there once more", func() bool {
-		return query[int](t, w, `SELECT count(*) FROM catalog.inbox WHERE status = 'done'`)[0] == len(events)
+		return query[int](t, w, `SELECT count(*) FROM catalog.inbox WHERE status = 'done' AND aggregate_type = $1`, "engagement")[0] == len(events)
 	})
 	if diff := cmp.Diff(before, query[string](t, w, state)); diff != "" {
 		t.Errorf("%d events once more have changed the counters (-before +after):\n%s", len(events), diff)
