@@ -41,7 +41,7 @@ const (
 )
 
 func main() {
-	// Nobody may read the output any more: in `make run | tee log`, Ctrl-C ends tee first. The next line
+	// The reader of the output may have ended: in `make run | tee log`, Ctrl-C ends tee first. The next line
 	// would then end this program before it has stopped its parts. So such a line is an error instead.
 	// An ignored signal would stay ignored in the children.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)

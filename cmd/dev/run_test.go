@@ -157,7 +157,7 @@ func servesUntilPostgresEnds(t *testing.T) {
 	}
 }
 
-// showsAnOperatorsCommands runs the printed commands in another shell. At the end nobody reads the
+// showsAnOperatorsCommands runs the printed commands in another shell. At the end there is no reader of the
 // output any more, as in `make run | tee log`, where Ctrl-C ends tee first.
 func showsAnOperatorsCommands(t *testing.T) {
 	l := command(t, nil, "--pubsub", "local")

@@ -62,7 +62,7 @@ var usage string
 // Main runs the command line of the process and returns the exit code. SIGTERM or SIGINT ends the
 // command early.
 func (s Service) Main() int {
-	// If nobody reads the output any more, as in `dlq list | head`, a write of it fails. By default it
+	// If the reader of the output has ended, as in `dlq list | head`, a write fails. By default the write
 	// would end the process, which could not give back what it holds.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)

@@ -72,7 +72,7 @@ func downloadTo(ctx context.Context, cache string, log io.Writer, config embedde
 }
 
 // fetch unpacks the programs to dir/postgres. The library unpacks them only as a part of starting a
-// server. Nobody would stop that server if this process ended meanwhile, because pg_ctl detaches it. So
+// server. If this process ended meanwhile, that server would run on, because pg_ctl detaches it. So
 // fetch makes the library fail right after the unpacking: the directory for the server's files is then
 // a file, initdb. fetch ignores the library's error if the programs are there.
 func fetch(ctx context.Context, dir string, config embeddedpostgres.Config) error {

@@ -73,7 +73,7 @@ func TestASettledRowOfTheSameID(t *testing.T) {
 	}
 }
 
-// The reason says that the broker wrote the dead letter, beside the error of the row.
+// The reason says that the broker wrote the dead letter, next to the error of the row.
 func TestADeadLetterOfTheBrokerWithARow(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
