@@ -230,7 +230,7 @@ func (c *Consumer) tryBatch(ctx context.Context, batch []*delivery) (map[uuid.UU
 
 // transact runs the transaction that the statements in first begin, and commits it.
 func (c *Consumer) transact(ctx context.Context, first *pgx.Batch, batch []*delivery) (map[uuid.UUID]Outcome, error) {
-	tx, notDone, err := c.store.accept(ctx, first, batch)
+	tx, rows, err := c.store.accept(ctx, first, batch)
 	defer func() { _ = tx.Rollback(ctx) }() // after Commit it does nothing
 	if err != nil {
 		return nil, err
@@ -239,14 +239,17 @@ func (c *Consumer) transact(ctx context.Context, first *pgx.Batch, batch []*deli
 	var changes []Change
 	for _, d := range batch {
 		switch {
-		case !notDone[d]:
+		case !rows.notDone[d]:
 		case d.lost:
 			outcomes[d.id()] = Lost
 		default:
 			changes = append(changes, d.change)
 		}
 	}
-	if err := c.change(ctx, tx, changes, outcomes); err != nil {
+	if err = c.change(ctx, tx, changes, outcomes); err == nil {
+		err = c.store.settle(ctx, tx, rows, outcomes)
+	}
+	if err != nil {
 		if tx.Conn().IsClosed() {
 			err = lostConnectionError{err}
 		}
@@ -255,8 +258,7 @@ func (c *Consumer) transact(ctx context.Context, first *pgx.Batch, batch []*deli
 	return outcomes, tx.Commit(ctx)
 }
 
-// change lets the handler apply changes, and adds their outcomes to outcomes. It marks the events
-// that need their owner's state as held.
+// change lets the handler apply changes, and adds their outcomes to outcomes.
 func (c *Consumer) change(ctx context.Context, tx pgx.Tx, changes []Change, outcomes map[uuid.UUID]Outcome) error {
 	if len(changes) == 0 {
 		return nil
@@ -265,14 +267,10 @@ func (c *Consumer) change(ctx context.Context, tx pgx.Tx, changes []Change, outc
 	if err != nil {
 		return handlerError{fmt.Errorf("apply: %w", err)}
 	}
-	var waiting []uuid.UUID
 	for i, o := range done {
 		outcomes[changes[i].Event.ID] = o
-		if o.needsOwner() {
-			waiting = append(waiting, changes[i].Event.ID)
-		}
 	}
-	return c.store.markBlocked(ctx, tx, waiting, "waiting for a repair from the owner")
+	return nil
 }
 
 // offset returns the offset that batch's transaction saves, and the greatest publish time in batch.

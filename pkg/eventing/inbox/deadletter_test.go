@@ -260,6 +260,40 @@ func TestAnEventThatIsPutOffElsewhereKeepsTheRowOfADeadLetter(t *testing.T) {
 	}
 }
 
+// As in the tests before, but the other instance finds a gap before the event. Once the owner has answered there, the
+// event is applied, whatever its dead letter was.
+func TestAGapElsewhereKeepsTheRowOfADeadLetter(t *testing.T) {
+	t.Parallel()
+	for _, status := range []string{"dead", "discarded"} {
+		t.Run(status, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			here, there := b.consumer(t), b.consumer(t)
+			gap, next := event("a", 2), event("b", 1)
+			if err := there.deadLetterOnce(t.Context(), delivered(gap), errors.New("not decodable there"), 0); err != nil {
+				t.Fatal(err)
+			}
+			b.execAdmin(t, `UPDATE app.inbox SET status = '`+status+`', begun = 1`)
+			want := b.entry(t, gap)
+			want.Begun = 0 // the process did not end
+			d := delivered(gap)
+			outcomes, err := here.tryBatch(t.Context(), []*delivery{d, delivered(next)})
+			if err != nil || outcomes[gap.ID] != Gap || outcomes[next.ID] != Applied {
+				t.Fatalf("%v, %v", outcomes, err)
+			}
+			if got := b.entry(t, gap); got != want {
+				t.Errorf("the row is %+v, want %+v", got, want)
+			}
+			b.setOwner("a", 2)
+			here.finish(t, d)
+			const applied = `SELECT count(*) FROM inbox WHERE event_id = $1 AND status = 'done' AND processed_at IS NOT NULL AND begun = 0`
+			if n := b.count(t, applied, gap.ID); n != 1 || !d.finished {
+				t.Errorf("finished %t after the owner's answer, and the row is %+v", d.finished, b.entry(t, gap))
+			}
+		})
+	}
+}
+
 // A dead event comes again, while an operator discards its dead letter. The next dead letter is
 // published after the operator's transaction, so that its row shows it.
 func TestADeadLetterWaitsForAnOperator(t *testing.T) {

@@ -79,7 +79,8 @@
 // With Options.Checkpoints a batch also saves its offset, the greatest publish time of its
 // messages, in the same transaction and round trip. While messages of blocked aggregates or of
 // other tenants wait, the offset is before their first message. The inbox row of every event that
-// waits for long is held, and the safe position is before the oldest held row. Package checkpoint
+// waits for long is held, and the safe position is before the oldest held row. The row of an event that was a dead letter
+// before stays dead or discarded while it waits: its dead letter is there, or an operator has decided. Package checkpoint
 // has the details, and the reason why no consumer seeks to its offset by itself.
 //
 // # Order
