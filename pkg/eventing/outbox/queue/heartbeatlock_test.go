@@ -1,0 +1,103 @@
+package queue_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// A heartbeat waits for its relay's row, which an earlier heartbeat without an answer holds.
+// Meanwhile a relay that looked dead goes on and writes a newer low. The heartbeat takes nothing of
+// that for a row of another cluster.
+func TestAHeartbeatJudgesAfterItsWait(t *testing.T) {
+	t.Parallel()
+	for name, pooled := range map[string]bool{"session": false, "pooler": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pg := pgtest.New(t)
+			url := pg.URL
+			if pooled {
+				url = pg.Pooled(t, url)
+			}
+			db := pg.Pool(t, url)
+			b := box{queue.New(db), db}
+			beats := b.registered(t, "stopped", "waiting")
+			b.exec(t, `UPDATE outbox_relays SET seen_at = now() - interval '1 minute' WHERE token = 'stopped'`)
+			earlier, err := db.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = earlier.Rollback(context.WithoutCancel(t.Context())) }()
+			if _, err := earlier.Exec(t.Context(), `UPDATE outbox_relays SET seen_at = now() WHERE token = 'waiting'`); err != nil {
+				t.Fatal(err)
+			}
+			got := make(chan queue.HeartbeatResult, 1)
+			go func() {
+				r, err := b.Heartbeat(t.Context(), "waiting", beats["waiting"].Low, nil, beats["waiting"], false)
+				if err != nil {
+					t.Error(err)
+				}
+				got <- r
+			}()
+			for b.count(t, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0 {
+				backoff.Sleep(t.Context(), time.Millisecond, nil)
+			}
+			b.append(t, "meanwhile", 1, 1)
+			b.append(t, "meanwhile", 2, 2)
+			b.exec(t, `UPDATE outbox_relays SET seen_at = now(), low = pg_current_snapshot() WHERE token = 'stopped'`)
+			if err := earlier.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if r := <-got; r.Low == queue.Beginning {
+				t.Error("the relay scans the whole table")
+			}
+		})
+	}
+}
+
+// A heartbeat is one round trip, so it holds a connection and the lock of its row no longer than its statement takes.
+func TestAHeartbeatIsOneRoundTrip(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	cfg, err := pgxpool.ParseConfig(pg.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seen trips
+	cfg.ConnConfig.Tracer = &seen
+	db, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	b := box{queue.New(db), db}
+	first := b.heartbeatAfter(t, b.Queue, "a", "", queue.HeartbeatResult{})
+	seen.Store(0)
+	b.heartbeatAfter(t, b.Queue, "a", first.Seen, first)
+	if n := seen.Load(); n != 1 {
+		t.Errorf("%d round trips", n)
+	}
+}
+
+// trips counts the round trips of connections that have prepared their statements.
+type trips struct{ atomic.Int64 }
+
+func (r *trips) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	r.Add(1)
+	return ctx
+}
+func (*trips) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (r *trips) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	r.Add(1)
+	return ctx
+}
+func (*trips) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (*trips) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
