@@ -52,14 +52,14 @@ func (a *followUps) endScan() {
 	a.scanningLow = ""
 }
 
-// search notes that the next page of the search s for events to probe a topic with is on its way. Until it ends, the relay's low
-// covers the events that it may lease. If s has no page left, or if the low has not covered s since the last page, s begins
-// again. A search does not begin at the low of what is in flight, because it cannot lease these events: the low of an
-// event that the sweep has found is the beginning.
-func (a *followUps) search(s *probeScan) {
+// search notes that the next page of the search s for events to probe a topic with is on its way. types are the topic's. Until
+// the page ends, the relay's low covers the events that it may lease. If s has no page left, or if the low for these types has
+// not covered s since the last page, s begins again. A search does not begin at the low of what is in flight, because it cannot
+// lease these events: the low of an event that the sweep has found is the beginning.
+func (a *followUps) search(s *probeScan, types []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	low := a.lowOfLists()
+	low := a.lowOfLists(func(kind string) bool { return slices.Contains(types, kind) })
 	if len(s.parts) == 0 || s.life != a.met.life || queue.Earliest(low, s.low) != low {
 		s.low, s.life, s.parts, s.took = low, a.met.life, low.Since(), 0
 	}
@@ -84,48 +84,45 @@ func (a *followUps) searchLost(types []string) {
 	}
 }
 
-// topicResumed schedules a scan of the events that claims have skipped because a topic
-// was paused.
-func (a *followUps) topicResumed() {
+// topicResumed schedules a scan of the events of these types that the relay has skipped because their topic was paused.
+func (a *followUps) topicResumed(types []string) {
+	resumed := func(kind string) bool { return slices.Contains(types, kind) }
 	a.mu.Lock()
-	a.schedulePausedScan()
-	a.pausedTypes = nil // the next step of the claim loop sets the types that are still paused
+	a.scanSkippedTypes(resumed)
+	a.pausedTypes = slices.DeleteFunc(slices.Clone(a.pausedTypes), resumed)
 	a.mu.Unlock()
 	signal(a.wakeClaims)
 	signal(a.wakeScans)
 }
 
-// schedulePausedScan expects the lock. It schedules a scan of the events of skipped types.
-func (a *followUps) schedulePausedScan() {
-	if a.pausedLow != "" {
-		a.addScan(a.pausedLow, time.Now())
+// scanSkippedTypes expects the lock. It schedules a scan of the skipped events of these types.
+func (a *followUps) scanSkippedTypes(these func(kind string) bool) {
+	for kind, low := range a.skippedTypes {
+		if these(kind) {
+			a.addScan(low, time.Now())
+			delete(a.skippedTypes, kind)
+		}
 	}
-	a.pausedLow, a.skippedTypes = "", nil
 }
 
 // noteSkippedTypes expects the lock. It notes that the relay has skipped events of the types in
 // paused. A scan finds these events if it begins at the snapshot that is the argument from.
 func (a *followUps) noteSkippedTypes(from queue.TxSnapshot, paused ...string) {
-	if len(paused) == 0 {
-		return
-	}
-	a.pausedLow = queue.Earliest(a.pausedLow, from)
 	for _, kind := range paused {
-		if !slices.Contains(a.skippedTypes, kind) {
-			a.skippedTypes = append(a.skippedTypes, kind)
-		}
+		a.skippedTypes[kind] = queue.Earliest(a.skippedTypes[kind], from)
 	}
 }
 
 // setPausedTypes records the types of paused topics. A topic may resume during a claim that
 // skips its type. Then topicResumed runs before the claim's noteSkippedTypes, and schedules no
-// scan for the type. So setPausedTypes schedules a scan if a skipped type is no longer paused.
+// scan for the type. So setPausedTypes schedules a scan of each skipped type that is no longer paused.
 func (a *followUps) setPausedTypes(paused []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.pausedTypes = paused
-	if slices.ContainsFunc(a.skippedTypes, func(kind string) bool { return !slices.Contains(paused, kind) }) {
-		a.schedulePausedScan()
+	before := len(a.skippedTypes)
+	a.scanSkippedTypes(func(kind string) bool { return !slices.Contains(paused, kind) })
+	if len(a.skippedTypes) < before {
 		signal(a.wakeScans)
 	}
 }

@@ -28,19 +28,18 @@ type followUps struct {
 	// the relay that published the version must claim the event.
 	published versions
 	// A scan that starts at scanLow is due at scanAt. scanningLow is the start of the scan that
-	// is running. pausedLow is the start of the scan that is due when a topic resumes.
-	// scanningLife is the life of the server in which that scan was begun.
-	scanLow, scanningLow, pausedLow queue.TxSnapshot
-	scanningLife                    life
-	scanAt                          time.Time
+	// is running. scanningLife is the life of the server in which that scan was begun.
+	scanLow, scanningLow queue.TxSnapshot
+	scanningLife         life
+	scanAt               time.Time
 	// searchLow is the start of the search for probes of which a page is on its way, and searchLife is its life. The topic
-	// may resume meanwhile, and pausedLow does not cover the search any more.
+	// may resume meanwhile, and skippedTypes does not cover the search any more.
 	searchLow  queue.TxSnapshot
 	searchLife life
-	// skippedTypes are the aggregate types of the events for which the scan from pausedLow is
-	// needed. The relay has skipped these events, or handed them back, because their topics were
-	// paused. skippedTypes is cleared together with pausedLow, when that scan is scheduled.
-	skippedTypes []string
+	// skippedTypes has the aggregate types of which the relay has skipped events, or handed them back, because their topic
+	// was paused. The snapshot of a type is the start of the scan that is due when its topic resumes. Topics do not share
+	// it: otherwise each resume of a topic would scan from the beginning of another one's pause.
+	skippedTypes map[string]queue.TxSnapshot
 	// held are the tenants that wait for turns. The tenant with the next turn comes first. The
 	// published versions of held tenants are not in the field published.
 	held []*heldTenant
@@ -59,7 +58,10 @@ type followUps struct {
 }
 
 func newFollowUps() *followUps {
-	return &followUps{wakeClaims: make(chan struct{}, 1), wakeScans: make(chan struct{}, 1), wakeTurns: make(chan struct{}, 1)}
+	return &followUps{
+		skippedTypes: map[string]queue.TxSnapshot{},
+		wakeClaims:   make(chan struct{}, 1), wakeScans: make(chan struct{}, 1), wakeTurns: make(chan struct{}, 1),
+	}
 }
 
 const (

@@ -78,13 +78,19 @@ func (r *Relay) deregister(closing context.Context) {
 func (a *followUps) low(f *inFlight) queue.TxSnapshot {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return queue.Earliest(a.lowOfLists(), f.low(a.met))
+	return queue.Earliest(a.lowOfLists(func(string) bool { return true }), f.low(a.met))
 }
 
-// lowOfLists expects the lock. It returns a snapshot that saw none of the unfinished events, except those in flight.
-func (a *followUps) lowOfLists() queue.TxSnapshot {
+// lowOfLists expects the lock. It returns a snapshot that saw none of the unfinished events, except those in flight, and those of
+// paused topics that are of other types than these.
+func (a *followUps) lowOfLists(these func(kind string) bool) queue.TxSnapshot {
 	scanning, search := a.met.low(a.scanningLow, a.scanningLife), a.met.low(a.searchLow, a.searchLife)
-	low := queue.Earliest(a.seen, a.published.low(), a.scanLow, scanning, a.pausedLow, search)
+	low := queue.Earliest(a.seen, a.published.low(), a.scanLow, scanning, search)
+	for kind, skipped := range a.skippedTypes {
+		if these(kind) {
+			low = queue.Earliest(low, skipped)
+		}
+	}
 	for _, h := range a.held {
 		low = queue.Earliest(low, h.lowest(a.met))
 	}
@@ -117,7 +123,8 @@ func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, restart bool) {
 // begins at the floor, which replaces all lists: it finds the events, or notes again that it skips them.
 func (a *followUps) meet(b queue.HeartbeatResult) {
 	a.met, a.seen = meeting{lifeOf(b.Server), b.Low}, b.Seen
-	a.scanLow, a.pausedLow, a.skippedTypes = "", "", nil
+	a.scanLow = ""
+	clear(a.skippedTypes)
 	a.published.restart(b.Low)
 	for _, h := range a.held {
 		h.restart(b.Low)

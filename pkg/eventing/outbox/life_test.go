@@ -184,8 +184,8 @@ func TestAnAnswerOfAFormerLife(t *testing.T) {
 	if a.seen != "9:9:" {
 		t.Errorf("new events are those since %s", a.seen)
 	}
-	if a.scanLow != newFloor || a.pausedLow != newFloor || a.heldTenant("x").low != newFloor {
-		t.Errorf("scans from %q, %q and %q", a.scanLow, a.pausedLow, a.heldTenant("x").low)
+	if a.scanLow != newFloor || a.skippedTypes["video"] != newFloor || a.heldTenant("x").low != newFloor {
+		t.Errorf("scans from %q, %q and %q", a.scanLow, a.skippedTypes["video"], a.heldTenant("x").low)
 	}
 }
 

@@ -61,7 +61,7 @@ func TestTopicResumedDuringAClaimIsScanned(t *testing.T) {
 	go func() { defer close(done); r.step(t.Context(), &s, claimed) }()
 	b.poll(t, func() bool { return len(r.followUps.exclusions().paused) == 1 }, "no claim is on its way")
 	if c.succeeded("b") {
-		r.followUps.topicResumed()
+		r.followUps.topicResumed(c.types)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)

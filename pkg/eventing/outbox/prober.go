@@ -82,7 +82,7 @@ func (r *Relay) probeTopic(ctx context.Context, p *topicPause, state int, claime
 	case !all:
 		p.postpone(state, min(time.Until(p.scan.notBefore), heartbeatEvery))
 	case p.resumeIdle(state): // no event waits for the topic
-		r.followUps.topicResumed()
+		r.followUps.topicResumed(p.types)
 	}
 	p.scan.succeeded()
 }
@@ -131,8 +131,8 @@ func (r *Relay) candidates(ctx context.Context, p *topicPause) (found claimResul
 	return found, retryIn, all, err
 }
 
-// probeScan is a scan, page by page, of all events that a relay may not have finished. It may
-// read everything that was written since a topic was paused, so there are pauses between scans.
+// probeScan is a scan, page by page, of all events of a topic that a relay may not have finished, except those in flight. It
+// may read everything that was written since the topic was paused, so there are pauses between scans.
 type probeScan struct {
 	outages // counts failed searches
 
@@ -152,7 +152,7 @@ func (r *Relay) claimPaused(ctx context.Context, claim queue.Claim, p *topicPaus
 	if len(s.parts) == 0 && time.Now().Before(s.notBefore) {
 		return claimResult{}, false, nil
 	}
-	r.followUps.search(s)
+	r.followUps.search(s, p.types)
 	b = claimResult{claim: claim, sent: time.Now(), low: s.low, life: s.life, candidates: true}
 	page, err := r.queue.Scan(ctx, claim, s.parts[0], scanRows)
 	s.took += time.Since(b.sent)

@@ -32,7 +32,7 @@ func TestALostSearchForProbesIsFollowedByAScan(t *testing.T) {
 	}
 	r.followUps.claimed(c, todo, todo.seen)
 	p.resumeIdle(p.state)
-	r.followUps.topicResumed()
+	r.followUps.topicResumed(p.types)
 	if !b.isClaimedLater(t, r, claimed) {
 		t.Error("nothing looks for the event")
 	}
@@ -80,7 +80,7 @@ func TestASearchForProbesEndsWithThePause(t *testing.T) {
 	outAndDue(p)
 	p.scan.low, p.scan.parts = queue.Beginning, queue.Beginning.Since()
 	p.resumeIdle(p.state)
-	r.followUps.topicResumed()
+	r.followUps.topicResumed(p.types)
 	outAndDue(p)
 	r.probeTopic(t.Context(), p, p.startProbe(), claimed)
 	if p.scan.low == queue.Beginning {
@@ -130,7 +130,7 @@ func TestASearchForProbesThatOutlastsThePause(t *testing.T) {
 	state := p.startProbe()
 	r.leasesCandidate(t, p)
 	p.succeeded("b")
-	r.followUps.topicResumed()
+	r.followUps.topicResumed(p.types)
 	r.claim(t, claimed)
 	for r.scanDue(t, claimed) {
 	}

@@ -181,7 +181,7 @@ func (r *Relay) updatePause(ctx, flying context.Context, p *topicPause, h *lease
 	key := h.events[0].Key()
 	if rep.published > 0 && p.succeeded(key) {
 		r.log.InfoContext(ctx, "relay goes on", "topic", p.topic)
-		r.followUps.topicResumed()
+		r.followUps.topicResumed(p.types)
 	}
 	paused := false
 	switch {
@@ -189,7 +189,7 @@ func (r *Relay) updatePause(ctx, flying context.Context, p *topicPause, h *lease
 		v := p.refusal(key, h.probe)
 		rep.rejected, rep.wait, paused = v.onEvent, v.wait, v.paused
 		if v.resumed {
-			r.followUps.topicResumed()
+			r.followUps.topicResumed(p.types)
 		}
 	case rep.err != nil && flying.Err() == nil:
 		rep.wait, paused = p.failed(rep.err, h.probe)

@@ -395,7 +395,7 @@ func TestLowIsBelowAllThatIsUnfinished(t *testing.T) {
 	a.settled([]*unsettled{published(h[0], 0)}, false)
 	f.removeAll(h)
 	low("10:10:", "handed back")
-	a.topicResumed()
+	a.topicResumed([]string{"video"})
 	low("10:10:", "the topic is back")
 	if a.due().scanAt.IsZero() {
 		t.Error("what was left alone is not looked for")
