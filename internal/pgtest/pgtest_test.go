@@ -119,3 +119,26 @@ func TestPooledSessionsKeepNothing(t *testing.T) {
 		}
 	}
 }
+
+// Two clients that are idle in turns share one session.
+func TestPgBouncerPools(t *testing.T) {
+	t.Parallel()
+	db := New(t)
+	url := db.PgBouncer(t, db.URL)
+	sessions := map[int]bool{}
+	for range 2 {
+		conn, err := pgx.Connect(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close(context.Background()) })
+		var pid int
+		if err := conn.QueryRow(t.Context(), `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
+			t.Fatal(err)
+		}
+		sessions[pid] = true
+	}
+	if len(sessions) != 1 {
+		t.Errorf("two clients have %d sessions", len(sessions))
+	}
+}
