@@ -230,7 +230,7 @@ func (r *Relay) claimLimits(without exclusions) queue.Claim {
 	aggregates, versions := r.claimSize.limits()
 	events := r.claimEvents()
 	return queue.Claim{
-		Token: r.token, Server: without.life.server(), Alive: without.alive, Without: without.paused,
+		Token: r.token, Server: without.life.server(), Alive: without.alive, Gone: without.gone, Without: without.paused,
 		UnknownLeases: r.followUps.mayHaveUnknownLeases(),
 		Aggregates:    min(aggregates, events+1), Events: events, PerAggregate: versions, Bytes: claimBytes, WithoutTenants: without.held,
 	}

@@ -50,7 +50,8 @@
 //
 //	pending    published_at, parked_at are null
 //	leased     as pending, and lock_token is set on the aggregate's oldest pending
-//	           row, with a locked_at younger than 20 s by the database's clock
+//	           row, with a locked_at younger than 20 s by the database's clock; a relay
+//	           ignores the leases of a process that has ended
 //	published  published_at is set
 //	parked     parked_at is set, last_error says why
 //
@@ -324,9 +325,15 @@
 //
 // After a claim that was cut off by its limits, the relay claims again at once. Otherwise it polls
 // after a jittered pause of up to 100 ms. Each claim in a row that finds nothing doubles the pause,
-// up to 5 s. Retries are claimed when they are due, and at least every 5 s. The events of a killed
-// relay leave when their leases have run out, up to 20 s after the kill, and a scan has found them, up
-// to 5 s later. The other relays notice after 15 s that the killed relay's heartbeats are missing.
+// up to 5 s. Retries are claimed when they are due, and at least every 5 s.
+//
+// The sessions of a killed process end with it. So another relay regards it as gone when its last heartbeat
+// is 6 s old and the session of that heartbeat has ended. It takes over the killed relay's row with its next
+// heartbeat, up to 5 s later, and sends the events without waiting for their leases. It cannot see the end
+// of a process whose machine or network is gone, or that is behind a transaction pooler. Then the others
+// notice after 15 s that heartbeats are missing, and the events leave when their leases have run out, up to
+// 20 s after the kill, and a scan has found them, up to 5 s later. A relay that is taken for gone by mistake
+// has its row again with its next heartbeat. Meanwhile its events may be sent twice, in order.
 //
 // # Consume and emit
 //

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -129,16 +130,32 @@ func (a *followUps) setPausedTypes(paused []string) {
 
 // exclusions are the types and the tenants that a scan must skip, and the tokens of the other
 // living relays. A scan can ignore the leases of these relays, because each relay takes care of
-// its own leases. life is the life of the server in which that was true.
+// its own leases. life is the life of the server in which that was true. gone are the relays whose leases count as none.
 type exclusions struct {
-	paused, alive, held []string
-	life                life
+	paused, alive, held, gone []string
+	life                      life
 }
 
 func (a *followUps) exclusions() exclusions {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return exclusions{a.pausedTypes, a.aliveRelays, a.heldNames(), a.met.life}
+	return a.present(a.pausedTypes)
+}
+
+// present expects the lock. It returns the present exclusions, with these types.
+func (a *followUps) present(paused []string) exclusions {
+	return exclusions{paused, a.aliveRelays, a.heldNames(), slices.Collect(maps.Keys(a.goneRelays)), a.met.life}
+}
+
+// meetGone expects the lock. It notes the relays that a heartbeat has found gone. One that is alive again was only away: it
+// had lost its session, and was late. The order of its events does not depend on its leases.
+func (a *followUps) meetGone(gone, alive []string, now time.Time) {
+	for _, token := range gone {
+		a.goneRelays[token] = now.Add(queue.LeaseTime)
+	}
+	maps.DeleteFunc(a.goneRelays, func(token string, until time.Time) bool {
+		return slices.Contains(alive, token) || now.After(until)
+	})
 }
 
 // noteUnknownLeases notes that a statement that writes leases has failed. The statement may have

@@ -48,6 +48,9 @@ type followUps struct {
 	// pausedTypes are the aggregate types of paused topics. aliveRelays are the other
 	// relays' tokens.
 	pausedTypes, aliveRelays []string
+	// goneRelays are the relays whose processes have ended, which this relay has taken over. It ignores their leases until the
+	// time, when the leases are over in any case.
+	goneRelays map[string]time.Time
 	// unknownLeasesUntil is the time until which this relay may have leases that it does not
 	// know of, because it does not know whether a failed claim was committed, or because a failover has
 	// undone the statement that ended a lease.
@@ -59,8 +62,8 @@ type followUps struct {
 
 func newFollowUps() *followUps {
 	return &followUps{
-		skippedTypes: map[string]queue.TxSnapshot{},
-		wakeClaims:   make(chan struct{}, 1), wakeScans: make(chan struct{}, 1), wakeTurns: make(chan struct{}, 1),
+		skippedTypes: map[string]queue.TxSnapshot{}, goneRelays: map[string]time.Time{},
+		wakeClaims: make(chan struct{}, 1), wakeScans: make(chan struct{}, 1), wakeTurns: make(chan struct{}, 1),
 	}
 }
 
@@ -148,7 +151,7 @@ type toClaim struct {
 func (a *followUps) take(n int, paused ...string) toClaim {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	todo := toClaim{exclusions{paused, a.aliveRelays, a.heldNames(), a.met.life}, a.seen, a.published.take(n)}
+	todo := toClaim{a.present(paused), a.seen, a.published.take(n)}
 	a.published.takenLow = queue.Earliest(a.published.takenLow, a.seen)
 	return todo
 }

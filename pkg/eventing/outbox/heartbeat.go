@@ -103,6 +103,7 @@ func (a *followUps) lowOfLists(these func(kind string) bool) queue.TxSnapshot {
 func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, restart bool) {
 	a.mu.Lock()
 	a.aliveRelays = b.Alive
+	a.meetGone(b.Gone, b.Alive, time.Now())
 	from := b.Inherited
 	if restart {
 		if a.seen != "" {

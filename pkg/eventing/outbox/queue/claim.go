@@ -22,6 +22,8 @@ type Claim struct {
 	Server time.Time
 	// Alive are the tokens of the other living relays. Each of them takes care of its own leases.
 	Alive []string
+	// Gone are the tokens of relays whose processes have ended (HeartbeatResult.Gone). The claim ignores their leases.
+	Gone []string
 	// UnknownLeases says that the table may have leases under Token that the relay does not
 	// know of.
 	UnknownLeases bool
@@ -144,7 +146,7 @@ func (q Queue) ClaimRetries(ctx context.Context, c Claim) (got Claimed, next tim
 
 // claim runs a claiming statement within the time limit. All claiming statements share their last
 // part, see "claim candidates" in claim.sql. own has the arguments of this statement alone, from
-// $11 on. more has the scan targets of the columns of this statement alone, which follow the
+// $12 on. more has the scan targets of the columns of this statement alone, which follow the
 // columns of the report.
 func (q Queue) claim(
 	ctx context.Context, what string, limit time.Duration, sql string, c Claim, own []any, more ...any,
@@ -161,6 +163,7 @@ func (q Queue) claim(
 	var server time.Time
 	args := append([]any{
 		c.Token, LeaseTime, without, c.Aggregates, c.Events, c.PerAggregate, c.Bytes, alive, MaxRetry, orNull(c.Server),
+		append([]string{}, c.Gone...), // a nil slice would be NULL
 	}, own...)
 	var heads, passed int
 	var until float64

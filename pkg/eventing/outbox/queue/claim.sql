@@ -3,7 +3,7 @@
    $7 limit the heads, the events, the events of one aggregate, and the bytes. $8 has the tokens of
    the living relays, and $9 is the longest time before a retry. $10 is the life of the server that the
    relay has met: see HeartbeatResult. In another life nothing is claimed, because the relay's row there may
-   have a later low than the relay.
+   have a later low than the relay. $11 has the tokens of relays whose processes have ended. Their leases count as none.
 
    All claims end in the same way. A candidate is the place of a row that may be the head of its
    aggregate. The last part of a claim finds the heads among the candidates, reads their events,
@@ -16,7 +16,8 @@
    clock_timestamp(). The comparison does not use now(), because now() is when the claim began. A
    claim may last for seconds, and other relays take leases during that time. */}}
 {{define "no lease"}}
-		       (o.locked_at IS NULL OR o.locked_at <= now() - $2::interval OR o.locked_at > clock_timestamp() + interval '1 second')
+		       (o.locked_at IS NULL OR o.locked_at <= now() - $2::interval OR o.locked_at > clock_timestamp() + interval '1 second'
+		        OR o.lock_token = ANY($11::text[]))
 {{end}}
 
 {{define "is head"}}
@@ -133,41 +134,41 @@ WITH fresh AS MATERIALIZED (
 	(SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.tenant_id
 	   FROM outbox o
 	  WHERE o.published_at IS NULL
-	    AND o.xact >= pg_snapshot_xmax($11::text::pg_snapshot) AND o.xact < pg_snapshot_xmax(pg_current_snapshot())
+	    AND o.xact >= pg_snapshot_xmax($12::text::pg_snapshot) AND o.xact < pg_snapshot_xmax(pg_current_snapshot())
 	  ORDER BY o.xact, uuid_send(o.id)
-	  LIMIT $12)
+	  LIMIT $13)
 	UNION ALL
 	(SELECT o.place, o.aggregate_type, o.aggregate_id, o.version, o.tenant_id
-	   FROM pg_snapshot_xip($11::text::pg_snapshot) AS open(xact)
+	   FROM pg_snapshot_xip($12::text::pg_snapshot) AS open(xact)
 	  CROSS JOIN LATERAL (
 		SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.tenant_id
 		  FROM outbox o
 		 WHERE o.published_at IS NULL AND o.xact >= open.xact AND o.xact <= open.xact
 		 ORDER BY o.xact, uuid_send(o.id)
-		 LIMIT $12) o
-	  LIMIT $12)
+		 LIMIT $13) o
+	  LIMIT $13)
 ), next AS (
 	SELECT o.place, o.aggregate_type, o.aggregate_id, o.version
-	  FROM unnest($13::text[], $14::text[], $15::bigint[]) AS done(aggregate_type, aggregate_id, version)
+	  FROM unnest($14::text[], $15::text[], $16::bigint[]) AS done(aggregate_type, aggregate_id, version)
 	 CROSS JOIN LATERAL ({{template "next pending"}}) o
 ), candidate AS ({{template "candidates" `SELECT place, aggregate_type, aggregate_id, version
-	         FROM fresh WHERE tenant_id <> ALL($16::text[])
+	         FROM fresh WHERE tenant_id <> ALL($17::text[])
 	        UNION ALL
 	        SELECT place, aggregate_type, aggregate_id, version FROM next`}}
 ){{template "claim candidates"}}{{template "report"}}, (SELECT count(*) FROM fresh), {{template "claimed events"}}
 {{end}}
 
-{{/* A page of a scan has $14 rows, in the order of their transactions. Published rows count, too.
+{{/* A page of a scan has $15 rows, in the order of their transactions. Published rows count, too.
    So the size of the page bounds the cost of the page. */}}
 {{define "claim a page"}}
 WITH page AS MATERIALIZED (
 	SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.xact, o.id,
-	       o.published_at IS NULL AND o.parked_at IS NULL AND (o.next_retry_at IS NULL OR NOT $15::boolean)
-	       AND o.tenant_id <> ALL($16::text[]) AND ($17::text[] IS NULL OR o.tenant_id = ANY($17::text[])) AS pending
+	       o.published_at IS NULL AND o.parked_at IS NULL AND (o.next_retry_at IS NULL OR NOT $16::boolean)
+	       AND o.tenant_id <> ALL($17::text[]) AND ($18::text[] IS NULL OR o.tenant_id = ANY($18::text[])) AS pending
 	  FROM outbox o
-	 WHERE (o.xact, uuid_send(o.id)) > ($11::text::xid8, uuid_send($12::uuid)) AND o.xact <= $13::text::xid8
+	 WHERE (o.xact, uuid_send(o.id)) > ($12::text::xid8, uuid_send($13::uuid)) AND o.xact <= $14::text::xid8
 	 ORDER BY o.xact, uuid_send(o.id)
-	 LIMIT $14
+	 LIMIT $15
 ), last AS (
 	SELECT xact, id FROM page ORDER BY xact DESC, uuid_send(id) DESC LIMIT 1
 ), candidate AS ({{template "candidates" `SELECT place, aggregate_type, aggregate_id, version FROM page WHERE pending`}}
@@ -185,14 +186,14 @@ WITH due AS MATERIALIZED (
 	  WHERE o.next_retry_at <= now() AND o.published_at IS NULL AND o.parked_at IS NULL AND o.aggregate_type <> ALL($3::text[])
 	    AND {{template "no lease"}}
 	  ORDER BY o.next_retry_at
-	  LIMIT $11)
+	  LIMIT $12)
 	UNION ALL
 	(SELECT o.ctid AS place, o.aggregate_type, o.aggregate_id, o.version, o.next_retry_at
 	   FROM outbox o
 	  WHERE o.next_retry_at > now() + $9::interval AND o.published_at IS NULL AND o.parked_at IS NULL AND o.aggregate_type <> ALL($3::text[])
 	    AND {{template "no lease"}}
 	  ORDER BY o.next_retry_at
-	  LIMIT $11)
+	  LIMIT $12)
 ), candidate AS (
 	SELECT d.place
 	  FROM (SELECT DISTINCT ON (r.aggregate_type, r.aggregate_id) r.place, r.next_retry_at

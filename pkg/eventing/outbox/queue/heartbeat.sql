@@ -1,18 +1,21 @@
 WITH present AS MATERIALIZED (
 	SELECT pg_current_snapshot() AS seen, (SELECT to_timestamp(extract(epoch FROM pg_postmaster_start_time()) + extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()))) AS server
 ), others AS MATERIALIZED (
-	SELECT token, low, tenants, seen_at >= now() - $3::interval AND seen_at <= clock_timestamp() + interval '1 second' AS alive
-	  FROM outbox_relays
-	 WHERE token <> $1
+	SELECT token, low, tenants, seen_at, gone, NOT gone AND seen_at >= now() - $3::interval AND seen_at <= clock_timestamp() + interval '1 second' AS alive
+	  FROM (SELECT r.token, r.low, r.tenants, r.seen_at,
+	               r.seen_at = '-infinity'
+	               OR r.seen_at < now() - $8::interval AND coalesce(r.server = present.server, false)
+	                  AND NOT EXISTS (SELECT FROM pg_stat_get_activity(r.session)) AS gone
+	          FROM outbox_relays r, present
+	         WHERE r.token <> $1) r
 ), own AS MATERIALIZED (
 	SELECT low, xmin::text AS written, seen_at FROM outbox_relays WHERE token = $1
 ), dead AS (
 	DELETE FROM outbox_relays
-	 WHERE token IN (SELECT r.token FROM outbox_relays r
-	                  WHERE r.token IN (SELECT token FROM others WHERE NOT alive)
-	                    AND NOT (r.seen_at >= now() - $3::interval AND r.seen_at <= clock_timestamp() + interval '1 second')
-	                    FOR UPDATE SKIP LOCKED)
-	RETURNING low
+	 WHERE token IN (SELECT r.token FROM outbox_relays r JOIN others o ON o.token = r.token AND o.seen_at = r.seen_at
+	                  WHERE NOT o.alive
+	                    FOR UPDATE OF r SKIP LOCKED)
+	RETURNING token, low
 ), inherited AS MATERIALIZED (
 	SELECT low FROM dead
 	UNION ALL
@@ -36,10 +39,13 @@ WITH present AS MATERIALIZED (
 	         ORDER BY pg_snapshot_xmax(l.low), pg_snapshot_xmin(l.low), length(l.low::text) DESC
 	         LIMIT 1) AS low
 )
-INSERT INTO outbox_relays (token, low, seen_at, tenants)
-SELECT $1, coalesce(least.low, present.seen), CASE WHEN $5 OR EXISTS (SELECT FROM own WHERE seen_at = '-infinity') THEN '-infinity' ELSE now() END, $6::text[]
+INSERT INTO outbox_relays (token, low, seen_at, tenants, session, server)
+SELECT $1, coalesce(least.low, present.seen), CASE WHEN $5 OR EXISTS (SELECT FROM own WHERE seen_at = '-infinity') THEN '-infinity' ELSE now() END, $6::text[],
+       pg_backend_pid(), present.server
   FROM least, present
-    ON CONFLICT (token) DO UPDATE SET low = excluded.low, seen_at = excluded.seen_at, tenants = excluded.tenants
+    ON CONFLICT (token) DO UPDATE SET low = excluded.low, seen_at = excluded.seen_at, tenants = excluded.tenants,
+       session = excluded.session, server = excluded.server
 RETURNING low::text, (SELECT coalesce(low::text, '') FROM inherited_low), pg_current_xact_id()::xid::text, (SELECT seen::text FROM present), (SELECT server FROM present),
           coalesce((SELECT array_agg(token) FROM others WHERE alive), '{}'),
+          coalesce((SELECT array_agg(token) FROM others JOIN dead USING (token) WHERE gone), '{}'),
           ARRAY(SELECT DISTINCT unnest(tenants) FROM others WHERE alive), clock_timestamp()

@@ -18,6 +18,9 @@ const (
 	// deadAfter is the age of a relay's last heartbeat at which other relays regard it as dead: two are
 	// missing. A mistake costs only a scan.
 	deadAfter = 3 * HeartbeatEvery
+	// goneAfter is the same for a relay whose last heartbeat was in a session that has ended since. One heartbeat is missing
+	// then: a relay that lives has written another one, in a session that it has.
+	goneAfter = HeartbeatEvery + time.Second
 )
 
 // HeartbeatResult is the answer to a relay that has written its row.
@@ -32,6 +35,9 @@ type HeartbeatResult struct {
 	// Alive are the tokens of the other living relays. Tenants are the last tenants that these
 	// relays met.
 	Alive, Tenants []string
+	// Gone are those of the dead relays taken over whose processes have ended: they have said so, or their sessions
+	// have ended. Their leases protect nothing any more. A dead relay that is not among them may only be slow.
+	Gone []string
 	// Seen is the snapshot of the heartbeat. Server identifies the life of the database's server. It is the
 	// sum of two times: when the server was started, and when it last recovered after one of its processes
 	// had crashed. So Server differs after a restart, a recovery or a failover. The later of the two times
@@ -70,8 +76,13 @@ func (c Clock) Error() time.Duration { return c.Answered.Sub(c.Asked) }
 // low of a dead relay. So each heartbeat locks the relay's own row first (lockOwnRow). If the row is
 // not as the last answered heartbeat has written it, the answer includes the row's low. A row whose
 // relay has ended stays so while it exists. The lock of a dead relay's row comes after the snapshot,
-// so the time in the row is checked again under the lock: the relay may have come back. The locks of other rows are not waited for, so two
-// relays that take each other for dead have no deadlock.
+// so the time in the row is compared again under the lock: the relay may have come back. The locks of other rows are not
+// waited for, so two relays that take each other for dead have no deadlock.
+//
+// A process that is killed leaves no session. So the row has the session of the heartbeat, and a relay whose session has ended
+// is dead after one missing heartbeat, and not after two. The session alone does not prove it: a pool replaces its connections, and
+// a new primary has none of the former one's sessions, so the row has the life of the server, too. Behind a transaction pooler
+// the session is the pooler's, and lasts.
 //
 //go:embed heartbeat.sql
 var heartbeat string
@@ -89,12 +100,12 @@ const lockOwnRow = `SELECT FROM outbox_relays WHERE token = $1 FOR UPDATE`
 func (q Queue) Heartbeat(
 	ctx context.Context, token string, low TxSnapshot, tenants []string, last HeartbeatResult, ended bool,
 ) (b HeartbeatResult, err error) {
-	args := []any{token, low.orNull(), deadAfter, orNull(last.Server), ended, tenants, last.Written}
+	args := []any{token, low.orNull(), deadAfter, orNull(last.Server), ended, tenants, last.Written, goneAfter}
 	err = bounded.Run(ctx, Timeout, func(ctx context.Context) error {
 		b.Clock.Asked = time.Now()
 		defer func() { b.Clock.Answered = time.Now() }()
 		return q.behindLock(ctx, token, heartbeat, args,
-			&b.Low, &b.Inherited, &b.Written, &b.Seen, &b.Server, &b.Alive, &b.Tenants, &b.Clock.Time)
+			&b.Low, &b.Inherited, &b.Written, &b.Seen, &b.Server, &b.Alive, &b.Gone, &b.Tenants, &b.Clock.Time)
 	})
 	if err != nil {
 		return HeartbeatResult{}, fmt.Errorf("write that the relay is alive: %w", err)

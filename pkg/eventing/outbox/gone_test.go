@@ -1,0 +1,80 @@
+package outbox
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// leftBehind starts a relay that leases an event and writes a heartbeat, and ends the sessions of its process. The event's lease
+// lasts.
+func (b *bench) leftBehind(t *testing.T) (gone *Relay, goOn func()) {
+	t.Helper()
+	before := b.relayDB
+	open := func() *pgxpool.Pool {
+		db, err := pgxpool.NewWithConfig(t.Context(), b.db.Config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(db.Close)
+		return db
+	}
+	b.relayDB = open()
+	gone, lost := b.handedOver(t)
+	b.append(t, "a", 1, 1)
+	gone.claim(t, lost)
+	if err := gone.writeHeartbeat(t.Context(), false); err != nil || len(lost) != 1 {
+		t.Fatal(len(lost), err)
+	}
+	session := b.count(t, `SELECT session FROM outbox_relays WHERE token = $1`, gone.token)
+	b.relayDB.Close()
+	b.poll(t, func() bool { return b.count(t, `SELECT count(*) FROM pg_stat_get_activity($1)`, session) == 0 }, "the session lasts")
+	b.exec(t, `UPDATE outbox_relays SET seen_at = now() - interval '7 s' WHERE token = '`+gone.token+`'`)
+	b.relayDB = before
+	return gone, func() { gone.queue = queue.New(open()) }
+}
+
+// The process of a relay is killed. Its sessions end with it, so its events wait for one heartbeat, and not for the end of their leases.
+func TestTheEventsOfAKilledRelayDoNotWaitForTheirLeases(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	b.leftBehind(t)
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if !r.scanDue(t, claimed) || len(claimed) != 1 {
+		t.Errorf("%d batches are claimed", len(claimed))
+	}
+}
+
+// A relay had lost its sessions, and was late, but lives. It has its row and its leases again with its next heartbeat.
+func TestARelayThatWasTakenForGoneHasItsLeasesAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.handedOver(t)
+	late, goOn := b.leftBehind(t)
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	isGone := func() bool { return slices.Contains(r.followUps.exclusions().gone, late.token) }
+	if !isGone() {
+		t.Fatal("it is not gone")
+	}
+	goOn()
+	for _, relay := range []*Relay{late, r} {
+		if err := relay.writeHeartbeat(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if isGone() {
+		t.Error("it is gone for ever")
+	}
+	r.scanDue(t, claimed)
+	if len(claimed) != 0 {
+		t.Error("the leases of a relay that lives are ignored")
+	}
+}

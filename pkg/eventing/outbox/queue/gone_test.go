@@ -1,0 +1,114 @@
+package queue_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/outbox/queue"
+)
+
+// inOwnSession writes a relay's row in a session of its own, and returns a function that ends the session.
+func (b box) inOwnSession(t *testing.T, pg *pgtest.DB, token string, last queue.HeartbeatResult) (end func()) {
+	t.Helper()
+	db := pg.Pool(t, pg.URL)
+	b.heartbeatAfter(t, queue.New(db), token, last.Low, last)
+	pid := b.count(t, `SELECT session FROM outbox_relays WHERE token = $1`, token)
+	return func() {
+		db.Close()
+		for range 10_000 {
+			if b.count(t, `SELECT count(*) FROM pg_stat_get_activity($1)`, pid) == 0 {
+				return
+			}
+			backoff.Sleep(t.Context(), time.Millisecond, nil)
+		}
+		t.Fatal("the session of the row lasts")
+	}
+}
+
+// A relay whose session has ended is dead after one missing heartbeat. If a heartbeat is missing for another reason, it
+// has the time of two.
+func TestARelayWithoutItsSessionIsGone(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	db := pg.Pool(t, pg.URL)
+	b := box{queue.New(db), db}
+	for name, tc := range map[string]struct {
+		change string // of its row
+		ends   bool   // its session
+		gone   bool
+	}{
+		"one heartbeat is missing, and the session":           {`seen_at = now() - interval '7 s'`, true, true},
+		"one heartbeat is missing":                            {`seen_at = now() - interval '7 s'`, false, false},
+		"the session was replaced":                            {`seen_at = now() - interval '4 s'`, true, false},
+		"the row is of another server, or of an earlier life": {`seen_at = now() - interval '7 s', server = server - interval '1 s'`, true, false},
+		"the row is of an earlier release":                    {`seen_at = now() - interval '7 s', server = NULL, session = NULL`, true, false},
+		"it has said that it has ended":                       {`seen_at = '-infinity'`, false, true},
+	} {
+		beats := b.registered(t, "relay", "successor", "third")
+		b.exec(t, `UPDATE outbox_relays SET session = NULL, server = NULL`)
+		end := b.inOwnSession(t, pg, "relay", beats["relay"])
+		if tc.ends {
+			end()
+		}
+		b.exec(t, `UPDATE outbox_relays SET `+tc.change+` WHERE token = 'relay'`)
+		got := b.heartbeatAfter(t, b.Queue, "successor", beats["successor"].Low, beats["successor"])
+		if isGone := slices.Equal(got.Gone, []string{"relay"}); isGone != tc.gone || slices.Contains(got.Alive, "relay") == tc.gone {
+			t.Errorf("%s: gone %v, alive %v", name, got.Gone, got.Alive)
+		}
+		if tc.gone && (got.Inherited != beats["relay"].Low || b.tokens(t) != 2) {
+			t.Errorf("%s: inherited %q of %q", name, got.Inherited, beats["relay"].Low)
+		}
+	}
+	// A relay that is silent for longer may only be slow. It is taken over, and its leases last.
+	beats := b.registered(t, "relay", "successor")
+	b.exec(t, `UPDATE outbox_relays SET seen_at = now() - interval '16 s' WHERE token = 'relay'`)
+	got := b.heartbeatAfter(t, b.Queue, "successor", beats["successor"].Low, beats["successor"])
+	if len(got.Gone) != 0 || got.Inherited == "" {
+		t.Errorf("silent: gone %v, inherited %q", got.Gone, got.Inherited)
+	}
+}
+
+// The leases of a relay that is gone count as none, for each kind of claim, and those of others count.
+func TestClaimsIgnoreTheLeasesOfTheGone(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	before := b.snapshot(t)
+	for _, id := range []string{"a", "b", "retry"} {
+		b.append(t, id, 1, 2)
+	}
+	b.exec(t, `UPDATE outbox SET next_retry_at = now() WHERE aggregate_id = 'retry' AND version = 1`)
+	lease := func() {
+		b.exec(t, `UPDATE outbox SET lock_token = CASE aggregate_id WHEN 'b' THEN 'slow' ELSE 'gone' END, locked_at = now() WHERE version = 1`)
+	}
+	c := as("successor")
+	c.Gone = []string{"gone", "another"}
+	for name, claim := range map[string]func() (queue.Claimed, error){
+		"new": func() (queue.Claimed, error) { return b.ClaimNew(t.Context(), c, before, nil) },
+		"page": func() (queue.Claimed, error) {
+			p, err := b.Scan(t.Context(), c, before.Since()[0], 100)
+			return p.Claimed, err
+		},
+		"retries": func() (queue.Claimed, error) {
+			got, _, err := b.ClaimRetries(t.Context(), c)
+			return got, err
+		},
+	} {
+		lease()
+		got, err := claim()
+		var ids []string
+		for _, batch := range got.Batches {
+			ids = append(ids, batch[0].AggregateID)
+		}
+		slices.Sort(ids)
+		want := []string{"a", "retry"}
+		if name == "retries" {
+			want = []string{"retry"}
+		}
+		if err != nil || !slices.Equal(ids, want) || name != "retries" && !got.Skipped {
+			t.Errorf("%s: claimed %v, skipped %t, %v", name, ids, got.Skipped, err)
+		}
+	}
+}
