@@ -161,6 +161,13 @@ func (s *subscription) schedule() {
 	s.alarm.set(at)
 }
 
+// retain applies the present retention at once, which may be shorter than the one before. A still clock would ring the alarm
+// at its next step only.
+func (s *subscription) retain() {
+	s.forgetOld(s.server.now())
+	s.schedule()
+}
+
 // forgetOld drops messages that are past their retention, whether they are acknowledged or not
 // (https://cloud.google.com/pubsub/docs/subscription-properties).
 func (s *subscription) forgetOld(now time.Time) {
