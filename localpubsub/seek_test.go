@@ -187,6 +187,28 @@ func TestSnapshotOfAnOldMessage(t *testing.T) {
 	wantCode(t, err, codes.FailedPrecondition)
 }
 
+// TestSeekAfterTheEndOfRetainAcked: a subscription that no longer keeps acknowledged messages has none for a seek, and they leave
+// the memory.
+func TestSeekAfterTheEndOfRetainAcked(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"", "A"} {
+		w := newWorld(t, localpubsub.Options{})
+		w.subscribe(&pubsubpb.Subscription{RetainAckedMessages: true, EnableMessageOrdering: true})
+		w.publish(key, "a", "b", "c")
+		got := w.pull()
+		w.ack(got[0], got[2])
+		_, err := w.UpdateSubscription(w.context(), &pubsubpb.UpdateSubscriptionRequest{
+			Subscription: &pubsubpb.Subscription{Name: subscriptionName},
+			UpdateMask:   &fieldmaskpb.FieldMask{Paths: []string{"retain_acked_messages"}},
+		})
+		wantCode(t, err, codes.OK)
+		w.ack(got[1])
+		w.publish(key, "d")
+		w.seekTo(worldTime)
+		wantTexts(t, w.pull(), "d")
+	}
+}
+
 // TestSeekToASnapshotOfOldMessages: a snapshot keeps messages for a week. A subscription drops those past its own retention,
 // also right after a seek.
 func TestSeekToASnapshotOfOldMessages(t *testing.T) {
