@@ -74,6 +74,7 @@ help: ## List the targets
 
 # Built and exec'd rather than `go run`, which dies of a SIGTERM before its child. Without the commit:
 # git refuses the repository of another user, as in a container that mounts it, and go would give up.
+# After Ctrl-C build/dev ends with 0. make itself ends by that signal, which a shell shows as 130: no recipe can change that.
 run: ## Run the pair, walk one video through it, serve until Ctrl-C (ARGS="--once --json")
 	@go build -buildvcs=false -o build/dev ./cmd/dev
 	@exec build/dev $(ARGS)

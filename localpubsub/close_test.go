@@ -22,32 +22,60 @@ import (
 func TestCloseEndsLateCalls(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		listener := bufconn.Listen(1 << 20)
-		server, err := localpubsub.Start(localpubsub.Options{Listener: listener})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := server.SetFaults(1, localpubsub.Fault{Kind: localpubsub.Late, Delay: localpubsub.Duration(10 * time.Minute)}); err != nil {
-			t.Fatal(err)
-		}
-		conn, err := grpc.NewClient("passthrough:///"+server.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
+		w := inBubble(t)
+		w.faults(localpubsub.Fault{Kind: localpubsub.Late, Delay: localpubsub.Duration(10 * time.Minute)})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err = pubsubpb.NewPublisherClient(conn).CreateTopic(ctx, &pubsubpb.Topic{Name: topicName})
+		_, err := w.CreateTopic(ctx, &pubsubpb.Topic{Name: topicName})
 		if status.Code(err) != codes.DeadlineExceeded {
 			t.Errorf("create a topic = %v, want DEADLINE_EXCEEDED", err)
 		}
 		closing := time.Now()
-		if err := server.Close(); err != nil {
+		if err := w.Close(); err != nil {
 			t.Error(err)
 		}
 		if waited := time.Since(closing); waited >= time.Minute {
 			t.Errorf("Close took %s", waited)
 		}
 	})
+}
+
+// TestLateCallOutlivesItsCaller: a pull whose caller has given up waits for a message, and takes it.
+func TestLateCallOutlivesItsCaller(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := inBubble(t)
+		defer w.Close()
+		w.subscribe(&pubsubpb.Subscription{})
+		w.faults(localpubsub.Fault{Kind: localpubsub.Late, Method: "Pull", Delay: localpubsub.Duration(2 * time.Second), Times: 1})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := w.Pull(ctx, &pubsubpb.PullRequest{Subscription: subscriptionName, MaxMessages: 1})
+		wantCode(t, err, codes.DeadlineExceeded)
+		<-time.After(2 * time.Second) // of the virtual time
+		synctest.Wait()
+		w.publish("", "m")
+		synctest.Wait()
+		wantTexts(t, w.pull())
+	})
+}
+
+// inBubble returns a world without a network, for a bubble of synctest.
+func inBubble(t *testing.T) *world {
+	t.Helper()
+	listener := bufconn.Listen(1 << 20)
+	server, err := localpubsub.Start(localpubsub.Options{Listener: listener})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient("passthrough:///"+server.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return &world{
+		Server: server, PublisherClient: pubsubpb.NewPublisherClient(conn), SubscriberClient: pubsubpb.NewSubscriberClient(conn),
+		t: t, conn: conn,
+	}
 }

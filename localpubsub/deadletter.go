@@ -24,6 +24,10 @@ const (
 // attempts. It reports whether it did so. Later messages of the entry's key are then delivered
 // without the entry. If the dead letter topic is missing, the subscription keeps the entry and
 // delivers it again, as documented.
+//
+// A seek can bring the entry back, if the subscription keeps acknowledged messages. Google's pages do
+// not say from which number its attempts are counted then. They are counted from 1, so that it has
+// max_delivery_attempts again, as one has that only a snapshot or the topic has kept.
 func (s *subscription) deadLetter(e *entry) bool {
 	if s.maxAttempts == 0 || e.failures < s.maxAttempts {
 		return false
@@ -45,7 +49,7 @@ func (s *subscription) deadLetter(e *entry) bool {
 		s.trim(q)
 		s.offer(q)
 	}
-	e.state = acked
+	e.state, e.failures = acked, 0
 	s.retire(e)
 	return true
 }

@@ -127,17 +127,30 @@ func TestMessageStaysWithoutDeadLetterTopic(t *testing.T) {
 	}
 }
 
-// A dead letter counts as acknowledged. So a subscription that keeps acknowledged messages can bring it back.
+// A dead letter counts as acknowledged. So a subscription that keeps acknowledged messages can bring it back. It then has all its
+// attempts again.
 func TestSeekBringsADeadLetterBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, localpubsub.Options{})
 	w.deadLetters(&pubsubpb.Subscription{RetainAckedMessages: true})
 	w.publish("", "m")
-	for range 5 {
-		w.modify(0, w.pull()...)
+	for life := 1; life <= 2; life++ {
+		for attempt := int32(1); attempt <= 5; attempt++ {
+			got := w.pull()
+			wantTexts(t, got, "m")
+			if got[0].GetDeliveryAttempt() != attempt {
+				t.Errorf("life %d: attempt %d, want %d", life, got[0].GetDeliveryAttempt(), attempt)
+			}
+			w.modify(0, got...)
+		}
+		wantTexts(t, w.pull())
+		w.seekTo(worldTime)
 	}
-	wantTexts(t, w.pull())
-	wantTexts(t, w.dead(), "m")
-	w.seekTo(worldTime)
-	wantTexts(t, w.pull(), "m")
+	dead := w.dead()
+	wantTexts(t, dead, "m", "m")
+	for _, m := range dead {
+		if n := m.GetMessage().GetAttributes()["CloudPubSubDeadLetterSourceDeliveryCount"]; n != "5" {
+			t.Errorf("a dead letter after %s attempts", n)
+		}
+	}
 }

@@ -1,8 +1,10 @@
 package localpubsub
 
 import (
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -244,5 +246,46 @@ func TestUnreadResponsesAreBounded(t *testing.T) {
 		if err := send(); status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("%s beyond the limit: %v, want RESOURCE_EXHAUSTED", name, err)
 		}
+	}
+}
+
+// A call that publishes dead letters holds back the next one until it is done. Otherwise the later dead letters of a key could
+// overtake those that another call has taken and not yet published.
+func TestDeadLettersAreForwardedByOneCall(t *testing.T) {
+	t.Parallel()
+	s := newServer(Options{Clock: NewStillClock(time.Unix(1_000_000, 0))})
+	dead := newTopic(s, &pubsubpb.Topic{Name: "projects/p/topics/dead", MessageRetentionDuration: durationpb.New(time.Hour)})
+	if err := s.topics.put(dead.name, dead); err != nil {
+		t.Fatal(err)
+	}
+	config := &pubsubpb.Subscription{
+		Name: "projects/p/subscriptions/events", EnableMessageOrdering: true, AckDeadlineSeconds: 10,
+		MessageRetentionDuration: durationpb.New(time.Hour),
+		DeadLetterPolicy:         &pubsubpb.DeadLetterPolicy{DeadLetterTopic: dead.name, MaxDeliveryAttempts: 1},
+	}
+	sub := newSubscription(s, newTopic(s, &pubsubpb.Topic{Name: "projects/p/topics/events"}), config, nil)
+	sub.add(&message{id: 1, at: s.now().UnixNano(), key: "k", in: &s.store})
+	c := newConsumer(10 * time.Second)
+	sub.join(c)
+	batch, err := sub.batch(c)
+	if err != nil || len(batch) != 1 {
+		t.Fatal(batch, err)
+	}
+	dead.mu.Lock() // no dead letter can be published
+	var nack sync.WaitGroup
+	nack.Go(func() { _, _ = sub.modify([]string{batch[0].id.String()}, 0) })
+	for taken := false; !taken; runtime.Gosched() {
+		sub.lock()
+		taken = len(sub.delivered) == 0 && len(sub.dead) == 0
+		sub.unlock()
+	}
+	if sub.forwarding.TryLock() {
+		sub.forwarding.Unlock()
+		t.Error("another call may publish while the first one has a dead letter in hand")
+	}
+	dead.mu.Unlock()
+	nack.Wait()
+	if n := dead.retained.len(); n != 1 {
+		t.Errorf("%d dead letters are published, want 1", n)
 	}
 }

@@ -196,6 +196,7 @@ func (m *model) fail(f *fate, now time.Time) {
 	if m.config.attempts > 0 && f.failures >= m.config.attempts {
 		f.dead = append(f.dead, f.failures)
 		f.state, f.sent, f.by, f.counts, f.gone = acked, true, nil, false, true
+		f.failures = 0
 		m.trim(f)
 		return
 	}

@@ -15,7 +15,9 @@ import (
 // (https://cloud.google.com/pubsub/docs/replay-overview). For a time, messages published before the
 // time count as acknowledged. Messages published at the time or later count as unacknowledged, if
 // the subscription or its topic has retained them. For both, outstanding messages are delivered
-// again if they count as unacknowledged. Acknowledgements of their old deliveries do not count.
+// again if they count as unacknowledged. Acknowledgements of their old deliveries do not count. A
+// message of a snapshot that is past the retention of the subscription and of its topic is not
+// delivered.
 func (s subscriber) Seek(_ context.Context, req *pubsubpb.SeekRequest) (*pubsubpb.SeekResponse, error) {
 	found, err := s.subscription(req.GetSubscription())
 	if err != nil {
@@ -79,7 +81,7 @@ func (s *subscription) seek(retained func(*topic) ([]*message, error), unacked f
 	}
 	s.touch()
 	s.replay(kept, unacked)
-	s.schedule()
+	s.retain() // a snapshot may have kept messages for longer
 	return nil
 }
 

@@ -186,3 +186,48 @@ func TestSnapshotOfAnOldMessage(t *testing.T) {
 	_, err := w.CreateSnapshot(w.context(), &pubsubpb.CreateSnapshotRequest{Name: snapshotName + "2", Subscription: subscriptionName})
 	wantCode(t, err, codes.FailedPrecondition)
 }
+
+// TestSeekAfterTheEndOfRetainAcked: a subscription that no longer keeps acknowledged messages has none for a seek, and they leave
+// the memory.
+func TestSeekAfterTheEndOfRetainAcked(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"", "A"} {
+		w := newWorld(t, localpubsub.Options{})
+		w.subscribe(&pubsubpb.Subscription{RetainAckedMessages: true, EnableMessageOrdering: true})
+		w.publish(key, "a", "b", "c")
+		got := w.pull()
+		w.ack(got[0], got[2])
+		_, err := w.UpdateSubscription(w.context(), &pubsubpb.UpdateSubscriptionRequest{
+			Subscription: &pubsubpb.Subscription{Name: subscriptionName},
+			UpdateMask:   &fieldmaskpb.FieldMask{Paths: []string{"retain_acked_messages"}},
+		})
+		wantCode(t, err, codes.OK)
+		w.ack(got[1])
+		w.publish(key, "d")
+		w.seekTo(worldTime)
+		wantTexts(t, w.pull(), "d")
+	}
+}
+
+// TestSeekToASnapshotOfOldMessages: a snapshot keeps messages for a week. A subscription drops those past its own retention,
+// also right after a seek.
+func TestSeekToASnapshotOfOldMessages(t *testing.T) {
+	t.Parallel()
+	w := plain(t)
+	const short = "projects/p/subscriptions/short"
+	w.subscribe(&pubsubpb.Subscription{Name: short, MessageRetentionDuration: durationpb.New(10 * time.Minute)})
+	w.publish("", "old")
+	w.snapshot(snapshotName, subscriptionName)
+	w.clock.Advance(5 * time.Minute)
+	w.publish("", "new")
+	w.clock.Advance(5 * time.Minute)
+	for name, want := range map[string]int{short: 1, subscriptionName: 2} {
+		_, err := w.Seek(w.context(), &pubsubpb.SeekRequest{
+			Subscription: name, Target: &pubsubpb.SeekRequest_Snapshot{Snapshot: snapshotName},
+		})
+		wantCode(t, err, codes.OK)
+		if got := w.backlogOf(name); got != want {
+			t.Errorf("%s has %d messages after the seek, want %d", name, got, want)
+		}
+	}
+}

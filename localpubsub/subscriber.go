@@ -132,7 +132,7 @@ func (s subscriber) update(found *subscription, req *pubsubpb.UpdateSubscription
 	}
 	found.configure(config)
 	found.touch()
-	found.schedule()
+	found.retain()
 	return nil
 }
 

@@ -161,6 +161,20 @@ func (s *subscription) schedule() {
 	s.alarm.set(at)
 }
 
+// retain applies the present retention at once, which may be shorter than the one before. A still clock would ring the alarm
+// at its next step only. If acknowledged messages are no longer kept, retain drops them.
+func (s *subscription) retain() {
+	s.forgetOld(s.server.now())
+	for e := s.log.first; e != nil && !s.retainAcked; {
+		next := e.next
+		if e.state == acked && e.queue == nil { // one in a queue may have to be delivered again
+			s.discard(e)
+		}
+		e = next
+	}
+	s.schedule()
+}
+
 // forgetOld drops messages that are past their retention, whether they are acknowledged or not
 // (https://cloud.google.com/pubsub/docs/subscription-properties).
 func (s *subscription) forgetOld(now time.Time) {

@@ -136,8 +136,41 @@ func TestUpdatedRetentionApplies(t *testing.T) {
 		Subscription: &pubsubpb.Subscription{Name: subscriptionName, MessageRetentionDuration: short}, UpdateMask: retention,
 	})
 	wantCode(t, err, codes.OK)
-	w.clock.Advance(time.Nanosecond)
 	wantTexts(t, w.pull())
+}
+
+// TestTopicStopsToKeepMessages: an update or a deletion of the topic ends its retention at once, and the one of the subscription
+// holds.
+func TestTopicStopsToKeepMessages(t *testing.T) {
+	t.Parallel()
+	for name, stop := range map[string]func(*world) error{
+		"update": func(w *world) error {
+			_, err := w.UpdateTopic(w.context(), &pubsubpb.UpdateTopicRequest{
+				Topic: &pubsubpb.Topic{Name: topicName}, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"message_retention_duration"}},
+			})
+			return err
+		},
+		"deletion": func(w *world) error {
+			_, err := w.DeleteTopic(w.context(), &pubsubpb.DeleteTopicRequest{Topic: topicName})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, localpubsub.Options{})
+			if _, err := w.CreateTopic(w.context(), &pubsubpb.Topic{
+				Name: topicName, MessageRetentionDuration: durationpb.New(time.Hour),
+			}); err != nil {
+				t.Fatal(err)
+			}
+			w.subscribe(&pubsubpb.Subscription{MessageRetentionDuration: durationpb.New(10 * time.Minute)})
+			w.publish("", "old")
+			w.clock.Advance(10 * time.Minute)
+			w.publish("", "new")
+			wantCode(t, stop(w), codes.OK)
+			wantTexts(t, w.pull(), "new")
+		})
+	}
 }
 
 func (w *world) backlogOf(name string) int {

@@ -130,7 +130,7 @@ func (s *subscription) setTopicRetention(retention time.Duration) {
 	s.lock()
 	defer s.unlock()
 	s.topicRetention = retention
-	s.schedule()
+	s.retain()
 }
 
 // end detaches the topic from its subscriptions and snapshots, and drops the topic's retained
@@ -146,7 +146,7 @@ func (t *topic) end() {
 	for _, s := range t.subscriptions {
 		s.lock()
 		s.topic, s.topicRetention = nil, 0
-		s.schedule() // its own retention may end earlier
+		s.retain()
 		s.unlock()
 	}
 	for _, s := range t.snapshots {

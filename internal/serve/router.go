@@ -32,6 +32,7 @@ func NewRouter(log *slog.Logger, health *Health, guard *Guard) *chi.Mux {
 func newRouter(log *slog.Logger) *chi.Mux {
 	r := chi.NewRouter()
 	r.Use(
+		plainPath,
 		newRequests().measured,
 		logged(log, r),
 		recoverer(log),

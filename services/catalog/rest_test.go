@@ -111,6 +111,10 @@ func TestRESTReadsAVideo(t *testing.T) {
 		t.Errorf("header %v", r.header)
 	}
 
+	if r := call(t, addr, "GET "+strings.ReplaceAll(target, "-", "%2D")); r.status != 200 || r.body["video_id"] != id.String() {
+		t.Errorf("an id with encoded hyphens: %+v", r)
+	}
+
 	second := token(id, 2)
 	for _, headers := range [][]string{
 		{"Consistency-Token: " + second, "Prefer: wait=0"},

@@ -61,6 +61,24 @@ func TestCreateAnswers(t *testing.T) {
 	}
 }
 
+// A client may encode a character that needs no encoding.
+func TestAnEncodedIDIsTheSame(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	v := a.create()
+	user := uuid.New()
+	encoded := strings.NewReplacer("-", "%2D")
+	for _, r := range []reply{
+		a.call("GET", encoded.Replace(path(v)), nil),
+		a.call("PATCH", encoded.Replace(path(v)), `{"title": "x"}`),
+		a.call("PUT", encoded.Replace(engaged(user, v)), `{}`),
+	} {
+		if r.Status != http.StatusOK || r.field("video_id") != v.ID.String() {
+			t.Errorf("%d %s", r.Status, r.Raw)
+		}
+	}
+}
+
 // A cached answer may be older than a write that its next reader knows of.
 func TestReadsAreNotCached(t *testing.T) {
 	t.Parallel()

@@ -105,7 +105,7 @@ func nextCanary(ctx context.Context, tx *aggregate.Tx, v Video) (Video, error) {
 		insertVideo(tx, v)
 		return v, tx.Append(ctx, event)
 	}
-	if err := v.Check(aggregateType, 0); err != nil {
+	if err := v.Check(aggregateType); err != nil {
 		return Video{}, err
 	}
 	before := v.Revision

@@ -171,7 +171,7 @@ func TestHostileEngagements(t *testing.T) {
 		{"bad video", "PUT", "/v1/users/" + user.String() + "/engagements/x", `{}`, nil, 400, "video_id"},
 		{"colon in a video", "PUT", "/v1/users/" + user.String() + "/engagements/" + user.String() + ":" + v.ID.String(), `{}`, nil, 400, "video_id"},
 		{"no video", "PUT", "/v1/users/" + user.String() + "/engagements/", `{}`, nil, 404, ""},
-		{"weak If-Match", "PUT", good, `{}`, []string{"If-Match", `W/"1"`}, 400, "If-Match"},
+		{"weak If-Match", "PUT", good, `{}`, []string{"If-Match", `W/"1"`}, 412, ""},
 		{"stale If-Match", "PUT", good, `{}`, []string{"If-Match", `"2"`}, 412, ""},
 		{"If-None-Match", "PUT", good, `{}`, []string{"If-None-Match", `*`}, 400, "If-None-Match"},
 		{"empty key", "PUT", good, `{}`, []string{"Idempotency-Key", ""}, 400, "Idempotency-Key"},

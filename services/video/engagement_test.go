@@ -337,7 +337,7 @@ func TestEachVersionOfAnEngagementNamesTheEventBefore(t *testing.T) {
 func TestTheOrderOfViolationsOfAnEngagement(t *testing.T) {
 	t.Parallel()
 	r := newAPI(t).call("PUT", "/v1/users/x/engagements/y", `{"liked": null, "bookmarked": null, "watched_seconds": -1}`, "If-Match", "x", "Idempotency-Key", "a b")
-	const want = `If-Match: must be one version in quotes, such as "3", or *; user_id: must be a UUID; video_id: must be a UUID; ` +
+	const want = `If-Match: must be versions in quotes, such as "3", or *; user_id: must be a UUID; video_id: must be a UUID; ` +
 		`liked: must not be null; bookmarked: must not be null; watched_seconds: must lie between 0 and 315360000; ` +
 		`Idempotency-Key: must be one value of 1 to 255 visible ASCII characters`
 	if diff := cmp.Diff(want, r.field("detail")); diff != "" {

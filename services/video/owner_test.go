@@ -12,6 +12,7 @@ import (
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/authtest"
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/services/video/aggregate"
 )
@@ -110,7 +111,7 @@ func TestAVideoThatIsNotThereHasNoOwner(t *testing.T) {
 		}
 		for id, want := range map[uuid.UUID]string{uuid.New(): "VIDEO_NOT_FOUND", deleted.ID: "VIDEO_DELETED", kept.ID: stale} {
 			o := by(caller)
-			o.IfVersion = 7
+			o.IfVersion = rest.IsVersion(7)
 			_, updated := a.service.Update(t.Context(), id, []string{"title"}, Video{Title: "u"}, o, nil)
 			_, removed := a.service.Delete(t.Context(), id, "", o, nil)
 			if diff := cmp.Diff([]string{want, want}, []string{reasonOf(updated), reasonOf(removed)}); diff != "" {

@@ -19,7 +19,7 @@ func (s *Service) Get(ctx context.Context, caller auth.Principal, id uuid.UUID) 
 	if err != nil {
 		return Video{}, aggregate.AsOf{}, fmt.Errorf("get video: %w", err)
 	}
-	return v, asOf, v.Check(aggregateType, 0)
+	return v, asOf, v.Check(aggregateType)
 }
 
 // GetMany returns the named videos of all tenants, including tombstones. Like Get, it also returns

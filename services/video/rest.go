@@ -71,7 +71,7 @@ func (a restAPI) create(w http.ResponseWriter, r *http.Request) error {
 	}
 	var found problem.Violations
 	options, _ := aggregate.HTTPOptions(r, &found)
-	found.Require(options.IfVersion == 0, "If-Match", "means nothing before there is a video")
+	found.Require(!options.IfVersion.Given(), "If-Match", "means nothing before there is a video")
 	_, v := b.video(&found)
 	v.UploaderID = aggregate.OwnUser(options.Caller)
 	if b.UploaderID.Set {

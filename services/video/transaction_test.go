@@ -47,16 +47,16 @@ func TestTheOrderOfViolations(t *testing.T) {
 	a := newAPI(t)
 	for _, tc := range []struct{ method, path, body, detail string }{
 		{"POST", "/v1/videos", `{"published_at": "x", "title": null, "description": "\u0000", "duration_seconds": -1, "uploader_id": "y"}`,
-			`If-Match: must be one version in quotes, such as "3", or *; published_at: must be a time as in RFC 3339; ` +
+			`If-Match: must be versions in quotes, such as "3", or *; published_at: must be a time as in RFC 3339; ` +
 				`title: must not be null; uploader_id: must be a UUID; description: must not contain control characters; ` +
 				`duration_seconds: must lie between 0 and 315360000; Idempotency-Key: must be one value of 1 to 255 visible ASCII characters`},
 		{"PATCH", "/v1/videos/x?q=1", `{"title": "a\nb", "duration_seconds": null, "published_at": "x", "uploader_id": "y", "description": "\u0000"}`,
-			`If-Match: must be one version in quotes, such as "3", or *; q: is not a known parameter; uploader_id: never changes; ` +
+			`If-Match: must be versions in quotes, such as "3", or *; q: is not a known parameter; uploader_id: never changes; ` +
 				`published_at: must be a time as in RFC 3339; duration_seconds: must not be null; video_id: must be a UUID; ` +
 				`description: must not contain control characters; title: must not contain control characters; ` +
 				`Idempotency-Key: must be one value of 1 to 255 visible ASCII characters`},
 		{"DELETE", "/v1/videos/x?reason=z", `{"reason": "a\nb"}`,
-			`If-Match: must be one version in quotes, such as "3", or *; reason: must not be given twice; video_id: must be a UUID; ` +
+			`If-Match: must be versions in quotes, such as "3", or *; reason: must not be given twice; video_id: must be a UUID; ` +
 				`Idempotency-Key: must be one value of 1 to 255 visible ASCII characters`},
 	} {
 		r := a.call(tc.method, tc.path, tc.body, "If-Match", "x", "Idempotency-Key", "a b")

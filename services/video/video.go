@@ -148,7 +148,7 @@ func (s *Service) Delete(
 // whether v exists, so every caller learns that v does not exist or was deleted, as in a read. It
 // checks the version last, so only a caller that may change v learns of a wrong version.
 func (v Video) checkWrite(o aggregate.WriteOptions) error {
-	if err := v.Check(aggregateType, 0); err != nil {
+	if err := v.Check(aggregateType); err != nil {
 		return err
 	}
 	if err := aggregate.CheckOwner(o.Caller, v.UploaderID); err != nil {

@@ -1,6 +1,7 @@
 package video
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -163,7 +164,13 @@ func TestIfMatchLetsOneOfManyWin(t *testing.T) {
 	if r := a.call("PATCH", path(v), `{"title": "x"}`, "If-Match", `"2"`); r.Header.Get("ETag") != `"3"` {
 		t.Errorf("If-Match of the current version: %d %s", r.Status, r.Raw)
 	}
-	if r := a.call("DELETE", path(v), nil, "If-Match", `"2"`); r.Status != http.StatusPreconditionFailed || r.field("version") != "3" {
+	for i, list := range [][]string{{"If-Match", `"2", W/"9", "3"`}, {"If-Match", `"x,y"`, "If-Match", `"4",`}} {
+		etag := fmt.Sprintf("%q", fmt.Sprint(4+i))
+		if r := a.call("PATCH", path(v), fmt.Sprintf(`{"description": "%d"}`, i), list...); r.Header.Get("ETag") != etag {
+			t.Errorf("%s: %d %s, want the ETag %s", list, r.Status, r.Raw, etag)
+		}
+	}
+	if r := a.call("DELETE", path(v), nil, "If-Match", `"2"`); r.Status != http.StatusPreconditionFailed || r.field("version") != "5" {
 		t.Errorf("stale If-Match of DELETE: %d %s", r.Status, r.Raw)
 	}
 	if r := a.call("DELETE", path(v), nil, "If-Match", "*"); r.Status != http.StatusOK {

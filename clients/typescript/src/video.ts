@@ -382,7 +382,7 @@ export interface components {
         EngagementVideo: string;
         /** @description For 24 hours a retry with the same key and body gets the first answer. */
         IdempotencyKey: string;
-        /** @description The ETag that the video, or engagement, must have; * where there must be one. */
+        /** @description The ETag that the video, or engagement, must have, or several that it may have; * where there must be one. A weak tag never matches. */
         IfMatch: string;
     };
     requestBodies: never;
@@ -512,7 +512,7 @@ export interface operations {
             header?: {
                 /** @description For 24 hours a retry with the same key and body gets the first answer. */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-                /** @description The ETag that the video, or engagement, must have; * where there must be one. */
+                /** @description The ETag that the video, or engagement, must have, or several that it may have; * where there must be one. A weak tag never matches. */
                 "If-Match"?: components["parameters"]["IfMatch"];
             };
             path: {
@@ -558,7 +558,7 @@ export interface operations {
             header?: {
                 /** @description For 24 hours a retry with the same key and body gets the first answer. */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-                /** @description The ETag that the video, or engagement, must have; * where there must be one. */
+                /** @description The ETag that the video, or engagement, must have, or several that it may have; * where there must be one. A weak tag never matches. */
                 "If-Match"?: components["parameters"]["IfMatch"];
             };
             path: {
@@ -605,7 +605,7 @@ export interface operations {
             header?: {
                 /** @description For 24 hours a retry with the same key and body gets the first answer. */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-                /** @description The ETag that the video, or engagement, must have; * where there must be one. */
+                /** @description The ETag that the video, or engagement, must have, or several that it may have; * where there must be one. A weak tag never matches. */
                 "If-Match"?: components["parameters"]["IfMatch"];
             };
             path: {
@@ -652,7 +652,7 @@ export interface operations {
             header?: {
                 /** @description For 24 hours a retry with the same key and body gets the first answer. */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-                /** @description The ETag that the video, or engagement, must have; * where there must be one. */
+                /** @description The ETag that the video, or engagement, must have, or several that it may have; * where there must be one. A weak tag never matches. */
                 "If-Match"?: components["parameters"]["IfMatch"];
             };
             path: {

@@ -26,6 +26,8 @@ const (
 	launches = 5
 	// pollInterval is the pause between two probes of a starting server.
 	pollInterval = 20 * time.Millisecond
+	// portTime bounds the wait of a crashed server for its port.
+	portTime = 20 * time.Second
 	// probeTime bounds one probe.
 	probeTime = 2 * time.Second
 )
@@ -68,6 +70,40 @@ func (s *Server) launch(ctx context.Context) error {
 		}
 	}
 	return fmt.Errorf("%w %d times: %s", errDied, launches, s.process.Output())
+}
+
+// relaunch starts the server on its earlier port, and waits until it answers.
+func (s *Server) relaunch(ctx context.Context) error {
+	for range launches {
+		if err := s.awaitPort(ctx); err != nil {
+			return err
+		}
+		err := s.launchAt(ctx, s.port)
+		if !errors.Is(err, errDied) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w %d times: %s", errDied, launches, s.process.Output())
+}
+
+// awaitPort waits until the server's port is free. A port may be taken for a moment only, for example
+// by an outgoing connection of another process.
+func (s *Server) awaitPort(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, portTime)
+	defer cancel()
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))
+	for {
+		var config net.ListenConfig
+		l, err := config.Listen(context.WithoutCancel(ctx), "tcp", address) // so that the error is that of the port
+		if err == nil {
+			return l.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("another process has the port: %w", err)
+		case <-time.After(pollInterval):
+		}
+	}
 }
 
 // launchAt starts the server on port, and waits until it answers. It returns errDied if the server

@@ -111,13 +111,14 @@ func (s *Server) Crash() error {
 	return s.process.Stop(syscall.SIGQUIT, stopTime) // SIGQUIT asks Postgres to abort
 }
 
-// Recover starts a crashed server at its earlier address, and returns when it has replayed
-// its log and accepts connections.
+// Recover starts a crashed server at its earlier address, which its clients have, and returns when it
+// has replayed its log and accepts connections. If another process has taken the port meanwhile,
+// Recover waits until the port is free, for a limited time.
 func (s *Server) Recover(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
-	if err := s.launchAt(ctx, s.port); err != nil {
-		return fmt.Errorf("start postgres again: %w: %s", err, s.process.Output())
+	if err := s.relaunch(ctx); err != nil {
+		return fmt.Errorf("start postgres again: %w", err)
 	}
 	go s.watch(s.process)
 	return nil

@@ -181,6 +181,50 @@ func TestTakenPortIsNoticed(t *testing.T) {
 	}
 }
 
+// TestRecoverTriesAgain: another process may have taken the port between the look at it and the server's bind. The address stays,
+// because others have it.
+func TestRecoverTriesAgain(t *testing.T) {
+	t.Parallel()
+	s, err := Start(t.Context(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Crash(); err != nil {
+		t.Fatal(err)
+	}
+	installed, address := s.bin, s.URL()
+	s.bin = s.dir.path // for the server's user
+	script := fmt.Sprintf("#!/bin/sh\nif mkdir %[1]s/tried; then exit 1; fi\nexec %[2]s/postgres \"$@\"\n", s.dir.path, installed)
+	if err := os.WriteFile(filepath.Join(s.bin, "postgres"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Recover(t.Context()); err != nil || s.URL() != address {
+		t.Fatalf("Recover = %v, at %s; it was at %s", err, s.URL(), address)
+	}
+	ask(t, connect(t, s.URL()), "SELECT 'there'")
+}
+
+// TestRecoverNamesATakenPort: it waits for the port as long as it may, and then names it.
+func TestRecoverNamesATakenPort(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	s := &Server{port: taken.Addr().(*net.TCPAddr).Port}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*pollInterval)
+	defer cancel()
+	if err := s.awaitPort(ctx); err == nil || !strings.Contains(err.Error(), taken.Addr().String()) {
+		t.Errorf("awaitPort = %v, want an error that names %s", err, taken.Addr())
+	}
+	taken.Close()
+	if err := s.awaitPort(t.Context()); err != nil {
+		t.Errorf("awaitPort of a free port = %v", err)
+	}
+}
+
 func connect(tb testing.TB, url string) *pgx.Conn {
 	tb.Helper()
 	conn, err := pgx.Connect(tb.Context(), url)

@@ -11,13 +11,14 @@ import (
 
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/rest"
 )
 
 // CallOptions reads the caller and the metadata of a write.
 func CallOptions(ctx context.Context, expectedVersion int64, found *problem.Violations) WriteOptions {
 	found.Require(expectedVersion >= 0, "expected_version", "must not be negative")
 	return WriteOptions{
-		Caller: auth.Of(ctx), Keys: metadata.ValueFromIncomingContext(ctx, "idempotency-key"), IfVersion: expectedVersion,
+		Caller: auth.Of(ctx), Keys: metadata.ValueFromIncomingContext(ctx, "idempotency-key"), IfVersion: rest.IsVersion(expectedVersion),
 	}
 }
 

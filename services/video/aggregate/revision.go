@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/lockstep/internal/problem"
+	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 )
@@ -56,9 +57,8 @@ func (r Revision) Tombstone() Revision {
 	return next
 }
 
-// Check returns an error if the row never existed, was deleted, or is not at version want. If want
-// is 0 or less, Check accepts any version. kind is the aggregate's type.
-func (r Revision) Check(kind string, want int64) error {
+// Check returns an error if the row never existed or was deleted. kind is the aggregate's type.
+func (r Revision) Check(kind string) error {
 	switch {
 	case r.Version == 0:
 		return problem.New(problem.CodeNotFound, strings.ToUpper(kind)+"_NOT_FOUND", "There is no such "+kind+".")
@@ -67,16 +67,17 @@ func (r Revision) Check(kind string, want int64) error {
 		e.Extra = map[string]any{"version": r.Version, "deleted_at": *r.DeletedAt}
 		return e
 	}
-	return r.CheckVersion(kind, want)
+	return nil
 }
 
-// CheckVersion returns an error if the row is not at version want. If want is 0 or less,
-// CheckVersion accepts any version. It does not check whether the row exists.
-func (r Revision) CheckVersion(kind string, want int64) error {
-	if want <= 0 || want == r.Version {
+// CheckVersion returns an error if want does not accept the row's version. It does not check whether
+// the row exists.
+func (r Revision) CheckVersion(kind string, want rest.Condition) error {
+	if want.Accepts(r.Version) {
 		return nil
 	}
-	e := problem.New(problem.CodeStale, "VERSION_MISMATCH", fmt.Sprintf("The %s is at version %d, not %d.", kind, r.Version, want))
+	e := problem.New(problem.CodeStale, "VERSION_MISMATCH",
+		fmt.Sprintf("The %s is at version %d, which is not one that the request requires.", kind, r.Version))
 	e.Extra = map[string]any{"version": r.Version}
 	return e
 }

@@ -12,6 +12,7 @@ import (
 
 	"example.com/lockstep/internal/auth"
 	"example.com/lockstep/internal/idempotency"
+	"example.com/lockstep/internal/rest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox"
 	"example.com/lockstep/pkg/eventing/txn"
@@ -46,9 +47,8 @@ type WriteOptions struct {
 	// Keys are the values of the header Idempotency-Key. At most one is allowed. A retry with the
 	// same key within 24 hours gets the first answer.
 	Keys []string
-	// IfVersion makes the write fail unless the row has this version. 0 requires nothing, and
-	// rest.Any requires only that the row exists.
-	IfVersion int64
+	// IfVersion makes the write fail unless it accepts the version of the row.
+	IfVersion rest.Condition
 }
 
 // Result is an aggregate in the state that the write gave it. Replayed reports that an earlier

@@ -68,7 +68,7 @@ func (s *Service) Put(
 		if err != nil {
 			return Engagement{}, err
 		}
-		if err := video.Check("video", 0); err != nil {
+		if err := video.Check("video"); err != nil {
 			return Engagement{}, err
 		}
 		if err := e.checkPut(o.IfVersion); err != nil {
@@ -108,7 +108,10 @@ func (s *Service) Delete(
 		if err != nil {
 			return Engagement{}, err
 		}
-		if err := e.Check(aggregateType, o.IfVersion); err != nil {
+		if err := e.Check(aggregateType); err != nil {
+			return Engagement{}, err
+		}
+		if err := e.CheckVersion(aggregateType, o.IfVersion); err != nil {
 			return Engagement{}, err
 		}
 		tombstone := Engagement{UserID: user, VideoID: video, Revision: e.Tombstone()}
@@ -121,11 +124,10 @@ func (s *Service) Delete(
 	})
 }
 
-// checkPut checks want, which is the precondition of Put. If want is 0, nothing is required. If
-// want is rest.Any, the engagement must exist. Any other want is the version that the row must
-// have, which may be the version of a tombstone.
-func (e Engagement) checkPut(want int64) error {
-	if want == rest.Any && !e.Exists() {
+// checkPut checks want, which is the precondition of Put. A version that it names may be the version of
+// a tombstone.
+func (e Engagement) checkPut(want rest.Condition) error {
+	if want.Exists() && !e.Exists() {
 		return problem.New(problem.CodeStale, "VERSION_MISMATCH", "There is no such engagement.")
 	}
 	return e.CheckVersion(aggregateType, want)

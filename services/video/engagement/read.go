@@ -26,7 +26,7 @@ func (s *Service) Get(
 	if err != nil {
 		return Engagement{}, aggregate.AsOf{}, fmt.Errorf("get engagement: %w", err)
 	}
-	return e, asOf, e.Check(aggregateType, 0)
+	return e, asOf, e.Check(aggregateType)
 }
 
 // GetMany returns a user's engagements with the named videos, including tombstones. Like Get, it

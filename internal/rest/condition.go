@@ -1,0 +1,88 @@
+package rest
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+
+	"example.com/lockstep/internal/problem"
+)
+
+// ETag is the strong entity tag of a thing at version.
+func ETag(version int64) string { return strconv.Quote(strconv.FormatInt(version, 10)) }
+
+// Condition is what a write requires of the present version. The zero value requires nothing.
+type Condition struct{ tags string }
+
+const (
+	anyTag = "*"
+	weak   = "W/"
+	blank  = " \t"
+)
+
+// IsVersion returns the condition that the version is this one. 0 requires nothing.
+func IsVersion(version int64) Condition {
+	if version == 0 {
+		return Condition{}
+	}
+	return Condition{ETag(version)}
+}
+
+// IfMatch returns the condition in the If-Match headers. It reports headers that are neither * nor a
+// list of entity tags (RFC 9110, section 13.1.1). A tag that no version here has is valid, and never
+// matches. IfMatch also reports If-None-Match, because no write here checks that condition and the
+// client must not believe that it was checked.
+func IfMatch(r *http.Request, violations *problem.Violations) Condition {
+	violations.Require(r.Header["If-None-Match"] == nil, "If-None-Match", "is not for writes: If-Match is")
+	values := r.Header.Values("If-Match")
+	tags := strings.Join(values, ", ")
+	violations.Require(len(values) == 0 || tags == anyTag || areTags(tags), "If-Match", `must be versions in quotes, such as "3", or *`)
+	return Condition{tags}
+}
+
+// Given reports whether the condition requires anything.
+func (c Condition) Given() bool { return c.tags != "" }
+
+// Exists reports whether the condition is only that the thing exists: If-Match: *.
+func (c Condition) Exists() bool { return c.tags == anyTag }
+
+// Accepts reports whether version is one of those that the condition names. The comparison is the
+// strong one: a weak tag never matches. [Condition.Exists] accepts every version.
+func (c Condition) Accepts(version int64) bool {
+	want := ETag(version)
+	accepts := !c.Given() || c.Exists()
+	for list := c.tags; !accepts && list != ""; {
+		var tag string
+		tag, list, _ = cutTag(list)
+		accepts = tag == want
+	}
+	return accepts
+}
+
+// areTags reports whether text is a list of at least one entity tag.
+func areTags(text string) bool {
+	some := false
+	for text != "" {
+		tag, rest, ok := cutTag(text)
+		if !ok {
+			return false
+		}
+		some, text = some || tag != "", rest
+	}
+	return some
+}
+
+// cutTag returns the first element of a list of entity tags, and the elements after it. The element is
+// empty where commas follow each other, which a list may have (RFC 9110, section 5.6.1). A tag may
+// contain a comma. ok is false if the element is not a tag.
+func cutTag(list string) (tag, rest string, ok bool) {
+	list = strings.TrimLeft(list, blank)
+	after, ok := list, true
+	if opaque, quoted := strings.CutPrefix(strings.TrimPrefix(list, weak), `"`); quoted {
+		opaque, after, ok = strings.Cut(opaque, `"`)
+		tag = list[:len(list)-len(after)]
+		ok = ok && !strings.ContainsFunc(opaque, func(c rune) bool { return c <= ' ' || c == 0x7f })
+	}
+	between, rest, _ := strings.Cut(after, ",")
+	return tag, rest, ok && strings.Trim(between, blank) == ""
+}
