@@ -328,8 +328,9 @@
 // up to 5 s. Retries are claimed when they are due, and at least every 5 s.
 //
 // The sessions of a killed process end with it. So another relay regards it as gone when its last heartbeat
-// is 6 s old and the session of that heartbeat has ended. It takes over the killed relay's row with its next
-// heartbeat, up to 5 s later, and sends the events without waiting for their leases. It cannot see the end
+// is 6 s old and the session of that heartbeat has ended. It sees the end of the session with its next heartbeat,
+// plans a heartbeat for that moment, takes over the killed relay's row, and sends the events without waiting
+// for their leases: 1 to 6 s after the kill, or when a relay starts if there was no other. It cannot see the end
 // of a process whose machine or network is gone, or that is behind a transaction pooler. Then the others
 // notice after 15 s that heartbeats are missing, and the events leave when their leases have run out, up to
 // 20 s after the kill, and a scan has found them, up to 5 s later. A relay that is taken for gone by mistake

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"context"
 	"slices"
 	"testing"
 
@@ -76,5 +77,42 @@ func TestARelayThatWasTakenForGoneHasItsLeasesAgain(t *testing.T) {
 	r.scanDue(t, claimed)
 	if len(claimed) != 0 {
 		t.Error("the leases of a relay that lives are ignored")
+	}
+}
+
+// A relay that has found another one without its session looks again when that one is gone.
+func TestTheNextHeartbeatFindsAKilledRelay(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, _ := b.handedOver(t)
+	killed, _ := b.leftBehind(t)
+	b.exec(t, `UPDATE outbox_relays SET seen_at = now() - interval '3600 ms' WHERE token = '`+killed.token+`'`)
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	const least = queue.HeartbeatEvery / 2 // of a pause without a reason
+	if pause := r.nextHeartbeat(); pause >= least {
+		t.Errorf("the next heartbeat is in %v", pause)
+	}
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if r.writeHeartbeat(cancelled, false) == nil {
+		t.Fatal("a heartbeat has an answer")
+	}
+	if pause := r.nextHeartbeat(); pause < least {
+		t.Errorf("after a failed heartbeat the next one is in %v", pause)
+	}
+}
+
+// A new relay does not wait for its first planned heartbeat either.
+func TestANewRelayLooksForAKilledOne(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	killed, _ := b.leftBehind(t)
+	b.exec(t, `UPDATE outbox_relays SET seen_at = now() - interval '3600 ms' WHERE token = '`+killed.token+`'`)
+	r := b.newRelay(t)
+	r.register(t.Context(), &claimSchedule{})
+	if len(r.wakeHeartbeats) != 1 {
+		t.Error("nothing plans the next heartbeat")
 	}
 }

@@ -9,6 +9,9 @@ import (
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
+// goneMargin is added to the time until a relay is gone, which the database's clock measures.
+const goneMargin = 50 * time.Millisecond
+
 // registration is the relay's row in the table of relays.
 type registration struct {
 	mu   sync.Mutex
@@ -24,13 +27,32 @@ func (r *Relay) register(ctx context.Context, s *claimSchedule) {
 	}
 	s.succeeded()
 	r.failures.Store(0)
+	if r.registration.goneIn() > 0 {
+		signal(r.wakeHeartbeats) // which then plans the next one
+	}
+}
+
+// goneIn returns HeartbeatResult.GoneIn of the last heartbeat, or zero if that had no answer.
+func (g *registration) goneIn() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.last.GoneIn
+}
+
+// nextHeartbeat returns the pause before the next heartbeat. It is shorter if a relay may be gone then: its events wait for that.
+func (r *Relay) nextHeartbeat() time.Duration {
+	pause := jittered(queue.HeartbeatEvery)
+	if in := r.registration.goneIn(); in > 0 {
+		pause = min(pause, in+goneMargin)
+	}
+	return pause
 }
 
 // heartbeatLoop updates the relay's row in the table of relays until ctx ends. The same statement
 // takes over the rows of dead relays. It is cancelled when flying ends, and not when ctx ends,
 // because a cancelled heartbeat may still commit after deregister.
 func (r *Relay) heartbeatLoop(ctx, flying context.Context) {
-	for backoff.Sleep(ctx, jittered(queue.HeartbeatEvery), r.wakeHeartbeats) {
+	for backoff.Sleep(ctx, r.nextHeartbeat(), r.wakeHeartbeats) {
 		if !r.followUps.due().registered {
 			continue
 		}
@@ -46,6 +68,7 @@ func (r *Relay) writeHeartbeat(ctx context.Context, ended bool) error {
 	low := r.followUps.low(r.inFlight)
 	b, err := r.queue.Heartbeat(ctx, r.token, low, r.tenants.lastActive(time.Now()), r.registration.last, ended)
 	if err != nil {
+		r.registration.last.GoneIn = 0
 		return err
 	}
 	restart := low == "" || !b.Server.Equal(r.registration.last.Server)

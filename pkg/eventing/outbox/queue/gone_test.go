@@ -39,13 +39,14 @@ func TestARelayWithoutItsSessionIsGone(t *testing.T) {
 		change string // of its row
 		ends   bool   // its session
 		gone   bool
+		soon   bool // it will be, unless it writes a heartbeat
 	}{
-		"one heartbeat is missing, and the session":           {`seen_at = now() - interval '7 s'`, true, true},
-		"one heartbeat is missing":                            {`seen_at = now() - interval '7 s'`, false, false},
-		"the session was replaced":                            {`seen_at = now() - interval '4 s'`, true, false},
-		"the row is of another server, or of an earlier life": {`seen_at = now() - interval '7 s', server = server - interval '1 s'`, true, false},
-		"the row is of an earlier release":                    {`seen_at = now() - interval '7 s', server = NULL, session = NULL`, true, false},
-		"it has said that it has ended":                       {`seen_at = '-infinity'`, false, true},
+		"one heartbeat is missing, and the session":           {`seen_at = now() - interval '7 s'`, true, true, false},
+		"one heartbeat is missing":                            {`seen_at = now() - interval '7 s'`, false, false, false},
+		"the session was replaced":                            {`seen_at = now() - interval '4 s'`, true, false, true},
+		"the row is of another server, or of an earlier life": {`seen_at = now() - interval '7 s', server = server - interval '1 s'`, true, false, false},
+		"the row is of an earlier release":                    {`seen_at = now() - interval '7 s', server = NULL, session = NULL`, true, false, false},
+		"it has said that it has ended":                       {`seen_at = '-infinity'`, false, true, false},
 	} {
 		beats := b.registered(t, "relay", "successor", "third")
 		b.exec(t, `UPDATE outbox_relays SET session = NULL, server = NULL`)
@@ -57,6 +58,9 @@ func TestARelayWithoutItsSessionIsGone(t *testing.T) {
 		got := b.heartbeatAfter(t, b.Queue, "successor", beats["successor"].Low, beats["successor"])
 		if isGone := slices.Equal(got.Gone, []string{"relay"}); isGone != tc.gone || slices.Contains(got.Alive, "relay") == tc.gone {
 			t.Errorf("%s: gone %v, alive %v", name, got.Gone, got.Alive)
+		}
+		if in := got.GoneIn; (in > 0) != tc.soon || in > 2*time.Second {
+			t.Errorf("%s: gone in %v", name, in)
 		}
 		if tc.gone && (got.Inherited != beats["relay"].Low || b.tokens(t) != 2) {
 			t.Errorf("%s: inherited %q of %q", name, got.Inherited, beats["relay"].Low)

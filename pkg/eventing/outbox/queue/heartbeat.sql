@@ -1,13 +1,12 @@
 WITH present AS MATERIALIZED (
 	SELECT pg_current_snapshot() AS seen, (SELECT to_timestamp(extract(epoch FROM pg_postmaster_start_time()) + extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()))) AS server
 ), others AS MATERIALIZED (
-	SELECT token, low, tenants, seen_at, gone, NOT gone AND seen_at >= now() - $3::interval AND seen_at <= clock_timestamp() + interval '1 second' AS alive
-	  FROM (SELECT r.token, r.low, r.tenants, r.seen_at,
-	               r.seen_at = '-infinity'
-	               OR r.seen_at < now() - $8::interval AND coalesce(r.server = present.server, false)
-	                  AND NOT EXISTS (SELECT FROM pg_stat_get_activity(r.session)) AS gone
-	          FROM outbox_relays r, present
-	         WHERE r.token <> $1) r
+	SELECT token, low, tenants, seen_at, lost, gone, NOT gone AND seen_at >= now() - $3::interval AND seen_at <= clock_timestamp() + interval '1 second' AS alive
+	  FROM (SELECT r.token, r.low, r.tenants, r.seen_at, r.lost, r.seen_at = '-infinity' OR r.lost AND r.seen_at < now() - $8::interval AS gone
+	          FROM (SELECT r.token, r.low, r.tenants, r.seen_at,
+	                       coalesce(r.server = present.server, false) AND NOT EXISTS (SELECT FROM pg_stat_get_activity(r.session)) AS lost
+	                  FROM outbox_relays r, present
+	                 WHERE r.token <> $1) r) r
 ), own AS MATERIALIZED (
 	SELECT low, xmin::text AS written, seen_at FROM outbox_relays WHERE token = $1
 ), dead AS (
@@ -48,4 +47,5 @@ SELECT $1, coalesce(least.low, present.seen), CASE WHEN $5 OR EXISTS (SELECT FRO
 RETURNING low::text, (SELECT coalesce(low::text, '') FROM inherited_low), pg_current_xact_id()::xid::text, (SELECT seen::text FROM present), (SELECT server FROM present),
           coalesce((SELECT array_agg(token) FROM others WHERE alive), '{}'),
           coalesce((SELECT array_agg(token) FROM others JOIN dead USING (token) WHERE gone), '{}'),
+          coalesce((SELECT extract(epoch FROM min(seen_at) + $8::interval - now())::float8 FROM others WHERE lost AND alive), 0),
           ARRAY(SELECT DISTINCT unnest(tenants) FROM others WHERE alive), clock_timestamp()

@@ -38,6 +38,9 @@ type HeartbeatResult struct {
 	// Gone are those of the dead relays taken over whose processes have ended: they have said so, or their sessions
 	// have ended. Their leases protect nothing any more. A dead relay that is not among them may only be slow.
 	Gone []string
+	// GoneIn is the time until the next of the living relays is gone unless it writes a heartbeat, because its session has ended.
+	// Zero means that there is none.
+	GoneIn time.Duration
 	// Seen is the snapshot of the heartbeat. Server identifies the life of the database's server. It is the
 	// sum of two times: when the server was started, and when it last recovered after one of its processes
 	// had crashed. So Server differs after a restart, a recovery or a failover. The later of the two times
@@ -100,16 +103,18 @@ const lockOwnRow = `SELECT FROM outbox_relays WHERE token = $1 FOR UPDATE`
 func (q Queue) Heartbeat(
 	ctx context.Context, token string, low TxSnapshot, tenants []string, last HeartbeatResult, ended bool,
 ) (b HeartbeatResult, err error) {
+	var goneIn float64
 	args := []any{token, low.orNull(), deadAfter, orNull(last.Server), ended, tenants, last.Written, goneAfter}
 	err = bounded.Run(ctx, Timeout, func(ctx context.Context) error {
 		b.Clock.Asked = time.Now()
 		defer func() { b.Clock.Answered = time.Now() }()
 		return q.behindLock(ctx, token, heartbeat, args,
-			&b.Low, &b.Inherited, &b.Written, &b.Seen, &b.Server, &b.Alive, &b.Gone, &b.Tenants, &b.Clock.Time)
+			&b.Low, &b.Inherited, &b.Written, &b.Seen, &b.Server, &b.Alive, &b.Gone, &goneIn, &b.Tenants, &b.Clock.Time)
 	})
 	if err != nil {
 		return HeartbeatResult{}, fmt.Errorf("write that the relay is alive: %w", err)
 	}
+	b.GoneIn = time.Duration(goneIn * float64(time.Second))
 	return b, nil
 }
 
