@@ -285,7 +285,8 @@
 // not lost, and the broker counts no deliveries of them. `inbox_in_flight_messages` and
 // `inbox_in_flight_bytes` show how much of the budget is used.
 //
-// The client keeps leases for up to a day. If a message is held longer, the broker delivers it
+// The client takes leases of 30 s at most, and keeps them for up to a day. So the messages of a killed process come
+// again within 30 s. If a message is held longer, the broker delivers it
 // again once a day, and the consumer joins the new message to the held one. The new message gives
 // its data up and counts in the budget as some 1 KiB and not as a message. Apart from that, the
 // broker's delivery count grows only when a process ends or when a stream breaks during a
@@ -310,7 +311,7 @@
 // The transaction in hand gets three seconds, and all other messages are nacked. With [Streams]
 // these include the messages that are on their way in a stream, because the consumer half-closes
 // its streams and reads them to their end, for a second at most. Without Streams the client leaves
-// such messages unread, and they come again only when their leases end, up to a minute later.
+// such messages unread, and they come again only when their leases end, up to 30 s later.
 // Pub/Sub does not document how it answers a half-close. The official emulator and the repository's
 // own broker end the stream after the messages that they have sent. If Pub/Sub answers differently,
 // or not at all, the end is the same as without Streams.

@@ -91,3 +91,15 @@ func (w *world) reopen(t *testing.T) {
 		return len(w.opened()) > before
 	})
 }
+
+// The messages of a killed process wait for the end of their leases.
+func TestAStreamsLeasesAreShort(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 5)
+	until(t, "a stream is open", func() bool { return len(w.opened()) > 0 })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.lease != leaseTime {
+		t.Errorf("a lease of %v", w.lease)
+	}
+}

@@ -40,7 +40,8 @@ type world struct {
 	stop   func()
 
 	mu     sync.Mutex
-	grants []load // of the streams that were opened
+	grants []load        // of the streams that were opened
+	lease  time.Duration // of the latest stream
 	// brought is what the latest of them brought, received what all did.
 	brought, received load
 	// deaf says that the broker does not hear of a half-close.
@@ -70,6 +71,7 @@ func (g *grant) SendMsg(m any) error {
 	if r, ok := m.(*pubsubpb.StreamingPullRequest); ok && r.GetSubscription() != "" {
 		g.to.mu.Lock()
 		g.to.grants = append(g.to.grants, load{r.GetMaxOutstandingMessages(), r.GetMaxOutstandingBytes()})
+		g.to.lease = time.Duration(r.GetStreamAckDeadlineSeconds()) * time.Second
 		g.to.brought = load{}
 		g.to.mu.Unlock()
 	}

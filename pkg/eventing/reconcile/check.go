@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// DefaultGrace is longer than an event takes to reach the reader after a process was killed. A
-	// relay's lease lasts 20 s, and the message of a killed consumer comes again after the subscription's
-	// ack deadline, which is 60 s.
+	// DefaultGrace is longer than an event takes to reach the reader after processes were killed. A
+	// relay's lease lasts 20 s, and the message of a killed consumer comes again after 30 s, or after the
+	// subscription's ack deadline of 60 s if it is not package inbox that consumes.
 	DefaultGrace = 90 * time.Second
 	// maxPending bounds the uncertain rows that are kept in memory to be looked at again.
 	maxPending = 10_000
