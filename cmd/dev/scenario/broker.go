@@ -32,7 +32,7 @@ func (p *Pair) setFaults(ctx context.Context, all ...fault) error {
 func (p *Pair) withoutFaults(ctx context.Context) error { return p.setFaults(ctx) }
 
 // endLeases moves the broker's clock ahead by one minute. If a consumer was killed, the messages
-// that it had received stay hidden for at most one minute. So the broker sends these messages
+// that it had received stay hidden for less than that. So the broker sends these messages
 // again.
 func (p *Pair) endLeases(ctx context.Context) error {
 	return p.control(ctx, http.MethodPost, "advance", map[string]any{"by": "1m"}, nil)

@@ -82,7 +82,7 @@ func (p *Pair) killVideo(ctx context.Context, t *run) {
 	l := p.during(ctx, func(context.Context) {
 		t.sayf("kill -9 of video.")
 		must(p.Video.Kill())
-		t.sayf("video starts again. The killed relay's leases end within 20 seconds.")
+		t.sayf("video starts again. Its relay takes over the killed one within 6 seconds.")
 		must(p.Video.Start())
 	})
 	r := p.agreed(ctx, l.promised)
@@ -103,7 +103,7 @@ func (p *Pair) killCatalog(ctx context.Context, t *run) {
 		must(p.Catalog.Start())
 	})
 	must(p.ready(ctx))
-	if p.faults { // with another broker, the messages come again within a minute
+	if p.faults { // with another broker, the messages come again within half a minute
 		t.sayf("It is ready. The broker's clock goes ahead by a minute: messages that were on their way to the old process come again.")
 		must(p.endLeases(ctx))
 		must(p.acknowledged(ctx))
