@@ -2,10 +2,12 @@ package outbox
 
 import (
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -83,5 +85,37 @@ func TestAnEventIsNotParkedAgainByTheSameRefusal(t *testing.T) {
 	r.claimRetries(t, claimed)
 	if len(claimed) != 1 {
 		t.Error("the event is not claimed again as a retry that is due")
+	}
+}
+
+// A relay stands still with an event that it has not sent yet. Meanwhile another one parks the event, and an operator skips it: a
+// marker takes its place. The relay claims the marker, and must not send the event.
+func TestASkippedEventIsNotSent(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r, claimed := b.registered(t)
+	b.append(t, "a", 1, 1)
+	b.claimAll(t, r, claimed)
+	first := <-claimed
+	first.extend(time.Now())
+	b.exec(t, `UPDATE outbox SET event_type = $1, payload = '', next_retry_at = now(), lock_token = NULL, locked_at = NULL`, eventing.Skipped)
+	r.claimRetries(t, claimed)
+	if n := b.count(t, leased); n != 1 {
+		t.Fatalf("%d leases are taken, want that of the marker", n)
+	}
+	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '10 s'`)
+	r.renew(t.Context())
+	r.settleAll(t, publishResult{first, r.send(t.Context(), t.Context(), first)})
+	if n := len(b.server.Messages()); n != 0 {
+		t.Fatalf("%d messages are sent, want none of an event that was skipped", n)
+	}
+	if n := b.count(t, leased); n != 0 || r.inFlight.total() != 0 {
+		t.Errorf("%d leases are left, %d events are in flight", n, r.inFlight.total())
+	}
+	r.claimRetries(t, claimed)
+	marker := <-claimed
+	r.settleAll(t, publishResult{marker, r.send(t.Context(), t.Context(), marker)})
+	if sent := b.server.Messages(); len(sent) != 1 || sent[0].Attributes[eventing.AttrEventType] != eventing.Skipped || b.count(t, unpublished) != 0 {
+		t.Errorf("sent %v, want the marker", sent)
 	}
 }

@@ -70,6 +70,8 @@
 //     event of a batch.
 //   - Only the relay that has the lease marks events as published. A relay that has lost
 //     its lease marks nothing, and the events of its batch are sent again.
+//   - A batch whose lease is over is not sent, also if its relay takes a new lease for the same event. An operator may have
+//     skipped the event in between.
 //   - A parked event blocks its own aggregate, and no other aggregate.
 //
 // # Goroutines
