@@ -50,10 +50,10 @@ func (s *state) round(taken func(step)) {
 	})
 }
 
-// done reports whether all committed events are published, and nothing is in flight.
+// done reports whether all committed events are published, parked or behind a parked one, and nothing is in flight.
 func (s *state) done() bool {
 	for t := range s.in.events {
-		if s.db.rows[t].state == open || s.db.rows[t].pending() {
+		if s.db.rows[t].state == open || s.db.rows[t].pending() && !s.blocked(t) {
 			return false
 		}
 	}

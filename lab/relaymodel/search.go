@@ -126,7 +126,7 @@ func (f *search) history() string {
 const shownRounds = 4
 
 // lowsHold reports whether a relay's row has a low that did not see the event, for each pending event. The exceptions are
-// retries and the events behind them. See "Where to look" in the package queue.
+// retries, parked events and the events behind them. See "Where to look" in the package queue.
 func (s *state) lowsHold() bool {
 	alone := true
 	for _, w := range s.db.relays {
@@ -134,7 +134,7 @@ func (s *state) lowsHold() bool {
 	}
 	for t := range s.in.events {
 		w := s.db.rows[t]
-		if alone || !w.pending() || s.behindRetry(t) {
+		if alone || !w.pending() || s.behindRetry(t) || s.behindRemoval(t) {
 			continue
 		}
 		covered := false
@@ -150,7 +150,7 @@ func (s *state) lowsHold() bool {
 
 func (s *state) behindRetry(t int) bool {
 	for u := range s.in.events {
-		if w := s.db.rows[u]; s.in.sameAggregate(t, u) && w.pending() && w.retry && w.version <= s.db.rows[t].version {
+		if w := s.db.rows[u]; s.in.sameAggregate(t, u) && w.pending() && (w.retry || w.parked) && w.version <= s.db.rows[t].version {
 			return true
 		}
 	}
