@@ -103,11 +103,11 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Settlement) 
 	var held []uuid.UUID
 	locked := !q.keepsStatements // then no lock_timeout can be set, and only settleAroundLocks is tried
 	if q.keepsStatements {
-		err = q.queryRow(ctx, genericPlanShortWait, settle, args, &held, &s.Followed, &s.Locked, &s.Elsewhere)
+		err = q.queryRow(ctx, settlePlanShortWait, settle, args, &held, &s.Followed, &s.Locked, &s.Elsewhere)
 		locked = txn.IsLocked(err)
 	}
 	if locked {
-		err = q.queryRow(ctx, genericPlan, settleAroundLocks, args, &held, &s.Followed, &s.Locked, &s.Elsewhere)
+		err = q.queryRow(ctx, settlePlan, settleAroundLocks, args, &held, &s.Followed, &s.Locked, &s.Elsewhere)
 	}
 	if err != nil {
 		return Settled{}, fmt.Errorf("settle: %w", err)
