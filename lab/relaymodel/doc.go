@@ -38,6 +38,7 @@
 //     and the doubt about unknown leases outlives these leases.
 //   - Ids of transactions count the events' transactions alone, so the statements of relays use up none.
 //   - A statement takes effect at once, or in the steps sent, begins (its snapshot), executed and answered, as the scope says.
+//     One whose process is killed may still be executed, until other relays take its relay for dead.
 //   - A page of a scan has all rows of one open transaction, or all later ones. That of a turn has the rows of one transaction.
 //   - All events are of one tenant. A relay holds it and releases it at any time, and has a turn at any time.
 //   - All events are of one topic. A relay pauses it at any time, because events that are not in the scope may have failed, and
@@ -77,6 +78,6 @@
 // A history is one of the shortest: its steps, one a line, then the tables, and how it goes on without further faults. Look for
 // the event that stays pending: its row has a lease that is over or a version that no relay follows, and all lows have seen its
 // transaction (xact is below next and not in the set open). Then look for the last step after which a relay was still to
-// look for the event. Before the code is changed, write the history as a test of the package outbox: takeover_test.go and
-// failover_test.go have such tests.
+// look for the event. Before the code is changed, write the history as a test of the package outbox: takeover_test.go,
+// failover_test.go and again_test.go have such tests.
 package relaymodel

@@ -298,6 +298,10 @@ func TestEachPartIsNeeded(t *testing.T) {
 			events: 2, relays: 1, first: 1, slow: [mostRelays]slow{{pages: true, settlements: true}},
 			left: budget{kills: 1, refusals: 1}, without: parts{retried: true},
 		}},
+		{"settleLimit", scope{
+			events: 2, relays: 2, first: 2, slow: [mostRelays]slow{1: {settlements: true}},
+			left: budget{kills: 1, refusals: 1}, without: parts{settleLimit: true},
+		}},
 		{"freedBehind", oneRefused.lacking(parts{freedBehind: true})},
 		{"countedOnce", oneRefused.lacking(parts{countedOnce: true})},
 		{"parkedOnce", oneRefused.lacking(parts{parkedOnce: true})},

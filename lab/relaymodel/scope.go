@@ -87,6 +87,8 @@ type parts struct {
 	retried bool
 	// freedBehind: an operator who has removed an event looks for the event behind it once more.
 	freedBehind bool
+	// settleLimit: a settlement has ended when other relays take its relay for dead.
+	settleLimit bool
 	// purged: an event may be claimed if the version before it is not there any more.
 	purged bool
 	// lockedRows: a relay scans for an event that a claim has skipped because another session had locked its row.
