@@ -62,16 +62,14 @@
 //   - Delivered: in every state a continuation without further faults publishes all committed events but parked ones and the events
 //     behind them.
 //   - Lows: some relay's row in the table has a low that did not see the event, for each pending event but retries, parked
-//     events and the events behind them. See "Where to look" in the package queue. Behind a removed event there may be another
-//     exception, until the operator's command has freed it.
+//     events and the events behind them. See "Where to look" in the package queue.
 //   - Parked: no relay claims a parked event, or one behind it. A refusal counts once, and an event is parked at its last
 //     attempt. An event that an operator has skipped is not sent.
 //
 // The sweep is left out, because it would find every event in the end. Not modelled either are topics that refusals pause,
 // rates and shares of tenants, limits of claims and of memory, several batches in one settlement, savepoints, sessions
-// of a former primary, an operator's command that ends before it has freed the event behind a removed one, the times of
-// retries, and statements that are executed after a relay that still runs has given them up. A refusal that a relay has not settled
-// when an operator releases the event may count after that.
+// of a former primary, the times of retries, and statements that are executed after a relay that still runs has given them
+// up. A refusal that a relay has not settled when an operator releases the event may count after that.
 //
 // # A counterexample
 //

@@ -74,7 +74,7 @@ func (s *state) failOver() {
 		d.next = max(d.next, w.low.next)
 	}
 	d.ended = d.next - 1
-	s.locked, s.removal = 0, s.removal.after(d)
+	s.locked, s.removal = 0, removal{}
 	for id := range s.relays {
 		s.loseStatements(id)
 	}

@@ -302,7 +302,7 @@ func TestEachPartIsNeeded(t *testing.T) {
 			events: 2, relays: 2, first: 2, slow: [mostRelays]slow{1: {settlements: true}},
 			left: budget{kills: 1, refusals: 1}, without: parts{settleLimit: true},
 		}},
-		{"freedBehind", oneRefused.lacking(parts{freedBehind: true})},
+		{"removalLow", oneRefused.lacking(parts{removalLow: true})},
 		{"countedOnce", oneRefused.lacking(parts{countedOnce: true})},
 		{"parkedOnce", oneRefused.lacking(parts{parkedOnce: true})},
 		{"lapsed", skipped.lacking(parts{lapsed: true})},

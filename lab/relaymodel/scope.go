@@ -85,8 +85,8 @@ type parts struct {
 	parked bool
 	// retried: a settlement makes the event behind a published retry a retry, too.
 	retried bool
-	// freedBehind: an operator who has removed an event looks for the event behind it once more.
-	freedBehind bool
+	// removalLow: an operator who removes an event leaves a low that has not seen an event which is committed meanwhile.
+	removalLow bool
 	// settleLimit: a settlement has ended when other relays take its relay for dead.
 	settleLimit bool
 	// purged: an event may be claimed if the version before it is not there any more.

@@ -134,7 +134,7 @@ func (s *state) lowsHold() bool {
 	}
 	for t := range s.in.events {
 		w := s.db.rows[t]
-		if alone || !w.pending() || s.behindRetry(t) || s.behindRemoval(t) {
+		if alone || !w.pending() || s.behindRetry(t) {
 			continue
 		}
 		covered := false

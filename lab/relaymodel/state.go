@@ -30,8 +30,9 @@ type state struct {
 
 // database has what has been written: the tables outbox and outbox_relays.
 type database struct {
-	rows   [mostEvents]row
-	relays [mostRelays]relayRow
+	rows [mostEvents]row
+	// relays has a row for each relay, and the row that a removal leaves.
+	relays [mostRelays + 1]relayRow
 	// ended is the latest transaction that has ended, and next is the id of the next one.
 	ended, next uint8
 }

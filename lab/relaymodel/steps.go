@@ -31,7 +31,7 @@ type process struct {
 // The processes stand in the order of a fair continuation. Those of events come first, because an open transaction ends
 // before time passes. The settler settles all results before the next claim, also those of second settlements.
 var (
-	ofEvents = []process{{stepsOfTransaction, 1}, {stepsOfOperator, 2}, {stepsOfLocks, 1}, {stepsOfPurge, 1}}
+	ofEvents = []process{{stepsOfTransaction, 1}, {stepsOfOperator, 1}, {stepsOfLocks, 1}, {stepsOfPurge, 1}}
 	ofRelays = []process{
 		{stepsOfHeartbeats, 1}, {stepsOfClaims, 1}, {stepsOfScans, 1}, {stepsOfRetries, 1}, {stepsOfTurns, 1}, {stepsOfTopic, 1},
 		{stepsOfPublishers, 1}, {stepsOfSettler, 6 * mostEvents}, {stepsOfEnd, 1}, {stepsOfProcess, 1},
