@@ -27,6 +27,8 @@ type claim struct {
 	// held says that the claim skips the events of the tenant, which are found behind published versions only.
 	// paused says that it skips all events, because their topic is paused.
 	held, paused bool
+	// withoutRetries is SkipRetries.
+	withoutRetries bool
 	// rows and seen are what the statement sees, and server is the server that executes it.
 	rows   [mostEvents]row
 	seen   snapshot
@@ -97,14 +99,22 @@ func (c *claim) finds(t int) bool {
 		return w.retry && !w.leased()
 	case c.held || c.kind == turnBehind:
 		return false
-	case c.kind == turnPage:
-		return w.xact == c.part
 	case c.kind == claimNew:
 		return !c.since.saw(w.xact) && w.xact < c.seen.next
-	case c.part == 0:
-		return w.xact >= c.since.next
 	default:
+		return c.isOnPage(w)
+	}
+}
+
+// isOnPage is "page" in "claim a page".
+func (c *claim) isOnPage(w row) bool {
+	switch {
+	case w.parked || w.retry && c.withoutRetries:
+		return false
+	case c.kind == turnPage || c.part != 0:
 		return w.xact == c.part
+	default:
+		return w.xact >= c.since.next
 	}
 }
 
@@ -116,7 +126,7 @@ func (c *claim) candidates(in *scope) (set uint8) {
 		if c.finds(t) {
 			found |= 1 << t
 		}
-		if c.after[t] != none && c.rows[t].state == committed {
+		if c.after[t] != none && c.rows[t].state >= committed {
 			if next := in.nextPending(&c.rows, t, c.rows[t].version); next >= 0 {
 				found |= 1 << next
 			}
@@ -152,15 +162,42 @@ func (s *state) executeClaim(id int, c *claim) {
 	}
 	candidates := c.candidates(s.in)
 	for t := range s.in.events {
-		w, now := c.rows[t], &s.db.rows[t]
-		switch {
-		case !has(candidates, t) || c.paused || !s.in.follows(&c.rows, t) && !s.in.without.heads:
-		case !w.leased() && now.pending() && !now.leased():
-			c.heads |= 1 << t
-			now.token, now.fresh = uint8(id)+1, true
-		case !w.leased() || !has(known, int(w.token)-1):
-			c.skipped = true
+		switch w := c.rows[t]; {
+		case !has(candidates, t) || c.paused || !s.isHead(c, t):
+		case !w.leased() && s.isFree(t):
+			s.lease(id, c, t)
+		default:
+			c.skipped = c.skipped || s.passes(known, w, t)
 		}
+	}
+}
+
+// passes is "passed", for an event that the claim has to skip.
+func (s *state) passes(known uint8, w row, t int) bool {
+	if w.leased() {
+		return !has(known, int(w.token)-1)
+	}
+	return !has(s.locked, t) || !s.in.without.lockedRows
+}
+
+// isHead is "is head".
+func (s *state) isHead(c *claim, t int) bool {
+	return (!c.rows[t].parked || s.in.without.parked) && (s.in.follows(&c.rows, t) || s.in.without.heads)
+}
+
+// isFree reports whether the row of event t can be locked, and may be leased as it is now.
+func (s *state) isFree(t int) bool {
+	w := s.db.rows[t]
+	return !has(s.locked, t) && w.pending() && (!w.parked || s.in.without.parked) && !w.leased()
+}
+
+// lease leases event t.
+func (s *state) lease(id int, c *claim, t int) {
+	w := &s.db.rows[t]
+	c.heads |= 1 << t
+	w.token, w.fresh = uint8(id)+1, true
+	if s.blocked(t) {
+		s.broken = "an event is claimed that waits for an operator"
 	}
 }
 
@@ -254,7 +291,7 @@ func (s *state) dispatch(id int, c *claim) {
 		switch {
 		case !has(c.heads, t):
 		case b.exists:
-			b.again, b.valid = true, true
+			b.again, b.valid = true, b.valid || s.in.without.lapsed
 		default:
 			*b = s.leased(c, t)
 		}
@@ -267,17 +304,26 @@ func (s *state) leased(c *claim, t int) batch {
 	for u := range s.in.events {
 		w := c.rows[u]
 		if s.in.sameAggregate(t, u) && w.pending() && w.version >= c.rows[t].version {
-			b.events |= 1 << u
+			b.add(u, w)
 		}
 		if s.in.sameAggregate(t, u) {
 			b.low = earliest(b.low, c.after[u])
 		}
 	}
 	if c.kind == probePage || c.kind == probeRetries { // a probe is one event
-		b.events, b.lowBehind = 1<<t, b.low
+		b.events, b.markers, b.lowBehind = 1<<t, b.markers&(1<<t), b.low
 	}
 	if b.retry {
 		b.low, b.lowBehind = c.seen, c.seen
 	}
 	return b
+}
+
+// add adds the event t, which the claim has seen as w.
+func (b *batch) add(t int, w row) {
+	b.events |= 1 << t
+	b.tried[t] = w.attempts
+	if w.marker {
+		b.markers |= 1 << t
+	}
 }

@@ -9,10 +9,11 @@ const mostRounds = 50
 // any more, and each process takes a step in each round. One continuation is enough for each state, because the search
 // begins one in every state that any order of steps leads to.
 func (f *search) continues(s *state) rule {
-	n := *s
+	n := &f.goesOn
+	*n = *s
 	var passed []uint64
 	for range mostRounds {
-		key := maphash.Comparable(f.seed, n)
+		key := maphash.Comparable(f.seed, *n)
 		if _, good := f.good[key]; good || n.done() {
 			for _, k := range append(passed, key) {
 				f.good[k] = struct{}{}
@@ -49,10 +50,10 @@ func (s *state) round(taken func(step)) {
 	})
 }
 
-// done reports whether all committed events are published, and nothing is in flight.
+// done reports whether all committed events are published, parked or behind a parked one, and nothing is in flight.
 func (s *state) done() bool {
 	for t := range s.in.events {
-		if s.db.rows[t].state == open || s.db.rows[t].pending() {
+		if s.db.rows[t].state == open || s.db.rows[t].pending() && !s.blocked(t) {
 			return false
 		}
 	}

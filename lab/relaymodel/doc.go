@@ -8,11 +8,13 @@
 //
 //	pkg/eventing/outbox                       here
 //	queue/claim.sql                           claim.go: candidates, executeClaim; state.go: follows, nextPending
-//	queue/settle.sql                          settle.go: beginSettlement, executeSettlement
+//	queue/settle.sql                          settle.go: beginSettlement, executeSettlement, fail
+//	queue/purge.sql                           sessions.go: stepsOfPurge
 //	queue/heartbeat.sql                       heartbeat.go: executeHeartbeat, inherit, takeOver
 //	queue/snapshot.go                         snapshot.go
 //	insert.go: insertLeased                   transaction.go: write
 //	claimer.go, scanner.go                    claim.go: sendClaim, answerClaim, sendPage, answerPage
+//	settlement.go                             settle.go: fail
 //	settler.go, unsettled.go                  settle.go: answerSettlement, follow, forget, loseSettlement
 //	heartbeat.go, duescans.go                 heartbeat.go: answerHeartbeat; state.go: low
 //	handover.go, handovers.go                 transaction.go; settle.go: closeResolved
@@ -20,8 +22,9 @@
 //	life.go                                   heartbeat.go: meet; state.go: covering
 //	held.go, turner.go                        tenant.go
 //	pause.go, prober.go                       topic.go
-//	publisher.go                              transaction.go: publish
+//	publisher.go                              transaction.go: publish; goroutines.go: refusals
 //	relay.go: Run                             life.go: stepsOfEnd
+//	../operator/backlog                       operator.go
 //
 // Then run the searches, and take the new code out again with a field of parts: TestEachPartIsNeeded shows that the search
 // finds the fault.
@@ -35,31 +38,44 @@
 //     and the doubt about unknown leases outlives these leases.
 //   - Ids of transactions count the events' transactions alone, so the statements of relays use up none.
 //   - A statement takes effect at once, or in the steps sent, begins (its snapshot), executed and answered, as the scope says.
+//     One whose process is killed may still be executed, until other relays take its relay for dead.
 //   - A page of a scan has all rows of one open transaction, or all later ones. That of a turn has the rows of one transaction.
 //   - All events are of one tenant. A relay holds it and releases it at any time, and has a turn at any time.
 //   - All events are of one topic. A relay pauses it at any time, because events that are not in the scope may have failed, and
 //     looks for a probe at any time. A request that the broker has got before goes on. Two pages of a
 //     search are apart only if a transaction was open.
-//   - The number of faults is limited: lost answers, rollbacks, outages of the broker, relays that are told to end, kills,
-//     stalls, and failovers to a standby with or without the last commits. A crash of the server is a failover to itself.
+//   - The broker refuses an event at any time, and the second refusal parks it. A refusal in a paused topic is an outage, and
+//     refusals pause no topic.
+//   - An operator retries, skips or removes a parked event at any time. A skip waits until no request that has the event can begin
+//     any more, and until no claim is on its way that began before the event was parked. A removal is the skip of a marker
+//     that was refused. Any parked event may be removed, as if it were one.
+//   - Another session locks the row of any event at any time, and unlocks it in the end. The lease in a locked row is not renewed.
+//   - The purge deletes a published event at any time, unless it is the newest one of its aggregate.
+//   - The number of faults is limited: lost answers, rollbacks, outages of the broker, refusals, actions of operators, purged
+//     rows, locks, relays that are told to end, kills, stalls, and failovers to a standby with or without the last commits. A
+//     crash of the server is a failover to itself.
 //
 // # What is checked
 //
 //   - Atomic: an event that arrives at the broker is committed. After a failover without the last commits it may be lost.
 //   - Ordered: an event arrives first when the version before it is acknowledged, or in the same request.
-//   - Delivered: in every state a continuation without further faults publishes all committed events.
-//   - Lows: some relay's row in the table has a low that did not see the event, for each pending event but retries and the
-//     events behind them. See "Where to look" in the package queue.
+//   - Delivered: in every state a continuation without further faults publishes all committed events but parked ones and the events
+//     behind them.
+//   - Lows: some relay's row in the table has a low that did not see the event, for each pending event but retries, parked
+//     events and the events behind them. See "Where to look" in the package queue.
+//   - Parked: no relay claims a parked event, or one behind it. A refusal counts once, and an event is parked at its last
+//     attempt. An event that an operator has skipped is not sent.
 //
-// The sweep is left out, because it would find every event in the end. Not modelled either are parked events, the purge,
-// rates and shares of tenants, refusals, limits of claims and of memory, locked rows, several batches in one
-// settlement, savepoints, and sessions of a former primary.
+// The sweep is left out, because it would find every event in the end. Not modelled either are topics that refusals pause,
+// rates and shares of tenants, limits of claims and of memory, several batches in one settlement, savepoints, sessions
+// of a former primary, the times of retries, and statements that are executed after a relay that still runs has given them
+// up. A refusal that a relay has not settled when an operator releases the event may count after that.
 //
 // # A counterexample
 //
 // A history is one of the shortest: its steps, one a line, then the tables, and how it goes on without further faults. Look for
 // the event that stays pending: its row has a lease that is over or a version that no relay follows, and all lows have seen its
 // transaction (xact is below next and not in the set open). Then look for the last step after which a relay was still to
-// look for the event. Before the code is changed, write the history as a test of the package outbox: takeover_test.go and
-// failover_test.go have such tests.
+// look for the event. Before the code is changed, write the history as a test of the package outbox: takeover_test.go,
+// failover_test.go and again_test.go have such tests.
 package relaymodel

@@ -1,7 +1,7 @@
 package relaymodel
 
-// kill ends a process without notice. A claim or heartbeat that it has sent may still be executed, and so may
-// a COMMIT. A late settlement would only mark events that are published.
+// kill ends a process without notice. A claim, settlement or heartbeat that it has sent may still be executed, and so may
+// a COMMIT.
 func (s *state) kill(id int) {
 	r := s.relays[id]
 	s.end(id)
@@ -14,6 +14,9 @@ func (s *state) kill(id int) {
 	}
 	if r.heartbeat.phase == sent {
 		left.heartbeat = r.heartbeat
+	}
+	if head := r.settlement.head; r.settlement.phase == begins {
+		left.settlement, left.batches[head] = r.settlement, r.batches[head]
 	}
 	for t := range s.in.events {
 		if s.in.home[t] == id && s.events[t].transaction == begun {
@@ -37,7 +40,10 @@ func (s *state) executeLate(id int) {
 	if r.heartbeat.phase == sent {
 		s.executeHeartbeat(id)
 	}
-	r.heartbeat = heartbeat{}
+	if r.settlement.phase == begins {
+		s.executeSettlement(id)
+	}
+	*r = relay{state: gone}
 }
 
 // failOver replaces the server by its standby, or by itself after a crash. Open transactions roll back, and the statements
@@ -60,7 +66,7 @@ func (s *state) failOver() {
 		if w.state == absent && (e.transaction == written || e.transaction == committing) || e.transaction == rollingBack {
 			e.transaction = ended
 		}
-		if w.state == committed {
+		if w.state >= committed {
 			d.next = max(d.next, w.xact+1)
 		}
 	}
@@ -68,6 +74,7 @@ func (s *state) failOver() {
 		d.next = max(d.next, w.low.next)
 	}
 	d.ended = d.next - 1
+	s.locked, s.removal = 0, removal{}
 	for id := range s.relays {
 		s.loseStatements(id)
 	}
@@ -88,11 +95,12 @@ func (s *state) loseStatements(id int) {
 	if r.topic.probe.phase == begins {
 		s.loseProbe(r)
 	}
-	if r.settlement.phase == begins {
+	if r.settlement.phase == begins && r.runs() {
 		s.loseSettlement(id)
 	}
 	if !r.runs() {
 		r.unknownLeases = false
+		r.settlement, r.batches = settlement{}, [mostEvents]batch{}
 	}
 }
 

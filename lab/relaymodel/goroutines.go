@@ -25,7 +25,10 @@ func stepsOfClaims(s *state, to taker, id int) {
 func stepsOfScans(s *state, to taker, id int) {
 	switch r := &s.relays[id]; {
 	case r.page.phase != idle && r.page.kind == claimPage || r.page.phase == idle && r.claimable() && r.scanning != none:
-		s.page(to, id, claimPage, of(id, "relay {r} scans a page"))
+		s.page(to, id, claimPage, of(id, "relay {r} scans a page"), false)
+		if r.page.phase == idle && s.in.retriesWait {
+			s.page(to, id, claimPage, of(id, "relay {r} scans a page without retries"), true)
+		}
 	case r.page.phase == idle && r.claimable() && r.scan != none:
 		to(true, of(id, "relay {r} begins a scan"), func(n *state) { n.relays[id].beginScan() })
 	}
@@ -38,16 +41,16 @@ func stepsOfRetries(s *state, to taker, id int) {
 		due = due || w.pending() && w.retry
 	}
 	if r.page.phase != idle && r.page.kind == claimRetries || r.page.phase == idle && r.claimable() && due {
-		s.page(to, id, claimRetries, of(id, "relay {r} claims retries"))
+		s.page(to, id, claimRetries, of(id, "relay {r} claims retries"), false)
 	}
 }
 
-func (s *state) page(to taker, id int, kind claimKind, name step) {
+func (s *state) page(to taker, id int, kind claimKind, name step, withoutRetries bool) {
 	if !s.relays[id].runs() {
 		return
 	}
 	statement{name, s.in.slow[id].pages, [executed]func(*state){
-		idle:   func(n *state) { n.sendPage(id, kind) },
+		idle:   func(n *state) { n.sendPage(id, kind); n.relays[id].page.withoutRetries = withoutRetries },
 		sent:   func(n *state) { n.beginClaim(&n.relays[id].page) },
 		begins: func(n *state) { n.executeClaim(id, &n.relays[id].page) },
 	}, func(n *state) { n.answerPage(id) }, func(n *state) { n.relays[id].losePage() }}.pass(s, to, s.relays[id].page.phase)
@@ -74,19 +77,38 @@ func stepsOfPublishers(s *state, to taker, id int) {
 			continue
 		}
 		all, first := b.events, uint8(1)<<t
-		publish("relay {r} publishes the batch of event {e}", true, answer{all, all, false})
-		publish("relay {r} publishes the batch of event {e}, and gets no answer", false, answer{all, 0, true})
-		publish("relay {r} fails to publish the batch of event {e}", false, answer{0, 0, true})
+		publish("relay {r} publishes the batch of event {e}", true, answer{arrived: all, acked: all})
+		publish("relay {r} publishes the batch of event {e}, and gets no answer", false, answer{arrived: all, outage: true})
+		publish("relay {r} fails to publish the batch of event {e}", false, answer{outage: true})
 		if all != first {
-			publish("relay {r} publishes event {e}, and fails to publish the next one", false, answer{first, first, true})
-			publish("relay {r} publishes event {e}, and stops before the next one", false, answer{first, first, false})
+			publish("relay {r} publishes event {e}, and fails to publish the next one", false, answer{arrived: first, acked: first, outage: true})
+			publish("relay {r} publishes event {e}, and stops before the next one", false, answer{arrived: first, acked: first})
 		}
+		s.refusals(to, id, t)
+	}
+}
+
+// refusals has the answers of the broker that refuse an event of a batch. A refusal of a paused topic is an outage.
+func (s *state) refusals(to taker, id, head int) {
+	b := &s.relays[id].batches[head]
+	if s.left.refusals == 0 || s.relays[id].topic.paused {
+		return
+	}
+	refuse := func(text string, a answer) {
+		to(false, step{text: text, relay: id, event: head}, func(n *state) { n.left.refusals--; n.publish(id, head, a) })
+	}
+	refuse("the broker refuses event {e} of relay {r}", answer{refused: true})
+	if first := uint8(1) << head; b.events != first {
+		refuse("relay {r} publishes event {e}, and the broker refuses the next one", answer{arrived: first, acked: first, refused: true})
 	}
 }
 
 // stepsOfSettler is settleLoop, with one batch in a statement.
 func stepsOfSettler(s *state, to taker, id int) {
 	r := &s.relays[id]
+	if !r.runs() {
+		return
+	}
 	if r.settlement.phase != idle {
 		s.settles(to, id, int(r.settlement.head))
 		return

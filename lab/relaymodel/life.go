@@ -51,10 +51,12 @@ func stepsOfProcess(s *state, to taker, id int) {
 
 func (s *state) dead(to taker, id int) {
 	r, w := &s.relays[id], &s.db.relays[id]
-	if r.claims() || r.heartbeat.phase != idle {
+	if r.claims() || r.heartbeat.phase != idle || r.settlement.phase != idle {
 		to(true, of(id, "the statements of relay {r} are executed late"), func(n *state) { n.executeLate(id) })
 		to(false, of(id, "the statements of relay {r} end unexecuted"), func(n *state) { n.relays[id] = relay{state: gone} })
-	} else if w.exists && w.seen == lately {
+	}
+	waits := r.claims() || r.heartbeat.phase != idle || r.settlement.phase != idle && !s.in.without.settleLimit
+	if !waits && w.exists && w.seen == lately {
 		to(true, of(id, "relay {r} counts as dead"), func(n *state) { n.db.relays[id].seen = longAgo })
 	}
 }

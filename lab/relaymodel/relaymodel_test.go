@@ -61,6 +61,16 @@ var (
 		{"a paused topic, and a kill", onePaused},
 		{"a paused topic, and two versions", scope{events: 2, relays: 1, first: 1, left: budget{faults: 1, pauses: 1}, kinds: allKinds}},
 		{"a held tenant in a paused topic", scope{events: 1, relays: 1, first: 1, left: budget{faults: 1, holds: 1, pauses: 1}, kinds: allKinds}},
+		{"a refused event, and a kill", scope{
+			events: 1, relays: 2, first: 2, handover: handedOver, left: budget{faults: 1, kills: 1, refusals: 2, actions: 1}, kinds: allKinds,
+		}},
+		{"a refused event, and two versions", oneRefused},
+		{"a refused event, and a stall", skipped},
+		{"a locked row, and a kill", scope{
+			events: 1, relays: 2, first: 2, handover: handedOver, left: budget{faults: 1, kills: 1, locks: 1}, kinds: allKinds,
+		}},
+		{"a locked row, and two versions", oneLocked},
+		{"the purge, and a kill", scope{events: 2, relays: 2, first: 2, left: budget{kills: 1, purges: 1}}},
 	}
 	full = []histories{
 		{"a failover while a claim is on its way, and a lost answer", scope{
@@ -102,6 +112,52 @@ var (
 		{"a paused topic, and two aggregates", scope{
 			events: 2, relays: 1, first: 1, apart: true, left: budget{faults: 1, pauses: 1}, kinds: allKinds,
 		}},
+		{"refusals, and a kill with two versions", scope{events: 2, relays: 2, first: 2, left: budget{kills: 1, refusals: 2, actions: 1}}},
+		{"refusals, claims of retries and settlements that take long", slowRetries},
+		{"refusals, a kill, and settlements that take long", scope{
+			events: 2, relays: 2, first: 2, slow: [mostRelays]slow{{settlements: true}}, left: budget{kills: 1, refusals: 1},
+		}},
+		{"three refusals, a stall and a lost answer", scope{
+			events: 1, relays: 2, first: 2, left: budget{faults: 1, stalls: 1, refusals: 3, actions: 1}, kinds: kinds{lostAnswers: true},
+		}},
+		{"refusals, and a failover that loses commits", scope{
+			events: 1, relays: 2, first: 2, left: budget{failovers: 1, refusals: 2, actions: 1}, standby: asynchronous,
+		}},
+		{"refusals of two versions, and a failover that loses commits", scope{
+			events: 2, relays: 1, first: 1, left: budget{failovers: 1, refusals: 2, actions: 1}, standby: asynchronous,
+		}},
+		{"refusals of a held tenant", scope{
+			events: 2, relays: 1, first: 1, left: budget{faults: 1, holds: 1, refusals: 1}, kinds: allKinds,
+		}},
+		{"refusals in a topic that is paused", scope{
+			events: 1, relays: 2, first: 2, left: budget{kills: 1, pauses: 1, refusals: 2, actions: 1},
+		}},
+		{"a scan that leaves retries out", scope{
+			events: 2, relays: 1, first: 1, apart: true, left: budget{faults: 1, refusals: 1}, kinds: allKinds, retriesWait: true,
+		}},
+		{"a scan that leaves retries out, and a kill", scope{
+			events: 2, relays: 2, first: 2, left: budget{kills: 1, refusals: 1}, retriesWait: true,
+		}},
+		{"three versions, of which an operator removes one and the purge another", scope{
+			events: 3, relays: 1, first: 1, left: budget{refusals: 2, actions: 1, purges: 1},
+		}},
+		{"the purge, and three versions", scope{events: 3, relays: 1, first: 1, left: budget{faults: 1, purges: 2}, kinds: allKinds}},
+		{"the purge, and a failover that loses commits", scope{
+			events: 2, relays: 1, first: 1, left: budget{failovers: 1, purges: 1}, standby: asynchronous,
+		}},
+		{"the purge, and a crash of the server", scope{events: 2, relays: 2, first: 2, left: budget{failovers: 1, purges: 1}}},
+		{"a locked row, and a stall", scope{
+			events: 1, relays: 2, first: 2, handover: handedOver, left: budget{kills: 1, stalls: 1, locks: 1},
+		}},
+		{"a locked row, claims and settlements that take long", scope{
+			events: 1, relays: 2, first: 2, slow: [mostRelays]slow{1: {claims: true, settlements: true}}, left: budget{kills: 1, locks: 1},
+		}},
+		{"a locked row of a held tenant", scope{events: 1, relays: 2, first: 2, left: budget{kills: 1, holds: 1, locks: 1}}},
+		{"a locked row in a paused topic", scope{events: 1, relays: 2, first: 2, left: budget{kills: 1, pauses: 1, locks: 1}}},
+		{"a locked row, and refusals", scope{events: 2, relays: 1, first: 1, left: budget{refusals: 2, actions: 1, locks: 1}}},
+		{"a locked row, and a failover that loses commits", scope{
+			events: 1, relays: 2, first: 2, left: budget{failovers: 1, locks: 1}, standby: asynchronous,
+		}},
 		{"two versions, claims and settlements that take long", scope{
 			events: 2, relays: 2, first: 2, slow: [mostRelays]slow{{claims: true, settlements: true}}, left: budget{faults: 1},
 			kinds: kinds{lostAnswers: true, outages: true},
@@ -127,6 +183,15 @@ var (
 	}
 	killedLate = scope{
 		events: 2, relays: 2, first: 2, apart: true, slow: [mostRelays]slow{{probes: true}}, left: budget{kills: 1, pauses: 1},
+	}
+	// oneRefused has two versions that the broker refuses, and an operator, and oneLocked a row that another session locks.
+	oneRefused = scope{events: 2, relays: 1, first: 1, left: budget{faults: 1, refusals: 2, actions: 1}, kinds: allKinds}
+	oneLocked  = scope{events: 2, relays: 1, first: 1, left: budget{faults: 1, locks: 1}, kinds: allKinds}
+	// skipped has a relay that stands still with a refused event.
+	skipped = scope{events: 1, relays: 2, first: 2, left: budget{stalls: 1, refusals: 2, actions: 1}}
+	// slowRetries has claims of retries that take long.
+	slowRetries = scope{
+		events: 2, relays: 1, first: 1, slow: [mostRelays]slow{{pages: true, settlements: true}}, left: budget{refusals: 2, actions: 1},
 	}
 	// large is too large for a whole search.
 	large = scope{
@@ -228,6 +293,22 @@ func TestEachPartIsNeeded(t *testing.T) {
 		{"lateResumes", slowProbes.lacking(parts{lateResumes: true})},
 		{"searchLow", killedLate.lacking(parts{searchLow: true})},
 		{"lostSearches", answeredLate.lacking(parts{lostSearches: true})},
+		{"parked", oneRefused.lacking(parts{parked: true})},
+		{"retried", scope{
+			events: 2, relays: 1, first: 1, slow: [mostRelays]slow{{pages: true, settlements: true}},
+			left: budget{kills: 1, refusals: 1}, without: parts{retried: true},
+		}},
+		{"settleLimit", scope{
+			events: 2, relays: 2, first: 2, slow: [mostRelays]slow{1: {settlements: true}},
+			left: budget{kills: 1, refusals: 1}, without: parts{settleLimit: true},
+		}},
+		{"removalLow", oneRefused.lacking(parts{removalLow: true})},
+		{"countedOnce", oneRefused.lacking(parts{countedOnce: true})},
+		{"parkedOnce", oneRefused.lacking(parts{parkedOnce: true})},
+		{"lapsed", skipped.lacking(parts{lapsed: true})},
+		{"lockedRows", oneLocked.lacking(parts{lockedRows: true})},
+		{"aroundLocks", oneLocked.lacking(parts{aroundLocks: true})},
+		{"purged", scope{events: 2, relays: 1, first: 1, left: budget{purges: 1}, without: parts{purged: true}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -16,6 +16,8 @@ type scope struct {
 	left    budget
 	kinds   kinds
 	standby standby
+	// retriesWait says that pages of scans may leave retries out: Claim.SkipRetries.
+	retriesWait bool
 	// without are parts of the protocol that the model leaves out, so that a search shows what they are for.
 	without parts
 }
@@ -28,8 +30,9 @@ type kinds struct{ lostAnswers, rollbacks, outages, ends bool }
 
 // budget has how many faults may happen. A stall is a process that stands still until a lease is over, or until the other
 // relay takes it for dead. holds is how often a relay may hold the tenant of the events, and pauses how often a relay may pause
-// their topic.
-type budget struct{ faults, stalls, kills, failovers, holds, pauses uint8 }
+// their topic. refusals is how often the broker may refuse an event, actions how often an operator may act, purges how many
+// rows the purge may delete, and locks how often another session may lock a row.
+type budget struct{ faults, stalls, kills, failovers, holds, pauses, refusals, actions, purges, locks uint8 }
 
 type standby uint8
 
@@ -78,6 +81,26 @@ type parts struct {
 	lateResumes bool
 	// searchLow: the low of a relay covers the page of a search for probes that is on its way.
 	searchLow bool
+	// parked: a claim leaves parked events alone.
+	parked bool
+	// retried: a settlement makes the event behind a published retry a retry, too.
+	retried bool
+	// removalLow: an operator who removes an event leaves a low that has not seen an event which is committed meanwhile.
+	removalLow bool
+	// settleLimit: a settlement has ended when other relays take its relay for dead.
+	settleLimit bool
+	// purged: an event may be claimed if the version before it is not there any more.
+	purged bool
+	// lockedRows: a relay scans for an event that a claim has skipped because another session had locked its row.
+	lockedRows bool
+	// aroundLocks: a settlement that meets a locked row is tried again.
+	aroundLocks bool
+	// countedOnce: a refusal spends an attempt only if the event has as many attempts as when it was claimed.
+	countedOnce bool
+	// parkedOnce: the last refusal parks an event under the same condition.
+	parkedOnce bool
+	// lapsed: a lease that a relay knows to be over stays over, also if the relay claims the event again.
+	lapsed bool
 	// lostSearches: a relay scans for the events of a search without an answer, although the topic has resumed meanwhile.
 	lostSearches bool
 }

@@ -27,6 +27,8 @@ type search struct {
 	broken      rule
 	brokenAt    int32
 	brokenState *state
+	// goesOn is the state of the present continuation.
+	goesOn state
 }
 
 type node struct {
@@ -34,30 +36,49 @@ type node struct {
 	number int32
 }
 
+// level has the states of one depth, in pieces. Appending to one slice would copy millions of states again and again, and
+// a piece is garbage as soon as the search has gone on from its states.
+type level [][]node
+
+const pieceLength = 1024
+
+func (l *level) add(n node) {
+	if len(*l) == 0 || len((*l)[len(*l)-1]) == pieceLength {
+		*l = append(*l, make([]node, 0, pieceLength))
+	}
+	last := &(*l)[len(*l)-1]
+	*last = append(*last, n)
+}
+
 // explore searches all histories of the scope, or those of the given number of steps, if it is not 0. It stops at the
 // first history that breaks a rule, which is one of the shortest.
 func explore(c *scope, depth int) *search {
 	f := &search{seed: maphash.MakeSeed(), met: map[uint64]struct{}{}, good: map[uint64]struct{}{}}
-	level := []node{{state: *c.initial()}}
-	f.add(&level[0].state, -1, step{})
-	for len(level) > 0 && f.broken == "" && (depth == 0 || f.depth < depth) {
-		var next []node
-		for i := range level {
-			at := &level[i]
-			at.state.steps(func(_ bool, p step, do func(*state)) {
-				n := node{state: at.state}
-				do(&n.state)
-				f.transitions++
-				if f.broken == "" && f.add(&n.state, at.number, p) {
-					n.number = int32(len(f.from) - 1)
-					next = append(next, n)
-				}
-			})
+	n := &node{state: *c.initial()} // one for all steps, because each would be garbage otherwise
+	var present level
+	f.add(&n.state, -1, step{})
+	present.add(*n)
+	for len(present) > 0 && f.broken == "" && (depth == 0 || f.depth < depth) {
+		var next level
+		for i := range present {
+			for j := range present[i] {
+				at := &present[i][j]
+				at.state.steps(func(_ bool, p step, do func(*state)) {
+					n.state = at.state
+					do(&n.state)
+					f.transitions++
+					if f.broken == "" && f.add(&n.state, at.number, p) {
+						n.number = int32(len(f.from) - 1)
+						next.add(*n)
+					}
+				})
+			}
+			present[i] = nil
 		}
-		level = next
+		present = next
 		f.depth++
 	}
-	f.exhausted = len(level) == 0
+	f.exhausted = len(present) == 0
 	return f
 }
 
@@ -77,7 +98,8 @@ func (f *search) add(s *state, from int32, by step) (isNew bool) {
 		f.broken = f.continues(s)
 	}
 	if f.broken != "" {
-		f.brokenAt, f.brokenState = int32(len(f.from)-1), s
+		broken := *s
+		f.brokenAt, f.brokenState = int32(len(f.from)-1), &broken
 	}
 	return true
 }
@@ -104,7 +126,7 @@ func (f *search) history() string {
 const shownRounds = 4
 
 // lowsHold reports whether a relay's row has a low that did not see the event, for each pending event. The exceptions are
-// retries and the events behind them. See "Where to look" in the package queue.
+// retries, parked events and the events behind them. See "Where to look" in the package queue.
 func (s *state) lowsHold() bool {
 	alone := true
 	for _, w := range s.db.relays {
@@ -128,7 +150,7 @@ func (s *state) lowsHold() bool {
 
 func (s *state) behindRetry(t int) bool {
 	for u := range s.in.events {
-		if w := s.db.rows[u]; s.in.sameAggregate(t, u) && w.pending() && w.retry && w.version <= s.db.rows[t].version {
+		if w := s.db.rows[u]; s.in.sameAggregate(t, u) && w.pending() && (w.retry || w.parked) && w.version <= s.db.rows[t].version {
 			return true
 		}
 	}

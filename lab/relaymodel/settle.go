@@ -6,8 +6,9 @@ type settlement struct {
 	head   uint8
 	behind uint8 // "behind": the next event behind a retry counted from 1, or 0
 	mine   bool  // the head has the relay's lease
-	// elsewhere says that the head is pending without the relay's lease: Settled.Elsewhere.
-	elsewhere bool
+	// elsewhere says that the head is pending without the relay's lease: Settled.Elsewhere. locked says that another session
+	// has locked a row, so that nothing is written: Settled.Locked.
+	elsewhere, locked bool
 }
 
 // last returns the version of the last published event of a batch, or 0.
@@ -25,7 +26,7 @@ func (s *state) beginSettlement(id, head int) {
 	r := &s.relays[id]
 	b := &r.batches[head]
 	r.settlement = settlement{phase: begins, head: uint8(head)}
-	if version, _ := s.last(b); version > 0 && !b.outage && b.retry {
+	if version, _ := s.last(b); version > 0 && !b.failed() && b.retry {
 		r.settlement.behind = uint8(s.in.nextPending(&s.db.rows, head, version) + 1)
 	}
 }
@@ -39,27 +40,74 @@ func (s *state) executeSettlement(id int) {
 		e.elsewhere = head.pending()
 		return
 	}
+	first := s.firstUnpublished(b)
+	if e.locked = s.writes(b, e, first)&s.locked != 0; e.locked {
+		return
+	}
+	s.publishedBy(b)
+	switch {
+	case b.failed() && first >= 0 && s.db.rows[first].pending():
+		s.fail(b, first)
+	case !b.failed() && b.published == 0:
+		head.token, head.fresh = 0, false
+	}
+	if w := &s.db.rows[max(e.behind, 1)-1]; e.behind != 0 && !w.parked && !s.in.without.retried {
+		w.retry = true
+	}
+}
+
+// publishedBy is "published".
+func (s *state) publishedBy(b *batch) {
 	for t := range s.in.events {
 		if w := &s.db.rows[t]; has(b.published, t) && w.state == committed {
 			w.published, w.retry, w.token, w.fresh = true, false, 0, false
 		}
 	}
-	switch first := s.firstUnpublished(b); {
-	case b.outage && first >= 0 && s.db.rows[first].pending():
-		w := &s.db.rows[first]
-		w.retry, w.token, w.fresh = true, 0, false
-	case !b.outage && b.published == 0:
-		head.token, head.fresh = 0, false
+}
+
+// writes are the rows that a settlement writes: "named".
+func (s *state) writes(b *batch, e *settlement, first int) uint8 {
+	rows := b.published | 1<<e.head
+	if b.failed() && first >= 0 {
+		rows |= 1 << first
 	}
 	if e.behind != 0 {
-		s.db.rows[e.behind-1].retry = true
+		rows |= 1 << (e.behind - 1)
+	}
+	return rows
+}
+
+// mostAttempts is Options.MaxAttempts.
+const mostAttempts = 2
+
+// failed reports whether the result has a failure.
+func (b *batch) failed() bool { return b.outage || b.refused }
+
+// fail is "failed", for the event t, with the failure of Relay.settlement and Relay.reject.
+func (s *state) fail(b *batch, t int) {
+	w := &s.db.rows[t]
+	w.token, w.fresh, w.retry = 0, false, true
+	first := w.attempts == b.tried[t] // this refusal is not written yet
+	if b.refused && (first || s.in.without.countedOnce) {
+		w.attempts++
+		if w.attempts > s.events[t].refusals {
+			s.broken = "a refusal of an event is counted twice"
+		}
+		w.attempts = min(w.attempts, mostAttempts)
+	}
+	if b.refused && b.tried[t]+1 >= mostAttempts && (first || s.in.without.parkedOnce) {
+		w.retry, w.parked = false, true
+		if w.attempts < mostAttempts {
+			s.broken = "an event is parked before its last attempt"
+		}
 	}
 }
 
 func (s *state) firstUnpublished(b *batch) int {
 	first := -1
 	for t := range s.in.events {
-		if has(b.events&^b.published, t) && (first < 0 || s.db.rows[t].version < s.db.rows[first].version) {
+		w := s.db.rows[t] // which a failover may have lost
+		if has(b.events&^b.published, t) && w.state != absent && (first < 0 || w.version < s.db.rows[first].version) {
 			first = t
 		}
 	}
@@ -70,6 +118,10 @@ func (s *state) firstUnpublished(b *batch) int {
 func (s *state) answerSettlement(id int) {
 	r := &s.relays[id]
 	a := r.settlement
+	if a.locked && !s.in.without.aroundLocks {
+		s.loseSettlement(id)
+		return
+	}
 	r.settlement = settlement{}
 	head := int(a.head)
 	b := &r.batches[head]
@@ -99,7 +151,7 @@ func (s *state) closeResolved(r *relay, a settlement) {
 func (s *state) follow(r *relay, head int) {
 	b := &r.batches[head]
 	switch {
-	case b.outage: // ClaimRetries finds the event
+	case b.failed(): // ClaimRetries finds the event, or it is parked
 	case b.published != 0:
 		low := b.lowBehind
 		if b.published != b.events {
@@ -128,10 +180,10 @@ func (r *relay) forget(head int) {
 		return
 	}
 	b.again, b.second = false, true
-	b.published, b.outage = 0, false
+	b.published, b.outage, b.refused = 0, false, false
 }
 
-// loseSettlement is settler.keepLeased, after a statement without an answer.
+// loseSettlement is settler.keepLeased, after a statement without an answer, or one that has met a locked row.
 func (s *state) loseSettlement(id int) {
 	r := &s.relays[id]
 	head := int(r.settlement.head)

@@ -18,6 +18,10 @@ type state struct {
 	standby database
 	// server is the life of the database's server.
 	server uint8
+	// locked are the events whose rows another session has locked.
+	locked uint8
+	// removal is an operator's removal of an event.
+	removal removal
 	// left are the faults that may still happen.
 	left budget
 	// broken is the rule that the last step has broken, or empty.
@@ -26,8 +30,9 @@ type state struct {
 
 // database has what has been written: the tables outbox and outbox_relays.
 type database struct {
-	rows   [mostEvents]row
-	relays [mostRelays]relayRow
+	rows [mostEvents]row
+	// relays has a row for each relay, and the row that a removal leaves.
+	relays [mostRelays + 1]relayRow
 	// ended is the latest transaction that has ended, and next is the id of the next one.
 	ended, next uint8
 }
@@ -38,8 +43,11 @@ type row struct {
 	version, xact uint8
 	published     bool
 	retry         bool  // next_retry_at is set, and past
-	token         uint8 // lock_token: the relay counted from 1, or 0
-	fresh         bool  // the lease with that token is not over
+	attempts      uint8 // publish_attempts
+	// parked says that parked_at is set. marker says that the event is the marker of a skipped one.
+	parked, marker bool
+	token          uint8 // lock_token: the relay counted from 1, or 0
+	fresh          bool  // the lease with that token is not over
 }
 
 type rowState uint8
@@ -48,9 +56,12 @@ const (
 	absent rowState = iota
 	open
 	committed
+	deleted // by the purge or an operator; the version is still known
 )
 
+// pending is "published_at IS NULL". A parked event is pending, too, but waits for an operator.
 func (r row) pending() bool { return r.state == committed && !r.published }
+func (r row) waits() bool   { return r.pending() && !r.parked }
 func (r row) leased() bool  { return r.token != 0 && r.fresh }
 
 // relayRow is the row of a relay in the table outbox_relays.
@@ -82,6 +93,10 @@ type event struct {
 	// expired says that the lease was over before the event was written.
 	expired     bool
 	sent, acked bool
+	// refusals is how often the broker has refused the event since an operator has acted on it. removed says that an operator
+	// has removed it.
+	refusals uint8
+	removed  bool
 }
 
 type progress uint8
@@ -147,6 +162,11 @@ type batch struct {
 	unresolved, leaseOver bool
 	answered, outage      bool
 	published             uint8 // a set
+	// refused says that the broker has refused the first event that is not published. tried are the attempts of the events
+	// when they were claimed, and markers the set of the markers among them.
+	refused bool
+	tried   [mostEvents]uint8
+	markers uint8
 }
 
 func has(set uint8, i int) bool { return set>>i&1 == 1 }
@@ -212,13 +232,23 @@ func (c *scope) sameAggregate(t, u int) bool { return t == u || !c.apart }
 
 // follows reports whether the version before event t is published, or is not there: the second part of "is head" in claim.sql.
 func (c *scope) follows(rows *[mostEvents]row, t int) bool {
-	newest, published := uint8(0), true
+	newest, published := uint8(0), !c.without.purged || rows[t].version == 1
 	for u := range c.events {
 		if w := rows[u]; c.sameAggregate(t, u) && w.state == committed && w.version < rows[t].version && w.version > newest {
 			newest, published = w.version, w.published
 		}
 	}
 	return published
+}
+
+// blocked reports whether an event is parked, or behind a parked one.
+func (s *state) blocked(t int) bool {
+	for u := range s.in.events {
+		if w := s.db.rows[u]; s.in.sameAggregate(t, u) && w.parked && w.pending() && w.version <= s.db.rows[t].version {
+			return true
+		}
+	}
+	return false
 }
 
 // nextPending is "next pending" in claim.sql: the first pending event of t's aggregate behind this version, or -1.

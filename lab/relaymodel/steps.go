@@ -31,7 +31,7 @@ type process struct {
 // The processes stand in the order of a fair continuation. Those of events come first, because an open transaction ends
 // before time passes. The settler settles all results before the next claim, also those of second settlements.
 var (
-	ofEvents = []process{{stepsOfTransaction, 1}}
+	ofEvents = []process{{stepsOfTransaction, 1}, {stepsOfOperator, 1}, {stepsOfLocks, 1}, {stepsOfPurge, 1}}
 	ofRelays = []process{
 		{stepsOfHeartbeats, 1}, {stepsOfClaims, 1}, {stepsOfScans, 1}, {stepsOfRetries, 1}, {stepsOfTurns, 1}, {stepsOfTopic, 1},
 		{stepsOfPublishers, 1}, {stepsOfSettler, 6 * mostEvents}, {stepsOfEnd, 1}, {stepsOfProcess, 1},
@@ -161,8 +161,8 @@ func stepsOfLease(s *state, to taker, t int) {
 }
 
 // keeps reports whether a relay renews its lease for an event, or waits for the event's transaction. It settles an answered
-// batch long before the lease is over.
+// batch long before the lease is over. It cannot renew a lease whose row another session has locked.
 func (s *state) keeps(id, t int) bool {
 	b, e := &s.relays[id].batches[t], &s.events[t]
-	return b.exists || e.handover && s.in.home[t] == id && e.transaction != ended
+	return b.exists && !has(s.locked, t) || e.handover && s.in.home[t] == id && e.transaction != ended
 }

@@ -35,7 +35,7 @@ func (s *state) write(t int) {
 	e, w := &s.events[t], &s.db.rows[t]
 	newest := uint8(0)
 	for u := range s.in.events {
-		if o := s.db.rows[u]; s.in.sameAggregate(t, u) && o.state == committed {
+		if o := s.db.rows[u]; s.in.sameAggregate(t, u) && o.state >= committed {
 			newest = max(newest, o.version)
 		}
 	}
@@ -113,7 +113,8 @@ func (s *state) expire(t int) {
 // answer is the answer of the broker to a batch. The events in arrived have arrived, and those in acked are acknowledged.
 type answer struct {
 	arrived, acked uint8
-	outage         bool
+	// outage says that the request behind those in acked has failed, and refused that the broker has refused the event behind them.
+	outage, refused bool
 }
 
 // publish is publisher.publish, and what the broker does meanwhile. It starts a request for events whose predecessors are
@@ -122,13 +123,16 @@ func (s *state) publish(id, head int, a answer) {
 	b := &s.relays[id].batches[head]
 	for t := range s.in.events {
 		if has(a.arrived, t) {
-			s.arrive(t, a.arrived)
+			s.arrive(t, a.arrived, b.markers)
 		}
 	}
 	for t := range s.in.events {
 		s.events[t].acked = s.events[t].acked || has(a.acked, t)
 	}
-	b.answered, b.published, b.outage, b.onTheWay = true, a.acked, a.outage, false
+	b.answered, b.published, b.outage, b.refused, b.onTheWay = true, a.acked, a.outage, a.refused, false
+	if first := s.firstUnpublished(b); a.refused && first >= 0 {
+		s.events[first].refusals++
+	}
 	if r := &s.relays[id]; a.acked != 0 {
 		s.resume(r)
 	} else if b.probe {
@@ -136,19 +140,31 @@ func (s *state) publish(id, head int, a answer) {
 	}
 }
 
+// isSettled reports whether later versions may be sent. A failover may undo the removal of an event.
+func (e *event) isSettled() bool { return e.acked || e.removed }
+
 // arrive checks an event that arrives at the broker. An event that a failover has lost may arrive.
-func (s *state) arrive(t int, request uint8) {
+func (s *state) arrive(t int, request, markers uint8) {
 	e, w := &s.events[t], s.db.rows[t]
 	switch {
-	case w.state != committed && s.in.standby != asynchronous:
+	case w.marker && !has(markers, t) || w.state == deleted && e.removed:
+		s.broken = "an event is sent that an operator has skipped"
+	case w.state < committed && s.in.standby != asynchronous:
 		s.broken = "an event is sent whose transaction has not committed"
-	case w.state == committed && !e.sent:
-		for u := range s.in.events {
-			o := s.db.rows[u]
-			if s.in.sameAggregate(t, u) && o.state == committed && o.version < w.version && !s.events[u].acked && !has(request, u) {
-				s.broken = "an event is sent before the version before it is acknowledged"
-			}
-		}
+	case w.state == committed && !e.sent && s.overtakes(t, request):
+		s.broken = "an event is sent before the version before it is acknowledged"
 	}
 	e.sent = true
+}
+
+// overtakes reports whether a version before event t is neither acknowledged nor in the same request.
+func (s *state) overtakes(t int, request uint8) bool {
+	for u := range s.in.events {
+		o, e := s.db.rows[u], &s.events[u]
+		before := s.in.sameAggregate(t, u) && o.state == committed && o.version < s.db.rows[t].version
+		if before && !e.isSettled() && !has(request, u) {
+			return true
+		}
+	}
+	return false
 }

@@ -71,6 +71,8 @@
 //     event of a batch.
 //   - Only the relay that has the lease marks events as published. A relay that has lost
 //     its lease marks nothing, and the events of its batch are sent again.
+//   - A batch whose lease is over is not sent, also if its relay takes a new lease for the same event. An operator may have
+//     skipped the event in between.
 //   - A parked event blocks its own aggregate, and no other aggregate.
 //
 // # Goroutines
@@ -235,7 +237,8 @@
 //
 // A rejection (INVALID_ARGUMENT for a message sent alone) spends an attempt. If the broker refuses
 // a request of several messages, its answer does not say which message is bad. So the relay sends
-// the oldest message alone, and then more messages at a time.
+// the oldest message alone, and then more messages at a time. A refusal counts once, even if the answer of the
+// statement that writes it is lost, and the relay claims the event again before it repeats the statement.
 //
 // Every other failure is an outage. An outage spends no attempt, and the relay tries the aggregate
 // again after a jittered pause. A topic is paused by three outages in a row, or by one outage that

@@ -54,6 +54,16 @@ func (h *leasedBatch) extend(until time.Time) {
 	h.leaseUntil = until
 }
 
+// renewed extends the lease by a statement that was sent at that time, unless the lease was over by then. Another relay may have
+// had the event in between, and an operator may have skipped it. So the batch is not sent any more.
+func (h *leasedBatch) renewed(sent time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if sent.Before(h.leaseUntil) {
+		h.leaseUntil = sent.Add(queue.LeaseTime)
+	}
+}
+
 // inFlight is the set of batches that a relay has leased, and of handovers. It bounds the relay's
 // memory.
 type inFlight struct {
@@ -114,7 +124,7 @@ func (f *inFlight) total() int {
 // add adds the batches of a claim and frees the room that was reserved for the claim. If the head
 // of a batch is in flight already, add only marks the earlier batch, which stays with its
 // publisher. A claim finds a head that is in flight if the lease ran out unnoticed, or if the
-// earlier batch has been settled but not removed yet.
+// earlier batch has been settled but not removed yet. Then the new lease is handed back: see forget.
 func (f *inFlight) add(c claimResult) []*leasedBatch {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -127,7 +137,7 @@ func (f *inFlight) add(c claimResult) []*leasedBatch {
 	for _, b := range c.Batches {
 		if earlier := f.batches[b.Head()]; earlier != nil {
 			earlier.again = true
-			earlier.extend(c.sent.Add(queue.LeaseTime))
+			earlier.renewed(c.sent)
 			continue
 		}
 		h := &leasedBatch{

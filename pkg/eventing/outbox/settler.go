@@ -160,7 +160,7 @@ func (r *Relay) renew(ctx context.Context) {
 		return
 	}
 	for _, id := range held {
-		due[id].extend(sent.Add(queue.LeaseTime))
+		due[id].renewed(sent)
 	}
 	for _, id := range lost {
 		due[id].extend(sent)

@@ -98,7 +98,7 @@ func TestLeasesAreRenewedBetweenStatements(t *testing.T) {
 	}
 }
 
-// A claim takes a batch a second time, under a lease that ran out unnoticed.
+// A claim takes a batch a second time, because it has been settled but not removed yet, or under a lease that ran out unnoticed.
 func TestABatchIsInFlightOnce(t *testing.T) {
 	t.Parallel()
 	f := newInFlight()
@@ -110,10 +110,14 @@ func TestABatchIsInFlightOnce(t *testing.T) {
 		return f.add(claimResult{Claimed: queue.Claimed{Batches: batches}, claim: queue.Claim{PerAggregate: minPerAggregate}, sent: time.Now(), low: queue.Beginning})
 	}
 	first := claim(again)
-	first[0].extend(time.Now())
+	first[0].extend(time.Now().Add(queue.LeaseTime / 4))
 	added := claim(again, other)
 	if !first[0].validFor(queue.LeaseTime / 2) {
 		t.Error("the batch does not have the lease of the second claim")
+	}
+	first[0].extend(time.Now())
+	if added = append(added, claim(again)...); first[0].validFor(0) {
+		t.Error("a batch has a lease again although it was over, so it may be sent")
 	}
 	if len(first) != 1 || len(added) != 1 || added[0].events.Head() != other.Head() || f.batches[again.Head()] != first[0] {
 		t.Fatalf("the second claim adds %d batches, want the one that is not in flight", len(added))

@@ -37,12 +37,10 @@ type Plan struct {
 	Wait float64 `json:"wait_seconds"`
 }
 
-// PlanSkip returns what Skip would do. It returns ErrUnknown or ErrNotParked if there is no parked
-// event to skip. PlanSkip changes nothing, with one exception: if id is of a marker that was removed,
-// it repeats the last step of the removal (see freeBehind), because the command may have ended before
-// that step.
+// PlanSkip returns what Skip would do, and changes nothing. It returns ErrUnknown or ErrNotParked if there is
+// no parked event to skip.
 func (b *Backlog) PlanSkip(ctx context.Context, id uuid.UUID) (Plan, error) {
-	e, err := b.parkedOrFreed(ctx, id)
+	e, err := b.parked(ctx, id)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -74,28 +72,17 @@ func (b *Backlog) Skip(ctx context.Context, o audit.Actor, id uuid.UUID) error {
 		if err != nil || done {
 			return err
 		}
-		if _, err := b.parkedOrFreed(ctx, id); err != nil {
+		if _, err := b.parked(ctx, id); err != nil {
 			return err
 		}
 	}
 	return fmt.Errorf("skip: %w", context.Cause(ctx))
 }
 
-// parkedOrFreed is parked. If there is no event id, it calls freeBehind, because id may be of a
-// marker whose removal was not completed.
-func (b *Backlog) parkedOrFreed(ctx context.Context, id uuid.UUID) (Event, error) {
-	e, err := b.parked(ctx, id)
-	if errors.Is(err, ErrUnknown) {
-		err = errors.Join(err, b.freeBehind(ctx, id))
-	}
-	return e, err
-}
-
 // skip returns false while an attempt to publish the event could still arrive. waited says that the
 // call has waited for publishWindow.
 func (b *Backlog) skip(ctx context.Context, o audit.Actor, id uuid.UUID, waited bool) (bool, error) {
 	s := audit.Subject{EventID: id}
-	removed := false
 	err := b.db.Tx(ctx, "skip", func(ctx context.Context, tx pgx.Tx) error {
 		var row, name string
 		err := tx.QueryRow(ctx, `
@@ -108,7 +95,7 @@ func (b *Backlog) skip(ctx context.Context, o audit.Actor, id uuid.UUID, waited 
 			return err
 		}
 		s.Record = json.RawMessage(row)
-		if removed = name == eventing.Skipped; removed {
+		if name == eventing.Skipped {
 			err = remove(ctx, tx, id, s)
 		} else {
 			_, err = tx.Exec(ctx, `
@@ -119,35 +106,27 @@ func (b *Backlog) skip(ctx context.Context, o audit.Actor, id uuid.UUID, waited 
 		}
 		return audit.Write(ctx, tx, "skip", o, s)
 	})
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
+	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
-	case removed: // even if the answer to COMMIT was lost, or ctx has ended
-		err = errors.Join(err, b.freeBehind(context.WithoutCancel(ctx), id))
 	}
 	return err == nil, err
 }
 
-// freeBehind makes the event behind a removed marker due. The transaction of the removal does not
-// see an event that is committed during it. A relay that claims before the removal commits passes
-// that event by, and would find it only by its sweep. freeBehind knows the marker from the audit
-// table. So it does nothing if no marker with this id was removed, and may be repeated.
-func (b *Backlog) freeBehind(ctx context.Context, marker uuid.UUID) error {
-	_, err := b.db.Statement("free the event behind a removed marker", `
-		UPDATE outbox o SET next_retry_at = now()
-		  FROM operator_actions m
-		 WHERE m.event_id = $1 AND m.action = 'skip' AND m.record ->> 'event_type' = $2
-		   AND o.aggregate_type = m.aggregate_type AND o.aggregate_id = m.aggregate_id
-		   AND o.published_at IS NULL AND o.parked_at IS NULL AND o.next_retry_at IS NULL
-		   AND o.version = (SELECT min(n.version) FROM outbox n
-		                     WHERE n.aggregate_type = m.aggregate_type AND n.aggregate_id = m.aggregate_id AND n.version > m.version)`,
-		marker, eventing.Skipped).Exec(ctx)
-	return err
-}
-
 // remove deletes a marker. Relays find the event behind the marker as a retry that is due. The
 // versions of the aggregate have a hole from here on, which the outbox must not refuse.
+//
+// The transaction does not see an event that is committed during it. A relay that claims before the
+// transaction commits passes that event by, because it is behind the marker. So the transaction also writes the row
+// of a relay that has ended, with a low that has not seen the event. A relay takes the row over with its next
+// heartbeat, and scans from the low. A statement after the COMMIT could be missing: if the command ends, or on a standby
+// that takes over without it. If there is no other row, the next relay scans the whole table in any case.
 func remove(ctx context.Context, tx pgx.Tx, id uuid.UUID, s audit.Subject) error {
+	if _, err := tx.Exec(ctx, `
+		INSERT INTO outbox_relays (token, low, seen_at)
+		SELECT 'removal of ' || $1::uuid, pg_current_snapshot(), '-infinity' WHERE EXISTS (SELECT FROM outbox_relays)
+		    ON CONFLICT (token) DO NOTHING`, id); err != nil {
+		return err
+	}
 	if _, err := tx.Exec(ctx, `DELETE FROM outbox WHERE id = $1`, id); err != nil {
 		return err
 	}

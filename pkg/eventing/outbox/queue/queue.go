@@ -111,9 +111,14 @@ func byAggregate(events []Event) []Batch {
 // to the next statement only, because the transaction ends with that statement.
 const genericPlan = txn.KeepPlans + `, set_config('enable_sort', 'off', true)`
 
-// genericPlanShortWait is for a statement with an alternative that skips locked rows. The wait for a
+// settlePlan is genericPlan for a settlement. The server ends it after Timeout, also if the process of the relay is gone.
+// A later settlement might come after another relay has taken over, and mark a retry as published without having seen an
+// event that was committed meanwhile behind the retry. No relay would look for that event.
+const settlePlan = genericPlan + `, set_config('statement_timeout', '5s', true)`
+
+// settlePlanShortWait is for a statement with an alternative that skips locked rows. The wait for a
 // lock is longer than the few milliseconds for which a claim locks its rows.
-const genericPlanShortWait = genericPlan + `, set_config('lock_timeout', '100ms', true)`
+const settlePlanShortWait = settlePlan + `, set_config('lock_timeout', '100ms', true)`
 
 // query runs one statement and calls read with its rows. Before that it runs the statement setup
 // in the same transaction, unless the sessions keep no prepared statements.

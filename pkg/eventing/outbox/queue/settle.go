@@ -30,10 +30,18 @@ type Failure struct {
 	// RetryIn is the time until the event is tried again.
 	RetryIn time.Duration
 	// Rejected says that the broker refused this event itself, which spends an attempt. Any
-	// other failure spends no attempt.
+	// other failure spends no attempt. A refusal that was written before is not written again.
 	Rejected bool
 	// Park keeps the event from being tried again until an operator acts.
 	Park bool
+}
+
+// attempts returns the attempts of a refused event before the refusal, or nil if the failure is no refusal.
+func (s Settlement) attempts() *int {
+	if !s.Failure.Rejected {
+		return nil
+	}
+	return &s.Batch[s.Published].Rejections
 }
 
 // Settled is the result of Settle.
@@ -62,7 +70,8 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Settlement) 
 	var failed, failedHeads []uuid.UUID
 	var reasons []string
 	var retries []time.Duration
-	var rejected, park []bool
+	var attempts []*int
+	var park []bool
 	var last, retried versionArrays
 	var retriedHeads []uuid.UUID
 	for _, o := range outcomes {
@@ -81,24 +90,24 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Settlement) 
 		case o.Failure != nil:
 			failed, failedHeads = append(failed, o.Batch[o.Published].ID), append(failedHeads, o.Batch.Head())
 			reasons, retries = append(reasons, eventing.Reason(o.Failure.Reason)), append(retries, o.Failure.RetryIn)
-			rejected, park = append(rejected, o.Failure.Rejected), append(park, o.Failure.Park)
+			attempts, park = append(attempts, o.attempts()), append(park, o.Failure.Park)
 		case o.Published == 0:
 			back = append(back, o.Batch.Head())
 		}
 	}
 	args := []any{
 		token, heads, published, publishedHeads,
-		failed, failedHeads, reasons, retries, rejected, park, back, last.types, last.ids, last.versions,
+		failed, failedHeads, reasons, retries, attempts, park, back, last.types, last.ids, last.versions,
 		retriedHeads, retried.types, retried.ids, retried.versions,
 	}
 	var held []uuid.UUID
 	locked := !q.keepsStatements // then no lock_timeout can be set, and only settleAroundLocks is tried
 	if q.keepsStatements {
-		err = q.queryRow(ctx, genericPlanShortWait, settle, args, &held, &s.Followed, &s.Locked, &s.Elsewhere)
+		err = q.queryRow(ctx, settlePlanShortWait, settle, args, &held, &s.Followed, &s.Locked, &s.Elsewhere)
 		locked = txn.IsLocked(err)
 	}
 	if locked {
-		err = q.queryRow(ctx, genericPlan, settleAroundLocks, args, &held, &s.Followed, &s.Locked, &s.Elsewhere)
+		err = q.queryRow(ctx, settlePlan, settleAroundLocks, args, &held, &s.Followed, &s.Locked, &s.Elsewhere)
 	}
 	if err != nil {
 		return Settled{}, fmt.Errorf("settle: %w", err)

@@ -52,6 +52,9 @@ behind AS MATERIALIZED (
 )
 {{end}}
 
+{{/* attempts is publish_attempts as the claim has read it, if the broker has refused the event. It has another value now if a
+   statement without an answer has written the same refusal, and the relay has claimed the event again since. Such a refusal
+   does not count again, and does not park an event that an operator has released. */}}
 {{define "write settlements"}}
 published AS (
 	UPDATE outbox
@@ -59,13 +62,15 @@ published AS (
 	 WHERE id = ANY(ARRAY(SELECT p.id FROM unnest($3::uuid[], $4::uuid[]) AS p(id, head) WHERE (p.head IN (SELECT id FROM mine)) IS TRUE))
 ), failed AS (
 	UPDATE outbox o
-	   SET publish_attempts = o.publish_attempts + CASE WHEN f.rejected THEN 1 ELSE 0 END,
+	   SET publish_attempts = o.publish_attempts + CASE WHEN o.publish_attempts = f.attempts THEN 1 ELSE 0 END,
 	       last_error = CASE WHEN o.parked_at IS NULL THEN f.reason ELSE o.last_error END,
-	       next_retry_at = CASE WHEN f.park THEN NULL ELSE now() + f.retry END,
-	       parked_at = CASE WHEN f.park THEN now() ELSE o.parked_at END,
+	       next_retry_at = CASE WHEN o.publish_attempts <> f.attempts THEN coalesce(o.next_retry_at, now())
+	                            WHEN f.park THEN NULL
+	                            ELSE now() + f.retry END,
+	       parked_at = CASE WHEN f.park AND o.publish_attempts = f.attempts THEN now() ELSE o.parked_at END,
 	       lock_token = NULL, locked_at = NULL
-	  FROM unnest($5::uuid[], $6::uuid[], $7::text[], $8::interval[], $9::boolean[], $10::boolean[])
-	       AS f(id, head, reason, retry, rejected, park)
+	  FROM unnest($5::uuid[], $6::uuid[], $7::text[], $8::interval[], $9::int[], $10::boolean[])
+	       AS f(id, head, reason, retry, attempts, park)
 	 WHERE o.id = ANY($5::uuid[]) AND o.id = f.id AND o.published_at IS NULL AND (f.head IN (SELECT id FROM mine)) IS TRUE
 ), retried AS (
 	UPDATE outbox SET next_retry_at = now()
