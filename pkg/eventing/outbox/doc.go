@@ -332,12 +332,13 @@
 //
 // The sessions of a killed process end with it. So another relay regards it as gone when its last heartbeat
 // is 6 s old and the session of that heartbeat has ended. It sees the end of the session with its next heartbeat,
-// plans a heartbeat for that moment, takes over the killed relay's row, and sends the events without waiting
+// plans a heartbeat for that moment, scans from the killed relay's low, and sends the events without waiting
 // for their leases: 1 to 6 s after the kill, or when a relay starts if there was no other. It cannot see the end
-// of a process whose machine or network is gone, or that is behind a transaction pooler. Then the others
-// notice after 15 s that heartbeats are missing, and the events leave when their leases have run out, up to
-// 20 s after the kill, and a scan has found them, up to 5 s later. A relay that is taken for gone by mistake
-// has its row again with its next heartbeat. Meanwhile its events may be sent twice, in order.
+// of a process whose machine or network is gone, or that is behind a transaction pooler. Then the events leave
+// when their leases have run out, up to 20 s after the kill, and a scan has found them, up to 5 s later. In
+// either case the others take over the killed relay's row after 15 s without a heartbeat. The scan before that
+// is for speed only. If a relay is taken for gone by mistake, its events may be sent twice, in order,
+// until its next heartbeat.
 //
 // # Consume and emit
 //

@@ -147,15 +147,19 @@ func (a *followUps) present(paused []string) exclusions {
 	return exclusions{paused, a.aliveRelays, a.heldNames(), slices.Collect(maps.Keys(a.goneRelays)), a.met.life}
 }
 
-// meetGone expects the lock. It notes the relays that a heartbeat has found gone. One that is alive again was only away: it
-// had lost its session, and was late. The order of its events does not depend on its leases.
-func (a *followUps) meetGone(gone, alive []string, now time.Time) {
+// meetGone expects the lock. It notes the relays that a heartbeat has found gone, and reports whether some are so for the
+// first time. One that is alive again was only away: it had lost its session, and was late. The order of its events does not
+// depend on its leases.
+func (a *followUps) meetGone(gone, alive []string, now time.Time) (first bool) {
 	for _, token := range gone {
+		_, known := a.goneRelays[token]
+		first = first || !known
 		a.goneRelays[token] = now.Add(queue.LeaseTime)
 	}
 	maps.DeleteFunc(a.goneRelays, func(token string, until time.Time) bool {
 		return slices.Contains(alive, token) || now.After(until)
 	})
+	return first
 }
 
 // noteUnknownLeases notes that a statement that writes leases has failed. The statement may have

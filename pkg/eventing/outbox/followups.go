@@ -48,8 +48,8 @@ type followUps struct {
 	// pausedTypes are the aggregate types of paused topics. aliveRelays are the other
 	// relays' tokens.
 	pausedTypes, aliveRelays []string
-	// goneRelays are the relays whose processes have ended, which this relay has taken over. It ignores their leases until the
-	// time, when the leases are over in any case.
+	// goneRelays are the relays whose processes have ended. This relay ignores their leases until the time, when the
+	// leases are over in any case.
 	goneRelays map[string]time.Time
 	// unknownLeasesUntil is the time until which this relay may have leases that it does not
 	// know of, because it does not know whether a failed claim was committed, or because a failover has

@@ -38,7 +38,8 @@ func (b *bench) leftBehind(t *testing.T) (gone *Relay, goOn func()) {
 	return gone, func() { gone.queue = queue.New(open()) }
 }
 
-// The process of a relay is killed. Its sessions end with it, so its events wait for one heartbeat, and not for the end of their leases.
+// The process of a relay is killed. Its sessions end with it, so its events wait for one heartbeat, and not for the end of their
+// leases. Its row stays until it counts as dead. One scan is enough meanwhile.
 func TestTheEventsOfAKilledRelayDoNotWaitForTheirLeases(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -49,6 +50,12 @@ func TestTheEventsOfAKilledRelayDoNotWaitForTheirLeases(t *testing.T) {
 	}
 	if !r.scanDue(t, claimed) || len(claimed) != 1 {
 		t.Errorf("%d batches are claimed", len(claimed))
+	}
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if !r.followUps.due().scanAt.IsZero() || b.count(t, `SELECT count(*) FROM outbox_relays`) != 2 {
+		t.Error("the same relay is scanned for again, or its row is gone")
 	}
 }
 

@@ -126,7 +126,9 @@ func (a *followUps) lowOfLists(these func(kind string) bool) queue.TxSnapshot {
 func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, restart bool) {
 	a.mu.Lock()
 	a.aliveRelays = b.Alive
-	a.meetGone(b.Gone, b.Alive, time.Now())
+	if a.meetGone(b.Gone, b.Alive, time.Now()) && b.GoneLow != "" {
+		a.addScan(b.GoneLow, time.Now())
+	}
 	from := b.Inherited
 	if restart {
 		if a.seen != "" {

@@ -1,22 +1,24 @@
 WITH present AS MATERIALIZED (
 	SELECT pg_current_snapshot() AS seen, (SELECT to_timestamp(extract(epoch FROM pg_postmaster_start_time()) + extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()))) AS server
 ), others AS MATERIALIZED (
-	SELECT token, low, tenants, seen_at, lost, gone, NOT gone AND seen_at >= now() - $3::interval AND seen_at <= clock_timestamp() + interval '1 second' AS alive
-	  FROM (SELECT r.token, r.low, r.tenants, r.seen_at, r.lost, r.seen_at = '-infinity' OR r.lost AND r.seen_at < now() - $8::interval AS gone
+	SELECT token, low, tenants, seen_at, dead, lost, gone, NOT dead AND NOT gone AS alive
+	  FROM (SELECT r.token, r.low, r.tenants, r.seen_at, r.lost,
+	               NOT (r.seen_at >= now() - $3::interval AND r.seen_at <= clock_timestamp() + interval '1 second') AS dead,
+	               r.seen_at = '-infinity' OR r.lost AND r.seen_at < now() - $8::interval AS gone
 	          FROM (SELECT r.token, r.low, r.tenants, r.seen_at,
 	                       coalesce(r.server = present.server, false) AND NOT EXISTS (SELECT FROM pg_stat_get_activity(r.session)) AS lost
 	                  FROM outbox_relays r, present
 	                 WHERE r.token <> $1) r) r
 ), own AS MATERIALIZED (
 	SELECT low, xmin::text AS written, seen_at FROM outbox_relays WHERE token = $1
-), dead AS (
+), ended AS (
 	DELETE FROM outbox_relays
 	 WHERE token IN (SELECT r.token FROM outbox_relays r JOIN others o ON o.token = r.token AND o.seen_at = r.seen_at
-	                  WHERE NOT o.alive
+	                  WHERE o.dead
 	                    FOR UPDATE OF r SKIP LOCKED)
-	RETURNING token, low
+	RETURNING low
 ), inherited AS MATERIALIZED (
-	SELECT low FROM dead
+	SELECT low FROM ended
 	UNION ALL
 	SELECT low FROM others, present
 	 WHERE NOT EXISTS (SELECT FROM own) OR $4::timestamptz IS NOT NULL AND present.server IS DISTINCT FROM $4::timestamptz
@@ -46,6 +48,7 @@ SELECT $1, coalesce(least.low, present.seen), CASE WHEN $5 OR EXISTS (SELECT FRO
        session = excluded.session, server = excluded.server
 RETURNING low::text, (SELECT coalesce(low::text, '') FROM inherited_low), pg_current_xact_id()::xid::text, (SELECT seen::text FROM present), (SELECT server FROM present),
           coalesce((SELECT array_agg(token) FROM others WHERE alive), '{}'),
-          coalesce((SELECT array_agg(token) FROM others JOIN dead USING (token) WHERE gone), '{}'),
+          coalesce((SELECT array_agg(token) FROM others WHERE gone), '{}'),
+          coalesce((SELECT low::text FROM others WHERE gone AND NOT dead ORDER BY pg_snapshot_xmax(low), pg_snapshot_xmin(low), length(low::text) DESC LIMIT 1), ''),
           coalesce((SELECT extract(epoch FROM min(seen_at) + $8::interval - now())::float8 FROM others WHERE lost AND alive), 0),
           ARRAY(SELECT DISTINCT unnest(tenants) FROM others WHERE alive), clock_timestamp()

@@ -18,8 +18,8 @@ const (
 	// deadAfter is the age of a relay's last heartbeat at which other relays regard it as dead: two are
 	// missing. A mistake costs only a scan.
 	deadAfter = 3 * HeartbeatEvery
-	// goneAfter is the same for a relay whose last heartbeat was in a session that has ended since. One heartbeat is missing
-	// then: a relay that lives has written another one, in a session that it has.
+	// goneAfter is the age of a relay's last heartbeat at which it is gone if the session of that heartbeat has ended. One heartbeat
+	// is missing then: a relay that lives has written another one, in a session that it has.
 	goneAfter = HeartbeatEvery + time.Second
 )
 
@@ -35,9 +35,12 @@ type HeartbeatResult struct {
 	// Alive are the tokens of the other living relays. Tenants are the last tenants that these
 	// relays met.
 	Alive, Tenants []string
-	// Gone are those of the dead relays taken over whose processes have ended: they have said so, or their sessions
-	// have ended. Their leases protect nothing any more. A dead relay that is not among them may only be slow.
-	Gone []string
+	// Gone are the tokens of relays whose processes have ended: they have said so, or their sessions have ended. Their leases
+	// protect nothing any more. GoneLow is a snapshot that saw none of the unfinished events of those whose rows are
+	// left, or empty. A relay scans from it without waiting until they are dead. They are taken over when they are, so nothing
+	// depends on that scan: a statement that the server still executes for an ended process may be later.
+	Gone    []string
+	GoneLow TxSnapshot
 	// GoneIn is the time until the next of the living relays is gone unless it writes a heartbeat, because its session has ended.
 	// Zero means that there is none.
 	GoneIn time.Duration
@@ -83,9 +86,9 @@ func (c Clock) Error() time.Duration { return c.Answered.Sub(c.Asked) }
 // waited for, so two relays that take each other for dead have no deadlock.
 //
 // A process that is killed leaves no session. So the row has the session of the heartbeat, and a relay whose session has ended
-// is dead after one missing heartbeat, and not after two. The session alone does not prove it: a pool replaces its connections, and
-// a new primary has none of the former one's sessions, so the row has the life of the server, too. Behind a transaction pooler
-// the session is the pooler's, and lasts.
+// is gone after one missing heartbeat. The session alone does not prove it: a pool replaces its connections, and a new primary has
+// none of the former one's sessions, so the row has the life of the server, too. Behind a transaction pooler the session is
+// the pooler's, and lasts.
 //
 //go:embed heartbeat.sql
 var heartbeat string
@@ -109,7 +112,7 @@ func (q Queue) Heartbeat(
 		b.Clock.Asked = time.Now()
 		defer func() { b.Clock.Answered = time.Now() }()
 		return q.behindLock(ctx, token, heartbeat, args,
-			&b.Low, &b.Inherited, &b.Written, &b.Seen, &b.Server, &b.Alive, &b.Gone, &goneIn, &b.Tenants, &b.Clock.Time)
+			&b.Low, &b.Inherited, &b.Written, &b.Seen, &b.Server, &b.Alive, &b.Gone, &b.GoneLow, &goneIn, &b.Tenants, &b.Clock.Time)
 	})
 	if err != nil {
 		return HeartbeatResult{}, fmt.Errorf("write that the relay is alive: %w", err)
