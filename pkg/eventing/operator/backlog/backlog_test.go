@@ -64,7 +64,7 @@ func TestListSaysTheStateOfEach(t *testing.T) {
 	a, c := b.append(t, "a", 3), b.append(t, "c", 3)
 	b.exec(t, `UPDATE outbox SET published_at = now() WHERE id = $1`, a[0])
 	b.park(t, a[1], "no field 7")
-	b.exec(t, `UPDATE outbox SET lock_token = 't', locked_at = now() WHERE id = $1`, c[0])
+	b.exec(t, `UPDATE outbox SET lock_token = 't', locked_at = now() WHERE id IN ($1, $2)`, c[0], a[2])
 	b.exec(t, `UPDATE outbox SET next_retry_at = now() + interval '1 minute' WHERE id = $1`, c[1])
 	states := func(f Filter, limit int) map[string]string {
 		t.Helper()
@@ -238,6 +238,9 @@ func TestOnlyParkedEventsCanBeActedUpon(t *testing.T) {
 	}
 	if err := b.backlog.Skip(t.Context(), order, id); err != nil {
 		t.Fatal(err)
+	}
+	if d, err := b.backlog.Show(t.Context(), id); err != nil || d.Event.Reason != "" || d.Event.Attempts != 0 {
+		t.Errorf("the marker has the refusals of the event before: %+v, %v", d.Event, err)
 	}
 	for name, act := range actions {
 		if err := act(id); !errors.Is(err, ErrNotParked) {
