@@ -3,6 +3,7 @@ package audit_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -64,5 +65,30 @@ func TestForget(t *testing.T) {
 		if _, err := db.Exec(ctx, sql); err == nil {
 			t.Errorf("the service's role may %s", sql)
 		}
+	}
+}
+
+// Naming finds a text in the records of these aggregates only: an aggregate of another type may have the same id.
+func TestNaming(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	db, ctx := pg.Pool(t, pg.URL), t.Context()
+	text := json.RawMessage(`{"uploader_id": "u%1"}`)
+	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		return audit.Write(ctx, tx, "repair", audit.Actor{By: "bob"},
+			audit.Subject{AggregateType: "video", AggregateID: "b", Record: text},
+			audit.Subject{AggregateType: "video", AggregateID: "a", Record: text},
+			audit.Subject{AggregateType: "video", AggregateID: "a", Record: text},
+			audit.Subject{AggregateType: "video", AggregateID: "not asked for", Record: text},
+			audit.Subject{AggregateType: "video", AggregateID: "of another", Record: json.RawMessage(`{"uploader_id": "u21"}`)},
+			audit.Subject{AggregateType: "video", AggregateID: "without"},
+			audit.Subject{AggregateType: "engagement", AggregateID: "of another", Record: text})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := audit.Naming(ctx, db, "video", []string{"b", "a", "of another", "without", "unknown"}, "u%1")
+	if err != nil || !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("%q, %v; want a and b", got, err)
 	}
 }
