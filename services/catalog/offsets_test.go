@@ -273,6 +273,20 @@ func TestAResetIsKnownToDeployments(t *testing.T) {
 	s.sought(t, 3, time.Now().Add(-20*time.Minute))
 }
 
+// A replay of the subscription that the group had before holds no seek of the present one up.
+func TestAReplayOfAFormerSubscription(t *testing.T) {
+	s := newStarter(t)
+	s.save(t, time.Now())
+	_, err := s.admin.Exec(t.Context(), `
+		INSERT INTO catalog.engagement_offsets (consumer_group, instance, source, subscription, message_id, publish_time, lag_millis, updated_by)
+		SELECT consumer_group, 'reset', 'reset', 'former', '', now() - interval '7 days', 0, 'ada' FROM catalog.engagement_offsets`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.start(t, "one", Start{Back: 10 * time.Minute})
+	s.sought(t, 1, time.Now().Add(-20*time.Minute))
+}
+
 // A reset of one group leaves the rows of the others, of deployments, too.
 func TestAResetLeavesOtherGroups(t *testing.T) {
 	s := newStarter(t)
