@@ -64,8 +64,10 @@ func TestANewTableIsLikeTheOldOne(t *testing.T) {
 		CREATE POLICY everything ON one USING (true) WITH CHECK (version > 0);
 		CREATE POLICY named ON one AS RESTRICTIVE FOR SELECT TO app_service USING (coalesce((SELECT current_setting('x.y', true)), '') = '');
 		ALTER TABLE one ENABLE ROW LEVEL SECURITY;
-		ALTER TABLE one FORCE ROW LEVEL SECURITY`)
+		ALTER TABLE one FORCE ROW LEVEL SECURITY;
+		ALTER VIEW spelled SET (security_barrier = true)`)
 	f.asOwner(t)
+	f.exec(t, `ALTER DEFAULT PRIVILEGES IN SCHEMA app GRANT SELECT, DELETE ON TABLES TO app_service, PUBLIC`) // for tables made from now on
 	describe := func() []string {
 		return ask[string](t, f, `
 			SELECT concat(relname, relowner::regrole, relacl, reloptions, relrowsecurity, relforcerowsecurity) FROM pg_class WHERE oid IN ('one'::regclass, 'two'::regclass, 'spelled'::regclass) UNION ALL
