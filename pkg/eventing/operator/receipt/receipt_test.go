@@ -30,7 +30,9 @@ func TestReceiptsOfSeveralConsumers(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		return audit.Write(ctx, tx, "redrive", audit.Actor{By: "ada"}, audit.Subject{EventID: acted})
+		return errors.Join(
+			audit.Write(ctx, tx, "retry", audit.Actor{By: "bob"}, audit.Subject{EventID: acted}),
+			audit.Write(ctx, tx, "discard", audit.Actor{By: "ada"}, audit.Subject{EventID: acted}))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +48,7 @@ func TestReceiptsOfSeveralConsumers(t *testing.T) {
 	if want := []string{"b held message of b", "d done message of d"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if receipts, actions, err := receipt.Find(ctx, db, acted); err != nil || len(receipts) != 0 || len(actions) != 1 {
+	if receipts, actions, err := receipt.Find(ctx, db, acted); err != nil || len(receipts) != 0 || len(actions) != 2 || actions[0].Action != "retry" || actions[1].Action != "discard" {
 		t.Errorf("of an event that left the inbox: %v, %v, %v", receipts, actions, err)
 	}
 	if _, _, err := receipt.Find(ctx, db, uuid.New()); !errors.Is(err, receipt.ErrUnknown) {
