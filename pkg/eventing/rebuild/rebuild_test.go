@@ -65,12 +65,15 @@ func TestANewTableIsLikeTheOldOne(t *testing.T) {
 		CREATE POLICY named ON one AS RESTRICTIVE FOR SELECT TO app_service USING (coalesce((SELECT current_setting('x.y', true)), '') = '');
 		ALTER TABLE one ENABLE ROW LEVEL SECURITY;
 		ALTER TABLE one FORCE ROW LEVEL SECURITY;
-		ALTER VIEW spelled SET (security_barrier = true)`)
+		ALTER VIEW spelled SET (security_barrier = true);
+		ALTER TABLE one ALTER COLUMN body SET (n_distinct = 7, n_distinct_inherited = 8), SET (toast.autovacuum_enabled = false, toast.vacuum_truncate = false)`)
 	f.asOwner(t)
 	f.exec(t, `ALTER DEFAULT PRIVILEGES IN SCHEMA app GRANT SELECT, DELETE ON TABLES TO app_service, PUBLIC`) // for tables made from now on
 	describe := func() []string {
 		return ask[string](t, f, `
 			SELECT concat(relname, relowner::regrole, relacl, reloptions, relrowsecurity, relforcerowsecurity) FROM pg_class WHERE oid IN ('one'::regclass, 'two'::regclass, 'spelled'::regclass) UNION ALL
+			SELECT concat_ws(' ', attname, attoptions) FROM pg_attribute WHERE attrelid IN ('one'::regclass, 'two'::regclass) AND attnum > 0 UNION ALL
+			SELECT concat(c.relname, t.reloptions) FROM pg_class AS c JOIN pg_class AS t ON t.oid = c.reltoastrelid WHERE c.oid IN ('one'::regclass, 'two'::regclass) UNION ALL
 			SELECT indexdef FROM pg_indexes WHERE tablename IN ('one', 'two') UNION ALL
 			SELECT concat_ws(' ', policyname, permissive, roles, cmd, qual, with_check) FROM pg_policies WHERE tablename IN ('one', 'two') UNION ALL
 			SELECT concat(conname, pg_get_constraintdef(oid)) FROM pg_constraint WHERE conrelid IN ('one'::regclass, 'two'::regclass) UNION ALL
@@ -153,6 +156,8 @@ func TestAMigrationInBetween(t *testing.T) {
 		"invalid":    `UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'one_by_body'::regclass`,
 		"collation":  `ALTER TABLE one ALTER COLUMN body TYPE text COLLATE "C"`,
 		"statistics": `ALTER TABLE one ALTER COLUMN body SET STATISTICS 500`,
+		"distinct":   `ALTER TABLE one ALTER COLUMN body SET (n_distinct = 7)`,
+		"toast":      `ALTER TABLE one SET (toast.autovacuum_enabled = false)`,
 		"replica":    `ALTER TABLE one REPLICA IDENTITY FULL`,
 		"key":        `CREATE TABLE elsewhere (a uuid REFERENCES one)`,
 	} {
