@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -11,6 +12,11 @@ import (
 // same row, with the times in seconds from now on.
 func TestCertain(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, looks) // in which no time passes
+}
+
+func looks(t *testing.T) {
+	t.Helper()
 	const grace = 90 * time.Second
 	now, e1, e2 := time.Now(), uuid.New(), uuid.New()
 	at := func(seconds int) time.Time { return now.Add(time.Duration(seconds) * time.Second) }
@@ -62,25 +68,22 @@ func TestCertain(t *testing.T) {
 		"missing, and old":   {Missing, []look{{Row{}, row(1, -91, e2), 0, true}}},
 		"missing, and young": {Missing, []look{{Row{}, row(1, -89, e2), 0, false}, {Row{}, row(1, -89, e2), 2, true}}},
 		"of a later epoch": {Ahead, []look{
-			{ofEpoch(2, row(2, -hour, e1)), row(2, -hour, e1), 0, false}, {ofEpoch(2, row(2, -hour, e1)), row(2, -hour, e1), 29, false},
-			{ofEpoch(2, row(2, -hour, e1)), row(2, -hour, e1), 40, true},
+			{ofEpoch(2, row(2, -hour, e1)), row(2, -hour, e1), 0, false}, {ofEpoch(2, row(2, -hour, e1)), row(2, -hour, e1), 30, false},
+			{ofEpoch(2, row(2, -hour, e1)), row(2, -hour, e1), 31, true},
 		}},
 		"of a later epoch, and ahead": {Ahead, []look{{ofEpoch(2, row(3, -hour, e2)), row(2, -hour, e1), 0, true}}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := &sighting{}
-			for i, l := range tc.looks {
-				if got := s.certain(tc.kind, l.reader, l.owner, Answer{AsOf: at(l.asOf), Epoch: 1}, grace); got != l.want {
-					t.Errorf("look %d: %t, want %t", i+1, got, l.want)
-				}
+		s := &sighting{}
+		for i, l := range tc.looks {
+			if got := s.certain(tc.kind, l.reader, l.owner, Answer{AsOf: at(l.asOf), Epoch: 1}, grace); got != l.want {
+				t.Errorf("%s, look %d: %t, want %t", name, i+1, got, l.want)
 			}
-			// An answer of an unknown time decides nothing, unless both rows are of one event.
-			last := tc.looks[len(tc.looks)-1]
-			want := tc.kind == Changed && last.reader.EventID == last.owner.EventID && last.reader.EventID != uuid.Nil
-			if got := s.certain(tc.kind, last.reader, last.owner, Answer{Epoch: 1}, grace); got != want {
-				t.Errorf("an answer of an unknown time: %t, want %t", got, want)
-			}
-		})
+		}
+		// An answer of an unknown time decides nothing, unless both rows are of one event.
+		last := tc.looks[len(tc.looks)-1]
+		want := tc.kind == Changed && last.reader.EventID == last.owner.EventID && last.reader.EventID != uuid.Nil
+		if got := s.certain(tc.kind, last.reader, last.owner, Answer{Epoch: 1}, grace); got != want {
+			t.Errorf("%s, an answer of an unknown time: %t, want %t", name, got, want)
+		}
 	}
 }
