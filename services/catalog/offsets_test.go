@@ -3,6 +3,7 @@ package catalog
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
@@ -285,6 +286,22 @@ func TestAReplayOfAFormerSubscription(t *testing.T) {
 	}
 	s.start(t, "one", Start{Back: 10 * time.Minute})
 	s.sought(t, 1, time.Now().Add(-20*time.Minute))
+}
+
+// A reset to behind the safe position gives messages up, also if an instance has saved a later position.
+func TestAResetBehindAnEventThatWaits(t *testing.T) {
+	s := newStarter(t)
+	s.save(t, time.Now())
+	_, err := s.admin.Exec(t.Context(), `
+		INSERT INTO catalog.inbox (consumer, event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time, status)
+		VALUES ($1, gen_random_uuid(), 'EngagementChanged', 'engagement', 'a', 1, 'm', now() - interval '1 hour', 'held')`, EngagementSubscription)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.offsets.Reset(t.Context(), s.client, time.Now().Add(-30*time.Minute), false, audit.Actor{By: "ada"}); !errors.Is(err, checkpoint.ErrDiscards) {
+		t.Errorf("%v, want %v", err, checkpoint.ErrDiscards)
+	}
+	s.sought(t, 0, time.Time{})
 }
 
 // A reset of one group leaves the rows of the others, of deployments, too.
