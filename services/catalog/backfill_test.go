@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -143,6 +144,49 @@ func TestOneBackfillAtATime(t *testing.T) {
 	f.leaseUntil(t, "clock_timestamp() + interval '1 day'") // of a clock that was set back
 	if _, err := f.fill(t.Context(), newOwnersList(), backfill.Options{Restart: true}); err != nil {
 		t.Error(err)
+	}
+}
+
+// Of two that begin at the same moment one gets the lease, and the other one has read nothing.
+func TestTwoBackfillsAtOnce(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	held, err := f.admin.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Rollback(t.Context())
+	if _, err := f.admin.Exec(t.Context(), `INSERT INTO catalog.backfills (aggregate_type) VALUES ($1)`, videoType); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := held.Exec(t.Context(), `SELECT FROM catalog.backfills FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	lists := [2]*ownersList{newOwnersList(), newOwnersList()}
+	var errs [2]error
+	var running sync.WaitGroup
+	for i, l := range lists {
+		running.Go(func() { _, errs[i] = f.fill(t.Context(), l, backfill.Options{Restart: true}) })
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for waiting := 0; waiting < 2; {
+		err := f.admin.QueryRow(ctx,
+			`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := held.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	running.Wait()
+	lost := 0
+	if errs[0] == nil {
+		lost = 1
+	}
+	if !errors.Is(errs[lost], backfill.ErrRunning) || errs[1-lost] != nil || len(lists[lost].asked) > 0 || len(lists[1-lost].asked) != listPages {
+		t.Errorf("%v, asked %v, and %v, asked %v", errs[0], lists[0].asked, errs[1], lists[1].asked)
 	}
 }
 
@@ -330,6 +374,46 @@ func TestABackfillPausesWithoutADatabase(t *testing.T) {
 		})
 		if err != nil || s.RowsRead != listPages*pageRows || len(told) != 1 || !strings.Contains(told[0].Error(), "save backfill") {
 			t.Errorf("%+v, %v, told %v", s, err, told)
+		}
+	})
+}
+
+// The lease is renewed in a pause, and after an attempt that failed. Otherwise another backfill would take over a slow one.
+func TestALeaseOfASlowBackfill(t *testing.T) {
+	t.Parallel()
+	setUp(t).fakeTime(t, func(t *testing.T, pool, admin *pgxpool.Pool) {
+		shorten := func() {
+			if _, err := admin.Exec(t.Context(), `UPDATE catalog.backfills SET leased_until = clock_timestamp() + interval '10 s'`); err != nil {
+				t.Error(err)
+			}
+		}
+		renewed := func(when string) {
+			var yes bool
+			err := admin.QueryRow(t.Context(), `SELECT leased_until > clock_timestamp() + interval '15 s' FROM catalog.backfills`).Scan(&yes)
+			if err != nil || !yes {
+				t.Errorf("the lease is not renewed %s, %v", when, err)
+			}
+		}
+		l := newOwnersList()
+		l.asOf = thisCentury
+		l.before = func() error {
+			switch len(l.asked) {
+			case 2:
+				renewed("in a pause")
+				shorten()
+				return consistency.ErrOwnerUnavailable
+			case 3:
+				renewed("after an attempt that failed")
+			}
+			return nil
+		}
+		_, err := backfill.Run(t.Context(), pool, l, backfill.Options{Rate: 50}, func(s backfill.State) {
+			if s.RowsRead == pageRows && s.Err == nil {
+				shorten()
+			}
+		})
+		if err != nil {
+			t.Error(err)
 		}
 	})
 }

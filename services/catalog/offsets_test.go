@@ -3,6 +3,7 @@ package catalog
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
@@ -271,6 +272,36 @@ func TestAResetIsKnownToDeployments(t *testing.T) {
 	s.start(t, "one", Start{Earliest: true})
 	s.start(t, "two", Start{Back: 10 * time.Minute})
 	s.sought(t, 3, time.Now().Add(-20*time.Minute))
+}
+
+// A replay of the subscription that the group had before holds no seek of the present one up.
+func TestAReplayOfAFormerSubscription(t *testing.T) {
+	s := newStarter(t)
+	s.save(t, time.Now())
+	_, err := s.admin.Exec(t.Context(), `
+		INSERT INTO catalog.engagement_offsets (consumer_group, instance, source, subscription, message_id, publish_time, lag_millis, updated_by)
+		SELECT consumer_group, 'reset', 'reset', 'former', '', now() - interval '7 days', 0, 'ada' FROM catalog.engagement_offsets`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.start(t, "one", Start{Back: 10 * time.Minute})
+	s.sought(t, 1, time.Now().Add(-20*time.Minute))
+}
+
+// A reset to behind the safe position gives messages up, also if an instance has saved a later position.
+func TestAResetBehindAnEventThatWaits(t *testing.T) {
+	s := newStarter(t)
+	s.save(t, time.Now())
+	_, err := s.admin.Exec(t.Context(), `
+		INSERT INTO catalog.inbox (consumer, event_id, event_type, aggregate_type, aggregate_id, version, message_id, publish_time, status)
+		VALUES ($1, gen_random_uuid(), 'EngagementChanged', 'engagement', 'a', 1, 'm', now() - interval '1 hour', 'held')`, EngagementSubscription)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.offsets.Reset(t.Context(), s.client, time.Now().Add(-30*time.Minute), false, audit.Actor{By: "ada"}); !errors.Is(err, checkpoint.ErrDiscards) {
+		t.Errorf("%v, want %v", err, checkpoint.ErrDiscards)
+	}
+	s.sought(t, 0, time.Time{})
 }
 
 // A reset of one group leaves the rows of the others, of deployments, too.

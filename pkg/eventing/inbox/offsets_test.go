@@ -252,6 +252,28 @@ func TestOffsetBehindATransactionPooler(t *testing.T) {
 	}
 }
 
+// A group that has another subscription now has no position in it, whatever it has saved for the one before. A
+// seek there would acknowledge messages that were not applied.
+func TestAPositionIsOfItsSubscription(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	store := b.withOffsets(t)
+	b.checkpointed(t, store).finish(t, published(event("a", 1), time.Now(), -5))
+	if at, err := store.Load(t.Context()); err != nil || at.Instances != 1 || at.SafePosition.IsZero() {
+		t.Errorf("%+v, %v; want its position", at, err)
+	}
+	for name, names := range map[string]checkpoint.Names{
+		"subscription": {Table: "offsets", Group: "g", Subscription: "another", Metrics: "test.offset"},
+		"group":        {Table: "offsets", Group: "another", Subscription: subscription, Metrics: "test.offset"},
+	} {
+		other := checkpoint.New(b.db, names, "here", slog.New(slog.DiscardHandler))
+		want := checkpoint.Position{Group: names.Group, Subscription: names.Subscription}
+		if at, err := other.Load(t.Context()); err != nil || at != want {
+			t.Errorf("of another %s: %+v, %v; want none", name, at, err)
+		}
+	}
+}
+
 // The row of an instance that ended long ago goes, others stay.
 func TestFormerInstancesAreForgotten(t *testing.T) {
 	t.Parallel()

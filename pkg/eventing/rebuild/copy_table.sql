@@ -8,6 +8,12 @@ SELECT statement FROM (
   SELECT 2, format('ALTER TABLE %s ALTER COLUMN %I SET STATISTICS %s', $2::text::regclass, attname, attstattarget)
     FROM pg_attribute WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped AND attstattarget >= 0
   UNION ALL
+  SELECT 2, format('ALTER TABLE %s ALTER COLUMN %I SET (%s)', $2::text::regclass, attname, array_to_string(attoptions, ', '))
+    FROM pg_attribute WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped AND attoptions IS NOT NULL
+  UNION ALL
+  SELECT 2, format('ALTER TABLE %s SET (toast.%s)', $2::text::regclass, array_to_string(reloptions, ', toast.'))
+    FROM pg_class WHERE oid = (SELECT reltoastrelid FROM pg_class WHERE oid = $1::text::regclass) AND reloptions IS NOT NULL
+  UNION ALL
   SELECT 2, format('ALTER TABLE %s REPLICA IDENTITY %s', $2::text::regclass, CASE relreplident WHEN 'f' THEN 'FULL' ELSE 'NOTHING' END)
     FROM pg_class WHERE oid = $1::text::regclass AND relreplident IN ('f', 'n')
   UNION ALL

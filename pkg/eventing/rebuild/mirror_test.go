@@ -1,9 +1,12 @@
 package rebuild_test
 
 import (
+	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"example.com/lockstep/pkg/eventing/rebuild"
 )
@@ -105,4 +108,76 @@ func TestARowOfALaterEpochIsCarried(t *testing.T) {
 	if n := ask[int64](t, f, `SELECT count(*) FROM one WHERE epoch = 2`)[0]; n != 10 {
 		t.Errorf("%d rows are of epoch 2, want 10", n)
 	}
+}
+
+// A row that becomes newer in the shadow while it is carried over stays as it is. Otherwise the exchange would serve the older one.
+func TestARowIsWrittenWhileItIsCarried(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, 200)
+	id := ask[string](t, f, `SELECT a::text FROM one LIMIT 1`)[0]
+	f.exec(t, `UPDATE one SET version = 8 WHERE a = $1`, id)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var writer sync.WaitGroup
+	write := func() {
+		f.exec(t, `UPDATE owned_one SET version = 9, body = 'newer' WHERE a = $1`, id)
+		tx, err := f.admin.Begin(t.Context())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if _, err := tx.Exec(t.Context(), `UPDATE one SET version = 9, body = 'newer' WHERE a = $1`, id); err != nil {
+			t.Error(err)
+		}
+		writer.Go(func() { // the row of the shadow is locked until carry has met it
+			for waits := false; !waits; {
+				err := f.admin.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits)
+				if err != nil {
+					t.Error(err)
+					break
+				}
+			}
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wrote := false
+	f.at = func(step string) {
+		switch {
+		case step == "fill two" && !wrote: // the first table is filled
+			wrote = true
+			write()
+		case step == "begin comparing type one":
+			if got := ask[string](t, f, `SELECT version || ' ' || body FROM one_shadow WHERE a = $1`, id)[0]; got != "9 newer" {
+				t.Errorf("the shadow has %q, want the newer row", got)
+			}
+		}
+	}
+	f.run(t)
+	writer.Wait()
+	f.same(t, "one", "one_shadow")
+}
+
+// Rows are carried over from each page of a long table.
+func TestRowsOfSeveralPagesAreCarried(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, 1)
+	for _, table := range []string{"owned_one", "one"} {
+		f.exec(t, `INSERT INTO `+table+` (a, body, version, updated_at)
+			SELECT ('00000000-0000-4000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 'body', 1, now() - interval '1 h' FROM generate_series(1, 20100) AS n`)
+	}
+	const last = `(SELECT a FROM one WHERE last_event_id IS NULL ORDER BY a DESC LIMIT 1)`
+	f.exec(t, `UPDATE one SET version = 2 WHERE a = `+last) // which the owner has lost
+	carried := int64(0)
+	f.at = func(step string) {
+		if step == "begin comparing type one" {
+			carried = ask[int64](t, f, `SELECT version FROM one_shadow WHERE a = `+last)[0]
+		}
+	}
+	f.run(t)
+	if carried != 2 {
+		t.Errorf("the last row is of version %d, want 2", carried)
+	}
+	f.same(t, "one")
 }

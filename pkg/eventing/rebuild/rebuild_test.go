@@ -60,14 +60,20 @@ func TestANewTableIsLikeTheOldOne(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, 10)
 	f.exec(t, `
+		GRANT SELECT ON two TO app_service WITH GRANT OPTION;
 		CREATE POLICY everything ON one USING (true) WITH CHECK (version > 0);
 		CREATE POLICY named ON one AS RESTRICTIVE FOR SELECT TO app_service USING (coalesce((SELECT current_setting('x.y', true)), '') = '');
 		ALTER TABLE one ENABLE ROW LEVEL SECURITY;
-		ALTER TABLE one FORCE ROW LEVEL SECURITY`)
+		ALTER TABLE one FORCE ROW LEVEL SECURITY;
+		ALTER VIEW spelled SET (security_barrier = true);
+		ALTER TABLE one ALTER COLUMN body SET (n_distinct = 7, n_distinct_inherited = 8), SET (toast.autovacuum_enabled = false, toast.vacuum_truncate = false)`)
 	f.asOwner(t)
+	f.exec(t, `ALTER DEFAULT PRIVILEGES IN SCHEMA app GRANT SELECT, DELETE ON TABLES TO app_service, PUBLIC`) // for tables made from now on
 	describe := func() []string {
 		return ask[string](t, f, `
 			SELECT concat(relname, relowner::regrole, relacl, reloptions, relrowsecurity, relforcerowsecurity) FROM pg_class WHERE oid IN ('one'::regclass, 'two'::regclass, 'spelled'::regclass) UNION ALL
+			SELECT concat_ws(' ', attname, attoptions) FROM pg_attribute WHERE attrelid IN ('one'::regclass, 'two'::regclass) AND attnum > 0 UNION ALL
+			SELECT concat(c.relname, t.reloptions) FROM pg_class AS c JOIN pg_class AS t ON t.oid = c.reltoastrelid WHERE c.oid IN ('one'::regclass, 'two'::regclass) UNION ALL
 			SELECT indexdef FROM pg_indexes WHERE tablename IN ('one', 'two') UNION ALL
 			SELECT concat_ws(' ', policyname, permissive, roles, cmd, qual, with_check) FROM pg_policies WHERE tablename IN ('one', 'two') UNION ALL
 			SELECT concat(conname, pg_get_constraintdef(oid)) FROM pg_constraint WHERE conrelid IN ('one'::regclass, 'two'::regclass) UNION ALL
@@ -146,8 +152,12 @@ func TestAMigrationInBetween(t *testing.T) {
 		"index":      `CREATE INDEX two_by_body ON two (body)`,
 		"check":      `ALTER TABLE one ADD CONSTRAINT humour CHECK (body <> 'dead')`,
 		"right":      `GRANT DELETE ON two TO app_service`,
+		"option":     `GRANT SELECT ON two TO app_service WITH GRANT OPTION`,
+		"invalid":    `UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'one_by_body'::regclass`,
 		"collation":  `ALTER TABLE one ALTER COLUMN body TYPE text COLLATE "C"`,
 		"statistics": `ALTER TABLE one ALTER COLUMN body SET STATISTICS 500`,
+		"distinct":   `ALTER TABLE one ALTER COLUMN body SET (n_distinct = 7)`,
+		"toast":      `ALTER TABLE one SET (toast.autovacuum_enabled = false)`,
 		"replica":    `ALTER TABLE one REPLICA IDENTITY FULL`,
 		"key":        `CREATE TABLE elsewhere (a uuid REFERENCES one)`,
 	} {
@@ -171,7 +181,7 @@ func TestAMigrationInBetween(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := f.Run(t.Context(), ada, rebuild.Options{}, f)
-			if again := name == "key"; errors.Is(err, rebuild.ErrShape) != again || !again && err != nil {
+			if again := name == "key" || name == "invalid"; errors.Is(err, rebuild.ErrShape) != again || !again && err != nil {
 				t.Errorf("begun again: %v", err)
 			}
 		})
@@ -198,6 +208,7 @@ func TestWhatAShadowCannotHave(t *testing.T) {
 		"column":      `CREATE TABLE elsewhere (whole one)`,
 		"sequence":    `ALTER TABLE one ADD COLUMN n bigserial`,
 		"identity":    `ALTER TABLE one ADD COLUMN n bigint GENERATED ALWAYS AS IDENTITY`,
+		"invalid":     `UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'one_by_body'::regclass`, // of a CREATE INDEX CONCURRENTLY that failed
 		"rule":        `CREATE RULE nothing AS ON DELETE TO one DO ALSO NOTHING`,
 		"replica":     `ALTER TABLE one ALTER COLUMN last_event_id SET NOT NULL; ALTER TABLE one REPLICA IDENTITY USING INDEX one_by_event`,
 		"view": `DO $$ BEGIN CREATE ROLE rebuild_other; EXCEPTION WHEN duplicate_object OR unique_violation THEN END $$;

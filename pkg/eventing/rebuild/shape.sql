@@ -1,6 +1,6 @@
 SELECT format('column %s %s %s %s %s %s', row_number() OVER (ORDER BY attnum), attname, format_type(atttypid, atttypmod),
               CASE WHEN attnotnull THEN 'not null' END, pg_get_expr(adbin, adrelid), attacl) ||
-       format(' collation %s statistics %s identity %s', attcollation, attstattarget, attidentity)
+       format(' collation %s statistics %s options %s identity %s', attcollation, attstattarget, attoptions, attidentity)
   FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
  WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped
 UNION ALL
@@ -13,9 +13,9 @@ UNION ALL
 SELECT format('right %s of %s %s', privilege_type, a.grantee::regrole, is_grantable)
   FROM pg_class, aclexplode(coalesce(relacl, acldefault('r', relowner))) AS a WHERE oid = $1::text::regclass
 UNION ALL
-SELECT format('owner %s options %s row security %s %s replica identity %s',
-              relowner::regrole, reloptions, relrowsecurity, relforcerowsecurity, relreplident)
-  FROM pg_class WHERE oid = $1::text::regclass
+SELECT format('owner %s options %s toast %s row security %s %s replica identity %s', c.relowner::regrole, c.reloptions, t.reloptions,
+              c.relrowsecurity, c.relforcerowsecurity, c.relreplident)
+  FROM pg_class AS c LEFT JOIN pg_class AS t ON t.oid = c.reltoastrelid WHERE c.oid = $1::text::regclass
 UNION ALL
 SELECT format('trigger %s in state %s', tgname, tgenabled) FROM pg_trigger
  WHERE tgrelid = $1::text::regclass AND NOT tgisinternal AND tgenabled <> 'O'

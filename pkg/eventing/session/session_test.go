@@ -303,6 +303,9 @@ func TestASessionIsBounded(t *testing.T) {
 		const all = 3 * consistency.MaxPositions
 		for n := range all {
 			keep(t, &s, token(video(id(n), 1)))
+			if !strings.Contains(has(t, &s), id(0)+":") {
+				t.Fatalf("%s: the one that was met just before %d is dropped", name, n)
+			}
 			keep(t, &s, token(video(id(0), int64(n+1)))) // met again each time
 		}
 		got := has(t, &s)

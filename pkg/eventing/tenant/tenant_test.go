@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/bounded"
@@ -82,5 +83,56 @@ func TestALostConnectionEndsARead(t *testing.T) {
 				t.Errorf("Read = %v, want %v", err, bounded.ErrLimit)
 			}
 		})
+	}
+}
+
+// A role, a tenant and other settings end with their transaction. The next user of the connection would
+// otherwise run as the tenant before.
+func TestNothingOutlivesItsTransaction(t *testing.T) {
+	t.Parallel()
+	made := pgtest.New(t)
+	db := made.Pool(t, made.URL+"&pool_max_conns=1")
+	const settings = `SELECT format('%s %s %s %s', current_setting('role'), current_setting('eventing.tenant', true),
+		current_setting('lock_timeout'), current_setting('plan_cache_mode'))`
+	var role, before string
+	if err := db.QueryRow(t.Context(), `SELECT current_user, (`+settings+`)`).Scan(&role, &before); err != nil {
+		t.Fatal(err)
+	}
+	within := func(enter func(*pgx.Batch)) (got string, err error) {
+		b := &pgx.Batch{}
+		enter(b)
+		b.Queue(settings).QueryRow(func(row pgx.Row) error { return row.Scan(&got) })
+		err = pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error { return tx.SendBatch(t.Context(), b).Close() })
+		return got, err
+	}
+	type reader func(context.Context, *pgxpool.Pool, func(pgx.Rows) error, string, ...any) error
+	read := func(by reader) (got string, err error) {
+		err = by(t.Context(), db, func(rows pgx.Rows) (err error) {
+			got, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
+			return err
+		}, settings)
+		return got, err
+	}
+	acme, limit := One(role, "acme"), 70*time.Millisecond
+	for name, tc := range map[string]struct {
+		run  func() (string, error)
+		want string
+	}{
+		"a tenant":              {func() (string, error) { return within(acme.Enter) }, role + " acme 10s auto"},
+		"a tenant with a limit": {func() (string, error) { return within(func(b *pgx.Batch) { acme.EnterLimited(b, limit) }) }, role + " acme 70ms auto"},
+		"all tenants":           {func() (string, error) { return within(Every.Enter) }, "none  10s auto"},
+		"all, with a limit":     {func() (string, error) { return within(func(b *pgx.Batch) { Every.EnterLimited(b, limit) }) }, "none  70ms auto"},
+		"a read":                {func() (string, error) { return read(acme.Read) }, role + " acme 10s auto"},
+		"a read of all":         {func() (string, error) { return read(Every.Read) }, "none  10s auto"},
+		"a planned read":        {func() (string, error) { return read(acme.ReadPlanned) }, role + " acme 10s force_custom_plan"},
+		"a planned read of all": {func() (string, error) { return read(Every.ReadPlanned) }, "none  10s force_custom_plan"},
+	} {
+		if got, err := tc.run(); err != nil || got != tc.want {
+			t.Errorf("%s: %q, %v; want %q", name, got, err, tc.want)
+		}
+		var after string
+		if err := db.QueryRow(t.Context(), settings).Scan(&after); err != nil || after != before {
+			t.Errorf("after %s: %q, %v; want %q", name, after, err, before)
+		}
 	}
 }

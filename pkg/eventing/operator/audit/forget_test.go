@@ -3,6 +3,7 @@ package audit_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -49,13 +50,14 @@ func TestForget(t *testing.T) {
 			t.Errorf("%d forgotten, %v, want %d", n, err, want)
 		}
 	}
-	var kept, forgotten, entries int
+	var kept, forgotten, entries, calls int
 	if err := db.QueryRow(ctx, `
 		SELECT count(*) FILTER (WHERE actor = 'bob' AND why = 'poison' AND record IS NOT NULL),
 		       count(*) FILTER (WHERE actor = 'bob' AND why = 'poison' AND record IS NULL),
-		       count(*) FILTER (WHERE action = 'forget' AND actor = 'ada' AND why = 'request 4711' AND record->>'records' = '2')
-		  FROM operator_actions`).Scan(&kept, &forgotten, &entries); err != nil || kept != 699 || forgotten != 3 || entries != 1 {
-		t.Errorf("%d entries have their record, %d have none, and %d say so (%v), want 699, 3 and 1", kept, forgotten, entries, err)
+		       count(*) FILTER (WHERE action = 'forget' AND actor = 'ada' AND why = 'request 4711' AND record->>'records' = '2'),
+		       count(*) FILTER (WHERE action = 'forget')
+		  FROM operator_actions`).Scan(&kept, &forgotten, &entries, &calls); err != nil || kept != 699 || forgotten != 3 || entries != 1 || calls != 1 {
+		t.Errorf("%d entries have their record, %d have none, and %d of %d say so (%v), want 699, 3, and 1 of 1", kept, forgotten, entries, calls, err)
 	}
 	if _, err := audit.Forget(ctx, db, audit.Actor{}, "video", []string{"v001"}); err == nil {
 		t.Error("records are forgotten without a person")
@@ -64,5 +66,30 @@ func TestForget(t *testing.T) {
 		if _, err := db.Exec(ctx, sql); err == nil {
 			t.Errorf("the service's role may %s", sql)
 		}
+	}
+}
+
+// Naming finds a text in the records of these aggregates only: an aggregate of another type may have the same id.
+func TestNaming(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	db, ctx := pg.Pool(t, pg.URL), t.Context()
+	text := json.RawMessage(`{"uploader_id": "u%1"}`)
+	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		return audit.Write(ctx, tx, "repair", audit.Actor{By: "bob"},
+			audit.Subject{AggregateType: "video", AggregateID: "b", Record: text},
+			audit.Subject{AggregateType: "video", AggregateID: "a", Record: text},
+			audit.Subject{AggregateType: "video", AggregateID: "a", Record: text},
+			audit.Subject{AggregateType: "video", AggregateID: "not asked for", Record: text},
+			audit.Subject{AggregateType: "video", AggregateID: "of another", Record: json.RawMessage(`{"uploader_id": "u21"}`)},
+			audit.Subject{AggregateType: "video", AggregateID: "without"},
+			audit.Subject{AggregateType: "engagement", AggregateID: "of another", Record: text})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := audit.Naming(ctx, db, "video", []string{"b", "a", "of another", "without", "unknown"}, "u%1")
+	if err != nil || !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("%q, %v; want a and b", got, err)
 	}
 }

@@ -64,8 +64,9 @@ func TestListSaysTheStateOfEach(t *testing.T) {
 	a, c := b.append(t, "a", 3), b.append(t, "c", 3)
 	b.exec(t, `UPDATE outbox SET published_at = now() WHERE id = $1`, a[0])
 	b.park(t, a[1], "no field 7")
-	b.exec(t, `UPDATE outbox SET lock_token = 't', locked_at = now() WHERE id = $1`, c[0])
+	b.exec(t, `UPDATE outbox SET lock_token = 't', locked_at = now() WHERE id IN ($1, $2)`, c[0], a[2])
 	b.exec(t, `UPDATE outbox SET next_retry_at = now() + interval '1 minute' WHERE id = $1`, c[1])
+	b.exec(t, `UPDATE outbox SET occurred_at = now() - interval '1 hour' WHERE id = $1`, c[2])
 	states := func(f Filter, limit int) map[string]string {
 		t.Helper()
 		events, err := b.backlog.List(t.Context(), f, limit)
@@ -85,7 +86,7 @@ func TestListSaysTheStateOfEach(t *testing.T) {
 		want   map[string]string
 	}{
 		{Filter{}, 100, all},
-		{Filter{}, 1, map[string]string{"a2": "parked"}},
+		{Filter{}, 2, map[string]string{"c3": "pending", "a2": "parked"}}, // the oldest
 		{Filter{Parked: true}, 100, map[string]string{"a2": "parked"}},
 		{Filter{AggregateID: "a"}, 100, map[string]string{"a2": "parked", "a3": "blocked"}},
 		{Filter{Reason: "field 7"}, 100, map[string]string{"a2": "parked"}},
@@ -238,6 +239,9 @@ func TestOnlyParkedEventsCanBeActedUpon(t *testing.T) {
 	}
 	if err := b.backlog.Skip(t.Context(), order, id); err != nil {
 		t.Fatal(err)
+	}
+	if d, err := b.backlog.Show(t.Context(), id); err != nil || d.Event.Reason != "" || d.Event.Attempts != 0 {
+		t.Errorf("the marker has the refusals of the event before: %+v, %v", d.Event, err)
 	}
 	for name, act := range actions {
 		if err := act(id); !errors.Is(err, ErrNotParked) {

@@ -58,8 +58,8 @@ func TestTypesShareNoIDs(t *testing.T) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	for _, kind := range []string{"order", "video"} {
-		if _, err := b.backlog.Forget(t.Context(), kind, []string{"a"}); err != nil {
-			t.Error(err)
+		if waiting, err := b.backlog.Forget(t.Context(), kind, []string{"a"}); err != nil || (waiting == 1) != (kind == "order") {
+			t.Errorf("%d of %s wait, %v; want the parked order alone", waiting, kind, err)
 		}
 		if n := b.count(t, `SELECT count(*) FROM outbox WHERE aggregate_type = 'video' AND payload <> ''`); (n == 1) != (kind == "order") {
 			t.Errorf("after %s: %d videos have a payload", kind, n)

@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -56,6 +57,26 @@ func TestAMessageThatIsNotReady(t *testing.T) {
 	if h := b.collect(t); len(h.Letters) != 1 || h.Letters[0].Messages != 1 {
 		t.Errorf("%+v, want the row with its message", h.Letters)
 	}
+}
+
+// The messages that an operator looks at stay leased for ten minutes, however short the subscription's deadline is, and
+// come back at once after that.
+func TestLeases(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.send(t, subscription+".dlq", event("a", 1).Message(), event("a", 2).Message())
+	h := b.collect(t)
+	leased := func(when string, seconds int32) {
+		t.Helper()
+		b.set(func() {
+			if got := slices.Collect(maps.Values(b.leases)); !slices.Equal(got, []int32{seconds, seconds}) {
+				t.Errorf("%s the messages are leased for %v seconds, want %d", when, got, seconds)
+			}
+		})
+	}
+	leased("in a batch", 600)
+	b.release(t, h)
+	leased("after it", 0)
 }
 
 // A row that is no dead letter is none either if a dead letter of another event has its id.

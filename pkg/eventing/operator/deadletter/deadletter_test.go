@@ -70,6 +70,7 @@ func TestRedriveAppliesInOrderOnceAndPublishesNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.deadLetter(t, event("a", 3), event("b", 1), event("a", 1), event("a", 2))
+	b.set(func() { b.committed = nil })
 	h := b.collect(t)
 	if diff := cmp.Diff([]Result{Applied, Applied, Applied, Applied}, b.redriveAll(t, h)); diff != "" {
 		t.Error(diff)
@@ -80,9 +81,15 @@ func TestRedriveAppliesInOrderOnceAndPublishesNothing(t *testing.T) {
 	if b.count(t, withStatus, "done") != 4 || b.count(t, withAction, "redrive") != 4 {
 		t.Error("want four rows done and four audit entries")
 	}
+	if n := b.count(t, `SELECT count(*) FROM inbox WHERE source = 'redrive' AND processed_at IS NOT NULL AND begun = 0`); n != 4 {
+		t.Errorf("%d rows have the redrive and its time, want 4", n)
+	}
 	b.set(func() {
 		if b.published != 0 {
 			t.Errorf("a redrive has published %d messages", b.published)
+		}
+		if diff := cmp.Diff([]string{"a", "a", "a", "b"}, b.committed); diff != "" {
+			t.Errorf("waiting readers were told of others (-want +got):\n%s", diff)
 		}
 	})
 	b.release(t, h)

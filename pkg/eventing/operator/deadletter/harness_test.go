@@ -57,6 +57,10 @@ type bench struct {
 	failing map[string]bool
 	// published counts the publishes of this process, and acknowledged the messages that it acknowledged.
 	published, acknowledged int
+	// committed are the aggregates of which waiting readers were told.
+	committed []string
+	// leases are the leases that this process has asked for last, by ack id, in seconds.
+	leases map[string]int32
 	// notReady is the number of pulls that the broker answers with no message, although it has some.
 	notReady int
 }
@@ -64,7 +68,7 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	pg := pgtest.New(t)
-	b := &bench{db: pg.Pool(t, pg.URL), owner: map[string]int64{}, failing: map[string]bool{}}
+	b := &bench{db: pg.Pool(t, pg.URL), owner: map[string]int64{}, failing: map[string]bool{}, leases: map[string]int32{}}
 	_, err := pg.Pool(t, pg.Admin).Exec(t.Context(), `
 		CREATE TABLE app.model (id text PRIMARY KEY, version bigint NOT NULL, effects text NOT NULL);
 		GRANT SELECT, INSERT, UPDATE ON app.model TO app_service`)
@@ -101,6 +105,10 @@ func (b *bench) intercept(ctx context.Context, method string, req, reply any, cc
 		b.published++
 	case *pubsubpb.AcknowledgeRequest:
 		b.acknowledged += len(req.GetAckIds())
+	case *pubsubpb.ModifyAckDeadlineRequest:
+		for _, id := range req.GetAckIds() {
+			b.leases[id] = req.GetAckDeadlineSeconds()
+		}
 	case *pubsubpb.PullRequest:
 		if empty = b.notReady > 0; empty {
 			b.notReady--
@@ -134,7 +142,16 @@ func (h handler) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Change) (
 }
 
 func (h handler) Repair(ctx context.Context, e eventing.Event) error { return h.repair(ctx, e) }
-func (handler) Committed(context.Context, ...consistency.Position)   {}
+
+func (h handler) Committed(_ context.Context, moved ...consistency.Position) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, p := range moved {
+		if p == p.Unknown() { // a repair may have moved it further than the event
+			h.committed = append(h.committed, p.AggregateID)
+		}
+	}
+}
 
 func (b *bench) apply(ctx context.Context, tx pgx.Tx, c inbox.Change) (inbox.Outcome, error) {
 	e := c.Event

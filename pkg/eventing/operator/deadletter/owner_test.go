@@ -27,12 +27,33 @@ func TestDiscardTakesTheOwnersState(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "owner is away") || b.count(t, withStatus, "dead") != 1 || b.count(t, withAction, "discard") != 0 {
 		t.Errorf("discard without the owner: %v; want the dead letter to stay", err)
 	}
-	b.set(func() { b.owner["a"] = 1 })
+	b.set(func() { b.owner["a"], b.committed = 1, nil })
 	if err := h.Discard(t.Context(), order, h.Letters[0]); err != nil {
 		t.Fatal(err)
 	}
 	if b.effects(t, "a") != "r" || b.count(t, withStatus, "discarded") != 1 {
 		t.Errorf("effects %q; want the owner's state", b.effects(t, "a"))
+	}
+	b.set(func() {
+		if diff := cmp.Diff([]string{"a"}, b.committed); diff != "" {
+			t.Errorf("waiting readers were told of others (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// Erase does the same, and keeps nothing of the message. An entry without the aggregate would keep it for ever.
+func TestEraseKeepsNoMessage(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.deadLetter(t, event("a", 1))
+	b.set(func() { b.owner["a"], b.acknowledged = 1, 0 })
+	h := b.collect(t)
+	if err := h.Erase(t.Context(), order, h.Letters[0]); err != nil {
+		t.Fatal(err)
+	}
+	entry := `SELECT count(*) FROM operator_actions WHERE action = 'erase' AND aggregate_type = 'video' AND aggregate_id = 'a' AND record IS NULL`
+	if b.effects(t, "a") != "r" || b.count(t, withStatus, "discarded") != 1 || b.count(t, entry) != 1 || b.acknowledged != 1 {
+		t.Errorf("effects %q; want the owner's state, a settled letter, and an entry without the message", b.effects(t, "a"))
 	}
 }
 
