@@ -66,7 +66,8 @@
 //   - Parked: no relay claims a parked event, or one behind it. A refusal counts once, and an event is parked at its last
 //     attempt. An event that an operator has skipped is not sent.
 //
-// The sweep is left out, because it would find every event in the end. Not modelled either are topics that refusals pause,
+// The sweep is left out, because it would find every event in the end. So is the early scan for a relay that is gone, because
+// nothing depends on it: the takeover comes later. Not modelled either are topics that refusals pause,
 // rates and shares of tenants, limits of claims and of memory, several batches in one settlement, savepoints, sessions
 // of a former primary, the times of retries, and statements that are executed after a relay that still runs has given them
 // up. A refusal that a relay has not settled when an operator releases the event may count after that.

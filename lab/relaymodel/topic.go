@@ -5,7 +5,7 @@ import "math/bits"
 // topic is the topicPause of all events' topic, with what followUps and the probes know of it.
 type topic struct {
 	// paused is topicPause.isPaused. known says that the topic's types are in pausedTypes, and skipped that they are in
-	// skippedTypes. low is pausedLow.
+	// skippedTypes, with low.
 	paused, known, skipped bool
 	low                    snapshot
 	// probing is the low of the running search for probes, unread are its pages, as in relay, and life is the server's life when
