@@ -168,6 +168,17 @@ func TestAPrivateDirectoryIsNamed(t *testing.T) {
 // hasRun is the ending of the file that a program of writePrograms makes next to itself.
 const hasRun = ".has-run"
 
+// writeProgram writes a program that a test runs. Meanwhile no other test may start a process: until its exec, the process would
+// have the file open for writing, and the kernel would not run the program (ETXTBSY).
+func writeProgram(tb testing.TB, path, script string) {
+	tb.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
+		tb.Fatal(err)
+	}
+}
+
 // TestInitdbSaysWhatFailed: the report of its progress does not hide the reason.
 func TestInitdbSaysWhatFailed(t *testing.T) {
 	t.Parallel()
@@ -176,9 +187,7 @@ func TestInitdbSaysWhatFailed(t *testing.T) {
 		t.Fatal(err)
 	}
 	script := "#!/bin/sh\necho creating subdirectories\necho no space left >&2\nexit 1\n"
-	if err := os.WriteFile(filepath.Join(bin, "initdb"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	writeProgram(t, filepath.Join(bin, "initdb"), script)
 	d, err := newDirectory(false)
 	if err != nil {
 		t.Fatal(err)
@@ -246,9 +255,7 @@ func writePrograms(tb testing.TB, dir string, names ...string) {
 		tb.Fatal(err)
 	}
 	for _, name := range names {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n: >\"$0"+hasRun+"\"\nexit 1\n"), 0o755); err != nil {
-			tb.Fatal(err)
-		}
+		writeProgram(tb, filepath.Join(dir, name), "#!/bin/sh\n: >\"$0"+hasRun+"\"\nexit 1\n")
 	}
 }
 
@@ -257,7 +264,5 @@ func writeServer(tb testing.TB, dir, version string) {
 	tb.Helper()
 	writePrograms(tb, dir, "initdb", "postgres")
 	script := "#!/bin/sh\necho 'postgres (PostgreSQL) " + version + "'\n"
-	if err := os.WriteFile(filepath.Join(dir, "postgres"), []byte(script), 0o755); err != nil {
-		tb.Fatal(err)
-	}
+	writeProgram(tb, filepath.Join(dir, "postgres"), script)
 }

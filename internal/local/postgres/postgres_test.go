@@ -196,9 +196,7 @@ func TestRecoverTriesAgain(t *testing.T) {
 	installed, address := s.bin, s.URL()
 	s.bin = s.dir.path // for the server's user
 	script := fmt.Sprintf("#!/bin/sh\nif mkdir %[1]s/tried; then exit 1; fi\nexec %[2]s/postgres \"$@\"\n", s.dir.path, installed)
-	if err := os.WriteFile(filepath.Join(s.bin, "postgres"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	writeProgram(t, filepath.Join(s.bin, "postgres"), script)
 	if err := s.Recover(t.Context()); err != nil || s.URL() != address {
 		t.Fatalf("Recover = %v, at %s; it was at %s", err, s.URL(), address)
 	}
