@@ -333,7 +333,9 @@
 // of a process whose machine or network is gone, or that is behind a transaction pooler. Then the others
 // notice after 15 s that heartbeats are missing, and the events leave when their leases have run out, up to
 // 20 s after the kill, and a scan has found them, up to 5 s later. A relay that is taken for gone by mistake
-// has its row again with its next heartbeat. Meanwhile its events may be sent twice, in order.
+// has its row again with its next heartbeat. Meanwhile its events may be sent twice, in order. A stall of the
+// database ends the sessions of relays that live. So a relay that has missed a heartbeat itself judges by the
+// 15 s alone until the others have had the time for one.
 //
 // # Consume and emit
 //

@@ -4,7 +4,7 @@ WITH present AS MATERIALIZED (
 	SELECT token, low, tenants, seen_at, gone, NOT gone AND seen_at >= now() - $3::interval AND seen_at <= clock_timestamp() + interval '1 second' AS alive
 	  FROM (SELECT r.token, r.low, r.tenants, r.seen_at,
 	               r.seen_at = '-infinity'
-	               OR r.seen_at < now() - $8::interval AND coalesce(r.server = present.server, false)
+	               OR $9 AND r.seen_at < now() - $8::interval AND coalesce(r.server = present.server, false)
 	                  AND NOT EXISTS (SELECT FROM pg_stat_get_activity(r.session)) AS gone
 	          FROM outbox_relays r, present
 	         WHERE r.token <> $1) r

@@ -52,6 +52,20 @@ type HeartbeatResult struct {
 	Written string
 	// Clock is the database's clock.
 	Clock Clock
+	// Resumed is when the relay's heartbeats were answered again after one was missing, by the clock of this process, or zero.
+	Resumed time.Time
+}
+
+// judges reports whether a relay whose last heartbeat was answered with b judges at the time now that others are gone. A stall of
+// the database keeps all relays from their heartbeats, and the time limit of a heartbeat ends its session. So a relay that has missed
+// a heartbeat itself waits until the others have had the time for one.
+func (b HeartbeatResult) judges(now time.Time) bool {
+	return !b.missed(now) && (b.Resumed.IsZero() || now.Sub(b.Resumed) > goneAfter)
+}
+
+// missed reports whether a heartbeat is missing after b.
+func (b HeartbeatResult) missed(now time.Time) bool {
+	return !b.Clock.Answered.IsZero() && now.Sub(b.Clock.Answered) > goneAfter
 }
 
 // Clock is a reading of the database's clock. The clock showed Time at a moment between Asked and
@@ -82,7 +96,7 @@ func (c Clock) Error() time.Duration { return c.Answered.Sub(c.Asked) }
 // A process that is killed leaves no session. So the row has the session of the heartbeat, and a relay whose session has ended
 // is dead after one missing heartbeat, and not after two. The session alone does not prove it: a pool replaces its connections, and
 // a new primary has none of the former one's sessions, so the row has the life of the server, too. Behind a transaction pooler
-// the session is the pooler's, and lasts.
+// the session is the pooler's, and lasts. A relay that ends judges nothing by sessions, because it would forget which relays are gone.
 //
 //go:embed heartbeat.sql
 var heartbeat string
@@ -100,7 +114,8 @@ const lockOwnRow = `SELECT FROM outbox_relays WHERE token = $1 FOR UPDATE`
 func (q Queue) Heartbeat(
 	ctx context.Context, token string, low TxSnapshot, tenants []string, last HeartbeatResult, ended bool,
 ) (b HeartbeatResult, err error) {
-	args := []any{token, low.orNull(), deadAfter, orNull(last.Server), ended, tenants, last.Written, goneAfter}
+	judges := !ended && last.judges(time.Now())
+	args := []any{token, low.orNull(), deadAfter, orNull(last.Server), ended, tenants, last.Written, goneAfter, judges}
 	err = bounded.Run(ctx, Timeout, func(ctx context.Context) error {
 		b.Clock.Asked = time.Now()
 		defer func() { b.Clock.Answered = time.Now() }()
@@ -109,6 +124,9 @@ func (q Queue) Heartbeat(
 	})
 	if err != nil {
 		return HeartbeatResult{}, fmt.Errorf("write that the relay is alive: %w", err)
+	}
+	if b.Resumed = last.Resumed; last.missed(b.Clock.Answered) {
+		b.Resumed = b.Clock.Answered
 	}
 	return b, nil
 }
