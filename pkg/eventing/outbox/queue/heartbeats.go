@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/pkg/eventing/bounded"
 )
@@ -117,9 +118,14 @@ func (q Queue) Heartbeat(
 	judges := !ended && last.judges(time.Now())
 	args := []any{token, low.orNull(), deadAfter, orNull(last.Server), ended, tenants, last.Written, goneAfter, judges}
 	err = bounded.Run(ctx, Timeout, func(ctx context.Context) error {
+		db, err := q.db.Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer db.Release()
 		b.Clock.Asked = time.Now()
 		defer func() { b.Clock.Answered = time.Now() }()
-		return q.behindLock(ctx, token, heartbeat, args,
+		return q.behindLock(ctx, db, token, heartbeat, args,
 			&b.Low, &b.Inherited, &b.Written, &b.Seen, &b.Server, &b.Alive, &b.Gone, &b.Tenants, &b.Clock.Time)
 	})
 	if err != nil {
@@ -134,15 +140,15 @@ func (q Queue) Heartbeat(
 // behindLock locks the row of the relay token, and then runs a statement that returns one row, in the same transaction. It
 // scans the row into to. It takes one round trip, or four where the sessions keep no prepared statements: pgx runs the
 // statements of a batch in the mode of db's configuration, which may be one that does not know the types of to.
-func (q Queue) behindLock(ctx context.Context, token, sql string, args []any, to ...any) error {
+func (q Queue) behindLock(ctx context.Context, db *pgxpool.Conn, token, sql string, args []any, to ...any) error {
 	if q.keepsStatements {
 		b := &pgx.Batch{}
 		b.Queue(lockOwnRow, token)
 		b.Queue(sql, args...).QueryRow(func(row pgx.Row) error { return row.Scan(to...) })
-		return q.db.SendBatch(ctx, b).Close()
+		return db.SendBatch(ctx, b).Close()
 	}
 	const mode = pgx.QueryExecModeCacheDescribe // as in quick
-	return pgx.BeginFunc(ctx, q.db, func(tx pgx.Tx) error {
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, lockOwnRow, mode, token); err != nil {
 			return err
 		}
