@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -154,5 +155,29 @@ func TestClaimsIgnoreTheLeasesOfTheGone(t *testing.T) {
 		if err != nil || !slices.Equal(ids, want) || name != "retries" && !got.Skipped {
 			t.Errorf("%s: claimed %v, skipped %t, %v", name, ids, got.Skipped, err)
 		}
+	}
+}
+
+// Another session has locked the row of an event that a relay left behind, such as a last statement of that relay. The event waits for
+// that session, and not for the end of the lease.
+func TestALockedEventOfTheGoneDoesNotWaitForItsLease(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	before := b.snapshot(t)
+	b.append(t, "a", 1, 1)
+	b.exec(t, `UPDATE outbox SET lock_token = 'gone', locked_at = now()`)
+	other, err := b.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := other.Exec(t.Context(), `SELECT FROM outbox FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	c := as("successor")
+	c.Gone = []string{"gone"}
+	got, err := b.Scan(t.Context(), c, before.Since()[0], 100)
+	if err != nil || len(got.Batches) != 0 || !got.Skipped || got.FreeIn != 0 {
+		t.Errorf("%d batches, skipped %t, free in %v, %v", len(got.Batches), got.Skipped, got.FreeIn, err)
 	}
 }
