@@ -24,6 +24,8 @@ type claim struct {
 	// the claim was sent. met is the life of the server in which it was sent, and begun that of which since and after are.
 	alive, met, begun uint8
 	unknownLeases     bool
+	// gone are the relays whose leases count as none.
+	gone uint8
 	// held says that the claim skips the events of the tenant, which are found behind published versions only.
 	// paused says that it skips all events, because their topic is paused.
 	held, paused bool
@@ -53,8 +55,8 @@ func (s *state) sendClaim(id int) {
 	r := &s.relays[id]
 	r.setPausedTypes(s.in.without)
 	r.claim = claim{
-		phase: sent, since: r.seen, after: r.published, alive: r.alive, met: r.server, begun: r.server, unknownLeases: r.unknownLeases,
-		held: r.tenant.held, paused: r.topic.known,
+		phase: sent, since: r.seen, after: r.published, alive: r.alive, gone: r.gone, met: r.server, begun: r.server,
+		unknownLeases: r.unknownLeases, held: r.tenant.held, paused: r.topic.known,
 	}
 	r.taken = earliest(r.published[:]...)
 	if !s.in.without.claimLow {
@@ -66,7 +68,7 @@ func (s *state) sendClaim(id int) {
 // sendPage is the first half of Relay.scan, for a page of a scan or for retries.
 func (s *state) sendPage(id int, kind claimKind) {
 	r := &s.relays[id]
-	r.page = claim{phase: sent, kind: kind, alive: r.alive, met: r.server, begun: r.server, unknownLeases: r.unknownLeases}
+	r.page = claim{phase: sent, kind: kind, alive: r.alive, gone: r.gone, met: r.server, begun: r.server, unknownLeases: r.unknownLeases}
 	r.page.paused = r.topic.known
 	if kind == claimPage {
 		r.page.held = r.tenant.held
@@ -94,7 +96,7 @@ func (c *claim) finds(t int) bool {
 	case !w.pending():
 		return false
 	case c.kind == claimRetries || c.kind == probeRetries:
-		return w.retry && !w.leased()
+		return w.retry && !w.leasedBut(c.gone)
 	case c.held || c.kind == turnBehind:
 		return false
 	case c.kind == turnPage:
@@ -155,7 +157,7 @@ func (s *state) executeClaim(id int, c *claim) {
 		w, now := c.rows[t], &s.db.rows[t]
 		switch {
 		case !has(candidates, t) || c.paused || !s.in.follows(&c.rows, t) && !s.in.without.heads:
-		case !w.leased() && now.pending() && !now.leased():
+		case !w.leasedBut(c.gone) && now.pending() && !now.leasedBut(c.gone):
 			c.heads |= 1 << t
 			now.token, now.fresh = uint8(id)+1, true
 		case !w.leased() || !has(known, int(w.token)-1):
