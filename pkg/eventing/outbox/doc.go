@@ -335,7 +335,8 @@
 // 20 s after the kill, and a scan has found them, up to 5 s later. A relay that is taken for gone by mistake
 // has its row again with its next heartbeat. Meanwhile its events may be sent twice, in order. A stall of the
 // database ends the sessions of relays that live. So a relay that has missed a heartbeat itself judges by the
-// 15 s alone until the others have had the time for one.
+// 15 s alone until the others have had the time for one. Only the relay that has taken over the row knows that the
+// other one is gone. If that relay is killed, too, or has no answer to its heartbeat, the leases run out.
 //
 // # Consume and emit
 //
