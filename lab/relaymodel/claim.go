@@ -24,6 +24,8 @@ type claim struct {
 	// the claim was sent. met is the life of the server in which it was sent, and begun that of which since and after are.
 	alive, met, begun uint8
 	unknownLeases     bool
+	// gone are the relays whose leases count as none.
+	gone uint8
 	// held says that the claim skips the events of the tenant, which are found behind published versions only.
 	// paused says that it skips all events, because their topic is paused.
 	held, paused bool
@@ -55,8 +57,8 @@ func (s *state) sendClaim(id int) {
 	r := &s.relays[id]
 	r.setPausedTypes(s.in.without)
 	r.claim = claim{
-		phase: sent, since: r.seen, after: r.published, alive: r.alive, met: r.server, begun: r.server, unknownLeases: r.unknownLeases,
-		held: r.tenant.held, paused: r.topic.known,
+		phase: sent, since: r.seen, after: r.published, alive: r.alive, gone: r.gone, met: r.server, begun: r.server,
+		unknownLeases: r.unknownLeases, held: r.tenant.held, paused: r.topic.known,
 	}
 	r.taken = earliest(r.published[:]...)
 	if !s.in.without.claimLow {
@@ -68,7 +70,7 @@ func (s *state) sendClaim(id int) {
 // sendPage is the first half of Relay.scan, for a page of a scan or for retries.
 func (s *state) sendPage(id int, kind claimKind) {
 	r := &s.relays[id]
-	r.page = claim{phase: sent, kind: kind, alive: r.alive, met: r.server, begun: r.server, unknownLeases: r.unknownLeases}
+	r.page = claim{phase: sent, kind: kind, alive: r.alive, gone: r.gone, met: r.server, begun: r.server, unknownLeases: r.unknownLeases}
 	r.page.paused = r.topic.known
 	if kind == claimPage {
 		r.page.held = r.tenant.held
@@ -96,7 +98,7 @@ func (c *claim) finds(t int) bool {
 	case !w.pending():
 		return false
 	case c.kind == claimRetries || c.kind == probeRetries:
-		return w.retry && !w.leased()
+		return w.retry && !w.leasedBut(c.gone)
 	case c.held || c.kind == turnBehind:
 		return false
 	case c.kind == claimNew:
@@ -164,7 +166,7 @@ func (s *state) executeClaim(id int, c *claim) {
 	for t := range s.in.events {
 		switch w := c.rows[t]; {
 		case !has(candidates, t) || c.paused || !s.isHead(c, t):
-		case !w.leased() && s.isFree(t):
+		case !w.leasedBut(c.gone) && s.isFree(c, t):
 			s.lease(id, c, t)
 		default:
 			c.skipped = c.skipped || s.passes(known, w, t)
@@ -186,9 +188,9 @@ func (s *state) isHead(c *claim, t int) bool {
 }
 
 // isFree reports whether the row of event t can be locked, and may be leased as it is now.
-func (s *state) isFree(t int) bool {
+func (s *state) isFree(c *claim, t int) bool {
 	w := s.db.rows[t]
-	return !has(s.locked, t) && w.pending() && (!w.parked || s.in.without.parked) && !w.leased()
+	return !has(s.locked, t) && w.pending() && (!w.parked || s.in.without.parked) && !w.leasedBut(c.gone)
 }
 
 // lease leases event t.

@@ -35,7 +35,8 @@
 //     A third relay starts when none runs any more.
 //   - There are no clocks. A lease is over at any time if no relay renews it, and a retry is due at once. What the time limits
 //     exclude is left out: a lease outlives the claim that takes it, a handover is given up only when its lease is over,
-//     and the doubt about unknown leases outlives these leases.
+//     and the doubt about unknown leases outlives these leases. The leases of a relay that is gone count as none until it is
+//     alive again. A scope says that a relay that is taken over is gone in any case, or only if it has said that it has ended.
 //   - Ids of transactions count the events' transactions alone, so the statements of relays use up none.
 //   - A statement takes effect at once, or in the steps sent, begins (its snapshot), executed and answered, as the scope says.
 //     One whose process is killed may still be executed, until other relays take its relay for dead.

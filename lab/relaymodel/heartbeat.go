@@ -11,7 +11,7 @@ type heartbeat struct {
 	met  uint8
 	// The others are the answer: see queue.HeartbeatResult.
 	written, inherited, seen snapshot
-	alive, server            uint8
+	alive, gone, server      uint8
 }
 
 // sendHeartbeat is the first half of Relay.writeHeartbeat.
@@ -71,6 +71,9 @@ func (s *state) takeOver(id int, h *heartbeat, all bool) (lows []snapshot, alone
 		if w.seen == lately {
 			h.alive |= 1 << other
 		} else {
+			if w.seen == never || s.in.noSessions && !h.ends {
+				h.gone |= 1 << other
+			}
 			*w = relayRow{}
 		}
 	}
@@ -91,7 +94,7 @@ func (s *state) answerHeartbeat(id int) {
 		return
 	}
 	restart := h.low == none || h.server != r.server
-	r.alive = h.alive
+	r.alive, r.gone = h.alive, (r.gone|h.gone)&^h.alive
 	from := h.inherited
 	if s.in.without.inherited && earliest(h.written, h.low) != h.low {
 		from = h.written

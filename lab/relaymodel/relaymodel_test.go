@@ -31,6 +31,12 @@ var (
 		{"a kill and a stall, without handovers", scope{
 			events: 1, relays: 2, first: 2, left: budget{faults: 1, kills: 1, stalls: 1}, kinds: allKinds,
 		}},
+		{"relays without their sessions, one of which lives", scope{
+			events: 1, relays: 2, first: 2, left: budget{faults: 1, kills: 1, stalls: 1}, kinds: allKinds, noSessions: true,
+		}},
+		{"relays without their sessions, with handovers", scope{
+			events: 1, relays: 2, first: 2, handover: handedOver, left: budget{faults: 1, kills: 1, stalls: 1}, kinds: allKinds, noSessions: true,
+		}},
 		{"a kill and a stall, with handovers", scope{
 			events: 1, relays: 2, first: 2, handover: handedOver, left: budget{faults: 1, kills: 1, stalls: 1}, kinds: allKinds,
 		}},
@@ -87,6 +93,16 @@ var (
 		{"a kill, a stall and claims that take long", scope{
 			events: 1, relays: 2, first: 2, slow: [mostRelays]slow{1: slowClaims},
 			left: budget{faults: 1, kills: 1, stalls: 1}, kinds: allKinds,
+		}},
+		{"relays without their sessions, and claims and heartbeats that take long", scope{
+			events: 1, relays: 2, first: 2, slow: [mostRelays]slow{1: slowHeartbeats}, left: budget{kills: 1, stalls: 1}, noSessions: true,
+		}},
+		{"relays without their sessions, and scans that take long", scope{
+			events: 1, relays: 2, first: 2, slow: [mostRelays]slow{1: {pages: true, settlements: true}},
+			left: budget{kills: 1, stalls: 1}, noSessions: true,
+		}},
+		{"relays without their sessions, and a failover that loses commits", scope{
+			events: 1, relays: 2, first: 2, left: budget{stalls: 1, kills: 1, failovers: 1}, standby: asynchronous, noSessions: true,
 		}},
 		{"a crash of the server, and ids that are used again", scope{
 			events: 2, relays: 1, first: 1, slow: [mostRelays]slow{slowClaims}, left: budget{faults: 1, failovers: 1}, kinds: kinds{rollbacks: true},

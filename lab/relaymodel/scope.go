@@ -19,7 +19,9 @@ type scope struct {
 	// retriesWait says that pages of scans may leave retries out: Claim.SkipRetries.
 	retriesWait bool
 	// without are parts of the protocol that the model leaves out, so that a search shows what they are for.
-	without parts
+	// noSessions says that each relay that is taken over has lost its sessions, so its leases count as none, also if it lives.
+	noSessions bool
+	without    parts
 }
 
 // slow are kinds of statements.

@@ -64,6 +64,9 @@ func (r row) pending() bool { return r.state == committed && !r.published }
 func (r row) waits() bool   { return r.pending() && !r.parked }
 func (r row) leased() bool  { return r.token != 0 && r.fresh }
 
+// leasedBut is leased, where the leases of the relays in the set gone count as none.
+func (r row) leasedBut(gone uint8) bool { return r.leased() && !has(gone, int(r.token)-1) }
+
 // relayRow is the row of a relay in the table outbox_relays.
 type relayRow struct {
 	exists bool
@@ -116,8 +119,9 @@ type relay struct {
 	// closed says that an ending relay takes no more handovers, and looks for none.
 	closed bool
 	// seen is the snapshot of the last claim, server and floor are the meeting, alive is a set of relays.
-	seen, floor   snapshot
-	server, alive uint8
+	// gone is goneRelays.
+	seen, floor         snapshot
+	server, alive, gone uint8
 	// published has the lows of the last published events of aggregates; taken is takenLow of a claim.
 	published [mostEvents]snapshot
 	taken     snapshot

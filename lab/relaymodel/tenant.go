@@ -105,7 +105,7 @@ func (r *relay) beginTenantScan(due bool, without parts) {
 func (s *state) sendTurn(id int, kind claimKind) {
 	r := &s.relays[id]
 	h := &r.tenant
-	r.turn = claim{phase: sent, kind: kind, alive: r.alive, met: r.server, begun: r.server, unknownLeases: r.unknownLeases}
+	r.turn = claim{phase: sent, kind: kind, alive: r.alive, gone: r.gone, met: r.server, begun: r.server, unknownLeases: r.unknownLeases}
 	r.turn.paused = r.topic.known
 	if kind == turnBehind {
 		r.turn.after, h.taken = h.published, earliest(h.published[:]...)

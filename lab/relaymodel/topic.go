@@ -71,7 +71,7 @@ func (s *state) sendProbe(id int, kind claimKind) {
 		p.unread = p.probing.open | 1
 	}
 	p.out = true
-	p.probe = claim{phase: sent, kind: kind, alive: r.alive, met: r.server, begun: r.server, unknownLeases: r.unknownLeases}
+	p.probe = claim{phase: sent, kind: kind, alive: r.alive, gone: r.gone, met: r.server, begun: r.server, unknownLeases: r.unknownLeases}
 	if kind == probePage {
 		p.probe.since, p.probe.begun = p.probing, p.life
 		for !has(p.unread, int(p.probe.part)) {
@@ -157,7 +157,7 @@ func stepsOfTopic(s *state, to taker, id int) {
 	case !p.out:
 		// Retries come first, because a search among the pages, which finds nothing, is repeated for ever.
 		for t := range s.in.events {
-			if w := s.db.rows[t]; w.pending() && w.retry && !w.leased() {
+			if w := s.db.rows[t]; w.pending() && w.retry && !w.leasedBut(r.gone) {
 				s.probe(to, id, probeRetries)
 				break
 			}

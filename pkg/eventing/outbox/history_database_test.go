@@ -36,7 +36,7 @@ func (h *historyRun) slowCommits(t *testing.T) {
 func (h *historyRun) disturb(t *testing.T, dice *rand.Rand) {
 	t.Helper()
 	limit := time.Duration(dice.Int64N(int64(h.stop)))
-	switch i := dice.IntN(len(h.relays)); dice.IntN(3) {
+	switch i := dice.IntN(len(h.relays)); dice.IntN(4) {
 	case 0:
 		if h.sessions {
 			h.stopSession(t, limit)
@@ -45,7 +45,18 @@ func (h *historyRun) disturb(t *testing.T, dice *rand.Rand) {
 		h.stopProcess(t, h.relays[i].PID(), 4*limit)
 	case 2:
 		h.lockRows(t, limit)
+	case 3:
+		h.mistakeForGone(t)
 	}
+}
+
+// mistakeForGone makes some rows look as if the sessions of their relays had ended. The relays live, or stand still.
+func (h *historyRun) mistakeForGone(t *testing.T) {
+	t.Helper()
+	h.mistakes++
+	h.exec(t, `
+		UPDATE outbox_relays SET seen_at = now() - interval '7 s', session = 0
+		 WHERE token IN (SELECT token FROM outbox_relays WHERE seen_at > '-infinity' AND random() < 0.5 FOR UPDATE SKIP LOCKED)`)
 }
 
 // stopSession stops a session of a relay or writer. A statement that its client gives up meanwhile

@@ -33,7 +33,7 @@ type scale struct {
 
 // TestHistory runs relays in processes of their own on one outbox while they are killed
 // with SIGKILL, the broker fails and restarts, and leases run out under living relays. Commits are slow
-// now and then, rows are locked, and relays and their sessions stand still for a while. The broker must
+// now and then, rows are locked, relays and their sessions stand still for a while, and living relays are taken for gone. The broker must
 // have taken each version of each aggregate, none for the first time before its predecessor. The processes
 // of the relays write, too, and hand their events over to their relays.
 //
@@ -60,8 +60,8 @@ func TestHistory(t *testing.T) {
 	if err != nil || len(handed) == 0 {
 		t.Errorf("%d events were handed over, %v", len(handed), err)
 	}
-	t.Logf("%d events handed over; %d aggregates, %d relays, %d kills, %d stops, %d locks: %s",
-		len(handed), c.aggregates, c.relays, c.kills, h.stops, h.locks, history.Summarize(records))
+	t.Logf("%d events handed over; %d aggregates, %d relays, %d kills, %d stops, %d locks, %d mistakes: %s",
+		len(handed), c.aggregates, c.relays, c.kills, h.stops, h.locks, h.mistakes, history.Summarize(records))
 }
 
 // TestHistoryDetectsDisorderOfSkipLocked has relays that claim rows with SKIP LOCKED and nothing more:
@@ -92,8 +92,9 @@ type historyRun struct {
 	relays []*process.Process
 	last   []int64 // of each aggregate, committed
 
-	stops, locks int
-	faults       sync.WaitGroup // that will end by themselves
+	stops, locks, mistakes int
+
+	faults sync.WaitGroup // that will end by themselves
 }
 
 func newHistoryRun(t *testing.T, c scale) *historyRun {

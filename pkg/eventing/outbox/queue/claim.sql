@@ -53,7 +53,7 @@
 
    passed has the heads that the claim had to skip although no living relay takes care of them.
    Either another session has locked the head's row, or a relay that is not alive has the lease. In
-   the second case until is when the lease ends. */}}
+   the second case until is when the lease ends, unless the lease counts as none. */}}
 {{define "claim candidates"}}
 , present AS MATERIALIZED (
 	SELECT to_timestamp(extract(epoch FROM pg_postmaster_start_time()) + extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time())) AS server
@@ -94,7 +94,7 @@
 	SELECT o.until
 	  FROM (SELECT c.place FROM candidate c WHERE c.place NOT IN (SELECT place FROM head)) c
 	 CROSS JOIN LATERAL (
-		SELECT o.locked_at + $2::interval AS until
+		SELECT CASE WHEN o.lock_token <> ALL($11::text[]) THEN o.locked_at + $2::interval END AS until
 		  FROM outbox o
 		 WHERE o.ctid = c.place
 		   AND (o.lock_token IS NULL OR o.locked_at <= now() - $2::interval OR o.locked_at > clock_timestamp() + interval '1 second'

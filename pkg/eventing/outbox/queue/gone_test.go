@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -83,6 +84,50 @@ func TestARelayWithoutItsSessionIsGone(t *testing.T) {
 	}
 }
 
+// A stall of the database keeps all relays from their heartbeats, and ends their sessions. The first relay that goes on leaves the
+// others the time for a heartbeat.
+func TestNoRelayIsGoneAfterAStall(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	db := pg.Pool(t, pg.URL)
+	b := box{queue.New(db), db}
+	beats := b.registered(t, "relay", "first")
+	b.inOwnSession(t, pg, "relay", beats["relay"])()
+	b.exec(t, `UPDATE outbox_relays SET seen_at = now() - interval '7 s' WHERE token = 'relay'`)
+	last := beats["first"]
+	stall := 7 * time.Second
+	last.Clock.Answered = last.Clock.Answered.Add(-stall)
+	for _, after := range []time.Duration{0, 5 * time.Second} {
+		last.Clock.Answered, last.Resumed = last.Clock.Answered.Add(-after), last.Resumed.Add(-after)
+		if last = b.heartbeatAfter(t, b.Queue, "first", last.Low, last); len(last.Gone) != 0 || !slices.Contains(last.Alive, "relay") {
+			t.Fatalf("%v after the stall: gone %v, alive %v", after, last.Gone, last.Alive)
+		}
+	}
+	last.Resumed = last.Resumed.Add(-2 * time.Second)
+	if last = b.heartbeatAfter(t, b.Queue, "first", last.Low, last); !slices.Equal(last.Gone, []string{"relay"}) {
+		t.Errorf("gone %v", last.Gone)
+	}
+}
+
+// A relay that ends would forget which relays are gone. It leaves them to the others.
+func TestARelayThatEndsLeavesTheGoneToOthers(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	db := pg.Pool(t, pg.URL)
+	b := box{queue.New(db), db}
+	beats := b.registered(t, "relay", "ending", "third")
+	b.inOwnSession(t, pg, "relay", beats["relay"])()
+	b.exec(t, `UPDATE outbox_relays SET seen_at = now() - interval '7 s' WHERE token = 'relay'`)
+	if _, err := b.Heartbeat(t.Context(), "ending", "", nil, beats["ending"], true); err != nil {
+		t.Fatal(err)
+	}
+	got := b.heartbeatAfter(t, b.Queue, "third", beats["third"].Low, beats["third"])
+	slices.Sort(got.Gone)
+	if !slices.Equal(got.Gone, []string{"ending", "relay"}) {
+		t.Errorf("gone %v", got.Gone)
+	}
+}
+
 // The leases of a relay that is gone count as none, for each kind of claim, and those of others count.
 func TestClaimsIgnoreTheLeasesOfTheGone(t *testing.T) {
 	t.Parallel()
@@ -122,5 +167,29 @@ func TestClaimsIgnoreTheLeasesOfTheGone(t *testing.T) {
 		if err != nil || !slices.Equal(ids, want) || name != "retries" && !got.Skipped {
 			t.Errorf("%s: claimed %v, skipped %t, %v", name, ids, got.Skipped, err)
 		}
+	}
+}
+
+// Another session has locked the row of an event that a relay left behind, such as a last statement of that relay. The event waits for
+// that session, and not for the end of the lease.
+func TestALockedEventOfTheGoneDoesNotWaitForItsLease(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	before := b.snapshot(t)
+	b.append(t, "a", 1, 1)
+	b.exec(t, `UPDATE outbox SET lock_token = 'gone', locked_at = now()`)
+	other, err := b.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := other.Exec(t.Context(), `SELECT FROM outbox FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	c := as("successor")
+	c.Gone = []string{"gone"}
+	got, err := b.Scan(t.Context(), c, before.Since()[0], 100)
+	if err != nil || len(got.Batches) != 0 || !got.Skipped || got.FreeIn != 0 {
+		t.Errorf("%d batches, skipped %t, free in %v, %v", len(got.Batches), got.Skipped, got.FreeIn, err)
 	}
 }

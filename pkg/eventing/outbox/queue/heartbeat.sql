@@ -6,7 +6,7 @@ WITH present AS MATERIALIZED (
 	               NOT (r.seen_at >= now() - $3::interval AND r.seen_at <= clock_timestamp() + interval '1 second') AS dead,
 	               r.seen_at = '-infinity' OR r.lost AND r.seen_at < now() - $8::interval AS gone
 	          FROM (SELECT r.token, r.low, r.tenants, r.seen_at,
-	                       coalesce(r.server = present.server, false) AND NOT EXISTS (SELECT FROM pg_stat_get_activity(r.session)) AS lost
+	                       $9 AND coalesce(r.server = present.server, false) AND NOT EXISTS (SELECT FROM pg_stat_get_activity(r.session)) AS lost
 	                  FROM outbox_relays r, present
 	                 WHERE r.token <> $1) r) r
 ), own AS MATERIALIZED (

@@ -87,6 +87,56 @@ func TestAHeartbeatIsOneRoundTrip(t *testing.T) {
 	}
 }
 
+// A heartbeat may wait for a connection. The wait is no error of the clock, because a relay hands over no events as long as the error is
+// large.
+func TestTheWaitForAConnectionIsNoErrorOfTheClock(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	cfg, err := pgxpool.ParseConfig(pg.URL + "&pool_max_conns=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits := acquisitions{&trips{}, make(chan struct{}, 2)}
+	cfg.ConnConfig.Tracer = waits
+	db, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	busy, err := db.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-waits.begun
+	got := make(chan queue.HeartbeatResult, 1)
+	go func() {
+		r, err := queue.New(db).Heartbeat(t.Context(), "a", "", nil, queue.HeartbeatResult{}, false)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- r
+	}()
+	<-waits.begun
+	released := time.Now()
+	busy.Release()
+	if r := <-got; r.Clock.Asked.Before(released) {
+		t.Error("the clock was asked before there was a connection")
+	}
+}
+
+// acquisitions has a signal for each wait for a connection that begins.
+type acquisitions struct {
+	*trips
+
+	begun chan struct{}
+}
+
+func (a acquisitions) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
+	a.begun <- struct{}{}
+	return ctx
+}
+func (acquisitions) TraceAcquireEnd(context.Context, *pgxpool.Pool, pgxpool.TraceAcquireEndData) {}
+
 // trips counts the round trips of connections that have prepared their statements.
 type trips struct{ atomic.Int64 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/pkg/eventing/bounded"
 )
@@ -58,6 +59,20 @@ type HeartbeatResult struct {
 	Written string
 	// Clock is the database's clock.
 	Clock Clock
+	// Resumed is when the relay's heartbeats were answered again after one was missing, by the clock of this process, or zero.
+	Resumed time.Time
+}
+
+// judges reports whether a relay whose last heartbeat was answered with b judges at the time now that others are gone. A stall of
+// the database keeps all relays from their heartbeats, and the time limit of a heartbeat ends its session. So a relay that has missed
+// a heartbeat itself waits until the others have had the time for one.
+func (b HeartbeatResult) judges(now time.Time) bool {
+	return !b.missed(now) && (b.Resumed.IsZero() || now.Sub(b.Resumed) > goneAfter)
+}
+
+// missed reports whether a heartbeat is missing after b.
+func (b HeartbeatResult) missed(now time.Time) bool {
+	return !b.Clock.Answered.IsZero() && now.Sub(b.Clock.Answered) > goneAfter
 }
 
 // Clock is a reading of the database's clock. The clock showed Time at a moment between Asked and
@@ -88,7 +103,7 @@ func (c Clock) Error() time.Duration { return c.Answered.Sub(c.Asked) }
 // A process that is killed leaves no session. So the row has the session of the heartbeat, and a relay whose session has ended
 // is gone after one missing heartbeat. The session alone does not prove it: a pool replaces its connections, and a new primary has
 // none of the former one's sessions, so the row has the life of the server, too. Behind a transaction pooler the session is
-// the pooler's, and lasts.
+// the pooler's, and lasts. A relay that ends judges nothing by sessions, because it would forget which relays are gone.
 //
 //go:embed heartbeat.sql
 var heartbeat string
@@ -107,32 +122,41 @@ func (q Queue) Heartbeat(
 	ctx context.Context, token string, low TxSnapshot, tenants []string, last HeartbeatResult, ended bool,
 ) (b HeartbeatResult, err error) {
 	var goneIn float64
-	args := []any{token, low.orNull(), deadAfter, orNull(last.Server), ended, tenants, last.Written, goneAfter}
+	judges := !ended && last.judges(time.Now())
+	args := []any{token, low.orNull(), deadAfter, orNull(last.Server), ended, tenants, last.Written, goneAfter, judges}
 	err = bounded.Run(ctx, Timeout, func(ctx context.Context) error {
+		db, err := q.db.Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer db.Release()
 		b.Clock.Asked = time.Now()
 		defer func() { b.Clock.Answered = time.Now() }()
-		return q.behindLock(ctx, token, heartbeat, args,
+		return q.behindLock(ctx, db, token, heartbeat, args,
 			&b.Low, &b.Inherited, &b.Written, &b.Seen, &b.Server, &b.Alive, &b.Gone, &b.GoneLow, &goneIn, &b.Tenants, &b.Clock.Time)
 	})
 	if err != nil {
 		return HeartbeatResult{}, fmt.Errorf("write that the relay is alive: %w", err)
 	}
 	b.GoneIn = time.Duration(goneIn * float64(time.Second))
+	if b.Resumed = last.Resumed; last.missed(b.Clock.Answered) {
+		b.Resumed = b.Clock.Answered
+	}
 	return b, nil
 }
 
 // behindLock locks the row of the relay token, and then runs a statement that returns one row, in the same transaction. It
 // scans the row into to. It takes one round trip, or four where the sessions keep no prepared statements: pgx runs the
 // statements of a batch in the mode of db's configuration, which may be one that does not know the types of to.
-func (q Queue) behindLock(ctx context.Context, token, sql string, args []any, to ...any) error {
+func (q Queue) behindLock(ctx context.Context, db *pgxpool.Conn, token, sql string, args []any, to ...any) error {
 	if q.keepsStatements {
 		b := &pgx.Batch{}
 		b.Queue(lockOwnRow, token)
 		b.Queue(sql, args...).QueryRow(func(row pgx.Row) error { return row.Scan(to...) })
-		return q.db.SendBatch(ctx, b).Close()
+		return db.SendBatch(ctx, b).Close()
 	}
 	const mode = pgx.QueryExecModeCacheDescribe // as in quick
-	return pgx.BeginFunc(ctx, q.db, func(tx pgx.Tx) error {
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, lockOwnRow, mode, token); err != nil {
 			return err
 		}
