@@ -119,11 +119,11 @@ func (b *Backlog) skip(ctx context.Context, o audit.Actor, id uuid.UUID, waited 
 // transaction commits passes that event by, because it is behind the marker. So the transaction also writes the row
 // of a relay that has ended, with a low that has not seen the event. A relay takes the row over with its next
 // heartbeat, and scans from the low. A statement after the COMMIT could be missing: if the command ends, or on a standby
-// that takes over without it. If there is no other row, the next relay scans the whole table in any case.
+// that takes over without it. If there is no other row, the next relay has to scan the whole table, so the low has seen nothing.
 func remove(ctx context.Context, tx pgx.Tx, id uuid.UUID, s audit.Subject) error {
 	if _, err := tx.Exec(ctx, `
 		INSERT INTO outbox_relays (token, low, seen_at)
-		SELECT 'removal of ' || $1::uuid, pg_current_snapshot(), '-infinity' WHERE EXISTS (SELECT FROM outbox_relays)
+		SELECT 'removal of ' || $1::uuid, CASE WHEN EXISTS (SELECT FROM outbox_relays) THEN pg_current_snapshot() ELSE '1:1:' END, '-infinity'
 		    ON CONFLICT (token) DO NOTHING`, id); err != nil {
 		return err
 	}
