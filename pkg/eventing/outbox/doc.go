@@ -338,8 +338,8 @@
 // when their leases have run out, up to 20 s after the kill, and a scan has found them, up to 5 s later. In
 // either case the others take over the killed relay's row after 15 s without a heartbeat. The scan before that
 // is for speed only. If a relay is taken for gone by mistake, its events may be sent twice, in order,
-// until its next heartbeat. A stall of the database ends the sessions of relays that live. So a relay that has missed
-// a heartbeat itself judges by the 15 s alone, until the others have had the time for one.
+// until its next heartbeat. A stall of the database ends the sessions of relays that live. So a relay whose own heartbeat
+// is late, or has failed, judges by the 15 s alone, until the others have had the time for one.
 //
 // # Consume and emit
 //

@@ -123,3 +123,22 @@ func TestANewRelayLooksForAKilledOne(t *testing.T) {
 		t.Error("nothing plans the next heartbeat")
 	}
 }
+
+// The database stalls, and a relay begins. Its first heartbeat fails, as do those of the others, which live.
+func TestNoRelayIsGoneForANewOneAfterAStall(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.leftBehind(t)
+	r := b.newRelay(t)
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if r.writeHeartbeat(cancelled, false) == nil {
+		t.Fatal("a heartbeat has an answer")
+	}
+	if err := r.writeHeartbeat(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if e := r.followUps.exclusions(); len(e.gone) != 0 || len(e.alive) != 1 {
+		t.Errorf("gone %v, alive %v", e.gone, e.alive)
+	}
+}

@@ -68,7 +68,7 @@ func (r *Relay) writeHeartbeat(ctx context.Context, ended bool) error {
 	low := r.followUps.low(r.inFlight)
 	b, err := r.queue.Heartbeat(ctx, r.token, low, r.tenants.lastActive(time.Now()), r.registration.last, ended)
 	if err != nil {
-		r.registration.last.GoneIn = 0
+		r.registration.last.GoneIn, r.registration.last.Resumed = 0, time.Now() // the heartbeats of others may fail, too
 		return err
 	}
 	restart := low == "" || !b.Server.Equal(r.registration.last.Server)

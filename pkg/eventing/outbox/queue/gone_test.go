@@ -97,15 +97,43 @@ func TestNoRelayIsGoneAfterAStall(t *testing.T) {
 	last := beats["first"]
 	stall := 7 * time.Second
 	last.Clock.Answered = last.Clock.Answered.Add(-stall)
-	for _, after := range []time.Duration{0, 5 * time.Second} {
+	for _, after := range []time.Duration{0, 4 * time.Second} {
 		last.Clock.Answered, last.Resumed = last.Clock.Answered.Add(-after), last.Resumed.Add(-after)
 		if last = b.heartbeatAfter(t, b.Queue, "first", last.Low, last); len(last.Gone) != 0 || !slices.Contains(last.Alive, "relay") {
 			t.Fatalf("%v after the stall: gone %v, alive %v", after, last.Gone, last.Alive)
 		}
 	}
-	last.Resumed = last.Resumed.Add(-2 * time.Second)
+	last.Resumed = last.Resumed.Add(-3 * time.Second)
 	if last = b.heartbeatAfter(t, b.Queue, "first", last.Low, last); !slices.Equal(last.Gone, []string{"relay"}) {
 		t.Errorf("gone %v", last.Gone)
+	}
+}
+
+// The database stalls while a heartbeat is on its way to it, so the relay does not know yet that it has missed one. The server
+// does. A stall that is as long as the limit of a heartbeat ends the sessions of others, so it counts already.
+func TestNoRelayIsGoneForAHeartbeatThatHasWaited(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	db := pg.Pool(t, pg.URL)
+	b := box{queue.New(db), db}
+	for _, stall := range []time.Duration{queue.Timeout + 100*time.Millisecond, 8 * time.Second, 0} {
+		beats := b.registered(t, "relay", "first")
+		b.inOwnSession(t, pg, "relay", beats["relay"])()
+		b.exec(t, `UPDATE outbox_relays SET seen_at = now() - interval '10 s' WHERE token = 'relay'`)
+		b.exec(t, `UPDATE outbox_relays SET seen_at = now() - $1::interval WHERE token = 'first'`, stall)
+		got := b.heartbeatAfter(t, b.Queue, "first", beats["first"].Low, beats["first"])
+		if isGone := slices.Equal(got.Gone, []string{"relay"}); isGone != (stall == 0) || slices.Contains(got.Alive, "relay") == isGone {
+			t.Errorf("%v after the heartbeat before: gone %v, alive %v", stall, got.Gone, got.Alive)
+		}
+	}
+	// A stall of the same length between the heartbeats.
+	beats := b.registered(t, "relay", "first")
+	b.inOwnSession(t, pg, "relay", beats["relay"])()
+	b.exec(t, `UPDATE outbox_relays SET seen_at = now() - interval '10 s' WHERE token = 'relay'`)
+	last := beats["first"]
+	last.Clock.Answered = last.Clock.Answered.Add(-queue.Timeout - 100*time.Millisecond)
+	if got := b.heartbeatAfter(t, b.Queue, "first", last.Low, last); len(got.Gone) != 0 || got.Resumed.IsZero() {
+		t.Errorf("gone %v, resumed at %v", got.Gone, got.Resumed)
 	}
 }
 

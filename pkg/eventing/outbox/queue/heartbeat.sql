@@ -1,16 +1,17 @@
 WITH present AS MATERIALIZED (
 	SELECT pg_current_snapshot() AS seen, (SELECT to_timestamp(extract(epoch FROM pg_postmaster_start_time()) + extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()))) AS server
+), own AS MATERIALIZED (
+	SELECT low, xmin::text AS written, seen_at FROM outbox_relays WHERE token = $1
 ), others AS MATERIALIZED (
 	SELECT token, low, tenants, seen_at, dead, lost, gone, NOT dead AND NOT gone AS alive
 	  FROM (SELECT r.token, r.low, r.tenants, r.seen_at, r.lost,
 	               NOT (r.seen_at >= now() - $3::interval AND r.seen_at <= clock_timestamp() + interval '1 second') AS dead,
 	               r.seen_at = '-infinity' OR r.lost AND r.seen_at < now() - $8::interval AS gone
 	          FROM (SELECT r.token, r.low, r.tenants, r.seen_at,
-	                       $9 AND coalesce(r.server = present.server, false) AND NOT EXISTS (SELECT FROM pg_stat_get_activity(r.session)) AS lost
+	                       $9 AND coalesce((SELECT seen_at >= clock_timestamp() - $10::interval FROM own), true)
+	                       AND coalesce(r.server = present.server, false) AND NOT EXISTS (SELECT FROM pg_stat_get_activity(r.session)) AS lost
 	                  FROM outbox_relays r, present
 	                 WHERE r.token <> $1) r) r
-), own AS MATERIALIZED (
-	SELECT low, xmin::text AS written, seen_at FROM outbox_relays WHERE token = $1
 ), ended AS (
 	DELETE FROM outbox_relays
 	 WHERE token IN (SELECT r.token FROM outbox_relays r JOIN others o ON o.token = r.token AND o.seen_at = r.seen_at

@@ -22,6 +22,9 @@ const (
 	// goneAfter is the age of a relay's last heartbeat at which it is gone if the session of that heartbeat has ended. One heartbeat
 	// is missing then: a relay that lives has written another one, in a session that it has.
 	goneAfter = HeartbeatEvery + time.Second
+	// stalledAfter is the age of its own last heartbeat at which a relay regards the database as stalled. A stall that ends the
+	// session of another relay's heartbeat, by the time limit of that heartbeat, lasts as long.
+	stalledAfter = Timeout
 )
 
 // HeartbeatResult is the answer to a relay that has written its row.
@@ -59,20 +62,22 @@ type HeartbeatResult struct {
 	Written string
 	// Clock is the database's clock.
 	Clock Clock
-	// Resumed is when the relay's heartbeats were answered again after one was missing, by the clock of this process, or zero.
+	// Resumed is when the relay's heartbeats were answered again after one was late, or when the last one failed, by the clock of
+	// this process, or zero.
 	Resumed time.Time
 }
 
 // judges reports whether a relay whose last heartbeat was answered with b judges at the time now that others are gone. A stall of
-// the database keeps all relays from their heartbeats, and the time limit of a heartbeat ends its session. So a relay that has missed
-// a heartbeat itself waits until the others have had the time for one.
+// the database keeps all relays from their heartbeats, and the time limit of a heartbeat ends its session. So a relay whose own
+// heartbeat is late, or has failed, waits until the others have had the time for one. The heartbeat that is sent now may stall, too, so the
+// server compares the relay's row with its clock again.
 func (b HeartbeatResult) judges(now time.Time) bool {
 	return !b.missed(now) && (b.Resumed.IsZero() || now.Sub(b.Resumed) > goneAfter)
 }
 
-// missed reports whether a heartbeat is missing after b.
+// missed reports whether the database may have stalled after b.
 func (b HeartbeatResult) missed(now time.Time) bool {
-	return !b.Clock.Answered.IsZero() && now.Sub(b.Clock.Answered) > goneAfter
+	return !b.Clock.Answered.IsZero() && now.Sub(b.Clock.Answered) > stalledAfter
 }
 
 // Clock is a reading of the database's clock. The clock showed Time at a moment between Asked and
@@ -123,7 +128,7 @@ func (q Queue) Heartbeat(
 ) (b HeartbeatResult, err error) {
 	var goneIn float64
 	judges := !ended && last.judges(time.Now())
-	args := []any{token, low.orNull(), deadAfter, orNull(last.Server), ended, tenants, last.Written, goneAfter, judges}
+	args := []any{token, low.orNull(), deadAfter, orNull(last.Server), ended, tenants, last.Written, goneAfter, judges, stalledAfter}
 	err = bounded.Run(ctx, Timeout, func(ctx context.Context) error {
 		db, err := q.db.Acquire(ctx)
 		if err != nil {
