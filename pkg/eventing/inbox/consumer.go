@@ -33,6 +33,7 @@ const (
 	// leaseTime is the longest lease, which the client renews. The messages of a killed process come again when their leases
 	// are over. Without a bound a message that has not reached the client has a lease of 60 seconds. The others have leases of
 	// the 99th percentile of all times to an ack since the process was started: after one outage ten minutes, for ever.
+	// For an exactly-once subscription the client takes leases of 60 seconds at least, whatever this bound is.
 	leaseTime = 30 * time.Second
 
 	// batchTimeout bounds one transaction. It may be longer than an ack deadline, because the

@@ -286,7 +286,7 @@
 // `inbox_in_flight_bytes` show how much of the budget is used.
 //
 // The client takes leases of 30 s at most, and keeps them for up to a day. So the messages of a killed process come
-// again within 30 s. If a message is held longer, the broker delivers it
+// again within 30 s. For an exactly-once subscription its leases are 60 s. If a message is held longer, the broker delivers it
 // again once a day, and the consumer joins the new message to the held one. The new message gives
 // its data up and counts in the budget as some 1 KiB and not as a message. Apart from that, the
 // broker's delivery count grows only when a process ends or when a stream breaks during a

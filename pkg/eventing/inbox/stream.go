@@ -27,7 +27,7 @@ import (
 //
 // When a consumer ends, Streams also makes the broker send the messages that are on their way,
 // and no more. Without Streams the client leaves these messages unread, and they come again only
-// when their leases end, after a minute.
+// when their leases end, up to 30 s later.
 //
 // Streams belongs to one connection. [Streams.DialOption] goes into the client of that
 // connection. Streams itself goes into the [Options] of the consumers that use the connection. A
