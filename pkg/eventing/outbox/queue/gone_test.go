@@ -137,6 +137,34 @@ func TestNoRelayIsGoneForAHeartbeatThatHasWaited(t *testing.T) {
 	}
 }
 
+// Another session has locked a relay's row, such as a forgotten transaction. The relay lives, but its heartbeats fail, and nobody
+// can take over the row. Its leases count again when those of a killed relay would be over.
+func TestARelayWithALockedRowIsNotGoneForEver(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	db := pg.Pool(t, pg.URL)
+	b := box{queue.New(db), db}
+	beats := b.registered(t, "relay", "other")
+	b.inOwnSession(t, pg, "relay", beats["relay"])()
+	for age, gone := range map[time.Duration]bool{16 * time.Second: true, 40 * time.Second: false} {
+		b.exec(t, `UPDATE outbox_relays SET seen_at = now() - $1::interval WHERE token = 'relay'`, age)
+		tx, err := db.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(t.Context(), `SELECT FROM outbox_relays WHERE token = 'relay' FOR UPDATE`); err != nil {
+			t.Fatal(err)
+		}
+		beats["other"] = b.heartbeatAfter(t, b.Queue, "other", beats["other"].Low, beats["other"])
+		if got := beats["other"]; slices.Contains(got.Gone, "relay") != gone || slices.Contains(got.Alive, "relay") {
+			t.Errorf("%v after its last heartbeat: gone %v, alive %v", age, got.Gone, got.Alive)
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // A relay that ends would forget which relays are gone. It leaves them to the others.
 func TestARelayThatEndsLeavesTheGoneToOthers(t *testing.T) {
 	t.Parallel()

@@ -6,7 +6,7 @@ WITH present AS MATERIALIZED (
 	SELECT token, low, tenants, seen_at, dead, lost, gone, NOT dead AND NOT gone AS alive
 	  FROM (SELECT r.token, r.low, r.tenants, r.seen_at, r.lost,
 	               NOT (r.seen_at >= now() - $3::interval AND r.seen_at <= clock_timestamp() + interval '1 second') AS dead,
-	               r.seen_at = '-infinity' OR r.lost AND r.seen_at < now() - $8::interval AS gone
+	               r.seen_at = '-infinity' OR r.lost AND r.seen_at < now() - $8::interval AND r.seen_at >= now() - $11::interval AS gone
 	          FROM (SELECT r.token, r.low, r.tenants, r.seen_at,
 	                       $9 AND coalesce((SELECT seen_at >= clock_timestamp() - $10::interval FROM own), true)
 	                       AND coalesce(r.server = present.server, false) AND NOT EXISTS (SELECT FROM pg_stat_get_activity(r.session)) AS lost

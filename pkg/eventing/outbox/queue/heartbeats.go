@@ -22,6 +22,9 @@ const (
 	// goneAfter is the age of a relay's last heartbeat at which it is gone if the session of that heartbeat has ended. One heartbeat
 	// is missing then: a relay that lives has written another one, in a session that it has.
 	goneAfter = HeartbeatEvery + time.Second
+	// goneUntil is the age of a relay's last heartbeat at which all its leases are over, also those of statements that the server
+	// still executed when the relay counted as dead. If its row is still there, another session has locked it, and the relay may live.
+	goneUntil = deadAfter + LeaseTime
 	// stalledAfter is the age of its own last heartbeat at which a relay regards the database as stalled. A stall that ends the
 	// session of another relay's heartbeat, by the time limit of that heartbeat, lasts as long.
 	stalledAfter = Timeout
@@ -128,7 +131,10 @@ func (q Queue) Heartbeat(
 ) (b HeartbeatResult, err error) {
 	var goneIn float64
 	judges := !ended && last.judges(time.Now())
-	args := []any{token, low.orNull(), deadAfter, orNull(last.Server), ended, tenants, last.Written, goneAfter, judges, stalledAfter}
+	args := []any{
+		token, low.orNull(), deadAfter, orNull(last.Server), ended, tenants, last.Written,
+		goneAfter, judges, stalledAfter, goneUntil,
+	}
 	err = bounded.Run(ctx, Timeout, func(ctx context.Context) error {
 		db, err := q.db.Acquire(ctx)
 		if err != nil {
