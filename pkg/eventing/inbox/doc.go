@@ -23,7 +23,8 @@
 //	turns.go         shares a batch out by tenant
 //	apply.go         runs the transaction of a batch, or of its halves
 //	crashloop.go     records starts of events that may end the process
-//	store.go         the statements on inbox rows; maintain.go and crashloop.go have their own
+//	accept.go        the statements on inbox rows within the transaction of a batch
+//	store.go         the other statements on them; maintain.go and crashloop.go have their own
 //	rows.go          moves the read model's rows by the rule in decide.go
 //	acks.go          acks after the commit, nacks at the end of the process
 //
