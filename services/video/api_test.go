@@ -66,12 +66,11 @@ func TestAnEncodedIDIsTheSame(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	v := a.create()
-	user := uuid.New()
 	encoded := strings.NewReplacer("-", "%2D")
 	for _, r := range []reply{
 		a.call("GET", encoded.Replace(path(v)), nil),
 		a.call("PATCH", encoded.Replace(path(v)), `{"title": "x"}`),
-		a.call("PUT", encoded.Replace(engaged(user, v)), `{}`),
+		a.call("PUT", encoded.Replace(engaged(uuid.New(), v)), `{}`),
 	} {
 		if r.Status != http.StatusOK || r.field("video_id") != v.ID.String() {
 			t.Errorf("%d %s", r.Status, r.Raw)
