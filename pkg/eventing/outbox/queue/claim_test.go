@@ -28,9 +28,20 @@ type box struct {
 
 func newBox(t *testing.T) box {
 	t.Helper()
+	_, b := newBoxBehind(t, false)
+	return b
+}
+
+// newBoxBehind returns a database, and its queue, which is behind a transaction pooler if pooled says so.
+func newBoxBehind(t *testing.T, pooled bool) (*pgtest.DB, box) {
+	t.Helper()
 	pg := pgtest.New(t)
-	db := pg.Pool(t, pg.URL)
-	return box{queue.New(db), db}
+	url := pg.URL
+	if pooled {
+		url = pg.Pooled(t, url)
+	}
+	db := pg.Pool(t, url)
+	return pg, box{queue.New(db), db}
 }
 
 var plenty = queue.Claim{Aggregates: 100, Events: 1000, PerAggregate: 20, Bytes: 1 << 20}

@@ -201,7 +201,7 @@ func TestClaimsIgnoreTheLeasesOfTheGone(t *testing.T) {
 	for name, claim := range map[string]func() (queue.Claimed, error){
 		"new": func() (queue.Claimed, error) { return b.ClaimNew(t.Context(), c, before, nil) },
 		"page": func() (queue.Claimed, error) {
-			p, err := b.Scan(t.Context(), c, before.Since()[0], 100)
+			p, err := b.Scan(t.Context(), c, queue.Beginning.Since()[0], 100)
 			return p.Claimed, err
 		},
 		"retries": func() (queue.Claimed, error) {
@@ -231,7 +231,6 @@ func TestClaimsIgnoreTheLeasesOfTheGone(t *testing.T) {
 func TestALockedEventOfTheGoneDoesNotWaitForItsLease(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	before := b.snapshot(t)
 	b.append(t, "a", 1, 1)
 	b.exec(t, `UPDATE outbox SET lock_token = 'gone', locked_at = now()`)
 	other, err := b.db.Begin(t.Context())
@@ -244,7 +243,7 @@ func TestALockedEventOfTheGoneDoesNotWaitForItsLease(t *testing.T) {
 	}
 	c := as("successor")
 	c.Gone = []string{"gone"}
-	got, err := b.Scan(t.Context(), c, before.Since()[0], 100)
+	got, err := b.Scan(t.Context(), c, queue.Beginning.Since()[0], 100)
 	if err != nil || len(got.Batches) != 0 || !got.Skipped || got.FreeIn != 0 {
 		t.Errorf("%d batches, skipped %t, free in %v, %v", len(got.Batches), got.Skipped, got.FreeIn, err)
 	}

@@ -22,16 +22,10 @@ func TestAHeartbeatJudgesAfterItsWait(t *testing.T) {
 	for name, pooled := range map[string]bool{"session": false, "pooler": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pg := pgtest.New(t)
-			url := pg.URL
-			if pooled {
-				url = pg.Pooled(t, url)
-			}
-			db := pg.Pool(t, url)
-			b := box{queue.New(db), db}
+			_, b := newBoxBehind(t, pooled)
 			beats := b.registered(t, "stopped", "waiting")
 			b.exec(t, `UPDATE outbox_relays SET seen_at = now() - interval '1 minute' WHERE token = 'stopped'`)
-			earlier, err := db.Begin(t.Context())
+			earlier, err := b.db.Begin(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}

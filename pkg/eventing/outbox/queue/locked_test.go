@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
 
@@ -18,13 +17,7 @@ func TestSettleGoesAroundLockedRows(t *testing.T) {
 	for name, pooled := range map[string]bool{"session": false, "pooler": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pg := pgtest.New(t)
-			url := pg.URL
-			if pooled {
-				url = pg.Pooled(t, url)
-			}
-			db := pg.Pool(t, url)
-			b := box{queue.New(db), db}
+			pg, b := newBoxBehind(t, pooled)
 			for _, id := range []string{"free", "gone", "head", "lost", "tail", "fault", "retry"} {
 				b.append(t, id, 1, 2)
 			}
