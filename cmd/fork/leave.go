@@ -22,7 +22,7 @@ var leftOut = map[string]string{
 	"internal/live/":              "the page itself",
 	"services/catalog/live":       "the same page of one process",
 	"docs/live.":                  "its document and picture",
-	"docs/performance.md":         "figures of the benchmarks",
+	"docs/performance":            "figures of the benchmarks",
 	"docs/releasing.md":           "steps to a version of this repository's modules",
 	".ci/tag":                     "their tags",
 	"release_test.go":             "the test of that script",

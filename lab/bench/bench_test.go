@@ -52,17 +52,19 @@ func TestFiguresOfTheDocsAreMeasured(t *testing.T) {
 			measured[f.Name] = true
 		}
 	}
-	text, err := os.ReadFile("../../docs/performance.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := figureName.FindAllSubmatch(text, -1)
-	if len(names) == 0 {
-		t.Error("docs/performance.md names no figure")
-	}
-	for _, match := range names {
-		if name := string(match[1]); !measured[name] {
-			t.Errorf("docs/performance.md names %s, which no series measures", name)
+	for _, file := range []string{"performance.md", "performance-run.md", "performance-notes.md"} {
+		text, err := os.ReadFile("../../docs/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := figureName.FindAllSubmatch(text, -1)
+		if len(names) == 0 {
+			t.Errorf("docs/%s names no figure", file)
+		}
+		for _, match := range names {
+			if name := string(match[1]); !measured[name] {
+				t.Errorf("docs/%s names %s, which no series measures", file, name)
+			}
 		}
 	}
 }
