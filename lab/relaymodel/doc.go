@@ -20,7 +20,7 @@
 //	handover.go, handovers.go                 transaction.go; settle.go: closeResolved
 //	inflight.go                               claim.go: dispatch; state.go: low
 //	life.go                                   heartbeat.go: meet; state.go: covering
-//	held.go, turner.go                        tenant.go
+//	held.go, turns.go, turner.go              tenant.go
 //	pause.go, prober.go                       topic.go
 //	publisher.go                              transaction.go: publish; goroutines.go: refusals
 //	relay.go: Run                             life.go: stepsOfEnd

@@ -61,7 +61,7 @@
 //	read              consistency: doc.go, token.go, reader.go, waiters.go
 //
 // The other files of the core can be read when their subject comes up. In outbox the subjects are
-// the tenants (tenants.go, shares.go, held.go, turner.go), the pauses of topics (pause.go,
+// the tenants (tenants.go, shares.go, held.go, turns.go, turner.go), the pauses of topics (pause.go,
 // prober.go), and the events that a claim does not see (scanner.go, heartbeat.go). In inbox the
 // subjects are the causes of errors (fault.go), crash loops (crashloop.go), events of a newer
 // release (unknown.go), and streams with their budget (stream.go, pulls.go, budget.go). Each other

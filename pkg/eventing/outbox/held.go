@@ -143,64 +143,6 @@ func (a *followUps) noteSkippedPart(from queue.TxSnapshot, part queue.Cursor, te
 	}
 }
 
-// turn returns the next held tenant that has work, and whose rate and share allow a claim. relays
-// is the number of living relays, among which the rate is divided. events is how many events the
-// turn may claim. If after has versions, the turn claims the events behind these versions.
-// Otherwise the turn reads the next page of the tenant's scan. See adaptPages for how the two kinds
-// of turns alternate. h is nil if no tenant can have a turn.
-func (a *followUps) turn(t *tenantRates, f *inFlight, relays int) (h *heldTenant, events int, after []followUp) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now, rate := time.Now(), float64(t.perSecond)/float64(relays)
-	for range len(a.held) {
-		h = a.held[0]
-		a.held = append(a.held[1:], h)
-		sending, room := f.ofTenant(h.name)
-		h.saved.earn(sending, rate, len(a.held), now)
-		if events = h.saved.allowance(room, rate); events == 0 {
-			h.behindAt = now // without a turn it is unknown whether the tenant has caught up
-			continue
-		}
-		if len(h.parts) == 0 {
-			h.begin(a.seen, a.met.life, now)
-		}
-		page := len(h.parts) > 0
-		// Pages must not add more versions than a claim takes, so many versions end the pages. One page
-		// comes before each look in any case: looks that take events leave as many versions as they take.
-		look := h.pagesLeft <= 0 || len(h.published.list) >= turnRows && h.pagesLeft < h.pages
-		switch {
-		case len(h.published.list) > 0 && !now.Before(h.published.dueAt) && (!page || look):
-			h.pagesLeft = max(1, h.pages)
-			return h, events, h.published.take(max(events, h.versions))
-		case page:
-			h.pagesLeft--
-			return h, events, nil
-		}
-	}
-	return nil, 0, nil
-}
-
-// turned notes c, the claim of a turn. The turn ended at the time now.
-func (a *followUps) turned(h *heldTenant, c claimResult, now time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	h.saved.spend(c.events())
-	if c.full() || c.cutShort() {
-		h.behindAt = now
-	}
-}
-
-// withoutTurns notes that no turn was possible until the time now. So the relay does not know
-// whether a tenant has caught up, and tenants save up no events for the time without turns.
-func (a *followUps) withoutTurns(now time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, h := range a.held {
-		h.behindAt = now
-		h.saved.skip(now)
-	}
-}
-
 // releaseCaughtUp releases the tenants that have caught up. shared says that several tenants are
 // active. If shared is false, releaseCaughtUp releases all held tenants. Claims then take the
 // events of released tenants again, and a scan for all tenants finds the events that were skipped.
@@ -215,37 +157,6 @@ func (a *followUps) releaseCaughtUp(f *inFlight, shared bool, now time.Time) {
 			a.release(h)
 		}
 	}
-}
-
-// begin starts the tenant's scan if claims or scans have skipped events of the tenant. The scan
-// ends at seen, the snapshot of the last claim of new events, because later claims note the events
-// that they skip in h.low. If a turn has a later snapshot than seen, the scan ends at the turn's
-// snapshot, because the turn may have left events that seen did not see.
-func (h *heldTenant) begin(seen queue.TxSnapshot, in life, now time.Time) {
-	from := h.low
-	if h.leftLow != "" && !now.Before(h.leftAt) {
-		from, h.leftLow, h.leftAt = queue.Earliest(from, h.leftLow), "", time.Time{}
-	}
-	if from == "" && len(h.skipped) == 0 {
-		return
-	}
-	h.scanningLow, h.life, h.began = queue.Earliest(from, h.skippedLow), in, true
-	if from != "" {
-		h.parts = from.Until(queue.Latest(seen, h.seen))
-	}
-	// The newest events come first, because they may be wanted most.
-	h.parts = append(h.parts, h.skipped...)
-	h.low, h.skipped, h.skippedLow = "", nil, ""
-}
-
-// left notes that a turn could not claim some events, because other sessions have locked or leased
-// them. seen is the snapshot of the turn. low is a snapshot of the life begun that did not see these events. until is
-// when the events may be free.
-func (a *followUps) left(h *heldTenant, low queue.TxSnapshot, begun life, seen queue.TxSnapshot, until time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	h.seen = queue.Latest(h.seen, seen)
-	h.leftLow, h.leftAt = queue.Earliest(h.leftLow, a.met.low(low, begun)), soonest(h.leftAt, until)
 }
 
 // follow adds a published version, which justifies a claim from the time at on.
@@ -269,35 +180,4 @@ func (a *followUps) release(h *heldTenant) {
 		a.dropExcess()
 		signal(a.wakeClaims)
 	}
-}
-
-// turnFollowed ends a turn's claim behind published versions. The claimed events are in flight,
-// and seen is the snapshot of the claim. rest are the versions behind which the claim had no room to
-// look. A scan from the snapshot from finds the events that the
-// claim had to leave, such as events of paused types. from is empty if the claim left no events.
-func (a *followUps) turnFollowed(h *heldTenant, rest []followUp, from, seen queue.TxSnapshot, life life, paused []string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	h.seen, from = queue.Latest(h.seen, seen), a.met.low(from, life)
-	a.noteSkippedTypes(from, paused...)
-	h.low = queue.Earliest(h.low, from)
-	h.published.giveBack(rest)
-}
-
-// turnScanned ends a turn's claim in the page p. The claim has skipped events of the types in
-// paused.
-func (a *followUps) turnScanned(h *heldTenant, p queue.Page, paused []string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.noteSkippedTypes(a.met.low(h.scanningLow, h.life), paused...)
-	if h.parts = behind(h.parts, p); len(h.parts) == 0 {
-		h.scanningLow = ""
-	}
-}
-
-// turnFailed gives back the published versions that a failed turn has taken.
-func (a *followUps) turnFailed(h *heldTenant, after []followUp) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	h.published.giveBack(after)
 }
