@@ -177,7 +177,7 @@ func UnverifiedServer(url string) (host string) {
 	if unverified(config.Host, config.TLSConfig) {
 		return config.Host
 	}
-	// Fallbacks has the further hosts, and the plain connection of sslmode=prefer.
+	// config.Fallbacks has the other hosts of the URL and, with sslmode=prefer, each host without TLS.
 	for _, fallback := range config.Fallbacks {
 		if unverified(fallback.Host, fallback.TLSConfig) {
 			return fallback.Host

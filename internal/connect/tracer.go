@@ -69,7 +69,7 @@ type operation struct {
 	// told says that no statement of a batch gets a further span. The batch has only one statement,
 	// or a statement has failed already. pgx reports the same error for the statements behind it.
 	told bool
-	// ended keeps the second end of a batch that fails early from being counted.
+	// ended says that the end was counted. pgx ends a batch that fails early twice.
 	ended bool
 }
 

@@ -18,7 +18,8 @@ import (
 	"example.com/lockstep/pkg/eventing/instrument"
 )
 
-// answered is the code of the error that idempotency_refuses raises.
+// answered is the code of the error that idempotency_refuses (migration 01002 of video) raises. The class LS has the
+// codes of Lockstep's own SQL functions.
 const answered = "LS005"
 
 // Remember queues the answer on b. The statement waits while the transaction of a concurrent

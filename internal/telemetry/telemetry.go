@@ -160,8 +160,8 @@ func pushes(signal string) (bool, error) {
 // slice, which keeps the whole text in memory. So code that puts a client's text into a span copies a part.
 const maxAttributeBytes = 1 << 10
 
-// limits returns the limits of the standard variables. It adds a bound for texts if these variables
-// set none.
+// limits returns the limits of spans, as the standard variables OTEL_* set them. If they set no limit of
+// the texts in attributes, it is maxAttributeBytes.
 func limits() trace.SpanLimits {
 	l := trace.NewSpanLimits()
 	if l.AttributeValueLengthLimit < 0 {

@@ -83,7 +83,7 @@ const mostAttempts = 2
 // failed reports whether the result has a failure.
 func (b *batch) failed() bool { return b.outage || b.refused }
 
-// fail is "failed", for the event t, with the failure of Relay.settlement and Relay.reject.
+// fail is "failed", for the event t, with the failure of Relay.settlement and Relay.refuse.
 func (s *state) fail(b *batch, t int) {
 	w := &s.db.rows[t]
 	w.token, w.fresh, w.retry = 0, false, true

@@ -44,26 +44,32 @@
 //
 // # Reading
 //
-// The core has some 6,000 lines with their comments, besides its tests. The list has the files of the
+// The core has some 6,500 lines with their comments, besides its tests. The list has the files of the
 // core in the order in which an event passes through them. Where it names a section of a doc.go, read
 // the doc.go up to that section:
 //
 //	the event         event.go, message.go
-//	written           outbox: append.go
+//	written           outbox: append.go, insert.go
 //	handed over       outbox: handover.go, handovers.go
 //	found and leased  outbox/queue: doc.go, claim.go, claim.sql
 //	published         outbox: doc.go to "Goroutines", relay.go, scheduler.go, claimer.go,
-//	                  publisher.go, settlement.go, settler.go, unsettled.go;
+//	                  inflight.go, publisher.go, settlement.go, settler.go, unsettled.go;
 //	                  outbox/queue: settle.go, settle.sql
 //	received          inbox: doc.go to "Another history", consumer.go, delivery.go
-//	applied           inbox: apply.go, store.go, decide.go, rows.go
+//	applied           inbox: apply.go, accept.go, decide.go, rows.go, acks.go
 //	repaired          inbox: blocked.go, repair.go, owner.go; projection: projection.go
 //	read              consistency: doc.go, token.go, reader.go, waiters.go
 //
+// In these files look for: the statement with the lease and its condition (insert.go), the events
+// that a claim may take (claim.sql), the order of the requests of one aggregate (publisher.go), the one
+// transaction of a batch (apply.go), the first sight of an event (accept.go), the table of versions (decide.go),
+// and the three sources of an answer (reader.go).
+//
 // The other files of the core can be read when their subject comes up. In outbox the subjects are
 // the tenants (tenants.go, shares.go, held.go, turns.go, turner.go), the pauses of topics (pause.go,
-// prober.go), and the events that a claim does not see (scanner.go, heartbeat.go). In inbox the
-// subjects are the causes of errors (fault.go), crash loops (crashloop.go), events of a newer
+// prober.go), the events that a claim does not see (scanner.go, heartbeat.go), and the work that one
+// goroutine leaves for another (followups.go). In inbox the subjects are the causes of errors
+// (fault.go), the rows of failed events (store.go), crash loops (crashloop.go), events of a newer
 // release (unknown.go), and streams with their budget (stream.go, pulls.go, budget.go). Each other
 // package can be read by itself.
 //

@@ -40,7 +40,8 @@ type delivery struct {
 	// putOffs counts how many times the event was put off because of another transaction's lock,
 	// because events of several aggregates met a time limit, or because of idle.
 	putOffs int
-	// idle says that the event's transaction was ended as idle while the event was alone.
+	// idle says that the server has once ended a transaction of this event alone because no statement
+	// came (SQLSTATE 25P03).
 	idle bool
 	// bisections counts the batches that contained the event, failed, and were halved.
 	bisections int

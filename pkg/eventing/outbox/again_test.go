@@ -27,7 +27,7 @@ func (r *Relay) claimRetries(t *testing.T, claimed chan<- *leasedBatch) {
 
 // isRefused is the result of a batch whose first event the broker has refused.
 func isRefused(h *leasedBatch) publishResult {
-	return publishResult{h, report{err: status.Error(codes.InvalidArgument, "bad"), rejected: true, requests: 1}}
+	return publishResult{h, report{err: status.Error(codes.InvalidArgument, "bad"), refused: true, requests: 1}}
 }
 
 // settleUnanswered settles a result. The relay does not get the answer, so the result stays in flight.

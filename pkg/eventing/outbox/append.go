@@ -109,11 +109,14 @@ func check(events []eventing.Event) error {
 	return nil
 }
 
+// Codes of errors that SQL functions of this repository raise. Their class is LS, for Lockstep: Postgres and
+// the SQL standard use no class with an L or an S in front. LS003 does not leave outbox_refuses, and LS005 is
+// that of idempotency keys.
 const (
-	// skipped is the code of the error that outbox_refuses raises if the version before is
+	// skipped is raised by outbox_refuses (migration 00203 of the outbox) if the version before is
 	// missing. If the version is taken, outbox_refuses raises the error of the unique key.
 	skipped = "LS002"
-	// epochEnded is the code of the error that outbox_refuses_epoch raises.
+	// epochEnded is raised by outbox_refuses_epoch (migration 00207 of the outbox).
 	epochEnded = "LS004"
 )
 

@@ -44,9 +44,9 @@ func (r *Relay) step(ctx context.Context, s *claimSchedule, claimed chan<- *leas
 		if wakeup {
 			signal(r.wakeups)
 		}
-		backoff.Sleep(ctx, min(time.Until(until), heartbeatEvery), r.followUps.wakeClaims)
+		backoff.Sleep(ctx, min(time.Until(until), longestWait), r.followUps.wakeClaims)
 	default:
-		r.waitForWork(ctx, min(time.Until(until), heartbeatEvery))
+		r.waitForWork(ctx, min(time.Until(until), longestWait))
 	}
 }
 
@@ -57,7 +57,7 @@ func (r *Relay) claimWithRoom(ctx context.Context, s *claimSchedule, paused []st
 		if wakeup {
 			signal(r.wakeups)
 		}
-		backoff.Sleep(ctx, heartbeatEvery, r.inFlight.room[byClaim])
+		backoff.Sleep(ctx, longestWait, r.inFlight.room[byClaim])
 		return
 	}
 	if err := r.claimNew(ctx, s, paused, claimed); err != nil {

@@ -56,6 +56,22 @@
 //	published  published_at is set
 //	parked     parked_at is set, last_error says why
 //
+// # Lows and lives
+//
+// A relay remembers snapshots of the database where others remember a position or a time, because
+// a transaction with a lower id, or an earlier timestamp, can commit later. A low is such a snapshot,
+// taken so early that it saw none of some unfinished events: all of them became visible later. So
+// a scan of the rows that the low did not see finds these events. Each goroutine keeps the lows of its work:
+// of claims on their way, batches in flight, open handovers, scans that are due or running, and held
+// tenants. The earliest of them is the low of the relay, which a heartbeat writes into the relay's
+// row of the table of relays. If the relay dies, another relay scans from that low.
+//
+// A life is the time between two starts of the database's server, by a restart, a recovery or a failover.
+// After a start, transactions may have ids that an earlier snapshot has seen. So a snapshot says
+// nothing about the events of another life, and a low is kept with its life. When a relay meets a
+// server in a new life, it scans from a low that covers all of its work, and lows of the former life
+// stand for that low from then on (life.go).
+//
 // # Invariants
 //
 //   - A relay sends an aggregate's events in the order of their versions, from the oldest pending
@@ -85,10 +101,7 @@
 // when a server refuses a claim. One listens for notifications, and one removes old published events if
 // a retention is set.
 //
-// A heartbeat updates the relay's row in the table of relays. The row contains the relay's low
-// watermark, or low for short. The low is a database snapshot in which none of the relay's
-// unfinished events was visible yet. If the relay dies, another relay scans the rows that the low
-// did not see.
+// A heartbeat updates the relay's row in the table of relays, which contains the relay's low.
 //
 // A slow or failed statement of a scan, a turn, a probe or a heartbeat does not stop the
 // claims of new events, with one exception: a server that has been replaced, or whose statistics an
@@ -236,7 +249,7 @@
 //
 // # Faults
 //
-// A rejection (INVALID_ARGUMENT for a message sent alone) spends an attempt. If the broker refuses
+// A refusal (INVALID_ARGUMENT for a message sent alone) spends an attempt. If the broker refuses
 // a request of several messages, its answer does not say which message is bad. So the relay sends
 // the oldest message alone, and then more messages at a time. A refusal counts once, even if the answer of the
 // statement that writes it is lost, and the relay claims the event again before it repeats the statement.
@@ -248,9 +261,9 @@
 // paused, the relay sends the topic only probes of one event, with a capped, jittered backoff. Other
 // topics go on.
 //
-// Rejections of three different aggregates, with no success since the first of them, also count as
+// Refusals of three different aggregates, with no success since the first of them, also count as
 // a fault of the topic, such as its schema or a policy. They pause the topic. From then on
-// rejections spend no attempt and park no event. Only the attempts that the first two aggregates
+// refusals spend no attempt and park no event. Only the attempts that the first two aggregates
 // spent before the pause are lost. The first probe of such a topic is one event. The second probe
 // consists of events of up to four aggregates, the third probe of up to sixteen, and each later
 // probe of up to 64. Each of these events is sent in a request of its own. The relay prefers
@@ -258,7 +271,7 @@
 // although the topic works, one success among the probes shows that the topic works.
 //
 // If the topic accepts another aggregate's event after a refusal, the refused event is at fault and
-// not the topic. Later rejections of the refused event spend its attempts. If only one or two
+// not the topic. Later refusals of the refused event spend its attempts. If only one or two
 // aggregates write to a topic and are refused, their events are parked in the end, like a bad event
 // among good events. If three aggregates write and all of them are refused, the topic stays paused,
 // and the three aggregates wait until another aggregate writes.

@@ -36,9 +36,9 @@ func ExampleOptions() {
 
 	relay := outbox.NewRelay(db.Pool, client, map[string]string{"order": topic}, slog.New(slog.DiscardHandler), func() {},
 		outbox.Options{
-			MaxAttempts:      2,
-			RejectionBackoff: backoff.Policy{Base: time.Millisecond, Cap: time.Second},
-			OutageBackoff:    backoff.Policy{Cap: 10 * time.Second},
+			MaxAttempts:    2,
+			RefusalBackoff: backoff.Policy{Base: time.Millisecond, Cap: time.Second},
+			OutageBackoff:  backoff.Policy{Cap: 10 * time.Second},
 			OnRefused: func(_ context.Context, r outbox.Refusal) {
 				fmt.Printf("attempt %d of %s: %v, parked: %v\n", r.Attempt, r.Event.Key(), r.Err, r.Parked)
 				if r.Parked {

@@ -47,25 +47,29 @@ const (
 // Handover are valid, and hand over nothing.
 type Handover struct {
 	relay *Relay
-	// The other fields are set by Append. low is a snapshot of the server's life that is the field life, which
-	// did not see the event. opened is when
-	// the handover was opened. The lease begins at since, by the database's clock, which is that time
-	// or up to clockError earlier. size is the size of the payload. hasUnleased says that the
-	// transaction has events without a lease. tx is the transaction of the event. uncertain says that
-	// the event may not exist although a transaction has committed.
-	event       eventing.Event
-	low         queue.TxSnapshot
-	life        life
-	opened      time.Time
-	since       time.Time
-	clockError  time.Duration
-	size        int
-	hasUnleased bool
+
+	// Append sets the fields below.
+	event eventing.Event
+	size  int // of the payload, in bytes
+	// low is a snapshot, taken in the life below, that did not see the event.
+	low    queue.TxSnapshot
+	life   life
+	opened time.Time // when Append was called
+	// The lease begins at since, by the database's clock. That is the time opened, or up to clockError
+	// earlier.
+	since      time.Time
+	clockError time.Duration
+	// tx is the transaction of the event. hasUnleased says that it has events without a lease.
 	tx          pgx.Tx
-	uncertain   bool
-	// leaseOver says that the lease is over. The lock of inFlight guards it. leaseUncertain says that a
-	// statement has failed that may have taken the lease from the event. Only the settler uses it.
-	leaseOver, leaseUncertain bool
+	hasUnleased bool
+	// uncertain says that the event may not exist although a transaction has committed.
+	uncertain bool
+
+	// leaseOver says that the lease is over. The lock of inFlight guards it.
+	leaseOver bool
+	// leaseUncertain says that a statement has failed that may have taken the lease from the event.
+	// Only the settler uses it.
+	leaseUncertain bool
 }
 
 // Handover returns the handover of a transaction that is about to begin. A nil Relay returns nil.

@@ -122,7 +122,8 @@ func (a *followUps) lowOfLists(these func(kind string) bool) queue.TxSnapshot {
 
 // heartbeatWritten records the answer b to a heartbeat. If the relay has inherited events of dead relays
 // or of no relay, it scans for them. restart says that the relay's row is new, or that the database's
-// server has changed since the heartbeat before. Then the scan begins at the relay's own low, too.
+// server has changed since the heartbeat before. Then the scan begins at b.Low, which covers the relay's own
+// unfinished events, too.
 func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, restart bool) {
 	a.mu.Lock()
 	a.aliveRelays = b.Alive

@@ -8,44 +8,55 @@ import (
 )
 
 // heldTenant is a tenant whose events leave in turns. The relay's other claims and scans skip these
-// events. The fields low, scanningLow, leftLow and skippedLow are snapshots that did not see
-// certain unfinished events, and so count for the relay's low watermark.
+// events. low, scanningLow, leftLow and skippedLow are lows of its unfinished events, so the relay's
+// low is not later than they are.
 type heldTenant struct {
 	name string
-	// The snapshot low saw none of the tenant's events that claims have skipped since the tenant's
-	// scan began. scanningLow saw none of the events that the running scan reads. life is the life of the
-	// server in which that scan was begun. leftLow saw none of the events that a turn could not claim because
-	// another session had locked or leased them. A scan for the locked and leased events is due at leftAt.
-	// parts are the unread parts of the running scan. began says that a scan of the tenant has begun.
-	low, scanningLow, leftLow queue.TxSnapshot
-	life                      life
-	leftAt                    time.Time
-	parts                     []queue.Cursor
-	began                     bool
-	// skipped are the parts of the table in which scans for all tenants have skipped the
-	// tenant's events. skippedLow saw none of these events. seen is the latest snapshot of the
-	// turns. The tenant's scan reads up to seen, because a turn may have left events that no
-	// claim of new events has seen yet.
-	skipped          []queue.Cursor
-	skippedLow, seen queue.TxSnapshot
-	// pages is how many turns read pages of the scan, as long as it has pages left, before a turn
-	// claims events behind published versions again. pagesLeft counts these turns down. Only the
-	// goroutine of the turns uses these fields.
-	pages, pagesLeft int
-	// rows is how many rows a page of the scan reads, unless the turn may claim more events. A page
-	// that is full of the tenant's events should have about as many rows as a turn claims, because
-	// a claim also looks at the rows that it leaves. again says that the next page reads rows again,
-	// most of which the last claim has taken. versions is how many published versions a claim
-	// takes, unless the turn may claim more events. Only the goroutine of the turns uses these
-	// fields.
-	rows, versions int
-	again          bool
-	// behindAt is the last time at which the tenant may have had more events than a turn took.
-	behindAt time.Time
-	// saved has the number of events that the tenant's rate allows.
-	saved savings
+
+	// low is a low of the events that claims have skipped since the tenant's scan began.
+	low queue.TxSnapshot
+
+	// The running scan of the tenant. parts are its unread parts, scanningLow is a low of the events that
+	// it reads, and life is the life in which it began.
+	parts       []queue.Cursor
+	scanningLow queue.TxSnapshot
+	life        life
+	began       bool // a scan of the tenant has begun, now or earlier
+
+	// leftLow is a low of the events that a turn could not claim, because another session had locked or
+	// leased them. A scan for these events is due at leftAt.
+	leftLow queue.TxSnapshot
+	leftAt  time.Time
+
+	// skipped are the parts of the table in which scans for all tenants have skipped the tenant's
+	// events. skippedLow is a low of these events.
+	skipped    []queue.Cursor
+	skippedLow queue.TxSnapshot
+	// seen is the latest snapshot of the turns. The tenant's scan reads up to seen, because a turn may
+	// have left events that no claim of new events has seen yet.
+	seen queue.TxSnapshot
+
 	// published has the tenant's published versions, which are not in followUps.published.
 	published versions
+	// saved has the number of events that the tenant's rate allows.
+	saved savings
+	// behindAt is the last time at which the tenant may have had more events than a turn took.
+	behindAt time.Time
+
+	// Only the goroutine of the turns uses the fields below.
+
+	// pages is how many turns read pages of the scan, while the scan has pages left, before a turn
+	// claims events behind published versions again. pagesLeft counts these turns down.
+	pages, pagesLeft int
+	// rows is how many rows a page of the scan reads. If the turn may claim more events than that, the
+	// page has a row for each event. In a page that is full of the tenant's events, rows should be about
+	// the number that a turn claims, because a claim also looks at the rows that it leaves.
+	rows int
+	// again says that the next page begins with rows that were read before. The last claim has taken
+	// most of them.
+	again bool
+	// versions is how many published versions a claim takes, unless the turn may claim more events.
+	versions int
 }
 
 // lowest returns a snapshot that saw none of the tenant's unfinished events, except those in

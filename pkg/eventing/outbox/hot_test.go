@@ -124,8 +124,8 @@ func TestABadEventAmongManyIsFoundInFewRequests(t *testing.T) {
 		return nil
 	})
 	rep := r.publisher.publish(t.Context(), t.Context(), withLease(batch), r.pauses["video"])
-	if rep.published != bad-1 || !rep.rejected {
-		t.Errorf("published %d, rejected %v; want the %d before the bad one, and a verdict", rep.published, rep.rejected, bad-1)
+	if rep.published != bad-1 || !rep.refused {
+		t.Errorf("published %d, refused %v; want the %d before the bad one, and a verdict", rep.published, rep.refused, bad-1)
 	}
 	if rep.requests > 60 || messages > 4*versions {
 		t.Errorf("%d requests with %d messages", rep.requests, messages)

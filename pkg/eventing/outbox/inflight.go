@@ -12,24 +12,25 @@ import (
 // leasedBatch is a batch that this relay has claimed, or was handed over, and has not settled yet.
 type leasedBatch struct {
 	events queue.Batch
-	// probe is the state of the topic's pause in which the batch was chosen as a probe, or 0 if
-	// it is no probe. candidate says that the batch was claimed to choose probes from.
-	probe     int
+	// candidate says that the batch was claimed to choose probes from.
 	candidate bool
+	// probe is the state of the topic's pause in which the batch was chosen as a probe, or 0 if
+	// it is no probe.
+	probe int
 	// unresolved is the handover of a transaction that may have rolled back, or nil. Its event is not
-	// sent, and is handed back. leaseOver says that the lease of the event was over before.
+	// sent, and is handed back.
 	unresolved *Handover
-	leaseOver  bool
-	// retry says that a claim of retries has found the batch. answered says that the broker has
-	// answered. again says that a claim has found the batch while it was in flight. The lock of
-	// inFlight guards answered and again.
-	retry, answered, again bool
-	// low and lowBehind are snapshots from which another relay can scan. If the batch does not
-	// begin with a retry, low saw no pending event of the aggregate, and lowBehind saw no pending
-	// event behind the batch. If the batch begins with a retry, low and lowBehind are the snapshot
-	// of the claim, because the events that the claim saw need no scan. Relays find the retry by
-	// its retry time, and Settle makes the event behind the retry a retry, too. Both snapshots are of
-	// the server's life that is the field life.
+	// leaseOver says that the lease of that event was over before.
+	leaseOver bool
+	// retry says that a claim of retries has found the batch.
+	retry bool
+	// answered says that the broker has answered, and again that a claim has found the batch while it
+	// was in flight. The lock of inFlight guards both.
+	answered, again bool
+	// low is a low of the aggregate's pending events, and lowBehind one of those behind the batch, both
+	// in the life below. If the batch begins with a retry, both are the snapshot of the claim, because the
+	// events that the claim saw need no scan: relays find the retry by its retry time, and Settle
+	// makes the event behind the retry a retry, too.
 	low, lowBehind queue.TxSnapshot
 	life           life
 
@@ -72,22 +73,23 @@ type inFlight struct {
 	events, bytes int
 	reserved      int // claims on their way
 	candidates    int // batches to choose probes from, which events and bytes do not include
-	// leased counts the events of each tenant. sending counts the events of each tenant that the
-	// broker has not answered yet, except events that claims of retries have found. retrying
-	// counts the unanswered events that claims of retries have found, for all tenants together.
-	leased   map[string]int
+
+	// The counts of shares.go. leased has all events of each tenant.
+	leased map[string]int
+	// sending has the events of each tenant that the broker has not answered yet, without those of
+	// retrying, which are of all tenants together: claims of retries have found them.
 	sending  map[string]int
 	retrying int
-	// handovers are the open ones. handedTo takes the events of handovers whose transactions have
-	// committed. It is nil unless the relay runs. ending says that the relay is about to end, and
-	// opens no more handovers.
-	handovers map[*Handover]struct{}
-	handedTo  chan<- *leasedBatch
-	ending    bool
-	// Each grant of room has a number. served is the number of each claimant's latest grant.
-	// waiting says which claimants were refused room and still wait for it.
+
+	handovers map[*Handover]struct{} // the open ones, see handovers.go
+	// handedTo takes the events of handovers whose transactions have committed. It is nil unless the
+	// relay runs.
+	handedTo chan<- *leasedBatch
+	ending   bool // the relay is about to end, and opens no more handovers
+
+	// The grants of room.go, which have numbers. served is the number of each claimant's latest grant.
 	served  [claimants]int
-	waiting [claimants]bool
+	waiting [claimants]bool // claimants that were refused room and still wait for it
 	// room has a channel for each claimant. A signal in it says that there may be room again.
 	room [claimants]chan struct{}
 }

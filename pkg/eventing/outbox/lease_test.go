@@ -42,12 +42,12 @@ func TestRenewingEndsWhatIsLostOnly(t *testing.T) {
 	}
 }
 
-func TestWhatIsARejection(t *testing.T) {
+func TestWhatIsARefusal(t *testing.T) {
 	t.Parallel()
 	for code := codes.OK; code <= codes.Unauthenticated; code++ {
 		err := status.Error(code, "x")
-		if got := isRejection(err); got != (code == codes.InvalidArgument) {
-			t.Errorf("%s is a rejection: %v", code, got)
+		if got := isRefusal(err); got != (code == codes.InvalidArgument) {
+			t.Errorf("%s is a refusal: %v", code, got)
 		}
 		topics := map[codes.Code]bool{
 			codes.NotFound: true, codes.PermissionDenied: true, codes.Unauthenticated: true,

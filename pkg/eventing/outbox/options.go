@@ -16,19 +16,19 @@ const (
 	// at fault. With a single attempt the first two aggregates would be parked by then.
 	leastAttempts = 2
 	// mostAttempts is low enough that an event is parked within about two hours, even at the
-	// longest pauses of rejectionPause. Until the event is parked, no alert calls an operator.
+	// longest pauses of refusalPause. Until the event is parked, no alert calls an operator.
 	mostAttempts = 100
 
-	// A retry time further away than queue.MaxRetry counts as due. mostRejectionPause is a minute less, so
+	// A retry time further away than queue.MaxRetry counts as due. mostRefusalPause is a minute less, so
 	// that no retry is due too early if the database's clock steps back by less.
-	mostRejectionPause = queue.MaxRetry - time.Minute
+	mostRefusalPause = queue.MaxRetry - time.Minute
 	// mostOutagePause is short enough that a killed relay's events leave within 30 s even if the
 	// first scan for them fails.
 	mostOutagePause = 10 * time.Second
 )
 
-// rejectionPause is the default pause of an aggregate after a refusal of its event.
-var rejectionPause = backoff.Policy{Base: time.Second, Cap: time.Minute}
+// refusalPause is the default pause of an aggregate after a refusal of its event.
+var refusalPause = backoff.Policy{Base: time.Second, Cap: time.Minute}
 
 // Options has a safe zero value. [NewRelay] clamps values that are out of bounds.
 type Options struct {
@@ -54,9 +54,9 @@ type Options struct {
 	// MaxAttempts is how many refusals by the broker make the relay park an event. 0 or less
 	// means 5. Other values are clamped to 2…100.
 	MaxAttempts int
-	// RejectionBackoff is the pause of an aggregate after a refusal of its event. The zero value
+	// RefusalBackoff is the pause of an aggregate after a refusal of its event. The zero value
 	// means a Base of 1 s and a Cap of 1 min. Pauses are clamped to 4 min.
-	RejectionBackoff backoff.Policy
+	RefusalBackoff backoff.Policy
 	// OutageBackoff is how long claims pause after a failure of the database, and how long a topic
 	// and its aggregates pause after a failure of the broker. The zero value means a Base of 200 ms
 	// and a Cap of 5 s. Pauses are clamped to 10 s. OutageBackoff does not apply to the writing of
@@ -84,7 +84,7 @@ func (o Options) within() Options {
 		o.MaxAttempts = maxAttempts
 	}
 	o.MaxAttempts = min(max(o.MaxAttempts, leastAttempts), mostAttempts)
-	o.RejectionBackoff = o.RejectionBackoff.Within(rejectionPause, mostRejectionPause)
+	o.RefusalBackoff = o.RefusalBackoff.Within(refusalPause, mostRefusalPause)
 	o.OutageBackoff = o.OutageBackoff.Within(outagePause, mostOutagePause)
 	return o
 }
@@ -119,11 +119,11 @@ func (r *Relay) observeRefusals(ctx context.Context, written []*unsettled) {
 	}
 	for _, u := range written {
 		f := u.settlement.Failure
-		if f == nil || !f.Rejected {
+		if f == nil || !f.Refused {
 			continue
 		}
 		e := u.batch.events[u.settlement.Published]
-		refusal := Refusal{Event: e.Event, Attempt: e.Rejections + 1, Parked: f.Park, Err: u.report.err}
+		refusal := Refusal{Event: e.Event, Attempt: e.Refusals + 1, Parked: f.Park, Err: u.report.err}
 		refusal.Event.Payload = nil
 		r.calls.Add(ctx, "OnRefused", func(ctx context.Context) { r.options.OnRefused(refusal.Event.InTrace(ctx), refusal) })
 	}

@@ -52,7 +52,7 @@ func TestRefusalsAreObserved(t *testing.T) {
 		attempts, parked int
 	}
 	seen := make(chan written, 10)
-	b.startWith(t, Options{MaxAttempts: 3, RejectionBackoff: quickly, OnRefused: func(_ context.Context, r Refusal) {
+	b.startWith(t, Options{MaxAttempts: 3, RefusalBackoff: quickly, OnRefused: func(_ context.Context, r Refusal) {
 		seen <- written{r, b.count(t, attempted), b.count(t, parked)}
 	}})
 	for n := 1; n <= 3; n++ {
@@ -109,7 +109,7 @@ func TestAHookThatBlocksDelaysNoEvent(t *testing.T) {
 	b.append(t, "bad", 1, 1)
 	b.setFault(refuse("bad"))
 	blocked := make(chan struct{}, 1)
-	stop := b.startWith(t, Options{MaxAttempts: 2, RejectionBackoff: quickly, OnRefused: func(ctx context.Context, _ Refusal) {
+	stop := b.startWith(t, Options{MaxAttempts: 2, RefusalBackoff: quickly, OnRefused: func(ctx context.Context, _ Refusal) {
 		blocked <- struct{}{}
 		<-ctx.Done()
 	}})
@@ -128,14 +128,14 @@ func TestOptionsHaveBounds(t *testing.T) {
 		}
 	}
 	day := backoff.Policy{Base: 24 * time.Hour, Cap: 24 * time.Hour}
-	o := Options{RejectionBackoff: day, OutageBackoff: day}.within()
-	if o.RejectionBackoff.Cap >= queue.MaxRetry || o.RejectionBackoff.Base >= queue.MaxRetry {
-		t.Errorf("%+v: the queue takes such a retry for one without a time", o.RejectionBackoff)
+	o := Options{RefusalBackoff: day, OutageBackoff: day}.within()
+	if o.RefusalBackoff.Cap >= queue.MaxRetry || o.RefusalBackoff.Base >= queue.MaxRetry {
+		t.Errorf("%+v: the queue takes such a retry for one without a time", o.RefusalBackoff)
 	}
 	if o.OutageBackoff.Cap != mostOutagePause || o.OutageBackoff.Base != mostOutagePause {
 		t.Errorf("%+v after an outage", o.OutageBackoff)
 	}
-	if o = (Options{}).within(); o.RejectionBackoff != rejectionPause || o.OutageBackoff != outagePause {
+	if o = (Options{}).within(); o.RefusalBackoff != refusalPause || o.OutageBackoff != outagePause {
 		t.Errorf("%+v in place of zero values", o)
 	}
 }
@@ -144,13 +144,13 @@ func TestPausesFollowTheOptions(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r := NewRelay(b.db, b.client, b.topics, slog.New(slog.DiscardHandler), func() {},
-		Options{RejectionBackoff: quickly, OutageBackoff: quickly})
+		Options{RefusalBackoff: quickly, OutageBackoff: quickly})
 	bad := batchOf(1, 1)
-	rejected := report{rejected: true, err: status.Error(codes.InvalidArgument, "bad")}
+	refused := report{refused: true, err: status.Error(codes.InvalidArgument, "bad")}
 	var s claimSchedule
 	p := r.pauses["video"]
 	for range 50 {
-		o := r.settlement(t.Context(), publishResult{&leasedBatch{events: bad}, rejected})
+		o := r.settlement(t.Context(), publishResult{&leasedBatch{events: bad}, refused})
 		wait, _ := p.failed(status.Error(codes.NotFound, "no such topic"), p.state)
 		r.claimFailed(t.Context(), &s, context.DeadlineExceeded)
 		claims := time.Until(s.pausedUntil) // less than the pause, however slow this is

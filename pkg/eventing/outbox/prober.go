@@ -39,7 +39,7 @@ func (r *Relay) probeLoop(ctx, flying context.Context, claimed chan<- *leasedBat
 
 // probe probes each paused topic that is due. again is when the caller must call probe again.
 func (r *Relay) probe(ctx context.Context, claimed chan<- *leasedBatch) (again time.Time) {
-	again = time.Now().Add(heartbeatEvery)
+	again = time.Now().Add(longestWait)
 	for _, p := range r.pauses {
 		if state := p.startProbe(); state != 0 {
 			r.probeTopic(ctx, p, state, claimed)
@@ -55,7 +55,7 @@ func (r *Relay) probe(ctx context.Context, claimed chan<- *leasedBatch) (again t
 // after a pause, and does not affect other topics.
 func (r *Relay) probeTopic(ctx context.Context, p *topicPause, state int, claimed chan<- *leasedBatch) {
 	if !r.inFlight.hasRoomForProbes() {
-		p.postpone(state, heartbeatEvery/10)
+		p.postpone(state, longestWait/10)
 		return
 	}
 	ctx, done := context.WithTimeout(ctx, probeTimeout)
@@ -76,11 +76,11 @@ func (r *Relay) probeTopic(ctx context.Context, p *topicPause, state int, claime
 	case len(p.scan.parts) > 0:
 		p.postpone(state, 0)
 	case retryIn > 0:
-		p.postpone(state, min(retryIn, heartbeatEvery))
+		p.postpone(state, min(retryIn, longestWait))
 	case r.inFlight.has(func(b queue.Batch) bool { return slices.Contains(p.types, b[0].AggregateType) }): // their results decide
-		p.postpone(state, heartbeatEvery/10)
+		p.postpone(state, longestWait/10)
 	case !all:
-		p.postpone(state, min(time.Until(p.scan.notBefore), heartbeatEvery))
+		p.postpone(state, min(time.Until(p.scan.notBefore), longestWait))
 	case p.resumeIdle(state): // no event waits for the topic
 		r.followUps.topicResumed(p.types)
 	}
@@ -144,9 +144,9 @@ type probeScan struct {
 	notBefore time.Time
 }
 
-// claimPaused claims candidates in the next page of p's scan. all says that this was the last
-// page, and that no page had a candidate. A failed page ends the scan. Until a new scan may begin,
-// searches find retries only.
+// claimPaused claims candidates in the next page of p's scan. all says that this was the last page, and
+// that no page of the scan had a candidate. A failed page ends the scan. The next scan begins after a
+// pause, in which searches find retries only.
 func (r *Relay) claimPaused(ctx context.Context, claim queue.Claim, p *topicPause) (b claimResult, all bool, err error) {
 	s := &p.scan
 	if len(s.parts) == 0 && time.Now().Before(s.notBefore) {

@@ -52,14 +52,14 @@ const (
 )
 
 // report is the result of publishing a batch. published is how many events of the batch, from the
-// first on, the broker has acknowledged. err is the failure of the next event, or nil. rejected
-// says that the broker refused that event. If rejected is false, err is an outage. Later events
+// first on, the broker has acknowledged. err is the failure of the next event, or nil. refused
+// says that the broker refused that event. If refused is false, err is an outage. Later events
 // were not sent, or it is unknown whether they arrived.
 type report struct {
 	published int
 	requests  int
 	err       error
-	rejected  bool
+	refused   bool
 	wait      time.Duration // after an outage, before the next try
 	took      time.Duration
 	ended     time.Time
@@ -78,7 +78,7 @@ func (p publisher) publish(ctx, flying context.Context, h *leasedBatch, pause *t
 	batch := h.events
 	topic, ok := p.topics[batch[0].AggregateType]
 	if !ok {
-		return report{rejected: true, err: fmt.Errorf("no topic for aggregate type %q", batch[0].AggregateType)}
+		return report{refused: true, err: fmt.Errorf("no topic for aggregate type %q", batch[0].AggregateType)}
 	}
 	for most := maxRequestMessages; len(batch) > 0; {
 		if ctx.Err() != nil || !pause.admits(h.probe) || !h.validFor(publishTimeout) {
@@ -87,7 +87,7 @@ func (p publisher) publish(ctx, flying context.Context, h *leasedBatch, pause *t
 		n := min(most, fitting(batch))
 		err := p.request(flying, topic, batch[:n])
 		rep.requests++
-		if n > 1 && isRejection(err) {
+		if n > 1 && isRefusal(err) {
 			// The answer does not say which event of the request is bad. So the oldest event is
 			// sent alone, and then more events at a time, because the other events may be good.
 			n, most = 1, 1
@@ -95,7 +95,7 @@ func (p publisher) publish(ctx, flying context.Context, h *leasedBatch, pause *t
 			rep.requests++
 		}
 		if err != nil {
-			rep.err, rep.rejected = err, isRejection(err)
+			rep.err, rep.refused = err, isRefusal(err)
 			return rep
 		}
 		rep.published += n
@@ -145,9 +145,9 @@ func (p publisher) logPublished(ctx context.Context, batch queue.Batch, ids []st
 	}
 }
 
-// isRejection reports whether the broker refused the message itself. Any other error is a fault
+// isRefusal reports whether the broker refused the message itself. Any other error is a fault
 // of the network, the topic or the quota, which passes with time or is repaired by an operator.
-func isRejection(err error) bool {
+func isRefusal(err error) bool {
 	return err != nil && status.Code(err) == codes.InvalidArgument
 }
 
@@ -185,9 +185,9 @@ func (r *Relay) updatePause(ctx, flying context.Context, p *topicPause, h *lease
 	}
 	paused := false
 	switch {
-	case rep.rejected:
+	case rep.refused:
 		v := p.refusal(key, h.probe)
-		rep.rejected, rep.wait, paused = v.onEvent, v.wait, v.paused
+		rep.refused, rep.wait, paused = v.onEvent, v.wait, v.paused
 		if v.resumed {
 			r.followUps.topicResumed(p.types)
 		}

@@ -140,7 +140,7 @@ func TestADrainIsNoTopicFailure(t *testing.T) {
 	land()
 	for range pauseAfter {
 		h := withLease(batchOf(1, 1))
-		if rep := r.send(t.Context(), results, h); rep.err == nil || rep.rejected {
+		if rep := r.send(t.Context(), results, h); rep.err == nil || rep.refused {
 			t.Fatalf("report %+v", rep)
 		}
 	}

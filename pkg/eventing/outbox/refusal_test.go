@@ -74,9 +74,9 @@ func TestAParkedEventIsForgottenByItsTopic(t *testing.T) {
 	t.Parallel()
 	r, bad := newBench(t).newRelay(t), batchOf(1, 1)
 	key, known := bad[0].Key(), r.pauses["video"].knownBad
-	rep := report{rejected: true, err: status.Error(codes.InvalidArgument, "bad")}
+	rep := report{refused: true, err: status.Error(codes.InvalidArgument, "bad")}
 	for _, attempts := range []int{maxAttempts - 2, maxAttempts - 1} {
-		known[key], bad[0].Rejections = true, attempts
+		known[key], bad[0].Refusals = true, attempts
 		o := r.settlement(t.Context(), publishResult{&leasedBatch{events: bad}, rep})
 		if last := attempts == maxAttempts-1; o.Failure.Park != last || known[key] == last {
 			t.Errorf("refused after %d attempts: parked %v, known %v", attempts, o.Failure.Park, known[key])

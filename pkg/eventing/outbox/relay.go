@@ -139,7 +139,7 @@ func (r *Relay) onNotify(notify.Notification) { signal(r.wakeups) }
 // After that Run has up to 0.8 seconds to write the results and to hand back its leases. Then Run
 // returns nil. Run keeps these limits even if the database hangs. A Relay can run only once.
 //
-// If a topic is not named in full, Run returns an error at once. The broker would reject each event of its
+// If a topic is not named in full, Run returns an error at once. The broker would refuse each event of its
 // type by itself, and the relay would park them.
 //
 // Run is a pipeline. Some goroutines claim, some publish, and one settles, so the database and

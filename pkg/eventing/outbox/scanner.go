@@ -31,7 +31,7 @@ func (r *Relay) scanLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 			continue
 		}
 		if !r.inFlight.reserve(byScan) {
-			backoff.Sleep(ctx, heartbeatEvery, r.inFlight.room[byScan])
+			backoff.Sleep(ctx, longestWait, r.inFlight.room[byScan])
 			continue
 		}
 		if err := r.scan(flying, s, todo, claimed); err != nil {

@@ -43,9 +43,9 @@ const (
 	// sweep, and before a scan for rows that a claim or another scan had to skip. Each pause is
 	// jittered.
 	scanEvery = 5 * time.Second
-	// heartbeatEvery is the longest time that a relay waits before it calls the heartbeat
+	// longestWait is the longest time that a relay waits before it calls the heartbeat
 	// function of NewRelay again.
-	heartbeatEvery = 5 * time.Second
+	longestWait = 5 * time.Second
 )
 
 // outages counts the failures in a row of one kind of statement, and has the end of the pause
@@ -95,11 +95,11 @@ func (c *claimSchedule) next(now time.Time, due dueTimes, wakeup, allPaused bool
 	case !due.registered:
 		return actRegister, now
 	case allPaused: // new work does not repair a topic either
-		return actPause, now.Add(heartbeatEvery)
+		return actPause, now.Add(longestWait)
 	case wakeup || !now.Before(c.pollAt) || !due.claimAt.IsZero() && !now.Before(due.claimAt):
 		return actClaim, now
 	default:
-		return actIdle, soonest(soonest(c.pollAt, due.claimAt), now.Add(heartbeatEvery))
+		return actIdle, soonest(soonest(c.pollAt, due.claimAt), now.Add(longestWait))
 	}
 }
 
@@ -241,7 +241,7 @@ func (s *turnSchedule) next(now time.Time, due dueTimes) (action, time.Time) {
 	case now.Before(s.pausedUntil):
 		return actPause, s.pausedUntil
 	case !due.registered || !due.held:
-		return actIdle, now.Add(heartbeatEvery)
+		return actIdle, now.Add(longestWait)
 	case now.Before(s.at):
 		return actIdle, s.at
 	default:

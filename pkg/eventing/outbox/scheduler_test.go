@@ -28,7 +28,7 @@ func TestNextOfClaims(t *testing.T) {
 	}{
 		"nothing was ever done":                  {want: actRegister},
 		"it is the first look":                   {news: joined, want: actClaim},
-		"nothing is due":                         {claims: claimSchedule{pollAt: later}, news: joined, want: actIdle, until: now.Add(heartbeatEvery)},
+		"nothing is due":                         {claims: claimSchedule{pollAt: later}, news: joined, want: actIdle, until: now.Add(longestWait)},
 		"a poll is due soon":                     {claims: claimSchedule{pollAt: now.Add(time.Second)}, news: joined, want: actIdle, until: now.Add(time.Second)},
 		"a poll is due":                          {claims: claimSchedule{pollAt: past}, news: joined, want: actClaim},
 		"something was committed":                {claims: claimSchedule{pollAt: later}, news: joined, wakeup: true, want: actClaim},
@@ -36,8 +36,8 @@ func TestNextOfClaims(t *testing.T) {
 		"something may follow":                   {claims: claimSchedule{pollAt: later}, news: dueTimes{registered: true, claimAt: now.Add(followUpDelay)}, want: actIdle, until: now.Add(followUpDelay)},
 		"the database is away":                   {claims: claimSchedule{pollAt: past, outages: outages{pausedUntil: later}}, news: joined, wakeup: true, want: actPause, until: later},
 		"it was away before the first heartbeat": {claims: claimSchedule{outages: outages{pausedUntil: later}}, want: actPause, until: later},
-		"all topics are out":                     {claims: claimSchedule{pollAt: past}, news: joined, wakeup: true, allPaused: true, want: actPause, until: now.Add(heartbeatEvery)},
-		"a scan is owed":                         {claims: claimSchedule{pollAt: later}, news: dueTimes{registered: true, scanAt: past, retryAt: past}, want: actIdle, until: now.Add(heartbeatEvery)},
+		"all topics are out":                     {claims: claimSchedule{pollAt: past}, news: joined, wakeup: true, allPaused: true, want: actPause, until: now.Add(longestWait)},
+		"a scan is owed":                         {claims: claimSchedule{pollAt: later}, news: dueTimes{registered: true, scanAt: past, retryAt: past}, want: actIdle, until: now.Add(longestWait)},
 	} {
 		got, until := tc.claims.next(now, tc.news, tc.wakeup, tc.allPaused)
 		if got != tc.want || (got == actIdle || got == actPause) && !until.Equal(tc.until) {

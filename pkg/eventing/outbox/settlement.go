@@ -18,18 +18,18 @@ func (r *Relay) settlement(ctx context.Context, p publishResult) queue.Settlemen
 	o := queue.Settlement{Batch: p.batch.events, Published: p.report.published}
 	switch {
 	case p.report.err == nil || p.report.published == len(p.batch.events):
-	case p.report.rejected:
-		o.Failure = r.reject(ctx, p.batch.events[o.Published], p.report.err)
+	case p.report.refused:
+		o.Failure = r.refuse(ctx, p.batch.events[o.Published], p.report.err)
 	case ctx.Err() == nil: // otherwise the shutdown may have caused the error
 		o.Failure = &queue.Failure{Reason: p.report.err.Error(), RetryIn: p.report.wait}
 	}
 	return o
 }
 
-// reject returns the failure of a refused event. The event is retried, or parked if this was its
+// refuse returns the failure of a refused event. The event is retried, or parked if this was its
 // last attempt.
-func (r *Relay) reject(ctx context.Context, e queue.Event, reason error) *queue.Failure {
-	attempt := e.Rejections + 1
+func (r *Relay) refuse(ctx context.Context, e queue.Event, reason error) *queue.Failure {
+	attempt := e.Refusals + 1
 	park := attempt >= r.options.MaxAttempts
 	level := slog.LevelWarn
 	if park {
@@ -39,5 +39,5 @@ func (r *Relay) reject(ctx context.Context, e queue.Event, reason error) *queue.
 		p.forget(e.Key())
 	}
 	r.log.Log(e.InTrace(ctx), level, "broker refused event", append(e.LogAttrs(), "attempt", attempt, "parked", park, "error", reason)...)
-	return &queue.Failure{Reason: reason.Error(), RetryIn: r.options.RejectionBackoff.Delay(attempt), Rejected: true, Park: park}
+	return &queue.Failure{Reason: reason.Error(), RetryIn: r.options.RefusalBackoff.Delay(attempt), Refused: true, Park: park}
 }

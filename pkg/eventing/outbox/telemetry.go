@@ -88,10 +88,11 @@ func newMetrics(r *Relay) *metrics {
 	return &m
 }
 
-// refusalCodes are the codes of a rejection: InvalidArgument from the broker, and Unknown for an
+// refusalCodes are the codes of a refusal: InvalidArgument from the broker, and Unknown for an
 // event whose type has no topic.
 var refusalCodes = []codes.Code{codes.InvalidArgument, codes.Unknown}
 
+// failure has the labels of a failed publish. kind is outage, or rejection for a refusal, as alerts and boards name it.
 func failure(kind string, code codes.Code) metric.MeasurementOption {
 	return metric.WithAttributes(attribute.String("kind", kind), attribute.String("code", code.String()))
 }
@@ -113,12 +114,12 @@ func (m *metrics) settled(ctx context.Context, written []*unsettled, lost int) {
 			continue
 		}
 		switch {
-		case rep.rejected:
+		case rep.refused:
 			m.failures.Add(ctx, 1, failure("rejection", status.Code(rep.err)))
 		case rep.err != nil:
 			m.failures.Add(ctx, 1, failure("outage", status.Code(rep.err)))
 		}
-		if events[0].Rejections > 0 && rep.requests > 0 {
+		if events[0].Refusals > 0 && rep.requests > 0 {
 			m.retries.Add(ctx, 1)
 		}
 		m.tenants.settled(ctx, u)

@@ -29,7 +29,7 @@ func (r *Relay) turnLoop(ctx, flying context.Context, claimed chan<- *leasedBatc
 			continue
 		}
 		if !r.inFlight.reserve(byTurn) {
-			backoff.Sleep(ctx, heartbeatEvery, r.inFlight.room[byTurn])
+			backoff.Sleep(ctx, longestWait, r.inFlight.room[byTurn])
 			r.followUps.withoutTurns(time.Now())
 			continue
 		}

@@ -131,8 +131,9 @@ func (r *Rebuild) Rollback(ctx context.Context, by audit.Actor) error {
 // Finish removes the tables that are not served, and ends the rebuild in any phase. In the phase
 // Checking, when served rows may still differ from their owner's, Finish requires that unchecked is
 // true. If the statement after the exchange fails, Finish removes the tables all the same, and
-// returns the error of the statement. A part that a person has removed by hand is no error: without its
-// shadow the mirror makes the events fail, and Finish is the way out.
+// returns the error of the statement. It is no error if a person has removed a
+// table or a trigger by hand. Without a shadow table the mirror's trigger makes all events fail, and Finish ends
+// that, because it removes the trigger.
 func (r *Rebuild) Finish(ctx context.Context, by audit.Actor, unchecked bool) error {
 	return r.alone(ctx, func() error {
 		s, err := r.State(ctx)

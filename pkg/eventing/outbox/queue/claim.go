@@ -199,7 +199,7 @@ func readEvents(rows pgx.Rows, report []any) (events []Event, err error) {
 		var retry *time.Time
 		to := []any{
 			&e.ID, &e.AggregateType, &e.AggregateID, &e.Type, &e.Version, &e.SchemaVersion,
-			&e.Payload, &e.OccurredAt, &e.TenantID, &e.Epoch, &e.TraceParent, &e.Rejections, &previous, &retry,
+			&e.Payload, &e.OccurredAt, &e.TenantID, &e.Epoch, &e.TraceParent, &e.Refusals, &previous, &retry,
 		}
 		nothing := rows.RawValues()[len(report)] == nil
 		if nothing {

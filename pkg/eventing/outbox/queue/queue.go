@@ -41,9 +41,9 @@ func New(db *pgxpool.Pool) Queue {
 // Event is a pending event.
 type Event struct {
 	eventing.Event
-	// Rejections is how many times the broker has refused the event since an operator last
+	// Refusals is how many times the broker has refused the event since an operator last
 	// released it. It is the column publish_attempts, which does not count outages.
-	Rejections int
+	Refusals int
 	// Retry says that the event has a retry time (next_retry_at). Until the event is published,
 	// ClaimRetries finds it, together with the events behind it.
 	Retry bool

@@ -29,19 +29,19 @@ type Failure struct {
 	Reason string
 	// RetryIn is the time until the event is tried again.
 	RetryIn time.Duration
-	// Rejected says that the broker refused this event itself, which spends an attempt. Any
+	// Refused says that the broker refused this event itself, which spends an attempt. Any
 	// other failure spends no attempt. A refusal that was written before is not written again.
-	Rejected bool
+	Refused bool
 	// Park keeps the event from being tried again until an operator acts.
 	Park bool
 }
 
 // attempts returns the attempts of a refused event before the refusal, or nil if the failure is no refusal.
 func (s Settlement) attempts() *int {
-	if !s.Failure.Rejected {
+	if !s.Failure.Refused {
 		return nil
 	}
-	return &s.Batch[s.Published].Rejections
+	return &s.Batch[s.Published].Refusals
 }
 
 // Settled is the result of Settle.

@@ -22,7 +22,7 @@ func TestSettleIsFenced(t *testing.T) {
 	batch := w.Batches[0]
 	b.exec(t, `UPDATE outbox SET locked_at = now() - interval '1 hour' WHERE lock_token IS NOT NULL`)
 	b.scan(t, "successor")
-	lost := settle(t, b, "stale", queue.Settlement{Batch: batch, Published: 1, Failure: &queue.Failure{Reason: "x", Rejected: true, Park: true}})
+	lost := settle(t, b, "stale", queue.Settlement{Batch: batch, Published: 1, Failure: &queue.Failure{Reason: "x", Refused: true, Park: true}})
 	if lost != 1 {
 		t.Errorf("settle with a lost lease: lost %d, want 1", lost)
 	}
@@ -45,7 +45,7 @@ func TestSettleWithAReasonThatCannotBeStored(t *testing.T) {
 	b.append(t, "b", 1, 1)
 	w := b.page(t, as("t"))
 	settle(t, b, "t", queue.Settlement{Batch: w.Batches[0], Published: 1},
-		queue.Settlement{Batch: w.Batches[1], Failure: &queue.Failure{Reason: "not \x00 \xff here " + strings.Repeat("x", 1<<20), Rejected: true}})
+		queue.Settlement{Batch: w.Batches[1], Failure: &queue.Failure{Reason: "not \x00 \xff here " + strings.Repeat("x", 1<<20), Refused: true}})
 	if n := b.count(t, unpublished+` AND last_error LIKE 'not ? ? here%' AND length(last_error) <= 1000`); n != 1 {
 		t.Error("the reason is not kept, as far as it can be")
 	}
@@ -59,7 +59,7 @@ func TestSettleLeavesAPublishedEvent(t *testing.T) {
 	w := b.page(t, as("t"))
 	b.exec(t, `UPDATE outbox SET published_at = now() WHERE version = 2`)
 	settle(t, b, "t", queue.Settlement{
-		Batch: w.Batches[0], Published: 1, Failure: &queue.Failure{Reason: "bad", RetryIn: time.Hour, Rejected: true, Park: true},
+		Batch: w.Batches[0], Published: 1, Failure: &queue.Failure{Reason: "bad", RetryIn: time.Hour, Refused: true, Park: true},
 	})
 	if n := b.count(t, `SELECT count(*) FROM outbox WHERE parked_at IS NOT NULL OR publish_attempts > 0 OR last_error IS NOT NULL`); n != 0 {
 		t.Error("a published event is parked")
@@ -69,7 +69,7 @@ func TestSettleLeavesAPublishedEvent(t *testing.T) {
 func TestSettleWritesEachSettlement(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	for _, id := range []string{"back", "done", "part", "rejected", "deferred", "by hand"} {
+	for _, id := range []string{"back", "done", "part", "refused", "deferred", "by hand"} {
 		b.append(t, id, 1, 2)
 	}
 	w := b.page(t, as("t"))
@@ -80,7 +80,7 @@ func TestSettleWritesEachSettlement(t *testing.T) {
 			"back":     {Batch: batch},
 			"done":     {Batch: batch, Published: 2},
 			"part":     {Batch: batch, Published: 1},
-			"rejected": {Batch: batch, Published: 1, Failure: &queue.Failure{Reason: "bad", RetryIn: time.Hour, Rejected: true, Park: true}},
+			"refused":  {Batch: batch, Published: 1, Failure: &queue.Failure{Reason: "bad", RetryIn: time.Hour, Refused: true, Park: true}},
 			"deferred": {Batch: batch, Failure: &queue.Failure{Reason: "away", RetryIn: time.Hour}},
 			"by hand":  {Batch: batch, Failure: &queue.Failure{Reason: "away", RetryIn: time.Hour}},
 		}[batch[0].AggregateID])
@@ -90,14 +90,14 @@ func TestSettleWritesEachSettlement(t *testing.T) {
 	}
 	for what, rows := range map[string]int{
 		`lock_token IS NOT NULL`: 0,
-		`aggregate_id = 'by hand' AND version = 1 AND parked_at IS NOT NULL AND last_error = 'by hand'`:                                                 1,
-		`aggregate_id = 'back' AND published_at IS NULL AND next_retry_at IS NULL`:                                                                      2,
-		`aggregate_id = 'done' AND published_at IS NOT NULL`:                                                                                            2,
-		`aggregate_id = 'part' AND version = 1 AND published_at IS NOT NULL`:                                                                            1,
-		`aggregate_id = 'part' AND version = 2 AND published_at IS NULL`:                                                                                1,
-		`aggregate_id = 'rejected' AND version = 1 AND published_at IS NOT NULL`:                                                                        1,
-		`aggregate_id = 'rejected' AND version = 2 AND parked_at IS NOT NULL AND publish_attempts = 1 AND last_error = 'bad' AND next_retry_at IS NULL`: 1,
-		`aggregate_id = 'deferred' AND version = 1 AND parked_at IS NULL AND publish_attempts = 0 AND next_retry_at > now() + interval '59m'`:           1,
+		`aggregate_id = 'by hand' AND version = 1 AND parked_at IS NOT NULL AND last_error = 'by hand'`:                                                1,
+		`aggregate_id = 'back' AND published_at IS NULL AND next_retry_at IS NULL`:                                                                     2,
+		`aggregate_id = 'done' AND published_at IS NOT NULL`:                                                                                           2,
+		`aggregate_id = 'part' AND version = 1 AND published_at IS NOT NULL`:                                                                           1,
+		`aggregate_id = 'part' AND version = 2 AND published_at IS NULL`:                                                                               1,
+		`aggregate_id = 'refused' AND version = 1 AND published_at IS NOT NULL`:                                                                        1,
+		`aggregate_id = 'refused' AND version = 2 AND parked_at IS NOT NULL AND publish_attempts = 1 AND last_error = 'bad' AND next_retry_at IS NULL`: 1,
+		`aggregate_id = 'deferred' AND version = 1 AND parked_at IS NULL AND publish_attempts = 0 AND next_retry_at > now() + interval '59m'`:          1,
 	} {
 		if n := b.count(t, `SELECT count(*) FROM outbox WHERE `+what); n != rows {
 			t.Errorf("%s: %d rows, want %d", what, n, rows)
