@@ -23,9 +23,9 @@
 //	                 wait; turns.go picks the tenant of the next turn, and notes the turn's results;
 //	                 turner.go claims the events of a turn
 //	publisher.go     publishes a batch
-//	settlement.go    turns the broker's answer into a result: published, to be retried, or parked
-//	settler.go       writes results into the table, renews leases; unsettled.go keeps the results
-//	                 that could not be written
+//	settlement.go    turns the broker's answer into a result: published, to be retried, or parked;
+//	                 keeps the results that could not be written
+//	settler.go       writes results into the table, renews leases
 //	followups.go     keeps the work that one goroutine leaves for another: published versions
 //	                 (versions.go), and scans (duescans.go)
 //	maintain.go      deletes published events after the retention; reads the backlog

@@ -3,6 +3,10 @@ package outbox
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
 
 	"example.com/lockstep/pkg/eventing/outbox/queue"
 )
@@ -40,4 +44,103 @@ func (r *Relay) refuse(ctx context.Context, e queue.Event, reason error) *queue.
 	}
 	r.log.Log(e.InTrace(ctx), level, "broker refused event", append(e.LogAttrs(), "attempt", attempt, "parked", park, "error", reason)...)
 	return &queue.Failure{Reason: reason.Error(), RetryIn: r.options.RefusalBackoff.Delay(attempt), Refused: true, Park: park}
+}
+
+// This file has the results that are not written yet, and what becomes of those that could not be
+// written.
+
+// unsettled is a result of publishing that is not yet written into the table.
+type unsettled struct {
+	publishResult
+
+	settlement queue.Settlement
+	// again says that this is the second settlement of a batch (see forget), or of an event that may
+	// not exist. If the lease is gone, nothing is lost.
+	again     bool
+	tries     int
+	notBefore time.Time // when to try next
+}
+
+// weight is how much the result counts against the settler's limit. It is the number of published
+// events, or 1 if no event was published.
+func (u *unsettled) weight() int { return max(1, u.settlement.Published) }
+
+// firstOf returns the heads without those of second settlements. If the lease of a second
+// settlement is gone, either the first settlement of the batch was written under that lease and has
+// ended it, or another relay has the batch. In both cases nothing was lost.
+func firstOf(written []*unsettled, heads []uuid.UUID) []uuid.UUID {
+	return slices.DeleteFunc(heads, func(h uuid.UUID) bool {
+		return slices.ContainsFunc(written, func(u *unsettled) bool { return u.again && u.batch.events.Head() == h })
+	})
+}
+
+// lost schedules a scan for the results whose leases were lost, because it is unknown whether
+// another relay looks for their events.
+func (s *settler) lost(ctx context.Context, written []*unsettled, heads []uuid.UUID) {
+	for _, u := range written {
+		if slices.Contains(heads, u.batch.events.Head()) {
+			s.followUps.scanFor(u.batch, time.Now())
+		}
+	}
+	if len(heads) > 0 {
+		s.log.WarnContext(ctx, "leases were lost, their events may be sent again", "aggregates", len(heads), "event_id", heads[0])
+	}
+}
+
+// failed schedules results that could not be written for another try. If the statement ran out of
+// time, the results are tried again at once, half as many in a statement. Otherwise they are tried
+// again after a pause.
+func (s *settler) failed(ctx context.Context, part []*unsettled, weight int, err error) {
+	s.log.WarnContext(ctx, "relay cannot mark what it published", "error", err, "events", weight, "attempt", part[0].tries+1)
+	if queue.IsTimeout(err) && weight > 1 {
+		s.limit = max(1, weight/2)
+		s.keepLeased(part) // the results stay due, because half of them may take little enough time
+		return
+	}
+	s.retryLater(part)
+}
+
+// retryLater schedules results for another try after a pause.
+func (s *settler) retryLater(part []*unsettled) {
+	for _, u := range part {
+		u.tries++
+		u.notBefore = time.Now().Add(outagePause.Delay(u.tries))
+	}
+	s.keepLeased(part)
+}
+
+// keepLeased puts the results whose leases still last back into waiting. It gives up the
+// results whose leases have run out, and schedules a scan that finds their events.
+func (s *settler) keepLeased(part []*unsettled) {
+	var lost []*unsettled
+	for _, u := range part {
+		if u.batch.unresolved != nil {
+			u.batch.unresolved.leaseUncertain = true
+		}
+		switch {
+		case u.batch.validFor(0):
+			s.waiting = append(s.waiting, u)
+		case u.batch.unresolved != nil && s.inFlight.isOpen(u.batch.unresolved): // the relay looks for the event again
+			lost = append(lost, u)
+		default:
+			lost = append(lost, u)
+			s.followUps.noteUnknownLeases() // a renewal that failed may have been committed
+			s.followUps.scanFor(u.batch, time.Now().Add(queue.LeaseTime))
+		}
+	}
+	s.forget(lost)
+}
+
+// forget removes the batches of results from the batches in flight. If a claim has found a batch
+// again, forget hands the batch back first, because there may be no publisher for the lease that
+// this claim took.
+func (s *settler) forget(results []*unsettled) {
+	for _, u := range results {
+		if h := u.batch; !s.inFlight.remove(h) {
+			s.waiting = append(s.waiting, &unsettled{
+				publishResult: publishResult{batch: h}, settlement: queue.Settlement{Batch: h.events}, again: true,
+			})
+		}
+	}
+	s.inFlight.signalRoom()
 }
