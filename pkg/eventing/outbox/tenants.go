@@ -168,3 +168,17 @@ func (t *tenantRates) limit(tenant string) *rate.Limiter {
 	}
 	return l
 }
+
+// holdBusy counts events that were claimed or handed over, and holds busy tenants if several tenants are active. A busy
+// tenant is over its rate, has more events on their way to the broker than its share, or has more
+// than tenantLeases events in flight. relays is the number of living relays.
+func (r *Relay) holdBusy(claimed []queue.Batch, relays int) {
+	now := time.Now()
+	busy := r.tenants.claimed(claimed, relays, now)
+	if !r.tenants.shared(now) {
+		return
+	}
+	if busy = append(busy, r.inFlight.crowding(r.options.Canary)...); len(busy) > 0 {
+		r.followUps.hold(busy)
+	}
+}
