@@ -24,7 +24,7 @@ func TestADatabaseOfAnotherEncodingIsRefused(t *testing.T) {
 	admin := pg.Pool(t, pg.Admin)
 	for _, encoding := range []string{"LATIN1", "SQL_ASCII"} {
 		name := "encoding_" + uuid.NewString()[:8]
-		create := fmt.Sprintf(`CREATE DATABASE %s ENCODING '%s' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0`, name, encoding)
+		create := fmt.Sprintf(`CREATE DATABASE %s ENCODING '%s' LOCALE_PROVIDER libc LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0`, name, encoding)
 		if _, err := admin.Exec(t.Context(), create); err != nil {
 			t.Fatal(err)
 		}
