@@ -120,9 +120,9 @@ type Schema struct {
 // schema's owner or an administrator. Each migration is a transaction of its own, unless it says
 // otherwise. Up is idempotent, and safe to run from several processes at once, because they take
 // turns behind an advisory lock. Up also extends the file of a restored outbox to the size that it
-// was created with. Up returns [ErrSettings] in a database of another encoding than UTF8. Up returns [ErrRebuild]
-// if it would apply a migration while there is a rebuild, and no rebuild begins while Up runs. Only ctx bounds Up, because an index on a large table takes
-// minutes.
+// was created with. Up returns [ErrSettings] in a database of another encoding than UTF8. Up returns
+// [ErrRebuild] if it would apply a migration while there is a rebuild, and no rebuild begins while
+// Up runs. Only ctx bounds Up, because an index on a large table takes minutes.
 func (s Schema) Up(ctx context.Context, adminURL string, log *slog.Logger) error {
 	db, err := s.Open(adminURL)
 	if err != nil {
