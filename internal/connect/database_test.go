@@ -87,7 +87,7 @@ func TestTheFormsOfTextOfADatabaseDoNotMatter(t *testing.T) {
 	t.Parallel()
 	db := pairtest.New(t)
 	for setting, value := range map[string]string{
-		"DateStyle": "German, DMY", "IntervalStyle": "iso_8601", "bytea_output": "escape", "client_encoding": "LATIN1",
+		"DateStyle": "German, DMY", "IntervalStyle": "iso_8601", "bytea_output": "escape", "client_encoding": "LATIN1", "array_nulls": "off",
 	} {
 		alter := `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET ` + setting + ` = %L', current_database(), '` + value + `'); END $$`
 		if _, err := db.Pool(t, db.Admin).Exec(t.Context(), alter); err != nil {
@@ -114,9 +114,11 @@ func TestTheFormsOfTextOfADatabaseDoNotMatter(t *testing.T) {
 	var waited time.Duration
 	var data []byte
 	var characters int
-	err = pool.QueryRow(t.Context(), `SELECT interval '90 seconds', '\xff00'::bytea, length($1::text)`, "Grüße").Scan(&waited, &data, &characters)
-	if err != nil || waited != 90*time.Second || !bytes.Equal(data, []byte{255, 0}) || characters != 5 {
-		t.Errorf("%s, %v, %d characters, %v", waited, data, characters, err)
+	var missing bool
+	err = pool.QueryRow(t.Context(), `SELECT interval '90 seconds', '\xff00'::bytea, length($1::text), ($2::text[])[1] IS NULL`,
+		"Grüße", []*string{nil}).Scan(&waited, &data, &characters, &missing)
+	if err != nil || waited != 90*time.Second || !bytes.Equal(data, []byte{255, 0}) || characters != 5 || !missing {
+		t.Errorf("%s, %v, %d characters, a missing value: %v, %v", waited, data, characters, missing, err)
 	}
 }
 

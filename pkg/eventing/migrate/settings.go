@@ -19,10 +19,13 @@ var ErrSettings = errors.New("the database, or the role, has settings with which
 //   - With session_replication_role = replica, Postgres calls no triggers. The counters of a read model and the
 //     shadow of a rebuild would miss rows.
 //   - With row_security = off, Postgres refuses each statement on a table with policies.
+//   - With another isolation level, a transaction that has waited for a row fails, because it may not see the
+//     commits of that row's writers.
 const unfit = `coalesce((
 	SELECT string_agg(format('%s is %s, and must be %s', name, current_setting(name), want), '; ' ORDER BY name)
 	  FROM (VALUES ('server_encoding', 'UTF8'), ('client_encoding', 'UTF8'),
-	               ('session_replication_role', 'origin'), ('row_security', 'on')) AS needed (name, want)
+	               ('session_replication_role', 'origin'), ('row_security', 'on'),
+	               ('default_transaction_isolation', 'read committed')) AS needed (name, want)
 	 WHERE current_setting(name) <> want), '')`
 
 // checkSettings returns ErrSettings if migrations cannot run in the sessions of db.

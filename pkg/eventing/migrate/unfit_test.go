@@ -48,7 +48,8 @@ func TestADatabaseOfAnotherEncodingIsRefused(t *testing.T) {
 			t.Errorf("%s: %v", encoding, err)
 		}
 		var created bool
-		if err := pg.Pool(t, u.String()).QueryRow(t.Context(), `SELECT to_regnamespace('orders') IS NOT NULL`).Scan(&created); err != nil || created {
+		err = pg.Pool(t, u.String()).QueryRow(t.Context(), `SELECT to_regnamespace('orders') IS NOT NULL`).Scan(&created)
+		if err != nil || created {
 			t.Errorf("%s: the schema is there: %v, %v", encoding, created, err)
 		}
 	}
@@ -60,6 +61,7 @@ func TestUnfitSettingsOfSessionsAreNamed(t *testing.T) {
 	pg := pgtest.New(t)
 	for setting, value := range map[string]string{
 		"client_encoding": "LATIN1", "session_replication_role": "replica", "row_security": "off",
+		"default_transaction_isolation": "repeatable read",
 	} {
 		config, err := pgxpool.ParseConfig(pg.Admin)
 		if err != nil {
@@ -113,7 +115,7 @@ func TestARoleWithSettingsOfItsOwn(t *testing.T) {
 	}
 	for setting, want := range map[string]string{
 		"search_path": name, "statement_timeout": "7s", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "15s",
-		"synchronous_commit": "on", "jit": "off", "bytea_output": "hex", "IntervalStyle": "postgres",
+		"synchronous_commit": "on", "jit": "off", "bytea_output": "hex", "IntervalStyle": "postgres", "array_nulls": "on",
 	} {
 		var got string
 		if err := db.QueryRow(t.Context(), `SELECT current_setting($1)`, setting).Scan(&got); err != nil || got != want {

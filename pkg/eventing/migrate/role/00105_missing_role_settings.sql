@@ -2,8 +2,8 @@
 -- administrator has made any setting for the role before, such as one for the log. Without the search_path
 -- the service finds no table. A setting that an administrator has made stays.
 --
--- bytea_output and IntervalStyle: behind a transaction pooler values come as text, and pgx reads one form of
--- each. A pooler may refuse them as parameters of a connection.
+-- bytea_output, IntervalStyle and array_nulls: behind a transaction pooler values go as text in both directions,
+-- and pgx reads and writes one form of each. A pooler may refuse them as parameters of a connection.
 
 -- +goose Up
 SET LOCAL lock_timeout = '1500ms';
@@ -19,7 +19,7 @@ BEGIN
         SELECT name, value
           FROM (VALUES ('search_path', current_schema()::text), ('statement_timeout', '15s'), ('lock_timeout', '10s'),
                        ('idle_in_transaction_session_timeout', '15s'),
-                       ('bytea_output', 'hex'), ('intervalstyle', 'postgres')) AS v (name, value)
+                       ('bytea_output', 'hex'), ('intervalstyle', 'postgres'), ('array_nulls', 'on')) AS v (name, value)
          WHERE NOT EXISTS (
                SELECT FROM pg_db_role_setting s JOIN pg_roles r ON r.oid = s.setrole, unnest(s.setconfig) AS c
                 WHERE r.rolname = service AND s.setdatabase = 0 AND lower(split_part(c, '=', 1)) = name)
