@@ -83,7 +83,9 @@ func newPool(ctx context.Context, url string, size func(*pgxpool.Config)) (*pgxp
 	cfg.BeforeClose = dropIfLost
 	cfg.ConnConfig.ConnectTimeout = cmp.Or(cfg.ConnConfig.ConnectTimeout, connectTimeout)
 	cfg.ConnConfig.Tracer = newTracer(otel.GetTracerProvider())
-	cfg.ConnConfig.RuntimeParams["datestyle"] = "ISO, MDY" // pgx reads no other form of text; poolers know this parameter
+	// Poolers know both parameters. In text, pgx reads no other form of times. With another encoding, Postgres
+	// would convert text that is UTF-8 already.
+	cfg.ConnConfig.RuntimeParams["datestyle"], cfg.ConnConfig.RuntimeParams["client_encoding"] = "ISO, MDY", "UTF8"
 	cfg.ConnConfig.OnPgError = closeIfReadOnly(cfg.ConnConfig.OnPgError)
 	connected := cfg.AfterConnect
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {

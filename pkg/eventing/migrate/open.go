@@ -36,6 +36,7 @@ func (s Schema) Open(adminURL string) (*sql.DB, error) {
 const sessionSettings = `
 	SELECT set_config('search_path', $1, false), set_config('eventing.role', $2, false), set_config('eventing.request_role', $3, false),
 	       set_config('default_transaction_isolation', 'read committed', false), set_config('row_security', 'on', false),
+	       set_config('client_encoding', 'UTF8', false), set_config('standard_conforming_strings', 'on', false),
 	       (SELECT count(set_config(name, '0', false)) FROM pg_settings
 	         WHERE name IN ('lock_timeout', 'transaction_timeout',
 	                        'idle_session_timeout', 'idle_in_transaction_session_timeout'))`

@@ -94,6 +94,8 @@ func (n *Notifier) receive(notification string, onNotify func(Notification)) {
 	}
 }
 
+// connect returns a session that listens. The session is idle by its nature, so it takes back a limit of the
+// server for idle sessions.
 func (n *Notifier) connect(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -102,7 +104,8 @@ func (n *Notifier) connect(ctx context.Context) (*pgx.Conn, error) {
 		return nil, fmt.Errorf("connect listener: %w", err)
 	}
 	var name *string
-	switch err = conn.QueryRow(ctx, `SELECT `+channel, n.name).Scan(&name); {
+	const settings = `, set_config('idle_session_timeout', '0', false)`
+	switch err = conn.QueryRow(ctx, `SELECT `+channel+settings, n.name).Scan(&name, nil); {
 	case err == nil && name == nil:
 		err = errNoSchema
 	case err == nil:

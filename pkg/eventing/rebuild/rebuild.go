@@ -100,7 +100,7 @@ func Session(schema string) func(context.Context, *pgx.Conn) error {
 	return func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, `SELECT set_config('search_path', $1, false), set_config('lock_timeout', $2, false),
 			set_config('statement_timeout', '0', false), set_config('idle_in_transaction_session_timeout', '0', false),
-			set_config('default_transaction_isolation', 'read committed', false),
+			set_config('default_transaction_isolation', 'read committed', false), set_config('row_security', 'on', false),
 			(SELECT count(set_config(name, '0', false)) FROM pg_settings WHERE name IN ('idle_session_timeout', 'transaction_timeout'))`,
 			pgx.Identifier{schema}.Sanitize(), fmt.Sprint(lockTime.Milliseconds()))
 		return err
