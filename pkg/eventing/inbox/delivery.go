@@ -38,10 +38,10 @@ type delivery struct {
 	// lost says that the owner no longer has the event.
 	lost bool
 	// putOffs counts how many times the event was put off because of another transaction's lock,
-	// because events of several aggregates met a time limit, or because of idle.
+	// because events of several aggregates met a time limit, or because of silent.
 	putOffs int
-	// idle says that the event's transaction was ended as idle while the event was alone.
-	idle bool
+	// silent says that the event's transaction was ended as idle, or got no answer in time, while the event was alone.
+	silent bool
 	// bisections counts the batches that contained the event, failed, and were halved.
 	bisections int
 	// lockWait is how long a part of a batch with the event waits for a lock, or 0 if no such batch
