@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -162,6 +163,44 @@ func TestLostConnectionsAreReplaced(t *testing.T) {
 				t.Errorf("the next statement: %v", err)
 			}
 		})
+	}
+}
+
+// The network is lost while a statement runs, and the process ends.
+func TestCloseDoesNotWaitForALostNetwork(t *testing.T) {
+	t.Parallel()
+	opened, err := ReservePool(t.Context(), pairtest.New(t).VideoURL, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Close()
+	cfg := opened.Config().Copy()
+	var lost atomic.Bool
+	dial := cfg.ConnConfig.DialFunc
+	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if lost.Load() {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return dial(ctx, network, addr)
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pool.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	lost.Store(true)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := pool.Exec(ctx, `SELECT pg_sleep(60)`); err == nil {
+		t.Error("the statement was not given up")
+	}
+	started := time.Now()
+	Close(pool)
+	if time.Since(started) > 5*time.Second { // pgx's own limit is 15 s
+		t.Errorf("it took %s", time.Since(started))
 	}
 }
 
