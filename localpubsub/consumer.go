@@ -13,6 +13,7 @@ type consumer struct {
 	bytes       int64         // of the messages in the encoding that the client gets
 	deadline    time.Duration // of a lease
 	keys        fifo[*keyQueue]
+	sending     bool          // whether it has taken a batch and has not yet asked for the next one
 	othersFirst bool          // whether the next batch prefers messages that wait for any consumer
 	work        chan struct{} // of size one; a signal means that there may be messages to take
 }
@@ -74,11 +75,12 @@ func (s *subscription) returnMessages(c *consumer) {
 }
 
 // wake notifies one consumer of work. It chooses the consumer with the fewest outstanding messages
-// among the consumers that have room.
+// among the consumers that have room. It leaves out the consumers that send, because each of them
+// looks for work by itself afterwards. A consumer whose client does not read sends for ever.
 func (s *subscription) wake() {
 	var leastLoaded *consumer
 	for _, c := range s.consumers {
-		if c.room() && (leastLoaded == nil || c.messages < leastLoaded.messages) {
+		if c.room() && !c.sending && (leastLoaded == nil || c.messages < leastLoaded.messages) {
 			leastLoaded = c
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
@@ -95,5 +96,47 @@ func TestConfirmationsNameTheReason(t *testing.T) {
 	confirmed := response.GetModifyAckDeadlineConfirmation()
 	if err != nil || len(confirmed.GetAckIds()) > 0 || len(confirmed.GetInvalidAckIds()) != 2 {
 		t.Errorf("after the deadline: %v, %v", response, err)
+	}
+}
+
+// TestAStreamThatDoesNotReadHoldsUpNoOther: a stream cannot send while its client does not read, as on a lost
+// connection. When the leases of its messages end, the messages go to the other streams, and so do new ones.
+func TestAStreamThatDoesNotReadHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	w := plain(t)
+	// The window does not grow. The stream outlives the patience of the other one.
+	blocked, err := connect(t, w.Addr(), grpc.WithInitialWindowSize(64<<10)).StreamingPull(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, first := range []*pubsubpb.StreamingPullRequest{{Subscription: subscriptionName, StreamAckDeadlineSeconds: 10}, {}} {
+		if err := blocked.Send(first); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := blocked.Recv(); err != nil { // the answer to the keep-alive
+		t.Fatal(err)
+	}
+	large := strings.Repeat("m", 300_000)
+	ids := w.publish("", slices.Repeat([]string{large}, 8)...)
+	reading := w.stream(0)
+	go func() { // messages that the blocked stream has taken come again
+		for range time.Tick(100 * time.Millisecond) {
+			if t.Context().Err() != nil {
+				return
+			}
+			w.clock.Advance(11 * time.Second)
+		}
+	}()
+	seen := map[string]bool{}
+	for range 5 { // the reading stream may still be awake at the first one
+		for _, id := range append(ids, w.publish("", large)...) {
+			for !seen[id] {
+				for _, m := range reading.receive(1) {
+					seen[m.GetMessage().GetMessageId()] = true
+					w.ack(m)
+				}
+			}
+		}
 	}
 }

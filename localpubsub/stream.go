@@ -178,6 +178,7 @@ func (s *subscription) batch(c *consumer) ([]delivery, error) {
 		limit = sharedBatchLimit
 	}
 	batch := s.take(c, limit)
+	c.sending = c.streaming && len(batch) > 0
 	if s.ready.len() > 0 || s.readyKeys.len() > 0 {
 		s.wake()
 	}

@@ -62,9 +62,9 @@ func newWorld(t testing.TB, options localpubsub.Options) *world {
 }
 
 // connect returns a world for a server that the caller manages.
-func connect(t testing.TB, addr string) *world {
+func connect(t testing.TB, addr string, options ...grpc.DialOption) *world {
 	t.Helper()
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(addr, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		t.Fatal(err)
 	}

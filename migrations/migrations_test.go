@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,6 +41,21 @@ func TestRoleSettings(t *testing.T) {
 			`SELECT current_setting('synchronous_commit'), current_setting('default_transaction_isolation')`).Scan(&commit, &isolation)
 		if err != nil || commit != "on" || isolation != "read committed" {
 			t.Errorf("synchronous_commit %q, isolation %q (%v)", commit, isolation, err)
+		}
+	}
+}
+
+// The server ends the sessions of an instance that is gone without a word, so that they do not count
+// against its limit of connections for two hours.
+func TestSessionsOfALostInstanceEnd(t *testing.T) {
+	t.Parallel()
+	db := pairtest.New(t)
+	for _, url := range []string{db.VideoURL, db.CatalogURL} {
+		var got []string
+		err := db.Pool(t, url).QueryRow(t.Context(), `SELECT array[current_setting('tcp_keepalives_idle'), current_setting('tcp_keepalives_interval'),
+			current_setting('tcp_keepalives_count'), current_setting('tcp_user_timeout')]`).Scan(&got)
+		if want := []string{"30", "10", "3", "60000"}; err != nil || !slices.Equal(got, want) {
+			t.Errorf("idle, interval, count and limit of an answer are %q, %v; want %q", got, err, want)
 		}
 	}
 }

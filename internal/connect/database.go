@@ -47,11 +47,14 @@ const (
 	drainTime = time.Second
 	// closeTime bounds the closing of a connection after the server has answered.
 	closeTime = 5 * time.Second
+	// lastTime bounds Close. A process closes three pools, one after the other, within the 10 s between
+	// SIGTERM and the kill, most of which its requests and loops may have used.
+	lastTime = 200 * time.Millisecond
 )
 
 // OpenPool returns a traced pool for requests. The pool returns times in UTC, and connects when it
 // is first used, so a service can start while its database is down. Behind a transaction pooler the
-// url must have default_query_exec_mode=exec. Close the pool after the last use.
+// url must have default_query_exec_mode=exec. Close the pool after the last use: see [Close].
 func OpenPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	return newPool(ctx, url, func(cfg *pgxpool.Config) {
 		if !strings.Contains(url, "pool_max_conns") {
@@ -83,7 +86,9 @@ func newPool(ctx context.Context, url string, size func(*pgxpool.Config)) (*pgxp
 	cfg.BeforeClose = dropIfLost
 	cfg.ConnConfig.ConnectTimeout = cmp.Or(cfg.ConnConfig.ConnectTimeout, connectTimeout)
 	cfg.ConnConfig.Tracer = newTracer(otel.GetTracerProvider())
-	cfg.ConnConfig.RuntimeParams["datestyle"] = "ISO, MDY" // pgx reads no other form of text; poolers know this parameter
+	// Poolers know both parameters. In text, pgx reads no other form of times. With another encoding, Postgres
+	// would convert text that is UTF-8 already.
+	cfg.ConnConfig.RuntimeParams["datestyle"], cfg.ConnConfig.RuntimeParams["client_encoding"] = "ISO, MDY", "UTF8"
 	cfg.ConnConfig.OnPgError = closeIfReadOnly(cfg.ConnConfig.OnPgError)
 	connected := cfg.AfterConnect
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
@@ -102,6 +107,22 @@ func newPool(ctx context.Context, url string, size func(*pgxpool.Config)) (*pgxp
 	}
 	countWaits(pool)
 	return pool, nil
+}
+
+// Close closes a pool at the end of a process that serves. It does not wait for connections that are lost:
+// pgx tells the server of each statement that was given up, over a connection of its own, and waits for that
+// for up to 15 seconds. What is left ends with the process. A command for an operator waits with Close of the
+// pool, because the role of its session may have no time limit that would end the statement.
+func Close(pool *pgxpool.Pool) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		pool.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(lastTime):
+	}
 }
 
 // dropIfLost ends the connection of a statement that was given up, drainTime later at most. pgx reads such a

@@ -1,11 +1,13 @@
 package connect
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,13 +82,18 @@ func TestTimesAreUTC(t *testing.T) {
 	}
 }
 
-// In text a time has the form that the server's DateStyle names, and pgx reads one of them.
-func TestTheDateStyleOfADatabaseDoesNotMatter(t *testing.T) {
+// In text a value has the form that settings of the server name, and pgx reads one form of each type. Text is
+// UTF-8 in the database, too.
+func TestTheFormsOfTextOfADatabaseDoNotMatter(t *testing.T) {
 	t.Parallel()
 	db := pairtest.New(t)
-	const german = `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET DateStyle = %L', current_database(), 'German, DMY'); END $$`
-	if _, err := db.Pool(t, db.Admin).Exec(t.Context(), german); err != nil {
-		t.Fatal(err)
+	for setting, value := range map[string]string{
+		"DateStyle": "German, DMY", "IntervalStyle": "iso_8601", "bytea_output": "escape", "client_encoding": "LATIN1", "array_nulls": "off",
+	} {
+		alter := `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET ` + setting + ` = %L', current_database(), '` + value + `'); END $$`
+		if _, err := db.Pool(t, db.Admin).Exec(t.Context(), alter); err != nil {
+			t.Fatal(err)
+		}
 	}
 	u, err := url.Parse(db.VideoURL)
 	if err != nil {
@@ -104,6 +111,15 @@ func TestTheDateStyleOfADatabaseDoesNotMatter(t *testing.T) {
 	var at time.Time
 	if err := pool.QueryRow(t.Context(), `SELECT '2026-03-04 05:06:07Z'::timestamptz`).Scan(&at); err != nil || !at.Equal(want) {
 		t.Errorf("%v, %v; want %v", at, err, want)
+	}
+	var waited time.Duration
+	var data []byte
+	var characters int
+	var missing bool
+	err = pool.QueryRow(t.Context(), `SELECT interval '90 seconds', '\xff00'::bytea, length($1::text), ($2::text[])[1] IS NULL`,
+		"Grüße", []*string{nil}).Scan(&waited, &data, &characters, &missing)
+	if err != nil || waited != 90*time.Second || !bytes.Equal(data, []byte{255, 0}) || characters != 5 || !missing {
+		t.Errorf("%s, %v, %d characters, a missing value: %v, %v", waited, data, characters, missing, err)
 	}
 }
 
@@ -147,6 +163,44 @@ func TestLostConnectionsAreReplaced(t *testing.T) {
 				t.Errorf("the next statement: %v", err)
 			}
 		})
+	}
+}
+
+// The network is lost while a statement runs, and the process ends.
+func TestCloseDoesNotWaitForALostNetwork(t *testing.T) {
+	t.Parallel()
+	opened, err := ReservePool(t.Context(), pairtest.New(t).VideoURL, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Close()
+	cfg := opened.Config().Copy()
+	var lost atomic.Bool
+	dial := cfg.ConnConfig.DialFunc
+	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if lost.Load() {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return dial(ctx, network, addr)
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pool.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	lost.Store(true)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := pool.Exec(ctx, `SELECT pg_sleep(60)`); err == nil {
+		t.Error("the statement was not given up")
+	}
+	started := time.Now()
+	Close(pool)
+	if time.Since(started) > 5*time.Second { // pgx's own limit is 15 s
+		t.Errorf("it took %s", time.Since(started))
 	}
 }
 

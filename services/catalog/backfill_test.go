@@ -163,13 +163,25 @@ func TestTwoBackfillsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	lists := [2]*ownersList{newOwnersList(), newOwnersList()}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ended := make(chan struct{})
+	end := sync.OnceFunc(func() { close(ended) })
 	var errs [2]error
 	var running sync.WaitGroup
 	for i, l := range lists {
-		running.Go(func() { _, errs[i] = f.fill(t.Context(), l, backfill.Options{Restart: true}) })
+		l.before = func() error { // so that the one with the lease has not finished when the other one asks for it
+			select {
+			case <-ended:
+			case <-ctx.Done():
+			}
+			return nil
+		}
+		running.Go(func() {
+			_, errs[i] = f.fill(t.Context(), l, backfill.Options{Restart: true})
+			end()
+		})
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
 	for waiting := 0; waiting < 2; {
 		err := f.admin.QueryRow(ctx,
 			`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting)

@@ -80,17 +80,17 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer connect.Close(pool)
 	background, err := connect.ReservePool(ctx, cfg.DatabaseURL, connect.LoopConns)
 	if err != nil {
 		return err
 	}
-	defer background.Close()
+	defer connect.Close(background)
 	probe, err := connect.ReservePool(ctx, cfg.DatabaseURL, connect.ProbeConns)
 	if err != nil {
 		return err
 	}
-	defer probe.Close()
+	defer connect.Close(probe)
 	streams := inbox.NewStreams()
 	client, err := connect.NewPubSub(ctx, cfg.Project,
 		connect.PubSubOptions{Endpoint: cfg.PubSubEndpoint, Dial: []grpc.DialOption{streams.DialOption()}})

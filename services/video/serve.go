@@ -59,17 +59,17 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer connect.Close(pool)
 	background, err := connect.ReservePool(ctx, cfg.DatabaseURL, connect.LoopConns)
 	if err != nil {
 		return err
 	}
-	defer background.Close()
+	defer connect.Close(background)
 	probe, err := connect.ReservePool(ctx, cfg.DatabaseURL, connect.ProbeConns)
 	if err != nil {
 		return err
 	}
-	defer probe.Close()
+	defer connect.Close(probe)
 	where := connect.PubSubOptions{Endpoint: cfg.PubSubEndpoint}
 	client, err := connect.NewPubSub(ctx, cfg.Project, where)
 	if err != nil {

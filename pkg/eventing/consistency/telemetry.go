@@ -3,11 +3,8 @@ package consistency
 import (
 	"context"
 
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/trace"
-	"go.opentelemetry.io/otel/trace/noop"
 
 	"example.com/lockstep/pkg/eventing/instrument"
 )
@@ -58,23 +55,4 @@ func (w *Waiters) observe() (stop func()) {
 // Count counts a read that asked for freshness.
 func (w *Waiters) Count(ctx context.Context, o Outcome) {
 	w.metrics.reads.Add(ctx, 1, w.metrics.outcomes.Of(string(o)))
-}
-
-// startWait begins the span of a wait for the positions wanted, if the reader's trace is sampled.
-func startWait(ctx context.Context, wanted []Position) trace.Span {
-	if !trace.SpanFromContext(ctx).IsRecording() {
-		return noop.Span{}
-	}
-	_, span := otel.Tracer("example.com/lockstep/pkg/eventing/consistency").Start(ctx, "wait",
-		trace.WithAttributes(attribute.Int("aggregates", len(wanted))))
-	return span
-}
-
-// endWait ends the span of a wait, with links to the commits that ended it.
-func endWait(span trace.Span, reached bool, commits []trace.Link) {
-	for _, commit := range commits {
-		span.AddLink(commit)
-	}
-	span.SetAttributes(attribute.Bool("reached", reached))
-	span.End()
 }

@@ -141,7 +141,7 @@ func (c *Consumer) giveBack(ctx context.Context, all ...*delivery) {
 	if len(started) > 0 {
 		rows, err := c.store.unmarkStarted(context.WithoutCancel(ctx), started)
 		if left := int64(len(started)) - rows; left > 0 {
-			c.log.WarnContext(ctx, "beginnings not taken back", "error", err, "events", left)
+			c.log.WarnContext(ctx, "starts not taken back", "error", err, "events", left)
 		}
 	}
 	for _, d := range all {

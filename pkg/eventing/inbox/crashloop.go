@@ -27,7 +27,7 @@ const (
 // another instance is left, that instance may have crashed, and one of the next deliveries may be
 // the cause.
 func (c *Consumer) register(ctx context.Context) {
-	_ = c.persist(ctx, "enter", func() error {
+	_ = c.persist(ctx, "register", func() error {
 		others, err := c.store.register(ctx)
 		if err == nil && others {
 			c.uncleanStartUntil = time.Now().Add(uncleanStartTime)
@@ -56,7 +56,7 @@ func (c *Consumer) markStarted(ctx context.Context, batch []*delivery) error {
 // transaction that applies the event then meets the same lock, and the event is put off.
 func (c *Consumer) markAllStarted(ctx context.Context, suspects []*delivery, wait time.Duration) error {
 	locked := false
-	err := c.persist(ctx, "begin", func() error {
+	err := c.persist(ctx, "start", func() error {
 		first, before, err := c.store.markStarted(ctx, suspects, wait)
 		if locked = txn.IsLocked(err); locked {
 			return nil
@@ -90,7 +90,7 @@ func (c *Consumer) markStartedAgain(ctx context.Context, d *delivery) error {
 	if !d.startedBefore || d.starts > 0 || d.invalid != nil {
 		return ctx.Err()
 	}
-	return c.persist(ctx, "begin", func() (err error) {
+	return c.persist(ctx, "start", func() (err error) {
 		if d.starts, err = c.store.markStartedAgain(ctx, d, c.lockWait([]*delivery{d})); d.starts > maxStarts {
 			d.invalid = fmt.Errorf("the process ended %d times while applying it", d.starts-1)
 		}
@@ -199,7 +199,7 @@ func (s store) markStartedAgain(ctx context.Context, d *delivery, wait time.Dura
 // ended the process. It returns how many starts it has taken back. It does not wait for a row that
 // another session has locked.
 func (s store) unmarkStarted(ctx context.Context, batch []*delivery) (rows int64, err error) {
-	return s.within(probeTimeout).Statement("take beginnings back", `
+	return s.within(probeTimeout).Statement("take starts back", `
 		WITH free AS (SELECT i.event_id FROM inbox i, `+eachRow+` FOR UPDATE OF i SKIP LOCKED)
 		UPDATE inbox i SET begun = greatest(begun - 1, 0) FROM free
 		 WHERE i.consumer = $1 AND i.event_id = free.event_id`, s.rows(batch)...).Exec(ctx)

@@ -38,11 +38,11 @@ type delivery struct {
 	// lost says that the owner no longer has the event.
 	lost bool
 	// putOffs counts how many times the event was put off because of another transaction's lock,
-	// because events of several aggregates met a time limit, or because of idle.
+	// because events of several aggregates met a time limit, or because of silent.
 	putOffs int
-	// idle says that the server has once ended a transaction of this event alone because no statement
-	// came (SQLSTATE 25P03).
-	idle bool
+	// silent says that a transaction of this event alone was once ended by the server because no statement
+	// came (SQLSTATE 25P03), or was given up because no answer came.
+	silent bool
 	// bisections counts the batches that contained the event, failed, and were halved.
 	bisections int
 	// lockWait is how long a part of a batch with the event waits for a lock, or 0 if no such batch

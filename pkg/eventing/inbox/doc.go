@@ -168,9 +168,10 @@
 // three aggregates in a row have met a time limit with no success in between. The same holds for a
 // handler that cannot reach a service of its own (net.Error).
 //
-// If the database ends the event's transaction as idle (SQLSTATE 25P03), either the handler is slow, or
-// the network was interrupted in the middle of the transaction. The first time, the event is tried again
-// and spends no attempt. From the second time on, the handler counts as slow.
+// If the database ends the event's transaction as idle (SQLSTATE 25P03), or does not answer a statement within
+// the transaction's time, either the handler is slow, or the network was interrupted in the middle of the
+// transaction. The first time, the event is tried again and spends no attempt. From the second time on, the
+// handler counts as slow.
 //
 // Any other error that the handler returns without an SQLSTATE is its event's own failure while the
 // connection to the database works, even an error such as io.EOF. If the connection is closed, too, an

@@ -20,8 +20,8 @@ const (
 	eventFault fault = iota
 	// timedOut means that a time limit has ended the transaction, or that the handler could not reach a
 	// service of its own. The event is at fault, and the failure counts as an attempt, unless events of
-	// other aggregates fail so as well (maxSlow), or the transaction was idle for the first time
-	// (firstIdle).
+	// other aggregates fail so as well (maxSlow), or the transaction was silent for the first time
+	// (firstSilence).
 	timedOut
 	// locked means that another transaction holds a lock that the event needs. The event's
 	// aggregate waits, and no attempt is spent.
@@ -127,16 +127,23 @@ func isOfNetwork(err error) bool {
 		errors.Is(err, pgconn.ErrConnClosed)
 }
 
-// firstIdle reports whether cause is the first end of d's transaction as idle. The database ends a
-// transaction in the same way if the handler is slow between two statements, and if no statement arrives
-// because the network is interrupted. A slow handler is slow at the next try, too.
-func (d *delivery) firstIdle(cause error) bool {
-	pg, ok := errors.AsType[*pgconn.PgError](cause)
-	if !ok || pg.Code != idleInTransaction || d.idle {
+// firstSilence reports whether cause is the first silence in a transaction of d: the database ended the
+// transaction as idle, or no answer of the database came in time, and the connection was given up. Both happen
+// if the handler is slow, and also if the network is interrupted. A slow handler is slow at the next try, too.
+func (d *delivery) firstSilence(cause error) bool {
+	if d.silent || !isSilence(cause) {
 		return false
 	}
-	d.idle = true
+	d.silent = true
 	return true
+}
+
+func isSilence(cause error) bool {
+	if pg, ok := errors.AsType[*pgconn.PgError](cause); ok {
+		return pg.Code == idleInTransaction
+	}
+	_, lost := errors.AsType[lostConnectionError](cause)
+	return lost && errors.Is(cause, context.DeadlineExceeded)
 }
 
 // maxSlow is a number of aggregates. If events of that many aggregates have met a time limit, with

@@ -112,31 +112,35 @@ func TestTimeLimitDuringAnOutageSpendsNoAttempt(t *testing.T) {
 	}
 }
 
-// If the database cannot be reached for a while in the middle of a transaction, it ends the transaction as idle.
-// That spends no attempt. A handler that is idle each time fails.
-func TestAnIdleTransactionIsFirstTheNetworksFault(t *testing.T) {
+// If the network is interrupted in the middle of a transaction, either the database ends the transaction as idle,
+// or no answer comes within the transaction's time. The first time, that spends no attempt. A handler that is slow
+// each time fails.
+func TestASilentTransactionIsFirstTheNetworksFault(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
+		silent            func(*bench, context.Context, *testing.T, pgx.Tx) error
 		times             int
 		done, dead, tries int
 	}{
-		"once":      {1, 3, 0, 2},
-		"each time": {math.MaxInt, 2, 1, 1 + maxAttempts},
+		"idle, once":            {(*bench).idle, 1, 3, 0, 2},
+		"idle, each time":       {(*bench).idle, math.MaxInt, 2, 1, 1 + maxAttempts},
+		"unanswered, once":      {(*bench).unanswered, 1, 3, 0, 2},
+		"unanswered, each time": {(*bench).unanswered, math.MaxInt, 2, 1, 1 + maxAttempts},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
 			consumer, tries := b.consumer(t), 0
 			consumer.functions().apply = each(func(ctx context.Context, tx pgx.Tx, change Change) (Outcome, error) {
-				if change.Event.AggregateID == "idle" {
+				if change.Event.AggregateID == "silent" {
 					tries++
 					if tries <= c.times {
-						return 0, b.idle(ctx, t, tx)
+						return 0, c.silent(b, ctx, t, tx)
 					}
 				}
 				return b.apply(ctx, tx, change)
 			})
-			consumer.finish(t, delivered(event("idle", 1)))
+			consumer.finish(t, delivered(event("silent", 1)))
 			consumer.finish(t, delivered(event("a", 1)), delivered(event("z", 1)))
 			if n := b.count(t, withDone); n != c.done {
 				t.Errorf("%d events are done, want %d", n, c.done)
@@ -149,6 +153,14 @@ func TestAnIdleTransactionIsFirstTheNetworksFault(t *testing.T) {
 			}
 		})
 	}
+}
+
+// unanswered gives a statement up before its answer comes.
+func (*bench) unanswered(ctx context.Context, _ *testing.T, tx pgx.Tx) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+	defer cancel()
+	_, err := tx.Exec(ctx, `SELECT pg_sleep(10)`)
+	return err
 }
 
 // idle leaves the transaction idle until the database has ended it.

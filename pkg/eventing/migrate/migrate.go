@@ -120,15 +120,18 @@ type Schema struct {
 // schema's owner or an administrator. Each migration is a transaction of its own, unless it says
 // otherwise. Up is idempotent, and safe to run from several processes at once, because they take
 // turns behind an advisory lock. Up also extends the file of a restored outbox to the size that it
-// was created with. Up returns [ErrRebuild] if it would apply a migration while there is a rebuild,
-// and no rebuild begins while Up runs. Only ctx bounds Up, because an index on a large table takes
-// minutes.
+// was created with. Up returns [ErrSettings] in a database of another encoding than UTF8. Up returns
+// [ErrRebuild] if it would apply a migration while there is a rebuild, and no rebuild begins while
+// Up runs. Only ctx bounds Up, because an index on a large table takes minutes.
 func (s Schema) Up(ctx context.Context, adminURL string, log *slog.Logger) error {
 	db, err := s.Open(adminURL)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
+	if err := checkSettings(ctx, db); err != nil {
+		return err
+	}
 	p, err := s.provider(ctx, db)
 	if err != nil {
 		return err
@@ -207,8 +210,8 @@ func (s Schema) create(ctx context.Context, db *sql.DB) error {
 }
 
 // Check returns [ErrBehind] unless the schema has every migration that this binary carries, [ErrRole]
-// if the sessions of pool do not look into the schema, and [ErrServer] if the schema has a request
-// role and the server has the fault of ErrServer. Further
+// if the sessions of pool do not look into the schema, [ErrSettings] if they have unfit settings, and
+// [ErrServer] if the schema has a request role and the server has the fault of ErrServer. Further
 // migrations are fine, because during a rollout the schema moves first. pool connects as the
 // service's role.
 func (s Schema) Check(ctx context.Context, pool *pgxpool.Pool) error {
@@ -219,17 +222,20 @@ func (s Schema) Check(ctx context.Context, pool *pgxpool.Pool) error {
 	var missing []int64
 	var server int
 	var found bool
+	var settings string
 	table := pgx.Identifier{s.Name, versions}.Sanitize()
 	err = pool.QueryRow(ctx, `
-		SELECT current_setting('server_version_num')::int, to_regclass($2) IS NOT DISTINCT FROM $3::regclass,
+		SELECT current_setting('server_version_num')::int, `+unfit+`, to_regclass($2) IS NOT DISTINCT FROM $3::regclass,
 		       array(SELECT unnest($1::bigint[]) EXCEPT SELECT version_id FROM `+table+`
-		              WHERE is_applied ORDER BY 1)`, files.numbers(), versions, table).Scan(&server, &found, &missing)
+		              WHERE is_applied ORDER BY 1)`, files.numbers(), versions, table).Scan(&server, &settings, &found, &missing)
 	if err != nil {
 		return fmt.Errorf("read the versions of schema %s: %w", s.Name, err)
 	}
 	switch {
 	case s.RequestRole != "" && unsafe(server):
 		return ErrServer
+	case settings != "":
+		return settingsError(settings)
 	case len(missing) > 0:
 		return fmt.Errorf("%w: %s lacks the migrations %v", ErrBehind, s.Name, missing)
 	case !found:

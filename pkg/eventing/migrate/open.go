@@ -7,15 +7,17 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
+
+	"example.com/lockstep/pkg/eventing/bounded"
 )
 
 // Open returns connections with the settings that migrations rely on, whatever the defaults of the
 // database and of the role are. The time limits of the server end no migration, because only the
 // caller's context bounds it. With a limit of the server, the creation of an index on a large table
 // would fail in each run. It would also begin again in each run, because an index that was not
-// finished is dropped. The settings are made after the start of a session, because a pooler may
-// refuse them in the start-up message. Open does not make the sessions of a read-only database
-// writable. The URL may have the settings of a pool, such as pool_max_conns.
+// finished is dropped. The server ends the session of a client that is gone. The settings are made after
+// the start of a session, because a pooler may refuse them in the start-up message. Open does not make the
+// sessions of a read-only database writable. The URL may have the settings of a pool, such as pool_max_conns.
 func (s Schema) Open(adminURL string) (*sql.DB, error) {
 	config, err := pgxpool.ParseConfig(adminURL)
 	if err != nil {
@@ -36,6 +38,8 @@ func (s Schema) Open(adminURL string) (*sql.DB, error) {
 const sessionSettings = `
 	SELECT set_config('search_path', $1, false), set_config('eventing.role', $2, false), set_config('eventing.request_role', $3, false),
 	       set_config('default_transaction_isolation', 'read committed', false), set_config('row_security', 'on', false),
+	       set_config('client_encoding', 'UTF8', false), set_config('standard_conforming_strings', 'on', false),
+	       ` + bounded.LostClient + `,
 	       (SELECT count(set_config(name, '0', false)) FROM pg_settings
 	         WHERE name IN ('lock_timeout', 'transaction_timeout',
 	                        'idle_session_timeout', 'idle_in_transaction_session_timeout'))`

@@ -29,10 +29,14 @@ func TestMigrationsHaveTheirOwnSettings(t *testing.T) {
 	want := map[string]string{
 		"statement_timeout": "0", "lock_timeout": "0", "idle_session_timeout": "0", "idle_in_transaction_session_timeout": "0",
 		"default_transaction_isolation": "read committed", "row_security": "on",
+		"client_encoding": "UTF8", "standard_conforming_strings": "on",
+		// A client that is gone would keep the locks of its migration.
+		"tcp_keepalives_idle": "30", "tcp_keepalives_interval": "10", "tcp_keepalives_count": "3", "tcp_user_timeout": "60000",
 	}
 	for setting, value := range map[string]string{
 		"statement_timeout": "120s", "lock_timeout": "121s", "idle_session_timeout": "122s", "idle_in_transaction_session_timeout": "123s",
 		"default_transaction_isolation": "serializable", "row_security": "off",
+		"client_encoding": "LATIN1", "standard_conforming_strings": "off",
 	} {
 		_, err := admin.Exec(t.Context(), fmt.Sprintf(`ALTER DATABASE %s SET %s = '%s'`, pgx.Identifier{name}.Sanitize(), setting, value))
 		if err != nil {

@@ -23,17 +23,18 @@ func (n *Notifier) pooled() bool {
 }
 
 // listen keeps a connection that receives notifications, unless no such connection is possible. If
-// listen has connected as the pool does, and the new connection receives nothing, the cause is
+// listen has connected as the pool does, and no connection has received anything so far, the cause is
 // likely to be permanent. Then the pause before the next attempt is longer.
 func (n *Notifier) listen(ctx context.Context, onNotify func(Notification)) {
 	if n.pooled() {
 		n.log.InfoContext(ctx, "other instances are not heard behind a transaction pooler without a URL to listen at, polling does all")
 		return
 	}
+	hasWorked := false
 	for failures := 1; ctx.Err() == nil; failures++ {
 		err := n.listenOnce(ctx, onNotify)
-		wasConnected := n.connected.Swap(false)
-		if wasConnected {
+		if n.connected.Swap(false) {
+			hasWorked = true
 			failures = 1 // the first failure since LISTEN worked
 			onNotify(Notification{everything: true})
 		}
@@ -41,7 +42,7 @@ func (n *Notifier) listen(ctx context.Context, onNotify func(Notification)) {
 			return
 		}
 		level, pause := slog.LevelWarn, n.pauses.retry.Delay(failures)
-		if errors.Is(err, errNoDelivery) && !wasConnected && n.listenURL == "" {
+		if errors.Is(err, errNoDelivery) && !hasWorked && n.listenURL == "" {
 			level, pause = slog.LevelInfo, n.pauses.noDelivery.Delay(failures)
 		}
 		n.log.Log(ctx, level, "other instances are not heard for now, polling does all", "error", err, "retry_in_ms", pause.Milliseconds())
@@ -94,6 +95,8 @@ func (n *Notifier) receive(notification string, onNotify func(Notification)) {
 	}
 }
 
+// connect returns a session that listens. The session is idle by its nature, so it takes back a limit of the
+// server for idle sessions.
 func (n *Notifier) connect(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -102,7 +105,8 @@ func (n *Notifier) connect(ctx context.Context) (*pgx.Conn, error) {
 		return nil, fmt.Errorf("connect listener: %w", err)
 	}
 	var name *string
-	switch err = conn.QueryRow(ctx, `SELECT `+channel, n.name).Scan(&name); {
+	const settings = `, set_config('idle_session_timeout', '0', false)`
+	switch err = conn.QueryRow(ctx, `SELECT `+channel+settings, n.name).Scan(&name, nil); {
 	case err == nil && name == nil:
 		err = errNoSchema
 	case err == nil:

@@ -41,8 +41,8 @@ type pauses struct {
 	// longest time until the probe must arrive.
 	silence, answer time.Duration
 	// retry is the pause after a connection has failed. noDelivery is the pause after a new
-	// connection has received nothing, if the notifier connected as the pool does. The likely cause
-	// is a pooler, which is permanent, but the cause may also be a short stall.
+	// connection has received nothing, as all before it, if the notifier connected as the pool does. The
+	// likely cause is a pooler, which is permanent, but the cause may also be a short stall.
 	retry, noDelivery backoff.Policy
 }
 

@@ -106,6 +106,31 @@ func TestNotifierUsesThePoolsHooks(t *testing.T) {
 	}
 }
 
+// A limit of the server for idle sessions does not end the session that listens.
+func TestAnIdleListenerStays(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	admin := db.Pool(t, db.Admin)
+	_, err := admin.Exec(t.Context(), `DO $$ BEGIN
+		EXECUTE format('ALTER DATABASE %I SET idle_session_timeout = 500', current_database()); END $$`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := join(t, db, db.URL, "")
+	p.everything(t)
+	var first int
+	for idle := false; !idle; {
+		var pid int
+		err := admin.QueryRow(t.Context(), `
+			SELECT pid, clock_timestamp() > state_change + interval '1 second' FROM pg_stat_activity
+			 WHERE datname = current_database() AND query LIKE 'LISTEN %'`).Scan(&pid, &idle)
+		if err != nil || first != 0 && pid != first {
+			t.Fatalf("the session that listens was %d, and is %d (%v)", first, pid, err)
+		}
+		first = pid
+	}
+}
+
 func TestOthersAreNotified(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)

@@ -24,6 +24,7 @@ type wire struct {
 	to     string
 	mu     sync.Mutex
 	broken bool
+	listen int // how many connections have listened
 }
 
 // newWire returns url through a wire.
@@ -68,7 +69,10 @@ func (w *wire) answer(client, server net.Conn) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		pass := !listening || !w.broken
-		listening = listening || bytes.Contains(said, []byte("LISTEN\x00"))
+		if !listening && bytes.Contains(said, []byte("LISTEN\x00")) {
+			listening = true
+			w.listen++
+		}
 		return pass
 	})
 }
@@ -90,6 +94,12 @@ func copyUntil(to, from net.Conn, pass func([]byte) bool) {
 			return
 		}
 	}
+}
+
+func (w *wire) listened() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.listen
 }
 
 func (w *wire) setBroken(broken bool) {
@@ -178,6 +188,27 @@ func TestAQuietConnectionIsProbedAgain(t *testing.T) {
 	}
 	stop()
 	<-ended
+}
+
+// A process that has received notifications is behind no pooler. A server that stalls when it is back is tried
+// again soon.
+func TestAServerThatStallsOnceMoreIsTriedAgainSoon(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	w, url := newWire(t, db.URL)
+	n := New(db.Pool(t, url), "", "test", slog.New(slog.DiscardHandler))
+	onNotify := run(t, n, backoff.Policy{Base: 24 * time.Hour, Cap: 24 * time.Hour})
+	n.becomes(t, true, onNotify, "at first")
+	listened := w.listened()
+	w.setBroken(true)
+	n.becomes(t, false, onNotify, "when the connection went silent")
+	for deadline := time.Now().Add(patience); w.listened() < listened+2; <-time.After(time.Millisecond) {
+		if time.Now().After(deadline) { // a second connection shows that the first one has received nothing
+			t.Fatal("it is not tried again")
+		}
+	}
+	w.setBroken(false)
+	n.becomes(t, true, onNotify, "when new connections work")
 }
 
 // A stall during the first connection is not taken for a pooler for ever.

@@ -1,5 +1,5 @@
 SELECT statement FROM (
-  SELECT 1 AS step, format('ALTER TABLE %s OWNER TO %I', $2::text::regclass, relowner::regrole::text) AS statement
+  SELECT 1 AS step, format('ALTER TABLE %s OWNER TO %s', $2::text::regclass, relowner::regrole) AS statement
     FROM pg_class WHERE oid = $1::text::regclass AND relowner <> current_user::regrole
   UNION ALL
   SELECT 2, format('ALTER TABLE %s SET (%s)', $2::text::regclass, array_to_string(reloptions, ', '))

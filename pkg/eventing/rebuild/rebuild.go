@@ -95,12 +95,13 @@ func New(db *pgxpool.Pool, after string, parts ...Part) *Rebuild {
 // Session returns a function that prepares a session for a rebuild in schema. The schema alone is
 // on the search_path, and no transaction waits for a lock longer than lockTime. Timeouts of the
 // role or of the database are turned off, because each statement has a limit of its own, and the session
-// that holds the lock of the rebuild is idle meanwhile.
+// that holds the lock of the rebuild is idle meanwhile. The server ends the session of a client that is gone.
 func Session(schema string) func(context.Context, *pgx.Conn) error {
 	return func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, `SELECT set_config('search_path', $1, false), set_config('lock_timeout', $2, false),
 			set_config('statement_timeout', '0', false), set_config('idle_in_transaction_session_timeout', '0', false),
-			set_config('default_transaction_isolation', 'read committed', false),
+			set_config('default_transaction_isolation', 'read committed', false), set_config('row_security', 'on', false),
+			`+bounded.LostClient+`,
 			(SELECT count(set_config(name, '0', false)) FROM pg_settings WHERE name IN ('idle_session_timeout', 'transaction_timeout'))`,
 			pgx.Identifier{schema}.Sanitize(), fmt.Sprint(lockTime.Milliseconds()))
 		return err

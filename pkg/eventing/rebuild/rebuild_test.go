@@ -100,6 +100,41 @@ func TestANewTableIsLikeTheOldOne(t *testing.T) {
 	}
 }
 
+// The names of roles may need quotes, as those of the users that a managed server takes from the accounts
+// of a cloud. An administrator rebuilds tables of such an owner, and a reader of such a name keeps its rights.
+func TestRolesWhoseNamesNeedQuotes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, 10)
+	for _, role := range []string{`"rebuild-Owner"`, `"analyst@Example.com"`} {
+		f.exec(t, `DO $$ BEGIN CREATE ROLE `+role+`; EXCEPTION WHEN duplicate_object OR unique_violation THEN END $$`)
+	}
+	f.exec(t, `
+		ALTER TABLE two OWNER TO "rebuild-Owner";
+		GRANT SELECT ON two TO "analyst@Example.com" WITH GRANT OPTION;
+		CREATE POLICY everything ON two USING (true);
+		CREATE POLICY named ON two AS RESTRICTIVE TO "analyst@Example.com" USING (version > 0);
+		ALTER TABLE two ENABLE ROW LEVEL SECURITY`)
+	describe := func() []string {
+		return ask[string](t, f, `
+			SELECT concat(relowner::regrole, relacl) FROM pg_class WHERE oid = 'two'::regclass UNION ALL
+			SELECT concat_ws(' ', policyname, permissive, roles) FROM pg_policies WHERE tablename = 'two' ORDER BY 1`)
+	}
+	before := describe()
+	f.run(t)
+	if diff := cmp.Diff(before, describe()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if err := f.Rollback(t.Context(), ada); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Finish(t.Context(), ada, false); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, describe()); diff != "" {
+		t.Errorf("after a rollback (-want +got):\n%s", diff)
+	}
+}
+
 // After a rollback the table of before is served, with all that has happened since; a
 // rollback may be repeated.
 func TestRollback(t *testing.T) {

@@ -21,9 +21,9 @@ func Shadow(table string) string { return table + "_shadow" }
 //go:embed copy_table.sql
 var copyTable string
 
-// roles is the SQL expression for the roles of a policy.
+// roles is the SQL expression for the roles of a policy. The text of a regrole is quoted where that is needed.
 const roles = `
-	(SELECT string_agg(CASE role WHEN 0 THEN 'PUBLIC' ELSE quote_ident(role::regrole::text) END, ', ') FROM unnest(polroles) AS role)`
+	(SELECT string_agg(CASE role WHEN 0 THEN 'PUBLIC' ELSE role::regrole::text END, ', ') FROM unnest(polroles) AS role)`
 
 // mirror creates the triggers that copy each row that a statement writes, in the order of the keys.
 // Their function refers to the tables by name, so after an exchange it copies in the other
@@ -130,5 +130,5 @@ func (p Part) sql(statement string) string {
 		"{mirror}", pgx.Identifier{"mirror_" + p.Table}.Sanitize(),
 		"{key}", of(""), "{c.key}", of("c."), "{b.key}", of("b."), "{s.key}", of("s."),
 		"{id}", p.Key.IDExpr(), "{after}", p.Key.KeyExpr("$1"),
-		"{roles}", roles, "{grantee}", `CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(a.grantee::regrole::text) END`).Replace(statement)
+		"{roles}", roles, "{grantee}", `CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END`).Replace(statement)
 }
