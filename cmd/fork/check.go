@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -38,18 +39,12 @@ var digitInside = regexp.MustCompile(`\d[a-z]`)
 func (w words) complete(from words) words {
 	if w.aggregate == "" {
 		w.aggregate = from.aggregate
-		if w.plural == "" {
-			w.plural = from.plural
-		}
+		w.plural = cmp.Or(w.plural, from.plural)
 	}
-	if w.plural == "" {
-		w.plural = repo.Plural(w.aggregate)
-	}
-	for _, word := range []struct{ given, or *string }{{&w.owner, &from.owner}, {&w.reader, &from.reader}, {&w.name, &from.name}} {
-		if *word.given == "" {
-			*word.given = *word.or
-		}
-	}
+	w.plural = cmp.Or(w.plural, repo.Plural(w.aggregate))
+	w.owner = cmp.Or(w.owner, from.owner)
+	w.reader = cmp.Or(w.reader, from.reader)
+	w.name = cmp.Or(w.name, from.name)
 	return w
 }
 

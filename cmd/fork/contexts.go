@@ -5,7 +5,7 @@ import "regexp"
 // determiners are words that stand before a noun. So "video" in "a video" is an aggregate. In "asks
 // video" there is no determiner, and "video" is the owner.
 const determiners = `a|an|the|each|one|two|no|every|any|another|other|its|their|his|her|this|these|those|same|new|old|deleted|unknown|` +
-	`locked|erased|synthetic|popular|single|bad|long|given|such|present|next|last|first|second|third|young|own|whose|user|tenant|own|` +
+	`locked|erased|synthetic|popular|single|bad|long|given|such|present|next|last|first|second|third|young|own|whose|user|tenant|` +
 	`stored|changed|largest|newest|flat|types|neither`
 
 // contexts are the rules of this repository.

@@ -8,7 +8,7 @@ import (
 )
 
 func showEpochs(ctx context.Context, s *invocation) error {
-	b, err := s.backlog(ctx, 0)
+	b, err := s.backlog(ctx)
 	if err != nil {
 		return err
 	}
@@ -26,7 +26,7 @@ func showEpochs(ctx context.Context, s *invocation) error {
 
 func bumpEpoch(ctx context.Context, s *invocation) error {
 	s.confirmFlags()
-	b, err := s.backlog(ctx, 0)
+	b, err := s.backlog(ctx)
 	if err != nil {
 		return err
 	}

@@ -10,10 +10,9 @@ import (
 	"example.com/lockstep/pkg/eventing/operator/backlog"
 )
 
-// backlog parses a command line with the given number of ids, and returns the outbox of
-// DATABASE_URL.
-func (s *invocation) backlog(ctx context.Context, ids int) (*backlog.Backlog, error) {
-	if err := s.parse(ids); err != nil {
+// backlog parses a command line without ids, and returns the outbox of DATABASE_URL.
+func (s *invocation) backlog(ctx context.Context) (*backlog.Backlog, error) {
+	if err := s.parse(0); err != nil {
 		return nil, err
 	}
 	return s.openBacklog(ctx)
@@ -25,7 +24,7 @@ func (s *invocation) openBacklog(ctx context.Context) (*backlog.Backlog, error) 
 }
 
 func status(ctx context.Context, s *invocation) error {
-	b, err := s.backlog(ctx, 0)
+	b, err := s.backlog(ctx)
 	if err != nil {
 		return err
 	}

@@ -205,8 +205,8 @@ func Permanent(err error) error { return &permanentError{err} }
 
 // IsPermanent reports whether err or an error it wraps came from Permanent.
 func IsPermanent(err error) bool {
-	var p *permanentError
-	return errors.As(err, &p)
+	_, ok := errors.AsType[*permanentError](err)
+	return ok
 }
 
 type permanentError struct{ err error }

@@ -116,7 +116,7 @@ func (engagements) Apply(e Engagement, c inbox.Change) Engagement {
 
 // Snapshot returns the owner's state as a change.
 func (a engagements) Snapshot(e Engagement) inbox.Change {
-	return snapshot(inbox.Put, e, engagementType, e.id(), e.TenantID, a.Position(e))
+	return snapshot(inbox.Put, e, engagementType, e.id(), a.Position(e))
 }
 
 // Fetch calls the owner's GetEngagementRows. All ids must belong to one user: a list requires

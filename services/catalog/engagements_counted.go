@@ -22,8 +22,8 @@ func withEngagements(required consistency.Requirement, err error) (consistency.R
 // those engagements that the reader's token names. Such a read has one wait, and one call to the
 // owner for the engagements of each user.
 type countedReader struct {
-	service *Service
-	caller  auth.Principal
+	engagementView
+
 	// required has the positions of the engagements.
 	required consistency.Requirement
 	// one is the query of the video that is read, or nil for a list.
@@ -38,7 +38,7 @@ type countedReader struct {
 // video exists, so counted requires the first version of one if the token names no version of it. That
 // version is of no epoch, so an owner that does not know the video has the last word.
 func (s *Service) counted(caller auth.Principal, required consistency.Requirement, one *videoQuery) *countedReader {
-	r := &countedReader{service: s, caller: caller, one: one}
+	r := &countedReader{engagementView: engagementView{s, caller}, one: one}
 	r.required = required.OfType(engagementType).Filter(func(id string) bool {
 		user, video, err := parseEngagementID(id)
 		return err == nil && (one == nil || one.id == video) && caller.MayActFor(user)
@@ -55,14 +55,6 @@ func (r *countedReader) Read(ctx context.Context, required consistency.Requireme
 		required, q = required.And(engaged...), countedQuery{q, r, required.FullyConsistent()}
 	}
 	return r.service.reader.Read(ctx, required, q)
-}
-
-// Tenant returns the caller's tenant.
-func (r *countedReader) Tenant() string { return r.caller.Tenant }
-
-// Positions reads the positions of the tenant's engagements.
-func (r *countedReader) Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error) {
-	return engagements{db: r.service.db}.positions(ctx, scopeOf(r.caller), wanted)
 }
 
 // look finds the engagements that the read model lacks.

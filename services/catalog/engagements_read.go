@@ -76,7 +76,7 @@ func (s *Service) ListEngagements(ctx context.Context, q EngagementQuery, requir
 		return EngagementPage{}, err
 	}
 	required = required.Filter(func(id string) bool { return strings.HasPrefix(id, user.String()+":") })
-	page := engagementPage{service: s, caller: q.Caller, user: user, before: before, limit: q.PageSize + 1}
+	page := engagementPage{engagementView: engagementView{s, q.Caller}, user: user, before: before, limit: q.PageSize + 1}
 	outcome, stale, err := s.projector.engagements.List(ctx, s.reader, s.writer, required, &page)
 	if err != nil {
 		return EngagementPage{}, problemOf(err)
@@ -85,21 +85,27 @@ func (s *Service) ListEngagements(ctx context.Context, q EngagementQuery, requir
 	return EngagementPage{Engagements: found, Next: next, Source: sourceOf(outcome), Stale: stale}, nil
 }
 
-// engagementPage is the projection.Page of one ListEngagements.
-type engagementPage struct {
-	service      *Service
-	caller       auth.Principal
-	user, before uuid.UUID
-	limit        int
-	engagements  []Engagement
+// engagementView is the projection.View of the engagements of the caller's tenant.
+type engagementView struct {
+	service *Service
+	caller  auth.Principal
 }
 
 // Tenant returns the caller's tenant.
-func (p *engagementPage) Tenant() string { return p.caller.Tenant }
+func (v engagementView) Tenant() string { return v.caller.Tenant }
 
 // Positions reads the positions of the tenant's engagements.
-func (p *engagementPage) Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error) {
-	return engagements{db: p.service.db}.positions(ctx, scopeOf(p.caller), wanted)
+func (v engagementView) Positions(ctx context.Context, wanted []consistency.Position) ([]consistency.Position, error) {
+	return engagements{db: v.service.db}.positions(ctx, scopeOf(v.caller), wanted)
+}
+
+// engagementPage is the projection.Page of one ListEngagements.
+type engagementPage struct {
+	engagementView
+
+	user, before uuid.UUID
+	limit        int
+	engagements  []Engagement
 }
 
 // Read reads the page.

@@ -120,9 +120,9 @@ func additive(e eventing.Event, envelope envelope, revision int64) (inbox.Change
 
 // snapshot returns row, which is the owner's row at the position at, as a change. The kind of the
 // change is alive, or inbox.Deleted if the row is a tombstone.
-func snapshot(alive inbox.Kind, row any, aggregateType, id, tenant string, at inbox.Position) inbox.Change {
+func snapshot(alive inbox.Kind, row any, aggregateType, id string, at inbox.Position) inbox.Change {
 	c := inbox.Change{Kind: alive, Payload: row, Revision: at.Revision, Partial: at.Incomplete, Event: eventing.Event{
-		ID: at.EventID, AggregateType: aggregateType, AggregateID: id, TenantID: tenant,
+		ID: at.EventID, AggregateType: aggregateType, AggregateID: id, TenantID: at.Tenant,
 		Epoch: at.Epoch, Version: at.Version, OccurredAt: at.At,
 	}}
 	if at.Deleted {

@@ -152,7 +152,7 @@ func patched(v Video, p *eventsv1.VideoUpdated) Video {
 
 // Snapshot returns the owner's state as a change.
 func (a videos) Snapshot(v Video) inbox.Change {
-	return snapshot(inbox.Snapshot, v, videoType, v.id(), v.TenantID, a.Position(v))
+	return snapshot(inbox.Snapshot, v, videoType, v.id(), a.Position(v))
 }
 
 // Fetch calls the owner's GetVideoRows.

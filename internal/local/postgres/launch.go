@@ -57,10 +57,10 @@ func (s *Server) initialise(ctx context.Context) error {
 	return fmt.Errorf("initdb: %w: %s", err, strings.TrimSpace(complaints.String()))
 }
 
-// launch starts the server on a free port, and waits until it answers.
-func (s *Server) launch(ctx context.Context) error {
+// launch starts the server on a port that choose returns, and waits until it answers.
+func (s *Server) launch(ctx context.Context, choose func(context.Context) (port int, err error)) error {
 	for range launches {
-		port, err := freePort(ctx)
+		port, err := choose(ctx)
 		if err != nil {
 			return err
 		}
@@ -72,23 +72,9 @@ func (s *Server) launch(ctx context.Context) error {
 	return fmt.Errorf("%w %d times: %s", errDied, launches, s.process.Output())
 }
 
-// relaunch starts the server on its earlier port, and waits until it answers.
-func (s *Server) relaunch(ctx context.Context) error {
-	for range launches {
-		if err := s.awaitPort(ctx); err != nil {
-			return err
-		}
-		err := s.launchAt(ctx, s.port)
-		if !errors.Is(err, errDied) {
-			return err
-		}
-	}
-	return fmt.Errorf("%w %d times: %s", errDied, launches, s.process.Output())
-}
-
-// awaitPort waits until the server's port is free. A port may be taken for a moment only, for example
-// by an outgoing connection of another process.
-func (s *Server) awaitPort(ctx context.Context) error {
+// earlierPort returns the server's earlier port as soon as it is free. A port may be taken for a moment
+// only, for example by an outgoing connection of another process.
+func (s *Server) earlierPort(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, portTime)
 	defer cancel()
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))
@@ -96,11 +82,11 @@ func (s *Server) awaitPort(ctx context.Context) error {
 		var config net.ListenConfig
 		l, err := config.Listen(context.WithoutCancel(ctx), "tcp", address) // so that the error is that of the port
 		if err == nil {
-			return l.Close()
+			return s.port, l.Close()
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("another process has the port: %w", err)
+			return 0, fmt.Errorf("another process has the port: %w", err)
 		case <-time.After(pollInterval):
 		}
 	}

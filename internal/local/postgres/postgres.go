@@ -76,7 +76,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	s := &Server{bin: bin, dir: dir, opts: opts, done: make(chan struct{})}
 	err = s.initialise(ctx)
 	if err == nil {
-		err = s.launch(ctx)
+		err = s.launch(ctx, freePort)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("start postgres: %w", errors.Join(err, s.Close()))
@@ -117,7 +117,7 @@ func (s *Server) Crash() error {
 func (s *Server) Recover(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
-	if err := s.relaunch(ctx); err != nil {
+	if err := s.launch(ctx, s.earlierPort); err != nil {
 		return fmt.Errorf("start postgres again: %w", err)
 	}
 	go s.watch(s.process)

@@ -203,7 +203,7 @@ func TestSuccessResetsSlowAndUnknown(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)
-	c.slow.add("video/slow", maxSlow)
+	c.slow.add("video/slow")
 	c.finish(t, delivered(event("a", 1)), delivered(event("b", 1)))
 	if len(c.slow.keys) != 0 || c.unknown.handled != 2 {
 		t.Errorf("%v are slow still, %d events are known", c.slow.keys, c.unknown.handled)

@@ -154,16 +154,15 @@ const maxSlow = 3
 // worker goroutine owns the set.
 type streak struct{ keys map[string]struct{} }
 
-// add adds an aggregate unless the streak is full, and reports whether the streak is full now. most
-// is the number of aggregates in a full streak.
-func (s *streak) add(key string, most int) bool {
+// add adds an aggregate, and reports whether the streak has maxSlow of them now, which is the most it keeps.
+func (s *streak) add(key string) bool {
 	if s.keys == nil {
 		s.keys = map[string]struct{}{}
 	}
-	if len(s.keys) < most {
+	if len(s.keys) < maxSlow {
 		s.keys[key] = struct{}{}
 	}
-	return len(s.keys) >= most
+	return len(s.keys) >= maxSlow
 }
 
 // succeeded notes that n events were handled, which shows that the database and this build work.

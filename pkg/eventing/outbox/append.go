@@ -124,11 +124,10 @@ const (
 // variable of this package. Other errors, such as errors of the caller's own statements, stay
 // unchanged.
 func named(err error) error {
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
-		return err
-	}
+	pg, ok := errors.AsType[*pgconn.PgError](err)
 	switch {
+	case !ok:
+		return err
 	case pg.Code == skipped:
 		return fmt.Errorf("%w: %w", ErrVersionSkipped, err)
 	case pg.Code == epochEnded:

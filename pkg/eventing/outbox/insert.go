@@ -142,13 +142,12 @@ func insertMany(b *pgx.Batch, events []eventing.Event, first []bool) {
 // event is the first one of its aggregate in events. inSequence returns an error if the versions of
 // an aggregate are not successive, or if the events have different epochs.
 func inSequence(events []eventing.Event) (first []bool, err error) {
-	type aggregate struct{ kind, id string }
-	newest := make(map[aggregate]int64, len(events))
+	newest := make(map[aggregateKey]int64, len(events))
 	for _, e := range events {
 		if e.Epoch != events[0].Epoch {
 			return nil, fmt.Errorf("epochs %d and %d in one call: %w", events[0].Epoch, e.Epoch, ErrEpochEnded)
 		}
-		key := aggregate{e.AggregateType, e.AggregateID}
+		key := aggregateKey{e.AggregateType, e.AggregateID}
 		before, again := newest[key]
 		switch {
 		case again && e.Version <= before:

@@ -1,7 +1,6 @@
 package projection
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/txn"
@@ -67,14 +65,11 @@ func (p *Projection[S]) fetchAll(ctx context.Context, ids []string, timeout time
 }
 
 // tenant returns the tenant of the owner's state.
-func (p *Projection[S]) tenant(row S) string {
-	return cmp.Or(p.aggregate.Snapshot(row).Event.TenantID, eventing.DefaultTenant)
-}
+func (p *Projection[S]) tenant(row S) string { return p.aggregate.Snapshot(row).Event.Tenant() }
 
 // position returns the position of the owner's state.
 func (p *Projection[S]) position(row S) consistency.Position {
-	e := p.aggregate.Snapshot(row).Event
-	return consistency.Position{AggregateType: p.aggregate.Type(), AggregateID: e.AggregateID, Epoch: e.Epoch, Version: e.Version}
+	return consistency.PositionOf(p.aggregate.Snapshot(row).Event)
 }
 
 // View is the part of the table that a reader may see: the rows of one tenant.

@@ -47,7 +47,7 @@ func (g *gate) enter(ctx context.Context, key string, began time.Time, budget ti
 		return p, nil
 	case <-ctx.Done():
 		defer g.quit(key, p)
-		return nil, g.reasonAt(p, began)
+		return nil, g.reason(p, began)
 	}
 }
 
@@ -100,26 +100,16 @@ func (g *gate) endTurn(p *place, locked bool) {
 	}
 }
 
-// reason returns ErrLocked if any try has met a lock since the time began, and otherwise ErrBusy. It
-// is for a caller that has got none of the writer's turns, which the callers for all keys take.
-func (g *gate) reason(began time.Time) error {
+// reason returns ErrLocked if a try has met a lock since the time began, and otherwise ErrBusy. p is where
+// the caller waits, or nil for a caller that is in and has got none of the writer's turns, which the callers
+// for all keys take. Locks of other keys count only while the caller that is in at p waits for a turn, too.
+func (g *gate) reason(p *place, began time.Time) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return reason(g.met, began)
-}
-
-// reasonAt is reason for a caller that waits at p. Locks of other keys count only while the caller that
-// is in at p waits for one of the writer's turns.
-func (g *gate) reasonAt(p *place, began time.Time) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if p.trying {
-		return reason(p.met, began)
+	met := g.met
+	if p != nil && p.trying {
+		met = p.met
 	}
-	return reason(g.met, began)
-}
-
-func reason(met, began time.Time) error {
 	if met.Before(began) {
 		return ErrBusy
 	}

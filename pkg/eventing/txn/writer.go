@@ -119,7 +119,7 @@ func (w *Writer) tryAgain(patient, ctx context.Context, began time.Time, p *plac
 		select {
 		case w.turns <- struct{}{}:
 		case <-patient.Done():
-			return w.gaveUp(ctx, w.gate.reason(began))
+			return w.gaveUp(ctx, w.gate.reason(nil, began))
 		}
 		var locked bool
 		if locked, err = w.try(ctx, p, do); !locked {
