@@ -163,8 +163,9 @@ func TestManyHeldTenantsCatchUp(t *testing.T) {
 		r.Wake()
 		return r.followUps.heldTenants() == 0
 	}, "the tenants do not catch up")
-	if left := b.count(t, unpublished); left > 1000 {
-		t.Errorf("%d events are left of tenants that were released, of a backlog of 3,000", left)
+	// Those that they have written meanwhile may be more on a busy machine.
+	if left := b.count(t, unpublished+` AND aggregate_id LIKE 'backlog-%'`); left > 300 {
+		t.Errorf("%d events are left of the 3,000 that the tenants had when they were held", left)
 	}
 }
 
