@@ -13,8 +13,9 @@ var ErrSettings = errors.New("the database, or the role, has settings with which
 
 // unfit is a SQL expression for the settings of the session that ErrSettings names. It is empty if there are none.
 //
-//   - In a database of another encoding, Postgres would store bytes of UTF-8 as other characters. Searches, lengths
-//     and dumps would be wrong.
+//   - A database of another encoding refuses the characters that it lacks, so each event with one of them would fail. With
+//     SQL_ASCII, or a session of the same encoding, Postgres would take each byte of UTF-8 for a character. Searches,
+//     lengths and dumps would be wrong.
 //   - With another encoding of the session, Postgres would convert text that is UTF-8 already.
 //   - With session_replication_role = replica, Postgres calls no triggers. The counters of a read model and the
 //     shadow of a rebuild would miss rows.
