@@ -13,7 +13,7 @@ type consumer struct {
 	bytes       int64         // of the messages in the encoding that the client gets
 	deadline    time.Duration // of a lease
 	keys        fifo[*keyQueue]
-	sending     bool          // whether it has taken a batch and has not yet asked for the next one
+	sending     bool          // whether it sends something, and has not yet asked for the next batch
 	othersFirst bool          // whether the next batch prefers messages that wait for any consumer
 	work        chan struct{} // of size one; a signal means that there may be messages to take
 }
@@ -71,6 +71,13 @@ func (s *subscription) returnMessages(c *consumer) {
 		if e.consumer == c { // false if giveBack of an earlier message of the key has released e
 			s.giveBack(e)
 		}
+	}
+}
+
+// wakeIfWork wakes a consumer if messages wait for any consumer.
+func (s *subscription) wakeIfWork() {
+	if s.ready.len() > 0 || s.readyKeys.len() > 0 {
+		s.wake()
 	}
 }
 

@@ -104,19 +104,7 @@ func TestConfirmationsNameTheReason(t *testing.T) {
 func TestAStreamThatDoesNotReadHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	w := plain(t)
-	// The window does not grow. The stream outlives the patience of the other one.
-	blocked, err := connect(t, w.Addr(), grpc.WithInitialWindowSize(64<<10)).StreamingPull(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, first := range []*pubsubpb.StreamingPullRequest{{Subscription: subscriptionName, StreamAckDeadlineSeconds: 10}, {}} {
-		if err := blocked.Send(first); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := blocked.Recv(); err != nil { // the answer to the keep-alive
-		t.Fatal(err)
-	}
+	unread(t, w)
 	large := strings.Repeat("m", 300_000)
 	ids := w.publish("", slices.Repeat([]string{large}, 8)...)
 	reading := w.stream(0)
@@ -139,4 +127,57 @@ func TestAStreamThatDoesNotReadHoldsUpNoOther(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestAnAnswerThatCannotBeSentHoldsUpNoOther: a stream has no messages to send, and waits with the answer to a request of its
+// client, which does not read.
+func TestAnAnswerThatCannotBeSentHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	for name, confirmed := range map[string]bool{"a keep-alive": false, "a confirmation": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, localpubsub.Options{})
+			w.subscribe(&pubsubpb.Subscription{EnableExactlyOnceDelivery: true})
+			blocked, request := unread(t, w), &pubsubpb.StreamingPullRequest{}
+			w.publish("", "the first one")
+			first, err := blocked.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.publish("", strings.Repeat("m", 300_000)) // gRPC takes it, and blocks the next response
+			<-time.After(200 * time.Millisecond)
+			if confirmed {
+				request.AckIds = ackIDs(first.GetReceivedMessages())
+			} else {
+				w.ack(first.GetReceivedMessages()...)
+			}
+			if err := blocked.Send(request); err != nil {
+				t.Fatal(err)
+			}
+			<-time.After(200 * time.Millisecond)
+			reading := w.stream(0)
+			w.clock.Advance(11 * time.Second)
+			w.ack(reading.receive(1)...)
+			w.publish("", "another one")
+			w.ack(reading.receive(1)...)
+		})
+	}
+}
+
+// unread opens a stream whose client is to read no more. Its window does not grow. It outlives the patience of other streams.
+func unread(t *testing.T, w *world) pubsubpb.Subscriber_StreamingPullClient {
+	t.Helper()
+	opened, err := connect(t, w.Addr(), grpc.WithInitialWindowSize(64<<10)).StreamingPull(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, first := range []*pubsubpb.StreamingPullRequest{{Subscription: subscriptionName, StreamAckDeadlineSeconds: 10}, {}} {
+		if err := opened.Send(first); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := opened.Recv(); err != nil { // the answer to the keep-alive
+		t.Fatal(err)
+	}
+	return opened
 }

@@ -117,8 +117,11 @@ func (s *stream) run(ctx context.Context, received <-chan error, closing, cut <-
 // keep-alive. Each response has the properties of the subscription. If a response had none, a
 // client would take the subscription as neither ordered nor exactly-once.
 func (s *stream) send() (sent bool, err error) {
-	properties := s.sub.properties()
-	for _, response := range s.confirmations() {
+	properties, confirmations := s.sub.properties(), s.confirmations()
+	if len(confirmations) > 0 {
+		s.sub.sends(s.consumer)
+	}
+	for _, response := range confirmations {
 		response.SubscriptionProperties = properties
 		if err := s.Send(response); err != nil {
 			return false, err
@@ -134,6 +137,7 @@ func (s *stream) send() (sent bool, err error) {
 	if !s.pinged() {
 		return false, nil
 	}
+	s.sub.sends(s.consumer)
 	return true, s.Send(&pubsubpb.StreamingPullResponse{SubscriptionProperties: properties})
 }
 
@@ -165,6 +169,15 @@ func (s *subscription) properties() *pubsubpb.StreamingPullResponse_Subscription
 	}
 }
 
+// sends notes that c sends something else than messages. A signal that c has got meanwhile may have been of messages.
+// So another consumer gets them.
+func (s *subscription) sends(c *consumer) {
+	s.lock()
+	defer s.unlock()
+	c.sending = true
+	s.wakeIfWork()
+}
+
 // batch takes the next messages for c. If messages are left in the subscription, it then wakes a
 // consumer that has room.
 func (s *subscription) batch(c *consumer) ([]delivery, error) {
@@ -179,9 +192,7 @@ func (s *subscription) batch(c *consumer) ([]delivery, error) {
 	}
 	batch := s.take(c, limit)
 	c.sending = c.streaming && len(batch) > 0
-	if s.ready.len() > 0 || s.readyKeys.len() > 0 {
-		s.wake()
-	}
+	s.wakeIfWork()
 	return s.deliveries(batch), nil
 }
 

@@ -264,6 +264,10 @@ func (c *Consumer) change(ctx context.Context, tx pgx.Tx, changes []Change, outc
 		return nil
 	}
 	done, err := c.handler.do(ctx, tx, changes)
+	if err == nil {
+		// A handler that ignores ctx is slow. Otherwise its COMMIT would fail as in an outage, and be tried for ever.
+		err = ctx.Err()
+	}
 	if err != nil {
 		return handlerError{fmt.Errorf("apply: %w", err)}
 	}

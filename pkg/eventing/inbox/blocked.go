@@ -205,7 +205,7 @@ func (c *Consumer) putOff(ctx context.Context, d *delivery, cause error, class f
 	if d.starts > 0 { // the attempt has ended, and this process lives
 		switch rows, err := c.store.unmarkStarted(ctx, []*delivery{d}); {
 		case err != nil:
-			c.logFor(d).DebugContext(ctx, "beginning not taken back", "error", err)
+			c.logFor(d).DebugContext(ctx, "start not taken back", "error", err)
 		case rows > 0:
 			d.starts, d.startedBefore = 0, false
 		}

@@ -158,7 +158,7 @@ func (s store) markStarted(
 			return err
 		})
 	if err := s.db.SendBatch(ctx, b).Close(); err != nil {
-		return nil, nil, fmt.Errorf("begin: %w", err)
+		return nil, nil, fmt.Errorf("start: %w", err)
 	}
 	if len(first) == len(batch) {
 		return first, nil, nil
@@ -167,7 +167,7 @@ func (s store) markStarted(
 		SELECT event_id, aggregate_type, aggregate_id, version
 		  FROM inbox WHERE consumer = $1 AND event_id = ANY ($2) AND status <> 'done'`, s.consumer, ids(batch))
 	if before, err = matching(rows, batch); err != nil {
-		return nil, nil, fmt.Errorf("begin: %w", err)
+		return nil, nil, fmt.Errorf("start: %w", err)
 	}
 	maps.DeleteFunc(before, func(d *delivery, _ bool) bool { return first[d] })
 	return first, before, nil
@@ -190,7 +190,7 @@ func (s store) markStartedAgain(ctx context.Context, d *delivery, wait time.Dura
 			return err
 		})
 	if err := s.db.SendBatch(ctx, b).Close(); err != nil {
-		return 0, fmt.Errorf("begin again: %w", err)
+		return 0, fmt.Errorf("start again: %w", err)
 	}
 	return n, nil
 }

@@ -166,7 +166,8 @@
 // case the process did not run meanwhile, because it was stopped or got no CPU. Otherwise the batch
 // is halved until an event is alone. The time limit counts against that event, unless events of
 // three aggregates in a row have met a time limit with no success in between. The same holds for a
-// handler that cannot reach a service of its own (net.Error).
+// handler that cannot reach a service of its own (net.Error), and for one that ignores its context and
+// returns after the transaction's time.
 //
 // If the database ends the event's transaction as idle (SQLSTATE 25P03), or does not answer a statement within
 // the transaction's time, either the handler is slow, or the network was interrupted in the middle of the

@@ -155,6 +155,26 @@ func TestASilentTransactionIsFirstTheNetworksFault(t *testing.T) {
 	}
 }
 
+// A handler that ignores its context can return without an error after the time of its transaction. If its COMMIT, which
+// fails then, were an outage, the event would be tried for ever.
+func TestAHandlerThatIgnoresItsTimeIsSlow(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer(t)
+	c.functions().apply = each(func(ctx context.Context, _ pgx.Tx, _ Change) (Outcome, error) {
+		<-ctx.Done()
+		return Applied, nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	first := &pgx.Batch{}
+	begin(first, maxLockWait)
+	_, err := c.transact(ctx, first, []*delivery{delivered(event("a", 1))})
+	if f := faultOf(err); f != timedOut {
+		t.Errorf("%v is of the class %v", err, f)
+	}
+}
+
 // unanswered gives a statement up before its answer comes.
 func (*bench) unanswered(ctx context.Context, _ *testing.T, tx pgx.Tx) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Millisecond)

@@ -13,20 +13,23 @@ var ErrSettings = errors.New("the database, or the role, has settings with which
 
 // unfit is a SQL expression for the settings of the session that ErrSettings names. It is empty if there are none.
 //
-//   - In a database of another encoding, Postgres would store bytes of UTF-8 as other characters. Searches, lengths
-//     and dumps would be wrong.
+//   - A database of another encoding refuses the characters that it lacks, so each event with one of them would fail. With
+//     SQL_ASCII, or a session of the same encoding, Postgres would take each byte of UTF-8 for a character. Searches,
+//     lengths and dumps would be wrong.
 //   - With another encoding of the session, Postgres would convert text that is UTF-8 already.
 //   - With session_replication_role = replica, Postgres calls no triggers. The counters of a read model and the
 //     shadow of a rebuild would miss rows.
 //   - With row_security = off, Postgres refuses each statement on a table with policies.
 //   - With another isolation level, a transaction that has waited for a row fails, because it may not see the
 //     commits of that row's writers.
+//
+// The first value of a setting is the usual one. The others have the same effect.
 const unfit = `coalesce((
-	SELECT string_agg(format('%s is %s, and must be %s', name, current_setting(name), want), '; ' ORDER BY name)
-	  FROM (VALUES ('server_encoding', 'UTF8'), ('client_encoding', 'UTF8'),
-	               ('session_replication_role', 'origin'), ('row_security', 'on'),
-	               ('default_transaction_isolation', 'read committed')) AS needed (name, want)
-	 WHERE current_setting(name) <> want), '')`
+	SELECT string_agg(format('%s is %s, and must be %s', name, current_setting(name), fit[1]), '; ' ORDER BY name)
+	  FROM (VALUES ('server_encoding', array['UTF8']), ('client_encoding', array['UTF8', 'UNICODE', 'SQL_ASCII']),
+	               ('session_replication_role', array['origin', 'local']), ('row_security', array['on']),
+	               ('default_transaction_isolation', array['read committed'])) AS needed (name, fit)
+	 WHERE current_setting(name) <> ALL (fit)), '')`
 
 // checkSettings returns ErrSettings if migrations cannot run in the sessions of db.
 func checkSettings(ctx context.Context, db *sql.DB) error {

@@ -123,3 +123,15 @@ func TestARoleWithSettingsOfItsOwn(t *testing.T) {
 		}
 	}
 }
+
+// With these settings, too, Postgres converts no text and calls the triggers.
+func TestSettingsOfTheSameEffectAreFit(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.New(t)
+	for _, setting := range []string{"client_encoding=UNICODE", "client_encoding=SQL_ASCII", "session_replication_role=local"} {
+		admin := pg.Admin + "&search_path=" + pgtest.Library.Name + "&" + setting
+		if err := pgtest.Library.Check(t.Context(), pg.Pool(t, admin)); err != nil {
+			t.Errorf("%s: %v", setting, err)
+		}
+	}
+}
