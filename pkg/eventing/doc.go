@@ -44,8 +44,8 @@
 //
 // # Reading
 //
-// The core has some 6,500 lines with their comments, besides its tests. The list has the files of the
-// core in the order in which an event passes through them. Where it names a section of a doc.go, read
+// The list has the files of the core that decide, some 6,500 lines with their comments, in the order
+// in which an event passes through them. Where it names a section of a doc.go, read
 // the doc.go up to that section:
 //
 //	the event         event.go, message.go
@@ -62,10 +62,10 @@
 //
 // In these files look for: the statement with the lease and its condition (insert.go), the events
 // that a claim may take (claim.sql), the order of the requests of one aggregate (publisher.go), the one
-// transaction of a batch (apply.go), the first sight of an event (accept.go), the table of versions (decide.go),
-// and the three sources of an answer (reader.go).
+// transaction of a batch (apply.go), the test whether an event is new (accept.go), the table of versions (decide.go),
+// and the order in which a reader tries the projection, the owner, and older data (reader.go).
 //
-// The other files of the core can be read when their subject comes up. In outbox the subjects are
+// The other files of these packages can be read when their subject comes up. In outbox the subjects are
 // the tenants (tenants.go, shares.go, held.go, turns.go, turner.go), the pauses of topics (pause.go,
 // prober.go), the events that a claim does not see (scanner.go, heartbeat.go), and the work that one
 // goroutine leaves for another (followups.go). In inbox the subjects are the causes of errors

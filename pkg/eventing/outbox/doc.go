@@ -59,18 +59,19 @@
 // # Lows and lives
 //
 // A relay remembers snapshots of the database where others remember a position or a time, because
-// a transaction with a lower id, or an earlier timestamp, can commit later. A low is such a snapshot,
-// taken so early that it saw none of some unfinished events: all of them became visible later. So
-// a scan of the rows that the low did not see finds these events. Each goroutine keeps the lows of its work:
-// of claims on their way, batches in flight, open handovers, scans that are due or running, and held
-// tenants. The earliest of them is the low of the relay, which a heartbeat writes into the relay's
-// row of the table of relays. If the relay dies, another relay scans from that low.
+// a transaction with a lower id, or an earlier timestamp, can commit later. A low of some events is a
+// snapshot in which none of them was visible yet. So a scan of the rows that the low did not see
+// finds these events. followUps and inFlight keep the lows of all unfinished work: new events,
+// batches in flight, open handovers, published versions, scans, searches for probes, skipped types
+// of paused topics, and held tenants. The earliest of them is the low of the relay, which a heartbeat
+// writes into the relay's row of the table of relays. If the relay dies, another relay scans from
+// that low.
 //
 // A life is the time between two starts of the database's server, by a restart, a recovery or a failover.
-// After a start, transactions may have ids that an earlier snapshot has seen. So a snapshot says
-// nothing about the events of another life, and a low is kept with its life. When a relay meets a
-// server in a new life, it scans from a low that covers all of its work, and lows of the former life
-// stand for that low from then on (life.go).
+// A reset of the server's statistics counts as a start, too. After a start, transactions may have ids that
+// an earlier snapshot has seen. So a snapshot says nothing about the events of another life, and a
+// low is kept with its life. When a relay meets a server in a new life, it scans from a low that
+// covers all of its work. From then on this low replaces each low of the former life (life.go).
 //
 // # Invariants
 //
