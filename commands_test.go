@@ -46,6 +46,7 @@ var commands = map[string]runs{
 	"catalog reconcile":    {"services/runbook_test.go", "TestRunbook"},
 	"catalog backfill":     {"services/runbook_test.go", "TestRunbook"},
 	"catalog rebuild":      {"services/rebuild_test.go", `types(t, "rebuild"`},
+	"catalog serve":        {"services/process_test.go", `command), "serve"`},
 	"video events show":    {"services/runbook_test.go", `o.types(t, "where"`},
 	"catalog events show":  {"services/runbook_test.go", `o.types(t, "where"`},
 	"video erase":          {"services/erasure_test.go", `o.types(t, "erase"`},
