@@ -56,13 +56,14 @@
 //	                  inflight.go, publisher.go, settlement.go, settler.go;
 //	                  outbox/queue: settle.go, settle.sql
 //	received          inbox: doc.go to "Another history", consumer.go, delivery.go
-//	applied           inbox: apply.go, accept.go, decide.go, rows.go, acks.go
+//	applied           inbox: apply.go, transaction.go, accept.go, decide.go, rows.go,
+//	                  acks.go
 //	repaired          inbox: blocked.go, repair.go, owner.go; projection: projection.go
 //	read              consistency: doc.go, token.go, reader.go, waiters.go
 //
 // In these files look for: the statement with the lease and its condition (insert.go), the events
 // that a claim may take (claim.sql), the order of the requests of one aggregate (publisher.go), the one
-// transaction of a batch (apply.go), the test whether an event is new (accept.go), the table of versions (decide.go),
+// transaction of a batch (transaction.go), the test whether an event is new (accept.go), the table of versions (decide.go),
 // and the order in which a reader tries the projection, the owner, and older data (reader.go).
 //
 // The other files of these packages can be read when their subject comes up. In outbox the subjects are

@@ -21,7 +21,7 @@
 //	pulls.go         receives the messages of the streams, and ends the streams
 //	delivery.go      an event in hand, decoded by a Handler (handler.go, route.go)
 //	turns.go         shares a batch out by tenant
-//	apply.go         runs the transaction of a batch, or of its halves
+//	apply.go         applies a batch, or its halves; transaction.go runs the transaction of each
 //	crashloop.go     records starts of events that may end the process
 //	accept.go        the statements on inbox rows within the transaction of a batch
 //	store.go         the other statements on them; maintain.go and crashloop.go have their own
@@ -181,7 +181,7 @@
 //
 // If another transaction holds a lock (SQLSTATE 55P03), the batch is halved, too. A batch waits a
 // second for the lock, or 50 ms if other aggregates wait for locks already. Its parts share a
-// second, and so do the tries of the events that were put off (apply.go). If an event that is alone
+// second, and so do the tries of the events that were put off (transaction.go). If an event that is alone
 // meets the lock, its aggregate is blocked. The event is tried again until the lock is free, with
 // pauses of up to 30 s, and spends no attempts.
 //
