@@ -307,7 +307,7 @@ func TestEachPartIsNeeded(t *testing.T) {
 		{"tenantLow", oneHeld.lacking(parts{tenantLow: true})},
 		{"skippedTypes", onePaused.lacking(parts{skippedTypes: true})},
 		{"lateResumes", slowProbes.lacking(parts{lateResumes: true})},
-		{"searchLow", killedLate.lacking(parts{searchLow: true})},
+		{"searching", killedLate.lacking(parts{searching: true})},
 		{"lostSearches", answeredLate.lacking(parts{lostSearches: true})},
 		{"parked", oneRefused.lacking(parts{parked: true})},
 		{"retried", scope{

@@ -81,8 +81,8 @@ type parts struct {
 	skippedTypes bool
 	// lateResumes: a relay scans for events that a claim has skipped although the topic has resumed meanwhile.
 	lateResumes bool
-	// searchLow: the low of a relay covers the page of a search for probes that is on its way.
-	searchLow bool
+	// searching: the low of a relay covers the page of a search for probes that is on its way.
+	searching bool
 	// parked: a claim leaves parked events alone.
 	parked bool
 	// retried: a settlement makes the event behind a published retry a retry, too.

@@ -125,7 +125,7 @@ type relay struct {
 	// published has the lows of the last published events of aggregates; taken is takenLow of a claim.
 	published [mostEvents]snapshot
 	taken     snapshot
-	// scan and scanning are scanLow and scanningLow. unread are the pages of the running scan: bit x for the rows of the
+	// scan and scanning are scanLow and scanning of outbox's followUps. unread are the pages of the running scan: bit x for the rows of the
 	// transaction x that was open, and bit 0 for the rows of all later ones. scanLife is the server's life when it began.
 	scan, scanning   snapshot
 	unread, scanLife uint8
@@ -203,7 +203,7 @@ func (s *state) low(id int) snapshot {
 // lowOfLists is followUps.lowOfLists.
 func (s *state) lowOfLists(r *relay) snapshot {
 	low := earliest(r.seen, r.taken, r.scan, s.covering(r, r.scanning, r.scanLife), s.lowOfTenant(r), r.topic.low)
-	if p := &r.topic.probe; p.phase != idle && p.kind == probePage && !s.in.without.searchLow {
+	if p := &r.topic.probe; p.phase != idle && p.kind == probePage && !s.in.without.searching {
 		low = earliest(low, s.covering(r, p.since, p.begun))
 	}
 	return low

@@ -3,7 +3,7 @@ package relaymodel
 // tenant is a heldTenant. All events of a scope are of one tenant, and a relay that holds it claims them in turns.
 type tenant struct {
 	held bool
-	// low, scanning, left and skippedLow are the snapshots low, scanningLow, leftLow and skippedLow. seen is that of the turns.
+	// low, scanning, left and skippedLow are the lows low, scanning, leftLow and skippedLow. seen is that of the turns.
 	low, scanning, left, skippedLow, seen snapshot
 	// skipped are the transactions that scans have skipped, and unread those that the tenant's running scan has to read: bit x
 	// for the transaction x, and bit 0 if there are none. life is the server's life when that scan began.

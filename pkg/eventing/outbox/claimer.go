@@ -118,8 +118,8 @@ func (r *Relay) waitForWork(ctx context.Context, wait time.Duration) {
 // for them.
 func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string, claimed chan<- *leasedBatch) error {
 	todo := r.followUps.take(r.claimEvents(), paused...)
-	at, lows, bound := versionsOf(todo.after)
-	bound = queue.Earliest(bound, todo.seen)
+	at, lows, first := versionsOf(todo.after)
+	from := datedLow{queue.Earliest(first, todo.seen), todo.life}
 	sent := time.Now()
 	// The claim is not cancelled with ctx, because a cancelled claim may still commit after
 	// the relay has handed back its leases.
@@ -133,30 +133,28 @@ func (r *Relay) claimNew(ctx context.Context, s *claimSchedule, paused []string,
 		r.followUps.giveBack(todo)
 		return err
 	}
-	r.dispatch(claimResult{Claimed: c, claim: claim, sent: sent, low: todo.seen, lows: lows, life: todo.life}, claimed)
+	r.dispatch(claimResult{Claimed: c, claim: claim, sent: sent, low: datedLow{todo.seen, todo.life}, lows: lows}, claimed)
 	if c.Truncated {
-		r.followUps.scheduleScan(bound, todo.life, sent)
+		r.followUps.scheduleScan(from, sent)
 	} else if r.followUps.hasLeft(c, todo.alive) {
-		r.followUps.scheduleScan(bound, todo.life, sent.Add(max(c.FreeIn, jittered(scanEvery))))
+		r.followUps.scheduleScan(from, sent.Add(max(c.FreeIn, jittered(scanEvery))))
 	}
-	r.followUps.claimed(c, todo, bound)
+	r.followUps.claimed(c, todo, from.at)
 	r.failures.Store(0)
 	s.claimed(sent, len(c.Batches), c.Truncated)
 	return nil
 }
 
 // claimResult is the result of one claim, with the limits of the claim and the time when the claim
-// was sent. low is a snapshot that saw none of the claimed events. low is empty if the claim looked
-// only for retries, or only for events behind published ones.
+// was sent. low is a low of the claimed events. Its snapshot is empty if the claim looked only for
+// retries, or only for events behind published ones.
 type claimResult struct {
 	queue.Claimed
 
 	claim queue.Claim
 	sent  time.Time
-	low   queue.TxSnapshot
-	lows  map[aggregateKey]queue.TxSnapshot // the low of each published version; may be nil
-	// life is the life of the server of which low and lows are.
-	life life
+	low   datedLow
+	lows  map[aggregateKey]queue.TxSnapshot // the low of each published version, of low's life; may be nil
 	// retries says that the claim looked for retries.
 	retries bool
 	// candidates says that the events were claimed to choose probes from. Such events do not use

@@ -69,9 +69,10 @@
 //
 // A life is the time between two starts of the database's server, by a restart, a recovery or a failover.
 // A reset of the server's statistics counts as a start, too. After a start, transactions may have ids that
-// an earlier snapshot has seen. So a snapshot says nothing about the events of another life, and a
-// low is kept with its life. When a relay meets a server in a new life, it scans from a low that
-// covers all of its work. From then on this low replaces each low of the former life (life.go).
+// an earlier snapshot has seen. So a snapshot says nothing about the events of another life. When a
+// relay meets a server in a new life, it scans from a low that covers all of its work, and its lists
+// begin again. Work that goes on meanwhile keeps its low with the life of that low (datedLow in life.go).
+// From then on the relay's first low of the new life takes the place of each low of a former life.
 //
 // # Invariants
 //

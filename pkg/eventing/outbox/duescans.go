@@ -10,17 +10,16 @@ import (
 
 // This file has the scans that the goroutines of a relay ask for, and what the running scan skips.
 
-// scheduleScan schedules a scan of the rows that from, a snapshot of the life begun, did not see. The scan is due at
-// the time at.
-func (a *followUps) scheduleScan(from queue.TxSnapshot, begun life, at time.Time) {
+// scheduleScan schedules a scan that begins at from, and is due at the time at.
+func (a *followUps) scheduleScan(from datedLow, at time.Time) {
 	a.mu.Lock()
-	a.addScan(a.met.low(from, begun), at)
+	a.addScan(a.met.low(from), at)
 	a.mu.Unlock()
 	signal(a.wakeScans)
 }
 
 // scanFor schedules a scan that finds the events of a batch and those behind it.
-func (a *followUps) scanFor(h *leasedBatch, at time.Time) { a.scheduleScan(h.low, h.life, at) }
+func (a *followUps) scanFor(h *leasedBatch, at time.Time) { a.scheduleScan(h.low, at) }
 
 // addScan expects the lock. If a scan is scheduled already, the two become one scan, which begins
 // at the earlier snapshot and is due at the earlier time.
@@ -28,12 +27,12 @@ func (a *followUps) addScan(from queue.TxSnapshot, at time.Time) {
 	a.scanLow, a.scanAt = queue.Earliest(a.scanLow, from), soonest(a.scanAt, at)
 }
 
-// beginScan begins the scan that is due, and returns the snapshot at which it starts, with its life.
-func (a *followUps) beginScan() (queue.TxSnapshot, life) {
+// beginScan begins the scan that is due, and returns its start.
+func (a *followUps) beginScan() datedLow {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.scanningLow, a.scanningLife, a.scanLow, a.scanAt = a.scanLow, a.met.life, "", time.Time{}
-	return a.scanningLow, a.scanningLife
+	a.scanning, a.scanLow, a.scanAt = datedLow{a.scanLow, a.met.life}, "", time.Time{}
+	return a.scanning
 }
 
 // pageScanned notes the types and the tenants that a page of the scan has skipped. part is the
@@ -41,7 +40,7 @@ func (a *followUps) beginScan() (queue.TxSnapshot, life) {
 func (a *followUps) pageScanned(part queue.Cursor, skipped exclusions) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	from := a.met.low(a.scanningLow, a.scanningLife)
+	from := a.met.low(a.scanning)
 	a.noteSkippedTypes(from, skipped.paused...)
 	a.noteSkippedPart(from, part, skipped.held)
 }
@@ -50,7 +49,7 @@ func (a *followUps) pageScanned(part queue.Cursor, skipped exclusions) {
 func (a *followUps) endScan() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.scanningLow = ""
+	a.scanning = datedLow{}
 }
 
 // search notes that the next page of the search s for events to probe a topic with is on its way. types are the topic's. Until
@@ -61,17 +60,17 @@ func (a *followUps) search(s *probeScan, types []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	low := a.lowOfLists(func(kind string) bool { return slices.Contains(types, kind) })
-	if len(s.parts) == 0 || s.life != a.met.life || queue.Earliest(low, s.low) != low {
-		s.low, s.life, s.parts, s.took = low, a.met.life, low.Since(), 0
+	if len(s.parts) == 0 || s.low.in != a.met.life || queue.Earliest(low, s.low.at) != low {
+		s.low, s.parts, s.took = datedLow{low, a.met.life}, low.Since(), 0
 	}
-	a.searchLow, a.searchLife = s.low, s.life
+	a.searching = s.low
 }
 
 // endSearch notes that the page of a search is complete. The events that it has found are in flight already.
 func (a *followUps) endSearch() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.searchLow = ""
+	a.searching = datedLow{}
 }
 
 // searchLost notes that the page of a search has no answer. It may have leased events all the same. The topic may have resumed since
@@ -80,8 +79,8 @@ func (a *followUps) endSearch() {
 func (a *followUps) searchLost(types []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.searchLow != "" {
-		a.noteSkippedTypes(a.met.low(a.searchLow, a.searchLife), types...)
+	if a.searching.at != "" {
+		a.noteSkippedTypes(a.met.low(a.searching), types...)
 	}
 }
 

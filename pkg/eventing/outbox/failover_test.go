@@ -57,7 +57,7 @@ func TestAnotherServerRefusesClaims(t *testing.T) {
 	r.beforeFailover()
 	b.append(t, "a", 2, 2)
 	page := newScanSchedule()
-	page.started(queue.Beginning, r.followUps.met.life)
+	page.started(datedLow{queue.Beginning, r.followUps.met.life})
 	turn := func() error { return r.takeTurn(t.Context(), &turnSchedule{}, claimed) }
 	for name, claim := range map[string]struct {
 		by claimant
@@ -163,7 +163,7 @@ func TestAFailoverLosesTheMarkOfARetry(t *testing.T) {
 	}
 	r.beforeFailover()
 	h := <-claimed
-	h.life = r.followUps.met.life
+	h.low.in = r.followUps.met.life
 	b.exec(t, `UPDATE outbox SET next_retry_at = NULL, lock_token = NULL, locked_at = NULL`)
 	if err := r.writeHeartbeat(t.Context(), false); err != nil {
 		t.Fatal(err)
@@ -199,7 +199,7 @@ func TestAHandoverBeforeTheRelayMeetsANewServer(t *testing.T) {
 		}
 		if committed {
 			if h := <-claimed; h.lowBehind != h.low {
-				t.Errorf("the low of the event is %s, that of the events behind it is %s", h.low, h.lowBehind)
+				t.Errorf("the low of the event is %v, that of the events behind it is %v", h.low, h.lowBehind)
 			}
 		}
 	}
@@ -297,7 +297,7 @@ func TestAVersionIsPublishedBeforeItsClaimEnds(t *testing.T) {
 		a.endScan()
 		batch := queue.Batch{{Event: event("a", 1)}} // as many events as the claim may take
 		c := queue.Claimed{Batches: []queue.Batch{batch}, Seen: "9:9:"}
-		h := f.add(claimResult{Claimed: c, sent: time.Now(), low: todo.seen, life: todo.life})
+		h := f.add(claimResult{Claimed: c, sent: time.Now(), low: datedLow{todo.seen, todo.life}})
 		if held {
 			a.holdSaved(batch.Tenant())
 		}
@@ -382,7 +382,7 @@ func TestATurnHadToLeaveAnEventOfAFormerServer(t *testing.T) {
 		}
 		r.claim(t, claimed)
 		busy := batchFor("busy", 1)[0] // so the tenant stays held
-		r.inFlight.batches[busy.Head()] = &leasedBatch{events: busy, low: r.followUps.seen, life: r.followUps.met.life}
+		r.inFlight.batches[busy.Head()] = &leasedBatch{events: busy, low: datedLow{r.followUps.seen, r.followUps.met.life}}
 		if !r.inFlight.reserve(byTurn) {
 			t.Fatal("no room for a turn")
 		}

@@ -13,6 +13,9 @@ import (
 // low watermark from followUps. In the names of fields and in comments, a "low" is a snapshot that
 // did not see certain events. So a scan of the rows that the low did not see finds these events.
 //
+// The methods are in several files: duescans.go has those on scans, held.go and turns.go those on held tenants, heartbeat.go
+// computes the low, and handover.go opens handovers.
+//
 // All unfinished work is either in one of these lists or in flight. Work that moves between a
 // list and the batches in flight is added to its new place before it is removed from the old
 // one. The lock of followUps is taken before the lock of inFlight.
@@ -27,15 +30,13 @@ type followUps struct {
 	// behind such a version skipped the event, because the version was not published yet. So
 	// the relay that published the version must claim the event.
 	published versions
-	// A scan that starts at scanLow is due at scanAt. scanningLow is the start of the scan that
-	// is running. scanningLife is the life of the server in which that scan was begun.
-	scanLow, scanningLow queue.TxSnapshot
-	scanningLife         life
-	scanAt               time.Time
-	// searchLow is the start of the search for probes of which a page is on its way, and searchLife is its life. The topic
-	// may resume meanwhile, and skippedTypes does not cover the search any more.
-	searchLow  queue.TxSnapshot
-	searchLife life
+	// A scan that starts at scanLow is due at scanAt. scanning is the start of the scan that is running.
+	scanLow  queue.TxSnapshot
+	scanAt   time.Time
+	scanning datedLow
+	// searching is the start of the search for probes of which a page is on its way. The topic may resume meanwhile, and
+	// skippedTypes does not cover the search any more.
+	searching datedLow
 	// skippedTypes has the aggregate types of which the relay has skipped events, or handed them back, because their topic
 	// was paused. The snapshot of a type is the start of the scan that is due when its topic resumes. Topics do not share
 	// it: otherwise each resume of a topic would scan from the beginning of another one's pause.
@@ -101,7 +102,7 @@ func (a *followUps) settled(written []*unsettled, followed bool) {
 // follow expects the lock. It notes the follow-up of one result.
 func (a *followUps) follow(u *unsettled, now, claimAt time.Time) {
 	s := u.settlement
-	low, lowBehind := a.met.low(u.batch.low, u.batch.life), a.met.low(u.batch.lowBehind, u.batch.life)
+	low, lowBehind := a.met.low(u.batch.low), a.met.low(u.batch.lowBehind)
 	switch {
 	case s.Failure != nil && s.Failure.Park: // the aggregate waits for an operator
 	case s.Failure != nil:
@@ -119,7 +120,7 @@ func (a *followUps) follow(u *unsettled, now, claimAt time.Time) {
 			return
 		}
 		a.published.add(p, claimAt)
-	case s.Batch[0].Retry && u.batch.life == a.met.life: // the batch was handed back, and ClaimRetries finds it at once
+	case s.Batch[0].Retry && u.batch.low.in == a.met.life: // the batch was handed back, and ClaimRetries finds it at once
 		a.retryAt = soonest(a.retryAt, now)
 	case slices.Contains(a.pausedTypes, s.Batch[0].AggregateType):
 		a.noteSkippedTypes(low, s.Batch[0].AggregateType)
@@ -164,8 +165,8 @@ func (a *followUps) take(n int, paused ...string) toClaim {
 func (a *followUps) claimed(c queue.Claimed, taken toClaim, from queue.TxSnapshot) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	from = a.met.low(from, taken.life)
-	a.noteSkippedTenants(a.met.low(taken.seen, taken.life), taken.held)
+	from = a.met.low(datedLow{from, taken.life})
+	a.noteSkippedTenants(a.met.low(datedLow{taken.seen, taken.life}), taken.held)
 	a.noteSkippedTypes(from, taken.paused...)
 	a.published.giveBack(nil)
 	if a.met.life == taken.life {

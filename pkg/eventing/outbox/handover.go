@@ -49,11 +49,9 @@ type Handover struct {
 	relay *Relay
 
 	// Append sets the fields below.
-	event eventing.Event
-	size  int // of the payload, in bytes
-	// low is a snapshot, taken in the life below, that did not see the event.
-	low    queue.TxSnapshot
-	life   life
+	event  eventing.Event
+	size   int       // of the payload, in bytes
+	low    datedLow  // of the event
 	opened time.Time // when Append was called
 	// The lease begins at since, by the database's clock. That is the time opened, or up to clockError
 	// earlier.
@@ -198,7 +196,7 @@ func (r *Relay) open(ctx context.Context, h *Handover, events []eventing.Event) 
 func (a *followUps) open(h *Handover, f *inFlight) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	h.low, h.life = a.seen, a.met.life
+	h.low = datedLow{a.seen, a.met.life}
 	return a.seen != "" && a.heldTenant(h.event.Tenant()) == nil && f.open(h)
 }
 

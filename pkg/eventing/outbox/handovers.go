@@ -86,7 +86,7 @@ func (f *inFlight) accept(h *Handover, b *leasedBatch) bool {
 	if f.handedTo == nil || !f.close(h) {
 		return false
 	}
-	b.low, b.lowBehind, b.life = h.low, h.low, h.life
+	b.low, b.lowBehind = h.low, h.low
 	f.send(b)
 	return !f.ending
 }
@@ -116,7 +116,7 @@ func (f *inFlight) tryHandBack(h *Handover) {
 		return
 	}
 	f.send(&leasedBatch{
-		events: queue.Batch{{Event: h.event}}, low: h.low, lowBehind: h.low, life: h.life,
+		events: queue.Batch{{Event: h.event}}, low: h.low, lowBehind: h.low,
 		leaseUntil: h.leaseUntil(), unresolved: h, leaseOver: h.leaseOver,
 	})
 }

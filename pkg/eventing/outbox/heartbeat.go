@@ -107,8 +107,7 @@ func (a *followUps) low(f *inFlight) queue.TxSnapshot {
 // lowOfLists expects the lock. It returns a snapshot that saw none of the unfinished events, except those in flight, and those of
 // paused topics that are of other types than these.
 func (a *followUps) lowOfLists(these func(kind string) bool) queue.TxSnapshot {
-	scanning, search := a.met.low(a.scanningLow, a.scanningLife), a.met.low(a.searchLow, a.searchLife)
-	low := queue.Earliest(a.seen, a.published.low(), a.scanLow, scanning, search)
+	low := queue.Earliest(a.seen, a.published.low(), a.scanLow, a.met.low(a.scanning), a.met.low(a.searching))
 	for kind, skipped := range a.skippedTypes {
 		if these(kind) {
 			low = queue.Earliest(low, skipped)

@@ -8,7 +8,7 @@ import (
 )
 
 // heldTenant is a tenant whose events leave in turns. The relay's other claims and scans skip these
-// events. low, scanningLow, leftLow and skippedLow are lows of its unfinished events, so the relay's
+// events. low, scanning, leftLow and skippedLow are lows of its unfinished events, so the relay's
 // low is not later than they are.
 type heldTenant struct {
 	name string
@@ -16,12 +16,11 @@ type heldTenant struct {
 	// low is a low of the events that claims have skipped since the tenant's scan began.
 	low queue.TxSnapshot
 
-	// The running scan of the tenant. parts are its unread parts, scanningLow is a low of the events that
-	// it reads, and life is the life in which it began.
-	parts       []queue.Cursor
-	scanningLow queue.TxSnapshot
-	life        life
-	began       bool // a scan of the tenant has begun, now or earlier
+	// The running scan of the tenant. parts are its unread parts, and scanning is a low of the events that
+	// it reads.
+	parts    []queue.Cursor
+	scanning datedLow
+	began    bool // a scan of the tenant has begun, now or earlier
 
 	// leftLow is a low of the events that a turn could not claim, because another session had locked or
 	// leased them. A scan for these events is due at leftAt.
@@ -67,7 +66,7 @@ func (h *heldTenant) lowest(met meeting) queue.TxSnapshot {
 
 // lowOfScans returns a snapshot that saw none of the events for which the tenant's scans look.
 func (h *heldTenant) lowOfScans(met meeting) queue.TxSnapshot {
-	return queue.Earliest(h.low, met.low(h.scanningLow, h.life), h.leftLow, h.skippedLow)
+	return queue.Earliest(h.low, met.low(h.scanning), h.leftLow, h.skippedLow)
 }
 
 // restart forgets the tenant's lists, because a scan for all tenants that begins at the snapshot floor replaces them. The running

@@ -49,12 +49,12 @@ func TestLowCoversHeldTenants(t *testing.T) {
 	if h, _, _ = a.turn(rates, f, 1); h == nil {
 		t.Fatal("no turn")
 	}
-	a.turnFollowed(h, nil, "", "92:92:", a.met.life, nil)
+	a.turnFollowed(h, nil, datedLow{}, "92:92:", nil)
 	low("75:75:", "followed; the scan is of what a claim has skipped")
 	a.claimed(queue.Claimed{Seen: "92:92:"}, toClaim{exclusions{held: []string{"x"}}, "91:91:", nil}, "91:91:")
 	a.turnScanned(h, queue.Page{Done: true}, nil)
 	low("91:91:", "scanned, and a claim has skipped events since")
-	a.left(h, "72:72:", a.met.life, "92:92:", time.Now().Add(time.Hour))
+	a.left(h, datedLow{"72:72:", a.met.life}, "92:92:", time.Now().Add(time.Hour))
 	low("72:72:", "a turn had to leave events")
 	f.batches[uuid.New()] = &leasedBatch{events: batchFor("x", 1)[0]}
 	a.releaseCaughtUp(f, true, time.Now())
@@ -177,7 +177,7 @@ func TestAHeldTenantReadsSkippedPages(t *testing.T) {
 	a, rates := newFollowUps(), newTenantRates(1000, "")
 	a.claimed(queue.Claimed{Seen: "90:90:"}, toClaim{}, "90:90:")
 	a.addScan("5:5:", time.Now())
-	from, _ := a.beginScan()
+	from := a.beginScan().at
 	all := from.Since()
 	page := queue.TxSnapshot("40:40:").Until("51:51:")[0]
 	a.holdSaved("x")

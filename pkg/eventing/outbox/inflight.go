@@ -27,12 +27,11 @@ type leasedBatch struct {
 	// answered says that the broker has answered, and again that a claim has found the batch while it
 	// was in flight. The lock of inFlight guards both.
 	answered, again bool
-	// low is a low of the aggregate's pending events, and lowBehind one of those behind the batch, both
-	// in the life below. If the batch begins with a retry, both are the snapshot of the claim, because the
-	// events that the claim saw need no scan: relays find the retry by its retry time, and Settle
-	// makes the event behind the retry a retry, too.
-	low, lowBehind queue.TxSnapshot
-	life           life
+	// low is a low of the aggregate's pending events, and lowBehind one of those behind the batch. If the
+	// batch begins with a retry, both are the snapshot of the claim, because the events that the claim saw
+	// need no scan: relays find the retry by its retry time, and Settle makes the event behind the retry
+	// a retry, too.
+	low, lowBehind datedLow
 
 	mu sync.Mutex
 	// leaseUntil is when the lease ends by the relay's own clock. By the database's clock the lease
@@ -66,7 +65,8 @@ func (h *leasedBatch) renewed(sent time.Time) {
 }
 
 // inFlight is the set of batches that a relay has leased, and of handovers. It bounds the relay's
-// memory.
+// memory. shares.go has its methods on the counts, room.go those on the room for claims, and
+// handovers.go those on open handovers.
 type inFlight struct {
 	mu            sync.Mutex
 	batches       map[uuid.UUID]*leasedBatch // by head
@@ -135,7 +135,7 @@ func (f *inFlight) add(c claimResult) []*leasedBatch {
 		f.reserved--
 	}
 	var added []*leasedBatch
-	full := c.full()
+	seen, full := datedLow{c.Seen, c.low.in}, c.full()
 	for _, b := range c.Batches {
 		if earlier := f.batches[b.Head()]; earlier != nil {
 			earlier.again = true
@@ -144,14 +144,14 @@ func (f *inFlight) add(c claimResult) []*leasedBatch {
 		}
 		h := &leasedBatch{
 			events: b, candidate: c.candidates, retry: c.retries, leaseUntil: c.sent.Add(queue.LeaseTime),
-			low: c.low, lowBehind: c.Seen, life: c.life,
+			low: c.low, lowBehind: seen,
 		}
 		if low, followed := c.lows[aggregateKey{b[0].AggregateType, b[0].AggregateID}]; followed {
-			h.low = queue.Earliest(h.low, low)
+			h.low.at = queue.Earliest(h.low.at, low)
 		}
 		switch {
 		case b[0].Retry:
-			h.low = c.Seen
+			h.low = seen
 		case full || len(b) >= c.claim.PerAggregate: // otherwise the batch has all events that the claim saw
 			h.lowBehind = h.low
 		}
@@ -200,10 +200,10 @@ func (f *inFlight) low(met meeting) (low queue.TxSnapshot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, h := range f.batches {
-		low = queue.Earliest(low, met.low(h.low, h.life))
+		low = queue.Earliest(low, met.low(h.low))
 	}
 	for h := range f.handovers {
-		low = queue.Earliest(low, met.low(h.low, h.life))
+		low = queue.Earliest(low, met.low(h.low))
 	}
 	return low
 }

@@ -37,10 +37,12 @@ func TestTheLowOfWorkOfAFormerLife(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(a *followUps, f *inFlight){
 		"batch": func(a *followUps, f *inFlight) {
-			f.batches[uuid.New()] = &leasedBatch{low: formerLow, life: a.met.life}
+			f.batches[uuid.New()] = &leasedBatch{low: datedLow{formerLow, a.met.life}}
 		},
-		"handover": func(a *followUps, f *inFlight) { f.handovers[&Handover{low: formerLow, life: a.met.life}] = struct{}{} },
-		"claim":    func(a *followUps, _ *inFlight) { a.take(1) },
+		"handover": func(a *followUps, f *inFlight) {
+			f.handovers[&Handover{low: datedLow{formerLow, a.met.life}}] = struct{}{}
+		},
+		"claim": func(a *followUps, _ *inFlight) { a.take(1) },
 	} {
 		a, f := newFollowUps(), newInFlight()
 		a.seen = formerLow
@@ -76,12 +78,12 @@ func TestNoListKeepsASnapshotOfAFormerLife(t *testing.T) {
 		},
 		"scan that must leave an event": func(a *followUps) func() {
 			begun := a.met.life
-			return func() { a.scheduleScan(former, begun, later) }
+			return func() { a.scheduleScan(datedLow{former, begun}, later) }
 		},
 		"skipped type":   func(a *followUps) func() { a.noteSkippedTypes(former, "video"); return nil },
 		"skipped tenant": func(a *followUps) func() { tenant(a); a.noteSkippedTenants(former, []string{"x"}); return nil },
 		"skipped part": func(a *followUps) func() {
-			a.scanningLow = former
+			a.scanning = datedLow{former, a.met.life}
 			tenant(a)
 			a.pageScanned(queue.Cursor{}, exclusions{held: []string{"x"}})
 			return nil
@@ -93,16 +95,16 @@ func TestNoListKeepsASnapshotOfAFormerLife(t *testing.T) {
 			return func() { a.turnScanned(h, queue.Page{}, []string{"video"}) }
 		},
 		"turn that must leave an event": func(a *followUps) func() {
-			a.left(tenant(a), former, a.met.life, former, later)
+			a.left(tenant(a), datedLow{former, a.met.life}, former, later)
 			return nil
 		},
 		"late turn that must leave an event": func(a *followUps) func() {
 			h, begun := tenant(a), a.met.life
-			return func() { a.left(h, former, begun, former, later) }
+			return func() { a.left(h, datedLow{former, begun}, former, later) }
 		},
 		"late turn that skips a type": func(a *followUps) func() {
 			h, begun := tenant(a), a.met.life
-			return func() { a.turnFollowed(h, nil, former, former, begun, []string{"video"}) }
+			return func() { a.turnFollowed(h, nil, datedLow{former, begun}, former, []string{"video"}) }
 		},
 		"released tenant": func(a *followUps) func() {
 			h := tenant(a)
@@ -137,7 +139,7 @@ func TestASweptEventOfAFormerLife(t *testing.T) {
 	t.Parallel()
 	a, f := newFollowUps(), newInFlight()
 	a.seen = formerLow
-	h := &leasedBatch{low: queue.Beginning, life: a.met.life}
+	h := &leasedBatch{low: datedLow{queue.Beginning, a.met.life}}
 	f.batches[uuid.New()] = h
 	a.meetsAnotherServer()
 	if low := a.low(f); low != queue.Beginning {
@@ -162,7 +164,7 @@ func TestAScanForABatchOfAFormerLife(t *testing.T) {
 	} {
 		a := newFollowUps()
 		a.seen = formerLow
-		h := &leasedBatch{events: queue.Batch{{Event: event("a", 1)}}, low: formerLow, life: a.met.life}
+		h := &leasedBatch{events: queue.Batch{{Event: event("a", 1)}}, low: datedLow{formerLow, a.met.life}}
 		a.meetsAnotherServer()
 		end(a, h)
 		if a.scanLow != newFloor {
@@ -210,8 +212,8 @@ func TestWorkRemembersItsLife(t *testing.T) {
 			t.Fatalf("%s: %d batches", what, len(claimed))
 		}
 		h := <-claimed
-		if h.life != want || want == 0 {
-			t.Errorf("%s: begun in the life %d, want %d", what, h.life, want)
+		if h.low.in != want || want == 0 {
+			t.Errorf("%s: begun in the life %d, want %d", what, h.low.in, want)
 		}
 		return h
 	}
@@ -235,7 +237,7 @@ func TestWorkRemembersItsLife(t *testing.T) {
 	r.beforeFailover()
 	former := now()
 	s := newScanSchedule()
-	r.followUps.scheduleScan(queue.Beginning, former, time.Now())
+	r.followUps.scheduleScan(datedLow{queue.Beginning, former}, time.Now())
 	s.started(r.followUps.beginScan())
 	probes := r.pauses["video"]
 	if _, _, err := r.claimPaused(t.Context(), r.claimLimits(r.followUps.exclusions()), probes); !errors.Is(err, queue.ErrAnotherServer) {
@@ -250,8 +252,8 @@ func TestWorkRemembersItsLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	publish(expect(former, "page of a scan"))
-	if probes.scan.life != former {
-		t.Errorf("search for probes: begun in the life %d", probes.scan.life)
+	if probes.scan.low.in != former {
+		t.Errorf("search for probes: begun in the life %d", probes.scan.low.in)
 	}
 
 	r.followUps.holdSaved(eventing.DefaultTenant)

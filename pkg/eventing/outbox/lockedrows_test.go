@@ -74,7 +74,7 @@ func TestLockedRowsAreReported(t *testing.T) {
 				todo = actRetries
 			}
 			claim := func() {
-				s.started(queue.Beginning, 0)
+				s.started(datedLow{at: queue.Beginning})
 				if !r.inFlight.reserve(byScan) {
 					t.Fatal("no room")
 				}

@@ -264,7 +264,7 @@ func (b *bench) claimAll(t *testing.T, r *Relay, claimed chan<- *leasedBatch) {
 	var c claimSchedule
 	r.step(t.Context(), &c, claimed) // it joins the relays
 	s := newScanSchedule()
-	s.started(queue.Beginning, 0)
+	s.started(datedLow{at: queue.Beginning})
 	if !r.inFlight.reserve(byScan) {
 		t.Fatal("no room for a claim")
 	}

@@ -123,7 +123,7 @@ func (r *Relay) candidates(ctx context.Context, p *topicPause) (found claimResul
 			return found, 0, all, err
 		}
 	}
-	found = claimResult{claim: some, sent: time.Now(), candidates: true, life: without.life}
+	found = claimResult{claim: some, sent: time.Now(), low: datedLow{in: without.life}, candidates: true}
 	if found.Claimed, retryIn, err = r.queue.ClaimRetries(ctx, some); err != nil || len(found.Batches) > 0 || leftFirst {
 		return found, retryIn, all, err
 	}
@@ -136,8 +136,7 @@ func (r *Relay) candidates(ctx context.Context, p *topicPause) (found claimResul
 type probeScan struct {
 	outages // counts failed searches
 
-	low   queue.TxSnapshot
-	life  life           // of low
+	low   datedLow
 	parts []queue.Cursor // the unread parts; if there are none, the next page begins a new scan
 	took  time.Duration
 	// notBefore is when the next scan may begin.
@@ -153,7 +152,7 @@ func (r *Relay) claimPaused(ctx context.Context, claim queue.Claim, p *topicPaus
 		return claimResult{}, false, nil
 	}
 	r.followUps.search(s, p.types)
-	b = claimResult{claim: claim, sent: time.Now(), low: s.low, life: s.life, candidates: true}
+	b = claimResult{claim: claim, sent: time.Now(), low: s.low, candidates: true}
 	page, err := r.queue.Scan(ctx, claim, s.parts[0], scanRows)
 	s.took += time.Since(b.sent)
 	b.Claimed = page.Claimed

@@ -195,7 +195,7 @@ func TestARelayHoldsNoMoreThanItSays(t *testing.T) {
 		}
 	}
 	s := newScanSchedule()
-	s.started(queue.Beginning, 0)
+	s.started(datedLow{at: queue.Beginning})
 	for range 10 { // a page that was cut short comes again
 		if r.inFlight.reserve(byClaim) {
 			if err := r.claimNew(t.Context(), &c, nil, claimed); err != nil {

@@ -72,7 +72,7 @@ func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed 
 		if err != nil {
 			return err
 		}
-		r.dispatch(claimResult{Claimed: got, claim: claim, sent: sent, retries: true, life: without.life}, claimed)
+		r.dispatch(claimResult{Claimed: got, claim: claim, sent: sent, low: datedLow{in: without.life}, retries: true}, claimed)
 		s.retried(sent, got.Truncated, in)
 		r.noteLocked(ctx, &s.retryLocks, isLocked(got))
 	case actScanPage:
@@ -80,10 +80,10 @@ func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed 
 		if err != nil {
 			return err
 		}
-		r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: s.low, life: s.life}, claimed)
+		r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: s.low}, claimed)
 		r.followUps.pageScanned(s.parts[0].Through(p), without)
 		if !p.Truncated && r.followUps.hasLeft(p.Claimed, without.alive) {
-			r.followUps.scheduleScan(s.low, s.life, sent.Add(max(p.FreeIn, jittered(scanEvery))))
+			r.followUps.scheduleScan(s.low, sent.Add(max(p.FreeIn, jittered(scanEvery))))
 		}
 		if len(without.held) > 0 && len(p.Batches) == 0 {
 			s.pausePages(sent, time.Now())
@@ -97,7 +97,7 @@ func (r *Relay) scan(ctx context.Context, s *scanSchedule, todo action, claimed 
 		if err != nil {
 			return err
 		}
-		r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: queue.Beginning, life: without.life}, claimed)
+		r.dispatch(claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: datedLow{queue.Beginning, without.life}}, claimed)
 		s.swept(sent, p)
 	}
 	return nil

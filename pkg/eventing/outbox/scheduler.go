@@ -119,11 +119,9 @@ func (c *claimSchedule) claimed(sent time.Time, batches int, truncated bool) {
 type scanSchedule struct {
 	// outages has the failures of each action. While one action pauses, the others go on.
 	outages [actSweepPage + 1]outages
-	// parts are the unread parts of the running scan. The scan reads the rows that low did not
-	// see. The next page is read at pageAt or later.
+	// parts are the unread parts of the running scan, which began at low. The next page is read at pageAt or later.
 	parts  []queue.Cursor
-	low    queue.TxSnapshot
-	life   life // of low
+	low    datedLow
 	pageAt time.Time
 	// sweep has the unread parts of the pass through the whole table. The sweep finds rows that
 	// no relay knows of, such as rows changed by hand.
@@ -194,9 +192,9 @@ func (s *scanSchedule) retried(now time.Time, truncated bool, in time.Duration) 
 	}
 }
 
-// started begins a scan of the rows that low did not see.
-func (s *scanSchedule) started(low queue.TxSnapshot, in life) {
-	s.low, s.life, s.parts, s.pageAt, s.scanMetLocks = low, in, low.Since(), time.Time{}, false
+// started begins a scan of the rows that low.at did not see.
+func (s *scanSchedule) started(low datedLow) {
+	s.low, s.parts, s.pageAt, s.scanMetLocks = low, low.at.Since(), time.Time{}, false
 }
 
 // pausePages plans the pause after a page that was asked for at the time sent, in which a scan has

@@ -85,14 +85,14 @@ func (r *Relay) takeTurn(ctx context.Context, s *turnSchedule, claimed chan<- *l
 func (r *Relay) claimBehind(
 	ctx context.Context, h *heldTenant, after []followUp, claim queue.Claim, in life, claimed chan<- *leasedBatch,
 ) (queue.Claimed, error) {
-	at, lows, bound := versionsOf(after)
-	sent := time.Now()
+	at, lows, first := versionsOf(after)
+	left, sent := datedLow{first, in}, time.Now()
 	c, err := r.queue.ClaimNew(ctx, claim, "", at)
 	if err != nil {
 		r.followUps.turnFailed(h, after)
 		return c, err
 	}
-	got := claimResult{Claimed: c, claim: claim, sent: sent, lows: lows, life: in}
+	got := claimResult{Claimed: c, claim: claim, sent: sent, low: datedLow{in: in}, lows: lows}
 	r.dispatch(got, claimed)
 	h.adaptVersions(len(after), got.events())
 	if got.events() > 0 || !c.Skipped { // events that could not be claimed are behind the versions, too
@@ -102,12 +102,12 @@ func (r *Relay) claimBehind(
 	if c.Truncated {
 		rest = unclaimed(after, c.Batches)
 	} else if r.followUps.hasLeft(c, claim.Alive) {
-		r.followUps.left(h, bound, in, c.Seen, sent.Add(max(c.FreeIn, jittered(scanEvery))))
+		r.followUps.left(h, left, c.Seen, sent.Add(max(c.FreeIn, jittered(scanEvery))))
 	}
 	if len(claim.Without) == 0 {
-		bound = ""
+		left = datedLow{}
 	}
-	r.followUps.turnFollowed(h, rest, bound, c.Seen, in, claim.Without)
+	r.followUps.turnFollowed(h, rest, left, c.Seen, claim.Without)
 	return c, nil
 }
 
@@ -129,11 +129,11 @@ func (r *Relay) claimHeldPage(
 	if err != nil {
 		return p.Claimed, err
 	}
-	got := claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: h.scanningLow, life: h.life}
+	got := claimResult{Claimed: p.Claimed, claim: claim, sent: sent, low: h.scanning}
 	r.dispatch(got, claimed)
 	h.adaptRows(rows, p, got.events(), claim.Events)
 	if !p.Truncated && r.followUps.hasLeft(p.Claimed, claim.Alive) {
-		r.followUps.left(h, h.scanningLow, h.life, p.Seen, sent.Add(max(p.FreeIn, jittered(scanEvery))))
+		r.followUps.left(h, h.scanning, p.Seen, sent.Add(max(p.FreeIn, jittered(scanEvery))))
 	}
 	r.followUps.turnScanned(h, p, claim.Without)
 	return p.Claimed, nil

@@ -19,12 +19,12 @@ func TestATurnLooksLaterForEventsThatItLeft(t *testing.T) {
 	a.claimed(queue.Claimed{Seen: "90:90:"}, toClaim{}, "90:90:")
 	a.holdSaved("x")
 	h := a.heldTenant("x")
-	a.left(h, "50:50:", a.met.life, "120:120:", time.Now().Add(-time.Second))
+	a.left(h, datedLow{"50:50:", a.met.life}, "120:120:", time.Now().Add(-time.Second))
 	if got, _, _ := a.turn(rates, newInFlight(), 1); got == nil || !slices.Equal(h.parts, queue.TxSnapshot("50:50:").Until("120:120:")) {
 		t.Fatalf("a scan of %v, want one of all that the turn saw", h.parts)
 	}
 	a.turnScanned(h, queue.Page{Done: true}, nil)
-	a.left(h, "50:50:", a.met.life, "121:121:", time.Now().Add(time.Hour))
+	a.left(h, datedLow{"50:50:", a.met.life}, "121:121:", time.Now().Add(time.Hour))
 	if got, _, _ := a.turn(rates, newInFlight(), 1); got != nil {
 		t.Errorf("a second scan at once, of %v", h.parts)
 	}
@@ -42,7 +42,7 @@ func TestPublishedVersionsOfAHeldTenantShareAClaim(t *testing.T) {
 		a.holdSaved("x")
 		batch := batchFor("x", 1)[0]
 		u := &unsettled{
-			publishResult: publishResult{batch: &leasedBatch{events: batch, lowBehind: "90:90:"}},
+			publishResult: publishResult{batch: &leasedBatch{events: batch, lowBehind: datedLow{at: "90:90:"}}},
 			settlement:    queue.Settlement{Batch: batch, Published: 1},
 		}
 		a.settled([]*unsettled{u}, followed)
@@ -322,7 +322,7 @@ func TestAScanOfATenantReadsUpToItsLastTurn(t *testing.T) {
 	a.hold([]string{"x"})
 	h := a.held[0]
 	h.low = "10:10:"
-	a.turnFollowed(h, nil, "", "90:90:", a.met.life, nil)
+	a.turnFollowed(h, nil, datedLow{}, "90:90:", nil)
 	h.begin("50:50:", a.met.life, time.Now())
 	if want := queue.TxSnapshot("10:10:").Until("90:90:"); !slices.Equal(h.parts, want) {
 		t.Errorf("the scan reads %v, want %v", h.parts, want)

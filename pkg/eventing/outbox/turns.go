@@ -76,7 +76,7 @@ func (h *heldTenant) begin(seen queue.TxSnapshot, in life, now time.Time) {
 	if from == "" && len(h.skipped) == 0 {
 		return
 	}
-	h.scanningLow, h.life, h.began = queue.Earliest(from, h.skippedLow), in, true
+	h.scanning, h.began = datedLow{queue.Earliest(from, h.skippedLow), in}, true
 	if from != "" {
 		h.parts = from.Until(queue.Latest(seen, h.seen))
 	}
@@ -86,23 +86,23 @@ func (h *heldTenant) begin(seen queue.TxSnapshot, in life, now time.Time) {
 }
 
 // left notes that a turn could not claim some events, because other sessions have locked or leased
-// them. seen is the snapshot of the turn. low is a snapshot of the life begun that did not see these events. until is
-// when the events may be free.
-func (a *followUps) left(h *heldTenant, low queue.TxSnapshot, begun life, seen queue.TxSnapshot, until time.Time) {
+// them. low is a low of these events. seen is the snapshot of the turn. until is when the events may be free.
+func (a *followUps) left(h *heldTenant, low datedLow, seen queue.TxSnapshot, until time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	h.seen = queue.Latest(h.seen, seen)
-	h.leftLow, h.leftAt = queue.Earliest(h.leftLow, a.met.low(low, begun)), soonest(h.leftAt, until)
+	h.leftLow, h.leftAt = queue.Earliest(h.leftLow, a.met.low(low)), soonest(h.leftAt, until)
 }
 
 // turnFollowed ends a turn's claim behind published versions. The claimed events are in flight,
 // and seen is the snapshot of the claim. rest are the versions behind which the claim had no room to
-// look. A scan from the snapshot from finds the events that the
-// claim had to leave, such as events of paused types. from is empty if the claim left no events.
-func (a *followUps) turnFollowed(h *heldTenant, rest []followUp, from, seen queue.TxSnapshot, life life, paused []string) {
+// look. left is a low of the events that the claim had to leave, such as events of paused types. It is empty if the claim
+// left no events.
+func (a *followUps) turnFollowed(h *heldTenant, rest []followUp, left datedLow, seen queue.TxSnapshot, paused []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	h.seen, from = queue.Latest(h.seen, seen), a.met.low(from, life)
+	h.seen = queue.Latest(h.seen, seen)
+	from := a.met.low(left)
 	a.noteSkippedTypes(from, paused...)
 	h.low = queue.Earliest(h.low, from)
 	h.published.giveBack(rest)
@@ -113,9 +113,9 @@ func (a *followUps) turnFollowed(h *heldTenant, rest []followUp, from, seen queu
 func (a *followUps) turnScanned(h *heldTenant, p queue.Page, paused []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.noteSkippedTypes(a.met.low(h.scanningLow, h.life), paused...)
+	a.noteSkippedTypes(a.met.low(h.scanning), paused...)
 	if h.parts = behind(h.parts, p); len(h.parts) == 0 {
-		h.scanningLow = ""
+		h.scanning = datedLow{}
 	}
 }
 
