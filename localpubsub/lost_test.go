@@ -10,14 +10,15 @@ import (
 )
 
 // TestTheConnectionOfALostClientEnds: a client that answers no ping is gone, although its connection is still open.
-func TestTheConnectionOfALostClientEnds(t *testing.T) { //nolint:paralleltest // it sets a variable of the package
-	usual := keepAlive
-	t.Cleanup(func() { keepAlive = usual })
-	keepAlive.Time, keepAlive.Timeout = time.Second, time.Second // gRPC takes no shorter Time
-	server, err := Start(Options{})
+func TestTheConnectionOfALostClientEnds(t *testing.T) {
+	t.Parallel()
+	listener, self, err := open(Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	server := newServer(Options{})
+	server.keepAlive.Time, server.keepAlive.Timeout = time.Second, time.Second // gRPC takes no shorter Time
+	server.serve(listener, self)
 	defer server.Close()
 	conn, err := net.Dial("tcp", server.Addr())
 	if err != nil {

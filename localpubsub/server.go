@@ -72,6 +72,10 @@ type Server struct {
 	subscriptions registry[*subscription]
 	snapshots     registry[*snapshot]
 
+	// keepAlive ends a connection whose client is gone without a word. Its streams would otherwise get messages
+	// for hours, and each such message would wait for the end of its lease, many times in a row.
+	keepAlive keepalive.ServerParameters
+
 	mux     *protocolmux.Mux
 	grpc    *grpc.Server
 	http    *http.Server
@@ -121,7 +125,10 @@ func open(options Options) (net.Listener, *grpc.ClientConn, error) {
 }
 
 func newServer(options Options) *Server {
-	s := &Server{options: options, clock: options.Clock, closing: make(chan struct{})}
+	s := &Server{
+		options: options, clock: options.Clock, closing: make(chan struct{}),
+		keepAlive: keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 20 * time.Second},
+	}
 	if s.clock == nil {
 		s.clock = NewClock()
 	}
@@ -138,11 +145,6 @@ func newServer(options Options) *Server {
 	return s
 }
 
-// keepAlive ends a connection whose client is gone without a word. Its streams would otherwise get messages
-// for hours, and each such message would wait for the end of its lease, many times in a row. A test shortens
-// the times.
-var keepAlive = keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 20 * time.Second}
-
 // serve starts the gRPC server and the HTTP server. The HTTP server answers a REST request by a
 // gRPC call over self, a connection of the server to itself. So faults and limits apply to REST,
 // too.
@@ -155,7 +157,7 @@ func (s *Server) serve(listener net.Listener, self *grpc.ClientConn) {
 		grpc.InitialConnWindowSize(window),
 		grpc.UnaryInterceptor(s.faults.unary),
 		grpc.StreamInterceptor(s.faults.stream),
-		grpc.KeepaliveParams(keepAlive),
+		grpc.KeepaliveParams(s.keepAlive),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	)
 	pubsubpb.RegisterPublisherServer(s.grpc, publisher{Server: s})
