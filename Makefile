@@ -27,7 +27,7 @@ target = $(if $(word 2,$(1)),$(2),$(1))
 # version: a new version is a new stamp, hence a new install. BIN is not from the environment either.
 BIN     := $(CURDIR)/build/bin
 TOOLS   := $(call target,$(BIN),build/bin)
-BUF     := $(TOOLS)/.buf@v1.73.0
+BUF     := $(TOOLS)/.buf@v1.75.0
 LINTER  := $(TOOLS)/.golangci-lint@v2.15.0
 GEN_GO  := $(TOOLS)/.protoc-gen-go@v1.36.12
 GEN_RPC := $(TOOLS)/.protoc-gen-go-grpc@v1.6.2
