@@ -80,7 +80,7 @@ func (c *Consumer) apply(ctx context.Context, batch []*delivery) (unfinished []*
 		for _, d := range batch {
 			d.tried = true
 		}
-		f := c.classify(ctx, err, began)
+		f := c.classify(ctx, batch, err, began)
 		tried.failed(err, f.String())
 		switch {
 		case f == outage:

@@ -126,7 +126,7 @@ func TestOppositeOrdersDoNotDeadlock(t *testing.T) {
 			both.Go(func() {
 				merged := mergeDuplicates(batch)
 				_, err := c.tryBatch(t.Context(), merged)
-				for err != nil && c.classify(t.Context(), err, time.Now()) == locked {
+				for err != nil && c.classify(t.Context(), nil, err, time.Now()) == locked {
 					_, err = c.tryBatch(t.Context(), merged)
 				}
 				if err != nil {

@@ -200,7 +200,7 @@ func TestAnEventThatIsDoneMeanwhileIsNotDead(t *testing.T) {
 	_, err := here.tryBatch(t.Context(), []*delivery{d})
 	b.setSpoil(nil)
 	there.finish(t, delivered(d.event()))
-	here.eventFailed(t.Context(), d, err, here.classify(t.Context(), err, time.Now()))
+	here.eventFailed(t.Context(), d, err, here.classify(t.Context(), nil, err, time.Now()))
 	here.finish(t)
 	if dead := b.deadLettered(""); len(dead) != 0 || b.count(t, withDone) != 1 || !d.finished {
 		t.Errorf("%d are done, finished %v, dead letters: %v", b.count(t, withDone), d.finished, dead)

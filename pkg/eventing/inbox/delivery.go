@@ -43,6 +43,8 @@ type delivery struct {
 	// silent says that a transaction of this event alone was once ended by the server because no statement
 	// came (SQLSTATE 25P03), or was given up because no answer came.
 	silent bool
+	// breaks counts the transactions of this event alone that have broken their connection in the handler.
+	breaks int
 	// bisections counts the batches that contained the event, failed, and were halved.
 	bisections int
 	// lockWait is how long a part of a batch with the event waits for a lock, or 0 if no such batch

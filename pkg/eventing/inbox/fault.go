@@ -44,13 +44,16 @@ type lostConnectionError struct{ error }
 
 func (e lostConnectionError) Unwrap() error { return e.error }
 
-// classify decides the cause of err, the error of a transaction that began at the time began. A
+// classify decides the cause of err, the error of a transaction of batch that began at the time began. A
 // time limit counts as an outage if the process did not run meanwhile, or if the database does not
-// take the smallest write in time either.
-func (c *Consumer) classify(ctx context.Context, err error, began time.Time) fault {
+// take the smallest write in time either. An outage counts as a time limit if batch breaks its connections.
+func (c *Consumer) classify(ctx context.Context, batch []*delivery, err error, began time.Time) fault {
 	f := faultOf(err)
-	if f == timedOut && (c.stalls.stalledSince(began) || !c.store.writes(ctx)) {
+	switch {
+	case f == timedOut && (c.stalls.stalledSince(began) || !c.store.writes(ctx)):
 		return outage
+	case f == outage && c.breaks(ctx, batch, err):
+		return timedOut
 	}
 	return f
 }
@@ -144,6 +147,34 @@ func isSilence(cause error) bool {
 	}
 	_, lost := errors.AsType[lostConnectionError](cause)
 	return lost && errors.Is(cause, context.DeadlineExceeded)
+}
+
+// maxBreaks is how many transactions of an event alone may break their connection in its handler, before each further one
+// counts against the event.
+const maxBreaks = 3
+
+// breaks reports whether batch is at fault although err, the error of its transaction, looks like an outage, because the
+// handler's statements have broken the connection. A statement can end the server's process, for example by its memory. Then
+// the server ends all other sessions, too, and recovers, so such an event alone makes one outage after another. A batch of
+// several events is at fault the first time, because to halve it costs no attempt. If breaks returns true for an event that is
+// alone, the database takes writes again, so that the attempt can be counted.
+func (c *Consumer) breaks(ctx context.Context, batch []*delivery, err error) bool {
+	_, handlers := errors.AsType[handlerError](err)
+	_, lost := errors.AsType[lostConnectionError](err)
+	if !handlers || !lost {
+		return false
+	}
+	if len(batch) > 1 {
+		return true
+	}
+	batch[0].breaks++
+	if batch[0].breaks < maxBreaks {
+		return false
+	}
+	return c.persist(ctx, "recover", func() error {
+		_, err := c.store.register(ctx)
+		return err
+	}) == nil
 }
 
 // maxSlow is a number of aggregates. If events of that many aggregates have met a time limit, with

@@ -103,11 +103,11 @@ func TestTimeLimitDuringAnOutageSpendsNoAttempt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.consumer(t)
-	if f := c.classify(t.Context(), handlerError{context.DeadlineExceeded}, time.Now()); f != timedOut {
+	if f := c.classify(t.Context(), nil, handlerError{context.DeadlineExceeded}, time.Now()); f != timedOut {
 		t.Errorf("with a database: %v", f)
 	}
 	b.db.Close()
-	if f := c.classify(t.Context(), handlerError{context.DeadlineExceeded}, time.Now()); f != outage {
+	if f := c.classify(t.Context(), nil, handlerError{context.DeadlineExceeded}, time.Now()); f != outage {
 		t.Errorf("without: %v", f)
 	}
 }
@@ -142,6 +142,44 @@ func TestASilentTransactionIsFirstTheNetworksFault(t *testing.T) {
 			})
 			consumer.finish(t, delivered(event("silent", 1)))
 			consumer.finish(t, delivered(event("a", 1)), delivered(event("z", 1)))
+			if n := b.count(t, withDone); n != c.done {
+				t.Errorf("%d events are done, want %d", n, c.done)
+			}
+			if n := len(b.deadLettered("")); n != c.dead || tries != c.tries {
+				t.Errorf("%d dead letters after %d tries, want %d after %d", n, tries, c.dead, c.tries)
+			}
+			if n := b.count(t, `SELECT count(*) FROM inbox WHERE status = 'done' AND attempts > 0`); n != 0 {
+				t.Error("an attempt was spent")
+			}
+		})
+	}
+}
+
+// A statement of a handler can end the server's process of its connection, for example by its memory. Each time, Postgres
+// ends all other sessions, too, and recovers. If that were an outage each time, no event would be applied any more.
+func TestAnEventThatBreaksItsConnectionFails(t *testing.T) {
+	t.Parallel()
+	const halved = 2 // the batch, and its second half
+	for name, c := range map[string]struct{ times, done, dead, tries int }{
+		"twice":     {halved + 2, 3, 0, halved + 3},
+		"each time": {math.MaxInt, 2, 1, halved + maxBreaks - 1 + maxAttempts},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			consumer, tries := b.consumer(t), 0
+			consumer.functions().apply = each(func(ctx context.Context, tx pgx.Tx, change Change) (Outcome, error) {
+				if change.Event.AggregateID == "bad" {
+					tries++
+					if tries <= c.times {
+						_ = tx.Conn().PgConn().Conn().Close()
+						_, err := tx.Exec(ctx, `SELECT 1`)
+						return 0, err
+					}
+				}
+				return b.apply(ctx, tx, change)
+			})
+			consumer.finish(t, delivered(event("a", 1)), delivered(event("bad", 1)), delivered(event("z", 1)))
 			if n := b.count(t, withDone); n != c.done {
 				t.Errorf("%d events are done, want %d", n, c.done)
 			}
