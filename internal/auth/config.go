@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 
 	"example.com/lockstep/internal/command"
@@ -97,6 +98,9 @@ func (c Config) checkUsers(r *command.Environment) {
 func (c Config) checkServices(r *command.Environment) {
 	if err := checkURL(c.ServiceIssuer, c.Local); err != nil {
 		r.Refuse("AUTH_SERVICE_ISSUER", err.Error())
+	}
+	if slices.ContainsFunc(c.Services, func(account string) bool { return !strings.Contains(account, "@") }) {
+		r.Refuse("AUTH_SERVICES", "must be emails of service accounts, separated by commas")
 	}
 	switch {
 	case len(c.Services) > 0 && c.ServiceAudience == "":

@@ -80,6 +80,7 @@ func TestFaultsNameTheirVariable(t *testing.T) {
 		"plain text":            {and(cloud, map[string]string{"AUTH_ISSUER": "http://127.0.0.1:8082"}), "AUTH_ISSUER must begin with https"},
 		"plain text, afar":      {and(laptop, and(cloud, map[string]string{"AUTH_ISSUER": "http://s3cret.example"})), "AUTH_ISSUER must begin with https"},
 		"services' issuer":      {and(cloud, map[string]string{"AUTH_SERVICE_ISSUER": "http://s3cret.example"}), "AUTH_SERVICE_ISSUER must begin with https"},
+		"a service's name":      {and(cloud, map[string]string{"AUTH_SERVICES": "a@x, s3cret", "AUTH_SERVICE_AUDIENCE": "https://video.example"}), "AUTH_SERVICES must be emails"},
 		"no service's audience": {and(cloud, map[string]string{"AUTH_SERVICES": "s3cret@x"}), "AUTH_SERVICE_AUDIENCE is required"},
 		"no services":           {and(cloud, map[string]string{"AUTH_SERVICE_AUDIENCE": "https://s3cret.example"}), "AUTH_SERVICES is required"},
 		"users are services": {and(cloud, map[string]string{"AUTH_SERVICE_ISSUER": "https://issuer.example/", "AUTH_SERVICE_AUDIENCE": "app", "AUTH_SERVICES": "a@x"}),
@@ -90,6 +91,17 @@ func TestFaultsNameTheirVariable(t *testing.T) {
 			t.Errorf("%s: %v, want %q and no value", name, err, tc.fault)
 		}
 	}
+}
+
+func TestTheUsageNamesEachVariable(t *testing.T) {
+	t.Parallel()
+	ReadConfig(command.NewEnvironment(func(name string) string {
+		platform := strings.HasPrefix(name, "CLOUD_RUN_") || name == "K_SERVICE" || name == "PUBSUB_EMULATOR_HOST"
+		if !platform && !strings.Contains(Usage, "  "+name+" ") {
+			t.Errorf("the usage lacks %s", name)
+		}
+		return ""
+	}))
 }
 
 // New checks too: a Config made without an environment must not open a service.

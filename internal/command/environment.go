@@ -7,7 +7,14 @@ import (
 	"net"
 	"net/url"
 	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 )
+
+// projectCharacters may be in the id of a project. An old project has its domain in front of its
+// id, with a colon behind the domain.
+const projectCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.:"
 
 // Environment reads variables and remembers the faults that it finds in them. Read every variable
 // first. Then call Err, before you use a value. No error shows the value of a variable, because the
@@ -49,6 +56,16 @@ func (e *Environment) Required(name string) string {
 	return v
 }
 
+// Project returns the variable, the id or the number of a Google Cloud project, which must be set.
+// An emulator takes other names, too, but a name that no resource can have is refused everywhere.
+func (e *Environment) Project(name string) string {
+	v := e.Required(name)
+	if strings.ContainsFunc(v, func(c rune) bool { return !strings.ContainsRune(projectCharacters, c) }) {
+		e.badf(name, "must be the id of a project, such as my-project")
+	}
+	return v
+}
+
 // Local reports whether the process runs on a developer's machine. It returns true if the process
 // uses an emulator and runs in none of Cloud Run's kinds of container.
 func (e *Environment) Local() bool {
@@ -84,6 +101,10 @@ func (e *Environment) URL(name string) string {
 	u, err := url.Parse(v)
 	if err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
 		e.badf(name, "must be a URL like postgres://user:password@host:5432/database")
+		return v
+	}
+	if _, err := pgxpool.ParseConfig(v); err != nil { // dropped for the same reason
+		e.badf(name, "has a part that Postgres clients refuse: check the port, sslmode and the pool's settings")
 	}
 	return v
 }

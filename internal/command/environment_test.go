@@ -80,6 +80,32 @@ func TestErrNamesEachBadVariableOnceAndShowsNoValue(t *testing.T) {
 	}
 }
 
+func TestProject(t *testing.T) {
+	t.Parallel()
+	for project, ok := range map[string]bool{
+		"my-project": true, "123456789012": true, "example.com:my-project": true,
+		"": false, " ": false, "my project": false, "my/project": false, "projects/my-project": false, "my-project\n": false, "プロジェクト": false,
+	} {
+		r := reader(map[string]string{"GOOGLE_CLOUD_PROJECT": project})
+		got, err := r.Project("GOOGLE_CLOUD_PROJECT"), r.Err()
+		if got != project || (err == nil) != ok || err != nil && !strings.HasPrefix(err.Error(), "GOOGLE_CLOUD_PROJECT ") {
+			t.Errorf("%q: %q, %v", project, got, err)
+		}
+	}
+}
+
+// TestURLsThatNoClientTakes: url.Parse takes them all.
+func TestURLsThatNoClientTakes(t *testing.T) {
+	t.Parallel()
+	for _, part := range []string{":99999/db", "/db?sslmode=s3cret", "/db?pool_max_conns=0", "/db?connect_timeout=s3cret"} {
+		r := reader(map[string]string{"LISTEN_DATABASE_URL": "postgres://u:s3cret@h" + part})
+		r.URL("LISTEN_DATABASE_URL")
+		if err := r.Err(); err == nil || !strings.HasPrefix(err.Error(), "LISTEN_DATABASE_URL has a part") || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: %v", part, err)
+		}
+	}
+}
+
 func TestLocal(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

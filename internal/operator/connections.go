@@ -27,7 +27,7 @@ func (s *invocation) connect(ctx context.Context, n needs) (err error) {
 		owner = s.env.HostPort(n.owner, "")
 	}
 	if n.pubsub {
-		project, endpoint = s.env.Required("GOOGLE_CLOUD_PROJECT"), s.env.HostPort("PUBSUB_ENDPOINT", "")
+		project, endpoint = s.env.Project("GOOGLE_CLOUD_PROJECT"), s.env.HostPort("PUBSUB_ENDPOINT", "")
 		s.env.HostPort("PUBSUB_EMULATOR_HOST", "") // the client library reads it, without a check
 	}
 	url := s.env.RequiredURL("DATABASE_URL")

@@ -30,11 +30,12 @@ func IsVersion(version int64) Condition {
 
 // IfMatch returns the condition in the If-Match headers. It reports headers that are neither * nor a
 // list of entity tags (RFC 9110, section 13.1.1). A tag that no version here has is valid, and never
-// matches. IfMatch also reports If-None-Match, because no write here checks that condition and the
-// client must not believe that it was checked.
+// matches. IfMatch also reports If-None-Match, and If-Unmodified-Since without If-Match, because
+// no write here checks these conditions and the client must not believe that they were checked.
 func IfMatch(r *http.Request, violations *problem.Violations) Condition {
 	violations.Require(r.Header["If-None-Match"] == nil, "If-None-Match", "is not for writes: If-Match is")
 	values := r.Header.Values("If-Match")
+	violations.Require(r.Header["If-Unmodified-Since"] == nil || len(values) > 0, "If-Unmodified-Since", "is not for writes: If-Match is")
 	tags := strings.Join(values, ", ")
 	violations.Require(len(values) == 0 || tags == anyTag || areTags(tags), "If-Match", `must be versions in quotes, such as "3", or *`)
 	return Condition{tags}

@@ -66,11 +66,32 @@ func TestIfMatch(t *testing.T) {
 			t.Errorf("%q: given %t, exists %t", tc.headers, condition.Given(), condition.Exists())
 		}
 	}
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/", nil)
-	r.Header.Set("If-None-Match", "*")
-	var violations problem.Violations
-	rest.IfMatch(r, &violations)
-	if len(violations) != 1 || violations[0].Field != "If-None-Match" {
-		t.Errorf("If-None-Match: %v", violations)
+}
+
+// With If-Match, RFC 9110 says that If-Unmodified-Since is ignored.
+func TestConditionsThatNoWriteChecks(t *testing.T) {
+	t.Parallel()
+	const since = "Sat, 29 Oct 1994 19:43:31 GMT"
+	for name, tc := range map[string]struct {
+		headers map[string]string
+		faults  []string
+	}{
+		"a tag that must not be":   {map[string]string{"If-None-Match": "*"}, []string{"If-None-Match"}},
+		"a time":                   {map[string]string{"If-Unmodified-Since": since}, []string{"If-Unmodified-Since"}},
+		"a time next to a version": {map[string]string{"If-Unmodified-Since": since, "If-Match": `"1"`}, nil},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/", nil)
+		for header, value := range tc.headers {
+			r.Header.Set(header, value)
+		}
+		var violations problem.Violations
+		rest.IfMatch(r, &violations)
+		var faults []string
+		for _, v := range violations {
+			faults = append(faults, v.Field)
+		}
+		if !slices.Equal(faults, tc.faults) {
+			t.Errorf("%s: faults %q, want %q", name, faults, tc.faults)
+		}
 	}
 }

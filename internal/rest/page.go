@@ -32,8 +32,9 @@ func PageSize(query url.Values, violations *problem.Violations) int {
 	if !query.Has("page_size") {
 		return DefaultPageSize
 	}
-	size, err := strconv.Atoi(query.Get("page_size"))
-	violations.Require(err == nil, "page_size", "must be a whole number")
+	text := query.Get("page_size")
+	size, err := strconv.Atoi(text)
+	violations.Require(err == nil && text[0] != '+', "page_size", "must be a whole number")
 	return size
 }
 

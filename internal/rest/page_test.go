@@ -68,7 +68,7 @@ func TestSizeOfAQuery(t *testing.T) {
 			t.Errorf("%q: %d, %v; want %d", query, got, violations, want)
 		}
 	}
-	for _, text := range []string{"", "ten", "1.5", "99999999999999999999"} {
+	for _, text := range []string{"", "ten", "1.5", "+1", "99999999999999999999"} {
 		var violations problem.Violations
 		PageSize(url.Values{"page_size": {text}}, &violations)
 		if len(violations) != 1 || violations[0].Field != "page_size" {

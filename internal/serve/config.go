@@ -37,7 +37,7 @@ type Config struct {
 // invalid variables to r.
 func (c *Config) ReadEnvironment(r *command.Environment) {
 	c.DatabaseURL, c.ListenURL = r.RequiredURL("DATABASE_URL"), r.URL("LISTEN_DATABASE_URL")
-	c.Project, c.PubSubEndpoint = r.Required("GOOGLE_CLOUD_PROJECT"), r.HostPort("PUBSUB_ENDPOINT", "")
+	c.Project, c.PubSubEndpoint = r.Project("GOOGLE_CLOUD_PROJECT"), r.HostPort("PUBSUB_ENDPOINT", "")
 	r.HostPort("PUBSUB_EMULATOR_HOST", "") // the client library reads it, without a check
 	c.Auth = auth.ReadConfig(r)
 }

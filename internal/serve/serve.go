@@ -28,8 +28,8 @@
 //   - For 2 s everything is still served. Each answer tells the client to open its next connection
 //     elsewhere (Connection: close over HTTP/1, GOAWAY over HTTP/2). A connection of HTTP/2 that is
 //     opened meanwhile gets its GOAWAY at the end.
-//   - The listener closes. Accepted connections get 1 s to send their first request, and requests
-//     in flight get 4 s to end.
+//   - The connections in the queue of the listener are accepted, and the listener closes. Accepted
+//     connections get 1 s to send their first request, and requests in flight get 4 s to end.
 //   - The remaining requests are cut off and named in the error of Run.
 //
 // After these 2 s, a connection that was idle may end while a client sends a request on it. This is
@@ -163,10 +163,12 @@ func (s *Server) serve(ctx context.Context, lis net.Listener) error {
 		return fmt.Errorf("serve on %s while draining: %w", lis.Addr(), err)
 	}
 	end()
-	if err := lis.Close(); err != nil {
+	queued, err := closeListener(lis)
+	if err != nil {
 		return fmt.Errorf("stop listening on %s: %w", lis.Addr(), err)
 	}
 	<-accepted
+	_ = server.Serve(queued) // its error says that there are no more
 	return s.shutdown(server)
 }
 

@@ -169,6 +169,7 @@ func TestHostileREST(t *testing.T) {
 		{"padded If-Match", "DELETE", path(v), nil, []string{"If-Match", `"02"`}, 412, ""},
 		{"empty If-Match", "DELETE", path(v), nil, []string{"If-Match", ``}, 400, "If-Match"},
 		{"If-None-Match on PATCH", "PATCH", path(v), `{"title": "x"}`, []string{"If-None-Match", `"9"`}, 400, "If-None-Match"},
+		{"If-Unmodified-Since", "PATCH", path(v), `{"title": "x"}`, []string{"If-Unmodified-Since", "Sat, 29 Oct 1994 19:43:31 GMT"}, 400, "If-Unmodified-Since"},
 		{"reused key", "PATCH", path(v), `{"title": "v3"}`, []string{"Idempotency-Key", "used"}, 422, "Idempotency-Key"},
 		{"long reason", "DELETE", path(v) + "?reason=" + strings.Repeat("x", maxReason+1), nil, nil, 400, "reason"},
 		{"reason twice", "DELETE", path(v) + "?reason=a", `{"reason": "b"}`, nil, 400, "reason"},

@@ -1,0 +1,69 @@
+package serve_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+)
+
+// stalled leaves all connections in the queue of the kernel, as a process does that gets no processor.
+type stalled struct {
+	*net.TCPListener
+	closed chan struct{}
+	once   *sync.Once
+}
+
+func (l stalled) Accept() (net.Conn, error) {
+	<-l.closed
+	return nil, net.ErrClosed
+}
+
+func (l stalled) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.TCPListener.Close()
+}
+
+// TestTheQueueOfTheListenerIsAnswered: to a client, its connection is accepted once the kernel has it.
+func TestTheQueueOfTheListenerIsAnswered(t *testing.T) {
+	t.Parallel()
+	lis, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newService(io.Discard)
+	s.rest.Get("/hello", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hi") })
+	server := s.server()
+	server.Linger = time.Millisecond
+	ctx, drain := context.WithCancel(t.Context())
+	var queued []net.Conn
+	for range 3 {
+		conn, err := net.Dial("tcp", lis.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		if _, err := io.WriteString(conn, "GET /hello HTTP/1.1\r\nHost: test\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		queued = append(queued, conn)
+	}
+	drain()
+	if err := server.Run(ctx, stalled{lis, make(chan struct{}), new(sync.Once)}); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	for _, conn := range queued {
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Errorf("a queued request: %v", err)
+			continue
+		}
+		if body := readAll(t, answer); answer.StatusCode != http.StatusOK || body != "hi" || !answer.Close {
+			t.Errorf("a queued request: %d %q, told to close: %t", answer.StatusCode, body, answer.Close)
+		}
+	}
+}
