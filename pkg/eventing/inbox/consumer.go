@@ -83,6 +83,7 @@ type Consumer struct {
 	// every event that comes before that time may be in a crash loop.
 	uncleanStartUntil time.Time
 	stalls            stallDetector
+	filter            string // the subscription's, as it was logged last; only for watchTopic
 	slow              streak
 	unknown           *unknowns
 	repairs           *recentRepairs

@@ -31,8 +31,9 @@ func (c *Consumer) watchTopic(ctx context.Context) {
 	}
 }
 
-// lookAtTopic shows in the log and in a metric that the subscription has no topic. If the
-// subscription cannot be read, the last result stays: a consumer needs no permission to read it.
+// lookAtTopic shows in the log and in a metric that the subscription has no topic. It also logs a filter, once.
+// Pub/Sub acknowledges the events that a filter leaves out. If the subscription cannot be read, the last result
+// stays: a consumer needs no permission to read it.
 func (c *Consumer) lookAtTopic(ctx context.Context) {
 	asking, cancel := context.WithTimeout(ctx, lookAtTopicTime)
 	defer cancel()
@@ -45,5 +46,11 @@ func (c *Consumer) lookAtTopic(ctx context.Context) {
 	c.metrics.noTopic.Store(gone)
 	if gone {
 		c.log.ErrorContext(ctx, "subscription gets no events, its topic was deleted: delete the subscription, and create it again")
+	}
+	if filter := found.GetFilter(); filter != c.filter {
+		c.filter = filter
+		if filter != "" {
+			c.log.WarnContext(ctx, "subscription has a filter, other events never come", "filter", filter)
+		}
 	}
 }

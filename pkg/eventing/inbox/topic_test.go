@@ -1,8 +1,10 @@
 package inbox
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,4 +73,32 @@ func TestASubscriptionWithoutATopicIsToldOf(t *testing.T) {
 	}
 	c.lookAtTopic(t.Context())
 	shown(0)
+}
+
+// A filter is written to the log once, and a new subscription without a filter is not.
+func TestAFilterIsToldOf(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	name, admin := "projects/test/subscriptions/"+subscription, b.client.SubscriptionAdminClient
+	var log bytes.Buffer
+	c := NewConsumer(b.db, b.client, subscription, b.handler(decode), slog.New(slog.NewTextHandler(&log, nil)), func() {}, Options{Streams: b.streams})
+	for _, filter := range []string{"", `attributes.tenant_id="x"`, ""} {
+		if err := admin.DeleteSubscription(t.Context(), &pubsubpb.DeleteSubscriptionRequest{Subscription: name}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := admin.CreateSubscription(t.Context(), &pubsubpb.Subscription{Name: name, Topic: topic, AckDeadlineSeconds: 10, Filter: filter})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.lookAtTopic(t.Context())
+		c.lookAtTopic(t.Context())
+		want := 0
+		if filter != "" {
+			want = 1
+		}
+		if said := strings.Count(log.String(), "subscription has a filter"); said != want {
+			t.Errorf("filter %q: %d lines, want %d", filter, said, want)
+		}
+		log.Reset()
+	}
 }
