@@ -56,8 +56,9 @@ type Health struct {
 	Page http.Handler
 	// fork: go on
 
-	mu    sync.Mutex
-	loops map[string]heartbeat
+	mu       sync.Mutex
+	loops    map[string]heartbeat
+	failures map[string]func() int64 // by loop
 }
 
 type heartbeat struct {
@@ -67,7 +68,8 @@ type heartbeat struct {
 
 // NewHealth returns a Health that is ready when all checks pass.
 func NewHealth(log *slog.Logger, checks ...Check) *Health {
-	h := &Health{log: log, checks: checks, sayings: make([]rate.Sometimes, len(checks)), loops: map[string]heartbeat{}}
+	h := &Health{log: log, checks: checks, sayings: make([]rate.Sometimes, len(checks)),
+		loops: map[string]heartbeat{}, failures: map[string]func() int64{}}
 	for i := range h.sayings {
 		h.sayings[i].Interval = sayAgain
 	}
@@ -85,6 +87,10 @@ func (h *Health) Register(loop string) (alive func()) {
 	set("starting")
 	return func() { set("running") }
 }
+
+// ShowFailures makes readiness show a loop as failing while inARow, which any goroutine may call, returns more
+// than 0 failures. Such a loop is alive, and tries again. Call ShowFailures before the server runs.
+func (h *Health) ShowFailures(loop string, inARow func() int64) { h.failures[loop] = inARow }
 
 func (h *Health) drain() { h.draining.Store(true) }
 
@@ -126,9 +132,11 @@ type readiness struct {
 	Loops  map[string]loopState `json:"loops"`
 }
 
+// loopState is starting, running, failing, or stalled if the last heartbeat is too old.
 type loopState struct {
 	State            string  `json:"state"`
 	SecondsSinceBeat float64 `json:"seconds_since_beat"`
+	FailuresInARow   int64   `json:"failures_in_a_row,omitempty"`
 }
 
 func (h *Health) ready(w http.ResponseWriter, r *http.Request) {
@@ -165,7 +173,17 @@ func (h *Health) loopStates() map[string]loopState {
 	defer h.mu.Unlock()
 	states := make(map[string]loopState, len(h.loops))
 	for name, last := range h.loops {
-		states[name] = loopState{State: last.state, SecondsSinceBeat: time.Since(last.at).Seconds()}
+		now := loopState{State: last.state, SecondsSinceBeat: time.Since(last.at).Seconds()}
+		if inARow := h.failures[name]; inARow != nil {
+			now.FailuresInARow = inARow()
+		}
+		switch {
+		case time.Since(last.at) > stalledAfter:
+			now.State = "stalled"
+		case now.FailuresInARow > 0:
+			now.State = "failing"
+		}
+		states[name] = now
 	}
 	return states
 }

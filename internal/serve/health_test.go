@@ -31,8 +31,8 @@ func TestLivenessNamesALoopWithoutAHeartbeat(t *testing.T) {
 		if diff := cmp.Diff(want, decode(t, res.Body.String())); diff != "" || res.Code != 503 {
 			t.Errorf("a second later: %d, body (-want +got):\n%s", res.Code, diff)
 		}
-		if res := do(s, http.MethodGet, "/readyz", nil); res.Code != 200 {
-			t.Errorf("a stalled loop makes the service unready: %d %s", res.Code, res.Body)
+		if res := do(s, http.MethodGet, "/readyz", nil); res.Code != 200 || !strings.Contains(res.Body.String(), `"relay":{"state":"stalled"`) {
+			t.Errorf("a stalled loop: %d %s", res.Code, res.Body)
 		}
 		relay()
 		if res := do(s, http.MethodGet, "/healthz", nil); res.Code != 200 {
@@ -52,6 +52,8 @@ func TestReadinessShowsChecksAndLoops(t *testing.T) {
 			serve.Check{Name: "pool", Run: func(context.Context) error { return poolErr }})
 		s.health.Register("relay")()
 		s.health.Register("consumer")
+		var failures int64
+		s.health.ShowFailures("relay", func() int64 { return failures })
 		time.Sleep(3 * time.Second) // fake time
 
 		loops := map[string]any{
@@ -63,6 +65,8 @@ func TestReadinessShowsChecksAndLoops(t *testing.T) {
 		if diff := cmp.Diff(want, decode(t, res.Body.String())); diff != "" || res.Code != 200 {
 			t.Errorf("ready: %d, body (-want +got):\n%s", res.Code, diff)
 		}
+		failures = 2
+		loops["relay"] = map[string]any{"state": "failing", "seconds_since_beat": 3.0, "failures_in_a_row": 2.0}
 		poolErr = broken
 		res = do(s, http.MethodGet, "/readyz", nil)
 		want = map[string]any{"status": "unready", "checks": map[string]any{"migrated": "ok", "pool": "failed"}, "loops": loops}

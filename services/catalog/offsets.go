@@ -32,6 +32,7 @@ func (c Config) engagementConsumer(
 	heartbeat, offsets := health.Register("engagement consumer"), checkpoint.New(db, EngagementOffsets, c.writer(), log)
 	consumer := inbox.NewConsumer(db, client, EngagementSubscription, h, log, heartbeat,
 		inbox.Options{Retention: c.InboxRetention, Streams: streams, Checkpoints: offsets})
+	health.ShowFailures("engagement consumer", consumer.FailuresInARow)
 	start := seeker{c.EngagementStart, c.Deployment, EngagementSubscription, offsets, client, log}
 	return start.before(consumer.Run, heartbeat)
 }

@@ -138,7 +138,9 @@ func (c Config) consumers(
 		"consumer": Subscription,
 	} {
 		opts := inbox.Options{Retention: c.InboxRetention, Streams: streams}
-		loops = append(loops, inbox.NewConsumer(db, client, subscription, h, log, health.Register(loop), opts).Run)
+		consumer := inbox.NewConsumer(db, client, subscription, h, log, health.Register(loop), opts)
+		health.ShowFailures(loop, consumer.FailuresInARow)
+		loops = append(loops, consumer.Run)
 	}
 	loops = append(loops, c.engagementConsumer(db, client, streams, h, health, log))
 	return append(loops, func(ctx context.Context) error {

@@ -84,6 +84,7 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	health.Admin = cfg.Admin
 	relay := outbox.NewRelay(background, client, Topics(cfg.Project), log, health.Register("relay"),
 		outbox.Options{Retention: cfg.Retention, ListenURL: cfg.ListenURL, TenantRate: cfg.TenantRate, Canary: canary.Tenant})
+	health.ShowFailures("relay", relay.FailuresInARow)
 	sweeping := health.Register("idempotency keys")
 	guard := serve.NewGuard(access, callers, cfg.Limits)
 	router, rpc := serve.NewRouter(log, health, guard), serve.NewGRPC(log, guard)

@@ -79,6 +79,10 @@ func newMetrics(subscription string, inHand *budget, waiting *blockedAggregates)
 func (m *metrics) failing(batches int)   { m.inARow.Store(int64(batches)) }
 func (m *metrics) pullFailing(tries int) { m.notPulled.Store(int64(tries)) }
 
+// FailuresInARow returns the highest count of failures in a row: batches that met an outage of the database, or pulls
+// that brought nothing. While it is above 0, no event, or no new one, is applied.
+func (c *Consumer) FailuresInARow() int64 { return max(c.metrics.inARow.Load(), c.metrics.pulls()) }
+
 // pulls returns the pulls in a row that brought nothing: those that the broker has refused, and at
 // least one while the subscription has no topic.
 func (m *metrics) pulls() int64 {

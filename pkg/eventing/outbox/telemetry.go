@@ -68,7 +68,7 @@ func newMetrics(r *Relay) *metrics {
 	failing := meter.Gauge("outbox.failures_in_a_row", "{try}",
 		"Tries in a row that met an outage of the database or of a topic; 0 is healthy")
 	m.unregister = meter.Observe(func(_ context.Context, o metric.Observer) error {
-		o.ObserveInt64(failing, r.tries())
+		o.ObserveInt64(failing, r.FailuresInARow())
 		for _, p := range r.pauses { // types of one topic observe the same
 			topic, out := attribute.String("topic", p.topic), int64(0)
 			if cause, since := p.reason(); !since.IsZero() {
@@ -97,8 +97,9 @@ func failure(kind string, code codes.Code) metric.MeasurementOption {
 	return metric.WithAttributes(attribute.String("kind", kind), attribute.String("code", code.String()))
 }
 
-// tries returns the highest count of failures in a row, among the topics and the database.
-func (r *Relay) tries() int64 {
+// FailuresInARow returns the highest count of failures in a row, among the topics and the database. While it is above
+// 0, new events may have to wait. It is the gauge outbox_failures_in_a_row.
+func (r *Relay) FailuresInARow() int64 {
 	tries := r.failures.Load()
 	for _, p := range r.pauses {
 		tries = max(tries, int64(p.failures()))
