@@ -1,6 +1,7 @@
 package services_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"testing"
 
@@ -103,13 +104,38 @@ func TestBrokerRestarts(t *testing.T) {
 		if !ready(owner.addr) || !ready(copies.addr) {
 			t.Error("without the broker a service is not ready")
 		}
+		for addr, loop := range map[string]string{owner.addr: "relay", copies.addr: "consumer"} {
+			eventually(t, "/readyz shows the "+loop+" as failing", func() bool { return loopState(t, addr, loop) == "failing" })
+		}
 
 		b.comeBack(t, w.project)
 		w.reaches(t, v)
 		v = w.update(t, v, fields{"title": "3"})
 		w.reaches(t, v)
+		for addr, loop := range map[string]string{owner.addr: "relay", copies.addr: "consumer"} {
+			eventually(t, "/readyz shows the "+loop+" as running", func() bool { return loopState(t, addr, loop) == "running" })
+		}
 		w.livedExactly(t, v.ID, 1, 2, 3)
 	})
+}
+
+// loopState is the state of a background loop in the body of /readyz.
+func loopState(t testing.TB, addr, loop string) string {
+	t.Helper()
+	resp, err := http.Get("http://" + addr + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var body struct {
+		Loops map[string]struct {
+			State string `json:"state"`
+		} `json:"loops"`
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&body); err != nil {
+		t.Fatal(err)
+	}
+	return body.Loops[loop].State
 }
 
 // TestCatalogIsKilled kills catalog with messages in hand and a transaction open.

@@ -74,6 +74,13 @@ func (p *pulls) ends() bool {
 	return p.ended
 }
 
+// isOpen reports whether a stream is open. The client waits for a connection before it opens one.
+func (p *pulls) isOpen() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.open) > 0
+}
+
 // add adds a stream, and reports whether the stream may be opened. No stream may be opened once the
 // consumer ends.
 func (p *pulls) add(one *pull) bool {
