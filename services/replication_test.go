@@ -1,6 +1,8 @@
 package services_test
 
 import (
+	"net/http"
+	"sync"
 	"testing"
 	"time"
 
@@ -41,6 +43,47 @@ func TestNothingLeavesWithoutTheStandby(t *testing.T) {
 	for _, r := range r.seen() {
 		if r.Event == e.ID.String() && r.At.Before(back) {
 			t.Errorf("the event was published at %s, before a standby had it, which was after %s", r.At, back)
+		}
+	}
+}
+
+// TestARepeatedWriteWaitsForTheStandby: a write whose standby does not answer ends with an error, and is
+// committed on the primary all the same. Its repetition finds the stored answer there. That answer confirms
+// the write, so it waits for the standby, too.
+func TestARepeatedWriteWaitsForTheStandby(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, true)
+	w := p.world(t, startBroker(t, broker.Local))
+	w.spawnVideo(t, w.videoAddr).ready(t)
+	v := w.create(t, "before")
+	writes := map[string]func() answer{
+		http.MethodPost: func() answer {
+			return call(t, http.MethodPost, w.videos(""), http.Header{"Idempotency-Key": {"a"}}, fields{"uploader_id": uploader, "title": "new"})
+		},
+		http.MethodPatch: func() answer {
+			return call(t, http.MethodPatch, w.videos("/"+v.ID), http.Header{"Idempotency-Key": {"b"}}, fields{"title": "changed"})
+		},
+	}
+	p.standby.crash(t)
+	p.standby = nil
+	for _, attempt := range []string{"first", "repeated"} {
+		var all sync.WaitGroup
+		for method, write := range writes {
+			all.Go(func() {
+				if a := write(); a.code < http.StatusInternalServerError {
+					t.Errorf("%s, %s, without a standby: %d, version %d", method, attempt, a.code, a.Version)
+				}
+			})
+		}
+		all.Wait()
+		if n := p.primary.ask(t, `SELECT count(*) FROM video.idempotency_keys`); n != len(writes) {
+			t.Fatalf("%d answers are stored, want %d", n, len(writes))
+		}
+	}
+	p.replicate(t)
+	for method, write := range writes {
+		if a := write(); a.code >= http.StatusMultipleChoices || a.header.Get("Idempotency-Replayed") != "true" {
+			t.Errorf("%s, with a standby: %d, %v", method, a.code, a.header)
 		}
 	}
 }

@@ -18,7 +18,6 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/problem"
 )
@@ -83,19 +82,20 @@ func (r Request) decode(first Stored, answer any) error {
 	return nil
 }
 
-// Replay decodes the answer of the transaction that came first. The caller calls it after
-// ErrAnswered. first is the answer that Recall has found. If Recall has found none, Replay reads
-// the answer from db.
-func (r Request) Replay(ctx context.Context, db *pgxpool.Pool, first Stored, answer any) error {
-	if first.Found() {
-		return r.decode(first, answer)
-	}
+// Replay decodes the answer of the transaction that came first. The caller calls it after ErrAnswered, in a
+// transaction of its own that ends with this batch.
+//
+// The client of the first transaction may have seen an error although that transaction has committed, because
+// a synchronous standby did not answer. The answer must not confirm the write before the standby has it. So
+// Replay locks the row of the answer. This makes the transaction a write, and its commit waits for the standby.
+func (r Request) Replay(ctx context.Context, tx pgx.Tx, answer any) error {
+	var first Stored
 	b := &pgx.Batch{}
-	r.Recall(b, &first)
-	if err := db.SendBatch(ctx, b).Close(); err != nil {
+	r.recall(b, "FOR KEY SHARE", &first)
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("replay: %w", err)
 	}
-	if !first.Found() { // the key expired after Remember had found it
+	if !first.Found() { // the key expired after it had been found
 		return problem.New(problem.CodeUnavailable, "", "The idempotency key has just expired.")
 	}
 	return r.decode(first, answer)

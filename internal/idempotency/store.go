@@ -63,14 +63,17 @@ func (s Stored) Found() bool { return s.Response != nil }
 // Recall queues a query for the stored answer on b. If there is one, *answer holds it after b has
 // run. The caller queues Recall behind the statement that takes the lock: a request that waited there
 // for another request with its key then sees the other's answer.
-func (r Request) Recall(b *pgx.Batch, answer *Stored) {
+func (r Request) Recall(b *pgx.Batch, answer *Stored) { r.recall(b, "", answer) }
+
+// recall is Recall with a lock of the answer's row.
+func (r Request) recall(b *pgx.Batch, lock string, answer *Stored) {
 	if r.key == "" {
 		return
 	}
 	b.Queue(`
 		SELECT request_hash AS hash, response
 		  FROM idempotency_keys
-		 WHERE principal = $1 AND operation = $2 AND key = $3 AND created_at > now() - interval '24 hours'`,
+		 WHERE principal = $1 AND operation = $2 AND key = $3 AND created_at > now() - interval '24 hours' `+lock,
 		r.principal, r.operation, r.key).Query(func(rows pgx.Rows) error {
 		stored, err := pgx.CollectRows(rows, pgx.RowToStructByName[Stored])
 		if len(stored) > 0 {

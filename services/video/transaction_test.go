@@ -126,8 +126,10 @@ func TestRoundTrips(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.videos.Update(t.Context(), first.Value.ID, []string{"title"}, Video{Title: "u"}, with("first"), nil); err != nil {
-		t.Fatal(err)
+	for range 2 { // the second one gets the first one's answer
+		if _, err := s.videos.Update(t.Context(), first.Value.ID, []string{"title"}, Video{Title: "u"}, with("first"), nil); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if _, err := s.videos.Delete(t.Context(), first.Value.ID, "", with("first"), nil); err != nil {
 		t.Fatal(err)
@@ -151,7 +153,7 @@ func TestRoundTrips(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	if diff := cmp.Diff([]string{
-		"batch", "rollback", "SELECT (SELECT epoch FROM outbox_epochs ORDER BY epoch DESC LIMIT 1)",
+		"batch", "rollback", "SELECT (SELECT epoch FROM outbox_epochs ORDER BY epoch DESC LIMIT 1)", "batch",
 	}, seen.take()); diff != "" {
 		t.Errorf("the same update again (-want +got):\n%s", diff)
 	}

@@ -26,7 +26,6 @@ const writeTimeout = 10 * time.Second
 // keep one connection of the pool free for reads. Only the canary has a Writer of its own, on the
 // pool of the loops.
 type Writer struct {
-	db     *pgxpool.Pool
 	writer *txn.Writer
 	epoch  *outbox.Epoch
 	relay  *outbox.Relay
@@ -38,7 +37,7 @@ type Writer struct {
 // answer to a COMMIT was lost, it calls wake, and tells the relay that the transaction may have
 // committed. The process passes [outbox.Relay.Wake]. relay is nil if the process has no relay.
 func NewWriter(db *pgxpool.Pool, relay *outbox.Relay, wake func()) *Writer {
-	return &Writer{db: db, writer: txn.NewWriter(db), epoch: outbox.NewEpoch(db), relay: relay, wake: wake}
+	return &Writer{writer: txn.NewWriter(db), epoch: outbox.NewEpoch(db), relay: relay, wake: wake}
 }
 
 // WriteOptions are the caller, the idempotency keys and the precondition of a write.
@@ -80,7 +79,7 @@ func Write[T any, P rowOf[T]](
 		result, t, err = writeInEpoch(ctx, w, caller, name, r, do)
 	}
 	if errors.Is(err, idempotency.ErrAnswered) {
-		result, err = replay[T, P](ctx, w, r, t)
+		result, err = replay[T, P](ctx, w, caller, r)
 	}
 	if err != nil {
 		if t != nil {
@@ -129,18 +128,20 @@ func writeInEpoch[T any](
 	return result, t, err
 }
 
-// replay returns the answer that another transaction has stored. t may have read the answer
-// already. The answer gets the present epoch, which replay reads again. The present epoch is right
-// even after a restore. Keys and rows are restored together, so if an answer is stored, its write
-// is stored, too.
-func replay[T any, P rowOf[T]](ctx context.Context, w *Writer, r idempotency.Request, t *Tx) (Result[T], error) {
+// replay returns the answer that another transaction has stored. It waits for no row, so it has no name. The
+// answer gets the present epoch, which replay reads again. The present epoch is right even after a restore.
+// Keys and rows are restored together, so if an answer is stored, its write is stored, too.
+func replay[T any, P rowOf[T]](ctx context.Context, w *Writer, caller auth.Principal, r idempotency.Request) (Result[T], error) {
 	result := Result[T]{Replayed: true}
 	w.epoch.Forget()
 	epoch, err := w.epoch.Present(ctx)
 	if err == nil {
-		err = r.Replay(ctx, w.db, t.answered, &result.Value)
+		err = w.writer.Write(ctx, "", func(tx *txn.Tx) error {
+			tx.Enter(Scope(caller))
+			return r.Replay(ctx, tx.Last(), &result.Value)
+		})
 	}
-	P(&result.Value).complete(t.Tenant, epoch) // the stored answer has no tenant and no epoch
+	P(&result.Value).complete(caller.Tenant, epoch) // the stored answer has no tenant and no epoch
 	return result, err
 }
 
