@@ -80,6 +80,10 @@ func TestARepeatedWriteWaitsForTheStandby(t *testing.T) {
 			t.Fatalf("%d answers are stored, want %d", n, len(writes))
 		}
 	}
+	// Without a key the repetition changes nothing, but its answer shows the write, too.
+	if a := call(t, http.MethodPatch, w.videos("/"+v.ID), nil, fields{"title": "changed"}); a.code < http.StatusInternalServerError {
+		t.Errorf("PATCH, without a key, without a standby: %d, version %d", a.code, a.Version)
+	}
 	p.replicate(t)
 	for method, write := range writes {
 		if a := write(); a.code >= http.StatusMultipleChoices || a.header.Get("Idempotency-Replayed") != "true" {
