@@ -17,6 +17,7 @@ import (
 
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/internal/pgtest/pairtest"
+	"example.com/lockstep/internal/problem"
 )
 
 func TestMain(m *testing.M) { pairtest.Main(m) }
@@ -60,6 +61,25 @@ func TestAwaitDatabaseDoesNotRepeatItself(t *testing.T) {
 }
 
 // Both modes are tested, because behind a pooler there are no prepared statements.
+// The server may refuse a login, such as that of a role with an expired password. This is not the fault
+// of a request: clients may try again.
+func TestARefusedLoginIsNoFaultOfTheRequest(t *testing.T) {
+	t.Parallel()
+	stranger, err := url.Parse(pgtest.New(t).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger.User = url.User("stranger")
+	_, err = pgx.Connect(t.Context(), stranger.String())
+	refused, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok || !strings.HasPrefix(refused.Code, "28") {
+		t.Fatalf("%v, want a refused login", err)
+	}
+	if got := problem.From(err); got.Code != problem.CodeUnavailable || got.RetryAfter == 0 {
+		t.Errorf("%v, retry after %s", got, got.RetryAfter)
+	}
+}
+
 func TestTimesAreUTC(t *testing.T) {
 	t.Parallel()
 	db := pairtest.New(t)

@@ -82,11 +82,11 @@ func databaseAway(err error) bool {
 	if errors.Is(err, bounded.ErrLimit) {
 		return true
 	}
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return true // whatever the server answered, such as that a password has expired: there was no statement yet
+	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return awayState(pg.Code)
-	}
-	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		return true
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return false
