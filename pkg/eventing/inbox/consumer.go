@@ -86,6 +86,8 @@ type Consumer struct {
 	slow              streak
 	unknown           *unknowns
 	repairs           *recentRepairs
+	// filter is that of the subscription, as of the last look at it.
+	filter string
 }
 
 // NewConsumer returns a consumer of a subscription of client's project, which is named by its id. Dead

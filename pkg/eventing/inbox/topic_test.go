@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,4 +72,50 @@ func TestASubscriptionWithoutATopicIsToldOf(t *testing.T) {
 	}
 	c.lookAtTopic(t.Context())
 	shown(0)
+}
+
+// keptLines collects the lines at WARNING and above, with their attributes.
+type keptLines struct{ lines *[]string }
+
+func (k keptLines) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
+func (k keptLines) WithAttrs([]slog.Attr) slog.Handler               { return k }
+func (k keptLines) WithGroup(string) slog.Handler                    { return k }
+
+func (k keptLines) Handle(_ context.Context, r slog.Record) error {
+	line := r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		line += " " + a.String()
+		return true
+	})
+	*k.lines = append(*k.lines, line)
+	return nil
+}
+
+// A subscription is made again by hand, with a filter. The broker then acknowledges the events that the
+// filter leaves out, and refuses no pull. The consumer says so once.
+func TestAFilterOfTheSubscriptionIsToldOf(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var said []string
+	c := NewConsumer(b.db, b.client, subscription, b.handler(decode), slog.New(keptLines{&said}), func() {}, Options{Streams: b.streams})
+	c.lookAtTopic(t.Context())
+	if len(said) != 0 {
+		t.Errorf("without a filter: %q", said)
+	}
+	name := "projects/test/subscriptions/" + subscription
+	admin := b.client.SubscriptionAdminClient
+	if err := admin.DeleteSubscription(t.Context(), &pubsubpb.DeleteSubscriptionRequest{Subscription: name}); err != nil {
+		t.Fatal(err)
+	}
+	const filter = `attributes.event_type != "VideoUpdated"`
+	filtered := &pubsubpb.Subscription{Name: name, Topic: topic, AckDeadlineSeconds: 10, Filter: filter}
+	if _, err := admin.CreateSubscription(t.Context(), filtered); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		c.lookAtTopic(t.Context())
+	}
+	if len(said) != 1 || !strings.Contains(said[0], filter) {
+		t.Errorf("with a filter: %q, want one line that shows it", said)
+	}
 }
