@@ -173,6 +173,9 @@ func TestProvisionNamesASubscriptionWithAFilter(t *testing.T) {
 	if _, err := subscriber.CreateSubscription(t.Context(), filtered); err != nil {
 		t.Fatal(err)
 	}
+	if missing, err := Missing(t.Context(), s.Addr(), project); err != nil || !slices.Equal(missing, []string{filtered.GetName()}) {
+		t.Errorf("missing: %q, %v; want the subscription", missing, err)
+	}
 	_, err := Provision(t.Context(), s.Addr(), project)
 	for _, part := range []string{filtered.GetName(), "event_type", "delete it"} {
 		if err == nil || !strings.Contains(err.Error(), part) {
