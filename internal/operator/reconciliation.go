@@ -218,7 +218,8 @@ func (r *reconciliation) lines() (lines []string) {
 	for _, kind := range reconcile.Kinds {
 		kinds = append(kinds, fmt.Sprintf("%s %d", kind, r.Differing[kind]))
 	}
-	lines = append(lines, "The owner is the service at "+r.Owner+".", fmt.Sprintf("%d rows checked, %d differ: %s.", r.RowsChecked, r.differing(), strings.Join(kinds, ", ")))
+	lines = append(lines, "The owner is the service at "+r.Owner+".",
+		fmt.Sprintf("%d rows checked, %d differ: %s.", r.RowsChecked, r.differing(), strings.Join(kinds, ", ")))
 	if !r.DryRun {
 		lines = append(lines, fmt.Sprintf("%d repaired, %d differ still.", r.Repaired, r.Remaining))
 	}
