@@ -28,7 +28,7 @@ func TestRebuildFromTheWrongOwner(t *testing.T) {
 		{"catalog rebuild rollback", "the tables were not exchanged", 1, ""},
 		{run, "--accept-losses", 1, "comparing"},
 		{"catalog rebuild finish", "it is given up", 0, "comparing"},
-		{"catalog rebuild finish --yes --why test", "finished", 0, ""},
+		{"catalog rebuild finish --yes --why test", "given up", 0, ""},
 		{run, "the owner may be the wrong one", 1, "comparing"},
 		{run + " --accept-losses", "The new copy is served", 0, "done"},
 		{run, "is done: finish it to begin another", 1, "done"},

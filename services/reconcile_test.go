@@ -47,6 +47,7 @@ func (w *world) seedOwner(t testing.TB, videos, likes int) {
 type reconciled struct {
 	Code        int
 	DryRun      bool           `json:"dry_run"`
+	Owner       string         `json:"owner"`
 	RowsChecked int            `json:"rows_checked"`
 	Differing   map[string]int `json:"differing"`
 	Unsettled   int            `json:"unsettled"`
@@ -235,7 +236,7 @@ func TestReconcileWithTheWrongOwner(t *testing.T) {
 	w.exec(t, `TRUNCATE video.videos, video.engagements`)
 	live := func() int { return w.rows(t, "deleted_at IS NULL") }
 	all := live()
-	if r := o.reconcile(t, `--repair --yes --why test`); all < 40 || live() != all || r.Code != 1 || r.Refused != all || r.Remaining != all || r.Repaired != 0 {
+	if r := o.reconcile(t, `--repair --yes --why test`); r.Owner != w.videoAddr || all < 40 || live() != all || r.Code != 1 || r.Refused != all || r.Remaining != all || r.Repaired != 0 {
 		t.Errorf("%d of %d rows are left, %+v", live(), all, r)
 	}
 	if r := o.reconcile(t, `--repair --yes --why test --accept-losses`); live() != 0 || r.Code != 0 || r.Repaired != all {

@@ -97,6 +97,40 @@ func TestRunbook(t *testing.T) {
 	runbook(t, newWorld(t, sharedBroker(t)))
 }
 
+// TestTheQueryOfLocksNamesTheHolder runs the runbook's query while a forgotten session holds a row.
+func TestTheQueryOfLocksNamesTheHolder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, sharedBroker(t))
+	text, err := os.ReadFile("../docs/runbook.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)```sql\n(SELECT a.pid, p.gid AS prepared.*?);\n```").FindSubmatch(text)
+	if block == nil {
+		t.Fatal("the runbook has no query of locks")
+	}
+	holders := `SELECT pid::text || ' ' || role || ' ' || modes FROM (` + string(block[1]) + `) AS holders`
+	w.seed(t, 1, 0)
+	tx, err := w.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	var want string
+	err = tx.QueryRow(t.Context(), `SELECT pg_backend_pid()::text || ' ' || current_user || ' RowShareLock' FROM video.videos FOR UPDATE`).Scan(&want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	if !await(t.Context(), func() bool { got = query[string](t, w, holders); return len(got) > 0 }) || got[0] != want || len(got) != 1 {
+		t.Errorf("holders %q, want %q", got, want)
+	}
+}
+
 func runbook(t *testing.T, w *world) {
 	o := w.operator(t)
 	w.parkedEvents(t, o)

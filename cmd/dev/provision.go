@@ -96,6 +96,9 @@ func sayProvisioned(stdout io.Writer, made broker.Provisioned) {
 	for _, name := range made.Changed {
 		fmt.Fprintln(stdout, "changed ", name)
 	}
+	for _, topic := range made.Bounded {
+		fmt.Fprintln(stdout, "bounded ", topic, "accepts only these revisions of its schema, and refuses events of others")
+	}
 	for _, name := range made.Left {
 		fmt.Fprintln(stdout, "left out", name, "(this broker has no schemas of protocol buffers)")
 	}

@@ -53,6 +53,7 @@ func (s *invocation) connect(ctx context.Context, n needs) (err error) {
 		s.atEnd(s.pubsub.Close)
 	}
 	if n.owner != "" {
+		s.ownerAddr = owner
 		if s.owner, err = connect.Dial(owner); err != nil {
 			return err
 		}

@@ -32,11 +32,12 @@ type invocation struct {
 	subscription string
 	// ids are the arguments that are not flags.
 	ids []string
-	// db, pubsub and owner are set by connect.
-	db     *pgxpool.Pool
-	pubsub *pubsub.Client
-	owner  *grpc.ClientConn
-	ends   []func() error
+	// db, pubsub and owner are set by connect, and ownerAddr with owner.
+	db        *pgxpool.Pool
+	pubsub    *pubsub.Client
+	owner     *grpc.ClientConn
+	ownerAddr string
+	ends      []func() error
 }
 
 // auditFlags declares the flags of a subcommand that changes something. By default the person is

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"example.com/lockstep/internal/command"
 	"example.com/lockstep/pkg/eventing/rebuild"
@@ -48,6 +49,10 @@ func (m ReadModel) rebuildStatus(ctx context.Context, s *invocation) error {
 		fmt.Fprintf(w, "begun\t%s by %s\n", stamp(b.state.StartedAt), b.state.StartedBy)
 		fmt.Fprintf(w, "rows read\t%d, the last ones of type %s\n", b.state.Rows, b.state.AggregateType)
 		fmt.Fprintf(w, "copy that is not served\t%s\n", megabytes(b.state.ShadowBytes))
+		if len(b.state.Missing) > 0 {
+			fmt.Fprintf(w, "tables that were dropped\t%s: events of their types wait until `rebuild finish`, and none is lost\n",
+				strings.Join(b.state.Missing, ", "))
+		}
 	})
 }
 
@@ -127,12 +132,14 @@ func (m ReadModel) finish(ctx context.Context, s *invocation) error {
 	if err := b.state.FinishError(unchecked); err != nil {
 		return err
 	}
+	end := "The rebuild is finished.\n"
 	if b.state.Phase == rebuild.Filling || b.state.Phase == rebuild.Comparing {
 		s.planf("The rebuild is not done: it is given up, and a `rebuild run` of it ends.")
+		end = "The rebuild is given up. The read model that was served is served on.\n"
 	}
 	s.planf("The copy that is not served has %s, and is removed. There is no rollback afterwards.", megabytes(b.state.ShadowBytes))
 	return b.act(ctx, s, func(*rebuildResult) (string, error) {
-		return "The rebuild is finished.\n", b.Finish(ctx, s.actor, unchecked)
+		return end, b.Finish(ctx, s.actor, unchecked)
 	})
 }
 

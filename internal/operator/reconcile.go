@@ -81,7 +81,11 @@ func (r *reconciliation) text(w io.Writer, planned bool) {
 	if len(r.Rows) > 0 {
 		fmt.Fprintln(w, "TYPE\tID\tKIND\tVERSION\tOWNER'S VERSION")
 		for _, row := range r.Rows {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\n", row.Type, row.ID, row.Kind, row.Version, row.OwnerVersion)
+			version, owners := fmt.Sprint(row.Version), fmt.Sprint(row.OwnerVersion)
+			if row.Kind == reconcile.Counter {
+				version, owners = "-", "-" // a counter has no version, and no owner
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", row.Type, row.ID, row.Kind, version, owners)
 		}
 		if r.Truncated {
 			fmt.Fprintln(w, "There are more.")

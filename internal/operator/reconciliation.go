@@ -12,7 +12,9 @@ import (
 
 // reconciliation is the result of the tool `reconcile`.
 type reconciliation struct {
-	DryRun      bool                   `json:"dry_run"`
+	DryRun bool `json:"dry_run"`
+	// Owner is the address of the service whose rows are taken for right.
+	Owner       string                 `json:"owner"`
 	RowsChecked int64                  `json:"rows_checked"`
 	Differing   map[reconcile.Kind]int `json:"differing"`
 	Unsettled   int                    `json:"unsettled"`
@@ -37,6 +39,7 @@ type differentRow struct {
 
 type comparing struct {
 	flags reconcileFlags
+	owner string
 	actor audit.Actor
 	bar   progress
 	// checked are the checks, each with its last result.
@@ -44,7 +47,7 @@ type comparing struct {
 }
 
 func newComparing(s *invocation, flags reconcileFlags, checks []reconcile.Checker) *comparing {
-	r := &comparing{flags: flags, actor: s.actor, bar: s.progress()}
+	r := &comparing{flags: flags, owner: s.ownerAddr, actor: s.actor, bar: s.progress()}
 	for _, c := range checks {
 		r.checked = append(r.checked, checking{checker: c})
 	}
@@ -109,7 +112,7 @@ func (r *comparing) one(ctx context.Context, c *checking, repairing bool) error 
 
 // result is the sum of the checks.
 func (r *comparing) result(dryRun bool) *reconciliation {
-	sum := &reconciliation{DryRun: dryRun, Differing: map[reconcile.Kind]int{}, Rows: []differentRow{}}
+	sum := &reconciliation{DryRun: dryRun, Owner: r.owner, Differing: map[reconcile.Kind]int{}, Rows: []differentRow{}}
 	for _, c := range r.checked {
 		for kind, n := range c.Differing {
 			sum.Differing[kind] += n
@@ -215,7 +218,8 @@ func (r *reconciliation) lines() (lines []string) {
 	for _, kind := range reconcile.Kinds {
 		kinds = append(kinds, fmt.Sprintf("%s %d", kind, r.Differing[kind]))
 	}
-	lines = append(lines, fmt.Sprintf("%d rows checked, %d differ: %s.", r.RowsChecked, r.differing(), strings.Join(kinds, ", ")))
+	lines = append(lines, "The owner is the service at "+r.Owner+".",
+		fmt.Sprintf("%d rows checked, %d differ: %s.", r.RowsChecked, r.differing(), strings.Join(kinds, ", ")))
 	if !r.DryRun {
 		lines = append(lines, fmt.Sprintf("%d repaired, %d differ still.", r.Repaired, r.Remaining))
 	}

@@ -125,7 +125,7 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 
 	defer context.AfterFunc(ctx, waiters.Drain)()
 	server := cfg.server(NewService(pool, projector), callers, log, health)
-	log.InfoContext(ctx, "catalog serves", "addr", lis.Addr().String(), "project", cfg.Project)
+	log.InfoContext(ctx, "catalog serves", "addr", lis.Addr().String(), "project", cfg.Project, "owner", cfg.VideoServiceAddr)
 	return server.Run(ctx, lis, loops...)
 }
 
@@ -168,6 +168,7 @@ func (c Config) checks(db *pgxpool.Pool, p *Projector, log *slog.Logger, health 
 	if c.CheckInterval == 0 {
 		return nil
 	}
+	log = log.With("owner", c.VideoServiceAddr) // if all rows differ, the address is the first suspect
 	return []func(context.Context) error{newWatch(db, p.Checks(), c.CheckInterval, log, health.Register("checks")).Run}
 }
 

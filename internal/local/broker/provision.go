@@ -40,6 +40,9 @@ type Provisioned struct {
 	// Changed are existing schemas that got a newer definition, and existing topics that got their
 	// schema.
 	Changed []string
+	// Bounded are existing topics that accept some revisions of their schema only, each with its
+	// bounds. They stay as they are.
+	Bounded []string
 	// Left are the schemas that the broker cannot hold. The official emulator supports no schemas
 	// of protocol buffers.
 	Left []string
@@ -50,7 +53,8 @@ type Provisioned struct {
 // the environment, so it can never change the real service. Existing resources stay as they are,
 // except that Provision updates schemas and attaches them to their topics. So Provision can be
 // repeated, also after an error. It fails if Pub/Sub would not accept a schema as a revision of the
-// existing schema, and if an existing subscription is of another topic or of a deleted one.
+// existing schema, and if an existing subscription is of another topic or of a deleted one, or has
+// another filter.
 func Provision(ctx context.Context, addr, project string) (Provisioned, error) {
 	conn, err := connect(addr)
 	if err != nil {
@@ -145,6 +149,11 @@ func (p *provisioner) subscription(ctx context.Context, s *pubsubpb.Subscription
 	existing, err := p.subscriptions.GetSubscription(ctx, &pubsubpb.GetSubscriptionRequest{Subscription: s.GetName()})
 	if err != nil {
 		return fmt.Errorf("read %s: %w", s.GetName(), err)
+	}
+	if existing.GetFilter() != s.GetFilter() {
+		// A filter cannot be changed.
+		return fmt.Errorf("%s has the filter %q instead of %q, so it gets other messages: delete it, provision again, and reconcile the reader",
+			s.GetName(), existing.GetFilter(), s.GetFilter())
 	}
 	if existing.GetTopic() != s.GetTopic() {
 		// It gets no more messages. It may still have some, so that only its user can delete it.

@@ -155,6 +155,35 @@ func TestProvisionNamesASubscriptionOfADeletedTopic(t *testing.T) {
 	}
 }
 
+// The messages that a filter leaves out do not come, and a filter cannot be changed.
+func TestProvisionNamesASubscriptionWithAFilter(t *testing.T) {
+	t.Parallel()
+	s := start(t, Options{Kind: Local})
+	if _, err := Provision(t.Context(), s.Addr(), project); err != nil {
+		t.Fatal(err)
+	}
+	_, all := fullTopology(project)
+	const filter = `attributes.event_type != "VideoUpdated"`
+	filtered := proto.CloneOf(all[0])
+	filtered.Filter = filter
+	subscriber := pubsubpb.NewSubscriberClient(dial(t, s.Addr()))
+	if _, err := subscriber.DeleteSubscription(t.Context(), &pubsubpb.DeleteSubscriptionRequest{Subscription: filtered.GetName()}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := subscriber.CreateSubscription(t.Context(), filtered); err != nil {
+		t.Fatal(err)
+	}
+	if missing, err := Missing(t.Context(), s.Addr(), project); err != nil || !slices.Equal(missing, []string{filtered.GetName()}) {
+		t.Errorf("missing: %q, %v; want the subscription", missing, err)
+	}
+	_, err := Provision(t.Context(), s.Addr(), project)
+	for _, part := range []string{filtered.GetName(), "event_type", "delete it"} {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%v, want an error with %q", err, part)
+		}
+	}
+}
+
 func TestProvisionNamesTheAddress(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -76,6 +76,9 @@ func (p *provisioner) attach(ctx context.Context, want *pubsubpb.Topic) error {
 	}
 	has, wants := is.GetSchemaSettings(), want.GetSchemaSettings()
 	if has.GetSchema() == wants.GetSchema() && has.GetEncoding() == wants.GetEncoding() {
+		if first, last := has.GetFirstRevisionId(), has.GetLastRevisionId(); first != "" || last != "" {
+			p.done.Bounded = append(p.done.Bounded, fmt.Sprintf("%s (first %q, last %q)", want.GetName(), first, last))
+		}
 		return nil
 	}
 	mask := &fieldmaskpb.FieldMask{Paths: []string{"schema_settings"}}

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	"example.com/lockstep/deploy/schemas"
 	"example.com/lockstep/internal/topics"
@@ -65,6 +66,34 @@ func TestProvisionBringsSchemasUpToDate(t *testing.T) {
 	})
 	if status.Code(err) != codes.InvalidArgument {
 		t.Errorf("nonsense to the old topic: %v", err)
+	}
+}
+
+// Bounds on the revisions of a topic's schema stay, and are in the result.
+func TestProvisionNamesTheBoundsOfASchema(t *testing.T) {
+	t.Parallel()
+	s := start(t, Options{})
+	if _, err := Provision(t.Context(), s.Addr(), project); err != nil {
+		t.Fatal(err)
+	}
+	conn := dial(t, s.Addr())
+	schema, err := pubsubpb.NewSchemaServiceClient(conn).GetSchema(t.Context(), &pubsubpb.GetSchemaRequest{Name: videoSchema})
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := schema.GetRevisionId()
+	_, err = pubsubpb.NewPublisherClient(conn).UpdateTopic(t.Context(), &pubsubpb.UpdateTopicRequest{
+		Topic: &pubsubpb.Topic{Name: videoTopic, SchemaSettings: &pubsubpb.SchemaSettings{
+			Schema: videoSchema, Encoding: pubsubpb.Encoding_BINARY, LastRevisionId: last,
+		}},
+		UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"schema_settings"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := Provision(t.Context(), s.Addr(), project)
+	if err != nil || len(made.Bounded) != 1 || !strings.Contains(made.Bounded[0], videoTopic) || !strings.Contains(made.Bounded[0], last) {
+		t.Errorf("bounds %q, %v; want those of %s, with %s", made.Bounded, err, videoTopic, last)
 	}
 }
 

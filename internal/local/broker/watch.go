@@ -17,7 +17,8 @@ import (
 const lookAgain = 5 * time.Second
 
 // Missing returns the full names of those [Topology] resources that the local broker at addr does
-// not have. A subscription of another topic, or of a deleted one, counts as missing. Like [Provision], it connects only to that address.
+// not have. A subscription of another topic or of a deleted one, or with another filter, counts as
+// missing. Like [Provision], it connects only to that address.
 func Missing(ctx context.Context, addr, project string) ([]string, error) {
 	conn, err := connect(addr)
 	if err != nil {
@@ -86,7 +87,7 @@ func missing(ctx context.Context, conn *grpc.ClientConn, project string) (absent
 		if err := look(s.GetName(), err); err != nil {
 			return nil, err
 		}
-		if err == nil && got.GetTopic() != s.GetTopic() {
+		if err == nil && (got.GetTopic() != s.GetTopic() || got.GetFilter() != s.GetFilter()) {
 			absent = append(absent, s.GetName()) // Provision says why
 		}
 	}

@@ -83,10 +83,11 @@ type Consumer struct {
 	// every event that comes before that time may be in a crash loop.
 	uncleanStartUntil time.Time
 	stalls            stallDetector
-	filter            string // the subscription's, as it was logged last; only for watchTopic
 	slow              streak
 	unknown           *unknowns
 	repairs           *recentRepairs
+	// filter is that of the subscription, as of the last look at it.
+	filter string
 }
 
 // NewConsumer returns a consumer of a subscription of client's project, which is named by its id. Dead

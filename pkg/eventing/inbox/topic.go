@@ -31,9 +31,9 @@ func (c *Consumer) watchTopic(ctx context.Context) {
 	}
 }
 
-// lookAtTopic shows in the log and in a metric that the subscription has no topic. It also logs a filter, once.
-// Pub/Sub acknowledges the events that a filter leaves out. If the subscription cannot be read, the last result
-// stays: a consumer needs no permission to read it.
+// lookAtTopic shows in the log and in a metric that the subscription has no topic, and in the log that
+// it has a filter. If the subscription cannot be read, the last result stays: a consumer needs no
+// permission to read it.
 func (c *Consumer) lookAtTopic(ctx context.Context) {
 	asking, cancel := context.WithTimeout(ctx, lookAtTopicTime)
 	defer cancel()
@@ -47,10 +47,15 @@ func (c *Consumer) lookAtTopic(ctx context.Context) {
 	if gone {
 		c.log.ErrorContext(ctx, "subscription gets no events, its topic was deleted: delete the subscription, and create it again")
 	}
-	if filter := found.GetFilter(); filter != c.filter {
-		c.filter = filter
-		if filter != "" {
-			c.log.WarnContext(ctx, "subscription has a filter, other events never come", "filter", filter)
-		}
+	c.sayFilter(ctx, found.GetFilter())
+}
+
+// sayFilter logs a filter that was not there at the last look. The broker acknowledges the messages
+// that a filter leaves out, so nothing else shows them. A filter may be meant: it is a line once, and
+// not a state of failure.
+func (c *Consumer) sayFilter(ctx context.Context, filter string) {
+	if filter != "" && filter != c.filter {
+		c.log.WarnContext(ctx, "subscription has a filter: the events that it leaves out never arrive", "filter", filter)
 	}
+	c.filter = filter
 }

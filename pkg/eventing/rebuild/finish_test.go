@@ -43,6 +43,45 @@ func TestAWayOutOfChecking(t *testing.T) {
 	f.serve(t, `UPDATE one SET version = version + 1`)
 }
 
+// Somebody has dropped a table that looked forgotten. The triggers fail on it, until the rebuild is given up.
+func TestADroppedCopyIsInTheState(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, 20)
+	dying, kill := context.WithCancel(t.Context())
+	defer kill()
+	f.at = func(step string) {
+		if step == "begin comparing type one" {
+			kill()
+		}
+	}
+	if _, err := f.Run(dying, ada, rebuild.Options{}, f); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	missing := func() string {
+		t.Helper()
+		s, err := f.State(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(s.Missing, " ")
+	}
+	if got := missing(); got != "" {
+		t.Errorf("missing before the drop: %s", got)
+	}
+	f.exec(t, `DROP TABLE one_shadow`)
+	if got := missing(); got != "one_shadow" {
+		t.Errorf("missing after the drop: %q", got)
+	}
+	const write = `UPDATE one SET version = version + 1`
+	if _, err := f.app.Exec(t.Context(), write); err == nil {
+		t.Error("a write passed over the missing copy")
+	}
+	if err := f.Finish(t.Context(), ada, false); err != nil {
+		t.Fatal(err)
+	}
+	f.serve(t, write)
+}
+
 // A statement after the exchange that fails keeps no copy.
 func TestFinishAfterAFault(t *testing.T) {
 	t.Parallel()

@@ -39,6 +39,9 @@ type State struct {
 	ChangedAt time.Time `json:"changed_at"`
 	// ShadowBytes is the size of the tables that are not served, with their indexes.
 	ShadowBytes int64 `json:"shadow_bytes"`
+	// Missing names those of these tables that do not exist, because somebody has dropped them. The
+	// triggers write to them all the same, and fail, so no event of that type is applied until Finish.
+	Missing []string `json:"missing_tables"`
 }
 
 // RollbackError returns the error, which wraps ErrPhase, of a rollback in the phase of s, or nil.
@@ -74,7 +77,8 @@ func (r *Rebuild) State(ctx context.Context) (s State, err error) {
 	defer cancel()
 	rows, _ := r.db.Query(ctx, `
 		SELECT phase, aggregate_type, next_id AS next, rows, started_by, started_at, changed_at,
-		       (SELECT coalesce(sum(pg_total_relation_size(to_regclass(name))), 0)::bigint FROM unnest($1::text[]) AS name) AS shadow_bytes
+		       (SELECT coalesce(sum(pg_total_relation_size(to_regclass(name))), 0)::bigint FROM unnest($1::text[]) AS name) AS shadow_bytes,
+		       ARRAY(SELECT name FROM unnest($1::text[]) AS name WHERE to_regclass(name) IS NULL) AS missing
 		  FROM rebuild_state`, r.shadows)
 	s, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[State])
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == undefinedTable {
