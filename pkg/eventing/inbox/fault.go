@@ -148,8 +148,8 @@ func isSilence(cause error) bool {
 	return lost && errors.Is(cause, context.DeadlineExceeded)
 }
 
-// maxBreaks is how many transactions of an event alone may break their connection in its handler, before each further one
-// counts against the event.
+// maxBreaks is the number of the first transaction of an event alone that counts against the event because it has broken its
+// connection in the handler. Each further one counts, too.
 const maxBreaks = 3
 
 // breaks reports whether batch is at fault although err, the error of its transaction, looks like an outage, because the
