@@ -98,6 +98,7 @@ const idleInTransaction = "25P03"
 func faultOfState(code string) fault {
 	switch code {
 	case "57014", // a statement took too long
+		"25P04", // a transaction did, by the transaction_timeout of Postgres 17
 		idleInTransaction:
 		return timedOut
 	case "55P03": // another transaction holds a lock for long
