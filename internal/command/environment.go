@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/url"
 	"strconv"
 	"strings"
 
@@ -97,13 +96,12 @@ func (e *Environment) URL(name string) string {
 	if v == "" {
 		return ""
 	}
-	// The parse error is dropped, because it quotes the URL with its password.
-	u, err := url.Parse(v)
-	if err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
+	if !strings.HasPrefix(v, "postgres://") && !strings.HasPrefix(v, "postgresql://") {
 		e.badf(name, "must be a URL like postgres://user:password@host:5432/database")
 		return v
 	}
-	if _, err := pgxpool.ParseConfig(v); err != nil { // dropped for the same reason
+	// The parse error is dropped, because it may quote the URL with its password.
+	if _, err := pgxpool.ParseConfig(v); err != nil {
 		e.badf(name, "has a part that Postgres clients refuse: check the port, sslmode and the pool's settings")
 	}
 	return v

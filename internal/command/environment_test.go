@@ -94,6 +94,18 @@ func TestProject(t *testing.T) {
 	}
 }
 
+// TestURLsThatClientsTake: url.Parse takes none of them.
+func TestURLsThatClientsTake(t *testing.T) {
+	t.Parallel()
+	for _, rest := range []string{"h1:5432,h2/db", "%2Fvar%2Frun%2Fpostgresql/db", "[::1]:5432,[::2]:5433/db"} {
+		r := reader(map[string]string{"DATABASE_URL": "postgres://u:p@" + rest})
+		r.RequiredURL("DATABASE_URL")
+		if err := r.Err(); err != nil {
+			t.Errorf("%s: %v", rest, err)
+		}
+	}
+}
+
 // TestURLsThatNoClientTakes: url.Parse takes them all.
 func TestURLsThatNoClientTakes(t *testing.T) {
 	t.Parallel()

@@ -64,6 +64,7 @@ func databaseGaveUp(err error) bool {
 	return ok && slices.Contains([]string{
 		"57014", // query_canceled: statement_timeout
 		"25P03", // idle_in_transaction_session_timeout
+		"25P04", // transaction_timeout
 	}, pg.Code)
 }
 

@@ -96,6 +96,7 @@ func TestFromClassifiesErrors(t *testing.T) {
 		"locked row":               {fmt.Errorf("write: %w: %w", txn.ErrLocked, &pgconn.PgError{Code: "55P03"}), problem.CodeUnavailable},
 		"behind slow writes":       {fmt.Errorf("write: %w", txn.ErrBusy), problem.CodeUnavailable},
 		"idle in transaction":      {&pgconn.PgError{Code: "25P03"}, problem.CodeTimeout},
+		"transaction too long":     {&pgconn.PgError{Code: "25P04"}, problem.CodeTimeout},
 		"constraint":               {&pgconn.PgError{Code: "23505"}, problem.CodeInternal},
 		"status of another":        {status.Error(codes.NotFound, "no such shelf"), problem.CodeInternal},
 		"anything else":            {errors.New("boom"), problem.CodeInternal},

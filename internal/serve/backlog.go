@@ -26,35 +26,54 @@ func (b *backlog) Accept() (net.Conn, error) {
 // closeListener closes lis, and returns the connections that the kernel had in the queue of lis. The
 // kernel has told their clients that they are connected. If lis were only closed, the kernel would
 // reset them, and a client could not tell whether its request was carried out. closeListener returns
-// no connections if lis has no queue in the kernel.
-func closeListener(lis net.Listener) (*backlog, error) {
+// no connections if lis has no queue in the kernel. accepted must close when the last call of Accept
+// has returned. If another process has the listener, too, it stays open there.
+func closeListener(lis net.Listener, accepted <-chan struct{}) (*backlog, error) {
 	b := &backlog{Listener: lis}
-	if c, ok := lis.(syscall.Conn); ok {
-		raw, err := c.SyscallConn()
-		if err != nil {
-			return b, errors.Join(err, lis.Close())
-		}
-		var queue []int
-		// The goroutine that waits in Accept delays the close of the descriptor until it runs. The shutdown
-		// directly behind the last accept refuses the clients that come meanwhile. Only Linux does so.
-		err = raw.Control(func(fd uintptr) {
-			queue = acceptAll(int(fd))
-			_ = syscall.Shutdown(int(fd), syscall.SHUT_RD)
-		})
-		b.conns = connections(queue)
-		if err != nil {
-			return b, errors.Join(err, lis.Close())
-		}
+	queue, queued, err := copyOf(lis)
+	if err != nil {
+		return b, errors.Join(err, lis.Close())
 	}
-	if err := lis.Close(); !errors.Is(err, net.ErrClosed) { // the shutdown ends Accept, and its caller may close first
+	err = lis.Close()
+	if !queued {
 		return b, err
 	}
-	return b, nil
+	if err == nil {
+		<-accepted // otherwise the descriptor might still be open behind the close below
+	}
+	conns := acceptAll(queue)
+	// Directly behind the last accept, this refuses the clients that come meanwhile. A shutdown would
+	// close the listener in the other processes, too.
+	err = errors.Join(err, syscall.Close(queue))
+	b.conns = connections(conns)
+	return b, err
+}
+
+// copyOf returns a copy of the descriptor of lis. ok says that lis has one.
+func copyOf(lis net.Listener) (fd int, ok bool, err error) {
+	c, ok := lis.(syscall.Conn)
+	if !ok {
+		return 0, false, nil
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, false, err
+	}
+	syscall.ForkLock.RLock() // no child inherits a descriptor before it is marked
+	defer syscall.ForkLock.RUnlock()
+	var failed error
+	err = raw.Control(func(original uintptr) {
+		if fd, failed = syscall.Dup(int(original)); failed == nil {
+			syscall.CloseOnExec(fd)
+		}
+	})
+	err = errors.Join(err, failed)
+	return fd, err == nil, err
 }
 
 // acceptAll accepts the connections in the queue of the listener fd, which does not block.
 func acceptAll(fd int) (queue []int) {
-	syscall.ForkLock.RLock() // no child inherits a descriptor before it is marked
+	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	for {
 		conn, _, err := syscall.Accept(fd)

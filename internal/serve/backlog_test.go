@@ -67,3 +67,39 @@ func TestTheQueueOfTheListenerIsAnswered(t *testing.T) {
 		}
 	}
 }
+
+// TestASharedListenerOutlivesTheDrain: a parent process may keep the listener for the next process, as [process.Instance]
+// and a socket of systemd do. A connection that comes meanwhile waits for that process.
+func TestASharedListenerOutlivesTheDrain(t *testing.T) {
+	t.Parallel()
+	parents, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = parents.Close() })
+	file, err := parents.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for process := range 2 {
+		lis, err := net.FileListener(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newService(io.Discard)
+		s.rest.Get("/hello", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hi") })
+		server := s.server()
+		server.Linger = time.Millisecond
+		ctx, drain := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- server.Run(ctx, lis) }()
+		if res, body := get(t, &http.Client{Transport: &http.Transport{}}, "http://"+parents.Addr().String()+"/hello"); res.StatusCode != 200 || body != "hi" {
+			t.Errorf("process %d: %d %q", process, res.StatusCode, body)
+		}
+		drain()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	}
+}

@@ -163,11 +163,10 @@ func (s *Server) serve(ctx context.Context, lis net.Listener) error {
 		return fmt.Errorf("serve on %s while draining: %w", lis.Addr(), err)
 	}
 	end()
-	queued, err := closeListener(lis)
+	queued, err := closeListener(lis, accepted)
 	if err != nil {
 		return fmt.Errorf("stop listening on %s: %w", lis.Addr(), err)
 	}
-	<-accepted
 	_ = server.Serve(queued) // its error says that there are no more
 	return s.shutdown(server)
 }

@@ -50,7 +50,8 @@ func FuzzEvents(f *testing.F) {
 			}
 		}
 		pg, _ := errors.AsType[*pgconn.PgError](err)
-		if err != nil && (strings.Contains(err.Error(), "panic") || pgconn.SafeToRetry(err) || pg != nil && pg.Code[:2] != "22" && pg.Code[:2] != "23") {
+		lost := pgconn.SafeToRetry(err) || errors.Is(err, pgconn.ErrConnClosed)
+		if err != nil && (lost || strings.Contains(err.Error(), "panic") || pg != nil && pg.Code[:2] != "22" && pg.Code[:2] != "23") {
 			t.Errorf("%+v: %v", e, err)
 		}
 	})

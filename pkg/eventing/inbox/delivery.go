@@ -92,6 +92,9 @@ func (d *delivery) isEvent() bool { return d.id() != uuid.Nil }
 // wasPutOff reports whether the event has met a lock, and was put off.
 func (d *delivery) wasPutOff() bool { return d.putOffs > 0 }
 
+// endsBatch reports whether no event may come behind the event in the first batch of its unblocked aggregate.
+func (d *delivery) endsBatch() bool { return d.wasPutOff() || d.breaks > 0 }
+
 // is reports whether e is the event of d. The caller has already compared the ids.
 func (d *delivery) is(e eventing.Event) bool {
 	return d.event().Key() == e.Key() && d.event().Version == e.Version

@@ -182,7 +182,8 @@
 // A statement of a handler can also end the server's process of its connection, for example by its memory.
 // Then the server ends all other sessions, too, and recovers, which looks like an outage. If the handler's
 // statements have broken the connection, a batch is halved. An event that is alone may break two
-// connections. Each further one counts like a time limit, once the database takes writes again.
+// connections. Each further one counts like a time limit, once the database takes writes again. Each
+// further try of the event ends its batch (turns.go), so that no halves break connections again.
 //
 // If another transaction holds a lock (SQLSTATE 55P03), the batch is halved, too. A batch waits a
 // second for the lock, or 50 ms if other aggregates wait for locks already. Its parts share a

@@ -98,6 +98,7 @@ const idleInTransaction = "25P03"
 func faultOfState(code string) fault {
 	switch code {
 	case "57014", // a statement took too long
+		"25P04", // a transaction did, by the transaction_timeout of Postgres 17
 		idleInTransaction:
 		return timedOut
 	case "55P03": // another transaction holds a lock for long
@@ -148,8 +149,8 @@ func isSilence(cause error) bool {
 	return lost && errors.Is(cause, context.DeadlineExceeded)
 }
 
-// maxBreaks is how many transactions of an event alone may break their connection in its handler, before each further one
-// counts against the event.
+// maxBreaks is the number of the first transaction of an event alone that counts against the event because it has broken its
+// connection in the handler. Each further one counts, too.
 const maxBreaks = 3
 
 // breaks reports whether batch is at fault although err, the error of its transaction, looks like an outage, because the

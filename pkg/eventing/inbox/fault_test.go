@@ -28,6 +28,7 @@ func TestFaultOf(t *testing.T) {
 		"deadlock":              {state("40P01"), outage},
 		"lock timeout":          {state("55P03"), locked},
 		"statement timeout":     {state("57014"), timedOut},
+		"transaction timeout":   {state("25P04"), timedOut},
 		"admin shutdown":        {state("57P01"), outage},
 		"too many connections":  {state("53300"), outage},
 		"connection failure":    {state("08006"), outage},

@@ -19,6 +19,9 @@ const (
 	// receiptTime is longer than the time by which the client delays the receipts of messages. A receipt
 	// after the nack of its message would hide the message again. So the last nacks wait for receiptTime.
 	receiptTime = 300 * time.Millisecond
+	// gapTime is longer than the time between the end of a stream, which the broker or widen may end at any time, and the
+	// next stream, while the broker is there.
+	gapTime = 2 * time.Second
 )
 
 // pull calls the client's Receive, but ends in another way. When ctx ends, pull half-closes the
@@ -66,6 +69,7 @@ type pulls struct {
 	mu    sync.Mutex
 	ended bool // no stream that brings messages is opened any more
 	open  map[*pull]struct{}
+	since time.Time // when the last stream has ended, or the consumer has begun
 }
 
 func (p *pulls) ends() bool {
@@ -74,11 +78,11 @@ func (p *pulls) ends() bool {
 	return p.ended
 }
 
-// isOpen reports whether a stream is open. The client waits for a connection before it opens one.
-func (p *pulls) isOpen() bool {
+// isAway reports whether no stream is open, for gapTime already. The client waits for a connection before it opens one.
+func (p *pulls) isAway() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.open) > 0
+	return len(p.open) == 0 && time.Since(p.since) > gapTime
 }
 
 // add adds a stream, and reports whether the stream may be opened. No stream may be opened once the
@@ -94,6 +98,7 @@ func (p *pulls) add(one *pull) bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		delete(p.open, one)
+		p.since = time.Now()
 	})
 	return true
 }

@@ -54,7 +54,7 @@ func (s *Streams) enter(subscription string, b *budget) (leave func(), err error
 	if s.pull[subscription] != nil {
 		return nil, fmt.Errorf("two consumers of %s on one connection", subscription)
 	}
-	s.pull[subscription] = &pulls{budget: b, open: map[*pull]struct{}{}}
+	s.pull[subscription] = &pulls{budget: b, open: map[*pull]struct{}{}, since: time.Now()}
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -82,9 +82,10 @@ func (t *turns) first(unblocked []*delivery, now time.Time) []*delivery {
 		n = sharedBatch
 	}
 	// If the lock of an event that was put off is still there, the halves of a batch would wait for
-	// it once more each. So the batch ends with that event. It need not be the first one, because an
-	// earlier event may have been delivered again meanwhile.
-	if i := slices.IndexFunc(unblocked, (*delivery).wasPutOff); i >= 0 {
+	// it once more each. If an event has broken its connection, the halves would do so again, and each
+	// time the server may end all sessions. So the batch ends with that event. It need not be the first
+	// one, because an earlier event may have been delivered again meanwhile.
+	if i := slices.IndexFunc(unblocked, (*delivery).endsBatch); i >= 0 {
 		n = min(n, i+1)
 	}
 	if n >= len(unblocked) {

@@ -166,7 +166,12 @@ func TestAnUnblockedAggregateTakesTurns(t *testing.T) {
 	if got := again.first(append([]*delivery{first}, blocked...), now); len(got) != 2 || got[1] != blocked[0] {
 		t.Errorf("%d events in a batch, which ought to end with the second one: that met a lock", len(got))
 	}
-	blocked[0].putOffs = 0
+	blocked[0].putOffs, blocked[0].breaks = 0, 1
+	breaking := turns{lanes: map[string]*lane{}}
+	if n := len(breaking.first(blocked, now)); n != 1 || breaking.count != 999 {
+		t.Errorf("%d events of an aggregate that broke a connection in a batch, %d wait", n, breaking.count)
+	}
+	blocked[0].breaks = 0
 	alone := turns{lanes: map[string]*lane{}}
 	if n := len(alone.first(slices.Repeat(blocked, 2), now)); n != maxBatch || alone.count != 1000 {
 		t.Errorf("%d of one tenant in a batch, %d wait", n, alone.count)
