@@ -65,6 +65,7 @@ func copyOf(lis net.Listener) (fd int, ok bool, err error) {
 	err = raw.Control(func(original uintptr) {
 		if fd, failed = syscall.Dup(int(original)); failed == nil {
 			syscall.CloseOnExec(fd)
+			failed = syscall.SetNonblock(fd, true) // os.File.Fd of another process may have changed that for all
 		}
 	})
 	err = errors.Join(err, failed)
