@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"example.com/lockstep/internal/serve"
 )
 
 // stalled leaves all connections in the queue of the kernel, as a process does that gets no processor.
@@ -28,6 +30,15 @@ func (l stalled) Close() error {
 	return l.TCPListener.Close()
 }
 
+// greeter returns a server that answers /hello, and whose drain begins at once.
+func greeter() *serve.Server {
+	s := newService(io.Discard)
+	s.rest.Get("/hello", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hi") })
+	server := s.server()
+	server.Linger = time.Millisecond
+	return server
+}
+
 // TestTheQueueOfTheListenerIsAnswered: to a client, its connection is accepted once the kernel has it.
 func TestTheQueueOfTheListenerIsAnswered(t *testing.T) {
 	t.Parallel()
@@ -35,10 +46,7 @@ func TestTheQueueOfTheListenerIsAnswered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newService(io.Discard)
-	s.rest.Get("/hello", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hi") })
-	server := s.server()
-	server.Linger = time.Millisecond
+	server := greeter()
 	ctx, drain := context.WithCancel(t.Context())
 	var queued []net.Conn
 	for range 3 {
@@ -87,10 +95,7 @@ func TestASharedListenerOutlivesTheDrain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := newService(io.Discard)
-		s.rest.Get("/hello", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hi") })
-		server := s.server()
-		server.Linger = time.Millisecond
+		server := greeter()
 		ctx, drain := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- server.Run(ctx, lis) }()

@@ -142,15 +142,10 @@ func TestASilentTransactionIsFirstTheNetworksFault(t *testing.T) {
 			})
 			consumer.finish(t, delivered(event("silent", 1)))
 			consumer.finish(t, delivered(event("a", 1)), delivered(event("z", 1)))
-			if n := b.count(t, withDone); n != c.done {
-				t.Errorf("%d events are done, want %d", n, c.done)
+			if tries != c.tries {
+				t.Errorf("%d tries, want %d", tries, c.tries)
 			}
-			if n := len(b.deadLettered("")); n != c.dead || tries != c.tries {
-				t.Errorf("%d dead letters after %d tries, want %d after %d", n, tries, c.dead, c.tries)
-			}
-			if n := b.count(t, `SELECT count(*) FROM inbox WHERE status = 'done' AND attempts > 0`); n != 0 {
-				t.Error("an attempt was spent")
-			}
+			b.isSettled(t, c.done, c.dead)
 		})
 	}
 }
@@ -180,15 +175,10 @@ func TestAnEventThatBreaksItsConnectionFails(t *testing.T) {
 				return b.apply(ctx, tx, change)
 			})
 			consumer.finish(t, delivered(event("a", 1)), delivered(event("bad", 1)), delivered(event("z", 1)))
-			if n := b.count(t, withDone); n != c.done {
-				t.Errorf("%d events are done, want %d", n, c.done)
+			if tries != c.tries {
+				t.Errorf("%d tries, want %d", tries, c.tries)
 			}
-			if n := len(b.deadLettered("")); n != c.dead || tries != c.tries {
-				t.Errorf("%d dead letters after %d tries, want %d after %d", n, tries, c.dead, c.tries)
-			}
-			if n := b.count(t, `SELECT count(*) FROM inbox WHERE status = 'done' AND attempts > 0`); n != 0 {
-				t.Error("an attempt was spent")
-			}
+			b.isSettled(t, c.done, c.dead)
 		})
 	}
 }
@@ -210,6 +200,20 @@ func TestAHandlerThatIgnoresItsTimeIsSlow(t *testing.T) {
 	_, err := c.transact(ctx, first, []*delivery{delivered(event("a", 1))})
 	if f := faultOf(err); f != timedOut {
 		t.Errorf("%v is of the class %v", err, f)
+	}
+}
+
+// isSettled checks how many events are done and how many are dead letters, and that those that are done have spent no attempt.
+func (b *bench) isSettled(t *testing.T, done, dead int) {
+	t.Helper()
+	if n := b.count(t, withDone); n != done {
+		t.Errorf("%d events are done, want %d", n, done)
+	}
+	if n := len(b.deadLettered("")); n != dead {
+		t.Errorf("%d dead letters, want %d", n, dead)
+	}
+	if n := b.count(t, `SELECT count(*) FROM inbox WHERE status = 'done' AND attempts > 0`); n != 0 {
+		t.Error("an attempt was spent")
 	}
 }
 
