@@ -55,6 +55,9 @@ func TestTheQueueOfTheListenerIsAnswered(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = conn.Close() })
+		if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
 		if _, err := io.WriteString(conn, "GET /hello HTTP/1.1\r\nHost: test\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}

@@ -165,6 +165,7 @@ func (c *Consumer) breaks(ctx context.Context, batch []*delivery, err error) boo
 		return false
 	}
 	if len(batch) > 1 {
+		c.log.WarnContext(ctx, "a handler's statement has broken its connection, halving the batch", "error", err, "events", len(batch))
 		return true
 	}
 	batch[0].breaks++

@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"context"
+	"log/slog"
 	"math"
 	"strings"
 	"sync/atomic"
@@ -162,7 +163,8 @@ func TestAnEventThatBreaksItsConnectionFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
-			consumer, tries := b.consumer(t), 0
+			consumer, tries, heard := b.consumer(t), 0, &complaints{}
+			consumer.log = slog.New(heard)
 			consumer.functions().apply = each(func(ctx context.Context, tx pgx.Tx, change Change) (Outcome, error) {
 				if change.Event.AggregateID == "bad" {
 					tries++
@@ -177,6 +179,9 @@ func TestAnEventThatBreaksItsConnectionFails(t *testing.T) {
 			consumer.finish(t, delivered(event("a", 1)), delivered(event("bad", 1)), delivered(event("z", 1)))
 			if tries != c.tries {
 				t.Errorf("%d tries, want %d", tries, c.tries)
+			}
+			if n, broken := heard.n.Load(), min(tries, c.times); n < int64(broken) {
+				t.Errorf("%d warnings about %d broken connections", n, broken)
 			}
 			b.isSettled(t, c.done, c.dead)
 		})
