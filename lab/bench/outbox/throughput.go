@@ -21,7 +21,7 @@ type throughputVolume struct {
 
 var throughputVolumes = [...]throughputVolume{
 	measure.Quick:  {backlog{100, 20}, 1_000, backlog{1_000, 2}, backlog{1_000, 1}, 300 * time.Millisecond},
-	measure.Normal: {backlog{1_000, 100}, 20_000, backlog{manyAggregates, 20}, backlog{manyAggregates, 2}, 2 * time.Second},
+	measure.Normal: {backlog{1_000, 100}, 20_000, backlog{manyAggregates, 16}, backlog{manyAggregates, 2}, 2 * time.Second},
 	measure.Full:   {backlog{1_000, 100}, 40_000, backlog{manyAggregates, 20}, backlog{manyAggregates, 2}, 5 * time.Second},
 }
 

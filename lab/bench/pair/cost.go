@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -61,17 +62,23 @@ type used struct {
 	wal, transactions  int64
 }
 
-// cost offers n videos, and returns what the pair consumes for one video.
+// cost offers n videos, and returns what the pair consumes for a video that is created and read. A refused
+// request costs almost nothing, so it does not count as a video.
 func (s *system) cost(ctx context.Context, rate float64, n int) ([]float64, error) {
 	before, err := s.used(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := offer(ctx, s.walk, rate, time.Duration(float64(n)/rate*float64(time.Second))); err != nil {
+	p, _, err := offer(ctx, s.walk, rate, time.Duration(float64(n)/rate*float64(time.Second)))
+	if err != nil {
 		return nil, err
 	}
+	videos := p.answers[http.StatusOK]
+	if videos == 0 {
+		return nil, fmt.Errorf("no video of %d at %.0f a second was created and read", n, rate)
+	}
 	after, err := s.used(ctx)
-	each := func(v int64) float64 { return float64(v) / float64(n) }
+	each := func(v int64) float64 { return float64(v) / float64(videos) }
 	return []float64{
 		each((after.services - before.services).Microseconds()), each((after.sessions - before.sessions).Microseconds()),
 		each(after.wal - before.wal), each(after.transactions - before.transactions),

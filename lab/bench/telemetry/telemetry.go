@@ -38,7 +38,7 @@ type volume struct {
 }
 
 var volumes = [...]volume{
-	measure.Quick: {36, 17 * time.Millisecond}, measure.Normal: {12, 170 * time.Millisecond}, measure.Full: {216, 150 * time.Millisecond},
+	measure.Quick: {36, 17 * time.Millisecond}, measure.Normal: {9, 170 * time.Millisecond}, measure.Full: {216, 150 * time.Millisecond},
 }
 
 // Series returns the series.
