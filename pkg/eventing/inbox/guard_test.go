@@ -22,18 +22,20 @@ func TestAnUnknownOutcomeFailsItsEvent(t *testing.T) {
 			o = outcomeCount
 		case "negative":
 			o = -1
+		case "forgotten":
+			o = 0
 		}
 		return o, err
 	})
-	c.finish(t, delivered(event("a", 1)), delivered(event("high", 1)), delivered(event("negative", 1)))
+	c.finish(t, delivered(event("a", 1)), delivered(event("high", 1)), delivered(event("negative", 1)), delivered(event("forgotten", 1)))
 	if n := b.count(t, withDone); n != 1 {
 		t.Errorf("%d events are done, want that of the known outcome", n)
 	}
 	dead := b.deadLettered("")
-	if len(dead) != 2 || !strings.Contains(dead[0].Attributes[AttrDeadLetterReason], "unknown outcome") {
-		t.Errorf("dead letters %v, want two with the reason", dead)
+	if len(dead) != 3 || !strings.Contains(dead[0].Attributes[AttrDeadLetterReason], "unknown outcome") {
+		t.Errorf("dead letters %v, want three with the reason", dead)
 	}
-	if n := b.count(t, effects, "high") + b.count(t, effects, "negative"); n != 0 {
+	if n := b.count(t, effects, "high") + b.count(t, effects, "negative") + b.count(t, effects, "forgotten"); n != 0 {
 		t.Errorf("%d effects of unknown outcomes are committed", n)
 	}
 }

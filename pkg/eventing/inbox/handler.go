@@ -14,7 +14,7 @@ import (
 )
 
 // Outcome is the result of applying a change. The zero Outcome stands for a duplicate. Its event
-// was done before, so no change was applied.
+// was done before, so no change was applied. A Handler never returns it.
 type Outcome int
 
 // The outcomes of applying a change. They begin at 1, because 0 is a duplicate.
@@ -145,7 +145,7 @@ func (h guarded) do(ctx context.Context, tx pgx.Tx, changes []Change) (outcomes 
 	if err == nil && len(outcomes) != len(changes) {
 		err = fmt.Errorf("handler has %d outcomes for %d changes", len(outcomes), len(changes))
 	}
-	if i := slices.IndexFunc(outcomes, func(o Outcome) bool { return !o.isKnown() }); err == nil && i >= 0 {
+	if i := slices.IndexFunc(outcomes, func(o Outcome) bool { return o == 0 || !o.isKnown() }); err == nil && i >= 0 {
 		err = fmt.Errorf("handler has an unknown outcome for %s: %v", changes[i].Event.Key(), outcomes[i])
 	}
 	return outcomes, err
