@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -31,13 +32,14 @@ const (
 	openGap reason = iota
 	failedEvent
 	lockedRow
+	unfitStatement
 	unknownEvent
 	pendingDeadLetter
 	reasons
 )
 
 func (r reason) String() string {
-	return [...]string{"gap", "failed", "locked", "unknown", "dead_letter"}[r]
+	return [...]string{"gap", "failed", "locked", "unfit", "unknown", "dead_letter"}[r]
 }
 
 // blockedAggregates holds the deliveries of each aggregate that cannot continue now, its head
@@ -66,6 +68,11 @@ func newBlockedAggregates() *blockedAggregates {
 }
 
 func (h *blockedAggregates) has(key string) bool { return h.byKey[key] != nil }
+
+// failing returns how many aggregates are blocked because their events fail.
+func (h *blockedAggregates) failing() int64 {
+	return h.counts[failedEvent].Load() + h.counts[unfitStatement].Load()
+}
 
 // waitingEvent identifies an event. The id is not enough: see "Identity" in the package doc.
 type waitingEvent struct {
@@ -143,7 +150,7 @@ func (c *Consumer) block(ctx context.Context, d *delivery, why reason, until fun
 // dead-lettered. eventFailed returns d if ctx ended before either was decided.
 func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, class fault) []*delivery {
 	ctx = d.in(ctx)
-	if class == locked || class == timedOut && (c.slow.add(d.key()) || d.firstSilence(cause)) {
+	if class == locked || class == unfit || class == timedOut && (c.slow.add(d.key()) || d.firstSilence(cause)) {
 		return c.putOff(ctx, d, cause, class)
 	}
 	if p, ok := errors.AsType[*panicError](cause); ok {
@@ -199,8 +206,9 @@ func (c *Consumer) hold(ctx context.Context, why string, batch ...*delivery) (do
 }
 
 // putOff blocks d's aggregate for a while and counts no failure of d, because another transaction
-// holds a lock that d needs, because events of several aggregates have met a time limit, or because the
-// database may have waited for the network and not for d's handler.
+// holds a lock that d needs, because the database lacks an object or a grant, because events of several
+// aggregates have met a time limit, or because the database may have waited for the network and not for
+// d's handler.
 func (c *Consumer) putOff(ctx context.Context, d *delivery, cause error, class fault) []*delivery {
 	if d.starts > 0 { // the attempt has ended, and this process lives
 		switch rows, err := c.store.unmarkStarted(ctx, []*delivery{d}); {
@@ -216,12 +224,13 @@ func (c *Consumer) putOff(ctx context.Context, d *delivery, cause error, class f
 	}
 	d.putOffs++
 	pause := lockRetry.Delay(d.putOffs)
-	c.logFor(d).WarnContext(ctx, "event put off, its aggregate waits", "error", cause, "class", class.String(),
-		"times", d.putOffs, "retry_in_ms", pause.Milliseconds())
-	why := lockedRow
-	if class == timedOut {
-		why = failedEvent
+	level := slog.LevelDebug // all events may fail for one reason, and each is tried again and again
+	if c.putOffLines.Allow() {
+		level = slog.LevelWarn
 	}
+	c.logFor(d).Log(ctx, level, "event put off, its aggregate waits", "error", cause, "class", class.String(),
+		"times", d.putOffs, "retry_in_ms", pause.Milliseconds())
+	why := map[fault]reason{locked: lockedRow, unfit: unfitStatement, timedOut: failedEvent}[class]
 	c.block(ctx, d, why, func(ctx context.Context) { backoff.Sleep(ctx, pause, nil) })
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	vkit "cloud.google.com/go/pubsub/v2/apiv1"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/time/rate"
 
 	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/hook"
@@ -49,6 +50,9 @@ const (
 	pullWorks = 5 * time.Second
 	// heartbeatEvery is how often an idle consumer shows that it is alive.
 	heartbeatEvery = 10 * time.Second
+	// putOffLines is how many log lines at WARN say that an event was put off, before they are limited to one a
+	// second. The others are at DEBUG.
+	putOffLines = 10
 )
 
 // onTheWire returns how many bytes of messages the client may request and keep in waiting
@@ -86,6 +90,8 @@ type Consumer struct {
 	slow              streak
 	unknown           *unknowns
 	repairs           *recentRepairs
+	// putOffLines limits the log lines about events that were put off.
+	putOffLines *rate.Limiter
 	// filter is that of the subscription, as of the last look at it.
 	filter string
 }
@@ -126,6 +132,8 @@ func NewConsumer(
 		acks:     make(chan pendingAck, maxMessages),
 		unknown:  newUnknowns(),
 		repairs:  newRecentRepairs(),
+
+		putOffLines: rate.NewLimiter(1, putOffLines),
 	}
 	c.metrics = newMetrics(subscription, c.budget, c.blocked)
 	return c

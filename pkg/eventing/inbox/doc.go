@@ -52,9 +52,9 @@
 //	  any other error                       │ │
 //	    two halves, until the event fails   │ │
 //	    alone ◀─────────────────────────────┘ │
-//	      ├─ a lock, or a time limit that     │
-//	      │    others meet too ─▶ blocked,    │
-//	      │    a pause ───────────────────────┤
+//	      ├─ a lock, a missing table or grant,│
+//	      │    or a time limit that others    │
+//	      │    meet too ─▶ blocked, a pause ──┤
 //	      ├─ failed ─▶ blocked, a pause ──────┘
 //	      └─ failed for the last time, or permanent
 //	            └─▶ blocked ─▶ dead letter published ─▶ row dead ─▶ acked
@@ -157,9 +157,16 @@
 //
 // Consumer.classify decides the cause of each error of a transaction.
 //
-// In an outage (connection, failover, deadlock, a missing grant or migration) the consumer waits
-// with the messages in hand. Meanwhile the client extends the leases of these messages, the budget
-// fills up, and no event spends an attempt.
+// In an outage (connection, failover, deadlock) the consumer waits with the messages in hand.
+// Meanwhile the client extends the leases of these messages, the budget fills up, and no event spends
+// an attempt.
+//
+// If the database lacks a table, a column, a function or a grant that the handler's statement needs, and takes
+// the smallest write, the statement may be one that few events need. So the batch is halved. The aggregate of an
+// event that is alone is blocked, and the event is tried again with pauses of up to 30 s, without spending
+// attempts, until a migration, a grant or a release repairs the statement. If the database lacks memory or disk for the
+// statement, that counts like a time limit. If 200 aggregates (maxFailing) are blocked by their failures, all events
+// probably fail, and such an error counts as an outage.
 //
 // A time limit also counts as an outage in two cases. In the first case the smallest write does not
 // succeed in time either. (A database that answers SELECT 1 may not take writes.) In the second

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -17,20 +19,27 @@ const (
 	// eventFault means that the event or its handler is at fault. The failure counts as an
 	// attempt.
 	eventFault fault = iota
-	// timedOut means that a time limit has ended the transaction, or that the handler could not reach a
-	// service of its own. The event is at fault, and the failure counts as an attempt, unless events of
-	// other aggregates fail so as well (maxSlow), or the transaction was silent for the first time
-	// (firstSilence).
+	// timedOut means that a time limit or a limit of resources has ended the transaction, or that the
+	// handler could not reach a service of its own. The event is at fault, and the failure counts as an
+	// attempt, unless events of other aggregates fail so as well (maxSlow), or the transaction was silent
+	// for the first time (firstSilence).
 	timedOut
 	// locked means that another transaction holds a lock that the event needs. The event's
 	// aggregate waits, and no attempt is spent.
 	locked
+	// unfit means that the database lacks a table, a column, a function or a grant that a statement of
+	// the handler needs, while it takes the consumer's own writes. A migration, a grant or a release
+	// repairs that for all events together. The event's aggregate waits, and no attempt is spent. If
+	// maxFailing aggregates are blocked already, it is an outage.
+	unfit
 	// outage means that the database or the network is at fault. The consumer waits until the
 	// outage is over, and no attempt is spent.
 	outage
 )
 
-func (f fault) String() string { return [...]string{"failed", "timeout", "locked", "outage"}[f] }
+func (f fault) String() string {
+	return [...]string{"failed", "timeout", "locked", "unfit", "outage"}[f]
+}
 
 // handlerError is an error that the handler returned. Other errors come from the transaction around
 // the handler.
@@ -45,7 +54,8 @@ func (e lostConnectionError) Unwrap() error { return e.error }
 
 // classify decides the cause of err, the error of a transaction of batch that began at the time began. A
 // time limit counts as an outage if the process did not run meanwhile, or if the database does not
-// take the smallest write in time either. An outage counts as a time limit if batch breaks its connections.
+// take the smallest write in time either. An outage counts as a time limit if batch breaks its connections, and
+// as the fault of the handler's statement (faultOfStatement) if the database takes the smallest write.
 func (c *Consumer) classify(ctx context.Context, batch []*delivery, err error, began time.Time) fault {
 	f := faultOf(err)
 	switch {
@@ -53,8 +63,39 @@ func (c *Consumer) classify(ctx context.Context, batch []*delivery, err error, b
 		return outage
 	case f == outage && c.breaks(ctx, batch, err):
 		return timedOut
+	case f == outage:
+		if own := faultOfStatement(err); own != outage && c.blocked.failing() < maxFailing && c.store.writes(ctx) {
+			return own
+		}
 	}
 	return f
+}
+
+// maxFailing is a number of aggregates whose events fail. If that many are blocked, an error that may be an outage is one:
+// probably all events fail, and to try each aggregate alone again and again would load the database for nothing.
+const maxFailing = 200
+
+// faultOfStatement returns the fault of err, which looks like an outage, for the case that the database takes other
+// writes: a statement that only some events need may be the only one that fails, and the other events must not wait
+// for it.
+func faultOfStatement(err error) fault {
+	_, handlers := errors.AsType[handlerError](err)
+	_, lost := errors.AsType[lostConnectionError](err)
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case !handlers || lost || !ok:
+		return outage
+	case lacksObject(pg.Code):
+		return unfit
+	case strings.HasPrefix(pg.Code, "53"), strings.HasPrefix(pg.Code, "58"): // resources, files
+		return timedOut
+	}
+	return outage // such as a deadlock: the next try may succeed
+}
+
+// lacksObject reports whether an SQLSTATE names a missing grant, table, column, function or schema.
+func lacksObject(code string) bool {
+	return slices.Contains([]string{"42501", "42P01", "42703", "42883", "3F000"}, code)
 }
 
 func faultOf(err error) fault {
@@ -104,10 +145,11 @@ func faultOfState(code string) fault {
 	case "55P03": // another transaction holds a lock for long
 		return locked
 	case "40001", "40P01", // serialization failure, deadlock: other transactions went first
-		"25006",                            // read-only: a failover is under way
-		"42501",                            // a missing grant: every event would fail
-		"42P01", "42703", "42883", "3F000", // a missing table, column, function or schema: not migrated yet
+		"25006",          // read-only: a failover is under way
 		"26000", "42P05": // the session has changed: a pooler is used with an unsuitable query mode
+		return outage
+	}
+	if lacksObject(code) { // not migrated yet, or not granted
 		return outage
 	}
 	switch code[:min(2, len(code))] { // an error that a pooler or a handler makes may have no code

@@ -129,15 +129,7 @@ func TestAMissingMigrationIsWaitedOut(t *testing.T) {
 	rename("effects", "not_yet")
 	c, heard := b.run(t, b.client)
 	b.publishNames(t, "before", 10)
-	tick, deadline := time.NewTicker(5*time.Millisecond), time.After(patience)
-	defer tick.Stop()
-	for c.metrics.inARow.Load() <= maxAttempts {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("not held up: %d dead letters", len(b.deadLettered("")))
-		}
-	}
+	until(t, "all aggregates are blocked", func() bool { return c.blocked.counts[unfitStatement].Load() == 10 })
 	rename("not_yet", "effects")
 	b.nothingLost(t, 10, heard)
 }
