@@ -31,9 +31,11 @@ func parseMode(headers []string, violations *problem.Violations) (mode consisten
 	}
 	name, parameter, staleIfError := strings.Cut(strings.Join(headers, ","), ";")
 	mode = consistency.Mode(strings.TrimSpace(name))
-	known := []consistency.Mode{consistency.MinimizeLatency, consistency.AtLeastAsFresh, consistency.FullyConsistent}
-	violations.Require(slices.Contains(known, mode) && (!staleIfError || strings.TrimSpace(parameter) == "stale-if-error"),
+	violations.Require(mode.IsKnown() && (!staleIfError || strings.TrimSpace(parameter) == "stale-if-error"),
 		"Consistency", "must be minimize-latency, at-least-as-fresh or fully-consistent, which ;stale-if-error may follow")
+	if !mode.IsKnown() {
+		mode = "" // so that the faults of the token are found, too
+	}
 	return mode, staleIfError
 }
 

@@ -127,7 +127,7 @@ func (a Answer) metadata() map[string]string {
 // So do the positions of the caller's engagements with it, which its counters then include.
 // For a deleted video, Get returns the error VIDEO_DELETED, and an Answer for the metadata.
 func (s *Service) Get(ctx context.Context, caller auth.Principal, id uuid.UUID, required consistency.Requirement) (Answer, error) {
-	q := videoQuery{service: s, tenant: caller.Tenant, scope: scopeOf(caller), id: id, required: required.ForAggregate(id.String())}
+	q := videoQuery{service: s, tenant: caller.Tenant, scope: scopeOf(caller), id: id, required: required.ForAggregate(videoType, id.String())}
 	counted := s.counted(caller, required, &q)
 	outcome, err := counted.Read(ctx, q.required, &q)
 	if err != nil {

@@ -54,6 +54,9 @@ type Requirement struct {
 // the id of one of these positions, q is invalid. The wait is limited to MaxWait. The error is an
 // InvalidRequestError.
 func (q Request) Requirement(aggregateType string, valid func(id string) bool) (Requirement, error) {
+	if q.Mode != "" && !q.Mode.IsKnown() {
+		return Requirement{}, &InvalidRequestError{q.ModeField, "must be minimize-latency, at-least-as-fresh or fully-consistent"}
+	}
 	r := Requirement{mode: q.Mode, wait: min(q.Wait, MaxWait), staleIfError: q.StaleIfError, modeField: q.ModeField}
 	if q.Token == "" {
 		if q.Mode == AtLeastAsFresh {
@@ -113,18 +116,19 @@ func (r Requirement) OfType(aggregateType string) Requirement {
 }
 
 // ForAggregate returns the part of r that concerns one aggregate.
-func (r Requirement) ForAggregate(id string) Requirement {
+func (r Requirement) ForAggregate(aggregateType, id string) Requirement {
 	all := r.positions
 	r.positions = nil
 	for i, p := range all {
-		if p.AggregateID == id {
+		if p.AggregateType == aggregateType && p.AggregateID == id {
 			r.positions = all[i : i+1]
 		}
 	}
 	return r
 }
 
-// Filter returns the part of r that concerns the aggregates for which keep returns true.
+// Filter returns the part of r that concerns the aggregates for which keep returns true. Aggregates of
+// several types may have one id: see OfType.
 func (r Requirement) Filter(keep func(id string) bool) Requirement {
 	drop := func(p Position) bool { return !keep(p.AggregateID) }
 	r.positions = slices.DeleteFunc(slices.Clone(r.positions), drop)
@@ -151,10 +155,10 @@ type StaleAggregate struct {
 func (r Requirement) Unmet(found ...Position) (stale []StaleAggregate) {
 	at := map[string]Position{}
 	for _, p := range found {
-		at[p.AggregateID] = p
+		at[p.Key()] = p
 	}
 	for _, p := range r.positions {
-		if has := at[p.AggregateID]; !p.Reached(has.Epoch, has.Version) {
+		if has := at[p.Key()]; !p.Reached(has.Epoch, has.Version) {
 			stale = append(stale, StaleAggregate{ID: p.AggregateID, Version: has.Version, AtLeast: p.Version})
 		}
 	}
@@ -175,6 +179,9 @@ const (
 	// FullyConsistent answers from the owner only.
 	FullyConsistent Mode = "fully-consistent"
 )
+
+// IsKnown reports whether m is one of the modes.
+func (m Mode) IsKnown() bool { return m == MinimizeLatency || m == AtLeastAsFresh || m == FullyConsistent }
 
 // Outcome is how a reader's requirement was met.
 type Outcome string

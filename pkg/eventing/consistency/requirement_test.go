@@ -30,6 +30,7 @@ func TestInvalidRequestsAreRefused(t *testing.T) {
 		"a token":                     {Request: consistency.Request{Token: valid.String()}},
 		"a mode that needs a token":   {consistency.Request{Mode: consistency.AtLeastAsFresh}, "mode"},
 		"a mode that needs no token":  {Request: consistency.Request{Mode: consistency.MinimizeLatency}},
+		"a mode that does not exist":  {consistency.Request{Mode: "fresh", Token: valid.String()}, "mode"},
 		"no token":                    {consistency.Request{Token: "no token"}, "token"},
 		"another tenant's":            {consistency.Request{Token: tenant.String()}, "token"},
 		"an id that there cannot be":  {consistency.Request{Token: invalid.String()}, "token"},
@@ -66,8 +67,9 @@ func TestARequirementIsOfOneType(t *testing.T) {
 		}
 	}
 	wants("all", d, all[1:]...)
-	wants("about one", d.ForAggregate("v2"), all[2])
-	wants("about none", d.ForAggregate("v9"))
+	wants("about one", d.ForAggregate("video", "v2"), all[2])
+	wants("about none", d.ForAggregate("video", "v9"))
+	wants("about one of another type", d.ForAggregate("a", "v2"))
 	wants("without one", d.Filter(func(id string) bool { return id != "v1" }), all[2:]...)
 	both, err := d.With("a", func(string) bool { return true })
 	if err != nil {
@@ -80,11 +82,19 @@ func TestARequirementIsOfOneType(t *testing.T) {
 	if _, err := d.With("a", isVideo); !errors.As(err, new(*consistency.InvalidRequestError)) {
 		t.Errorf("a further type with an invalid id: %v", err)
 	}
-	wants("with another type", d.ForAggregate("v1").And(other.Positions()...), all[1], all[0])
+	wants("with another type", d.ForAggregate("video", "v1").And(other.Positions()...), all[1], all[0])
 	wants("all, as before", d, all[1:]...)
 	lags := d.Unmet(of("video", "v1", 1), of("video", "v2", 1))
 	if want := []consistency.StaleAggregate{{ID: "v2", Version: 1, AtLeast: 2}, {ID: "v3", AtLeast: 3}}; !slices.Equal(lags, want) {
 		t.Errorf("lags %v, want %v", lags, want)
+	}
+	sameID := d.And(of("a", "v1", 7))
+	if lags = sameID.ForAggregate("video", "v1").Unmet(of("video", "v1", 1), of("a", "v1", 6)); len(lags) != 0 {
+		t.Errorf("lags %v of a video, which another aggregate of the same id has", lags)
+	}
+	lags = sameID.Unmet(of("a", "v1", 6), of("video", "v1", 9), of("video", "v2", 2), of("video", "v3", 3))
+	if want := []consistency.StaleAggregate{{ID: "v1", Version: 6, AtLeast: 7}}; !slices.Equal(lags, want) {
+		t.Errorf("lags %v of two types with one id, want %v", lags, want)
 	}
 	if err := d.RejectFullyConsistent(); err != nil {
 		t.Errorf("a list: %v", err)
