@@ -11,6 +11,7 @@ import (
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox/queue"
+	"example.com/lockstep/pkg/eventing/tenant"
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
@@ -150,7 +151,7 @@ func TestHandoverWithAFailedCallback(t *testing.T) {
 	b := newBench(t)
 	r, claimed := b.handedOver(t)
 	h := r.Handover()
-	err := txn.NewWriter(b.db).Write(t.Context(), "", func(tx *txn.Tx) error {
+	err := txn.NewWriter(b.db).Write(t.Context(), tenant.Every, "", func(tx *txn.Tx) error {
 		with := &pgx.Batch{}
 		with.Queue(`SELECT 1`).QueryRow(func(pgx.Row) error { return errors.New("the caller's own") })
 		return h.Append(t.Context(), tx.Last(), with, event("a", 1))

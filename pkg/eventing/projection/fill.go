@@ -9,6 +9,7 @@ import (
 
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
+	"example.com/lockstep/pkg/eventing/tenant"
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
@@ -100,7 +101,7 @@ func (p *Projection[S]) write(ctx context.Context, w *txn.Writer, key string,
 	move func(context.Context, pgx.Tx, inbox.Rows[S], []inbox.Change, time.Time) ([]inbox.Outcome, error), rows []S, asOf time.Time,
 ) ([]string, error) {
 	owned := p.snapshots(rows...)
-	err := w.Write(ctx, key, func(tx *txn.Tx) (err error) {
+	err := w.Write(ctx, tenant.Every, key, func(tx *txn.Tx) (err error) {
 		owned.outcomes, err = move(ctx, tx, p.aggregate, owned.changes, asOf)
 		return err
 	})

@@ -18,6 +18,7 @@ import (
 	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/reconcile"
+	"example.com/lockstep/pkg/eventing/tenant"
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
@@ -120,7 +121,7 @@ func (p *Projection[S]) replace(ctx context.Context, by audit.Actor, seen []reco
 	owned.sort()
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	err = p.writer.Write(ctx, "", func(tx *txn.Tx) error {
+	err = p.writer.Write(ctx, tenant.Every, "", func(tx *txn.Tx) error {
 		before, err := p.aggregate.Lock(ctx, tx, owned.ids())
 		if err != nil {
 			return err

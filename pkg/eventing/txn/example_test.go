@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/pkg/eventing/tenant"
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
@@ -21,7 +22,7 @@ func ExampleWriter_Write() {
 	writer := txn.NewWriter(db.Pool)
 
 	place := func(key, id string) (order string, err error) {
-		err = writer.Write(ctx, key, func(tx *txn.Tx) error {
+		err = writer.Write(ctx, tenant.Every, key, func(tx *txn.Tx) error {
 			b := &pgx.Batch{}
 			b.Queue(`
 				WITH first AS (INSERT INTO requests (key) VALUES ($1) ON CONFLICT DO NOTHING RETURNING key)

@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"example.com/lockstep/pkg/eventing/tenant"
 )
 
 var errCaller = errors.New("the caller's")
@@ -35,7 +37,7 @@ func TestNothingRunsAfterTheLastBatch(t *testing.T) {
 		},
 	} {
 		for _, batches := range []int{1, 2} {
-			err := NewWriter(pool).Write(t.Context(), "", func(tx *Tx) error {
+			err := NewWriter(pool).Write(t.Context(), tenant.Every, "", func(tx *Tx) error {
 				for id := range batches - 1 {
 					if err := tx.SendBatch(t.Context(), insert(id+2)).Close(); err != nil {
 						return err
@@ -64,7 +66,7 @@ func TestNothingRunsBehindAnUnpreparedBatch(t *testing.T) {
 	t.Parallel()
 	for _, last := range []bool{false, true} {
 		pool := notes(t)
-		err := NewWriter(pool).Write(t.Context(), "", func(tx *Tx) error {
+		err := NewWriter(pool).Write(t.Context(), tenant.Every, "", func(tx *Tx) error {
 			b := &pgx.Batch{}
 			b.Queue(`SELECT no_such_function()`)
 			if err := tx.SendBatch(t.Context(), b).Close(); err == nil {
@@ -88,7 +90,7 @@ func TestNothingRunsBehindAnUnpreparedBatch(t *testing.T) {
 func TestACommittedTransactionRunsOnce(t *testing.T) {
 	t.Parallel()
 	pool, runs := notes(t), 0
-	err := NewWriter(pool).Write(t.Context(), "a", func(tx *Tx) error {
+	err := NewWriter(pool).Write(t.Context(), tenant.Every, "a", func(tx *Tx) error {
 		runs++
 		if err := tx.Last().SendBatch(t.Context(), insert(runs)).Close(); err != nil {
 			return err
@@ -107,7 +109,7 @@ func TestTheLastBatchsErrorIsNotDropped(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), `CREATE TABLE answers (note int REFERENCES notes DEFERRABLE INITIALLY DEFERRED)`); err != nil {
 		t.Fatal(err)
 	}
-	err := NewWriter(pool).Write(t.Context(), "", func(tx *Tx) error {
+	err := NewWriter(pool).Write(t.Context(), tenant.Every, "", func(tx *Tx) error {
 		if err := tx.SendBatch(t.Context(), insert(1)).Close(); err != nil {
 			return err
 		}
@@ -129,7 +131,7 @@ func TestTheWriterOwnsTheTransaction(t *testing.T) {
 	t.Parallel()
 	pool := notes(t)
 	for _, begun := range []bool{false, true} {
-		err := NewWriter(pool).Write(t.Context(), "", func(tx *Tx) error {
+		err := NewWriter(pool).Write(t.Context(), tenant.Every, "", func(tx *Tx) error {
 			if begun {
 				if err := tx.SendBatch(t.Context(), insert(1)).Close(); err != nil {
 					return err

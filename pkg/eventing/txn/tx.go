@@ -20,17 +20,9 @@ type Tx struct {
 	tx    pgx.Tx // nil until BEGIN has been sent
 	conn  *pgx.Conn
 	scope tenant.Scope
-	// last says that the next batch commits. ended says that the committing batch has been sent, or
-	// that Enter was called after BEGIN. committed says that COMMIT has succeeded.
+	// last says that the next batch commits. ended says that the committing batch has been sent.
+	// committed says that COMMIT has succeeded.
 	last, ended, committed bool
-}
-
-// Enter confines the transaction to the rows of a tenant, from the first batch on. If the
-// transaction has already begun, all further statements fail. So no statement runs in another scope
-// than the scope of its caller.
-func (t *Tx) Enter(s tenant.Scope) {
-	t.scope = s
-	t.ended = t.ended || t.tx != nil
 }
 
 // Last returns the transaction for its last batch, which also commits. The transaction has

@@ -45,12 +45,12 @@ func TestAFailedLastBatchChangesNothing(t *testing.T) {
 	pool := notes(t)
 	w := NewWriter(pool)
 	for name, ids := range map[string][]int{"the first statement": {1, 1, 2}, "the last one": {1, 2, 2}} {
-		if err := w.Write(t.Context(), "", func(tx *Tx) error {
+		if err := w.Write(t.Context(), tenant.Every, "", func(tx *Tx) error {
 			return tx.Last().SendBatch(t.Context(), insert(ids...)).Close()
 		}); err == nil {
 			t.Errorf("%s violates the key, and there is no error", name)
 		}
-		if err := w.Write(t.Context(), "", func(tx *Tx) error {
+		if err := w.Write(t.Context(), tenant.Every, "", func(tx *Tx) error {
 			if err := tx.SendBatch(t.Context(), insert(3)).Close(); err != nil {
 				return err
 			}
@@ -71,7 +71,7 @@ func TestAFailedLastBatchChangesNothing(t *testing.T) {
 func TestTheLastBatchOfAFailedTransaction(t *testing.T) {
 	t.Parallel()
 	pool := notes(t)
-	err := NewWriter(pool).Write(t.Context(), "", func(tx *Tx) error {
+	err := NewWriter(pool).Write(t.Context(), tenant.Every, "", func(tx *Tx) error {
 		if err := tx.SendBatch(t.Context(), insert(1, 1)).Close(); err == nil {
 			t.Error("the second row violates the key, and there is no error")
 		}
@@ -85,7 +85,7 @@ func TestTheLastBatchOfAFailedTransaction(t *testing.T) {
 func TestTheLastBatchCommits(t *testing.T) {
 	t.Parallel()
 	pool := notes(t)
-	err := NewWriter(pool).Write(t.Context(), "", func(tx *Tx) error {
+	err := NewWriter(pool).Write(t.Context(), tenant.Every, "", func(tx *Tx) error {
 		if err := tx.Last().SendBatch(t.Context(), insert(1)).Close(); err != nil {
 			return err
 		}
@@ -124,7 +124,7 @@ func TestAnyStatementMayBeTheFirst(t *testing.T) {
 		},
 	} {
 		for _, failure := range []error{context.Canceled, nil} {
-			err := NewWriter(pool).Write(t.Context(), "", func(tx *Tx) error {
+			err := NewWriter(pool).Write(t.Context(), tenant.Every, "", func(tx *Tx) error {
 				if err := first(t.Context(), tx); err != nil {
 					t.Errorf("%s: %v", name, err)
 				}
@@ -145,7 +145,7 @@ func TestAnyStatementMayBeTheFirst(t *testing.T) {
 }
 
 // A transaction is in its tenant's scope from the first statement to the last, and the connection is
-// not afterwards. One that has begun does not enter another scope, and runs nothing more.
+// not afterwards. In the zero Scope no statement runs.
 func TestATransactionIsInItsScope(t *testing.T) {
 	t.Parallel()
 	pool := notes(t)
@@ -155,8 +155,7 @@ func TestATransactionIsInItsScope(t *testing.T) {
 	}
 	const settings = `SELECT concat_ws(' ', current_setting('role'), current_setting('eventing.tenant', true), current_setting('lock_timeout'))`
 	w := NewWriter(pool)
-	err := w.Write(t.Context(), "", func(tx *Tx) error {
-		tx.Enter(tenant.One(role, "acme"))
+	err := w.Write(t.Context(), tenant.One(role, "acme"), "", func(tx *Tx) error {
 		for range 2 {
 			var is string
 			if err := tx.QueryRow(t.Context(), settings).Scan(&is); err != nil || is != role+" acme 100ms" {
@@ -172,17 +171,10 @@ func TestATransactionIsInItsScope(t *testing.T) {
 	if err := pool.QueryRow(t.Context(), settings).Scan(&is); err != nil || is != "none  0" {
 		t.Errorf("after it: %q, %v", is, err)
 	}
-	err = w.Write(t.Context(), "", func(tx *Tx) error {
-		if err := tx.SendBatch(t.Context(), insert(1)).Close(); err != nil {
-			return err
-		}
-		tx.Enter(tenant.One(role, "acme"))
-		if err := tx.SendBatch(t.Context(), insert(2)).Close(); !errors.Is(err, pgx.ErrTxClosed) {
-			t.Errorf("a statement after a late Enter: %v", err)
-		}
-		return nil
+	err = w.Write(t.Context(), tenant.Scope{}, "", func(tx *Tx) error {
+		return tx.SendBatch(t.Context(), insert(1)).Close()
 	})
 	if n := count(t, pool); err == nil || n != 0 {
-		t.Errorf("a late Enter: %v, %d rows", err, n)
+		t.Errorf("in no scope: %v, %d rows", err, n)
 	}
 }

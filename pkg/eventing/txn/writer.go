@@ -83,7 +83,8 @@ func NewWriter(db *pgxpool.Pool) *Writer {
 // Pool returns the pool of the writer.
 func (w *Writer) Pool() *pgxpool.Pool { return w.db }
 
-// Write runs the function do in a transaction. The isolation level is Read Committed, for which the
+// Write runs the function do in a transaction in the scope: all its statements see and change the rows of the
+// scope only, and fail in the zero Scope. The isolation level is Read Committed, for which the
 // services are written, regardless of the role's default. key is a name for the rows that do locks.
 // key is empty if other transactions cannot hold any of these rows. They may still hold a table. do may
 // run several times. Every run except the last one has changed nothing. If do does not commit with
@@ -92,7 +93,8 @@ func (w *Writer) Pool() *pgxpool.Pool { return w.db }
 // In this repository two packages call Write. Package aggregate of the service video runs the
 // closure of a Create, Update, Put or Delete. Package projection writes states that it has fetched
 // from an owner.
-func (w *Writer) Write(ctx context.Context, key string, do func(*Tx) error) error {
+func (w *Writer) Write(ctx context.Context, scope tenant.Scope, key string, do func(*Tx) error) error {
+	r := request{scope, do}
 	began := time.Now()
 	patient, cancel := context.WithDeadline(ctx, began.Add(w.budget))
 	defer cancel()
@@ -102,19 +104,25 @@ func (w *Writer) Write(ctx context.Context, key string, do func(*Tx) error) erro
 			return w.gaveUp(ctx, ErrLocked)
 		}
 		defer w.gate.quit(key, p)
-		return w.tryAgain(patient, ctx, began, p, do)
+		return w.tryAgain(patient, ctx, began, p, r)
 	}
 	p, err := w.gate.enter(patient, key, began, w.budget)
 	if err != nil {
 		return w.gaveUp(ctx, err)
 	}
 	defer w.gate.leave(key, p)
-	return w.tryAgain(patient, ctx, began, p, do)
+	return w.tryAgain(patient, ctx, began, p, r)
+}
+
+// request is the work of one call of Write.
+type request struct {
+	scope tenant.Scope
+	do    func(*Tx) error
 }
 
 // tryAgain tries until a try meets no lock, or until the context patient ends. p is the place of the
 // request's key.
-func (w *Writer) tryAgain(patient, ctx context.Context, began time.Time, p *place, do func(*Tx) error) (err error) {
+func (w *Writer) tryAgain(patient, ctx context.Context, began time.Time, p *place, r request) (err error) {
 	for range lockRetry.Attempts(patient) {
 		select {
 		case w.turns <- struct{}{}:
@@ -122,7 +130,7 @@ func (w *Writer) tryAgain(patient, ctx context.Context, began time.Time, p *plac
 			return w.gaveUp(ctx, w.gate.reason(nil, began))
 		}
 		var locked bool
-		if locked, err = w.try(ctx, p, do); !locked {
+		if locked, err = w.try(ctx, p, r); !locked {
 			return err
 		}
 	}
@@ -132,7 +140,7 @@ func (w *Writer) tryAgain(patient, ctx context.Context, began time.Time, p *plac
 // try takes a connection, and runs the transaction. Then it ends the turn that the request has.
 // locked says that the transaction met a lock and has changed nothing. If the last batch of do has
 // committed the transaction, locked is false, whatever do did afterwards.
-func (w *Writer) try(ctx context.Context, p *place, do func(*Tx) error) (locked bool, err error) {
+func (w *Writer) try(ctx context.Context, p *place, r request) (locked bool, err error) {
 	w.gate.beginTurn(p)
 	defer func() {
 		w.gate.endTurn(p, locked) // first, so that who waits for the turn knows of the lock
@@ -143,9 +151,9 @@ func (w *Writer) try(ctx context.Context, p *place, do func(*Tx) error) (locked 
 		return false, err
 	}
 	defer conn.Release()
-	t := &Tx{conn: conn.Conn(), scope: tenant.Every}
+	t := &Tx{conn: conn.Conn(), scope: r.scope}
 	// A panic leaves the transaction open. Release then closes the connection.
-	err = t.end(ctx, do(t))
+	err = t.end(ctx, r.do(t))
 	return !t.committed && IsLocked(err), err
 }
 

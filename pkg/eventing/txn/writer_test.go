@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/pgtest"
+
+	"example.com/lockstep/pkg/eventing/tenant"
 )
 
 // patience ends a test that would otherwise hang.
@@ -57,7 +59,7 @@ func begin(t *testing.T, w *Writer, key string) inside {
 	in := inside{make(chan struct{}), sync.OnceFunc(func() { close(end) }), make(chan error, 1)}
 	t.Cleanup(in.end)
 	go func() {
-		in.err <- w.Write(t.Context(), key, func(*Tx) error {
+		in.err <- w.Write(t.Context(), tenant.Every, key, func(*Tx) error {
 			close(in.started)
 			<-end
 			return nil
@@ -140,7 +142,7 @@ func TestRequestsForOneKeyHoldOneConnection(t *testing.T) {
 	ended := make(chan error, requests)
 	for range requests {
 		go func() {
-			ended <- w.Write(ctx, "a", func(*Tx) error { t.Error("two have the key"); return nil })
+			ended <- w.Write(ctx, tenant.Every, "a", func(*Tx) error { t.Error("two have the key"); return nil })
 		}()
 	}
 	eventually(t, "all wait", func() bool { return w.callers("a") == requests+1 })
@@ -182,7 +184,7 @@ func TestALockedTableAfterAFailedRead(t *testing.T) {
 		write := func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*lockBudget) // a statement that waits for the lock reaches it
 			defer cancel()
-			return w.Write(ctx, "a", func(tx *Tx) error {
+			return w.Write(ctx, tenant.Every, "a", func(tx *Tx) error {
 				b := &pgx.Batch{}
 				b.Queue(read)
 				return tx.Last().SendBatch(ctx, b).Close()
@@ -228,7 +230,7 @@ func TestLockedRequestsWithoutAKeyAreBounded(t *testing.T) {
 	unlock := hold(t, db)
 	tries, answers := make(chan struct{}, 1000), make(chan error, maxBehindLock+1)
 	write := func() error {
-		return w.Write(t.Context(), "", func(tx *Tx) error {
+		return w.Write(t.Context(), tenant.Every, "", func(tx *Tx) error {
 			tries <- struct{}{}
 			b := &pgx.Batch{}
 			b.Queue(lock)
@@ -265,7 +267,7 @@ func TestALockedTable(t *testing.T) {
 			write := func(sql string) error {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*lockBudget) // a statement that waits for the lock reaches it
 				defer cancel()
-				return w.Write(ctx, key, func(tx *Tx) error {
+				return w.Write(ctx, tenant.Every, key, func(tx *Tx) error {
 					b := &pgx.Batch{}
 					b.Queue(sql)
 					return tx.Last().SendBatch(ctx, b).Close()
@@ -315,7 +317,7 @@ func TestALockedKey(t *testing.T) {
 	unlock := hold(t, db)
 	tries := make(chan struct{}, 1000)
 	write := func() error {
-		return w.Write(t.Context(), "a", func(tx *Tx) error {
+		return w.Write(t.Context(), tenant.Every, "a", func(tx *Tx) error {
 			tries <- struct{}{}
 			b := &pgx.Batch{}
 			b.Queue(lock)

@@ -119,7 +119,7 @@ func writeInEpoch[T any](
 	if err != nil {
 		return result, nil, err
 	}
-	err = w.writer.Write(ctx, name, func(tx *txn.Tx) (err error) {
+	err = w.writer.Write(ctx, Scope(caller), name, func(tx *txn.Tx) (err error) {
 		t = newTx(tx, caller, epoch, r)
 		t.handover = w.relay.Handover()
 		result.Value, err = do(ctx, t)
@@ -136,8 +136,7 @@ func replay[T any, P rowOf[T]](ctx context.Context, w *Writer, caller auth.Princ
 	w.epoch.Forget()
 	epoch, err := w.epoch.Present(ctx)
 	if err == nil {
-		err = w.writer.Write(ctx, "", func(tx *txn.Tx) error {
-			tx.Enter(Scope(caller))
+		err = w.writer.Write(ctx, Scope(caller), "", func(tx *txn.Tx) error {
 			return r.Replay(ctx, tx.Last(), &result.Value)
 		})
 	}
@@ -172,7 +171,6 @@ type Tx struct {
 }
 
 func newTx(tx *txn.Tx, caller auth.Principal, epoch int64, r idempotency.Request) *Tx {
-	tx.Enter(Scope(caller))
 	return &Tx{tx: tx, Tenant: caller.Tenant, Epoch: epoch, request: r, batch: &pgx.Batch{}}
 }
 

@@ -14,6 +14,7 @@ import (
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/outbox"
+	"example.com/lockstep/pkg/eventing/tenant"
 	"example.com/lockstep/pkg/eventing/txn"
 )
 
@@ -158,7 +159,7 @@ func TestBeginEpochGivesUp(t *testing.T) {
 			ID: uuid.Must(uuid.NewV7()), AggregateType: "video", AggregateID: fmt.Sprint(i), Type: "VideoUpdated", Version: 1,
 			SchemaVersion: 1, OccurredAt: time.Now(), Epoch: eventing.FirstEpoch,
 		}
-		if err := writer.Write(t.Context(), "", func(tx *txn.Tx) error { return outbox.Append(t.Context(), tx, nil, e) }); err != nil {
+		if err := writer.Write(t.Context(), tenant.Every, "", func(tx *txn.Tx) error { return outbox.Append(t.Context(), tx, nil, e) }); err != nil {
 			t.Errorf("a write between two tries: %v", err)
 		}
 	}
