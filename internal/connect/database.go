@@ -12,20 +12,19 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
-	uuids "github.com/vgarvardt/pgx-google-uuid/v5"
 	"go.opentelemetry.io/otel"
 	"golang.org/x/time/rate"
 
 	"example.com/lockstep/pkg/eventing/backoff"
+	"example.com/lockstep/pkg/eventing/dbpool"
 )
 
 // errDatabaseURL does not wrap the parser's error, which may quote the password.
 var errDatabaseURL = errors.New("DATABASE_URL cannot be parsed")
 
 const (
-	// connectTimeout bounds the connection to one address of the database.
+	// connectTimeout bounds the connection of AwaitDatabase to one address of the database.
 	connectTimeout = 5 * time.Second
 	// RequestConns is the size of the pool for requests if the URL does not set pool_max_conns. The
 	// size does not depend on the machine, so that an operator can add up the connections of all
@@ -40,11 +39,6 @@ const (
 	awaitTime = 90 * time.Second
 	// sayAgain is how often AwaitDatabase reports an error.
 	sayAgain = 10 * time.Second
-	// pingTimeout bounds the ping of a connection that was idle for a second. A connection that was lost
-	// without an error, as in a failover, is replaced after that.
-	pingTimeout = 2 * time.Second
-	// drainTime is enough for the rest of an answer, so that a pooler does not see the connection reset.
-	drainTime = time.Second
 	// closeTime bounds the closing of a connection after the server has answered.
 	closeTime = 5 * time.Second
 	// lastTime bounds Close. A process closes three pools, one after the other, within the 10 s between
@@ -82,25 +76,8 @@ func newPool(ctx context.Context, url string, size func(*pgxpool.Config)) (*pgxp
 		return nil, errDatabaseURL
 	}
 	size(cfg)
-	cfg.PingTimeout = pingTimeout
-	cfg.BeforeClose = dropIfLost
-	cfg.ConnConfig.ConnectTimeout = cmp.Or(cfg.ConnConfig.ConnectTimeout, connectTimeout)
+	dbpool.Configure(cfg)
 	cfg.ConnConfig.Tracer = newTracer(otel.GetTracerProvider())
-	// Poolers know both parameters. In text, pgx reads no other form of times. With another encoding, Postgres
-	// would convert text that is UTF-8 already.
-	cfg.ConnConfig.RuntimeParams["datestyle"], cfg.ConnConfig.RuntimeParams["client_encoding"] = "ISO, MDY", "UTF8"
-	cfg.ConnConfig.OnPgError = closeIfReadOnly(cfg.ConnConfig.OnPgError)
-	connected := cfg.AfterConnect
-	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		// Otherwise a timestamptz is read in the machine's time zone.
-		utc := &pgtype.TimestamptzCodec{ScanLocation: time.UTC}
-		conn.TypeMap().RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: utc})
-		uuids.Register(conn.TypeMap()) // else pgx makes an error and drops it before it sends a UUID as text
-		if connected == nil {
-			return nil
-		}
-		return connected(ctx, conn)
-	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
@@ -122,24 +99,6 @@ func Close(pool *pgxpool.Pool) {
 	select {
 	case <-closed:
 	case <-time.After(lastTime):
-	}
-}
-
-// dropIfLost ends the connection of a statement that was given up, drainTime later at most. pgx reads such a
-// connection to its end, for up to 15 seconds, and the pool has one connection less meanwhile. If the
-// connection was lost without an error, its end never comes.
-func dropIfLost(conn *pgx.Conn) {
-	if conn.IsClosed() {
-		time.AfterFunc(drainTime, func() { _ = conn.PgConn().Conn().Close() })
-	}
-}
-
-// closeIfReadOnly makes pgx close a connection when the server refuses to write. After a failover
-// the old primary may go on as a standby and answer every ping. The pool would then hand out the
-// connections to that standby until they are an hour old.
-func closeIfReadOnly(usual pgconn.PgErrorHandler) pgconn.PgErrorHandler {
-	return func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
-		return err.Code != "25006" && usual(conn, err)
 	}
 }
 

@@ -31,10 +31,9 @@
 // So the versions are in the order of the commits. The order of timestamps, sequences or
 // transaction ids is not commit order, because a transaction with a lower value can commit later.
 //
-// The caller's pool must close a connection that fails with SQLSTATE 25006 (read-only transaction),
-// for example in pgconn's OnPgError. After a failover, connections to the former primary may still
-// be open. On such a connection no write succeeds, so the relay makes no progress until the
-// connection is closed.
+// Package dbpool configures the caller's pool. Such a pool closes a connection that fails with SQLSTATE 25006
+// (read-only transaction). After a failover, connections to the former primary may still be open. On such a
+// connection no write succeeds, so the relay makes no progress until the connection is closed.
 //
 // The library's SQL names tables without a schema. Each service connects as a role whose
 // search_path is its own schema, so `outbox` and `inbox` are the tables of that service. Package

@@ -101,7 +101,9 @@ type Schema struct {
 	// versions is in this schema, too.
 	Name string
 	// Role is the service's role, which owns nothing. The first migration creates it
-	// unless it exists.
+	// unless it exists. The migrations give the role each setting that it lacks, in all databases: its
+	// search_path is the schema, and its statements and waits for locks have time limits. So an existing service
+	// that relies on other settings needs a new role for its sessions with the schema.
 	Role string
 	// RequestRole is the role of requests, if rows belong to tenants. See pkg/eventing/tenant. If
 	// it is empty, every statement runs as Role. A schema has a request role from its first

@@ -1,0 +1,74 @@
+// Package dbpool configures a pgx pool for the library. The other packages of the library take a pool from
+// their caller, and rely on the behaviour that [Configure] gives it.
+package dbpool
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+	uuids "github.com/vgarvardt/pgx-google-uuid/v5"
+)
+
+const (
+	// connectTimeout bounds the connection to one address of the database, unless the URL sets connect_timeout.
+	connectTimeout = 5 * time.Second
+	// pingTimeout bounds the ping of a connection that was idle for a second. A connection that was lost
+	// without an error, as in a failover, is replaced after that.
+	pingTimeout = 2 * time.Second
+	// drainTime is enough for the rest of an answer, so that a pooler does not see the connection reset.
+	drainTime = time.Second
+)
+
+// Configure changes cfg, which pgxpool.ParseConfig has returned, so that a pool of it
+//
+//   - closes a connection on which the server refuses to write (SQLSTATE 25006): after a failover, writes
+//     succeed only on a connection to the new primary;
+//   - replaces connections that were lost without an error, and gives up a statement's connection one second
+//     after the statement;
+//   - returns times in UTC, and reads and writes values alike whatever the settings of the database are.
+//
+// Configure keeps the functions AfterConnect and OnPgError of cfg, which run as well. The sizes of the pool stay
+// the caller's. A [example.com/lockstep/pkg/eventing/txn.Writer] needs at least two connections.
+func Configure(cfg *pgxpool.Config) {
+	cfg.PingTimeout = pingTimeout
+	cfg.BeforeClose = dropIfLost
+	cfg.ConnConfig.ConnectTimeout = cmp.Or(cfg.ConnConfig.ConnectTimeout, connectTimeout)
+	// Poolers know both parameters. In text, pgx reads no other form of times. With another encoding, Postgres
+	// would convert text that is UTF-8 already.
+	cfg.ConnConfig.RuntimeParams["datestyle"], cfg.ConnConfig.RuntimeParams["client_encoding"] = "ISO, MDY", "UTF8"
+	cfg.ConnConfig.OnPgError = closeIfReadOnly(cfg.ConnConfig.OnPgError)
+	connected := cfg.AfterConnect
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		// Otherwise a timestamptz is read in the machine's time zone.
+		utc := &pgtype.TimestamptzCodec{ScanLocation: time.UTC}
+		conn.TypeMap().RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: utc})
+		uuids.Register(conn.TypeMap()) // else pgx makes an error and drops it before it sends a UUID as text
+		if connected == nil {
+			return nil
+		}
+		return connected(ctx, conn)
+	}
+}
+
+// dropIfLost ends the connection of a statement that was given up, drainTime later at most. pgx reads such a
+// connection to its end, for up to 15 seconds, and the pool has one connection less meanwhile. If the
+// connection was lost without an error, its end never comes.
+func dropIfLost(conn *pgx.Conn) {
+	if conn.IsClosed() {
+		time.AfterFunc(drainTime, func() { _ = conn.PgConn().Conn().Close() })
+	}
+}
+
+// closeIfReadOnly makes pgx close a connection when the server refuses to write. After a failover
+// the old primary may go on as a standby and answer every ping. The pool would then hand out the
+// connections to that standby until they are an hour old.
+func closeIfReadOnly(usual pgconn.PgErrorHandler) pgconn.PgErrorHandler {
+	return func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
+		return err.Code != "25006" && usual(conn, err)
+	}
+}
