@@ -2,8 +2,8 @@
 //
 // A Client is one session of package session. The session keeps the consistency token of each
 // answer, and sends it with each read. So a read sees all that the client has written and seen
-// before, whichever instance answers. The types of requests and answers are in the generated
-// packages.
+// before, whichever instance answers, of the 32 aggregates that the answers have named last. The types
+// of requests and answers are in the generated packages.
 //
 //	c, err := client.New(client.Options{Video: "localhost:8080", Catalog: "localhost:8081", Token: token})
 //	created, err := c.Videos.CreateVideo(ctx, &videov1.CreateVideoRequest{Title: "Hello"})

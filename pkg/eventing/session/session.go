@@ -1,5 +1,6 @@
-// Package session is for callers of services that answer with consistency tokens. All later reads
-// of a session see at least the state that the session has written or seen before.
+// Package session is for callers of services that answer with consistency tokens. A read of a
+// session sees at least the state that the session has written or seen before, of the aggregates that
+// its answers have named last ([consistency.MaxPositions] of them).
 //
 // A Session keeps one token for all of its writes and reads. [Intercept] and [Transport] add the
 // token of each answer to the session in the call's context. They send the session's token with
