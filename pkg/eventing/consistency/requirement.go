@@ -181,7 +181,9 @@ const (
 )
 
 // IsKnown reports whether m is one of the modes.
-func (m Mode) IsKnown() bool { return m == MinimizeLatency || m == AtLeastAsFresh || m == FullyConsistent }
+func (m Mode) IsKnown() bool {
+	return m == MinimizeLatency || m == AtLeastAsFresh || m == FullyConsistent
+}
 
 // Outcome is how a reader's requirement was met.
 type Outcome string
