@@ -79,7 +79,8 @@ type Handler interface {
 	// aggregate. An error rolls all changes back. The consumer then tries the changes again in
 	// smaller parts, until the change at fault is alone. After eventing.Permanent the event of that
 	// change goes to the dead letters at once. After another error the event is tried a few times
-	// first. Apply locks rows in the order of their ids, and must not call another service while it
+	// first. After an error of a lock, or of a table or a grant that is missing, the event is tried until
+	// it succeeds. Apply locks rows in the order of their ids, and must not call another service while it
 	// holds these locks. Settings that Apply makes for its transaction, such as txn.KeepPlans, also
 	// hold for the handlers of other types in a Route.
 	Apply(ctx context.Context, tx pgx.Tx, changes []Change) ([]Outcome, error)
