@@ -16,6 +16,8 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/jackc/pgx/v5"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
@@ -47,6 +49,8 @@ type seeks struct {
 	to []time.Time
 	// before runs before a seek, if it is set.
 	before func()
+	// lost says that the answers to seeks do not arrive.
+	lost bool
 }
 
 func (s *seeks) intercept(
@@ -61,6 +65,9 @@ func (s *seeks) intercept(
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.to = append(s.to, request.GetTime().AsTime())
+		if s.lost {
+			return status.Error(codes.Internal, "the connection is lost")
+		}
 	}
 	return err
 }
@@ -344,6 +351,27 @@ func TestAStartWaitsForAReset(t *testing.T) {
 	}
 	<-started
 	s.sought(t, 1, time.Now().Add(-24*time.Hour))
+}
+
+// A reset whose seek has no answer, or that is killed behind its seek, may have begun a replay. No deployment acknowledges the
+// messages of the replay, and the reset can be repeated.
+func TestAResetWithoutAnAnswer(t *testing.T) {
+	s := newStarter(t)
+	s.save(t, time.Now())
+	ago := time.Now().Add(-24 * time.Hour)
+	s.seeks.lost = true
+	err := s.offsets.Reset(t.Context(), s.client, ago, false, audit.Actor{By: "ada"})
+	if err == nil || !strings.Contains(err.Error(), "may have moved") {
+		t.Errorf("a reset without an answer: %v", err)
+	}
+	s.seeks.lost = false
+	s.pass(t, time.Minute)
+	s.start(t, "one", Start{Back: 10 * time.Minute})
+	s.sought(t, 1, ago)
+	if err := s.offsets.Reset(t.Context(), s.client, ago.Add(-time.Minute), false, audit.Actor{By: "ada"}); err != nil { // the minute that has passed
+		t.Error(err)
+	}
+	s.sought(t, 2, ago.Add(-time.Minute))
 }
 
 // awaitLock returns when a session waits for an advisory lock, or when done is closed.
