@@ -199,6 +199,39 @@ func TestAnErasureLeavesALeasedDeadLetter(t *testing.T) {
 	}
 }
 
+// A dead letter cannot be given up before its owner's answer is from after its event. It is left, and holds up no other.
+func TestALetterThatStaysHoldsUpNoErasure(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, sharedBroker(t))
+	o := w.operator(t)
+	w.startVideo(t)
+	w.startCatalog(t)
+	user := uuid.NewString()
+	var ids []uuid.UUID
+	for _, later := range []bool{true, false, true} {
+		v := call(t, http.MethodPost, w.videos(""), nil, fields{"uploader_id": user, "title": "text"}).is(t, http.StatusCreated, 1)
+		w.reaches(t, v)
+		e := w.events(t, v.ID)[0]
+		e.ID = uuid.New() // which is not the id in the payload
+		if later {
+			e.Epoch = 1 << 40
+		}
+		w.publish(t, unordered(e))
+		ids = append(ids, e.ID)
+	}
+	eventually(t, "the messages are dead letters", func() bool {
+		return query[int64](t, w, `SELECT count(*) FROM catalog.inbox WHERE event_id = ANY ($1) AND status = 'dead'`, ids)[0] == 3
+	})
+	w.sh(t, o, "video erase --user "+user+" --yes --why test")
+	out, err := o.shell(t, "catalog erase --user "+user+" --yes --why test", "NOTHING=").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "left: dead letters: 2") {
+		t.Errorf("erase: %v\n%s", err, out)
+	}
+	if n := query[int64](t, w, `SELECT count(*) FROM catalog.inbox WHERE event_id = $1 AND status = 'discarded'`, ids[1])[0]; n != 1 {
+		t.Error("the letter between the others is not erased")
+	}
+}
+
 // TestErasureOfVideosThatTheirOwnerLost: the owner cannot say whose they were. The audit table has
 // the row of before its repair, as JSON or as text, and the row has the user.
 func TestErasureOfVideosThatTheirOwnerLost(t *testing.T) {

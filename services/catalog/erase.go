@@ -3,6 +3,7 @@ package catalog
 import (
 	"bytes"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -13,9 +14,11 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/operator/deadletter"
 	"example.com/lockstep/pkg/eventing/operator/erasure"
+	"example.com/lockstep/pkg/eventing/txn"
 	replicationv1 "example.com/lockstep/proto/video/replication/v1"
 )
 
@@ -130,9 +133,9 @@ var arrival = backoff.Policy{Base: 100 * time.Millisecond, Cap: 2 * time.Second}
 const letterRetention = 2 * 31 * 24 * time.Hour
 
 // Erase brings the rows of the user's dead letters to the owner's state, and then removes the
-// letters. It leaves a dead letter whose message another session has leased. It does not delete
-// rows. The events of the owner's erasure delete the rows, and Erase waits for these events up to
-// Wait.
+// letters. It leaves a dead letter whose message another session has leased, whose row another
+// transaction has locked, or whose event its owner may not have yet. It does not delete rows. The
+// events of the owner's erasure delete the rows, and Erase waits for these events up to Wait.
 func (e *Erasure) Erase(ctx context.Context, by audit.Actor, erased func()) error {
 	letters, err := e.ownLetters(ctx)
 	if err != nil {
@@ -142,7 +145,11 @@ func (e *Erasure) Erase(ctx context.Context, by audit.Actor, erased func()) erro
 		if l.Messages == 0 && time.Since(l.Since) < letterRetention {
 			continue // its message comes back, with the user's text
 		}
-		if err := e.letters.Erase(ctx, by, l); err != nil {
+		err := e.letters.Erase(ctx, by, l)
+		switch {
+		case errors.Is(err, txn.ErrLocked), errors.Is(err, inbox.ErrBehind):
+			continue // it holds up no other letter, and Find counts it
+		case err != nil:
 			return err
 		}
 		e.erased = append(e.erased, l)
