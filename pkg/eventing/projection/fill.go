@@ -87,7 +87,7 @@ func (p *Projection[S]) takeOver(ctx context.Context, rows []S, asOf time.Time, 
 	ids, err := inParts(rows, partRows, func(part []S) ([]string, error) {
 		ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 		defer cancel()
-		ids, err := p.write(ctx, p.writer, "owner's rows", inbox.AdvanceChanges, part, asOf)
+		ids, err := p.write(ctx, p.writer, "owner's rows of "+p.Type(), inbox.AdvanceChanges, part, asOf)
 		return ids, locked(err)
 	}, func(row S, err error) {
 		failed++
