@@ -374,6 +374,32 @@ func TestAResetWithoutAnAnswer(t *testing.T) {
 	s.sought(t, 2, ago.Add(-time.Minute))
 }
 
+// Two instances have saved. The database's clock was set back since, and one of the two works on, far behind. Its messages
+// are not given up, and its row is not forgotten, although the other row looks as if time had passed.
+func TestASafePositionAfterTheClockWasSetBack(t *testing.T) {
+	s := newStarter(t)
+	behind := time.Now().Add(-2 * time.Hour)
+	s.save(t, behind)
+	_, err := s.admin.Exec(t.Context(), `
+		INSERT INTO catalog.engagement_offsets (consumer_group, instance, subscription, message_id, publish_time, lag_millis, updated_at, updated_by)
+		SELECT consumer_group, 'dead', subscription, 'm', now() - interval '1 minute', 0, now() + interval '9 days', '' FROM catalog.engagement_offsets`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at, err := s.offsets.Load(t.Context()); err != nil || at.SafePosition.After(behind) {
+		t.Errorf("the safe position is %v, %v, and an instance is at %v", at.SafePosition, err, behind)
+	}
+	if err := s.offsets.Reset(t.Context(), s.client, behind.Add(time.Hour), false, audit.Actor{By: "ada"}); !errors.Is(err, checkpoint.ErrDiscards) {
+		t.Errorf("%v, want %v", err, checkpoint.ErrDiscards)
+	}
+	if err := s.offsets.Forget(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if rows, err := s.offsets.Rows(t.Context()); err != nil || len(rows) != 2 {
+		t.Errorf("%+v, %v are left, want both", rows, err)
+	}
+}
+
 // awaitLock returns when a session waits for an advisory lock, or when done is closed.
 func (s *starter) awaitLock(t *testing.T, done <-chan struct{}) {
 	t.Helper()
