@@ -14,8 +14,11 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
 
 	"example.com/lockstep/internal/topics"
+	"example.com/lockstep/pkg/eventing"
+	eventsv1 "example.com/lockstep/proto/video/events/v1"
 )
 
 // TestErasure writes a user's text to every place that can hold it, and erases it. Afterwards no
@@ -196,6 +199,39 @@ func TestAnErasureLeavesALeasedDeadLetter(t *testing.T) {
 	}
 }
 
+// A dead letter cannot be given up before its owner's answer is from after its event. It is left, and holds up no other.
+func TestALetterThatStaysHoldsUpNoErasure(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, sharedBroker(t))
+	o := w.operator(t)
+	w.startVideo(t)
+	w.startCatalog(t)
+	user := uuid.NewString()
+	var ids []uuid.UUID
+	for _, later := range []bool{true, false, true} {
+		v := call(t, http.MethodPost, w.videos(""), nil, fields{"uploader_id": user, "title": "text"}).is(t, http.StatusCreated, 1)
+		w.reaches(t, v)
+		e := w.events(t, v.ID)[0]
+		e.ID = uuid.New() // which is not the id in the payload
+		if later {
+			e.Epoch = 1 << 40
+		}
+		w.publish(t, unordered(e))
+		ids = append(ids, e.ID)
+	}
+	eventually(t, "the messages are dead letters", func() bool {
+		return query[int64](t, w, `SELECT count(*) FROM catalog.inbox WHERE event_id = ANY ($1) AND status = 'dead'`, ids)[0] == 3
+	})
+	w.sh(t, o, "video erase --user "+user+" --yes --why test")
+	out, err := o.shell(t, "catalog erase --user "+user+" --yes --why test", "NOTHING=").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "left: dead letters: 2") {
+		t.Errorf("erase: %v\n%s", err, out)
+	}
+	if n := query[int64](t, w, `SELECT count(*) FROM catalog.inbox WHERE event_id = $1 AND status = 'discarded'`, ids[1])[0]; n != 1 {
+		t.Error("the letter between the others is not erased")
+	}
+}
+
 // TestErasureOfVideosThatTheirOwnerLost: the owner cannot say whose they were. The audit table has
 // the row of before its repair, as JSON or as text, and the row has the user.
 func TestErasureOfVideosThatTheirOwnerLost(t *testing.T) {
@@ -219,6 +255,64 @@ func TestErasureOfVideosThatTheirOwnerLost(t *testing.T) {
 	if got := w.tablesWith(t, others); !slices.Equal(got, []string{"catalog.operator_actions"}) {
 		t.Errorf("%q have another user's text, want the audit table alone", got)
 	}
+}
+
+// TestErasureOfDeadLettersThatTheirOwnerLost: no row is left that says whose these videos were. The event that made such a
+// video says it, in the dead letters or, once it is discarded, in the audit table. The other events of the video
+// belong to the same user.
+func TestErasureOfDeadLettersThatTheirOwnerLost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, sharedBroker(t))
+	o := w.operator(t)
+	w.startVideo(t)
+	w.startCatalog(t)
+	user, text, others := uuid.NewString(), "text"+strings.ReplaceAll(uuid.NewString(), "-", ""), "text of another user"
+	w.exec(t, `ALTER TABLE catalog.video_projection ADD CONSTRAINT alive CHECK (title NOT LIKE 'dead%')`)
+	var discard []string
+	for _, lost := range []struct{ user, text, discarded string }{
+		{user, text, ""}, {user, text, "VideoCreated"}, {user, text, "VideoUpdated"}, {uuid.NewString(), others, ""},
+	} {
+		id := uuid.NewString()
+		for _, e := range lostEvents(t, id, lost.user, "dead "+lost.text) {
+			w.publish(t, unordered(e))
+			eventually(t, "the event is a dead letter", func() bool {
+				return query[int64](t, w, `SELECT count(*) FROM catalog.inbox WHERE event_id = $1 AND status = 'dead'`, e.ID)[0] == 1
+			})
+			if e.Type == lost.discarded {
+				discard = append(discard, e.ID.String())
+			}
+		}
+	}
+	w.sh(t, o, `catalog dlq discard `+strings.Join(discard, " ")+` --yes --why test`)
+	o.types(t, "erase", "USER_ID="+user, "dead letters: 4", "aggregates of which the audit table keeps content: 2", "Erased.")
+	if got := w.tablesWith(t, text); len(got) > 0 {
+		t.Errorf("%q have the user's text", got)
+	}
+	left, err := o.shell(t, "catalog dlq list --json", "NOTHING=").Output()
+	if err != nil || strings.Count(string(left), `"event_id"`) != 2 {
+		t.Errorf("%v, dead letters are left: %s\nwant those of another user", err, left)
+	}
+}
+
+// lostEvents are events of a video that its owner does not know, from an hour ago.
+func lostEvents(t *testing.T, id, user, title string) (events []eventing.Event) {
+	t.Helper()
+	for i, of := range []*eventsv1.Event{
+		{Payload: &eventsv1.Event_Created{Created: &eventsv1.VideoCreated{VideoId: id, UploaderId: user, Title: title, Version: 1}}},
+		{Payload: &eventsv1.Event_Updated{Updated: &eventsv1.VideoUpdated{VideoId: id, Title: &title, Version: 2}}},
+	} {
+		e := eventing.Event{
+			ID: uuid.New(), AggregateType: "video", AggregateID: id, Type: []string{"VideoCreated", "VideoUpdated"}[i],
+			Version: int64(i) + 1, SchemaVersion: 1, OccurredAt: time.Now().Add(-time.Hour), Epoch: eventing.FirstEpoch,
+		}
+		of.EventId, of.AggregateId, of.AggregateType, of.Version = e.ID.String(), id, e.AggregateType, e.Version
+		var err error
+		if e.Payload, err = proto.Marshal(of); err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, e)
+	}
+	return events
 }
 
 // person is a user whose text is everywhere.

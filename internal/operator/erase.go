@@ -2,13 +2,13 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 
 	"example.com/lockstep/internal/command"
-	"example.com/lockstep/pkg/eventing/operator/deadletter"
 	"example.com/lockstep/pkg/eventing/operator/erasure"
 )
 
@@ -47,7 +47,7 @@ func (m ReadModel) erase(ctx context.Context, s *invocation) error {
 		return err
 	}
 	if batch.Partial {
-		return fmt.Errorf("there are more than %d dead letters: settle some first", deadletter.MaxLetters)
+		return errors.New("there are more dead letters than a command can lease at once: settle some first")
 	}
 	return s.erase(ctx, m.Erasure(s.db, s.owner, batch, opts), opts, m.Types)
 }

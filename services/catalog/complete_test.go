@@ -154,6 +154,41 @@ func TestANewBuildCompletesRows(t *testing.T) {
 	}
 }
 
+// A row that another transaction has locked holds up no other row that is to be completed.
+func TestALockedRowHoldsUpNoCompletion(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	locked, other := newVideoID(), newVideoID()
+	for _, id := range []uuid.UUID{locked, other} {
+		f.must(t, inbox.Applied, createdEvent(id, 1, "first"), updatedEvent(id, 2, newer(&eventsv1.VideoUpdated{})))
+		v := ownersVideo(id, 2, "with the new field")
+		v.LastEventId = eventID(id.String(), 2).String()
+		f.peer.has(v)
+	}
+	if _, err := f.admin.Exec(t.Context(), `UPDATE catalog.video_projection SET revision = revision - 1`); err != nil {
+		t.Fatal(err)
+	}
+	holder, err := f.admin.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = holder.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := holder.Exec(t.Context(), `SELECT FROM catalog.video_projection WHERE video_id = $1 FOR UPDATE`, locked); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- f.projector.videos.Complete(ctx, func() {}) }()
+	eventually(t, func() bool { return !f.completeness(t, other).Incomplete })
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if !f.completeness(t, locked).Incomplete {
+		t.Error("the locked row is complete")
+	}
+}
+
 // What a build knows of the contract, it applies: else a row would count as complete, and
 // no later build would bring it up to date.
 func TestEveryFieldOfTheContractIsApplied(t *testing.T) {

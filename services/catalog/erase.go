@@ -1,7 +1,9 @@
 package catalog
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -12,9 +14,11 @@ import (
 	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/bounded"
 	"example.com/lockstep/pkg/eventing/consistency"
+	"example.com/lockstep/pkg/eventing/inbox"
 	"example.com/lockstep/pkg/eventing/operator/audit"
 	"example.com/lockstep/pkg/eventing/operator/deadletter"
 	"example.com/lockstep/pkg/eventing/operator/erasure"
+	"example.com/lockstep/pkg/eventing/txn"
 	replicationv1 "example.com/lockstep/proto/video/replication/v1"
 )
 
@@ -36,6 +40,8 @@ const userCountTimeout = 30 * time.Second
 type Erasure struct {
 	videos  videos
 	letters *deadletter.Batch
+	// named are the videos with a dead letter whose message names the user.
+	named map[string]bool
 	// erased are the dead letters that Erase has removed.
 	erased []deadletter.Letter
 	erasure.Options
@@ -44,13 +50,24 @@ type Erasure struct {
 // NewErasure returns the erasure of a user in db. owner is a connection to the owner of videos,
 // which knows the uploader of a deleted video.
 func NewErasure(db *pgxpool.Pool, owner *grpc.ClientConn, letters *deadletter.Batch, o erasure.Options) *Erasure {
-	return &Erasure{videos: videos{db: db, owner: replicationv1.NewReplicationServiceClient(owner)}, letters: letters, Options: o}
+	e := &Erasure{
+		videos: videos{db: db, owner: replicationv1.NewReplicationServiceClient(owner)}, letters: letters, named: map[string]bool{}, Options: o,
+	}
+	for _, l := range letters.Letters {
+		kind, id := letters.Aggregate(l)
+		data, _ := letters.Content(l)
+		if video, invalid := parseID(id); invalid == nil && kind == videoType && bytes.Contains(data, []byte(o.User.String())) {
+			e.named[video.String()] = true
+		}
+	}
+	return e
 }
 
 // Owned returns the aggregates in ids that belong to the user. It asks the owner for the uploaders
-// of videos. If the owner has lost a video, the audit table may have the row from before the repair
-// of the video. That row names the uploader. An id need not come from an event. Such an id may be
-// any text, or have capital letters.
+// of videos. If the owner has lost a video, the event that created the video names the uploader, and so
+// does the row from before a repair of the video. The event may be a dead letter. The audit table may have
+// the event, if it was discarded, or the row. An id need not come from an event. Such an id may be any
+// text, or have capital letters.
 func (e *Erasure) Owned(ctx context.Context, aggregateType string, ids []string) (owned []string, err error) {
 	if aggregateType == engagementType {
 		return e.ownedEngagements(ids), nil
@@ -85,6 +102,8 @@ func (e *Erasure) ownedVideos(ctx context.Context, ids []string, written map[str
 	for _, id := range ids {
 		i := slices.IndexFunc(found, func(v Video) bool { return v.id() == id })
 		switch {
+		case i < 0 && e.named[id]:
+			owned = append(owned, written[id]...)
 		case i < 0:
 			lost = append(lost, written[id]...)
 		case found[i].UploaderID == e.User:
@@ -114,9 +133,9 @@ var arrival = backoff.Policy{Base: 100 * time.Millisecond, Cap: 2 * time.Second}
 const letterRetention = 2 * 31 * 24 * time.Hour
 
 // Erase brings the rows of the user's dead letters to the owner's state, and then removes the
-// letters. It leaves a dead letter whose message another session has leased. It does not delete
-// rows. The events of the owner's erasure delete the rows, and Erase waits for these events up to
-// Wait.
+// letters. It leaves a dead letter whose message another session has leased, whose row another
+// transaction has locked, or whose event its owner may not have yet. It does not delete rows. The
+// events of the owner's erasure delete the rows, and Erase waits for these events up to Wait.
 func (e *Erasure) Erase(ctx context.Context, by audit.Actor, erased func()) error {
 	letters, err := e.ownLetters(ctx)
 	if err != nil {
@@ -126,7 +145,11 @@ func (e *Erasure) Erase(ctx context.Context, by audit.Actor, erased func()) erro
 		if l.Messages == 0 && time.Since(l.Since) < letterRetention {
 			continue // its message comes back, with the user's text
 		}
-		if err := e.letters.Erase(ctx, by, l); err != nil {
+		err := e.letters.Erase(ctx, by, l)
+		switch {
+		case errors.Is(err, txn.ErrLocked), errors.Is(err, inbox.ErrBehind):
+			continue // it holds up no other letter, and Find counts it
+		case err != nil:
 			return err
 		}
 		e.erased = append(e.erased, l)

@@ -16,6 +16,8 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/jackc/pgx/v5"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
@@ -47,6 +49,8 @@ type seeks struct {
 	to []time.Time
 	// before runs before a seek, if it is set.
 	before func()
+	// lost says that the answers to seeks do not arrive.
+	lost bool
 }
 
 func (s *seeks) intercept(
@@ -61,6 +65,9 @@ func (s *seeks) intercept(
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.to = append(s.to, request.GetTime().AsTime())
+		if s.lost {
+			return status.Error(codes.Internal, "the connection is lost")
+		}
 	}
 	return err
 }
@@ -344,6 +351,53 @@ func TestAStartWaitsForAReset(t *testing.T) {
 	}
 	<-started
 	s.sought(t, 1, time.Now().Add(-24*time.Hour))
+}
+
+// A reset whose seek has no answer, or that is killed behind its seek, may have begun a replay. No deployment acknowledges the
+// messages of the replay, and the reset can be repeated.
+func TestAResetWithoutAnAnswer(t *testing.T) {
+	s := newStarter(t)
+	s.save(t, time.Now())
+	ago := time.Now().Add(-24 * time.Hour)
+	s.seeks.lost = true
+	err := s.offsets.Reset(t.Context(), s.client, ago, false, audit.Actor{By: "ada"})
+	if err == nil || !strings.Contains(err.Error(), "may have moved") {
+		t.Errorf("a reset without an answer: %v", err)
+	}
+	s.seeks.lost = false
+	s.pass(t, time.Minute)
+	s.start(t, "one", Start{Back: 10 * time.Minute})
+	s.sought(t, 1, ago)
+	if err := s.offsets.Reset(t.Context(), s.client, ago.Add(-time.Minute), false, audit.Actor{By: "ada"}); err != nil { // the minute that has passed
+		t.Error(err)
+	}
+	s.sought(t, 2, ago.Add(-time.Minute))
+}
+
+// Two instances have saved. The database's clock was set back since, and one of the two works on, far behind. Its messages
+// are not given up, and its row is not forgotten, although the other row looks as if time had passed.
+func TestASafePositionAfterTheClockWasSetBack(t *testing.T) {
+	s := newStarter(t)
+	behind := time.Now().Add(-2 * time.Hour)
+	s.save(t, behind)
+	_, err := s.admin.Exec(t.Context(), `
+		INSERT INTO catalog.engagement_offsets (consumer_group, instance, subscription, message_id, publish_time, lag_millis, updated_at, updated_by)
+		SELECT consumer_group, 'dead', subscription, 'm', now() - interval '1 minute', 0, now() + interval '9 days', '' FROM catalog.engagement_offsets`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at, err := s.offsets.Load(t.Context()); err != nil || at.SafePosition.After(behind) {
+		t.Errorf("the safe position is %v, %v, and an instance is at %v", at.SafePosition, err, behind)
+	}
+	if err := s.offsets.Reset(t.Context(), s.client, behind.Add(time.Hour), false, audit.Actor{By: "ada"}); !errors.Is(err, checkpoint.ErrDiscards) {
+		t.Errorf("%v, want %v", err, checkpoint.ErrDiscards)
+	}
+	if err := s.offsets.Forget(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if rows, err := s.offsets.Rows(t.Context()); err != nil || len(rows) != 2 {
+		t.Errorf("%+v, %v are left, want both", rows, err)
+	}
 }
 
 // awaitLock returns when a session waits for an advisory lock, or when done is closed.

@@ -90,3 +90,40 @@ func TestALockedRowHoldsUpNoRepair(t *testing.T) {
 		t.Errorf("with a locked table %v are replaced, %v", replaced, err)
 	}
 }
+
+// A trigger of the table refuses a row, or an index cannot hold the row's text. No repair of other rows is held up: the
+// consumer, too, takes such an error for the fault of the event.
+func TestRowsThatTheDatabaseRefuses(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	_, err := f.admin.Exec(t.Context(), `
+		CREATE INDEX ON catalog.video_projection (description);
+		CREATE FUNCTION catalog.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN IF NEW.title = 'refused' THEN RAISE EXCEPTION 'no such title'; END IF; RETURN NEW; END $$;
+		CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON catalog.video_projection FOR EACH ROW EXECUTE FUNCTION catalog.refuse()`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused, long, good := newVideoID(), newVideoID(), newVideoID()
+	for id, title := range map[uuid.UUID]string{refused: "refused", long: "long", good: "of the owner"} {
+		f.must(t, 1, createdEvent(id, 1, "first"))
+		v := ownersVideo(id, 2, title)
+		if id == long {
+			var text strings.Builder
+			for text.Len() < 16_000 { // an index takes a third of a page, compressed
+				text.WriteString(uuid.NewString())
+			}
+			v.Description = text.String()
+		}
+		f.peer.has(v)
+	}
+	videos := f.projector.Comparisons()[0]
+	page, err := videos.Reader.Page(t.Context(), videos.Reader.Definition(), reconcile.Range{From: videos.Reader.Start(), Until: videos.Reader.End()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	replaced, err := videos.Model.Replace(t.Context(), audit.Actor{By: "ada"}, page.Rows)
+	if err != nil || !slices.Equal(replaced, []string{good.String()}) {
+		t.Errorf("%v are replaced, %v, want %s", replaced, err, good)
+	}
+}

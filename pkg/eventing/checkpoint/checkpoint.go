@@ -133,14 +133,15 @@ func (s *Store) committed(ctx context.Context, saved *Saved) {
 }
 
 // Forget deletes the row of each instance whose last save is older than the group's newest save by
-// more than keepInstances.
+// more than keepInstances. A save in the future, from before the clock was set back, does not count.
 func (s *Store) Forget(ctx context.Context) error {
 	if s == nil {
 		return nil
 	}
 	_, err := s.db.Statement("forget instances", `
 		DELETE FROM `+s.table+` WHERE consumer_group = $1 AND source = 'save'
-		   AND updated_at < (SELECT max(updated_at) FROM `+s.table+` WHERE consumer_group = $1) - $2::interval`,
+		   AND updated_at < (
+		       SELECT max(updated_at) FROM `+s.table+` WHERE consumer_group = $1 AND updated_at <= clock_timestamp()) - $2::interval`,
 		s.names.Group, keepInstances).Exec(ctx)
 	return err
 }

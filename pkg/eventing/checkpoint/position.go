@@ -51,15 +51,20 @@ func (s *Store) Load(ctx context.Context) (Position, error) {
 	return s.load(ctx, s.db.DB)
 }
 
-// load reads the position from a pool, or within a transaction.
+// load reads the position from a pool, or within a transaction. If a row was saved in the future, the
+// database's clock was set back since. Then the times of the saves do not tell which instances still
+// work, so each row counts.
 func (s *Store) load(ctx context.Context, db interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 },
 ) (Position, error) {
 	rows, _ := db.Query(ctx, `
-		SELECT consumer_group, subscription, safe_position, publish_time, oldest_held, instances, updated_at
+		SELECT consumer_group, subscription, least(safe_position, (
+		         SELECT min(o.publish_time) - $3::interval FROM `+s.table+` AS o
+		          WHERE o.consumer_group = $1 AND o.subscription = $2 HAVING max(o.updated_at) > clock_timestamp() + interval '1 minute'
+		       )) AS safe_position, publish_time, oldest_held, instances, updated_at
 		  FROM `+pgx.Identifier{s.names.Table + "_by_group"}.Sanitize()+`
-		 WHERE consumer_group = $1 AND subscription = $2`, s.names.Group, s.names.Subscription)
+		 WHERE consumer_group = $1 AND subscription = $2`, s.names.Group, s.names.Subscription, margin)
 	p, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Position])
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):

@@ -172,10 +172,13 @@ func (s *Store) startAt(ctx context.Context, tx pgx.Tx, back, oldest time.Durati
 // nothing was moved. The audit entry is committed before the seek, so there is no seek without an
 // entry, even if the process ends in between. If the entry is committed and the seek fails, the
 // error says so. The rows are replaced after the seek, because locks on the rows would hold up the
-// batches of the instances until the broker has answered. Reset may be repeated.
+// batches of the instances until the broker has answered. But a row of a reset to an earlier time is
+// committed with the entry, so that no deployment seeks forward through a replay that may have begun,
+// although the seek has no answer or the process has ended. Reset may be repeated.
 func (s *Store) Reset(ctx context.Context, client *pubsub.Client, to time.Time, discard bool, o audit.Actor) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*queryTimeout+brokerTimeout)
 	defer cancel()
+	to = to.Truncate(time.Microsecond) // as the table keeps it
 	return pgx.BeginFunc(ctx, s.db.DB, func(tx pgx.Tx) error {
 		var alone bool
 		err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock(`+groupLock+`)`, s.names.Group).Scan(&alone)
@@ -189,7 +192,7 @@ func (s *Store) Reset(ctx context.Context, client *pubsub.Client, to time.Time, 
 			return fmt.Errorf("record the reset, of which nothing was moved: %w", err)
 		}
 		if err := s.seek(ctx, client, to); err != nil {
-			return fmt.Errorf("the audit table has the reset already, but it was not done: %w", err)
+			return fmt.Errorf("the audit table has the reset already, and the subscription may have moved; repeat the reset: %w", err)
 		}
 		_, err = tx.Exec(ctx, `DELETE FROM `+s.table+` WHERE consumer_group = $1 AND source <> 'start'`, s.names.Group)
 		if err == nil {
@@ -205,9 +208,9 @@ func (s *Store) Reset(ctx context.Context, client *pubsub.Client, to time.Time, 
 	})
 }
 
-// recordReset writes the audit entry of a reset. It returns ErrDiscards if the reset would discard
-// messages and discard is false. It reads the position again, because the position may have moved
-// since the operator decided.
+// recordReset writes the audit entry of a reset, and the row of a reset to an earlier time. It returns
+// ErrDiscards if the reset would discard messages and discard is false. It reads the position again,
+// because the position may have moved since the operator decided.
 func (s *Store) recordReset(ctx context.Context, to time.Time, discard bool, o audit.Actor) error {
 	// Meanwhile the caller's transaction holds the lock and is idle. The time limits of these
 	// statements and of the seek are together less than the time for which a session of the
@@ -232,8 +235,30 @@ func (s *Store) recordReset(ctx context.Context, to time.Time, discard bool, o a
 		return err
 	}
 	return pgx.BeginFunc(ctx, s.db.DB, func(tx pgx.Tx) error {
+		if !to.After(at.SafePosition) {
+			if err := s.announce(ctx, tx, to, o.By); err != nil {
+				return err
+			}
+		}
 		return audit.Write(ctx, tx, "offset reset", o, audit.Subject{Record: record})
 	})
+}
+
+// margin is what the view takes off the position of a row.
+const margin = 10 * time.Minute
+
+// announce writes the row of a reset before its seek. With the margin the safe position is the time to,
+// so that the reset can be repeated. The row of an earlier reset, whose messages may still come again,
+// keeps an earlier time.
+func (s *Store) announce(ctx context.Context, tx pgx.Tx, to time.Time, by string) error {
+	to = to.Add(margin)
+	if rows, err := s.write(ctx, tx, "reset", "reset", to, nil, by); err != nil || rows > 0 {
+		return err
+	}
+	_, err := tx.Exec(ctx, `
+		UPDATE `+s.table+` SET publish_time = least(publish_time, $2), subscription = $3, updated_at = clock_timestamp(), updated_by = $4
+		 WHERE consumer_group = $1 AND instance = 'reset'`, s.names.Group, to, s.names.Subscription, by)
+	return err
 }
 
 // write inserts the row of a reset or of a deployment, unless the row exists. at is the row's

@@ -115,6 +115,15 @@ func faultOf(err error) fault {
 	return eventFault
 }
 
+// Refused reports whether err means that the database has refused a statement for the values in it, as a constraint, a
+// trigger or the size of an index entry does. Such an error counts as the fault of an event. An error of the database as a
+// whole, or of a lock, is no refusal.
+func Refused(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	_, connecting := errors.AsType[*pgconn.ConnectError](err)
+	return ok && !connecting && faultOfState(pg.Code) == eventFault
+}
+
 // faultOfHandler classifies an error without an SQLSTATE. lost says that the connection is closed. While
 // the connection works, the error is not the connection's, even if it looks so: a payload that is cut off
 // gives io.ErrUnexpectedEOF, too. If it were an outage, one event would hold up all others for ever. For the

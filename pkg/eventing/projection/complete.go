@@ -32,9 +32,9 @@ var completeRetry = backoff.Policy{Base: time.Second, Cap: time.Minute}
 // the owner's state: see inbox.Completeness. It works until ctx ends, and returns nil. It bounds the
 // load: it makes one call to the owner for one page of rows at a time, with a pause between two
 // pages. While the owner or the database is unavailable, Complete waits, with backoff. A row that
-// cannot be read or written is skipped, with a line in the log, and does not hold up other rows.
-// Several instances do the same work, but a row that is up to date is not written again. Complete
-// calls heartbeat at least every two minutes.
+// cannot be read or written, or that another transaction has locked for two seconds, is skipped, with
+// a line in the log, and does not hold up other rows. Several instances do the same work, but a row
+// that is up to date is not written again. Complete calls heartbeat at least every two minutes.
 func (p *Projection[S]) Complete(ctx context.Context, heartbeat func()) error {
 	after := "" // the id behind which the next page of rows begins
 	for failures := 0; ctx.Err() == nil; {
@@ -90,14 +90,14 @@ func (p *Projection[S]) nextIncomplete(ctx context.Context, after string) ([]str
 }
 
 // complete writes the owner's state of these aggregates. It returns how many rows it has moved, and
-// how many could not be written. A row is left for the next pass if the owner does not know it, or
-// if the owner's answer is from before the row.
+// how many could not be written. A row is left for the next pass if the owner does not know it, if
+// the owner's answer is from before the row, or if the row is locked.
 func (p *Projection[S]) complete(ctx context.Context, ids []string) (written, failed int, err error) {
 	rows, _, asOf, err := p.fetchAll(ctx, ids, repairTimeout)
 	if err != nil {
 		return 0, 0, err
 	}
-	written, failed, err = p.takeOver(ctx, rows, asOf)
+	written, failed, err = p.takeOver(ctx, rows, asOf, leaveLocked)
 	completedRows.Add(ctx, int64(written), p.ofType())
 	return written, failed, err
 }

@@ -73,19 +73,23 @@ func (p *Projection[S]) Fill(ctx context.Context, from string) (f Filled, err er
 		return f, fmt.Errorf("%w: its page of %s from %.100q on ends at %.100q", consistency.ErrOwnerUnavailable, p.Type(), from, page.Next)
 	}
 	f = Filled{Next: page.Next, Done: page.Next == "", Rows: len(page.Rows), AsOf: page.AsOf, Estimate: page.Estimate}
-	if f.Written, f.Failed, err = p.takeOver(ctx, page.Rows, page.AsOf); err != nil {
+	if f.Written, f.Failed, err = p.takeOver(ctx, page.Rows, page.AsOf, tryAgain); err != nil {
 		return Filled{}, err
 	}
 	return f, nil
 }
 
+// tryAgain leaves it to the caller of takeOver to try again while a row is locked.
+func tryAgain(err error) error { return err }
+
 // takeOver writes the owner's rows as of the time asOf. It returns how many rows it has written,
-// and how many cannot be written.
-func (p *Projection[S]) takeOver(ctx context.Context, rows []S, asOf time.Time) (written, failed int, err error) {
+// and how many cannot be written. locked is tryAgain, or leaveLocked to leave locked rows, too.
+func (p *Projection[S]) takeOver(ctx context.Context, rows []S, asOf time.Time, locked func(error) error) (written, failed int, err error) {
 	ids, err := inParts(rows, partRows, func(part []S) ([]string, error) {
 		ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 		defer cancel()
-		return p.write(ctx, p.writer, "owner's rows", inbox.AdvanceChanges, part, asOf)
+		ids, err := p.write(ctx, p.writer, "owner's rows of "+p.Type(), inbox.AdvanceChanges, part, asOf)
+		return ids, locked(err)
 	}, func(row S, err error) {
 		failed++
 		p.left(ctx, "owner's row cannot be written", p.aggregate.Snapshot(row).Event.AggregateID, err)

@@ -7,12 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -82,22 +80,23 @@ func inParts[R any](rows []R, most int, write func([]R) ([]string, error), left 
 	return written, nil
 }
 
-// errRowLocked is the error of a row that an operator's repair leaves, because it is locked. Other
-// writes of owner's rows are tried again instead.
+// errRowLocked is the error of a row that an operator's repair, or Complete, leaves, because it is
+// locked. Other writes of owner's rows are tried again instead.
 var errRowLocked = errors.New("the row is locked")
 
+// leaveLocked makes an error of a locked row one that isRowsFault accepts.
+func leaveLocked(err error) error {
+	if errors.Is(err, txn.ErrLocked) {
+		return fmt.Errorf("%w: %w", errRowLocked, err)
+	}
+	return err
+}
+
 // isRowsFault reports whether a row is the cause of err. The row has a value that Go cannot read, such
-// as an infinite time, or the table refuses a value of the owner's row, or the row is locked.
+// as an infinite time, or the database refuses a value of the owner's row, or the row is locked.
 func isRowsFault(err error) bool {
-	if errors.Is(err, errRowLocked) {
-		return true
-	}
-	if _, ok := errors.AsType[pgx.ScanArgError](err); ok {
-		return true
-	}
-	refused, ok := errors.AsType[*pgconn.PgError](err)
-	const invalidData, violatedConstraint = "22", "23" // classes of SQLSTATEs
-	return ok && (strings.HasPrefix(refused.Code, invalidData) || strings.HasPrefix(refused.Code, violatedConstraint))
+	_, unreadable := errors.AsType[pgx.ScanArgError](err)
+	return unreadable || errors.Is(err, errRowLocked) || inbox.Refused(err)
 }
 
 func (p *Projection[S]) replace(ctx context.Context, by audit.Actor, seen []reconcile.Row) (replaced []string, err error) {
@@ -131,11 +130,8 @@ func (p *Projection[S]) replace(ctx context.Context, by audit.Actor, seen []reco
 		}
 		return audit.Write(ctx, tx, "reconcile", by, p.subjects(owned, before)...)
 	})
-	switch {
-	case errors.Is(err, txn.ErrLocked):
-		return nil, fmt.Errorf("%w: %w", errRowLocked, err)
-	case err != nil:
-		return nil, fmt.Errorf("replace rows: %w", err)
+	if err != nil {
+		return nil, fmt.Errorf("replace rows: %w", leaveLocked(err))
 	}
 	return p.adopted(ctx, owned), nil
 }

@@ -235,17 +235,19 @@ func TestAMigrationInBetween(t *testing.T) {
 func TestWhatAShadowCannotHave(t *testing.T) {
 	t.Parallel()
 	for name, sql := range map[string]string{
-		"key":         `CREATE TABLE elsewhere (a uuid REFERENCES one)`,
-		"publication": `CREATE PUBLICATION changes FOR TABLE one`,
-		"statistics":  `CREATE STATISTICS together ON body, version FROM one`,
-		"function":    `CREATE FUNCTION ones() RETURNS bigint LANGUAGE sql BEGIN ATOMIC SELECT count(*) FROM one; END`,
-		"argument":    `CREATE FUNCTION body_of(one) RETURNS text LANGUAGE sql AS 'SELECT $1.body'`,
-		"column":      `CREATE TABLE elsewhere (whole one)`,
-		"sequence":    `ALTER TABLE one ADD COLUMN n bigserial`,
-		"identity":    `ALTER TABLE one ADD COLUMN n bigint GENERATED ALWAYS AS IDENTITY`,
-		"invalid":     `UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'one_by_body'::regclass`, // of a CREATE INDEX CONCURRENTLY that failed
-		"rule":        `CREATE RULE nothing AS ON DELETE TO one DO ALSO NOTHING`,
-		"replica":     `ALTER TABLE one ALTER COLUMN last_event_id SET NOT NULL; ALTER TABLE one REPLICA IDENTITY USING INDEX one_by_event`,
+		"key":              `CREATE TABLE elsewhere (a uuid REFERENCES one)`,
+		"publication":      `CREATE PUBLICATION changes FOR TABLE one`,
+		"another's policy": `CREATE TABLE chosen (a uuid); CREATE POLICY known ON chosen USING (a IN (SELECT a FROM one))`,
+		"another's rule":   `CREATE TABLE chosen (a uuid); CREATE RULE known AS ON INSERT TO chosen WHERE new.a IN (SELECT a FROM one) DO INSTEAD NOTHING`,
+		"statistics":       `CREATE STATISTICS together ON body, version FROM one`,
+		"function":         `CREATE FUNCTION ones() RETURNS bigint LANGUAGE sql BEGIN ATOMIC SELECT count(*) FROM one; END`,
+		"argument":         `CREATE FUNCTION body_of(one) RETURNS text LANGUAGE sql AS 'SELECT $1.body'`,
+		"column":           `CREATE TABLE elsewhere (whole one)`,
+		"sequence":         `ALTER TABLE one ADD COLUMN n bigserial`,
+		"identity":         `ALTER TABLE one ADD COLUMN n bigint GENERATED ALWAYS AS IDENTITY`,
+		"invalid":          `UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'one_by_body'::regclass`, // of a CREATE INDEX CONCURRENTLY that failed
+		"rule":             `CREATE RULE nothing AS ON DELETE TO one DO ALSO NOTHING`,
+		"replica":          `ALTER TABLE one ALTER COLUMN last_event_id SET NOT NULL; ALTER TABLE one REPLICA IDENTITY USING INDEX one_by_event`,
 		"view": `DO $$ BEGIN CREATE ROLE rebuild_other; EXCEPTION WHEN duplicate_object OR unique_violation THEN END $$;
 			CREATE SCHEMA other AUTHORIZATION rebuild_other; CREATE VIEW other.ones AS SELECT a FROM one; ALTER VIEW other.ones OWNER TO rebuild_other`,
 	} {

@@ -22,7 +22,7 @@ var ErrShape = errors.New("the table and its shadow have different shapes")
 // are left out, because the exchange creates them again. But a disabled trigger is listed, because
 // the exchange would enable it. A view is listed if the rebuild's role is no member of the view's
 // role, because the exchange cannot create the view then. Other dependants, such as a publication,
-// a sequence or a function, are listed because they would stay with the old table.
+// a sequence, a function, or a policy of another table, are listed because they would stay with the old table.
 //
 //go:embed shape.sql
 var shape string

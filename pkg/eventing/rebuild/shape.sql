@@ -45,4 +45,8 @@ SELECT format('dependant %s', pg_describe_object(d.classid, d.objid, d.objsubid)
   FROM pg_depend AS d LEFT JOIN pg_class AS c ON d.classid = 'pg_class'::regclass AND c.oid = d.objid
  WHERE (d.refclassid, d.refobjid) IN (SELECT 'pg_class'::regclass::oid, oid FROM pg_class WHERE oid = $1::text::regclass UNION ALL
                                       SELECT 'pg_type'::regclass::oid, reltype FROM pg_class WHERE oid = $1::text::regclass)
-   AND (d.classid = 'pg_proc'::regclass OR c.relkind NOT IN ('i', 't', 'v', 'm'))
+   AND (d.classid = 'pg_proc'::regclass OR c.relkind NOT IN ('i', 't', 'v', 'm')
+        OR d.classid = 'pg_policy'::regclass AND d.objid NOT IN (SELECT oid FROM pg_policy WHERE polrelid = $1::text::regclass)
+        OR d.classid = 'pg_rewrite'::regclass AND d.objid IN (
+           SELECT w.oid FROM pg_rewrite AS w JOIN pg_class AS t ON t.oid = w.ev_class
+            WHERE t.relkind NOT IN ('v', 'm') AND w.ev_class <> $1::text::regclass))

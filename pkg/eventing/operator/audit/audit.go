@@ -114,12 +114,16 @@ func Recorded(ctx context.Context, db *pgxpool.Pool, aggregateType, after string
 	return ids, len(ids) < recordedPage, err
 }
 
-// Naming returns those of ids whose aggregates have an entry with the string text in its Record.
-// text is, for example, a person's id.
+// Naming returns those of ids whose aggregates have an entry with the string text in its Record. A
+// Record that is a message has the data of the message in the field data, in base64, and Naming looks into the data,
+// too. text is, for example, a person's id.
 func Naming(ctx context.Context, db *pgxpool.Pool, aggregateType string, ids []string, text string) ([]string, error) {
 	return bounded.Collect(ctx, bounded.Pool{DB: db, Limit: queryTimeout}.Statement("read audit", `
 		SELECT DISTINCT aggregate_id FROM operator_actions
-		 WHERE aggregate_type = $1 AND aggregate_id = ANY ($2::text[]) AND record IS NOT NULL AND strpos(record::text, $3) > 0
+		 WHERE aggregate_type = $1 AND aggregate_id = ANY ($2::text[]) AND record IS NOT NULL
+		   AND (strpos(record::text, $3) > 0
+		        OR CASE WHEN record->>'data' ~ '^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$'
+		           THEN position(convert_to($3, 'UTF8') IN decode(record->>'data', 'base64')) > 0 END)
 		 ORDER BY aggregate_id`, aggregateType, ids, text), pgx.RowTo[string])
 }
 

@@ -82,14 +82,17 @@ func TestNaming(t *testing.T) {
 			audit.Subject{AggregateType: "video", AggregateID: "a", Record: text},
 			audit.Subject{AggregateType: "video", AggregateID: "not asked for", Record: text},
 			audit.Subject{AggregateType: "video", AggregateID: "of another", Record: json.RawMessage(`{"uploader_id": "u21"}`)},
+			audit.Subject{AggregateType: "video", AggregateID: "a message", Record: json.RawMessage(`{"data": "AXUlMf8="}`)}, // a byte, u%1, a byte
+			audit.Subject{AggregateType: "video", AggregateID: "of another", Record: json.RawMessage(`{"data": "AXUyMQ=="}`)},
+			audit.Subject{AggregateType: "video", AggregateID: "of another", Record: json.RawMessage(`{"data": "no base64"}`)},
 			audit.Subject{AggregateType: "video", AggregateID: "without"},
 			audit.Subject{AggregateType: "engagement", AggregateID: "of another", Record: text})
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := audit.Naming(ctx, db, "video", []string{"b", "a", "of another", "without", "unknown"}, "u%1")
-	if err != nil || !slices.Equal(got, []string{"a", "b"}) {
-		t.Errorf("%q, %v; want a and b", got, err)
+	got, err := audit.Naming(ctx, db, "video", []string{"b", "a", "a message", "of another", "without", "unknown"}, "u%1")
+	if err != nil || !slices.Equal(got, []string{"a", "a message", "b"}) {
+		t.Errorf("%q, %v; want a, a message and b", got, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
@@ -83,6 +84,37 @@ type repairing struct {
 }
 
 func (r repairing) Repair(context.Context, eventing.Event) error { return r.err }
+
+// An event that says it occurred in a year, of a version that the owner does not have. No answer of the owner comes after
+// that time, but one comes after the event was sent: the owner does not have the event.
+func TestDiscardOfAnEventFromTheFuture(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	e := event("a", 5)
+	e.OccurredAt = e.OccurredAt.AddDate(1, 0, 0)
+	b.deadLetter(t, e)
+	h := b.collect(t)
+	discard := func(answer time.Time) error {
+		b.queue.handler = owned{b.handler(), inbox.Position{Epoch: e.Epoch, Version: 1, At: time.Now().Add(-time.Hour)}, answer}
+		return h.Discard(t.Context(), order, h.Letters[0])
+	}
+	if err := discard(time.Now()); !errors.Is(err, inbox.ErrBehind) {
+		t.Errorf("with an answer that may be from before the event: %v", err)
+	}
+	if err := discard(time.Now().Add(time.Minute)); err != nil {
+		t.Error(err)
+	}
+}
+
+// owned is a handler with an owner that has the aggregate at a position, as of a time.
+type owned struct {
+	inbox.Handler
+
+	at   inbox.Position
+	asOf time.Time
+}
+
+func (o owned) Repair(_ context.Context, e eventing.Event) error { return inbox.Has(o.at, e, o.asOf) }
 
 // A redriven event that its owner has lost ends as done, and changes nothing.
 func TestRedriveOfALostAggregate(t *testing.T) {

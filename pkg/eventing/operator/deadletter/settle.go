@@ -168,8 +168,8 @@ func (b *Queue) mark(ctx context.Context, tx pgx.Tx, status string, m *message, 
 // Discard gives l up. The row of l then needs no action any more, the audit entry keeps the
 // message, and the messages of l are acknowledged. Before that, the aggregate takes the owner's
 // state, which includes the event's change. Otherwise a gap could stay, because a later event that
-// reveals the gap may never come. If the owner is unavailable, Discard changes nothing. If the
-// status of the row is done, the row keeps this status.
+// reveals the gap may never come. If the owner is unavailable, or if its answer may be from before the
+// event, Discard changes nothing. If the status of the row is done, the row keeps this status.
 func (h *Batch) Discard(ctx context.Context, o audit.Actor, l Letter) error {
 	s := l.subject()
 	var err error
@@ -214,6 +214,10 @@ func (h *Batch) catchUp(ctx context.Context, l Letter) error {
 	e := eventing.Event{ID: l.EventID, AggregateType: l.AggregateType, AggregateID: l.AggregateID, Version: l.Version}
 	if m := h.first(l); m != nil {
 		e = m.event
+		// No answer of the owner is later than a time that is far in the future. But the event is from before its message.
+		if m.published.Before(e.OccurredAt) {
+			e.OccurredAt = m.published
+		}
 	}
 	err := h.queue.repair(ctx, e)
 	if err != nil && !errors.Is(err, inbox.ErrLost) && !eventing.IsPermanent(err) {
