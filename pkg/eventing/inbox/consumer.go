@@ -133,10 +133,14 @@ func NewConsumer(
 
 // Run consumes until ctx ends, then finishes the transaction in hand, gives all other messages
 // back to the broker, and returns nil. It returns an error if another consumer of the
-// subscription already runs with the same [Streams], or if the subscription is not named by its id.
+// subscription already runs with the same [Streams], if the client's connection lacks the option of
+// these Streams, or if the subscription is not named by its id.
 func (c *Consumer) Run(ctx context.Context) error {
 	if strings.Contains(c.store.consumer, "/") { // its dead letters would go to a topic of another name
 		return fmt.Errorf("subscription %q: want its id, without the project", c.store.consumer)
+	}
+	if err := c.options.Streams.check(c.admin); err != nil {
+		return err
 	}
 	leave, err := c.options.Streams.enter(c.subscriber.String(), c.budget)
 	if err != nil {
