@@ -65,7 +65,7 @@ func newBlockedAggregates() *blockedAggregates {
 	}
 }
 
-func (h *blockedAggregates) has(key string) bool { return h.byKey[key] != nil }
+func (b *blockedAggregates) has(key string) bool { return b.byKey[key] != nil }
 
 // waitingEvent identifies an event. The id is not enough: see "Identity" in the package doc.
 type waitingEvent struct {
@@ -80,30 +80,30 @@ func (d *delivery) waitingEvent() waitingEvent {
 
 // add puts d behind the deliveries of its aggregate. copied says that d's event was among them
 // already.
-func (h *blockedAggregates) add(d *delivery) (copied bool) {
+func (b *blockedAggregates) add(d *delivery) (copied bool) {
 	e := d.waitingEvent()
-	_, copied = h.events[e]
-	h.events[e] = struct{}{}
-	h.byKey[e.key] = append(h.byKey[e.key], d)
+	_, copied = b.events[e]
+	b.events[e] = struct{}{}
+	b.byKey[e.key] = append(b.byKey[e.key], d)
 	return copied
 }
 
 // unblock ends the block of an aggregate and returns its deliveries.
-func (h *blockedAggregates) unblock(key string) []*delivery {
-	blocked := h.byKey[key]
-	delete(h.byKey, key)
+func (b *blockedAggregates) unblock(key string) []*delivery {
+	blocked := b.byKey[key]
+	delete(b.byKey, key)
 	for _, d := range blocked {
-		delete(h.events, d.waitingEvent())
+		delete(b.events, d.waitingEvent())
 	}
 	return blocked
 }
 
 // all unblocks all aggregates and returns their deliveries. The context of the blocks must have
 // ended, because all waits for their goroutines.
-func (h *blockedAggregates) all() (blocked []*delivery) {
-	h.running.Wait()
-	for key := range h.byKey {
-		blocked = append(blocked, h.unblock(key)...)
+func (b *blockedAggregates) all() (blocked []*delivery) {
+	b.running.Wait()
+	for key := range b.byKey {
+		blocked = append(blocked, b.unblock(key)...)
 	}
 	return blocked
 }

@@ -74,13 +74,13 @@ type HeartbeatResult struct {
 // the database keeps all relays from their heartbeats, and the time limit of a heartbeat ends its session. So a relay whose own
 // heartbeat is late, or has failed, waits until the others have had the time for one. The heartbeat that is sent now may stall, too, so the
 // server compares the relay's row with its clock again.
-func (b HeartbeatResult) judges(now time.Time) bool {
-	return !b.missed(now) && (b.Resumed.IsZero() || now.Sub(b.Resumed) > goneAfter)
+func (h HeartbeatResult) judges(now time.Time) bool {
+	return !h.missed(now) && (h.Resumed.IsZero() || now.Sub(h.Resumed) > goneAfter)
 }
 
 // missed reports whether the database may have stalled after b.
-func (b HeartbeatResult) missed(now time.Time) bool {
-	return !b.Clock.Answered.IsZero() && now.Sub(b.Clock.Answered) > stalledAfter
+func (h HeartbeatResult) missed(now time.Time) bool {
+	return !h.Clock.Answered.IsZero() && now.Sub(h.Clock.Answered) > stalledAfter
 }
 
 // Clock is a reading of the database's clock. The clock showed Time at a moment between Asked and
