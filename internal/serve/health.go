@@ -89,8 +89,12 @@ func (h *Health) Register(loop string) (alive func()) {
 }
 
 // ShowFailures makes readiness show a loop as failing while inARow, which any goroutine may call, returns more
-// than 0 failures. Such a loop is alive, and tries again. Call ShowFailures before the server runs.
-func (h *Health) ShowFailures(loop string, inARow func() int64) { h.failures[loop] = inARow }
+// than 0 failures. Such a loop is alive, and tries again.
+func (h *Health) ShowFailures(loop string, inARow func() int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.failures[loop] = inARow
+}
 
 func (h *Health) drain() { h.draining.Store(true) }
 
