@@ -140,8 +140,8 @@ func (s *Service) Get(ctx context.Context, caller auth.Principal, id uuid.UUID, 
 	switch {
 	case a.Version == 0:
 		missing := problem.New(problem.CodeNotFound, "VIDEO_NOT_FOUND", "There is no such video.")
-		for _, stale := range a.Stale {
-			missing.Extra = map[string]any{"at_least": stale.AtLeast} // the video is on its way
+		if len(a.Stale) > 0 {
+			missing.Extra = map[string]any{"at_least": a.Stale[0].AtLeast} // the video is on its way
 		}
 		return Answer{}, missing
 	case a.DeletedAt != nil:
