@@ -25,7 +25,8 @@ const (
 	// checkTimeout bounds all checks of one probe together. It is below the period of Cloud Run's
 	// readiness probe.
 	checkTimeout = 2 * time.Second
-	// sayAgain is how often the log repeats that a check fails, because anybody may ask, and how often.
+	// sayAgain is the shortest time between two log lines about one failing check. Anybody may send
+	// probes, as often as they like.
 	sayAgain = 10 * time.Second
 )
 

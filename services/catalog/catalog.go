@@ -124,7 +124,7 @@ func (a Answer) metadata() map[string]string {
 
 // Get returns a video of the caller's tenant. Of the positions in required, the position of this
 // video counts.
-// So do the positions of the caller's engagements with it, which its counters then include.
+// The positions of the caller's engagements with the video count, too, and its counters then include them.
 // For a deleted video, Get returns the error VIDEO_DELETED, and an Answer for the metadata.
 func (s *Service) Get(ctx context.Context, caller auth.Principal, id uuid.UUID, required consistency.Requirement) (Answer, error) {
 	q := videoQuery{service: s, tenant: caller.Tenant, scope: scopeOf(caller), id: id, required: required.ForAggregate(id.String())}

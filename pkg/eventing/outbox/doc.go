@@ -211,11 +211,11 @@
 // Claims, scans and the sweep skip the events of held tenants. Instead, held tenants have turns:
 // every 20 ms a separate goroutine claims for one held tenant after the other. Such a claim looks
 // for events behind the tenant's published events, or it reads the next page of the tenant's own
-// scan. Claims and the common scans have skipped events of the tenant. The tenant's scan reads the
-// rows among which these events are. It ends at the snapshot of the last claim. The two kinds of
-// turns alternate. As long as nothing is behind the published events, more and more turns read
-// pages before the next turn looks for such events, eight at most. A turn that finds nothing leaves
-// its share of events to the next turn, and the events of other tenants wait behind that larger turn.
+// scan. Claims and the common scans have skipped events of the tenant. The tenant's scan finds these
+// events, and ends at the snapshot of the last claim. The two kinds of turns alternate. If a turn finds
+// nothing behind the published events, more turns read pages before the next turn looks there again,
+// eight at most. A turn that finds nothing leaves its share of events to the next turn, and the events
+// of other tenants wait behind that larger turn.
 //
 // A turn takes at most as many events as the tenant's rate allows, and as the tenant's share leaves
 // room for. If a turn takes fewer events than the rate allows, the tenant saves up the difference.

@@ -100,9 +100,10 @@ func (g *gate) endTurn(p *place, locked bool) {
 	}
 }
 
-// reason returns ErrLocked if a try has met a lock since the time began, and otherwise ErrBusy. p is where
-// the caller waits, or nil for a caller that is in and has got none of the writer's turns, which the callers
-// for all keys take. Locks of other keys count only while the caller that is in at p waits for a turn, too.
+// reason returns ErrLocked if a try has met a lock since the time began, and otherwise ErrBusy. p is the
+// place at which the caller waits. p is nil if the caller is in and has waited for one of the writer's
+// turns, which the callers of all keys share. The tries for all keys count if p is nil, and while the
+// caller that is in at p waits for a turn. Otherwise only the tries for p's key count.
 func (g *gate) reason(p *place, began time.Time) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

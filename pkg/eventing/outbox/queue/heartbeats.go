@@ -48,17 +48,18 @@ type HeartbeatResult struct {
 	// depends on that scan: a statement that the server still executes for an ended process may be later.
 	Gone    []string
 	GoneLow TxSnapshot
-	// GoneIn is the time until the next of the living relays is gone unless it writes a heartbeat, because its session has ended.
-	// Zero means that there is none.
+	// GoneIn is about the living relays whose sessions have ended. It is the time until the next of these
+	// relays counts as gone, unless it writes a heartbeat. Zero means that there is no such relay.
 	GoneIn time.Duration
 	// Seen is the snapshot of the heartbeat. Server identifies the life of the database's server. It is the
-	// sum of two times: when the server was started, and when it last recovered after one of its processes
-	// had crashed. So Server differs after a restart, a recovery or a failover. The later of the two times
-	// would not do, because the clock may have been set back between them. A recovered server may use ids of
-	// transactions again that a snapshot has seen as ended, namely the id of a transaction that had rolled
-	// back, if the log on disk does not have it. The time of the recovery is that of the statistics, which a
-	// recovery resets. If an operator resets them, the relays claim nothing until their next heartbeats,
-	// which they write at once, and scan a few times.
+	// sum of two times: the start of the server, and its last recovery after one of its processes had
+	// crashed. So Server differs after a restart, a recovery or a failover. The later of the two times would
+	// not suffice, because the clock may have been set back between them. Server must differ after a
+	// recovery, because the server may then assign the id of a transaction a second time. The log on disk
+	// may lack a transaction that had rolled back, and an earlier snapshot has seen this id as ended. The
+	// time of the recovery is the time of the last reset of the statistics. A recovery resets them. If an
+	// operator resets them, each relay writes a heartbeat at once, claims nothing until then, and scans a
+	// few times.
 	Seen   TxSnapshot
 	Server time.Time
 	// Written identifies the row as the heartbeat has written it.
