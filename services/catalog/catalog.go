@@ -100,8 +100,8 @@ func scopeOf(caller auth.Principal) tenant.Scope {
 	return tenant.One(migrations.Catalog.RequestRole(), caller.Tenant)
 }
 
-// Answer is a video as a read found it. If the video is older than the reader's token requires,
-// Stale says so. Stale is empty unless the reader has allowed such an answer.
+// Answer is a video as a read found it. If the video is older than the reader's token requires, Stale
+// names the required version. Stale is empty unless the reader has allowed stale answers.
 type Answer struct {
 	Video
 	Source Source                       `json:"source"`

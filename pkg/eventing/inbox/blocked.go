@@ -122,18 +122,18 @@ func (c *Consumer) queue(d *delivery) {
 // block blocks d's aggregate until the function until returns. If the aggregate is blocked
 // already, d joins that block, and until is not called.
 func (c *Consumer) block(ctx context.Context, d *delivery, why reason, until func(context.Context)) {
-	h, key := c.blocked, d.key()
-	blocked := h.has(key)
+	b, key := c.blocked, d.key()
+	blocked := b.has(key)
 	c.queue(d)
 	if blocked {
 		return
 	}
-	h.counts[why].Add(1) // now, because the worker's next batch may come before the goroutine runs
-	h.running.Go(func() {
-		defer h.counts[why].Add(-1) // not before the worker takes the aggregate: see lockWait
+	b.counts[why].Add(1) // now, because the worker's next batch may come before the goroutine runs
+	b.running.Go(func() {
+		defer b.counts[why].Add(-1) // not before the worker takes the aggregate: see lockWait
 		until(ctx)
 		select {
-		case h.released <- key:
+		case b.released <- key:
 		case <-ctx.Done():
 		}
 	})

@@ -352,10 +352,11 @@
 // for their leases: 1 to 6 s after the kill, or when a relay starts if there was no other. It cannot see the end
 // of a process whose machine or network is gone, or that is behind a transaction pooler. Then the events leave
 // when their leases have run out, up to 20 s after the kill, and a scan has found them, up to 5 s later. In
-// either case the others take over the killed relay's row after 15 s without a heartbeat. The scan before that
+// either case another relay takes over the killed relay's row after 15 s without a heartbeat. The earlier scan
 // is for speed only. If a relay is taken for gone by mistake, its events may be sent twice, in order,
-// until its next heartbeat. A stall of the database ends the sessions of relays that live. So a relay whose own heartbeat
-// is late, or has failed, judges by the 15 s alone, until the others have had the time for one.
+// until its next heartbeat. A stall of the database ends the sessions of living relays. So if a relay's own
+// heartbeat is late or has failed, the relay judges by the 15 s alone, for as long as the other relays may
+// need for a heartbeat.
 //
 // # Consume and emit
 //

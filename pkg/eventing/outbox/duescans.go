@@ -146,9 +146,9 @@ func (f *followUps) present(paused []string) exclusions {
 	return exclusions{paused, f.aliveRelays, f.heldNames(), slices.Collect(maps.Keys(f.goneRelays)), f.met.life}
 }
 
-// meetGone expects the lock. It notes the relays that a heartbeat has found gone, and reports whether some are so for the
-// first time. One that is alive again was only away: it had lost its session, and was late. The order of its events does not
-// depend on its leases.
+// meetGone expects the lock. It notes the relays that a heartbeat has found gone, and reports whether it has found one of
+// them for the first time. If a gone relay is alive again, it had only lost its session, and was late. The order of its
+// events does not depend on its leases.
 func (f *followUps) meetGone(gone, alive []string, now time.Time) (first bool) {
 	for _, token := range gone {
 		_, known := f.goneRelays[token]

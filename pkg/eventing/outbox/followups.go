@@ -38,8 +38,9 @@ type followUps struct {
 	// skippedTypes does not cover the search any more.
 	searching datedLow
 	// skippedTypes has the aggregate types of which the relay has skipped events, or handed them back, because their topic
-	// was paused. The snapshot of a type is the start of the scan that is due when its topic resumes. Topics do not share
-	// it: otherwise each resume of a topic would scan from the beginning of another one's pause.
+	// was paused. The snapshot of a type is the start of the scan that is due when its topic resumes. Each type has a
+	// snapshot of its own. With a common snapshot each resume of a topic would scan from the beginning of another topic's
+	// pause.
 	skippedTypes map[string]queue.TxSnapshot
 	// held are the tenants that wait for turns. The tenant with the next turn comes first. The
 	// published versions of held tenants are not in the field published.
@@ -49,12 +50,12 @@ type followUps struct {
 	// pausedTypes are the aggregate types of paused topics. aliveRelays are the other
 	// relays' tokens.
 	pausedTypes, aliveRelays []string
-	// goneRelays are the relays whose processes have ended. This relay ignores their leases until the time, when the
-	// leases are over in any case.
+	// goneRelays are the relays whose processes have ended. This relay ignores the leases of a gone relay until the
+	// time in the map. Then the leases are over in any case.
 	goneRelays map[string]time.Time
-	// unknownLeasesUntil is the time until which this relay may have leases that it does not
-	// know of, because it does not know whether a failed claim was committed, or because a failover has
-	// undone the statement that ended a lease.
+	// unknownLeasesUntil is the time until which this relay may have leases that it does not know of.
+	// There are two causes. A failed claim may have been committed. A failover may have undone the
+	// statement that ended a lease.
 	unknownLeasesUntil time.Time
 	// wakeClaims wakes the claim loop, wakeScans wakes the scan loop, and wakeTurns wakes the turn
 	// loop.
@@ -177,10 +178,11 @@ func (f *followUps) claimed(c queue.Claimed, taken toClaim, from queue.TxSnapsho
 	}
 }
 
-// hasLeft reports whether a claim may have left events that no living relay takes care of, because it
-// skipped them. alive are the relays whose leases the claim has ignored. If one of them has died or ended
-// during the claim, this relay may have taken it over already, and scanned before the claim: an event with
-// that relay's lease that was committed in between is seen by the claim alone.
+// hasLeft reports whether a claim may have left events that no living relay takes care of, because the
+// claim skipped them. alive are the relays whose leases the claim has ignored. If a relay in alive has
+// ended during the claim, this relay may have taken it over already, and scanned before the claim. If an
+// event with the ended relay's lease was committed between the scan and the claim, only the claim has
+// seen the event.
 func (f *followUps) hasLeft(c queue.Claimed, alive []string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

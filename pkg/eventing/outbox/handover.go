@@ -217,8 +217,8 @@ func (r *Relay) accept(h *Handover) bool {
 
 // isOver reports whether the lease of a handover is over, and no claim runs that began earlier. From then
 // on a claim finds the event if its transaction commits. clock must have been read after the lease ended
-// by the clock of this process. Only such a reading shows that the database's clock was set back, which
-// makes the lease last longer.
+// by the clock of this process. An earlier reading would not show that the database's clock was set back
+// meanwhile. If the clock was set back, the lease lasts longer.
 func (h *Handover) isOver(now time.Time, clock queue.Clock) bool {
 	return now.Sub(h.opened) > handoverTime && clock.Answered.Sub(h.opened) > queue.LeaseTime &&
 		clock.At(now).Sub(h.since) > handoverTime

@@ -104,8 +104,8 @@ func (f *followUps) low(inFlight *inFlight) queue.TxSnapshot {
 	return queue.Earliest(f.lowOfLists(func(string) bool { return true }), inFlight.low(f.met))
 }
 
-// lowOfLists expects the lock. It returns a snapshot that saw none of the unfinished events, except those in flight, and those of
-// paused topics that are of other types than these.
+// lowOfLists expects the lock. It returns a snapshot that saw none of the unfinished events. The snapshot may have seen
+// events in flight. It may also have seen skipped events of paused topics, if these returns false for their type.
 func (f *followUps) lowOfLists(these func(kind string) bool) queue.TxSnapshot {
 	low := queue.Earliest(f.seen, f.published.low(), f.scanLow, f.met.low(f.scanning), f.met.low(f.searching))
 	for kind, skipped := range f.skippedTypes {
@@ -146,7 +146,7 @@ func (f *followUps) heartbeatWritten(b queue.HeartbeatResult, restart bool) {
 }
 
 // meet expects the lock. It begins again on another server, or for the first time. The caller schedules the scan that
-// begins at the floor, which replaces all lists: it finds the events, or notes again that it skips them.
+// begins at the floor. This scan replaces all lists, because it finds their events, or notes again that it skips them.
 func (f *followUps) meet(b queue.HeartbeatResult) {
 	f.met, f.seen = meeting{lifeOf(b.Server), b.Low}, b.Seen
 	f.scanLow = ""

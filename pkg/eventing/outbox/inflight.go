@@ -27,10 +27,10 @@ type leasedBatch struct {
 	// answered says that the broker has answered, and again that a claim has found the batch while it
 	// was in flight. The lock of inFlight guards both.
 	answered, again bool
-	// low is a low of the aggregate's pending events, and lowBehind one of those behind the batch. If the
-	// batch begins with a retry, both are the snapshot of the claim, because the events that the claim saw
-	// need no scan: relays find the retry by its retry time, and Settle makes the event behind the retry
-	// a retry, too.
+	// low is a low of the aggregate's pending events. lowBehind is a low of the pending events behind the
+	// batch. If the batch begins with a retry, both are the snapshot of the claim, because the events that
+	// the claim saw need no scan. Relays find the retry by its retry time, and Settle makes the event behind
+	// the retry a retry, too.
 	low, lowBehind datedLow
 
 	mu sync.Mutex

@@ -27,10 +27,10 @@ type place struct {
 	callers int
 	// locked says that the last try of a caller for this key met another transaction's lock.
 	locked bool
-	// met is when a try for this key last met such a lock.
+	// met is when a try for this key last met another transaction's lock.
 	met time.Time
-	// trying says that the caller that is in has one of the writer's turns. It has no meaning for
-	// the callers without a key, of which several may have one.
+	// trying says that the caller that is in has one of the writer's turns. It has no meaning for the
+	// callers without a key, because several of them may have turns at once.
 	trying bool
 }
 
@@ -52,7 +52,7 @@ func (g *gate) enter(ctx context.Context, key string, began time.Time, budget ti
 }
 
 // join returns the place of key. ok is false if too many callers wait for a lock that was met after the
-// time since. Without that time, callers who get no turn would keep up the memory of an old lock.
+// time since. Without this limit, a place whose callers get no turn would remember an old lock.
 func (g *gate) join(key string, since time.Time) (p *place, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -71,15 +71,16 @@ type HeartbeatResult struct {
 	Resumed time.Time
 }
 
-// judges reports whether a relay whose last heartbeat was answered with b judges at the time now that others are gone. A stall of
-// the database keeps all relays from their heartbeats, and the time limit of a heartbeat ends its session. So a relay whose own
-// heartbeat is late, or has failed, waits until the others have had the time for one. The heartbeat that is sent now may stall, too, so the
-// server compares the relay's row with its clock again.
+// judges reports whether a relay may judge at the time now that other relays are gone. h is the answer to
+// the relay's last heartbeat. A stall of the database keeps all relays from their heartbeats, and the time
+// limit of a heartbeat ends its session. So if the relay's own heartbeat is late or has failed, the relay
+// waits for the time in which the other relays can write a heartbeat. The heartbeat that is sent now may
+// stall, too. Therefore the server compares the relay's row with its clock again.
 func (h HeartbeatResult) judges(now time.Time) bool {
 	return !h.missed(now) && (h.Resumed.IsZero() || now.Sub(h.Resumed) > goneAfter)
 }
 
-// missed reports whether the database may have stalled after b.
+// missed reports whether the database may have stalled after h.
 func (h HeartbeatResult) missed(now time.Time) bool {
 	return !h.Clock.Answered.IsZero() && now.Sub(h.Clock.Answered) > stalledAfter
 }
@@ -158,8 +159,9 @@ func (q Queue) Heartbeat(
 }
 
 // behindLock locks the row of the relay token, and then runs a statement that returns one row, in the same transaction. It
-// scans the row into to. It takes one round trip, or four where the sessions keep no prepared statements: pgx runs the
-// statements of a batch in the mode of db's configuration, which may be one that does not know the types of to.
+// scans the row into to. It takes one round trip. If the sessions keep no prepared statements, it takes
+// four, because pgx runs the statements of a batch in the mode of db's configuration, and some modes do
+// not know the types of to.
 func (q Queue) behindLock(ctx context.Context, db *pgxpool.Conn, token, sql string, args []any, to ...any) error {
 	if q.keepsStatements {
 		b := &pgx.Batch{}
