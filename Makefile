@@ -129,7 +129,7 @@ test-postgres: ## Run the tests of the pair on the oldest and the newest support
 		env -u TEST_DATABASE_URL PATH="$$bin:$$PATH" $(MAKE) --no-print-directory test ARGS='-count=1 $(ARGS)' || exit 1; done
 
 # The quick form is part of `make test`.
-crash: ## Histories in full: relays and consumers killed with -9 under load, 100,000 events through 8 relays, 50 failovers, 10,000 lives of a read model, each interleaving of a few steps of one, a flood of junk, alerts in ten faults
+crash: ## Run the long tests: processes killed under load, failovers, random histories (CONTRIBUTING.md)
 	LOCKSTEP_FULL=1 go test -count=1 -v -run "^TestCrash$$" ./services/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 15m -run "^TestOffsetsUnderKills$$" ./services/
 	LOCKSTEP_FULL=1 go test -count=1 -v -timeout 10m -run "^TestFlood$$" ./services/

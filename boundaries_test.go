@@ -56,8 +56,8 @@ var importRules = []importRule{
 		reason: "internal/ is what services stand on; the other way round is a cycle of ideas",
 	},
 	{
-		from: regexp.MustCompile(`^(internal/pgtest)?`), to: regexp.MustCompile(`^(internal/(?:attack|authtest|history|pgtest|porttest))`),
-		reason: "test support imports testing, which a binary must not carry",
+		from: regexp.MustCompile(`^(internal/pgtest)?`), to: regexp.MustCompile(`^(internal/(?:attack|authtest|history|pgtest|porttest|pubsubtest))`),
+		reason: "test support imports testing or the local broker, which a binary must not carry",
 	},
 	{
 		from: regexp.MustCompile(`^(services|migrations)`), to: regexp.MustCompile(`^cmd/`), tests: true,

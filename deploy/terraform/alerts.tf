@@ -16,7 +16,7 @@ locals {
     if(alert.google || local.collected || can(alert.instead)) && !contains(local.unneeded_alerts, name)
   }
 
-  # Who is told, by severity, and what Google calls the severity.
+  # The notification channels of each severity, and Google's name of the severity.
   channels = {
     page   = var.notification_channels
     ticket = coalesce(var.ticket_channels, var.notification_channels)

@@ -4,9 +4,9 @@
 locals {
   # Lines that the services write; a test compares them with the code. One line is
   # enough for an alert, and the next notification comes an hour later at the earliest.
-  # Where the alert on a metric is there, which says the same, the alert on the line is not:
-  # a fault is told once. That alert, stands_for, has the severity, the entry of the
-  # runbook and the time for which the fault has to last.
+  # stands_for names the alert on a metric for the same fault. If that alert is there, the
+  # alert on the line is not, so that each fault has one alert. The severity, the entry of the
+  # runbook and the time for which the fault has to last are those of the alert on the metric.
   log_alerts = {
     held-up = {
       stands_for = "EventsNotLeaving"
@@ -317,7 +317,7 @@ resource "google_monitoring_alert_policy" "drain" {
       ])
       duration = "7200s"
 
-      # One series: of several, one that ends would be absent while drains go on.
+      # All series are one, because the end of a single series would count as absent while drains go on.
       aggregations {
         alignment_period     = "60s"
         per_series_aligner   = "ALIGN_DELTA"

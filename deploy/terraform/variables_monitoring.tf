@@ -1,4 +1,4 @@
-# What is measured, and who is told.
+# The measured metrics, and the receivers of alerts.
 
 variable "metrics_sidecar_image" {
   description = "Google's collector for Prometheus on Cloud Run, by digest: us-docker.pkg.dev/cloud-ops-agents-artifacts/cloud-run-gmp-sidecar/cloud-run-gmp-sidecar@sha256:… Empty leaves it out, and the alerts and dashboards on the services' own metrics with it."

@@ -53,7 +53,8 @@ module "video" {
       }
     },
     var.video.drain_schedule == null ? {} : {
-      # A job of its own: a failed drain is a page, an operator's wrong id in video-outbox is not.
+      # The drain has a job of its own, because a failed drain is a page. A failed command of an
+      # operator, such as one with a wrong id, fails the job video-outbox, and that is no page.
       video-drain = {
         args    = ["outbox", "drain"]
         timeout = "600s" # outbox drain itself gives up after 5 minutes

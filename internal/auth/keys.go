@@ -30,7 +30,7 @@ const (
 	waitTime = 2 * time.Second
 	// maxWaiting is how many requests may wait at once because their tokens name unknown keys, of all
 	// issuers of an Authenticator together. A stranger can choose the key id. The limit is a quarter of
-	// the 80 requests that an instance of video gets at once. The others are for known keys.
+	// the 80 requests that an instance of video gets at once. Requests with known keys have the rest.
 	maxWaiting = 20
 )
 

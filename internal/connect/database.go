@@ -86,10 +86,11 @@ func newPool(ctx context.Context, url string, size func(*pgxpool.Config)) (*pgxp
 	return pool, nil
 }
 
-// Close closes a pool at the end of a process that serves. It does not wait for connections that are lost:
-// pgx tells the server of each statement that was given up, over a connection of its own, and waits for that
-// for up to 15 seconds. What is left ends with the process. A command for an operator waits with Close of the
-// pool, because the role of its session may have no time limit that would end the statement.
+// Close closes a pool at the end of a process that serves. It does not wait for lost connections. If a
+// statement was given up, pgx opens another connection and cancels the statement on the server, and the
+// pool's Close waits for that for up to 15 seconds. The rest of this work ends with the process. A command
+// for an operator waits with the pool's Close, because the role of its session may have no time limit
+// that would end the statement.
 func Close(pool *pgxpool.Pool) {
 	closed := make(chan struct{})
 	go func() {

@@ -40,7 +40,7 @@ var processAlerts = []Alert{
 const services = "service_name, namespace"
 
 // perService returns PromQL for the rate of a counter of the connection pools, by service or worker
-// pool. In a sum over all of them, one that does not wait would hide one that waits.
+// pool. A sum over all services would hide a service that waits behind a service that does not.
 func perService(counter string) string {
 	return `sum by (` + services + `) (rate(database_pool_` + counter + `_total[10m]))`
 }

@@ -75,7 +75,7 @@ func (m Metric) Series() []string {
 
 func suffixed(name, suffix string) string { return strings.TrimSuffix(name, suffix) + suffix }
 
-// A Severity says who is told of an alert, and when.
+// A Severity selects the receivers of an alert, and the time of the notification.
 type Severity string
 
 // A Page wakes a person. A Ticket waits for the next working day.
@@ -92,7 +92,7 @@ type Alert struct {
 	Expr string
 	// For is how long Expr has to hold, in seconds.
 	For int
-	// Summary is one sentence for the person who is told.
+	// Summary is one sentence for the receiver of the alert.
 	Summary string
 	// Entry is the heading of the runbook's entry.
 	Entry string

@@ -25,7 +25,8 @@ const (
 	// checkTimeout bounds all checks of one probe together. It is below the period of Cloud Run's
 	// readiness probe.
 	checkTimeout = 2 * time.Second
-	// sayAgain is how often the log repeats that a check fails, because anybody may ask, and how often.
+	// sayAgain is the shortest time between two log lines about one failing check. Anybody may send
+	// probes, as often as they like.
 	sayAgain = 10 * time.Second
 )
 
@@ -89,8 +90,12 @@ func (h *Health) Register(loop string) (alive func()) {
 }
 
 // ShowFailures makes readiness show a loop as failing while inARow, which any goroutine may call, returns more
-// than 0 failures. Such a loop is alive, and tries again. Call ShowFailures before the server runs.
-func (h *Health) ShowFailures(loop string, inARow func() int64) { h.failures[loop] = inARow }
+// than 0 failures. Such a loop is alive, and tries again.
+func (h *Health) ShowFailures(loop string, inARow func() int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.failures[loop] = inARow
+}
 
 func (h *Health) drain() { h.draining.Store(true) }
 

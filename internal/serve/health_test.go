@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -117,5 +118,26 @@ func TestMetricsAreServed(t *testing.T) {
 	t.Parallel()
 	if res := do(newService(io.Discard), http.MethodGet, "/metrics", nil); res.Code != 200 || !strings.Contains(res.Body.String(), "go_goroutines") {
 		t.Errorf("/metrics: %d", res.Code)
+	}
+}
+
+// A loop may be registered while a probe reads the states (to be run with the race detector).
+func TestFailuresAreShownWhileAProbeReads(t *testing.T) {
+	t.Parallel()
+	var logs lockedBuffer
+	s := newService(&logs)
+	s.health.Register("relay")
+	var both sync.WaitGroup
+	both.Go(func() {
+		for range 100 {
+			s.health.ShowFailures("relay", func() int64 { return 1 })
+		}
+	})
+	for range 100 {
+		do(s, http.MethodGet, "/readyz", nil)
+	}
+	both.Wait()
+	if res := do(s, http.MethodGet, "/readyz", nil); !strings.Contains(res.Body.String(), `"failing"`) {
+		t.Errorf("the loop does not fail: %s", res.Body.String())
 	}
 }

@@ -41,11 +41,11 @@ type ownCall struct {
 	w   http.ResponseWriter
 }
 
-// enter adds a call. If there are too many, the oldest one is told to end, with errReplaced. A new call is
-// never refused, so that a stranger who leaves calls open cannot keep the health check of a proxy out. A call
-// whose client reads nothing does not end by that, because it waits for the client. So as soon as there are
-// too many of those, the answer of the oldest is broken off. Remove the call with leave, which the
-// handler calls before it returns: later, w is not valid.
+// enter adds a call. If there are too many calls, enter ends the context of the oldest call with
+// errReplaced. A new call is never refused, so that a stranger with open calls cannot keep the health
+// check of a proxy out. A call whose client reads nothing waits for the client and does not end. So if
+// there are too many calls of this kind, enter breaks the answer of the oldest off. The handler calls
+// leave before it returns, because w is not valid later.
 func (o *own) enter(end context.CancelCauseFunc, w http.ResponseWriter) (leave func()) {
 	call := &ownCall{end, w}
 	o.mu.Lock()

@@ -10,14 +10,15 @@ import (
 
 const (
 	// maxStrangers bounds the answers to strangers that are under way: refusals, and answers that need
-	// no caller. Each keeps the headers of its request, up to maxHeaderBytes, until the client has read
-	// it: up to 16 MB together, and the garbage collector's share. Everybody may connect, and have up to
-	// maxStreams requests on a connection. It is half of what Cloud Run sends an instance at most.
+	// no caller. An answer keeps the headers of its request, up to maxHeaderBytes, until the client has read
+	// the answer. All answers together keep up to 16 MB, and the garbage collector needs memory, too. A
+	// stranger may open connections with up to maxStreams requests each. Cloud Run sends an instance at
+	// most twice as many requests as maxStrangers.
 	maxStrangers = 500
-	// maxProbes is likewise for health, readiness and metrics, so that strangers do not keep a platform from
-	// asking. It has no effect if these have a port of their own.
+	// maxProbes is the same bound for health, readiness and metrics, so that strangers cannot keep a
+	// platform from its probes. It has no effect if the probes have a port of their own.
 	maxProbes = 50
-	// strangerTime bounds such an answer, which is short.
+	// strangerTime bounds the time of an answer to a stranger, which is short.
 	strangerTime = 5 * time.Second
 )
 

@@ -8,9 +8,9 @@
 // OTEL_METRICS_EXPORTER names no other exporter instead, such as none. The only protocol is grpc:
 // [Setup] refuses any other OTEL_EXPORTER_OTLP_PROTOCOL. The further variables of the SDK for Go have
 // their standard meaning, including the sampler (OTEL_TRACES_SAMPLER) and the queue of spans
-// (OTEL_BSP_*), but for those that [Durations] names. OTEL_PROPAGATORS has none. Without an
-// endpoint no span leaves the process. The W3C trace context is still passed on, so that log lines of both services can be
-// joined.
+// (OTEL_BSP_*). The variables that [Durations] names are exceptions, and OTEL_PROPAGATORS has no
+// meaning. Without an endpoint no span leaves the process. The W3C trace context is still passed on,
+// so that log lines of both services can be joined.
 package telemetry
 
 import (

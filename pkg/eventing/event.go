@@ -14,7 +14,9 @@ import (
 
 // FirstEpoch is the epoch of an owner whose database was never restored to an earlier point in
 // time. After a restore the owner assigns some versions a second time, so the operator begins another
-// epoch. Its events are newer than all before, because the epochs of positions are compared first.
+// epoch. Its events are newer than all before, because the epochs of positions are compared first. A
+// service reads its present epoch with outbox.Epoch, because after a restore Append refuses events of
+// FirstEpoch. The constant itself is right in tests and for databases that an operator never restores.
 const FirstEpoch = 1
 
 // DefaultTenant owns all aggregates of a system without tenants.

@@ -46,19 +46,19 @@ func bill(ctx context.Context, tx pgx.Tx, c inbox.Change) (inbox.Outcome, error)
 	debtor := c.Payload.(string)
 	err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 		// The times of a debt grow with its versions, like those of eventing.NextTime.
-		var version int64
+		var version, epoch int64
 		var changed time.Time
 		err := tx.QueryRow(ctx, `
 			INSERT INTO debts (debtor, orders, version, changed_at) VALUES ($1, 1, 1, $2)
 			ON CONFLICT (debtor) DO UPDATE SET orders = debts.orders + 1, version = debts.version + 1,
 			       changed_at = greatest(excluded.changed_at, debts.changed_at + interval '1 microsecond')
-			RETURNING version, changed_at`, debtor, time.Now()).Scan(&version, &changed)
+			RETURNING version, changed_at, `+outbox.PresentEpoch, debtor, time.Now()).Scan(&version, &changed, &epoch)
 		if err != nil {
 			return err
 		}
 		return outbox.Append(ctx, tx, nil, eventing.Event{
 			ID: uuid.Must(uuid.NewV7()), AggregateType: "debt", AggregateID: debtor, Type: "DebtRaised",
-			Version: version, SchemaVersion: 1, Epoch: eventing.FirstEpoch, OccurredAt: changed.UTC(),
+			Version: version, SchemaVersion: 1, Epoch: epoch, OccurredAt: changed.UTC(),
 			TenantID: c.Event.TenantID, TraceParent: c.Event.TraceParent, SourceEventID: c.Event.ID,
 		})
 	})

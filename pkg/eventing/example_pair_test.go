@@ -4,17 +4,15 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
-	"cloud.google.com/go/pubsub/v2"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
 	"example.com/lockstep/internal/pgtest"
-	"example.com/lockstep/localpubsub"
+	"example.com/lockstep/internal/pubsubtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -49,23 +47,28 @@ func Example() {
 		CREATE TABLE orders  (id text PRIMARY KEY, version bigint NOT NULL);
 		CREATE TABLE parcels (order_id text PRIMARY KEY, content text NOT NULL)`)
 	defer db.Close()
-	broker, client := startBroker(ctx)
+	broker := pubsubtest.NewExample(ctx, &pubsubpb.Subscription{
+		Name: "projects/demo/subscriptions/order.events.shipping", Topic: topic, EnableMessageOrdering: true,
+	})
 	defer broker.Close()
-	defer client.Close()
 
 	log, model := slog.New(slog.DiscardHandler), shipping{arrived: make(chan string, 1)}
-	relay := outbox.NewRelay(db.Pool, client, map[string]string{"order": topic}, log, func() {}, outbox.Options{})
-	consumer := inbox.NewConsumer(db.Pool, client, "order.events.shipping", model, log, func() {}, inbox.Options{})
+	relay := outbox.NewRelay(db.Pool, broker.Client, map[string]string{"order": topic}, log, func() {}, outbox.Options{})
+	consumer := inbox.NewConsumer(db.Pool, broker.Client, "order.events.shipping", model, log, func() {}, inbox.Options{})
 	var running errgroup.Group
 	running.Go(func() error { return relay.Run(ctx) })
 	running.Go(func() error { return consumer.Run(ctx) })
 
-	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+	epoch, err := outbox.NewEpoch(db.Pool).Present(ctx) // see the example of outbox.Epoch
+	if err != nil {
+		panic(err)
+	}
+	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		row := &pgx.Batch{}
 		row.Queue(`INSERT INTO orders (id, version) VALUES ('17', 1)`)
 		return outbox.Append(ctx, tx, row, eventing.Event{
 			ID: uuid.Must(uuid.NewV7()), AggregateType: "order", AggregateID: "17", Type: "OrderPlaced",
-			Version: 1, SchemaVersion: 1, Epoch: eventing.FirstEpoch, OccurredAt: time.Now().UTC(), Payload: []byte("two chairs"),
+			Version: 1, SchemaVersion: 1, Epoch: epoch, OccurredAt: time.Now().UTC(), Payload: []byte("two chairs"),
 		})
 	})
 	relay.Wake()
@@ -85,26 +88,3 @@ func Example() {
 }
 
 const topic = "projects/demo/topics/order.events"
-
-// startBroker starts a local Pub/Sub with a topic and an ordered subscription.
-func startBroker(ctx context.Context) (*localpubsub.Server, *pubsub.Client) {
-	broker, err := localpubsub.Start(localpubsub.Options{})
-	if err != nil {
-		panic(err)
-	}
-	os.Setenv("PUBSUB_EMULATOR_HOST", broker.Addr())
-	client, err := pubsub.NewClient(ctx, "demo")
-	if err != nil {
-		panic(err)
-	}
-	if _, err = client.TopicAdminClient.CreateTopic(ctx, &pubsubpb.Topic{Name: topic}); err != nil {
-		panic(err)
-	}
-	_, err = client.SubscriptionAdminClient.CreateSubscription(ctx, &pubsubpb.Subscription{
-		Name: "projects/demo/subscriptions/order.events.shipping", Topic: topic, EnableMessageOrdering: true,
-	})
-	if err != nil {
-		panic(err)
-	}
-	return broker, client
-}

@@ -100,8 +100,8 @@ func scopeOf(caller auth.Principal) tenant.Scope {
 	return tenant.One(migrations.Catalog.RequestRole(), caller.Tenant)
 }
 
-// Answer is a video as a read found it. If the video is older than the reader's token requires,
-// Stale says so. Stale is empty unless the reader has allowed such an answer.
+// Answer is a video as a read found it. If the video is older than the reader's token requires, Stale
+// names the required version. Stale is empty unless the reader has allowed stale answers.
 type Answer struct {
 	Video
 	Source Source                       `json:"source"`
@@ -124,7 +124,7 @@ func (a Answer) metadata() map[string]string {
 
 // Get returns a video of the caller's tenant. Of the positions in required, the position of this
 // video counts.
-// So do the positions of the caller's engagements with it, which its counters then include.
+// The positions of the caller's engagements with the video count, too, and its counters then include them.
 // For a deleted video, Get returns the error VIDEO_DELETED, and an Answer for the metadata.
 func (s *Service) Get(ctx context.Context, caller auth.Principal, id uuid.UUID, required consistency.Requirement) (Answer, error) {
 	q := videoQuery{service: s, tenant: caller.Tenant, scope: scopeOf(caller), id: id, required: required.ForAggregate(videoType, id.String())}
@@ -140,8 +140,8 @@ func (s *Service) Get(ctx context.Context, caller auth.Principal, id uuid.UUID, 
 	switch {
 	case a.Version == 0:
 		missing := problem.New(problem.CodeNotFound, "VIDEO_NOT_FOUND", "There is no such video.")
-		for _, stale := range a.Stale {
-			missing.Extra = map[string]any{"at_least": stale.AtLeast} // the video is on its way
+		if len(a.Stale) > 0 {
+			missing.Extra = map[string]any{"at_least": a.Stale[0].AtLeast} // the video is on its way
 		}
 		return Answer{}, missing
 	case a.DeletedAt != nil:

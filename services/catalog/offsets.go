@@ -17,9 +17,9 @@ import (
 	"example.com/lockstep/pkg/eventing/inbox"
 )
 
-// EngagementOffsets names the checkpoints of the consumer of engagements. The consumer of videos
-// has no checkpoints, for two reasons. The table of checkpoints is named after engagements, and a
-// consumer can go on without a saved position (see package checkpoint).
+// EngagementOffsets names the checkpoints of the consumer of engagements. The consumer of videos has
+// no checkpoints, because a consumer can go on without a saved position (see package checkpoint), and
+// the only table of checkpoints belongs to engagements.
 var EngagementOffsets = checkpoint.Names{
 	Table: "engagement_offsets", Group: "catalog.engagement", Subscription: EngagementSubscription,
 	Metrics: "catalog.engagement.offset",

@@ -61,7 +61,7 @@ func (q *Query) filter() string { return q.Caller.Scope() + q.UploaderID + " " +
 
 // VideoRequirement returns the freshness that q requires. Of the positions in q's token, the
 // positions of videos count.
-// So do the positions of engagements, whose sums the counters of a video are.
+// The positions of engagements count, too, because the counters of a video are sums over engagements.
 func VideoRequirement(q consistency.Request) (consistency.Requirement, error) {
 	required, err := q.Requirement(videoType, isCanonical)
 	required, err = withEngagements(required, err)

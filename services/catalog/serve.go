@@ -134,6 +134,7 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 func (c Config) consumers(
 	db *pgxpool.Pool, client *pubsub.Client, streams *inbox.Streams, h inbox.Handler, health *serve.Health, log *slog.Logger,
 ) (loops []func(context.Context) error) {
+	// A map, because `make aggregate` adds the subscriptions of further topics.
 	for loop, subscription := range map[string]string{
 		"consumer": Subscription,
 	} {

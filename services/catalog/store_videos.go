@@ -152,9 +152,9 @@ const searchedFirst = 5000
 // cannot tell, because under row-level security it has no statistics for ILIKE. So the statement
 // reads a bounded number of videos in the order of the page. If they do not fill the page, and there are more, it
 // selects from all of them without an order and without a limit, so that no plan relies on a page
-// that is soon full. The worst text is one that many titles have, and few of those that are read first: a
-// million such titles take a second, and a search has ten. page has the order of first, and no ORDER BY, so
-// that Postgres reads no more of first than it needs.
+// that is soon full. The worst case is a text that many titles have, and that few of the first titles
+// have. With a million matching titles, a search takes one second of its ten. page has the order of first
+// without an ORDER BY. So Postgres reads no more of first than it needs.
 func searchSQL(from, matches string) string {
 	return fmt.Sprintf(`
 		WITH first AS MATERIALIZED (

@@ -31,7 +31,7 @@ type Versioned struct {
 	inbox.Completeness `json:"-"`
 }
 
-// versionColumns are the columns of a Versioned that readers need, and lockedColumns the others.
+// versionColumns are the columns of a Versioned that readers need. lockedColumns are its other columns.
 // versionTypes are the types of both.
 const (
 	versionColumns = "version, epoch, created_at, updated_at, deleted_at, tenant_id"

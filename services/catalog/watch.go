@@ -154,7 +154,8 @@ func (w *watch) lookForRebuild(ctx context.Context) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.rebuilds = 0; !open {
+	w.rebuilds = 0
+	if !open {
 		w.said = time.Time{}
 		return nil
 	}

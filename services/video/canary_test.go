@@ -20,7 +20,7 @@ func TestOneCanaryAnInterval(t *testing.T) {
 	a := newAPI(t)
 	instances := make([]*canaryWriter, 4)
 	for i := range instances {
-		instances[i] = newCanaryWriter(aggregate.NewWriter(a.db, nil, func() {}), time.Hour, slog.New(slog.DiscardHandler))
+		instances[i] = newCanaryWriter(aggregate.NewWriter(a.db, nil), time.Hour, slog.New(slog.DiscardHandler))
 	}
 	due := func() []outboxRow {
 		t.Helper()

@@ -41,7 +41,7 @@ type Erasure struct {
 // NewErasure returns the erasure of a user in the schema that db's search_path finds.
 func NewErasure(db *pgxpool.Pool, o erasure.Options) *Erasure {
 	return &Erasure{
-		db: bounded.Pool{DB: db, Limit: eraseTimeout}, services: newServices(db, nil, func() {}), backlog: backlog.New(db), Options: o,
+		db: bounded.Pool{DB: db, Limit: eraseTimeout}, services: newServices(db, nil), backlog: backlog.New(db), Options: o,
 	}
 }
 

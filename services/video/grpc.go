@@ -39,7 +39,7 @@ type grpcBody interface {
 	GetPublishedAt() *timestamppb.Timestamp
 }
 
-// fromGRPC reads the fields. It checks those that are named in given.
+// fromGRPC reads the fields. It checks the fields that given names.
 func fromGRPC(b grpcBody, given []string, found *problem.Violations) Video {
 	v := Video{Title: b.GetTitle(), Description: b.GetDescription(), DurationSeconds: b.GetDurationSeconds()}
 	if t := b.GetPublishedAt(); t != nil && slices.Contains(given, "published_at") {

@@ -19,6 +19,15 @@ import (
 	"example.com/lockstep/services/video/aggregate"
 )
 
+// wakeCounter is a relay that counts the wake-ups.
+type wakeCounter struct {
+	*outbox.Relay
+
+	count *int
+}
+
+func (c wakeCounter) Wake() { *c.count++ }
+
 // A write hands its event over to the relay of its process: the row is written with the relay's lease,
 // by the transaction of the video. The broker never answers, so that the lease stays.
 func TestAWriteHandsItsEventOver(t *testing.T) {
@@ -50,7 +59,7 @@ func TestAWriteHandsItsEventOver(t *testing.T) {
 	defer func() { stop(); <-ended }()
 
 	woken := 0
-	videos := newServices(pool, relay, func() { woken++ }).videos
+	videos := newServices(pool, wakeCounter{relay, &woken}).videos
 	deadline := time.Now().Add(time.Minute)
 	for writes := 1; ; writes++ { // until the relay has registered
 		draft := Video{UploaderID: uuid.New(), Title: "Pompeii"}

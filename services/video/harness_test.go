@@ -26,6 +26,7 @@ import (
 	"example.com/lockstep/internal/pgtest/pairtest"
 	"example.com/lockstep/internal/serve"
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/outbox"
 	"example.com/lockstep/pkg/eventing/txn"
 	eventsv1 "example.com/lockstep/proto/video/events/v1"
 	replicationv1 "example.com/lockstep/proto/video/replication/v1"
@@ -37,6 +38,13 @@ import (
 var everyone = auth.Principal{Kind: auth.Everyone, Tenant: eventing.DefaultTenant}
 
 func TestMain(m *testing.M) { pairtest.Main(m) }
+
+// wakeups stands for the relay of another process. It has one value for each wake-up, up to its capacity.
+type wakeups chan struct{}
+
+func (wakeups) Handover() *outbox.Handover { return nil }
+
+func (w wakeups) Wake() { w <- struct{}{} }
 
 // api is the service on a port and a database of its own, without the relay: events
 // stay in the outbox, where tests read them.
@@ -53,7 +61,7 @@ type api struct {
 	engage      videov1.EngagementServiceClient
 	replica     replicationv1.ReplicationServiceClient
 	url         string
-	wakeups     chan struct{} // one for each wake-up, up to its capacity
+	wakeups     wakeups
 }
 
 func newAPI(tb testing.TB) *api {
@@ -65,13 +73,13 @@ func newAPI(tb testing.TB) *api {
 func newAPIFor(tb testing.TB, callers *auth.Authenticator) *api {
 	tb.Helper()
 	db := pairtest.New(tb)
-	a := &api{TB: tb, admin: db.Pool(tb, db.Admin), wakeups: make(chan struct{}, 10_000)}
+	a := &api{TB: tb, admin: db.Pool(tb, db.Admin), wakeups: make(wakeups, 10_000)}
 	var err error
 	if a.db, err = connect.OpenPool(tb.Context(), db.VideoURL); err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(a.db.Close)
-	all := newServices(a.db, nil, func() { a.wakeups <- struct{}{} })
+	all := newServices(a.db, a.wakeups)
 	a.service = all.videos
 	a.engagements = all.engagements
 

@@ -25,7 +25,7 @@ func (s *Service) Get(ctx context.Context, caller auth.Principal, id uuid.UUID) 
 // GetMany returns the named videos of all tenants, including tombstones. Like Get, it also returns
 // the state of the database that the answer shows. It is for replicas.
 func (s *Service) GetMany(ctx context.Context, ids []string) ([]Video, aggregate.AsOf, error) {
-	if err := aggregate.CheckVideoIDs(ids); err != nil {
+	if err := aggregate.CheckIDs("video_ids", ids); err != nil {
 		return nil, aggregate.AsOf{}, err
 	}
 	videos, asOf, err := selectVideos(ctx, s.db, ids)

@@ -20,7 +20,7 @@ func TestDigests(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
 	v := a.create()
-	owner := newReplication(newServices(a.db, nil, func() {}))
+	owner := newReplication(newServices(a.db, nil))
 	d := func(kind string, encoding int32, fields ...string) *replicationv1.Definition {
 		return &replicationv1.Definition{AggregateType: kind, Encoding: encoding, Fields: fields}
 	}

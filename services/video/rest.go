@@ -1,6 +1,7 @@
 package video
 
 import (
+	"cmp"
 	_ "embed"
 	"log/slog"
 	"net/http"
@@ -118,7 +119,7 @@ func (a restAPI) delete(w http.ResponseWriter, r *http.Request) error {
 	found.Require(!b.Reason.Null, "reason", "must not be null")
 	found.Require(!b.Reason.Set || !query.Has("reason"), "reason", "must not be given twice")
 	id := pathID(r, &found)
-	result, err := a.service.Delete(r.Context(), id, b.Reason.Value+query.Get("reason"), options, found)
+	result, err := a.service.Delete(r.Context(), id, cmp.Or(b.Reason.Value, query.Get("reason")), options, found)
 	if err != nil {
 		return err
 	}

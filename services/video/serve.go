@@ -88,7 +88,7 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 	sweeping := health.Register("idempotency keys")
 	guard := serve.NewGuard(access, callers, cfg.Limits)
 	router, rpc := serve.NewRouter(log, health, guard), serve.NewGRPC(log, guard)
-	newServices(pool, relay, relay.Wake).register(router, rpc, log)
+	newServices(pool, relay).register(router, rpc, log)
 	if cfg.Reflection {
 		rpc.Reflect()
 	}
@@ -99,7 +99,7 @@ func Serve(ctx context.Context, cfg Config, lis net.Listener, log *slog.Logger) 
 		return idempotency.Sweep(ctx, background, log, sweeping)
 	}}
 	if cfg.CanaryInterval > 0 {
-		canaries := newCanaryWriter(aggregate.NewWriter(background, relay, relay.Wake), cfg.CanaryInterval, log)
+		canaries := newCanaryWriter(aggregate.NewWriter(background, relay), cfg.CanaryInterval, log)
 		alive := health.Register("canary")
 		loops = append(loops, func(ctx context.Context) error { return canaries.run(ctx, alive) })
 	}
@@ -113,10 +113,10 @@ type services struct {
 	comparable  map[string]*reconcile.Table // by aggregate type
 }
 
-// newServices returns services that hand their events over to relay. For relay and wake see
+// newServices returns services that hand their events over to relay. For relay see
 // [aggregate.NewWriter].
-func newServices(db *pgxpool.Pool, relay *outbox.Relay, wake func()) services {
-	writer := aggregate.NewWriter(db, relay, wake)
+func newServices(db *pgxpool.Pool, relay aggregate.Relay) services {
+	writer := aggregate.NewWriter(db, relay)
 	return services{
 		videos:      NewService(db, writer),
 		engagements: engagement.NewService(db, writer),

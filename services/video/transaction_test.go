@@ -115,7 +115,7 @@ func TestRoundTrips(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	s := newServices(pool, nil, func() {})
+	s := newServices(pool, nil)
 	with := func(key string) aggregate.WriteOptions {
 		return aggregate.WriteOptions{Caller: everyone, Keys: []string{key}}
 	}
@@ -210,7 +210,7 @@ func TestIsolationIsPinned(t *testing.T) {
 	v := a.create()
 	// Two instances are needed: within one instance only one request at a time works on
 	// the row.
-	instances := []services{newServices(a.db, nil, func() {}), newServices(a.db, nil, func() {})}
+	instances := []services{newServices(a.db, nil), newServices(a.db, nil)}
 	// On a busy machine the writers before one may take longer than it waits.
 	patiently := func(write func() error) {
 		err := write()
@@ -243,8 +243,8 @@ func TestALostCommitWakesTheRelay(t *testing.T) {
 	t.Parallel()
 	db := pairtest.New(t)
 	pool, armed := db.PoolLosingCommits(t, db.VideoURL, func() {})
-	wakeups := make(chan struct{}, 10)
-	videos := newServices(pool, nil, func() { wakeups <- struct{}{} }).videos
+	woken := make(wakeups, 10)
+	videos := newServices(pool, woken).videos
 	draft := Video{UploaderID: uuid.New(), Title: "Pompeii"}
 	armed.Store(true)
 	_, err := videos.Create(t.Context(), draft, aggregate.WriteOptions{Caller: everyone}, nil)
@@ -252,8 +252,8 @@ func TestALostCommitWakesTheRelay(t *testing.T) {
 	if scanned := pool.QueryRow(t.Context(), `SELECT count(*) FROM outbox`).Scan(&events); scanned != nil {
 		t.Fatal(scanned)
 	}
-	if err == nil || events != 1 || len(wakeups) != 1 {
-		t.Errorf("%v; %d events, %d wake-ups", err, events, len(wakeups))
+	if err == nil || events != 1 || len(woken) != 1 {
+		t.Errorf("%v; %d events, %d wake-ups", err, events, len(woken))
 	}
 }
 
@@ -292,11 +292,11 @@ func TestASessionThatEndsBehindCommitWakesTheRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	wakeups := make(chan struct{}, 10)
-	videos := newServices(pool, nil, func() { wakeups <- struct{}{} }).videos
+	woken := make(wakeups, 10)
+	videos := newServices(pool, woken).videos
 	_, err = videos.Create(t.Context(), Video{UploaderID: uuid.New(), Title: "Pompeii"}, aggregate.WriteOptions{Caller: everyone}, nil)
-	if refused, ok := errors.AsType[*pgconn.PgError](err); !ok || refused.Code != "57P01" || !ended || len(wakeups) != 1 {
-		t.Errorf("%v; ended %t, %d wake-ups", err, ended, len(wakeups))
+	if refused, ok := errors.AsType[*pgconn.PgError](err); !ok || refused.Code != "57P01" || !ended || len(woken) != 1 {
+		t.Errorf("%v; ended %t, %d wake-ups", err, ended, len(woken))
 	}
 }
 

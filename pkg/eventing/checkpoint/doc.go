@@ -8,8 +8,8 @@
 // first messages. A saved position never moves back, so a message that arrives long after later
 // messages may be before it. Therefore the first event of each aggregate that waits has a held row in
 // the inbox, and the view's safe position is before the oldest of these rows, whichever instance has
-// the message. The events behind it have no rows. If one of them was published before the first, and
-// came later, the position may be behind its publish time.
+// the message. The later events of a waiting aggregate have no rows. If a later event was published
+// before the first event, and came after it, the position may be past the later event.
 //
 // # Why nothing seeks forward by itself
 //

@@ -55,8 +55,9 @@ func (s store) accept(ctx context.Context, first *pgx.Batch, batch []*delivery) 
 	return tx, a, nil
 }
 
-// seeAgain writes that the events of batch that are not in notDone were delivered again. It returns those of them whose
-// rows are dead or discarded. The others are done. It fails if the inbox row with an event's id is of another event.
+// seeAgain writes that events were delivered again: the events of batch that are not in notDone. refused
+// has the events with a row that is dead or discarded. All other events are done. seeAgain fails if the
+// inbox row with an event's id is of another event.
 func (s store) seeAgain(
 	ctx context.Context, tx pgx.Tx, notDone map[*delivery]bool, batch []*delivery,
 ) (refused map[*delivery]bool, err error) {

@@ -67,7 +67,7 @@ func newBlockedAggregates() *blockedAggregates {
 	}
 }
 
-func (h *blockedAggregates) has(key string) bool { return h.byKey[key] != nil }
+func (b *blockedAggregates) has(key string) bool { return b.byKey[key] != nil }
 
 // failing returns how many aggregates are blocked because their events fail.
 func (h *blockedAggregates) failing() int64 {
@@ -87,30 +87,30 @@ func (d *delivery) waitingEvent() waitingEvent {
 
 // add puts d behind the deliveries of its aggregate. copied says that d's event was among them
 // already.
-func (h *blockedAggregates) add(d *delivery) (copied bool) {
+func (b *blockedAggregates) add(d *delivery) (copied bool) {
 	e := d.waitingEvent()
-	_, copied = h.events[e]
-	h.events[e] = struct{}{}
-	h.byKey[e.key] = append(h.byKey[e.key], d)
+	_, copied = b.events[e]
+	b.events[e] = struct{}{}
+	b.byKey[e.key] = append(b.byKey[e.key], d)
 	return copied
 }
 
 // unblock ends the block of an aggregate and returns its deliveries.
-func (h *blockedAggregates) unblock(key string) []*delivery {
-	blocked := h.byKey[key]
-	delete(h.byKey, key)
+func (b *blockedAggregates) unblock(key string) []*delivery {
+	blocked := b.byKey[key]
+	delete(b.byKey, key)
 	for _, d := range blocked {
-		delete(h.events, d.waitingEvent())
+		delete(b.events, d.waitingEvent())
 	}
 	return blocked
 }
 
 // all unblocks all aggregates and returns their deliveries. The context of the blocks must have
 // ended, because all waits for their goroutines.
-func (h *blockedAggregates) all() (blocked []*delivery) {
-	h.running.Wait()
-	for key := range h.byKey {
-		blocked = append(blocked, h.unblock(key)...)
+func (b *blockedAggregates) all() (blocked []*delivery) {
+	b.running.Wait()
+	for key := range b.byKey {
+		blocked = append(blocked, b.unblock(key)...)
 	}
 	return blocked
 }
@@ -129,18 +129,18 @@ func (c *Consumer) queue(d *delivery) {
 // block blocks d's aggregate until the function until returns. If the aggregate is blocked
 // already, d joins that block, and until is not called.
 func (c *Consumer) block(ctx context.Context, d *delivery, why reason, until func(context.Context)) {
-	h, key := c.blocked, d.key()
-	blocked := h.has(key)
+	b, key := c.blocked, d.key()
+	blocked := b.has(key)
 	c.queue(d)
 	if blocked {
 		return
 	}
-	h.counts[why].Add(1) // now, because the worker's next batch may come before the goroutine runs
-	h.running.Go(func() {
-		defer h.counts[why].Add(-1) // not before the worker takes the aggregate: see lockWait
+	b.counts[why].Add(1) // now, because the worker's next batch may come before the goroutine runs
+	b.running.Go(func() {
+		defer b.counts[why].Add(-1) // not before the worker takes the aggregate: see lockWait
 		until(ctx)
 		select {
-		case h.released <- key:
+		case b.released <- key:
 		case <-ctx.Done():
 		}
 	})

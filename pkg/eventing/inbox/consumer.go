@@ -31,16 +31,17 @@ const (
 	// maxExtension is how long the client keeps a lease. That is longer than most outages. If a
 	// lease expires, the broker delivers the message again, which does no harm.
 	maxExtension = 24 * time.Hour
-	// leaseTime is the longest lease, which the client renews. The messages of a killed process come again when their leases
-	// are over. Without a bound a message that has not reached the client has a lease of 60 seconds. The others have leases of
-	// the 99th percentile of all times to an ack since the process was started: after one outage ten minutes, for ever.
-	// For an exactly-once subscription the client takes leases of 60 seconds at least, whatever this bound is.
+	// leaseTime is the longest lease, which the client renews. The messages of a killed process come again
+	// when their leases are over. Without leaseTime a message that has not reached the client has a lease of
+	// 60 seconds. For a message that has reached it, the client takes the 99th percentile of all times to an
+	// ack since the process was started. After one outage this percentile is ten minutes, until the process
+	// ends. On an exactly-once subscription the client takes leases of at least 60 seconds in any case.
 	leaseTime = 30 * time.Second
 
 	// batchTimeout bounds one transaction. It may be longer than an ack deadline, because the
 	// client extends the deadline.
 	batchTimeout = 30 * time.Second
-	// drainTime bounds the transaction in hand after Run is cancelled.
+	// drainTime bounds the running transaction after Run is cancelled.
 	drainTime = 3 * time.Second
 	// hookTime is how long the hooks' calls may take after everything else has ended. It is short,
 	// because a process gets only 10 seconds to end.
@@ -139,12 +140,16 @@ func NewConsumer(
 	return c
 }
 
-// Run consumes until ctx ends, then finishes the transaction in hand, gives all other messages
+// Run consumes until ctx ends. Then it finishes the running transaction, gives all other messages
 // back to the broker, and returns nil. It returns an error if another consumer of the
-// subscription already runs with the same [Streams], or if the subscription is not named by its id.
+// subscription already runs with the same [Streams], if the client's connection lacks the option of
+// these Streams, or if the subscription is not named by its id.
 func (c *Consumer) Run(ctx context.Context) error {
 	if strings.Contains(c.store.consumer, "/") { // its dead letters would go to a topic of another name
 		return fmt.Errorf("subscription %q: want its id, without the project", c.store.consumer)
+	}
+	if err := c.options.Streams.check(c.admin); err != nil {
+		return err
 	}
 	leave, err := c.options.Streams.enter(c.subscriber.String(), c.budget)
 	if err != nil {

@@ -66,14 +66,14 @@ type delivery struct {
 	answered int
 }
 
-func (h guarded) newDelivery(m *pubsub.Message) *delivery {
+func (g guarded) newDelivery(m *pubsub.Message) *delivery {
 	e, err := eventing.ParseMessage(m.Data, m.Attributes)
 	if err == nil && m.OrderingKey != "" && m.OrderingKey != e.AggregateID {
 		err = eventing.Permanent(errKeyMismatch)
 	}
 	d := delivery{change: Change{Event: e}, invalid: err, messages: []*pubsub.Message{m}, received: time.Now()}
 	if err == nil {
-		d.change, d.invalid = h.read(e)
+		d.change, d.invalid = g.read(e)
 	}
 	return &d
 }

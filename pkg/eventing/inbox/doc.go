@@ -28,9 +28,9 @@
 //	rows.go          moves the read model's rows by the rule in decide.go
 //	acks.go          acks after the commit, nacks at the end of the process
 //
-// Files for events that are not applied: fault.go and stall.go classify errors, blocked.go keeps the blocked
-// aggregates, repair.go asks the owner, owner.go judges the owner's answer, unknown.go waits for
-// a newer build, and deadletter.go publishes dead letters. Other files: maintain.go deletes old
+// Files for events that are not applied: fault.go and stall.go classify errors, outage.go waits until an
+// outage is over, blocked.go keeps the blocked aggregates, repair.go asks the owner, owner.go judges the
+// owner's answer, unknown.go waits for a newer build, and deadletter.go publishes dead letters. Other files: maintain.go deletes old
 // rows, options.go has the settings, telemetry.go the metrics, and trace.go the spans.
 //
 // TestEveryInterleaving tries the rules of decide.go and owner.go in each interleaving of a few steps.
@@ -60,7 +60,7 @@
 //	            └─▶ blocked ─▶ dead letter published ─▶ row dead ─▶ acked
 //
 // The head of a blocked aggregate is its first event. The later events of the aggregate wait behind
-// the head. When the process ends, the transaction in hand gets three seconds to finish. All other
+// the head. When the process ends, the running transaction gets three seconds to finish. All other
 // messages in these states are nacked.
 //
 // # Why dedup and effect share a transaction
@@ -324,7 +324,7 @@
 //
 // # Shutdown
 //
-// The transaction in hand gets three seconds, and all other messages are nacked. With [Streams]
+// The running transaction gets three seconds, and all other messages are nacked. With [Streams]
 // these include the messages that are on their way in a stream, because the consumer half-closes
 // its streams and reads them to their end, for a second at most. Without Streams the client leaves
 // such messages unread, and they come again only when their leases end, up to 30 s later.

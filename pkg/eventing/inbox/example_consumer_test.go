@@ -5,16 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
-	"cloud.google.com/go/pubsub/v2"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/internal/pgtest"
-	"example.com/lockstep/localpubsub"
+	"example.com/lockstep/internal/pubsubtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -39,8 +37,9 @@ func (s shipments) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Change)
 
 // apply locks the row, decides, and writes.
 func (shipments) apply(ctx context.Context, tx pgx.Tx, c inbox.Change) (inbox.Outcome, error) {
-	at := inbox.Position{Epoch: c.Event.Epoch}
-	err := tx.QueryRow(ctx, `SELECT version FROM shipments WHERE id = $1 FOR UPDATE`, c.Event.AggregateID).Scan(&at.Version)
+	var at inbox.Position
+	err := tx.QueryRow(ctx, `SELECT epoch, version FROM shipments WHERE id = $1 FOR UPDATE`, c.Event.AggregateID).
+		Scan(&at.Epoch, &at.Version)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return 0, err
 	}
@@ -49,14 +48,15 @@ func (shipments) apply(ctx context.Context, tx pgx.Tx, c inbox.Change) (inbox.Ou
 		return outcome, nil
 	}
 	_, err = tx.Exec(ctx, `
-		INSERT INTO shipments (id, version, changes) VALUES ($1, $2, 1)
-		ON CONFLICT (id) DO UPDATE SET version = excluded.version, changes = shipments.changes + 1`,
-		c.Event.AggregateID, c.Event.Version)
+		INSERT INTO shipments (id, epoch, version, changes) VALUES ($1, $2, $3, 1)
+		ON CONFLICT (id) DO UPDATE
+		   SET epoch = excluded.epoch, version = excluded.version, changes = shipments.changes + 1`,
+		c.Event.AggregateID, c.Event.Epoch, c.Event.Version)
 	return outcome, err
 }
 
 func (shipments) Repair(context.Context, eventing.Event) error {
-	return errors.New("this example has no owner that could be asked")
+	return eventing.Permanent(errors.New("this example has no owner that could be asked"))
 }
 
 func (s shipments) Committed(_ context.Context, moved ...consistency.Position) {
@@ -70,19 +70,21 @@ func (s shipments) Committed(_ context.Context, moved ...consistency.Position) {
 func ExampleConsumer() {
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
-	db := pgtest.NewExample(`CREATE TABLE shipments (id text PRIMARY KEY, version bigint NOT NULL, changes int NOT NULL)`)
+	db := pgtest.NewExample(`
+		CREATE TABLE shipments (id text PRIMARY KEY, epoch bigint NOT NULL, version bigint NOT NULL, changes int NOT NULL)`)
 	defer db.Close()
-	broker, client := startBroker(ctx)
+	broker := pubsubtest.NewExample(ctx, &pubsubpb.Subscription{
+		Name: "projects/demo/subscriptions/order.events.shipping", Topic: topic, EnableMessageOrdering: true,
+	})
 	defer broker.Close()
-	defer client.Close()
 
 	model := shipments{moved: make(chan string, 10)}
-	consumer := inbox.NewConsumer(db.Pool, client, "order.events.shipping", model, slog.New(slog.DiscardHandler), func() {}, inbox.Options{})
+	consumer := inbox.NewConsumer(db.Pool, broker.Client, "order.events.shipping", model, slog.New(slog.DiscardHandler), func() {}, inbox.Options{})
 	ended := make(chan error)
 	go func() { ended <- consumer.Run(ctx) }()
 
 	placed, changed := order("OrderPlaced", 1), order("OrderChanged", 2)
-	_, err := client.TopicAdminClient.Publish(ctx, &pubsubpb.PublishRequest{
+	_, err := broker.TopicAdminClient.Publish(ctx, &pubsubpb.PublishRequest{
 		Topic: topic, Messages: []*pubsubpb.PubsubMessage{placed.Message(), placed.Message(), changed.Message()},
 	})
 	if err != nil {
@@ -108,26 +110,3 @@ func order(change string, version int64) eventing.Event {
 }
 
 const topic = "projects/demo/topics/order.events"
-
-// startBroker starts a local Pub/Sub with a topic and an ordered subscription.
-func startBroker(ctx context.Context) (*localpubsub.Server, *pubsub.Client) {
-	broker, err := localpubsub.Start(localpubsub.Options{})
-	if err != nil {
-		panic(err)
-	}
-	os.Setenv("PUBSUB_EMULATOR_HOST", broker.Addr())
-	client, err := pubsub.NewClient(ctx, "demo")
-	if err != nil {
-		panic(err)
-	}
-	if _, err = client.TopicAdminClient.CreateTopic(ctx, &pubsubpb.Topic{Name: topic}); err != nil {
-		panic(err)
-	}
-	_, err = client.SubscriptionAdminClient.CreateSubscription(ctx, &pubsubpb.Subscription{
-		Name: "projects/demo/subscriptions/order.events.shipping", Topic: topic, EnableMessageOrdering: true,
-	})
-	if err != nil {
-		panic(err)
-	}
-	return broker, client
-}

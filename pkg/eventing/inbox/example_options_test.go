@@ -9,6 +9,7 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 
 	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/pubsubtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -19,18 +20,20 @@ import (
 func ExampleOptions() {
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
-	db := pgtest.NewExample(`CREATE TABLE shipments (id text PRIMARY KEY, version bigint NOT NULL, changes int NOT NULL CHECK (changes < 2))`)
+	db := pgtest.NewExample(`CREATE TABLE shipments (
+		id text PRIMARY KEY, epoch bigint NOT NULL, version bigint NOT NULL, changes int NOT NULL CHECK (changes < 2))`)
 	defer db.Close()
-	broker, client := startBroker(ctx)
+	broker := pubsubtest.NewExample(ctx, &pubsubpb.Subscription{
+		Name: "projects/demo/subscriptions/order.events.shipping", Topic: topic, EnableMessageOrdering: true,
+	})
 	defer broker.Close()
-	defer client.Close()
-	_, err := client.TopicAdminClient.CreateTopic(ctx, &pubsubpb.Topic{Name: "projects/demo/topics/order.events.shipping.dlq"})
+	_, err := broker.TopicAdminClient.CreateTopic(ctx, &pubsubpb.Topic{Name: "projects/demo/topics/order.events.shipping.dlq"})
 	if err != nil {
 		panic(err)
 	}
 
 	model := shipments{moved: make(chan string, 10)}
-	consumer := inbox.NewConsumer(db.Pool, client, "order.events.shipping", model, slog.New(slog.DiscardHandler), func() {},
+	consumer := inbox.NewConsumer(db.Pool, broker.Client, "order.events.shipping", model, slog.New(slog.DiscardHandler), func() {},
 		inbox.Options{
 			MaxAttempts:   2,
 			RetryBackoff:  backoff.Policy{Base: time.Millisecond, Cap: time.Second},
@@ -43,7 +46,7 @@ func ExampleOptions() {
 			OnDiverged: func(_ context.Context, e eventing.Event) { fmt.Println("the owner has lost commits:", e.Key()) },
 		})
 	placed, changed := order("OrderPlaced", 1), order("OrderChanged", 2)
-	_, err = client.TopicAdminClient.Publish(ctx, &pubsubpb.PublishRequest{
+	_, err = broker.TopicAdminClient.Publish(ctx, &pubsubpb.PublishRequest{
 		Topic: topic, Messages: []*pubsubpb.PubsubMessage{placed.Message(), changed.Message()},
 	})
 	if err != nil {

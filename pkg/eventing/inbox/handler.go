@@ -129,20 +129,20 @@ func ApplyOne(ctx context.Context, tx pgx.Tx, h Handler, e eventing.Event) (Outc
 type guarded struct{ Handler }
 
 // read calls Decode, and makes its errors permanent.
-func (h guarded) read(e eventing.Event) (c Change, err error) {
+func (g guarded) read(e eventing.Event) (c Change, err error) {
 	defer func() {
 		c.Event = e
 		if err = orPanic(recover(), err); err != nil {
 			err = eventing.Permanent(fmt.Errorf("decode event: %w", err))
 		}
 	}()
-	return h.Decode(e)
+	return g.Decode(e)
 }
 
 // do calls Apply, and checks that there is a known outcome for each change.
-func (h guarded) do(ctx context.Context, tx pgx.Tx, changes []Change) (outcomes []Outcome, err error) {
+func (g guarded) do(ctx context.Context, tx pgx.Tx, changes []Change) (outcomes []Outcome, err error) {
 	defer func() { err = orPanic(recover(), err) }()
-	outcomes, err = h.Apply(ctx, tx, changes)
+	outcomes, err = g.Apply(ctx, tx, changes)
 	if err == nil && len(outcomes) != len(changes) {
 		err = fmt.Errorf("handler has %d outcomes for %d changes", len(outcomes), len(changes))
 	}
@@ -162,9 +162,9 @@ type panicError struct {
 func (e *panicError) Error() string { return fmt.Sprintf("handler panicked: %v", e.value) }
 
 // committed calls Committed, and turns its panic into an error.
-func (h guarded) committed(ctx context.Context, moved ...consistency.Position) (err error) {
+func (g guarded) committed(ctx context.Context, moved ...consistency.Position) (err error) {
 	defer func() { err = orPanic(recover(), nil) }()
-	h.Committed(ctx, moved...)
+	g.Committed(ctx, moved...)
 	return nil
 }
 

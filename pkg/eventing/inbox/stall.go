@@ -31,11 +31,11 @@ func readClocks() reading {
 	return reading{monotonic: now, wall: now.UnixNano()}
 }
 
-func (p *stallDetector) run(ctx context.Context) {
+func (s *stallDetector) run(ctx context.Context) {
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
 	for {
-		p.note(readClocks())
+		s.note(readClocks())
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
@@ -44,21 +44,21 @@ func (p *stallDetector) run(ctx context.Context) {
 	}
 }
 
-func (p *stallDetector) note(now reading) {
-	if p.late(now) {
-		p.stalled.Store(&now)
+func (s *stallDetector) note(now reading) {
+	if s.late(now) {
+		s.stalled.Store(&now)
 	}
-	p.last.Store(&now)
+	s.last.Store(&now)
 }
 
 // stalledSince reports whether the process stalled after t. It also reads the clocks now, because
 // the caller may ask before the next tick.
-func (p *stallDetector) stalledSince(t time.Time) bool {
-	stalled := p.stalled.Load()
-	return stalled != nil && !stalled.monotonic.Before(t) || p.late(readClocks())
+func (s *stallDetector) stalledSince(t time.Time) bool {
+	stalled := s.stalled.Load()
+	return stalled != nil && !stalled.monotonic.Before(t) || s.late(readClocks())
 }
 
-func (p *stallDetector) late(now reading) bool {
-	last := p.last.Load()
+func (s *stallDetector) late(now reading) bool {
+	last := s.last.Load()
 	return last != nil && (now.monotonic.Sub(last.monotonic) > stallTime || now.wall-last.wall > int64(stallTime))
 }

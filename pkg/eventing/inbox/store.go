@@ -113,8 +113,8 @@ func (s store) markDead(ctx context.Context, d *delivery, reason error) error {
 }
 
 // hold writes rows of batch with the status held, and returns the events that are done. A row that
-// is done or dead stays as it is, and so does one that is discarded, unless a dead letter is to follow: see
-// writeUnfinished. The recorded starts and attempts stay, too. If the row with an
+// is done or dead stays as it is. A discarded row stays, too, unless a dead letter is to follow (see
+// writeUnfinished). The recorded starts and attempts stay, too. If the row with an
 // event's id is of another event, that row stays as it is. hold does not wait for a row that another
 // session has locked. It then writes no row (txn.IsLocked).
 func (s store) hold(ctx context.Context, why string, beforeLetter bool, batch ...*delivery) (done map[*delivery]bool, err error) {

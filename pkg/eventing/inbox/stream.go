@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	vkit "cloud.google.com/go/pubsub/v2/apiv1"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -30,8 +31,9 @@ import (
 // when their leases end, up to 30 s later.
 //
 // Streams belongs to one connection. [Streams.DialOption] goes into the client of that
-// connection. Streams itself goes into the [Options] of the consumers that use the connection. A
-// subscription can have only one such consumer.
+// connection. Streams itself goes into the [Options] of the consumers that use the connection.
+// [Consumer.Run] fails if the connection lacks the option. A subscription can have only one such
+// consumer.
 type Streams struct {
 	mu   sync.Mutex
 	pull map[string]*pulls
@@ -62,6 +64,30 @@ func (s *Streams) enter(subscription string, b *budget) (leave func(), err error
 	}, nil
 }
 
+// probe is a call of StreamingPull that intercept refuses.
+type probe struct {
+	streams     *Streams
+	intercepted bool
+}
+
+type probeKey struct{}
+
+// check returns an error if the connection of client was dialed without the DialOption of s. If s is
+// nil, there is nothing to check. check sends nothing, because the context of its call has ended.
+func (s *Streams) check(client *vkit.SubscriptionAdminClient) error {
+	if s == nil {
+		return nil
+	}
+	p := &probe{streams: s}
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), probeKey{}, p))
+	cancel()
+	_, _ = client.StreamingPull(ctx) // which fails in any case
+	if !p.intercepted {
+		return errors.New("the Streams of the Options are not in the client: dial its connection with Streams.DialOption")
+	}
+	return nil
+}
+
 // of returns the streams of a subscription's consumer. It returns nil if there is no consumer, or
 // if s is nil.
 func (s *Streams) of(subscription string) *pulls {
@@ -78,6 +104,10 @@ func (s *Streams) intercept(
 ) (grpc.ClientStream, error) {
 	if !strings.HasSuffix(method, "/StreamingPull") {
 		return open(ctx, desc, conn, method, opts...)
+	}
+	if p, ok := ctx.Value(probeKey{}).(*probe); ok && p.streams == s {
+		p.intercepted = true
+		return nil, context.Canceled
 	}
 	own, cancel := context.WithCancelCause(ctx)
 	stream, err := open(own, desc, conn, method, append(slices.Clone(opts), grpc.WaitForReady(true))...)

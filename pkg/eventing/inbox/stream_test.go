@@ -376,6 +376,41 @@ func TestOneConsumerOfASubscriptionOnAConnection(t *testing.T) {
 	}
 }
 
+// Streams without their option on the connection would limit no stream, and the consumer would report failures for ever.
+func TestStreamsNeedTheOptionOfTheConnection(t *testing.T) {
+	t.Parallel()
+	own := NewStreams()
+	for name, test := range map[string]struct {
+		options []grpc.DialOption
+		fails   bool
+	}{
+		"no option":         {nil, true},
+		"of other streams":  {[]grpc.DialOption{NewStreams().DialOption()}, true},
+		"its own":           {[]grpc.DialOption{own.DialOption()}, false},
+		"behind other ones": {[]grpc.DialOption{NewStreams().DialOption(), own.DialOption()}, false},
+	} {
+		options := append(test.options, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		conn, err := grpc.NewClient("passthrough:///"+porttest.Addr(t), options...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := pubsub.NewClient(t.Context(), "test", option.WithGRPCConn(conn))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := own.check(client.SubscriptionAdminClient); (err != nil) != test.fails {
+			t.Errorf("%s: %v", name, err)
+		}
+		c := NewConsumer(nil, client, subscription, nil, slog.New(slog.DiscardHandler), func() {}, Options{Streams: own})
+		if test.fails && c.Run(t.Context()) == nil {
+			t.Errorf("%s: the consumer has run", name)
+		}
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // Once a consumer ends, it opens no stream that brings further messages.
 func TestNoStreamIsOpenedAtTheEnd(t *testing.T) {
 	t.Parallel()

@@ -90,8 +90,8 @@ func (c *Consumer) FailuresInARow() int64 {
 	return failures
 }
 
-// pulls returns the pulls in a row that brought nothing: those that the broker has refused, and at
-// least one while the subscription has no topic.
+// pulls returns the number of pulls in a row that the broker has refused. While the subscription has no
+// topic, the number is at least 1.
 func (m *metrics) pulls() int64 {
 	if m.noTopic.Load() {
 		return max(1, m.notPulled.Load())

@@ -8,7 +8,7 @@ import (
 const (
 	// While several tenants are active, a batch has a quarter of the waiting messages, but at least
 	// leastShared and at most sharedBatch. The batch is small, because a message waits for the
-	// transaction in hand and then for its own transaction. A transaction with 100 messages takes
+	// running transaction and then for its own transaction. A transaction with 100 messages takes
 	// some 15 ms.
 	sharedBatch, leastShared = 100, 8
 	// quantum is how many messages of a tenant are taken at most before the next tenant's turn.
@@ -21,7 +21,7 @@ const (
 // turns has the messages in hand that are in no batch yet. They leave by round robin over their
 // tenants, and the messages of one tenant leave in the order in which they came. Each tenant has a
 // part in the next batch, unless there are more tenants than a batch has messages. So a tenant's
-// next message waits only for the batch in hand, however many messages the other tenants have in
+// next message waits only for the running batch, however many messages the other tenants have in
 // hand. The budget bounds the number of messages. Only the worker goroutine uses turns.
 type turns struct {
 	// lanes has the tenants with messages. next has the same lanes in the order of their turns.

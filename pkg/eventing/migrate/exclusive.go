@@ -18,7 +18,8 @@ var lockPause = backoff.Policy{Base: 50 * time.Millisecond, Cap: time.Second}
 
 // lockName is the name of a schema's lock. Package rebuild tries the same lock when it creates its
 // tables. Without the lock, a migration and a rebuild could each look for the other one at the same
-// time, and both begin.
+// time, and both begin. The key stays hashtext, of 32 bits, because a process of an older release takes
+// the same lock at the same time.
 const lockName = `hashtext('lockstep migrate ' || current_schema())`
 
 // exclusive runs do while no other Up runs, and while no rebuild begins. It tries the lock again

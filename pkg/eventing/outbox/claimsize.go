@@ -33,34 +33,34 @@ func newClaimSize() *claimSize {
 	return &claimSize{aggregates: maxAggregates / 5, versions: minPerAggregate}
 }
 
-func (l *claimSize) limits() (aggregates, versions int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.aggregates, l.versions
+func (c *claimSize) limits() (aggregates, versions int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.aggregates, c.versions
 }
 
 // observe adapts l to the batches of a claim. It computes how many aggregates would fill a claim of
 // full size, and whether there was room for more versions. limit is the claim's limit of events.
-func (l *claimSize) observe(batches []queue.Batch, limit int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (c *claimSize) observe(batches []queue.Batch, limit int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	// more and moreBytes are the events and the bytes by which the claim would grow if the limit
 	// of versions doubled. They assume that each batch that has reached the limit has as many
 	// events again behind it.
 	events, bytes, more, moreBytes := 0, 0, 0, 0
 	for _, b := range batches {
 		events, bytes = events+len(b), bytes+b.Bytes()
-		if len(b) >= l.versions {
+		if len(b) >= c.versions {
 			more, moreBytes = more+len(b), moreBytes+b.Bytes()
 		}
 	}
 	if events > 0 {
-		l.aggregates = max(minAggregates, min(maxAggregates, claimEvents*len(batches)/events))
+		c.aggregates = max(minAggregates, min(maxAggregates, claimEvents*len(batches)/events))
 	}
 	switch {
 	case len(batches) > 1 && (events >= limit || bytes >= claimBytes):
-		l.versions = max(minPerAggregate, l.versions/2)
+		c.versions = max(minPerAggregate, c.versions/2)
 	case more > 0 && events+more <= limit && bytes+moreBytes <= claimBytes:
-		l.versions = min(maxPerAggregate, 2*l.versions)
+		c.versions = min(maxPerAggregate, 2*c.versions)
 	}
 }

@@ -211,11 +211,11 @@
 // Claims, scans and the sweep skip the events of held tenants. Instead, held tenants have turns:
 // every 20 ms a separate goroutine claims for one held tenant after the other. Such a claim looks
 // for events behind the tenant's published events, or it reads the next page of the tenant's own
-// scan. Claims and the common scans have skipped events of the tenant. The tenant's scan reads the
-// rows among which these events are. It ends at the snapshot of the last claim. The two kinds of
-// turns alternate. As long as nothing is behind the published events, more and more turns read
-// pages before the next turn looks for such events, eight at most. A turn that finds nothing leaves
-// its share of events to the next turn, and the events of other tenants wait behind that larger turn.
+// scan. Claims and the common scans have skipped events of the tenant. The tenant's scan finds these
+// events, and ends at the snapshot of the last claim. The two kinds of turns alternate. If a turn finds
+// nothing behind the published events, more turns read pages before the next turn looks there again,
+// eight at most. A turn that finds nothing leaves its share of events to the next turn, and the events
+// of other tenants wait behind that larger turn.
 //
 // A turn takes at most as many events as the tenant's rate allows, and as the tenant's share leaves
 // room for. If a turn takes fewer events than the rate allows, the tenant saves up the difference.
@@ -352,10 +352,11 @@
 // for their leases: 1 to 6 s after the kill, or when a relay starts if there was no other. It cannot see the end
 // of a process whose machine or network is gone, or that is behind a transaction pooler. Then the events leave
 // when their leases have run out, up to 20 s after the kill, and a scan has found them, up to 5 s later. In
-// either case the others take over the killed relay's row after 15 s without a heartbeat. The scan before that
+// either case another relay takes over the killed relay's row after 15 s without a heartbeat. The earlier scan
 // is for speed only. If a relay is taken for gone by mistake, its events may be sent twice, in order,
-// until its next heartbeat. A stall of the database ends the sessions of relays that live. So a relay whose own heartbeat
-// is late, or has failed, judges by the 15 s alone, until the others have had the time for one.
+// until its next heartbeat. A stall of the database ends the sessions of living relays. So if a relay's own
+// heartbeat is late or has failed, the relay judges by the 15 s alone, for as long as the other relays may
+// need for a heartbeat.
 //
 // # Consume and emit
 //

@@ -11,119 +11,119 @@ import (
 // This file has the scans that the goroutines of a relay ask for, and what the running scan skips.
 
 // scheduleScan schedules a scan that begins at from, and is due at the time at.
-func (a *followUps) scheduleScan(from datedLow, at time.Time) {
-	a.mu.Lock()
-	a.addScan(a.met.low(from), at)
-	a.mu.Unlock()
-	signal(a.wakeScans)
+func (f *followUps) scheduleScan(from datedLow, at time.Time) {
+	f.mu.Lock()
+	f.addScan(f.met.low(from), at)
+	f.mu.Unlock()
+	signal(f.wakeScans)
 }
 
 // scanFor schedules a scan that finds the events of a batch and those behind it.
-func (a *followUps) scanFor(h *leasedBatch, at time.Time) { a.scheduleScan(h.low, at) }
+func (f *followUps) scanFor(b *leasedBatch, at time.Time) { f.scheduleScan(b.low, at) }
 
 // addScan expects the lock. If a scan is scheduled already, the two become one scan, which begins
 // at the earlier snapshot and is due at the earlier time.
-func (a *followUps) addScan(from queue.TxSnapshot, at time.Time) {
-	a.scanLow, a.scanAt = queue.Earliest(a.scanLow, from), soonest(a.scanAt, at)
+func (f *followUps) addScan(from queue.TxSnapshot, at time.Time) {
+	f.scanLow, f.scanAt = queue.Earliest(f.scanLow, from), soonest(f.scanAt, at)
 }
 
 // beginScan begins the scan that is due, and returns its start.
-func (a *followUps) beginScan() datedLow {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.scanning, a.scanLow, a.scanAt = datedLow{a.scanLow, a.met.life}, "", time.Time{}
-	return a.scanning
+func (f *followUps) beginScan() datedLow {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.scanning, f.scanLow, f.scanAt = datedLow{f.scanLow, f.met.life}, "", time.Time{}
+	return f.scanning
 }
 
 // pageScanned notes the types and the tenants that a page of the scan has skipped. part is the
 // part of the table that the page has read.
-func (a *followUps) pageScanned(part queue.Cursor, skipped exclusions) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	from := a.met.low(a.scanning)
-	a.noteSkippedTypes(from, skipped.paused...)
-	a.noteSkippedPart(from, part, skipped.held)
+func (f *followUps) pageScanned(part queue.Cursor, skipped exclusions) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	from := f.met.low(f.scanning)
+	f.noteSkippedTypes(from, skipped.paused...)
+	f.noteSkippedPart(from, part, skipped.held)
 }
 
 // endScan notes that a scan is complete.
-func (a *followUps) endScan() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.scanning = datedLow{}
+func (f *followUps) endScan() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.scanning = datedLow{}
 }
 
 // search notes that the next page of the search s for events to probe a topic with is on its way. types are the topic's. Until
 // the page ends, the relay's low covers the events that it may lease. If s has no page left, or if the low for these types has
 // not covered s since the last page, s begins again. A search does not begin at the low of what is in flight, because it cannot
 // lease these events: the low of an event that the sweep has found is the beginning.
-func (a *followUps) search(s *probeScan, types []string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	low := a.lowOfLists(func(kind string) bool { return slices.Contains(types, kind) })
-	if len(s.parts) == 0 || s.low.in != a.met.life || queue.Earliest(low, s.low.at) != low {
-		s.low, s.parts, s.took = datedLow{low, a.met.life}, low.Since(), 0
+func (f *followUps) search(s *probeScan, types []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	low := f.lowOfLists(func(kind string) bool { return slices.Contains(types, kind) })
+	if len(s.parts) == 0 || s.low.in != f.met.life || queue.Earliest(low, s.low.at) != low {
+		s.low, s.parts, s.took = datedLow{low, f.met.life}, low.Since(), 0
 	}
-	a.searching = s.low
+	f.searching = s.low
 }
 
 // endSearch notes that the page of a search is complete. The events that it has found are in flight already.
-func (a *followUps) endSearch() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.searching = datedLow{}
+func (f *followUps) endSearch() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.searching = datedLow{}
 }
 
 // searchLost notes that the page of a search has no answer. It may have leased events all the same. The topic may have resumed since
 // the search began, and the scan that followed has left these events alone. So the relay skips the types once more. If they
 // are not paused any more, setPausedTypes schedules another scan.
-func (a *followUps) searchLost(types []string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.searching.at != "" {
-		a.noteSkippedTypes(a.met.low(a.searching), types...)
+func (f *followUps) searchLost(types []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.searching.at != "" {
+		f.noteSkippedTypes(f.met.low(f.searching), types...)
 	}
 }
 
 // topicResumed schedules a scan of the events of these types that the relay has skipped because their topic was paused.
-func (a *followUps) topicResumed(types []string) {
+func (f *followUps) topicResumed(types []string) {
 	resumed := func(kind string) bool { return slices.Contains(types, kind) }
-	a.mu.Lock()
-	a.scanSkippedTypes(resumed)
-	a.pausedTypes = slices.DeleteFunc(slices.Clone(a.pausedTypes), resumed)
-	a.mu.Unlock()
-	signal(a.wakeClaims)
-	signal(a.wakeScans)
+	f.mu.Lock()
+	f.scanSkippedTypes(resumed)
+	f.pausedTypes = slices.DeleteFunc(slices.Clone(f.pausedTypes), resumed)
+	f.mu.Unlock()
+	signal(f.wakeClaims)
+	signal(f.wakeScans)
 }
 
 // scanSkippedTypes expects the lock. It schedules a scan of the skipped events of these types.
-func (a *followUps) scanSkippedTypes(these func(kind string) bool) {
-	for kind, low := range a.skippedTypes {
+func (f *followUps) scanSkippedTypes(these func(kind string) bool) {
+	for kind, low := range f.skippedTypes {
 		if these(kind) {
-			a.addScan(low, time.Now())
-			delete(a.skippedTypes, kind)
+			f.addScan(low, time.Now())
+			delete(f.skippedTypes, kind)
 		}
 	}
 }
 
 // noteSkippedTypes expects the lock. It notes that the relay has skipped events of the types in
 // paused. A scan finds these events if it begins at the snapshot that is the argument from.
-func (a *followUps) noteSkippedTypes(from queue.TxSnapshot, paused ...string) {
+func (f *followUps) noteSkippedTypes(from queue.TxSnapshot, paused ...string) {
 	for _, kind := range paused {
-		a.skippedTypes[kind] = queue.Earliest(a.skippedTypes[kind], from)
+		f.skippedTypes[kind] = queue.Earliest(f.skippedTypes[kind], from)
 	}
 }
 
 // setPausedTypes records the types of paused topics. A topic may resume during a claim that
 // skips its type. Then topicResumed runs before the claim's noteSkippedTypes, and schedules no
 // scan for the type. So setPausedTypes schedules a scan of each skipped type that is no longer paused.
-func (a *followUps) setPausedTypes(paused []string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.pausedTypes = paused
-	before := len(a.skippedTypes)
-	a.scanSkippedTypes(func(kind string) bool { return !slices.Contains(paused, kind) })
-	if len(a.skippedTypes) < before {
-		signal(a.wakeScans)
+func (f *followUps) setPausedTypes(paused []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pausedTypes = paused
+	before := len(f.skippedTypes)
+	f.scanSkippedTypes(func(kind string) bool { return !slices.Contains(paused, kind) })
+	if len(f.skippedTypes) < before {
+		signal(f.wakeScans)
 	}
 }
 
@@ -135,27 +135,27 @@ type exclusions struct {
 	life                      life
 }
 
-func (a *followUps) exclusions() exclusions {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.present(a.pausedTypes)
+func (f *followUps) exclusions() exclusions {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.present(f.pausedTypes)
 }
 
 // present expects the lock. It returns the present exclusions, with these types.
-func (a *followUps) present(paused []string) exclusions {
-	return exclusions{paused, a.aliveRelays, a.heldNames(), slices.Collect(maps.Keys(a.goneRelays)), a.met.life}
+func (f *followUps) present(paused []string) exclusions {
+	return exclusions{paused, f.aliveRelays, f.heldNames(), slices.Collect(maps.Keys(f.goneRelays)), f.met.life}
 }
 
-// meetGone expects the lock. It notes the relays that a heartbeat has found gone, and reports whether some are so for the
-// first time. One that is alive again was only away: it had lost its session, and was late. The order of its events does not
-// depend on its leases.
-func (a *followUps) meetGone(gone, alive []string, now time.Time) (first bool) {
+// meetGone expects the lock. It notes the relays that a heartbeat has found gone, and reports whether it has found one of
+// them for the first time. If a gone relay is alive again, it had only lost its session, and was late. The order of its
+// events does not depend on its leases.
+func (f *followUps) meetGone(gone, alive []string, now time.Time) (first bool) {
 	for _, token := range gone {
-		_, known := a.goneRelays[token]
+		_, known := f.goneRelays[token]
 		first = first || !known
-		a.goneRelays[token] = now.Add(queue.LeaseTime)
+		f.goneRelays[token] = now.Add(queue.LeaseTime)
 	}
-	maps.DeleteFunc(a.goneRelays, func(token string, until time.Time) bool {
+	maps.DeleteFunc(f.goneRelays, func(token string, until time.Time) bool {
 		return slices.Contains(alive, token) || now.After(until)
 	})
 	return first
@@ -163,19 +163,19 @@ func (a *followUps) meetGone(gone, alive []string, now time.Time) (first bool) {
 
 // noteUnknownLeases notes that a statement that writes leases has failed. The statement may have
 // been committed nevertheless.
-func (a *followUps) noteUnknownLeases() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.expectUnknownLeases()
+func (f *followUps) noteUnknownLeases() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.expectUnknownLeases()
 }
 
 // expectUnknownLeases expects the lock. A lease that the relay does not know of is over after that time.
-func (a *followUps) expectUnknownLeases() {
-	a.unknownLeasesUntil = time.Now().Add(queue.LeaseTime + queue.Timeout)
+func (f *followUps) expectUnknownLeases() {
+	f.unknownLeasesUntil = time.Now().Add(queue.LeaseTime + queue.Timeout)
 }
 
-func (a *followUps) mayHaveUnknownLeases() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return time.Now().Before(a.unknownLeasesUntil)
+func (f *followUps) mayHaveUnknownLeases() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return time.Now().Before(f.unknownLeasesUntil)
 }

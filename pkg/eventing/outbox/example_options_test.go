@@ -6,10 +6,12 @@ import (
 	"log/slog"
 	"time"
 
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/internal/pgtest"
+	"example.com/lockstep/internal/pubsubtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/outbox"
@@ -21,9 +23,10 @@ func ExampleOptions() {
 	defer stop()
 	db := pgtest.NewExample("")
 	defer db.Close()
-	broker, client := startBroker(ctx)
+	broker := pubsubtest.NewExample(ctx, &pubsubpb.Subscription{
+		Name: subscription, Topic: topic, EnableMessageOrdering: true,
+	})
 	defer broker.Close()
-	defer client.Close()
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		return outbox.Append(ctx, tx, nil, eventing.Event{
 			ID: uuid.Must(uuid.NewV7()), AggregateType: "memo", AggregateID: "17", Type: "MemoSent",
@@ -34,7 +37,7 @@ func ExampleOptions() {
 		panic(err)
 	}
 
-	relay := outbox.NewRelay(db.Pool, client, map[string]string{"order": topic}, slog.New(slog.DiscardHandler), func() {},
+	relay := outbox.NewRelay(db.Pool, broker.Client, map[string]string{"order": topic}, slog.New(slog.DiscardHandler), func() {},
 		outbox.Options{
 			MaxAttempts:    2,
 			RefusalBackoff: backoff.Policy{Base: time.Millisecond, Cap: time.Second},

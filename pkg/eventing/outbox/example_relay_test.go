@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2"
@@ -13,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/internal/pgtest"
-	"example.com/lockstep/localpubsub"
+	"example.com/lockstep/internal/pubsubtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/outbox"
 )
@@ -31,20 +30,25 @@ func ExampleRelay() {
 	defer stop()
 	db := pgtest.NewExample("")
 	defer db.Close()
-	broker, client := startBroker(ctx)
+	broker := pubsubtest.NewExample(ctx, &pubsubpb.Subscription{
+		Name: subscription, Topic: topic, EnableMessageOrdering: true,
+	})
 	defer broker.Close()
-	defer client.Close()
 
-	relay := outbox.NewRelay(db.Pool, client, map[string]string{"order": topic},
+	relay := outbox.NewRelay(db.Pool, broker.Client, map[string]string{"order": topic},
 		slog.New(slog.DiscardHandler), func() {}, outbox.Options{Retention: 24 * time.Hour})
 	ended := make(chan error)
 	go func() { ended <- relay.Run(ctx) }()
 
 	handover := relay.Handover()
-	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+	epoch, err := outbox.NewEpoch(db.Pool).Present(ctx) // see the example of Epoch
+	if err != nil {
+		panic(err)
+	}
+	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		return handover.Append(ctx, tx, nil, eventing.Event{
 			ID: uuid.Must(uuid.NewV7()), AggregateType: "order", AggregateID: "17", Type: "OrderPlaced",
-			Version: 1, SchemaVersion: 1, Epoch: eventing.FirstEpoch, OccurredAt: time.Now().UTC(), Payload: []byte("two chairs"),
+			Version: 1, SchemaVersion: 1, Epoch: epoch, OccurredAt: time.Now().UTC(), Payload: []byte("two chairs"),
 		})
 	})
 	if err != nil {
@@ -55,7 +59,7 @@ func ExampleRelay() {
 		relay.Wake()
 	}
 
-	err = client.Subscriber(subscription).Receive(ctx, func(_ context.Context, m *pubsub.Message) {
+	err = broker.Subscriber(subscription).Receive(ctx, func(_ context.Context, m *pubsub.Message) {
 		fmt.Printf("%s of order %s: %s\n", m.Attributes[eventing.AttrEventType], m.OrderingKey, m.Data)
 		m.Ack()
 		stop()
@@ -64,27 +68,4 @@ func ExampleRelay() {
 	// Output:
 	// OrderPlaced of order 17: two chairs
 	// <nil> <nil>
-}
-
-// startBroker starts a local Pub/Sub with a topic and an ordered subscription.
-func startBroker(ctx context.Context) (*localpubsub.Server, *pubsub.Client) {
-	broker, err := localpubsub.Start(localpubsub.Options{})
-	if err != nil {
-		panic(err)
-	}
-	os.Setenv("PUBSUB_EMULATOR_HOST", broker.Addr())
-	client, err := pubsub.NewClient(ctx, "demo")
-	if err != nil {
-		panic(err)
-	}
-	if _, err = client.TopicAdminClient.CreateTopic(ctx, &pubsubpb.Topic{Name: topic}); err != nil {
-		panic(err)
-	}
-	_, err = client.SubscriptionAdminClient.CreateSubscription(ctx, &pubsubpb.Subscription{
-		Name: subscription, Topic: topic, EnableMessageOrdering: true,
-	})
-	if err != nil {
-		panic(err)
-	}
-	return broker, client
 }

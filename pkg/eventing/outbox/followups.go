@@ -38,8 +38,9 @@ type followUps struct {
 	// skippedTypes does not cover the search any more.
 	searching datedLow
 	// skippedTypes has the aggregate types of which the relay has skipped events, or handed them back, because their topic
-	// was paused. The snapshot of a type is the start of the scan that is due when its topic resumes. Topics do not share
-	// it: otherwise each resume of a topic would scan from the beginning of another one's pause.
+	// was paused. The snapshot of a type is the start of the scan that is due when its topic resumes. Each type has a
+	// snapshot of its own. With a common snapshot each resume of a topic would scan from the beginning of another topic's
+	// pause.
 	skippedTypes map[string]queue.TxSnapshot
 	// held are the tenants that wait for turns. The tenant with the next turn comes first. The
 	// published versions of held tenants are not in the field published.
@@ -49,12 +50,12 @@ type followUps struct {
 	// pausedTypes are the aggregate types of paused topics. aliveRelays are the other
 	// relays' tokens.
 	pausedTypes, aliveRelays []string
-	// goneRelays are the relays whose processes have ended. This relay ignores their leases until the time, when the
-	// leases are over in any case.
+	// goneRelays are the relays whose processes have ended. This relay ignores the leases of a gone relay until the
+	// time in the map. Then the leases are over in any case.
 	goneRelays map[string]time.Time
-	// unknownLeasesUntil is the time until which this relay may have leases that it does not
-	// know of, because it does not know whether a failed claim was committed, or because a failover has
-	// undone the statement that ended a lease.
+	// unknownLeasesUntil is the time until which this relay may have leases that it does not know of.
+	// There are two causes. A failed claim may have been committed. A failover may have undone the
+	// statement that ended a lease.
 	unknownLeasesUntil time.Time
 	// wakeClaims wakes the claim loop, wakeScans wakes the scan loop, and wakeTurns wakes the turn
 	// loop.
@@ -83,57 +84,57 @@ const (
 
 // settled notes the follow-ups of results that have been written. The batches of the results
 // are still in flight. followed says that Settle saw an event behind a published one.
-func (a *followUps) settled(written []*unsettled, followed bool) {
+func (f *followUps) settled(written []*unsettled, followed bool) {
 	now := time.Now()
 	claimAt := now.Add(followUpDelay)
 	if followed {
 		claimAt = now
 	}
-	a.mu.Lock()
+	f.mu.Lock()
 	for _, u := range written {
-		a.follow(u, now, claimAt)
+		f.follow(u, now, claimAt)
 	}
-	a.dropExcess()
-	a.mu.Unlock()
-	signal(a.wakeClaims)
-	signal(a.wakeScans)
+	f.dropExcess()
+	f.mu.Unlock()
+	signal(f.wakeClaims)
+	signal(f.wakeScans)
 }
 
 // follow expects the lock. It notes the follow-up of one result.
-func (a *followUps) follow(u *unsettled, now, claimAt time.Time) {
+func (f *followUps) follow(u *unsettled, now, claimAt time.Time) {
 	s := u.settlement
-	low, lowBehind := a.met.low(u.batch.low), a.met.low(u.batch.lowBehind)
+	low, lowBehind := f.met.low(u.batch.low), f.met.low(u.batch.lowBehind)
 	switch {
 	case s.Failure != nil && s.Failure.Park: // the aggregate waits for an operator
 	case s.Failure != nil:
-		a.retryAt = soonest(a.retryAt, now.Add(s.Failure.RetryIn))
+		f.retryAt = soonest(f.retryAt, now.Add(s.Failure.RetryIn))
 	case s.Published > 0:
 		if s.Published < len(s.Batch) {
 			lowBehind = low
 		}
 		p := followUp{s.Batch[:s.Published].Last(), lowBehind, s.Batch.Tenant()}
-		if h := a.heldTenant(p.tenant); h != nil {
+		if h := f.heldTenant(p.tenant); h != nil {
 			if claimAt.After(now) {
 				claimAt = now.Add(heldFollowUpDelay)
 			}
 			h.follow(p, claimAt)
 			return
 		}
-		a.published.add(p, claimAt)
-	case s.Batch[0].Retry && u.batch.low.in == a.met.life: // the batch was handed back, and ClaimRetries finds it at once
-		a.retryAt = soonest(a.retryAt, now)
-	case slices.Contains(a.pausedTypes, s.Batch[0].AggregateType):
-		a.noteSkippedTypes(low, s.Batch[0].AggregateType)
+		f.published.add(p, claimAt)
+	case s.Batch[0].Retry && u.batch.low.in == f.met.life: // the batch was handed back, and ClaimRetries finds it at once
+		f.retryAt = soonest(f.retryAt, now)
+	case slices.Contains(f.pausedTypes, s.Batch[0].AggregateType):
+		f.noteSkippedTypes(low, s.Batch[0].AggregateType)
 	default:
-		a.addScan(low, now)
+		f.addScan(low, now)
 	}
 }
 
 // dropExcess expects the lock. It drops versions beyond the bound, and schedules a scan that
 // finds the events behind them.
-func (a *followUps) dropExcess() {
-	if low := a.published.dropExcess(); low != "" {
-		a.addScan(low, time.Now())
+func (f *followUps) dropExcess() {
+	if low := f.published.dropExcess(); low != "" {
+		f.addScan(low, time.Now())
 	}
 }
 
@@ -149,11 +150,11 @@ type toClaim struct {
 // take returns the input of a claim of new events that leaves out the types in paused. It has up to n
 // published versions, the oldest first. The caller ends the claim with claimed or giveBack. Until then the
 // relay's low covers the events that the claim looks for.
-func (a *followUps) take(n int, paused ...string) toClaim {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	todo := toClaim{a.present(paused), a.seen, a.published.take(n)}
-	a.published.takenLow = queue.Earliest(a.published.takenLow, a.seen)
+func (f *followUps) take(n int, paused ...string) toClaim {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	todo := toClaim{f.present(paused), f.seen, f.published.take(n)}
+	f.published.takenLow = queue.Earliest(f.published.takenLow, f.seen)
 	return todo
 }
 
@@ -162,53 +163,54 @@ func (a *followUps) take(n int, paused ...string) toClaim {
 // the held tenants, and events of paused types. A scan from the snapshot from finds the
 // events of these types. If the claim was sent in a former life of the server, its
 // snapshot means nothing here, and the same scan finds the events that the claim should have found.
-func (a *followUps) claimed(c queue.Claimed, taken toClaim, from queue.TxSnapshot) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	from = a.met.low(datedLow{from, taken.life})
-	a.noteSkippedTenants(a.met.low(datedLow{taken.seen, taken.life}), taken.held)
-	a.noteSkippedTypes(from, taken.paused...)
-	a.published.giveBack(nil)
-	if a.met.life == taken.life {
-		a.seen = c.Seen
+func (f *followUps) claimed(c queue.Claimed, taken toClaim, from queue.TxSnapshot) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	from = f.met.low(datedLow{from, taken.life})
+	f.noteSkippedTenants(f.met.low(datedLow{taken.seen, taken.life}), taken.held)
+	f.noteSkippedTypes(from, taken.paused...)
+	f.published.giveBack(nil)
+	if f.met.life == taken.life {
+		f.seen = c.Seen
 	} else {
-		a.addScan(from, time.Now().Add(jittered(scanEvery)))
-		signal(a.wakeScans)
+		f.addScan(from, time.Now().Add(jittered(scanEvery)))
+		signal(f.wakeScans)
 	}
 }
 
-// hasLeft reports whether a claim may have left events that no living relay takes care of, because it
-// skipped them. alive are the relays whose leases the claim has ignored. If one of them has died or ended
-// during the claim, this relay may have taken it over already, and scanned before the claim: an event with
-// that relay's lease that was committed in between is seen by the claim alone.
-func (a *followUps) hasLeft(c queue.Claimed, alive []string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// hasLeft reports whether a claim may have left events that no living relay takes care of, because the
+// claim skipped them. alive are the relays whose leases the claim has ignored. If a relay in alive has
+// ended during the claim, this relay may have taken it over already, and scanned before the claim. If an
+// event with the ended relay's lease was committed between the scan and the claim, only the claim has
+// seen the event.
+func (f *followUps) hasLeft(c queue.Claimed, alive []string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	return c.Skipped ||
-		slices.ContainsFunc(alive, func(token string) bool { return !slices.Contains(a.aliveRelays, token) })
+		slices.ContainsFunc(alive, func(token string) bool { return !slices.Contains(f.aliveRelays, token) })
 }
 
 // relays returns the number of living relays.
-func (a *followUps) relays() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return len(a.aliveRelays) + 1
+func (f *followUps) relays() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.aliveRelays) + 1
 }
 
 // giveBack ends a failed claim that take has started.
-func (a *followUps) giveBack(taken toClaim) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.published.giveBack(taken.after)
-	a.dropExcess()
+func (f *followUps) giveBack(taken toClaim) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.published.giveBack(taken.after)
+	f.dropExcess()
 }
 
 // forgetRetries clears the due time of the retries that were postponed so far. The caller is
 // about to claim them.
-func (a *followUps) forgetRetries() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.retryAt = time.Time{}
+func (f *followUps) forgetRetries() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.retryAt = time.Time{}
 }
 
 // dueTimes is the input of the schedules.
@@ -220,10 +222,10 @@ type dueTimes struct {
 	retriesWait     bool      // no retry may be claimed, because too many are on their way to the broker
 }
 
-func (a *followUps) due() dueTimes {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return dueTimes{registered: a.seen != "", claimAt: a.published.dueAt, scanAt: a.scanAt, retryAt: a.retryAt, held: len(a.held) > 0}
+func (f *followUps) due() dueTimes {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return dueTimes{registered: f.seen != "", claimAt: f.published.dueAt, scanAt: f.scanAt, retryAt: f.retryAt, held: len(f.held) > 0}
 }
 
 // soonest returns the earlier of two times. A zero time counts as none.

@@ -193,11 +193,11 @@ func (r *Relay) open(ctx context.Context, h *Handover, events []eventing.Event) 
 // open adds a handover to those that are open, unless the relay does not run, the event's tenant is
 // held, or there is no room. A heartbeat computes the relay's low under the same lock. So a low that
 // leaves this handover out is not later than the handover's own low.
-func (a *followUps) open(h *Handover, f *inFlight) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	h.low = datedLow{a.seen, a.met.life}
-	return a.seen != "" && a.heldTenant(h.event.Tenant()) == nil && f.open(h)
+func (f *followUps) open(h *Handover, inFlight *inFlight) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	h.low = datedLow{f.seen, f.met.life}
+	return f.seen != "" && f.heldTenant(h.event.Tenant()) == nil && inFlight.open(h)
 }
 
 // accept sends the committed event of a handover to the publishers. It returns false if the event's
@@ -217,8 +217,8 @@ func (r *Relay) accept(h *Handover) bool {
 
 // isOver reports whether the lease of a handover is over, and no claim runs that began earlier. From then
 // on a claim finds the event if its transaction commits. clock must have been read after the lease ended
-// by the clock of this process. Only such a reading shows that the database's clock was set back, which
-// makes the lease last longer.
+// by the clock of this process. An earlier reading would not show that the database's clock was set back
+// meanwhile. If the clock was set back, the lease lasts longer.
 func (h *Handover) isOver(now time.Time, clock queue.Clock) bool {
 	return now.Sub(h.opened) > handoverTime && clock.Answered.Sub(h.opened) > queue.LeaseTime &&
 		clock.At(now).Sub(h.since) > handoverTime

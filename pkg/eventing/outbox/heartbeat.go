@@ -33,10 +33,10 @@ func (r *Relay) register(ctx context.Context, s *claimSchedule) {
 }
 
 // goneIn returns HeartbeatResult.GoneIn of the last heartbeat, or zero if that had no answer.
-func (g *registration) goneIn() time.Duration {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.last.GoneIn
+func (r *registration) goneIn() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last.GoneIn
 }
 
 // nextHeartbeat returns the pause before the next heartbeat. It is shorter if a relay may be gone then: its events wait for that.
@@ -98,23 +98,23 @@ func (r *Relay) deregister(closing context.Context) {
 // a list stays in flight. If a version has left a list, the events that were claimed behind the
 // version are in flight already. Two separate reads could miss a batch that moves twice between the
 // reads.
-func (a *followUps) low(f *inFlight) queue.TxSnapshot {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return queue.Earliest(a.lowOfLists(func(string) bool { return true }), f.low(a.met))
+func (f *followUps) low(inFlight *inFlight) queue.TxSnapshot {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return queue.Earliest(f.lowOfLists(func(string) bool { return true }), inFlight.low(f.met))
 }
 
-// lowOfLists expects the lock. It returns a snapshot that saw none of the unfinished events, except those in flight, and those of
-// paused topics that are of other types than these.
-func (a *followUps) lowOfLists(these func(kind string) bool) queue.TxSnapshot {
-	low := queue.Earliest(a.seen, a.published.low(), a.scanLow, a.met.low(a.scanning), a.met.low(a.searching))
-	for kind, skipped := range a.skippedTypes {
+// lowOfLists expects the lock. It returns a snapshot that saw none of the unfinished events. The snapshot may have seen
+// events in flight. It may also have seen skipped events of paused topics, if these returns false for their type.
+func (f *followUps) lowOfLists(these func(kind string) bool) queue.TxSnapshot {
+	low := queue.Earliest(f.seen, f.published.low(), f.scanLow, f.met.low(f.scanning), f.met.low(f.searching))
+	for kind, skipped := range f.skippedTypes {
 		if these(kind) {
 			low = queue.Earliest(low, skipped)
 		}
 	}
-	for _, h := range a.held {
-		low = queue.Earliest(low, h.lowest(a.met))
+	for _, h := range f.held {
+		low = queue.Earliest(low, h.lowest(f.met))
 	}
 	return low
 }
@@ -123,36 +123,36 @@ func (a *followUps) lowOfLists(these func(kind string) bool) queue.TxSnapshot {
 // or of no relay, it scans for them. restart says that the relay's row is new, or that the database's
 // server has changed since the heartbeat before. Then the scan begins at b.Low, which covers the relay's own
 // unfinished events, too.
-func (a *followUps) heartbeatWritten(b queue.HeartbeatResult, restart bool) {
-	a.mu.Lock()
-	a.aliveRelays = b.Alive
-	if a.meetGone(b.Gone, b.Alive, time.Now()) && b.GoneLow != "" {
-		a.addScan(b.GoneLow, time.Now())
+func (f *followUps) heartbeatWritten(b queue.HeartbeatResult, restart bool) {
+	f.mu.Lock()
+	f.aliveRelays = b.Alive
+	if f.meetGone(b.Gone, b.Alive, time.Now()) && b.GoneLow != "" {
+		f.addScan(b.GoneLow, time.Now())
 	}
 	from := b.Inherited
 	if restart {
-		if a.seen != "" {
-			a.expectUnknownLeases()
+		if f.seen != "" {
+			f.expectUnknownLeases()
 		}
 		from = b.Low
-		a.meet(b)
+		f.meet(b)
 	}
 	if from != "" {
-		a.addScan(from, time.Now())
+		f.addScan(from, time.Now())
 	}
-	a.mu.Unlock()
-	signal(a.wakeClaims)
-	signal(a.wakeScans)
+	f.mu.Unlock()
+	signal(f.wakeClaims)
+	signal(f.wakeScans)
 }
 
 // meet expects the lock. It begins again on another server, or for the first time. The caller schedules the scan that
-// begins at the floor, which replaces all lists: it finds the events, or notes again that it skips them.
-func (a *followUps) meet(b queue.HeartbeatResult) {
-	a.met, a.seen = meeting{lifeOf(b.Server), b.Low}, b.Seen
-	a.scanLow = ""
-	clear(a.skippedTypes)
-	a.published.restart(b.Low)
-	for _, h := range a.held {
+// begins at the floor. This scan replaces all lists, because it finds their events, or notes again that it skips them.
+func (f *followUps) meet(b queue.HeartbeatResult) {
+	f.met, f.seen = meeting{lifeOf(b.Server), b.Low}, b.Seen
+	f.scanLow = ""
+	clear(f.skippedTypes)
+	f.published.restart(b.Low)
+	for _, h := range f.held {
 		h.restart(b.Low)
 	}
 }

@@ -78,30 +78,30 @@ func (h *heldTenant) restart(floor queue.TxSnapshot) {
 
 // hold makes tenants wait for turns. Claims that are already running do not skip the events of
 // these tenants.
-func (a *followUps) hold(tenants []string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (f *followUps) hold(tenants []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for _, name := range tenants {
-		if a.heldTenant(name) != nil || len(a.held) >= maxHeld {
+		if f.heldTenant(name) != nil || len(f.held) >= maxHeld {
 			continue
 		}
 		now := time.Now()
 		h := &heldTenant{name: name, behindAt: now, saved: savings{at: now}}
-		a.published.list = slices.DeleteFunc(a.published.list, func(p followUp) bool {
+		f.published.list = slices.DeleteFunc(f.published.list, func(p followUp) bool {
 			if p.tenant == name {
 				h.follow(p, h.behindAt)
 			}
 			return p.tenant == name
 		})
-		a.held = append(a.held, h)
+		f.held = append(f.held, h)
 	}
-	signal(a.wakeTurns)
+	signal(f.wakeTurns)
 }
 
 // heldTenant returns the held tenant with this name, or nil if the tenant is not held. It expects
 // the lock.
-func (a *followUps) heldTenant(name string) *heldTenant {
-	for _, h := range a.held {
+func (f *followUps) heldTenant(name string) *heldTenant {
+	for _, h := range f.held {
 		if h.name == name {
 			return h
 		}
@@ -110,16 +110,16 @@ func (a *followUps) heldTenant(name string) *heldTenant {
 }
 
 // heldTenants returns how many tenants are held.
-func (a *followUps) heldTenants() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return len(a.held)
+func (f *followUps) heldTenants() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.held)
 }
 
 // heldNames expects the lock.
-func (a *followUps) heldNames() []string {
-	names := make([]string, len(a.held))
-	for i, h := range a.held {
+func (f *followUps) heldNames() []string {
+	names := make([]string, len(f.held))
+	for i, h := range f.held {
 		names[i] = h.name
 	}
 	return names
@@ -128,13 +128,13 @@ func (a *followUps) heldNames() []string {
 // noteSkippedTenants expects the lock. It notes that a claim has skipped these tenants' events.
 // The snapshot from saw none of the skipped events. If a tenant was released during the claim,
 // noteSkippedTenants schedules a scan for all tenants, which finds the tenant's events.
-func (a *followUps) noteSkippedTenants(from queue.TxSnapshot, tenants []string) {
+func (f *followUps) noteSkippedTenants(from queue.TxSnapshot, tenants []string) {
 	for _, name := range tenants {
-		if h := a.heldTenant(name); h != nil {
+		if h := f.heldTenant(name); h != nil {
 			h.low = queue.Earliest(h.low, from)
 		} else {
-			a.addScan(from, time.Now())
-			signal(a.wakeScans)
+			f.addScan(from, time.Now())
+			signal(f.wakeScans)
 		}
 	}
 }
@@ -142,13 +142,13 @@ func (a *followUps) noteSkippedTenants(from queue.TxSnapshot, tenants []string) 
 // noteSkippedPart expects the lock. It notes that the scan for all tenants from the snapshot from has skipped these
 // tenants' events in a part of the table. So a tenant's own scan reads only the parts in which its
 // events were skipped, and reads each of these parts once.
-func (a *followUps) noteSkippedPart(from queue.TxSnapshot, part queue.Cursor, tenants []string) {
+func (f *followUps) noteSkippedPart(from queue.TxSnapshot, part queue.Cursor, tenants []string) {
 	for _, name := range tenants {
-		if h := a.heldTenant(name); h != nil {
+		if h := f.heldTenant(name); h != nil {
 			h.skipped, h.skippedLow = queue.Join(h.skipped, part), queue.Earliest(h.skippedLow, from)
 		} else {
-			a.addScan(from, time.Now())
-			signal(a.wakeScans)
+			f.addScan(from, time.Now())
+			signal(f.wakeScans)
 		}
 	}
 }
@@ -157,14 +157,14 @@ func (a *followUps) noteSkippedPart(from queue.TxSnapshot, part queue.Cursor, te
 // active. If shared is false, releaseCaughtUp releases all held tenants. Claims then take the
 // events of released tenants again, and a scan for all tenants finds the events that were skipped.
 // Only the goroutine of the turns calls releaseCaughtUp, so no turn is running meanwhile.
-func (a *followUps) releaseCaughtUp(f *inFlight, shared bool, now time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, h := range slices.Clone(a.held) {
+func (f *followUps) releaseCaughtUp(inFlight *inFlight, shared bool, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, h := range slices.Clone(f.held) {
 		idle := h.began && len(h.parts) == 0 && len(h.published.list) == 0 &&
-			!f.has(func(b queue.Batch) bool { return b.Tenant() == h.name })
+			!inFlight.has(func(b queue.Batch) bool { return b.Tenant() == h.name })
 		if !shared || idle || h.began && len(h.parts) == 0 && now.Sub(h.behindAt) > caughtUpFor {
-			a.release(h)
+			f.release(h)
 		}
 	}
 }
@@ -177,17 +177,17 @@ func (h *heldTenant) follow(p followUp, at time.Time) {
 
 // release expects the lock. It ends the holding of a tenant, and passes the tenant's follow-ups
 // to the claims and scans for all tenants.
-func (a *followUps) release(h *heldTenant) {
-	a.held = slices.DeleteFunc(a.held, func(other *heldTenant) bool { return other == h })
-	if low := h.lowOfScans(a.met); low != "" {
-		a.addScan(low, time.Now())
-		signal(a.wakeScans)
+func (f *followUps) release(h *heldTenant) {
+	f.held = slices.DeleteFunc(f.held, func(other *heldTenant) bool { return other == h })
+	if low := h.lowOfScans(f.met); low != "" {
+		f.addScan(low, time.Now())
+		signal(f.wakeScans)
 	}
 	if len(h.published.list) > 0 {
 		for _, p := range h.published.list {
-			a.published.add(p, time.Now())
+			f.published.add(p, time.Now())
 		}
-		a.dropExcess()
-		signal(a.wakeClaims)
+		f.dropExcess()
+		signal(f.wakeClaims)
 	}
 }

@@ -12,9 +12,9 @@ import (
 )
 
 // holdSaved holds a tenant that has saved up what it may.
-func (a *followUps) holdSaved(name string) {
-	a.hold([]string{name})
-	a.heldTenant(name).saved.events = tenantEvents
+func (f *followUps) holdSaved(name string) {
+	f.hold([]string{name})
+	f.heldTenant(name).saved.events = tenantEvents
 }
 
 // The low of a relay covers what held tenants have left, wherever that stands.

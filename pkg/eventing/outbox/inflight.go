@@ -27,10 +27,10 @@ type leasedBatch struct {
 	// answered says that the broker has answered, and again that a claim has found the batch while it
 	// was in flight. The lock of inFlight guards both.
 	answered, again bool
-	// low is a low of the aggregate's pending events, and lowBehind one of those behind the batch. If the
-	// batch begins with a retry, both are the snapshot of the claim, because the events that the claim saw
-	// need no scan: relays find the retry by its retry time, and Settle makes the event behind the retry
-	// a retry, too.
+	// low is a low of the aggregate's pending events. lowBehind is a low of the pending events behind the
+	// batch. If the batch begins with a retry, both are the snapshot of the claim, because the events that
+	// the claim saw need no scan. Relays find the retry by its retry time, and Settle makes the event behind
+	// the retry a retry, too.
 	low, lowBehind datedLow
 
 	mu sync.Mutex
@@ -42,25 +42,25 @@ type leasedBatch struct {
 }
 
 // validFor reports whether the lease lasts for d from now.
-func (h *leasedBatch) validFor(d time.Duration) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return time.Now().Add(d).Before(h.leaseUntil)
+func (b *leasedBatch) validFor(d time.Duration) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return time.Now().Add(d).Before(b.leaseUntil)
 }
 
-func (h *leasedBatch) extend(until time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.leaseUntil = until
+func (b *leasedBatch) extend(until time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.leaseUntil = until
 }
 
 // renewed extends the lease by a statement that was sent at that time, unless the lease was over by then. Another relay may have
 // had the event in between, and an operator may have skipped it. So the batch is not sent any more.
-func (h *leasedBatch) renewed(sent time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if sent.Before(h.leaseUntil) {
-		h.leaseUntil = sent.Add(queue.LeaseTime)
+func (b *leasedBatch) renewed(sent time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if sent.Before(b.leaseUntil) {
+		b.leaseUntil = sent.Add(queue.LeaseTime)
 	}
 }
 
@@ -164,33 +164,33 @@ func (f *inFlight) add(c claimResult) []*leasedBatch {
 
 // remove removes a settled batch and returns true. The caller then signals the room. If a claim has
 // found the batch again, remove returns false, and keeps the batch until the next call.
-func (f *inFlight) remove(h *leasedBatch) bool {
+func (f *inFlight) remove(b *leasedBatch) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if h.again {
-		h.again = false
+	if b.again {
+		b.again = false
 		return false
 	}
-	delete(f.batches, h.events.Head())
-	f.account(h, -1)
+	delete(f.batches, b.events.Head())
+	f.account(b, -1)
 	return true
 }
 
 // account expects the lock. It adds a batch to the totals if sign is 1, and subtracts the batch if
 // sign is -1.
-func (f *inFlight) account(h *leasedBatch, sign int) {
-	if h.candidate {
+func (f *inFlight) account(b *leasedBatch, sign int) {
+	if b.candidate {
 		f.candidates += sign
 		return
 	}
-	f.events += sign * len(h.events)
-	f.bytes += sign * h.events.Bytes()
-	tenant := h.events.Tenant()
-	if f.leased[tenant] += sign * len(h.events); f.leased[tenant] == 0 {
+	f.events += sign * len(b.events)
+	f.bytes += sign * b.events.Bytes()
+	tenant := b.events.Tenant()
+	if f.leased[tenant] += sign * len(b.events); f.leased[tenant] == 0 {
 		delete(f.leased, tenant)
 	}
-	if !h.answered {
-		f.accountSending(h, sign)
+	if !b.answered {
+		f.accountSending(b, sign)
 	}
 }
 

@@ -38,13 +38,14 @@ const withNewest = `
 // o. For any other event the expression calls outbox_refuses or outbox_refuses_epoch, which raises an
 // error. The check is not a function, because a function in PL/pgSQL took a third of an event's cost.
 // If the newest row was written before the column gapless existed, the purge may have deleted versions
-// after it. So behind such a row any later version is accepted.
+// after the row. So any later version is accepted behind the row.
 const follows = `CASE WHEN ` + isPresent + ` THEN
 			CASE WHEN o.newest IS NULL OR o.newest = e.version - 1 OR NOT o.exact AND o.newest < e.version THEN true
 			     ELSE outbox_refuses(e.aggregate_type, e.aggregate_id, e.version, o.newest) END END`
 
-// firstFollows is follows for the first one of several events of an aggregate, and true for the others. It has a
-// subquery in place of the join: the server plans the statement at each call, and a join takes 20 µs more.
+// firstFollows is follows for the first of several events of an aggregate, and true for the later events. It
+// has a subquery in place of the join, because the server plans the statement at each call, and a join
+// takes 20 µs more.
 const firstFollows = `CASE WHEN NOT e.first THEN true WHEN ` + isPresent + ` THEN coalesce((
 			SELECT CASE WHEN o.version = e.version - 1 OR NOT o.gapless AND o.version < e.version THEN true
 			            ELSE outbox_refuses(e.aggregate_type, e.aggregate_id, e.version, o.version) END` + newest + `), true) END`
@@ -114,7 +115,7 @@ func maybe(id uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: id !
 // insertOne. For two events it costs less than two calls of insertOne.
 //
 // A statement does not see the rows that it inserts. So the database checks only the first event
-// of each aggregate, and inSequence has checked the others.
+// of each aggregate, and inSequence has checked the later events.
 func insertMany(b *pgx.Batch, events []eventing.Event, first []bool) {
 	n := len(events)
 	ids, sources, previous := make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]pgtype.UUID, n)

@@ -26,10 +26,10 @@ const (
 )
 
 // meetsAnotherServer makes the relay meet another server, and completes the scan of the meeting.
-func (a *followUps) meetsAnotherServer() {
-	a.heartbeatWritten(queue.HeartbeatResult{Low: newFloor, Seen: "9:9:", Server: firstServer.Add(time.Hour)}, true)
-	a.beginScan()
-	a.endScan()
+func (f *followUps) meetsAnotherServer() {
+	f.heartbeatWritten(queue.HeartbeatResult{Low: newFloor, Seen: "9:9:", Server: firstServer.Add(time.Hour)}, true)
+	f.beginScan()
+	f.endScan()
 }
 
 // Work that was begun in a former life of the server is covered by the snapshot with which the relay has begun the present one.

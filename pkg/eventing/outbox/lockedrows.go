@@ -16,14 +16,14 @@ const (
 )
 
 // lockedRows notes since when claims have met rows of pending events that another session has locked.
-// Such a claim waits for no lock, so neither Postgres nor a failure shows why the events do not leave.
+// A claim waits for no lock, so neither Postgres nor a failure shows why the events do not leave.
 type lockedRows struct{ since, saidAt time.Time }
 
 // isLocked reports whether a claim has met a locked row. Skipped rows without a lease are locked, unless
 // the claim was cut off by its limits. Then it has skipped rows that the next claim takes.
 func isLocked(c queue.Claimed) bool { return c.Skipped && !c.Truncated && c.FreeIn == 0 }
 
-// met notes whether a claim has met such rows, and reports whether the log should say so.
+// met notes whether a claim has met locked rows, and reports whether a log line is due.
 func (l *lockedRows) met(now time.Time, locked bool) (say bool) {
 	switch {
 	case !locked:

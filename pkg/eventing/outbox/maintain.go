@@ -86,8 +86,8 @@ type backlogReading struct {
 	failures int
 }
 
-func (s *backlogReading) known() int64 {
-	if s.failures > 0 || s.at.IsZero() || time.Since(s.at) > staleAfter {
+func (r *backlogReading) known() int64 {
+	if r.failures > 0 || r.at.IsZero() || time.Since(r.at) > staleAfter {
 		return 0
 	}
 	return 1
@@ -96,11 +96,11 @@ func (s *backlogReading) known() int64 {
 // grown returns age, which is an age at the time of the reading. While the backlog is unknown,
 // grown adds the time since the reading. An age of 0 stays 0, because the reading found no event that
 // waits.
-func (s *backlogReading) grown(age time.Duration) time.Duration {
-	if age == 0 || s.known() == 1 {
+func (r *backlogReading) grown(age time.Duration) time.Duration {
+	if age == 0 || r.known() == 1 {
 		return age
 	}
-	return age + time.Since(s.at)
+	return age + time.Since(r.at)
 }
 
 // watchBacklog reads the backlog for the metrics again and again until ctx ends. Each read has its
@@ -116,8 +116,8 @@ func (r *Relay) watchBacklog(ctx context.Context) {
 // pause returns the pause after a reading. The more relays are alive, the longer it is. A reading that
 // failed may have waited for a database that was away. The next one follows soon, because the ages in the
 // metrics grow until then. If that one fails, too, the table may be too large for a reading.
-func (s *backlogReading) pause(took time.Duration, relays int) time.Duration {
-	if s.failures == 1 {
+func (r *backlogReading) pause(took time.Duration, relays int) time.Duration {
+	if r.failures == 1 {
 		return watchEvery
 	}
 	return min(watchLeast, max(watchEvery, watchShare*time.Duration(relays)*took))

@@ -111,8 +111,8 @@ type Pause struct {
 	Failures int
 }
 
-// observeRefusals calls OnRefused for each refusal in written. written has all results of a
-// settling statement except those that it skipped because a row was locked.
+// observeRefusals calls OnRefused for each refusal in written. written has the results of a settling
+// statement. It lacks the results that the statement skipped, because a row was locked.
 func (r *Relay) observeRefusals(ctx context.Context, written []*unsettled) {
 	if r.options.OnRefused == nil {
 		return

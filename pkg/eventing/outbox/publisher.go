@@ -65,23 +65,23 @@ type report struct {
 	ended     time.Time
 }
 
-// publish sends the events of h in version order, in as few requests as the limits allow. It
+// publish sends the events of b in version order, in as few requests as the limits allow. It
 // starts a request only after the request before was acknowledged, and stops at the first
 // failure. It starts no request after ctx has ended, if pause does not admit the batch, or if
 // the lease may end before the request does. flying is the context of requests in flight.
-func (p publisher) publish(ctx, flying context.Context, h *leasedBatch, pause *topicPause) (rep report) {
+func (p publisher) publish(ctx, flying context.Context, b *leasedBatch, pause *topicPause) (rep report) {
 	start := time.Now()
 	defer func() {
 		rep.ended = time.Now()
 		rep.took = rep.ended.Sub(start)
 	}()
-	batch := h.events
+	batch := b.events
 	topic, ok := p.topics[batch[0].AggregateType]
 	if !ok {
 		return report{refused: true, err: fmt.Errorf("no topic for aggregate type %q", batch[0].AggregateType)}
 	}
 	for most := maxRequestMessages; len(batch) > 0; {
-		if ctx.Err() != nil || !pause.admits(h.probe) || !h.validFor(publishTimeout) {
+		if ctx.Err() != nil || !pause.admits(b.probe) || !b.validFor(publishTimeout) {
 			return rep
 		}
 		n := min(most, fitting(batch))
@@ -163,22 +163,22 @@ func isTopicFault(err error) bool {
 
 // send publishes a batch. If the batch has a topic, send passes the result to the topic's pause.
 // ctx and flying are as in publish.
-func (r *Relay) send(ctx, flying context.Context, h *leasedBatch) report {
-	if h.unresolved != nil {
+func (r *Relay) send(ctx, flying context.Context, b *leasedBatch) report {
+	if b.unresolved != nil {
 		return report{}
 	}
-	p := r.pauses[h.events[0].AggregateType]
-	rep := r.publisher.publish(ctx, flying, h, p)
+	p := r.pauses[b.events[0].AggregateType]
+	rep := r.publisher.publish(ctx, flying, b, p)
 	if p != nil {
-		r.updatePause(ctx, flying, p, h, &rep)
+		r.updatePause(ctx, flying, p, b, &rep)
 	}
 	return rep
 }
 
 // updatePause passes the result of a batch to its topic's pause. If a refusal is the topic's
 // fault, updatePause changes rep so that it counts as an outage.
-func (r *Relay) updatePause(ctx, flying context.Context, p *topicPause, h *leasedBatch, rep *report) {
-	key := h.events[0].Key()
+func (r *Relay) updatePause(ctx, flying context.Context, p *topicPause, b *leasedBatch, rep *report) {
+	key := b.events[0].Key()
 	if rep.published > 0 && p.succeeded(key) {
 		r.log.InfoContext(ctx, "relay goes on", "topic", p.topic)
 		r.followUps.topicResumed(p.types)
@@ -186,15 +186,15 @@ func (r *Relay) updatePause(ctx, flying context.Context, p *topicPause, h *lease
 	paused := false
 	switch {
 	case rep.refused:
-		v := p.refusal(key, h.probe)
+		v := p.refusal(key, b.probe)
 		rep.refused, rep.wait, paused = v.onEvent, v.wait, v.paused
 		if v.resumed {
 			r.followUps.topicResumed(p.types)
 		}
 	case rep.err != nil && flying.Err() == nil:
-		rep.wait, paused = p.failed(rep.err, h.probe)
-	case rep.published == 0 && h.probe != 0:
-		p.postpone(h.probe, 0)
+		rep.wait, paused = p.failed(rep.err, b.probe)
+	case rep.published == 0 && b.probe != 0:
+		p.postpone(b.probe, 0)
 	}
 	if paused {
 		r.reportPause(ctx, p, rep.err)

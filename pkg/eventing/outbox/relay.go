@@ -125,8 +125,11 @@ func NewRelay(
 
 // Wake makes this relay claim now, and makes the relays of other processes claim soon. Call Wake
 // after the commit of a transaction that appended events, unless [Handover.Committed] has returned true.
-// Wake never blocks. It is only a hint, because relays also poll.
+// Wake never blocks. It is only a hint, because relays also poll. If r is nil, Wake does nothing.
 func (r *Relay) Wake() {
+	if r == nil {
+		return
+	}
 	signal(r.wakeups)
 	r.notifier.Publish("") // without keys, because a relay claims all new events
 }

@@ -46,7 +46,7 @@ func (r *Relay) refuse(ctx context.Context, e queue.Event, reason error) *queue.
 	return &queue.Failure{Reason: reason.Error(), RetryIn: r.options.RefusalBackoff.Delay(attempt), Refused: true, Park: park}
 }
 
-// This file has the results that are not written yet, and what becomes of those that could not be
+// This file has the results that are not written yet, and handles the results that could not be
 // written.
 
 // unsettled is a result of publishing that is not yet written into the table.

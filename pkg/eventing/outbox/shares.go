@@ -7,9 +7,9 @@ import (
 
 // accountSending expects the lock. It adds the events of a batch to the count of events on their
 // way to the broker if sign is 1, and subtracts them if sign is -1.
-func (f *inFlight) accountSending(h *leasedBatch, sign int) {
-	n, tenant := sign*len(h.events), h.events.Tenant()
-	if h.retry {
+func (f *inFlight) accountSending(b *leasedBatch, sign int) {
+	n, tenant := sign*len(b.events), b.events.Tenant()
+	if b.retry {
 		f.retrying += n
 	} else if f.sending[tenant] += n; f.sending[tenant] == 0 {
 		delete(f.sending, tenant)
@@ -18,13 +18,13 @@ func (f *inFlight) accountSending(h *leasedBatch, sign int) {
 
 // answer notes that the broker has answered a batch. From now on the events of the batch no longer
 // count as on their way to the broker, even if settling the batch takes long.
-func (f *inFlight) answer(h *leasedBatch) {
+func (f *inFlight) answer(b *leasedBatch) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !h.candidate {
-		f.accountSending(h, -1)
+	if !b.candidate {
+		f.accountSending(b, -1)
 	}
-	h.answered = true
+	b.answered = true
 }
 
 // ofTenant returns two numbers. sending is how many events of a tenant are on their way to the

@@ -119,10 +119,10 @@ func TestALockedRowHoldsUpNoTenant(t *testing.T) {
 }
 
 // hasSaved reports whether a held tenant has saved up all that it may.
-func (a *followUps) hasSaved(tenant string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	h := a.heldTenant(tenant)
+func (f *followUps) hasSaved(tenant string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	h := f.heldTenant(tenant)
 	return h != nil && h.saved.events >= min(tenantEvents, 2*perTurn(DefaultTenantRate)+h.saved.sending)
 }
 

@@ -11,21 +11,21 @@ import (
 // turn may claim. If after has versions, the turn claims the events behind these versions.
 // Otherwise the turn reads the next page of the tenant's scan. See adaptPages for how the two kinds
 // of turns alternate. h is nil if no tenant can have a turn.
-func (a *followUps) turn(t *tenantRates, f *inFlight, relays int) (h *heldTenant, events int, after []followUp) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (f *followUps) turn(t *tenantRates, inFlight *inFlight, relays int) (h *heldTenant, events int, after []followUp) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	now, rate := time.Now(), float64(t.perSecond)/float64(relays)
-	for range len(a.held) {
-		h = a.held[0]
-		a.held = append(a.held[1:], h)
-		sending, room := f.ofTenant(h.name)
-		h.saved.earn(sending, rate, len(a.held), now)
+	for range len(f.held) {
+		h = f.held[0]
+		f.held = append(f.held[1:], h)
+		sending, room := inFlight.ofTenant(h.name)
+		h.saved.earn(sending, rate, len(f.held), now)
 		if events = h.saved.allowance(room, rate); events == 0 {
 			h.behindAt = now // without a turn it is unknown whether the tenant has caught up
 			continue
 		}
 		if len(h.parts) == 0 {
-			h.begin(a.seen, a.met.life, now)
+			h.begin(f.seen, f.met.life, now)
 		}
 		page := len(h.parts) > 0
 		// Pages must not add more versions than a claim takes, so many versions end the pages. One page
@@ -44,9 +44,9 @@ func (a *followUps) turn(t *tenantRates, f *inFlight, relays int) (h *heldTenant
 }
 
 // turned notes c, the claim of a turn. The turn ended at the time now.
-func (a *followUps) turned(h *heldTenant, c claimResult, now time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (f *followUps) turned(h *heldTenant, c claimResult, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	h.saved.spend(c.events())
 	if c.full() || c.cutShort() {
 		h.behindAt = now
@@ -55,10 +55,10 @@ func (a *followUps) turned(h *heldTenant, c claimResult, now time.Time) {
 
 // withoutTurns notes that no turn was possible until the time now. So the relay does not know
 // whether a tenant has caught up, and tenants save up no events for the time without turns.
-func (a *followUps) withoutTurns(now time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, h := range a.held {
+func (f *followUps) withoutTurns(now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, h := range f.held {
 		h.behindAt = now
 		h.saved.skip(now)
 	}
@@ -87,41 +87,41 @@ func (h *heldTenant) begin(seen queue.TxSnapshot, in life, now time.Time) {
 
 // left notes that a turn could not claim some events, because other sessions have locked or leased
 // them. low is a low of these events. seen is the snapshot of the turn. until is when the events may be free.
-func (a *followUps) left(h *heldTenant, low datedLow, seen queue.TxSnapshot, until time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (f *followUps) left(h *heldTenant, low datedLow, seen queue.TxSnapshot, until time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	h.seen = queue.Latest(h.seen, seen)
-	h.leftLow, h.leftAt = queue.Earliest(h.leftLow, a.met.low(low)), soonest(h.leftAt, until)
+	h.leftLow, h.leftAt = queue.Earliest(h.leftLow, f.met.low(low)), soonest(h.leftAt, until)
 }
 
 // turnFollowed ends a turn's claim behind published versions. The claimed events are in flight,
 // and seen is the snapshot of the claim. rest are the versions behind which the claim had no room to
 // look. left is a low of the events that the claim had to leave, such as events of paused types. It is empty if the claim
 // left no events.
-func (a *followUps) turnFollowed(h *heldTenant, rest []followUp, left datedLow, seen queue.TxSnapshot, paused []string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (f *followUps) turnFollowed(h *heldTenant, rest []followUp, left datedLow, seen queue.TxSnapshot, paused []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	h.seen = queue.Latest(h.seen, seen)
-	from := a.met.low(left)
-	a.noteSkippedTypes(from, paused...)
+	from := f.met.low(left)
+	f.noteSkippedTypes(from, paused...)
 	h.low = queue.Earliest(h.low, from)
 	h.published.giveBack(rest)
 }
 
 // turnScanned ends a turn's claim in the page p. The claim has skipped events of the types in
 // paused.
-func (a *followUps) turnScanned(h *heldTenant, p queue.Page, paused []string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.noteSkippedTypes(a.met.low(h.scanning), paused...)
+func (f *followUps) turnScanned(h *heldTenant, p queue.Page, paused []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.noteSkippedTypes(f.met.low(h.scanning), paused...)
 	if h.parts = behind(h.parts, p); len(h.parts) == 0 {
 		h.scanning = datedLow{}
 	}
 }
 
 // turnFailed gives back the published versions that a failed turn has taken.
-func (a *followUps) turnFailed(h *heldTenant, after []followUp) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (f *followUps) turnFailed(h *heldTenant, after []followUp) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	h.published.giveBack(after)
 }

@@ -181,7 +181,8 @@ func (r *Rebuild) runAfter(ctx context.Context) error {
 	return nil
 }
 
-// alone runs do under a lock that admits one process. The lock ends with its session, and so with
+// alone runs do under a lock that admits one process. The lock's key stays as it is in older releases,
+// which may run at the same time. The lock ends with its session, and so with
 // the process. A process that has lost its session goes on, so two processes may do the same work.
 // Then the first of them to change the phase succeeds, and the other one gets ErrPhase; see
 // State.update.

@@ -25,8 +25,8 @@ import (
 )
 
 // Session remembers the newest version of each aggregate that the answers have named. It remembers
-// at most [consistency.MaxPositions] aggregates, which are those that were named last. The zero
-// Session remembers none. A Session is safe for concurrent use.
+// the [consistency.MaxPositions] aggregates that were named last. The zero Session remembers no
+// aggregate. A Session is safe for concurrent use.
 type Session struct {
 	mu     sync.Mutex
 	tenant string

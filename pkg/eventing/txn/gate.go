@@ -27,10 +27,10 @@ type place struct {
 	callers int
 	// locked says that the last try of a caller for this key met another transaction's lock.
 	locked bool
-	// met is when a try for this key last met such a lock.
+	// met is when a try for this key last met another transaction's lock.
 	met time.Time
-	// trying says that the caller that is in has one of the writer's turns. It has no meaning for
-	// the callers without a key, of which several may have one.
+	// trying says that the caller that is in has one of the writer's turns. It has no meaning for the
+	// callers without a key, because several of them may have turns at once.
 	trying bool
 }
 
@@ -52,7 +52,7 @@ func (g *gate) enter(ctx context.Context, key string, began time.Time, budget ti
 }
 
 // join returns the place of key. ok is false if too many callers wait for a lock that was met after the
-// time since. Without that time, callers who get no turn would keep up the memory of an old lock.
+// time since. Without this limit, a place whose callers get no turn would remember an old lock.
 func (g *gate) join(key string, since time.Time) (p *place, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -100,9 +100,10 @@ func (g *gate) endTurn(p *place, locked bool) {
 	}
 }
 
-// reason returns ErrLocked if a try has met a lock since the time began, and otherwise ErrBusy. p is where
-// the caller waits, or nil for a caller that is in and has got none of the writer's turns, which the callers
-// for all keys take. Locks of other keys count only while the caller that is in at p waits for a turn, too.
+// reason returns ErrLocked if a try has met a lock since the time began, and otherwise ErrBusy. p is the
+// place at which the caller waits. p is nil if the caller is in and has waited for one of the writer's
+// turns, which the callers of all keys share. The tries for all keys count if p is nil, and while the
+// caller that is in at p waits for a turn. Otherwise only the tries for p's key count.
 func (g *gate) reason(p *place, began time.Time) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -37,11 +37,17 @@ func preparedOn(conn *pgx.Conn) map[string]bool {
 // mark ends the text of each statement of a Writer.
 const mark = " /* write */"
 
-// markStatements gives the statements of b texts of their own. b must not be sent twice.
-func markStatements(b *pgx.Batch) {
-	for _, q := range b.QueuedQueries {
-		q.SQL += mark
+// marked returns a copy of b with texts of its own for the statements. b stays as it is, because the
+// caller may send it again in the next try, and pgx replaces the text of a statement with named
+// arguments.
+func marked(b *pgx.Batch) *pgx.Batch {
+	own := *b
+	own.QueuedQueries = make([]*pgx.QueuedQuery, len(b.QueuedQueries))
+	for i, q := range b.QueuedQueries {
+		own.QueuedQueries[i] = new(*q)
+		own.QueuedQueries[i].SQL += mark
 	}
+	return &own
 }
 
 // arePrepared reports whether pgx sends b without preparing a statement before. In the modes for
@@ -79,8 +85,10 @@ func (r preparing) Close() error {
 	err := r.BatchResults.Close()
 	known := preparedOn(r.conn)
 	for _, sql := range r.statements {
-		if known[sql] = true; err != nil {
+		if err != nil {
 			delete(known, sql)
+		} else {
+			known[sql] = true
 		}
 	}
 	return err

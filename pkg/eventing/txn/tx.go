@@ -37,11 +37,12 @@ func (t *Tx) Last() pgx.Tx {
 
 // SendBatch sends b behind BEGIN if b is the first batch, and in front of COMMIT if b is the last
 // batch. If the connection has not prepared the statements of b, SendBatch first sends BEGIN alone.
+// SendBatch does not change b.
 func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if t.ended {
 		return pgx.FailedBatchResults(b, pgx.ErrTxClosed)
 	}
-	markStatements(b)
+	b = marked(b)
 	if t.tx == nil && !arePrepared(t.conn, b) {
 		if err := t.sendBegin(ctx); err != nil {
 			return pgx.FailedBatchResults(b, err)

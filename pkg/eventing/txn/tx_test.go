@@ -67,6 +67,26 @@ func TestAFailedLastBatchChangesNothing(t *testing.T) {
 	}
 }
 
+// A caller may send one batch in each try.
+func TestABatchIsSentAgain(t *testing.T) {
+	t.Parallel()
+	pool := notes(t)
+	w := NewWriter(pool)
+	const upsert = `INSERT INTO notes VALUES (@id) ON CONFLICT (id) DO NOTHING`
+	b := &pgx.Batch{}
+	b.Queue(upsert, pgx.NamedArgs{"id": 1})
+	for range 3 {
+		if err := w.Write(t.Context(), "", func(tx *Tx) error { return tx.Last().SendBatch(t.Context(), b).Close() }); err != nil {
+			t.Error(err)
+		}
+	}
+	var prepared int
+	err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'INSERT INTO notes%'`).Scan(&prepared)
+	if err != nil || prepared != 1 || b.QueuedQueries[0].SQL != upsert || count(t, pool) != 1 {
+		t.Errorf("%d statements prepared, %q (%v)", prepared, b.QueuedQueries[0].SQL, err)
+	}
+}
+
 // A caller that has passed over a failed statement is told that its COMMIT was a rollback.
 func TestTheLastBatchOfAFailedTransaction(t *testing.T) {
 	t.Parallel()

@@ -21,7 +21,8 @@ import (
 
 const (
 	// LockTime is how long a transaction of a Writer waits for a lock, on its connection. Healthy writers
-	// take far less. A session that locks such a table should give up earlier, so that no request tries again.
+	// take far less. Another session that waits for the lock of a whole table delays all writers of that
+	// table. The session should give up its wait before LockTime, so that no request has to try again.
 	LockTime = 100 * time.Millisecond
 	// lockBudget is how long a request may go on trying in all. It covers the waits for locks and
 	// for turns in all tries of the request, and the pauses between the tries.
@@ -143,7 +144,7 @@ func (w *Writer) tryAgain(patient, ctx context.Context, began time.Time, p *plac
 func (w *Writer) try(ctx context.Context, p *place, r request) (locked bool, err error) {
 	w.gate.beginTurn(p)
 	defer func() {
-		w.gate.endTurn(p, locked) // first, so that who waits for the turn knows of the lock
+		w.gate.endTurn(p, locked) // first, so that the next caller with the turn knows of the lock
 		<-w.turns
 	}()
 	conn, err := w.db.Acquire(ctx)

@@ -89,14 +89,14 @@ func Micros(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 // index and the newest rows are one range of it. NewID cannot fail, because Go's randomness cannot.
 func NewID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
-// CheckVideoIDs returns an error unless ids has 1 to [consistency.MaxPositions] UUIDs. ids is the
-// field video_ids of a request. The limit is that of a consistency token.
-func CheckVideoIDs(ids []string) error {
+// CheckIDs returns an error unless ids has 1 to [consistency.MaxPositions] UUIDs. field is the name of
+// the request's field with ids. The limit is that of a consistency token.
+func CheckIDs(field string, ids []string) error {
 	var found problem.Violations
-	found.Require(1 <= len(ids) && len(ids) <= consistency.MaxPositions, "video_ids",
+	found.Require(1 <= len(ids) && len(ids) <= consistency.MaxPositions, field,
 		fmt.Sprintf("must be 1 to %d ids", consistency.MaxPositions))
 	for _, id := range ids[:min(len(ids), consistency.MaxPositions)] {
-		found.UUID("video_ids", id)
+		found.UUID(field, id)
 	}
 	return found.Err()
 }

@@ -28,16 +28,24 @@ const writeTimeout = 10 * time.Second
 type Writer struct {
 	writer *txn.Writer
 	epoch  *outbox.Epoch
-	relay  *outbox.Relay
-	wake   func() // outbox.Relay.Wake
+	relay  Relay
+}
+
+// Relay publishes the events of a Writer. Its methods are methods of [outbox.Relay].
+type Relay interface {
+	Handover() *outbox.Handover
+	Wake()
 }
 
 // NewWriter returns a writer on the schema that db's search_path finds. The writer hands its events
-// over to relay. It calls wake after a commit with an event that the relay does not take. If the
-// answer to a COMMIT was lost, it calls wake, and tells the relay that the transaction may have
-// committed. The process passes [outbox.Relay.Wake]. relay is nil if the process has no relay.
-func NewWriter(db *pgxpool.Pool, relay *outbox.Relay, wake func()) *Writer {
-	return &Writer{writer: txn.NewWriter(db), epoch: outbox.NewEpoch(db), relay: relay, wake: wake}
+// over to relay. It wakes the relay after a commit with an event that the relay does not take. If the
+// answer to a COMMIT was lost, it wakes the relay, and tells the relay that the transaction may have
+// committed. relay is nil if the process has no relay.
+func NewWriter(db *pgxpool.Pool, relay Relay) *Writer {
+	if relay == nil {
+		relay = (*outbox.Relay)(nil)
+	}
+	return &Writer{writer: txn.NewWriter(db), epoch: outbox.NewEpoch(db), relay: relay}
 }
 
 // WriteOptions are the caller, the idempotency keys and the precondition of a write.
@@ -83,10 +91,7 @@ func Write[T any, P rowOf[T]](
 	}
 	if err != nil {
 		if t != nil {
-			t.handover.Failed()
-		}
-		if t != nil && t.events > 0 && mayHaveCommitted(err) {
-			w.wake()
+			w.failed(t, err)
 		}
 		return Result[T]{}, fmt.Errorf("write %T: %w", result.Value, err)
 	}
@@ -94,12 +99,20 @@ func Write[T any, P rowOf[T]](
 	case result.Replayed:
 	case t.events > 0:
 		if !t.handover.Committed() {
-			w.wake()
+			w.relay.Wake()
 		}
 	case t.present > 0:
 		P(&result.Value).complete(t.Tenant, t.present)
 	}
 	return result, nil
+}
+
+// failed tells the relay about the events of t, whose transaction ended with err.
+func (w *Writer) failed(t *Tx, err error) {
+	t.handover.Failed()
+	if t.events > 0 && mayHaveCommitted(err) {
+		w.relay.Wake()
+	}
 }
 
 // mayHaveCommitted reports whether a transaction that sent COMMIT and failed with err may have

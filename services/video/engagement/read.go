@@ -32,7 +32,7 @@ func (s *Service) Get(
 // GetMany returns a user's engagements with the named videos, including tombstones. Like Get, it
 // also returns the state of the database that the answer shows. It is for replicas.
 func (s *Service) GetMany(ctx context.Context, user uuid.UUID, videos []string) ([]Engagement, aggregate.AsOf, error) {
-	if err := aggregate.CheckVideoIDs(videos); err != nil {
+	if err := aggregate.CheckIDs("video_ids", videos); err != nil {
 		return nil, aggregate.AsOf{}, err
 	}
 	found, asOf, err := selectWith(ctx, s.db, user, videos)

@@ -1,4 +1,4 @@
-# The service's jobs: migrations, and those that a person or a schedule starts.
+# The service's jobs: the migrations, and jobs that a person or a schedule starts.
 
 # Migrations: a job that has to succeed before the service is changed.
 
@@ -103,7 +103,7 @@ resource "google_cloud_run_v2_job" "migrate" {
   ]
 }
 
-# The others of var.jobs
+# The other jobs of var.jobs
 
 locals {
   job_secrets = { for name, job in var.jobs : name => job.owner ? "${var.name}-admin-database-url" : "${var.name}-database-url" }

@@ -109,8 +109,8 @@ resource "google_cloud_run_v2_service" "service" {
   }
 
   template {
-    # A new revision for each run of the migrations: one that has failed is not tried
-    # again by itself.
+    # Each run of the migrations makes a new revision, because Cloud Run does not try a failed
+    # revision again by itself.
     annotations = { migration = terraform_data.migration.id }
     labels      = var.deployment.labels # of the revision: default_labels are of the service alone
 

@@ -41,26 +41,26 @@ type Batch struct {
 // Collect leases all dead letters, up to MaxLetters and 64 MiB. It takes about half a second,
 // because the broker may have more messages after an empty answer, so Collect asks again. It takes
 // two seconds if there are inbox rows whose message does not arrive.
-func (b *Queue) Collect(ctx context.Context) (*Batch, error) {
-	h := &Batch{queue: b, messages: map[string][]*message{}}
-	err := h.pull(ctx)
+func (q *Queue) Collect(ctx context.Context) (*Batch, error) {
+	b := &Batch{queue: q, messages: map[string][]*message{}}
+	err := b.pull(ctx)
 	if err == nil {
-		err = h.match(ctx)
+		err = b.match(ctx)
 	}
 	if err != nil {
-		return nil, errors.Join(err, h.Release(ctx))
+		return nil, errors.Join(err, b.Release(ctx))
 	}
-	return h, nil
+	return b, nil
 }
 
 // pull takes messages until every dead row has its message and the broker
 // appears empty, or until no message has arrived for a while.
-func (h *Batch) pull(ctx context.Context) error {
-	dead, err := h.queue.rows(ctx, nil)
+func (b *Batch) pull(ctx context.Context) error {
+	dead, err := b.queue.rows(ctx, nil)
 	if err != nil {
 		return err
 	}
-	h.Partial = len(dead) >= MaxLetters
+	b.Partial = len(dead) >= MaxLetters
 	missing := map[string]bool{}
 	for _, l := range dead {
 		missing[l.place()] = true
@@ -68,16 +68,16 @@ func (h *Batch) pull(ctx context.Context) error {
 	count, bytes := 0, 0
 	last := time.Now()
 	for empty := 0; ; {
-		got, err := h.queue.pull(ctx)
+		got, err := b.queue.pull(ctx)
 		count += len(got)
-		bytes += h.keep(got, missing) // even with an error, so that Release gives them back
+		bytes += b.keep(got, missing) // even with an error, so that Release gives them back
 		if err != nil {
 			return err
 		}
 		if len(got) > 0 {
 			empty, last = 0, time.Now()
 			if count >= MaxLetters || bytes >= maxBytes {
-				h.Partial = true
+				b.Partial = true
 				return nil
 			}
 			continue
@@ -94,10 +94,10 @@ func (h *Batch) pull(ctx context.Context) error {
 
 // keep adds messages by their place, and removes their places from missing. It returns the size of
 // the messages' data.
-func (h *Batch) keep(messages []*message, missing map[string]bool) (bytes int) {
+func (b *Batch) keep(messages []*message, missing map[string]bool) (bytes int) {
 	for _, m := range messages {
 		place := m.letter(0).place()
-		h.messages[place] = append(h.messages[place], m)
+		b.messages[place] = append(b.messages[place], m)
 		delete(missing, place)
 		bytes += len(m.data)
 	}
@@ -105,20 +105,20 @@ func (h *Batch) keep(messages []*message, missing map[string]bool) (bytes int) {
 }
 
 // match builds the dead letters from rows and messages.
-func (h *Batch) match(ctx context.Context) error {
+func (b *Batch) match(ctx context.Context) error {
 	var named []*message
-	for _, messages := range h.messages {
+	for _, messages := range b.messages {
 		if messages[0].invalid == nil {
 			named = append(named, messages[0])
 		}
 	}
-	rows, err := h.queue.rows(ctx, named)
+	rows, err := b.queue.rows(ctx, named)
 	if err != nil {
 		return err
 	}
 	known := map[string]bool{}
 	for _, l := range rows {
-		messages := h.messages[l.place()]
+		messages := b.messages[l.place()]
 		if l.Status != "dead" && len(messages) == 0 {
 			continue // a row of another event that has the id of a leased message
 		}
@@ -127,18 +127,18 @@ func (h *Batch) match(ctx context.Context) error {
 			l.MessageID, l.Messages = messages[0].id, len(messages)
 			l.Reason = messages[0].why(l.Reason)
 		}
-		h.Letters = append(h.Letters, l)
+		b.Letters = append(b.Letters, l)
 	}
-	for place, messages := range h.messages {
+	for place, messages := range b.messages {
 		if !known[place] {
-			h.Letters = append(h.Letters, messages[0].letter(len(messages)))
+			b.Letters = append(b.Letters, messages[0].letter(len(messages)))
 		}
 	}
-	slices.SortFunc(h.Letters, func(a, b Letter) int {
+	slices.SortFunc(b.Letters, func(one, other Letter) int {
 		return cmp.Or(
-			cmp.Compare(a.key(), b.key()),
-			cmp.Compare(a.Version, b.Version),
-			cmp.Compare(a.place(), b.place()))
+			cmp.Compare(one.key(), other.key()),
+			cmp.Compare(one.Version, other.Version),
+			cmp.Compare(one.place(), other.place()))
 	})
 	return nil
 }
@@ -146,16 +146,16 @@ func (h *Batch) match(ctx context.Context) error {
 func (l Letter) key() string { return eventing.Key(l.AggregateType, l.AggregateID) }
 
 // first returns one message of l; nil if none is leased.
-func (h *Batch) first(l Letter) *message {
-	if messages := h.messages[l.place()]; len(messages) > 0 {
+func (b *Batch) first(l Letter) *message {
+	if messages := b.messages[l.place()]; len(messages) > 0 {
 		return messages[0]
 	}
 	return nil
 }
 
 // Content returns the data and attributes of the message of l, or nil, nil if no message is leased.
-func (h *Batch) Content(l Letter) (data []byte, attributes map[string]string) {
-	if m := h.first(l); m != nil {
+func (b *Batch) Content(l Letter) (data []byte, attributes map[string]string) {
+	if m := b.first(l); m != nil {
 		return m.data, m.attributes
 	}
 	return nil, nil
@@ -163,8 +163,8 @@ func (h *Batch) Content(l Letter) (data []byte, attributes map[string]string) {
 
 // Aggregate returns the aggregate that l is about. For a message that is no event, it returns the
 // aggregate that the attributes name, if any.
-func (h *Batch) Aggregate(l Letter) (aggregateType, id string) {
-	if m := h.first(l); m != nil && m.invalid != nil {
+func (b *Batch) Aggregate(l Letter) (aggregateType, id string) {
+	if m := b.first(l); m != nil && m.invalid != nil {
 		return eventing.Storable(m.attributes[eventing.AttrAggregateType]), eventing.Storable(m.attributes[eventing.AttrAggregateID])
 	}
 	return l.AggregateType, l.AggregateID
@@ -172,33 +172,33 @@ func (h *Batch) Aggregate(l Letter) (aggregateType, id string) {
 
 // acknowledge settles the messages of l after the outcome is committed. If acknowledge fails, the
 // messages come back, and their rows show that they are settled.
-func (h *Batch) acknowledge(ctx context.Context, l Letter) error {
-	messages := h.messages[l.place()]
+func (b *Batch) acknowledge(ctx context.Context, l Letter) error {
+	messages := b.messages[l.place()]
 	if len(messages) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
-	req := &pubsubpb.AcknowledgeRequest{Subscription: h.queue.source(l.Subscription), AckIds: ackIDs(messages)}
-	if err := h.queue.client.Acknowledge(ctx, req); err != nil {
+	req := &pubsubpb.AcknowledgeRequest{Subscription: b.queue.source(l.Subscription), AckIds: ackIDs(messages)}
+	if err := b.queue.client.Acknowledge(ctx, req); err != nil {
 		return fmt.Errorf("acknowledge: %w (the message will be found settled)", err)
 	}
-	delete(h.messages, l.place())
+	delete(b.messages, l.place())
 	return nil
 }
 
 // Release gives back the unsettled messages. It also works when ctx has ended.
-func (h *Batch) Release(ctx context.Context) error {
+func (b *Batch) Release(ctx context.Context) error {
 	rest := map[string][]*message{}
-	for _, messages := range h.messages {
+	for _, messages := range b.messages {
 		rest[messages[0].consumer] = append(rest[messages[0].consumer], messages...)
 	}
-	clear(h.messages)
+	clear(b.messages)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
 	var errs []error
 	for consumer, messages := range rest {
-		errs = append(errs, h.queue.extend(ctx, consumer, messages, 0))
+		errs = append(errs, b.queue.extend(ctx, consumer, messages, 0))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("%w (what is still leased comes back after %s)", err, lease)

@@ -82,8 +82,8 @@ func New(db *pgxpool.Pool, client *pubsub.Client, handler inbox.Handler, subscri
 }
 
 // source is the full name of the subscription that holds a consumer's dead letters.
-func (b *Queue) source(consumer string) string {
-	return "projects/" + b.project + "/subscriptions/" + consumer + ".dlq"
+func (q *Queue) source(consumer string) string {
+	return "projects/" + q.project + "/subscriptions/" + consumer + ".dlq"
 }
 
 // Letter is one dead letter, as known from the inbox, the message, or both.
@@ -139,12 +139,12 @@ func (l Letter) subject() audit.Subject {
 
 // rows returns the dead letters in the inbox, and the rows that the leased
 // messages name, with any status.
-func (b *Queue) rows(ctx context.Context, named []*message) ([]Letter, error) {
+func (q *Queue) rows(ctx context.Context, named []*message) ([]Letter, error) {
 	consumers, events := make([]string, len(named)), make([]pgtype.UUID, len(named))
 	for i, m := range named {
 		consumers[i], events[i] = m.consumer, pgtype.UUID{Bytes: m.event.ID, Valid: true}
 	}
-	return bounded.Collect(ctx, b.db.Statement("read inbox", `
+	return bounded.Collect(ctx, q.db.Statement("read inbox", `
 		SELECT consumer AS subscription, event_id, aggregate_type, aggregate_id, version, event_type AS type, status,
 		       coalesce(last_error, '') AS reason, attempts, received_at AS since
 		  FROM inbox
@@ -152,7 +152,7 @@ func (b *Queue) rows(ctx context.Context, named []*message) ([]Letter, error) {
 		       SELECT c, e FROM unnest($2::text[], $3::uuid[]) AS named (c, e)
 		        UNION
 		       (SELECT consumer, event_id FROM inbox WHERE consumer = ANY ($1) AND status = 'dead' ORDER BY received_at LIMIT $4))`,
-		b.consumers, consumers, events, MaxLetters), pgx.RowToStructByNameLax[Letter])
+		q.consumers, consumers, events, MaxLetters), pgx.RowToStructByNameLax[Letter])
 }
 
 // record returns a message in the form that the audit table keeps. Its text is storable, because jsonb refuses

@@ -4,16 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
-	"cloud.google.com/go/pubsub/v2"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/internal/pgtest"
-	"example.com/lockstep/localpubsub"
+	"example.com/lockstep/internal/pubsubtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/inbox"
@@ -36,7 +34,7 @@ func (shipping) Apply(ctx context.Context, tx pgx.Tx, changes []inbox.Change) ([
 }
 
 func (shipping) Repair(context.Context, eventing.Event) error {
-	return errors.New("this example has no owner that could be asked")
+	return eventing.Permanent(errors.New("this example has no owner that could be asked"))
 }
 
 func (shipping) Committed(context.Context, ...consistency.Position) {}
@@ -47,11 +45,13 @@ func ExampleBatch_Redrive() {
 	ctx := context.Background()
 	db := pgtest.NewExample(`CREATE TABLE parcels (order_id text PRIMARY KEY, content text NOT NULL)`)
 	defer db.Close()
-	broker, client := startBroker(ctx)
+	broker := pubsubtest.NewExample(ctx, &pubsubpb.Subscription{
+		Name: "projects/demo/subscriptions/order.events.shipping.dlq", Topic: topic,
+	})
 	defer broker.Close()
-	defer client.Close()
+	publishDead(ctx, broker)
 
-	batch, err := deadletter.New(db.Pool, client, shipping{}, "order.events.shipping").Collect(ctx)
+	batch, err := deadletter.New(db.Pool, broker.Client, shipping{}, "order.events.shipping").Collect(ctx)
 	if err != nil {
 		panic(err)
 	}
@@ -70,37 +70,19 @@ func ExampleBatch_Redrive() {
 	// parcel of two chairs <nil>
 }
 
-// startBroker starts a local Pub/Sub with a dead letter, as a consumer publishes it.
-func startBroker(ctx context.Context) (*localpubsub.Server, *pubsub.Client) {
-	broker, err := localpubsub.Start(localpubsub.Options{})
-	if err != nil {
-		panic(err)
-	}
-	os.Setenv("PUBSUB_EMULATOR_HOST", broker.Addr())
-	client, err := pubsub.NewClient(ctx, "demo")
-	if err != nil {
-		panic(err)
-	}
-	topic, err := client.TopicAdminClient.CreateTopic(ctx, &pubsubpb.Topic{Name: "projects/demo/topics/order.events.shipping.dlq"})
-	if err != nil {
-		panic(err)
-	}
-	_, err = client.SubscriptionAdminClient.CreateSubscription(ctx, &pubsubpb.Subscription{
-		Name: "projects/demo/subscriptions/order.events.shipping.dlq", Topic: topic.GetName(),
-	})
-	if err != nil {
-		panic(err)
-	}
+const topic = "projects/demo/topics/order.events.shipping.dlq"
+
+// publishDead publishes a dead letter, as a consumer does.
+func publishDead(ctx context.Context, broker *pubsubtest.Broker) {
 	dead := eventing.Event{
 		ID: uuid.Must(uuid.NewV7()), AggregateType: "order", AggregateID: "17", Type: "OrderPlaced", Payload: []byte("two chairs"),
 		Version: 1, SchemaVersion: 1, Epoch: eventing.FirstEpoch, OccurredAt: time.Now().UTC(),
 	}.Message()
 	dead.Attributes[inbox.AttrDeadLetterReason] = "content is too heavy"
-	_, err = client.TopicAdminClient.Publish(ctx, &pubsubpb.PublishRequest{
-		Topic: topic.GetName(), Messages: []*pubsubpb.PubsubMessage{dead},
+	_, err := broker.TopicAdminClient.Publish(ctx, &pubsubpb.PublishRequest{
+		Topic: topic, Messages: []*pubsubpb.PubsubMessage{dead},
 	})
 	if err != nil {
 		panic(err)
 	}
-	return broker, client
 }

@@ -66,9 +66,9 @@ func (m *message) letter(copies int) Letter {
 
 // pull takes the messages that the broker has ready in all subscriptions, with
 // a long lease. With an error it returns the messages that it has taken before.
-func (b *Queue) pull(ctx context.Context) (all []*message, err error) {
-	for _, consumer := range b.consumers {
-		got, err := b.pullFrom(ctx, consumer)
+func (q *Queue) pull(ctx context.Context) (all []*message, err error) {
+	for _, consumer := range q.consumers {
+		got, err := q.pullFrom(ctx, consumer)
 		all = append(all, got...)
 		if err != nil {
 			return all, err
@@ -77,11 +77,11 @@ func (b *Queue) pull(ctx context.Context) (all []*message, err error) {
 	return all, nil
 }
 
-func (b *Queue) pullFrom(ctx context.Context, consumer string) ([]*message, error) {
+func (q *Queue) pullFrom(ctx context.Context, consumer string) ([]*message, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	res, err := b.client.Pull(ctx, &pubsubpb.PullRequest{
-		Subscription: b.source(consumer), MaxMessages: perCall,
+	res, err := q.client.Pull(ctx, &pubsubpb.PullRequest{
+		Subscription: q.source(consumer), MaxMessages: perCall,
 		ReturnImmediately: true, //nolint:staticcheck // a Pull that is cut off while it waits takes messages with it
 	})
 	if err != nil {
@@ -97,14 +97,14 @@ func (b *Queue) pullFrom(ctx context.Context, consumer string) ([]*message, erro
 		m.event, m.invalid = eventing.ParseMessage(m.data, m.attributes)
 		messages = append(messages, m)
 	}
-	return messages, b.extend(ctx, consumer, messages, lease)
+	return messages, q.extend(ctx, consumer, messages, lease)
 }
 
 // extend leases messages for d from now on.
-func (b *Queue) extend(ctx context.Context, consumer string, messages []*message, d time.Duration) error {
+func (q *Queue) extend(ctx context.Context, consumer string, messages []*message, d time.Duration) error {
 	for chunk := range slices.Chunk(messages, perCall) {
-		err := b.client.ModifyAckDeadline(ctx, &pubsubpb.ModifyAckDeadlineRequest{
-			Subscription: b.source(consumer), AckIds: ackIDs(chunk), AckDeadlineSeconds: int32(d.Seconds()),
+		err := q.client.ModifyAckDeadline(ctx, &pubsubpb.ModifyAckDeadlineRequest{
+			Subscription: q.source(consumer), AckIds: ackIDs(chunk), AckDeadlineSeconds: int32(d.Seconds()),
 		})
 		if err != nil {
 			return fmt.Errorf("lease dead letters: %w", err)

@@ -59,20 +59,20 @@ var (
 // first. After an error without a result, the event has not been applied and l
 // stays a dead letter. After an error with a result, the result is committed,
 // and only the acknowledgement of a message failed.
-func (h *Batch) Redrive(ctx context.Context, o audit.Actor, l Letter) (Result, error) {
-	m := h.first(l)
+func (b *Batch) Redrive(ctx context.Context, o audit.Actor, l Letter) (Result, error) {
+	m := b.first(l)
 	switch {
 	case m == nil:
 		return "", ErrNoMessage
 	case m.invalid != nil:
 		return "", fmt.Errorf("it is no event: %w", m.invalid)
 	}
-	result, err := h.queue.apply(ctx, o, m, l, false)
+	result, err := b.queue.apply(ctx, o, m, l, false)
 	if errors.Is(err, errNeedsOwner) {
-		err = h.queue.repair(ctx, m.event)
+		err = b.queue.repair(ctx, m.event)
 		lost := errors.Is(err, inbox.ErrLost)
 		if err == nil || lost {
-			result, err = h.queue.apply(ctx, o, m, l, lost)
+			result, err = b.queue.apply(ctx, o, m, l, lost)
 		}
 		if err == nil && result != Done && !lost {
 			result = Repaired
@@ -82,15 +82,15 @@ func (h *Batch) Redrive(ctx context.Context, o audit.Actor, l Letter) (Result, e
 		return "", err
 	}
 	if result != Done {
-		h.queue.handler.Committed(ctx, consistency.PositionOf(m.event).Unknown())
+		b.queue.handler.Committed(ctx, consistency.PositionOf(m.event).Unknown())
 	}
-	return result, h.acknowledge(ctx, l)
+	return result, b.acknowledge(ctx, l)
 }
 
-func (b *Queue) repair(ctx context.Context, e eventing.Event) error {
+func (q *Queue) repair(ctx context.Context, e eventing.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
 	defer cancel()
-	if err := b.handler.Repair(ctx, e); err != nil {
+	if err := q.handler.Repair(ctx, e); err != nil {
 		return fmt.Errorf("%w: %w", errNeedsOwner, err)
 	}
 	return nil
@@ -98,17 +98,17 @@ func (b *Queue) repair(ctx context.Context, e eventing.Event) error {
 
 // apply is the consumer's transaction for one event. A concurrent apply of the same event waits on
 // the inbox row, and then finds the event done. If lost is set, the event has no effect.
-func (b *Queue) apply(ctx context.Context, o audit.Actor, m *message, l Letter, lost bool) (result Result, err error) {
+func (q *Queue) apply(ctx context.Context, o audit.Actor, m *message, l Letter, lost bool) (result Result, err error) {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
-	err = pgx.BeginFunc(ctx, b.db.DB, func(tx pgx.Tx) error {
-		fresh, err := b.mark(ctx, tx, "done", m, l)
+	err = pgx.BeginFunc(ctx, q.db.DB, func(tx pgx.Tx) error {
+		fresh, err := q.mark(ctx, tx, "done", m, l)
 		if err != nil || !fresh {
 			result = Done
 			return err
 		}
 		if result = Lost; !lost {
-			if result, err = b.effect(ctx, tx, m.event); err != nil {
+			if result, err = q.effect(ctx, tx, m.event); err != nil {
 				return err
 			}
 		}
@@ -117,8 +117,8 @@ func (b *Queue) apply(ctx context.Context, o audit.Actor, m *message, l Letter, 
 	return result, err
 }
 
-func (b *Queue) effect(ctx context.Context, tx pgx.Tx, e eventing.Event) (Result, error) {
-	switch outcome, err := inbox.ApplyOne(ctx, tx, b.handler, e); {
+func (q *Queue) effect(ctx context.Context, tx pgx.Tx, e eventing.Event) (Result, error) {
+	switch outcome, err := inbox.ApplyOne(ctx, tx, q.handler, e); {
 	case err != nil:
 		return "", err
 	case outcome == inbox.Gap, outcome == inbox.Diverged:
@@ -132,7 +132,7 @@ func (b *Queue) effect(ctx context.Context, tx pgx.Tx, e eventing.Event) (Result
 // mark sets the status of l's inbox row, and inserts the row if there is none. If the status of the
 // row is done, mark returns false and does not change the row. It returns ErrIDTaken if the row
 // belongs to another event.
-func (b *Queue) mark(ctx context.Context, tx pgx.Tx, status string, m *message, l Letter) (bool, error) {
+func (q *Queue) mark(ctx context.Context, tx pgx.Tx, status string, m *message, l Letter) (bool, error) {
 	messageID, published := "", l.Since
 	if m != nil {
 		messageID, published = m.id, m.published
@@ -170,29 +170,29 @@ func (b *Queue) mark(ctx context.Context, tx pgx.Tx, status string, m *message, 
 // state, which includes the event's change. Otherwise a gap could stay, because a later event that
 // reveals the gap may never come. If the owner is unavailable, or if its answer may be from before the
 // event, Discard changes nothing. If the status of the row is done, the row keeps this status.
-func (h *Batch) Discard(ctx context.Context, o audit.Actor, l Letter) error {
+func (b *Batch) Discard(ctx context.Context, o audit.Actor, l Letter) error {
 	s := l.subject()
 	var err error
-	if s.Record, err = record(h.first(l)); err != nil {
+	if s.Record, err = record(b.first(l)); err != nil {
 		return fmt.Errorf("discard: %w", err)
 	}
-	return h.giveUp(ctx, "discard", o, l, s)
+	return b.giveUp(ctx, "discard", o, l, s)
 }
 
 // Erase does the same as Discard, for a person whose data is erased. The audit entry does not keep
 // the message.
-func (h *Batch) Erase(ctx context.Context, o audit.Actor, l Letter) error {
-	return h.giveUp(ctx, "erase", o, l, l.subject())
+func (b *Batch) Erase(ctx context.Context, o audit.Actor, l Letter) error {
+	return b.giveUp(ctx, "erase", o, l, l.subject())
 }
 
-func (h *Batch) giveUp(ctx context.Context, action string, o audit.Actor, l Letter, s audit.Subject) error {
-	s.AggregateType, s.AggregateID = h.Aggregate(l)
-	if err := h.catchUp(ctx, l); err != nil {
+func (b *Batch) giveUp(ctx context.Context, action string, o audit.Actor, l Letter, s audit.Subject) error {
+	s.AggregateType, s.AggregateID = b.Aggregate(l)
+	if err := b.catchUp(ctx, l); err != nil {
 		return fmt.Errorf("%s: %w", action, err)
 	}
-	err := h.queue.db.Tx(ctx, action, func(ctx context.Context, tx pgx.Tx) error {
+	err := b.queue.db.Tx(ctx, action, func(ctx context.Context, tx pgx.Tx) error {
 		if l.EventID != uuid.Nil {
-			if _, err := h.queue.mark(ctx, tx, "discarded", h.first(l), l); err != nil && !errors.Is(err, ErrIDTaken) {
+			if _, err := b.queue.mark(ctx, tx, "discarded", b.first(l), l); err != nil && !errors.Is(err, ErrIDTaken) {
 				return err
 			}
 		}
@@ -201,28 +201,28 @@ func (h *Batch) giveUp(ctx context.Context, action string, o audit.Actor, l Lett
 	if err != nil {
 		return err
 	}
-	return h.acknowledge(ctx, l)
+	return b.acknowledge(ctx, l)
 }
 
 // catchUp brings l's aggregate to its owner's state. It changes nothing
 // if l is not an event, or if the owner does not have the aggregate.
-func (h *Batch) catchUp(ctx context.Context, l Letter) error {
+func (b *Batch) catchUp(ctx context.Context, l Letter) error {
 	if l.EventID == uuid.Nil {
 		return nil
 	}
 	// Without a message the event has no epoch, so any state of the owner is accepted.
 	e := eventing.Event{ID: l.EventID, AggregateType: l.AggregateType, AggregateID: l.AggregateID, Version: l.Version}
-	if m := h.first(l); m != nil {
+	if m := b.first(l); m != nil {
 		e = m.event
 		// No answer of the owner is later than a time that is far in the future. But the event is from before its message.
 		if m.published.Before(e.OccurredAt) {
 			e.OccurredAt = m.published
 		}
 	}
-	err := h.queue.repair(ctx, e)
+	err := b.queue.repair(ctx, e)
 	if err != nil && !errors.Is(err, inbox.ErrLost) && !eventing.IsPermanent(err) {
 		return err
 	}
-	h.queue.handler.Committed(ctx, consistency.PositionOf(e).Unknown())
+	b.queue.handler.Committed(ctx, consistency.PositionOf(e).Unknown())
 	return nil
 }

@@ -16,7 +16,7 @@ type Backlog struct {
 	// Oldest is the age of the oldest event that is neither published nor parked nor waiting behind
 	// a parked one, or zero if there is none. Events of the tenants that the caller of
 	// [Queue.Backlog] leaves out do not count. If CountLimit events or more are pending, Oldest
-	// covers those that the search has read so far.
+	// covers the events that the search has read so far.
 	Oldest time.Duration
 	// Search is the state of the search for the oldest event.
 	Search OldestSearch

@@ -48,17 +48,18 @@ type HeartbeatResult struct {
 	// depends on that scan: a statement that the server still executes for an ended process may be later.
 	Gone    []string
 	GoneLow TxSnapshot
-	// GoneIn is the time until the next of the living relays is gone unless it writes a heartbeat, because its session has ended.
-	// Zero means that there is none.
+	// GoneIn is about the living relays whose sessions have ended. It is the time until the next of these
+	// relays counts as gone, unless it writes a heartbeat. Zero means that there is no such relay.
 	GoneIn time.Duration
 	// Seen is the snapshot of the heartbeat. Server identifies the life of the database's server. It is the
-	// sum of two times: when the server was started, and when it last recovered after one of its processes
-	// had crashed. So Server differs after a restart, a recovery or a failover. The later of the two times
-	// would not do, because the clock may have been set back between them. A recovered server may use ids of
-	// transactions again that a snapshot has seen as ended, namely the id of a transaction that had rolled
-	// back, if the log on disk does not have it. The time of the recovery is that of the statistics, which a
-	// recovery resets. If an operator resets them, the relays claim nothing until their next heartbeats,
-	// which they write at once, and scan a few times.
+	// sum of two times: the start of the server, and its last recovery after one of its processes had
+	// crashed. So Server differs after a restart, a recovery or a failover. The later of the two times would
+	// not suffice, because the clock may have been set back between them. Server must differ after a
+	// recovery, because the server may then assign the id of a transaction a second time. The log on disk
+	// may lack a transaction that had rolled back, and an earlier snapshot has seen this id as ended. The
+	// time of the recovery is the time of the last reset of the statistics. A recovery resets them. If an
+	// operator resets them, each relay writes a heartbeat at once, claims nothing until then, and scans a
+	// few times.
 	Seen   TxSnapshot
 	Server time.Time
 	// Written identifies the row as the heartbeat has written it.
@@ -70,17 +71,18 @@ type HeartbeatResult struct {
 	Resumed time.Time
 }
 
-// judges reports whether a relay whose last heartbeat was answered with b judges at the time now that others are gone. A stall of
-// the database keeps all relays from their heartbeats, and the time limit of a heartbeat ends its session. So a relay whose own
-// heartbeat is late, or has failed, waits until the others have had the time for one. The heartbeat that is sent now may stall, too, so the
-// server compares the relay's row with its clock again.
-func (b HeartbeatResult) judges(now time.Time) bool {
-	return !b.missed(now) && (b.Resumed.IsZero() || now.Sub(b.Resumed) > goneAfter)
+// judges reports whether a relay may judge at the time now that other relays are gone. h is the answer to
+// the relay's last heartbeat. A stall of the database keeps all relays from their heartbeats, and the time
+// limit of a heartbeat ends its session. So if the relay's own heartbeat is late or has failed, the relay
+// waits for the time in which the other relays can write a heartbeat. The heartbeat that is sent now may
+// stall, too. Therefore the server compares the relay's row with its clock again.
+func (h HeartbeatResult) judges(now time.Time) bool {
+	return !h.missed(now) && (h.Resumed.IsZero() || now.Sub(h.Resumed) > goneAfter)
 }
 
-// missed reports whether the database may have stalled after b.
-func (b HeartbeatResult) missed(now time.Time) bool {
-	return !b.Clock.Answered.IsZero() && now.Sub(b.Clock.Answered) > stalledAfter
+// missed reports whether the database may have stalled after h.
+func (h HeartbeatResult) missed(now time.Time) bool {
+	return !h.Clock.Answered.IsZero() && now.Sub(h.Clock.Answered) > stalledAfter
 }
 
 // Clock is a reading of the database's clock. The clock showed Time at a moment between Asked and
@@ -157,8 +159,9 @@ func (q Queue) Heartbeat(
 }
 
 // behindLock locks the row of the relay token, and then runs a statement that returns one row, in the same transaction. It
-// scans the row into to. It takes one round trip, or four where the sessions keep no prepared statements: pgx runs the
-// statements of a batch in the mode of db's configuration, which may be one that does not know the types of to.
+// scans the row into to. It takes one round trip. If the sessions keep no prepared statements, it takes
+// four, because pgx runs the statements of a batch in the mode of db's configuration, and some modes do
+// not know the types of to.
 func (q Queue) behindLock(ctx context.Context, db *pgxpool.Conn, token, sql string, args []any, to ...any) error {
 	if q.keepsStatements {
 		b := &pgx.Batch{}

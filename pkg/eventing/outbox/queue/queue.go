@@ -89,8 +89,8 @@ type versionArrays struct {
 	versions   []int64
 }
 
-func (p *versionArrays) add(at AggregateVersion) {
-	p.types, p.ids, p.versions = append(p.types, at.AggregateType), append(p.ids, at.AggregateID), append(p.versions, at.Version)
+func (v *versionArrays) add(at AggregateVersion) {
+	v.types, v.ids, v.versions = append(v.types, at.AggregateType), append(v.ids, at.AggregateID), append(v.versions, at.Version)
 }
 
 // byAggregate groups events into batches. The events are sorted by aggregate and version.
