@@ -109,7 +109,7 @@ var awaitPause = backoff.Policy{Base: 250 * time.Millisecond, Cap: 3 * time.Seco
 // when ctx ends. It is for a process that runs once and ends, because such a process has no startup probe.
 // AwaitDatabase calls the function said with the error of a failed attempt, at most once in ten
 // seconds. A refused login, such as for a wrong password, is also an answer, because the caller will
-// get the same refusal. Only a refusal whose code is in the map starting counts as a failed attempt.
+// get the same refusal. Only a refusal for which passes returns true counts as a failed attempt.
 func AwaitDatabase(ctx context.Context, url string, said func(error)) error {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
@@ -128,13 +128,15 @@ func AwaitDatabase(ctx context.Context, url string, said func(error)) error {
 	return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 }
 
-// starting has the error codes of a server that will answer soon. The server starts, or stops to
-// start again, or has no free session.
-var starting = map[string]bool{"57P01": true, "57P02": true, "57P03": true, "53300": true}
+// passes reports whether a server that refuses a login with this code may accept one soon. The server
+// starts, or stops to start again, or lacks a free session, memory for its locks, or room on its disk.
+func passes(code string) bool {
+	return code == "57P01" || code == "57P02" || code == "57P03" || strings.HasPrefix(code, "53")
+}
 
 func answers(ctx context.Context, config *pgx.ConnConfig) error {
 	conn, err := pgx.ConnectConfig(ctx, config)
-	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && !starting[refused.Code] {
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && !passes(refused.Code) {
 		return nil
 	}
 	if err != nil {

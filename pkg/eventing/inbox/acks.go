@@ -130,7 +130,7 @@ func (c *Consumer) checkAck(ctx context.Context, ack pendingAck) {
 }
 
 // giveBack nacks all deliveries that are not finished, so that the broker delivers them again.
-// These deliveries have not ended the process, so their recorded starts are taken back first.
+// These deliveries have not ended the process, so their recorded starts are taken back first, until ctx ends.
 func (c *Consumer) giveBack(ctx context.Context, all ...*delivery) {
 	var started []*delivery
 	for _, d := range all {
@@ -139,7 +139,7 @@ func (c *Consumer) giveBack(ctx context.Context, all ...*delivery) {
 		}
 	}
 	if len(started) > 0 {
-		rows, err := c.store.unmarkStarted(context.WithoutCancel(ctx), started)
+		rows, err := c.store.unmarkStarted(ctx, started)
 		if left := int64(len(started)) - rows; left > 0 {
 			c.log.WarnContext(ctx, "starts not taken back", "error", err, "events", left)
 		}
@@ -163,10 +163,10 @@ func (c *Consumer) nack(ctx context.Context, m *pubsub.Message) {
 }
 
 // shutDown gives the remaining messages back when the work ends, and writes that this instance has
-// ended well.
+// ended well. If ctx ends meanwhile, the starts of these messages stay, and the end counts as unclean.
 func (c *Consumer) shutDown(ctx context.Context, unfinished []*delivery) {
 	c.giveBack(ctx, unfinished...)
-	if err := c.store.deregister(context.WithoutCancel(ctx)); err != nil {
+	if err := c.store.deregister(ctx); err != nil {
 		c.log.WarnContext(ctx, "clean end not written down, the next start counts as unclean", "error", err)
 	}
 }

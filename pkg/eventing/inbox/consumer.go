@@ -41,10 +41,13 @@ const (
 	// batchTimeout bounds one transaction. It may be longer than an ack deadline, because the
 	// client extends the deadline.
 	batchTimeout = 30 * time.Second
-	// drainTime bounds the running transaction after Run is cancelled.
-	drainTime = 3 * time.Second
-	// hookTime is how long the hooks' calls may take after everything else has ended. It is short,
-	// because a process gets only 10 seconds to end.
+	// leaveTime bounds all that Run does after it is cancelled, but for the hooks' calls. A process gets only 10 seconds to
+	// end, of which its server may take 6. The running transaction has drainTime of that. The last closeTime is left for
+	// the streams, which send the nacks, so all statements end before it.
+	leaveTime = 3400 * time.Millisecond
+	drainTime = 2 * time.Second
+	closeTime = time.Second
+	// hookTime is how long the hooks' calls may take after everything else has ended.
 	hookTime = 500 * time.Millisecond
 	// pullWorks is how long a stream must last to count as working. A stream that the broker
 	// refuses ends earlier, after a round trip.
@@ -162,6 +165,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 // RunFrom is Run with the messages of receive, such as a test's messages from memory.
 func (c *Consumer) RunFrom(ctx context.Context, receive Receive) error {
 	defer c.metrics.unregister()
+	leaving, cancel := after(ctx, leaveTime)
+	defer cancel()
 	stopCalls := c.calls.Start(ctx)
 	defer func() {
 		until, cancel := context.WithTimeout(context.WithoutCancel(ctx), hookTime)
@@ -181,8 +186,6 @@ func (c *Consumer) RunFrom(ctx context.Context, receive Receive) error {
 	background.Go(func() { c.watchAcks(open) })
 	c.work(ctx)
 	// receive returns when every message that it delivered is acked or nacked.
-	limit := time.NewTimer(drainTime)
-	defer limit.Stop()
 	for {
 		select {
 		case d := <-c.incoming:
@@ -190,11 +193,21 @@ func (c *Consumer) RunFrom(ctx context.Context, receive Receive) error {
 		case <-received:
 			background.Wait()
 			return nil
-		case <-limit.C:
+		case <-leaving.Done():
 			c.log.WarnContext(ctx, "stream did not close in time, its messages come back when their leases end")
 			return nil
 		}
 	}
+}
+
+// after returns a context that ends limit after the end of ctx, or when cancel is called.
+func after(ctx context.Context, limit time.Duration) (later context.Context, cancel context.CancelFunc) {
+	later, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		backoff.Sleep(later, limit, nil)
+		end()
+	})
+	return later, func() { stop(); end() }
 }
 
 // receive keeps a stream open. The client itself reopens a broken stream. If the subscription is
@@ -243,7 +256,11 @@ func (c *Consumer) work(ctx context.Context) {
 	alive := time.NewTicker(heartbeatEvery)
 	defer alive.Stop()
 	var unfinished []*delivery
-	defer func() { c.shutDown(ctx, slices.Concat(unfinished, c.blocked.all(), c.waiting.take(c.waiting.count))) }()
+	writing, cancel := after(ctx, leaveTime-closeTime)
+	defer cancel()
+	defer func() {
+		c.shutDown(writing, slices.Concat(unfinished, c.blocked.all(), c.waiting.take(c.waiting.count)))
+	}()
 	always := make(chan struct{})
 	close(always)
 	c.register(ctx)

@@ -60,7 +60,7 @@
 //	            └─▶ blocked ─▶ dead letter published ─▶ row dead ─▶ acked
 //
 // The head of a blocked aggregate is its first event. The later events of the aggregate wait behind
-// the head. When the process ends, the running transaction gets three seconds to finish. All other
+// the head. When the process ends, the running transaction gets two seconds to finish. All other
 // messages in these states are nacked.
 //
 // # Why dedup and effect share a transaction

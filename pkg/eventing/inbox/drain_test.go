@@ -3,11 +3,14 @@ package inbox
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"testing"
 	"time"
 
+	"cloud.google.com/go/pubsub/v2"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/jackc/pgx/v5"
 	"google.golang.org/grpc/codes"
@@ -107,6 +110,54 @@ func (w *world) block(t *testing.T) pgx.Tx {
 		t.Fatal(err)
 	}
 	return tx
+}
+
+// A consumer ends in time although its transaction, the database and the stream hang. Cloud Run kills the
+// process 10 s after the signal, of which the server takes 6. The limit of the test leaves room for a busy machine, and is
+// below the sum of what each part may take alone.
+func TestADrainEndsAlthoughDatabaseAndStreamHang(t *testing.T) {
+	t.Parallel()
+	if whole := leaveTime + hookTime; whole >= 4*time.Second || drainTime+closeTime >= leaveTime {
+		t.Errorf("a consumer may take %s, of which a transaction takes %s and the streams %s", whole, drainTime, closeTime)
+	}
+	b := newBench(t)
+	applying, hangs := make(chan struct{}), make(chan struct{})
+	h := b.handler(decode)
+	h.apply = func(ctx context.Context, _ pgx.Tx, _ []Change) ([]Outcome, error) {
+		close(applying)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	c := NewConsumer(b.db, b.client, subscription, h, slog.New(slog.DiscardHandler), func() {}, Options{})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- c.RunFrom(ctx, func(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error {
+			m := event("a", 1).Message()
+			deliver(ctx, &pubsub.Message{ID: "1", Data: m.Data, Attributes: m.Attributes, PublishTime: time.Now()})
+			<-hangs
+			return nil
+		})
+	}()
+	<-applying
+	lock, err := b.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lock.Exec(t.Context(), `LOCK TABLE inbox_runs IN ACCESS EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	select {
+	case err = <-ended:
+	case <-time.After(leaveTime + 2*time.Second):
+		t.Errorf("the consumer has not ended %s after it was cancelled", leaveTime+2*time.Second)
+		err = <-ended
+	}
+	close(hangs)
+	if err := errors.Join(err, lock.Rollback(t.Context())); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestTheEndOfAStreamCostsNoAck: a broker answers the half-close with an error that cannot be

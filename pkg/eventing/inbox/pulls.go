@@ -14,7 +14,7 @@ import (
 
 const (
 	// drainStreams is how long half-closed streams may take to end when their consumer ends. It
-	// leaves more than half of drainTime for the messages that the streams have brought.
+	// leaves more than half of leaveTime for the messages that the streams have brought.
 	drainStreams = time.Second
 	// receiptTime is longer than the time by which the client delays the receipts of messages. A receipt
 	// after the nack of its message would hide the message again. So the last nacks wait for receiptTime.

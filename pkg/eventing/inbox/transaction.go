@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/checkpoint"
 )
 
@@ -72,12 +71,10 @@ func (c *Consumer) lockWait(batch []*delivery) time.Duration {
 // outcome of each event. A duplicate has no outcome. If ctx ends, the transaction has drainTime
 // left.
 func (c *Consumer) tryBatch(ctx context.Context, batch []*delivery) (map[uuid.UUID]Outcome, error) {
-	txCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchTimeout)
+	draining, end := after(ctx, drainTime)
+	defer end()
+	txCtx, cancel := context.WithTimeout(draining, batchTimeout)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() {
-		backoff.Sleep(txCtx, drainTime, nil)
-		cancel()
-	})()
 	start := time.Now()
 	first := &pgx.Batch{}
 	begin(first, c.lockWait(batch))

@@ -76,7 +76,7 @@ func TestABatchIsSentAgain(t *testing.T) {
 	b := &pgx.Batch{}
 	b.Queue(upsert, pgx.NamedArgs{"id": 1})
 	for range 3 {
-		if err := w.Write(t.Context(), "", func(tx *Tx) error { return tx.Last().SendBatch(t.Context(), b).Close() }); err != nil {
+		if err := w.Write(t.Context(), tenant.Every, "", func(tx *Tx) error { return tx.Last().SendBatch(t.Context(), b).Close() }); err != nil {
 			t.Error(err)
 		}
 	}
