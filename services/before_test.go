@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -224,7 +225,7 @@ func (r *rollout) write(ctx context.Context, t *testing.T) {
 func (r *rollout) repeat(t *testing.T) {
 	t.Helper()
 	r.mu.Lock()
-	some := append(r.kept[:100:100], r.kept[len(r.kept)-100:]...)
+	some := slices.Concat(r.kept[:100], r.kept[len(r.kept)-100:])
 	r.mu.Unlock()
 	for _, k := range some {
 		for _, addr := range r.video.addrs {
