@@ -29,6 +29,20 @@ func TestTokensBeginBehindTheirItem(t *testing.T) {
 	}
 }
 
+// A client may ask an instance of another release for the next page.
+func TestTheTextOfAPageTokenIsAContract(t *testing.T) {
+	t.Parallel()
+	const text = "AZCl0AAAcACAAAAAAAAAAYCTGtU"
+	last := uuid.MustParse("0190a5d0-0000-7000-8000-000000000001")
+	if got := PageToken(last, "f"); got != text {
+		t.Errorf("the token is %s, not %s", got, text)
+	}
+	var violations problem.Violations
+	if got := ParsePageToken(text, "f", &violations); got != last || violations != nil {
+		t.Errorf("the page begins behind %s (%v), not %s", got, violations, last)
+	}
+}
+
 func TestTokensThatAreRefused(t *testing.T) {
 	t.Parallel()
 	good := PageToken(uuid.New(), "f")

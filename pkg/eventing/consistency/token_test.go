@@ -51,6 +51,30 @@ func TestTokenRoundTrip(t *testing.T) {
 	}
 }
 
+// The text of a token is a contract between releases: callers send the tokens of one release to instances of
+// another one. Another text needs another format byte, and a release that still reads this one.
+func TestTheTextOfATokenIsAContract(t *testing.T) {
+	t.Parallel()
+	const other = "7d3c1f0e-5b7a-4c7e-9a64-0f2f6f3d5a11"
+	second := video(3)
+	second.Epoch = 1795980601810
+	for text, want := range map[string]Token{
+		"AgAFdmlkZW8AAZCl0AAAcACAAAAAAAAAAQGsAuewt5Y": of(video(300)),
+		"AgRhY21lBG5vdGVJN2QzYzFmMGUtNWI3YS00YzdlLTlhNjQtMGYyZjZmM2Q1YTExOjAxOTBhNWQwLTAwMDAtNzAwMC04MDAwLTAw" +
+			"MDAwMDAwMDAwMQECBXZpZGVvAAGQpdAAAHAAgAAAAAAAAAHS06TGojQDAAB9PB8OW3pMfppkDy9vPVoRAQSj0vD4": {
+			Tenant: "acme", Positions: []Position{at("note", other+":"+second.AggregateID, 2), second, at("video", other, 4)},
+		},
+	} {
+		if got := want.String(); got != text {
+			t.Errorf("%v is written as %s, and not as %s", want, got, text)
+		}
+		got, err := Parse(text)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +parsed)\n%s", text, err, diff)
+		}
+	}
+}
+
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	good := of(at("a", "u:v", 2), video(3)).String()

@@ -85,6 +85,29 @@ func TestOneProcessRebuilds(t *testing.T) {
 	}
 }
 
+// The process may be of another release, so the name of the lock is a contract between releases.
+func TestTheNameOfTheLockIsAContract(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, 1)
+	other, err := f.admin.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Release()
+	if _, err := other.Exec(t.Context(), `SELECT pg_advisory_lock(hashtext('lockstep rebuild app'))`); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Finish(t.Context(), ada, false); !errors.Is(err, rebuild.ErrBusy) {
+		t.Errorf("while a process of another release works: %v", err)
+	}
+	if _, err := other.Exec(t.Context(), `SELECT pg_advisory_unlock_all()`); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Finish(t.Context(), ada, false); errors.Is(err, rebuild.ErrBusy) {
+		t.Errorf("when that process has ended: %v", err)
+	}
+}
+
 // loseLock ends the sessions that hold the lock of a rebuild, as a failover would.
 func (f *fixture) loseLock(t *testing.T) {
 	t.Helper()

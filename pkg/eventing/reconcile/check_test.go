@@ -186,6 +186,31 @@ func TestDefinitions(t *testing.T) {
 	}
 }
 
+// The two builds are of two releases during a rollout. So the same rules give the same digests in all releases, and
+// other rules need another number of Encoding.
+func TestTheDigestsOfAnEncodingAreAContract(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 0)
+	p.exec(t, `INSERT INTO app.owned VALUES
+		('0190a5d0-0000-7000-8000-000000000001', '7d3c1f0e-5b7a-4c7e-9a64-0f2f6f3d5a11', 'a "body"', '2026-03-04 05:06:07.891+01', 3,
+		 '2026-01-02 03:04:05.678901+00', '2026-02-03 04:05:06+00', NULL, '0190a5d0-0000-7000-8000-000000000002'),
+		('0190a5d0-0000-7000-8000-000000000003', '7d3c1f0e-5b7a-4c7e-9a64-0f2f6f3d5a11', 'gone', NULL, 4,
+		 '2026-01-02 03:04:05+00', '2026-02-03 04:05:06+00', '2026-02-03 04:05:06+00', NULL)`)
+	d := p.Reader.Definition()
+	if d.Encoding != 1 {
+		t.Fatalf("the digests below are of the encoding 1, not %d", d.Encoding)
+	}
+	page, err := p.owner.Page(t.Context(), d, reconcile.Range{From: p.Reader.Start(), Until: p.Reader.End()})
+	if err != nil || len(page.Rows) != 2 || page.Rows[0].Digest != "47549b82300838f3180f8de052056ecc" ||
+		page.Rows[1].Digest != "e7e79ebfca56e32c58c77d513f685e7b" {
+		t.Errorf("the rows are %+v, %v", page.Rows, err)
+	}
+	part, err := p.owner.Part(t.Context(), d, p.Reader.Start())
+	if err != nil || len(part.Leaves) != 1 || part.Leaves[0].Digest != "-1985020300874410176 14656523566062152993" {
+		t.Errorf("the leaves are %+v, %v", part.Leaves, err)
+	}
+}
+
 func TestForgedIDs(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1)
