@@ -3,7 +3,6 @@ package dbpool_test
 import (
 	"context"
 	"fmt"
-	"log"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -19,12 +18,14 @@ func ExampleConfigure() {
 	defer db.Close()
 	cfg, err := pgxpool.ParseConfig(db.Config().ConnString())
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	dbpool.Configure(cfg)
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	defer pool.Close()
 
@@ -34,7 +35,8 @@ func ExampleConfigure() {
 
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	defer conn.Release()
 	_, err = conn.Exec(ctx, `BEGIN READ ONLY; CREATE TABLE refused ()`) // as on a standby

@@ -70,8 +70,8 @@ func newBlockedAggregates() *blockedAggregates {
 func (b *blockedAggregates) has(key string) bool { return b.byKey[key] != nil }
 
 // failing returns how many aggregates are blocked because their events fail.
-func (h *blockedAggregates) failing() int64 {
-	return h.counts[failedEvent].Load() + h.counts[unfitStatement].Load()
+func (b *blockedAggregates) failing() int64 {
+	return b.counts[failedEvent].Load() + b.counts[unfitStatement].Load()
 }
 
 // waitingEvent identifies an event. The id is not enough: see "Identity" in the package doc.

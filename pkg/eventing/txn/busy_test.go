@@ -11,7 +11,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"example.com/lockstep/internal/pgtest"
-
 	"example.com/lockstep/pkg/eventing/tenant"
 )
 

@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"example.com/lockstep/internal/pgtest"
-
 	"example.com/lockstep/pkg/eventing/tenant"
 )
 
