@@ -125,6 +125,12 @@ func TestADeadLetterFits(t *testing.T) {
 		if err != nil || len(pulled.GetReceivedMessages()) != 1 {
 			t.Fatalf("%s: %v, %v", name, pulled, err)
 		}
+		err = b.client.SubscriptionAdminClient.Acknowledge(t.Context(), &pubsubpb.AcknowledgeRequest{ // else it may come again instead of the next one
+			Subscription: "projects/test/subscriptions/" + subscription + ".dlq", AckIds: []string{pulled.GetReceivedMessages()[0].GetAckId()},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 		deadLetter := pulled.GetReceivedMessages()[0].GetMessage()
 		for key := range event("a", 1).Message().Attributes {
 			if deadLetter.GetAttributes()[key] != m.Attributes[key] {
