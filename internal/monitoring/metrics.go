@@ -108,7 +108,7 @@ var inboxMetrics = []Metric{
 	{Name: "inbox.gaps.open", Kind: Gauge, Unit: "{gap}", Service: catalog, Labels: []Label{subscription},
 		Meaning: "Aggregates that wait for a repair from their owner"},
 	{Name: "inbox.blocked_aggregates", Kind: Gauge, Unit: "{aggregate}", Service: catalog,
-		Labels:  []Label{subscription, labelled("reason", "gap", "locked", "failed", "unfit", "dead_letter", "unknown")},
+		Labels:  []Label{subscription, labelled("reason", "gap", "locked", "failed", "lacking", "dead_letter", "unknown")},
 		Meaning: "Aggregates that cannot go on just now, by the reason of their first event"},
 	{Name: "inbox.in_flight_messages", Kind: Gauge, Unit: "{message}", Service: catalog, Labels: []Label{subscription},
 		Meaning: "Messages in hand, from delivery to ack"},

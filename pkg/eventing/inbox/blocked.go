@@ -32,14 +32,14 @@ const (
 	openGap reason = iota
 	failedEvent
 	lockedRow
-	unfitStatement
+	lackingStatement
 	unknownEvent
 	pendingDeadLetter
 	reasons
 )
 
 func (r reason) String() string {
-	return [...]string{"gap", "failed", "locked", "unfit", "unknown", "dead_letter"}[r]
+	return [...]string{"gap", "failed", "locked", "lacking", "unknown", "dead_letter"}[r]
 }
 
 // blockedAggregates holds the deliveries of each aggregate that cannot continue now, its head
@@ -71,7 +71,7 @@ func (b *blockedAggregates) has(key string) bool { return b.byKey[key] != nil }
 
 // failing returns how many aggregates are blocked because their events fail.
 func (b *blockedAggregates) failing() int64 {
-	return b.counts[failedEvent].Load() + b.counts[unfitStatement].Load()
+	return b.counts[failedEvent].Load() + b.counts[lackingStatement].Load()
 }
 
 // waitingEvent identifies an event. The id is not enough: see "Identity" in the package doc.
@@ -150,7 +150,7 @@ func (c *Consumer) block(ctx context.Context, d *delivery, why reason, until fun
 // dead-lettered. eventFailed returns d if ctx ended before either was decided.
 func (c *Consumer) eventFailed(ctx context.Context, d *delivery, cause error, class fault) []*delivery {
 	ctx = d.in(ctx)
-	if class == locked || class == unfit || class == timedOut && (c.slow.add(d.key()) || d.firstSilence(cause)) {
+	if class == locked || class == lacking || class == timedOut && (c.slow.add(d.key()) || d.firstSilence(cause)) {
 		return c.putOff(ctx, d, cause, class)
 	}
 	if p, ok := errors.AsType[*panicError](cause); ok {
@@ -206,7 +206,7 @@ func (c *Consumer) hold(ctx context.Context, why string, batch ...*delivery) (do
 }
 
 // putOff blocks d's aggregate for a while and counts no failure of d, because another transaction
-// holds a lock that d needs, because the database lacks an object or a grant, because events of several
+// holds a lock that d needs, because the database lacks something that d needs, because events of several
 // aggregates have met a time limit, or because the database may have waited for the network and not for
 // d's handler.
 func (c *Consumer) putOff(ctx context.Context, d *delivery, cause error, class fault) []*delivery {
@@ -230,7 +230,7 @@ func (c *Consumer) putOff(ctx context.Context, d *delivery, cause error, class f
 	}
 	c.logFor(d).Log(ctx, level, "event put off, its aggregate waits", "error", cause, "class", class.String(),
 		"times", d.putOffs, "retry_in_ms", pause.Milliseconds())
-	why := map[fault]reason{locked: lockedRow, unfit: unfitStatement, timedOut: failedEvent}[class]
+	why := map[fault]reason{locked: lockedRow, lacking: lackingStatement, timedOut: failedEvent}[class]
 	c.block(ctx, d, why, func(ctx context.Context) { backoff.Sleep(ctx, pause, nil) })
 	return nil
 }

@@ -161,12 +161,12 @@
 // Meanwhile the client extends the leases of these messages, the budget fills up, and no event spends
 // an attempt.
 //
-// If the database lacks a table, a column, a function or a grant that the handler's statement needs, and takes
-// the smallest write, the statement may be one that few events need. So the batch is halved. The aggregate of an
+// If the database lacks a table, a column, a function, a grant, memory or disk that the handler's statement needs, and
+// takes the smallest write, the statement may be one that few events need. So the batch is halved. The aggregate of an
 // event that is alone is blocked, and the event is tried again with pauses of up to 30 s, without spending
-// attempts, until a migration, a grant or a release repairs the statement. If the database lacks memory or disk for the
-// statement, that counts like a time limit. If 200 aggregates (maxFailing) are blocked by their failures, all events
-// probably fail, and such an error counts as an outage.
+// attempts, until a migration, a grant, a release or an administrator repairs that. If 200 aggregates (maxFailing) are blocked
+// by their failures, all events probably fail, and such an error counts as an outage. The limit of the temporary files of a
+// session (SQLSTATE 53400) counts like a time limit.
 //
 // A time limit also counts as an outage in two cases. In the first case the smallest write does not
 // succeed in time either. (A database that answers SELECT 1 may not take writes.) In the second

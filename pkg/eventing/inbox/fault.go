@@ -19,26 +19,26 @@ const (
 	// eventFault means that the event or its handler is at fault. The failure counts as an
 	// attempt.
 	eventFault fault = iota
-	// timedOut means that a time limit or a limit of resources has ended the transaction, or that the
-	// handler could not reach a service of its own. The event is at fault, and the failure counts as an
+	// timedOut means that a time limit or the limit of temporary files has ended the transaction, or that
+	// the handler could not reach a service of its own. The event is at fault, and the failure counts as an
 	// attempt, unless events of other aggregates fail so as well (maxSlow), or the transaction was silent
 	// for the first time (firstSilence).
 	timedOut
 	// locked means that another transaction holds a lock that the event needs. The event's
 	// aggregate waits, and no attempt is spent.
 	locked
-	// unfit means that the database lacks a table, a column, a function or a grant that a statement of
-	// the handler needs, while it takes the consumer's own writes. A migration, a grant or a release
-	// repairs that for all events together. The event's aggregate waits, and no attempt is spent. If
-	// maxFailing aggregates are blocked already, it is an outage.
-	unfit
+	// lacking means that the database lacks a table, a column, a function, a grant, memory or disk that a
+	// statement of the handler needs, while it takes the consumer's own writes. A migration, a grant, a
+	// release or an administrator repairs that for all events together. The event's aggregate waits, and no
+	// attempt is spent. If maxFailing aggregates are blocked already, it is an outage.
+	lacking
 	// outage means that the database or the network is at fault. The consumer waits until the
 	// outage is over, and no attempt is spent.
 	outage
 )
 
 func (f fault) String() string {
-	return [...]string{"failed", "timeout", "locked", "unfit", "outage"}[f]
+	return [...]string{"failed", "timeout", "locked", "lacking", "outage"}[f]
 }
 
 // handlerError is an error that the handler returned. Other errors come from the transaction around
@@ -85,10 +85,10 @@ func faultOfStatement(err error) fault {
 	switch {
 	case !handlers || lost || !ok:
 		return outage
-	case lacksObject(pg.Code):
-		return unfit
-	case strings.HasPrefix(pg.Code, "53"), strings.HasPrefix(pg.Code, "58"): // resources, files
+	case pg.Code == "53400": // a limit of the session's, such as temp_file_limit
 		return timedOut
+	case lacksObject(pg.Code), strings.HasPrefix(pg.Code, "53"), strings.HasPrefix(pg.Code, "58"): // memory, disk, files
+		return lacking
 	}
 	return outage // such as a deadlock: the next try may succeed
 }

@@ -129,7 +129,7 @@ func TestAMissingMigrationIsWaitedOut(t *testing.T) {
 	rename("effects", "not_yet")
 	c, heard := b.run(t, b.client)
 	b.publishNames(t, "before", 10)
-	until(t, "all aggregates are blocked", func() bool { return c.blocked.counts[unfitStatement].Load() == 10 })
+	until(t, "all aggregates are blocked", func() bool { return c.blocked.counts[lackingStatement].Load() == 10 })
 	rename("not_yet", "effects")
 	b.nothingLost(t, 10, heard)
 }

@@ -31,12 +31,13 @@ func is(name string) func(string) bool {
 	return func(aggregate string) bool { return aggregate == name }
 }
 
-// A statement that only some events need may lack a column or a grant. The other events do not wait for it. No attempt is
-// spent, because a migration or a grant lets the event succeed.
-func TestAStatementThatDoesNotFitTheSchemaBlocksItsAggregateAlone(t *testing.T) {
+// A statement that only some events need may lack a column, a grant or memory. The other events do not wait for it. No
+// attempt is spent, because a migration, a grant or an administrator lets the event succeed.
+func TestAStatementThatTheDatabaseCannotServeBlocksItsAggregateAlone(t *testing.T) {
 	t.Parallel()
 	for name, code := range map[string]string{
 		"grant": "42501", "table": "42P01", "column": "42703", "function": "42883", "schema": "3F000",
+		"memory": "53200", "disk": "53100",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -45,7 +46,7 @@ func TestAStatementThatDoesNotFitTheSchemaBlocksItsAggregateAlone(t *testing.T) 
 			c.process(t.Context(), []*delivery{
 				delivered(event("a", 1)), delivered(event("bad", 1)), delivered(event("bad", 2)), delivered(event("z", 1)),
 			})
-			if n := c.blocked.counts[unfitStatement].Load(); n != 1 {
+			if n := c.blocked.counts[lackingStatement].Load(); n != 1 {
 				t.Errorf("%d aggregates are blocked", n)
 			}
 			b.isSettled(t, 2, 0)
@@ -58,9 +59,8 @@ func TestAStatementThatDoesNotFitTheSchemaBlocksItsAggregateAlone(t *testing.T) 
 	}
 }
 
-// An event may need more memory, or larger temporary files, than the database allows. The event is dead-lettered, because no
-// migration repairs that.
-func TestAnEventThatNeedsTooManyResourcesFails(t *testing.T) {
+// An event may need larger temporary files than its session may have. The event is dead-lettered.
+func TestAnEventThatNeedsTooManyTemporaryFilesFails(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c := b.failing(t, "53400", is("bad"), func() bool { return true })
@@ -100,9 +100,11 @@ func TestClassifyErrorsOfStatements(t *testing.T) {
 		err  error
 		want fault
 	}{
-		"missing column":           {state("42703"), unfit},
-		"out of memory":            {state("53200"), timedOut},
-		"input or output":          {state("58030"), timedOut},
+		"missing column":           {state("42703"), lacking},
+		"out of memory":            {state("53200"), lacking},
+		"disk full":                {state("53100"), lacking},
+		"input or output":          {state("58030"), lacking},
+		"temporary files":          {state("53400"), timedOut},
 		"deadlock":                 {state("40P01"), outage},
 		"read-only":                {state("25006"), outage},
 		"shutdown":                 {state("57P01"), outage},
