@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -389,7 +390,7 @@ func TestStreamsNeedTheOptionOfTheConnection(t *testing.T) {
 		"its own":           {[]grpc.DialOption{own.DialOption()}, false},
 		"behind other ones": {[]grpc.DialOption{NewStreams().DialOption(), own.DialOption()}, false},
 	} {
-		options := append(test.options, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		options := slices.Concat(test.options, []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())})
 		conn, err := grpc.NewClient("passthrough:///"+porttest.Addr(t), options...)
 		if err != nil {
 			t.Fatal(err)
