@@ -390,7 +390,7 @@ func TestStreamsNeedTheOptionOfTheConnection(t *testing.T) {
 		"its own":           {[]grpc.DialOption{own.DialOption()}, false},
 		"behind other ones": {[]grpc.DialOption{NewStreams().DialOption(), own.DialOption()}, false},
 	} {
-		options := append(slices.Clone(test.options), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		options := slices.Concat(test.options, []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())})
 		conn, err := grpc.NewClient("passthrough:///"+porttest.Addr(t), options...)
 		if err != nil {
 			t.Fatal(err)
