@@ -27,10 +27,10 @@ const (
 	// locked means that another transaction holds a lock that the event needs. The event's
 	// aggregate waits, and no attempt is spent.
 	locked
-	// unfit means that the database lacks a table, a column, a function or a grant that a statement of
-	// the handler needs, while it takes the consumer's own writes. A migration, a grant or a release
-	// repairs that for all events together. The event's aggregate waits, and no attempt is spent. If
-	// maxFailing aggregates are blocked already, it is an outage.
+	// unfit means that the database lacks an object (lacksObject) or room on its disk that a statement of
+	// the handler needs, or cannot use its files, while it takes the consumer's own writes. A migration, a
+	// grant, a release or an administrator repairs that for all events together. The event's aggregate
+	// waits, and no attempt is spent. If maxFailing aggregates are blocked already, it is an outage.
 	unfit
 	// outage means that the database or the network is at fault. The consumer waits until the
 	// outage is over, and no attempt is spent.
@@ -85,17 +85,19 @@ func faultOfStatement(err error) fault {
 	switch {
 	case !handlers || lost || !ok:
 		return outage
-	case lacksObject(pg.Code):
+	case lacksObject(pg.Code), pg.Code == "53100", strings.HasPrefix(pg.Code, "58"):
+		// A full disk still takes small writes that need no new page, and a file of one table may be broken.
 		return unfit
-	case strings.HasPrefix(pg.Code, "53"), strings.HasPrefix(pg.Code, "58"): // resources, files
+	case strings.HasPrefix(pg.Code, "53"): // memory, temporary files
 		return timedOut
 	}
 	return outage // such as a deadlock: the next try may succeed
 }
 
-// lacksObject reports whether an SQLSTATE names a missing grant, table, column, function or schema.
+// lacksObject reports whether an SQLSTATE names a missing grant, table, column, function, schema or type, or a missing
+// unique index of an ON CONFLICT.
 func lacksObject(code string) bool {
-	return slices.Contains([]string{"42501", "42P01", "42703", "42883", "3F000"}, code)
+	return slices.Contains([]string{"42501", "42P01", "42703", "42883", "3F000", "42704", "42P10"}, code)
 }
 
 func faultOf(err error) fault {

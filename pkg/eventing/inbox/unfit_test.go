@@ -36,7 +36,8 @@ func is(name string) func(string) bool {
 func TestAStatementThatDoesNotFitTheSchemaBlocksItsAggregateAlone(t *testing.T) {
 	t.Parallel()
 	for name, code := range map[string]string{
-		"grant": "42501", "table": "42P01", "column": "42703", "function": "42883", "schema": "3F000",
+		"grant": "42501", "table": "42P01", "column": "42703", "function": "42883", "schema": "3F000", "type": "42704",
+		"unique index": "42P10",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -54,6 +55,21 @@ func TestAStatementThatDoesNotFitTheSchemaBlocksItsAggregateAlone(t *testing.T) 
 			if v := b.count(t, version, "bad"); v != 2 {
 				t.Errorf("version %d, want 2", v)
 			}
+		})
+	}
+}
+
+// A full disk refuses the events that need new pages, and takes the others. No attempt is spent, because the disk will have
+// room again.
+func TestAFullDiskThatTakesSmallWritesSpendsNoAttempt(t *testing.T) {
+	t.Parallel()
+	for name, code := range map[string]string{"full disk": "53100", "input or output": "58030"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, tries := newBench(t), 0
+			c := b.failing(t, code, is("large"), func() bool { tries++; return tries <= maxAttempts+1 })
+			c.finish(t, delivered(event("large", 1)), delivered(event("small", 1)))
+			b.isSettled(t, 2, 0)
 		})
 	}
 }
@@ -102,7 +118,8 @@ func TestClassifyErrorsOfStatements(t *testing.T) {
 	}{
 		"missing column":           {state("42703"), unfit},
 		"out of memory":            {state("53200"), timedOut},
-		"input or output":          {state("58030"), timedOut},
+		"full disk":                {state("53100"), unfit},
+		"input or output":          {state("58030"), unfit},
 		"deadlock":                 {state("40P01"), outage},
 		"read-only":                {state("25006"), outage},
 		"shutdown":                 {state("57P01"), outage},
