@@ -32,11 +32,11 @@ const (
 //     after the statement;
 //   - returns times in UTC, and reads and writes values alike whatever the settings of the database are.
 //
-// Configure keeps the functions AfterConnect and OnPgError of cfg, which run as well. The sizes of the pool stay
+// Configure keeps the functions AfterConnect, BeforeClose and OnPgError of cfg, which run as well. The sizes of the pool stay
 // the caller's. A [example.com/lockstep/pkg/eventing/txn.Writer] needs at least two connections.
 func Configure(cfg *pgxpool.Config) {
 	cfg.PingTimeout = pingTimeout
-	cfg.BeforeClose = dropIfLost
+	cfg.BeforeClose = dropIfLost(cfg.BeforeClose)
 	cfg.ConnConfig.ConnectTimeout = cmp.Or(cfg.ConnConfig.ConnectTimeout, connectTimeout)
 	// Poolers know both parameters. In text, pgx reads no other form of times. With another encoding, Postgres
 	// would convert text that is UTF-8 already.
@@ -58,9 +58,14 @@ func Configure(cfg *pgxpool.Config) {
 // dropIfLost ends the connection of a statement that was given up, drainTime later at most. pgx reads such a
 // connection to its end, for up to 15 seconds, and the pool has one connection less meanwhile. If the
 // connection was lost without an error, its end never comes.
-func dropIfLost(conn *pgx.Conn) {
-	if conn.IsClosed() {
-		time.AfterFunc(drainTime, func() { _ = conn.PgConn().Conn().Close() })
+func dropIfLost(usual func(*pgx.Conn)) func(*pgx.Conn) {
+	return func(conn *pgx.Conn) {
+		if conn.IsClosed() {
+			time.AfterFunc(drainTime, func() { _ = conn.PgConn().Conn().Close() })
+		}
+		if usual != nil {
+			usual(conn)
+		}
 	}
 }
 

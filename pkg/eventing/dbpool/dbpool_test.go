@@ -2,6 +2,7 @@ package dbpool_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -21,15 +22,18 @@ func TestTheCallersFunctionsRunAsWell(t *testing.T) {
 		t.Fatal(err)
 	}
 	connected, failed := 0, 0
+	var closed atomic.Int32 // the pool closes its connections in goroutines
 	cfg.AfterConnect = func(context.Context, *pgx.Conn) error { connected++; return nil }
 	cfg.ConnConfig.OnPgError = func(*pgconn.PgConn, *pgconn.PgError) bool { failed++; return true }
+	cfg.BeforeClose = func(*pgx.Conn) { closed.Add(1) }
 	dbpool.Configure(cfg)
 	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer pool.Close()
-	if _, err := pool.Exec(t.Context(), `SELECT 1/0`); err == nil || connected != 1 || failed != 1 {
-		t.Errorf("%v: %d connections and %d errors were shown to the caller, want one of each", err, connected, failed)
+	_, err = pool.Exec(t.Context(), `SELECT 1/0`)
+	pool.Close()
+	if n := closed.Load(); err == nil || connected != 1 || failed != 1 || n != 1 {
+		t.Errorf("%v: the caller saw %d connections, %d errors and %d ends, want one of each", err, connected, failed, n)
 	}
 }

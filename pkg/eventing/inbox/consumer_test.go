@@ -174,7 +174,7 @@ func TestMergeDuplicates(t *testing.T) {
 }
 
 // If the consumer ends while a failed batch is halved, the transaction in hand is the last:
-// each further one would take its own three seconds.
+// each further one would take its own two seconds.
 func TestNoTransactionBeginsAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

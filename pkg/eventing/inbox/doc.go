@@ -161,12 +161,13 @@
 // Meanwhile the client extends the leases of these messages, the budget fills up, and no event spends
 // an attempt.
 //
-// If the database lacks a table, a column, a function, a grant, memory or disk that the handler's statement needs, and
-// takes the smallest write, the statement may be one that few events need. So the batch is halved. The aggregate of an
-// event that is alone is blocked, and the event is tried again with pauses of up to 30 s, without spending
-// attempts, until a migration, a grant, a release or an administrator repairs that. If 200 aggregates (maxFailing) are blocked
-// by their failures, all events probably fail, and such an error counts as an outage. The limit of the temporary files of a
-// session (SQLSTATE 53400) counts like a time limit.
+// If the database lacks a table, a column, a function, a type, a unique index or a grant that the handler's statement
+// needs, and takes the smallest write, the statement may be one that few events need. So the batch is halved. The
+// aggregate of an event that is alone is blocked, and the event is tried again with pauses of up to 30 s, without
+// spending attempts, until a migration, a grant or a release repairs the statement. The same holds if the database has no
+// memory or no room on its disk for the statement, or cannot use one of its files. If 200 aggregates (maxFailing) are
+// blocked by their failures, all events probably fail, and such an error counts as an outage. The limit of the temporary
+// files of a session (SQLSTATE 53400) counts like a time limit.
 //
 // A time limit also counts as an outage in two cases. In the first case the smallest write does not
 // succeed in time either. (A database that answers SELECT 1 may not take writes.) In the second
@@ -324,7 +325,7 @@
 //
 // # Shutdown
 //
-// The running transaction gets three seconds, and all other messages are nacked. With [Streams]
+// The running transaction gets two seconds, and all other messages are nacked. With [Streams]
 // these include the messages that are on their way in a stream, because the consumer half-closes
 // its streams and reads them to their end, for a second at most. Without Streams the client leaves
 // such messages unread, and they come again only when their leases end, up to 30 s later.

@@ -27,10 +27,10 @@ const (
 	// locked means that another transaction holds a lock that the event needs. The event's
 	// aggregate waits, and no attempt is spent.
 	locked
-	// lacking means that the database lacks a table, a column, a function, a grant, memory or disk that a
-	// statement of the handler needs, while it takes the consumer's own writes. A migration, a grant, a
-	// release or an administrator repairs that for all events together. The event's aggregate waits, and no
-	// attempt is spent. If maxFailing aggregates are blocked already, it is an outage.
+	// lacking means that the database lacks an object (lacksObject), memory or room on its disk that a
+	// statement of the handler needs, or cannot use its files, while it takes the consumer's own writes. A
+	// migration, a grant, a release or an administrator repairs that for all events together. The event's
+	// aggregate waits, and no attempt is spent. If maxFailing aggregates are blocked already, it is an outage.
 	lacking
 	// outage means that the database or the network is at fault. The consumer waits until the
 	// outage is over, and no attempt is spent.
@@ -87,15 +87,18 @@ func faultOfStatement(err error) fault {
 		return outage
 	case pg.Code == "53400": // a limit of the session's, such as temp_file_limit
 		return timedOut
-	case lacksObject(pg.Code), strings.HasPrefix(pg.Code, "53"), strings.HasPrefix(pg.Code, "58"): // memory, disk, files
+	case lacksObject(pg.Code), strings.HasPrefix(pg.Code, "53"), strings.HasPrefix(pg.Code, "58"):
+		// Memory may suffice for other statements. A full disk still takes small writes that need no new page, and a
+		// file of one table may be broken.
 		return lacking
 	}
 	return outage // such as a deadlock: the next try may succeed
 }
 
-// lacksObject reports whether an SQLSTATE names a missing grant, table, column, function or schema.
+// lacksObject reports whether an SQLSTATE names a missing grant, table, column, function, schema or type, or a missing
+// unique index of an ON CONFLICT.
 func lacksObject(code string) bool {
-	return slices.Contains([]string{"42501", "42P01", "42703", "42883", "3F000"}, code)
+	return slices.Contains([]string{"42501", "42P01", "42703", "42883", "3F000", "42704", "42P10"}, code)
 }
 
 func faultOf(err error) fault {

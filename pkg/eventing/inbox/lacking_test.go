@@ -36,8 +36,8 @@ func is(name string) func(string) bool {
 func TestAStatementThatTheDatabaseCannotServeBlocksItsAggregateAlone(t *testing.T) {
 	t.Parallel()
 	for name, code := range map[string]string{
-		"grant": "42501", "table": "42P01", "column": "42703", "function": "42883", "schema": "3F000",
-		"memory": "53200", "disk": "53100",
+		"grant": "42501", "table": "42P01", "column": "42703", "function": "42883", "schema": "3F000", "type": "42704",
+		"unique index": "42P10", "memory": "53200", "disk": "53100", "file": "58030",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
