@@ -120,10 +120,10 @@ func newRollout(t *testing.T, w *world, bin string) *rollout {
 		r.start(t, i, bin)
 	}
 	r.readership = &readership{
-		video: newClient(t, r.running[0].addr, r.running[1].addr), client: newClient(t, r.running[2].addr, r.running[3].addr),
+		writes: newClient(t, r.running[0].addr, r.running[1].addr), client: newClient(t, r.running[2].addr, r.running[3].addr),
 		outcomes: map[string]int{},
 	}
-	for _, id := range r.video.create(t, 20) {
+	for _, id := range r.writes.create(t, 20) {
 		r.videos = append(r.videos, answered{id: id, version: 1, token: tokenFor(id, 1)})
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -204,7 +204,7 @@ func (r *rollout) count() int {
 func (r *rollout) write(ctx context.Context, t *testing.T) {
 	for backoff.Sleep(ctx, 5*time.Millisecond, nil) {
 		k := repeatable{path: "/v1/videos/" + r.pick(1)[0].id, key: uuid.NewString()}
-		a, err := r.video.do(ctx, http.MethodPatch, k.path, k.key, fields{"title": k.key})
+		a, err := r.writes.do(ctx, http.MethodPatch, k.path, k.key, fields{"title": k.key})
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -227,7 +227,7 @@ func (r *rollout) repeat(t *testing.T) {
 	some := slices.Concat(r.kept[:100], r.kept[len(r.kept)-100:])
 	r.mu.Unlock()
 	for _, k := range some {
-		for _, addr := range r.video.addrs {
+		for _, addr := range r.writes.addrs {
 			r.again(t, addr, k)
 		}
 	}
@@ -237,7 +237,7 @@ func (r *rollout) repeat(t *testing.T) {
 func (r *rollout) again(t *testing.T, addr string, k repeatable) {
 	t.Helper()
 	repeat := func() (answer, error) {
-		return r.video.once(t.Context(), addr, http.MethodPatch, k.path, k.key, fields{"title": k.key})
+		return r.writes.once(t.Context(), addr, http.MethodPatch, k.path, k.key, fields{"title": k.key})
 	}
 	a, err := repeat()
 	for (a.Reason == "LOCKED" || a.Reason == "BUSY") && backoff.Sleep(t.Context(), glance, nil) {

@@ -37,7 +37,7 @@ type answered struct {
 // answers.
 type readership struct {
 	client *client
-	video  *client
+	writes *client
 
 	mu       sync.Mutex
 	videos   []answered
@@ -67,8 +67,8 @@ func TestFreshReads(t *testing.T) {
 	for _, p := range fleet {
 		p.ready(t)
 	}
-	r := &readership{client: newClient(t, fleet[0].addr, fleet[1].addr), video: newClient(t, w.videoAddr), outcomes: map[string]int{}}
-	for _, id := range r.video.create(t, 20) {
+	r := &readership{client: newClient(t, fleet[0].addr, fleet[1].addr), writes: newClient(t, w.videoAddr), outcomes: map[string]int{}}
+	for _, id := range r.writes.create(t, 20) {
 		r.videos = append(r.videos, answered{id: id, version: 1, token: tokenFor(id, 1)})
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -121,7 +121,7 @@ func TestFreshReads(t *testing.T) {
 func (r *readership) write(ctx context.Context, t *testing.T) {
 	for backoff.Sleep(ctx, 2*time.Millisecond, nil) {
 		id := r.pick(1)[0].id
-		a, err := r.video.do(ctx, http.MethodPatch, "/v1/videos/"+id, uuid.NewString(), fields{"title": uuid.NewString()})
+		a, err := r.writes.do(ctx, http.MethodPatch, "/v1/videos/"+id, uuid.NewString(), fields{"title": uuid.NewString()})
 		if ctx.Err() != nil {
 			return
 		}
@@ -160,7 +160,7 @@ func answerOf(a answer) history.Record {
 func (r *readership) judge(t *testing.T, w *world) {
 	t.Helper()
 	for _, v := range r.pick(len(r.videos)) {
-		a, err := r.video.do(t.Context(), http.MethodPatch, "/v1/videos/"+v.id, uuid.NewString(), fields{"title": "the last"})
+		a, err := r.writes.do(t.Context(), http.MethodPatch, "/v1/videos/"+v.id, uuid.NewString(), fields{"title": "the last"})
 		if err != nil || a.code != http.StatusOK {
 			t.Fatalf("update of %s: %d %s, %v", v.id, a.code, a.Reason, err)
 		}
