@@ -126,7 +126,8 @@ var outboxAlerts = []Alert{
 
 var inboxAlerts = []Alert{
 	{Name: "ConsumerHeldUp", Severity: Page, For: 120, Entry: heldUp,
-		Expr:    `max by (subscription) (inbox_failures_in_a_row) > 0`,
+		Expr: `max by (subscription) (inbox_failures_in_a_row) > 0 or ` +
+			`max by (subscription) (inbox_blocked_aggregates{reason="lacking"}) > 0`,
 		Summary: "catalog's database does not take the transactions of a consumer."},
 	{Name: "SubscriptionRefused", Severity: Page, For: 120, Entry: "A subscription cannot be pulled (`inbox_pull_failures_in_a_row` above 0)",
 		Expr:    `max by (subscription) (inbox_pull_failures_in_a_row) > 0`,

@@ -164,7 +164,9 @@ var cases = map[string][]ruleCase{
 
 	"SubscriptionRefused": limits(halfHour, `inbox_pull_failures_in_a_row{subscription="video.events.catalog"}`, 1, 0, onVideo),
 	"TenantsHeld":         limits(2*hour, "outbox_tenants_held", 1, 0, nil),
-	"ConsumerHeldUp":      limits(halfHour, `inbox_failures_in_a_row{subscription="video.events.catalog"}`, 1, 0, onVideo),
+	"ConsumerHeldUp": append(limits(halfHour, `inbox_failures_in_a_row{subscription="video.events.catalog"}`, 1, 0, onVideo),
+		append(limits(halfHour, `inbox_blocked_aggregates{subscription="video.events.catalog",reason="lacking"}`, 1, 0, onVideo),
+			stays(halfHour, series{`inbox_blocked_aggregates{subscription="video.events.catalog",reason="locked"}`: level(9)}))...),
 	"AggregatesBlocked": append(
 		limits(halfHour, `inbox_blocked_aggregates{subscription="video.events.catalog",reason="locked"}`, 1, 0, with(onVideo, "reason", "locked")),
 		stays(halfHour, series{`inbox_blocked_aggregates{subscription="video.events.catalog",reason="gap"}`: level(9)})),
