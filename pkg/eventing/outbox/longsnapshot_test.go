@@ -91,7 +91,7 @@ func TestUnderALongTransaction(t *testing.T) {
 // a mark each.
 func (b *bench) publishedRows(t *testing.T, rows int) {
 	t.Helper()
-	each := min(rows, 20_000) // a statement ends within its time limit on a busy machine, too
+	each := min(rows, 5_000) // a statement ends within its time limit on a busy machine, too
 	var low string
 	if err := b.db.QueryRow(t.Context(), `SELECT pg_current_xact_id()::text`).Scan(&low); err != nil {
 		t.Fatal(err)
