@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/lockstep/pkg/eventing"
+	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/consistency"
 )
 
@@ -169,4 +170,14 @@ func (c *Consumer) shutDown(ctx context.Context, unfinished []*delivery) {
 	if err := c.store.deregister(ctx); err != nil {
 		c.log.WarnContext(ctx, "clean end not written down, the next start counts as unclean", "error", err)
 	}
+}
+
+// after returns a context that ends limit after the end of ctx, or when cancel is called.
+func after(ctx context.Context, limit time.Duration) (later context.Context, cancel context.CancelFunc) {
+	later, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		backoff.Sleep(later, limit, nil)
+		end()
+	})
+	return later, func() { stop(); end() }
 }

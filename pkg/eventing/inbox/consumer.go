@@ -200,16 +200,6 @@ func (c *Consumer) RunFrom(ctx context.Context, receive Receive) error {
 	}
 }
 
-// after returns a context that ends limit after the end of ctx, or when cancel is called.
-func after(ctx context.Context, limit time.Duration) (later context.Context, cancel context.CancelFunc) {
-	later, end := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		backoff.Sleep(later, limit, nil)
-		end()
-	})
-	return later, func() { stop(); end() }
-}
-
 // receive keeps a stream open. The client itself reopens a broken stream. If the subscription is
 // missing or access is refused, the client returns an error, and receive tries again until an
 // operator has repaired the cause.
