@@ -190,11 +190,11 @@ fmt: $(LINTER) ## Format the Go code
 # The tools that tests run. .ci/full builds them for each of its parts.
 tools: $(LINTER) $(BUF) $(GEN_GO) $(GEN_RPC)
 
-generate: $(BUF) $(GEN_GO) $(GEN_RPC) ## Regenerate the Go code of proto/, the Pub/Sub schemas, docs/grpc.md, and the files that follow from the tables of topics, metrics, alerts and boards
+generate: $(BUF) $(GEN_GO) $(GEN_RPC) ## Regenerate the Go code of proto/, the Pub/Sub schemas, docs/grpc.md, docs/tables.md, and the files that follow from the lists of topics, metrics, alerts and boards
 	cd proto && buf generate
 	go run ./cmd/schema
 	go run ./cmd/reference
-	go test -count=1 -timeout 2m -run '^TestGenerated$$' ./internal/monitoring ./internal/topics -update
+	go test -count=1 -timeout 5m -run '^TestGenerated$$' ./internal/monitoring ./internal/topics ./migrations -update
 
 # Generates aside and compares, so that an edit by hand shows whether or not it
 # is committed, and so does a file whose .proto is gone.
@@ -206,7 +206,7 @@ verify: $(BUF) $(GEN_GO) $(GEN_RPC) ## Fail if generated code, go.mod or formatt
 	diff -ru -x '*.go' -x released deploy/schemas build/.schemas
 	go run ./cmd/reference -o build/.grpc.md
 	diff -u docs/grpc.md build/.grpc.md
-	go test -count=1 -timeout 2m -run '^TestGenerated$$' ./internal/monitoring ./internal/topics
+	go test -count=1 -timeout 5m -run '^TestGenerated$$' ./internal/monitoring ./internal/topics ./migrations
 	go mod tidy -diff
 	@for module in $(NESTED); do echo "go -C $$module mod tidy -diff" && go -C $$module mod tidy -diff || exit 1; done
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not gofmt'd: $$unformatted"; exit 1; }

@@ -5,3 +5,6 @@ var (
 	SearchIndex = searchIndex
 	IndexTitles = indexTitles
 )
+
+// SearchIndexName is the index that an installation may lack.
+const SearchIndexName = searchIndexName
