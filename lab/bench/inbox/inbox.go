@@ -16,7 +16,7 @@ import (
 )
 
 // eventCounts is the number of events in a run. The plain loop gets fewer events.
-var eventCounts = [...]int{measure.Quick: 4_000, measure.Normal: 20_000, measure.Full: 100_000}
+var eventCounts = [...]int{measure.Quick: 4_000, measure.Normal: 15_000, measure.Full: 100_000}
 
 // Series returns the series.
 func Series() []measure.Series {

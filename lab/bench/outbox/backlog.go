@@ -64,34 +64,41 @@ ALTER TABLE video.bare_outbox ADD PRIMARY KEY (id);
 CREATE INDEX ON video.bare_outbox (occurred_at) WHERE published_at IS NULL;
 GRANT SELECT, INSERT, UPDATE ON video.app_outbox, video.bare_outbox TO video_service`
 
-// fill inserts the same backlog into the outbox and into the tables of the plain loops.
-func (b backlog) fill(ctx context.Context, conn *pgx.Conn) error {
-	if err := plainTables(ctx, conn); err != nil {
-		return err
-	}
-	const insert = `
-		INSERT INTO video.%s (id, aggregate_type, aggregate_id, event_type, version, payload, occurred_at)
-		SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(v * $1 + a), 12, '0'))::uuid, 'video',
-		       'aggregate-' || a, 'VideoUpdated', v, $3, now() + (v * $1 + a) * interval '1 microsecond'
-		  FROM generate_series(1, $2::int) v, generate_series(0, $1::int - 1) a`
-	for _, table := range []string{"outbox", "app_outbox", "bare_outbox"} {
-		if _, err := conn.Exec(ctx, fmt.Sprintf(insert, table), b.aggregates, b.versions, rig.Payload); err != nil {
+// The tables that a backlog is in: ours, the plain loop's, and that of the simplest statements.
+const (
+	ourOutbox   = "video.outbox"
+	plainOutbox = "video.app_outbox"
+	bareOutbox  = "video.bare_outbox"
+)
+
+// fill returns a function that inserts the backlog into the table.
+func (b backlog) fill(table string) func(context.Context, *pgx.Conn) error {
+	return func(ctx context.Context, conn *pgx.Conn) error {
+		if err := plainTables(ctx, conn); err != nil {
+			return err
+		}
+		_, err := conn.Exec(ctx, `
+			INSERT INTO `+table+` (id, aggregate_type, aggregate_id, event_type, version, payload, occurred_at)
+			SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(v * $1 + a), 12, '0'))::uuid, 'video',
+			       'aggregate-' || a, 'VideoUpdated', v, $3, now() + (v * $1 + a) * interval '1 microsecond'
+			  FROM generate_series(1, $2::int) v, generate_series(0, $1::int - 1) a`, b.aggregates, b.versions, rig.Payload)
+		if err != nil {
 			return fmt.Errorf("%s: %w", table, err)
 		}
+		_, err = conn.Exec(ctx, `VACUUM (ANALYZE) `+table)
+		return err
 	}
-	_, err := conn.Exec(ctx, `VACUUM (ANALYZE) video.outbox, video.app_outbox, video.bare_outbox`)
-	return err
 }
 
-// database returns a new database with the backlog. The caller must drop the database.
-func (b backlog) database(ctx context.Context, p *rig.Postgres) (*rig.Database, error) {
-	return p.CopyOf(ctx, fmt.Sprintf("%d aggregates, %d versions", b.aggregates, b.versions), b.fill)
+// database returns a new database with the backlog in the table. The caller must drop the database.
+func (b backlog) database(ctx context.Context, p *rig.Postgres, table string) (*rig.Database, error) {
+	return p.CopyOf(ctx, fmt.Sprintf("%d aggregates, %d versions in %s", b.aggregates, b.versions, table), b.fill(table))
 }
 
-// pool returns a new database with the backlog, and a pool with as many connections as a service
-// has. The caller must close the pool, and then drop the database.
-func (b backlog) pool(ctx context.Context, p *rig.Postgres) (*rig.Database, *pgxpool.Pool, error) {
-	d, err := b.database(ctx, p)
+// pool returns a new database with the backlog in the table, and a pool with as many connections as a
+// service has. The caller must close the pool, and then drop the database.
+func (b backlog) pool(ctx context.Context, p *rig.Postgres, table string) (*rig.Database, *pgxpool.Pool, error) {
+	d, err := b.database(ctx, p, table)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -16,7 +16,7 @@ type claimVolume struct {
 	scale  float64 // of the states
 }
 
-var claimVolumes = [...]claimVolume{measure.Quick: {3, 0.01}, measure.Normal: {10, 1}, measure.Full: {30, 1}}
+var claimVolumes = [...]claimVolume{measure.Quick: {3, 0.01}, measure.Normal: {7, 1}, measure.Full: {30, 1}}
 
 // claim returns the series of the cost of a claim of new events. It compares tables in all states
 // that an outbox gets into with an empty table. It also measures the rate at which a backlog leaves

@@ -44,7 +44,7 @@ func withRefused(p *rig.Postgres, name string, refused bool) measure.Measurement
 		Figures: []measure.Figure{{Name: name, Unit: "ms"}},
 		Run: measure.Single(costVolumes, func(ctx context.Context, v costVolume) (_ float64, err error) {
 			b := backlog{aggregates: v.refused / versions, versions: versions}
-			d, err := b.database(ctx, p)
+			d, err := b.database(ctx, p, ourOutbox)
 			if err != nil {
 				return 0, err
 			}

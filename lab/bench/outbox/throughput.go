@@ -79,7 +79,7 @@ func ours(p *rig.Postgres, latency time.Duration) rate {
 func leave(
 	ctx context.Context, p *rig.Postgres, b backlog, latency time.Duration, relays int,
 ) (_ float64, err error) {
-	d, err := b.database(ctx, p)
+	d, err := b.database(ctx, p, ourOutbox)
 	if err != nil {
 		return 0, err
 	}
@@ -95,7 +95,7 @@ func leave(
 // plain measures the plain loop, which has its own connections.
 func plain(p *rig.Postgres, latency time.Duration) rate {
 	return func(ctx context.Context, v throughputVolume) (_ float64, err error) {
-		d, db, err := v.backlog.pool(ctx, p)
+		d, db, err := v.backlog.pool(ctx, p, plainOutbox)
 		if err != nil {
 			return 0, err
 		}
@@ -123,7 +123,7 @@ func client(ctx context.Context, v throughputVolume) (_ float64, err error) {
 // statements measures the simplest statements alone, without a broker.
 func statements(p *rig.Postgres) rate {
 	return func(ctx context.Context, v throughputVolume) (_ float64, err error) {
-		d, db, err := v.backlog.pool(ctx, p)
+		d, db, err := v.backlog.pool(ctx, p, bareOutbox)
 		if err != nil {
 			return 0, err
 		}
@@ -147,7 +147,7 @@ func spread(p *rig.Postgres) (all []measure.Series) {
 		if latency > 0 {
 			c.ratio += fmt.Sprintf("_%dms", latency.Milliseconds())
 		}
-		all = append(all, few, c.series(p, title+", 10,000 aggregates with 20 events each", latency))
+		all = append(all, few, c.series(p, title+", 10,000 aggregates", latency))
 	}
 	// The start of each relay is a large part of the time in which a short backlog leaves.
 	short := comparison{name: "short", ratio: "four_vs_one_short", note: "the starts of the relays included",

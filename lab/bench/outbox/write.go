@@ -32,6 +32,7 @@ func write(p *rig.Postgres) []measure.Series {
 	}
 	one, eight := writing(p, 1, business, appended, notifying), writing(p, 8, business, appended, limited, inTenant, notifying)
 	sixteen, many := writing(p, 16, business, pipelined, appended), writing(p, 32, business, appended, noWake, notifying)
+	one.Long = true
 	one.Derived = []measure.Derived{vs("write.vs_business", appended, business, 1, ""), vs("write.vs_notify", appended, notifying, 1, "")}
 	eight.Derived = []measure.Derived{
 		vs("write.vs_business", appended, business, 8, ""), vs("write.vs_notify", appended, notifying, 8, ""),

@@ -18,7 +18,7 @@ var costRates = []float64{10, 100, 400}
 
 // costVolumes is the duration of each rate, by size. It must be long, because CPU time has steps of
 // 10 ms.
-var costVolumes = [...]time.Duration{measure.Quick: time.Second, measure.Normal: 3 * time.Second, measure.Full: 30 * time.Second}
+var costVolumes = [...]time.Duration{measure.Quick: time.Second, measure.Normal: 2 * time.Second, measure.Full: 30 * time.Second}
 
 // costs returns the series of the cost of a video at several rates. The cost is the write of the
 // video, its event and a fresh read, plus a share of the loops that run in any case.

@@ -30,7 +30,7 @@ const picture = "build/pair.svg"
 
 // volumes is the duration of each step of the load, by size.
 var volumes = [...]time.Duration{
-	measure.Quick: 300 * time.Millisecond, measure.Normal: 1200 * time.Millisecond, measure.Full: 5 * time.Second,
+	measure.Quick: 300 * time.Millisecond, measure.Normal: time.Second, measure.Full: 5 * time.Second,
 }
 
 // Series returns the series.

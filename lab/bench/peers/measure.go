@@ -21,7 +21,7 @@ var volumes = [...]struct {
 	samples, killed      int
 }{
 	measure.Quick:  {100, 5, 300 * time.Millisecond, 50, 200},
-	measure.Normal: {1000, 20, 1500 * time.Millisecond, 450, 4000},
+	measure.Normal: {1000, 20, 1200 * time.Millisecond, 400, 4000},
 	measure.Full:   {1000, 40, 10 * time.Second, 3000, 4000},
 }
 

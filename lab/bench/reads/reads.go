@@ -24,7 +24,7 @@ type volume struct {
 
 var volumes = [...]volume{
 	measure.Quick:  {100, 50, 200 * time.Millisecond},
-	measure.Normal: {1_000, 200, 800 * time.Millisecond},
+	measure.Normal: {700, 200, 600 * time.Millisecond},
 	measure.Full:   {20_000, 5_000, 10 * time.Second},
 }
 

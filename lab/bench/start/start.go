@@ -15,7 +15,7 @@ import (
 )
 
 // restTime is the time for which a ready service is idle before its memory is read.
-var restTime = [...]time.Duration{measure.Quick: time.Second, measure.Normal: 3 * time.Second, measure.Full: 30 * time.Second}
+var restTime = [...]time.Duration{measure.Quick: time.Second, measure.Normal: 2 * time.Second, measure.Full: 30 * time.Second}
 
 // Series returns the series.
 func Series(p *rig.Postgres) []measure.Series {

@@ -21,7 +21,7 @@ const lightLoad = 100
 var volumes = [...]struct {
 	samples int
 	flood   time.Duration
-}{measure.Quick: {100, 200 * time.Millisecond}, measure.Normal: {600, 700 * time.Millisecond}, measure.Full: {5_000, 5 * time.Second}}
+}{measure.Quick: {100, 200 * time.Millisecond}, measure.Normal: {500, 700 * time.Millisecond}, measure.Full: {5_000, 5 * time.Second}}
 
 // Series returns the series.
 func Series(p *rig.Postgres) []measure.Series {
