@@ -16,9 +16,14 @@ import (
 // costRates are rates in videos per second. They are below the knee of a slow machine.
 var costRates = []float64{10, 100, 400}
 
-// costVolumes is the duration of each rate, by size. It must be long, because CPU time has steps of
-// 10 ms.
-var costVolumes = [...]time.Duration{measure.Quick: time.Second, measure.Normal: 2 * time.Second, measure.Full: 30 * time.Second}
+// costVolume has the duration of each rate. It must be long, because CPU time has steps of 10 ms. reports is the time that
+// the sessions have to report their transactions: a busy session reports once a second, and one that has become idle
+// within ten seconds.
+type costVolume struct{ rate, reports time.Duration }
+
+var costVolumes = [...]costVolume{
+	measure.Quick: {time.Second, time.Second}, measure.Normal: {3 * time.Second, 10 * time.Second}, measure.Full: {30 * time.Second, 10 * time.Second},
+}
 
 // costs returns the series of the cost of a video at several rates. The cost is the write of the
 // video, its event and a fresh read, plus a share of the loops that run in any case.
@@ -37,7 +42,7 @@ func costs(p *rig.Postgres) measure.Series {
 		}
 		var reading measure.Reading
 		for _, rate := range costRates {
-			values, err := s.cost(ctx, rate, int(max(1, rate*costVolumes[size].Seconds())))
+			values, err := s.cost(ctx, rate, costVolumes[size])
 			if err != nil {
 				return measure.Reading{}, err
 			}
@@ -53,7 +58,9 @@ func costs(p *rig.Postgres) measure.Series {
 			measure.Figure{Name: name("wal_bytes"), Unit: "B", Note: "of the write-ahead log, in both schemas"},
 			measure.Figure{Name: name("transactions"), Unit: "", Note: "in both schemas, those of reads included"})
 	}
-	return measure.Series{Title: "the pair: the cost of a video at 10, 100 and 400 a second", Runs: 1, Measurements: []measure.Measurement{m}}
+	return measure.Series{
+		Title: "the pair: the cost of a video at 10, 100 and 400 a second", Long: true, Runs: 1, Measurements: []measure.Measurement{m},
+	}
 }
 
 // used is what the pair has consumed up to a moment.
@@ -62,22 +69,22 @@ type used struct {
 	wal, transactions  int64
 }
 
-// cost offers n videos, and returns what the pair consumes for a video that is created and read. A refused
+// cost offers videos at the rate, and returns what the pair consumes for a video that is created and read. A refused
 // request costs almost nothing, so it does not count as a video.
-func (s *system) cost(ctx context.Context, rate float64, n int) ([]float64, error) {
-	before, err := s.used(ctx)
+func (s *system) cost(ctx context.Context, rate float64, v costVolume) ([]float64, error) {
+	before, err := s.used(ctx, v.reports)
 	if err != nil {
 		return nil, err
 	}
-	p, _, err := offer(ctx, s.walk, rate, time.Duration(float64(n)/rate*float64(time.Second)))
+	p, _, err := offer(ctx, s.walk, rate, v.rate)
 	if err != nil {
 		return nil, err
 	}
 	videos := p.answers[http.StatusOK]
 	if videos == 0 {
-		return nil, fmt.Errorf("no video of %d at %.0f a second was created and read", n, rate)
+		return nil, fmt.Errorf("no video of %d at %.0f a second was created and read", p.offered, rate)
 	}
-	after, err := s.used(ctx)
+	after, err := s.used(ctx, v.reports)
 	each := func(v int64) float64 { return float64(v) / float64(videos) }
 	return []float64{
 		each((after.services - before.services).Microseconds()), each((after.sessions - before.sessions).Microseconds()),
@@ -87,16 +94,14 @@ func (s *system) cost(ctx context.Context, rate float64, n int) ([]float64, erro
 
 // used returns what the pair has consumed up to now. It includes only the sessions that exist now.
 // The sessions that have ended are few.
-func (s *system) used(ctx context.Context) (u used, err error) {
+func (s *system) used(ctx context.Context, reports time.Duration) (u used, err error) {
 	pids, err := s.database.Sessions(ctx)
 	if err != nil {
 		return u, err
 	}
 	u.services, u.sessions = rig.CPU(s.video.PID, s.catalog.PID), rig.CPU(pids...)
 	err = s.database.AsAdmin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		// A session reports its transactions at most once a second. So the query waits for longer
-		// than that.
-		if _, err := conn.Exec(ctx, `SELECT pg_sleep(1.1)`); err != nil {
+		if _, err := conn.Exec(ctx, `SELECT pg_sleep(0.1 + $1::float)`, reports.Seconds()); err != nil {
 			return err
 		}
 		return conn.QueryRow(ctx, `

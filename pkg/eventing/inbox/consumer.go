@@ -41,9 +41,10 @@ const (
 	// batchTimeout bounds one transaction. It may be longer than an ack deadline, because the
 	// client extends the deadline.
 	batchTimeout = 30 * time.Second
-	// leaveTime bounds all that Run does after it is cancelled, but for the hooks' calls. A process gets only 10 seconds to
-	// end, of which its server may take 6. The running transaction has drainTime of that. The last closeTime is left for
-	// the streams, which send the nacks, so all statements end before it.
+	// leaveTime bounds the work of Run after its context has ended, without the calls of hooks, which hookTime bounds. A
+	// process has 10 seconds to end, and its server may take 6 of them. Within leaveTime the running transaction has
+	// drainTime. The streams have the last closeTime of leaveTime, in which they send the nacks. So all statements end
+	// before that part begins.
 	leaveTime = 3400 * time.Millisecond
 	drainTime = 2 * time.Second
 	closeTime = time.Second

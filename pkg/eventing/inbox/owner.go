@@ -11,9 +11,9 @@ import (
 	"example.com/lockstep/pkg/eventing"
 )
 
-// lossTime is a time after an event. If an owner's answer is from later than that and lacks the
-// event, the owner has lost the event. The time covers clocks that differ, and a former primary
-// that still answers while its successor takes over.
+// lossTime is a duration after an event. If the owner answers later than that, and its answer lacks
+// the event, the owner has lost the event. lossTime allows for clocks that differ. It also allows for
+// a former primary that still answers while its successor takes over.
 const lossTime = 30 * time.Second
 
 // The two meanings of an owner's answer that lacks an event.

@@ -24,11 +24,11 @@ const (
 	gapTime = 2 * time.Second
 )
 
-// pull calls the client's Receive, but ends in another way. When ctx ends, pull half-closes the
-// streams and lets the client read them to their end. Only then does it tell the client to close
-// them. Messages that arrive meanwhile are held, and are delivered and given back after that. While
-// they are held, they fill the window of the stream. So a broker that goes on sending can send one
-// window and not its whole backlog.
+// pull calls the client's Receive, and changes its end. When ctx ends, pull half-closes the streams,
+// and the client reads each stream to its end. Then pull tells the client to close the streams. In
+// between pull holds the messages that arrive. After the streams have ended, pull delivers these
+// messages, and the consumer gives them back. Held messages fill the window of their stream. So a
+// broker that goes on sending can send one window, and not its whole backlog.
 func (c *Consumer) pull(ctx context.Context, deliver func(context.Context, *pubsub.Message)) error {
 	watching, stopWatching := context.WithCancel(ctx)
 	var watch sync.WaitGroup

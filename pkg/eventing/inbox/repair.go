@@ -25,10 +25,10 @@ const (
 	alarming = 10
 )
 
-// repair blocks d's aggregate until the read model has the owner's state, because d met a gap or
-// has diverged. When the aggregate is unblocked, d is stale or lost, and the events behind it
-// continue. If the owner's answer may be from a former primary, d stays diverged, and the owner
-// is asked again. The divergence is reported once.
+// repair handles an event d that has met a gap or has diverged. It blocks d's aggregate until the read
+// model has the owner's state. Then d is stale, or the owner has lost d, and the events behind d go
+// on. If the owner's answer may come from a former primary, d stays diverged, and repair asks the
+// owner again. repair reports the divergence once.
 func (c *Consumer) repair(ctx context.Context, d *delivery, o Outcome) {
 	ctx = d.in(ctx)
 	switch {

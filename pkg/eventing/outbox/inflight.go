@@ -20,7 +20,7 @@ type leasedBatch struct {
 	// unresolved is the handover of a transaction that may have rolled back, or nil. Its event is not
 	// sent, and is handed back.
 	unresolved *Handover
-	// leaseOver says that the lease of that event was over before.
+	// leaseOver says that the lease of unresolved's event had ended before the relay made this batch.
 	leaseOver bool
 	// retry says that a claim of retries has found the batch.
 	retry bool

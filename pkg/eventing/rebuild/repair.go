@@ -109,9 +109,10 @@ func (o *repairs) Differ(ctx context.Context, differences []reconcile.Difference
 	return o.replace(ctx, found)
 }
 
-// repairLosses repairs the lost rows, unless their number makes the owner doubtful. Their number is
-// compared with the number of rows of the served table. The rows of a shadow do not count, because
-// they come from this owner, whether the owner is the right one or not.
+// repairLosses repairs the lost rows. If there are too many of them (reconcile.Doubtful), it repairs
+// none and returns ErrLosses, because the owner may be the wrong one. It compares their number with
+// the rows of the served table. The rows of a shadow do not count, because a wrong owner would also
+// have filled the shadow.
 func (o *repairs) repairLosses(ctx context.Context) error {
 	if !o.accept && reconcile.Doubtful(o.losses, o.rows, o.read) {
 		return fmt.Errorf("%w: %d rows; it has %d, and the read model %d", ErrLosses, o.losses, o.rows, o.read)

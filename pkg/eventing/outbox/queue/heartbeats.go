@@ -19,8 +19,8 @@ const (
 	// deadAfter is the age of a relay's last heartbeat at which other relays regard it as dead: two are
 	// missing. A mistake costs only a scan.
 	deadAfter = 3 * HeartbeatEvery
-	// goneAfter is the age of a relay's last heartbeat at which it is gone if the session of that heartbeat has ended. One heartbeat
-	// is missing then: a relay that lives has written another one, in a session that it has.
+	// goneAfter is an age of a relay's last heartbeat. A relay is gone if its last heartbeat is that old and the session of that
+	// heartbeat has ended. At that age one heartbeat is missing. A living relay has written it, in a session that is still open.
 	goneAfter = HeartbeatEvery + time.Second
 	// goneUntil is the age of a relay's last heartbeat at which all its leases are over, also those of statements that the server
 	// still executed when the relay counted as dead. If its row is still there, another session has locked it, and the relay may live.

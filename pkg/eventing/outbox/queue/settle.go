@@ -55,9 +55,9 @@ type Settled struct {
 	// Locked are the heads of the batches that Settle has skipped, because another session has
 	// locked one of their rows.
 	Locked []uuid.UUID
-	// Elsewhere are the lost heads that Settle should have handed back, and that its snapshot saw pending.
-	// Perhaps a relay has claimed them that other relays regard as dead. In the snapshot such a head may still
-	// have the token, if the statement has waited for the claim.
+	// Elsewhere has those of the lost heads that Settle should have handed back, and that its snapshot saw
+	// pending. A relay that the others regard as dead may have claimed them. If the statement waited for that
+	// claim, its snapshot may still show the given token at such a head.
 	Elsewhere []uuid.UUID
 }
 
