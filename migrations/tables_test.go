@@ -25,12 +25,26 @@ func TestGenerated(t *testing.T) {
 	c := catalogOf{t, db.Pool(t, db.Admin)}
 	var page strings.Builder
 	page.WriteString(tablesHead)
-	for _, s := range []migrations.Service{migrations.Video, migrations.Catalog} {
+	services := []migrations.Service{migrations.Video, migrations.Catalog}
+	page.WriteString("\n| table or view | |\n| --- | --- |\n")
+	for _, s := range services {
+		for _, r := range c.relations(s) {
+			first, _, _ := strings.Cut(r.Comment, ". ")
+			fmt.Fprintf(&page, "| [`%s`](#%s) | %s |\n", r.name(), strings.ReplaceAll(r.name(), ".", ""), strings.TrimSuffix(first, "."))
+		}
+	}
+	written := map[string]relation{}
+	for _, s := range services {
 		fmt.Fprintf(&page, "\n## %s\n", s)
 		for _, r := range c.relations(s) {
+			if same, ok := written[r.Name]; ok && r.Comment == same.Comment {
+				fmt.Fprintf(&page, "\n### %s\n\nAs [%s](#%s).\n", r.name(), same.name(), strings.ReplaceAll(same.name(), ".", ""))
+				continue
+			}
+			written[r.Name] = r
 			c.write(&page, r)
 		}
-		page.WriteString("\n### Functions\n\n")
+		page.WriteString("\n### Functions of " + string(s) + "\n\n")
 		for _, f := range c.functions(s) {
 			page.WriteString("- `" + f.Name + "`: " + f.Comment + "\n")
 		}
@@ -67,10 +81,13 @@ type catalogOf struct {
 
 type relation struct {
 	OID                  uint32
+	Schema               string
 	Name, Kind           string
 	Comment, Options     string
 	Privileges, Security string
 }
+
+func (r relation) name() string { return r.Schema + "." + r.Name }
 
 type column struct{ Name, Type, Default, Comment string }
 
@@ -78,18 +95,19 @@ type described struct{ Name, Comment string }
 
 func (c catalogOf) relations(s migrations.Service) []relation {
 	return collect[relation](c, `
-		SELECT c.oid, c.relname::text, c.relkind::text, coalesce(obj_description(c.oid, 'pg_class'), ''),
+		SELECT c.oid, $1, c.relname::text, c.relkind::text, coalesce(obj_description(c.oid, 'pg_class'), ''),
 		       coalesce(array_to_string(c.reloptions, ', '), ''),
 		       coalesce((SELECT string_agg(format('%s: %s', grantee, rights), '; ' ORDER BY login DESC)
 		          FROM (SELECT r.rolname AS grantee, r.rolcanlogin AS login, string_agg(a.privilege_type, ', '
 		                  ORDER BY array_position(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE'], a.privilege_type)) AS rights
 		                  FROM aclexplode(c.relacl) a JOIN pg_roles r ON r.oid = a.grantee
 		                 WHERE a.grantee <> c.relowner GROUP BY 1, 2) g), ''),
-		       coalesce((SELECT string_agg(format('%s sees %s', r.rolname, coalesce(nullif(pg_get_expr(p.polqual, c.oid), 'true'), 'all rows')),
+		       coalesce((SELECT string_agg(format('%s: %s', r.rolname, coalesce('rows with ' || nullif(pg_get_expr(p.polqual, c.oid), 'true'), 'all rows')),
 		                  '; ' ORDER BY p.oid)
-		          FROM pg_policy p JOIN pg_roles r ON r.oid = ANY (p.polroles) WHERE p.polrelid = c.oid AND r.oid <> c.relowner), '')
+		          FROM pg_policy p JOIN pg_roles r ON r.oid = ANY (p.polroles) WHERE p.polrelid = c.oid AND r.oid <> c.relowner)
+		         || CASE WHEN c.relforcerowsecurity THEN '; forced, with a policy of all rows for the owner' ELSE '' END, '')
 		  FROM pg_class c
-		 WHERE c.relnamespace = $1::regnamespace AND c.relkind IN ('r', 'p', 'v') AND c.relname <> 'goose_db_version'
+		 WHERE c.relnamespace = $1::text::regnamespace AND c.relkind IN ('r', 'p', 'v') AND c.relname <> 'goose_db_version'
 		 ORDER BY c.relkind <> 'v' DESC, c.oid`, string(s))
 }
 
@@ -143,7 +161,7 @@ func collect[T any](c catalogOf, sql string, args ...any) []T {
 }
 
 func (c catalogOf) write(page *strings.Builder, r relation) {
-	fmt.Fprintf(page, "\n### %s\n\n%s\n\n", r.Name, r.Comment)
+	fmt.Fprintf(page, "\n### %s\n\n%s\n\n", r.name(), r.Comment)
 	if r.Kind == "v" {
 		var names []string
 		for _, col := range c.columns(r) {

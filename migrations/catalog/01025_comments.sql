@@ -3,7 +3,7 @@
 
 -- +goose Up
 SET LOCAL lock_timeout = '1500ms';
-COMMENT ON TABLE catalog.video_projection IS 'The read model of videos. Events of the owner make and change its rows, and the owner''s answers repair them.';
+COMMENT ON TABLE catalog.video_projection IS 'The read model of videos. Events of the owner make and change its rows, and the owner''s answers repair them. No row is deleted: a tombstone stays.';
 COMMENT ON COLUMN catalog.video_projection.video_id IS 'The id of the video, and of its events'' aggregate.';
 COMMENT ON COLUMN catalog.video_projection.uploader_id IS 'The uploader, a user. NULL in a tombstone.';
 COMMENT ON COLUMN catalog.video_projection.title IS 'As at the owner. Empty in a tombstone.';
@@ -24,7 +24,7 @@ COMMENT ON INDEX catalog.video_projection_of_tenant IS 'The list of a tenant, wi
 COMMENT ON INDEX catalog.video_projection_of_uploader IS 'The list of an uploader, without tombstones.';
 COMMENT ON INDEX catalog.video_projection_incomplete IS 'The rows that a later build asks the owner for.';
 COMMENT ON FUNCTION catalog.forget_last_event() IS 'Clears last_event_id if a release that does not know the column has changed the version.';
-COMMENT ON TABLE catalog.reconcile_checks IS 'How far the check of each projection against its owner has come. An instance goes on with a check that another has begun.';
+COMMENT ON TABLE catalog.reconcile_checks IS 'How far the check of each projection against its owner has come. An instance goes on with a check that another has begun. One row for each projection.';
 COMMENT ON COLUMN catalog.reconcile_checks.aggregate_type IS 'The aggregates of the projection.';
 COMMENT ON COLUMN catalog.reconcile_checks.next_id IS 'The id at which the check goes on. Empty between two checks.';
 COMMENT ON COLUMN catalog.reconcile_checks.rows_checked IS 'The rows of the owner that this check has compared so far.';
@@ -32,7 +32,7 @@ COMMENT ON COLUMN catalog.reconcile_checks.started_at IS 'The time at which this
 COMMENT ON COLUMN catalog.reconcile_checks.finished_at IS 'The time at which the last whole check ended.';
 COMMENT ON COLUMN catalog.reconcile_checks.holder IS 'The instance that checks, until its lease ends.';
 COMMENT ON COLUMN catalog.reconcile_checks.leased_until IS 'The end of that lease.';
-COMMENT ON TABLE catalog.backfills IS 'How far the backfill of each projection has come. A process goes on with a backfill that another has begun.';
+COMMENT ON TABLE catalog.backfills IS 'How far the backfill of each projection has come. A process goes on with a backfill that another has begun. One row for each projection.';
 COMMENT ON COLUMN catalog.backfills.aggregate_type IS 'The aggregates of the projection.';
 COMMENT ON COLUMN catalog.backfills.next_id IS 'The id at which the next page begins. Empty at the first row, and after the end.';
 COMMENT ON COLUMN catalog.backfills.rows_read IS 'The rows of the owner that were read since started_at.';

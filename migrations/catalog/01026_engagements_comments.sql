@@ -8,7 +8,7 @@ BEGIN
   IF to_regclass('catalog.video_user_engagements_projection') IS NULL THEN
     RETURN;
   END IF;
-  COMMENT ON TABLE catalog.video_user_engagements_projection IS 'The read model of engagements. Events of the owner make and change its rows, and the owner''s answers repair them.';
+  COMMENT ON TABLE catalog.video_user_engagements_projection IS 'The read model of engagements. Events of the owner make and change its rows, and the owner''s answers repair them. No row is deleted: a tombstone stays.';
   COMMENT ON COLUMN catalog.video_user_engagements_projection.user_id IS 'The user.';
   COMMENT ON COLUMN catalog.video_user_engagements_projection.video_id IS 'The video. It may have no row yet.';
   COMMENT ON COLUMN catalog.video_user_engagements_projection.liked IS 'As at the owner. False in a tombstone.';
@@ -26,7 +26,7 @@ BEGIN
   COMMENT ON COLUMN catalog.video_user_engagements_projection.tenant_id IS 'The tenant of the video.';
   COMMENT ON INDEX catalog.video_user_engagements_incomplete IS 'The rows that a later build asks the owner for.';
   COMMENT ON INDEX catalog.video_user_engagements_by_video IS 'The engagements of a video, for a recount of its counters.';
-  COMMENT ON TABLE catalog.video_counters IS 'The sums over the engagements of each video. Triggers of that table change them, in the statement that changes an engagement.';
+  COMMENT ON TABLE catalog.video_counters IS 'The sums over the engagements of each video. Triggers of that table change them, in the statement that changes an engagement. Up to four rows for each video.';
   COMMENT ON COLUMN catalog.video_counters.video_id IS 'The video. A counter of it is the sum over its rows.';
   COMMENT ON COLUMN catalog.video_counters.operation IS 'The operation that has counted. Each has its own row, so that two batches do not deadlock.';
   COMMENT ON COLUMN catalog.video_counters.likes IS 'The likes, as this operation has changed them.';
@@ -38,7 +38,7 @@ BEGIN
   COMMENT ON FUNCTION catalog.tenant_of_counters(uuid) IS 'The tenant of a video''s engagements, or else that of its counters.';
   COMMENT ON FUNCTION catalog.recount_videos() IS 'Adds the drift of all videos to their counters. Returns how many rows were wrong.';
   COMMENT ON FUNCTION catalog.recount_videos(uuid[]) IS 'Adds the drift of these videos to their counters, and returns it.';
-  COMMENT ON TABLE catalog.engagement_offsets IS 'The checkpoints of the consumer of engagements. The broker''s acknowledgements decide about delivery, and not this table.';
+  COMMENT ON TABLE catalog.engagement_offsets IS 'The checkpoints of the consumer of engagements. The broker''s acknowledgements decide about delivery, and not this table. The consumer deletes the row of an instance that is gone for long.';
   COMMENT ON COLUMN catalog.engagement_offsets.consumer_group IS 'The group of the consumer.';
   COMMENT ON COLUMN catalog.engagement_offsets.instance IS 'The instance that saves. Each has its own row, so that none waits for another''s commit. The last reset and each start with a seek have a row, too.';
   COMMENT ON COLUMN catalog.engagement_offsets.source IS 'save: an instance''s position. reset: the last reset. start: a deployment that began with a seek.';

@@ -3,7 +3,7 @@
 
 -- +goose Up
 SET LOCAL lock_timeout = '1500ms';
-COMMENT ON TABLE video.videos IS 'The videos. Each change of a row is a new version, and an event of the outbox tells of it.';
+COMMENT ON TABLE video.videos IS 'The videos. Each change of a row is a new version, and an event of the outbox tells of it. No row is deleted: a tombstone stays.';
 COMMENT ON COLUMN video.videos.video_id IS 'The id of the video, and of its events'' aggregate.';
 COMMENT ON COLUMN video.videos.uploader_id IS 'The uploader, a user. It stays in a tombstone, so that an erasure finds the row.';
 COMMENT ON COLUMN video.videos.title IS 'Empty in a tombstone.';
@@ -20,13 +20,13 @@ COMMENT ON INDEX video.videos_of_tenant IS 'The list of a tenant, without tombst
 COMMENT ON INDEX video.videos_of_uploader IS 'The list of an uploader, without tombstones.';
 COMMENT ON INDEX video.videos_deleted_of_uploader IS 'The tombstones of an uploader, for an erasure.';
 COMMENT ON FUNCTION video.forget_last_event() IS 'Clears last_event_id if a release that does not know the column has changed the version.';
-COMMENT ON TABLE video.idempotency_keys IS 'The stored answers of writes with an Idempotency-Key, for 24 hours. A row is written in the transaction of its write.';
+COMMENT ON TABLE video.idempotency_keys IS 'The stored answers of writes with an Idempotency-Key, written in the transactions of these writes. The service deletes a row after 24 hours.';
 COMMENT ON COLUMN video.idempotency_keys.principal IS 'The caller. Each caller has its own keys.';
 COMMENT ON COLUMN video.idempotency_keys.operation IS 'The method and the path, the same for REST and gRPC.';
 COMMENT ON COLUMN video.idempotency_keys.key IS 'The key that the caller sent.';
 COMMENT ON COLUMN video.idempotency_keys.request_hash IS 'A hash of the request''s fields. The same key with another request is refused.';
 COMMENT ON COLUMN video.idempotency_keys.response IS 'The answer, which a repetition of the request gets.';
-COMMENT ON COLUMN video.idempotency_keys.created_at IS 'The time of the write. The service deletes the row after 24 hours.';
+COMMENT ON COLUMN video.idempotency_keys.created_at IS 'The time of the write.';
 COMMENT ON COLUMN video.idempotency_keys.tenant_id IS 'The tenant of the caller.';
 COMMENT ON INDEX video.idempotency_keys_by_age IS 'The service deletes expired rows by it.';
 COMMENT ON FUNCTION video.idempotency_refuses() IS 'Stops a transaction if its key has an answer already. SQLSTATE LS005.';

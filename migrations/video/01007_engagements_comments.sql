@@ -8,7 +8,7 @@ BEGIN
   IF to_regclass('video.engagements') IS NULL THEN
     RETURN;
   END IF;
-  COMMENT ON TABLE video.engagements IS 'A user''s like, bookmark and progress of a video. Each change of a row is a new version, and an event of the outbox tells of it.';
+  COMMENT ON TABLE video.engagements IS 'A user''s like, bookmark and progress of a video. Each change of a row is a new version, and an event of the outbox tells of it. No row is deleted: a tombstone stays.';
   COMMENT ON COLUMN video.engagements.user_id IS 'The user.';
   COMMENT ON COLUMN video.engagements.video_id IS 'The video. Without a foreign key: its check would lock a popular video for each like.';
   COMMENT ON COLUMN video.engagements.version IS 'The version of the row, from 1 on. It goes on when an engagement is put again after its deletion.';

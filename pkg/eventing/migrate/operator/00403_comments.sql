@@ -3,7 +3,7 @@
 
 -- +goose Up
 SET LOCAL lock_timeout = '1500ms';
-COMMENT ON TABLE operator_actions IS 'The actions of operators on events and rows. The role of the service adds rows, and can change none.';
+COMMENT ON TABLE operator_actions IS 'The actions of operators on events and rows. The role of the service adds rows, and can change none. No row is deleted.';
 COMMENT ON COLUMN operator_actions.id IS 'The order of the actions.';
 COMMENT ON COLUMN operator_actions.at IS 'The time of the action.';
 COMMENT ON COLUMN operator_actions.action IS 'The name of the action, such as skip, retry, redrive or discard.';
