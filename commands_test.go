@@ -112,19 +112,7 @@ var inJobs = regexp.MustCompile(`(?:jobs execute (([a-z]+)-[a-z]+) [^\n]*?)?--ar
 // line itself, with the exit code 2.
 func TestCommandsInJobsAreParsed(t *testing.T) {
 	t.Parallel()
-	mains, err := filepath.Glob("services/*/cmd/*/main.go")
-	if err != nil || len(mains) < 2 {
-		t.Fatal(mains, err)
-	}
-	bin := t.TempDir()
-	var services []string
-	for _, name := range mains {
-		services = append(services, filepath.Base(filepath.Dir(name)))
-		build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", bin, "./"+filepath.Dir(name))
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-	}
+	bin, services := binaries(t)
 	for _, name := range []string{"deploy/terraform/README.md", "deploy/RELEASE.md", "docs/runbook.md"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
@@ -150,6 +138,24 @@ func TestCommandsInJobsAreParsed(t *testing.T) {
 			}
 		}
 	}
+}
+
+// binaries builds the services, and returns the folder of the binaries and their names.
+func binaries(t *testing.T) (bin string, services []string) {
+	t.Helper()
+	mains, err := filepath.Glob("services/*/cmd/*/main.go")
+	if err != nil || len(mains) < 2 {
+		t.Fatal(mains, err)
+	}
+	bin = t.TempDir()
+	for _, name := range mains {
+		services = append(services, filepath.Base(filepath.Dir(name)))
+		build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", bin, "./"+filepath.Dir(name))
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	return bin, services
 }
 
 // A commandInJob is a command that a document gives to a job. job and service are empty if the

@@ -20,7 +20,10 @@ module "catalog" {
 
   # Readers that wait for the projection take half of an instance's places at most. The
   # other half serves readers that need not wait, and refuses further ones.
-  args = ["serve", "-max-waiting-reads=${floor(var.catalog.concurrency / 2)}"]
+  args = concat(
+    ["serve", "-max-waiting-reads=${floor(var.catalog.concurrency / 2)}"],
+    [for name, value in var.catalog.flags : "-${name}=${value}"],
+  )
 
   # With further variables of serve. No service calls catalog.
   env = merge(

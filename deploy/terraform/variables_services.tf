@@ -49,6 +49,7 @@ variable "video" {
     max_instances: of all revisions together; Cloud Run may exceed it for a short time. Each holds a pool of database connections.
     workers: further instances without an address, which only relay.
     extra_environment: OpenTelemetry's variables, OTEL_…, of service and workers; no secrets.
+    flags: further flags of serve by their names, such as cors-origin, for service and workers.
     canary_seconds: how often a synthetic video is changed, which measures the time to visibility; 0: never. With
     metrics_sidecar_image only, which collects the measurement.
     drain_schedule: cron, in UTC, hourly or more often, so that only minutes differ from *, and not more often than every 5 minutes, which a drain may take; a job that publishes the events that instances have left behind when
@@ -67,6 +68,7 @@ variable "video" {
     memory              = optional(string, "512Mi")
     workers             = optional(number, 0)
     extra_environment   = optional(map(string), {})
+    flags               = optional(map(string), {})
     canary_seconds      = optional(number, 0)
     drain_schedule      = optional(string)
   })
@@ -125,6 +127,10 @@ variable "video" {
     error_message = "video.extra_environment is for OpenTelemetry's variables, OTEL_…: the module sets all others."
   }
   validation {
+    condition     = alltrue([for name in keys(var.video.flags) : can(regex("^[a-z]+(-[a-z]+)*$", name)) && !contains(["outbox-retention", "canary-interval"], name)])
+    error_message = "video.flags has flags of serve without dashes in front, such as cors-origin: retention_days and canary_seconds set outbox-retention and canary-interval."
+  }
+  validation {
     condition     = var.video.workers >= 0 && var.video.workers <= 100
     error_message = "video.workers must be from 0 to 100."
   }
@@ -152,6 +158,7 @@ variable "catalog" {
     max_instances: of all revisions together; Cloud Run may exceed it for a short time. Each holds a pool of database connections.
     workers: further instances without an address, which only consume; Cloud Run does not scale on a backlog.
     extra_environment: OpenTelemetry's variables, OTEL_…, of service and workers; no secrets.
+    flags: further flags of serve by their names, such as cors-origin, for service and workers.
   EOT
   type = object({
     image               = string
@@ -166,6 +173,7 @@ variable "catalog" {
     memory              = optional(string, "512Mi")
     workers             = optional(number, 0)
     extra_environment   = optional(map(string), {})
+    flags               = optional(map(string), {})
   })
 
   validation {
@@ -216,6 +224,10 @@ variable "catalog" {
   validation {
     condition     = alltrue([for name in keys(var.catalog.extra_environment) : can(regex("^OTEL_[A-Z0-9_]+$", name))])
     error_message = "catalog.extra_environment is for OpenTelemetry's variables, OTEL_…: the module sets all others."
+  }
+  validation {
+    condition     = alltrue([for name in keys(var.catalog.flags) : can(regex("^[a-z]+(-[a-z]+)*$", name)) && !contains(["max-waiting-reads"], name)])
+    error_message = "catalog.flags has flags of serve without dashes in front, such as cors-origin: concurrency sets max-waiting-reads."
   }
   validation {
     condition     = var.catalog.workers >= 0 && var.catalog.workers <= 100

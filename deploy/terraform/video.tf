@@ -30,6 +30,7 @@ module "video" {
   args = concat(
     ["serve", "-outbox-retention=${var.retention_days * 24}h"],
     var.video.canary_seconds == 0 ? [] : ["-canary-interval=${var.video.canary_seconds}s"],
+    [for name, value in var.video.flags : "-${name}=${value}"],
   )
 
   # With further variables of serve. catalog, its workers and its jobs are two accounts, which alone

@@ -238,8 +238,8 @@ run "everything" {
   command = apply
 
   variables {
-    video                = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", workers = 2, min_instances = 0, drain_schedule = "*/5 * * * *", memory = "2Gi" }
-    catalog              = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", workers = 3, concurrency = 101 }
+    video                = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", workers = 2, min_instances = 0, drain_schedule = "*/5 * * * *", memory = "2Gi", flags = { tenant-rate = "1000" } }
+    catalog              = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", workers = 3, concurrency = 101, flags = { user-rate = "20", cors-origin = "https://app.example" } }
     transaction_pooler   = true
     binary_authorization = true
     cloud_sql            = { disk_gb = 20, max_connections = 200 }
@@ -259,8 +259,12 @@ run "everything" {
     error_message = "The garbage collector must know nine tenths of the instance's memory: 2 GiB of a service, 512 MiB of a job."
   }
   assert {
-    condition     = module.catalog.service.template[0].containers[0].args == tolist(["serve", "-max-waiting-reads=50"]) && module.catalog.workers[0].template[0].containers[0].args == module.catalog.service.template[0].containers[0].args
-    error_message = "The places for readers who wait must follow concurrency."
+    condition     = module.video.service.template[0].containers[0].args == tolist(["serve", "-outbox-retention=168h", "-tenant-rate=1000"])
+    error_message = "video's flags must follow those of the module."
+  }
+  assert {
+    condition     = module.catalog.service.template[0].containers[0].args == tolist(["serve", "-max-waiting-reads=50", "-cors-origin=https://app.example", "-user-rate=20"]) && module.catalog.workers[0].template[0].containers[0].args == module.catalog.service.template[0].containers[0].args
+    error_message = "The places for readers who wait must follow concurrency, and flags must reach the service and its workers."
   }
   assert {
     condition = alltrue([

@@ -455,6 +455,15 @@ run "variables_of_the_module" {
   expect_failures = [var.video, var.catalog]
 }
 
+run "flags_of_the_module" {
+  command = plan
+  variables {
+    video   = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/video@sha256:0000000000000000000000000000000000000000000000000000000000000000", flags = { outbox-retention = "1h" } }
+    catalog = { image = "europe-west1-docker.pkg.dev/acme-test/lockstep/catalog@sha256:1111111111111111111111111111111111111111111111111111111111111111", flags = { "-user-rate" = "1" } }
+  }
+  expect_failures = [var.video, var.catalog]
+}
+
 run "monitoring" {
   command = plan
   variables {

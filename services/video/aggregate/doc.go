@@ -14,6 +14,19 @@
 //	the closure of Update                    decides, queues the UPDATE, and calls Store
 //	Tx.Store, Tx.Append                      make the last round trip: the answer, the event, COMMIT
 //
+// Locks of a write:
+//
+//	write                      lock                             waits for
+//	of a row with a new id     none                             a concurrent duplicate with its idempotency key
+//	of a row that exists       the row, by SELECT … FOR UPDATE  another write of the row
+//	of a row that the caller   an advisory lock on its name:    another write with that name; another row that
+//	names, and that may not    there may be no row to lock      the write reads is not locked
+//	exist yet
+//
+// The event and the answer are inserted under that lock. So writes of different rows never wait for each
+// other, but for the turns of [txn.Writer] in a database that is slow. A write waits 2 seconds in all, and
+// fails with [txn.ErrLocked] or [txn.ErrBusy] then.
+//
 // Files:
 //
 //   - transaction.go: [Write], the transaction of every write: the row, its event and the
