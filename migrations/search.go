@@ -19,7 +19,9 @@ const searchIndexName = "catalog.video_projection_by_title"
 
 // searchIndex creates the index of titles without blocking writers. It does so only if the server
 // has the extension, or if the administrator may install the extension. Without the index, a search
-// reads the projection in order. The next run of searchIndex then tries again.
+// reads the projection in order. The next run of searchIndex then tries again. During a rebuild searchIndex
+// changes nothing, because only the served table would get the index, and two tables of different shapes are not
+// exchanged, nor exchanged back.
 func searchIndex(ctx context.Context, db *sql.DB, extension string, log *slog.Logger) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -47,6 +49,14 @@ func searchIndex(ctx context.Context, db *sql.DB, extension string, log *slog.Lo
 	err = conn.QueryRowContext(ctx, state, searchIndexName).Scan(&valid)
 	if err != nil || valid.Bool {
 		return err
+	}
+	var rebuilding bool
+	if err := conn.QueryRowContext(ctx, `SELECT to_regclass('catalog.rebuild_state') IS NOT NULL`).Scan(&rebuilding); err != nil {
+		return err
+	}
+	if rebuilding {
+		log.WarnContext(ctx, "searches by title have no index: a rebuild of the read model is open, and the next run after its end creates it")
+		return nil
 	}
 	if valid.Valid { // an earlier build of the index did not finish
 		if _, err := conn.ExecContext(ctx, `DROP INDEX CONCURRENTLY `+searchIndexName); err != nil {

@@ -134,8 +134,8 @@ const letterRetention = 2 * 31 * 24 * time.Hour
 
 // Erase brings the rows of the user's dead letters to the owner's state, and then removes the
 // letters. It leaves a dead letter whose message another session has leased, whose row another
-// transaction has locked, or whose event its owner may not have yet. It does not delete rows. The
-// events of the owner's erasure delete the rows, and Erase waits for these events up to Wait.
+// transaction has locked, or whose event its owner may not have yet. It does not delete served rows. The
+// events of the owner's erasure delete these rows, and Erase waits for these events up to Wait.
 func (e *Erasure) Erase(ctx context.Context, by audit.Actor, erased func()) error {
 	letters, err := e.ownLetters(ctx)
 	if err != nil {
@@ -157,6 +157,9 @@ func (e *Erasure) Erase(ctx context.Context, by audit.Actor, erased func()) erro
 	}
 	end := time.Now().Add(e.Wait)
 	for range arrival.Attempts(ctx) {
+		if err := e.deleteCopies(ctx); err != nil {
+			return err
+		}
 		left, err := e.rows(ctx)
 		if err != nil || erasure.Total(left) == 0 || time.Now().After(end) {
 			return err
@@ -165,17 +168,36 @@ func (e *Erasure) Erase(ctx context.Context, by audit.Actor, erased func()) erro
 	return context.Cause(ctx)
 }
 
-// rows counts the user's rows that no event has deleted yet.
+// rows counts the user's rows that no event has deleted yet, and those that are left in the copy of a rebuild.
 func (e *Erasure) rows(ctx context.Context) (found []erasure.Found, err error) {
-	db := bounded.Pool{DB: e.videos.db, Limit: userCountTimeout}
-	for _, rows := range userRows {
-		var n int64
-		if err := db.Statement("count "+rows.name, rows.sql, e.User).Scan(ctx, &n); err != nil {
+	db := e.counting()
+	copies := erasure.Found{What: "rows in the copy that a rebuild keeps"}
+	for _, t := range userTables {
+		n, err := t.count(ctx, db, e.User)
+		if err != nil {
 			return nil, err
 		}
-		found = append(found, erasure.Found{What: rows.name + " that are not deleted yet", Count: n})
+		found = append(found, erasure.Found{What: t.name + " that are not deleted yet", Count: n})
+		if n, err = t.countCopy(ctx, db, e.User); err != nil {
+			return nil, err
+		}
+		copies.Count += n
 	}
-	return found, nil
+	return append(found, copies), nil
+}
+
+// deleteCopies deletes the user's rows in the copy of a rebuild that are deleted in the served tables.
+func (e *Erasure) deleteCopies(ctx context.Context) error {
+	for _, t := range userTables {
+		if err := t.deleteCopies(ctx, e.counting(), e.User); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Erasure) counting() bounded.Pool {
+	return bounded.Pool{DB: e.videos.db, Limit: userCountTimeout}
 }
 
 // ownLetters returns the dead letters about the user's aggregates.

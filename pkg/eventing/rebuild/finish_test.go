@@ -143,3 +143,44 @@ func TestFinishAfterARemovalByHand(t *testing.T) {
 		})
 	}
 }
+
+// A command that begins while another process exchanges or removes the tables waits for it. The wait for one
+// lock is short, so one wait is not enough.
+func TestTheStateIsReadBehindAnotherProcess(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, 10)
+	f.run(t)
+	for name, read := range map[string]func() error{
+		"state": func() error { _, err := f.State(t.Context()); return err },
+		"need":  func() error { _, err := f.Need(t.Context()); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			tx, err := f.admin.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tx.Rollback(context.WithoutCancel(t.Context()))
+			if _, err := tx.Exec(t.Context(), `LOCK TABLE one, rebuild_state IN ACCESS EXCLUSIVE MODE`); err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan error, 1)
+			go func() { done <- read() }()
+			// Neither a wait nor a pause between two waits ends read.
+			for _, waits := range []bool{true, false, true} {
+				for len(ask[int32](t, f, `SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`)) > 0 != waits {
+					select {
+					case err := <-done:
+						t.Fatalf("it has ended: %v", err)
+					default:
+					}
+				}
+			}
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -71,16 +71,13 @@ type execer interface {
 //go:embed create_state.sql
 var createState string
 
-// State returns the progress of the rebuild.
+// State returns the progress of the rebuild. It waits, as other statements do, while another process
+// locks the tables to exchange or remove them.
 func (r *Rebuild) State(ctx context.Context) (s State, err error) {
-	ctx, cancel := context.WithTimeout(ctx, shortTime)
-	defer cancel()
-	rows, _ := r.db.Query(ctx, `
-		SELECT phase, aggregate_type, next_id AS next, rows, started_by, started_at, changed_at,
-		       (SELECT coalesce(sum(pg_total_relation_size(to_regclass(name))), 0)::bigint FROM unnest($1::text[]) AS name) AS shadow_bytes,
-		       ARRAY(SELECT name FROM unnest($1::text[]) AS name WHERE to_regclass(name) IS NULL) AS missing
-		  FROM rebuild_state`, r.shadows)
-	s, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[State])
+	err = r.retry(ctx, shortTime, func(ctx context.Context) (err error) {
+		s, err = r.readState(ctx)
+		return err
+	})
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == undefinedTable {
 		return State{}, nil
 	}
@@ -88,6 +85,15 @@ func (r *Rebuild) State(ctx context.Context) (s State, err error) {
 		return State{}, fmt.Errorf("read the state of the rebuild: %w", err)
 	}
 	return s, nil
+}
+
+func (r *Rebuild) readState(ctx context.Context) (State, error) {
+	rows, _ := r.db.Query(ctx, `
+		SELECT phase, aggregate_type, next_id AS next, rows, started_by, started_at, changed_at,
+		       (SELECT coalesce(sum(pg_total_relation_size(to_regclass(name))), 0)::bigint FROM unnest($1::text[]) AS name) AS shadow_bytes,
+		       ARRAY(SELECT name FROM unnest($1::text[]) AS name WHERE to_regclass(name) IS NULL) AS missing
+		  FROM rebuild_state`, r.shadows) // CollectExactlyOneRow returns the error
+	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[State])
 }
 
 // advance saves the type and the id at which the filling of s continues. It adds rows to the number
@@ -144,10 +150,15 @@ func (n Need) Total() int64 { return n.Copy + n.Log }
 
 // Need returns the disk space that a rebuild takes.
 func (r *Rebuild) Need(ctx context.Context) (n Need, err error) {
-	err = bounded.Pool{DB: r.db, Limit: shortTime}.Statement("size of the tables", `
-		SELECT sum(size)::bigint * 6 / 5, sum(size)::bigint * 5
-		  FROM (SELECT pg_total_relation_size(name::regclass) AS size FROM unnest($1::text[]) AS name) AS t`, r.tables).Scan(ctx, &n.Copy, &n.Log)
-	return n, err
+	err = r.retry(ctx, shortTime, func(ctx context.Context) error {
+		return r.db.QueryRow(ctx, `
+			SELECT sum(size)::bigint * 6 / 5, sum(size)::bigint * 5
+			  FROM (SELECT pg_total_relation_size(name::regclass) AS size FROM unnest($1::text[]) AS name) AS t`, r.tables).Scan(&n.Copy, &n.Log)
+	})
+	if err != nil {
+		return Need{}, fmt.Errorf("size of the tables: %w", err)
+	}
+	return n, nil
 }
 
 // CheckDisk returns ErrDisk if free is less than n. free is the free space of the server's disk, as

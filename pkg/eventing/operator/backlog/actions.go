@@ -20,6 +20,9 @@ const (
 	purgeBatch = 1000
 	// forgetBatch bounds the events, and with them the locks and the time, of one statement.
 	forgetBatch = 1000
+	// inOrder is the order in which each statement here locks its events, before it changes them. Actions of
+	// several operators at the same time then wait for each other, and none is aborted by a deadlock.
+	inOrder = ` ORDER BY aggregate_type, aggregate_id, version`
 )
 
 // ErrNotParked is returned for an event that needs no action: a relay handles
@@ -31,7 +34,7 @@ var ErrNotParked = errors.New("not parked")
 func (b *Backlog) Retry(ctx context.Context, o audit.Actor, f Filter) (freed int64, err error) {
 	f.Parked = true
 	for {
-		n, err := b.free(ctx, o, ` AND `+where+` LIMIT $4`, f.args(retryBatch)...)
+		n, err := b.free(ctx, o, ` AND `+where+inOrder+` LIMIT $4`, f.args(retryBatch)...)
 		freed += n
 		if err != nil || n < retryBatch {
 			return freed, err

@@ -6,8 +6,10 @@ WITH page AS (
 	 WHERE published_at <= now() - $3::interval
 	   AND EXISTS (SELECT FROM outbox n
 	                WHERE n.aggregate_type = p.aggregate_type AND n.aggregate_id = p.aggregate_id AND n.version > p.version)
+), locked AS MATERIALIZED (
+	SELECT id FROM outbox WHERE $4 AND id IN (SELECT id FROM old) ORDER BY aggregate_type, aggregate_id, version FOR UPDATE
 ), gone AS (
-	DELETE FROM outbox WHERE $4 AND id IN (SELECT id FROM old) RETURNING 1
+	DELETE FROM outbox WHERE id IN (SELECT id FROM locked) RETURNING 1
 )
 SELECT (SELECT count(*) FROM page),
        CASE WHEN $4 THEN (SELECT count(*) FROM gone) ELSE (SELECT count(*) FROM old) END,

@@ -170,8 +170,7 @@ func (b *Batch) Aggregate(l Letter) (aggregateType, id string) {
 	return l.AggregateType, l.AggregateID
 }
 
-// acknowledge settles the messages of l after the outcome is committed. If acknowledge fails, the
-// messages come back, and their rows show that they are settled.
+// acknowledge takes the messages of l from the subscription. If acknowledge fails, the messages come back.
 func (b *Batch) acknowledge(ctx context.Context, l Letter) error {
 	messages := b.messages[l.place()]
 	if len(messages) == 0 {
@@ -181,7 +180,7 @@ func (b *Batch) acknowledge(ctx context.Context, l Letter) error {
 	defer cancel()
 	req := &pubsubpb.AcknowledgeRequest{Subscription: b.queue.source(l.Subscription), AckIds: ackIDs(messages)}
 	if err := b.queue.client.Acknowledge(ctx, req); err != nil {
-		return fmt.Errorf("acknowledge: %w (the message will be found settled)", err)
+		return fmt.Errorf("acknowledge: %w", err)
 	}
 	delete(b.messages, l.place())
 	return nil

@@ -58,6 +58,31 @@ func TestEraseKeepsNoMessage(t *testing.T) {
 	}
 }
 
+// If an erasure ends before its message is acknowledged, the message comes back after ten minutes. Until then only the
+// dead row tells the next erasure of it.
+func TestAnErasureThatEndsBeforeItsAck(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.deadLetter(t, event("a", 1))
+	b.set(func() { b.owner["a"], b.failing[acknowledge] = 1, true })
+	ended := b.collect(t)
+	if err := ended.Erase(t.Context(), order, ended.Letters[0]); err == nil {
+		t.Error("there is no error")
+	}
+	b.set(func() { b.failing[acknowledge], b.acknowledged = false, 0 })
+	if next := b.collect(t); len(next.Letters) != 1 || next.Letters[0].Status != "dead" || next.Letters[0].Messages != 0 {
+		t.Errorf("while the message is leased: %+v, want the dead letter", next.Letters)
+	}
+	b.release(t, ended)
+	next := b.collect(t)
+	if err := next.Erase(t.Context(), order, next.Letters[0]); err != nil {
+		t.Error(err)
+	}
+	if b.count(t, withStatus, "discarded") != 1 || b.count(t, withAction, "erase") != 1 || b.acknowledged != 1 {
+		t.Errorf("%d messages are acknowledged; want one, a settled letter, and one entry", b.acknowledged)
+	}
+}
+
 // An aggregate that the owner does not know, or has lost, has no state: its
 // event is discarded nonetheless.
 func TestDiscardOfAnUnknownAggregate(t *testing.T) {

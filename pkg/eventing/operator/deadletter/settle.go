@@ -84,7 +84,16 @@ func (b *Batch) Redrive(ctx context.Context, o audit.Actor, l Letter) (Result, e
 	if result != Done {
 		b.queue.handler.Committed(ctx, consistency.PositionOf(m.event).Unknown())
 	}
-	return result, b.acknowledge(ctx, l)
+	return result, b.acknowledgeSettled(ctx, l)
+}
+
+// acknowledgeSettled acknowledges the messages of l after the outcome is committed. If they come back, their row
+// shows that they are settled.
+func (b *Batch) acknowledgeSettled(ctx context.Context, l Letter) error {
+	if err := b.acknowledge(ctx, l); err != nil {
+		return fmt.Errorf("%w (the message will be found settled)", err)
+	}
+	return nil
 }
 
 func (q *Queue) repair(ctx context.Context, e eventing.Event) error {
@@ -171,37 +180,53 @@ func (q *Queue) mark(ctx context.Context, tx pgx.Tx, status string, m *message, 
 // reveals the gap may never come. If the owner is unavailable, or if its answer may be from before the
 // event, Discard changes nothing. If the status of the row is done, the row keeps this status.
 func (b *Batch) Discard(ctx context.Context, o audit.Actor, l Letter) error {
-	s := l.subject()
+	s := b.about(l)
 	var err error
 	if s.Record, err = record(b.first(l)); err != nil {
 		return fmt.Errorf("discard: %w", err)
 	}
-	return b.giveUp(ctx, "discard", o, l, s)
-}
-
-// Erase does the same as Discard, for a person whose data is erased. The audit entry does not keep
-// the message.
-func (b *Batch) Erase(ctx context.Context, o audit.Actor, l Letter) error {
-	return b.giveUp(ctx, "erase", o, l, l.subject())
-}
-
-func (b *Batch) giveUp(ctx context.Context, action string, o audit.Actor, l Letter, s audit.Subject) error {
-	s.AggregateType, s.AggregateID = b.Aggregate(l)
 	if err := b.catchUp(ctx, l); err != nil {
-		return fmt.Errorf("%s: %w", action, err)
+		return fmt.Errorf("discard: %w", err)
 	}
-	err := b.queue.db.Tx(ctx, action, func(ctx context.Context, tx pgx.Tx) error {
+	if err := b.giveUp(ctx, "discard", o, l, b.first(l), s); err != nil {
+		return err
+	}
+	return b.acknowledgeSettled(ctx, l)
+}
+
+// Erase gives l up for a person whose data is erased. It does the same as Discard, with two exceptions. The audit
+// entry does not keep the message. And the messages are acknowledged before the row is settled. If the process ends in
+// between, the row is still dead, so that the letter counts as left. A settled row would hide its message, which comes
+// back later.
+func (b *Batch) Erase(ctx context.Context, o audit.Actor, l Letter) error {
+	m := b.first(l)
+	s := b.about(l)
+	if err := b.catchUp(ctx, l); err != nil {
+		return fmt.Errorf("erase: %w", err)
+	}
+	if err := b.acknowledge(ctx, l); err != nil {
+		return fmt.Errorf("erase: %w", err)
+	}
+	return b.giveUp(ctx, "erase", o, l, m, s)
+}
+
+// about is the subject of an audit entry that gives l up.
+func (b *Batch) about(l Letter) audit.Subject {
+	s := l.subject()
+	s.AggregateType, s.AggregateID = b.Aggregate(l)
+	return s
+}
+
+// giveUp settles the row of l, whose message is m, with an audit entry.
+func (b *Batch) giveUp(ctx context.Context, action string, o audit.Actor, l Letter, m *message, s audit.Subject) error {
+	return b.queue.db.Tx(ctx, action, func(ctx context.Context, tx pgx.Tx) error {
 		if l.EventID != uuid.Nil {
-			if _, err := b.queue.mark(ctx, tx, "discarded", b.first(l), l); err != nil && !errors.Is(err, ErrIDTaken) {
+			if _, err := b.queue.mark(ctx, tx, "discarded", m, l); err != nil && !errors.Is(err, ErrIDTaken) {
 				return err
 			}
 		}
 		return audit.Write(ctx, tx, action, o, s)
 	})
-	if err != nil {
-		return err
-	}
-	return b.acknowledge(ctx, l)
 }
 
 // catchUp brings l's aggregate to its owner's state. It changes nothing
