@@ -136,7 +136,7 @@ var readModelMetrics = []Metric{
 	{Name: "replica.incomplete_rows", Kind: Gauge, Unit: "{row}", Service: catalog, Labels: []Label{replica},
 		Meaning: "Rows that lack a part of their owner's state, as of the last pass, up to 10,000"},
 	{Name: "reconcile.rows.checked", Kind: Counter, Unit: "{row}", Service: catalog, Labels: []Label{compared},
-		Meaning: "Rows of a read model that were compared with the owner, or with what they are computed from"},
+		Meaning: "Rows of the owner with which a read model was compared, or counters that were counted again"},
 	{Name: "reconcile.rows.differing", Kind: Counter, Unit: "{row}", Service: catalog,
 		Labels:  []Label{compared, labelled("kind", "changed", "missing", "extra", "behind", "ahead", "counter")},
 		Meaning: "Rows that certainly differed from the owner's, or from what they are computed from, in each check again"},

@@ -143,7 +143,7 @@ func (b *bench) getenv(service string) func(string) string {
 
 func (b *bench) service(name string) command.Service {
 	return command.Service{Name: "video", Tools: map[string][]command.Tool{
-		"video": Owner{Topics: topicsIn}.Tools(), "catalog": b.readModel().Tools(),
+		"video": Owner{Topics: topicsIn, Types: []string{"video", "twin", "pair"}, Rows: rowsIn}.Tools(), "catalog": b.readModel().Tools(),
 	}[name]}
 }
 

@@ -15,7 +15,7 @@
 //	audit        the actions: person, time and reason    operator_actions
 //
 // The packages in this list do the work. This package parses, asks and prints. The folder usage
-// has the help texts. Skip, purge, bump, redrive, discard, reset, reconcile --repair, rebuild
+// has the help texts. Skip, allow, purge, bump, redrive, discard, reset, reconcile --repair, rebuild
 // and erase cannot be undone. Therefore they only show their plan unless --yes is given. With --json
 // a command prints exactly one JSON object to stdout. All other output goes to stderr.
 package operator
@@ -50,7 +50,9 @@ type Owner struct {
 	// Topics maps the types of its aggregates to full topic names, as in the command serve.
 	Topics func(project string) map[string]string
 	// Types are the types of its aggregates.
-	Types   []string
+	Types []string
+	// Rows are the tables of its aggregates, by type.
+	Rows    func(db *pgxpool.Pool) map[string]*reconcile.Table
 	Erasure func(db *pgxpool.Pool, o erasure.Options) erasure.Eraser
 }
 
@@ -58,7 +60,8 @@ type Owner struct {
 func (o Owner) Tools() []command.Tool {
 	return []command.Tool{
 		tool("outbox", "look after events that are not published: `outbox help`", outboxUsage, map[string]subcommand{
-			"status": status, "list": list, "show": show, "retry": retry, "skip": skip, "purge": purge, "drain": o.drain,
+			"status": status, "list": list, "show": show, "retry": retry, "skip": skip, "allow": o.allow, "purge": purge,
+			"drain": o.drain,
 		}),
 		tool("events", aboutEvents, ownerEventsUsage, map[string]subcommand{"show": show}),
 		tool("epoch", "begin an epoch after a restore of the database: `epoch help`", epochUsage, map[string]subcommand{

@@ -40,34 +40,42 @@ func retry(ctx context.Context, s *invocation) error {
 	if err := s.parseSelection("the id of one event", 1); err != nil {
 		return err
 	}
-	freed, err := s.retry(ctx)
+	result, err := s.retry(ctx)
 	if err != nil {
 		return err
 	}
-	return s.print(map[string]any{"retried": freed}, func(w io.Writer) {
-		if freed == 0 {
+	err = s.print(result, func(w io.Writer) {
+		if result == (backlog.Retried{}) {
 			fmt.Fprintln(w, "No parked event matches; `outbox status` counts the parked events.")
 			return
 		}
-		fmt.Fprintf(w, "%d parked events are free to leave; the events behind them follow in order.\n", freed)
+		fmt.Fprintf(w, "%d parked events are free to leave; the events behind them follow in order.\n", result.Freed)
 	})
+	if err == nil && result.Locked > 0 {
+		err = fmt.Errorf("%d parked events stay, because another session has locked them", result.Locked)
+	}
+	return err
 }
 
-func (s *invocation) retry(ctx context.Context) (freed int64, err error) {
+func (s *invocation) retry(ctx context.Context) (result backlog.Retried, err error) {
 	var id uuid.UUID
 	if !s.all {
 		if id, err = s.event(); err != nil {
-			return 0, err
+			return result, err
 		}
 	}
 	b, err := s.openBacklog(ctx)
 	if err != nil {
-		return 0, err
+		return result, err
 	}
-	if s.all {
-		return b.Retry(ctx, s.actor, backlog.Filter{AggregateID: s.aggregate, Reason: s.reason})
+	if !s.all {
+		return backlog.Retried{Freed: 1}, b.RetryOne(ctx, s.actor, id)
 	}
-	return 1, b.RetryOne(ctx, s.actor, id)
+	result, err = b.Retry(ctx, s.actor, backlog.Filter{AggregateID: s.aggregate, Reason: s.reason})
+	if err != nil {
+		err = fmt.Errorf("after %d events: %w", result.Freed, err)
+	}
+	return result, err
 }
 
 func skip(ctx context.Context, s *invocation) error {

@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"strings"
@@ -87,6 +88,35 @@ func TestOutboxRetry(t *testing.T) {
 	}
 	if _, stderr := b.run(t, 1, "outbox retry --why y "+list.Events[0].EventID.String()); !strings.Contains(stderr, "not parked") {
 		t.Errorf("retry of what is not parked: %s", stderr)
+	}
+}
+
+// Another session holds the row of one parked event, for as long as it wants. The others leave, the answer counts
+// the one, and the exit code says that the command has not done everything.
+func TestOutboxRetryBehindALockedRow(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var ids []uuid.UUID
+	for _, aggregate := range []string{"a", "b", "c"} {
+		ids = append(ids, b.append(t, aggregate, 1)[0])
+		b.park(t, ids[len(ids)-1], "no field 7")
+	}
+	other, err := b.video.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := other.Exec(t.Context(), `SELECT FROM outbox WHERE id = $1 FOR UPDATE`, ids[0]); err != nil {
+		t.Fatal(err)
+	}
+	var retried struct{ Retried, Locked int }
+	b.json(t, 1, "outbox retry --all --why fixed", &retried)
+	if retried.Retried != 2 || retried.Locked != 1 || count(t, b.video, `SELECT count(*) FROM outbox WHERE parked_at IS NOT NULL`) != 1 {
+		t.Errorf("%+v", retried)
+	}
+	stdout, stderr := b.run(t, 1, "outbox retry --all --why fixed")
+	if !strings.Contains(stdout, "0 parked events are free") || !strings.Contains(stderr, "1 parked events stay, because another session has locked them") {
+		t.Errorf("of a locked event alone: %s%s", stdout, stderr)
 	}
 }
 

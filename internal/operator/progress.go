@@ -71,6 +71,11 @@ func (p *progress) sayf(format string, args ...any) {
 	fmt.Fprintf(printable{p.to}, format+"\n", args...)
 }
 
+// waits says that a comparison waits for rows whose events may be on their way. After grace most of them are decided.
+func (p *progress) waits(aggregateType string, rows int, grace time.Duration) {
+	p.sayf("%s: %d rows may differ because of events on their way: looking again, for %s or longer", aggregateType, rows, grace)
+}
+
 func (p *progress) show() {
 	total := max(p.total, p.done) // p.total is an estimate
 	if !p.terminal {

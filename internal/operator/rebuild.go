@@ -91,7 +91,7 @@ func (m ReadModel) runRebuild(ctx context.Context, s *invocation) error {
 	default:
 		s.planf("The rebuild of %s is %s, and goes on from there.", stamp(b.state.StartedAt), b.state.Phase)
 	}
-	bar := &phases{bar: s.progress()}
+	bar := &phases{bar: s.progress(), grace: o.Comparison.Grace}
 	var left int
 	err = b.act(ctx, s, func(result *rebuildResult) (_ string, err error) {
 		result.Rows, err = b.Run(ctx, s.actor, o, bar)

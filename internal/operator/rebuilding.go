@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"example.com/lockstep/pkg/eventing/rebuild"
 	"example.com/lockstep/pkg/eventing/reconcile"
@@ -45,6 +46,7 @@ func (b rebuilding) act(ctx context.Context, s *invocation, do func(*rebuildResu
 // phases is the rebuild.Observer that shows the progress.
 type phases struct {
 	bar   progress
+	grace time.Duration // of the comparisons
 	phase rebuild.Phase // of the bar; None before the first one
 }
 
@@ -61,6 +63,14 @@ func (p *phases) Passed(rows int64) { p.bar.add(rows) }
 // Left names the row in the log.
 func (p *phases) Left(aggregateType, id string, kind reconcile.Kind) {
 	p.bar.sayf("%s %s is left: %s", aggregateType, id, kind)
+}
+
+// Waits says that the comparison waits, and for how many rows.
+func (p *phases) Waits(aggregateType string, rows int) { p.bar.waits(aggregateType, rows, p.grace) }
+
+// Retries says that the comparison goes on after an error.
+func (p *phases) Retries(aggregateType string, err error) {
+	p.bar.sayf("%s: %v, trying again", aggregateType, err)
 }
 
 func (p *phases) end(failed error) {

@@ -14,7 +14,8 @@ import (
 type reconciliation struct {
 	DryRun bool `json:"dry_run"`
 	// Owner is the address of the service whose rows are taken for right.
-	Owner       string                 `json:"owner"`
+	Owner string `json:"owner"`
+	// RowsChecked counts the owner's rows, and the counters. It leaves out rows that only the read model has.
 	RowsChecked int64                  `json:"rows_checked"`
 	Differing   map[reconcile.Kind]int `json:"differing"`
 	Unsettled   int                    `json:"unsettled"`
@@ -147,6 +148,16 @@ func (c *checking) Passed(_ context.Context, _ string, rows int64) error {
 	return nil
 }
 
+// Waits says that the check waits, and for how many rows.
+func (c *checking) Waits(_ context.Context, rows int) {
+	c.bar.waits(c.checker.Type(), rows, c.flags.Grace)
+}
+
+// Retries says that the check goes on after an error.
+func (c *checking) Retries(_ context.Context, err error) {
+	c.bar.sayf("%s: %v, trying again", c.checker.Type(), err)
+}
+
 // Differ counts the rows, and repairs them if this check repairs. It leaves the rows
 // that the owner lacks to conclude, because only the whole check shows whether they are too many.
 func (c *checking) Differ(ctx context.Context, found []reconcile.Difference) error {
@@ -219,7 +230,7 @@ func (r *reconciliation) lines() (lines []string) {
 		kinds = append(kinds, fmt.Sprintf("%s %d", kind, r.Differing[kind]))
 	}
 	lines = append(lines, "The owner is the service at "+r.Owner+".",
-		fmt.Sprintf("%d rows checked, %d differ: %s.", r.RowsChecked, r.differing(), strings.Join(kinds, ", ")))
+		fmt.Sprintf("%d rows checked by the owner's count, %d differ: %s.", r.RowsChecked, r.differing(), strings.Join(kinds, ", ")))
 	if !r.DryRun {
 		lines = append(lines, fmt.Sprintf("%d repaired, %d differ still.", r.Repaired, r.Remaining))
 	}

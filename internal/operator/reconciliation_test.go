@@ -99,6 +99,28 @@ func TestUndecidedRowsFail(t *testing.T) {
 	}
 }
 
+// A check that waits says so on stderr, with the number of rows and the time, and so does one that reads again.
+func TestAWaitIsShown(t *testing.T) {
+	t.Parallel()
+	var said strings.Builder
+	s := &invocation{}
+	s.Err = &said
+	c := checking{comparing: newComparing(s, reconcileFlags{Options: reconcile.Options{Grace: 90 * time.Second}}, nil), checker: concluded{}}
+	c.Waits(t.Context(), 3)
+	c.Retries(t.Context(), errors.New("no connection"))
+	const want = "video: 3 rows may differ because of events on their way: looking again, for 1m30s or longer\nvideo: no connection, trying again\n"
+	if said.String() != want {
+		t.Errorf("%q", said.String())
+	}
+	said.Reset()
+	p := phases{bar: progress{to: &said}, grace: 90 * time.Second}
+	p.Waits("video", 3)
+	p.Retries("video", errors.New("no connection"))
+	if said.String() != want {
+		t.Errorf("of a rebuild: %q", said.String())
+	}
+}
+
 // Rows of which the owner knows nothing are repaired while they are few. More of them are a
 // sign of the wrong owner. All rows stay then until a person accepts the losses: those that it
 // knows may be another environment's, too. A read model that lacks rows has lost none to it.

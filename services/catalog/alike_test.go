@@ -47,7 +47,9 @@ func TestAnswersToEachKindOfToken(t *testing.T) {
 	theirs.TenantId = "another"
 	f.peer.has(theirs)
 	f.must(t, inbox.Applied, createdEvent(unwritten, 1, "a")) // the owner denies it
-	nowhere := newVideoID()
+	nowhere, refused := newVideoID(), newVideoID()
+	f.refuse(t, "refused")
+	f.peer.has(ownersVideo(refused, 1, "refused"))
 	tenants := consistency.Token{Tenant: "another", Positions: []consistency.Position{position(present, 1)}}.String()
 
 	type answer struct {
@@ -73,6 +75,7 @@ func TestAnswersToEachKindOfToken(t *testing.T) {
 		"overtaken":                  {"reached by the projection", present, token(present, 1), shown("projection", 2)},
 		"of another video":           {"of another video", present, token(nowhere, 9), shown("projection", 2)},
 		"on its way":                 {"on its way", behind, token(behind, 2), shown("authority", 2)},
+		"that no row takes":          {"of a state that the read model", refused, inEpoch(refused, 1, 1), shown("authority", 1)},
 		"of a deleted video":         {"of a video that was deleted since", gone, token(gone, 1), answer{410, codes.NotFound, "VIDEO_DELETED", "projection", 2}},
 		"of the deletion":            {"of a video that was deleted since", gone, token(gone, 2), answer{410, codes.NotFound, "VIDEO_DELETED", "projection", 2}},
 		"never written":              {"of a version that was never written", present, token(present, 1<<62), ahead},

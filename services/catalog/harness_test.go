@@ -241,6 +241,14 @@ func requirementOn(t testing.TB, q consistency.Request) consistency.Requirement 
 	return d
 }
 
+// refuse makes the table of videos refuse a title, as a constraint of a fork does.
+func (f *fixture) refuse(t testing.TB, title string) {
+	t.Helper()
+	if _, err := f.admin.Exec(t.Context(), `ALTER TABLE catalog.video_projection ADD CONSTRAINT fork CHECK (title <> '`+title+`')`); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // get is the service's Get without the results that only some tests check.
 func (f *fixture) get(ctx context.Context, id uuid.UUID, d consistency.Requirement) (Video, Source, error) {
 	a, err := f.service.Get(ctx, everyone, id, d)

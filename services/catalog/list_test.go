@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/internal/rest"
@@ -155,6 +156,34 @@ func TestListWithToken(t *testing.T) {
 	f.peer.fails(status.Error(codes.Unavailable, "away"))
 	_, err = list(newVideoID(), 1, 0)
 	wantProblem(t, err, problem.CodeUnavailable, "NOT_FRESH_ENOUGH")
+}
+
+// The read model's table refuses the row that the token names, as with a constraint of a fork. A single read has the owner's
+// answer. No list can show the row, so lists of both protocols refuse, or say what their pages lack.
+func TestListsWithATokenOfARefusedRow(t *testing.T) {
+	t.Parallel()
+	f, id := setUp(t), newVideoID()
+	f.must(t, inbox.Applied, createdEvent(id, 1, "first"))
+	f.refuse(t, "refused")
+	f.peer.has(ownersVideo(id, 2, "refused"))
+	conn := f.dial(t)
+	client, addr := catalogv1.NewCatalogServiceClient(conn), conn.Target()
+	if v, source, err := f.get(t.Context(), id, require(t, id, 2, 0)); err != nil || source != SourceAuthority || v.Title != "refused" {
+		t.Fatalf("a single read: %+v from %s, %v", v, source, err)
+	}
+	r := call(t, addr, "GET /v1/videos", "Consistency-Token: "+token(id, 2), "Prefer: wait=0")
+	if r.status != 503 || r.body["reason"] != "NOT_FRESH_ENOUGH" || r.header.Get("Retry-After") != "30" {
+		t.Errorf("a list: %+v", r)
+	}
+	_, err := client.ListVideos(t.Context(), &catalogv1.ListVideosRequest{AtLeastAsFresh: token(id, 2), Wait: durationpb.New(0)})
+	if status.Code(err) != codes.Unavailable || problem.ReasonOf(err) != "NOT_FRESH_ENOUGH" || retryDelay(err) != 30*time.Second {
+		t.Errorf("a list over gRPC: %v", err)
+	}
+	required := requirementOn(t, consistency.Request{Token: token(id, 2), StaleIfError: true})
+	page, err := f.service.List(t.Context(), Query{Caller: everyone}, required)
+	if err != nil || !slices.Equal(titles(page), []string{"first"}) || len(page.Stale) != 1 || page.Stale[0].AtLeast != 2 {
+		t.Errorf("a list that may be stale: %+v, %v", page, err)
+	}
 }
 
 // The repair of a list is a commit like any other: it ends the waits for its rows.

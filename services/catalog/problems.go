@@ -13,6 +13,9 @@ import (
 // consistency.FetchTimeout, one is refused. After too many readers or searches, places are free sooner.
 const awayRetryAfter, busyRetryAfter = 2 * time.Second, time.Second
 
+// notTakenRetryAfter is for a row that the database refuses. A person has to act.
+const notTakenRetryAfter = 30 * time.Second
+
 // refuseFullyConsistent adds a violation to found if required is for single reads only. It is for lists.
 func refuseFullyConsistent(required consistency.Requirement, found *problem.Violations) {
 	if invalid, ok := errors.AsType[*consistency.InvalidRequestError](required.RejectFullyConsistent()); ok {
@@ -43,6 +46,11 @@ func problemOf(err error) error {
 		return &problem.Error{
 			Code: problem.CodeUnavailable, Reason: "NOT_FRESH_ENOUGH", RetryAfter: awayRetryAfter, Cause: err,
 			Detail: "The read model has not reached what is demanded, and the owner cannot be asked.",
+		}
+	case errors.Is(err, consistency.ErrNotTaken):
+		return &problem.Error{
+			Code: problem.CodeUnavailable, Reason: "NOT_FRESH_ENOUGH", RetryAfter: notTakenRetryAfter, Cause: err,
+			Detail: "The read model has not reached what is demanded, and cannot take it from the owner.",
 		}
 	}
 	return err

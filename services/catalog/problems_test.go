@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"example.com/lockstep/internal/problem"
 	"example.com/lockstep/pkg/eventing/consistency"
 	"example.com/lockstep/pkg/eventing/txn"
@@ -25,6 +27,7 @@ func TestEachErrorOfTheLibraryIsAProblem(t *testing.T) {
 		"too many readers":  {consistency.ErrTooManyWaiters, problem.CodeTooMany, "TOO_MANY_WAITERS", true},
 		"too many searches": {errTooManySearches, problem.CodeTooMany, "TOO_MANY_SEARCHES", true},
 		"away":              {fmt.Errorf("%w: %w", consistency.ErrOwnerUnavailable, context.DeadlineExceeded), problem.CodeUnavailable, "NOT_FRESH_ENOUGH", true},
+		"not taken":         {fmt.Errorf("%w: %w", consistency.ErrNotTaken, &pgconn.PgError{Code: "23514"}), problem.CodeUnavailable, "NOT_FRESH_ENOUGH", true},
 		"locked":            {fmt.Errorf("take over: %w", txn.ErrLocked), problem.CodeUnavailable, "LOCKED", true},
 		"busy":              {fmt.Errorf("take over: %w", txn.ErrBusy), problem.CodeUnavailable, "BUSY", true},
 		"invalid":           {&consistency.InvalidRequestError{Field: "f", Detail: "is odd"}, problem.CodeInvalid, "", false},

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+	"golang.org/x/time/rate"
 
 	"example.com/lockstep/pkg/eventing/backoff"
 	"example.com/lockstep/pkg/eventing/bounded"
@@ -191,7 +192,7 @@ func (w *watch) look(ctx context.Context, kind string) error {
 
 // check makes one check, which begins at the id from.
 func (w *watch) check(ctx context.Context, c reconcile.Checker, from string) error {
-	seen := &watched{watch: w, kind: c.Type(), next: from}
+	seen := &watched{watch: w, kind: c.Type(), next: from, waits: rate.Sometimes{First: 1, Interval: sayWaits}}
 	unsettled, err := c.Check(ctx, reconcile.Options{From: from, Rate: checkRate}, seen)
 	if err != nil {
 		return err
@@ -208,6 +209,22 @@ type watched struct {
 	kind      string
 	next      string
 	differing int
+	waits     rate.Sometimes
+}
+
+// sayWaits is the pause between two log lines of a check about uncertain rows.
+const sayWaits = time.Minute
+
+// Waits logs that the check waits.
+func (w *watched) Waits(ctx context.Context, rows int) {
+	w.waits.Do(func() {
+		w.log.InfoContext(ctx, "rows may differ because of events on their way, looking again", "aggregate_type", w.kind, "rows", rows)
+	})
+}
+
+// Retries logs the error.
+func (w *watched) Retries(ctx context.Context, err error) {
+	w.log.WarnContext(ctx, "rows not read, trying again", "aggregate_type", w.kind, "error", err)
 }
 
 // Passed saves the progress.

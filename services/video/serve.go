@@ -127,6 +127,9 @@ func newServices(db *pgxpool.Pool, relay aggregate.Relay) services {
 	}
 }
 
+// Rows returns the tables of the service's aggregates in db, by type.
+func Rows(db *pgxpool.Pool) map[string]*reconcile.Table { return newServices(db, nil).comparable }
+
 // register adds the routes and the gRPC services of all aggregates.
 func (s services) register(router chi.Router, rpc grpc.ServiceRegistrar, log *slog.Logger) {
 	mount(router, s.videos, log)

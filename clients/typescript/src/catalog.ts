@@ -321,7 +321,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description The read model is behind the token and its owner cannot be asked (reason NOT_FRESH_ENOUGH). Or the owner's rows cannot be taken over, because another transaction holds them (LOCKED) or other writes take too long (BUSY). Or the database is away (UNAVAILABLE). */
+        /** @description The read model is behind the token, and its owner cannot be asked, or the read model's database refuses the owner's row (reason NOT_FRESH_ENOUGH). Or the owner's rows cannot be taken over, because another transaction holds them (LOCKED) or other writes take too long (BUSY). Or the database is away (UNAVAILABLE). */
         Unavailable: {
             headers: {
                 /** @description In seconds. */

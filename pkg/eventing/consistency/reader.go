@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"example.com/lockstep/pkg/eventing/txn"
@@ -25,6 +26,9 @@ var (
 	// ErrOwnerUnavailable is wrapped by the error of a call to the owner that got no answer, or no
 	// valid answer.
 	ErrOwnerUnavailable = errors.New("owner cannot be asked")
+	// ErrNotTaken is wrapped by the error of a read that needs the owner's state in the projection, because its
+	// answer is more than that state, if the projection's database refuses the state.
+	ErrNotTaken = errors.New("the projection cannot take the owner's state")
 	// ErrAhead is the error of a requirement for a version that the owner does not have.
 	ErrAhead = errors.New("the consistency token is ahead of the owner")
 	// ErrBusy is wrapped by the error of a read that was not begun, because too many reads of its
@@ -47,7 +51,8 @@ type Query interface {
 	// ReadProjection reads the projection, and compares it with the requirement.
 	ReadProjection(ctx context.Context) (Freshness, error)
 	// FetchFromOwner reads the owner's state. It returns ErrAhead if the owner's state does not
-	// meet the requirement, and ErrOwnerUnavailable if the owner does not answer.
+	// meet the requirement, ErrOwnerUnavailable if the owner does not answer, and ErrNotTaken if the
+	// projection has to take the state and cannot.
 	FetchFromOwner(ctx context.Context) error
 }
 
@@ -97,7 +102,7 @@ func staleInstead(ctx context.Context, required Requirement, q Query, cause erro
 	switch {
 	case errors.Is(cause, ErrBusy):
 		return Stale, nil
-	case !errors.Is(cause, ErrOwnerUnavailable) && !errors.Is(cause, txn.ErrLocked) && !errors.Is(cause, txn.ErrBusy):
+	case !isPassing(cause):
 		return Failed, cause
 	}
 	// Read again, because the first read may be seconds old, and the projection may have caught up
@@ -110,6 +115,12 @@ func staleInstead(ctx context.Context, required Requirement, q Query, cause erro
 		return Waited, nil
 	}
 	return Stale, nil
+}
+
+// isPassing reports whether cause is a state of the owner or of the projection, and no fault of the reader.
+func isPassing(cause error) bool {
+	return slices.ContainsFunc([]error{ErrOwnerUnavailable, ErrNotTaken, txn.ErrLocked, txn.ErrBusy},
+		func(passing error) bool { return errors.Is(cause, passing) })
 }
 
 // read is Read without the fallback to stale data. It also returns the result of the last read of

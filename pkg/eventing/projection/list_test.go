@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
@@ -160,6 +161,36 @@ func TestAPageThatDoesNotShowItIsNotServed(t *testing.T) {
 	_, _, err = s.List(t.Context(), consistency.NewReader(s.waiters), s.writer, require(t, consistency.Request{}, at("a/2", 1, 1)), unreadable{s.notes, nil})
 	if !errors.Is(err, broken) {
 		t.Errorf("error %v, want that of where the table is", err)
+	}
+}
+
+// The database refuses the state of one of two rows. A page cannot show that row, so the list fails with an error of its
+// own, or says which row its page lacks. The other row is taken all the same.
+func TestAListWhoseRowIsRefused(t *testing.T) {
+	t.Parallel()
+	p := &pages{shelf: newShelf(t), t: t}
+	bad := newNote("a/1", 1, 2, "")
+	bad.Body = nil
+	p.has(bad, newNote("b/1", 1, 1, "good"))
+	p.apply(t, change(inbox.Put, newNote("a/1", 1, 1, "old")))
+	wanted := []consistency.Position{at("a/1", 1, 2), at("b/1", 1, 1)}
+	_, _, err := p.List(t.Context(), consistency.NewReader(p.waiters), p.writer, require(t, consistency.Request{}, wanted...), p)
+	if !errors.Is(err, consistency.ErrNotTaken) || !inbox.Refused(err) {
+		t.Errorf("error %v", err)
+	}
+	if rows := p.rows(t); len(rows) != 2 || rows[0].Version != 1 {
+		t.Errorf("rows %+v", rows)
+	}
+	if line := p.said.String(); strings.Count(line, "cannot be written for its readers") != 1 || !strings.Contains(line, "a/1") {
+		t.Errorf("the log has %q", line)
+	}
+	outcome, stale, err := p.List(t.Context(), consistency.NewReader(p.waiters), p.writer,
+		require(t, consistency.Request{StaleIfError: true}, wanted...), p)
+	if diff := gocmp.Diff([]consistency.StaleAggregate{{ID: "a/1", Version: 1, AtLeast: 2}}, stale); err != nil || outcome != consistency.Stale || diff != "" {
+		t.Errorf("%v, %v, stale (-want +got):\n%s", outcome, err, diff)
+	}
+	if len(p.last) != 2 || p.last[0].Version != 1 {
+		t.Errorf("page %+v", p.last)
 	}
 }
 

@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -155,7 +156,8 @@ func (q listQuery[S]) FetchFromOwner(ctx context.Context) (err error) {
 // BringForward brings the table up to required with the owner's state, which it writes with w. It
 // makes one call, for any number of aggregates, and writes nothing if the owner's state does not meet
 // required: the error is then consistency.ErrAhead. left is required without the aggregates that the
-// owner has lost.
+// owner has lost. If the database refuses a row, BringForward writes the others, and the error wraps
+// consistency.ErrNotTaken. The log has a line about the row, as in Replace.
 func (p *Projection[S]) BringForward(ctx context.Context, w *txn.Writer, required consistency.Requirement, view View,
 ) (left consistency.Requirement, err error) {
 	stale, err := unmet(ctx, view, required)
@@ -189,6 +191,18 @@ func (p *Projection[S]) BringForward(ctx context.Context, w *txn.Writer, require
 	if len(rows) == 0 {
 		return left, nil
 	}
-	_, err = p.write(ctx, w, strings.Join(ids, " "), inbox.AdoptChanges, rows, asOf)
-	return left, err
+	return left, p.take(ctx, w, rows, asOf)
+}
+
+// take writes the owner's rows as of the time asOf for a reader: all in one transaction, or each in its own if a
+// row is at fault.
+func (p *Projection[S]) take(ctx context.Context, w *txn.Writer, rows []S, asOf time.Time) error {
+	var notTaken error
+	_, err := inParts(rows, len(rows), func(part []S) ([]string, error) {
+		return p.write(ctx, w, strings.Join(p.snapshots(part...).ids(), " "), inbox.AdoptChanges, part, asOf)
+	}, func(row S, cause error) {
+		notTaken = fmt.Errorf("%w: %w", consistency.ErrNotTaken, cause)
+		p.left(ctx, "owner's row cannot be written for its readers", p.aggregate.Snapshot(row).Event.AggregateID, cause)
+	})
+	return cmp.Or(err, notTaken)
 }

@@ -208,6 +208,11 @@ func (f *fixture) Left(_, id string, kind reconcile.Kind) {
 	f.left = append(f.left, string(kind)+" "+id)
 }
 
+// Waits and Retries are those of a rebuild.Observer.
+func (*fixture) Waits(string, int) {}
+
+func (*fixture) Retries(string, error) {}
+
 var ada = audit.Actor{By: "ada", Why: "the handler had a fault"}
 
 func (f *fixture) run(t *testing.T) rebuild.Result {

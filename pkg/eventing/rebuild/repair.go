@@ -87,6 +87,12 @@ func (o *repairs) Passed(_ context.Context, _ string, rows int64) error {
 	return nil
 }
 
+// Waits reports that the comparison waits.
+func (o *repairs) Waits(_ context.Context, rows int) { o.seen.Waits(o.comparison.Type(), rows) }
+
+// Retries reports the error.
+func (o *repairs) Retries(_ context.Context, err error) { o.seen.Retries(o.comparison.Type(), err) }
+
 // Differ repairs the rows that may be repaired now, and keeps or counts the others.
 func (o *repairs) Differ(ctx context.Context, differences []reconcile.Difference) error {
 	var found []reconcile.Difference

@@ -48,6 +48,9 @@ type Observer interface {
 	// Left names a row of the served table that still differs after its repair, and is otherwise
 	// unchanged. A later comparison may name the row again.
 	Left(aggregateType, id string, kind reconcile.Kind)
+	// Waits and Retries are those of a reconcile.Observer.
+	Waits(aggregateType string, rows int)
+	Retries(aggregateType string, err error)
 }
 
 // Result counts the rows of one Run.

@@ -74,7 +74,7 @@ func (c Comparison) Type() string { return c.Model.Type() }
 
 // Estimate returns about how many rows the reader's table has.
 func (c Comparison) Estimate(ctx context.Context) (rows int64, err error) {
-	return c.Reader.Estimate(ctx)
+	return tryAgain(ctx, nil, func() (int64, error) { return c.Reader.Estimate(ctx) })
 }
 
 // Start is the lowest id of the reader's table.
@@ -92,19 +92,27 @@ type Options struct {
 
 // Observer receives the results of a check.
 type Observer interface {
-	// Passed says that all rows below next are checked. rows is how many rows were read since the
-	// last call. A check that continues another one reads some rows again. If there is no progress,
-	// Passed is called with 0 rows from time to time, so that the observer knows that the check
-	// goes on.
+	// Passed says that all rows below next are checked. rows is how many of the owner's rows were read since
+	// the last call, or how many counters. It leaves out rows that only the reader has. A check that continues
+	// another one reads some rows again. If there is no progress, Passed is called with 0 rows from time to time,
+	// so that the observer knows that the check goes on.
 	Passed(ctx context.Context, next string, rows int64) error
 	// Differ receives rows that certainly differ. A check reports each row once.
 	Differ(ctx context.Context, found []Difference) error
+	// Waits says that the differences of so many rows are not certain yet, because their events may be on the
+	// way, and that the check looks at these rows again until they are decided. Waits is called every ten seconds
+	// meanwhile.
+	Waits(ctx context.Context, rows int)
+	// Retries says that a read of the reader's rows has failed with err, because of the connection, and is
+	// tried again.
+	Retries(ctx context.Context, err error)
 }
 
 // Check compares all rows from the id o.From on, in parts and in the order of their ids. It passes
 // the rows that differ to the observer seen, and ends with an error of that observer. It returns
 // how many rows could not be decided, because they changed faster than they could be compared, or
-// because the owner's answers are from before these rows.
+// because the owner's answers are from before these rows. The reader's database may be away for half a minute, and
+// Check reads again. It leaves it to the Owner to ask again.
 func (c Comparison) Check(ctx context.Context, o Options, seen Observer) (unsettled int, err error) {
 	r := &run{
 		Comparison: c, definition: c.Reader.Definition(), grace: cmp.Or(o.Grace, DefaultGrace),

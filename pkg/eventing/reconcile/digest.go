@@ -61,6 +61,19 @@ func (t *Table) Page(ctx context.Context, d Definition, r Range) (p Page, err er
 	return p, nil
 }
 
+// Row returns the row, or the tombstone, with this id. If the table has neither, Row returns the zero Row. The
+// error of a text that is no id of the table is ErrID.
+func (t *Table) Row(ctx context.Context, id string) (Row, error) {
+	if err := t.Key.check(id); err != nil {
+		return Row{}, err
+	}
+	p, err := t.Page(ctx, t.Definition(), Only(id))
+	if err != nil || len(p.Rows) == 0 {
+		return Row{}, err
+	}
+	return p.Rows[0], nil
+}
+
 // own is a leaf of the reader's table. N is the number of the owner's leaf for the same range.
 type own struct {
 	N      int

@@ -50,10 +50,10 @@
 // A check looks again at each row whose difference is not certain yet. The first new look comes at
 // the end of the check, or after the part of the check in which the oldest uncertain row has waited
 // for two minutes. The check looks until the row is equal, the difference is certain, or the row has
-// been uncertain for too long. The progress that a check reports ends before the
-// first uncertain row. So if another instance continues the check, that instance judges the row
-// again. A row is reported as unsettled if it changes faster than it can be compared, or if the
-// owner's answers are too old.
+// been uncertain for too long, and says meanwhile how many rows it waits for. The progress that a
+// check reports ends before the first uncertain row. So if another instance continues the check,
+// that instance judges the row again. A row is reported as unsettled if it changes faster than it
+// can be compared, or if the owner's answers are too old.
 //
 // # Counters
 //

@@ -39,6 +39,9 @@ type pair struct {
 	passed []string
 	rows   int64
 	found  []reconcile.Difference
+	// waited has the numbers of the rows for which the check has waited, and retried the errors after which it read again.
+	waited  []int
+	retried []error
 }
 
 // owner is the owner's table. before is called before each answer, and after after it, with
@@ -88,6 +91,16 @@ func newPair(t *testing.T, rows int) *pair {
 	return p
 }
 
+func openPool(t *testing.T, config *pgxpool.Config) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
 // model is the type of the read model.
 type model struct{}
 
@@ -97,11 +110,15 @@ func (model) Replace(context.Context, audit.Actor, []reconcile.Row) ([]string, e
 	panic("a check repairs nothing")
 }
 
-// Passed and Differ are those of a reconcile.Observer.
+// Passed, Waits, Retries and Differ are those of a reconcile.Observer.
 func (p *pair) Passed(_ context.Context, next string, rows int64) error {
 	p.passed, p.rows = append(p.passed, next), p.rows+rows
 	return nil
 }
+
+func (p *pair) Waits(_ context.Context, rows int) { p.waited = append(p.waited, rows) }
+
+func (p *pair) Retries(_ context.Context, err error) { p.retried = append(p.retried, err) }
 
 func (p *pair) Differ(_ context.Context, found []reconcile.Difference) error {
 	p.found = append(p.found, found...)
@@ -111,7 +128,7 @@ func (p *pair) Differ(_ context.Context, found []reconcile.Difference) error {
 // check makes a check, and returns the differences in the form "kind id".
 func (p *pair) check(t *testing.T, o reconcile.Options) (found []string, unsettled int) {
 	t.Helper()
-	p.passed, p.rows, p.found = nil, 0, nil
+	p.passed, p.rows, p.found, p.waited, p.retried = nil, 0, nil, nil, nil
 	unsettled, err := p.Check(t.Context(), o, p)
 	if err != nil {
 		t.Fatal(err)

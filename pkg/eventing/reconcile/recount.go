@@ -44,8 +44,13 @@ type Recount struct{ Counters }
 // Start is the lowest id.
 func (Recount) Start() string { return uuid.Nil.String() }
 
+// Estimate returns about how many counters there are.
+func (c Recount) Estimate(ctx context.Context) (rows int64, err error) {
+	return tryAgain(ctx, nil, func() (int64, error) { return c.Counters.Estimate(ctx) })
+}
+
 // Check counts all rows again from the id o.From on, and passes wrong counters to the observer
-// seen. The ids that it cannot count are unsettled.
+// seen. The ids that it cannot count are unsettled. The database may be away for half a minute.
 func (c Recount) Check(ctx context.Context, o Options, seen Observer) (unsettled int, err error) {
 	limit, end := o.Limiter(), uuid.Max.String()
 	seen = metered{seen, c.Type()}
@@ -53,7 +58,7 @@ func (c Recount) Check(ctx context.Context, o Options, seen Observer) (unsettled
 		if err := limit.WaitN(ctx, PartRows); err != nil {
 			return unsettled, err
 		}
-		part, err := c.Count(ctx, Range{from, end})
+		part, err := tryAgain(ctx, seen, func() (Counted, error) { return c.Count(ctx, Range{from, end}) })
 		if err != nil {
 			return unsettled, err
 		}

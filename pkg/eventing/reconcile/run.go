@@ -49,11 +49,11 @@ func (r *run) part(ctx context.Context, from string) (next string, err error) {
 	if len(owners.Leaves) == 0 || owners.Leaves[0].From != from || owners.Until <= from {
 		return "", fmt.Errorf("%w: its digest of the rows from %s ends at %.100q", errAnswer, from, owners.Until)
 	}
-	mine, complete, err := r.Reader.leaves(ctx, r.definition, from, owners)
+	mine, err := r.mineLeaves(ctx, from, owners)
 	if err != nil {
 		return "", err
 	}
-	for _, dirty := range compare(owners, mine, complete) {
+	for _, dirty := range compare(owners, mine.leaves, mine.complete) {
 		if err := r.drill(ctx, dirty); err != nil {
 			return "", err
 		}
@@ -116,7 +116,7 @@ func (r *run) drill(ctx context.Context, in Range) error {
 		if owners.Until <= in.From || owners.Until > in.Until {
 			return fmt.Errorf("%w: its rows from %s to %s end at %.100q", errAnswer, in.From, in.Until, owners.Until)
 		}
-		mine, err := r.Reader.Page(ctx, r.definition, Range{in.From, owners.Until})
+		mine, err := r.minePage(ctx, Range{in.From, owners.Until})
 		if err != nil {
 			return err
 		}

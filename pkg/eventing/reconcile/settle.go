@@ -21,12 +21,13 @@ func (r *run) settleOld(ctx context.Context) error {
 	return nil
 }
 
-// settle looks at the uncertain rows again and again. It is finished with a row if the row is equal
+// settle looks at the uncertain rows again and again. It tells the observer that it waits, after the first look that
+// leaves rows open, and then whenever it shows that the check goes on. It is finished with a row if the row is equal
 // on both sides, or if its difference is certain. A row that is still uncertain when its patience
 // has passed counts as unsettled. The method patience returns this time, which begins with the call
 // of settle.
 func (r *run) settle(ctx context.Context) error {
-	began := time.Now()
+	began, said := time.Now(), time.Time{}
 	for attempt := 1; len(r.pending) > 0; attempt++ {
 		if !backoff.Sleep(ctx, again.Delay(attempt), nil) {
 			return ctx.Err()
@@ -49,6 +50,10 @@ func (r *run) settle(ctx context.Context) error {
 			}
 		}
 		r.pending = left
+		if len(left) > 0 && time.Since(said) >= signEvery {
+			said = time.Now()
+			r.observer.Waits(ctx, len(left))
+		}
 	}
 	return nil
 }
@@ -80,7 +85,7 @@ func (r *run) look(ctx context.Context, id string) (reader, owner Row, a Answer,
 	if err != nil {
 		return reader, owner, a, fmt.Errorf("ask the owner: %w", err)
 	}
-	mine, err := r.Reader.Page(ctx, r.definition, Only(id))
+	mine, err := r.minePage(ctx, Only(id))
 	if err != nil {
 		return reader, owner, a, err
 	}

@@ -12,7 +12,7 @@ import (
 var (
 	meter   = instrument.For("example.com/lockstep/pkg/eventing/reconcile")
 	checked = meter.Counter("reconcile.rows.checked", "{row}",
-		"Rows of a read model that were compared with the owner, or with what they are computed from")
+		"Rows of the owner with which a read model was compared, or counters that were counted again")
 	differs = meter.Counter("reconcile.rows.differing", "{row}",
 		"Rows that certainly differed from the owner's, or from what they are computed from, in each check again")
 )

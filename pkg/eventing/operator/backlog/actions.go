@@ -15,67 +15,15 @@ import (
 )
 
 const (
-	// retryBatch and purgeBatch keep transactions short.
-	retryBatch = 500
+	// purgeBatch keeps transactions short.
 	purgeBatch = 1000
 	// forgetBatch bounds the events, and with them the locks and the time, of one statement.
 	forgetBatch = 1000
-	// inOrder is the order in which each statement here locks its events, before it changes them. Actions of
-	// several operators at the same time then wait for each other, and none is aborted by a deadlock.
-	inOrder = ` ORDER BY aggregate_type, aggregate_id, version`
 )
 
 // ErrNotParked is returned for an event that needs no action: a relay handles
 // it, or has published it.
 var ErrNotParked = errors.New("not parked")
-
-// Retry lets relays publish parked events again, as if they had never been refused. f selects the
-// events. Retry returns how many events it has freed.
-func (b *Backlog) Retry(ctx context.Context, o audit.Actor, f Filter) (freed int64, err error) {
-	f.Parked = true
-	for {
-		n, err := b.free(ctx, o, ` AND `+where+inOrder+` LIMIT $4`, f.args(retryBatch)...)
-		freed += n
-		if err != nil || n < retryBatch {
-			return freed, err
-		}
-	}
-}
-
-// RetryOne is Retry for one event. It returns ErrUnknown or ErrNotParked if
-// there is no parked event to retry.
-func (b *Backlog) RetryOne(ctx context.Context, o audit.Actor, id uuid.UUID) error {
-	n, err := b.free(ctx, o, ` AND o.id = $1`, id)
-	if err == nil && n == 0 {
-		_, err = b.parked(ctx, id)
-	}
-	return err
-}
-
-// freed resets a parked event, as if it had never been refused. Relays find it
-// as a retry that is due.
-const freed = `parked_at = NULL, next_retry_at = now(), publish_attempts = 0`
-
-func (b *Backlog) free(ctx context.Context, o audit.Actor, which string, args ...any) (int64, error) {
-	var subjects []audit.Subject
-	err := b.db.Tx(ctx, "retry", func(ctx context.Context, tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, `
-			UPDATE outbox
-			   SET `+freed+`
-			 WHERE id IN (SELECT o.id FROM outbox o
-			               WHERE o.published_at IS NULL AND o.parked_at IS NOT NULL`+which+` FOR UPDATE)
-			RETURNING id AS event_id, aggregate_type, aggregate_id, version`, args...)
-		var err error
-		if subjects, err = pgx.CollectRows(rows, pgx.RowToStructByNameLax[audit.Subject]); err != nil {
-			return err
-		}
-		return audit.Write(ctx, tx, "retry", o, subjects...)
-	})
-	if err != nil {
-		return 0, err
-	}
-	return int64(len(subjects)), nil
-}
 
 // parked returns the parked event with this id, or ErrUnknown or ErrNotParked.
 func (b *Backlog) parked(ctx context.Context, id uuid.UUID) (Event, error) {

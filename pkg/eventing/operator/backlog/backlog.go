@@ -26,7 +26,12 @@
 // are measured by the database's clock, from the last lease and from the parking. No relay claims a
 // parked event, so the wait does not start again.
 //
-// Retry, Skip and Purge write to the audit table in their own transactions
+// # Allow
+//
+// outbox.Append refuses a version whose predecessor has no event. If the newest event of an aggregate was lost, no write of
+// the aggregate succeeds any more. Allow lets one event pass, behind a hole in the versions.
+//
+// Retry, Skip, Allow and Purge write to the audit table in their own transactions
 // (package audit).
 package backlog
 

@@ -292,9 +292,9 @@ func TestRetryAllTakesWhatTheFilterLetsThrough(t *testing.T) {
 		{Filter{}, 299, 0},
 		{Filter{}, 0, 0},
 	} {
-		freed, err := b.backlog.Retry(t.Context(), order, step.filter)
-		if err != nil || freed != step.freed || b.count(t, parked) != step.left {
-			t.Errorf("%+v: freed %d, %v, %d are left; want %d and %d", step.filter, freed, err, b.count(t, parked), step.freed, step.left)
+		got, err := b.backlog.Retry(t.Context(), order, step.filter)
+		if err != nil || got != (Retried{Freed: step.freed}) || b.count(t, parked) != step.left {
+			t.Errorf("%+v: %+v, %v, %d are left; want %d and %d", step.filter, got, err, b.count(t, parked), step.freed, step.left)
 		}
 	}
 	if n := b.count(t, `SELECT count(*) FROM outbox WHERE publish_attempts > 0 OR next_retry_at > now() OR next_retry_at IS NULL`); n != 0 {

@@ -36,15 +36,15 @@ func ExampleBacklog_Retry() {
 	fmt.Println(before.Pending, "pending,", before.Parked, "parked,", before.Blocked, "blocked", err)
 	fmt.Println(before.ByReason)
 
-	freed, err := events.Retry(ctx, audit.Actor{By: "ada", Why: "the schema is there"}, backlog.Filter{Reason: "schema"})
-	fmt.Println(freed, "freed", err)
+	retried, err := events.Retry(ctx, audit.Actor{By: "ada", Why: "the schema is there"}, backlog.Filter{Reason: "schema"})
+	fmt.Println(retried.Freed, "freed,", retried.Locked, "locked", err)
 
 	after, err := events.Status(ctx)
 	fmt.Println(after.Pending, "pending,", after.Parked, "parked,", after.Blocked, "blocked", err)
 	// Output:
 	// 2 pending, 1 parked, 1 blocked <nil>
 	// [{schema not found 1}]
-	// 1 freed <nil>
+	// 1 freed, 0 locked <nil>
 	// 2 pending, 0 parked, 0 blocked <nil>
 }
 

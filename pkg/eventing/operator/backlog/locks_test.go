@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Actions that take many events lock these in one order. So of several actions at the same time each waits
+// Actions that wait for events lock these in one order. So of several actions at the same time each waits
 // for the event that another one has locked, and has locked none that the other one needs next.
 func TestActionsLockEventsInOneOrder(t *testing.T) {
 	t.Parallel()
@@ -14,7 +14,6 @@ func TestActionsLockEventsInOneOrder(t *testing.T) {
 		act   func(b *bench) error
 	}{
 		"purge": {`published_at = now() - interval '1 hour'`, func(b *bench) error { _, err := b.backlog.Purge(t.Context(), order, 0); return err }},
-		"retry": {`parked_at = now()`, func(b *bench) error { _, err := b.backlog.Retry(t.Context(), order, Filter{}); return err }},
 		"forget": {`published_at = now()`, func(b *bench) error {
 			_, err := b.backlog.Forget(t.Context(), "video", []string{"c", "b", "a"})
 			return err

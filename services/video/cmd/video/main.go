@@ -39,7 +39,7 @@ func main() { os.Exit(service().Main()) }
 const retention = 7 * 24 * time.Hour
 
 var owner = operator.Owner{
-	Topics: video.Topics, Types: video.Types,
+	Topics: video.Topics, Types: video.Types, Rows: video.Rows,
 	Erasure: func(db *pgxpool.Pool, o erasure.Options) erasure.Eraser { return video.NewErasure(db, o) },
 }
 

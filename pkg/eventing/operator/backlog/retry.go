@@ -1,0 +1,108 @@
+package backlog
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"example.com/lockstep/pkg/eventing/operator/audit"
+)
+
+// retryBatch is the most events that Retry reads and frees in one transaction.
+const retryBatch = 500
+
+// Retried is the result of a Retry.
+type Retried struct {
+	// Freed counts the events that relays publish again.
+	Freed int64 `json:"retried"`
+	// Locked counts the events that are still parked, because another session held their rows.
+	Locked int64 `json:"locked"`
+}
+
+// Retry lets relays publish parked events again, as if they had never been refused. f selects the
+// events. Retry works in small batches, each in its own transaction. It waits for no row that
+// another session has locked: it counts the row, and continues with the other rows. With an error the
+// result is that of the batches before.
+func (b *Backlog) Retry(ctx context.Context, o audit.Actor, f Filter) (all Retried, err error) {
+	for at := (parking{}); ; {
+		page, freed, locked, err := b.retryPage(ctx, o, f, at)
+		all.Freed, all.Locked = all.Freed+freed, all.Locked+locked
+		if err != nil || len(page) < retryBatch {
+			return all, err
+		}
+		at = page[len(page)-1]
+	}
+}
+
+// RetryOne is Retry for one event. It returns ErrUnknown or ErrNotParked if there is no parked event to
+// retry. If another session has locked the row, RetryOne waits for as long as the database lets it.
+func (b *Backlog) RetryOne(ctx context.Context, o audit.Actor, id uuid.UUID) error {
+	var n int
+	err := b.db.Tx(ctx, "retry", func(ctx context.Context, tx pgx.Tx) (err error) {
+		n, err = free(ctx, tx, o, []uuid.UUID{id}, "")
+		return err
+	})
+	if err == nil && n == 0 {
+		_, err = b.parked(ctx, id)
+	}
+	return err
+}
+
+// parking is the place of a parked event in the order in which Retry reads the events. The index
+// outbox_parked has this order.
+type parking struct {
+	At time.Time
+	ID uuid.UUID
+}
+
+// retryPage frees the first retryBatch events behind the place after, and returns the places of these events. locked
+// is how many of them another session has locked.
+func (b *Backlog) retryPage(ctx context.Context, o audit.Actor, f Filter, after parking) (page []parking, freed, locked int64, err error) {
+	err = b.db.Tx(ctx, "retry", func(ctx context.Context, tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, `
+			SELECT o.parked_at AS at, o.id FROM outbox o
+			 WHERE o.published_at IS NULL AND o.parked_at IS NOT NULL AND (o.parked_at, o.id) > ($4::timestamptz, $5::uuid) AND `+where+`
+			 ORDER BY o.parked_at, o.id LIMIT $6`, f.args(after.At, after.ID, retryBatch)...)
+		page, err = pgx.CollectRows(rows, pgx.RowToStructByName[parking])
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		ids := make([]uuid.UUID, len(page))
+		for i, p := range page {
+			ids[i] = p.ID
+		}
+		n, err := free(ctx, tx, o, ids, "SKIP LOCKED")
+		if freed = int64(n); err != nil || n == len(ids) {
+			return err
+		}
+		// A row that another session has freed or skipped since the page was read does not count.
+		return tx.QueryRow(ctx, `
+			SELECT count(*) FROM outbox WHERE id = ANY ($1) AND published_at IS NULL AND parked_at IS NOT NULL`, ids).Scan(&locked)
+	})
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	return page, freed, locked, nil
+}
+
+// freed resets a parked event, as if it had never been refused. Relays find it
+// as a retry that is due.
+const freed = `parked_at = NULL, next_retry_at = now(), publish_attempts = 0`
+
+// free frees the parked events with these ids, and returns how many it has freed. wait is the clause of
+// FOR UPDATE for rows that another session has locked.
+func free(ctx context.Context, tx pgx.Tx, o audit.Actor, ids []uuid.UUID, wait string) (int, error) {
+	rows, _ := tx.Query(ctx, `
+		UPDATE outbox
+		   SET `+freed+`
+		 WHERE id IN (SELECT id FROM outbox
+		               WHERE id = ANY ($1) AND published_at IS NULL AND parked_at IS NOT NULL FOR UPDATE `+wait+`)
+		RETURNING id AS event_id, aggregate_type, aggregate_id, version`, ids)
+	subjects, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[audit.Subject])
+	if err != nil {
+		return 0, err
+	}
+	return len(subjects), audit.Write(ctx, tx, "retry", o, subjects...)
+}

@@ -1,0 +1,51 @@
+package backlog
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Another session holds rows of the first and of the last page. The other events leave, in any page, and the
+// command does not wait for the rows. With the end of that session they are free to be retried.
+func TestRetryAllGoesOnBehindLockedRows(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const events, parked = 1200, `SELECT count(*) FROM outbox WHERE parked_at IS NOT NULL`
+	// The events of a page have the same time, so only the id tells them apart.
+	b.exec(t, `
+		INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, version, payload, parked_at, publish_attempts, last_error)
+		SELECT gen_random_uuid(), 'video', n, 'VideoCreated', 1, '', now() - make_interval(days => 1 - n / 700), 5, 'no field 7'
+		  FROM generate_series(1, $1) n`, events)
+	other, err := b.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Rollback(context.WithoutCancel(t.Context())) }()
+	rows, _ := other.Query(t.Context(), `SELECT id FROM outbox WHERE aggregate_id IN ('1', '2', '1200') FOR UPDATE`)
+	held, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil || len(held) != 3 {
+		t.Fatal(held, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second) // less than the lock_timeout of the role
+	defer cancel()
+	got, err := b.backlog.Retry(ctx, order, Filter{})
+	if err != nil || got != (Retried{Freed: events - 3, Locked: 3}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if n := b.count(t, parked+` AND id = ANY ($1)`, held); n != 3 || b.count(t, parked) != 3 {
+		t.Errorf("%d events are parked, want the three with locked rows", b.count(t, parked))
+	}
+	if n := b.count(t, `SELECT count(*) FROM operator_actions WHERE action = 'retry'`); n != events-3 {
+		t.Errorf("%d audit entries, want %d", n, events-3)
+	}
+	if err := other.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err = b.backlog.Retry(t.Context(), order, Filter{}); err != nil || got != (Retried{Freed: 3}) || b.count(t, parked) != 0 {
+		t.Errorf("without the locks: %+v, %v", got, err)
+	}
+}
