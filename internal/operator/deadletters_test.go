@@ -46,6 +46,20 @@ const (
 	projected = `SELECT coalesce(max(version), 0) FROM video_projection WHERE video_id = $1`
 )
 
+// An action that finds nothing to do was confirmed all the same.
+func TestAnActionOnNoDeadLetter(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for flags, dryRun := range map[string]bool{"": true, " --yes --why test": false} {
+		for _, line := range []string{"dlq redrive --all", "dlq discard --all"} {
+			var got results
+			if b.json(t, 0, line+flags, &got); got.DryRun != dryRun || len(got.Results) != 0 {
+				t.Errorf("%s%s: %+v", line, flags, got)
+			}
+		}
+	}
+}
+
 func TestDeadLettersListAndShow(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
