@@ -163,7 +163,8 @@ func (s *invocation) named(letters []deadletter.Letter) ([]deadletter.Letter, er
 		}
 	}
 	if len(missing) > 0 {
-		return nil, fmt.Errorf("no such dead letter: %s", strings.Join(missing, ", "))
+		return nil, fmt.Errorf("no such dead letter: %s: another command may have settled it, which `dlq show ID` says, or may hold its message",
+			strings.Join(missing, ", "))
 	}
 	return chosen, nil
 }

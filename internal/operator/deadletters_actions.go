@@ -70,7 +70,6 @@ func (m ReadModel) settle(ctx context.Context, s *invocation, inOrder bool, note
 	if err := s.showPlan(chosen, note); err != nil {
 		return err
 	}
-	going := len(chosen) > 0 && s.yes
 	outcomes := []outcome{} // not null in JSON
 	for _, l := range chosen {
 		o := outcome{Letter: l}
@@ -78,7 +77,7 @@ func (m ReadModel) settle(ctx context.Context, s *invocation, inOrder bool, note
 		switch {
 		case inOrder && behind(batch.Letters, outcomes, l):
 			problem = errBehind
-		case going:
+		case s.yes:
 			o.Result, problem = do(ctx, batch, l)
 		}
 		if problem != nil {
@@ -86,7 +85,7 @@ func (m ReadModel) settle(ctx context.Context, s *invocation, inOrder bool, note
 		}
 		outcomes = append(outcomes, o)
 	}
-	return s.report(outcomes, going, len(batch.Letters), note)
+	return s.report(outcomes, len(batch.Letters), note)
 }
 
 // showPlan prints the chosen dead letters for a person.
@@ -118,14 +117,14 @@ func behind(all []deadletter.Letter, settled []outcome, l deadletter.Letter) boo
 
 // report prints the outcomes. It returns an error if an outcome has an error. all is the number of
 // dead letters of which some were chosen.
-func (s *invocation) report(outcomes []outcome, done bool, all int, note string) error {
+func (s *invocation) report(outcomes []outcome, all int, note string) error {
 	failed := 0
 	for _, o := range outcomes {
 		if o.Error != "" {
 			failed++
 		}
 	}
-	report := map[string]any{"dry_run": !done, "results": outcomes}
+	report := map[string]any{"dry_run": !s.yes, "results": outcomes}
 	if note != "" {
 		report["note"] = note
 	}
@@ -134,7 +133,7 @@ func (s *invocation) report(outcomes []outcome, done bool, all int, note string)
 			switch {
 			case o.Error != "":
 				fmt.Fprintf(w, "%s\t%s\n", o.ID(), o.Error)
-			case done:
+			case s.yes:
 				fmt.Fprintf(w, "%s\t%s\n", o.ID(), o.Result)
 			}
 		}
@@ -143,7 +142,7 @@ func (s *invocation) report(outcomes []outcome, done bool, all int, note string)
 			fmt.Fprintln(w, "There are no dead letters.")
 		case len(outcomes) == 0:
 			fmt.Fprintf(w, "None of the %d dead letters matches.\n", all)
-		case !done:
+		case !s.yes:
 			fmt.Fprint(w, unchanged)
 		}
 	})

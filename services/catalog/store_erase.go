@@ -35,7 +35,8 @@ func (t userTable) count(ctx context.Context, db bounded.Pool, user uuid.UUID) (
 
 // countCopy counts the same in the copy of a rebuild. Without a rebuild the result is 0.
 func (t userTable) countCopy(ctx context.Context, db bounded.Pool, user uuid.UUID) (n int64, err error) {
-	err = db.Statement("count "+t.name+" in the copy", t.sql(`SELECT count(*) FROM {copy} WHERE {user} = $1 AND deleted_at IS NULL`), user).Scan(ctx, &n)
+	statement := t.sql(`SELECT count(*) FROM {copy} WHERE {user} = $1 AND deleted_at IS NULL`)
+	err = db.Statement("count "+t.name+" in the copy", statement, user).Scan(ctx, &n)
 	if isUndefinedTable(err) {
 		return 0, nil
 	}
