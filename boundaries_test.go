@@ -97,7 +97,7 @@ func TestBoundaries(t *testing.T) {
 	t.Parallel()
 	files := repository(t)
 	for _, check := range []func([]file) []string{
-		forbiddenImports, strayedSQL, missingDocs,
+		forbiddenImports, strayedSQL, missingDocs, assignable,
 	} {
 		for _, complaint := range check(files) {
 			t.Error(complaint)
@@ -176,6 +176,23 @@ func missingDocs(files []file) (complaints []string) {
 	return complaints
 }
 
+const assignableReason = "every importer could overwrite it for all others; let a function return it"
+
+// assignable finds exported variables in pkg/, other than errors, whose names begin with Err by Go's custom.
+func assignable(files []file) (complaints []string) {
+	for _, f := range files {
+		if f.test || f.generated || !strings.HasPrefix(f.name, "pkg/") {
+			continue
+		}
+		for _, name := range f.variables {
+			if !strings.HasPrefix(name, "Err") {
+				complaints = append(complaints, fmt.Sprintf("%s has the exported variable %s: %s", f.name, name, assignableReason))
+			}
+		}
+	}
+	return complaints
+}
+
 // TestBoundaryViolationsAreFound gives each check a violation, which it must find, and the most
 // similar allowed case, which it must accept.
 func TestBoundaryViolationsAreFound(t *testing.T) {
@@ -225,6 +242,9 @@ func TestBoundaryViolationsAreFound(t *testing.T) {
 		"SQL in a handler":            {strayedSQL, []file{{name: "services/video/rest.go", sql: sql}}, 1},
 		"SQL in the store":            {strayedSQL, []file{{name: "services/video/store.go", sql: sql}}, 0},
 		"SQL in an aggregate's store": {strayedSQL, []file{{name: "services/video/engagement/store.go", sql: sql}}, 0},
+		"a variable for importers":    {assignable, []file{{name: "pkg/a/a.go", variables: []string{"All"}}}, 1},
+		"an error for importers":      {assignable, []file{{name: "pkg/a/a.go", variables: []string{"ErrGone"}}}, 0},
+		"a variable of a service":     {assignable, []file{{name: "services/a/a.go", variables: []string{"All"}}}, 0},
 		"no package comment":          {missingDocs, []file{{name: "a/a.go"}}, 1},
 		"two package comments":        {missingDocs, []file{{name: "a/a.go", doc: true}, {name: "a/b.go", doc: true}}, 1},
 		"one package comment":         {missingDocs, []file{{name: "a/a.go", doc: true}, {name: "a/b.go"}}, 0},

@@ -24,6 +24,8 @@ type file struct {
 	test      bool
 	generated bool
 	doc       bool // has the package comment
+	// variables are the exported variables of the package, without embedded files.
+	variables []string
 }
 
 func (f file) dir() string { return path.Dir(f.name) }
@@ -105,6 +107,7 @@ func parse(name, module string) (file, error) {
 		}
 		return true
 	})
+	f.variables = exportedVariables(tree)
 	for _, spec := range tree.Imports {
 		imported, _ := strconv.Unquote(spec.Path.Value)
 		if relative, ours := strings.CutPrefix(imported, module+"/"); ours {
@@ -112,6 +115,32 @@ func parse(name, module string) (file, error) {
 		}
 	}
 	return f, nil
+}
+
+func exportedVariables(tree *ast.File) (names []string) {
+	for _, d := range tree.Decls {
+		declared, ok := d.(*ast.GenDecl)
+		if !ok || declared.Tok != token.VAR {
+			continue
+		}
+		for _, spec := range declared.Specs {
+			value, ok := spec.(*ast.ValueSpec)
+			if !ok || isEmbedded(value) {
+				continue
+			}
+			for _, name := range value.Names {
+				if name.IsExported() {
+					names = append(names, name.Name)
+				}
+			}
+		}
+	}
+	return names
+}
+
+// isEmbedded reports whether a variable has embedded files, which only a variable can have.
+func isEmbedded(value *ast.ValueSpec) bool {
+	return value.Doc != nil && slices.ContainsFunc(value.Doc.List, func(c *ast.Comment) bool { return strings.HasPrefix(c.Text, "//go:embed ") })
 }
 
 var requirement = regexp.MustCompile(`(?m)^\t(\S+) (v\S+)( // indirect)?$`)

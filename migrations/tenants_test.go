@@ -106,7 +106,7 @@ func (c console) seesOneTenant(t *testing.T, table string) {
 		want  int64
 	}{
 		"acme": {tenant.One(role, "acme"), 1}, "a tenant without rows": {tenant.One(role, "nobody"), 0},
-		"an empty tenant": {tenant.One(role, ""), 0}, "all, for a loop": {tenant.Every, 2},
+		"an empty tenant": {tenant.One(role, ""), 0}, "all, for a loop": {tenant.All(), 2},
 	} {
 		if n, err := c.as(t, tc.scope, "SELECT FROM "+table); err != nil || n != tc.want {
 			t.Errorf("%s: %s sees %d rows, %v; want %d", table, name, n, err, tc.want)

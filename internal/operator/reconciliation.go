@@ -226,7 +226,7 @@ func (r *reconciliation) differing() (n int) {
 // lines are the counts for a person.
 func (r *reconciliation) lines() (lines []string) {
 	var kinds []string
-	for _, kind := range reconcile.Kinds {
+	for _, kind := range reconcile.Kinds() {
 		kinds = append(kinds, fmt.Sprintf("%s %d", kind, r.Differing[kind]))
 	}
 	lines = append(lines, "The owner is the service at "+r.Owner+".",

@@ -48,7 +48,7 @@ func From(err error) *Error {
 	case notMigrated(err):
 		e.Code, e.Detail = CodeUnavailable, "The database lacks a table: its migrations have not run, or the service connects as another role."
 		e.RetryAfter = databaseRetryAfter
-	case txn.IsLocked(err):
+	case txn.IsLockTimeout(err):
 		e.Code, e.Detail = CodeUnavailable, "Another transaction holds what the request needs."
 		e.RetryAfter = databaseRetryAfter
 	case errors.Is(err, context.DeadlineExceeded), databaseGaveUp(err):

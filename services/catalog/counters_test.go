@@ -48,7 +48,7 @@ func (f *fixture) wantCounted(t testing.TB, videos ...uuid.UUID) {
 		want[e.VideoID] = c
 	}
 	for _, id := range videos {
-		if got[id], err = readCounters(t.Context(), f.pool, tenant.Every, id); err != nil {
+		if got[id], err = readCounters(t.Context(), f.pool, tenant.All(), id); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -245,7 +245,7 @@ func TestCountersOfOtherWriters(t *testing.T) {
 		if _, err := f.admin.Exec(t.Context(), strings.ReplaceAll(step.sql, "{video}", l.video.String())); err != nil {
 			t.Fatal(err)
 		}
-		got, err := readCounters(t.Context(), f.pool, tenant.Every, l.video)
+		got, err := readCounters(t.Context(), f.pool, tenant.All(), l.video)
 		if diff := cmp.Diff(step.want, got); err != nil || diff != "" || f.drifting(t) != 0 {
 			t.Fatalf("step %d: %v, %d videos drift (-want +got):\n%s", i, err, f.drifting(t), diff)
 		}

@@ -191,7 +191,7 @@ func eventually(t testing.TB, condition func() bool) {
 
 func (f *fixture) row(t testing.TB, id uuid.UUID) Video {
 	t.Helper()
-	v, err := readVideo(t.Context(), f.pool, tenant.Every, id)
+	v, err := readVideo(t.Context(), f.pool, tenant.All(), id)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -118,7 +118,7 @@ func (p projections) Positions(ctx context.Context, wanted []consistency.Positio
 		videos{db: p.db},
 		engagements{db: p.db},
 	} {
-		of, err := rows.positions(ctx, tenant.Every, byType[rows.Type()])
+		of, err := rows.positions(ctx, tenant.All(), byType[rows.Type()])
 		if err != nil {
 			return nil, err
 		}

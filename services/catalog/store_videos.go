@@ -127,7 +127,7 @@ func listVideos(ctx context.Context, db *pgxpool.Pool, q Query, before uuid.UUID
 	}
 	page := `SELECT ` + videoColumns + ` ` + from
 	if q.Title != "" {
-		read = tenant.Every.ReadPlanned
+		read = tenant.All().ReadReplanned
 		and("tenant_id =", q.Caller.Tenant)
 		joined += fmt.Sprintf(" AND p.tenant_id = $%d", len(args))
 		args = append(args, "%"+strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(q.Title)+"%")

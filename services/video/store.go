@@ -71,7 +71,7 @@ func selectVideo(ctx context.Context, db *pgxpool.Pool, scope tenant.Scope, id u
 // selectVideos reads the videos with these ids, of all tenants. It leaves out videos that never
 // existed. asOf is as in selectVideo.
 func selectVideos(ctx context.Context, db *pgxpool.Pool, ids []string) (videos []Video, asOf aggregate.AsOf, err error) {
-	asOf, err = aggregate.SelectAsOf(ctx, db, tenant.Every, aggregate.All(&videos),
+	asOf, err = aggregate.SelectAsOf(ctx, db, tenant.All(), aggregate.All(&videos),
 		`SELECT `+selected+` FROM videos WHERE video_id = ANY ($1::uuid[])`, ids)
 	return videos, asOf, err
 }

@@ -71,7 +71,7 @@ func writeOutbox(ctx context.Context, db *pgxpool.Pool) error {
 
 // writeLimited is like writeOutbox, but limits the wait for locks. Each write of services/video has
 // this limit.
-func writeLimited(ctx context.Context, db *pgxpool.Pool) error { return writeIn(ctx, db, tenant.Every) }
+func writeLimited(ctx context.Context, db *pgxpool.Pool) error { return writeIn(ctx, db, tenant.All()) }
 
 // writeInTenant is like writeLimited, but uses the role of requests and the name of a tenant.
 func writeInTenant(ctx context.Context, db *pgxpool.Pool) error {

@@ -57,7 +57,7 @@ func (c *Consumer) markAllStarted(ctx context.Context, suspects []*delivery, wai
 	locked := false
 	err := c.persist(ctx, "start", func() error {
 		first, before, err := c.store.markStarted(ctx, suspects, wait)
-		if locked = txn.IsLocked(err); locked {
+		if locked = txn.IsLockTimeout(err); locked {
 			return nil
 		}
 		if err != nil {
@@ -93,7 +93,7 @@ func (c *Consumer) markStartedAgain(ctx context.Context, d *delivery) error {
 		if d.starts, err = c.store.markStartedAgain(ctx, d, c.lockWait([]*delivery{d})); d.starts > maxStarts {
 			d.invalid = fmt.Errorf("the process ended %d times while applying it", d.starts-1)
 		}
-		if txn.IsLocked(err) {
+		if txn.IsLockTimeout(err) {
 			return nil
 		}
 		return err
@@ -113,7 +113,7 @@ func (c *Consumer) mayCrashLoop(d *delivery) bool {
 // markStarted records, in a commit of its own, that batch is about to be applied. first has the
 // events without an earlier recorded start. before has the events that have such a start and are
 // not done. The rows of these events stay as they are. wait bounds the wait for each lock
-// (txn.IsLocked). If one of the rows stays locked, no start is recorded.
+// (txn.IsLockTimeout). If one of the rows stays locked, no start is recorded.
 func (s store) markStarted(
 	ctx context.Context, batch []*delivery, wait time.Duration,
 ) (first, before map[*delivery]bool, err error) {
@@ -147,7 +147,7 @@ func (s store) markStarted(
 }
 
 // markStartedAgain counts, in a commit of its own, that d is about to be applied, and
-// returns the count. wait bounds the wait for the row's lock (txn.IsLocked).
+// returns the count. wait bounds the wait for the row's lock (txn.IsLockTimeout).
 func (s store) markStartedAgain(ctx context.Context, d *delivery, wait time.Duration) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()

@@ -135,7 +135,7 @@ func (c *Consumer) holdBeforeLetter(ctx context.Context, d *delivery, reason err
 	}
 	found, err := c.store.hold(ctx, reason.Error(), true, d)
 	switch {
-	case txn.IsLocked(err):
+	case txn.IsLockTimeout(err):
 		return false, err
 	case err != nil:
 		c.logFor(d).DebugContext(ctx, "event not written as held", "error", err)

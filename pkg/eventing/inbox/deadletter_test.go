@@ -314,7 +314,7 @@ func TestADeadLetterWaitsForAnOperator(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := delivered(first.event()) // the ack was lost
-	if err := c.deadLetterOnce(t.Context(), again, reason, 0); !txn.IsLocked(err) || len(b.deadLettered("")) != 1 {
+	if err := c.deadLetterOnce(t.Context(), again, reason, 0); !txn.IsLockTimeout(err) || len(b.deadLettered("")) != 1 {
 		t.Errorf("%v, %d dead letters, want the first alone while the row is locked", err, len(b.deadLettered("")))
 	}
 	if err := operator.Commit(t.Context()); err != nil {

@@ -116,7 +116,7 @@ func (s store) markDead(ctx context.Context, d *delivery, reason error) error {
 // is done or dead stays as it is. A discarded row stays, too, unless a dead letter is to follow (see
 // writeUnfinished). The recorded starts and attempts stay, too. If the row with an
 // event's id is of another event, that row stays as it is. hold does not wait for a row that another
-// session has locked. It then writes no row (txn.IsLocked).
+// session has locked. It then writes no row (txn.IsLockTimeout).
 func (s store) hold(ctx context.Context, why string, beforeLetter bool, batch ...*delivery) (done map[*delivery]bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

@@ -151,10 +151,10 @@ func TestHandoverWithAFailedCallback(t *testing.T) {
 	b := newBench(t)
 	r, claimed := b.handedOver(t)
 	h := r.Handover()
-	err := txn.NewWriter(b.db).Write(t.Context(), tenant.Every, "", func(tx *txn.Tx) error {
+	err := txn.NewWriter(b.db).Write(t.Context(), tenant.All(), "", func(tx *txn.Tx) error {
 		with := &pgx.Batch{}
 		with.Queue(`SELECT 1`).QueryRow(func(pgx.Row) error { return errors.New("the caller's own") })
-		return h.Append(t.Context(), tx.Last(), with, event("a", 1))
+		return h.Append(t.Context(), tx.WithCommit(), with, event("a", 1))
 	})
 	if n := b.count(t, leased); err == nil || n != 1 {
 		t.Fatalf("%v, %d leases", err, n)

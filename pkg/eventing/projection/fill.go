@@ -105,7 +105,7 @@ func (p *Projection[S]) write(ctx context.Context, w *txn.Writer, key string,
 	move func(context.Context, pgx.Tx, inbox.Rows[S], []inbox.Change, time.Time) ([]inbox.Outcome, error), rows []S, asOf time.Time,
 ) ([]string, error) {
 	owned := p.snapshots(rows...)
-	err := w.Write(ctx, tenant.Every, key, func(tx *txn.Tx) (err error) {
+	err := w.Write(ctx, tenant.All(), key, func(tx *txn.Tx) (err error) {
 		owned.outcomes, err = move(ctx, tx, p.aggregate, owned.changes, asOf)
 		return err
 	})

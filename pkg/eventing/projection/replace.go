@@ -120,7 +120,7 @@ func (p *Projection[S]) replace(ctx context.Context, by audit.Actor, seen []reco
 	owned.sort()
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	err = p.writer.Write(ctx, tenant.Every, "", func(tx *txn.Tx) error {
+	err = p.writer.Write(ctx, tenant.All(), "", func(tx *txn.Tx) error {
 		before, err := p.aggregate.Lock(ctx, tx, owned.ids())
 		if err != nil {
 			return err

@@ -20,8 +20,8 @@ const (
 	Counter Kind = "counter"
 )
 
-// Kinds are all kinds.
-var Kinds = []Kind{Changed, Missing, Extra, Behind, Ahead, Counter}
+// Kinds returns all kinds.
+func Kinds() []Kind { return []Kind{Changed, Missing, Extra, Behind, Ahead, Counter} }
 
 // lossTime is how much younger than a row the owner's answer must be to show that the owner does
 // not have the row's version any more. As in package inbox, it covers clocks that differ, and a

@@ -27,7 +27,7 @@ func TestDoubtful(t *testing.T) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	for _, kind := range reconcile.Kinds {
+	for _, kind := range reconcile.Kinds() {
 		if want := kind == reconcile.Extra || kind == reconcile.Ahead; kind.Lost() != want {
 			t.Errorf("%s: %v", kind, kind.Lost())
 		}

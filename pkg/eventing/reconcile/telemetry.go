@@ -21,7 +21,7 @@ var (
 // check has run yet. See [instrument.Begin].
 func Begin(c Checker) {
 	instrument.Begin(checked, ofType(c.Type()))
-	for _, k := range Kinds {
+	for _, k := range Kinds() {
 		instrument.Begin(differs, ofKind(c.Type(), k))
 	}
 }

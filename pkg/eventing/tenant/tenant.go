@@ -30,12 +30,12 @@ import (
 // rows, and fail.
 type Scope struct {
 	role, tenant string
-	every        bool
+	all          bool
 }
 
-// Every is the scope of the rows of all tenants. Its statements run as the role that the process
-// connects as. Every is for replicas, loops and commands.
-var Every = Scope{every: true}
+// All returns the scope of the rows of all tenants. Its statements run as the role that the process
+// connects as. All is for replicas, loops and commands.
+func All() Scope { return Scope{all: true} }
 
 // One returns the scope of the rows of one tenant. requestRole is the request role of the schema.
 func One(requestRole, tenant string) Scope { return Scope{role: requestRole, tenant: tenant} }
@@ -44,7 +44,7 @@ func One(requestRole, tenant string) Scope { return Scope{role: requestRole, ten
 // batch outside of a transaction. Postgres runs a batch outside of a transaction as one
 // transaction.
 func (s Scope) Enter(b *pgx.Batch) {
-	if !s.every {
+	if !s.all {
 		b.Queue(`SELECT set_config('role', $1, true), set_config('eventing.tenant', $2, true)`, s.role, s.tenant)
 	}
 }
@@ -54,7 +54,7 @@ func (s Scope) Enter(b *pgx.Batch) {
 // throughput of small transactions (7,515 transactions/s without such a statement, 7,000 with one).
 func (s Scope) EnterLimited(b *pgx.Batch, lockTimeout time.Duration) {
 	limit := fmt.Sprint(lockTimeout.Milliseconds())
-	if s.every {
+	if s.all {
 		b.Queue(`SELECT set_config('lock_timeout', $1, true)`, limit)
 		return
 	}
@@ -71,7 +71,7 @@ const ReadTime = 5 * time.Second
 // rows. Read is bounded by [ReadTime]. If that has ended it, the error wraps [bounded.ErrLimit].
 func (s Scope) Read(ctx context.Context, db *pgxpool.Pool, read func(pgx.Rows) error, query string, args ...any) error {
 	return bounded.Run(ctx, ReadTime, func(ctx context.Context) error {
-		if s.every {
+		if s.all {
 			rows, _ := db.Query(ctx, query, args...) // rows has the error too
 			defer rows.Close()
 			return read(rows)
@@ -80,11 +80,11 @@ func (s Scope) Read(ctx context.Context, db *pgxpool.Pool, read func(pgx.Rows) e
 	})
 }
 
-// ReadPlanned does the same as Read without a limit of its own, and makes Postgres plan the query for its
+// ReadReplanned does the same as Read without a limit of its own, and makes Postgres plan the query for its
 // arguments each time.
 // After five executions Read may keep one plan for all arguments. Planning costs tenths of a
 // millisecond. That pays off if the best plan differs with the arguments, as for a part of a text.
-func (s Scope) ReadPlanned(ctx context.Context, db *pgxpool.Pool, read func(pgx.Rows) error, query string, args ...any) error {
+func (s Scope) ReadReplanned(ctx context.Context, db *pgxpool.Pool, read func(pgx.Rows) error, query string, args ...any) error {
 	b := &pgx.Batch{}
 	b.Queue(`SELECT set_config('plan_cache_mode', 'force_custom_plan', true)`)
 	return s.readBehind(ctx, db, b, read, query, args)

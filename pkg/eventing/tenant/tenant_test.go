@@ -66,7 +66,7 @@ func TestALostConnectionEndsARead(t *testing.T) {
 	}
 	request, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	for name, scope := range map[string]Scope{"one": One(role, "acme"), "every": Every} {
+	for name, scope := range map[string]Scope{"one": One(role, "acme"), "every": All()} {
 		t.Run(name, func(t *testing.T) {
 			db, freeze := pgtest.Freezable(t, own)
 			read := func() error {
@@ -120,12 +120,12 @@ func TestNothingOutlivesItsTransaction(t *testing.T) {
 	}{
 		"a tenant":              {func() (string, error) { return within(acme.Enter) }, role + " acme 10s auto"},
 		"a tenant with a limit": {func() (string, error) { return within(func(b *pgx.Batch) { acme.EnterLimited(b, limit) }) }, role + " acme 70ms auto"},
-		"all tenants":           {func() (string, error) { return within(Every.Enter) }, "none  10s auto"},
-		"all, with a limit":     {func() (string, error) { return within(func(b *pgx.Batch) { Every.EnterLimited(b, limit) }) }, "none  70ms auto"},
+		"all tenants":           {func() (string, error) { return within(All().Enter) }, "none  10s auto"},
+		"all, with a limit":     {func() (string, error) { return within(func(b *pgx.Batch) { All().EnterLimited(b, limit) }) }, "none  70ms auto"},
 		"a read":                {func() (string, error) { return read(acme.Read) }, role + " acme 10s auto"},
-		"a read of all":         {func() (string, error) { return read(Every.Read) }, "none  10s auto"},
-		"a planned read":        {func() (string, error) { return read(acme.ReadPlanned) }, role + " acme 10s force_custom_plan"},
-		"a planned read of all": {func() (string, error) { return read(Every.ReadPlanned) }, "none  10s force_custom_plan"},
+		"a read of all":         {func() (string, error) { return read(All().Read) }, "none  10s auto"},
+		"a planned read":        {func() (string, error) { return read(acme.ReadReplanned) }, role + " acme 10s force_custom_plan"},
+		"a planned read of all": {func() (string, error) { return read(All().ReadReplanned) }, "none  10s force_custom_plan"},
 	} {
 		if got, err := tc.run(); err != nil || got != tc.want {
 			t.Errorf("%s: %q, %v; want %q", name, got, err, tc.want)

@@ -46,7 +46,7 @@ func TestAWriteBehindSlowOnesMeetsNoLock(t *testing.T) {
 	w.budget = 10 * time.Millisecond
 	// The second one waits for the same key, and the others for the only turn.
 	for n, key := range []string{"", "a", "b"} {
-		err := w.Write(t.Context(), tenant.Every, key, func(*Tx) error { t.Error("it is served"); return nil })
+		err := w.Write(t.Context(), tenant.All(), key, func(*Tx) error { t.Error("it is served"); return nil })
 		if !errors.Is(err, ErrBusy) || errors.Is(err, ErrLocked) {
 			t.Errorf("with the key %q: %v, want ErrBusy", key, err)
 		}
@@ -56,7 +56,7 @@ func TestAWriteBehindSlowOnesMeetsNoLock(t *testing.T) {
 	}
 	gone, hangUp := context.WithCancel(t.Context())
 	hangUp()
-	if err := w.Write(gone, tenant.Every, "b", nil); !errors.Is(err, context.Canceled) || errors.Is(err, ErrBusy) {
+	if err := w.Write(gone, tenant.All(), "b", nil); !errors.Is(err, context.Canceled) || errors.Is(err, ErrBusy) {
 		t.Errorf("a client that has gone: %v", err)
 	}
 	if _, busy := counts(); busy != 3 {
@@ -117,7 +117,7 @@ func TestAWriteBehindALock(t *testing.T) {
 				<-time.After(time.Second)
 				answer := make(chan error)
 				go func() {
-					answer <- w.Write(t.Context(), tenant.Every, c.key, func(*Tx) error { t.Error("it is served"); return nil })
+					answer <- w.Write(t.Context(), tenant.All(), c.key, func(*Tx) error { t.Error("it is served"); return nil })
 				}()
 				<-time.After(time.Second)
 				meet(false)

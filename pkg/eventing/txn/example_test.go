@@ -22,13 +22,13 @@ func ExampleWriter_Write() {
 	writer := txn.NewWriter(db.Pool)
 
 	place := func(key, id string) (order string, err error) {
-		err = writer.Write(ctx, tenant.Every, key, func(tx *txn.Tx) error {
+		err = writer.Write(ctx, tenant.All(), key, func(tx *txn.Tx) error {
 			b := &pgx.Batch{}
 			b.Queue(`
 				WITH first AS (INSERT INTO requests (key) VALUES ($1) ON CONFLICT DO NOTHING RETURNING key)
 				INSERT INTO orders (id, request) SELECT $2, key FROM first`, key, id)
 			b.Queue(`SELECT id FROM orders WHERE request = $1`, key).QueryRow(func(row pgx.Row) error { return row.Scan(&order) })
-			return tx.Last().SendBatch(ctx, b).Close() // with BEGIN and COMMIT in one round trip
+			return tx.WithCommit().SendBatch(ctx, b).Close() // with BEGIN and COMMIT in one round trip
 		})
 		return order, err
 	}

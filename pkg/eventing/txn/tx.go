@@ -12,7 +12,7 @@ import (
 )
 
 // Tx is the transaction of a [Writer]. Tx sends BEGIN with the first batch. It sends COMMIT with
-// the last batch, if the caller announces that batch (see [Tx.Last]). So neither BEGIN nor COMMIT
+// the last batch, if the caller announces that batch (see [Tx.WithCommit]). So neither BEGIN nor COMMIT
 // costs a round trip. If the first statement is not in a batch, BEGIN costs a round trip. Tx has no
 // large objects. It also has no savepoints, because the statements of a savepoint could run after
 // the end of the transaction, and outside of the tenant's scope.
@@ -25,12 +25,12 @@ type Tx struct {
 	last, ended, committed bool
 }
 
-// Last returns the transaction for its last batch, which also commits. The transaction has
+// WithCommit returns the transaction for its last batch. The next batch also commits. The transaction has
 // committed when that batch is closed without an error. When a callback of that batch runs, COMMIT
 // has already been sent, and only an error of the database can stop the transaction. So the
 // callback must not return an error of its own. Statements after that batch fail with
 // [pgx.ErrTxClosed].
-func (t *Tx) Last() pgx.Tx {
+func (t *Tx) WithCommit() pgx.Tx {
 	t.last = true
 	return t
 }
@@ -110,7 +110,7 @@ var ErrOwned = errors.New("the writer ends the transaction, which has no savepoi
 // Begin fails with ErrOwned.
 func (*Tx) Begin(context.Context) (pgx.Tx, error) { return nil, ErrOwned }
 
-// Commit fails with ErrOwned: see [Tx.Last].
+// Commit fails with ErrOwned: see [Tx.WithCommit].
 func (*Tx) Commit(context.Context) error { return ErrOwned }
 
 // Rollback fails with ErrOwned. To roll back, the caller returns an error to [Writer.Write].

@@ -45,16 +45,16 @@ func TestAFailedLastBatchChangesNothing(t *testing.T) {
 	pool := notes(t)
 	w := NewWriter(pool)
 	for name, ids := range map[string][]int{"the first statement": {1, 1, 2}, "the last one": {1, 2, 2}} {
-		if err := w.Write(t.Context(), tenant.Every, "", func(tx *Tx) error {
-			return tx.Last().SendBatch(t.Context(), insert(ids...)).Close()
+		if err := w.Write(t.Context(), tenant.All(), "", func(tx *Tx) error {
+			return tx.WithCommit().SendBatch(t.Context(), insert(ids...)).Close()
 		}); err == nil {
 			t.Errorf("%s violates the key, and there is no error", name)
 		}
-		if err := w.Write(t.Context(), tenant.Every, "", func(tx *Tx) error {
+		if err := w.Write(t.Context(), tenant.All(), "", func(tx *Tx) error {
 			if err := tx.SendBatch(t.Context(), insert(3)).Close(); err != nil {
 				return err
 			}
-			return tx.Last().SendBatch(t.Context(), insert(ids...)).Close()
+			return tx.WithCommit().SendBatch(t.Context(), insert(ids...)).Close()
 		}); err == nil {
 			t.Errorf("%s of the second batch violates the key, and there is no error", name)
 		}
@@ -76,7 +76,7 @@ func TestABatchIsSentAgain(t *testing.T) {
 	b := &pgx.Batch{}
 	b.Queue(upsert, pgx.NamedArgs{"id": 1})
 	for range 3 {
-		if err := w.Write(t.Context(), tenant.Every, "", func(tx *Tx) error { return tx.Last().SendBatch(t.Context(), b).Close() }); err != nil {
+		if err := w.Write(t.Context(), tenant.All(), "", func(tx *Tx) error { return tx.WithCommit().SendBatch(t.Context(), b).Close() }); err != nil {
 			t.Error(err)
 		}
 	}
@@ -91,11 +91,11 @@ func TestABatchIsSentAgain(t *testing.T) {
 func TestTheLastBatchOfAFailedTransaction(t *testing.T) {
 	t.Parallel()
 	pool := notes(t)
-	err := NewWriter(pool).Write(t.Context(), tenant.Every, "", func(tx *Tx) error {
+	err := NewWriter(pool).Write(t.Context(), tenant.All(), "", func(tx *Tx) error {
 		if err := tx.SendBatch(t.Context(), insert(1, 1)).Close(); err == nil {
 			t.Error("the second row violates the key, and there is no error")
 		}
-		return tx.Last().SendBatch(t.Context(), &pgx.Batch{}).Close()
+		return tx.WithCommit().SendBatch(t.Context(), &pgx.Batch{}).Close()
 	})
 	if !errors.Is(err, pgx.ErrTxCommitRollback) || count(t, pool) != 0 {
 		t.Errorf("%v, %d rows", err, count(t, pool))
@@ -105,8 +105,8 @@ func TestTheLastBatchOfAFailedTransaction(t *testing.T) {
 func TestTheLastBatchCommits(t *testing.T) {
 	t.Parallel()
 	pool := notes(t)
-	err := NewWriter(pool).Write(t.Context(), tenant.Every, "", func(tx *Tx) error {
-		if err := tx.Last().SendBatch(t.Context(), insert(1)).Close(); err != nil {
+	err := NewWriter(pool).Write(t.Context(), tenant.All(), "", func(tx *Tx) error {
+		if err := tx.WithCommit().SendBatch(t.Context(), insert(1)).Close(); err != nil {
 			return err
 		}
 		if status := tx.Conn().PgConn().TxStatus(); status != 'I' {
@@ -144,7 +144,7 @@ func TestAnyStatementMayBeTheFirst(t *testing.T) {
 		},
 	} {
 		for _, failure := range []error{context.Canceled, nil} {
-			err := NewWriter(pool).Write(t.Context(), tenant.Every, "", func(tx *Tx) error {
+			err := NewWriter(pool).Write(t.Context(), tenant.All(), "", func(tx *Tx) error {
 				if err := first(t.Context(), tx); err != nil {
 					t.Errorf("%s: %v", name, err)
 				}

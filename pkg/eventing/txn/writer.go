@@ -89,7 +89,7 @@ func (w *Writer) Pool() *pgxpool.Pool { return w.db }
 // services are written, regardless of the role's default. key is a name for the rows that do locks.
 // key is empty if other transactions cannot hold any of these rows. They may still hold a table. do may
 // run several times. Every run except the last one has changed nothing. If do does not commit with
-// [Tx.Last], Write commits.
+// [Tx.WithCommit], Write commits.
 //
 // In this repository two packages call Write. Package aggregate of the service video runs the
 // closure of a Create, Update, Put or Delete. Package projection writes states that it has fetched
@@ -155,12 +155,12 @@ func (w *Writer) try(ctx context.Context, p *place, r request) (locked bool, err
 	t := &Tx{conn: conn.Conn(), scope: r.scope}
 	// A panic leaves the transaction open. Release then closes the connection.
 	err = t.end(ctx, r.do(t))
-	return !t.committed && IsLocked(err), err
+	return !t.committed && IsLockTimeout(err), err
 }
 
-// IsLocked reports whether err means that a statement gave up its wait for another transaction's
+// IsLockTimeout reports whether err means that a statement gave up its wait for another transaction's
 // lock (lock_timeout).
-func IsLocked(err error) bool {
+func IsLockTimeout(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.Code == "55P03" // lock_not_available
 }

@@ -58,7 +58,7 @@ func begin(t *testing.T, w *Writer, key string) inside {
 	in := inside{make(chan struct{}), sync.OnceFunc(func() { close(end) }), make(chan error, 1)}
 	t.Cleanup(in.end)
 	go func() {
-		in.err <- w.Write(t.Context(), tenant.Every, key, func(*Tx) error {
+		in.err <- w.Write(t.Context(), tenant.All(), key, func(*Tx) error {
 			close(in.started)
 			<-end
 			return nil
@@ -141,7 +141,7 @@ func TestRequestsForOneKeyHoldOneConnection(t *testing.T) {
 	ended := make(chan error, requests)
 	for range requests {
 		go func() {
-			ended <- w.Write(ctx, tenant.Every, "a", func(*Tx) error { t.Error("two have the key"); return nil })
+			ended <- w.Write(ctx, tenant.All(), "a", func(*Tx) error { t.Error("two have the key"); return nil })
 		}()
 	}
 	eventually(t, "all wait", func() bool { return w.callers("a") == requests+1 })
@@ -183,10 +183,10 @@ func TestALockedTableAfterAFailedRead(t *testing.T) {
 		write := func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*lockBudget) // a statement that waits for the lock reaches it
 			defer cancel()
-			return w.Write(ctx, tenant.Every, "a", func(tx *Tx) error {
+			return w.Write(ctx, tenant.All(), "a", func(tx *Tx) error {
 				b := &pgx.Batch{}
 				b.Queue(read)
-				return tx.Last().SendBatch(ctx, b).Close()
+				return tx.WithCommit().SendBatch(ctx, b).Close()
 			})
 		}
 		if err := write(); err != nil {
@@ -204,7 +204,7 @@ func TestALockedTableAfterAFailedRead(t *testing.T) {
 		}
 		failing := &pgx.Batch{}
 		failing.Queue(read)
-		if err := pool.SendBatch(t.Context(), failing).Close(); !IsLocked(err) {
+		if err := pool.SendBatch(t.Context(), failing).Close(); !IsLockTimeout(err) {
 			t.Fatalf("the read: %v", err)
 		}
 		if _, err := pool.Exec(t.Context(), `RESET lock_timeout`); err != nil {
@@ -229,7 +229,7 @@ func TestLockedRequestsWithoutAKeyAreBounded(t *testing.T) {
 	unlock := hold(t, db)
 	tries, answers := make(chan struct{}, 1000), make(chan error, maxBehindLock+1)
 	write := func() error {
-		return w.Write(t.Context(), tenant.Every, "", func(tx *Tx) error {
+		return w.Write(t.Context(), tenant.All(), "", func(tx *Tx) error {
 			tries <- struct{}{}
 			b := &pgx.Batch{}
 			b.Queue(lock)
@@ -266,10 +266,10 @@ func TestALockedTable(t *testing.T) {
 			write := func(sql string) error {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*lockBudget) // a statement that waits for the lock reaches it
 				defer cancel()
-				return w.Write(ctx, tenant.Every, key, func(tx *Tx) error {
+				return w.Write(ctx, tenant.All(), key, func(tx *Tx) error {
 					b := &pgx.Batch{}
 					b.Queue(sql)
-					return tx.Last().SendBatch(ctx, b).Close()
+					return tx.WithCommit().SendBatch(ctx, b).Close()
 				})
 			}
 			if _, err := admin.Exec(t.Context(), `CREATE TABLE IF NOT EXISTS app.locked (); CREATE TABLE IF NOT EXISTS app.free ();
@@ -316,7 +316,7 @@ func TestALockedKey(t *testing.T) {
 	unlock := hold(t, db)
 	tries := make(chan struct{}, 1000)
 	write := func() error {
-		return w.Write(t.Context(), tenant.Every, "a", func(tx *Tx) error {
+		return w.Write(t.Context(), tenant.All(), "a", func(tx *Tx) error {
 			tries <- struct{}{}
 			b := &pgx.Batch{}
 			b.Queue(lock)

@@ -150,7 +150,7 @@ func replay[T any, P rowOf[T]](ctx context.Context, w *Writer, caller auth.Princ
 	epoch, err := w.epoch.Present(ctx)
 	if err == nil {
 		err = w.writer.Write(ctx, Scope(caller), "", func(tx *txn.Tx) error {
-			return r.Replay(ctx, tx.Last(), &result.Value)
+			return r.Replay(ctx, tx.WithCommit(), &result.Value)
 		})
 	}
 	P(&result.Value).complete(caller.Tenant, epoch) // the stored answer has no tenant and no epoch
@@ -235,7 +235,7 @@ func (t *Tx) Append(ctx context.Context, events ...eventing.Event) error {
 	if t.events == 0 {
 		t.Queue(selectEpoch).QueryRow(func(row pgx.Row) error { return row.Scan(&t.present) })
 	}
-	return t.handover.Append(ctx, t.tx.Last(), t.batch, events...)
+	return t.handover.Append(ctx, t.tx.WithCommit(), t.batch, events...)
 }
 
 // Store calls Remember and Append. If there is no event, it stores only the answer.

@@ -78,7 +78,7 @@ func selectEngagement(
 // never existed. asOf is as in selectEngagement.
 func selectWith(ctx context.Context, db *pgxpool.Pool, user uuid.UUID, videos []string,
 ) (found []Engagement, asOf aggregate.AsOf, err error) {
-	asOf, err = aggregate.SelectAsOf(ctx, db, tenant.Every, aggregate.All(&found),
+	asOf, err = aggregate.SelectAsOf(ctx, db, tenant.All(), aggregate.All(&found),
 		`SELECT `+selected+` FROM engagements WHERE user_id = $1 AND video_id = ANY ($2::uuid[])`, user, videos)
 	return found, asOf, err
 }

@@ -67,7 +67,7 @@ func (b *Backlog) BeginEpoch(ctx context.Context, o audit.Actor) (e Epoch, err e
 	tries, cancel := context.WithTimeout(ctx, writersTime)
 	defer cancel()
 	for range quietRetry.Attempts(tries) {
-		if e, err = b.beginEpoch(ctx, o); !txn.IsLocked(err) {
+		if e, err = b.beginEpoch(ctx, o); !txn.IsLockTimeout(err) {
 			return e, err
 		}
 	}

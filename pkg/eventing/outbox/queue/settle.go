@@ -104,7 +104,7 @@ func (q Queue) Settle(ctx context.Context, token string, outcomes []Settlement) 
 	locked := !q.keepsStatements // then no lock_timeout can be set, and only settleAroundLocks is tried
 	if q.keepsStatements {
 		err = q.queryRow(ctx, settlePlanShortWait, settle, args, &held, &s.Followed, &s.Locked, &s.Elsewhere)
-		locked = txn.IsLocked(err)
+		locked = txn.IsLockTimeout(err)
 	}
 	if locked {
 		err = q.queryRow(ctx, settlePlan, settleAroundLocks, args, &held, &s.Followed, &s.Locked, &s.Elsewhere)

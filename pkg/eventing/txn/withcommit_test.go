@@ -37,13 +37,13 @@ func TestNothingRunsAfterTheLastBatch(t *testing.T) {
 		},
 	} {
 		for _, batches := range []int{1, 2} {
-			err := NewWriter(pool).Write(t.Context(), tenant.Every, "", func(tx *Tx) error {
+			err := NewWriter(pool).Write(t.Context(), tenant.All(), "", func(tx *Tx) error {
 				for id := range batches - 1 {
 					if err := tx.SendBatch(t.Context(), insert(id+2)).Close(); err != nil {
 						return err
 					}
 				}
-				if err := tx.Last().SendBatch(t.Context(), insert(1)).Close(); err != nil {
+				if err := tx.WithCommit().SendBatch(t.Context(), insert(1)).Close(); err != nil {
 					return err
 				}
 				if err := late(t.Context(), tx); !errors.Is(err, pgx.ErrTxClosed) {
@@ -66,14 +66,14 @@ func TestNothingRunsBehindAnUnpreparedBatch(t *testing.T) {
 	t.Parallel()
 	for _, last := range []bool{false, true} {
 		pool := notes(t)
-		err := NewWriter(pool).Write(t.Context(), tenant.Every, "", func(tx *Tx) error {
+		err := NewWriter(pool).Write(t.Context(), tenant.All(), "", func(tx *Tx) error {
 			b := &pgx.Batch{}
 			b.Queue(`SELECT no_such_function()`)
 			if err := tx.SendBatch(t.Context(), b).Close(); err == nil {
 				t.Error("no error")
 			}
 			if last {
-				tx.Last()
+				tx.WithCommit()
 			}
 			if err := tx.SendBatch(t.Context(), insert(1)).Close(); err == nil {
 				t.Error("a statement has run")
@@ -90,14 +90,14 @@ func TestNothingRunsBehindAnUnpreparedBatch(t *testing.T) {
 func TestACommittedTransactionRunsOnce(t *testing.T) {
 	t.Parallel()
 	pool, runs := notes(t), 0
-	err := NewWriter(pool).Write(t.Context(), tenant.Every, "a", func(tx *Tx) error {
+	err := NewWriter(pool).Write(t.Context(), tenant.All(), "a", func(tx *Tx) error {
 		runs++
-		if err := tx.Last().SendBatch(t.Context(), insert(runs)).Close(); err != nil {
+		if err := tx.WithCommit().SendBatch(t.Context(), insert(runs)).Close(); err != nil {
 			return err
 		}
 		return &pgconn.PgError{Code: "55P03"}
 	})
-	if n := count(t, pool); n != 1 || runs != 1 || !IsLocked(err) || errors.Is(err, ErrLocked) {
+	if n := count(t, pool); n != 1 || runs != 1 || !IsLockTimeout(err) || errors.Is(err, ErrLocked) {
 		t.Errorf("%d runs, %d rows, %v", runs, n, err)
 	}
 }
@@ -109,13 +109,13 @@ func TestTheLastBatchsErrorIsNotDropped(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), `CREATE TABLE answers (note int REFERENCES notes DEFERRABLE INITIALLY DEFERRED)`); err != nil {
 		t.Fatal(err)
 	}
-	err := NewWriter(pool).Write(t.Context(), tenant.Every, "", func(tx *Tx) error {
+	err := NewWriter(pool).Write(t.Context(), tenant.All(), "", func(tx *Tx) error {
 		if err := tx.SendBatch(t.Context(), insert(1)).Close(); err != nil {
 			return err
 		}
 		b := &pgx.Batch{}
 		b.Queue(`INSERT INTO answers VALUES (2)`) // COMMIT fails
-		if err := tx.Last().SendBatch(t.Context(), b).Close(); err == nil {
+		if err := tx.WithCommit().SendBatch(t.Context(), b).Close(); err == nil {
 			t.Error("no error of the constraint")
 		}
 		return nil
@@ -131,7 +131,7 @@ func TestTheWriterOwnsTheTransaction(t *testing.T) {
 	t.Parallel()
 	pool := notes(t)
 	for _, begun := range []bool{false, true} {
-		err := NewWriter(pool).Write(t.Context(), tenant.Every, "", func(tx *Tx) error {
+		err := NewWriter(pool).Write(t.Context(), tenant.All(), "", func(tx *Tx) error {
 			if begun {
 				if err := tx.SendBatch(t.Context(), insert(1)).Close(); err != nil {
 					return err
