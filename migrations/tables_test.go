@@ -30,7 +30,7 @@ func TestGenerated(t *testing.T) {
 	for _, s := range services {
 		for _, r := range c.relations(s) {
 			first, _, _ := strings.Cut(r.Comment, ". ")
-			fmt.Fprintf(&page, "| [`%s`](#%s) | %s |\n", r.name(), strings.ReplaceAll(r.name(), ".", ""), strings.TrimSuffix(first, "."))
+			fmt.Fprintf(&page, "| [`%s`](#%s) | %s |\n", r.name(), r.anchor(), strings.TrimSuffix(first, "."))
 		}
 	}
 	written := map[string]relation{}
@@ -38,7 +38,7 @@ func TestGenerated(t *testing.T) {
 		fmt.Fprintf(&page, "\n## %s\n", s)
 		for _, r := range c.relations(s) {
 			if same, ok := written[r.Name]; ok && r.Comment == same.Comment {
-				fmt.Fprintf(&page, "\n### %s\n\nAs [%s](#%s).\n", r.name(), same.name(), strings.ReplaceAll(same.name(), ".", ""))
+				fmt.Fprintf(&page, "\n<a id=\"%s\"></a>\n\n### %s\n\nAs [%s](#%s).\n", r.anchor(), r.name(), same.name(), same.anchor())
 				continue
 			}
 			written[r.Name] = r
@@ -88,6 +88,9 @@ type relation struct {
 }
 
 func (r relation) name() string { return r.Schema + "." + r.Name }
+
+// anchor names the place of the page that has the relation. A fork gives it its own words, as the names.
+func (r relation) anchor() string { return r.Schema + "-" + r.Name }
 
 type column struct{ Name, Type, Default, Comment string }
 
@@ -161,7 +164,7 @@ func collect[T any](c catalogOf, sql string, args ...any) []T {
 }
 
 func (c catalogOf) write(page *strings.Builder, r relation) {
-	fmt.Fprintf(page, "\n### %s\n\n%s\n\n", r.name(), r.Comment)
+	fmt.Fprintf(page, "\n<a id=\"%s\"></a>\n\n### %s\n\n%s\n\n", r.anchor(), r.name(), r.Comment)
 	if r.Kind == "v" {
 		var names []string
 		for _, col := range c.columns(r) {

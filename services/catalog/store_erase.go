@@ -57,7 +57,7 @@ func (t userTable) deleteCopies(ctx context.Context, db bounded.Pool, user uuid.
 			   ORDER BY {key} LIMIT $2 FOR UPDATE
 			)
 			UPDATE {table} SET version = version WHERE ({key}) IN (SELECT {key} FROM locked)`), user, copyBatch).Exec(ctx)
-		if isUndefinedTable(err) || txn.IsLocked(err) {
+		if isUndefinedTable(err) || txn.IsLockTimeout(err) {
 			return nil
 		}
 		if err != nil || written < copyBatch {

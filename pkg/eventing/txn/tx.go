@@ -35,9 +35,9 @@ func (t *Tx) WithCommit() pgx.Tx {
 	return t
 }
 
-// SendBatch sends b behind BEGIN if b is the first batch, and in front of COMMIT if b is the last
-// batch. If the connection has not prepared the statements of b, SendBatch first sends BEGIN alone.
-// SendBatch does not change b.
+// SendBatch sends BEGIN before the first batch, and COMMIT after the last batch, in the same round
+// trip. If b is the first batch, and the connection has not prepared its statements, SendBatch sends
+// BEGIN in a round trip of its own. SendBatch does not change b.
 func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if t.ended {
 		return pgx.FailedBatchResults(b, pgx.ErrTxClosed)
