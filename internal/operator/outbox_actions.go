@@ -41,7 +41,10 @@ func retry(ctx context.Context, s *invocation) error {
 		return err
 	}
 	freed, err := s.retry(ctx)
-	if err != nil {
+	switch {
+	case err != nil && freed > 0: // batches that are committed
+		return fmt.Errorf("after %d events, which are free to leave: %w", freed, err)
+	case err != nil:
 		return err
 	}
 	return s.print(map[string]any{"retried": freed}, func(w io.Writer) {
@@ -67,7 +70,10 @@ func (s *invocation) retry(ctx context.Context) (freed int64, err error) {
 	if s.all {
 		return b.Retry(ctx, s.actor, backlog.Filter{AggregateID: s.aggregate, Reason: s.reason})
 	}
-	return 1, b.RetryOne(ctx, s.actor, id)
+	if err := b.RetryOne(ctx, s.actor, id); err != nil {
+		return 0, err
+	}
+	return 1, nil
 }
 
 func skip(ctx context.Context, s *invocation) error {
