@@ -86,8 +86,8 @@ func (c *change) readerEdits() {
 	c.behind("services/catalog/rest.go", "serve.Handler(a.log, a.get))\n", c.part("parts/reader_mount.tmpl"))
 	c.inside("services/catalog/erase.go", "var Types = []string{", a.Name+"Type,")
 	c.ahead("services/catalog/erase.go", "\tif aggregateType != videoType {\n", c.part("parts/reader_owned.tmpl"))
-	c.inside("services/catalog/store_erase.go", "var userRows = []userCount{",
-		fmt.Sprintf("{%q, `SELECT count(*) FROM %s_projection WHERE user_id = $1 AND deleted_at IS NULL`},", a.Plural(), a.Name))
+	c.inside("services/catalog/store_erase.go", "var userTables = []userTable{",
+		fmt.Sprintf("{%q, %[2]sTable, \"user_id\", %[2]sKey},", a.Plural(), a.Name))
 	c.ahead("services/catalog/openapi.json", `    { "name": "operation"`,
 		fmt.Sprintf("    { \"name\": %q, \"description\": \"%s.\" },\n", a.Plural(), a.Types()))
 	c.ahead("services/catalog/openapi.json", "    \"/openapi.json\": {\n", c.part("openapi/reader_paths.tmpl"))

@@ -72,8 +72,8 @@ func (s *invocation) retry(ctx context.Context) (result backlog.Retried, err err
 		return backlog.Retried{Freed: 1}, b.RetryOne(ctx, s.actor, id)
 	}
 	result, err = b.Retry(ctx, s.actor, backlog.Filter{AggregateID: s.aggregate, Reason: s.reason})
-	if err != nil {
-		err = fmt.Errorf("after %d events: %w", result.Freed, err)
+	if err != nil && result.Freed > 0 { // by batches that are committed
+		err = fmt.Errorf("after %d events, which are free to leave: %w", result.Freed, err)
 	}
 	return result, err
 }

@@ -252,6 +252,32 @@ func TestDiscardedIsSettledButNoDuplicate(t *testing.T) {
 	}
 }
 
+// Of two operators who discard a letter whose message is gone, one has done it.
+func TestTwoDiscardsOfOneLetter(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.deadLetter(t, event("a", 1))
+	b.set(func() { b.owner["a"] = 1 })
+	holder, one, other := b.collect(t), b.collect(t), b.collect(t)
+	for _, h := range []*Batch{one, other} {
+		if len(h.Letters) != 1 || h.Letters[0].Messages != 0 {
+			t.Fatalf("dead letters %+v, want one without its message", h.Letters)
+		}
+		if err := h.Discard(t.Context(), order, h.Letters[0]); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := b.count(t, withAction, "discard"); n != 1 || b.count(t, withStatus, "discarded") != 1 {
+		t.Errorf("%d entries, want one", n)
+	}
+	if err := holder.Discard(t.Context(), order, holder.Letters[0]); err != nil {
+		t.Error(err)
+	}
+	if n := b.count(t, `SELECT count(*) FROM operator_actions WHERE action = 'discard' AND record IS NOT NULL`); n != 1 {
+		t.Errorf("%d entries have the message, want that of the holder", n)
+	}
+}
+
 func TestDiscardLeavesWhatIsDone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

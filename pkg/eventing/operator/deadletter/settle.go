@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"example.com/lockstep/pkg/eventing"
@@ -139,7 +138,7 @@ func (q *Queue) effect(ctx context.Context, tx pgx.Tx, e eventing.Event) (Result
 }
 
 // mark sets the status of l's inbox row, and inserts the row if there is none. If the status of the
-// row is done, mark returns false and does not change the row. It returns ErrIDTaken if the row
+// row is done, or is discarded already, mark returns false and does not change the row. It returns ErrIDTaken if the row
 // belongs to another event.
 func (q *Queue) mark(ctx context.Context, tx pgx.Tx, status string, m *message, l Letter) (bool, error) {
 	messageID, published := "", l.Since
@@ -152,7 +151,7 @@ func (q *Queue) mark(ctx context.Context, tx pgx.Tx, status string, m *message, 
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp(), 'redrive')
 		ON CONFLICT (consumer, event_id) DO UPDATE
 		   SET status = excluded.status, processed_at = excluded.processed_at, source = excluded.source, begun = 0
-		 WHERE inbox.status <> 'done'
+		 WHERE inbox.status <> 'done' AND (inbox.status <> 'discarded' OR excluded.status <> 'discarded')
 		   AND (inbox.aggregate_type, inbox.aggregate_id, inbox.version) = (excluded.aggregate_type, excluded.aggregate_id, excluded.version)`,
 		l.Subscription, l.EventID, l.Type, l.AggregateType, l.AggregateID, l.Version, messageID, published, status)
 	if err != nil {
@@ -172,82 +171,4 @@ func (q *Queue) mark(ctx context.Context, tx pgx.Tx, status string, m *message, 
 		return false, fmt.Errorf("write inbox: %w", err)
 	}
 	return false, nil
-}
-
-// Discard gives l up. The row of l then needs no action any more, the audit entry keeps the
-// message, and the messages of l are acknowledged. Before that, the aggregate takes the owner's
-// state, which includes the event's change. Otherwise a gap could stay, because a later event that
-// reveals the gap may never come. If the owner is unavailable, or if its answer may be from before the
-// event, Discard changes nothing. If the status of the row is done, the row keeps this status.
-func (b *Batch) Discard(ctx context.Context, o audit.Actor, l Letter) error {
-	s := b.about(l)
-	var err error
-	if s.Record, err = record(b.first(l)); err != nil {
-		return fmt.Errorf("discard: %w", err)
-	}
-	if err := b.catchUp(ctx, l); err != nil {
-		return fmt.Errorf("discard: %w", err)
-	}
-	if err := b.giveUp(ctx, "discard", o, l, b.first(l), s); err != nil {
-		return err
-	}
-	return b.acknowledgeSettled(ctx, l)
-}
-
-// Erase gives l up for a person whose data is erased. It does the same as Discard, with two exceptions. The audit
-// entry does not keep the message. And the messages are acknowledged before the row is settled. If the process ends in
-// between, the row is still dead, so that the letter counts as left. A settled row would hide its message, which comes
-// back later.
-func (b *Batch) Erase(ctx context.Context, o audit.Actor, l Letter) error {
-	m := b.first(l)
-	s := b.about(l)
-	if err := b.catchUp(ctx, l); err != nil {
-		return fmt.Errorf("erase: %w", err)
-	}
-	if err := b.acknowledge(ctx, l); err != nil {
-		return fmt.Errorf("erase: %w", err)
-	}
-	return b.giveUp(ctx, "erase", o, l, m, s)
-}
-
-// about is the subject of an audit entry that gives l up.
-func (b *Batch) about(l Letter) audit.Subject {
-	s := l.subject()
-	s.AggregateType, s.AggregateID = b.Aggregate(l)
-	return s
-}
-
-// giveUp settles the row of l, whose message is m, with an audit entry.
-func (b *Batch) giveUp(ctx context.Context, action string, o audit.Actor, l Letter, m *message, s audit.Subject) error {
-	return b.queue.db.Tx(ctx, action, func(ctx context.Context, tx pgx.Tx) error {
-		if l.EventID != uuid.Nil {
-			if _, err := b.queue.mark(ctx, tx, "discarded", m, l); err != nil && !errors.Is(err, ErrIDTaken) {
-				return err
-			}
-		}
-		return audit.Write(ctx, tx, action, o, s)
-	})
-}
-
-// catchUp brings l's aggregate to its owner's state. It changes nothing
-// if l is not an event, or if the owner does not have the aggregate.
-func (b *Batch) catchUp(ctx context.Context, l Letter) error {
-	if l.EventID == uuid.Nil {
-		return nil
-	}
-	// Without a message the event has no epoch, so any state of the owner is accepted.
-	e := eventing.Event{ID: l.EventID, AggregateType: l.AggregateType, AggregateID: l.AggregateID, Version: l.Version}
-	if m := b.first(l); m != nil {
-		e = m.event
-		// No answer of the owner is later than a time that is far in the future. But the event is from before its message.
-		if m.published.Before(e.OccurredAt) {
-			e.OccurredAt = m.published
-		}
-	}
-	err := b.queue.repair(ctx, e)
-	if err != nil && !errors.Is(err, inbox.ErrLost) && !eventing.IsPermanent(err) {
-		return err
-	}
-	b.queue.handler.Committed(ctx, consistency.PositionOf(e).Unknown())
-	return nil
 }
