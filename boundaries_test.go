@@ -244,7 +244,7 @@ func TestBoundaryViolationsAreFound(t *testing.T) {
 		"SQL in an aggregate's store": {strayedSQL, []file{{name: "services/video/engagement/store.go", sql: sql}}, 0},
 		"a variable for importers":    {assignable, []file{{name: "pkg/a/a.go", variables: []string{"All"}}}, 1},
 		"an error for importers":      {assignable, []file{{name: "pkg/a/a.go", variables: []string{"ErrGone"}}}, 0},
-		"a variable of a service":     {assignable, []file{{name: "services/a/a.go", variables: []string{"All"}}}, 0},
+		"a variable of a service":     {assignable, []file{{name: "services/video/video.go", variables: []string{"All"}}}, 0},
 		"no package comment":          {missingDocs, []file{{name: "a/a.go"}}, 1},
 		"two package comments":        {missingDocs, []file{{name: "a/a.go", doc: true}, {name: "a/b.go", doc: true}}, 1},
 		"one package comment":         {missingDocs, []file{{name: "a/a.go", doc: true}, {name: "a/b.go"}}, 0},
