@@ -208,6 +208,23 @@ func TestTheOwnersVideoWithAnEngagement(t *testing.T) {
 	}
 }
 
+// The read model's table refuses the engagement that the token names. The counters lack it, so the read of the video refuses, or
+// says what the counters lack.
+func TestACountedEngagementThatIsRefused(t *testing.T) {
+	t.Parallel()
+	f, l := engaged(t)
+	if _, err := f.admin.Exec(t.Context(), `ALTER TABLE catalog.video_user_engagements_projection ADD CONSTRAINT fork CHECK (version < 2)`); err != nil {
+		t.Fatal(err)
+	}
+	f.peer.hasLike(l.owners(2))
+	_, err := f.service.Get(t.Context(), everyone, l.video, requirementOn(t, consistency.Request{Token: l.token(2)}))
+	wantProblem(t, err, problem.CodeUnavailable, "NOT_FRESH_ENOUGH")
+	a, err := f.service.Get(t.Context(), everyone, l.video, requirementOn(t, consistency.Request{Token: l.token(2), StaleIfError: true}))
+	if err != nil || a.TotalWatchedSeconds != 1 || len(a.Stale) != 1 || a.Stale[0].AtLeast != 2 {
+		t.Errorf("%+v, %v", a, err)
+	}
+}
+
 // An owner that is silent about engagements is left alone, as one that is silent about videos is.
 func TestASilentOwnerOfEngagementsIsLeftAlone(t *testing.T) {
 	t.Parallel()

@@ -61,6 +61,10 @@ type parking struct {
 // is how many of them another session has locked.
 func (b *Backlog) retryPage(ctx context.Context, o audit.Actor, f Filter, after parking) (page []parking, freed, locked int64, err error) {
 	err = b.db.Tx(ctx, "retry", func(ctx context.Context, tx pgx.Tx) error {
+		// Without statistics the planner would read the whole table, or the whole index, for each page.
+		if _, err := tx.Exec(ctx, `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)`); err != nil {
+			return err
+		}
 		rows, _ := tx.Query(ctx, `
 			SELECT o.parked_at AS at, o.id FROM outbox o
 			 WHERE o.published_at IS NULL AND o.parked_at IS NOT NULL AND (o.parked_at, o.id) > ($4::timestamptz, $5::uuid) AND `+where+`
