@@ -122,7 +122,8 @@ type Schema struct {
 	// unless it exists. The migrations give the role each setting that it lacks, in all databases: its
 	// search_path is the schema, and its statements and waits for locks have time limits. So the role of an existing
 	// service is not Role, but a member of Role: see "A service that has tables already". A role belongs to all
-	// databases of the server, so the first Up needs the right to create roles.
+	// databases of the server. So the first Up needs the right to create roles (CREATEROLE), and a later Up needs it
+	// if a release has another setting for the role.
 	Role string
 	// RequestRole is the role of requests, if rows belong to tenants. See pkg/eventing/tenant. If
 	// it is empty, every statement runs as Role. A schema has a request role from its first
