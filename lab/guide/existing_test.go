@@ -86,7 +86,7 @@ func TestAnExistingService(t *testing.T) {
 	orders = s.start(t, after, "orders")
 	s.change(t, placed, 7, 8)
 	s.labels(t, placed, 1, 2, 3, 4, 5, 6, 7, 8)
-	s.checkDuplicates(t)
+	s.awaitDuplicate(t)
 	end(t, shipping, syscall.SIGKILL)
 	s.change(t, placed, 9, 10)
 	s.advance(t, "1m") // the leases of the killed process end
@@ -136,12 +136,10 @@ func (s *shop) labels(t *testing.T, order int64, want ...int) {
 
 var duplicates = regexp.MustCompile(`(?m)^inbox_events_total\{.*outcome="duplicate".*\} [1-9]`)
 
-// checkDuplicates checks that an event came to shipping a second time.
-func (s *shop) checkDuplicates(t *testing.T) {
+// awaitDuplicate waits until shipping has counted an event that came a second time.
+func (s *shop) awaitDuplicate(t *testing.T) {
 	t.Helper()
-	if text := s.metrics(t, "shipping"); !duplicates.MatchString(text) {
-		t.Errorf("no event came twice:\n%s", text)
-	}
+	await(t, "an event that comes twice", func() bool { return duplicates.MatchString(s.metrics(t, "shipping")) })
 }
 
 func (s *shop) metrics(t *testing.T, service string) string {
