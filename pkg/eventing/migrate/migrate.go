@@ -96,7 +96,7 @@ var ErrBehind = errors.New("the schema is behind the binary")
 // ErrRole is the error of sessions that do not look into the schema first, such as an administrator's.
 // The statements of a service name no schema, so that they would not find its tables. A pool of a member of the
 // service's role needs [Schema.Configure].
-var ErrRole = errors.New("the search_path of the role does not lead to the schema: is it the role of the service?")
+var ErrRole = errors.New("the search_path does not lead to the schema first: the pool needs the role of the service, or Schema.Configure")
 
 // ErrServer is the error of a schema with a request role, on a server with a known fault in
 // row-level security (CVE-2024-10976). With that fault, a statement that was planned for one role
