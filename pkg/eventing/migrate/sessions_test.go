@@ -18,6 +18,8 @@ import (
 	"example.com/lockstep/internal/pgtest"
 	"example.com/lockstep/pkg/eventing"
 	"example.com/lockstep/pkg/eventing/migrate"
+	"example.com/lockstep/pkg/eventing/operator/audit"
+	"example.com/lockstep/pkg/eventing/operator/backlog"
 	"example.com/lockstep/pkg/eventing/outbox"
 )
 
@@ -33,7 +35,7 @@ func newExisting(t *testing.T) existing {
 	t.Helper()
 	pg := pgtest.NewDatabase(t)
 	suffix := uuid.NewString()[:8]
-	e := existing{pg, migrate.Schema{Name: "events", Role: "events_" + suffix, Parts: []embed.FS{migrate.Outbox, migrate.Inbox}}, "app_" + suffix}
+	e := existing{pg, migrate.Schema{Name: "events", Role: "events_" + suffix, Parts: []embed.FS{migrate.Outbox, migrate.Inbox, migrate.Operator}}, "app_" + suffix}
 	admin := pg.Pool(t, pg.Admin)
 	do := func(sql string, names ...any) {
 		if _, err := admin.Exec(t.Context(), fmt.Sprintf(sql, names...)); err != nil {
@@ -110,6 +112,9 @@ func TestAServiceThatHasTablesAlready(t *testing.T) {
 	var rows int
 	if err := events.QueryRow(t.Context(), `SELECT count(*) FROM outbox`).Scan(&rows); err != nil || rows != 1 {
 		t.Errorf("%d events, %v", rows, err)
+	}
+	if _, err := backlog.New(events).BeginEpoch(t.Context(), audit.Actor{By: "ada", Why: "a restore"}); err != nil {
+		t.Errorf("an operator's action on that pool: %v", err)
 	}
 }
 
